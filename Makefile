@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# On a fresh Debian 12 machine: `make demo` and `make test`. Both call `make setup`.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# targets share .venv and the link tree; pytest and mypy gain nothing from running beside each other
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TREE := build/tree
+PARTS := ctl runtime ebpf tools
+
+# A .venv holds absolute paths: one that was made for another folder is made again.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+$(READY): FORCE
+endif
+
+.PHONY: help setup demo test lint lint-python lint-shell lint-generated test-unit test-gpu tree clean FORCE
+
+help: ## show these lines
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## system packages (apt, where missing) and .venv with DetShare and its tools
+
+$(READY): pyproject.toml setup.py tools/setup.sh
+	@tools/setup.sh
+
+demo: setup ## latency of a program before and after set-priority; on a model where there is no GPU
+	@$(BIN)/detshare demo
+
+test: setup lint test-unit ## what CI runs: lint and unit tests
+
+lint: setup lint-python lint-shell lint-generated ## ruff, mypy --strict, shellcheck, licences, generated files
+	@echo "lint: all clean"
+
+lint-python: setup tree
+	$(BIN)/ruff check .
+	MYPYPATH=$(TREE) $(BIN)/mypy --strict -p detshare | sed 's,^$(TREE)/detshare/,,'
+
+lint-shell: setup
+	@command -v shellcheck >/dev/null || { echo "lint: shellcheck is missing; as root: apt-get install shellcheck" >&2; exit 1; }
+	$(BIN)/python -m detshare.tools.spdx --list-shell | xargs -0 -r shellcheck
+
+lint-generated: setup
+	$(BIN)/python -m detshare.tools.spdx
+	$(BIN)/python -m detshare.tools.abi --check
+	$(BIN)/python -m detshare.tools.results check
+
+test-unit: setup ## unit and property tests, no GPU, under 60 s
+	$(BIN)/pytest -q tests/unit -m "not gpu"
+
+test-gpu: setup ## tests on this machine's GPU (as root)
+	$(BIN)/pytest tests -m gpu
+
+# build/tree/detshare has the shape of the installed packages: for mypy, and for PYTHONPATH=build/tree where nothing is installed
+tree:
+	@mkdir -p $(TREE)/detshare
+	@for part in $(PARTS); do ln -sfn ../../../$$part $(TREE)/detshare/$$part; done
+
+clean: ## remove what make made: .venv, build/, caches
+	rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(wildcard $(PARTS) tests) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""detshare.tools: what is used beside the daemon: ABI generator, benchmarks, results of measurements, demo."""

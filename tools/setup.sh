@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes .venv in the checkout with DetShare installed in it, editable, with its development tools.
+# System packages that are missing are installed by apt where we may. Called by `make setup`; safe to run again.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$1"; say "next: $2"; exit 1; }
+
+missing=()
+need() { # PACKAGE COMMAND...: PACKAGE is missing where COMMAND fails
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+python=${PYTHON:-python3}
+find_missing() {
+    missing=()
+    if [[ $python == python3 ]]; then
+        need python3 python3 --version
+        # Debian splits ensurepip out of python3; a python3 of other origin (pyenv, conda) has its own
+        need python3-venv python3 -c 'import ensurepip, venv'
+    fi
+    need gcc bash -c 'command -v gcc'
+    need libc6-dev test -e /usr/include/stdio.h
+    need make bash -c 'command -v make'
+    need git bash -c 'command -v git'
+    need shellcheck bash -c 'command -v shellcheck'
+}
+
+find_missing
+if ((${#missing[@]})); then
+    as_root=()
+    may=yes
+    if ((EUID != 0)); then
+        as_root=(sudo)
+        # -n asks no password; a person at a terminal may be asked
+        if ! sudo -n true 2>/dev/null && ! { [[ -t 0 ]] && command -v sudo >/dev/null; }; then may=no; fi
+    fi
+    if [[ $may == yes ]] && command -v apt-get >/dev/null; then
+        say "installing by apt: ${missing[*]}"
+        install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120)
+        # a fresh image has no package lists: update only then, or when the install failed without it
+        "${install[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null 2>&1 || {
+            "${install[@]}" update >&2 || say "apt-get update failed; trying the install with what is there"
+            "${install[@]}" install -y --no-install-recommends "${missing[@]}" >&2 ||
+                say "apt-get could not install ${missing[*]}"
+        }
+        find_missing
+    fi
+fi
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+    die "DetShare needs Python 3.11 or newer; $python is $("$python" --version 2>&1 || true)" \
+        "install one, then: make setup PYTHON=/path/to/python3.11"
+"$python" -c 'import ensurepip, venv' 2>/dev/null ||
+    die "$python cannot make virtual environments (no ensurepip)" "as root: apt-get install python3-venv"
+# gcc and shellcheck are for tests and lint: `make demo` goes on without them
+((${#missing[@]} == 0)) || say "still missing (make lint and some tests need them): ${missing[*]}"
+
+# A .venv that was moved with its checkout, or whose Python is gone, points to nothing: make a new one.
+here=$PWD/.venv
+if [[ -e .venv ]]; then
+    prefix=$(.venv/bin/python -c 'import sys; print(sys.prefix)' 2>/dev/null || true)
+    shebang=$(head -n 1 .venv/bin/pip 2>/dev/null || true)
+    if [[ ! $prefix -ef $here || $shebang != "#!$here/bin/"* ]]; then
+        say "removing a .venv that does not work here"
+        rm -rf .venv
+    fi
+fi
+if [[ ! -e .venv ]]; then
+    say "making .venv with $("$python" --version)"
+    "$python" -m venv .venv || { rm -rf .venv; die "could not make .venv" "read the lines above"; }
+fi
+
+say "installing DetShare (editable) and its development tools"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' ||
+    die "pip could not install DetShare's dependencies" "check the network or pip's index (pip config list), then: make setup"
+printf '%s\n' "$PWD" >.venv/.ready
+say "ready: .venv/bin/detshare --help"
