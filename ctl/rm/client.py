@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed questions and controls on one RM client, over a descriptor that owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from detshare.ctl.rm.abi import Abi
+from detshare.ctl.rm.driver import Descriptor
+
+_INFO = "NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO"
+_CHILD = "NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE"
+_DISABLE = "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"
+_GID = "NV2080_CTRL_CMD_GPU_GET_GID_INFO"
+
+
+class RmError(Exception):
+    """RM answered with a status other than NV_OK."""
+
+    def __init__(self, what: str, status: int, name: str) -> None:
+        super().__init__(f"{what}: the driver answered {name} ({status:#x})")
+        self.status = status
+        self.name = name
+
+
+class WrongClient(RmError):
+    """The descriptor does not own this client: it ended, or the descriptor is another file by now."""
+
+
+class NoObject(RmError):
+    """The object does not exist (any more)."""
+
+
+def owned_clients(descriptor: Descriptor, abi: Abi, handles: Iterable[int]) -> Iterator[int]:
+    """Those of `handles` that are RM clients made on this descriptor's file: the driver answers for no other."""
+    layout = abi.params(_INFO)
+    number, wrong, root = abi.control(_INFO).number, abi.status("NV_ERR_INVALID_CLIENT"), abi.klass("NV01_ROOT_CLIENT")
+    index = abi.constant(f"{_INFO}_INDEX_CLASSID")
+    params, put, control = layout.pack(), layout.record("hObject", "index").pack_into, descriptor.control
+    for handle in handles:
+        put(params, 0, handle, index)
+        status = control(handle, handle, number, params)
+        if not status and layout.get(params, "data.iResult") == root:
+            yield handle
+        elif status and status != wrong:
+            raise RmError(f"asking about client {handle:#x}", status, abi.status_name(status))
+
+
+class RmClient:
+    """An RM client reached through a descriptor that owns it.
+
+    Every method raises WrongClient or NoObject when what it names is gone and RmError for any other refusal.
+    """
+
+    def __init__(self, descriptor: Descriptor, abi: Abi, handle: int) -> None:
+        self.handle = handle
+        self._descriptor = descriptor
+        self._abi = abi
+        self._wrong_client = abi.status("NV_ERR_INVALID_CLIENT")
+        self._no_object = (abi.status("NV_ERR_OBJECT_NOT_FOUND"), abi.status("NV_ERR_INVALID_OBJECT_HANDLE"))
+
+    def _control(self, what: str, target: int, name: str, params: bytearray) -> bytearray:
+        status = self._descriptor.control(self.handle, target, self._abi.control(name).number, params)
+        if status:
+            text = self._abi.status_name(status)
+            if status == self._wrong_client:
+                raise WrongClient(what, status, text)
+            if status in self._no_object:
+                raise NoObject(what, status, text)
+            raise RmError(what, status, text)
+        return params
+
+    def _info(self, handle: int, index: str) -> int:
+        layout = self._abi.params(_INFO)
+        constant = self._abi.constant(f"{_INFO}_INDEX_{index}")
+        params = layout.pack(hObject=handle, index=constant)
+        self._control(f"asking about object {handle:#x}", self.handle, _INFO, params)
+        return layout.get(params, "data.iResult" if index == "CLASSID" else "data.hResult")
+
+    def klass(self, handle: int) -> int:
+        """Class number of an object."""
+        return self._info(handle, "CLASSID")
+
+    def parent(self, handle: int) -> int:
+        """Handle of an object's parent; 0 for the client itself."""
+        return self._info(handle, "PARENT")
+
+    def child(self, parent: int, internal_class: str) -> int | None:
+        """The first child of `parent` of one of the driver's internal classes (Device, KernelChannelGroupApi, ...)."""
+        layout = self._abi.params(_CHILD)
+        params = layout.pack(hParent=parent, classId=self._abi.constant(f"__nvoc_class_id_{internal_class}"))
+        try:
+            self._control(f"asking for a child of {parent:#x}", self.handle, _CHILD, params)
+        except NoObject:
+            return None
+        return layout.get(params, "hObject")
+
+    def existing(self, handles: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """(handle, class) of those of `handles` that exist. One question each, without allocations between."""
+        layout = self._abi.params(_INFO)
+        number = self._abi.control(_INFO).number
+        params = layout.pack()
+        index = self._abi.constant(f"{_INFO}_INDEX_CLASSID")
+        put = layout.record("hObject", "index").pack_into
+        control, client, missing = self._descriptor.control, self.handle, self._no_object
+        for handle in handles:
+            put(params, 0, handle, index)
+            status = control(client, client, number, params)
+            if not status:
+                yield handle, layout.get(params, "data.iResult")
+            elif status not in missing:
+                name = self._abi.status_name(status)
+                kind = WrongClient if status == self._wrong_client else RmError
+                raise kind(f"asking about object {handle:#x}", status, name)
+
+    def timeslice(self, tsg: int) -> int:
+        """Time slice of a TSG in microseconds, as the driver last accepted it."""
+        name = "NVA06C_CTRL_CMD_GET_TIMESLICE"
+        layout = self._abi.params(name)
+        return layout.get(self._control(f"reading the slice of TSG {tsg:#x}", tsg, name, layout.pack()), "timesliceUs")
+
+    def set_timeslice(self, tsg: int, microseconds: int) -> None:
+        name = "NVA06C_CTRL_CMD_SET_TIMESLICE"
+        params = self._abi.params(name).pack(timesliceUs=microseconds)
+        self._control(f"setting the slice of TSG {tsg:#x} to {microseconds} us", tsg, name, params)
+
+    def set_level(self, tsg: int, level: int) -> None:
+        """Runlist interleave level; needs root or CAP_SYS_NICE."""
+        name = "NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL"
+        params = self._abi.params(name).pack(tsgInterleaveLevel=level)
+        self._control(f"setting the level of TSG {tsg:#x} to {level}", tsg, name, params)
+
+    def preempt(self, tsg: int) -> None:
+        """Take the TSG off the GPU and wait until it is off; it stays runnable."""
+        name = "NVA06C_CTRL_CMD_PREEMPT"
+        self._control(f"preempting TSG {tsg:#x}", tsg, name, self._abi.params(name).pack(bWait=1))
+
+    def tsg_id(self, tsg: int) -> int:
+        """The hardware's number of a TSG; two handles with one number on one GPU are one TSG."""
+        name = "NVA06C_CTRL_CMD_GET_INFO"
+        layout = self._abi.params(name)
+        return layout.get(self._control(f"asking for the number of TSG {tsg:#x}", tsg, name, layout.pack()), "tsgID")
+
+    def engine(self, channel: int, engine_object: int) -> int:
+        """NV2080_ENGINE_TYPE of an engine object (compute, copy, ...) on a channel."""
+        name = "NV906F_CTRL_GET_CLASS_ENGINEID"
+        layout = self._abi.params(name)
+        params = layout.pack(hObject=engine_object)
+        answer = self._control(f"asking for the engine of {engine_object:#x}", channel, name, params)
+        return layout.get(answer, "engineID")
+
+    def gpu_uuid(self, subdevice: int) -> str:
+        """UUID of the GPU behind a subdevice, as NVML prints it."""
+        layout = self._abi.params(_GID)
+        params = layout.pack(flags=self._abi.constant("NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_ASCII"))
+        self._control("asking for the GPU's UUID", subdevice, _GID, params)
+        return layout.raw(params, "data").split(b"\0")[0].decode("ascii", "replace")
+
+    def switch_channels(self, subdevice: int, channels: Sequence[int], *, run: bool) -> None:
+        """Stop channels (and take what runs on them off the GPU) or let them run again.
+
+        In batches of the driver's limit; raises at the first that is refused, earlier ones stay switched.
+        """
+        layout = self._abi.params(_DISABLE)
+        most = self._abi.constant("NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES")
+        for start in range(0, len(channels), most):
+            batch = channels[start : start + most]
+            params = layout.pack(bDisable=0 if run else 1, numChannels=len(batch))
+            for index, channel in enumerate(batch):
+                layout.put(params, "hClientList", self.handle, index)
+                layout.put(params, "hChannelList", channel, index)
+            verb = "resuming" if run else "pausing"
+            self._control(f"{verb} {len(batch)} channels", subdevice, _DISABLE, params)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and GPU time per process from NVML; nothing here ever fails, it only knows less."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from detshare.ctl.rm.driver import Usage
+
+
+class Nvml:
+    """A lazily opened NVML session.
+
+    NVML itself opens /dev/nvidiactl and the GPUs; it is opened on the first question, so that a program that never
+    asks stays off the GPU.
+    """
+
+    def __init__(self) -> None:
+        self._module: ModuleType | None = None
+        self._devices: list[tuple[str, Any]] = []
+        self._since: dict[str, int] = {}
+        self.problem = ""
+
+    def _open(self) -> ModuleType | None:
+        if self._module is None and not self.problem:
+            try:
+                import pynvml
+
+                pynvml.nvmlInit()
+                for index in range(pynvml.nvmlDeviceGetCount()):
+                    device = pynvml.nvmlDeviceGetHandleByIndex(index)
+                    uuid = pynvml.nvmlDeviceGetUUID(device)
+                    self._devices.append((uuid if isinstance(uuid, str) else uuid.decode(), device))
+                self._module = pynvml
+            except Exception as error:  # noqa: BLE001 - NVML raises its own hierarchy, ImportError and OSError
+                self.problem = f"NVML: {error}"
+        return self._module
+
+    def memory_total(self) -> dict[str, int]:
+        """GPU UUID -> bytes of GPU memory."""
+        nvml = self._open()
+        total: dict[str, int] = {}
+        for uuid, device in self._devices if nvml else ():
+            try:
+                total[uuid] = int(nvml.nvmlDeviceGetMemoryInfo(device).total)  # type: ignore[union-attr]
+            except Exception:  # noqa: BLE001 - see _open
+                continue
+        return total
+
+    def usage(self) -> Usage:
+        """What the last second looked like."""
+        nvml = self._open()
+        memory: dict[tuple[int, str], int] = {}
+        share: dict[tuple[int, str], float] = {}
+        for uuid, device in self._devices if nvml else ():
+            try:
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):  # type: ignore[union-attr]
+                    if process.usedGpuMemory is not None:
+                        memory[process.pid, uuid] = int(process.usedGpuMemory)
+            except Exception:  # noqa: BLE001 - see _open
+                pass
+            try:
+                samples = nvml.nvmlDeviceGetProcessUtilization(device, self._since.get(uuid, 0))  # type: ignore[union-attr]
+            except Exception:  # noqa: BLE001 - "not found" means no sample since the last question
+                continue
+            newest: dict[int, tuple[int, int]] = {}
+            for sample in samples:
+                newest[sample.pid] = max(newest.get(sample.pid, (0, 0)), (sample.timeStamp, sample.smUtil))
+            # A sample older than a second before the newest is of a program that fell silent.
+            latest = max((when for when, _ in newest.values()), default=0)
+            for pid, (when, busy) in newest.items():
+                share[pid, uuid] = busy / 100 if latest - when <= 1_500_000 else 0.0
+        return Usage(memory, share)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes and their /dev/nvidia* descriptors, read from /proc."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
+
+NVIDIA_MAJOR = 195
+"""Documentation/admin-guide/devices.txt of the kernel: 195 char, Nvidia graphics devices"""
+CONTROL_MINOR = 255
+"""minor of /dev/nvidiactl (kernel-open/common/inc/nv-linux.h, NV_CONTROL_DEVICE_MINOR)"""
+
+_CONTAINER = re.compile(r"([0-9a-f]{64})")
+_START_FIELD = 19  # field 22 of stat, counted from the state field that follows the closing parenthesis
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks since boot at which process `pid` began; None if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    # A zombie has closed its descriptors: for us it is gone.
+    return None if fields[0] in ("Z", "X") else int(fields[_START_FIELD])
+
+
+@lru_cache(maxsize=256)
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def nvidia_fds(pid: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """(nvidiactl descriptors, (descriptor, minor) of GPUs) of a process. OSError if it ended or may not be read."""
+    control: list[int] = []
+    devices: list[tuple[int, int]] = []
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            link = os.readlink(f"{folder}/{name}")
+            if "nvidia" not in link or not link.startswith("/"):
+                continue
+            status = os.stat(f"{folder}/{name}")
+        except OSError:
+            continue  # closed between listing and reading
+        if stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == NVIDIA_MAJOR:
+            minor = os.minor(status.st_rdev)
+            if minor == CONTROL_MINOR:
+                control.append(int(name))
+            else:
+                devices.append((int(name), minor))
+    return sorted(control), sorted(devices)
+
+
+def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, int]]) -> Holder:
+    """The Holder of a process whose descriptors are known. OSError if it ended."""
+    base = f"/proc/{pid}"
+    comm = Path(f"{base}/comm").read_text().rstrip("\n")
+    argv = Path(f"{base}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+    cgroup = Path(f"{base}/cgroup").read_text().strip().rpartition(":")[2]
+    found = _CONTAINER.search(cgroup)
+    status = dict(
+        line.split(":", 1) for line in Path(f"{base}/status").read_text().splitlines() if ":" in line
+    )
+    return Holder(
+        id=ProcessId(pid, start),
+        parent=int(status.get("PPid", "0")),
+        command=argv or f"[{comm}]",
+        comm=comm,
+        user=_user(int(status.get("Uid", "0").split()[0])),
+        cgroup=cgroup,
+        container=found[1] if found else "",
+        control_fds=tuple(control),
+        device_fds=tuple(devices),
+        pid_namespace=os.stat(f"{base}/ns/pid").st_ino,
+    )
+
+
+def holders() -> Iterator[Holder]:
+    """Every process but this one that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl."""
+    me = os.getpid()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == me:
+            continue
+        pid = int(name)
+        try:
+            control, devices = nvidia_fds(pid)
+            start = start_time(pid) if control or devices else None
+            if start is not None:
+                yield describe(pid, start, control, devices)
+        except OSError:
+            continue  # ended meanwhile, or another user's while we are not root
+
+
+def _information(path: Path) -> dict[str, str]:
+    lines = (line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in lines}
+
+
+def gpus(root: Path = Path("/proc/driver/nvidia/gpus")) -> list[Gpu]:
+    """The GPUs that the driver lists, by minor."""
+    found = []
+    for path in sorted(root.glob("*/information")):
+        try:
+            info = _information(path)
+        except OSError:
+            continue
+        uuid, minor = info.get("GPU UUID", ""), info.get("Device Minor", "")
+        if uuid.startswith("GPU-") and minor.isdigit():
+            found.append(Gpu(uuid, int(minor), info.get("Model", "?"), info.get("Bus Location", path.parent.name)))
+    return sorted(found, key=lambda gpu: gpu.minor)
+
+
+def driver_version() -> str | None:
+    """Version of the loaded nvidia.ko; None if none is loaded."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    except OSError:
+        pass
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", text)
+    return found[1] if found else None

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people and tools see: plain read-only values, with one JSON form for API, CLI and top."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from detshare.ctl.rm.driver import Gpu, ProcessId
+
+
+class Level(IntEnum):
+    """Runlist interleave level of a TSG (values of NVA06C_CTRL_INTERLEAVE_LEVEL_*)."""
+
+    LOW = 0
+    MEDIUM = 1
+    HIGH = 2
+
+
+class Kind(StrEnum):
+    """What a TSG runs, by the engine that the driver reports for it."""
+
+    COMPUTE = "compute"
+    COPY = "copy"
+    OTHER = "other"
+
+
+class State(StrEnum):
+    """How a program stands."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    NO_CONTEXT = "no-context"
+    NOT_UNDERSTOOD = "not-understood"
+    MPS_SERVER = "mps-server"
+    MPS_CLIENT = "mps-client"
+    READ_ONLY = "read-only"
+    """the driver's branch is not in our tables: seen, never touched"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tsg:
+    """A channel group of a program, as the driver describes it."""
+
+    gpu: str
+    """GPU UUID"""
+    fd: int
+    """number of the nvidiactl descriptor in the owner through which it is reached"""
+    client: int
+    handle: int
+    device: int
+    subdevice: int
+    tsg_id: int
+    """the hardware's number; equal numbers on one GPU are one TSG"""
+    kind: Kind
+    engine: str
+    channels: tuple[int, ...]
+    context_shares: tuple[int, ...]
+    slice_us: int
+    level: Level | None = None
+    """None: never set by us; the driver cannot be asked for it (its default is MEDIUM)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process that uses, or may use, a GPU."""
+
+    id: ProcessId
+    command: str
+    user: str
+    container: str
+    state: State
+    tsgs: tuple[Tsg, ...] = ()
+    gpus: tuple[str, ...] = ()
+    klass: str | None = None
+    """high, normal, low, idle; None: not managed"""
+    weight: int | None = None
+    memory_bytes: int | None = None
+    gpu_share: float | None = None
+    adopted_ms: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def compute(self) -> tuple[Tsg, ...]:
+        return tuple(t for t in self.tsgs if t.kind is Kind.COMPUTE)
+
+    def to_json(self) -> dict[str, Any]:
+        """The PROGRAM object of the API: pid, start, command, ... tsgs with handles as integers."""
+        data = asdict(self)
+        data["pid"], data["start"] = self.id
+        del data["id"]
+        data["class"] = data.pop("klass")
+        data["state"] = self.state.value
+        data["tsgs"] = [tsg_to_json(t) for t in self.tsgs]
+        return data
+
+
+def tsg_to_json(tsg: Tsg) -> dict[str, Any]:
+    """A TSG of the PROGRAM object: handles as integers, kind and level by name."""
+    data = asdict(tsg)
+    data["kind"] = tsg.kind.value
+    data["level"] = tsg.level.name.lower() if tsg.level is not None else None
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at the machine. `taken` is CLOCK_MONOTONIC seconds, `seconds` how long the look took."""
+
+    backend: str
+    proof: str
+    driver: str
+    taken: float
+    seconds: float
+    gpus: tuple[Gpu, ...]
+    programs: tuple[Program, ...]
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "proof": self.proof,
+            "driver": self.driver,
+            "taken": self.taken,
+            "seconds": self.seconds,
+            "gpus": [asdict(g) for g in self.gpus],
+            "programs": [p.to_json() for p in self.programs],
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TsgChange:
+    """A TSG before and after a verb; slices in microseconds, `level` None where never set."""
+
+    gpu: str
+    handle: int
+    slice_us: int
+    level: str | None
+    before_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one verb did to one program."""
+
+    pid: int
+    tsgs: tuple[TsgChange, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A program that a verb left alone, and why (a sentence with the next step)."""
+
+    pid: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Answer of a changing verb. `seconds`: how long the driver calls took."""
+
+    verb: str
+    changed: tuple[Change, ...] = ()
+    skipped: tuple[Skip, ...] = ()
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth a line in `detshare-ctl events`. `when` is Unix seconds."""
+
+    when: float
+    kind: str
+    """attach, detach, context, change, pause, resume, release, error, daemon"""
+    pid: int | None
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of `doctor`: `ok` True, False, or None for a remark; `advice` is the next step."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
