@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small interface that the daemon, the CLI and policies see of any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from detshare.ctl.snapshot import Check, Event, Level, Outcome, Snapshot
+
+
+class BadRequest(ValueError):
+    """The request cannot be meant: the message says what was asked and what would be accepted."""
+
+
+class Backend(Protocol):
+    """Blocking and single-threaded: the daemon calls it from one worker thread.
+
+    `who` selects programs: a PID, a container id (at least 12 hex digits) or a shell pattern matched against the
+    command line (see detshare.ctl.select). BadRequest where `who` or a value is malformed; a well-formed `who` that
+    matches nothing gives an Outcome with nothing changed and a Skip of pid 0.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def look(self) -> Snapshot:
+        """Find and adopt programs, apply what was wished for those that are new, and describe all."""
+        ...
+
+    def set_priority(self, who: str, klass: str) -> Outcome:
+        """Class high, normal, low or idle. A process without a context gets it when it makes one."""
+        ...
+
+    def set_weight(self, who: str, weight: int) -> Outcome:
+        """GPU time in proportion to `weight` (1..1000) among programs that have one."""
+        ...
+
+    def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
+        """Raw time slice in microseconds (and level) for every compute TSG."""
+        ...
+
+    def pause(self, who: str) -> Outcome: ...
+
+    def resume(self, who: str) -> Outcome: ...
+
+    def preempt(self, who: str) -> Outcome:
+        """Take running work off the GPU once, now; it goes on at its next turn."""
+        ...
+
+    def release(self, who: str) -> Outcome:
+        """Put back what was there before DetShare and forget the program."""
+        ...
+
+    def doctor(self) -> list[Check]: ...
+
+    def drain_events(self) -> Sequence[Event]:
+        """Events since the last call, oldest first."""
+        ...
+
+    def close(self, restore: bool = True) -> None:
+        """Stop; with `restore`, first put every program back as it was found. Idempotent.
+
+        A one-shot command closes with restore=False: what it set stands, and the journal in the run directory
+        lets a later `release` undo it.
+        """
+        ...

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine allows, as a list of checks with the next step for each that fails."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from detshare.ctl.rm.abi import Abi
+from detshare.ctl.rm.driver import Driver, DriverError
+from detshare.ctl.snapshot import Check
+
+
+def checks(driver: Driver, abi: Abi | None, branches: list[str], euid: int, run_dir: Path) -> list[Check]:
+    """Checks of a driver and of our rights over it. Never raises."""
+    found = [
+        Check(
+            "root",
+            euid == 0,
+            "running as root" if euid == 0 else f"running as uid {euid}",
+            "" if euid == 0 else "run as root: duplicating another program's descriptors needs CAP_SYS_PTRACE",
+        ),
+        Check(
+            "driver",
+            abi is not None,
+            f"{driver.version}, " + (f"table {abi.table}" if abi is not None else "branch not in the tables"),
+            "" if abi is not None else f"read-only here; supported branches: {', '.join(branches)}",
+        ),
+    ]
+    try:
+        gpus = driver.gpus()
+        found.append(
+            Check("gpus", bool(gpus), ", ".join(f"{g.name} ({g.uuid})" for g in gpus) or "none listed",
+                  "" if gpus else "is the GPU bound to nvidia.ko? see dmesg")
+        )
+        holders = driver.holders()
+        found.append(Check("programs", None, f"{len(holders)} process(es) hold descriptors of /dev/nvidia*"))
+        if abi is not None:
+            found.append(Check("object count", True, f"{driver.resource_count()} RM objects; the driver answers us"))
+            found.append(_borrowing(driver))
+    except (DriverError, OSError) as error:
+        found.append(Check("driver calls", False, str(error), "fix this first; nothing else can work"))
+    writable = os.access(run_dir, os.W_OK)
+    found.append(
+        Check("run directory", writable, str(run_dir), "" if writable else "create it, or give --run-dir another")
+    )
+    found.append(
+        Check(
+            "what it means",
+            None,
+            "backend root: slices, levels, pause and resume of any program; no memory limit; a hostile program may "
+            "undo its slice until the next look",
+        )
+    )
+    return found
+
+
+def _borrowing(driver: Driver) -> Check:
+    """Whether descriptors of some living program can be duplicated."""
+    name = "descriptors of programs"
+    for holder in driver.holders():
+        for fd in holder.control_fds:
+            try:
+                with driver.borrow(holder.id, fd):
+                    return Check(name, True, f"duplicated one of PID {holder.id.pid}")
+            except DriverError as error:
+                return Check(name, False, str(error), "run as root in the initial user namespace")
+    return Check(name, None, "no program to try it on")

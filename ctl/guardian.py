@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guardian: a small process that outlives a killed daemon and puts every program back.
+
+It sleeps on a pipe whose other end only the daemon holds. A clean daemon says so before it closes it; any other end
+of file means that the daemon is gone, and the guardian undoes what the journal says, paused programs first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from detshare.ctl.journal import Journal, locked
+from detshare.ctl.rm.abi import UnknownBranch, for_version
+from detshare.ctl.rm.driver import Driver, DriverError
+from detshare.ctl.undo import undo_all
+
+_READY = b"r"
+_CLEAN = b"q"
+_RETRIES = 40
+_PAUSE_S = 0.05
+
+
+class Guardian:
+    """The daemon's side. One guardian watches one run directory."""
+
+    def __init__(self, run_dir: Path, process: subprocess.Popen[bytes], pipe: int) -> None:
+        self._run_dir = run_dir
+        self._process = process
+        self._pipe = pipe
+
+    @classmethod
+    def start(cls, run_dir: Path, timeout: float = 15.0) -> Guardian:
+        """Start a guardian and wait until it watches. RuntimeError if it does not come up."""
+        ours, theirs = os.pipe()[::-1]
+        back, answer = os.pipe()
+        try:
+            # Its own session: neither Ctrl-C nor the end of the daemon's terminal or process group reaches it.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "detshare.ctl.guardian", str(run_dir), str(theirs), str(answer)],
+                pass_fds=(theirs, answer),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+            os.close(answer)
+        os.set_blocking(back, False)
+        ends = time.monotonic() + timeout
+        ready = b""
+        while not ready and time.monotonic() < ends and process.poll() is None:
+            with contextlib.suppress(BlockingIOError):
+                ready = os.read(back, 1)
+                if not ready:
+                    break
+            time.sleep(0.005)
+        os.close(back)
+        if ready != _READY:
+            os.close(ours)
+            process.kill()
+            process.wait()
+            raise RuntimeError(f"the guardian of {run_dir} did not start; without it nothing may be changed")
+        return cls(run_dir, process, ours)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Send the guardian home: everything has been put back. Idempotent."""
+        if self._pipe >= 0:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._pipe, _CLEAN)
+            os.close(self._pipe)
+            self._pipe = -1
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def recover(run_dir: Path, driver: Driver) -> list[str]:
+    """Undo what a daemon left in its journal. Returns what could not be done. UnknownBranch, OSError."""
+    with locked(run_dir):
+        journal = Journal(run_dir, driver.proof)
+        if journal.foreign:
+            journal.clear()
+            return []
+        return undo_all(driver, for_version(driver.version), journal) if journal.processes() else []
+
+
+def _watch(run_dir: Path, pipe: int, answer: int) -> int:
+    # Loaded before the daemon changes anything: when it dies there is no time to import, nor perhaps memory.
+    from detshare.ctl.rm.kernel import KernelDriver
+
+    driver: Driver | None
+    try:
+        driver = KernelDriver()
+    except DriverError:
+        driver = None  # a model daemon: its programs die with it
+    os.write(answer, _READY)
+    os.close(answer)
+    if os.read(pipe, 1) == _CLEAN or driver is None:
+        return 0
+    problems: list[str] = []
+    for _ in range(_RETRIES):
+        try:
+            problems = recover(run_dir, driver)
+        except (OSError, DriverError, UnknownBranch) as error:
+            problems = [str(error)]
+        if not problems:
+            return 0
+        time.sleep(_PAUSE_S)
+    print("detshare guardian: not put back:\n" + "\n".join(problems), file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(_watch(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mechanisms: slices, levels, pause, resume, preempt, and putting back, on adopted programs.
+
+Everything is written to the journal before the driver is asked to change it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from detshare.ctl.journal import Before, Journal, Paused
+from detshare.ctl.rm.abi import Abi
+from detshare.ctl.rm.client import NoObject, RmClient, RmError
+from detshare.ctl.rm.driver import Driver, ProcessId
+from detshare.ctl.snapshot import Kind, Level, Tsg, TsgChange
+from detshare.ctl.undo import resume as resume_channels
+from detshare.ctl.undo import still_there, undo_process
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a TSG should have. None: leave as found."""
+
+    slice_us: int | None
+    level: Level
+
+
+class Steward:
+    """Acts on one machine's programs through its driver."""
+
+    def __init__(self, driver: Driver, abi: Abi, journal: Journal) -> None:
+        self._driver = driver
+        self._abi = abi
+        self.journal = journal
+        # What we last gave a TSG, by its handle and its hardware number: a handle may come to name another TSG.
+        self._levels: dict[tuple[ProcessId, int, int], tuple[int, Level]] = {}
+        self._slices: dict[tuple[ProcessId, int, int], tuple[int, int]] = {}
+
+    def level(self, process: ProcessId, tsg: Tsg) -> Level | None:
+        """The level we last gave this very TSG."""
+        tsg_id, level = self._levels.get((process, tsg.client, tsg.handle), (-1, Level.MEDIUM))
+        return level if tsg_id == tsg.tsg_id else None
+
+    def found_slice(self, process: ProcessId, tsg: Tsg) -> int:
+        """The slice this TSG would have without us.
+
+        A program may set it itself (libcuda does once, late in making a context): a slice that is not the one we set
+        is the program's own.
+        """
+        before = self.journal.before(process, tsg.client, tsg.handle)
+        ours = self._slices.get((process, tsg.client, tsg.handle))
+        if before is None or before.tsg_id != tsg.tsg_id:
+            return tsg.slice_us
+        if ours is not None and ours != (tsg.tsg_id, tsg.slice_us):
+            return tsg.slice_us
+        return before.slice_us
+
+    def current(self, process: ProcessId) -> dict[tuple[int, int], int]:
+        """(client, TSG) -> the slice that we gave it."""
+        return {(k[1], k[2]): us for k, (_, us) in self._slices.items() if k[0] == process}
+
+    def pausable(self, process: ProcessId, tsgs: Iterable[Tsg]) -> bool:
+        """Whether there are channels that are not switched off yet."""
+        off = self._off(process)
+        return any((tsg.client, c) not in off for tsg in tsgs for c in tsg.channels)
+
+    def _off(self, process: ProcessId) -> set[tuple[int, int]]:
+        """(client, channel) of what we switched off."""
+        return {(p.client, c) for p in self.journal.paused.get(process, ()) for c in p.channels}
+
+    def apply(self, process: ProcessId, tsgs: Iterable[Tsg], plan: Plan) -> list[TsgChange]:
+        """Bring TSGs of one process to a plan; only what differs is asked of the driver.
+
+        NoObject where a TSG is not the one we know any more, RmError where the driver refuses, ProcessGone.
+        """
+        changes = []
+        for tsg in tsgs:
+            found = self.found_slice(process, tsg)
+            wanted = found if plan.slice_us is None else plan.slice_us
+            has_level = self.level(process, tsg)
+            level_stands = has_level is plan.level or (has_level is None and plan.level is Level.MEDIUM)
+            if tsg.slice_us == wanted and level_stands:
+                changes.append(TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us))
+                continue
+            with self._driver.borrow(process, tsg.fd) as descriptor:
+                client = RmClient(descriptor, self._abi, tsg.client)
+                self._verify(client, tsg)
+                self.journal.remember(
+                    Before(process.pid, process.start, tsg.fd, tsg.client, tsg.handle, tsg.tsg_id, tsg.gpu, found)
+                )
+                if tsg.slice_us != wanted:
+                    client.set_timeslice(tsg.handle, wanted)
+                self._slices[process, tsg.client, tsg.handle] = (tsg.tsg_id, wanted)
+                if has_level is not plan.level:
+                    client.set_level(tsg.handle, plan.level)
+                    self._levels[process, tsg.client, tsg.handle] = (tsg.tsg_id, plan.level)
+            changes.append(TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us))
+        return changes
+
+    def _verify(self, client: RmClient, tsg: Tsg) -> None:
+        if not still_there(client, self._abi, tsg.handle, tsg.tsg_id):
+            status = self._abi.status("NV_ERR_OBJECT_NOT_FOUND")
+            raise NoObject(f"TSG {tsg.handle:#x} is another one by now", status, self._abi.status_name(status))
+
+    def _unchanged(self, process: ProcessId, tsg: Tsg) -> TsgChange:
+        level = self.level(process, tsg)
+        name = level.name.lower() if level is not None else None
+        return TsgChange(tsg.gpu, tsg.handle, tsg.slice_us, name, tsg.slice_us)
+
+    def pause(self, process: ProcessId, tsgs: Iterable[Tsg]) -> list[TsgChange]:
+        """Switch off every channel of a process that is not off yet, copy channels after compute channels.
+
+        If the driver refuses a part, what was switched off is switched on again before the error goes on.
+        """
+        off = self._off(process)
+        groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        changes = []
+        for tsg in sorted(tsgs, key=lambda t: t.kind is not Kind.COMPUTE):
+            fresh = [c for c in tsg.channels if (tsg.client, c) not in off]
+            groups[tsg.fd, tsg.client, tsg.subdevice] += fresh
+            changes.append(self._unchanged(process, tsg))
+        try:
+            for (fd, handle, subdevice), channels in groups.items():
+                if not channels:
+                    continue
+                with self._driver.borrow(process, fd) as descriptor:
+                    self.journal.pause(Paused(process.pid, process.start, fd, handle, subdevice, tuple(channels)))
+                    RmClient(descriptor, self._abi, handle).switch_channels(subdevice, channels, run=False)
+        except RmError:
+            with suppress(RmError):
+                self.resume(process)
+            raise
+        return changes
+
+    def resume(self, process: ProcessId) -> None:
+        """Switch on every channel that we switched off. RmError where the driver refuses; the rest is tried first."""
+        refused: RmError | None = None
+        for paused in self.journal.paused.get(process, ()):
+            try:
+                resume_channels(self._driver, self._abi, paused)
+            except RmError as error:
+                refused = error
+        if refused is not None:
+            raise refused
+        self.journal.unpause(process)
+
+    def preempt(self, process: ProcessId, tsgs: Iterable[Tsg]) -> list[TsgChange]:
+        """Take running work of compute TSGs off the GPU once."""
+        changes = []
+        for tsg in tsgs:
+            with self._driver.borrow(process, tsg.fd) as descriptor:
+                client = RmClient(descriptor, self._abi, tsg.client)
+                self._verify(client, tsg)
+                client.preempt(tsg.handle)
+            changes.append(self._unchanged(process, tsg))
+        return changes
+
+    def release(self, process: ProcessId) -> list[str]:
+        """Put a process back as it was found. Returns what could not be done."""
+        problems = undo_process(self._driver, self._abi, self.journal, process)
+        if not problems:
+            self.forget(process)
+        return problems
+
+    def forget(self, process: ProcessId) -> None:
+        """The process ended, or was put back."""
+        self.journal.forget(process)
+        tables: tuple[dict[tuple[ProcessId, int, int], Any], ...] = (self._levels, self._slices)
+        for table in tables:
+            for key in [k for k in table if k[0] == process]:
+                del table[key]
