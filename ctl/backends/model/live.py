@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model machine with three programs that lives in real time, for `detshared --backend model` and the demo."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.model.driver import ModelDescriptor, ModelDriver
+from detshare.ctl.backends.model.objects import OpenFile
+from detshare.ctl.backends.model.workload import Background, Idle, Latency, Reading, Workload
+from detshare.ctl.rm.driver import Holder, ProcessId, Usage
+
+LONGEST_STEP_S = 1.0
+"""a longer pause between two questions is skipped but for its last second, so that no question takes long"""
+READING_S = 2.0
+"""latencies of so long before the question are read"""
+
+
+class LiveModel(ModelDriver):
+    """A ModelDriver whose GPUs advance to the present whenever it is asked anything.
+
+    Runs a decode-like latency program, a training-like background program and an idle notebook. Safe to use
+    from several threads.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, version: str = "580.159.04") -> None:
+        super().__init__(version=version)
+        self._clock = clock
+        self._last = clock()
+        self._lock = threading.RLock()
+        gib = 1 << 30
+        self._program("python3 serve.py --model demo", 6 * gib, Latency(2340, 10_000, seed=11))
+        # 2666 images/s alone, as the measured training
+        training = Background((50, 300), utilization=0.8, units_per_kernel=2666 / 4571, seed=12)
+        self._program("python3 train.py --epochs 90", 21 * gib, training)
+        self._program("python3 -m ipykernel_launcher -f kernel.json", gib, Idle())
+        self.machine.advance(LONGEST_STEP_S)
+
+    def _program(self, command: str, memory: int, workload: Workload) -> None:
+        process = scenario.cuda_process(self, command, memory=memory)
+        self.machine.start_work(process, self.gpu_models[0], workload)
+
+    def catch_up(self) -> None:
+        """Advance the machine to now."""
+        with self._lock:
+            now = self._clock()
+            self.machine.advance(min(max(now - self._last, 0.0), LONGEST_STEP_S))
+            self._last = now
+
+    def readings(self) -> dict[int, Reading]:
+        """Latencies of the last READING_S and throughput of every program that has submitted work, by pid."""
+        with self._lock:
+            self.catch_up()
+            return {
+                pid: workload.reading(gpu.timeline.now, round(READING_S * 1e9))
+                for pid, process in self.machine.processes.items()
+                for gpu, workload in process.workloads
+                if workload.submitted
+            }
+
+    def holders(self) -> list[Holder]:
+        with self._lock:
+            self.catch_up()
+            return super().holders()
+
+    def alive(self, process: ProcessId) -> bool:
+        with self._lock:
+            self.catch_up()
+            return super().alive(process)
+
+    @contextmanager
+    def borrow(self, process: ProcessId, fd: int) -> Iterator[ModelDescriptor]:
+        self.catch_up()
+        with super().borrow(process, fd) as descriptor:
+            yield descriptor
+
+    def issue(
+        self, process: ProcessId, file: OpenFile, client: int, target: int, command: int, params: bytearray
+    ) -> int:
+        with self._lock:
+            self.catch_up()
+            return super().issue(process, file, client, target, command, params)
+
+    def newest_client(self) -> int:
+        with self._lock:
+            self.catch_up()
+            return super().newest_client()
+
+    def resource_count(self) -> int:
+        with self._lock:
+            self.catch_up()
+            return super().resource_count()
+
+    def usage(self) -> Usage:
+        with self._lock:
+            self.catch_up()
+            return super().usage()
