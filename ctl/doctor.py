@@ -10,20 +10,27 @@ from detshare.ctl.rm.abi import Abi
 from detshare.ctl.rm.driver import Driver, DriverError
 from detshare.ctl.snapshot import Check
 
+_REAL = (
+    "slices, levels, pause and resume of any program; no memory limit; a hostile program may undo its slice until "
+    "the next look"
+)
+_MODEL = (
+    "every verb acts on simulated programs; its figures are the simulation's, and what a GPU does may differ; for "
+    "this machine's programs start detshared without --backend model"
+)
 
-def checks(driver: Driver, abi: Abi | None, branches: list[str], euid: int, run_dir: Path) -> list[Check]:
-    """Checks of a driver and of our rights over it. Never raises."""
+
+def checks(
+    driver: Driver, abi: Abi | None, branches: list[str], euid: int, run_dir: Path, backend: str
+) -> list[Check]:
+    """Checks of a driver and of our rights over it, for the backend of that name. Never raises."""
+    model = driver.proof == "model"
     found = [
-        Check(
-            "root",
-            euid == 0,
-            "running as root" if euid == 0 else f"running as uid {euid}",
-            "" if euid == 0 else "run as root: duplicating another program's descriptors needs CAP_SYS_PTRACE",
-        ),
+        _root(euid, model),
         Check(
             "driver",
             abi is not None,
-            f"{driver.version}, " + (f"table {abi.table}" if abi is not None else "branch not in the tables"),
+            f"{driver.version}, " + (f"ABI tables of {abi.table}" if abi is not None else "branch not in the tables"),
             "" if abi is not None else f"read-only here; supported branches: {', '.join(branches)}",
         ),
     ]
@@ -44,15 +51,17 @@ def checks(driver: Driver, abi: Abi | None, branches: list[str], euid: int, run_
     found.append(
         Check("run directory", writable, str(run_dir), "" if writable else "create it, or give --run-dir another")
     )
-    found.append(
-        Check(
-            "what it means",
-            None,
-            "backend root: slices, levels, pause and resume of any program; no memory limit; a hostile program may "
-            "undo its slice until the next look",
-        )
-    )
+    found.append(Check("what it means", None, f"backend {backend}: {_MODEL if model else _REAL}"))
     return found
+
+
+def _root(euid: int, model: bool) -> Check:
+    if euid == 0:
+        return Check("root", True, "running as root")
+    if model:
+        return Check("root", None, f"running as uid {euid}: enough for the model, real programs need root")
+    advice = "run as root: duplicating another program's descriptors needs CAP_SYS_PTRACE"
+    return Check("root", False, f"running as uid {euid}", advice)
 
 
 def _borrowing(driver: Driver) -> Check:

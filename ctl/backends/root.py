@@ -408,7 +408,7 @@ class RootBackend:
     # -- the rest -----------------------------------------------------------------------------------------------
 
     def doctor(self) -> list[Check]:
-        return doctor.checks(self._driver, self._abi, branches(), os.geteuid(), self._run_dir)
+        return doctor.checks(self._driver, self._abi, branches(), os.geteuid(), self._run_dir, self.name)
 
     def close(self, restore: bool = True) -> None:
         if self._closed:

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of detshare-ctl. Exit codes: 0 done; 1 not done; 2 it cannot be meant."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from detshare.ctl import classes, oneshot, options
+from detshare.ctl.cli import act, tables
+from detshare.ctl.cli.link import Place, gone
+from detshare.ctl.errors import ControlError
+from detshare.ctl.rm.driver import Holder, ProcessId
+from detshare.ctl.select import parse
+from detshare.ctl.verbs import LEVELS, check_who, explain
+
+WHO: Final = """\
+WHO is one of
+  a PID                        4242
+  a container id               12 hexadecimal digits or more
+  a part of the command line   serve.py, or with * and ?: 'python*train*'
+"""
+FIRST: Final = """\
+First steps:
+  sudo detshare-ctl ps
+  sudo detshare-ctl set-priority 4242 high
+  sudo detshare-ctl release 4242
+Without a GPU, on simulated programs:
+  detshared --backend model --run-dir /tmp/detshare &
+  detshare-ctl --run-dir /tmp/detshare ps
+"""
+
+
+class _Group(click.Group):
+    """Lists its commands in the order in which they are needed, and first steps below."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write(FIRST)
+
+
+class _Examples(click.Command):
+    """Keeps the lines of an example as they are; tells what WHO may be where it is asked for."""
+
+    def __init__(self, *args: Any, example: str = "", more: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.example = example
+        self.more = more
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        who = WHO if any(param.name == "who" for param in self.params) else ""
+        for text in (self.more, who, f"Example:\n  {self.example}\n"):
+            if text:
+                formatter.write_paragraph()
+                formatter.write(text)
+
+
+def _class_lines() -> str:
+    """What each class sets, from the rule itself."""
+    lines = ["CLASS is one of"]
+    for name, setting in classes.CLASSES.items():
+        slice_us = "as the driver set it" if setting.slice_us is None else tables.duration(setting.slice_us)
+        lines.append(f"  {name:<8} slice {slice_us}, level {setting.level.name.lower()}")
+    return "\n".join(lines) + "\n"
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@options.run_dir("Folder of the daemon's socket.")
+@click.option(
+    "--backend",
+    type=click.Choice(oneshot.BACKENDS),
+    default="root",
+    show_default=True,
+    help="Without a daemon: root acts on this machine's programs, model on simulated ones.",
+)
+@click.pass_context
+def main(ctx: click.Context, run_dir: Path, backend: str) -> None:
+    """See and steer the GPU programs of this machine.
+
+    Talks to the daemon, detshared, where it runs; else most commands act once by themselves (as root), and what
+    they set stands until `release`.
+    """
+    ctx.obj = Place(run_dir, backend)
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def _command(name: str, example: str, more: str = "") -> Callable[[Callable[..., int | None]], click.Command]:
+    """A command with --json, whose errors are told in words and exit codes. What the function returns is the code."""
+
+    def decorate(function: Callable[..., int | None]) -> click.Command:
+        @wraps(function)
+        def run(as_json: bool, **values: Any) -> None:
+            place = click.get_current_context().obj
+            try:
+                code = function(place, as_json=as_json, **values)
+            except ControlError as error:
+                if as_json:
+                    click.echo(json.dumps(error.to_json()))
+                click.echo(f"detshare-ctl: {error}", err=True)
+                sys.exit(2 if error.usage else 1)
+            sys.exit(code or 0)
+
+        flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+        return main.command(name, cls=_Examples, example=example, more=more)(flag(run))
+
+    return decorate
+
+
+_who = click.argument("who")
+
+
+def _print_json(answer: object) -> None:
+    click.echo(json.dumps(answer, indent=1))
+
+
+@_command("ps", "sudo detshare-ctl ps")
+def ps(place: Place, as_json: bool) -> None:
+    """List the programs that hold the GPU."""
+    with place.control("list programs", changes=False) as (control, _):
+        answer = control.programs()
+    if as_json:
+        _print_json(answer)
+        return
+    console = Console(highlight=False)
+    console.print(tables.proof(answer))
+    console.print(*tables.warnings(answer), sep="\n", end="\n" if answer["warnings"] else "")
+    if answer["programs"]:
+        console.print(tables.programs(answer, console.width))
+    else:
+        console.print("no program holds a GPU")
+
+
+@_command("show", "sudo detshare-ctl show 4242")
+@_who
+def show(place: Place, as_json: bool, who: str) -> None:
+    """Show all that is known of a program."""
+    asked = f"show {who}"
+    try:
+        selector = parse(check_who(who))
+    except ValueError as error:
+        raise explain(error, asked) from error
+    with place.control(asked, changes=False) as (control, _):
+        answer = control.programs()
+    found = [p for p in answer["programs"] if selector.matches(_holder(p))]
+    if not found:
+        raise ControlError(asked, "no program that holds a GPU matches", "see which are there: detshare-ctl ps")
+    if as_json:
+        _print_json({**answer, "programs": found})
+        return
+    console = Console(highlight=False)
+    console.print(tables.proof(answer))
+    for number, program in enumerate(found):
+        if number:
+            console.rule()
+        tables.show(console, answer, program)
+
+
+def _holder(program: dict[str, Any]) -> Holder:
+    return Holder(
+        id=ProcessId(program["pid"], program["start"]),
+        parent=0,
+        command=program["command"],
+        comm="",
+        user=program["user"],
+        cgroup="",
+        container=program["container"],
+        control_fds=(),
+        device_fds=(),
+    )
+
+
+_wait = click.option(
+    "--wait",
+    type=options.Seconds(0, 86400),
+    metavar="SECONDS",
+    help="Without a daemon: try again until the program has a GPU context.",
+)
+
+
+@_command("set-priority", "sudo detshare-ctl set-priority 4242 high", _class_lines())
+@_who
+@click.argument("klass", metavar="CLASS", type=click.Choice(list(classes.CLASSES)))
+@_wait
+def set_priority(place: Place, as_json: bool, who: str, klass: str, wait: float | None) -> int:
+    """Set the class: high, normal, low or idle.
+
+    The program goes on running. For a process that has no GPU context yet the daemon applies it when it makes one.
+    """
+    return act.change(place, as_json, "set-priority", who, wait, {"class": klass})
+
+
+@_command("set-weight", "sudo detshare-ctl set-weight 'python train.py*' 3")
+@_who
+@click.argument("weight", metavar="N", type=click.IntRange(classes.WEIGHTS[0], classes.WEIGHTS[-1]))
+@_wait
+def set_weight(place: Place, as_json: bool, who: str, weight: int, wait: float | None) -> int:
+    """Share GPU time in proportion to weights.
+
+    Programs with weights 3 and 1 that both always have work get three quarters and one quarter of the GPU.
+    """
+    return act.change(place, as_json, "set-weight", who, wait, {"weight": weight})
+
+
+@_command("set-slice", "sudo detshare-ctl set-slice 4242 2000 --level high")
+@_who
+@click.argument("slice_us", metavar="US", type=click.IntRange(classes.SLICES_US[0], classes.SLICES_US[-1]))
+@click.option("--level", type=click.Choice(LEVELS), help="Level on the runlist.  [default: medium]")
+@_wait
+def set_slice(place: Place, as_json: bool, who: str, slice_us: int, level: str | None, wait: float | None) -> int:
+    """Set the time slice itself, in microseconds.
+
+    It is the longest turn on the GPU of each of the program's compute channel groups while others wait.
+    """
+    return act.change(place, as_json, "set-slice", who, wait, {"slice_us": slice_us, "level": level})
+
+
+@_command("pause", "sudo detshare-ctl pause 4242")
+@_who
+@click.option("--foreground", is_flag=True, help="Hold it until Ctrl-C or SIGTERM, then resume; needs no daemon.")
+def pause(place: Place, as_json: bool, who: str, foreground: bool) -> int:
+    """Take a program off the GPU until `resume`.
+
+    Whatever it runs, an endless kernel too; it loses nothing. If the daemon ends, the program runs again.
+    """
+    if foreground:
+        return act.hold(place, as_json, who)
+    if not place.client().alive():
+        missing = gone(f"pause {who}", place)
+        following = f"{missing.next_step}; or hold it here: detshare-ctl pause {who} --foreground"
+        raise ControlError(missing.asked, missing.stopped + " (nobody would resume the program)", following)
+    return act.change(place, as_json, "pause", who)
+
+
+@_command("resume", "sudo detshare-ctl resume 4242")
+@_who
+def resume(place: Place, as_json: bool, who: str) -> int:
+    """Let a paused program run on."""
+    return act.change(place, as_json, "resume", who)
+
+
+@_command("preempt", "sudo detshare-ctl preempt 4242")
+@_who
+def preempt(place: Place, as_json: bool, who: str) -> int:
+    """Take a program off the GPU once.
+
+    What it runs is saved and goes on at its next turn.
+    """
+    return act.change(place, as_json, "preempt", who)
+
+
+@_command("release", "sudo detshare-ctl release --all")
+@click.argument("who", required=False)
+@click.option("--all", "everyone", is_flag=True, help="Release every program.")
+def release(place: Place, as_json: bool, who: str | None, everyone: bool) -> int:
+    """Put a program back as it was found.
+
+    Its slices and levels are as before DetShare, and nothing is remembered for it.
+    """
+    if (who is None) is not everyone:
+        raise ControlError("release", "it needs either WHO or --all", "detshare-ctl release --help", usage=True)
+    return act.change(place, as_json, "release", "*" if who is None else who)
+
+
+@_command("doctor", "sudo detshare-ctl doctor")
+def doctor(place: Place, as_json: bool) -> int:
+    """Check this machine and say what is missing.
+
+    Backend, driver, rights and daemon, each with the next step. Exits with 1 where a check failed.
+    """
+    client = place.client()
+    try:
+        answer = client.doctor() if client.alive() else oneshot.doctor(place.backend, place.run_dir)
+    except ControlError as error:
+        answer = oneshot.doctor(place.backend, place.run_dir)
+        if not any(check["ok"] is False for check in answer["checks"]):
+            raise error
+    if as_json:
+        _print_json(answer)
+    else:
+        Console(highlight=False).print(tables.checks(answer))
+    return int(any(check["ok"] is False for check in answer["checks"]))
+
+
+@_command("events", "sudo detshare-ctl events --follow")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more; with --json one document per line.")
+def events(place: Place, as_json: bool, follow: bool) -> int:
+    """Show what the daemon saw and did."""
+    client = place.client()
+    if not client.alive():
+        raise gone("read events", place)
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))  # the ordinary end of --follow
+    if as_json and not follow:
+        _print_json({"events": list(client.events())})
+        return 0
+    for item in client.events(follow):
+        click.echo(json.dumps(item) if as_json else tables.event(item))
+        sys.stdout.flush()
+    if follow:
+        raise ControlError("follow events", "the daemon stopped", "see its log, and start it again: detshared")
+    return 0
+
+
+@main.command("help")
+@click.argument("command", required=False)
+@click.pass_context
+def help_(ctx: click.Context, command: str | None) -> None:
+    """Show this help or that of a command."""
+    assert ctx.parent is not None
+    found = main.get_command(ctx.parent, command) if command else main
+    if found is None:
+        raise click.UsageError(f"there is no command {command!r}; commands are {', '.join(main.commands)}")
+    if found is main:
+        click.echo(ctx.parent.get_help())
+        return
+    with click.Context(found, info_name=command, parent=ctx.parent) as inner:
+        click.echo(found.get_help(inner))

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people read in a terminal. Texts of other processes never reach it unfiltered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Json = Mapping[str, Any]
+
+_COLUMNS = (
+    ("PID", True),
+    ("GPU", False),
+    ("CLASS", False),
+    ("SLICE", True),
+    ("LEVEL", False),
+    ("MEM", True),
+    ("SHARE", True),
+    ("STATE", False),
+)
+"""name, and whether it is set to the right"""
+
+_STATE_STYLE = {
+    "running": "green",
+    "paused": "yellow",
+    "no-context": "dim",
+    "not-understood": "red",
+    "read-only": "magenta",
+}
+
+
+_DONE = {"pause": "paused", "resume": "runs again", "preempt": "preempted", "release": "released"}
+
+
+def count(number: int, name: str) -> str:
+    """The number with the name: 1 channel group, 4 channel groups."""
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
+def clean(text: object, limit: int = 0) -> str:
+    """Printable text: escape sequences in a command line must not reach a terminal. `limit` 0: any length."""
+    shown = "".join(c if c.isprintable() else "?" for c in str(text))
+    return shown if not limit or len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def duration(us: float) -> str:
+    """Microseconds in seven characters at most; exact below 10 ms."""
+    for unit, length in (("s", 1e6), ("ms", 1e3)):
+        if us >= max(length, 10_000):
+            return f"{us / length:.4g}{unit}"
+    return f"{us:g}us"
+
+
+def size(count: float | None) -> str:
+    """Bytes in at most six characters; "-" where unknown."""
+    if count is None:
+        return "-"
+    for unit, scale in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
+        if count >= scale:
+            value = count / scale
+            return f"{value:.1f}{unit}" if value < 100 else f"{value:.0f}{unit}"
+    return f"{count:.0f}"
+
+
+def command(text: str) -> str:
+    """A command line without the folder of its program."""
+    first, space, rest = clean(text).partition(" ")
+    return first.rpartition("/")[2] + space + rest
+
+
+def _several(values: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(values))
+    return ",".join(distinct) if len(distinct) < 3 else f"{len(distinct)} kinds"
+
+
+def compute(program: Json) -> list[Json]:
+    """The compute channel groups of a program."""
+    return [tsg for tsg in program["tsgs"] if tsg["kind"] == "compute"]
+
+
+def klass(program: Json) -> str:
+    """The class; the weight where that was set instead."""
+    if program.get("class"):
+        return clean(program["class"])
+    return f"w{program['weight']}" if program.get("weight") is not None else "-"
+
+
+def programs(answer: Json, width: int) -> Table:
+    """The table of `ps` for a terminal of `width` columns; what is too long is the command."""
+    index = {gpu["uuid"]: str(number) for number, gpu in enumerate(answer["gpus"])}
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False)
+    rows = []
+    for program in sorted(answer["programs"], key=lambda p: p["pid"]):
+        tsgs = compute(program)
+        share = program.get("gpu_share")
+        state = clean(program["state"])
+        rows.append(
+            (
+                str(program["pid"]),
+                ",".join(index.get(uuid, "?") for uuid in program["gpus"]) or "-",
+                klass(program),
+                _several(duration(tsg["slice_us"]) for tsg in tsgs) or "-",
+                _several(clean(tsg["level"] or "-") for tsg in tsgs) or "-",
+                size(program.get("memory_bytes")),
+                f"{share:.0%}" if share is not None else "-",
+                state,
+                command(program["command"]),
+            )
+        )
+    used = 0
+    for number, (name, right) in enumerate(_COLUMNS):
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+        used += max(len(name), *(len(row[number]) for row in rows), 0) + 1
+    table.add_column("COMMAND", no_wrap=True)
+    for *cells, state, text in rows:
+        shown = Text(clean(text, max(width - used, 12)))
+        table.add_row(*cells, Text(state, style=_STATE_STYLE.get(state, "")), shown)
+    return table
+
+
+def proof(answer: Json) -> Text:
+    """Which backend sees this, and how far it may be believed."""
+    if answer["proof"] == "model":
+        return Text("model: simulated programs, no GPU is touched", style="bold yellow")
+    return Text(f"backend {clean(answer['backend'])}, driver {clean(answer['driver'])}", style="dim")
+
+
+def warnings(answer: Json) -> list[Text]:
+    """What the look could not see or do."""
+    return [Text(f"warning: {clean(text)}", style="yellow") for text in answer.get("warnings", ())]
+
+
+def show(console: Console, answer: Json, program: Json) -> None:
+    """Everything known of one program."""
+    names = {gpu["uuid"]: f"{number} ({clean(gpu['name'])})" for number, gpu in enumerate(answer["gpus"])}
+    share, adopted = program.get("gpu_share"), program.get("adopted_ms")
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    rows: list[tuple[str, str]] = [
+        ("pid", f"{program['pid']} (started {program['start']} ticks after boot)"),
+        ("command", clean(program["command"])),
+        ("user", clean(program["user"])),
+        ("container", clean(program["container"]) or "-"),
+        ("state", clean(program["state"])),
+        ("class", clean(program.get("class") or "-")),
+        ("weight", clean(program["weight"] if program.get("weight") is not None else "-")),
+        ("gpu", ", ".join(names.get(uuid, clean(uuid)) for uuid in program["gpus"]) or "-"),
+        ("memory", size(program.get("memory_bytes"))),
+        ("gpu share", f"{share:.1%}" if share is not None else "-"),
+        ("adopted in", f"{adopted:.1f} ms" if adopted is not None else "-"),
+    ]
+    rows += [("note", clean(note)) for note in program["notes"]]
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    console.print(table)
+    if program["tsgs"]:
+        console.print("\nchannel groups (TSGs), of which only the compute ones are steered:")
+        console.print(_tsgs(program))
+
+
+def _tsgs(program: Json) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in ("KIND", "ENGINE", "CLIENT", "HANDLE", "TSG", "SLICE", "LEVEL", "CHANNELS"):
+        table.add_column(name, no_wrap=True)
+    for tsg in program["tsgs"]:
+        table.add_row(
+            clean(tsg["kind"]),
+            clean(tsg["engine"]),
+            f"{tsg['client']:#x}",
+            f"{tsg['handle']:#x}",
+            str(tsg["tsg_id"]),
+            duration(tsg["slice_us"]),
+            clean(tsg["level"] or "-"),
+            str(len(tsg["channels"])),
+        )
+    return table
+
+
+def outcome(answer: Json) -> list[Text]:
+    """What a verb changed, a line each; not what it left alone."""
+    lines = []
+    for change in answer["changed"]:
+        verb = str(answer["verb"])
+        steers = verb.startswith("set-")
+        groups = f", {count(len(change['tsgs']), 'channel group')}" if change["tsgs"] and not steers else ""
+        done = _DONE.get(verb, f"{clean(verb)} done")
+        lines.append(Text(f"{change['pid']}: {done}{groups}{_note(change)}"))
+        for tsg in change["tsgs"] if steers else ():
+            was, now = duration(tsg["before_us"]), duration(tsg["slice_us"])
+            moved = now if was == now else f"{was} -> {now}"
+            level = f", level {clean(tsg['level'])}" if tsg["level"] else ""
+            lines.append(Text(f"  TSG {tsg['handle']:#x} on {clean(tsg['gpu'], 16)}: slice {moved}{level}"))
+    return lines
+
+
+def _note(change: Json) -> str:
+    return f" ({clean(change['note'])})" if change.get("note") else ""
+
+
+def checks(answer: Json) -> Table:
+    """The table of `doctor`."""
+    marks = {True: ("ok", "green"), False: ("FAIL", "bold red"), None: ("note", "cyan")}
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for check in answer["checks"]:
+        mark, style = marks[check["ok"]]
+        text = clean(check["detail"])
+        if check["advice"] and check["ok"] is not True:
+            text += f"\nnext: {clean(check['advice'])}"
+        table.add_row(Text(mark, style=style), Text(clean(check["name"])), Text(text))
+    return table
+
+
+def event(item: Json) -> str:
+    """One event in one line."""
+    when = time.localtime(item["when"])
+    today = when[:3] == time.localtime()[:3]
+    moment = time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", when)
+    pid = f" {item['pid']}" if item["pid"] is not None else ""
+    return f"{moment} {clean(item['kind'])}{pid}: {clean(item['text'])}"

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small synchronous client of detshared: HTTP over its UNIX socket, with the standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from detshare.ctl.errors import ClientError
+
+__all__ = ["DEFAULT_RUN_DIR", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
+
+DEFAULT_RUN_DIR: Final = Path("/run/detshare")
+SOCKET_NAME: Final = "detshared.sock"
+ANSWER_SECONDS: Final = 75.0
+"""how long an answer may take; longer than the daemon's own limit on a verb"""
+_MAX_ANSWER: Final = 256 << 20
+
+
+def default_run_dir() -> Path:
+    """DETSHARE_RUN_DIR, or /run/detshare."""
+    return Path(os.environ.get("DETSHARE_RUN_DIR") or DEFAULT_RUN_DIR)
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float | None) -> None:
+        super().__init__("detshared", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        sock.settimeout(self.timeout)
+        try:
+            sock.connect(str(self._path))
+        except OSError:
+            sock.close()
+            raise
+        self.sock = sock
+
+
+class Client:
+    """Talks to the daemon of one run directory. Every method but `alive` raises ClientError."""
+
+    def __init__(self, run_dir: Path | str | None = None) -> None:
+        self.run_dir = Path(run_dir) if run_dir is not None else default_run_dir()
+        self.socket = self.run_dir / SOCKET_NAME
+
+    def alive(self) -> bool:
+        """Whether a daemon accepts connections now. ClientError where one may be there but we may not ask."""
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        with probe:
+            probe.settimeout(2.0)
+            try:
+                probe.connect(str(self.socket))
+            except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+                return False
+            except OSError as error:
+                raise self._unreachable("reach the daemon", error) from error
+        return True
+
+    def programs(self) -> dict[str, Any]:
+        """The last look: programs, gpus, backend, proof, ..."""
+        return self._json("GET", "/v1/programs", "list programs")
+
+    def doctor(self) -> dict[str, Any]:
+        """{"checks": [{name, ok, detail, advice}]}"""
+        return self._json("GET", "/v1/doctor", "check the installation")
+
+    def readings(self) -> dict[str, Any]:
+        """What the simulated programs of the model backend measure; ClientError with any other backend."""
+        return self._json("GET", "/v1/readings", "read the simulation")
+
+    def verb(self, name: str, who: str, **args: object) -> dict[str, Any]:
+        """Do a changing verb; the answer is {"verb", "changed", "skipped", "seconds"}.
+
+        The class of set-priority may be given as `klass`, since `class` is a word of Python.
+        """
+        body = {("class" if key == "klass" else key): value for key, value in args.items() if value is not None}
+        asked = " ".join([name, str(who), *(str(value) for value in body.values())])
+        try:
+            payload = json.dumps({"who": who, **body}, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise ClientError(asked, str(error), "give numbers and strings only", usage=True) from error
+        return self._json("POST", f"/v1/verbs/{name}", asked, payload)
+
+    def events(self, follow: bool = False) -> Iterator[dict[str, Any]]:
+        """Events that the daemon remembers, oldest first; with `follow`, those to come too, without end."""
+        path = "/v1/events?follow=1" if follow else "/v1/events"
+        asked = "read events"
+        connection = _Connection(self.socket, None if follow else ANSWER_SECONDS)
+        with contextlib.closing(connection):
+            try:
+                connection.request("GET", path)
+                response = connection.getresponse()
+                if response.status != 200:
+                    raise self._refusal(asked, response.status, response.read(_MAX_ANSWER))
+                for line in response:
+                    if line.strip():
+                        yield json.loads(line)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise self._unreachable(asked, error) from error
+
+    def _json(self, method: str, path: str, asked: str, body: bytes | None = None) -> dict[str, Any]:
+        connection = _Connection(self.socket, ANSWER_SECONDS)
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        with contextlib.closing(connection):
+            try:
+                connection.request(method, path, body, headers)
+                response = connection.getresponse()
+                data = response.read(_MAX_ANSWER)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise self._unreachable(asked, error) from error
+        if response.status != 200:
+            raise self._refusal(asked, response.status, data)
+        try:
+            answer = json.loads(data)
+        except ValueError as error:
+            raise self._unreachable(asked, error) from error
+        if not isinstance(answer, dict):
+            raise ClientError(asked, "the answer is no JSON object", "is it detshared that owns the socket?")
+        return answer
+
+    def _unreachable(self, asked: str, error: Exception) -> ClientError:
+        start = f"start it: detshared --run-dir {self.run_dir}"
+        match error:
+            case FileNotFoundError() | ConnectionRefusedError() | NotADirectoryError():
+                return ClientError(asked, f"no daemon answers on {self.socket}", start)
+            case PermissionError():
+                stopped = f"{self.socket} belongs to another user (you are uid {os.geteuid()})"
+                return ClientError(asked, stopped, "run it as root, or as the user who started detshared")
+            case TimeoutError():
+                stopped = f"the daemon did not answer within {ANSWER_SECONDS:.0f} s"
+                return ClientError(asked, stopped, "see its log; a driver call may hang: dmesg | grep NVRM")
+            case OSError() if "too long" in str(error):
+                stopped = f"{self.socket} is longer than a socket's path may be (107 bytes)"
+                return ClientError(asked, stopped, "use a shorter --run-dir")
+            case OSError() | http.client.HTTPException():
+                return ClientError(asked, f"the daemon went away ({str(error) or type(error).__name__})", start)
+            case _:
+                return ClientError(asked, f"no usable answer: {error}", "is it detshared that owns the socket?")
+
+    def _refusal(self, asked: str, status: int, data: bytes) -> ClientError:
+        try:
+            told = json.loads(data)["error"]
+            asked, stopped, following = str(told["asked"]), str(told["stopped"]), str(told["next"])
+        except (ValueError, KeyError, TypeError):
+            stopped = f"HTTP status {status}: {data[:200].decode(errors='replace').strip()}"
+            following = "does the daemon's version fit this command's?"
+        return ClientError(asked, stopped, following, usage=status == 400, status=status)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backends by name, and commands without a daemon: one look, one verb, and what was set stands."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+from detshare.ctl import rundir
+from detshare.ctl.backends.base import Backend
+from detshare.ctl.client import DEFAULT_RUN_DIR, Client
+from detshare.ctl.errors import ControlError
+from detshare.ctl.rm.nvml import Nvml
+from detshare.ctl.snapshot import Check, Snapshot, State
+from detshare.ctl.verbs import EXPECTED, check_who, describe, explain, run_verb
+
+BACKENDS: Final = ("root", "model")
+
+
+class Guard(Protocol):
+    """The guardian process as its starter sees it."""
+
+    @property
+    def pid(self) -> int: ...
+    def alive(self) -> bool: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A backend, and for the simulation what its programs measure."""
+
+    backend: Backend
+    readings: Callable[[], dict[str, Any]] | None = None
+
+
+def build_backend(name: str, run_dir: Path, *, repair: bool = True) -> Built:
+    """The backend of that name. `repair`: first undo what a killed daemon left. ControlError where it cannot be had."""
+    asked = f"use the backend {name}"
+    if name == "model":
+        from detshare.ctl.backends.model.live import LiveModel
+        from detshare.ctl.backends.root import RootBackend
+
+        model = LiveModel()
+        return Built(RootBackend(model, run_dir, name="model", repair=repair), lambda: _plain(model.readings()))
+    if name != "root":
+        raise ControlError(asked, "there is none", f"backends are {', '.join(BACKENDS)}", usage=True)
+    require_root(asked)
+    from detshare.ctl.backends.root import RootBackend
+    from detshare.ctl.rm.kernel import KernelDriver
+
+    try:
+        return Built(RootBackend(KernelDriver(), run_dir, repair=repair))
+    except EXPECTED as error:
+        raise explain(error, asked) from error
+
+
+def _plain(readings: Mapping[int, Any]) -> dict[str, Any]:
+    """PID -> what that program measures, as JSON has it."""
+    return {str(pid): dataclasses.asdict(reading) for pid, reading in readings.items()}
+
+
+def start_guardian(run_dir: Path, asked: str) -> Guard:
+    """The process that restores every program when this one is killed. ControlError where it does not start."""
+    from detshare.ctl.guardian import Guardian
+
+    try:
+        return Guardian.start(run_dir)
+    except (OSError, RuntimeError) as error:
+        following = "see the lines above; is there memory, and a right to start processes?"
+        raise ControlError(asked, str(error), following) from error
+
+
+def start_command(backend: str, run_dir: Path) -> str:
+    """What to type to get a daemon there."""
+    words = "sudo detshared" if backend == "root" else f"detshared --backend {backend}"
+    return words if run_dir == DEFAULT_RUN_DIR else f"{words} --run-dir {shlex.quote(str(run_dir))}"
+
+
+def require_root(asked: str) -> None:
+    """ControlError unless we are root: other users' programs cannot be asked otherwise."""
+    if os.geteuid() != 0:
+        stopped = f"that needs root (you are uid {os.geteuid()}): it asks on other programs' descriptors"
+        raise ControlError(asked, stopped, "run it with sudo; to see it at work without: --backend model")
+
+
+class OneShot:
+    """Does what the daemon does, once, in this process. Use as a context; what was set stands after it."""
+
+    def __init__(self, backend: Backend, guard: Guard | None = None) -> None:
+        self.backend = backend
+        self.guard = guard
+        self.holds_pause = False
+        """something may be paused by us: the guardian goes home only when it is not"""
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(
+        cls, backend: str, run_dir: Path, asked: str, *, lock: bool, guarded: bool = False
+    ) -> Iterator[Self]:
+        """Build the backend; with `lock`, as the only one in this run directory (Held otherwise)."""
+        with contextlib.ExitStack() as stack:
+            if backend == "root":
+                require_root(asked)
+            rundir.prepare(run_dir, asked)
+            if lock:
+                mine = rundir.Lock(run_dir, f"detshare-ctl {asked.partition(' ')[0]}")
+                mine.acquire(asked)
+                stack.callback(mine.release)
+            guard = start_guardian(run_dir, asked) if guarded else None
+            try:
+                made = build_backend(backend, run_dir, repair=False).backend
+            except BaseException:
+                if guard is not None:
+                    guard.stop()
+                raise
+            shot = cls(made, guard)
+            stack.callback(shot._close)
+            yield shot
+
+    def _close(self) -> None:
+        self.backend.close(restore=False)
+        if self.guard is not None and not self.holds_pause:
+            self.guard.stop()
+
+    def programs(self) -> dict[str, Any]:
+        """One look at the machine."""
+        try:
+            return self.backend.look().to_json()
+        except EXPECTED as error:
+            raise explain(error, "list programs") from error
+
+    def verb(self, name: str, who: str, **args: object) -> dict[str, Any]:
+        """Look, then do the verb. ControlError where it is refused."""
+        given = {key: value for key, value in args.items() if value is not None}
+        try:
+            self.backend.look()
+            check_who(who)
+            self.holds_pause |= name == "pause"
+            outcome = run_verb(self.backend, name, who, given)
+            if name == "resume" or (name == "pause" and not outcome.changed):
+                self.holds_pause = False
+            return outcome.to_json()
+        except EXPECTED as error:
+            raise explain(error, describe(name, who, given)) from error
+
+
+def doctor(backend: str, run_dir: Path) -> dict[str, Any]:
+    """Checks without a daemon; also where no backend can be had, since that is when people ask."""
+    checks = [daemon_check(run_dir, backend)]
+    try:
+        with OneShot.open(backend, run_dir, "doctor", lock=False) as shot:
+            checks += [*machine_checks(shot.backend.look()), *shot.backend.doctor()]
+    except EXPECTED as error:
+        told = explain(error, "doctor")
+        checks += [Check("backend", False, f"{backend}: {told.stopped}", told.next_step), nodes_check()]
+    except ControlError as error:
+        checks += [Check("backend", False, f"{backend}: {error.stopped}", error.next_step), nodes_check()]
+    return {"checks": [check.to_json() for check in checks]}
+
+
+def machine_checks(snapshot: Snapshot) -> list[Check]:
+    """What is in force here besides the backend's own checks. Blocking: it asks NVML."""
+    checks = [backend_check(snapshot.backend, snapshot.proof)]
+    if snapshot.proof != "model":
+        nvml = Nvml()
+        known = len(nvml.memory_total())
+        checks.append(nodes_check())
+        if nvml.problem:  # a remark: everything but two columns works without it
+            advice = "install the driver's libnvidia-ml.so.1 to see memory and GPU share"
+            checks.append(Check("nvml", None, nvml.problem, advice))
+        else:
+            checks.append(Check("nvml", True, f"answers for {known} GPU(s)"))
+    mps = [p for p in snapshot.programs if p.state in (State.MPS_SERVER, State.MPS_CLIENT)]
+    text = f"{len(mps)} process(es): slices act on the server as one tenant, pause is refused"
+    return [*checks, Check("mps", None, text if mps else "no MPS server has the GPU")]
+
+
+def nodes_check() -> Check:
+    """The device files that every GPU program opens."""
+    found = sorted(path.name for path in Path("/dev").glob("nvidia*") if not path.is_dir())
+    gpus = [name for name in found if name.removeprefix("nvidia").isdecimal()]
+    ok = "nvidiactl" in found and bool(gpus)
+    detail = ", ".join(f"/dev/{name}" for name in found) or "there is no /dev/nvidia*"
+    return Check("devices", ok, detail, "" if ok else "make them: nvidia-modprobe -c0 -u, or run nvidia-smi once")
+
+
+def backend_check(name: str, proof: str) -> Check:
+    """Which backend is in force, and whether what it shows is real."""
+    if proof == "model":
+        return Check("backend", None, f"{name}: a simulation (proof level model); no GPU, no real program is touched")
+    text = f"{name} (proof level {proof}): steers cooperating programs; it does not hold a hostile tenant"
+    return Check("backend", True, text)
+
+
+def daemon_check(run_dir: Path, backend: str) -> Check:
+    """Whether a daemon answers in this run directory; one-shot commands work without."""
+    client = Client(run_dir)
+    try:
+        alive = client.alive()
+    except ControlError as error:
+        return Check("daemon", False, error.stopped, error.next_step)
+    if alive:
+        return Check("daemon", True, f"answers on {client.socket}")
+    advice = f"for pause, weights and programs to come, start it: {start_command(backend, run_dir)}"
+    return Check("daemon", None, f"none on {client.socket}; commands act once, by themselves", advice)

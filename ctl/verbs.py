@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The changing verbs: their arguments, checked once for daemon and one-shot commands, and the call they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from detshare.ctl import select
+from detshare.ctl.backends.base import Backend, BadRequest
+from detshare.ctl.errors import ControlError
+from detshare.ctl.rm.abi import UnknownBranch
+from detshare.ctl.rm.client import RmError
+from detshare.ctl.rm.driver import DriverAbsent, DriverError, NotAllowed, ProcessGone
+from detshare.ctl.snapshot import Level, Outcome
+
+VERBS: Final[Mapping[str, tuple[str, ...]]] = {
+    "set-priority": ("class",),
+    "set-weight": ("weight",),
+    "set-slice": ("slice_us", "level"),
+    "pause": (),
+    "resume": (),
+    "preempt": (),
+    "release": (),
+}
+"""Verb -> names of its arguments besides `who`."""
+
+LEVELS: Final = tuple(level.name.lower() for level in Level)
+
+
+def check_who(who: object) -> str:
+    """`who` as a selector that can be meant. BadRequest otherwise."""
+    if not isinstance(who, str):
+        raise BadRequest(f"who is {_say(who)}; it is a string: a PID, a container id or a command pattern")
+    if not who.isprintable():
+        raise BadRequest(f"who {_say(who)} holds characters that cannot be printed; a command pattern may use * or ?")
+    select.parse(who)
+    return who
+
+
+def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object]) -> Outcome:
+    """Check the arguments and call the backend. BadRequest where they cannot be meant; DriverError from the driver."""
+    if verb not in VERBS:
+        raise BadRequest(f"there is no verb {_say(verb)}; verbs are {', '.join(VERBS)}")
+    known = VERBS[verb]
+    for name in args:
+        if name not in known:
+            takes = ", ".join(("who", *known))
+            raise BadRequest(f"{verb} has no argument {_say(name)}; it takes {takes}")
+    who = check_who(who)
+    match verb:
+        case "set-priority":
+            return backend.set_priority(who, _string(verb, "class", args))
+        case "set-weight":
+            return backend.set_weight(who, _integer(verb, "weight", args))
+        case "set-slice":
+            return backend.set_slice(who, _integer(verb, "slice_us", args), _level(args))
+        case "pause":
+            return backend.pause(who)
+        case "resume":
+            return backend.resume(who)
+        case "preempt":
+            return backend.preempt(who)
+        case _:
+            return backend.release(who)
+
+
+EXPECTED: Final = (BadRequest, DriverError, RmError, UnknownBranch, OSError)
+"""what a backend may raise"""
+
+
+def describe(verb: str, who: object, args: Mapping[str, object]) -> str:
+    """The request in one short line, as it would be typed."""
+    words = [verb, _say(who) if not isinstance(who, str) or not who.isprintable() else who[:80]]
+    for name, value in args.items():
+        if value is not None:
+            text = value if isinstance(value, str) and value.isprintable() else _say(value)
+            words += ["--level", text[:40]] if name == "level" else [text[:40]]
+    return " ".join(words)
+
+
+def explain(error: Exception, asked: str) -> ControlError:
+    """What a backend raised, as an error with a next step."""
+    if isinstance(error, ControlError):
+        return error
+    if isinstance(error, BadRequest):
+        return ControlError(asked, str(error), "correct it; see detshare-ctl --help", usage=True)
+    if isinstance(error, NotAllowed):
+        return ControlError(asked, str(error), "run it as root (with CAP_SYS_PTRACE), then: detshare-ctl doctor")
+    if isinstance(error, DriverAbsent):
+        return ControlError(asked, str(error), "load the NVIDIA driver (nvidia-smi must answer), then try again")
+    if isinstance(error, ProcessGone):
+        return ControlError(asked, str(error), "see which programs are there: detshare-ctl ps")
+    if isinstance(error, DriverError | RmError | UnknownBranch | OSError):
+        return ControlError(asked, str(error), "see what is wrong with this machine: detshare-ctl doctor")
+    stopped = f"an error in DetShare itself ({type(error).__name__}: {error})"
+    return ControlError(asked, stopped, "report it with the output of: detshare-ctl doctor --json")
+
+
+def _say(value: object) -> str:
+    try:
+        text = ascii(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or nesting without end
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _string(verb: str, name: str, args: Mapping[str, object]) -> str:
+    value = args.get(name)
+    if not isinstance(value, str):
+        raise BadRequest(f"{verb} needs {name}, a string; it got {_say(value)}")
+    return value
+
+
+def _integer(verb: str, name: str, args: Mapping[str, object]) -> int:
+    value: Any = args.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadRequest(f"{verb} needs {name}, a whole number; it got {_say(value)}")
+    if not -(2**63) <= value < 2**64:
+        raise BadRequest(f"{verb}: {name} is far out of range: {_say(value)}")
+    return value
+
+
+def _level(args: Mapping[str, object]) -> Level | None:
+    value = args.get("level")
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in LEVELS:
+        raise BadRequest(f"level is {_say(value)}; it is one of {', '.join(LEVELS)}")
+    return Level[value.upper()]

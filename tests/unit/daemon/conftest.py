@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon over the fake backend, in a thread of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_backend import FakeBackend
+
+from detshare.ctl import daemon as daemon_module
+from detshare.ctl.client import SOCKET_NAME, Client
+from detshare.ctl.daemon import Daemon, listen
+from detshare.ctl.oneshot import Built
+
+
+class Running:
+    """What a test sees of a daemon that runs."""
+
+    def __init__(self, run_dir: Path, backend: FakeBackend) -> None:
+        self.run_dir = run_dir
+        self.backend = backend
+        self.socket = run_dir / SOCKET_NAME
+        self.client = Client(run_dir)
+        self.daemon = Daemon(run_dir, 0.03, None)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._main()))
+
+    async def _main(self) -> None:
+        await self.daemon.open("fake")
+        runner, listening = await listen(self.daemon, self.socket)
+        looking = asyncio.create_task(self.daemon.keep_looking())
+        self._ready.set()
+        await self._stop.wait()
+        looking.cancel()
+        self.socket.unlink()
+        listening.close()
+        self.daemon.end_readers()
+        await self.daemon.close()
+        await runner.cleanup()
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(10)
+            assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def run_dir() -> Iterator[Path]:
+    """Short: a socket's path has 107 bytes at most."""
+    path = Path(tempfile.mkdtemp(prefix="detshare-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def start(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Running]]:
+    """Start a daemon over a fake backend; `readings` as the model has them."""
+    made: list[Running] = []
+
+    def make(backend: FakeBackend | None = None, readings: Callable[[], object] | None = None) -> Running:
+        backend = backend or FakeBackend()
+        monkeypatch.setattr(daemon_module, "build_backend", lambda name, where: Built(backend, readings))
+        running = Running(run_dir, backend)
+        running.start()
+        made.append(running)
+        return running
+
+    yield make
+    for running in made:
+        running.stop()
+
+
+@pytest.fixture
+def running(start: Callable[..., Running]) -> Running:
+    return start()

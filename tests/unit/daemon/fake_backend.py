@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A backend in memory: three programs, no driver. For tests of what stands above a backend."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from detshare.ctl import classes, select
+from detshare.ctl.rm.driver import Gpu, Holder, NotAllowed, ProcessId
+from detshare.ctl.snapshot import (
+    Change,
+    Check,
+    Event,
+    Kind,
+    Level,
+    Outcome,
+    Program,
+    Skip,
+    Snapshot,
+    State,
+    Tsg,
+    TsgChange,
+)
+
+GPU = "GPU-00000000-1111-2222-3333-444444444444"
+CONTAINER = "c0ffee" * 10 + "c0fe"
+
+
+def tsg(handle: int, slice_us: int = 2048, kind: Kind = Kind.COMPUTE) -> Tsg:
+    return Tsg(GPU, 5, 0xC1D00001, handle, 1, 2, 3, kind, "GR0", (handle + 1, handle + 2), (handle + 3,), slice_us)
+
+
+def programs() -> list[Program]:
+    return [
+        Program(
+            ProcessId(4242, 100),
+            "/usr/bin/python serve.py",
+            "ann",
+            CONTAINER,
+            State.RUNNING,
+            (tsg(0x5C000010), tsg(0x5C000020, 1024, Kind.COPY)),
+            (GPU,),
+            memory_bytes=3 << 30,
+            gpu_share=0.25,
+            adopted_ms=31.0,
+        ),
+        Program(
+            ProcessId(4300, 101), "python train.py --epochs 90", "bob", "", State.RUNNING, (tsg(0x5C000010),), (GPU,)
+        ),
+        Program(ProcessId(4400, 102), "python later.py \x1b[31m", "bob", "", State.NO_CONTEXT),
+    ]
+
+
+def _holder(program: Program) -> Holder:
+    return Holder(program.id, 1, program.command, "", program.user, "", program.container, (5,), ())
+
+
+class FakeBackend:
+    """Implements detshare.ctl.backends.base.Backend. `alive_elsewhere`: PIDs that live and use no GPU."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.programs = programs()
+        self.proof = "unit"
+        self.alive_elsewhere = {999}
+        self.calls: list[tuple[object, ...]] = []
+        self.threads: set[int] = set()
+        self.closed: list[bool] = []
+        self.looks = 0
+        self.fail: Exception | None = None
+        self.fail_look: Exception | None = None
+        self._events: list[Event] = []
+
+    def look(self) -> Snapshot:
+        self.threads.add(threading.get_ident())
+        self.looks += 1
+        if self.fail_look is not None:
+            raise self.fail_look
+        gpu = Gpu(GPU, 0, "Fake H100", "0000:01:00.0", 80 << 30)
+        return Snapshot(self.name, self.proof, "580.0", time.monotonic(), 0.001, (gpu,), tuple(self.programs))
+
+    def set_priority(self, who: str, klass: str) -> Outcome:
+        classes.setting(klass)
+        level = classes.setting(klass).level
+        return self._verb("set-priority", who, lambda p: replace(p, klass=klass, tsgs=_set(p, 777, level)), late=True)
+
+    def set_weight(self, who: str, weight: int) -> Outcome:
+        classes.check_weight(weight)
+        return self._verb("set-weight", who, lambda p: replace(p, weight=weight), late=True)
+
+    def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
+        classes.check_slice(slice_us)
+        return self._verb("set-slice", who, lambda p: replace(p, tsgs=_set(p, slice_us, level)), late=True)
+
+    def pause(self, who: str) -> Outcome:
+        return self._verb("pause", who, lambda p: replace(p, state=State.PAUSED))
+
+    def resume(self, who: str) -> Outcome:
+        return self._verb("resume", who, lambda p: replace(p, state=State.RUNNING))
+
+    def preempt(self, who: str) -> Outcome:
+        return self._verb("preempt", who, lambda p: p)
+
+    def release(self, who: str) -> Outcome:
+        return self._verb("release", who, lambda p: replace(p, klass=None, weight=None))
+
+    def doctor(self) -> list[Check]:
+        return [Check("fake", True, "in memory; holds no hostile tenant")]
+
+    def drain_events(self) -> Sequence[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def close(self, restore: bool = True) -> None:
+        self.closed.append(restore)
+
+    def state(self) -> list[Program]:
+        """For "nothing was changed": a copy that compares by value."""
+        return list(self.programs)
+
+    def _verb(self, verb: str, who: str, act: Callable[[Program], Program], late: bool = False) -> Outcome:
+        self.threads.add(threading.get_ident())
+        selector = select.parse(who)
+        if self.fail is not None:
+            raise self.fail
+        self.calls.append((verb, who))
+        changed, skipped = [], []
+        for index, program in enumerate(self.programs):
+            if not selector.matches(_holder(program)):
+                continue
+            if not program.tsgs:
+                if late:
+                    changed.append(Change(program.id.pid, note="will be applied when it makes a context"))
+                else:
+                    skipped.append(Skip(program.id.pid, "it has no GPU context"))
+                continue
+            self.programs[index] = after = act(program)
+            tsgs = tuple(
+                TsgChange(t.gpu, t.handle, t.slice_us, None if t.level is None else t.level.name.lower(), b.slice_us)
+                for t, b in zip(after.compute, program.compute, strict=True)
+            )
+            changed.append(Change(program.id.pid, tsgs))
+        if not changed and not skipped:
+            if selector.pid in self.alive_elsewhere:
+                if late:
+                    changed.append(Change(selector.pid, note="it uses no GPU yet; will be applied when it does"))
+                else:
+                    skipped.append(Skip(selector.pid, "it uses no GPU"))
+            else:
+                hint = "`detshare-ctl ps` lists those that there are"
+                skipped.append(Skip(selector.pid, f"nothing matches {who}; {hint}"))
+        for change in changed:
+            self._events.append(Event(time.time(), "change", change.pid, verb))
+        return Outcome(verb, tuple(changed), tuple(skipped), 0.001)
+
+
+def _set(program: Program, slice_us: int, level: Level | None) -> tuple[Tsg, ...]:
+    return tuple(
+        replace(t, slice_us=slice_us, level=level) if t.kind is Kind.COMPUTE else t for t in program.tsgs
+    )
+
+
+def refusing() -> FakeBackend:
+    """A backend whose kernel refuses every verb."""
+    backend = FakeBackend()
+    backend.fail = NotAllowed("duplicate descriptor 5 of PID 4242: the kernel refused")
+    return backend

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes: detshared --backend model and detshare-ctl over its socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detshare.ctl import daemon as daemon_module
+from detshare.ctl.client import SOCKET_NAME, Client
+from detshare.ctl.errors import ControlError
+
+pytestmark = pytest.mark.e2e
+
+
+def spawn(run_dir: Path, *args: str, **kwargs) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(run_dir), "--backend", "model", *args]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **kwargs)
+
+
+def wait_for(true, seconds: float = 15.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "did not come true"
+        time.sleep(0.02)
+
+
+def ctl(run_dir: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", str(run_dir), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.fixture
+def spawned(run_dir) -> Iterator[list[subprocess.Popen[str]]]:
+    made: list[subprocess.Popen[str]] = []
+    yield made
+    for process in made:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=10)
+
+
+@pytest.fixture
+def begin(run_dir, spawned):
+    def make(*args: str, **kwargs) -> subprocess.Popen[str]:
+        process = spawn(run_dir, *args, **kwargs)
+        spawned.append(process)
+        wait_for(lambda: process.poll() is not None or Client(run_dir).alive())
+        assert process.poll() is None, process.communicate()
+        return process
+
+    return make
+
+
+def pids(run_dir: Path) -> dict[str, int]:
+    answer = json.loads(ctl(run_dir, "ps", "--json").stdout)
+    assert answer["proof"] == "model"
+    return {p["command"].split()[1].removesuffix(".py"): p["pid"] for p in answer["programs"]}
+
+
+def guardian(run_dir: Path) -> int:
+    checks = {c["name"]: c for c in Client(run_dir).doctor()["checks"]}
+    assert checks["guardian"]["ok"] is True
+    found = re.search(r"PID (\d+)", checks["guardian"]["detail"])
+    assert found is not None
+    return int(found[1])
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_commands_against_a_daemon(run_dir, begin):
+    begin()
+    pid = str(pids(run_dir)["serve"])
+    assert "model:" in ctl(run_dir, "ps").stdout
+    done = ctl(run_dir, "set-priority", pid, "high", "--json")
+    assert done.returncode == 0, done.stderr
+    change = json.loads(done.stdout)["changed"][0]
+    assert change["pid"] == int(pid)
+    assert change["tsgs"][0]["level"] == "high"
+    assert ctl(run_dir, "pause", "train.py").returncode == 0
+    states = {p["pid"]: p for p in Client(run_dir).programs()["programs"]}
+    assert states[pids(run_dir)["train"]]["state"] == "paused"
+    assert states[int(pid)]["class"] == "high"
+    assert ctl(run_dir, "resume", "train.py").returncode == 0
+    assert ctl(run_dir, "set-weight", "train.py", "3").returncode == 0
+    assert ctl(run_dir, "set-slice", pid, "5000", "--level", "low").returncode == 0
+    assert ctl(run_dir, "preempt", pid).returncode == 0
+    shown = json.loads(ctl(run_dir, "show", pid, "--json").stdout)["programs"][0]
+    compute = [t for t in shown["tsgs"] if t["kind"] == "compute"]
+    assert [(t["slice_us"], t["level"]) for t in compute] == [(5000, "low")]
+    assert ctl(run_dir, "release", "--all").returncode == 0
+    shown = json.loads(ctl(run_dir, "show", pid, "--json").stdout)["programs"][0]
+    assert {t["slice_us"] for t in shown["tsgs"] if t["kind"] == "compute"} == {2048}
+    assert ctl(run_dir, "set-priority", pid, "urgent").returncode == 2
+    assert ctl(run_dir, "set-slice", "0", "5").returncode == 2
+    assert ctl(run_dir, "pause", "nobody").returncode == 1
+    events = json.loads(ctl(run_dir, "events", "--json").stdout)["events"]
+    assert {"attach", "daemon"} <= {e["kind"] for e in events}
+    doctor = ctl(run_dir, "doctor")
+    assert "simulation" in doctor.stdout
+    assert Client(run_dir).readings()[pid]["count"] > 0
+
+
+def test_the_second_daemon_names_the_first(run_dir, begin):
+    first = begin()
+    second = spawn(run_dir)
+    _, told = second.communicate(timeout=20)
+    assert second.returncode == 1
+    assert f"detshared (PID {first.pid}) holds" in told
+    assert "next: " in told
+    assert first.poll() is None
+    assert ctl(run_dir, "ps").returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_restores_and_removes_the_socket(run_dir, begin, number):
+    daemon = begin()
+    watcher = guardian(run_dir)
+    assert ctl(run_dir, "set-priority", "train.py", "idle").returncode == 0
+    assert ctl(run_dir, "pause", "train.py").returncode == 0
+    journal = run_dir / "journal.jsonl"
+    assert journal.read_text().count('"slice"')
+    daemon.send_signal(number)
+    _, told = daemon.communicate(timeout=20)
+    assert daemon.returncode == 0, told
+    assert "restoring" in told
+    assert not journal.exists()  # it holds what remains to be put back
+    assert not (run_dir / SOCKET_NAME).exists()
+    assert ended(watcher)
+    assert ctl(run_dir, "events").returncode == 1
+
+
+def test_a_command_waits_for_a_daemon_that_is_starting(run_dir, spawned):
+    spawned.append(spawn(run_dir))
+    wait_for(lambda: (run_dir / "lock").exists() and (run_dir / "lock").read_text().endswith("detshared\n"))
+    # no --backend model here: without the daemon this would fail for want of a driver, or act on a real one
+    for command in (("ps",), ("set-priority", "serve.py", "high")):
+        done = ctl(run_dir, *command)
+        assert done.returncode == 0, done.stderr
+
+
+def test_killed_and_started_again(run_dir, begin):
+    first = begin()
+    watcher = guardian(run_dir)
+    first.kill()
+    first.wait(10)
+    assert (run_dir / SOCKET_NAME).exists()
+    gone = ctl(run_dir, "events")
+    assert gone.returncode == 1
+    assert "no" in gone.stderr
+    assert "detshared --run-dir" in gone.stderr
+    wait_for(lambda: ended(watcher), 2.0)
+    begin()
+    assert ctl(run_dir, "ps").returncode == 0
+    assert guardian(run_dir) != watcher
+
+
+def test_a_held_pause_in_a_process_of_its_own(run_dir):
+    command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", str(run_dir), "--backend", "model"]
+    held = subprocess.Popen([*command, "pause", "train.py", "--foreground"], stderr=subprocess.PIPE, text=True)
+    assert held.stderr is not None
+    assert held.stderr.readline() == "held until Ctrl-C or SIGTERM\n"
+    refused = spawn(run_dir)
+    _, told = refused.communicate(timeout=20)
+    assert refused.returncode == 1
+    assert f"detshare-ctl pause (PID {held.pid})" in told
+    held.send_signal(signal.SIGINT)
+    _, told = held.communicate(timeout=20)
+    assert held.returncode == 0, told
+    assert told == "resumed\n"
+
+
+def test_systemd_is_told(run_dir, begin, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(run_dir / "notify"))
+        sock.settimeout(15)
+        daemon = begin(env={**os.environ, "NOTIFY_SOCKET": str(run_dir / "notify")})
+        assert sock.recv(100) == b"READY=1"
+        assert Client(run_dir).programs()["programs"]
+        daemon.terminate()
+        assert sock.recv(100) == b"STOPPING=1"
+
+
+def test_no_root_no_daemon(run_dir, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ControlError, match="needs root") as caught:
+        daemon_module.run(run_dir / "new", "root", 0.25)
+    assert "sudo" in caught.value.next_step
+    assert not (run_dir / "new").exists()
+
+
+@pytest.mark.skipif(Path("/sys/module/nvidia").exists(), reason="an NVIDIA driver is loaded")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_no_driver_no_daemon(run_dir):
+    command = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(run_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1
+    assert "no NVIDIA driver is loaded" in done.stderr
+    assert "next: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (run_dir / SOCKET_NAME).exists()
+
+
+@pytest.mark.parametrize("args", [["--backend", "magic"], ["--interval", "0"], ["--interval", "nan"], ["--fast"]])
+def test_bad_options_are_2(args):
+    command = [sys.executable, "-m", "detshare.ctl.daemon", *args]
+    assert subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 2
+
+
+def test_a_run_directory_that_is_too_long_is_told(run_dir):
+    long = run_dir / ("x" * 120)
+    done = spawn(long)
+    _, told = done.communicate(timeout=20)
+    assert done.returncode == 1
+    assert "shorter --run-dir" in told
