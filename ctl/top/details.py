@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of one program, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detshare.ctl.top.rows import UNKNOWN, Row, clean, gpu_index, items, microseconds, number, texts, whole
+
+_BOLD = "bold"
+
+
+def _handle(value: object) -> str:
+    number_ = whole(value)
+    return UNKNOWN if number_ is None else f"{number_:#x}"
+
+
+def _tsg(tsg: Mapping[str, Any], index: Mapping[str, str]) -> str:
+    channels = tsg.get("channels")
+    count = len(channels) if isinstance(channels, list | tuple) else None
+    before, now = microseconds(tsg.get("before_us")), microseconds(tsg.get("slice_us"))
+    slice_ = now if before in (UNKNOWN, now) else f"{now} (before DetShare {before})"
+    return (
+        f"  GPU {index.get(clean(tsg.get('gpu')), '?')}  TSG {_handle(tsg.get('handle'))}"
+        f" (hardware {UNKNOWN if whole(tsg.get('tsg_id')) is None else tsg.get('tsg_id')})"
+        f"  {clean(tsg.get('kind')) or UNKNOWN} {clean(tsg.get('engine')) or UNKNOWN}"
+        f"  {UNKNOWN if count is None else count} channels"
+        f"  slice {slice_}  level {clean(tsg.get('level')) or UNKNOWN}"
+    )
+
+
+def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str]]:
+    """Lines of (text, style) for the selected program."""
+    if row is None:
+        return [("", ""), ("the selected program is not here any more; select another one", "dim")]
+    program = row.raw
+    index = gpu_index(items(snapshot.get("gpus")))
+    adopted = number(program.get("adopted_ms"))
+    klass, weight = row.klass or UNKNOWN, whole(program.get("weight"))
+    lines = [
+        ("", ""),
+        (f"PID {row.cells['PID']}  {row.cells['COMMAND']}", _BOLD),
+        (
+            f"  user {row.cells['USER']}  container {clean(program.get('container')) or UNKNOWN}"
+            f"  state {row.state}"
+            f"  class {klass}  weight {UNKNOWN if weight is None else weight}"
+            f"  adopted in {UNKNOWN if adopted is None else f'{adopted:.1f} ms'}",
+            "",
+        ),
+    ]
+    tsgs = items(program.get("tsgs"))
+    lines += [(_tsg(tsg, index), "") for tsg in tsgs] or [("  no TSG: it has made no context yet", "dim")]
+    lines += [(f"  note: {note}", "yellow") for note in texts(program.get("notes"))]
+    return lines
