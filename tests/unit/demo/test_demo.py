@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole demo on the model, as a person runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from detshare.ctl.backends.model.live import READING_S
+from detshare.tools import demo as package
+from detshare.tools.demo.figures import Closing, Figures
+from detshare.tools.demo.stages import READING_SECONDS
+
+DEMO = [sys.executable, "-c", "from detshare.tools.demo import demo; demo()", "--model"]
+
+
+def processes_of(folder: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_reading_of_the_model_holds_one_phase_only() -> None:
+    assert READING_SECONDS > READING_S
+
+
+@pytest.mark.e2e
+def test_model_path_end_to_end(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*DEMO, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100"},
+    )
+    assert done.returncode == 0, done.stderr
+    closing = json.loads(done.stdout)
+    assert closing["proof"] == "model"
+    assert closing["better"] is True
+    phases = closing["phases"]
+    assert phases["alone"]["p99_us"] < phases["after"]["p99_us"] < phases["before"]["p99_us"]
+    assert phases["released"]["p99_us"] > phases["after"]["p99_us"]
+    assert phases["before"]["throughput"] > 0
+    assert all(phase["count"] > 100 for phase in phases.values())
+    shown = done.stderr
+    assert "proof level model" in shown.splitlines()[0]
+    for command in ("ps", "set-priority", "release", "--once"):
+        assert any(line.startswith("$ detshare-") and command in line for line in shown.splitlines()), command
+    assert "[model] p99" in shown
+    assert list(tmp_path.iterdir()) == []
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_behind_when_it_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        DEMO,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    with process.stdout as out:
+        assert any("measure alone" in line for line in out)
+        assert processes_of(tmp_path)
+        process.send_signal(number)
+        rest = out.read()
+    assert process.wait(15) == 128 + number
+    assert "Traceback" not in rest
+    assert list(tmp_path.iterdir()) == []
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(("after", "code"), [(3000.0, 0), (7000.0, 1)])
+def test_it_can_fail(monkeypatch: pytest.MonkeyPatch, after: float, code: int) -> None:
+    phases = {name: Figures(2000.0, 6000.0, 100, 10.0) for name in ("alone", "before", "released")}
+    closing = Closing(
+        "model", "no GPU", "a", "b", "steps/s", {**phases, "after": Figures(2000.0, after, 100, 10.0)}, 1.0
+    )
+    monkeypatch.setattr(package, "perform", lambda *_: closing)
+    result = CliRunner().invoke(package.demo, [])
+    assert result.exit_code == code
+    assert f"{after / 1000:.2f} ms" in result.output
+    assert ("NOT better" in result.output) is bool(code)
+
+
+@pytest.mark.e2e
+def test_a_daemon_that_cannot_start_is_told_with_its_words(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    done = subprocess.run(
+        DEMO, capture_output=True, text=True, check=False, timeout=30, env={**os.environ, "TMPDIR": str(deep)}
+    )
+    assert done.returncode == 1
+    assert "next:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - begin < 20
+    assert list(deep.iterdir()) == []

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``detshare bench NAME``: the command line of the experiments."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from detshare.tools.bench.process import ProgramError
+from detshare.tools.bench.session import Options, Session
+from detshare.tools.bench.steer import SteerError
+
+__all__ = ["bench"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Defaults of an experiment: seconds of one slot and rounds, in full and with --quick."""
+
+    summary: str
+    seconds: float
+    rounds: int
+    quick_seconds: float
+    quick_rounds: int
+    takes: str
+
+
+EXPERIMENTS = {
+    "sweep": Experiment("LC latency and BE throughput over slices and levels.", 2.0, 1, 1.5, 1, "--budget-s, 280 s"),
+    "temporal": Experiment(
+        "Latency beside a background, before and after set-priority.", 2.5, 4, 1.2, 2, "under 8 min"
+    ),
+    "weights": Experiment("GPU time by weight, two, three and eight tenants.", 3.0, 3, 1.5, 1, "under 4 min"),
+    "adoption": Experiment("Every kind of CUDA program is found and put back.", 1.0, 1, 1.0, 1, "under 4 min"),
+    "harmless": Experiment("Bits, launch cost, and kill -9 of the daemon.", 1.5, 1, 0.8, 1, "under 5 min"),
+    "pause": Experiment("Time to stop and to resume a running kernel.", 1.0, 1, 1.0, 1, "under 3 min"),
+}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def bench() -> None:
+    """Run an experiment on this machine's GPU and write its result.
+
+    Starts workloads and a daemon of its own and steers the living programs as a user does. Writes NAME.json,
+    raw/NAME.jsonl.gz and, where it has one, NAME.png. Needs root, an NVIDIA GPU, and PyTorch for most experiments.
+
+    \b
+    Example:
+      sudo detshare bench temporal
+    """
+
+
+def _add(name: str, about: Experiment) -> None:
+    @bench.command(name, help=f"{about.summary} Takes {about.takes}; with --quick about a quarter.")
+    @click.option("--seconds", type=click.FloatRange(0.5, 60), help=f"Length of one slot (default {about.seconds:g}).")
+    @click.option("--rounds", type=click.IntRange(1, 100), help=f"Rounds (default {about.rounds}).")
+    @click.option(
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("docs/results"),
+        show_default=True,
+        help="Folder of the results.",
+    )
+    @click.option("--quick", is_flag=True, help="A quarter of the time, for a first look.")
+    @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder of the daemon's socket.")
+    @click.option("--seed", type=int, default=1, show_default=True, help="Of every random choice.")
+    def command(
+        seconds: float | None, rounds: int | None, out: Path, quick: bool, run_dir: Path | None, seed: int, **more: Any
+    ) -> None:
+        budget = float(more.get("budget_s") or (70.0 if quick else 280.0))
+        options = Options(
+            name,
+            seconds or (about.quick_seconds if quick else about.seconds),
+            rounds or (about.quick_rounds if quick else about.rounds),
+            out,
+            quick,
+            run_dir,
+            budget,
+            seed,
+        )
+        _run(options)
+
+    if name == "sweep":
+        budget = click.option("--budget-s", type=click.FloatRange(30, 36000), help="Time for all cells (default 280).")
+        budget(command)
+
+
+def _terminated(number: int, _frame: object) -> None:
+    """Leave by an exception, so that no workload and no daemon outlives the experiment."""
+    raise SystemExit(128 + number)
+
+
+def _run(options: Options) -> None:
+    """Run the experiment and write what it measured; ClickException (exit code 1) where it cannot."""
+    if os.geteuid():
+        raise click.ClickException(f"bench {options.name} steers programs of this machine; run it as root")
+    if not Path("/dev/nvidiactl").exists():
+        raise click.ClickException(
+            f"bench {options.name} needs an NVIDIA GPU with its driver loaded, and there is no /dev/nvidiactl here; "
+            "next: run it on a machine with one, or see DetShare at work on a model: make demo"
+        )
+    signal.signal(signal.SIGTERM, _terminated)
+    experiment: Callable[[Session], None] = importlib.import_module(f"detshare.tools.bench.{options.name}").run
+    try:
+        with Session(options) as session:
+            experiment(session)
+            path = session.write()
+    except (ProgramError, SteerError) as error:
+        raise click.ClickException(f"bench {options.name} stopped, nothing was written: {error}") from error
+    judged = [row.ok for row in session.rows if row.ok is not None]
+    click.echo(f"{path}: {sum(judged)} of {len(judged)} targets met, {len(session.rows)} rows, {session.elapsed:.0f} s")
+    for row in session.rows:
+        if row.ok is False:
+            against = "" if row.baseline is None else f", baseline {row.baseline:g}"
+            click.echo(f"  not met: {row.what}: {row.value:g} {row.unit}, target {row.target}{against}")
+
+
+for _name, _about in EXPERIMENTS.items():
+    _add(_name, _about)
+
+if __name__ == "__main__":
+    bench()

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured in the phases of the demo, and the table that closes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PHASES = ("alone", "before", "after", "released")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One phase. Latencies in microseconds, throughput in units of work per second; None: not measured."""
+
+    p50_us: float | None = None
+    p99_us: float | None = None
+    count: int = 0
+    """latencies behind the percentiles"""
+    throughput: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The whole demo in figures."""
+
+    proof: str
+    machine: str
+    latency_program: str
+    background_program: str
+    unit: str
+    phases: Mapping[str, Figures]
+    seconds: float
+
+    @property
+    def better(self) -> bool:
+        """The managed p99 is below the one before."""
+        before, after = self.phases["before"].p99_us, self.phases["after"].p99_us
+        return before is not None and after is not None and after < before
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "better": self.better}
+
+    def verdict(self) -> str:
+        """What was seen, in a sentence, whether it went as hoped or not."""
+        before, after, alone = (self.phases[name].p99_us for name in ("before", "after", "alone"))
+        if before is None or after is None:
+            return "the latency program finished nothing in a phase: nothing can be said"
+        seen = f"p99 {milliseconds(before)} before and {milliseconds(after)} after set-priority"
+        if alone:
+            seen += f" ({before / alone:.2f}x and {after / alone:.2f}x alone)"
+        return seen if self.better else f"{seen}: NOT better; see detshare-ctl doctor"
+
+
+def percentile(values: Sequence[float], part: float) -> float | None:
+    """Nearest rank: a value that was measured; None for no values."""
+    if not values:
+        return None
+    ranked = sorted(values)
+    return ranked[max(0, -(-int(part * 100 * len(ranked)) // 10_000) - 1)]
+
+
+def milliseconds(us: float | None) -> str:
+    """Microseconds as text in milliseconds."""
+    return "-" if us is None else f"{us / 1e3:.2f} ms"
+
+
+def cells(closing: Closing) -> list[list[str]]:
+    """The closing table: first the heading, then p50, p99, ratio and throughput."""
+    phases = [closing.phases[name] for name in PHASES]
+    alone = closing.phases["alone"].p99_us
+    ratios = ["-" if f.p99_us is None or not alone else f"{f.p99_us / alone:.2f}x" for f in phases]
+    rates = ["-" if f.throughput is None else f"{f.throughput:.0f}" for f in phases]
+    return [
+        ["", *PHASES],
+        ["latency p50", *(milliseconds(f.p50_us) for f in phases)],
+        ["latency p99", *(milliseconds(f.p99_us) for f in phases)],
+        ["p99 to alone", *ratios],
+        [f"background {closing.unit}", *rates],
+    ]
+
+
+def table(closing: Closing) -> str:
+    """The closing table as text, 80 columns at most."""
+    rows = cells(closing)
+    first = max(len(row[0]) for row in rows)
+    widths = [max(len(row[i]) for row in rows) for i in range(1, len(rows[0]))]
+    lines = [
+        "  ".join([row[0].ljust(first), *(c.rjust(w) for c, w in zip(row[1:], widths, strict=True))])
+        for row in rows
+    ]
+    rule = "-" * len(lines[0])
+    return "\n".join([f"proof: {closing.proof}", lines[0], rule, *lines[1:]])

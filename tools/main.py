@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``detshare``: measurements and the demo. Subcommands are imported only when they are used."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from dataclasses import dataclass
+
+import click
+
+__all__ = ["detshare", "main"]
+
+
+@dataclass(frozen=True)
+class _Subcommand:
+    """Where a subcommand lives, what the overview says about it, and an example for its own help."""
+
+    module: str
+    attribute: str
+    summary: str
+    example: str
+
+
+SUBCOMMANDS = {
+    "bench": _Subcommand(
+        "detshare.tools.bench.cli",
+        "bench",
+        "Run an experiment and write its result, table and plot.",
+        "detshare bench temporal",
+    ),
+    "demo": _Subcommand(
+        "detshare.tools.demo",
+        "demo",
+        "Show a program's latency before and after set-priority, in under 90 s.",
+        "detshare demo",
+    ),
+}
+
+
+def _load(name: str, where: _Subcommand) -> click.Command:
+    """Imports a subcommand; ClickException (exit code 1) with the next step when a package that it needs is missing."""
+    try:
+        command = getattr(importlib.import_module(where.module), where.attribute)
+    except ModuleNotFoundError as error:
+        missing = error.name or "a module"
+        ours = missing == "detshare" or missing.startswith("detshare.")
+        step = "make setup" if ours else ".venv/bin/pip install -e '.[bench]'"
+        raise click.ClickException(f"detshare {name} needs {missing}, which is not installed; next: {step}") from error
+    assert isinstance(command, click.Command)
+    if where.example not in f"{command.help} {command.epilog}":
+        command.epilog = "\n\n".join(filter(None, (command.epilog, f"\b\nExample:\n  {where.example}")))
+    return command
+
+
+class _Lazy(click.Group):
+    """A group whose overview costs no import of what it lists."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        where = SUBCOMMANDS.get(cmd_name)
+        return None if where is None else _load(cmd_name, where)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUBCOMMANDS[name].summary) for name in self.list_commands(ctx)])
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("detshare")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExamples:\n  " + "\n  ".join(where.example for where in SUBCOMMANDS.values()),
+)
+@click.version_option(_version(), prog_name="detshare")
+def detshare() -> None:
+    """Measure and show what DetShare does to living CUDA programs.
+
+    To act on programs use detshare-ctl, to watch them detshare-top.
+    """
+
+
+def main() -> None:
+    """The console script."""
+    detshare(prog_name="detshare")
+
+
+if __name__ == "__main__":
+    main()
