@@ -19,12 +19,13 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup demo test lint lint-python lint-shell lint-generated test-unit test-gpu tree clean FORCE
+.PHONY: help setup demo test lint lint-python lint-shell lint-generated test-unit test-e2e test-gpu tree clean FORCE
 
 help: ## show these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## system packages (apt, where missing) and .venv with DetShare and its tools
+	@:
 
 $(READY): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh
@@ -32,7 +33,7 @@ $(READY): pyproject.toml setup.py tools/setup.sh
 demo: setup ## latency of a program before and after set-priority; on a model where there is no GPU
 	@$(BIN)/detshare demo
 
-test: setup lint test-unit ## what CI runs: lint and unit tests
+test: setup lint test-unit test-e2e ## what CI runs: lint, unit tests, end to end tests
 
 lint: setup lint-python lint-shell lint-generated ## ruff, mypy --strict, shellcheck, licences, generated files
 	@echo "lint: all clean"
@@ -51,7 +52,10 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.results check
 
 test-unit: setup ## unit and property tests, no GPU, under 60 s
-	$(BIN)/pytest -q tests/unit -m "not gpu"
+	$(BIN)/pytest -q tests -m "not gpu and not e2e"
+
+test-e2e: setup ## daemons, demo and terminals as real processes, 10 000 requests of garbage; no GPU
+	$(BIN)/pytest -q tests -m "e2e and not gpu"
 
 test-gpu: setup ## tests on this machine's GPU (as root)
 	$(BIN)/pytest tests -m gpu

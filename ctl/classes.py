@@ -31,10 +31,10 @@ class Setting:
 
 
 CLASSES: dict[str, Setting] = {
-    "high": Setting(1_000_000, Level.HIGH),
+    "high": Setting(20_000, Level.HIGH),
     "normal": Setting(None, Level.MEDIUM),
-    "low": Setting(200, Level.LOW),
-    "idle": Setting(50, Level.LOW),
+    "low": Setting(50, Level.LOW),
+    "idle": Setting(20, Level.LOW),
 }
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.backends.model.objects import Kind
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.root import RootBackend
 from detshare.ctl.snapshot import Program
@@ -21,6 +22,6 @@ def truth(driver: ModelDriver, process: ModelProcess) -> list[tuple[int, int, bo
         if file.is_control:
             for client in driver.rm.clients_of(file):
                 for _, node in sorted(client.objects.items()):
-                    if node.tsg is not None:
+                    if node.kind is Kind.TSG and node.tsg is not None:
                         found.append((node.tsg.slice_us, int(node.tsg.level), node.tsg.paused))
     return found

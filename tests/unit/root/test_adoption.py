@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from detshare.ctl import doctor
+from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.model.driver import Call, ModelDriver, second_gpu
+from detshare.ctl.backends.root import RootBackend
+from detshare.ctl.snapshot import Kind, State
+from tests.unit.root.conftest import Clock
+from tests.unit.root.helpers import program
+
+
+def test_a_cuda_program_is_read_as_the_driver_describes_it(backend: RootBackend, driver: ModelDriver) -> None:
+    process = scenario.cuda_process(driver)
+    found = program(backend, process)
+    assert found.state is State.RUNNING
+    assert [t.kind for t in found.tsgs] == [Kind.COMPUTE, Kind.COPY, Kind.COPY, Kind.COPY]
+    compute = found.compute[0]
+    assert (compute.engine, len(compute.channels), len(compute.context_shares)) == ("GR0", 8, 1)
+    assert compute.slice_us == 2048
+    assert all(len(t.channels) == 4 and t.slice_us == 1024 for t in found.tsgs[1:])
+    assert found.gpus == (driver.gpus()[0].uuid,) == tuple({t.gpu for t in found.tsgs})
+    assert found.adopted_ms is not None
+
+
+def test_nothing_is_borrowed_once_a_look_is_over(backend: RootBackend, driver: ModelDriver) -> None:
+    scenario.cuda_process(driver)
+    backend.look()
+    assert driver.borrowed == 0
+    assert driver.borrows > 0
+
+
+def test_handles_of_another_library_are_found(backend: RootBackend, driver: ModelDriver) -> None:
+    process = scenario.cuda_process(driver, "vkcube", base=0xBEEF0000)
+    assert len(program(backend, process).compute) == 1
+
+
+def test_two_contexts_and_two_gpus(clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> None:
+    driver = ModelDriver(gpus=(ModelDriver().gpus()[0], second_gpu()))
+    backend = RootBackend(driver, tmp_path_factory.mktemp("run"), clock=clock)
+    two, both = scenario.two_contexts(driver), scenario.multi_gpu(driver)
+    assert len(program(backend, two).compute) == 2
+    found = program(backend, both)
+    assert {t.gpu for t in found.compute} == {g.uuid for g in driver.gpus()}
+    assert len({t.subdevice for t in found.compute}) == 2
+
+
+def test_a_later_context_is_seen_within_a_second(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
+    process = scenario.opened_only(driver)
+    assert program(backend, process).state is State.NO_CONTEXT
+    scenario.make_context(driver, process)
+    seen = 0.0
+    while program(backend, process).state is not State.RUNNING:
+        clock.sleep(0.25)
+        seen += 0.25
+        assert seen <= 1.0
+    # a second one, below handles that were freed, without a new descriptor
+    scenario.make_context(driver, process)
+    clock.sleep(1.0)
+    assert len(program(backend, process).compute) == 2
+
+
+def test_an_idle_machine_costs_no_questions(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
+    process = scenario.cuda_process(driver)
+    for _ in range(20):  # past the settling of a new context
+        backend.look()
+        clock.sleep(0.25)
+    before = driver.calls.copy()
+    for _ in range(8):
+        backend.look()
+        clock.sleep(0.25)
+    assert driver.calls == before
+    driver.machine.kill(process)
+    assert backend.look().programs == ()
+
+
+def test_a_program_that_only_reads_nvml_has_no_context(backend: RootBackend, driver: ModelDriver) -> None:
+    assert program(backend, scenario.nvml_process(driver)).state is State.NO_CONTEXT
+
+
+def test_a_forked_child_does_not_own_its_parents_tsgs(backend: RootBackend, driver: ModelDriver) -> None:
+    parent = scenario.cuda_process(driver)
+    child = driver.machine.fork(parent)
+    assert len(program(backend, parent).tsgs) == 4
+    found = program(backend, child)
+    assert found.tsgs == ()
+    assert any(f"PID {parent.id.pid}" in note for note in found.notes)
+
+
+def test_mps_server_and_clients_are_told_apart(backend: RootBackend, driver: ModelDriver) -> None:
+    server = scenario.mps_server(driver)
+    clients = [scenario.mps_client(driver, server) for _ in range(2)]
+    alone = scenario.cuda_process(driver)
+    assert program(backend, server).state is State.MPS_SERVER
+    assert [program(backend, c).state for c in clients] == [State.MPS_CLIENT] * 2
+    assert program(backend, alone).state is State.RUNNING
+
+
+def test_clients_on_a_driver_that_ran_for_long(
+    driver: ModelDriver, make: Callable[[], RootBackend], clock: Clock
+) -> None:
+    old = scenario.cuda_process(driver, "old")
+    for _ in range(30_000):
+        driver.newest_client()
+    young = scenario.cuda_process(driver, "young")
+    backend = make()
+    backend.look()
+    assert program(backend, young).compute
+    for _ in range(400):  # the search for the old one goes on in slices
+        if program(backend, old).compute:
+            break
+        clock.sleep(0.25)
+    assert program(backend, old).compute
+
+
+def test_client_numbers_that_wrapped(driver: ModelDriver, make: Callable[[], RootBackend]) -> None:
+    limit = driver.abi.constant("RS_CLIENT_HANDLE_MAX")
+    driver.rm.next_client = limit - 3
+    first = scenario.cuda_process(driver)
+    backend = make()
+    assert program(backend, first).compute
+    second = scenario.cuda_process(driver)  # its clients lie beyond the wrap
+    assert program(backend, second).compute
+    assert program(backend, first).compute
+
+
+@pytest.mark.parametrize("victim_call", range(0, 60, 3))
+def test_a_program_that_ends_in_the_middle_of_the_scan(
+    backend: RootBackend, driver: ModelDriver, victim_call: int
+) -> None:
+    victim, other = scenario.cuda_process(driver, "victim"), scenario.cuda_process(driver, "other")
+    left = [victim_call]
+
+    def kill(call: Call) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            driver.machine.kill(victim)
+
+    driver.before_control = kill
+    backend.look()
+    driver.before_control = None
+    programs = {p.command: p for p in backend.look().programs}
+    assert "victim" not in programs
+    assert len(programs["other"].compute) == 1
+    assert other.alive
+    assert driver.borrowed == 0
+
+
+def test_a_reused_pid_is_another_program(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
+    first = scenario.cuda_process(driver, "first")
+    backend.set_priority(str(first.id.pid), "high")
+    driver.machine.kill(first)
+    second = scenario.cuda_process(driver, "second", pid=first.id.pid)
+    clock.sleep(1.0)  # as many objects as before: only the sweep can tell
+    found = program(backend, second)
+    assert found.klass is None
+    assert found.compute[0].slice_us == 2048
+
+
+def test_an_unknown_driver_branch_is_only_looked_at(clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> None:
+    driver = ModelDriver(version="610.43.02")
+    process = scenario.cuda_process(driver)
+    backend = RootBackend(driver, tmp_path_factory.mktemp("run"), clock=clock)
+    found = program(backend, process)
+    assert found.state is State.READ_ONLY
+    outcome = backend.set_priority(str(process.id.pid), "high")
+    assert not outcome.changed
+    assert "610" in outcome.skipped[0].reason
+    assert driver.calls.total() == 0
+    assert [c.ok for c in backend.doctor() if c.name == "driver"] == [False]
+
+
+def test_without_root_the_next_step_is_named(backend: RootBackend, driver: ModelDriver) -> None:
+    process = scenario.cuda_process(driver)
+    driver.deny = True
+    outcome = backend.set_priority(str(process.id.pid), "high")
+    assert not outcome.changed
+    assert "root" in outcome.skipped[0].reason
+
+
+@pytest.mark.parametrize("euid", [0, 1000])
+def test_doctor_names_the_backend_and_wants_no_root_for_the_model(
+    driver: ModelDriver, tmp_path: Path, euid: int
+) -> None:
+    found = {c.name: c for c in doctor.checks(driver, driver.abi, ["580"], euid, tmp_path, "model")}
+    assert found["what it means"].detail.startswith("backend model: ")
+    assert [c.name for c in found.values() if c.ok is False] == []
+    assert (found["root"].ok is True) is (euid == 0)

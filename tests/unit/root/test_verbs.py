@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from detshare.ctl import classes
+from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.backends.root import RootBackend
+from detshare.ctl.guardian import recover
+from detshare.ctl.snapshot import Level, State
+from tests.unit.root.conftest import Clock
+from tests.unit.root.helpers import program, truth
+
+FOUND = [(2048, 1, False)] + [(1024, 1, False)] * 3
+STEPS = ["class", "weight", "slice", "pause", "resume", "release", "look", "crash", "born"]
+
+
+@pytest.mark.parametrize("klass", ["high", "low", "idle"])
+def test_a_class_sets_the_compute_tsg_and_release_puts_it_back(
+    backend: RootBackend, driver: ModelDriver, klass: str
+) -> None:
+    process = scenario.cuda_process(driver)
+    wanted = classes.CLASSES[klass]
+    outcome = backend.set_priority(str(process.id.pid), klass)
+    assert [t.before_us for c in outcome.changed for t in c.tsgs] == [2048]
+    assert truth(driver, process) == [(wanted.slice_us, int(wanted.level), False), *FOUND[1:]]
+    found = program(backend, process)
+    assert (found.klass, found.compute[0].slice_us, found.compute[0].level) == (klass, wanted.slice_us, wanted.level)
+    assert backend.release(str(process.id.pid)).changed
+    assert truth(driver, process) == FOUND
+    assert program(backend, process).compute[0].slice_us == 2048
+    assert not backend.release(str(process.id.pid)).changed
+
+
+def test_a_class_before_the_context_is_applied_when_it_comes(
+    backend: RootBackend, driver: ModelDriver, clock: Clock
+) -> None:
+    process = driver.machine.spawn("python3 serve.py")
+    outcome = backend.set_priority(str(process.id.pid), "high")
+    assert "will be applied" in outcome.changed[0].note
+    scenario.make_context(driver, process)
+    clock.sleep(0.25)
+    backend.look()
+    assert truth(driver, process)[0][:2] == (classes.CLASSES["high"].slice_us, 2)
+
+
+def test_what_a_one_shot_command_could_not_apply_yet_a_later_daemon_applies(
+    make: Callable[[], RootBackend], driver: ModelDriver
+) -> None:
+    process = driver.machine.spawn("python3 serve.py")
+    once = make()
+    once.set_priority(str(process.id.pid), "high")
+    once.close(restore=False)
+    daemon = make()
+    scenario.make_context(driver, process)
+    daemon.look()
+    assert truth(driver, process)[0][:2] == (classes.CLASSES["high"].slice_us, 2)
+
+
+def test_a_slice_that_the_program_sets_itself_is_overruled_and_given_back(
+    backend: RootBackend, driver: ModelDriver, clock: Clock
+) -> None:
+    process = scenario.cuda_process(driver)
+    backend.set_priority(str(process.id.pid), "low")
+    driver.gpu_models[0].set_slice(driver.gpu_models[0].tsgs[0], 3000)
+    for _ in range(4):
+        clock.sleep(0.25)
+        backend.look()
+    assert truth(driver, process)[0][0] == classes.CLASSES["low"].slice_us
+    assert any(e.kind == "change" for e in backend.drain_events())
+    backend.release(str(process.id.pid))
+    assert truth(driver, process)[0][0] == 3000
+
+
+def test_weights_are_slices_over_all_tsgs_of_a_tenant(backend: RootBackend, driver: ModelDriver) -> None:
+    one, two = scenario.cuda_process(driver), scenario.two_contexts(driver)
+    backend.set_weight(str(one.id.pid), 3)
+    backend.set_weight(str(two.id.pid), 3)
+    shares = [sum(t[0] for t in truth(driver, p) if t[0] != 1024) for p in (one, two)]
+    assert shares == [3 * classes.WEIGHT_UNIT_US] * 2
+
+
+def test_a_container_is_one_tenant(backend: RootBackend, driver: ModelDriver) -> None:
+    members = [scenario.cuda_process(driver, f"worker {n}") for n in range(2)]
+    for process in members:
+        process.container = "c0ffee" + "0" * 58
+    backend.set_weight("c0ffee000000", 4)
+    backend.look()
+    assert sum(truth(driver, p)[0][0] for p in members) == 4 * classes.WEIGHT_UNIT_US
+
+
+def test_pause_switches_every_channel_off_and_resume_on(backend: RootBackend, driver: ModelDriver) -> None:
+    process = scenario.cuda_process(driver)
+    assert backend.pause(str(process.id.pid)).changed
+    assert all(off for _, _, off in truth(driver, process))
+    assert program(backend, process).state is State.PAUSED
+    assert backend.resume(str(process.id.pid)).changed
+    assert truth(driver, process) == FOUND
+    assert not backend.resume(str(process.id.pid)).changed
+
+
+def test_a_context_made_while_paused_is_paused_too(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
+    process = scenario.cuda_process(driver)
+    backend.pause(str(process.id.pid))
+    scenario.make_context(driver, process)
+    clock.sleep(0.5)
+    backend.look()
+    assert all(off for _, _, off in truth(driver, process))
+    backend.resume(str(process.id.pid))
+    assert not any(off for _, _, off in truth(driver, process))
+
+
+def test_a_pause_that_is_refused_halfway_leaves_nothing_off(backend: RootBackend, driver: ModelDriver) -> None:
+    process = scenario.two_contexts(driver)
+    backend.look()
+    calls = []
+    real = driver.rm.control
+
+    def refuse_second(*args: object) -> int:
+        calls.append(args)
+        if args[3] == driver.abi.control("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS").number:
+            off = bytes(args[4])[0]  # type: ignore[call-overload]
+            if off and any(t[2] for t in truth(driver, process)):
+                return driver.abi.status("NV_ERR_INVALID_CHANNEL")
+        return real(*args)  # type: ignore[arg-type]
+
+    driver.rm.control = refuse_second  # type: ignore[method-assign,assignment]
+    outcome = backend.pause(str(process.id.pid))
+    driver.rm.control = real  # type: ignore[method-assign]
+    assert not outcome.changed
+    assert "INVALID_CHANNEL" in outcome.skipped[0].reason
+    assert not any(off for _, _, off in truth(driver, process))
+
+
+def test_mps_is_never_paused_and_slices_act_on_the_server(backend: RootBackend, driver: ModelDriver) -> None:
+    server = scenario.mps_server(driver)
+    client = scenario.mps_client(driver, server)
+    for process in (server, client):
+        outcome = backend.pause(str(process.id.pid))
+        assert not outcome.changed
+        assert "hang" in outcome.skipped[0].reason
+    outcome = backend.set_priority(str(client.id.pid), "low")
+    assert outcome.changed[0].pid == server.id.pid
+    assert truth(driver, server)[0][0] == classes.CLASSES["low"].slice_us
+    assert not any(t.hung for t in driver.gpu_models[0].tsgs)
+    backend.release(str(client.id.pid))
+    assert truth(driver, server)[0][0] == 2048
+
+
+def test_preempt_takes_the_compute_tsg_off_once(backend: RootBackend, driver: ModelDriver) -> None:
+    process = scenario.cuda_process(driver)
+    backend.preempt(str(process.id.pid))
+    assert [t.preempts for t in driver.gpu_models[0].tsgs] == [1, 0, 0, 0]
+    assert truth(driver, process) == FOUND
+
+
+def test_who_can_be_a_command_or_a_container(backend: RootBackend, driver: ModelDriver) -> None:
+    serve, train = scenario.cuda_process(driver, "python3 serve.py"), scenario.cuda_process(driver, "python3 train.py")
+    train.container = "ab" * 32
+    assert [c.pid for c in backend.set_priority("serve", "high").changed] == [serve.id.pid]
+    assert [c.pid for c in backend.set_priority("abababababab", "low").changed] == [train.id.pid]
+    assert {c.pid for c in backend.set_priority("python3 *", "idle").changed} == {serve.id.pid, train.id.pid}
+    nobody = backend.set_priority("nosuch", "high")
+    assert not nobody.changed
+    assert "detshare-ctl ps" in nobody.skipped[0].reason
+
+
+@pytest.mark.parametrize("who", ["", " ", "0", "-1", "99999999", "x" * 5000])
+def test_a_who_that_cannot_be_meant_is_refused(backend: RootBackend, who: str) -> None:
+    with pytest.raises(BadRequest, match="PID"):
+        backend.pause(who)
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1001, True, 1.5, "3"])
+def test_a_weight_out_of_range_is_refused(backend: RootBackend, driver: ModelDriver, weight: int) -> None:
+    process = scenario.cuda_process(driver)
+    with pytest.raises(BadRequest, match="out of range"):
+        backend.set_weight(str(process.id.pid), weight)
+    assert truth(driver, process) == FOUND
+
+
+def test_closing_puts_everything_back_and_a_new_daemon_takes_up_the_wishes(
+    make: Callable[[], RootBackend], driver: ModelDriver
+) -> None:
+    process = scenario.cuda_process(driver)
+    first = make()
+    first.set_priority(str(process.id.pid), "idle")
+    first.pause(str(process.id.pid))
+    first.close()
+    assert truth(driver, process) == FOUND
+    second = make()
+    found = program(second, process)
+    assert (found.klass, found.state) == ("idle", State.RUNNING)
+    assert truth(driver, process)[0][0] == classes.CLASSES["idle"].slice_us
+    second.close()
+    assert truth(driver, process) == FOUND
+
+
+def test_a_killed_daemon_is_undone_by_whoever_comes_first(
+    make: Callable[[], RootBackend], driver: ModelDriver, tmp_path: Path
+) -> None:
+    process, gone = scenario.cuda_process(driver), scenario.cuda_process(driver)
+    killed = make()
+    for p in (process, gone):
+        killed.set_priority(str(p.id.pid), "low")
+        killed.pause(str(p.id.pid))
+    driver.machine.kill(gone)
+    assert recover(tmp_path, driver) == []
+    assert truth(driver, process) == FOUND
+    assert recover(tmp_path, driver) == []
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_history_ends_as_it_began(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    clock, driver = Clock(tick=1e-3), ModelDriver()
+    run_dir = tmp_path_factory.mktemp("run")
+    backend = RootBackend(driver, run_dir, name="model", clock=clock)
+    living = [scenario.cuda_process(driver, f"p{n}") for n in range(3)]
+    for _ in range(data.draw(st.integers(0, 8))):
+        process = data.draw(st.sampled_from(living))
+        who = str(process.id.pid)
+        step = data.draw(st.sampled_from(STEPS))
+        if step == "class":
+            backend.set_priority(who, data.draw(st.sampled_from(sorted(classes.CLASSES))))
+        elif step == "weight":
+            backend.set_weight(who, data.draw(st.integers(1, 1000)))
+        elif step == "slice":
+            backend.set_slice(who, data.draw(st.integers(1, 10**8)), data.draw(st.sampled_from([None, *Level])))
+        elif step in ("pause", "resume", "release"):
+            getattr(backend, step)(who)
+        elif step == "crash":  # kill -9: nothing is closed
+            backend = RootBackend(driver, run_dir, name="model", clock=clock)
+        elif step == "born":
+            driver.machine.kill(living.pop(living.index(process)))
+            living.append(scenario.cuda_process(driver, "new"))
+        clock.sleep(data.draw(st.sampled_from([0.0, 0.3, 1.2])))
+        backend.look()
+    backend.close()
+    assert [truth(driver, p) for p in living] == [FOUND] * 3
+    assert driver.borrowed == 0
