@@ -17,17 +17,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.client import RmClient, WrongClient, owned_clients
-from detshare.ctl.rm.driver import Descriptor, Driver, Holder, NotAllowed, ProcessGone, ProcessId
-from detshare.ctl.snapshot import Tsg
+from detshare.ctl.rm.client import RmClient, RmError, WrongClient, owned_clients
+from detshare.ctl.rm.driver import Descriptor, DescriptorGone, Driver, DriverError, Holder, ProcessGone, ProcessId
+from detshare.ctl.snapshot import Kind, Tsg
 from detshare.ctl.tree import ObjectTree, read_tree
 
 FIRST_BUDGET_S = 0.080
 """client search on the first look at a program"""
 LATER_BUDGET_S = 0.030
 """client search on each later look, for all programs that still miss one"""
+REREAD_BUDGET_S = 0.100
+"""re-reading known programs, on one look; the rest has its turn on the next"""
 RESCAN_S = (0.2, 0.8)
 """shortest and longest time between two readings of one program's objects while something changes in the driver"""
+COST_FACTOR = 10
+"""a program is read again after this many times what the last reading took, if that is later"""
+STALE_S = 10.0
+"""a program is read again after this long even if the driver's object count stands still"""
+CHECK_S = 1.0
+"""slices and numbers of known compute TSGs are asked this often: a program may set them, or swap its TSG"""
 SETTLE_S = 3.0
 """a new context is read again at least this long after its first TSG was seen"""
 _BATCH = 256
@@ -41,9 +49,6 @@ class _Search:
     span: int = 0
     found: list[int] = field(default_factory=list)
 
-    def complete(self, limit: int) -> bool:
-        return self.span >= limit
-
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
@@ -54,10 +59,11 @@ class Adoption:
     """(descriptor, client handle)"""
     mps: bool = False
     """holds an MPS_COMPUTE object: a client of an MPS server"""
-    has_device: bool = False
     understood: bool = True
+    has_tsgs: bool = False
+    """a TSG was seen in the reading that this is of"""
     seconds: float = 0.0
-    """how long it took from the first question to the first complete answer with a TSG"""
+    """how long the questions took that led to the first complete answer with a TSG"""
     notes: tuple[str, ...] = ()
 
 
@@ -67,6 +73,7 @@ class _Known:
     searches: dict[int, _Search] = field(default_factory=dict)
     adoption: Adoption = field(default_factory=Adoption)
     read_at: float = float("-inf")
+    checked_at: float = float("-inf")
     resources: int = -1
     settled_at: float = float("-inf")
     """until then a context is being made: libcuda still sets things that change no object count"""
@@ -75,7 +82,10 @@ class _Known:
 
 
 class Adopter:
-    """Keeps what is known of every holder, and asks again only where something can have changed."""
+    """Keeps what is known of every holder, and asks again only where something can have changed.
+
+    One odd program never stops the others: what it raises becomes a remark on it.
+    """
 
     def __init__(self, driver: Driver, abi: Abi, clock: Callable[[], float] = time.monotonic) -> None:
         self._driver = driver
@@ -86,11 +96,6 @@ class Adopter:
         self._limit = abi.constant("RS_CLIENT_HANDLE_MAX")
         self._newest = -1
         self._newest_at = -1
-        self._view: dict[ProcessId, Adoption] = {}
-
-    def forget(self, process: ProcessId) -> None:
-        """Read this process anew at the next refresh."""
-        self._known.pop(process, None)
 
     def reread(self, process: ProcessId) -> None:
         """Read this process's objects anew at the next refresh; its clients stay known."""
@@ -98,132 +103,122 @@ class Adopter:
             self._known[process].read_at = float("-inf")
             self._known[process].resources = -1
 
-    def changed(self, process: ProcessId, slices: Mapping[tuple[int, int], int]) -> None:
+    def changed(self, process: ProcessId, slices: Mapping[tuple[int, int], int]) -> Adoption | None:
         """Take note of slices that were set, (client, TSG) -> microseconds, without reading everything anew."""
         known = self._known.get(process)
-        if known is not None:
-            tsgs = tuple(
-                replace(t, slice_us=slices.get((t.client, t.handle), t.slice_us)) for t in known.adoption.tsgs
-            )
-            known.adoption = replace(known.adoption, tsgs=tsgs)
-            if process in self._view:
-                self._view[process] = known.adoption
+        if known is None:
+            return None
+        tsgs = tuple(replace(t, slice_us=slices.get((t.client, t.handle), t.slice_us)) for t in known.adoption.tsgs)
+        known.adoption = replace(known.adoption, tsgs=tsgs)
+        return known.adoption
 
     def refresh(self, holders: Iterable[Holder], resources: int) -> dict[ProcessId, Adoption]:
         """The adoption of each holder. `resources`: the driver's object count, equal means that nothing changed.
 
-        Programs that end meanwhile are left out; those whose descriptors the kernel refuses are not understood.
+        Programs that end meanwhile are left out; those that cannot be read keep what was known, with a remark.
         """
         holders = list(holders)
-        alive = {holder.id for holder in holders}
-        for process in self._known.keys() - alive:
+        for process in self._known.keys() - {holder.id for holder in holders}:
             del self._known[process]
-        later_ends = self._clock() + LATER_BUDGET_S
-        result = self._view = {}
-        for holder in holders:
+        if any(h.id not in self._known or h.control_fds != self._known[h.id].holder.control_fds for h in holders):
+            self._newest_at = -1  # a newcomer may hold as many objects as one that ended: its clients are newer still
+        now = self._clock()
+        search_ends, reread_ends = now + LATER_BUDGET_S, now + REREAD_BUDGET_S
+        # Longest unread first, so that the budget goes round.
+        for holder in sorted(holders, key=lambda h: self._known[h.id].read_at if h.id in self._known else now):
             known = self._known.get(holder.id)
             first = known is None
             if known is None:
                 known = self._known[holder.id] = _Known(holder)
-            moved = not first and (holder.control_fds, holder.device_fds) != (
-                known.holder.control_fds,
-                known.holder.device_fds,
-            )
+            before = known.holder
+            moved = (holder.control_fds, holder.device_fds) != (before.control_fds, before.device_fds)
             known.holder = holder
-            started = self._clock()
             try:
-                if first or moved or self._searching(known) or self._due(known, resources):
-                    ends = started + FIRST_BUDGET_S if first else later_ends
-                    self._read(known, resources, ends)
+                self._visit(known, resources, first, moved, search_ends, reread_ends)
             except ProcessGone:
-                self._known.pop(holder.id, None)
-                continue
-            except NotAllowed as error:
-                known.adoption = Adoption(understood=False, notes=(str(error),))
-                known.read_at = self._clock()
-            if not known.adoption.seconds:
-                known.spent += self._clock() - started
-                if known.adoption.tsgs and known.adoption.understood:
-                    known.adoption = replace(known.adoption, seconds=known.spent)
-            result[holder.id] = known.adoption
-        return result
+                del self._known[holder.id]
+            except (RmError, DriverError, OSError) as error:
+                self._set_aside(known, resources, error)
+        return {h.id: self._known[h.id].adoption for h in holders if h.id in self._known}
+
+    def _visit(
+        self, known: _Known, resources: int, first: bool, moved: bool, search_ends: float, reread_ends: float
+    ) -> None:
+        started = self._clock()
+        ends = started + FIRST_BUDGET_S if first else search_ends
+        found = False
+        if first or moved or self._searching(known) or resources != known.resources:
+            found = self._find_clients(known, resources, ends)
+        if first or moved or found or (self._due(known, resources) and started < reread_ends):
+            self._read(known, resources)
+        elif known.adoption.tsgs and started - known.checked_at >= CHECK_S:
+            self._check(known)
+        adoption = known.adoption
+        if not adoption.seconds:
+            # Before there is a context there is nothing to adopt: that time does not count.
+            known.spent = (known.spent if adoption.clients and adoption.has_tsgs else 0.0) + self._clock() - started
+            if adoption.tsgs and adoption.understood:
+                known.adoption = replace(adoption, seconds=known.spent)
+
+    def _set_aside(self, known: _Known, resources: int, error: Exception) -> None:
+        """Keep what was known of a program that cannot be read now, and leave it alone for a while."""
+        note = f"not read: {error}"
+        known.adoption = replace(known.adoption, understood=False, notes=(note,))
+        known.pause_s = min(max(2 * known.pause_s, RESCAN_S[0]), STALE_S)
+        known.read_at, known.resources = self._clock(), resources
 
     def _searching(self, known: _Known) -> bool:
-        return any(not s.found and not s.complete(self._limit) for s in known.searches.values())
+        fds = set(known.holder.control_fds)
+        return fds != known.searches.keys() or any(self._incomplete(s) for s in known.searches.values())
+
+    def _incomplete(self, search: _Search) -> bool:
+        if search.found:
+            # Older clients of a descriptor that has one: only those of this round of the counter are looked for.
+            return search.span < min(search.top, self._limit)
+        return search.span < self._limit
 
     def _due(self, known: _Known, resources: int) -> bool:
         now = self._clock()
         busy = resources != known.resources or now < known.settled_at or not known.adoption.understood
-        return busy and now - known.read_at >= known.pause_s
+        return now - known.read_at >= (known.pause_s if busy else max(STALE_S, known.pause_s))
 
     def _top(self, resources: int) -> int:
-        """Counter of the newest client, unwrapped; asked once per state of the driver, for each question uses one
-        up."""
+        """Counter of the newest client, unwrapped; asked once per state of the driver, as each question uses one."""
         if self._newest < 0 or self._newest_at != resources:
             index = self._driver.newest_client() - self._base
             previous = self._newest % self._limit if self._newest >= 0 else index
-            step = (index - previous) % self._limit
-            self._newest = index if self._newest < 0 else self._newest + step
+            self._newest = index if self._newest < 0 else self._newest + (index - previous) % self._limit
             # Our own short-lived client changed nothing that counts: the number is the same as before.
             self._newest_at = resources
         return self._newest
 
-    def _read(self, known: _Known, resources: int, ends: float) -> None:
-        before = known.adoption
-        holder = known.holder
-        trees: list[tuple[int, int, ObjectTree]] = []
-        notes: list[str] = []
-        understood = True
-        for gone in known.searches.keys() - set(holder.control_fds):
+    def _find_clients(self, known: _Known, resources: int, ends: float) -> bool:
+        """Look for RM clients on each descriptor. True if one was found."""
+        top = self._top(resources) + 1
+        found = False
+        for gone in known.searches.keys() - set(known.holder.control_fds):
             del known.searches[gone]
-        for fd in holder.control_fds:
-            with self._driver.borrow(holder.id, fd) as descriptor:
-                search = known.searches.get(fd)
-                if search is None:
-                    search = known.searches[fd] = _Search(self._top(resources) + 1)
-                self._search(descriptor, search, self._top(resources) + 1, ends)
-                for handle in tuple(search.found):
-                    try:
-                        tree = read_tree(RmClient(descriptor, self._abi, handle), self._abi, fd)
-                    except WrongClient:
-                        search.found.remove(handle)
-                        continue
-                    trees.append((fd, handle, tree))
-                    notes += tree.notes
-                    understood = understood and tree.complete
-                if not search.found and not search.complete(self._limit):
-                    percent = 100 * search.span // self._limit
-                    notes.append(f"descriptor {fd}: still looking for its RM client ({percent} % of handles tried)")
-        if holder.device_fds and not trees:
-            understood = False
-            if all(s.complete(self._limit) for s in known.searches.values()):
-                notes.append("not understood: none of its nvidiactl descriptors owns an RM client")
-        adoption = Adoption(
-            tsgs=tuple(tsg for _, _, tree in trees for tsg in tree.tsgs),
-            clients=tuple((fd, handle) for fd, handle, _ in trees),
-            mps=any(tree.mps for _, _, tree in trees),
-            has_device=any(tree.devices for _, _, tree in trees),
-            understood=understood,
-            seconds=before.seconds,
-            notes=tuple(notes),
-        )
-        changed = (adoption.tsgs, adoption.clients) != (before.tsgs, before.clients)
-        known.pause_s = RESCAN_S[0] if changed else min(2 * known.pause_s, RESCAN_S[1])
-        if {t.handle for t in adoption.tsgs} - {t.handle for t in before.tsgs}:
-            known.settled_at = self._clock() + SETTLE_S
-        known.adoption = adoption
-        known.resources = resources
-        known.read_at = self._clock()
+        for fd in known.holder.control_fds:
+            search = known.searches.get(fd)
+            if search is None:
+                search = known.searches[fd] = _Search(top)
+            if search.span and search.top == top and not self._incomplete(search):
+                continue
+            before = len(search.found)
+            try:
+                with self._driver.borrow(known.holder.id, fd) as descriptor:
+                    self._search(descriptor, search, top, ends)
+            except DescriptorGone:
+                del known.searches[fd]
+            found = found or len(search.found) > before
+        return found
 
     def _search(self, descriptor: Descriptor, search: _Search, top: int, ends: float) -> None:
         """Try the handles made since the last search, then older ones until `ends`."""
         newer = min(top - search.top, self._limit)
         self._try(descriptor, search, range(top - 1, top - 1 - newer, -1))
         search.top, search.span = top, min(search.span + newer, self._limit)
-        while not search.complete(self._limit):
-            # Once a descriptor's client is known, older ones are unlikely; they are looked for only just below it.
-            if search.found and search.top - search.span < self._counter(min(search.found), search.top) - _BATCH:
-                break
+        while self._incomplete(search):
             # Below counter 0 lie handles of the round before the counter wrapped.
             highest = search.top - 1 - search.span
             count = min(_BATCH, self._limit - search.span)
@@ -232,12 +227,72 @@ class Adopter:
             if self._clock() >= ends:
                 break
 
-    def _counter(self, handle: int, top: int) -> int:
-        """The unwrapped counter of a client handle below `top`."""
-        return top - 1 - (top - 1 - (handle - self._base)) % self._limit
-
     def _try(self, descriptor: Descriptor, search: _Search, counters: range) -> None:
         handles = (self._base + counter % self._limit for counter in counters)
         for handle in owned_clients(descriptor, self._abi, handles):
             if handle not in search.found:
                 search.found.append(handle)
+
+    def _read(self, known: _Known, resources: int) -> None:
+        """Read every object anew."""
+        started = self._clock()
+        before, holder = known.adoption, known.holder
+        trees: list[tuple[int, int, ObjectTree]] = []
+        notes: list[str] = []
+        for fd, search in list(known.searches.items()):
+            try:
+                with self._driver.borrow(holder.id, fd) as descriptor:
+                    for handle in tuple(search.found):
+                        had = any(t.client == handle for t in before.tsgs)
+                        try:
+                            tree = read_tree(RmClient(descriptor, self._abi, handle), self._abi, fd, had)
+                        except WrongClient:
+                            search.found.remove(handle)
+                            continue
+                        trees.append((fd, handle, tree))
+                        notes += tree.notes
+            except DescriptorGone:
+                del known.searches[fd]
+        for fd, search in known.searches.items():
+            if not search.found and self._incomplete(search):
+                percent = 100 * search.span // self._limit
+                notes.append(f"descriptor {fd}: still looking for its RM client ({percent} % of handles tried)")
+        understood = all(tree.complete for _, _, tree in trees)
+        if holder.device_fds and not trees:
+            understood = False
+            if not any(self._incomplete(s) for s in known.searches.values()):
+                notes.append("none of its nvidiactl descriptors owns an RM client")
+        known.adoption = Adoption(
+            tsgs=tuple(tsg for _, _, tree in trees for tsg in tree.tsgs),
+            clients=tuple((fd, handle) for fd, handle, _ in trees),
+            mps=any(tree.mps for _, _, tree in trees),
+            understood=understood,
+            has_tsgs=any(tree.tsgs for _, _, tree in trees),
+            seconds=before.seconds,
+            notes=tuple(notes),
+        )
+        now = self._clock()
+        names = {(t.client, t.handle, t.tsg_id) for t in before.tsgs}
+        if {(t.client, t.handle, t.tsg_id) for t in known.adoption.tsgs} - names:
+            known.settled_at = now + SETTLE_S
+        changed = (known.adoption.tsgs, known.adoption.clients) != (before.tsgs, before.clients)
+        known.pause_s = RESCAN_S[0] if changed else min(2 * known.pause_s, RESCAN_S[1])
+        known.pause_s = max(known.pause_s, COST_FACTOR * (now - started))
+        known.resources, known.read_at, known.checked_at = resources, now, now
+
+    def _check(self, known: _Known) -> None:
+        """Ask known compute TSGs for their slice and number; a TSG that is another one now means reading anew."""
+        known.checked_at = self._clock()
+        slices: dict[tuple[int, int], int] = {}
+        tsgs = [t for t in known.adoption.tsgs if t.kind is Kind.COMPUTE]
+        try:
+            for fd in dict.fromkeys(t.fd for t in tsgs):
+                with self._driver.borrow(known.holder.id, fd) as descriptor:
+                    for tsg in (t for t in tsgs if t.fd == fd):
+                        client = RmClient(descriptor, self._abi, tsg.client)
+                        if client.tsg_id(tsg.handle) != tsg.tsg_id:
+                            self.reread(known.holder.id)
+                        slices[tsg.client, tsg.handle] = client.timeslice(tsg.handle)
+        except (RmError, DescriptorGone):
+            self.reread(known.holder.id)
+        self.changed(known.holder.id, slices)

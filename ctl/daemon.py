@@ -89,7 +89,25 @@ class Daemon:
         while True:
             begun = time.monotonic()
             await self._look()
+            await self._work(self._keep_guarded)
             await asyncio.sleep(max(0.01, self._interval - (time.monotonic() - begun)))
+
+    def _keep_guarded(self) -> None:
+        """Start another guardian where the last one ended: nothing may be changed without one."""
+        if self._guard is None or self._guard.alive():
+            return
+        ended = self._guard.pid
+        try:
+            self._guard = start_guardian(self._run_dir, "start another guardian")
+        except ControlError as error:
+            log.error("guardian %d ended and no other can be started: %s", ended, error)
+        else:
+            log.error("guardian %d ended; %d took its place", ended, self._guard.pid)
+
+    def dismiss_guardian(self) -> None:
+        """Everything was put back."""
+        if self._guard is not None:
+            self._guard.stop()
 
     async def _look(self) -> None:
         try:
@@ -132,10 +150,13 @@ class Daemon:
     def snapshot(self) -> Snapshot:
         if self._snapshot is None:
             raise HttpError(409, "list programs", "there was no look yet", "try again in a second")
-        if not self._failure:
-            return self._snapshot
         age = time.monotonic() - self._snapshot.taken
-        warning = f"looks fail since {age:.1f} s, what is shown is that old: {self._failure}"
+        if self._failure:
+            warning = f"looks fail since {age:.1f} s, what is shown is that old: {self._failure}"
+        elif age > max(2.0, 5 * self._interval):
+            warning = f"the driver has not answered for {age:.1f} s, what is shown is that old: see dmesg | grep NVRM"
+        else:
+            return self._snapshot
         return dataclasses.replace(self._snapshot, warnings=(*self._snapshot.warnings, warning))
 
     async def verb(self, name: str, who: object, args: dict[str, object]) -> Outcome:
@@ -164,6 +185,10 @@ class Daemon:
     def _verb_now(
         self, name: str, who: object, args: dict[str, object]
     ) -> tuple[Outcome, tuple[Snapshot, Sequence[Event]] | None]:
+        self._keep_guarded()
+        if self._guard is not None and not self._guard.alive() and name not in ("resume", "release"):
+            stopped = "the guardian ended and no other starts: nothing would undo this if the daemon were killed"
+            raise ControlError(describe(name, who, args), stopped, "restart detshared; is there memory?")
         outcome = run_verb(self._backend, name, who, args)
         try:
             return outcome, self._look_now()  # so that who asked sees the effect in his next question
@@ -283,8 +308,8 @@ async def serve(run_dir: Path, backend: str, interval: float, guard: Guard | Non
             await daemon.open(backend)
             runner, listening = await listen(daemon, path)
         except Exception as error:
-            if await daemon.close() and guard is not None:
-                guard.stop()  # nothing is left to be put back
+            if await daemon.close():
+                daemon.dismiss_guardian()  # nothing is left to be put back
             log.debug("start failed", exc_info=error)
             raise explain(error, "start detshared") from error
         looking = asyncio.create_task(daemon.keep_looking())
@@ -303,7 +328,10 @@ async def serve(run_dir: Path, backend: str, interval: float, guard: Guard | Non
         daemon.end_readers()
         restored = await daemon.close()
         await runner.cleanup()
-    return 0 if restored and not died else 1
+    if not restored or died:
+        return 1
+    daemon.dismiss_guardian()
+    return 0
 
 
 def notify(state: str) -> None:
@@ -327,20 +355,15 @@ def run(run_dir: Path, backend: str, interval: float) -> int:
     if backend == "root":
         require_root(asked)
     rundir.prepare(run_dir, asked)
-    lock = rundir.Lock(run_dir, "detshared")
-    lock.acquire(asked, LOCK_PATIENCE)
-    code = 1
-    guard: Guard | None = None
-    try:
-        guard = start_guardian(run_dir, asked)
-        code = asyncio.run(serve(run_dir, backend, interval, guard))
-    finally:
+    with contextlib.ExitStack() as stack:
+        for path in [run_dir / "lock", *([rundir.MACHINE] if backend == "root" else [])]:
+            lock = rundir.Lock(path, "detshared")
+            lock.acquire(asked, LOCK_PATIENCE)  # a guardian may hold it for a moment
+            stack.callback(lock.release)
+        code = asyncio.run(serve(run_dir, backend, interval, start_guardian(run_dir, asked)))
         if code:
             log.error("ended with an error")
-        elif guard is not None:
-            guard.stop()
-        lock.release()
-    return code
+        return code
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

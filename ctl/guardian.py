@@ -8,7 +8,9 @@ of file means that the daemon is gone, and the guardian undoes what the journal 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,10 +43,12 @@ class Guardian:
         try:
             # Its own session: neither Ctrl-C nor the end of the daemon's terminal or process group reaches it.
             process = subprocess.Popen(
-                [sys.executable, "-m", "detshare.ctl.guardian", str(run_dir), str(theirs), str(answer)],
+                # -P and /: no module is taken from a folder that somebody else may write to.
+                [sys.executable, "-P", "-m", __spec__.name, str(run_dir.absolute()), str(theirs), str(answer)],
                 pass_fds=(theirs, answer),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                cwd="/",
             )
         finally:
             os.close(theirs)
@@ -91,16 +95,48 @@ def recover(run_dir: Path, driver: Driver) -> list[str]:
     """Undo what a daemon left in its journal. Returns what could not be done. UnknownBranch, OSError."""
     with locked(run_dir):
         journal = Journal(run_dir, driver.proof)
-        if journal.foreign:
-            journal.clear()
-            return []
         return undo_all(driver, for_version(driver.version), journal) if journal.processes() else []
+
+
+def _alone(run_dir: Path) -> int | None:
+    """The run directory's lock, held; None where a living daemon or command holds it: it undoes what was left."""
+    fd = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _put_back(run_dir: Path, driver: Driver) -> list[str]:
+    """Undo what the dead daemon left, again and again for a while. Returns what could not be done."""
+    problems: list[str] = []
+    for _ in range(_RETRIES):
+        try:
+            lock = _alone(run_dir)
+            if lock is None:
+                return []
+            try:
+                problems = recover(run_dir, driver)
+            finally:
+                os.close(lock)
+        except (OSError, ValueError, DriverError, UnknownBranch) as error:
+            problems = [str(error)]
+        if not problems:
+            return []
+        time.sleep(_PAUSE_S)
+    return problems
 
 
 def _watch(run_dir: Path, pipe: int, answer: int) -> int:
     # Loaded before the daemon changes anything: when it dies there is no time to import, nor perhaps memory.
     from detshare.ctl.rm.kernel import KernelDriver
 
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # whoever ends everything must not end this first
+    with contextlib.suppress(OSError):  # lowering it takes CAP_SYS_RESOURCE
+        Path("/proc/self/oom_score_adj").write_text("-1000", encoding="ascii")
     driver: Driver | None
     try:
         driver = KernelDriver()
@@ -110,17 +146,10 @@ def _watch(run_dir: Path, pipe: int, answer: int) -> int:
     os.close(answer)
     if os.read(pipe, 1) == _CLEAN or driver is None:
         return 0
-    problems: list[str] = []
-    for _ in range(_RETRIES):
-        try:
-            problems = recover(run_dir, driver)
-        except (OSError, DriverError, UnknownBranch) as error:
-            problems = [str(error)]
-        if not problems:
-            return 0
-        time.sleep(_PAUSE_S)
-    print("detshare guardian: not put back:\n" + "\n".join(problems), file=sys.stderr)
-    return 1
+    problems = _put_back(run_dir, driver)
+    if problems:
+        print("detshare guardian: not put back:\n" + "\n".join(problems), file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -1,27 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was there before DetShare touched it, on disk before anything is touched.
 
-One line of JSON per fact, written with a single write(2) to a file in the run directory: whoever is killed when, the
-guardian or the next daemon finds everything that must be put back. Facts name a process by PID and start time and a
-TSG by handle and hardware number, so that nothing else can be hit later.
+One line of JSON per fact, appended to a file in the run directory: whoever is killed when, the guardian or the next
+daemon finds everything that must be put back. Facts name a process by PID and start time and a TSG by handle and
+hardware number, so that nothing else can be hit later. Each driver (real, model) has a file of its own.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from detshare.ctl.rm.driver import ProcessId
 
-NAME = "journal.jsonl"
 _COMPACT_AFTER = 4096
-_RECORDS = ("slice", "pause", "unpause", "forget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,65 +69,64 @@ def locked(run_dir: Path) -> Iterator[None]:
 
 
 class Journal:
-    """The journal of one run directory. `driver` names what it is about: a guardian leaves another's alone."""
+    """The journal of one run directory about one driver ("gpu" or "model")."""
 
     def __init__(self, run_dir: Path, driver: str) -> None:
-        self.path = run_dir / NAME
-        self.driver = driver
+        self.path = run_dir / f"journal-{driver}.jsonl"
         self.slices: dict[tuple[ProcessId, int, int], Before] = {}
         self.paused: dict[ProcessId, list[Paused]] = {}
-        self.foreign = False
-        """written about another driver (a model, say): nothing in it is ours"""
         self._lines = 0
         self._load()
 
     def _load(self) -> None:
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            lines = self.path.read_bytes().decode("utf-8", "replace").splitlines()
         except FileNotFoundError:
             return
-        for number, line in enumerate(lines):
+        for line in lines:
             try:
-                record = json.loads(line)
-                if number == 0 and record.get("driver") != self.driver:
-                    self.foreign = True
-                    return
-                self._apply(record)
-            except (ValueError, TypeError, KeyError, AttributeError):
-                continue  # a torn last line of someone who was killed while writing; what it announced did not happen
+                self._apply(json.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+                continue  # a line that was cut off: its writer was stopped before it acted on it
         self._lines = len(lines)
 
     def _apply(self, record: dict[str, Any]) -> None:
-        kind = record.pop("record", None)
-        if kind not in _RECORDS:
-            return
+        kind = record.pop("record")
         if kind == "slice":
             before = Before(**record)
             self.slices[before.process, before.client, before.tsg] = before
         elif kind == "pause":
             paused = Paused(**{**record, "channels": tuple(record["channels"])})
             self.paused.setdefault(paused.process, []).append(paused)
-        else:
-            process = ProcessId(record["pid"], record["start"])
-            self.paused.pop(process, None)
-            if kind == "forget":
-                for key in [k for k in self.slices if k[0] == process]:
-                    del self.slices[key]
+        elif kind == "unpause":
+            self.paused.pop(ProcessId(record["pid"], record["start"]), None)
+        elif kind == "forget-tsg":
+            self.slices.pop((ProcessId(record["pid"], record["start"]), record["client"], record["tsg"]), None)
+        elif kind == "forget":
+            self._drop(ProcessId(record["pid"], record["start"]))
+
+    def _drop(self, process: ProcessId) -> bool:
+        keys = [key for key in self.slices if key[0] == process]
+        for key in keys:
+            del self.slices[key]
+        return self.paused.pop(process, None) is not None or bool(keys)
 
     def _write(self, kind: str, **values: Any) -> None:
-        if not self._lines:
-            self._append({"record": "open", "driver": self.driver})
-        self._append({"record": kind, **values})
-        if self._lines > _COMPACT_AFTER:
-            self.compact()
-
-    def _append(self, record: dict[str, Any]) -> None:
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Append one fact, whole or not at all. OSError where the disk does not take it."""
+        data = json.dumps({"record": kind, **values}, separators=(",", ":")).encode() + b"\n"
+        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+            size = os.fstat(fd).st_size
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                data = b"\n" + data  # never glued to a line that somebody was killed in
+            if os.write(fd, data) != len(data):
+                os.ftruncate(fd, size)
+                raise OSError(errno.ENOSPC, "the journal takes no more facts, so nothing is changed", str(self.path))
         finally:
             os.close(fd)
         self._lines += 1
+        if self._lines > _COMPACT_AFTER:
+            self.compact()
 
     def remember(self, before: Before) -> None:
         """Keep how a TSG was found; the same fact again writes nothing, another one replaces it."""
@@ -138,6 +136,7 @@ class Journal:
             self.slices[key] = before
 
     def before(self, process: ProcessId, client: int, tsg: int) -> Before | None:
+        """How a TSG was found."""
         return self.slices.get((process, client, tsg))
 
     def pause(self, paused: Paused) -> None:
@@ -147,17 +146,34 @@ class Journal:
 
     def unpause(self, process: ProcessId) -> None:
         """Say that all channels of a process run again."""
-        if self.paused.pop(process, None) is not None:
+        if process in self.paused:
             self._write("unpause", pid=process.pid, start=process.start)
+            del self.paused[process]
+
+    def forget_tsg(self, before: Before) -> None:
+        """Say that one TSG is gone, or was put back."""
+        key = (before.process, before.client, before.tsg)
+        if key in self.slices:
+            self._write("forget-tsg", pid=before.pid, start=before.start, client=before.client, tsg=before.tsg)
+            del self.slices[key]
 
     def forget(self, process: ProcessId) -> None:
         """Say that nothing of a process remains to be put back."""
-        keys = [k for k in self.slices if k[0] == process]
-        if keys or process in self.paused:
-            for key in keys:
-                del self.slices[key]
-            self.paused.pop(process, None)
+        if process in self.paused or any(key[0] == process for key in self.slices):
             self._write("forget", pid=process.pid, start=process.start)
+            self._drop(process)
+
+    def rehome(self, old: ProcessId, new: ProcessId, fds: dict[int, int]) -> None:
+        """Another process holds the same descriptors (a fork's child): what is to be put back is reached through it.
+
+        `fds`: client -> descriptor number in the new process; facts about other clients stay where they are.
+        """
+        for paused in list(self.paused.get(old, ())):
+            if paused.client in fds:
+                self.pause(replace(paused, pid=new.pid, start=new.start, fd=fds[paused.client]))
+        for key, before in list(self.slices.items()):
+            if key[0] == old and before.client in fds:
+                self.remember(replace(before, pid=new.pid, start=new.start, fd=fds[before.client]))
 
     def processes(self) -> list[ProcessId]:
         """Every process of which something would have to be put back, paused ones first."""
@@ -165,11 +181,11 @@ class Journal:
 
     def compact(self) -> None:
         """Rewrite the file with what still counts."""
-        records = [{"record": "open", "driver": self.driver}]
-        records += [{"record": "slice", **asdict(before)} for before in self.slices.values()]
+        records = [{"record": "slice", **asdict(before)} for before in self.slices.values()]
         records += [{"record": "pause", **asdict(p)} for group in self.paused.values() for p in group]
         draft = self.path.with_suffix(".new")
-        draft.write_text("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records), encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as stream:
+            stream.write("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records))
         draft.chmod(0o600)
         draft.replace(self.path)
         self._lines = len(records)

@@ -93,8 +93,10 @@ def require_root(asked: str) -> None:
 class OneShot:
     """Does what the daemon does, once, in this process. Use as a context; what was set stands after it."""
 
-    def __init__(self, backend: Backend, guard: Guard | None = None) -> None:
+    def __init__(self, backend: Backend, guard: Guard | None = None, *, changes: bool = True) -> None:
+        """`changes`: we hold the lock, so a look may apply what was wished for."""
         self.backend = backend
+        self._changes = changes
         self.guard = guard
         self.holds_pause = False
         """something may be paused by us: the guardian goes home only when it is not"""
@@ -110,9 +112,11 @@ class OneShot:
                 require_root(asked)
             rundir.prepare(run_dir, asked)
             if lock:
-                mine = rundir.Lock(run_dir, f"detshare-ctl {asked.partition(' ')[0]}")
-                mine.acquire(asked)
-                stack.callback(mine.release)
+                name = f"detshare-ctl {asked.partition(' ')[0]}"
+                for path in [run_dir / "lock", *([rundir.MACHINE] if backend == "root" else [])]:
+                    mine = rundir.Lock(path, name)
+                    mine.acquire(asked)
+                    stack.callback(mine.release)
             guard = start_guardian(run_dir, asked) if guarded else None
             try:
                 made = build_backend(backend, run_dir, repair=False).backend
@@ -120,7 +124,7 @@ class OneShot:
                 if guard is not None:
                     guard.stop()
                 raise
-            shot = cls(made, guard)
+            shot = cls(made, guard, changes=lock)
             stack.callback(shot._close)
             yield shot
 
@@ -132,7 +136,7 @@ class OneShot:
     def programs(self) -> dict[str, Any]:
         """One look at the machine."""
         try:
-            return self.backend.look().to_json()
+            return self.backend.look(enforce=self._changes).to_json()
         except EXPECTED as error:
             raise explain(error, "list programs") from error
 
@@ -144,8 +148,8 @@ class OneShot:
             check_who(who)
             self.holds_pause |= name == "pause"
             outcome = run_verb(self.backend, name, who, given)
-            if name == "resume" or (name == "pause" and not outcome.changed):
-                self.holds_pause = False
+            programs = self.backend.look(enforce=False).programs
+            self.holds_pause = any(p.state is State.PAUSED for p in programs)
             return outcome.to_json()
         except EXPECTED as error:
             raise explain(error, describe(name, who, given)) from error
@@ -156,7 +160,7 @@ def doctor(backend: str, run_dir: Path) -> dict[str, Any]:
     checks = [daemon_check(run_dir, backend)]
     try:
         with OneShot.open(backend, run_dir, "doctor", lock=False) as shot:
-            checks += [*machine_checks(shot.backend.look()), *shot.backend.doctor()]
+            checks += [*machine_checks(shot.backend.look(enforce=False)), *shot.backend.doctor()]
     except EXPECTED as error:
         told = explain(error, "doctor")
         checks += [Check("backend", False, f"{backend}: {told.stopped}", told.next_step), nodes_check()]

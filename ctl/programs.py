@@ -57,16 +57,14 @@ def mps_groups(
     return groups
 
 
-def _state(adoption: Adoption, holder: Holder, group: MpsGroup | None, wish: Wish, tsgs: tuple[Tsg, ...]) -> State:
+def _state(adoption: Adoption, holder: Holder, group: MpsGroup | None, paused: bool, tsgs: tuple[Tsg, ...]) -> State:
     if group is not None:
         return State.MPS_SERVER if group.server == holder.id else State.MPS_CLIENT
     if adoption.mps:
         return State.MPS_CLIENT
-    if not adoption.understood and not tsgs:
-        return State.NOT_UNDERSTOOD
     if not tsgs:
-        return State.NO_CONTEXT
-    return State.PAUSED if wish.paused else State.RUNNING
+        return State.NO_CONTEXT if adoption.understood else State.NOT_UNDERSTOOD
+    return State.PAUSED if paused else State.RUNNING
 
 
 def build(
@@ -76,11 +74,12 @@ def build(
     owner: Mapping[int, ProcessId],
     group: MpsGroup | None,
     wish: Wish,
+    paused: bool,
     usage: Usage,
     uuids: Mapping[int, str],
     level: Callable[[ProcessId, Tsg], Level | None],
 ) -> Program:
-    """The Program of a holder. `uuids`: GPU minor -> UUID; `level`: what we last gave a TSG."""
+    """The Program of a holder. `paused`: the journal says so; `uuids`: GPU minor -> UUID; `level`: what we gave."""
     process = holder.id
     tsgs = tuple(replace(t, level=level(process, t)) for t in adoption.tsgs if owner.get(t.client) == process)
     notes = list(adoption.notes)
@@ -97,7 +96,7 @@ def build(
         command=holder.command,
         user=holder.user,
         container=holder.container,
-        state=_state(adoption, holder, group, wish, tsgs),
+        state=_state(adoption, holder, group, paused, tsgs),
         tsgs=tsgs,
         gpus=gpus,
         klass=wish.klass,

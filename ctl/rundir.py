@@ -11,17 +11,22 @@ from pathlib import Path
 
 from detshare.ctl.errors import ControlError
 
+MACHINE = Path("/run/detshare-machine.lock")
+"""held by whoever may change this machine's real programs, whatever its run directory: two would take each other's
+slices for the programs' own"""
+
 
 class Held(ControlError):
     """Another process holds the lock. `pid` is 0 where it did not say."""
 
-    def __init__(self, asked: str, run_dir: Path, holder: str) -> None:
+    def __init__(self, asked: str, path: Path, holder: str) -> None:
         pid, _, name = holder.strip().partition(" ")
         self.pid = int(pid) if pid.isdecimal() and pid.isascii() else 0
         self.name = name or "another process"
         who = f"{self.name} (PID {self.pid})" if self.pid else self.name
         end = f"end it first (kill {self.pid})" if self.pid else "end it first"
-        super().__init__(asked, f"{who} holds {run_dir}/lock", f"{end}, or use another --run-dir")
+        other = "" if path == MACHINE else ", or use another --run-dir"
+        super().__init__(asked, f"{who} holds {path}", end + other)
 
 
 def prepare(run_dir: Path, asked: str) -> None:
@@ -39,16 +44,16 @@ def prepare(run_dir: Path, asked: str) -> None:
 
 
 class Lock:
-    """flock on RUN_DIR/lock, in which the holder leaves its PID and name. Given up with the process at the latest."""
+    """flock on a file, in which the holder leaves its PID and name. Given up with the process at the latest."""
 
-    def __init__(self, run_dir: Path, name: str) -> None:
-        self._run_dir = run_dir
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
         self._name = name
         self._fd = -1
 
     def acquire(self, asked: str, patience: float = 0.0) -> None:
         """Take it within `patience` seconds; Held otherwise."""
-        path = self._run_dir / "lock"
+        path = self._path
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -64,7 +69,7 @@ class Lock:
                     continue
                 holder = os.pread(fd, 200, 0).decode(errors="replace")
                 os.close(fd)
-                raise Held(asked, self._run_dir, holder) from None
+                raise Held(asked, path, holder) from None
             break
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()} {self._name}\n".encode(), 0)

@@ -14,8 +14,8 @@ from typing import Any
 
 from detshare.ctl.journal import Before, Journal, Paused
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.client import NoObject, RmClient, RmError
-from detshare.ctl.rm.driver import Driver, ProcessId
+from detshare.ctl.rm.client import NoObject, RmClient, RmError, channel_classes
+from detshare.ctl.rm.driver import Driver, DriverError, ProcessId
 from detshare.ctl.snapshot import Kind, Level, Tsg, TsgChange
 from detshare.ctl.undo import resume as resume_channels
 from detshare.ctl.undo import still_there, undo_process
@@ -78,28 +78,38 @@ class Steward:
         NoObject where a TSG is not the one we know any more, RmError where the driver refuses, ProcessGone.
         """
         changes = []
+        refused: RmError | None = None
         for tsg in tsgs:
-            found = self.found_slice(process, tsg)
-            wanted = found if plan.slice_us is None else plan.slice_us
-            has_level = self.level(process, tsg)
-            level_stands = has_level is plan.level or (has_level is None and plan.level is Level.MEDIUM)
-            if tsg.slice_us == wanted and level_stands:
-                changes.append(TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us))
-                continue
-            with self._driver.borrow(process, tsg.fd) as descriptor:
-                client = RmClient(descriptor, self._abi, tsg.client)
-                self._verify(client, tsg)
-                self.journal.remember(
-                    Before(process.pid, process.start, tsg.fd, tsg.client, tsg.handle, tsg.tsg_id, tsg.gpu, found)
-                )
-                if tsg.slice_us != wanted:
-                    client.set_timeslice(tsg.handle, wanted)
-                self._slices[process, tsg.client, tsg.handle] = (tsg.tsg_id, wanted)
-                if has_level is not plan.level:
-                    client.set_level(tsg.handle, plan.level)
-                    self._levels[process, tsg.client, tsg.handle] = (tsg.tsg_id, plan.level)
-            changes.append(TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us))
+            try:
+                changes.append(self._apply(process, tsg, plan))
+            except RmError as error:  # the others get theirs all the same
+                refused = refused or error
+        if refused is not None:
+            raise refused
         return changes
+
+    def _apply(self, process: ProcessId, tsg: Tsg, plan: Plan) -> TsgChange:
+        found = self.found_slice(process, tsg)
+        wanted = found if plan.slice_us is None else plan.slice_us
+        has_level = self.level(process, tsg)
+        level_stands = has_level is plan.level or (has_level is None and plan.level is Level.MEDIUM)
+        change = TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us)
+        if tsg.slice_us == wanted and level_stands:
+            return change
+        key = (process, tsg.client, tsg.handle)
+        with self._driver.borrow(process, tsg.fd) as descriptor:
+            client = RmClient(descriptor, self._abi, tsg.client)
+            self._verify(client, tsg)
+            self.journal.remember(
+                Before(process.pid, process.start, tsg.fd, tsg.client, tsg.handle, tsg.tsg_id, tsg.gpu, found)
+            )
+            if tsg.slice_us != wanted:
+                client.set_timeslice(tsg.handle, wanted)
+            self._slices[key] = (tsg.tsg_id, wanted)
+            if has_level is not plan.level:
+                client.set_level(tsg.handle, plan.level)
+                self._levels[key] = (tsg.tsg_id, plan.level)
+        return change
 
     def _verify(self, client: RmClient, tsg: Tsg) -> None:
         if not still_there(client, self._abi, tsg.handle, tsg.tsg_id):
@@ -114,7 +124,7 @@ class Steward:
     def pause(self, process: ProcessId, tsgs: Iterable[Tsg]) -> list[TsgChange]:
         """Switch off every channel of a process that is not off yet, copy channels after compute channels.
 
-        If the driver refuses a part, what was switched off is switched on again before the error goes on.
+        Where a part fails, whatever the reason, what was switched off is switched on again before the error goes on.
         """
         off = self._off(process)
         groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
@@ -130,19 +140,29 @@ class Steward:
                 with self._driver.borrow(process, fd) as descriptor:
                     self.journal.pause(Paused(process.pid, process.start, fd, handle, subdevice, tuple(channels)))
                     RmClient(descriptor, self._abi, handle).switch_channels(subdevice, channels, run=False)
-        except RmError:
-            with suppress(RmError):
+        except BaseException:
+            with suppress(RmError, DriverError, OSError):
                 self.resume(process)
             raise
         return changes
 
+    def hold(self, process: ProcessId) -> None:
+        """Switch off once more what we switched off: a program may have switched it on. RmError, DriverError."""
+        for paused in tuple(self.journal.paused.get(process, ())):
+            with self._driver.borrow(process, paused.fd) as descriptor:
+                client = RmClient(descriptor, self._abi, paused.client)
+                kinds = channel_classes(self._abi)
+                alive = [handle for handle, klass in client.existing(paused.channels) if klass in kinds]
+                if alive:
+                    client.switch_channels(paused.subdevice, alive, run=False)
+
     def resume(self, process: ProcessId) -> None:
-        """Switch on every channel that we switched off. RmError where the driver refuses; the rest is tried first."""
-        refused: RmError | None = None
-        for paused in self.journal.paused.get(process, ()):
+        """Switch on every channel that we switched off. What is refused is raised after the rest was tried."""
+        refused: Exception | None = None
+        for paused in tuple(self.journal.paused.get(process, ())):
             try:
                 resume_channels(self._driver, self._abi, paused)
-            except RmError as error:
+            except (RmError, DriverError, OSError) as error:
                 refused = error
         if refused is not None:
             raise refused
@@ -158,6 +178,17 @@ class Steward:
                 client.preempt(tsg.handle)
             changes.append(self._unchanged(process, tsg))
         return changes
+
+    def prune(self, process: ProcessId, tsgs: Iterable[Tsg]) -> None:
+        """Drop what is kept about TSGs that are gone: their handles and numbers will name others."""
+        alive = {(process, t.client, t.handle): t.tsg_id for t in tsgs}
+        tables: tuple[dict[tuple[ProcessId, int, int], tuple[int, Any]], ...] = (self._levels, self._slices)
+        for table in tables:
+            for key in [k for k, (number, _) in table.items() if k[0] == process and alive.get(k) != number]:
+                del table[key]
+        for key, before in [(k, b) for k, b in self.journal.slices.items() if k[0] == process]:
+            if alive.get(key) != before.tsg_id:
+                self.journal.forget_tsg(before)
 
     def release(self, process: ProcessId) -> list[str]:
         """Put a process back as it was found. Returns what could not be done."""

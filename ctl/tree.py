@@ -44,7 +44,14 @@ def _block(client: RmClient, start: int) -> dict[int, int]:
     return found
 
 
-def _objects(client: RmClient) -> tuple[dict[int, int], list[str]]:
+def _tsg_below(client: RmClient, parent: int) -> bool:
+    try:
+        return client.child(parent, "KernelChannelGroupApi") is not None
+    except NoObject:
+        return False
+
+
+def _objects(client: RmClient, abi: Abi, had_tsgs: bool) -> tuple[dict[int, int], list[str]]:
     """Handle -> class of every object that can be found, and remarks.
 
     The library's block of handles is recognised by the first device; the driver names that and the first TSG
@@ -55,17 +62,21 @@ def _objects(client: RmClient) -> tuple[dict[int, int], list[str]]:
     device = client.child(client.handle, "Device")
     if device is None:
         return objects, notes
+    base, device_class = device & ~0xFFFF, abi.klass("NV01_DEVICE_0")
     # A client that only asks (NVML's) has devices and no TSG: its first handles are enough to know that.
-    first = dict(client.existing(range(device & ~0xFFFF, (device & ~0xFFFF) + _STEP))) | {device: 0}
-    devices = [h for h in first if client.parent(h) == client.handle]
-    if all(client.child(h, "KernelChannelGroupApi") is None for h in devices):
-        return first | dict(client.existing([device])), notes
-    objects = _block(client, device & ~0xFFFF)
+    objects = dict(client.existing(range(base, base + _STEP))) | dict(client.existing([device]))
+    devices = [h for h, klass in objects.items() if klass == device_class]
+    if not had_tsgs and not any(_tsg_below(client, h) for h in devices):
+        return objects, notes
+    objects |= _block(client, base)
     if device not in objects:
         objects |= _block(client, device)
-    for parent in [h for h in list(objects) if client.parent(h) == client.handle]:
+    for parent in [h for h, klass in objects.items() if klass == device_class]:
         for internal in ("Subdevice", "KernelChannelGroupApi"):
-            child = client.child(parent, internal)
+            try:
+                child = client.child(parent, internal)
+            except NoObject:
+                continue  # the device was freed while we looked
             if child is not None and child not in objects:
                 objects |= _block(client, child & ~0xFFFF)
                 if child not in objects:
@@ -84,13 +95,14 @@ def _kind(engines: Iterable[str]) -> tuple[Kind, str]:
     return Kind.OTHER, names[0] if names else "?"
 
 
-def read_tree(client: RmClient, abi: Abi, fd: int) -> ObjectTree:
+def read_tree(client: RmClient, abi: Abi, fd: int, had_tsgs: bool = False) -> ObjectTree:
     """The tree of `client`, reached through descriptor number `fd` of its owner.
 
-    WrongClient if the client is gone. Objects that end while being read are left out.
+    `had_tsgs`: TSGs of it are known already, so it is read whole. WrongClient if the client is gone. Objects that end
+    while being read are left out.
     """
     tree = ObjectTree()
-    objects, tree.notes = _objects(client)
+    objects, tree.notes = _objects(client, abi, had_tsgs)
     names = {number: name for name, number in abi.classes.items()}
     of_class: dict[str, list[int]] = defaultdict(list)
     for handle, klass in sorted(objects.items()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators asked for, per process, kept over restarts of the daemon.
+"""What operators asked for, per process and per container, kept over restarts of the daemon.
 
 Pauses are not kept: a program must never stay stopped because somebody restarted something.
 """
@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from detshare.ctl import classes
 from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Level
-
-NAME = "wishes.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,63 +31,115 @@ class Wish:
 
     @property
     def steers(self) -> bool:
+        """Whether there is anything to set."""
         return self.klass is not None or self.weight is not None or self.slice_us is not None
+
+    @property
+    def text(self) -> str:
+        """In words: "class high", "weight 3", "slice 200 us"."""
+        if self.klass is not None:
+            return f"class {self.klass}"
+        return f"weight {self.weight}" if self.weight is not None else f"slice {self.slice_us} us"
+
+
+def _checked(entry: dict[str, Any]) -> Wish:
+    """The Wish of a file's entry. BadRequest, TypeError, ValueError where it is none."""
+    level = entry.pop("level", None)
+    wish = Wish(**entry, level=None if level is None else Level(level))
+    if wish.klass is not None:
+        classes.setting(wish.klass)
+    if wish.weight is not None:
+        classes.check_weight(wish.weight)
+    if wish.slice_us is not None:
+        classes.check_slice(wish.slice_us)
+    if not isinstance(wish.tenant, str):
+        raise TypeError("tenant")
+    return replace(wish, paused=False)
 
 
 class Wishes:
-    """The wishes of one run directory."""
+    """The wishes of one run directory about one driver ("gpu" or "model")."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / NAME
+    def __init__(self, run_dir: Path, driver: str) -> None:
+        self._path = run_dir / f"wishes-{driver}.json"
         self._by_process: dict[ProcessId, Wish] = {}
+        self._by_container: dict[str, Wish] = {}
         self._load()
 
     def _load(self) -> None:
         try:
-            entries = json.loads(self._path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            entries = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
             return
-        for entry in entries if isinstance(entries, list) else ():
+        except (ValueError, RecursionError):
+            entries = None
+        if not isinstance(entries, list):
+            self._path.replace(self._path.with_suffix(".unreadable"))
+            return
+        for entry in entries:
             try:
-                process = ProcessId(int(entry.pop("pid")), int(entry.pop("start")))
-                level = entry.pop("level", None)
-                wish = Wish(**entry, level=None if level is None else Level(level))
-                if wish.klass is not None:
-                    classes.setting(wish.klass)
-                self._by_process[process] = wish
-            except (AttributeError, KeyError, TypeError, ValueError, BadRequest):
-                continue  # written by another version: better forgotten than misread
+                container = entry.pop("container", None)
+                pid, start = entry.pop("pid", 0), entry.pop("start", 0)
+                wish = _checked(entry)
+                if isinstance(container, str):
+                    self._by_container[container] = wish
+                else:
+                    self._by_process[ProcessId(int(pid), int(start))] = wish
+            except (AttributeError, TypeError, ValueError, OverflowError, BadRequest):
+                continue  # written by another version or by hand: better forgotten than misread
 
-    def _save(self) -> None:
-        entries = [
-            {"pid": p.pid, "start": p.start, **asdict(replace(w, paused=False))}
-            for p, w in self._by_process.items()
-            if w.steers
-        ]
-        if not entries:
+    def _save(self, processes: dict[ProcessId, Wish], containers: dict[str, Wish]) -> None:
+        """Write first, then take over: what cannot be kept is not done. OSError."""
+
+        def plain(wish: Wish) -> dict[str, Any]:
+            return {key: value for key, value in asdict(wish).items() if key != "paused" and value not in (None, "")}
+
+        entries = [{"pid": p.pid, "start": p.start, **plain(w)} for p, w in processes.items() if w.steers]
+        entries += [{"container": c, **plain(w)} for c, w in containers.items()]
+        if entries:
+            draft = self._path.with_suffix(".new")
+            draft.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+            draft.chmod(0o600)
+            draft.replace(self._path)
+        else:
             self._path.unlink(missing_ok=True)
-            return
-        draft = self._path.with_suffix(".new")
-        draft.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-        draft.chmod(0o600)
-        draft.replace(self._path)
+        self._by_process, self._by_container = processes, containers
 
     def get(self, process: ProcessId) -> Wish:
+        """What was asked for a process; an empty Wish where nothing was."""
         return self._by_process.get(process, Wish())
 
     def steer(self, process: ProcessId, wish: Wish) -> None:
-        """Replace class, weight or slice; whether it is paused stays."""
-        self._by_process[process] = replace(wish, paused=self.get(process).paused)
-        self._save()
+        """Replace class, weight or slice; whether it is paused stays. OSError: nothing was kept."""
+        wish = replace(wish, paused=self.get(process).paused)
+        if wish != self.get(process):
+            self._save({**self._by_process, process: wish}, self._by_container)
+
+    def container(self, container: str, wish: Wish | None) -> None:
+        """Set, or with None drop, what programs born in a container get. OSError: nothing was kept."""
+        others = {c: w for c, w in self._by_container.items() if c != container}
+        if wish is not None or container in self._by_container:
+            self._save(self._by_process, others if wish is None else {**others, container: wish})
+
+    def forget_containers(self) -> None:
+        """Drop what programs born in containers would get. OSError."""
+        self._save(self._by_process, {})
+
+    def of_container(self, container: str) -> Wish | None:
+        """What a program in a container with this id gets, where it has no wish of its own."""
+        return next((w for c, w in self._by_container.items() if container and container.startswith(c)), None)
 
     def pause(self, process: ProcessId, paused: bool) -> None:
+        """Remember, in this daemon only, whether a process is to be held."""
         self._by_process[process] = replace(self.get(process), paused=paused)
 
     def drop(self, process: ProcessId) -> None:
-        if self._by_process.pop(process, None) is not None:
-            self._save()
+        """Forget a process. OSError: it is still kept."""
+        if process in self._by_process:
+            self._save({p: w for p, w in self._by_process.items() if p != process}, self._by_container)
 
     def processes(self) -> list[ProcessId]:
+        """Every process that something was asked for."""
         return list(self._by_process)
 
     def tenant(self, name: str) -> list[ProcessId]:

@@ -24,8 +24,8 @@ class Backend(Protocol):
     @property
     def name(self) -> str: ...
 
-    def look(self) -> Snapshot:
-        """Find and adopt programs, apply what was wished for those that are new, and describe all."""
+    def look(self, *, enforce: bool = True) -> Snapshot:
+        """Find and adopt programs and describe all; with `enforce`, apply what was wished for first."""
         ...
 
     def set_priority(self, who: str, klass: str) -> Outcome:

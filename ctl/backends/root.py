@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backend `root`: steers any living program through its own descriptors, on the stock driver.
 
-It needs root and nothing else; it holds no hostile program: a tenant may set its own slices back (they are put back
-at the next look, and the operator is told), and it limits no memory.
+It needs root and nothing else. It limits no memory and holds no hostile program for good: a tenant may set its own
+slice, which is seen and put back within about a second, or switch its channels on, which lasts as long.
 """
 
 from __future__ import annotations
@@ -11,48 +11,30 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detshare.ctl import classes, doctor, programs, select
-from detshare.ctl.adopt import Adopter, Adoption
+from detshare.ctl import classes, doctor, select
+from detshare.ctl.adopt import Adopter
+from detshare.ctl.backends.base import Backend
 from detshare.ctl.guardian import recover
 from detshare.ctl.journal import Journal, locked
 from detshare.ctl.rm.abi import Abi, UnknownBranch, branches, for_version
 from detshare.ctl.rm.client import RmError
-from detshare.ctl.rm.driver import Driver, DriverError, Holder, ProcessGone, ProcessId, Usage
-from detshare.ctl.snapshot import (
-    Change,
-    Check,
-    Event,
-    Level,
-    Outcome,
-    Program,
-    Skip,
-    Snapshot,
-    State,
-    TsgChange,
-)
+from detshare.ctl.rm.driver import Driver, DriverError, ProcessGone, ProcessId
+from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, State, TsgChange
 from detshare.ctl.steward import Plan, Steward
+from detshare.ctl.watch import Pace, Watch
 from detshare.ctl.wishes import Wish, Wishes
 
-SWEEP_S = 1.0
-"""without a change in the driver, /proc is swept this often"""
-USAGE_S = 1.0
+HOLD_AGAIN_S = 1.0
+"""a paused program's channels are switched off again this often: it may have switched them on"""
 _MOST_EVENTS = 10_000
+_FAILURES = (RmError, DriverError, OSError)
+_DONE = {"pause": "paused", "resume": "runs again", "preempt": "taken off the GPU once", "release": "released"}
+"""what an event says of a verb; of the others it says the wish"""
 
 
-@dataclass(slots=True)
-class _View:
-    """What the last look found."""
-
-    holders: list[Holder]
-    adoptions: dict[ProcessId, Adoption]
-    owner: dict[int, ProcessId]
-    groups: dict[ProcessId, programs.MpsGroup]
-
-
-class RootBackend:
+class RootBackend(Backend):
     """Implements detshare.ctl.backends.base.Backend over any Driver."""
 
     def __init__(
@@ -65,35 +47,44 @@ class RootBackend:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`repair`: first undo what a killed daemon left; a one-shot command leaves that standing."""
-        self.name = name
+        self._name = name
         self._driver = driver
         self._run_dir = run_dir
         self._clock = clock
         self._events: list[Event] = []
+        self._told: dict[ProcessId, str] = {}
+        self._problem = ""
         self._abi: Abi | None
         try:
             self._abi = for_version(driver.version)
         except UnknownBranch as error:
-            self._abi = None
-            self._branch_problem = str(error)
+            self._abi, self._problem = None, str(error)
         if repair and self._abi is not None:
             for problem in recover(run_dir, driver):
                 self._say("error", None, f"left by an earlier daemon and not put back: {problem}")
         with locked(run_dir):
             self._journal = Journal(run_dir, driver.proof)
-        self._wishes = Wishes(run_dir)
-        if self._abi is not None:
-            self._adopter = Adopter(driver, self._abi, clock)
-            self._steward = Steward(driver, self._abi, self._journal)
-        self._view = _View([], {}, {}, {})
+        self._wishes = Wishes(run_dir, driver.proof)
+        self._adopter = Adopter(driver, self._abi, clock) if self._abi is not None else None
+        self._steward = Steward(driver, self._abi, self._journal) if self._abi is not None else None
+        self._watch = Watch(driver, self._adopter, self._problem, clock)
+        self._hold = Pace(HOLD_AGAIN_S, clock)
         self._seen: dict[ProcessId, Program] = {}
-        self._swept: tuple[float, int] = (float("-inf"), -1)
-        self._usage: tuple[float, Usage] = (float("-inf"), Usage())
         self._closed = False
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     def _say(self, kind: str, process: ProcessId | None, text: str, **data: object) -> None:
         del self._events[: len(self._events) - _MOST_EVENTS + 1]
         self._events.append(Event(time.time(), kind, process.pid if process else None, text, dict(data)))
+
+    def _complain(self, process: ProcessId, text: str) -> None:
+        """An error event, once until the text changes."""
+        if self._told.get(process) != text:
+            self._told[process] = text
+            self._say("error", process, text)
 
     def drain_events(self) -> Sequence[Event]:
         events, self._events = self._events, []
@@ -101,10 +92,13 @@ class RootBackend:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def look(self) -> Snapshot:
+    def look(self, *, enforce: bool = True) -> Snapshot:
         started = self._clock()
-        found = self._refresh()
-        self._enforce(found)
+        self._watch.refresh()
+        if enforce and self._abi is not None:
+            self._tidy()
+            for program in self._describe():
+                self._enforce(program)
         found = self._describe()
         self._compare(found)
         return Snapshot(
@@ -115,57 +109,14 @@ class RootBackend:
             seconds=self._clock() - started,
             gpus=tuple(self._driver.gpus()),
             programs=tuple(found),
-            warnings=() if self._abi is not None else (f"read-only: {self._branch_problem}",),
+            warnings=() if self._abi is not None else (f"read-only: {self._problem}",),
         )
 
-    def _refresh(self, fresh: bool = False) -> list[Program]:
-        """Sweep /proc where something may have changed, adopt, and describe."""
-        now = self._clock()
-        if self._abi is None:
-            holders = self._driver.holders()
-            adoptions = {h.id: Adoption(understood=False, notes=(self._branch_problem,)) for h in holders}
-            self._view = _View(holders, adoptions, {}, {})
-            return self._describe()
-        resources = self._driver.resource_count()
-        holders = self._view.holders
-        if fresh or resources != self._swept[1] or now - self._swept[0] >= SWEEP_S:
-            holders = self._driver.holders()
-            self._swept = (now, resources)
-        else:
-            holders = [h for h in holders if self._driver.alive(h.id)]
-        adoptions = self._adopter.refresh(holders, resources)
-        holders = [h for h in holders if h.id in adoptions]
-        owner = programs.owners(holders, adoptions)
-        self._view = _View(holders, adoptions, owner, programs.mps_groups(holders, adoptions, owner))
-        for process in set(self._wishes.processes()) - adoptions.keys():
-            if not self._driver.alive(process):
-                self._wishes.drop(process)
-        for process in set(self._journal.processes()) - adoptions.keys():
-            if not self._driver.alive(process):
-                self._steward.forget(process)
-        return self._describe()
-
     def _describe(self) -> list[Program]:
-        now = self._clock()
-        if now - self._usage[0] >= USAGE_S:
-            self._usage = (now, self._driver.usage())
-        view = self._view
-        uuids = {gpu.minor: gpu.uuid for gpu in self._driver.gpus()}
-        found = []
-        for holder in view.holders:
-            adoption = view.adoptions[holder.id]
-            program = programs.build(
-                holder,
-                adoption,
-                owner=view.owner,
-                group=view.groups.get(holder.id),
-                wish=self._wishes.get(holder.id),
-                usage=self._usage[1],
-                uuids=uuids,
-                level=self._steward.level if self._abi is not None else lambda _process, _tsg: None,
-            )
-            found.append(program if self._abi is not None else replace(program, state=State.READ_ONLY))
-        return found
+        def level(process: ProcessId, tsg: object) -> Level | None:
+            return None
+
+        return self._watch.describe(self._wishes, self._journal, self._steward.level if self._steward else level)
 
     def _compare(self, found: list[Program]) -> None:
         """Events from the difference to the last look."""
@@ -176,13 +127,52 @@ class RootBackend:
             before = self._seen.get(process)
             if before is None:
                 self._say("attach", process, program.command, state=program.state.value)
-            known = {t.handle for t in before.compute} if before else set()
-            fresh = {t.handle for t in program.compute} - known
-            if fresh:
-                self._say("context", process, f"{len(program.compute)} compute TSG(s)", adopted_ms=program.adopted_ms)
+            known = {(t.client, t.handle, t.tsg_id) for t in before.compute} if before else set()
+            if {(t.client, t.handle, t.tsg_id) for t in program.compute} - known:
+                text = f"made a GPU context, {len(program.compute)} compute TSG(s)"
+                self._say("context", process, text, adopted_ms=program.adopted_ms)
         self._seen = now
+        self._told = {p: t for p, t in self._told.items() if p in now}
+        self._hold.keep(set(now))
 
     # -- wishes -------------------------------------------------------------------------------------------------
+
+    @property
+    def _act(self) -> Steward:
+        """The steward; only where the driver's branch is known."""
+        assert self._steward is not None
+        return self._steward
+
+    def _tidy(self) -> None:
+        """Take up what ended, was inherited by a fork's child, or belongs to a container with a wish."""
+        adoptions = self._watch.adoptions
+        for process in set(self._journal.processes()) - adoptions.keys():
+            if self._watch.swept and not self._driver.alive(process):
+                self._bury(process)
+        for process in set(self._wishes.processes()) - adoptions.keys():
+            if not self._driver.alive(process):
+                with suppress(OSError):
+                    self._wishes.drop(process)
+        for process, adoption in adoptions.items():
+            if adoption.understood:
+                with suppress(OSError):
+                    self._act.prune(process, adoption.tsgs)
+        for holder in self._watch.holders:
+            wish = self._wishes.of_container(holder.container)
+            if wish is not None and not self._wishes.get(holder.id).steers:
+                with suppress(OSError):
+                    self._wishes.steer(holder.id, wish)
+
+    def _bury(self, process: ProcessId) -> None:
+        """A process ended: what a fork's child still holds of it goes to the child, the rest is forgotten."""
+        facts = [p.client for p in self._journal.paused.get(process, ())]
+        facts += [client for owner, client, _ in self._journal.slices if owner == process]
+        try:
+            for heir, fds in self._watch.heirs(process, set(facts)).items():
+                self._journal.rehome(process, heir, fds)
+            self._act.forget(process)
+        except OSError as error:
+            self._complain(process, f"ended, but the journal cannot say so: {error}")
 
     def _plan(self, program: Program, gpu: str) -> Plan | None:
         wish = self._wishes.get(program.id)
@@ -191,72 +181,84 @@ class RootBackend:
             return Plan(setting.slice_us, setting.level)
         if wish.weight is not None:
             tenants = self._wishes.tenant(wish.tenant) or [program.id]
-            adoptions = self._view.adoptions
-            tsgs = sum(
-                t.kind.value == "compute" and t.gpu == gpu for p in tenants if p in adoptions for t in adoptions[p].tsgs
-            )
-            return Plan(classes.weight_slice(wish.weight, tsgs), Level.MEDIUM)
+            return Plan(classes.weight_slice(wish.weight, self._watch.compute_tsgs(tenants, gpu)), Level.MEDIUM)
         if wish.slice_us is not None:
             return Plan(wish.slice_us, wish.level if wish.level is not None else Level.MEDIUM)
         return None
 
-    def _enforce(self, found: list[Program]) -> None:
-        """Bring every program to what was wished for it: new contexts, and those that changed themselves."""
-        for program in found:
+    def _enforce(self, program: Program) -> None:
+        """Bring a program to what was wished for it: new contexts, and those that changed themselves."""
+        try:
+            if self._to_server(program):
+                return
             wish = self._wishes.get(program.id)
-            if not (wish.steers or wish.paused):
-                continue
-            try:
-                drifted = [c for c in self._steer(program) if c.before_us != c.slice_us]
-                if drifted:
-                    self._say("change", program.id, f"{len(drifted)} TSG(s) brought to {self._wish_text(wish)}")
-                if wish.paused and self._steward.pausable(program.id, program.tsgs):
-                    self._steward.pause(program.id, program.tsgs)
-            except ProcessGone:
-                continue
-            except (RmError, DriverError) as error:
+            drifted = [c for c in self._steer(program) if c.before_us != c.slice_us]
+            if drifted:
+                self._say("change", program.id, f"{len(drifted)} TSG(s) brought to {wish.text}")
+            if wish.paused and self._act.pausable(program.id, program.tsgs):
+                self._act.pause(program.id, program.tsgs)
+            elif wish.paused and self._hold.due(program.id):
+                self._act.hold(program.id)
+            elif not wish.paused and program.id in self._journal.paused:
+                self._act.resume(program.id)
+                self._say("resume", program.id, "was left paused by a command that was killed; runs again")
+            self._told.pop(program.id, None)
+        except ProcessGone:
+            return
+        except _FAILURES as error:
+            if self._adopter is not None:
                 self._adopter.reread(program.id)
-                self._say("error", program.id, str(error))
+            self._complain(program.id, str(error))
 
-    @staticmethod
-    def _wish_text(wish: Wish) -> str:
-        if wish.klass is not None:
-            return f"class {wish.klass}"
-        return f"weight {wish.weight}" if wish.weight is not None else f"{wish.slice_us} us"
+    def _to_server(self, program: Program) -> bool:
+        """Whether `program` runs in an MPS server's TSG; a wish of its own becomes the server's if that has none."""
+        group = self._watch.groups.get(program.id)
+        if group is None or group.server is None or group.server == program.id:
+            return False
+        wish = self._wishes.get(program.id)
+        if wish.steers:
+            if not self._wishes.get(group.server).steers:
+                self._wishes.steer(group.server, wish)
+            self._wishes.drop(program.id)
+            self._say("change", program.id, f"MPS: {wish.text} counts for the server, PID {group.server.pid}")
+        return True
 
     def _steer(self, program: Program) -> list[TsgChange]:
-        """Apply the wish to the program's compute TSGs. RmError, DriverError."""
+        """Apply the wish to the program's compute TSGs. RmError, DriverError, OSError."""
         changes: list[TsgChange] = []
         for gpu in dict.fromkeys(t.gpu for t in program.compute):
             plan = self._plan(program, gpu)
             if plan is not None:
-                tsgs = [t for t in program.compute if t.gpu == gpu]
                 try:
-                    changes += self._steward.apply(program.id, tsgs, plan)
+                    changes += self._act.apply(program.id, [t for t in program.compute if t.gpu == gpu], plan)
                 finally:
-                    self._adopter.changed(program.id, self._steward.current(program.id))
+                    self._watch.took(program.id, self._act.current(program.id))
         return changes
 
     # -- verbs --------------------------------------------------------------------------------------------------
 
     def set_priority(self, who: str, klass: str) -> Outcome:
         classes.setting(klass)
-        return self._steer_verb("set-priority", who, lambda _: Wish(klass=klass))
+        return self._steer_verb("set-priority", who, Wish(klass=klass))
 
     def set_weight(self, who: str, weight: int) -> Outcome:
         classes.check_weight(weight)
         selector = select.parse(who)
         tenant = f"container {selector.text}" if selector.by is select.By.CONTAINER else ""
-        return self._steer_verb("set-weight", who, lambda _: Wish(weight=weight, tenant=tenant))
+        return self._steer_verb("set-weight", who, Wish(weight=weight, tenant=tenant))
 
     def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
         classes.check_slice(slice_us)
-        return self._steer_verb("set-slice", who, lambda _: Wish(slice_us=slice_us, level=level))
+        return self._steer_verb("set-slice", who, Wish(slice_us=slice_us, level=level))
 
-    def _steer_verb(self, verb: str, who: str, wish: Callable[[Program | None], Wish]) -> Outcome:
+    def _steer_verb(self, verb: str, who: str, wish: Wish) -> Outcome:
+        selector = select.parse(who)
+
         def act(program: Program) -> Change | Skip:
             target = self._mps_server(program)
-            self._wishes.steer(target.id, wish(target))
+            self._wishes.steer(target.id, wish)
+            if selector.by is select.By.CONTAINER:
+                self._wishes.container(selector.text, wish)  # those born later get it too
             changes = self._retry(target, self._steer)
             if not changes:
                 return Change(program.id.pid, note="it has no GPU context yet; will be applied when it makes one")
@@ -264,14 +266,14 @@ class RootBackend:
             return Change(target.id.pid, tuple(changes), note)
 
         def pending(process: ProcessId) -> Change:
-            self._wishes.steer(process, wish(None))
+            self._wishes.steer(process, wish)
             return Change(process.pid, note="it uses no GPU yet; will be applied when it makes a context")
 
         return self._verb(verb, who, act, pending)
 
     def _mps_server(self, program: Program) -> Program:
         """The program that owns the TSG in which `program` runs: itself, or its MPS server."""
-        group = self._view.groups.get(program.id)
+        group = self._watch.groups.get(program.id)
         if group is None or group.server in (None, program.id):
             return program
         return next((p for p in self._describe() if p.id == group.server), program)
@@ -286,15 +288,16 @@ class RootBackend:
                 )
             if not program.tsgs:
                 return Skip(program.id.pid, "it has no GPU context, so there is nothing to pause")
-            changes = self._retry(program, lambda p: self._steward.pause(p.id, p.tsgs))
+            changes = self._retry(program, lambda p: self._act.pause(p.id, p.tsgs))
             self._wishes.pause(program.id, True)
+            self._hold.due(program.id)
             return Change(program.id.pid, tuple(changes))
 
         return self._verb("pause", who, act)
 
     def resume(self, who: str) -> Outcome:
         def resume(program: Program) -> list[TsgChange]:
-            self._steward.resume(program.id)
+            self._act.resume(program.id)
             return []
 
         def act(program: Program) -> Change | Skip:
@@ -311,21 +314,24 @@ class RootBackend:
         def act(program: Program) -> Change | Skip:
             if not program.compute:
                 return Skip(program.id.pid, "it has no compute TSG, so there is nothing to take off the GPU")
-            return Change(program.id.pid, tuple(self._retry(program, lambda p: self._steward.preempt(p.id, p.compute))))
+            return Change(program.id.pid, tuple(self._retry(program, lambda p: self._act.preempt(p.id, p.compute))))
 
         return self._verb("preempt", who, act)
 
     def release(self, who: str) -> Outcome:
+        selector = select.parse(who)
+
         def act(program: Program) -> Change | Skip:
             target = self._mps_server(program)
             touched = target.id in self._journal.processes()
             if not touched and not self._wishes.get(target.id).steers:
                 return Skip(target.id.pid, "it is not managed: nothing to put back")
-            problems = self._steward.release(target.id)
+            problems = self._act.release(target.id)
             if problems:
                 return Skip(target.id.pid, "; ".join(problems))
             self._wishes.drop(target.id)
-            self._adopter.reread(target.id)
+            if self._adopter is not None:
+                self._adopter.reread(target.id)
             return Change(target.id.pid, note="put back as it was found" if touched else "forgotten")
 
         def pending(process: ProcessId) -> Change | Skip:
@@ -334,6 +340,10 @@ class RootBackend:
             self._wishes.drop(process)
             return Change(process.pid, note="forgotten")
 
+        if selector.by is select.By.CONTAINER:
+            self._wishes.container(selector.text, None)
+        elif selector.text == "*":
+            self._wishes.forget_containers()
         return self._verb("release", who, act, pending)
 
     def _retry(self, program: Program, act: Callable[[Program], list[TsgChange]]) -> list[TsgChange]:
@@ -341,8 +351,9 @@ class RootBackend:
         try:
             return act(program)
         except RmError:
-            self._adopter.reread(program.id)
-            self._refresh(fresh=True)
+            if self._adopter is not None:
+                self._adopter.reread(program.id)
+            self._watch.refresh(fresh=True)
             again = next((p for p in self._describe() if p.id == program.id), None)
             if again is None:
                 raise ProcessGone(f"PID {program.id.pid} has ended") from None
@@ -356,33 +367,32 @@ class RootBackend:
         pending: Callable[[ProcessId], Change | Skip] | None = None,
     ) -> Outcome:
         selector = select.parse(who)
-        self._refresh(fresh=True)
-        chosen = [
-            p for p, h in zip(self._describe(), self._view.holders, strict=True) if selector.matches(h)
-        ]
+        undoes = verb in ("resume", "release")
+        try:
+            self._watch.refresh(fresh=True)
+        except _FAILURES:
+            if not undoes:
+                raise
+            # The journal knows enough to undo, whatever state the driver is in for new questions.
+        chosen = [p for p, h in zip(self._describe(), self._watch.holders, strict=True) if selector.matches(h)]
         if self._abi is None:
-            untouched = tuple(Skip(p.id.pid, self._read_only()) for p in chosen)
-            return Outcome(verb, skipped=untouched or self._nobody(selector))
+            reason = f"{self._problem}; nothing is changed on a driver that is not in the tables"
+            return Outcome(verb, skipped=tuple(Skip(p.id.pid, reason) for p in chosen) or (self._nobody(selector),))
         started = self._clock()
         answers: list[Change | Skip] = []
         for program in chosen:
+            held = undoes and program.id in self._journal.processes()
             try:
-                if program.state is State.NOT_UNDERSTOOD:
+                if program.state is State.NOT_UNDERSTOOD and not held:
                     answers.append(Skip(program.id.pid, "not understood: " + "; ".join(program.notes)))
                 else:
                     answers.append(act(program))
             except ProcessGone as error:
                 answers.append(Skip(program.id.pid, f"{error}; nothing is left to do"))
-            except (RmError, DriverError, OSError) as error:
+            except _FAILURES as error:
                 answers.append(Skip(program.id.pid, str(error)))
         if not chosen:
-            process = self._driver.find(selector.pid) if selector.by is select.By.PID else None
-            if process is not None and pending is not None:
-                answers.append(pending(process))
-            elif process is not None:
-                answers.append(Skip(process.pid, "it uses no GPU (no descriptor of /dev/nvidia*)"))
-            else:
-                answers += self._nobody(selector)
+            answers.append(self._unseen(selector, pending))
         outcome = Outcome(
             verb,
             changed=tuple(a for a in answers if isinstance(a, Change)),
@@ -390,20 +400,38 @@ class RootBackend:
             seconds=self._clock() - started,
         )
         for change in outcome.changed:
-            self._say(verb, ProcessId(change.pid, 0), change.note or f"{len(change.tsgs)} TSG(s)")
+            self._say(verb, ProcessId(change.pid, 0), self._tell(verb, change))
         return outcome
 
-    def _read_only(self) -> str:
-        return f"{self._branch_problem}; nothing is changed on a driver that is not in the tables"
+    def _unseen(
+        self, selector: select.Selector, pending: Callable[[ProcessId], Change | Skip] | None
+    ) -> Change | Skip:
+        """The answer where no GPU program is selected."""
+        process = self._driver.find(selector.pid) if selector.by is select.By.PID else None
+        if process is None:
+            return self._nobody(selector)
+        if pending is None:
+            return Skip(process.pid, "it uses no GPU (no descriptor of /dev/nvidia*)")
+        try:
+            return pending(process)
+        except OSError as error:
+            return Skip(process.pid, str(error))
+
+    def _tell(self, verb: str, change: Change) -> str:
+        """What a verb did, for its event."""
+        process = next((p for p in self._wishes.processes() if p.pid == change.pid), None)
+        done = _DONE.get(verb) or (self._wishes.get(process).text if process else "")
+        tsgs = f"{len(change.tsgs)} TSG{'s' if len(change.tsgs) > 1 else ''}" if change.tsgs else ""
+        return ", ".join(text for text in (done, tsgs, change.note) if text)
 
     @staticmethod
-    def _nobody(selector: select.Selector) -> tuple[Skip, ...]:
+    def _nobody(selector: select.Selector) -> Skip:
         what = {
             select.By.PID: f"there is no process {selector.text}",
             select.By.CONTAINER: f"no GPU program runs in a container {selector.text}...",
             select.By.COMMAND: f"no GPU program's command matches {selector.text!r}",
         }[selector.by]
-        return (Skip(selector.pid, f"{what}; `detshare-ctl ps` lists those that there are"),)
+        return Skip(selector.pid, f"{what}; `detshare-ctl ps` lists those that there are")
 
     # -- the rest -----------------------------------------------------------------------------------------------
 
@@ -414,13 +442,14 @@ class RootBackend:
         if self._closed:
             return
         self._closed = True
-        if restore and self._abi is not None:
+        if restore and self._steward is not None:
             with locked(self._run_dir):
                 for process in self._journal.processes():
                     for problem in self._steward.release(process):
                         self._say("error", process, f"not put back: {problem}")
                 if not self._journal.processes():
-                    self._journal.clear()
+                    with suppress(OSError):
+                        self._journal.clear()
         close = getattr(self._driver, "close", None)
         if close is not None:
             with suppress(OSError):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from detshare.ctl.rm.abi import Abi
@@ -29,6 +30,14 @@ class WrongClient(RmError):
 
 class NoObject(RmError):
     """The object does not exist (any more)."""
+
+
+_CHANNEL = re.compile(r"\w+_CHANNEL_GPFIFO_[A-Z]")
+
+
+def channel_classes(abi: Abi) -> frozenset[int]:
+    """Class numbers of channels."""
+    return frozenset(number for name, number in abi.classes.items() if _CHANNEL.fullmatch(name))
 
 
 def owned_clients(descriptor: Descriptor, abi: Abi, handles: Iterable[int]) -> Iterator[int]:

@@ -73,6 +73,10 @@ class ProcessGone(DriverError):
     """The process ended, or its number belongs to another process now."""
 
 
+class DescriptorGone(DriverError):
+    """The process lives, but that descriptor was closed or is another file now."""
+
+
 class NotAllowed(DriverError):
     """The kernel refused: the caller lacks root or CAP_SYS_PTRACE over the process."""
 
@@ -119,7 +123,7 @@ class Driver(Protocol):
     def borrow(self, process: ProcessId, fd: int) -> AbstractContextManager[Descriptor]:
         """Duplicate descriptor `fd` of `process` for the length of a `with` block.
 
-        ProcessGone, NotAllowed; ProcessGone also where that descriptor is no /dev/nvidiactl any more.
+        ProcessGone, DescriptorGone, NotAllowed.
         """
         ...
 

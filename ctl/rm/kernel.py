@@ -18,7 +18,17 @@ from contextlib import contextmanager
 
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.abi import Abi, UnknownBranch, for_version
-from detshare.ctl.rm.driver import Descriptor, DriverAbsent, Gpu, Holder, NotAllowed, ProcessGone, ProcessId, Usage
+from detshare.ctl.rm.driver import (
+    Descriptor,
+    DescriptorGone,
+    DriverAbsent,
+    Gpu,
+    Holder,
+    NotAllowed,
+    ProcessGone,
+    ProcessId,
+    Usage,
+)
 from detshare.ctl.rm.nvml import Nvml
 
 _SYS_PIDFD_GETFD = 438  # the same on every architecture (asm-generic/unistd.h)
@@ -105,7 +115,7 @@ class KernelDriver:
         try:
             rdev = os.fstat(copy).st_rdev
             if (os.major(rdev), os.minor(rdev)) != (procfs.NVIDIA_MAJOR, procfs.CONTROL_MINOR):
-                raise ProcessGone(f"descriptor {fd} of PID {process.pid} is no {_CONTROL_NODE} any more")
+                raise DescriptorGone(f"descriptor {fd} of PID {process.pid} is no {_CONTROL_NODE} any more")
             yield ControlFile(copy, abi)
         finally:
             os.close(copy)
@@ -132,7 +142,7 @@ class KernelDriver:
                 "run as root (CAP_SYS_PTRACE over the program)"
             )
         if error == errno.EBADF:
-            raise ProcessGone(f"descriptor {fd} of PID {process.pid} has been closed")
+            raise DescriptorGone(f"descriptor {fd} of PID {process.pid} has been closed")
         if error == errno.ESRCH:
             raise ProcessGone(f"PID {process.pid} has ended")
         raise OSError(error, f"pidfd_getfd of PID {process.pid}: {os.strerror(error)}")

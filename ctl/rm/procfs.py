@@ -29,8 +29,17 @@ def start_time(pid: int) -> int | None:
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()
-    # A zombie has closed its descriptors: for us it is gone.
-    return None if fields[0] in ("Z", "X") else int(fields[_START_FIELD])
+    if fields[0] == "X" or (fields[0] == "Z" and not _other_threads(pid)):
+        return None  # it has closed its descriptors
+    return int(fields[_START_FIELD])
+
+
+def _other_threads(pid: int) -> bool:
+    """Whether threads outlive their leader: main() left with pthread_exit."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
 
 
 @lru_cache(maxsize=256)

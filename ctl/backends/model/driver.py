@@ -15,7 +15,7 @@ from detshare.ctl.backends.model.objects import CONTROL_PATH, OpenFile
 from detshare.ctl.backends.model.process import Machine, ModelProcess
 from detshare.ctl.backends.model.rm import RmServer
 from detshare.ctl.rm.abi import UnknownBranch, branches, for_version
-from detshare.ctl.rm.driver import Gpu, Holder, NotAllowed, ProcessGone, ProcessId, Usage
+from detshare.ctl.rm.driver import DescriptorGone, Gpu, Holder, NotAllowed, ProcessGone, ProcessId, Usage
 
 H100 = Gpu("GPU-3b269624-5005-67c3-4026-6cc0bb057439", 0, "NVIDIA H100 80GB HBM3", "0000:06:00.0", 80 << 30)
 
@@ -128,7 +128,7 @@ class ModelDriver:
             raise NotAllowed(f"{asked}: EPERM from pidfd_getfd; run as root")
         file = owner.fds.get(fd)
         if file is None or not file.is_control:
-            raise ProcessGone(f"{asked}: it is no {CONTROL_PATH} any more; look again")
+            raise DescriptorGone(f"{asked}: it is no {CONTROL_PATH} any more; look again")
         self.rm.share_file(file)
         self.borrows += 1
         self.borrowed += 1

@@ -265,7 +265,7 @@ def test_a_refused_pause_sends_the_guardian_home(ctl, alone, guards):
 
 def test_one_changing_command_at_a_time(ctl, alone, monkeypatch, run_dir):
     monkeypatch.setattr(link, "PATIENCE", 0.05)
-    lock = rundir.Lock(run_dir, "detshare-ctl pause")
+    lock = rundir.Lock(run_dir / "lock", "detshare-ctl pause")
     lock.acquire("test")
     done = ctl("preempt", "4242")
     assert done.exit_code == 1

@@ -75,7 +75,7 @@ class FakeBackend:
         self.fail_look: Exception | None = None
         self._events: list[Event] = []
 
-    def look(self) -> Snapshot:
+    def look(self, *, enforce: bool = True) -> Snapshot:
         self.threads.add(threading.get_ident())
         self.looks += 1
         if self.fail_look is not None:

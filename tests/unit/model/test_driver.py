@@ -13,7 +13,7 @@ from detshare.ctl.backends.model.objects import Kind
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import Background
 from detshare.ctl.rm.abi import UnknownBranch, for_version
-from detshare.ctl.rm.driver import Descriptor, Driver, NotAllowed, ProcessGone
+from detshare.ctl.rm.driver import Descriptor, DescriptorGone, Driver, NotAllowed, ProcessGone
 
 GET = "NVA06C_CTRL_CMD_GET_TIMESLICE"
 TSG = 0x5C000015
@@ -36,7 +36,7 @@ def test_borrow_fails_as_pidfd_getfd_would() -> None:
     process = scenario.cuda_process(driver)
     device_fd = process.holder().device_fds[0][0]
     for fd in (99, device_fd):
-        with pytest.raises(ProcessGone, match="no /dev/nvidiactl any more"), driver.borrow(process.id, fd):
+        with pytest.raises(DescriptorGone, match="no /dev/nvidiactl any more"), driver.borrow(process.id, fd):
             pass
     driver.deny = True
     with pytest.raises(NotAllowed, match="run as root"), driver.borrow(process.id, 3):

@@ -19,7 +19,7 @@ class Clock:
     their time and not at the last handle.
     """
 
-    def __init__(self, tick: float = 1e-6) -> None:
+    def __init__(self, tick: float = 1e-4) -> None:
         self.now = 1000.0
         self._tick = tick
 

@@ -65,16 +65,18 @@ def test_a_later_context_is_seen_within_a_second(backend: RootBackend, driver: M
     assert len(program(backend, process).compute) == 2
 
 
-def test_an_idle_machine_costs_no_questions(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
+def test_an_idle_machine_costs_two_questions_per_compute_tsg_and_second(
+    backend: RootBackend, driver: ModelDriver, clock: Clock
+) -> None:
     process = scenario.cuda_process(driver)
     for _ in range(20):  # past the settling of a new context
         backend.look()
         clock.sleep(0.25)
     before = driver.calls.copy()
-    for _ in range(8):
+    for _ in range(16):
         backend.look()
         clock.sleep(0.25)
-    assert driver.calls == before
+    assert (driver.calls - before).total() <= 2 * 4
     driver.machine.kill(process)
     assert backend.look().programs == ()
 

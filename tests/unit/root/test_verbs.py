@@ -215,7 +215,7 @@ def test_a_killed_daemon_is_undone_by_whoever_comes_first(
     assert recover(tmp_path, driver) == []
     assert truth(driver, process) == FOUND
     assert recover(tmp_path, driver) == []
-    assert not (tmp_path / "journal.jsonl").exists()
+    assert not (tmp_path / "journal-model.jsonl").exists()
 
 
 @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])

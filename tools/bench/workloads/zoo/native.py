@@ -13,7 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-PROGRAMS = {"static_cudart": ["-cudart", "static"], "two_contexts": ["-cudart", "none"]}
+PROGRAMS = {
+    "static_cudart": ["-cudart", "static"],
+    # as C++: nvcc would add a registration that needs the runtime library
+    "two_contexts": ["-x", "c++", "-cudart", "none"],
+}
 
 
 def libcuda() -> str:
