@@ -20,7 +20,7 @@ from detshare.ctl.rm.abi import Abi
 from detshare.ctl.rm.client import RmClient, RmError, WrongClient, owned_clients
 from detshare.ctl.rm.driver import Descriptor, DescriptorGone, Driver, DriverError, Holder, ProcessGone, ProcessId
 from detshare.ctl.snapshot import Kind, Tsg
-from detshare.ctl.tree import ObjectTree, read_tree
+from detshare.ctl.tree import DEEP_GAP, GAP, Depth, ObjectTree, read_tree
 
 FIRST_BUDGET_S = 0.080
 """client search on the first look at a program"""
@@ -60,10 +60,8 @@ class Adoption:
     mps: bool = False
     """holds an MPS_COMPUTE object: a client of an MPS server"""
     understood: bool = True
-    has_tsgs: bool = False
-    """a TSG was seen in the reading that this is of"""
     seconds: float = 0.0
-    """how long the questions took that led to the first complete answer with a TSG"""
+    """how long it took to find its clients and to read them, the first time that this gave a whole context"""
     notes: tuple[str, ...] = ()
 
 
@@ -78,7 +76,10 @@ class _Known:
     settled_at: float = float("-inf")
     """until then a context is being made: libcuda still sets things that change no object count"""
     pause_s: float = RESCAN_S[0]
-    spent: float = 0.0
+    searched: float = 0.0
+    """seconds spent looking for its clients"""
+    deep: bool = False
+    """the next reading goes past long gaps between handles"""
 
 
 class Adopter:
@@ -102,6 +103,12 @@ class Adopter:
         if process in self._known:
             self._known[process].read_at = float("-inf")
             self._known[process].resources = -1
+
+    def deepen(self, process: ProcessId) -> None:
+        """Read this process anew at the next refresh, and past long gaps between its handles."""
+        if process in self._known:
+            self._known[process].deep = True
+            self.reread(process)
 
     def changed(self, process: ProcessId, slices: Mapping[tuple[int, int], int]) -> Adoption | None:
         """Take note of slices that were set, (client, TSG) -> microseconds, without reading everything anew."""
@@ -149,16 +156,11 @@ class Adopter:
         found = False
         if first or moved or self._searching(known) or resources != known.resources:
             found = self._find_clients(known, resources, ends)
+            known.searched += self._clock() - started
         if first or moved or found or (self._due(known, resources) and started < reread_ends):
             self._read(known, resources)
         elif known.adoption.tsgs and started - known.checked_at >= CHECK_S:
             self._check(known)
-        adoption = known.adoption
-        if not adoption.seconds:
-            # Before there is a context there is nothing to adopt: that time does not count.
-            known.spent = (known.spent if adoption.clients and adoption.has_tsgs else 0.0) + self._clock() - started
-            if adoption.tsgs and adoption.understood:
-                known.adoption = replace(adoption, seconds=known.spent)
 
     def _set_aside(self, known: _Known, resources: int, error: Exception) -> None:
         """Keep what was known of a program that cannot be read now, and leave it alone for a while."""
@@ -180,7 +182,10 @@ class Adopter:
     def _due(self, known: _Known, resources: int) -> bool:
         now = self._clock()
         busy = resources != known.resources or now < known.settled_at or not known.adoption.understood
-        return now - known.read_at >= (known.pause_s if busy else max(STALE_S, known.pause_s))
+        if not busy and now - known.read_at >= max(STALE_S, known.pause_s):
+            known.deep = True  # nothing presses: look into the corners too
+            return True
+        return busy and now - known.read_at >= known.pause_s
 
     def _top(self, resources: int) -> int:
         """Counter of the newest client, unwrapped; asked once per state of the driver, as each question uses one."""
@@ -243,9 +248,10 @@ class Adopter:
             try:
                 with self._driver.borrow(holder.id, fd) as descriptor:
                     for handle in tuple(search.found):
-                        had = any(t.client == handle for t in before.tsgs)
+                        seen = max((t.handle for t in before.tsgs if t.client == handle), default=0)
+                        depth = Depth(DEEP_GAP if known.deep else GAP, seen)
                         try:
-                            tree = read_tree(RmClient(descriptor, self._abi, handle), self._abi, fd, had)
+                            tree = read_tree(RmClient(descriptor, self._abi, handle), self._abi, fd, depth)
                         except WrongClient:
                             search.found.remove(handle)
                             continue
@@ -267,11 +273,16 @@ class Adopter:
             clients=tuple((fd, handle) for fd, handle, _ in trees),
             mps=any(tree.mps for _, _, tree in trees),
             understood=understood,
-            has_tsgs=any(tree.tsgs for _, _, tree in trees),
             seconds=before.seconds,
             notes=tuple(notes),
         )
         now = self._clock()
+        if not before.seconds and known.adoption.tsgs and understood:
+            # Looks at a program that has no context yet, or is just making it, adopt nothing and do not count.
+            known.adoption = replace(known.adoption, seconds=known.searched + now - started)
+        if trees and not known.adoption.tsgs:
+            known.searched = 0.0
+        known.deep = False
         names = {(t.client, t.handle, t.tsg_id) for t in before.tsgs}
         if {(t.client, t.handle, t.tsg_id) for t in known.adoption.tsgs} - names:
             known.settled_at = now + SETTLE_S

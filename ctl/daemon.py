@@ -150,14 +150,17 @@ class Daemon:
     def snapshot(self) -> Snapshot:
         if self._snapshot is None:
             raise HttpError(409, "list programs", "there was no look yet", "try again in a second")
-        age = time.monotonic() - self._snapshot.taken
+        # A look takes long while many contexts are made: what ended since is not shown any more.
+        living = tuple(p for p in self._snapshot.programs if self._backend.alive(p.id))
+        snapshot = dataclasses.replace(self._snapshot, programs=living)
+        age = time.monotonic() - snapshot.taken
         if self._failure:
             warning = f"looks fail since {age:.1f} s, what is shown is that old: {self._failure}"
         elif age > max(2.0, 5 * self._interval):
             warning = f"the driver has not answered for {age:.1f} s, what is shown is that old: see dmesg | grep NVRM"
         else:
-            return self._snapshot
-        return dataclasses.replace(self._snapshot, warnings=(*self._snapshot.warnings, warning))
+            return snapshot
+        return dataclasses.replace(snapshot, warnings=(*snapshot.warnings, warning))
 
     async def verb(self, name: str, who: object, args: dict[str, object]) -> Outcome:
         asked = describe(name, who, args)

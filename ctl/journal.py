@@ -125,6 +125,9 @@ class Journal:
         finally:
             os.close(fd)
         self._lines += 1
+
+    def _keep_short(self) -> None:
+        """Rewrite a file that has grown long; only once the last fact is part of what is kept in memory."""
         if self._lines > _COMPACT_AFTER:
             self.compact()
 
@@ -134,6 +137,7 @@ class Journal:
         if self.slices.get(key) != before:
             self._write("slice", **asdict(before))
             self.slices[key] = before
+            self._keep_short()
 
     def before(self, process: ProcessId, client: int, tsg: int) -> Before | None:
         """How a TSG was found."""
@@ -143,6 +147,7 @@ class Journal:
         """Say that channels are about to be switched off."""
         self._write("pause", **asdict(paused))
         self.paused.setdefault(paused.process, []).append(paused)
+        self._keep_short()
 
     def unpause(self, process: ProcessId) -> None:
         """Say that all channels of a process run again."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from detshare.ctl.journal import Before, Journal, Paused
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.client import NoObject, RmClient, RmError, channel_classes
+from detshare.ctl.rm.client import NoObject, RmClient, RmError
 from detshare.ctl.rm.driver import Driver, DriverError, ProcessId
 from detshare.ctl.snapshot import Kind, Level, Tsg, TsgChange
 from detshare.ctl.undo import resume as resume_channels
@@ -124,6 +124,8 @@ class Steward:
     def pause(self, process: ProcessId, tsgs: Iterable[Tsg]) -> list[TsgChange]:
         """Switch off every channel of a process that is not off yet, copy channels after compute channels.
 
+        Never one that we switched off already: the firmware counts, and a second time off wants a second time on.
+
         Where a part fails, whatever the reason, what was switched off is switched on again before the error goes on.
         """
         off = self._off(process)
@@ -145,16 +147,6 @@ class Steward:
                 self.resume(process)
             raise
         return changes
-
-    def hold(self, process: ProcessId) -> None:
-        """Switch off once more what we switched off: a program may have switched it on. RmError, DriverError."""
-        for paused in tuple(self.journal.paused.get(process, ())):
-            with self._driver.borrow(process, paused.fd) as descriptor:
-                client = RmClient(descriptor, self._abi, paused.client)
-                kinds = channel_classes(self._abi)
-                alive = [handle for handle, klass in client.existing(paused.channels) if klass in kinds]
-                if alive:
-                    client.switch_channels(paused.subdevice, alive, run=False)
 
     def resume(self, process: ProcessId) -> None:
         """Switch on every channel that we switched off. What is refused is raised after the rest was tried."""

@@ -14,7 +14,10 @@ from detshare.ctl.snapshot import Kind, Tsg
 
 GAP = 1024
 """so many absent handles in a row end a block: libraries count handles up and reuse freed ones"""
-_STEP = 256
+DEEP_GAP = 4096
+"""the same where time is no matter: a program may have freed many handles below those of a late context"""
+_STEP = 64
+_FIRST = 256
 MOST = 65536
 """a block is no longer than the part of the handle that libraries count in"""
 _ENGINE_OBJECT = re.compile(r"\w+_(COMPUTE|DMA_COPY)_[A-Z]")
@@ -32,14 +35,22 @@ class ObjectTree:
     notes: list[str] = field(default_factory=list)
 
 
-def _block(client: RmClient, start: int) -> dict[int, int]:
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How far to read: past gaps of `gap` handles, and at least to `known`, the highest handle of an earlier TSG."""
+
+    gap: int = GAP
+    known: int = 0
+
+
+def _block(client: RmClient, start: int, depth: Depth) -> dict[int, int]:
     """Handle -> class of what exists from `start` on, up to the first long gap."""
     found: dict[int, int] = {}
-    position, last = start, start
-    while position < start + MOST and position - last <= GAP:
+    position, last = start, depth.known if start <= depth.known < start + MOST else start
+    while position < start + MOST and position - last <= depth.gap:
         for handle, klass in client.existing(range(position, position + _STEP)):
             found[handle] = klass
-            last = handle
+            last = max(last, handle)
         position += _STEP
     return found
 
@@ -51,7 +62,7 @@ def _tsg_below(client: RmClient, parent: int) -> bool:
         return False
 
 
-def _objects(client: RmClient, abi: Abi, had_tsgs: bool) -> tuple[dict[int, int], list[str]]:
+def _objects(client: RmClient, abi: Abi, depth: Depth) -> tuple[dict[int, int], list[str]]:
     """Handle -> class of every object that can be found, and remarks.
 
     The library's block of handles is recognised by the first device; the driver names that and the first TSG
@@ -64,13 +75,13 @@ def _objects(client: RmClient, abi: Abi, had_tsgs: bool) -> tuple[dict[int, int]
         return objects, notes
     base, device_class = device & ~0xFFFF, abi.klass("NV01_DEVICE_0")
     # A client that only asks (NVML's) has devices and no TSG: its first handles are enough to know that.
-    objects = dict(client.existing(range(base, base + _STEP))) | dict(client.existing([device]))
+    objects = dict(client.existing(range(base, base + _FIRST))) | dict(client.existing([device]))
     devices = [h for h, klass in objects.items() if klass == device_class]
-    if not had_tsgs and not any(_tsg_below(client, h) for h in devices):
+    if not depth.known and not any(_tsg_below(client, h) for h in devices):
         return objects, notes
-    objects |= _block(client, base)
+    objects |= _block(client, base, depth)
     if device not in objects:
-        objects |= _block(client, device)
+        objects |= _block(client, device, depth)
     for parent in [h for h, klass in objects.items() if klass == device_class]:
         for internal in ("Subdevice", "KernelChannelGroupApi"):
             try:
@@ -78,9 +89,9 @@ def _objects(client: RmClient, abi: Abi, had_tsgs: bool) -> tuple[dict[int, int]
             except NoObject:
                 continue  # the device was freed while we looked
             if child is not None and child not in objects:
-                objects |= _block(client, child & ~0xFFFF)
+                objects |= _block(client, child & ~0xFFFF, depth)
                 if child not in objects:
-                    objects |= _block(client, child)
+                    objects |= _block(client, child, depth)
                 notes.append(f"handles outside one block (object {child:#x}): some of its objects may be unseen")
     return objects, notes
 
@@ -95,14 +106,13 @@ def _kind(engines: Iterable[str]) -> tuple[Kind, str]:
     return Kind.OTHER, names[0] if names else "?"
 
 
-def read_tree(client: RmClient, abi: Abi, fd: int, had_tsgs: bool = False) -> ObjectTree:
+def read_tree(client: RmClient, abi: Abi, fd: int, depth: Depth) -> ObjectTree:
     """The tree of `client`, reached through descriptor number `fd` of its owner.
 
-    `had_tsgs`: TSGs of it are known already, so it is read whole. WrongClient if the client is gone. Objects that end
-    while being read are left out.
+    WrongClient if the client is gone. Objects that end while being read are left out.
     """
     tree = ObjectTree()
-    objects, tree.notes = _objects(client, abi, had_tsgs)
+    objects, tree.notes = _objects(client, abi, depth)
     names = {number: name for name, number in abi.classes.items()}
     of_class: dict[str, list[int]] = defaultdict(list)
     for handle, klass in sorted(objects.items()):

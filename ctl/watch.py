@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -101,24 +100,3 @@ class Watch:
             )
             found.append(program if self._adopter is not None else replace(program, state=State.READ_ONLY))
         return found
-
-
-class Pace:
-    """Says whether something that is done at most every so often is due, per process."""
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._last: dict[ProcessId, float] = {}
-
-    def due(self, process: ProcessId) -> bool:
-        """True at most once per `seconds` for one process."""
-        now = self._clock()
-        if now - self._last.get(process, float("-inf")) < self._seconds:
-            return False
-        self._last[process] = now
-        return True
-
-    def keep(self, processes: set[ProcessId]) -> None:
-        """Forget those that ended."""
-        self._last = {p: t for p, t in self._last.items() if p in processes}

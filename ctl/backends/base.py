@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Check, Event, Level, Outcome, Snapshot
 
 
@@ -50,6 +51,10 @@ class Backend(Protocol):
 
     def release(self, who: str) -> Outcome:
         """Put back what was there before DetShare and forget the program."""
+        ...
+
+    def alive(self, process: ProcessId) -> bool:
+        """Whether a process of the last look still lives. Quick, and the one method that any thread may call."""
         ...
 
     def doctor(self) -> list[Check]: ...

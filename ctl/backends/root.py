@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backend `root`: steers any living program through its own descriptors, on the stock driver.
 
-It needs root and nothing else. It limits no memory and holds no hostile program for good: a tenant may set its own
-slice, which is seen and put back within about a second, or switch its channels on, which lasts as long.
+It needs root and nothing else. It limits no memory and holds no hostile program: a tenant may set its own slice, which
+is seen and put back within about a second, or switch its own paused channels on, which is not seen.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from detshare.ctl.rm.client import RmError
 from detshare.ctl.rm.driver import Driver, DriverError, ProcessGone, ProcessId
 from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, State, TsgChange
 from detshare.ctl.steward import Plan, Steward
-from detshare.ctl.watch import Pace, Watch
+from detshare.ctl.watch import Watch
 from detshare.ctl.wishes import Wish, Wishes
 
-HOLD_AGAIN_S = 1.0
-"""a paused program's channels are switched off again this often: it may have switched them on"""
 _MOST_EVENTS = 10_000
 _FAILURES = (RmError, DriverError, OSError)
 _DONE = {"pause": "paused", "resume": "runs again", "preempt": "taken off the GPU once", "release": "released"}
@@ -68,7 +66,6 @@ class RootBackend(Backend):
         self._adopter = Adopter(driver, self._abi, clock) if self._abi is not None else None
         self._steward = Steward(driver, self._abi, self._journal) if self._abi is not None else None
         self._watch = Watch(driver, self._adopter, self._problem, clock)
-        self._hold = Pace(HOLD_AGAIN_S, clock)
         self._seen: dict[ProcessId, Program] = {}
         self._closed = False
 
@@ -133,7 +130,6 @@ class RootBackend(Backend):
                 self._say("context", process, text, adopted_ms=program.adopted_ms)
         self._seen = now
         self._told = {p: t for p, t in self._told.items() if p in now}
-        self._hold.keep(set(now))
 
     # -- wishes -------------------------------------------------------------------------------------------------
 
@@ -197,8 +193,6 @@ class RootBackend(Backend):
                 self._say("change", program.id, f"{len(drifted)} TSG(s) brought to {wish.text}")
             if wish.paused and self._act.pausable(program.id, program.tsgs):
                 self._act.pause(program.id, program.tsgs)
-            elif wish.paused and self._hold.due(program.id):
-                self._act.hold(program.id)
             elif not wish.paused and program.id in self._journal.paused:
                 self._act.resume(program.id)
                 self._say("resume", program.id, "was left paused by a command that was killed; runs again")
@@ -290,7 +284,6 @@ class RootBackend(Backend):
                 return Skip(program.id.pid, "it has no GPU context, so there is nothing to pause")
             changes = self._retry(program, lambda p: self._act.pause(p.id, p.tsgs))
             self._wishes.pause(program.id, True)
-            self._hold.due(program.id)
             return Change(program.id.pid, tuple(changes))
 
         return self._verb("pause", who, act)
@@ -370,6 +363,11 @@ class RootBackend(Backend):
         undoes = verb in ("resume", "release")
         try:
             self._watch.refresh(fresh=True)
+            if not undoes and self._adopter is not None:
+                for holder in self._watch.holders:
+                    if selector.matches(holder):
+                        self._adopter.deepen(holder.id)  # what is changed is changed wholly
+                self._watch.refresh()
         except _FAILURES:
             if not undoes:
                 raise
@@ -434,6 +432,9 @@ class RootBackend(Backend):
         return Skip(selector.pid, f"{what}; `detshare-ctl ps` lists those that there are")
 
     # -- the rest -----------------------------------------------------------------------------------------------
+
+    def alive(self, process: ProcessId) -> bool:
+        return self._driver.alive(process)
 
     def doctor(self) -> list[Check]:
         return doctor.checks(self._driver, self._abi, branches(), os.geteuid(), self._run_dir, self.name)

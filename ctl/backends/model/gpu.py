@@ -19,7 +19,12 @@ class Channel:
     def __init__(self, tsg: ModelTsg, number: int) -> None:
         self.tsg = tsg
         self.number = number
-        self.enabled = True
+        self.disabled = 0
+        """how often it was switched off without being switched on: the firmware counts (seen on an H100)"""
+
+    @property
+    def enabled(self) -> bool:
+        return self.disabled == 0
 
 
 class ModelTsg:
@@ -106,7 +111,7 @@ class GpuModel:
     def switch_channels(self, channels: list[Channel], enable: bool, only_scheduling: bool = False) -> None:
         """Enable or disable channels; a disabled group leaves the GPU at once unless `only_scheduling`."""
         for channel in channels:
-            channel.enabled = enable
+            channel.disabled = max(0, channel.disabled - 1) if enable else channel.disabled + 1
         for tsg in {id(c.tsg): c.tsg for c in channels}.values():
             if tsg.paused and not only_scheduling:
                 self.timeline.preempt(tsg)

@@ -75,6 +75,9 @@ class FakeBackend:
         self.fail_look: Exception | None = None
         self._events: list[Event] = []
 
+    def alive(self, process: ProcessId) -> bool:
+        return True
+
     def look(self, *, enforce: bool = True) -> Snapshot:
         self.threads.add(threading.get_ident())
         self.looks += 1

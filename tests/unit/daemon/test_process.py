@@ -133,7 +133,7 @@ def test_a_signal_restores_and_removes_the_socket(run_dir, begin, number):
     watcher = guardian(run_dir)
     assert ctl(run_dir, "set-priority", "train.py", "idle").returncode == 0
     assert ctl(run_dir, "pause", "train.py").returncode == 0
-    journal = run_dir / "journal.jsonl"
+    journal = run_dir / "journal-model.jsonl"
     assert journal.read_text().count('"slice"')
     daemon.send_signal(number)
     _, told = daemon.communicate(timeout=20)

@@ -229,15 +229,15 @@ def test_a_slice_set_behind_our_back_is_seen_without_any_other_change(
     assert truth(driver, process)[0][0] == classes.CLASSES["idle"].slice_us
 
 
-def test_a_program_that_switches_itself_on_is_held_again(
-    backend: RootBackend, driver: ModelDriver, clock: Clock
-) -> None:
+def test_a_long_pause_ends_with_one_resume(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
     process = scenario.cuda_process(driver)
     backend.pause(str(process.id.pid))
-    for tsg in driver.gpu_models[0].tsgs:
-        driver.gpu_models[0].switch_channels(tsg.channels, True)
-    later(backend, clock, 1.5)
-    assert all(off for _, _, off in truth(driver, process))
+    later(backend, clock, 12.0)
+    backend.pause(str(process.id.pid))
+    scenario.make_context(driver, process)
+    later(backend, clock, 12.0)
+    backend.resume(str(process.id.pid))
+    assert not any(off for _, _, off in truth(driver, process))
 
 
 def test_a_tsg_that_refuses_does_not_starve_its_neighbour(backend: RootBackend, driver: ModelDriver) -> None:
