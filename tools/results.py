@@ -384,6 +384,10 @@ Each result carries its level of proof, and nothing is claimed above it:
 """
 
 
+_FOLD = 60
+"""a table with more rows than this is folded"""
+
+
 def table(results: Iterable[Result]) -> str:
     """The Markdown page: what the proof levels mean, and one table per result with pass and fail marks."""
     lines = [_INTRO]
@@ -399,12 +403,14 @@ def table(results: Iterable[Result]) -> str:
             f"- command: `{_cell(result.command)}`",
             f"- {_cell(result.machine)}; commit {_cell(result.commit)}; {_cell(result.when)}",
             "",
-            "| what | value | unit | baseline | target | |",
-            "| --- | ---: | --- | ---: | --- | --- |",
         ]
+        folded = len(verdicts) > _FOLD
+        lines += [f"<details><summary>{len(verdicts)} rows</summary>", ""] if folded else []
+        lines += ["| what | value | unit | baseline | target | |", "| --- | ---: | --- | ---: | --- | --- |"]
         for row, verdict in zip(result.rows, verdicts, strict=True):
             cells = (_cell(row.what), _figure(row.value), _cell(row.unit), _figure(row.baseline))
             lines.append(f"| {' | '.join(cells)} | {_cell(row.target or '')} | {_MARKS[verdict]} |")
+        lines += ["", "</details>"] if folded else []
     return "\n".join(lines) + "\n"
 
 

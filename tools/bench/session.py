@@ -178,20 +178,20 @@ class Session:
         self.row(f"{what}, lowest round", values.low, unit)
         self.row(f"{what}, highest round", values.high, unit)
 
-    def write(self) -> Path:
-        """Write NAME.json and raw/NAME.jsonl.gz."""
-        options = self.options
+    def write(self, suffix: str = "") -> Path:
+        """Write NAME.json and raw/NAME.jsonl.gz; with a suffix, that of a run that was cut off, beside whole ones."""
+        options, name = self.options, self.options.name + suffix
         if self.measured:
             # A request that waits for a CPU which the hypervisor gave to another machine is in every tail.
             share = 100 * self.stolen / self.measured
             self.row("host: CPU time stolen by the hypervisor while measuring, of one CPU", share, "%")
-        raw = options.out / "raw" / f"{options.name}.jsonl.gz"
+        raw = options.out / "raw" / f"{name}.jsonl.gz"
         raw.parent.mkdir(parents=True, exist_ok=True)
         with self._lock, gzip.open(raw, "wt", encoding="utf-8") as stream:
             for line in self._raw:
                 stream.write(json.dumps(line, separators=(",", ":")) + "\n")
         result = results.Result(
-            options.name,
+            name,
             self.proof,
             options.command,
             results.commit(),

@@ -76,6 +76,20 @@ def test_the_record_of_a_torn_write_harms_only_itself(tmp_path: Path) -> None:
     assert list(Journal(tmp_path, "model").paused) == [ProcessId(1, 2), ProcessId(7, 8)]
 
 
+def test_a_long_journal_is_rewritten_without_losing_the_newest_fact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_COMPACT_AFTER", 10)
+    book = Journal(tmp_path, "model")
+    for turn in range(40):
+        process = ProcessId(1000 + turn % 3, 1)
+        book.pause(Paused(process.pid, process.start, 3, 4, 5, (turn,)))
+        assert Journal(tmp_path, "model").paused == book.paused
+        if turn % 2:
+            book.unpause(process)
+    assert len(book.path.read_bytes().splitlines()) <= 12 + len(book.paused)
+
+
 def test_a_pause_that_cannot_be_written_does_not_happen(
     backend: RootBackend, driver: ModelDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
