@@ -148,7 +148,7 @@ class OneShot:
             check_who(who)
             self.holds_pause |= name == "pause"
             outcome = run_verb(self.backend, name, who, given)
-            programs = self.backend.look(enforce=False).programs
+            programs = self.backend.look().programs  # does the rest where the verb saw only a part
             self.holds_pause = any(p.state is State.PAUSED for p in programs)
             return outcome.to_json()
         except EXPECTED as error:

@@ -363,11 +363,6 @@ class RootBackend(Backend):
         undoes = verb in ("resume", "release")
         try:
             self._watch.refresh(fresh=True)
-            if not undoes and self._adopter is not None:
-                for holder in self._watch.holders:
-                    if selector.matches(holder):
-                        self._adopter.deepen(holder.id)  # what is changed is changed wholly
-                self._watch.refresh()
         except _FAILURES:
             if not undoes:
                 raise
@@ -389,6 +384,10 @@ class RootBackend(Backend):
                 answers.append(Skip(program.id.pid, f"{error}; nothing is left to do"))
             except _FAILURES as error:
                 answers.append(Skip(program.id.pid, str(error)))
+        if not undoes and self._adopter is not None:
+            for program in chosen:
+                # Act at once; the look that follows reads past long gaps and does the rest of what was wished.
+                self._adopter.deepen(program.id)
         if not chosen:
             answers.append(self._unseen(selector, pending))
         outcome = Outcome(

@@ -73,16 +73,22 @@ class FakeBackend:
         self.looks = 0
         self.fail: Exception | None = None
         self.fail_look: Exception | None = None
+        self.ended: set[int] = set()
+        """PIDs that ended since the last look"""
+        self.hang: threading.Event | None = None
+        """a look waits for it"""
         self._events: list[Event] = []
 
     def alive(self, process: ProcessId) -> bool:
-        return True
+        return process.pid not in self.ended
 
     def look(self, *, enforce: bool = True) -> Snapshot:
         self.threads.add(threading.get_ident())
         self.looks += 1
         if self.fail_look is not None:
             raise self.fail_look
+        if self.hang is not None:
+            self.hang.wait(10)
         gpu = Gpu(GPU, 0, "Fake H100", "0000:01:00.0", 80 << 30)
         return Snapshot(self.name, self.proof, "580.0", time.monotonic(), 0.001, (gpu,), tuple(self.programs))
 

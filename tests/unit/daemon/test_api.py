@@ -59,6 +59,22 @@ def test_programs_are_the_snapshot(running):
     assert first["container"] == CONTAINER
 
 
+def test_a_program_that_ended_is_not_shown_although_the_look_still_goes_on(running):
+    running.backend.ended = {4300}
+    assert [p["pid"] for p in running.client.programs()["programs"]] == [4242, 4400]
+
+
+def test_a_look_that_hangs_is_said(running):
+    running.backend.hang = threading.Event()
+    try:
+        until = time.monotonic() + 8
+        while not (warnings := running.client.programs()["warnings"]) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert "has not answered" in warnings[0]
+    finally:
+        running.backend.hang.set()
+
+
 def test_socket_is_for_its_owner_only(running):
     assert stat.S_IMODE(running.socket.stat().st_mode) == 0o600
 

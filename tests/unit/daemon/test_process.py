@@ -170,6 +170,24 @@ def test_killed_and_started_again(run_dir, begin):
     assert guardian(run_dir) != watcher
 
 
+def test_a_guardian_that_ends_is_replaced_and_does_not_end_easily(run_dir, begin):
+    begin()
+    first = guardian(run_dir)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(first, number)
+    time.sleep(0.3)
+    assert not ended(first)
+    os.kill(first, signal.SIGKILL)
+
+    def another() -> bool:
+        checks = {c["name"]: c for c in Client(run_dir).doctor()["checks"]}
+        return checks["guardian"]["ok"] is True and f"PID {first};" not in checks["guardian"]["detail"]
+
+    wait_for(another, 5.0)
+    assert ctl(run_dir, "pause", "train.py").returncode == 0
+    assert ctl(run_dir, "resume", "train.py").returncode == 0
+
+
 def test_a_held_pause_in_a_process_of_its_own(run_dir):
     command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", str(run_dir), "--backend", "model"]
     held = subprocess.Popen([*command, "pause", "train.py", "--foreground"], stderr=subprocess.PIPE, text=True)

@@ -298,6 +298,21 @@ def test_a_second_gpus_context_far_from_the_first_handles(tmp_path: Path, clock:
     assert {t.gpu for t in program(backend, process).compute} == {driver.gpus()[1].uuid}
 
 
+def test_a_context_beyond_a_long_gap_is_paused_with_the_next_look(
+    backend: RootBackend, driver: ModelDriver
+) -> None:
+    process = driver.machine.spawn("python3 late.py")
+    _, file, client = scenario.new_client(driver, process)
+    for base in (scenario.CUDA_BASE, scenario.CUDA_BASE + 3000):
+        scenario.make_context(driver, process, base=base, client=(file, client))
+    backend.look()
+    backend.pause(str(process.id.pid))
+    backend.look()
+    assert all(off for _, _, off in truth(driver, process))
+    backend.resume(str(process.id.pid))
+    assert not any(off for _, _, off in truth(driver, process))
+
+
 def test_containers_share_a_weight_without_counting_forks_and_with_newcomers(
     backend: RootBackend, driver: ModelDriver, clock: Clock
 ) -> None:
