@@ -97,6 +97,7 @@ class Daemon:
         if self._guard is None or self._guard.alive():
             return
         ended = self._guard.pid
+        self._guard.stop()  # it is dead: this gives its pipe back
         try:
             self._guard = start_guardian(self._run_dir, "start another guardian")
         except ControlError as error:

@@ -23,7 +23,7 @@ from detshare.ctl.undo import undo_all
 
 _READY = b"r"
 _CLEAN = b"q"
-_RETRIES = 40
+_RETRIES = 200
 _PAUSE_S = 0.05
 
 
@@ -98,27 +98,29 @@ def recover(run_dir: Path, driver: Driver) -> list[str]:
         return undo_all(driver, for_version(driver.version), journal) if journal.processes() else []
 
 
-def _alone(run_dir: Path) -> int | None:
-    """The run directory's lock, held; None where a living daemon or command holds it: it undoes what was left."""
-    fd = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd
+def _succeeded(run_dir: Path, dead: int) -> bool:
+    """Whether another daemon than the dead one has the run directory: it undoes what was left, at its start."""
+    pid, _, name = (run_dir / "lock").read_text(errors="replace").strip().partition(" ")
+    return name == "detshared" and pid != str(dead)
 
 
-def _put_back(run_dir: Path, driver: Driver) -> list[str]:
-    """Undo what the dead daemon left, again and again for a while. Returns what could not be done."""
+def _put_back(run_dir: Path, driver: Driver, dead: int) -> list[str]:
+    """Undo what the daemon with PID `dead` left, again and again for a while. Returns what could not be done.
+
+    Under the run directory's lock, so that a new daemon and we do not undo each other's work. A command that holds it
+    is waited for: it undoes nothing.
+    """
     problems: list[str] = []
     for _ in range(_RETRIES):
         try:
-            lock = _alone(run_dir)
-            if lock is None:
-                return []
+            lock = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 problems = recover(run_dir, driver)
+            except BlockingIOError:
+                if _succeeded(run_dir, dead):
+                    return []
+                problems = [f"another command holds {run_dir}/lock; `detshare-ctl release --all` undoes the rest"]
             finally:
                 os.close(lock)
         except (OSError, ValueError, DriverError, UnknownBranch) as error:
@@ -133,6 +135,7 @@ def _watch(run_dir: Path, pipe: int, answer: int) -> int:
     # Loaded before the daemon changes anything: when it dies there is no time to import, nor perhaps memory.
     from detshare.ctl.rm.kernel import KernelDriver
 
+    daemon = os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # whoever ends everything must not end this first
     with contextlib.suppress(OSError):  # lowering it takes CAP_SYS_RESOURCE
@@ -146,7 +149,7 @@ def _watch(run_dir: Path, pipe: int, answer: int) -> int:
     os.close(answer)
     if os.read(pipe, 1) == _CLEAN or driver is None:
         return 0
-    problems = _put_back(run_dir, driver)
+    problems = _put_back(run_dir, driver, daemon)
     if problems:
         print("detshare guardian: not put back:\n" + "\n".join(problems), file=sys.stderr)
     return 1 if problems else 0

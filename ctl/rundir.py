@@ -11,7 +11,7 @@ from pathlib import Path
 
 from detshare.ctl.errors import ControlError
 
-MACHINE = Path("/run/detshare-machine.lock")
+MACHINE = Path("/run/detshare/machine.lock")
 """held by whoever may change this machine's real programs, whatever its run directory: two would take each other's
 slices for the programs' own"""
 
@@ -54,6 +54,8 @@ class Lock:
     def acquire(self, asked: str, patience: float = 0.0) -> None:
         """Take it within `patience` seconds; Held otherwise."""
         path = self._path
+        if path == MACHINE and not path.parent.exists():
+            prepare(path.parent, asked)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:

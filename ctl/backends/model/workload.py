@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ class Reading:
     throughput: float
 
 
-class Workload:
+class Workload(ABC):
     """A source of kernels. Subclasses set `wake` (when to be called) and put kernels in `queue`."""
 
     units_per_kernel = 1.0
@@ -50,15 +51,15 @@ class Workload:
         self.random = random.Random(seed)
         self._buckets: dict[int, list[float]] = {}
 
+    @abstractmethod
     def start(self, now: int) -> None:
         """Called once, when attached."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_wake(self, now: int) -> None:
         """`wake` has come. Must set a later one."""
-        raise NotImplementedError
 
-    def on_done(self, now: int) -> None:
+    def on_done(self, now: int) -> None:  # noqa: B027 - most sources do nothing then
         """The kernel at the head of the queue has just ended and left it."""
 
     def submit(self, now: int, work: int) -> None:
