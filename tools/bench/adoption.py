@@ -52,11 +52,16 @@ def settled(session: Session, pid: int, contexts: int) -> dict[str, Any]:
     return before
 
 
+def numbered(name: str, program: Program) -> list[tuple[str, int]]:
+    """What rows call each PID of a program, and the PID."""
+    pids = program.programs
+    return [(name if len(pids) == 1 else f"{name} ({n} of {len(pids)})", pid) for n, pid in enumerate(pids, 1)]
+
+
 def one(session: Session, name: str, program: Program) -> None:
     """Adoption, a change that is seen, and a release that puts every slice back, for each PID of one program."""
     ready = program.ready()
-    for number, pid in enumerate(program.programs):
-        what = name if len(program.programs) == 1 else f"{name} ({number + 1} of {len(program.programs)})"
+    for what, pid in numbered(name, program):
         contexts = CONTEXTS.get(name, 1)
         try:
             first = session.steer.adopted(pid, contexts)
@@ -83,10 +88,35 @@ def one(session: Session, name: str, program: Program) -> None:
         )
 
 
+def newborn(session: Session) -> None:
+    """The same programs, started at one moment while the daemon looks on. Their time to adopt has no target.
+
+    A program that makes a context holds the driver's lock again and again, and questions wait for it: a look that
+    falls into that time measures the making of contexts, up to nine of them here. `late` makes one at a time.
+    """
+    programs = {name: session.start(name, argv) for name, argv in ZOO.items()}
+    for program in programs.values():
+        program.ready()
+    missing = 0
+    for name, program in programs.items():
+        for what, pid in numbered(name, program):
+            try:
+                found = session.steer.adopted(pid, CONTEXTS.get(name, 1))
+            except SteerError as error:
+                session.mark("not adopted", what=what, reason=str(error))
+                missing += 1
+                continue
+            session.mark("adopted newborn", what=what, program=found)
+            session.row(f"started under the daemon: {what}: time to adopt", float(found["adopted_ms"] or 0.0), "ms")
+    session.row("started under the daemon: programs that were not adopted", missing, "programs", target="== 0")
+    session.finish(*programs.values())
+
+
 def late(session: Session) -> None:
     """A context 3 s after the start, a second one on request, and a wish made before the first context."""
     waited: dict[int, list[float]] = {1: [], 2: []}
     applied: list[int] = []
+    adopted_ms: list[float] = []
     for turn in range(3 if session.options.quick else 10):
         program = session.start(f"late {turn}", zoo("late", "--delay", 1 if turn else 3))
         program.ready()
@@ -97,7 +127,10 @@ def late(session: Session) -> None:
                 program.signal(signal.SIGUSR1)
             line = program.wait_for("context", 30.0, since=count, key="n")
             seen = session.steer.adopted(program.pid, count)
-            session.mark("late", turn=turn, context=count, made=line["t"], seen=seen["seen"])
+            fields = {"seen": seen["seen"], "adopted_ms": seen["adopted_ms"]}
+            session.mark("late", turn=turn, context=count, made=line["t"], **fields)
+            if count == 1:
+                adopted_ms.append(float(seen["adopted_ms"] or 0.0))
             waited[count].append(max(0.0, seen["seen"] - line["t"]))
             if turn and count == 1:
                 time.sleep(0.5)  # the wish is applied in the look after the one that finds the context, at the latest
@@ -107,6 +140,7 @@ def late(session: Session) -> None:
     for count, values in waited.items():
         what = f"context {count} of a late program: seen after, longest of {len(values)}"
         session.row(what, max(values), "s", target="<= 1")
+    session.row(f"late programs: time to adopt, longest of {len(adopted_ms)}", max(adopted_ms), "ms", target="<= 100")
     what = "late programs whose class was not applied to their first context"
     session.row(what, applied.count(0), f"of {len(applied)}", target="== 0")
 
@@ -118,6 +152,7 @@ class Watcher:
     session: Session
     first: dict[int, float] = field(default_factory=dict)
     last: dict[int, float] = field(default_factory=dict)
+    adopted_ms: dict[int, float] = field(default_factory=dict)
     looks: int = 0
     failures: list[str] = field(default_factory=list)
     over: bool = False
@@ -136,6 +171,7 @@ class Watcher:
                 if compute(program):
                     self.first.setdefault(program["pid"], time.monotonic())
                     self.last[program["pid"]] = asked
+                    self.adopted_ms[program["pid"]] = float(program["adopted_ms"] or 0.0)
             time.sleep(0.03)
 
 
@@ -167,6 +203,7 @@ def churn(session: Session) -> None:
     stale = {pid for pid in born if watcher.last.get(pid, 0.0) > died.get(pid, float("inf")) + 1.0}
     took = [max(0.0, watcher.first[pid] - born[pid]) for pid in seen]
     session.mark("churn", born=born, died=died, first=watcher.first, last=watcher.last, looks=watcher.looks)
+    session.mark("churn adoption", adopted_ms=watcher.adopted_ms)
     session.row("births under load", len(born), "programs", births, ">= 1 x baseline")
     session.row("births under load that failed to start", int(summary["failed"]), "programs", target="== 0")
     session.row("deaths under load", len(died), "programs", births, ">= 1 x baseline")
@@ -175,6 +212,9 @@ def churn(session: Session) -> None:
     session.row("dead programs still in ps 1 s later", len(stale), "programs", target="== 0")
     session.row("looks that failed under load", len(watcher.failures), f"of {watcher.looks}", target="== 0")
     if took:
+        slow = [watcher.adopted_ms[pid] for pid in seen]
+        session.row("births under load: time to adopt, median", percentile(slow, 50), "ms")
+        session.row("births under load: time to adopt, longest", max(slow), "ms")
         session.row("birth to seen in ps, median", percentile(took, 50), "s")
         session.row("birth to seen in ps, longest", max(took), "s", target="<= 1")
     session.finish(program, *load)
@@ -182,10 +222,14 @@ def churn(session: Session) -> None:
 
 def run(session: Session) -> None:
     """The whole experiment."""
-    session.manage()
     programs = {name: session.start(name, argv) for name, argv in ZOO.items()}
+    for program in programs.values():
+        program.ready()
+    time.sleep(1.0)
+    session.manage()  # only now: the programs are running, as those are that a user names
     for name, program in programs.items():
         one(session, name, program)
     session.finish(*programs.values())
+    newborn(session)
     late(session)
     churn(session)
