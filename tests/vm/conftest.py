@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For tests that boot guests. Those below guest/ run inside one: they are collected there only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+IN_GUEST = os.environ.get("DETSHARE_VM") == "1"
+
+collect_ignore_glob = [] if IN_GUEST else ["guest/*"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.vm)
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A run of detshare-vm: exit code, what the command wrote (stderr: detshare-vm too), the guest's kernel log."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    log: str
+
+
+def arguments(
+    *,
+    kernel: str = "6.12",
+    driver: str = "none",
+    gpus: int = 1,
+    load: bool = False,
+    order: str = "driver-first",
+    mounts: Sequence[Path] = (),
+    timeout: float = 120,
+    driver_options: Sequence[str] = (),
+    module_options: Sequence[str] = (),
+    mem: int = 2048,
+    cpus: int = 2,
+) -> list[str]:
+    """The command line of `detshare-vm run` up to the command."""
+    words = ["--kernel", kernel, "--driver", driver, "--gpus", str(gpus), "--order", order]
+    words += ["--timeout", str(timeout), "--mem", str(mem), "--cpus", str(cpus), *(["--load"] if load else [])]
+    for option, values in (
+        ("--mount", mounts),
+        ("--driver-option", driver_options),
+        ("--module-option", module_options),
+    ):
+        for value in values:
+            words += [option, str(value)]
+    return [sys.executable, "-P", "-m", "detshare.tools.vm.cli", "run", *words]
+
+
+@pytest.fixture
+def vm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Completed]:
+    """vm(COMMAND, kernel="6.12", driver="none", gpus=1, load=False, ..., env={}, cwd=TOP) -> Completed.
+
+    COMMAND is a list of words, or a text for sh -c. Everything but env and cwd is as in `arguments`. `timeout` is for
+    the guest, seconds; building what is missing in the cache comes before it.
+    """
+
+    def run(
+        command: str | Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path = TOP, **named: Any
+    ) -> Completed:
+        log = tmp_path_factory.mktemp("vm") / "kernel.log"
+        words = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        done = subprocess.run(
+            [*arguments(**named), "--log", str(log), "--", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+        )
+        # shown by pytest where the test fails
+        print(done.stdout, end="")
+        print(done.stderr, end="", file=sys.stderr)
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        return Completed(done.returncode, done.stdout, done.stderr, text)
+
+    return run
+
+
+@pytest.fixture
+def guest_pytest(vm: Callable[..., Completed]) -> Callable[..., Completed]:
+    """guest_pytest("tests/vm/guest/test_x.py", "-k", "word", kernel=..., driver=..., ...): runs tests in one guest.
+
+    Fails with the guest's output when one of them fails, when there is none, and on a fault in the kernel log.
+    """
+
+    def run(*tests: str | Path, **named: Any) -> Completed:
+        # a guest would compile what is newer than its bytecode again in each run, ten times slower
+        compiled = [
+            sys.executable,
+            "-m",
+            "compileall",
+            "-q",
+            *(str(TOP / name) for name in ("ctl", "tools", "tests/vm")),
+        ]
+        subprocess.run(compiled, stdout=subprocess.DEVNULL, check=False)
+        command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts="]
+        options = ["-ra", "--strict-markers", "--import-mode=importlib"]
+        done = vm([*command, *options, *map(str, tests)], **named)
+        if done.returncode:
+            pytest.fail(f"in the guest, exit code {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
+        return done
+
+    return run

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one run of a guest is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from detshare.tools.vm import kernels
+from detshare.tools.vm.errors import VmError
+
+DRIVERS = ("sim", "nvidia-535", "nvidia-550", "none")
+ORDERS = ("driver-first", "module-first", "by-hand")
+MAX_GPUS = 4
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything about one run. Times in seconds, memory in MiB.
+
+    `order`: what is inserted first of driver and detshare.ko; by-hand: neither, the command calls vm-load.
+    `environment` is the command's whole environment, but for PATH's last entry and DETSHARE_VM_*, which are added.
+    """
+
+    command: tuple[str, ...]
+    kernel: str = kernels.DEFAULT
+    driver: str = "none"
+    gpus: int = 1
+    load: bool = False
+    order: str = "driver-first"
+    mounts: tuple[Path, ...] = ()
+    timeout: float = 600.0
+    memory: int = 2048
+    cpus: int = 2
+    cwd: Path = field(default_factory=Path.cwd)
+    environment: tuple[tuple[str, str], ...] = ()
+    driver_options: tuple[str, ...] = ()
+    module_options: tuple[str, ...] = ()
+    tty: bool = False
+
+    def check(self) -> None:
+        """VmError, usage, for what cannot be meant."""
+        if self.kernel not in kernels.SERIES:
+            raise VmError(
+                f"run kernel {self.kernel}", "unknown series", f"choose one of {', '.join(kernels.SERIES)}", usage=True
+            )
+        if not 1 <= self.gpus <= MAX_GPUS:
+            raise VmError(
+                f"give the guest {self.gpus} GPUs", f"1 to {MAX_GPUS} can be had", "choose --gpus", usage=True
+            )
+        for path in self.mounts:
+            if not path.is_dir():
+                raise VmError(f"mount {path}", "it is no folder", "make the folder or name another", usage=True)
+            if path.resolve() == Path("/"):
+                raise VmError("mount /", "the guest could change all of this machine", "name a folder", usage=True)
+            if any(letter in str(path) for letter in ",\n"):
+                raise VmError(f"mount {path}", "QEMU takes no comma in a path", "mount another folder", usage=True)
+        if self.driver_options and self.driver == "none":
+            raise VmError(
+                "give the driver options", "the run has no driver", "choose --driver, or leave them out", usage=True
+            )
+        if self.module_options and not self.load:
+            raise VmError("give detshare.ko options", "the run does not load it", "add --load", usage=True)
+        if self.timeout <= 0:
+            raise VmError(f"stop after {self.timeout} s", "there is no time to run", "choose --timeout", usage=True)

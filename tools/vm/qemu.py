@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QEMU's command line, and the QEMU process with one socket for each of the guest's channels."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from detshare.tools.vm import emulator
+from detshare.tools.vm.kernels import Kernel, bootable
+
+# in the order of the guest's ports 1, 2, 3; the kernel's log is the serial port
+PORTS = ("control", "out", "err")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The hardware. `reserved`: a memmap= that keeps RAM from the kernel, for the fake GPUs' registers.
+
+    `tsc_khz`: rate of the CPU's time stamp counter; None: the guest finds out by itself.
+    """
+
+    memory: int
+    cpus: int
+    shares: tuple[Path, ...] = ()
+    reserved: str = ""
+    tty: bool = False
+    tsc_khz: int | None = None
+
+
+class Qemu:
+    """A running guest. `channels` are the host's ends: log, control, out, err."""
+
+    def __init__(self, kernel: Kernel, image: Path, machine: Machine) -> None:
+        names = ("log", *PORTS)
+        pairs = {name: socket.socketpair() for name in names}
+        self.channels = {name: pair[0] for name, pair in pairs.items()}
+        far = {name: pair[1].fileno() for name, pair in pairs.items()}
+        try:
+            self.process = subprocess.Popen(
+                arguments(kernel, image, machine, far),
+                stdin=None if machine.tty else subprocess.DEVNULL,
+                stdout=None if machine.tty else subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=list(far.values()),
+                # Ctrl-C is for us: we end the guest in our own order
+                start_new_session=not machine.tty,
+            )
+        finally:
+            for pair in pairs.values():
+                pair[1].close()
+
+    def end(self) -> str:
+        """Ends the guest if it still runs; what QEMU itself complained of."""
+        if self.process.poll() is None:
+            self.process.kill()
+        _, complaint = self.process.communicate()
+        for channel in self.channels.values():
+            channel.close()
+        return str(complaint.decode(errors="replace").strip())
+
+
+def arguments(kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, int]) -> list[str]:
+    """The whole command line. KVM is never asked for: the bed must behave alike where there is none.
+
+    `-cpu max` has SMAP, so that a module which reads a program's memory by mistake faults as on real machines.
+    """
+    append = [
+        "console=ttyS0",
+        "loglevel=5",  # warnings and worse while booting: the serial line is slow
+        "printk.devkmsg=on",
+        "panic=-1",  # with -no-reboot: a panic ends QEMU at once
+        "oops=panic",
+        "tsc=reliable",
+        "nokaslr",
+        "audit=0",
+        "random.trust_cpu=on",
+        "mitigations=off",
+        "nmi_watchdog=0",
+        # the host's CPUs may be busy: a guest that waits for them is no lockup
+        "watchdog_thresh=60",
+        "rcupdate.rcu_cpu_stall_timeout=120",
+    ]
+    if machine.tsc_khz is not None:
+        append.append(f"tsc_early_khz={machine.tsc_khz}")
+    if machine.reserved:
+        append.append(f"memmap={machine.reserved}")
+    command = [
+        # the guest ends when we do, however we end
+        *(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []),
+        *(*emulator.command(), "-accel", "tcg,thread=multi", "-cpu", "max"),
+        *("-machine", "q35", "-smp", str(machine.cpus), "-m", f"{machine.memory}M"),
+        *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"),
+        *("-kernel", str(bootable(kernel)), "-initrd", str(image), "-append", " ".join(append)),
+        *("-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
+    ]
+    for name, number in sockets.items():
+        command += ["-chardev", f"socket,id={name},fd={number}"]
+    command += ["-serial", "chardev:log"]
+    for nr, name in enumerate(PORTS, 1):
+        command += ["-device", f"virtserialport,chardev={name},name=detshare.{name},nr={nr}"]
+    if machine.tty:
+        command += ["-chardev", "stdio,id=tty,signal=off", "-device", "virtconsole,chardev=tty"]
+    command += _filesystem("host", Path("/"), read_only=True)
+    for nr, path in enumerate(machine.shares):
+        command += _filesystem(f"share{nr}", path, read_only=False)
+    return command
+
+
+def _filesystem(tag: str, path: Path, *, read_only: bool) -> Sequence[str]:
+    mode = ",readonly=on" if read_only else ""
+    return (
+        *("-fsdev", f"local,id={tag},path={path},security_model=none,multidevs=remap{mode}"),
+        *("-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+    )
