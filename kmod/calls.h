@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Ioctls of /dev/nvidiactl and /dev/nvidiaN on their way to the driver and back. */
+#ifndef DETSHARE_CALLS_H
+#define DETSHARE_CALLS_H
+
+#include <linux/fs.h>
+
+#include "client.h"
+#include "frame.h"
+#include "hook.h"
+#include "rm/decode.h"
+
+/* One ioctl. The handlers of alloc.c and dup.c get it decoded and decide. */
+struct ds_call {
+	const struct ds_hook *hook;
+	struct file *file;
+	unsigned int cmd;
+	unsigned long arg;
+	const struct rm_abi *abi;
+	struct ds_frame *frame;
+	struct rm_call asked;	/* the block as it came */
+	struct rm_call done;	/* the block as the driver left it; of use if ds_call_driver() said true */
+	struct ds_file *known;	/* locked (order) while a handler runs */
+	struct ds_client *client;	/* NULL: not one of this file */
+	long ret;		/* what the caller gets */
+};
+
+/* Atomic context: does this call pass through ds_calls_ioctl()? */
+bool ds_calls_wanted(struct ftrace_regs *fregs);
+
+/* In place of the driver's ioctl entry. */
+long ds_calls_ioctl(const struct ds_hook *hook, struct file *file, unsigned int cmd,
+		    unsigned long arg);
+
+/* Lets the driver do it, on the frame. true: it did, and call->done says what; else nothing has happened. */
+bool ds_call_driver(struct ds_call *call);
+/* Answers the caller with this NV_STATUS in the driver's stead. */
+void ds_call_refuse(struct ds_call *call, u32 status);
+
+/*
+ * Asks the driver on behalf of the caller, through the caller's file, whether the client is one of this file: the
+ * driver answers for no other.
+ */
+bool ds_call_owns(struct ds_call *call, u32 client);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What is open: control files, the RM clients made on them, and one vCtx per client and GPU.
+ *
+ * Locks, outermost first:
+ *   file->order		one deciding call at a time; held across the driver's call
+ *   ds_clients_lock	the list of clients; write to add and remove, read to use somebody
+ *			else's client; never held across a driver call
+ *   client->tree	objects, payers and vCtxs of one client; short. Two are taken in the
+ *			order of their addresses.
+ * A file and its clients vanish when the file is released, so a call on the file may use them
+ * without more.
+ */
+#ifndef DETSHARE_CLIENT_H
+#define DETSHARE_CLIENT_H
+
+#include <linux/fs.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+
+#include "limit.h"
+#include "process.h"
+#include "rm/tree.h"
+
+/* /dev/nvidiactl among the driver's minors. */
+#define DS_CTL_MINOR 255
+
+struct ds_file {
+	struct hlist_node link;
+	const struct file *file;	/* a name, not a reference */
+	refcount_t refs;		/* one of them as long as the file is open */
+	struct mutex order;
+	struct list_head clients;	/* ds_client.in_file; guarded by order and ds_clients_lock */
+	struct ds_pins *pins;		/* transfer.c: memory that objects exported to this file hold */
+};
+
+struct ds_client {
+	struct rm_client rm;
+	struct mutex tree;
+	struct list_head link;		/* all clients */
+	struct list_head in_file;
+	struct ds_file *file;
+	struct ds_process *process;	/* who made it: who pays */
+	struct ds_cgroups cgroups;
+	struct list_head vctxs;		/* ds_vctx.link; guarded by tree */
+	bool partial;			/* older than the module */
+	bool mps;
+};
+
+/*
+ * Each client has one with RM_GPU_NONE, for objects of no GPU; it is shown to people only as long as there is no other.
+ */
+struct ds_vctx {
+	struct list_head link;
+	struct ds_holder holder;	/* its payer is client->rm.payer[gpu] */
+	struct ds_client *client;
+	u64 id;
+	u32 gpu;
+	u64 refused;
+};
+
+extern struct rw_semaphore ds_clients_lock;
+extern struct list_head ds_clients;
+
+/* What is known of a file that the caller keeps open, held; made known if it was not. NULL: no memory. */
+struct ds_file *ds_file_get(const struct file *file);
+struct ds_file *ds_file_hold(struct ds_file *file);
+void ds_file_put(struct ds_file *file);
+/* The driver has released the file: all that was on it is gone. */
+void ds_file_release(const struct file *file);
+
+/* The client of this file; the caller holds file->order. NULL: none. */
+struct ds_client *ds_client_of_file(struct ds_file *file, u32 handle);
+/* Any client; the caller holds ds_clients_lock. NULL: none. */
+struct ds_client *ds_client_find(u32 handle);
+
+/*
+ * The driver has made this client for the current process. The caller holds file->order. ERR_PTR(-ENOMEM): it
+ * stays unknown.
+ */
+struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial);
+/* The client and all it has are gone. The caller holds the order of its file. */
+void ds_client_remove(struct ds_client *client);
+
+/*
+ * The vCtx of this client on a GPU, made if need be; the caller holds file->order, and not client->tree.
+ * ERR_PTR: -ENOMEM, -ENOSPC (too many limits).
+ */
+struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu);
+/* The caller holds client->tree. NULL: none. */
+struct ds_vctx *ds_vctx_find(struct ds_client *client, u32 gpu);
+/* Under client->tree. */
+bool ds_vctx_shown(const struct ds_vctx *vctx);
+/* The GPU that objects of no GPU count for: the client's first one, or RM_GPU_NONE. Under client->tree. */
+u32 ds_client_first_gpu(struct ds_client *client);
+
+static inline struct rm_payer *ds_vctx_payer(struct ds_vctx *vctx)
+{
+	return &vctx->holder.payer;
+}
+
+/* Locks the trees of two clients, which may be one. */
+void ds_trees_lock(struct ds_client *a, struct ds_client *b);
+void ds_trees_unlock(struct ds_client *a, struct ds_client *b);
+
+/* Clients, vCtxs and objects that are known, for status and leak checks. */
+struct ds_totals {
+	unsigned int files, clients, vctxs;
+	u64 objects;
+};
+
+void ds_client_totals(struct ds_totals *totals);
+
+void ds_client_exit(void);
+
+#endif

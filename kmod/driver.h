@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The driver: when it comes and goes, which version it is, and the hooks on it.
+ *
+ * nvidia.ko and nvidia-uvm.ko may be loaded before or after this module and unloaded again. They
+ * are never pinned but for the time of a kernel call (ds_driver_pin()).
+ */
+#ifndef DETSHARE_DRIVER_H
+#define DETSHARE_DRIVER_H
+
+#include <linux/types.h>
+
+#include "detshare_uapi.h"
+#include "rm/abi.h"
+
+#define DS_DRIVER_VERSION_MAX 32
+
+/* The driver's tables; NULL: no driver, or not a known one. Once set it stays while the driver does. */
+const struct rm_abi *ds_abi(void);
+/* The same, or some version's: of use for the outer structures that are equal in all versions. Never NULL. */
+const struct rm_abi *ds_abi_outer(void);
+/* Are limits in force: the driver is known and every hook point is there? */
+bool ds_enforcing(void);
+
+struct ds_driver_status {
+	enum detshare_mode mode;
+	enum detshare_abi abi;
+	bool shield;
+	char version[DS_DRIVER_VERSION_MAX];	/* "": none is loaded */
+};
+
+void ds_driver_status(struct ds_driver_status *status);
+/* Calls `tell` for each installed hook until that returns non-zero, and returns that. */
+int ds_driver_each_hook(int (*tell)(const char *name, void *data), void *data);
+
+/*
+ * Finds out the version if it is not known yet: while the driver starts, it cannot be asked. Called on the way into
+ * the first calls; sleeps.
+ */
+void ds_driver_identify(void);
+
+/* May there be clients that were made before the hooks were there? */
+bool ds_driver_older_clients(void);
+
+/* Keeps nvidia.ko for the time of a call. false: it is not there, or going. */
+bool ds_driver_pin(void);
+void ds_driver_unpin(void);
+
+/* Fills in the kernel's interface to RM (nvidia_get_rm_ops) for this version. -ENODEV. The caller has pinned. */
+struct ds_rm_ops;
+int ds_driver_rm_ops(struct ds_rm_ops *ops);
+
+/* The originals, from replacements only. */
+u32 ds_driver_from_user(void *to, const void *from, u32 n);
+u32 ds_driver_to_user(void *to, const void *from, u32 n);
+
+int ds_driver_init(void);
+void ds_driver_exit(void);
+
+#endif

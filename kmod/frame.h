@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A frame is the kernel's copy of one driver call: what DetShare decides on is what the driver
+ * acts on. The driver's hook points (shield.c) find the frame of the current task, give the
+ * driver the bytes of the frame instead of the caller's memory, and write down what it answers.
+ */
+#ifndef DETSHARE_FRAME_H
+#define DETSHARE_FRAME_H
+
+#include <linux/list.h>
+#include <linux/sched.h>
+#include <linux/types.h>
+
+#define DS_FRAME_BLOCK_MAX 256	/* largest argument block that is decided on (NVOS32: 184) */
+#define DS_FRAME_PARAMS_INLINE 384	/* fits every parameter block of RM_ALLOC in common use */
+
+enum ds_frame_kind {
+	DS_FRAME_CALL,		/* an ioctl that calls.c decides on */
+	DS_FRAME_OPAQUE,	/* an ioctl that may turn out to be any other: shield.c makes it harmless */
+	DS_FRAME_CONTROL,	/* an RM_CONTROL, noticed inside the driver only */
+};
+
+struct ds_frame_head {
+	struct hlist_node link;
+	struct task_struct *task;
+	enum ds_frame_kind kind;
+};
+
+struct ds_frame {
+	struct ds_frame_head head;
+	u32 nr;			/* bare escape number */
+	u32 size;		/* of the block */
+	bool returned;		/* block[] is what the driver made of it */
+	bool unreadable;	/* params could not be read: the driver finds them so too */
+	bool answered;		/* params[] is what the driver answered */
+	bool private_params;	/* they are not the caller's: nothing of them is written to his memory */
+	u32 rm_status;		/* what rm_ioctl() returned */
+	unsigned long user_params;	/* where the caller has the nested parameters, 0: none */
+	u32 params_size;
+	u8 *params;		/* the frame's copy of them; own[] or allocated */
+	/* Called in atomic context when the driver has finished with the block, which may be changed. */
+	void (*edit)(struct ds_frame *frame, void *block);
+	void *edit_data;
+	u8 block[DS_FRAME_BLOCK_MAX] __aligned(8);
+	u8 own[DS_FRAME_PARAMS_INLINE] __aligned(8);
+};
+
+/* NULL: no memory. */
+struct ds_frame *ds_frame_alloc(void);
+void ds_frame_free(struct ds_frame *frame);
+
+/*
+ * Reads `size` bytes of nested parameters into the frame; the frame is not in force yet. -ENOMEM; memory that
+ * cannot be read is no error (frame->unreadable).
+ */
+int ds_frame_read_params(struct ds_frame *frame, unsigned long user, u32 size);
+
+/* From here to ds_frame_close() the frame is in force for the current task. A task has one at most. */
+void ds_frame_open(struct ds_frame_head *head);
+void ds_frame_close(struct ds_frame_head *head);
+
+/* The frame in force for the current task, or NULL. Any context but NMI. */
+struct ds_frame_head *ds_frame_current(void);
+
+/* Frames in force, and one of the tasks that have one (0: none), for messages. */
+unsigned int ds_frame_count(void);
+pid_t ds_frame_some_pid(char comm[TASK_COMM_LEN]);
+
+int ds_frame_init(void);
+void ds_frame_exit(void);
+
+#endif

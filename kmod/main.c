@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* DetShare: the kernel sees, accounts and limits every client of NVIDIA GPUs. */
+#include <linux/module.h>
+
+#include "client.h"
+#include "debugfs.h"
+#include "driver.h"
+#include "frame.h"
+#include "gpu.h"
+#include "limit.h"
+#include "netlink.h"
+#include "rmcall.h"
+#include "sched.h"
+#include "tenant.h"
+#include "uvm.h"
+
+/* Started from top to bottom, ended from bottom to top; each part relies on those above it only. */
+static const struct part {
+	int (*init)(void);
+	void (*exit)(void);
+} parts[] = {
+	{ ds_frame_init, ds_frame_exit },	/* the kernel's copies of calls */
+	{ NULL, ds_limit_exit },		/* limits and accounts */
+	{ ds_tenant_init, ds_tenant_exit },	/* named tenants */
+	{ NULL, ds_client_exit },		/* files, clients, vCtxs */
+	{ NULL, ds_uvm_exit },			/* managed memory */
+	{ ds_rmcall_init, ds_rmcall_exit },	/* questions to the driver */
+	{ ds_driver_init, ds_driver_exit },	/* hooks: from here on calls come in */
+	{ NULL, ds_sched_exit },		/* standing orders */
+	{ ds_netlink_init, ds_netlink_exit },	/* people */
+	{ ds_debugfs_init, ds_debugfs_exit },
+};
+
+static void end_parts(const struct part *from)
+{
+	for (; from >= parts; from--)
+		if (from->exit)
+			from->exit();
+}
+
+static int __init detshare_init(void)
+{
+	const struct part *part;
+	int err;
+
+	for (part = parts; part < parts + ARRAY_SIZE(parts); part++) {
+		err = part->init ? part->init() : 0;
+		if (err) {
+			end_parts(part - 1);
+			return err;
+		}
+	}
+	return 0;
+}
+
+static void __exit detshare_exit(void)
+{
+	end_parts(parts + ARRAY_SIZE(parts) - 1);
+}
+
+module_init(detshare_init);
+module_exit(detshare_exit);
+
+MODULE_DESCRIPTION("Shares NVIDIA GPUs: accounts and limits every client, steers its channel groups");
+MODULE_VERSION("0.1.0");
+MODULE_LICENSE("GPL");

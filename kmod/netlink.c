@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/err.h>
+
+#include "events.h"
+#include "netlink.h"
+#include "nl_policy.h"
+#include "process.h"
+
+#define DO(number, name, set, handler) { \
+	.cmd = DETSHARE_CMD_##number, \
+	.flags = GENL_ADMIN_PERM, \
+	.policy = detshare_##name##_policy, \
+	.maxattr = DETSHARE_A_##set##_MAX, \
+	.doit = handler, \
+}
+
+#define DUMP(number, name, set, handler) { \
+	.cmd = DETSHARE_CMD_##number, \
+	.flags = GENL_ADMIN_PERM, \
+	.policy = detshare_##name##_policy, \
+	.maxattr = DETSHARE_A_##set##_MAX, \
+	.dumpit = handler, \
+}
+
+static const struct genl_ops ops[] = {
+	DO(STATUS_GET, status_get, STATUS, ds_nl_status_get),
+	DUMP(GPU_GET, gpu_get, GPU, ds_nl_gpu_dump),
+	DUMP(VCTX_GET, vctx_get, VCTX, ds_nl_vctx_dump),
+	DUMP(TSG_GET, tsg_get, TSG, ds_nl_tsg_dump),
+	DUMP(LIMIT_GET, limit_get, LIMIT, ds_nl_limit_dump),
+	DO(LIMIT_SET, limit_set, LIMIT, ds_nl_limit_set),
+	DO(LIMIT_DEL, limit_del, LIMIT, ds_nl_limit_del),
+	DUMP(TENANT_GET, tenant_get, TENANT, ds_nl_tenant_dump),
+	DO(TENANT_SET, tenant_set, TENANT, ds_nl_tenant_set),
+	DO(TENANT_DEL, tenant_del, TENANT, ds_nl_tenant_del),
+	DUMP(SCHED_GET, sched_get, SCHED, ds_nl_sched_dump),
+	DO(SCHED_SET, sched_set, SCHED, ds_nl_sched_set),
+	DO(SCHED_DEL, sched_del, SCHED, ds_nl_sched_del),
+};
+
+static const struct genl_multicast_group groups[] = {
+	{ .name = DETSHARE_MCGRP_EVENTS, .flags = GENL_MCAST_CAP_NET_ADMIN },
+};
+
+struct genl_family ds_family = {
+	.name = DETSHARE_FAMILY_NAME,
+	.version = DETSHARE_FAMILY_VERSION,
+	.module = THIS_MODULE,
+	/* orders wait for the driver: the kernel's lock of all families is not held meanwhile */
+	.parallel_ops = true,
+	.ops = ops,
+	.n_ops = ARRAY_SIZE(ops),
+	.resv_start_op = 1,
+	.mcgrps = groups,
+	.n_mcgrps = ARRAY_SIZE(groups),
+};
+
+struct ds_process *ds_nl_process(struct nlattr *attribute, struct netlink_ext_ack *extack)
+{
+	struct ds_process *process;
+	u32 pid;
+
+	if (!attribute) {
+		NL_SET_ERR_MSG(extack, "no process is named: add the attribute pid");
+		return ERR_PTR(-EINVAL);
+	}
+	pid = nla_get_u32(attribute);
+	process = pid > 0 && pid <= PID_MAX_LIMIT ? ds_process_get(pid) : ERR_PTR(-ESRCH);
+	if (PTR_ERR_OR_ZERO(process) == -ESRCH)
+		NL_SET_ERR_MSG_ATTR(extack, attribute,
+				    "no such process: it ended, or the number is that of a thread or of another pid namespace");
+	return process;
+}
+
+struct sk_buff *ds_nl_answer(struct genl_info *info, void **header)
+{
+	struct sk_buff *skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
+
+	if (!skb)
+		return NULL;
+	*header = genlmsg_put_reply(skb, info, &ds_family, 0, info->genlhdr->cmd);
+	if (!*header) {
+		nlmsg_free(skb);
+		return NULL;
+	}
+	return skb;
+}
+
+int ds_nl_answer_end(struct sk_buff *skb, void *header, struct genl_info *info, int err)
+{
+	if (err) {
+		nlmsg_free(skb);
+		return err;
+	}
+	genlmsg_end(skb, header);
+	return genlmsg_reply(skb, info);
+}
+
+void *ds_nl_entry(struct sk_buff *skb, struct netlink_callback *cb, u8 cmd)
+{
+	return genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &ds_family,
+			   NLM_F_MULTI, cmd);
+}
+
+int ds_nl_entry_end(struct sk_buff *skb, void *header, int err)
+{
+	if (err)
+		genlmsg_cancel(skb, header);
+	else
+		genlmsg_end(skb, header);
+	return err;
+}
+
+int ds_netlink_init(void)
+{
+	int err = genl_register_family(&ds_family);
+
+	if (!err)
+		ds_events_enable(true);
+	return err;
+}
+
+void ds_netlink_exit(void)
+{
+	ds_events_enable(false);
+	/* events on their way hold no lock: wait for those who saw the family enabled */
+	synchronize_rcu();
+	genl_unregister_family(&ds_family);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Processes (thread groups) that use a GPU, or that somebody has given a limit, an order or a
+ * tenant. Known by their struct pid, so that a number used anew is another process.
+ */
+#ifndef DETSHARE_PROCESS_H
+#define DETSHARE_PROCESS_H
+
+#include <linux/list.h>
+#include <linux/pid.h>
+#include <linux/refcount.h>
+#include <linux/sched.h>
+
+#include "detshare_uapi.h"
+
+struct ds_tenant;
+
+/* What sched-set asked for; read it by ds_sched_get(). */
+struct ds_order {
+	bool set;
+	char class[DETSHARE_NAME_MAX + 1];
+	u64 slice_us;		/* 0: as it is */
+	s32 level;		/* enum detshare_level, -1: as it is */
+};
+
+struct ds_process {
+	struct hlist_node link;
+	struct pid *pid;
+	refcount_t refs;
+	u64 start;		/* clock ticks since boot */
+	char comm[TASK_COMM_LEN];
+	struct ds_tenant *tenant;	/* guarded by ds_limits_lock; NULL: none, or holds nothing yet */
+	struct ds_order order;
+};
+
+/* The current process. NULL: no memory. */
+struct ds_process *ds_process_current(void);
+/*
+ * The living process with this number in the initial pid namespace; made known if it was not. -ESRCH, -ENOMEM.
+ */
+struct ds_process *ds_process_get(pid_t pid);
+/* Only if it is known already; NULL otherwise. Also a dead one, by the struct pid it had. */
+struct ds_process *ds_process_find(struct pid *pid);
+struct ds_process *ds_process_hold(struct ds_process *process);
+void ds_process_put(struct ds_process *process);
+
+/* Is a thread of it left? */
+bool ds_process_alive(const struct ds_process *process);
+/* Its number in the initial pid namespace; the one it had, if it is dead. */
+pid_t ds_process_nr(const struct ds_process *process);
+/* Its name of this moment, or the last one known. */
+void ds_process_comm(struct ds_process *process, char comm[TASK_COMM_LEN]);
+
+/* No process belongs to this tenant any more. The caller holds ds_limits_lock. */
+void ds_processes_desert(const struct ds_tenant *tenant);
+
+/* Processes known; 0 when nothing is open and nothing is set. */
+unsigned int ds_process_count(void);
+
+#endif

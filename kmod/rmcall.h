@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Calls of the driver at kernel privilege, on anybody's handles (nvidia_get_rm_ops).
+ *
+ * They take the driver's locks and may last as long as the firmware does: process context, no
+ * lock that a hook takes below the driver, never under mmap_lock. Each returns an NV_STATUS, or
+ * DS_RM_GONE if there is no driver to ask.
+ */
+#ifndef DETSHARE_RMCALL_H
+#define DETSHARE_RMCALL_H
+
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+#define DS_RM_GONE 0xfffffffeu
+
+/* The driver's version, asked by its nvidia_get_rm_ops(). -EINVAL: it said nothing of use. */
+int ds_rm_version(unsigned long get_rm_ops, char *version, size_t size);
+
+struct ds_rm_ops;
+int ds_rm_get_ops(unsigned long get_rm_ops, const char *version, struct ds_rm_ops *ops);
+
+/* params: kernel memory, read and written. */
+u32 ds_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size);
+u32 ds_rm_free(u32 client, u32 object);
+
+/* ---- questions ----------------------------------------------------------- */
+
+u32 ds_rm_get_slice(u32 client, u32 tsg, u64 *us);
+u32 ds_rm_set_slice(u32 client, u32 tsg, u64 us);
+u32 ds_rm_set_level(u32 client, u32 tsg, u32 level);
+/* Bytes of physical memory behind a memory object; 0 if they are not on the GPU. */
+u32 ds_rm_memory_bytes(u32 client, u32 memory, u64 *bytes);
+u32 ds_rm_class(u32 client, u32 object, u32 *class);
+u32 ds_rm_parent(u32 client, u32 object, u32 *parent);
+/* First child of an internal class of the driver (__nvoc_class_id_*). */
+u32 ds_rm_child(u32 client, u32 parent, u32 internal_class, u32 *child);
+/* "GPU-..." to a text of that size. */
+u32 ds_rm_gpu_uuid(u32 client, u32 subdevice, char *uuid, size_t size);
+/* Bytes of the GPU's memory. */
+u32 ds_rm_gpu_total(u32 client, u32 subdevice, u64 *bytes);
+
+/* For work that asks the driver. Emptied before the module goes. */
+extern struct workqueue_struct *ds_rm_queue;
+
+int ds_rmcall_init(void);
+void ds_rmcall_exit(void);
+
+#endif

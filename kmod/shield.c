@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/kprobes.h>
+#include <linux/moduleparam.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "control.h"
+#include "driver.h"
+#include "hook.h"
+#include "rm/abi.h"
+#include "shield.h"
+
+/* No driver has this escape: what is sent on with it is refused by the driver itself. */
+#define NO_ESCAPE 0xff
+
+static bool binding = true;
+module_param_named(shield, binding, bool, 0444);
+MODULE_PARM_DESC(shield, "0: decide on the caller's memory, verify after the call and undo; for tests of the shield only");
+
+bool ds_shield_binding(void)
+{
+	return binding;
+}
+
+struct instance {
+	void *block;		/* the driver's */
+	u32 size;
+	struct ds_frame *frame;	/* NULL: a control of our own making */
+	struct ds_control control;
+};
+
+/* Arguments of rm_ioctl(sp, nv, nvfp, cmd, data, size), x86-64. */
+static u32 *escape_of(struct pt_regs *regs)
+{
+	return (u32 *)&regs->cx;
+}
+
+static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
+{
+	struct instance *in = (struct instance *)ri->data;
+	struct ds_frame_head *head = ds_frame_current();
+	u32 nr = *escape_of(regs);
+
+	in->block = (void *)regs->r8;
+	in->size = (u32)regs->r9;
+	in->frame = NULL;
+	if (!head) {
+		if (nr != NV_ESC_RM_CONTROL || !ds_control_begin(&in->control, in->block, in->size))
+			return 1;
+		in->control.head.kind = DS_FRAME_CONTROL;
+		ds_frame_open(&in->control.head);
+		return 0;
+	}
+	if (head->kind == DS_FRAME_CALL) {
+		struct ds_frame *frame = container_of(head, struct ds_frame, head);
+
+		if (frame->nr == nr && frame->size == in->size) {
+			if (binding || frame->private_params)
+				memcpy(in->block, frame->block, in->size);
+			in->frame = frame;
+			return 0;
+		}
+	}
+	/* the caller swapped one call for another behind our back */
+	regs->cx = NO_ESCAPE;
+	return 1;
+}
+NOKPROBE_SYMBOL(rm_ioctl_enter);
+
+static int rm_ioctl_return(struct kretprobe_instance *ri, struct pt_regs *regs)
+{
+	struct instance *in = (struct instance *)ri->data;
+
+	if (in->frame) {
+		struct ds_frame *frame = in->frame;
+
+		frame->rm_status = regs_return_value(regs);
+		if (frame->edit)
+			frame->edit(frame, in->block);
+		memcpy(frame->block, in->block, in->size);
+		frame->returned = true;
+	} else {
+		ds_control_end(&in->control, in->block, in->size);
+		ds_frame_close(&in->control.head);
+	}
+	return 0;
+}
+NOKPROBE_SYMBOL(rm_ioctl_return);
+
+static char probed[64];
+
+static struct kretprobe probe = {
+	.entry_handler = rm_ioctl_enter,
+	.handler = rm_ioctl_return,
+	.data_size = sizeof(struct instance),
+};
+
+int ds_shield_install(const char *module)
+{
+	int err;
+
+	snprintf(probed, sizeof(probed), "%s:rm_ioctl", module);
+	/* register_kretprobe() wants a fresh structure each time */
+	probe.kp = (struct kprobe){ .symbol_name = probed };
+	probe.maxactive = DS_SHIELD_CALLS_MAX + 2 * num_possible_cpus();
+	err = register_kretprobe(&probe);
+	if (err)
+		probe.kp.addr = NULL;
+	return err;
+}
+
+void ds_shield_remove(void)
+{
+	if (!probe.kp.addr)
+		return;
+	unregister_kretprobe(&probe);
+	if (probe.nmissed)
+		pr_warn("%d calls of the driver were not seen for lack of probe instances\n",
+			probe.nmissed);
+	probe.kp.addr = NULL;
+}
+
+bool ds_shield_wanted(struct ftrace_regs *fregs)
+{
+	return ds_frame_current();
+}
+
+/* How [at, at + n) and the frame's parameters overlap: false, not at all. */
+static bool overlap(const struct ds_frame *frame, unsigned long at, u32 n, u32 *skip, u32 *offset,
+		    u32 *length)
+{
+	unsigned long begin = max(at, frame->user_params);
+	unsigned long end = min(at + n, frame->user_params + frame->params_size);
+
+	if (!frame->params_size || begin >= end)
+		return false;
+	*skip = begin - at;
+	*offset = begin - frame->user_params;
+	*length = end - begin;
+	return true;
+}
+
+static u32 frame_from_user(struct ds_frame *frame, void *to, const void *from, u32 n)
+{
+	u32 skip, offset, length, status;
+
+	if (!overlap(frame, (unsigned long)from, n, &skip, &offset, &length) ||
+	    (!binding && !frame->private_params))
+		return ds_driver_from_user(to, from, n);
+	if (frame->unreadable)
+		return NV_ERR_INVALID_ADDRESS;
+	if (length < n) {
+		status = ds_driver_from_user(to, from, n);
+		if (status)
+			return status;
+	}
+	memcpy(to + skip, frame->params + offset, length);
+	return 0;
+}
+
+u32 ds_shield_from_user(void *to, const void *from, u32 n)
+{
+	struct ds_frame_head *head = ds_frame_current();
+	u32 status;
+
+	if (head && head->kind == DS_FRAME_CALL) {
+		status = frame_from_user(container_of(head, struct ds_frame, head), to, from, n);
+	} else {
+		status = ds_driver_from_user(to, from, n);
+		if (!status && head && head->kind == DS_FRAME_CONTROL)
+			status = ds_control_read(container_of(head, struct ds_control, head),
+						 (unsigned long)from, to, n);
+	}
+	ds_hook_leave();
+	return status;
+}
+
+u32 ds_shield_to_user(void *to, const void *from, u32 n)
+{
+	struct ds_frame_head *head = ds_frame_current();
+	u32 skip, offset, length, status;
+	void *instead = NULL;
+
+	if (head && head->kind == DS_FRAME_CALL) {
+		struct ds_frame *frame = container_of(head, struct ds_frame, head);
+
+		if (overlap(frame, (unsigned long)to, n, &skip, &offset, &length)) {
+			memcpy(frame->params + offset, from + skip, length);
+			if (length == frame->params_size)
+				frame->answered = true;
+			if (frame->private_params) {
+				ds_hook_leave();
+				return 0;
+			}
+		}
+	} else if (head && head->kind == DS_FRAME_CONTROL) {
+		instead = ds_control_answer(container_of(head, struct ds_control, head),
+					    (unsigned long)to, from, n);
+	}
+	status = ds_driver_to_user(to, instead ?: from, n);
+	kvfree(instead);
+	ds_hook_leave();
+	return status;
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/err.h>
+#include <linux/hash.h>
+#include <linux/maple_tree.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/xarray.h>
+
+#include "client.h"
+#include "driver.h"
+#include "events.h"
+#include "stats.h"
+#include "uvm.h"
+
+#define FILE_BITS 6
+
+/* The order of hooks[]. */
+enum {
+	MMAP,
+	VM_CLOSE,
+	RELEASE,
+};
+
+static int uvm_mmap(struct file *file, struct vm_area_struct *vma);
+static void uvm_vm_close(struct vm_area_struct *vma);
+static int uvm_release(struct inode *inode, struct file *file);
+
+static struct ds_hook hooks[] = {
+	[MMAP] = { "uvm_mmap_entry", uvm_mmap, NULL, false },
+	[VM_CLOSE] = { "uvm_vm_close_managed_entry", uvm_vm_close, NULL, false },
+	[RELEASE] = { "uvm_release_entry", uvm_release, NULL, false },
+};
+
+static struct ds_hook_set uvm = {
+	.module = "nvidia_uvm",
+	.hooks = hooks,
+	.count = ARRAY_SIZE(hooks),
+};
+
+/* An open /dev/nvidia-uvm with managed memory. */
+struct uvm_file {
+	struct hlist_node link;
+	const struct file *file;	/* a name, not a reference */
+	struct ds_process *process;	/* who mapped first: who pays */
+	struct ds_cgroups cgroups;
+	struct mutex lock;		/* below mmap_lock; guards the payer and ranges */
+	struct ds_holder holder;
+	/*
+	 * Address ranges that are charged. Parts of them go one by one, and mappings that are older than this module
+	 * were never charged, so the length of what is unmapped is not enough to know.
+	 */
+	struct maple_tree ranges;
+	u64 bytes;
+};
+
+static struct hlist_head files[1 << FILE_BITS];
+static DEFINE_SPINLOCK(files_lock);
+
+struct ds_hook_set *ds_uvm_hooks(void)
+{
+	return &uvm;
+}
+
+static struct hlist_head *bucket_of(const struct file *file)
+{
+	return &files[hash_ptr(file, FILE_BITS)];
+}
+
+/* Valid as long as the file is open. */
+static struct uvm_file *find_file(const struct file *file)
+{
+	struct uvm_file *known, *found = NULL;
+
+	spin_lock(&files_lock);
+	hlist_for_each_entry(known, bucket_of(file), link)
+		if (known->file == file)
+			found = known;
+	spin_unlock(&files_lock);
+	return found;
+}
+
+/* Managed memory may come to lie on any GPU of the process; it counts on the first. */
+static u32 gpu_of(const struct ds_process *process)
+{
+	struct ds_client *client;
+	u32 gpu = RM_GPU_NONE;
+
+	down_read(&ds_clients_lock);
+	list_for_each_entry(client, &ds_clients, link) {
+		if (client->process != process || gpu != RM_GPU_NONE)
+			continue;
+		mutex_lock(&client->tree);
+		gpu = ds_client_first_gpu(client);
+		mutex_unlock(&client->tree);
+	}
+	up_read(&ds_clients_lock);
+	return gpu == RM_GPU_NONE ? 0 : gpu;
+}
+
+static void free_file(struct uvm_file *file)
+{
+	if (file->bytes)
+		rm_payer_uncharge(&file->holder.payer, file->bytes);
+	mtree_destroy(&file->ranges);
+	ds_holder_remove(&file->holder);
+	ds_process_put(file->process);
+	kfree(file);
+}
+
+static struct uvm_file *make_file(const struct file *key)
+{
+	struct uvm_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+
+	if (!file)
+		return NULL;
+	file->file = key;
+	mutex_init(&file->lock);
+	mt_init(&file->ranges);
+	ds_cgroups_current(&file->cgroups);
+	file->process = ds_process_current();
+	if (!file->process)
+		goto free;
+	file->holder.lock = &file->lock;
+	file->holder.process = file->process;
+	file->holder.cgroups = &file->cgroups;
+	file->holder.gpu = gpu_of(file->process);
+	if (!ds_holder_add(&file->holder))
+		return file;
+	ds_process_put(file->process);
+free:
+	kfree(file);
+	return NULL;
+}
+
+static struct uvm_file *get_file_of(const struct file *key)
+{
+	struct uvm_file *known = find_file(key), *made;
+
+	if (known)
+		return known;
+	made = make_file(key);
+	if (!made)
+		return NULL;
+	spin_lock(&files_lock);
+	hlist_for_each_entry(known, bucket_of(key), link)
+		if (known->file == key)
+			break;
+	if (!known)
+		hlist_add_head(&made->link, bucket_of(key));
+	spin_unlock(&files_lock);
+	if (!known)
+		return made;
+	free_file(made);
+	return known;
+}
+
+static int charge(struct uvm_file *file, u64 bytes)
+{
+	struct rm_account *refuser = NULL;
+	struct ds_refusal refusal;
+	int err;
+
+	mutex_lock(&file->lock);
+	err = rm_payer_charge(&file->holder.payer, bytes, &refuser);
+	if (err && refuser)
+		ds_refusal_fill(&refusal, refuser, bytes);
+	mutex_unlock(&file->lock);
+	if (err) {
+		ds_count(refused);
+		if (refuser)
+			ds_event_refused_process(file->process, file->holder.gpu, &refusal);
+	}
+	return err;
+}
+
+static bool is_managed(const struct vm_area_struct *vma)
+{
+	return vma->vm_ops && vma->vm_ops->close && ds_hook_is(&hooks[VM_CLOSE], vma->vm_ops->close);
+}
+
+/* The driver has made or refused the mapping, which is charged. */
+static void settle(struct uvm_file *file, const struct vm_area_struct *vma, u64 bytes, bool made)
+{
+	mutex_lock(&file->lock);
+	if (made && !mtree_store_range(&file->ranges, vma->vm_start, vma->vm_end - 1,
+				       xa_mk_value(1), GFP_KERNEL_ACCOUNT))
+		file->bytes += bytes;
+	else
+		rm_payer_uncharge(&file->holder.payer, bytes);
+	mutex_unlock(&file->lock);
+}
+
+static int charged_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	u64 bytes = vma->vm_end - vma->vm_start;
+	struct uvm_file *known;
+	int ret;
+
+	if (!ds_enforcing())
+		return ds_hook_call(&hooks[MMAP], (unsigned long)file, (unsigned long)vma, 0);
+	known = get_file_of(file);
+	if (!known || charge(known, bytes))
+		return -ENOMEM;
+	ret = ds_hook_call(&hooks[MMAP], (unsigned long)file, (unsigned long)vma, 0);
+	settle(known, vma, bytes, !ret && is_managed(vma));
+	return ret;
+}
+
+static int uvm_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	int ret;
+
+	ds_count(calls);
+	ret = charged_mmap(file, vma);
+	ds_hook_leave();
+	return ret;
+}
+
+/* Gives back what of [start, end) is charged. */
+static void unmap(struct uvm_file *file, unsigned long start, unsigned long end)
+{
+	MA_STATE(mas, &file->ranges, start, start);
+	u64 bytes = 0;
+	void *entry;
+
+	mutex_lock(&file->lock);
+	rcu_read_lock();
+	mas_for_each(&mas, entry, end - 1)
+		bytes += min(mas.last, end - 1) - max(mas.index, start) + 1;
+	rcu_read_unlock();
+	/* without memory to write it down the charge stays until the file is closed */
+	if (bytes && !mtree_store_range(&file->ranges, start, end - 1, NULL, GFP_KERNEL_ACCOUNT)) {
+		file->bytes -= bytes;
+		rm_payer_uncharge(&file->holder.payer, bytes);
+	}
+	mutex_unlock(&file->lock);
+}
+
+static void uvm_vm_close(struct vm_area_struct *vma)
+{
+	struct uvm_file *known = find_file(vma->vm_file);
+	unsigned long start = vma->vm_start, end = vma->vm_end;
+
+	ds_hook_call(&hooks[VM_CLOSE], (unsigned long)vma, 0, 0);
+	if (known)
+		unmap(known, start, end);
+	ds_hook_leave();
+}
+
+static int uvm_release(struct inode *inode, struct file *file)
+{
+	struct uvm_file *known;
+	int ret;
+
+	ret = ds_hook_call(&hooks[RELEASE], (unsigned long)inode, (unsigned long)file, 0);
+	known = find_file(file);
+	if (known) {
+		spin_lock(&files_lock);
+		hlist_del(&known->link);
+		spin_unlock(&files_lock);
+		free_file(known);
+	}
+	ds_hook_leave();
+	return ret;
+}
+
+u64 ds_uvm_managed(const struct ds_process *process)
+{
+	struct uvm_file *file;
+	u64 bytes = 0;
+	unsigned int i;
+
+	spin_lock(&files_lock);
+	for (i = 0; i < ARRAY_SIZE(files); i++)
+		hlist_for_each_entry(file, &files[i], link)
+			if (file->process == process)
+				bytes += READ_ONCE(file->bytes);
+	spin_unlock(&files_lock);
+	return bytes;
+}
+
+void ds_uvm_exit(void)
+{
+	struct uvm_file *file;
+	struct hlist_node *next;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(files); i++)
+		hlist_for_each_entry_safe(file, next, &files[i], link)
+			free_file(file);
+}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""detshare.ko in guests: on the simulated driver and on the genuine ones, in both load orders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.vm.conftest import TOP, Completed
+
+DRIVERS = [("6.12", "sim"), ("6.1", "sim"), ("6.1", "nvidia-535"), ("6.12", "nvidia-550")]
+
+
+@pytest.fixture(scope="session")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of tests/nvclient, built."""
+    out = tmp_path_factory.mktemp("nvclient")
+    words = ["make", "-s", "-C", str(TOP / "tests" / "nvclient"), f"OUT={out}", f"-j{os.cpu_count()}"]
+    subprocess.run(words, check=True)
+    return out
+
+
+@pytest.mark.parametrize("order", ["driver-first", "module-first"])
+@pytest.mark.parametrize(("kernel", "driver"), DRIVERS)
+def test_clients(guest_pytest: Callable[..., Completed], kernel: str, driver: str, order: str) -> None:
+    file = "tests/vm/guest/kmod_clients.py"
+    done = guest_pytest(file, kernel=kernel, driver=driver, load=True, order=order, timeout=300)
+    assert " passed" in done.stdout
+    assert "limits are in force" in done.log
+
+
+@pytest.mark.parametrize("file", ["kmod_limits.py", "kmod_sched.py"])
+@pytest.mark.parametrize("kernel", ["6.12", "6.1"])
+def test_on_the_simulated_driver(guest_pytest: Callable[..., Completed], clients: Path, kernel: str, file: str) -> None:
+    done = guest_pytest(
+        f"tests/vm/guest/{file}",
+        kernel=kernel,
+        driver="sim",
+        load=True,
+        timeout=400,
+        mounts=[clients],
+        env={"DETSHARE_NVCLIENT": str(clients)},
+    )
+    assert " passed" in done.stdout
