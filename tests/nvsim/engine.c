@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The simulated GPU's thread and its runlists. Objects on them: engine_objects.c. */
+#include <linux/err.h>
+#include <linux/gfp.h>
+#include <linux/highmem.h>
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/math64.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+#include "engine_impl.h"
+#include "methods.h"
+
+#define GR_SWITCH_NS   200000
+#define COPY_SWITCH_NS 20000 /* not measured */
+/* how often doorbells are looked at: while somebody rang lately, and else */
+#define POLL_NS	     100000
+#define POLL_IDLE_NS 500000
+#define LATELY_NS    (200 * NSEC_PER_MSEC)
+/* the thread runs events of several kernels at once rather than wake more often */
+#define SHORTEST_SLEEP_NS 50000
+#define SLACK_NS	  20000
+#define STEP_BUDGET	  4096 /* dwords */
+
+static void engine_advance(struct sim_engine *engine, u64 now)
+{
+	struct sim_runlist *runlist;
+
+	list_for_each_entry(runlist, &engine->runlists, in_engine)
+		sched_advance(&runlist->sched, now);
+}
+
+static u64 engine_next(const struct sim_engine *engine)
+{
+	const struct sim_runlist *runlist;
+	u64 next = SCHED_NEVER;
+
+	list_for_each_entry(runlist, &engine->runlists, in_engine)
+		next = min(next, sched_next(&runlist->sched));
+	return next;
+}
+
+void sim_engine_lock(struct sim_engine *engine)
+{
+	mutex_lock(&engine->lock);
+	engine_advance(engine, ktime_get_ns());
+}
+
+void sim_engine_unlock(struct sim_engine *engine)
+{
+	bool wake = engine->chans;
+
+	engine_advance(engine, ktime_get_ns());
+	mutex_unlock(&engine->lock);
+	if (wake) {
+		atomic_set(&engine->kicked, 1);
+		wake_up_process(engine->thread);
+	}
+}
+
+/* One look at everything; when to look again. */
+static u64 engine_look(struct sim_engine *engine)
+{
+	u64 now, next = SCHED_NEVER;
+
+	mutex_lock(&engine->lock);
+	now = ktime_get_ns();
+	engine_advance(engine, now);
+	if (engine->chans) {
+		sim_poll_doorbells(engine, now);
+		sim_poll_watched(engine);
+		engine_advance(engine, now);
+		next = engine_next(engine);
+		if (!list_empty(&engine->watched) || now - engine->last_ring < LATELY_NS)
+			next = min(next, now + POLL_NS);
+		else if (!list_empty(&engine->doorbells))
+			next = min(next, now + POLL_IDLE_NS);
+		next = max(next, now + SHORTEST_SLEEP_NS);
+	}
+	mutex_unlock(&engine->lock);
+	return next;
+}
+
+static int engine_thread(void *data)
+{
+	struct sim_engine *engine = data;
+	ktime_t until;
+	u64 next;
+
+	while (!kthread_should_stop()) {
+		atomic_set(&engine->kicked, 0);
+		next = engine_look(engine);
+		set_current_state(TASK_IDLE);
+		if (atomic_read(&engine->kicked) || kthread_should_stop()) {
+			__set_current_state(TASK_RUNNING);
+			cond_resched();
+			continue;
+		}
+		until = ns_to_ktime(next);
+		if (next == SCHED_NEVER)
+			schedule();
+		else
+			schedule_hrtimeout_range(&until, SLACK_NS, HRTIMER_MODE_ABS);
+	}
+	return 0;
+}
+
+static void userd_write(const struct sim_chan *chan, u32 at, u32 value)
+{
+	u8 *page = kmap_local_page(chan->userd);
+
+	WRITE_ONCE(*(u32 *)(page + chan->userd_offset + at), value);
+	kunmap_local(page);
+}
+
+enum sched_state sim_chan_step(struct sched_chan *sched, u64 when)
+{
+	struct sim_chan *chan = container_of(sched, struct sim_chan, sched);
+	const struct sim_engine *engine = chan->engine;
+	const struct ring_kernel *kernel = &chan->ring.kernel;
+	enum ring_result result;
+
+	if (chan->kernel_watched && kernel->count)
+		chan->ring.memory->write(chan->ring.vas, kernel->count, &sched->ran,
+					 sizeof(sched->ran));
+	chan->kernel_watched = false;
+	result = ring_step(&chan->ring, when, STEP_BUDGET);
+	userd_write(chan, SIM_USERD_GP_GET, chan->ring.get);
+	switch (result) {
+	case RING_IDLE:
+		return CHAN_IDLE;
+	case RING_MORE:
+		return CHAN_HOST;
+	case RING_KERNEL:
+		sched->sms = kernel->sms;
+		sched->left = kernel->ns;
+		if (kernel->ns != SIM_KERNEL_ENDLESS && kernel->sms > engine->sms)
+			sched->left = mul_u64_u32_div(kernel->ns, kernel->sms, engine->sms);
+		chan->kernel_watched = kernel->until || kernel->count;
+		if (chan->kernel_watched && list_empty(&chan->watch))
+			list_add_tail(&chan->watch, &chan->engine->watched);
+		return CHAN_WAITING;
+	case RING_ACQUIRE:
+		if (list_empty(&chan->watch))
+			list_add_tail(&chan->watch, &chan->engine->watched);
+		return CHAN_BLOCKED;
+	default:
+		pr_info_ratelimited(
+			"nvsim: gpu %u: channel 0x%x stopped: nothing usable at GPU address 0x%llx\n",
+			engine->gpu, chan->handle, (unsigned long long)chan->ring.fault);
+		return CHAN_DEAD;
+	}
+}
+
+static u32 runlist_of(u32 engine_type)
+{
+	return engine_type == 0 || engine_type == 1 || engine_type == 9 || engine_type == 10
+		       ? 0
+		       : engine_type & 0x7f;
+}
+
+/*
+ * The runlist of an engine, made at its first use; it stays until the engine goes. NULL: no memory.
+ * /
+ */
+struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_type)
+{
+	u32 id = runlist_of(engine_type);
+	struct sim_runlist *runlist;
+
+	list_for_each_entry(runlist, &engine->runlists, in_engine)
+		if (runlist->id == id)
+			return runlist;
+	runlist = kzalloc(sizeof(*runlist), GFP_KERNEL);
+	if (!runlist)
+		return NULL;
+	runlist->id = id;
+	xa_init_flags(&runlist->chans, XA_FLAGS_ALLOC);
+	ida_init(&runlist->tsg_ids);
+	sched_runlist_init(&runlist->sched, id ? 1 : engine->sms,
+			   id ? COPY_SWITCH_NS : GR_SWITCH_NS, sim_chan_step);
+	sched_advance(&runlist->sched, ktime_get_ns());
+	list_add_tail(&runlist->in_engine, &engine->runlists);
+	return runlist;
+}
+
+struct sim_engine *sim_engine_create(u32 gpu, u32 sms, const struct sim_mem_ops *ops)
+{
+	struct sim_engine *engine = kzalloc(sizeof(*engine), GFP_KERNEL);
+
+	if (!engine)
+		return ERR_PTR(-ENOMEM);
+	engine->filler = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (!engine->filler) {
+		kfree(engine);
+		return ERR_PTR(-ENOMEM);
+	}
+	engine->gpu = gpu;
+	engine->sms = max(sms, 1u);
+	engine->memory = (struct ring_memory){ .read = ops->read, .write = ops->write };
+	mutex_init(&engine->lock);
+	atomic_set(&engine->kicked, 0);
+	INIT_LIST_HEAD(&engine->runlists);
+	INIT_LIST_HEAD(&engine->tsgs);
+	INIT_LIST_HEAD(&engine->doorbells);
+	INIT_LIST_HEAD(&engine->watched);
+	engine->thread = kthread_run(engine_thread, engine, "nvsim-gpu%u", gpu);
+	if (IS_ERR(engine->thread)) {
+		long error = PTR_ERR(engine->thread);
+
+		__free_page(engine->filler);
+		kfree(engine);
+		return ERR_PTR(error);
+	}
+	return engine;
+}
+
+void sim_engine_destroy(struct sim_engine *engine)
+{
+	struct sim_runlist *runlist, *next;
+
+	/*
+	 * objects hold a pointer to the engine: freeing it under them would be worse than keeping
+	 * it
+	 */
+	if (WARN_ON(!list_empty(&engine->tsgs) || engine->chans || !list_empty(&engine->doorbells)))
+		return;
+	kthread_stop(engine->thread);
+	list_for_each_entry_safe(runlist, next, &engine->runlists, in_engine) {
+		xa_destroy(&runlist->chans);
+		ida_destroy(&runlist->tsg_ids);
+		kfree(runlist);
+	}
+	__free_page(engine->filler);
+	mutex_destroy(&engine->lock);
+	kfree(engine);
+}

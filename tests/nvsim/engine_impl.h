@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the files of the engine share. Everything is guarded by sim_engine.lock unless it says
+ * otherwise.
+ */
+#ifndef NVSIM_ENGINE_IMPL_H
+#define NVSIM_ENGINE_IMPL_H
+
+#include <linux/atomic.h>
+#include <linux/idr.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/xarray.h>
+
+#include "engine.h"
+#include "engine_sched.h"
+#include "ring.h"
+
+#define SIM_DOORBELL_PAGES 16
+#define SIM_CHIDS	   4096
+
+struct sim_runlist {
+	struct list_head in_engine;
+	u32 id;
+	struct sched_runlist sched;
+	struct xarray chans; /* by chid */
+	struct ida tsg_ids;
+};
+
+struct sim_engine {
+	u32 gpu, sms;
+	struct ring_memory memory;
+	struct mutex lock;
+	struct task_struct *thread;
+	atomic_t kicked; /* the thread looks again before it sleeps; not guarded */
+	struct list_head runlists, tsgs, doorbells;
+	struct list_head watched; /* channels whose progress hangs on memory */
+	u32 chans;
+	u64 last_ring;
+	struct page *filler; /* doorbell pages behind the first */
+};
+
+struct sim_tsg {
+	struct sim_engine *engine;   /* constant */
+	struct sim_runlist *runlist; /* constant */
+	struct list_head in_engine;
+	struct sched_tsg sched;
+	u32 client, handle, engine_type, id; /* constant */
+	u64 timeslice_us;
+	u64 preempts;
+};
+
+struct sim_chan {
+	struct sim_engine *engine;   /* constant */
+	struct sim_runlist *runlist; /* constant */
+	struct list_head watch;
+	struct sched_chan sched; /* sched.tsg is NULL once the TSG is gone */
+	struct ring ring;
+	struct page *userd;
+	u32 userd_offset, handle, chid; /* constant */
+	bool kernel_watched;		/* its kernel has `until` or `count` */
+};
+
+struct sim_doorbell {
+	struct sim_engine *engine; /* constant */
+	struct list_head in_engine;
+	struct page *page;
+};
+
+/* engine.c */
+void sim_engine_lock(struct sim_engine *engine);   /* and bring it to the present */
+void sim_engine_unlock(struct sim_engine *engine); /* let the change act, wake the thread */
+struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_type);
+enum sched_state sim_chan_step(struct sched_chan *sched, u64 when);
+
+/* engine_poll.c: called with the lock held */
+void sim_poll_doorbells(struct sim_engine *engine, u64 now);
+void sim_poll_watched(struct sim_engine *engine);
+void sim_chan_ring(struct sim_chan *chan);
+
+/* engine_time.c: how long controls take; sleeps, without the lock */
+enum sim_cost {
+	SIM_COST_TIMESLICE,
+	SIM_COST_INTERLEAVE,
+	SIM_COST_PREEMPT,
+	SIM_COST_SCHEDULE_OFF,
+	SIM_COST_CHANNELS_OFF,
+	SIM_COST_CHANNELS_ON,
+};
+void sim_take_time(enum sim_cost cost, bool busy);
+
+#endif

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* See engine_sched.h. */
+#include "engine_sched.h"
+
+/* the hardware counts slices in units of 1024 ns: a slice of zero still makes progress */
+#define SHORTEST_SLICE 1024
+/* pause of a channel between two calls of step() where the first left methods over */
+#define HOST_PAUSE 10000
+
+#define link_entry(link, type, member) ((type *)((char *)(link) - offsetof(type, member)))
+#define TSG(link)		       link_entry(link, struct sched_tsg, in_level)
+#define CHAN(link)		       link_entry(link, struct sched_chan, in_tsg)
+#define for_each_link(at, ring)	       for ((at) = (ring)->next; (at) != (ring); (at) = (at)->next)
+
+static void link_init(struct sched_link *link)
+{
+	link->next = link;
+	link->prev = link;
+}
+
+static void link_append(struct sched_link *ring, struct sched_link *link)
+{
+	link->prev = ring->prev;
+	link->next = ring;
+	ring->prev->next = link;
+	ring->prev = link;
+}
+
+static void link_remove(struct sched_link *link)
+{
+	link->prev->next = link->next;
+	link->next->prev = link->prev;
+	link_init(link);
+}
+
+/* ---- the round ---- */
+
+static struct sched_tsg *first_of(const struct sched_runlist *rl, u32 level)
+{
+	const struct sched_link *ring = &rl->level[level];
+
+	return ring->next == ring ? NULL : TSG(ring->next);
+}
+
+static struct sched_tsg *after(const struct sched_runlist *rl, const struct sched_tsg *tsg)
+{
+	return tsg->in_level.next == &rl->level[tsg->level] ? NULL : TSG(tsg->in_level.next);
+}
+
+static struct sched_tsg *first_anchor(const struct sched_runlist *rl)
+{
+	struct sched_tsg *medium = first_of(rl, 1);
+
+	return medium ? medium : rl->low;
+}
+
+static struct sched_tsg *next_anchor(struct sched_runlist *rl)
+{
+	struct sched_tsg *medium;
+
+	if (!rl->anchor)
+		return first_anchor(rl);
+	if (rl->anchor->level == 1) {
+		medium = after(rl, rl->anchor);
+		if (medium)
+			return medium;
+		return rl->low ? rl->low : first_of(rl, 1);
+	}
+	rl->low = after(rl, rl->low);
+	if (!rl->low)
+		rl->low = first_of(rl, 0);
+	return first_anchor(rl);
+}
+
+struct sched_tsg *sched_round_next(struct sched_runlist *rl)
+{
+	struct sched_tsg *tsg;
+	int tries;
+
+	for (tries = 0; tries < 2; tries++) {
+		if (rl->high) {
+			tsg = rl->high;
+			rl->high = after(rl, tsg);
+			return tsg;
+		}
+		tsg = rl->anchor;
+		rl->anchor = next_anchor(rl);
+		rl->high = first_of(rl, 2);
+		if (tsg)
+			return tsg;
+	}
+	return NULL;
+}
+
+/*
+ * The next TSG of the round that has something to do. Levels without any are passed over in one
+ * step.
+ */
+static struct sched_tsg *round_pick(struct sched_runlist *rl)
+{
+	struct sched_tsg *tsg;
+
+	if (!rl->runnable[0] && !rl->runnable[1] && !rl->runnable[2])
+		return NULL;
+	for (;;) {
+		if (!rl->runnable[2])
+			rl->high = NULL;
+		if (!rl->high && rl->anchor && rl->anchor->level == 1 && !rl->runnable[1] &&
+		    rl->low)
+			rl->anchor = rl->low;
+		tsg = sched_round_next(rl);
+		if (tsg && tsg->runnable)
+			return tsg;
+	}
+}
+
+static void round_join(struct sched_runlist *rl, struct sched_tsg *tsg, u32 level)
+{
+	tsg->level = level;
+	link_append(&rl->level[level], &tsg->in_level);
+	if (level == 0 && !rl->low)
+		rl->low = tsg;
+	if (!rl->anchor && level < 2)
+		rl->anchor = tsg;
+	if (tsg->runnable)
+		rl->runnable[level]++;
+}
+
+static void round_leave(struct sched_runlist *rl, struct sched_tsg *tsg)
+{
+	if (rl->high == tsg)
+		rl->high = after(rl, tsg);
+	if (rl->anchor == tsg) {
+		rl->anchor = next_anchor(rl);
+		if (rl->anchor == tsg)
+			rl->anchor = NULL;
+	}
+	if (rl->low == tsg) {
+		rl->low = after(rl, tsg);
+		if (!rl->low)
+			rl->low = first_of(rl, 0);
+		if (rl->low == tsg)
+			rl->low = NULL;
+	}
+	link_remove(&tsg->in_level);
+	if (tsg->runnable)
+		rl->runnable[tsg->level]--;
+	if (!rl->anchor)
+		rl->anchor = first_anchor(rl);
+}
+
+/* ---- what is runnable ---- */
+
+static bool chan_runnable(const struct sched_chan *chan)
+{
+	if (!chan->tsg || chan->held)
+		return false;
+	if (chan->state == CHAN_RUNNING)
+		return true;
+	if (chan->disabled || !(chan->tsg->enabled || chan->scheduled))
+		return false;
+	return chan->state == CHAN_HOST || chan->state == CHAN_WAITING;
+}
+
+static void chan_recount(struct sched_chan *chan)
+{
+	struct sched_tsg *tsg = chan->tsg;
+	bool runnable = chan_runnable(chan);
+
+	if (!tsg || runnable == chan->counted)
+		return;
+	chan->counted = runnable;
+	if (runnable) {
+		if (!tsg->runnable++)
+			tsg->rl->runnable[tsg->level]++;
+	} else if (!--tsg->runnable) {
+		tsg->rl->runnable[tsg->level]--;
+	}
+}
+
+static void chan_set(struct sched_chan *chan, enum sched_state state)
+{
+	if (chan->state == CHAN_RUNNING)
+		chan->tsg->sms_used -= chan->sms;
+	if (state == CHAN_RUNNING)
+		chan->tsg->sms_used += chan->sms;
+	chan->state = state;
+	chan_recount(chan);
+}
+
+static void tsg_recount(struct sched_tsg *tsg)
+{
+	struct sched_link *at;
+
+	for_each_link(at, &tsg->chans)
+		chan_recount(CHAN(at));
+}
+
+static bool others_runnable(const struct sched_runlist *rl)
+{
+	u32 tsgs = rl->runnable[0] + rl->runnable[1] + rl->runnable[2];
+
+	return tsgs > (rl->loaded && rl->loaded->runnable ? 1 : 0);
+}
+
+/* ---- time ---- */
+
+static u64 slice_of(const struct sched_tsg *tsg)
+{
+	return tsg->slice < SHORTEST_SLICE ? SHORTEST_SLICE : tsg->slice;
+}
+
+static u64 plus(u64 time, u64 span)
+{
+	return time + span < time ? SCHED_NEVER : time + span;
+}
+
+static bool resident(const struct sched_runlist *rl)
+{
+	return rl->loaded && rl->turn && rl->clock >= rl->load_end;
+}
+
+/* Methods of the loaded TSG's channels. Takes no time. */
+static void tsg_methods(struct sched_runlist *rl)
+{
+	struct sched_tsg *tsg = rl->loaded;
+	struct sched_link *at;
+	struct sched_chan *chan;
+
+	for_each_link(at, &tsg->chans) {
+		chan = CHAN(at);
+		if (chan->state != CHAN_HOST || !chan->counted)
+			continue;
+		chan_set(chan, rl->step(chan, rl->clock));
+		if (chan->state == CHAN_WAITING) {
+			chan->ran = 0;
+			chan->order = rl->orders++;
+			if (chan->sms > rl->sms)
+				chan->sms = rl->sms;
+		}
+	}
+}
+
+/* The loaded TSG's kernels that fit, first come first served. */
+static void tsg_kernels(struct sched_runlist *rl)
+{
+	struct sched_tsg *tsg = rl->loaded;
+	struct sched_link *at;
+	struct sched_chan *chan, *first;
+
+	for (;;) {
+		first = NULL;
+		for_each_link(at, &tsg->chans) {
+			chan = CHAN(at);
+			if (chan->state == CHAN_WAITING && chan->counted &&
+			    (!first || chan->order < first->order))
+				first = chan;
+		}
+		if (!first || tsg->sms_used + first->sms > rl->sms)
+			return;
+		chan_set(first, CHAN_RUNNING);
+	}
+}
+
+/* Decide who has the engine from the present clock on. */
+static void settle(struct sched_runlist *rl)
+{
+	struct sched_tsg *next;
+
+	for (;;) {
+		if (rl->loaded && rl->turn) {
+			if (rl->clock < rl->load_end)
+				return;
+			if (rl->loaded->runnable) {
+				tsg_methods(rl);
+				tsg_kernels(rl);
+			}
+			if (rl->loaded->runnable)
+				return;
+			rl->turn = false;
+		}
+		next = round_pick(rl);
+		if (!next)
+			return;
+		if (next != rl->loaded) {
+			rl->loaded = next;
+			rl->load_end = plus(rl->clock, rl->switch_ns);
+			rl->switches++;
+		} else {
+			rl->load_end = rl->clock;
+		}
+		rl->slice_end = plus(rl->load_end, slice_of(next));
+		rl->turn = true;
+	}
+}
+
+u64 sched_next(const struct sched_runlist *rl)
+{
+	const struct sched_link *at;
+	const struct sched_chan *chan;
+	u64 next = SCHED_NEVER;
+
+	if (!rl->loaded || !rl->turn)
+		return next;
+	if (rl->clock < rl->load_end)
+		return rl->load_end;
+	for_each_link(at, &rl->loaded->chans) {
+		chan = CHAN(at);
+		if (chan->state == CHAN_RUNNING && plus(rl->clock, chan->left) < next)
+			next = plus(rl->clock, chan->left);
+		else if (chan->state == CHAN_HOST && chan->counted &&
+			 plus(rl->clock, HOST_PAUSE) < next)
+			next = plus(rl->clock, HOST_PAUSE);
+	}
+	if (others_runnable(rl) && rl->slice_end < next)
+		next = rl->slice_end;
+	return next < rl->clock ? rl->clock : next;
+}
+
+static void elapse(struct sched_runlist *rl, u64 until)
+{
+	u64 span = until - rl->clock;
+	struct sched_link *at;
+	struct sched_chan *chan;
+	bool ran = false;
+
+	if (!span)
+		return;
+	if (rl->loaded && rl->turn && rl->clock < rl->load_end) {
+		rl->switching += span;
+	} else if (resident(rl)) {
+		for_each_link(at, &rl->loaded->chans) {
+			chan = CHAN(at);
+			if (chan->state != CHAN_RUNNING)
+				continue;
+			ran = true;
+			chan->ran += span;
+			if (chan->left != SCHED_NEVER)
+				chan->left -= span;
+		}
+		if (ran) {
+			rl->loaded->gpu_time += span;
+			rl->busy += span;
+		}
+	}
+	rl->clock = until;
+}
+
+static void chan_kernel_done(struct sched_chan *chan)
+{
+	chan->finished++;
+	chan_set(chan, CHAN_HOST);
+}
+
+static void events(struct sched_runlist *rl)
+{
+	struct sched_link *at;
+	bool ended = false;
+	u64 slice;
+
+	if (!resident(rl))
+		return;
+	for_each_link(at, &rl->loaded->chans) {
+		if (CHAN(at)->state == CHAN_RUNNING && !CHAN(at)->left) {
+			chan_kernel_done(CHAN(at));
+			ended = true;
+		}
+	}
+	/*
+	 * what follows a kernel, a semaphore above all, is not kept for the next turn where the
+	 * slice ends with it
+	 */
+	if (ended)
+		tsg_methods(rl);
+	if (rl->clock < rl->slice_end)
+		return;
+	if (others_runnable(rl)) {
+		rl->turn = false;
+	} else {
+		/*
+		 * alone: slices follow each other without a switch, so that a newcomer waits for
+		 * the rest of one
+		 */
+		slice = slice_of(rl->loaded);
+		rl->slice_end += ((rl->clock - rl->slice_end) / slice + 1) * slice;
+	}
+}
+
+void sched_advance(struct sched_runlist *rl, u64 now)
+{
+	u64 next;
+
+	for (;;) {
+		settle(rl);
+		next = sched_next(rl);
+		if (next > now)
+			break;
+		elapse(rl, next);
+		events(rl);
+	}
+	if (now > rl->clock) {
+		elapse(rl, now);
+		events(rl);
+	}
+}
+
+void sched_runlist_init(struct sched_runlist *rl, u32 sms, u64 switch_ns,
+			enum sched_state (*step)(struct sched_chan *, u64))
+{
+	u32 level;
+
+	*rl = (struct sched_runlist){ .sms = sms ? sms : 1, .switch_ns = switch_ns, .step = step };
+	for (level = 0; level < SCHED_LEVELS; level++)
+		link_init(&rl->level[level]);
+}
+
+/* ---- TSGs ---- */
+
+void sched_tsg_add(struct sched_runlist *rl, struct sched_tsg *tsg, u32 level, u64 slice)
+{
+	*tsg = (struct sched_tsg){ .rl = rl, .slice = slice };
+	link_init(&tsg->chans);
+	link_init(&tsg->in_level);
+	round_join(rl, tsg, level);
+}
+
+void sched_tsg_remove(struct sched_tsg *tsg)
+{
+	struct sched_runlist *rl = tsg->rl;
+
+	while (tsg->chans.next != &tsg->chans)
+		sched_chan_remove(CHAN(tsg->chans.next));
+	round_leave(rl, tsg);
+	if (rl->loaded == tsg) {
+		rl->loaded = NULL;
+		rl->turn = false;
+	}
+}
+
+void sched_tsg_set_level(struct sched_tsg *tsg, u32 level)
+{
+	if (level == tsg->level)
+		return;
+	round_leave(tsg->rl, tsg);
+	round_join(tsg->rl, tsg, level);
+}
+
+void sched_tsg_set_slice(struct sched_tsg *tsg, u64 slice)
+{
+	struct sched_runlist *rl = tsg->rl;
+	u64 old = slice_of(tsg), start;
+
+	tsg->slice = slice;
+	if (rl->loaded != tsg || !rl->turn || rl->slice_end == SCHED_NEVER)
+		return;
+	/* acts at once: the present slice counts from its beginning */
+	start = rl->slice_end > old ? rl->slice_end - old : 0;
+	rl->slice_end = plus(start, slice_of(tsg));
+	if (rl->slice_end < rl->clock)
+		rl->slice_end = rl->clock;
+}
+
+void sched_tsg_enable(struct sched_tsg *tsg, bool enable)
+{
+	tsg->enabled = enable;
+	tsg_recount(tsg);
+}
+
+void sched_tsg_preempt(struct sched_tsg *tsg)
+{
+	struct sched_runlist *rl = tsg->rl;
+
+	if (rl->loaded != tsg)
+		return;
+	/* its context is saved: even alone it is loaded anew */
+	rl->loaded = NULL;
+	rl->turn = false;
+}
+
+const char *sched_tsg_state(const struct sched_tsg *tsg)
+{
+	const struct sched_runlist *rl = tsg->rl;
+	const struct sched_link *at;
+
+	if (rl->loaded == tsg && resident(rl) && tsg->runnable)
+		return "running";
+	if (tsg->runnable)
+		return "ready";
+	if (tsg->enabled)
+		return "idle";
+	for_each_link(at, &tsg->chans)
+		if (CHAN(at)->scheduled)
+			return "idle";
+	return "off";
+}
+
+/* ---- channels ---- */
+
+void sched_chan_add(struct sched_tsg *tsg, struct sched_chan *chan)
+{
+	*chan = (struct sched_chan){ .tsg = tsg };
+	link_init(&chan->in_tsg);
+	link_append(&tsg->chans, &chan->in_tsg);
+}
+
+void sched_chan_remove(struct sched_chan *chan)
+{
+	if (!chan->tsg)
+		return;
+	chan_set(chan, CHAN_DEAD);
+	link_remove(&chan->in_tsg);
+	chan->tsg = NULL;
+}
+
+void sched_chan_wake(struct sched_chan *chan)
+{
+	if (chan->state == CHAN_IDLE || chan->state == CHAN_BLOCKED)
+		chan_set(chan, CHAN_HOST);
+}
+
+void sched_chan_end_kernel(struct sched_chan *chan)
+{
+	if (chan->state == CHAN_RUNNING)
+		chan_kernel_done(chan);
+}
+
+void sched_chan_fault(struct sched_chan *chan)
+{
+	chan_set(chan, CHAN_DEAD);
+}
+
+void sched_chan_schedule(struct sched_chan *chan, bool enable)
+{
+	chan->scheduled = enable;
+	chan_recount(chan);
+}
+
+void sched_chan_disable(struct sched_chan *chan, bool disable, bool only_scheduling)
+{
+	if (disable) {
+		chan->disabled++;
+		if (!only_scheduling) {
+			chan->held = true;
+			/*
+			 * taken off: its SMs are free for the TSG's other channels; it keeps its
+			 * place in the order
+			 */
+			if (chan->state == CHAN_RUNNING)
+				chan_set(chan, CHAN_WAITING);
+		}
+	} else if (chan->disabled && !--chan->disabled) {
+		chan->held = false;
+	}
+	chan_recount(chan);
+}
+
+bool sched_chan_on_engine(const struct sched_chan *chan)
+{
+	const struct sched_tsg *tsg = chan->tsg;
+
+	return tsg && chan->state == CHAN_RUNNING && tsg->rl->loaded == tsg && resident(tsg->rl);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * nvidia-uvm.ko: one VA space per open file, with ranges of managed, external and pool memory, and the GPUs whose address
+ * spaces it fills.
+ *
+ * Locks: uvm_space.lock is inside mmap_lock. Calls that need the RM's API lock take it inside uvm_space.lock; those that
+ * run below mmap_lock (mmap, faults, munmap) never do.
+ */
+#ifndef NVSIM_UVM_H
+#define NVSIM_UVM_H
+
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/rbtree.h>
+
+#include "sim.h"
+#include "uvm_iface.h"
+
+enum uvm_kind { UVM_EXTERNAL, UVM_MANAGED, UVM_POOL };
+
+struct uvm_map {		/* memory in an external range */
+	struct list_head link;
+	u64 va, length;
+	u32 dup, gpu;
+};
+
+struct uvm_range {
+	struct list_head link;
+	enum uvm_kind kind;
+	u64 base, length;
+	u64 offset;			/* of base in memory: a range may be the rest of a larger one */
+	struct list_head maps;
+	struct sim_memory *memory;	/* managed and pool: what stands behind it */
+	u64 on_gpu[SIM_GPUS_MAX];	/* bytes that were migrated, taken from that GPU's heap */
+};
+
+struct uvm_gpu {
+	bool registered;
+	struct sim_vas *vas;		/* after REGISTER_GPU_VASPACE */
+};
+
+struct uvm_space {
+	struct mutex lock;
+	struct kref ref;		/* its file, and each mapping of it */
+	bool initialized;
+	u64 flags;
+	struct mm_struct *mm;
+	struct list_head ranges;
+	struct list_head channels;
+	struct uvm_gpu gpus[SIM_GPUS_MAX];
+	u64 next_group;
+};
+
+extern const struct file_operations uvm_fops;
+extern const u8 sim_cpu_uuid[16];
+
+struct uvm_space *uvm_space_create(void);
+void uvm_space_put(struct uvm_space *space);
+NV_STATUS uvm_call(struct uvm_space *space, u32 nr, void *params);
+int uvm_map_vma(struct uvm_space *space, struct vm_area_struct *vma);
+
+/* space->lock held */
+struct uvm_range *uvm_range_at(struct uvm_space *space, u64 va);
+NV_STATUS uvm_range_add(struct uvm_space *space, enum uvm_kind kind, u64 base, u64 length, struct uvm_range **range);
+void uvm_map_drop(struct uvm_map *map);
+void uvm_range_remove(struct uvm_space *space, struct uvm_range *range);
+struct uvm_range *uvm_range_split(struct uvm_space *space, struct uvm_range *range, u64 va);
+void uvm_channels_drop(struct uvm_space *space, int gpu);
+void uvm_ranges_map(struct uvm_space *space, unsigned int gpu);
+NV_STATUS uvm_migrate(struct uvm_space *space, void *params);
+
+#endif

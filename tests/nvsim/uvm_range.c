@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The ranges of a UVM VA space, and the device memory that managed ranges take. */
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "uvm.h"
+
+struct uvm_space *uvm_space_create(void)
+{
+	struct uvm_space *space = kzalloc(sizeof(*space), GFP_KERNEL);
+
+	if (!space)
+		return NULL;
+	mutex_init(&space->lock);
+	kref_init(&space->ref);
+	INIT_LIST_HEAD(&space->ranges);
+	INIT_LIST_HEAD(&space->channels);
+	space->next_group = 1;
+	return space;
+}
+
+static void unmap_everywhere(struct uvm_space *space, u64 va, u64 length)
+{
+	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++)
+		if (space->gpus[i].vas)
+			sim_vas_unmap(space->gpus[i].vas, va, length);
+}
+
+void uvm_map_drop(struct uvm_map *map)
+{
+	nvUvmInterfaceFreeDupedHandle(&sim_gpus[map->gpu], map->dup);
+	list_del(&map->link);
+	kfree(map);
+}
+
+void uvm_range_remove(struct uvm_space *space, struct uvm_range *range)
+{
+	struct uvm_map *map, *next;
+
+	unmap_everywhere(space, range->base, range->length);
+	list_for_each_entry_safe(map, next, &range->maps, link)
+		uvm_map_drop(map);
+	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++)
+		if (range->on_gpu[i])
+			sim_uvm_give(&sim_gpus[i], range->on_gpu[i]);
+	sim_memory_put(range->memory);
+	list_del(&range->link);
+	kfree(range);
+}
+
+static void space_release(struct kref *ref)
+{
+	struct uvm_space *space = container_of(ref, struct uvm_space, ref);
+	struct uvm_range *range, *next;
+
+	/* nobody else is left; the RM's lock may be taken, no mmap_lock is held */
+	uvm_channels_drop(space, -1);
+	mutex_lock(&space->lock);
+	list_for_each_entry_safe(range, next, &space->ranges, link)
+		uvm_range_remove(space, range);
+	mutex_unlock(&space->lock);
+	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++)
+		sim_vas_put(space->gpus[i].vas);
+	kfree(space);
+}
+
+void uvm_space_put(struct uvm_space *space)
+{
+	kref_put(&space->ref, space_release);
+}
+
+struct uvm_range *uvm_range_at(struct uvm_space *space, u64 va)
+{
+	struct uvm_range *range;
+
+	list_for_each_entry(range, &space->ranges, link)
+		if (va - range->base < range->length)
+			return range;
+	return NULL;
+}
+
+NV_STATUS uvm_range_add(struct uvm_space *space, enum uvm_kind kind, u64 base, u64 length, struct uvm_range **result)
+{
+	struct uvm_range *range;
+
+	if (!length || base % PAGE_SIZE || length % PAGE_SIZE || base + length < base)
+		return NV_ERR_INVALID_ADDRESS;
+	list_for_each_entry(range, &space->ranges, link)
+		if (base < range->base + range->length && range->base < base + length)
+			return NV_ERR_UVM_ADDRESS_IN_USE;
+	range = kzalloc(sizeof(*range), GFP_KERNEL);
+	if (!range)
+		return NV_ERR_NO_MEMORY;
+	range->kind = kind;
+	range->base = base;
+	range->length = length;
+	INIT_LIST_HEAD(&range->maps);
+	if (kind != UVM_EXTERNAL) {
+		range->memory = sim_memory_create(NULL, SIM_SYSMEM, length);
+		if (!range->memory) {
+			kfree(range);
+			return NV_ERR_NO_MEMORY;
+		}
+	}
+	list_add(&range->link, &space->ranges);
+	if (range->memory)
+		for (unsigned int i = 0; i < SIM_GPUS_MAX; i++)
+			if (space->gpus[i].vas)
+				sim_vas_map(space->gpus[i].vas, base, length, range->memory, range->offset, true);
+	*result = range;
+	return NV_OK;
+}
+
+/* A GPU that comes later sees what is there. */
+void uvm_ranges_map(struct uvm_space *space, unsigned int gpu)
+{
+	struct uvm_range *range;
+
+	list_for_each_entry(range, &space->ranges, link)
+		if (range->memory)
+			sim_vas_map(space->gpus[gpu].vas, range->base, range->length, range->memory, range->offset, true);
+}
+
+/* A mapping was cut in two: the part from va on becomes a range of its own. */
+struct uvm_range *uvm_range_split(struct uvm_space *space, struct uvm_range *range, u64 va)
+{
+	struct uvm_range *tail = kzalloc(sizeof(*tail), GFP_KERNEL);
+	u64 head = va - range->base;
+
+	if (!tail)
+		return NULL;
+	tail->kind = range->kind;
+	tail->base = va;
+	tail->length = range->length - head;
+	tail->offset = range->offset + head;
+	INIT_LIST_HEAD(&tail->maps);
+	tail->memory = sim_memory_get(range->memory);
+	range->length = head;
+	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++) {
+		tail->on_gpu[i] = min(range->on_gpu[i], tail->length);
+		range->on_gpu[i] -= tail->on_gpu[i];
+	}
+	list_add(&tail->link, &space->ranges);
+	return tail;
+}
+
+/* ---- UVM_MIGRATE ---- */
+
+static void leave_gpus(struct uvm_range *range, u64 bytes, struct sim_gpu *except)
+{
+	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++) {
+		u64 part = min(range->on_gpu[i], bytes);
+
+		if (&sim_gpus[i] == except || !part)
+			continue;
+		range->on_gpu[i] -= part;
+		sim_uvm_give(&sim_gpus[i], part);
+	}
+}
+
+static NV_STATUS to_gpu(struct uvm_range *range, u64 bytes, struct sim_gpu *gpu)
+{
+	u64 more = min(bytes, range->length - range->on_gpu[gpu->index]);
+
+	if (more && !sim_uvm_take(gpu, more))
+		return NV_ERR_NO_MEMORY;
+	range->on_gpu[gpu->index] += more;
+	leave_gpus(range, bytes, gpu);
+	return NV_OK;
+}
+
+/* Device memory is taken to the byte: chunks of 2 MiB are not modelled, nor is eviction. */
+NV_STATUS uvm_migrate(struct uvm_space *space, void *params)
+{
+	u64 base = NV_GET(params, UVM_MIGRATE_PARAMS, base), length = NV_GET(params, UVM_MIGRATE_PARAMS, length);
+	const u8 *uuid = NV_AT(params, UVM_MIGRATE_PARAMS, destinationUuid_uuid);
+	struct sim_gpu *gpu = sim_gpu_by_uuid(uuid);
+	struct uvm_range *range;
+	NV_STATUS status = NV_OK;
+	u64 end = base + length, at = base;
+
+	if (!length || base % PAGE_SIZE || length % PAGE_SIZE || end < base)
+		return NV_ERR_INVALID_ADDRESS;
+	if (!gpu && memcmp(uuid, sim_cpu_uuid, sizeof(sim_cpu_uuid)))
+		return NV_ERR_INVALID_DEVICE;
+	if (gpu && !space->gpus[gpu->index].registered)
+		return NV_ERR_INVALID_DEVICE;
+	while (at < end && status == NV_OK) {
+		u64 part;
+
+		range = uvm_range_at(space, at);
+		if (!range || range->kind != UVM_MANAGED)
+			return NV_ERR_INVALID_ADDRESS;
+		part = min(end, range->base + range->length) - at;
+		if (gpu)
+			status = to_gpu(range, part, gpu);
+		else
+			leave_gpus(range, part, NULL);
+		at += part;
+	}
+	return status;
+}
