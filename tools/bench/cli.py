@@ -14,8 +14,10 @@ from typing import Any
 import click
 
 from detshare.tools.bench.process import ProgramError
+from detshare.tools.bench.rm_core import rm_core
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import SteerError
+from detshare.tools.bench.vm.cli import COMMANDS
 
 __all__ = ["bench"]
 
@@ -46,10 +48,11 @@ EXPERIMENTS = {
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def bench() -> None:
-    """Run an experiment on this machine's GPU and write its result.
+    """Run an experiment, on this machine's GPU or in guests, and write its result.
 
-    Starts workloads and a daemon of its own and steers the living programs as a user does. Writes NAME.json,
-    raw/NAME.jsonl.gz and, where it has one, NAME.png. Needs root, an NVIDIA GPU, and PyTorch for most experiments.
+    Those on the GPU start workloads and a daemon of their own and steer the living programs as a user does; they need
+    root, an NVIDIA GPU, and PyTorch for most of them. Those in guests need QEMU. Each writes NAME.json,
+    raw/NAME.jsonl.gz and, where it has one, NAME.png.
 
     \b
     Example:
@@ -133,6 +136,8 @@ def _run(options: Options) -> None:
 
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
+for _command in (rm_core, *COMMANDS):
+    bench.add_command(_command)
 
 if __name__ == "__main__":
     bench()

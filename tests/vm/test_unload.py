@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""detshare.ko comes and goes while programs call the driver. A hundred times: detshare bench unload."""
+
+from __future__ import annotations
+
+import pytest
+
+from detshare.tools.bench.vm import unload
+from detshare.tools.bench.vm.machines import MACHINES
+from detshare.tools.bench.vm.report import Report
+
+ROUNDS = 4
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_in_and_out_below_eight_calling_processes(machine: str) -> None:
+    report = Report("unload", MACHINES[machine].proof, "pytest (short form)")
+    unload.measure(report, MACHINES[machine], ROUNDS)
+    assert report.missed == []

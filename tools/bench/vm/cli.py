@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments of ``detshare bench`` that run in guests of this machine, without a GPU."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from detshare.tools.bench.vm import fuzz, interception, kill_storm, quota_attack, unload
+from detshare.tools.bench.vm.machines import MACHINES, ExperimentError, Machine
+from detshare.tools.bench.vm.report import Report
+
+__all__ = ["COMMANDS"]
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How much an experiment does: in full, and with --quick."""
+
+    summary: str
+    option: str
+    meaning: str
+    full: int
+    quick: int
+    on: tuple[str, ...]
+    takes: str
+
+
+_SCALES = {
+    "interception": _Scale(
+        "What the module adds to an ioctl.", "--rounds", "With and without.", 5, 2, ("535", "550", "sim"), "20 min"
+    ),
+    "quota-attack": _Scale(
+        "Threads that race for more memory than a limit allows.", "--seconds", "Of attack.", 600, 60, ("sim",), "18 min"
+    ),
+    "kill-storm": _Scale(
+        "kill -9 of clients in mid-allocation.", "--clients", "Killed.", 1000, 100, ("sim",), "10 min"
+    ),
+    "unload": _Scale(
+        "insmod and rmmod while programs call the driver.",
+        "--rounds",
+        "Of both.",
+        100,
+        8,
+        ("535", "550", "sim"),
+        "30 min",
+    ),
+    "fuzz": _Scale(
+        "Random ioctls, with and without the module.",
+        "--calls",
+        "Of all seeds.",
+        1_000_000,
+        40_000,
+        ("535", "sim"),
+        "60 min",
+    ),
+}
+
+
+def _measure(name: str, report: Report, machine: Machine, amount: int) -> None:
+    """The rows of one machine."""
+    if name == "interception":
+        interception.measure(report, machine, amount)
+    elif name == "unload":
+        unload.measure(report, machine, amount)
+    elif name == "fuzz":
+        fuzz.measure(report, machine, amount // 4, (1, 2, 3, 4))
+    elif name == "kill-storm":
+        kill_storm.measure(report, amount // 10, 9, amount // 10)
+    else:
+        control = min(30, amount)
+        quota_attack.measure(report, amount, control)
+        quota_attack.measure(report, max(20, amount // 5), control, threads=4, processes=2)
+
+
+def _terminated(number: int, _frame: object) -> None:
+    """Leave by an exception, so that no guest outlives the experiment."""
+    raise SystemExit(128 + number)
+
+
+def _run(name: str, machines: tuple[str, ...], amount: int, option: str, out: Path) -> None:
+    """One result for each level of proof: NAME for the stronger one, NAME-sim beside it."""
+    signal.signal(signal.SIGTERM, _terminated)
+    chosen = [MACHINES[each] for each in machines]
+    proofs = sorted({machine.proof for machine in chosen})
+    command = " ".join(("detshare bench", name, option, str(amount), *(f"--on {each}" for each in machines)))
+    missed = 0
+    for proof in proofs:
+        report = Report(name if len(proofs) == 1 or proof == "driver" else f"{name}-sim", proof, command)
+        try:
+            for machine in chosen:
+                if machine.proof == proof:
+                    _measure(name, report, machine, amount)
+        except ExperimentError as error:
+            raise click.ClickException(f"bench {name} stopped, nothing was written: {error}") from error
+        path = report.write(out)
+        judged = [row.ok for row in report.rows if row.ok is not None]
+        click.echo(f"{path}: {sum(judged)} of {len(judged)} targets met, {len(report.rows)} rows")
+        for row in report.missed:
+            click.echo(f"  not met: {row.what}: {row.value:g} {row.unit}, target {row.target}")
+        missed += len(report.missed)
+    if missed:
+        raise SystemExit(1)
+
+
+def _command(name: str, scale: _Scale) -> click.Command:
+    def body(amount: int | None, machines: tuple[str, ...], out: Path, quick: bool) -> None:
+        _run(name, machines or scale.on, amount or (scale.quick if quick else scale.full), scale.option, out)
+
+    about = f"{scale.summary} In guests of this machine (QEMU), no GPU needed. Takes about {scale.takes}."
+    parameters: list[click.Parameter] = [
+        click.Option(
+            [scale.option, "amount"], type=click.IntRange(1), help=f"{scale.meaning}  [default: {scale.full}]"
+        ),
+        click.Option(
+            ["--on", "machines"],
+            type=click.Choice(scale.on if scale.on == ("sim",) else tuple(MACHINES)),
+            multiple=True,
+            help=f"Driver in the guest; may be repeated.  [default: {', '.join(scale.on)}]",
+        ),
+        click.Option(
+            ["--out"],
+            type=click.Path(path_type=Path, file_okay=False),
+            default=Path("docs/results"),
+            show_default=True,
+            help="Folder of the results.",
+        ),
+        click.Option(["--quick"], is_flag=True, help=f"{scale.option} {scale.quick}, for a first look."),
+    ]
+    callback: Callable[..., None] = body
+    epilog = f"\b\nExample:\n  detshare bench {name} --quick --out /tmp/results"
+    return click.Command(name, params=parameters, callback=callback, help=about, epilog=epilog)
+
+
+COMMANDS = tuple(_command(name, scale) for name, scale in _SCALES.items())

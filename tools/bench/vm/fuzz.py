@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random ioctls with fixed seeds: the same answers with detshare.ko as without, and no fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from detshare.tools.bench.vm.machines import Machine, run
+from detshare.tools.bench.vm.report import Report
+
+
+def measure(report: Report, machine: Machine, calls: int, seeds: Sequence[int]) -> None:
+    """Rows of one machine. A fault in the kernel log ends the experiment: ExperimentError."""
+    words = ("--calls", calls, "--seeds", ",".join(map(str, seeds)))
+    timeout = 300 + calls * len(seeds) * 2 / 200
+    lines = run(machine, "fuzz", *words, timeout=timeout, took=report.record)
+    fuzz = [line for line in lines if line["event"] == "fuzz"]
+    bare, loaded = ([line for line in fuzz if line["loaded"] is each] for each in (False, True))
+    what = machine.text
+    sent = sum(calls for line in lines if line["event"] == "left")
+    report.row(f"{what}: random ioctls with the module", sent, "calls", target=f">= {calls * len(seeds)}")
+    differ = sum(one["hash"] != other["hash"] for one, other in zip(bare, loaded, strict=True))
+    text = f"{what}: of {len(loaded)} hashes over the answers, that differ from those without it"
+    report.row(text, differ, "hashes", target="== 0")
+    answered = sum(line["ok"] for line in loaded if line["calls"] == calls)
+    report.row(f"{what}: of the calls, that the driver carried out", answered, "calls", target="> 0")
+    kept = [line[name] for line in lines if line["event"] == "left" for name in ("objects", "clients", "frames")]
+    report.row(f"{what}: objects, clients and frames kept by the module afterwards", sum(kept), "things", target="== 0")

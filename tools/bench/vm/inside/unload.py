@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""detshare.ko in and out, over and over, while clients call the driver."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import time
+
+from detshare.tools.bench.vm.inside import guest
+
+ENDLESS = 100_000_000
+MIX = (
+    ("nvloop", "--kind", "empty"),
+    ("nvloop", "--kind", "client"),
+    ("nvfuzz", "--seed", 3),
+    ("nvloop", "--kind", "handle"),
+    ("nvloop", "--kind", "client", "--xfer"),
+    ("nvloop", "--kind", "version"),
+    ("nvfuzz", "--seed", 4),
+    ("nvloop", "--kind", "client,empty,handle"),
+)
+SIM_MIX = (("nvloop", "--kind", "memory"), ("nvstorm", "--processes", 1), ("nvstorm", "--processes", 1, "--seed", 9))
+
+
+def _start(number: int, simulated: bool) -> subprocess.Popen[str]:
+    mix = SIM_MIX + MIX if simulated else MIX
+    name, *words = mix[number % len(mix)]
+    if name == "nvloop":
+        words += ["--batches", 900_000, "--calls", 100]
+    elif name == "nvfuzz":
+        words += ["--calls", ENDLESS, "--every", ENDLESS]
+    return guest.start(str(name), *words, stdout=subprocess.DEVNULL)
+
+
+def _body() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="example: unload --rounds 100 --processes 8")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--simulated", action="store_true", help="the driver is tests/nvsim")
+    asked = parser.parse_args()
+    chance = random.Random(asked.seed)
+    guest.unload()
+    before = guest.references("nvidia")
+    clients = [_start(number, asked.simulated) for number in range(asked.processes)]
+    time.sleep(1.0)
+    for number in range(asked.rounds):
+        begin = time.monotonic()
+        guest.load()
+        loaded = time.monotonic()
+        time.sleep(chance.uniform(0.0, 0.1))
+        seen = guest.leaks()
+        leaving = time.monotonic()
+        guest.unload()
+        gone = time.monotonic()
+        time.sleep(chance.uniform(0.0, 0.03))
+        alive = sum(client.poll() is None for client in clients)
+        guest.say(
+            event="round",
+            round=number,
+            load_ms=(loaded - begin) * 1e3,
+            unload_ms=(gone - leaving) * 1e3,
+            alive=alive,
+            loaded=guest.is_loaded(),
+            **seen,
+        )
+    guest.load()
+    guest.stop(*clients)
+    kept = guest.settled(5.0)
+    guest.unload()
+    time.sleep(0.2)
+    guest.say(event="after", before=before, references=guest.references("nvidia"), **kept)
+    guest.unload("driver")
+    guest.say(event="driver gone")
+
+
+if __name__ == "__main__":
+    guest.main(_body)

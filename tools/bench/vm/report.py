@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows and raw lines of an experiment in guests, and their files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from detshare.tools import results
+
+__all__ = ["Report"]
+
+
+@dataclass
+class Report:
+    """What an experiment found with one level of proof. `name` names the files."""
+
+    name: str
+    proof: str
+    command: str
+    rows: list[results.Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._raw: list[dict[str, Any]] = []
+        self._begun = time.monotonic()
+        self._lock = threading.Lock()
+
+    def say(self, text: str) -> None:
+        """Progress for the user, on standard error."""
+        print(f"[{time.monotonic() - self._begun:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    def record(self, line: dict[str, Any]) -> None:
+        """Keep a line for the raw file; any thread."""
+        with self._lock:
+            self._raw.append({"t": round(time.monotonic() - self._begun, 3), **line})
+
+    def row(self, what: str, value: float, unit: str, baseline: float | None = None, target: str | None = None) -> None:
+        """Add a row; figures that are not whole are kept to six significant digits."""
+        kept = value if value == int(value) else float(f"{value:.6g}")
+        self.rows.append(results.Row(what, kept, unit, baseline, target))
+        self.say(f"{what}: {value:.6g} {unit}")
+
+    @property
+    def missed(self) -> list[results.Row]:
+        """Rows whose target is not met."""
+        return [row for row in self.rows if row.ok is False]
+
+    def write(self, folder: Path) -> Path:
+        """NAME.json and raw/NAME.jsonl.gz; the path of the first."""
+        raw = folder / "raw" / f"{self.name}.jsonl.gz"
+        raw.parent.mkdir(parents=True, exist_ok=True)
+        with gzip.open(raw, "wt", encoding="utf-8") as stream:
+            for line in self._raw:
+                stream.write(json.dumps(line, separators=(",", ":")) + "\n")
+        machine = f"guest in QEMU without KVM on {results.machine()}"
+        result = results.Result(
+            self.name, self.proof, self.command, results.commit(), machine, results.now(), tuple(self.rows)
+        )
+        return results.write(result, folder)
