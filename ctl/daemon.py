@@ -27,12 +27,14 @@ from detshare.ctl.backends.base import Backend
 from detshare.ctl.client import SOCKET_NAME
 from detshare.ctl.errors import ControlError
 from detshare.ctl.oneshot import (
+    AUTO,
     BACKENDS,
     Built,
     Guard,
     build_backend,
     machine_checks,
     require_root,
+    resolve,
     start_guardian,
 )
 from detshare.ctl.snapshot import Check, Event, Outcome, Snapshot
@@ -61,6 +63,7 @@ class Daemon:
         self._started = time.monotonic()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="backend")
         self._built: Built | None = None
+        self._why = ""
         self._snapshot: Snapshot | None = None
         self._failure = ""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -76,13 +79,15 @@ class Daemon:
         assert self._built is not None
         return self._built.backend
 
-    async def open(self, backend: str) -> None:
-        """Build the backend and look once. ControlError where that fails."""
+    async def open(self, backend: str, why: str = "") -> None:
+        """Build the backend, chosen for the reason `why`, and look once. ControlError where that fails."""
         self._built = await self._work(lambda: build_backend(backend, self._run_dir))
+        self._why = why or self._built.why
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
-        self._tell(Event(time.time(), "daemon", os.getpid(), f"detshared started, backend {backend}"))
+        text = f"detshared started, backend {self._backend.name}: {self._why}".removesuffix(": ")
+        self._tell(Event(time.time(), "daemon", os.getpid(), text))
 
     async def keep_looking(self) -> None:
         """Look every `interval` seconds until cancelled; a look that fails is shown, and tried again."""
@@ -201,7 +206,7 @@ class Daemon:
 
     async def doctor(self) -> list[Check]:
         snapshot = self.snapshot()
-        checks = await self._work(lambda: machine_checks(snapshot))
+        checks = await self._work(lambda: machine_checks(snapshot, self._why))
         if self._failure:
             checks.append(Check("daemon", False, f"its last look failed: {self._failure}", "see its log"))
         else:
@@ -299,7 +304,7 @@ async def listen(daemon: Daemon, path: Path) -> tuple[web.AppRunner, asyncio.Abs
     return runner, listening
 
 
-async def serve(run_dir: Path, backend: str, interval: float, guard: Guard | None) -> int:
+async def serve(run_dir: Path, backend: str, interval: float, guard: Guard | None, why: str = "") -> int:
     """Run until SIGTERM or SIGINT. 0, or 1 where not everything could be restored (the guardian goes on then)."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -309,7 +314,7 @@ async def serve(run_dir: Path, backend: str, interval: float, guard: Guard | Non
     path = run_dir / SOCKET_NAME
     async with contextlib.AsyncExitStack() as stack:
         try:
-            await daemon.open(backend)
+            await daemon.open(backend, why)
             runner, listening = await listen(daemon, path)
         except Exception as error:
             if await daemon.close():
@@ -356,15 +361,18 @@ def notify(state: str) -> None:
 def run(run_dir: Path, backend: str, interval: float) -> int:
     """The whole life of a daemon; its exit code. ControlError where it cannot start."""
     asked = "start detshared"
-    if backend == "root":
+    backend, why = resolve(backend, model_too=True)
+    if backend == "model":
+        log.warning("backend model (%s): a simulation in this process; no GPU and no real program is touched", why)
+    else:
         require_root(asked)
     rundir.prepare(run_dir, asked)
     with contextlib.ExitStack() as stack:
-        for path in [run_dir / "lock", *([rundir.MACHINE] if backend == "root" else [])]:
+        for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
             lock = rundir.Lock(path, "detshared")
             lock.acquire(asked, LOCK_PATIENCE)  # a guardian may hold it for a moment
             stack.callback(lock.release)
-        code = asyncio.run(serve(run_dir, backend, interval, start_guardian(run_dir, asked)))
+        code = asyncio.run(serve(run_dir, backend, interval, start_guardian(run_dir, asked), why))
         if code:
             log.error("ended with an error")
         return code
@@ -375,9 +383,10 @@ def run(run_dir: Path, backend: str, interval: float) -> int:
 @click.option(
     "--backend",
     type=click.Choice(BACKENDS),
-    default="root",
+    default=AUTO,
     show_default=True,
-    help="root: this machine's programs. model: a simulation in this process, no GPU is touched.",
+    help="kmod: this machine's programs through detshare.ko. root: the same through their own descriptors, without "
+    "memory limits. model: a simulation in this process, no GPU is touched. auto: the first of these that can be had.",
 )
 @click.option(
     "--interval",
@@ -397,8 +406,6 @@ def main(run_dir: Path, backend: str, interval: float, log_level: str) -> None:
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    if backend == "model":
-        log.warning("backend model: a simulation in this process; no GPU and no real program is touched")
     try:
         code = run(run_dir, backend, interval)
     except ControlError as error:

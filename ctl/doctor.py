@@ -14,6 +14,10 @@ _REAL = (
     "slices, levels, pause and resume of any program; no memory limit; a hostile program may undo its slice until "
     "the next look"
 )
+_KMOD = (
+    "memory limits, slices and levels of any program, held by the kernel also against a hostile one; pause and resume "
+    "as with backend root"
+)
 _MODEL = (
     "every verb acts on simulated programs; its figures are the simulation's, and what a GPU does may differ; for "
     "this machine's programs start detshared without --backend model"
@@ -24,7 +28,7 @@ def checks(
     driver: Driver, abi: Abi | None, branches: list[str], euid: int, run_dir: Path, backend: str
 ) -> list[Check]:
     """Checks of a driver and of our rights over it, for the backend of that name. Never raises."""
-    model = driver.proof == "model"
+    model = backend == "model"
     found = [
         _root(euid, model),
         Check(
@@ -51,7 +55,8 @@ def checks(
     found.append(
         Check("run directory", writable, str(run_dir), "" if writable else "create it, or give --run-dir another")
     )
-    found.append(Check("what it means", None, f"backend {backend}: {_MODEL if model else _REAL}"))
+    meaning = _KMOD if backend == "kmod" else _MODEL if model else _REAL
+    found.append(Check("what it means", None, f"backend {backend}: {meaning}"))
     return found
 
 

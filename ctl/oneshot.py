@@ -16,11 +16,15 @@ from detshare.ctl import rundir
 from detshare.ctl.backends.base import Backend
 from detshare.ctl.client import DEFAULT_RUN_DIR, Client
 from detshare.ctl.errors import ControlError
+from detshare.ctl.rm import procfs
 from detshare.ctl.rm.nvml import Nvml
-from detshare.ctl.snapshot import Check, Snapshot, State
+from detshare.ctl.snapshot import Check, Event, Snapshot, State
 from detshare.ctl.verbs import EXPECTED, check_who, describe, explain, run_verb
 
-BACKENDS: Final = ("root", "model")
+AUTO: Final = "auto"
+REAL: Final = ("kmod", "root")
+"""backends that act on this machine's driver, which may itself be a simulated one"""
+BACKENDS: Final = (AUTO, *REAL, "model")
 
 
 class Guard(Protocol):
@@ -38,25 +42,50 @@ class Built:
 
     backend: Backend
     readings: Callable[[], dict[str, Any]] | None = None
+    why: str = ""
+    """why this backend and no other"""
+
+
+def resolve(name: str, *, model_too: bool = False) -> tuple[str, str]:
+    """The backend that a name stands for on this machine, and why.
+
+    `auto` is kmod where detshare.ko is loaded, else root; with `model_too` the model where there is no driver at all.
+    """
+    if name != AUTO:
+        return name, f"--backend {name} was given"
+    from detshare.ctl.netlink import presence
+
+    if presence.loaded():
+        return "kmod", f"detshare.ko is loaded (generic netlink has its family {presence.FAMILY})"
+    absent = "detshare.ko is not loaded"
+    if model_too and procfs.driver_version() is None:
+        return "model", f"{absent} and there is no NVIDIA driver here"
+    return "root", absent
 
 
 def build_backend(name: str, run_dir: Path, *, repair: bool = True) -> Built:
     """The backend of that name. `repair`: first undo what a killed daemon left. ControlError where it cannot be had."""
+    name, why = resolve(name)
     asked = f"use the backend {name}"
     if name == "model":
         from detshare.ctl.backends.model.live import LiveModel
         from detshare.ctl.backends.root import RootBackend
 
         model = LiveModel()
-        return Built(RootBackend(model, run_dir, name="model", repair=repair), lambda: _plain(model.readings()))
-    if name != "root":
+        return Built(RootBackend(model, run_dir, name="model", repair=repair), lambda: _plain(model.readings()), why)
+    if name not in REAL:
         raise ControlError(asked, "there is none", f"backends are {', '.join(BACKENDS)}", usage=True)
     require_root(asked)
     from detshare.ctl.backends.root import RootBackend
     from detshare.ctl.rm.kernel import KernelDriver
 
     try:
-        return Built(RootBackend(KernelDriver(), run_dir, repair=repair))
+        if name == "kmod":
+            from detshare.ctl.backends.kmod import KmodBackend
+            from detshare.ctl.netlink.link import Link
+
+            return Built(KmodBackend(Link(), KernelDriver(), run_dir, repair=repair), why=why)
+        return Built(RootBackend(KernelDriver(), run_dir, repair=repair), why=why)
     except EXPECTED as error:
         raise explain(error, asked) from error
 
@@ -64,6 +93,20 @@ def build_backend(name: str, run_dir: Path, *, repair: bool = True) -> Built:
 def _plain(readings: Mapping[int, Any]) -> dict[str, Any]:
     """PID -> what that program measures, as JSON has it."""
     return {str(pid): dataclasses.asdict(reading) for pid, reading in readings.items()}
+
+
+def kernel_events(asked: str) -> Iterator[Event]:
+    """What the kernel module tells from now on, without end. ControlError where it cannot be heard."""
+    from detshare.ctl.netlink.events import Listener
+
+    require_root(asked)
+    try:
+        with Listener() as listener:
+            while True:
+                listener.wait()
+                yield from listener.drain()
+    except EXPECTED as error:
+        raise explain(error, asked) from error
 
 
 def start_guardian(run_dir: Path, asked: str) -> Guard:
@@ -79,7 +122,7 @@ def start_guardian(run_dir: Path, asked: str) -> Guard:
 
 def start_command(backend: str, run_dir: Path) -> str:
     """What to type to get a daemon there."""
-    words = "sudo detshared" if backend == "root" else f"detshared --backend {backend}"
+    words = f"detshared --backend {backend}" if backend == "model" else "sudo detshared"
     return words if run_dir == DEFAULT_RUN_DIR else f"{words} --run-dir {shlex.quote(str(run_dir))}"
 
 
@@ -93,9 +136,10 @@ def require_root(asked: str) -> None:
 class OneShot:
     """Does what the daemon does, once, in this process. Use as a context; what was set stands after it."""
 
-    def __init__(self, backend: Backend, guard: Guard | None = None, *, changes: bool = True) -> None:
-        """`changes`: we hold the lock, so a look may apply what was wished for."""
+    def __init__(self, backend: Backend, guard: Guard | None = None, *, changes: bool = True, why: str = "") -> None:
+        """`changes`: we hold the lock, so a look may apply what was wished for. `why`: see Built."""
         self.backend = backend
+        self.why = why
         self._changes = changes
         self.guard = guard
         self.holds_pause = False
@@ -108,23 +152,23 @@ class OneShot:
     ) -> Iterator[Self]:
         """Build the backend; with `lock`, as the only one in this run directory (Held otherwise)."""
         with contextlib.ExitStack() as stack:
-            if backend == "root":
+            if backend != "model":
                 require_root(asked)
             rundir.prepare(run_dir, asked)
             if lock:
                 name = f"detshare-ctl {asked.partition(' ')[0]}"
-                for path in [run_dir / "lock", *([rundir.MACHINE] if backend == "root" else [])]:
+                for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
                     mine = rundir.Lock(path, name)
                     mine.acquire(asked)
                     stack.callback(mine.release)
             guard = start_guardian(run_dir, asked) if guarded else None
             try:
-                made = build_backend(backend, run_dir, repair=False).backend
+                made = build_backend(backend, run_dir, repair=False)
             except BaseException:
                 if guard is not None:
                     guard.stop()
                 raise
-            shot = cls(made, guard, changes=lock)
+            shot = cls(made.backend, guard, changes=lock, why=made.why)
             stack.callback(shot._close)
             yield shot
 
@@ -160,7 +204,7 @@ def doctor(backend: str, run_dir: Path) -> dict[str, Any]:
     checks = [daemon_check(run_dir, backend)]
     try:
         with OneShot.open(backend, run_dir, "doctor", lock=False) as shot:
-            checks += [*machine_checks(shot.backend.look(enforce=False)), *shot.backend.doctor()]
+            checks += [*machine_checks(shot.backend.look(enforce=False), shot.why), *shot.backend.doctor()]
     except EXPECTED as error:
         told = explain(error, "doctor")
         checks += [Check("backend", False, f"{backend}: {told.stopped}", told.next_step), nodes_check()]
@@ -169,10 +213,10 @@ def doctor(backend: str, run_dir: Path) -> dict[str, Any]:
     return {"checks": [check.to_json() for check in checks]}
 
 
-def machine_checks(snapshot: Snapshot) -> list[Check]:
-    """What is in force here besides the backend's own checks. Blocking: it asks NVML."""
-    checks = [backend_check(snapshot.backend, snapshot.proof)]
-    if snapshot.proof != "model":
+def machine_checks(snapshot: Snapshot, why: str = "") -> list[Check]:
+    """What is in force here, and `why`, besides the backend's own checks. Blocking: it asks NVML."""
+    checks = [backend_check(snapshot.backend, snapshot.proof, why)]
+    if snapshot.backend in REAL or snapshot.proof != "model":
         nvml = Nvml()
         known = len(nvml.memory_total())
         checks.append(nodes_check())
@@ -195,12 +239,17 @@ def nodes_check() -> Check:
     return Check("devices", ok, detail, "" if ok else "make them: nvidia-modprobe -c0 -u, or run nvidia-smi once")
 
 
-def backend_check(name: str, proof: str) -> Check:
-    """Which backend is in force, and whether what it shows is real."""
-    if proof == "model":
-        return Check("backend", None, f"{name}: a simulation (proof level model); no GPU, no real program is touched")
+def backend_check(name: str, proof: str, why: str = "") -> Check:
+    """Which backend is in force and why, and whether what it shows is real."""
+    because = f"; in force because {why}" if why else ""
+    if name == "kmod":
+        text = f"kmod (proof level {proof}): the kernel holds memory limits, also against a hostile program"
+        return Check("backend", True, text + because)
+    if proof == "model" and name not in REAL:
+        text = f"{name}: a simulation (proof level model); no GPU, no real program is touched"
+        return Check("backend", None, text + because)
     text = f"{name} (proof level {proof}): steers cooperating programs; it does not hold a hostile tenant"
-    return Check("backend", True, text)
+    return Check("backend", True, f"{text}; no memory limits{because}")
 
 
 def daemon_check(run_dir: Path, backend: str) -> Check:

@@ -39,6 +39,46 @@ class State(StrEnum):
     """the driver's branch is not in our tables: seen, never touched"""
 
 
+class AccountKind(StrEnum):
+    """Whom a memory limit is for. All that apply to a program hold at once."""
+
+    PID = "pid"
+    CGROUP = "cgroup"
+    TENANT = "tenant"
+
+
+class Containment(StrEnum):
+    """What keeps a program's GPU memory within bounds."""
+
+    KERNEL = "kernel"
+    """detshare.ko refuses what is beyond the limit, whatever the program is linked with"""
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A memory limit, with what is charged to it. Bytes."""
+
+    kind: AccountKind
+    name: str
+    """the PID, the cgroup's path (its number where no path is known), or the tenant's name"""
+    gpu: int | None
+    """number of the GPU; None: the limit is for each GPU by itself"""
+    limit: int
+    used: int = 0
+    peak: int = 0
+    refused: int = 0
+    """requests that were refused because of it"""
+
+    @property
+    def text(self) -> str:
+        """In words: "pid 4242", "tenant red on GPU 0"."""
+        return f"{self.kind.value} {self.name}" + ("" if self.gpu is None else f" on GPU {self.gpu}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"kind": self.kind.value}
+
+
 @dataclass(frozen=True, slots=True)
 class Tsg:
     """A channel group of a program, as the driver describes it."""
@@ -56,6 +96,7 @@ class Tsg:
     kind: Kind
     engine: str
     channels: tuple[int, ...]
+    """handles; one 0 for each where only their number is known"""
     context_shares: tuple[int, ...]
     slice_us: int
     level: Level | None = None
@@ -80,6 +121,21 @@ class Program:
     gpu_share: float | None = None
     adopted_ms: float | None = None
     notes: tuple[str, ...] = ()
+    limits: tuple[Account, ...] = ()
+    """every memory limit that applies to it; only what detshare.ko holds is a limit"""
+    tenant: str = ""
+    """the named tenant it was attached to"""
+    refused: int = 0
+    """requests for memory that were refused"""
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes: the lowest of its limits; None where it has none."""
+        return min((account.limit for account in self.limits), default=None)
+
+    @property
+    def containment(self) -> Containment:
+        return Containment.KERNEL if self.limits else Containment.NONE
 
     @property
     def compute(self) -> tuple[Tsg, ...]:
@@ -93,6 +149,9 @@ class Program:
         data["class"] = data.pop("klass")
         data["state"] = self.state.value
         data["tsgs"] = [tsg_to_json(t) for t in self.tsgs]
+        data["limits"] = [account.to_json() for account in self.limits]
+        data["memory_limit"] = self.memory_limit
+        data["containment"] = self.containment.value
         return data
 
 
@@ -102,6 +161,15 @@ def tsg_to_json(tsg: Tsg) -> dict[str, Any]:
     data["kind"] = tsg.kind.value
     data["level"] = tsg.level.name.lower() if tsg.level is not None else None
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A name under which processes, and the children they make later, share limits."""
+
+    name: str
+    pids: tuple[int, ...] = ()
+    """its processes"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +184,9 @@ class Snapshot:
     gpus: tuple[Gpu, ...]
     programs: tuple[Program, ...]
     warnings: tuple[str, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    """every memory limit that is in force, also those that nobody uses now"""
+    tenants: tuple[Tenant, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -127,6 +198,8 @@ class Snapshot:
             "gpus": [asdict(g) for g in self.gpus],
             "programs": [p.to_json() for p in self.programs],
             "warnings": list(self.warnings),
+            "accounts": [account.to_json() for account in self.accounts],
+            "tenants": [asdict(tenant) for tenant in self.tenants],
         }
 
 
@@ -142,12 +215,26 @@ class TsgChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitChange:
+    """A memory limit before and after a verb, in bytes; None: no limit. `used` is what is charged to it now."""
+
+    account: str
+    gpu: int | None
+    before: int | None
+    limit: int | None
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
-    """What one verb did to one program."""
+    """What one verb did to one program. `pid` 0: to something that is no process, which `note` or `limit` names."""
 
     pid: int
     tsgs: tuple[TsgChange, ...] = ()
     note: str = ""
+    limit: LimitChange | None = None
+    stands: bool = False
+    """the kernel applies it by itself to whatever the program makes later"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +264,8 @@ class Event:
 
     when: float
     kind: str
-    """attach, detach, context, change, pause, resume, release, error, daemon"""
+    """attach, detach, context, change, pause, resume, release, error, daemon; from the kernel module: vctx-new,
+    vctx-gone, tsg-new, tsg-gone, refused, limit-changed, driver-up, driver-down, lost"""
     pid: int | None
     text: str
     data: dict[str, Any] = field(default_factory=dict)

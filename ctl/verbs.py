@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from detshare.ctl import select
-from detshare.ctl.backends.base import Backend, BadRequest
+from detshare.ctl import accounts, select, sizes
+from detshare.ctl.backends.base import Backend, BadRequest, NeedsModule
 from detshare.ctl.errors import ControlError
 from detshare.ctl.rm.abi import UnknownBranch
 from detshare.ctl.rm.client import RmError
@@ -22,8 +22,14 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "resume": (),
     "preempt": (),
     "release": (),
+    "set-memory": ("limit", "gpu"),
+    "tenant-add": (),
+    "tenant-attach": ("tenant",),
+    "tenant-del": (),
 }
 """Verb -> names of its arguments besides `who`."""
+
+LOAD_MODULE: Final = "load it (insmod detshare.ko, see README.md), restart detshared, then: detshare-ctl doctor"
 
 LEVELS: Final = tuple(level.name.lower() for level in Level)
 
@@ -61,8 +67,16 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
             return backend.resume(who)
         case "preempt":
             return backend.preempt(who)
-        case _:
+        case "release":
             return backend.release(who)
+        case "set-memory":
+            return backend.set_memory(who, _limit(args), _gpu(args))
+        case "tenant-add":
+            return backend.tenant_add(accounts.check_tenant(who))
+        case "tenant-attach":
+            return backend.tenant_attach(who, accounts.check_tenant(args.get("tenant")))
+        case _:
+            return backend.tenant_del(accounts.check_tenant(who))
 
 
 EXPECTED: Final = (BadRequest, DriverError, RmError, UnknownBranch, OSError)
@@ -75,7 +89,7 @@ def describe(verb: str, who: object, args: Mapping[str, object]) -> str:
     for name, value in args.items():
         if value is not None:
             text = value if isinstance(value, str) and value.isprintable() else _say(value)
-            words += ["--level", text[:40]] if name == "level" else [text[:40]]
+            words += [f"--{name}", text[:40]] if name in ("level", "gpu") else [text[:40]]
     return " ".join(words)
 
 
@@ -85,6 +99,8 @@ def explain(error: Exception, asked: str) -> ControlError:
         return error
     if isinstance(error, BadRequest):
         return ControlError(asked, str(error), "correct it; see detshare-ctl --help", usage=True)
+    if isinstance(error, NeedsModule):
+        return ControlError(asked, str(error), LOAD_MODULE)
     if isinstance(error, NotAllowed):
         return ControlError(asked, str(error), "run it as root (with CAP_SYS_PTRACE), then: detshare-ctl doctor")
     if isinstance(error, DriverAbsent):
@@ -119,6 +135,26 @@ def _integer(verb: str, name: str, args: Mapping[str, object]) -> int:
     if not -(2**63) <= value < 2**64:
         raise BadRequest(f"{verb}: {name} is far out of range: {_say(value)}")
     return value
+
+
+MOST_GPUS: Final = 64
+"""numbers that --gpu takes; the kernel says which of them there are"""
+
+
+def _limit(args: Mapping[str, object]) -> int | None:
+    value = args.get("limit")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return sizes.check(value)
+    return sizes.parse(_string("set-memory", "limit", args))
+
+
+def _gpu(args: Mapping[str, object]) -> int | None:
+    if args.get("gpu") is None:
+        return None
+    gpu = _integer("set-memory", "gpu", args)
+    if gpu not in range(MOST_GPUS):
+        raise BadRequest(f"there is no GPU {gpu}; the header of detshare-top lists them")
+    return gpu
 
 
 def _level(args: Mapping[str, object]) -> Level | None:

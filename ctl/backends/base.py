@@ -6,12 +6,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.rm.driver import DriverError, ProcessId
 from detshare.ctl.snapshot import Check, Event, Level, Outcome, Snapshot
 
 
 class BadRequest(ValueError):
     """The request cannot be meant: the message says what was asked and what would be accepted."""
+
+
+class NeedsModule(DriverError):
+    """Only the kernel module can do that, and another backend is in force."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(f"backend {backend} holds no memory limits: that takes the kernel module, detshare.ko")
 
 
 class Backend(Protocol):
@@ -50,7 +57,27 @@ class Backend(Protocol):
         ...
 
     def release(self, who: str) -> Outcome:
-        """Put back what was there before DetShare and forget the program."""
+        """Put back what was there before DetShare and forget the program. Memory limits stay: see set_memory."""
+        ...
+
+    def set_memory(self, who: str, limit: int | None, gpu: int | None = None) -> Outcome:
+        """Limit GPU memory to `limit` bytes; None removes the limit. NeedsModule with any backend but kmod.
+
+        `who` may also be a tenant's name or a cgroup's path (see detshare.ctl.accounts). `gpu`: number of one GPU;
+        None: each GPU by itself. A limit below present use is legal: nothing is granted until use is below it.
+        """
+        ...
+
+    def tenant_add(self, name: str) -> Outcome:
+        """Make a named tenant. NeedsModule."""
+        ...
+
+    def tenant_attach(self, who: str, name: str) -> Outcome:
+        """Put programs, and the children they make later, under a tenant that exists. NeedsModule."""
+        ...
+
+    def tenant_del(self, name: str) -> Outcome:
+        """Forget a tenant and its limits; its programs go on without them. NeedsModule."""
         ...
 
     def alive(self, process: ProcessId) -> bool:

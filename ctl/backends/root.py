@@ -15,8 +15,9 @@ from pathlib import Path
 
 from detshare.ctl import classes, doctor, select
 from detshare.ctl.adopt import Adopter
-from detshare.ctl.backends.base import Backend
+from detshare.ctl.backends.base import Backend, NeedsModule
 from detshare.ctl.guardian import recover
+from detshare.ctl.happenings import differences
 from detshare.ctl.journal import Journal, locked
 from detshare.ctl.rm.abi import Abi, UnknownBranch, branches, for_version
 from detshare.ctl.rm.client import RmError
@@ -43,8 +44,12 @@ class RootBackend(Backend):
         name: str = "root",
         repair: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        wishes: Wishes | None = None,
     ) -> None:
-        """`repair`: first undo what a killed daemon left; a one-shot command leaves that standing."""
+        """`repair`: first undo what a killed daemon left; a one-shot command leaves that standing.
+
+        `wishes`: others than the run directory's; backend kmod has those to itself.
+        """
         self._name = name
         self._driver = driver
         self._run_dir = run_dir
@@ -62,7 +67,7 @@ class RootBackend(Backend):
                 self._say("error", None, f"left by an earlier daemon and not put back: {problem}")
         with locked(run_dir):
             self._journal = Journal(run_dir, driver.proof)
-        self._wishes = Wishes(run_dir, driver.proof)
+        self._wishes = wishes if wishes is not None else Wishes(run_dir, driver.proof)
         self._adopter = Adopter(driver, self._abi, clock) if self._abi is not None else None
         self._steward = Steward(driver, self._abi, self._journal) if self._abi is not None else None
         self._watch = Watch(driver, self._adopter, self._problem, clock)
@@ -73,9 +78,12 @@ class RootBackend(Backend):
     def name(self) -> str:
         return self._name
 
-    def _say(self, kind: str, process: ProcessId | None, text: str, **data: object) -> None:
+    def _keep(self, event: Event) -> None:
         del self._events[: len(self._events) - _MOST_EVENTS + 1]
-        self._events.append(Event(time.time(), kind, process.pid if process else None, text, dict(data)))
+        self._events.append(event)
+
+    def _say(self, kind: str, process: ProcessId | None, text: str, **data: object) -> None:
+        self._keep(Event(time.time(), kind, process.pid if process else None, text, dict(data)))
 
     def _complain(self, process: ProcessId, text: str) -> None:
         """An error event, once until the text changes."""
@@ -86,6 +94,16 @@ class RootBackend(Backend):
     def drain_events(self) -> Sequence[Event]:
         events, self._events = self._events, []
         return events
+
+    @property
+    def holding(self) -> frozenset[ProcessId]:
+        """Processes that are paused by us."""
+        return frozenset(self._journal.paused)
+
+    @property
+    def touched(self) -> frozenset[ProcessId]:
+        """Processes of which something is to be put back."""
+        return frozenset(self._journal.processes())
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -118,16 +136,8 @@ class RootBackend(Backend):
     def _compare(self, found: list[Program]) -> None:
         """Events from the difference to the last look."""
         now = {program.id: program for program in found}
-        for process in self._seen.keys() - now.keys():
-            self._say("detach", process, f"ended or let go of the GPU: {self._seen[process].command}")
-        for process, program in now.items():
-            before = self._seen.get(process)
-            if before is None:
-                self._say("attach", process, program.command, state=program.state.value)
-            known = {(t.client, t.handle, t.tsg_id) for t in before.compute} if before else set()
-            if {(t.client, t.handle, t.tsg_id) for t in program.compute} - known:
-                text = f"made a GPU context, {len(program.compute)} compute TSG(s)"
-                self._say("context", process, text, adopted_ms=program.adopted_ms)
+        for event in differences(self._seen, now):
+            self._keep(event)
         self._seen = now
         self._told = {p: t for p, t in self._told.items() if p in now}
 
@@ -338,6 +348,18 @@ class RootBackend(Backend):
         elif selector.text == "*":
             self._wishes.forget_containers()
         return self._verb("release", who, act, pending)
+
+    def set_memory(self, who: str, limit: int | None, gpu: int | None = None) -> Outcome:
+        raise NeedsModule(self.name)
+
+    def tenant_add(self, name: str) -> Outcome:
+        raise NeedsModule(self.name)
+
+    def tenant_attach(self, who: str, name: str) -> Outcome:
+        raise NeedsModule(self.name)
+
+    def tenant_del(self, name: str) -> Outcome:
+        raise NeedsModule(self.name)
 
     def _retry(self, program: Program, act: Callable[[Program], list[TsgChange]]) -> list[TsgChange]:
         """Run an action; if the driver no longer knows an object, read the program anew and try once more."""

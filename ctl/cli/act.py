@@ -95,8 +95,8 @@ def _fail(as_json: bool, answer: Json, error: ControlError) -> None:
 
 
 def _without_context(answer: Json) -> bool:
-    """Whether it would apply to something, only later."""
-    return bool(answer["changed"]) and not any(change["tsgs"] for change in answer["changed"])
+    """Whether it would apply to something, only later, and not by itself."""
+    return bool(answer["changed"]) and not any(change["tsgs"] or change.get("stands") for change in answer["changed"])
 
 
 def _wait(control: Control, verb: str, who: str, args: Mapping[str, object], answer: Json, seconds: float) -> Json:

@@ -15,18 +15,33 @@ import click
 from rich.console import Console
 
 from detshare.ctl import classes, oneshot, options
+from detshare.ctl.backends.base import NeedsModule
 from detshare.ctl.cli import act, tables
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.errors import ControlError
 from detshare.ctl.rm.driver import Holder, ProcessId
 from detshare.ctl.select import parse
-from detshare.ctl.verbs import LEVELS, check_who, explain
+from detshare.ctl.verbs import LEVELS, LOAD_MODULE, MOST_GPUS, check_who, explain
 
 WHO: Final = """\
 WHO is one of
   a PID                        4242
   a container id               12 hexadecimal digits or more
   a part of the command line   serve.py, or with * and ?: 'python*train*'
+"""
+ACCOUNT: Final = """\
+ACCOUNT is one of
+  a PID                        4242
+  a tenant's name              red         (see: detshare-ctl tenant --help)
+  a cgroup                     /system.slice/train.service
+  a container id               12 hexadecimal digits or more: its cgroup
+  a part of the command line   train.py: each process by itself
+"""
+TENANTS: Final = """\
+Example:
+  sudo detshare-ctl tenant add red
+  sudo detshare-ctl set-memory red 20G
+  sudo detshare-ctl tenant attach red 4242
 """
 FIRST: Final = """\
 First steps:
@@ -48,6 +63,14 @@ class _Group(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
         formatter.write(FIRST)
+
+
+class _Tenants(click.Group):
+    """Shows how its commands go together."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write(TENANTS)
 
 
 class _Examples(click.Command):
@@ -80,9 +103,10 @@ def _class_lines() -> str:
 @click.option(
     "--backend",
     type=click.Choice(oneshot.BACKENDS),
-    default="root",
+    default=oneshot.AUTO,
     show_default=True,
-    help="Without a daemon: root acts on this machine's programs, model on simulated ones.",
+    help="Without a daemon: kmod acts through detshare.ko, root through the programs' own descriptors, auto through "
+    "the first of these that is there; model acts on simulated programs.",
 )
 @click.pass_context
 def main(ctx: click.Context, run_dir: Path, backend: str) -> None:
@@ -96,13 +120,16 @@ def main(ctx: click.Context, run_dir: Path, backend: str) -> None:
         click.echo(ctx.get_help())
 
 
-def _command(name: str, example: str, more: str = "") -> Callable[[Callable[..., int | None]], click.Command]:
+def _command(
+    name: str, example: str, more: str = "", group: click.Group | None = None
+) -> Callable[[Callable[..., int | None]], click.Command]:
     """A command with --json, whose errors are told in words and exit codes. What the function returns is the code."""
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
         @wraps(function)
         def run(as_json: bool, **values: Any) -> None:
-            place = click.get_current_context().obj
+            place = click.get_current_context().find_object(Place)
+            assert place is not None
             try:
                 code = function(place, as_json=as_json, **values)
             except ControlError as error:
@@ -113,7 +140,7 @@ def _command(name: str, example: str, more: str = "") -> Callable[[Callable[...,
             sys.exit(code or 0)
 
         flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-        return main.command(name, cls=_Examples, example=example, more=more)(flag(run))
+        return (group or main).command(name, cls=_Examples, example=example, more=more)(flag(run))
 
     return decorate
 
@@ -140,6 +167,10 @@ def ps(place: Place, as_json: bool) -> None:
         console.print(tables.programs(answer, console.width))
     else:
         console.print("no program holds a GPU")
+    shared = [each for each in answer.get("accounts", ()) if each["kind"] != "pid"]
+    if shared:
+        console.print()
+        console.print(tables.accounts(shared))
 
 
 @_command("show", "sudo detshare-ctl show 4242")
@@ -226,6 +257,70 @@ def set_slice(place: Place, as_json: bool, who: str, slice_us: int, level: str |
     return act.change(place, as_json, "set-slice", who, wait, {"slice_us": slice_us, "level": level})
 
 
+@_command("set-memory", "sudo detshare-ctl set-memory 4242 8G", ACCOUNT)
+@click.argument("account", metavar="ACCOUNT")
+@click.argument("limit", metavar="SIZE")
+@click.option("--gpu", type=click.IntRange(0, MOST_GPUS - 1), help="Only this GPU.  [default: each GPU by itself]")
+def set_memory(place: Place, as_json: bool, account: str, limit: str, gpu: int | None) -> int:
+    """Limit GPU memory; the kernel holds it.
+
+    SIZE is 512M, 8G, a number of bytes, or max for no limit. A request beyond the limit gets the driver's own answer
+    for a full GPU. Needs detshare.ko.
+    """
+    return act.change(place, as_json, "set-memory", account, args={"limit": limit, "gpu": gpu})
+
+
+@main.group("tenant", cls=_Tenants, context_settings={"help_option_names": ["-h", "--help"]})
+def tenant() -> None:
+    """Let programs share a memory limit under a name.
+
+    Each command takes --json.
+    """
+
+
+_name = click.argument("name")
+
+
+@_command("add", "sudo detshare-ctl tenant add red", group=tenant)
+@_name
+def tenant_add(place: Place, as_json: bool, name: str) -> int:
+    """Make a tenant."""
+    return act.change(place, as_json, "tenant-add", name)
+
+
+@_command("attach", "sudo detshare-ctl tenant attach red 4242", group=tenant)
+@_name
+@_who
+def tenant_attach(place: Place, as_json: bool, name: str, who: str) -> int:
+    """Put a program, and the children that it makes later, under a tenant."""
+    return act.change(place, as_json, "tenant-attach", who, args={"tenant": name})
+
+
+@_command("list", "sudo detshare-ctl tenant list", group=tenant)
+def tenant_list(place: Place, as_json: bool) -> None:
+    """List tenants with their limits and programs."""
+    with place.control("list tenants", changes=False) as (control, _):
+        answer = control.programs()
+    if as_json:
+        _print_json({"tenants": answer["tenants"], "accounts": answer["accounts"]})
+        return
+    console = Console(highlight=False)
+    console.print(*tables.warnings(answer), sep="\n", end="\n" if answer["warnings"] else "")
+    if answer["tenants"]:
+        console.print(tables.tenants(answer))
+    elif answer["backend"] == "kmod":
+        console.print("there is no tenant; make one: detshare-ctl tenant add NAME")
+    else:
+        raise ControlError("list tenants", str(NeedsModule(answer["backend"])), LOAD_MODULE)
+
+
+@_command("del", "sudo detshare-ctl tenant del red", group=tenant)
+@_name
+def tenant_del(place: Place, as_json: bool, name: str) -> int:
+    """Forget a tenant and its limits; its programs go on without them."""
+    return act.change(place, as_json, "tenant-del", name)
+
+
 @_command("pause", "sudo detshare-ctl pause 4242")
 @_who
 @click.option("--foreground", is_flag=True, help="Hold it until Ctrl-C or SIGTERM, then resume; needs no daemon.")
@@ -296,20 +391,30 @@ def doctor(place: Place, as_json: bool) -> int:
 @_command("events", "sudo detshare-ctl events --follow")
 @click.option("--follow", "-f", is_flag=True, help="Wait for more; with --json one document per line.")
 def events(place: Place, as_json: bool, follow: bool) -> int:
-    """Show what the daemon saw and did."""
+    """Show what the daemon saw and did, and what the kernel module tells.
+
+    Without a daemon --follow shows the kernel module's events alone.
+    """
     client = place.client()
-    if not client.alive():
-        raise gone("read events", place)
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))  # the ordinary end of --follow
+    if not client.alive():
+        if not follow or oneshot.resolve(place.backend)[0] != "kmod":
+            raise gone("read events", place)
+        for event in oneshot.kernel_events("follow events"):
+            _tell_event(event.to_json(), as_json)
     if as_json and not follow:
         _print_json({"events": list(client.events())})
         return 0
     for item in client.events(follow):
-        click.echo(json.dumps(item) if as_json else tables.event(item))
-        sys.stdout.flush()
+        _tell_event(item, as_json)
     if follow:
         raise ControlError("follow events", "the daemon stopped", "see its log, and start it again: detshared")
     return 0
+
+
+def _tell_event(item: dict[str, Any], as_json: bool) -> None:
+    click.echo(json.dumps(item) if as_json else tables.event(item))
+    sys.stdout.flush()
 
 
 @main.command("help")

@@ -20,10 +20,11 @@ _COLUMNS = (
     ("SLICE", True),
     ("LEVEL", False),
     ("MEM", True),
+    ("LIMIT", True),
     ("SHARE", True),
     ("STATE", False),
 )
-"""name, and whether it is set to the right"""
+"""name, and whether it is set to the right; LIMIT only where somebody can hold one"""
 
 _STATE_STYLE = {
     "running": "green",
@@ -94,6 +95,7 @@ def programs(answer: Json, width: int) -> Table:
     """The table of `ps` for a terminal of `width` columns; what is too long is the command."""
     index = {gpu["uuid"]: str(number) for number, gpu in enumerate(answer["gpus"])}
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False)
+    limits = holds_limits(answer)
     rows = []
     for program in sorted(answer["programs"], key=lambda p: p["pid"]):
         tsgs = compute(program)
@@ -107,13 +109,14 @@ def programs(answer: Json, width: int) -> Table:
                 _several(duration(tsg["slice_us"]) for tsg in tsgs) or "-",
                 _several(clean(tsg["level"] or "-") for tsg in tsgs) or "-",
                 size(program.get("memory_bytes")),
+                *([size(program.get("memory_limit"))] if limits else []),
                 f"{share:.0%}" if share is not None else "-",
                 state,
                 command(program["command"]),
             )
         )
     used = 0
-    for number, (name, right) in enumerate(_COLUMNS):
+    for number, (name, right) in enumerate(column for column in _COLUMNS if limits or column[0] != "LIMIT"):
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
         used += max(len(name), *(len(row[number]) for row in rows), 0) + 1
     table.add_column("COMMAND", no_wrap=True)
@@ -123,11 +126,62 @@ def programs(answer: Json, width: int) -> Table:
     return table
 
 
+def holds_limits(answer: Json) -> bool:
+    """Whether the kernel module is in force, or somebody has a limit of it."""
+    return answer["backend"] == "kmod" or any(program.get("limits") for program in answer["programs"])
+
+
 def proof(answer: Json) -> Text:
     """Which backend sees this, and how far it may be believed."""
-    if answer["proof"] == "model":
+    if answer["backend"] not in ("kmod", "root") and answer["proof"] == "model":
         return Text("model: simulated programs, no GPU is touched", style="bold yellow")
-    return Text(f"backend {clean(answer['backend'])}, driver {clean(answer['driver'])}", style="dim")
+    told = f"backend {clean(answer['backend'])}, driver {clean(answer['driver'])}"
+    if answer["backend"] == "kmod":
+        told += "; memory limits are held by the kernel"
+    if answer["proof"] in ("driver", "model"):
+        return Text(f"{told}; proof level {answer['proof']}", style="bold yellow")
+    return Text(told, style="dim")
+
+
+def containment(program: Json) -> list[str]:
+    """What holds a program's memory, a line for each limit."""
+    limits = program.get("limits") or ()
+    if not limits:
+        return ["no memory limit"]
+    return [f"held by the kernel: {account(each)}" for each in limits]
+
+
+def account(each: Json) -> str:
+    """One limit in words."""
+    gpu = "" if each["gpu"] is None else f" on GPU {each['gpu']}"
+    more = f", refused {count(each['refused'], 'request')}" if each["refused"] else ""
+    name = f"{clean(each['kind'])} {clean(each['name'])}{gpu}"
+    return f"{name}, {size(each['used'])} of {size(each['limit'])}, at most {size(each['peak'])}{more}"
+
+
+def accounts(found: Iterable[Json]) -> Table:
+    """Limits as a table."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in ("LIMIT OF", "GPU", "USED", "LIMIT", "PEAK", "REFUSED"):
+        table.add_column(name, no_wrap=True, justify="left" if name in ("LIMIT OF", "GPU") else "right")
+    for each in found:
+        name, gpu = f"{clean(each['kind'])} {clean(each['name'])}", "each" if each["gpu"] is None else str(each["gpu"])
+        sizes = (size(each["used"]), size(each["limit"]), size(each["peak"]))
+        table.add_row(Text(name), gpu, *sizes, str(each["refused"]))
+    return table
+
+
+def tenants(answer: Json) -> Table:
+    """The table of `tenant list`."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in ("TENANT", "LIMITS", "PROGRAMS"):
+        table.add_column(name, overflow="fold")
+    for tenant in answer["tenants"]:
+        mine = [a for a in answer["accounts"] if a["kind"] == "tenant" and a["name"] == tenant["name"]]
+        limits = "; ".join(account(each).partition(" ")[2].removeprefix(f"{tenant['name']}, ") for each in mine)
+        pids = ", ".join(str(pid) for pid in tenant["pids"])
+        table.add_row(Text(clean(tenant["name"])), Text(limits or "no memory limit"), Text(pids or "-"))
+    return table
 
 
 def warnings(answer: Json) -> list[Text]:
@@ -152,6 +206,8 @@ def show(console: Console, answer: Json, program: Json) -> None:
         ("weight", clean(program["weight"] if program.get("weight") is not None else "-")),
         ("gpu", ", ".join(names.get(uuid, clean(uuid)) for uuid in program["gpus"]) or "-"),
         ("memory", size(program.get("memory_bytes"))),
+        *(("containment", text) for text in containment(program)),
+        ("tenant", clean(program.get("tenant") or "-")),
         ("gpu share", f"{share:.1%}" if share is not None else "-"),
         ("adopted in", f"{adopted:.1f} ms" if adopted is not None else "-"),
     ]
@@ -174,7 +230,7 @@ def _tsgs(program: Json) -> Table:
             clean(tsg["engine"]),
             f"{tsg['client']:#x}",
             f"{tsg['handle']:#x}",
-            str(tsg["tsg_id"]),
+            str(tsg["tsg_id"]) if tsg["tsg_id"] >= 0 else "-",
             duration(tsg["slice_us"]),
             clean(tsg["level"] or "-"),
             str(len(tsg["channels"])),
@@ -190,13 +246,24 @@ def outcome(answer: Json) -> list[Text]:
         steers = verb.startswith("set-")
         groups = f", {count(len(change['tsgs']), 'channel group')}" if change["tsgs"] and not steers else ""
         done = _DONE.get(verb, f"{clean(verb)} done")
-        lines.append(Text(f"{change['pid']}: {done}{groups}{_note(change)}"))
+        limit = change.get("limit")
+        if limit is not None:
+            lines.append(Text(_limit(limit) + _note(change)))
+            continue
+        whom = f"{change['pid']}: " if change["pid"] else ""
+        lines.append(Text(f"{whom}{done}{groups}{_note(change)}"))
         for tsg in change["tsgs"] if steers else ():
             was, now = duration(tsg["before_us"]), duration(tsg["slice_us"])
             moved = now if was == now else f"{was} -> {now}"
             level = f", level {clean(tsg['level'])}" if tsg["level"] else ""
             lines.append(Text(f"  TSG {tsg['handle']:#x} on {clean(tsg['gpu'], 16)}: slice {moved}{level}"))
     return lines
+
+
+def _limit(limit: Json) -> str:
+    before, now = (size(limit[key]) if limit[key] is not None else "none" for key in ("before", "limit"))
+    gpu = "" if limit["gpu"] is None else f" on GPU {limit['gpu']}"
+    return f"{clean(limit['account'])}{gpu}: memory limit {before} -> {now}, uses {size(limit['used'])}"
 
 
 def _note(change: Json) -> str:

@@ -105,7 +105,7 @@ class Driver(Protocol):
 
     @property
     def proof(self) -> str:
-        """Proof level of what is seen through it: "gpu" or "model"."""
+        """Proof level of what is seen through it: "gpu", "driver" or "model"."""
         ...
 
     @property

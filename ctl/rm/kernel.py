@@ -64,8 +64,6 @@ class ControlFile:
 class KernelDriver:
     """The driver loaded on this machine (protocol detshare.ctl.rm.driver.Driver)."""
 
-    proof = "gpu"
-
     def __init__(self) -> None:
         version = procfs.driver_version()
         if version is None:
@@ -73,6 +71,7 @@ class KernelDriver:
                 "no NVIDIA driver is loaded here (/sys/module/nvidia is absent); load it, or try --backend model"
             )
         self.version = version
+        self.proof = procfs.proof()
         try:
             self._abi: Abi | None = for_version(version)
         except UnknownBranch:

@@ -131,6 +131,14 @@ def gpus(root: Path = Path("/proc/driver/nvidia/gpus")) -> list[Gpu]:
     return sorted(found, key=lambda gpu: gpu.minor)
 
 
+def proof(modules: Path = Path("/sys/module")) -> str:
+    """Proof level of what is seen through the loaded driver: "model" for our simulated one (tests/nvsim), "driver" for
+    the genuine one on fake GPUs (tests/fakegpu), "gpu" else."""
+    if (modules / "nvidia" / "parameters" / "heap_mb").exists():
+        return "model"
+    return "driver" if (modules / "fakegpu").exists() else "gpu"
+
+
 def driver_version() -> str | None:
     """Version of the loaded nvidia.ko; None if none is loaded."""
     try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detshare.ctl.top.rows import UNKNOWN, Row, clean, gpu_index, items, microseconds, number, texts, whole
+from detshare.ctl.top.rows import UNKNOWN, Row, clean, containment, gpu_index, items, microseconds, number, texts, whole
 
 _BOLD = "bold"
 
@@ -16,6 +16,11 @@ def _handle(value: object) -> str:
     return UNKNOWN if number_ is None else f"{number_:#x}"
 
 
+def _count(value: object) -> str:
+    number_ = whole(value)
+    return UNKNOWN if number_ is None else str(number_)
+
+
 def _tsg(tsg: Mapping[str, Any], index: Mapping[str, str]) -> str:
     channels = tsg.get("channels")
     count = len(channels) if isinstance(channels, list | tuple) else None
@@ -23,7 +28,7 @@ def _tsg(tsg: Mapping[str, Any], index: Mapping[str, str]) -> str:
     slice_ = now if before in (UNKNOWN, now) else f"{now} (before DetShare {before})"
     return (
         f"  GPU {index.get(clean(tsg.get('gpu')), '?')}  TSG {_handle(tsg.get('handle'))}"
-        f" (hardware {UNKNOWN if whole(tsg.get('tsg_id')) is None else tsg.get('tsg_id')})"
+        f" (hardware {UNKNOWN if (whole(tsg.get('tsg_id')) or 0) < 0 else _count(tsg.get('tsg_id'))})"
         f"  {clean(tsg.get('kind')) or UNKNOWN} {clean(tsg.get('engine')) or UNKNOWN}"
         f"  {UNKNOWN if count is None else count} channels"
         f"  slice {slice_}  level {clean(tsg.get('level')) or UNKNOWN}"
@@ -49,6 +54,10 @@ def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str
             "",
         ),
     ]
+    if snapshot.get("backend") == "kmod":
+        tenant = clean(program.get("tenant"))
+        lines += [(f"  memory: {text}", "") for text in containment(program)]
+        lines += [(f"  tenant {tenant}", "")] if tenant else []
     tsgs = items(program.get("tsgs"))
     lines += [(_tsg(tsg, index), "") for tsg in tsgs] or [("  no TSG: it has made no context yet", "dim")]
     lines += [(f"  note: {note}", "yellow") for note in texts(program.get("notes"))]

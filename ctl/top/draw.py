@@ -45,9 +45,13 @@ _WIDE = (
 )  # fmt: skip
 
 
-def columns(width: int) -> list[Column]:
-    """The columns for a screen of `width` cells; COMMAND takes what is left."""
-    chosen = _WIDE if width >= 130 else _NARROW if width >= 72 else _MINIMAL
+def columns(width: int, limits: bool = False) -> list[Column]:
+    """The columns for a screen of `width` cells; COMMAND takes what is left. `limits`: somebody may hold some."""
+    chosen = list(_WIDE if width >= 130 else _NARROW if width >= 72 else _MINIMAL)
+    for number_, column in enumerate(chosen):
+        if limits and column.name == "MEM":
+            chosen.insert(number_ + 1, Column("LIMIT", column.width, True))
+            break
     used = 1 + sum(column.width + 1 for column in chosen)
     return [*chosen, Column("COMMAND", max(width - used, 0))]
 
@@ -133,7 +137,7 @@ class Painter:
     def _programs(
         self, snapshot: Mapping[str, Any], found: Sequence[Row], view: View, room: int | None, looked: bool
     ) -> list[Text]:
-        chosen = columns(self.width)
+        chosen = columns(self.width, snapshot.get("backend") == "kmod")
         cells = []
         for column in chosen:
             name = "" if column.name == "BAR" else column.name

@@ -160,6 +160,7 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         "SLICE": _same(microseconds(tsg.get("slice_us")) for tsg in tsgs),
         "LEVEL": _same(clean(tsg.get("level")) or UNKNOWN for tsg in tsgs),
         "MEM": memory(bytes_),
+        "LIMIT": memory(whole(program.get("memory_limit"))),
         "SHARE": percent(share),
         "STATE": _SHORT_STATE.get(state, state),
         "USER": clean(program.get("user")) or UNKNOWN,
@@ -168,6 +169,21 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         "COMMAND": clean(program.get("command")) or UNKNOWN,
     }
     return Row(pid, whole(program.get("start")), cells, share, bytes_, klass, state, program)
+
+
+def containment(program: Json) -> list[str]:
+    """What keeps a program's memory within bounds, a line for each limit."""
+    found = []
+    for limit in items(program.get("limits")):
+        gpu = whole(limit.get("gpu"))
+        refused = whole(limit.get("refused"))
+        found.append(
+            f"held by the kernel: {clean(limit.get('kind')) or '?'} {clean(limit.get('name')) or '?'}"
+            + ("" if gpu is None else f" on GPU {gpu}")
+            + f", {memory(limit.get('used'))} of {memory(limit.get('limit'))}"
+            + (f", refused {refused} times" if refused else "")
+        )
+    return found or ["no memory limit"]
 
 
 def rows(snapshot: Json) -> list[Row]:

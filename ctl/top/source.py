@@ -46,10 +46,10 @@ class Machine:
                 self._can_act = True
                 return found
             # it brings the driver tables and NVML with it, which a screen on the daemon does not need
-            from detshare.ctl.oneshot import OneShot
+            from detshare.ctl.oneshot import AUTO, OneShot
 
             asked = "list programs without a daemon"
-            with OneShot.open("root", self._client.run_dir, asked, lock=False) as shot:
+            with OneShot.open(AUTO, self._client.run_dir, asked, lock=False) as shot:
                 return shot.programs()
         except ControlError as error:
             raise SourceError(str(error)) from error

@@ -15,12 +15,20 @@ from detshare.tools.bench.session import Options, Session
 
 
 def test_every_experiment_is_a_command_with_its_options() -> None:
-    assert sorted(cli.bench.commands) == ["adoption", "harmless", "pause", "sweep", "temporal", "weights"]
-    for name, command in cli.bench.commands.items():
+    assert sorted(cli.EXPERIMENTS) == ["adoption", "harmless", "pause", "sweep", "temporal", "weights"]
+    for name in cli.EXPERIMENTS:
+        command = cli.bench.commands[name]
         words = {word for parameter in command.params for word in parameter.opts}
         assert {"--seconds", "--rounds", "--out", "--quick", "--run-dir"} <= words
         assert ("--budget-s" in words) is (name == "sweep")
         assert isinstance(command, click.Command)
+
+
+def test_every_command_says_what_it_does_and_where_its_result_goes() -> None:
+    for name in cli.bench.commands:
+        done = CliRunner().invoke(cli.bench, [name, "--help"])
+        assert done.exit_code == 0
+        assert "--out" in done.output, name
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU here: the command would run")

@@ -342,6 +342,13 @@ def test_each_command_has_an_example_and_json(ctl, command):
     assert ctl("help", command).output.partition("\n\n")[2] == text.partition("\n\n")[2]
 
 
+@pytest.mark.parametrize("command", sorted(main.commands["tenant"].commands))
+def test_each_command_of_tenants_has_an_example_and_json(ctl, command):
+    text = ctl("tenant", command, "--help").output
+    assert f"Example:\n  sudo detshare-ctl tenant {command}" in text
+    assert "  --json " in text
+
+
 def test_without_a_command_there_is_help():
     done = CliRunner().invoke(main, [])
     assert done.exit_code == 0

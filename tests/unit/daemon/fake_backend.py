@@ -9,18 +9,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from detshare.ctl import classes, select
+from detshare.ctl.backends.base import NeedsModule
 from detshare.ctl.rm.driver import Gpu, Holder, NotAllowed, ProcessId
 from detshare.ctl.snapshot import (
+    Account,
+    AccountKind,
     Change,
     Check,
     Event,
     Kind,
     Level,
+    LimitChange,
     Outcome,
     Program,
     Skip,
     Snapshot,
     State,
+    Tenant,
     Tsg,
     TsgChange,
 )
@@ -77,6 +82,7 @@ class FakeBackend:
         """PIDs that ended since the last look"""
         self.hang: threading.Event | None = None
         """a look waits for it"""
+        self.tenants: list[str] = []
         self._events: list[Event] = []
 
     def alive(self, process: ProcessId) -> bool:
@@ -90,7 +96,17 @@ class FakeBackend:
         if self.hang is not None:
             self.hang.wait(10)
         gpu = Gpu(GPU, 0, "Fake H100", "0000:01:00.0", 80 << 30)
-        return Snapshot(self.name, self.proof, "580.0", time.monotonic(), 0.001, (gpu,), tuple(self.programs))
+        return Snapshot(
+            self.name,
+            self.proof,
+            "580.0",
+            time.monotonic(),
+            0.001,
+            (gpu,),
+            tuple(self.programs),
+            accounts=tuple(account for program in self.programs for account in program.limits),
+            tenants=tuple(Tenant(name, (4242,)) for name in self.tenants),
+        )
 
     def set_priority(self, who: str, klass: str) -> Outcome:
         classes.setting(klass)
@@ -116,6 +132,34 @@ class FakeBackend:
 
     def release(self, who: str) -> Outcome:
         return self._verb("release", who, lambda p: replace(p, klass=None, weight=None))
+
+    def set_memory(self, who: str, limit: int | None, gpu: int | None = None) -> Outcome:
+        if self.name != "kmod":
+            raise NeedsModule(self.name)
+        self.calls.append(("set-memory", who, limit, gpu))
+        if who in self.tenants:
+            return Outcome("set-memory", (Change(0, limit=LimitChange(f"tenant {who}", gpu, None, limit)),))
+        limits = () if limit is None else (Account(AccountKind.PID, who, gpu, limit, 3 << 30),)
+        for index, program in enumerate(self.programs):
+            if str(program.id.pid) == who:
+                before = program.memory_limit
+                self.programs[index] = replace(program, limits=limits)
+                change = LimitChange(f"pid {who}", gpu, before, limit, 3 << 30)
+                return Outcome("set-memory", (Change(program.id.pid, limit=change),))
+        return Outcome("set-memory", skipped=(Skip(0, "nobody; `detshare-ctl ps` lists those that there are"),))
+
+    def tenant_add(self, name: str) -> Outcome:
+        if self.name != "kmod":
+            raise NeedsModule(self.name)
+        self.tenants.append(name)
+        return Outcome("tenant-add", (Change(0, note=f"tenant {name}"),))
+
+    def tenant_attach(self, who: str, name: str) -> Outcome:
+        return self._verb("tenant-attach", who, lambda p: replace(p, tenant=name))
+
+    def tenant_del(self, name: str) -> Outcome:
+        self.tenants.remove(name)
+        return Outcome("tenant-del", (Change(0, note=f"tenant {name}"),))
 
     def doctor(self) -> list[Check]:
         return [Check("fake", True, "in memory; holds no hostile tenant")]

@@ -17,6 +17,8 @@ from click.testing import CliRunner
 
 from detshare.ctl.backends.model.live import READING_S
 from detshare.tools import demo as package
+from detshare.tools.demo import vm
+from detshare.tools.demo.choice import Choice
 from detshare.tools.demo.figures import Closing, Figures
 from detshare.tools.demo.stages import READING_SECONDS
 
@@ -93,10 +95,49 @@ def test_it_can_fail(monkeypatch: pytest.MonkeyPatch, after: float, code: int) -
         "model", "no GPU", "a", "b", "steps/s", {**phases, "after": Figures(2000.0, after, 100, 10.0)}, 1.0
     )
     monkeypatch.setattr(package, "perform", lambda *_: closing)
-    result = CliRunner().invoke(package.demo, [])
+    result = CliRunner().invoke(package.demo, ["--model"])
     assert result.exit_code == code
     assert f"{after / 1000:.2f} ms" in result.output
     assert ("NOT better" in result.output) is bool(code)
+
+
+def test_without_what_a_virtual_machine_needs_the_reason_is_told(tmp_path: Path) -> None:
+    assert "Kbuild is not there" in str(vm.why_not(tmp_path))
+    done = CliRunner().invoke(package.demo, ["--model", "--vm"])
+    assert done.exit_code == 2
+
+
+def test_where_no_virtual_machine_can_be_the_model_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = Figures(2000.0, 3000.0, 100, 10.0)
+    closing = Closing("model", "m", "a", "b", "steps/s", dict.fromkeys(("alone", "before", "after"), figures), 1.0)
+    monkeypatch.setattr(vm, "why_not", lambda: "QEMU is missing")
+    monkeypatch.setattr(package, "choose", lambda: Choice(False, "no GPU here"))
+    monkeypatch.setattr(package, "perform", lambda *_: closing)
+    shown = CliRunner().invoke(package.demo, []).output
+    assert "no virtual machine: QEMU is missing" in shown
+    assert "released" not in shown
+    refused = CliRunner().invoke(package.demo, ["--vm"])
+    assert refused.exit_code == 1
+    assert "detshare demo --model" in refused.output
+
+
+def test_preloaded_commands_are_the_commands(tmp_path: Path) -> None:
+    code = (
+        "from detshare.tools.demo.preloaded import Preloaded\n"
+        "with Preloaded() as p:\n"
+        "    p.wait()\n"
+        "    print(p.run('detshare-ctl', '--run-dir', '" + str(tmp_path / "run") + "', '--backend', 'model', 'ps'))\n"
+        "    print(p.run('detshare-ctl', 'set-priority', '0', 'high'))\n"
+        "    print(p.run('detshare-top', '--sort', 'nosuch'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    first, second, third = done.stdout.splitlines()
+    assert first.startswith("(0, ")
+    assert "serve.py" in first
+    assert second.startswith("(2, ")
+    assert "0 is no PID" in second
+    assert third.startswith("(2, ")
+    assert "Invalid value for '--sort'" in third
 
 
 @pytest.mark.e2e

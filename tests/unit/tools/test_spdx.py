@@ -26,6 +26,10 @@ def put(root: Path, name: str, text: str) -> None:
         ("ctl/a.py", "", "Apache-2.0"),
         ("kmod/gate.c", "", "GPL-2.0-only"),
         ("kmod/Makefile", "", "GPL-2.0-only"),
+        ("kmod/rm/tree.c", "", "GPL-2.0-only OR Apache-2.0"),
+        ("kmod/check.py", "", "Apache-2.0"),
+        ("tests/nvsim/rm.c", "", "GPL-2.0-only"),
+        ("tests/fakegpu/Kbuild", "", "GPL-2.0-only"),
         ("Kbuild", "", "GPL-2.0-only"),
         ("ebpf/watch.bpf.c", "", "GPL-2.0-only"),
         ("ebpf/load.py", "", "Apache-2.0"),
@@ -46,6 +50,7 @@ def test_check_names_each_file_without_its_licence(checkout: Path) -> None:
     put(checkout, "ctl/empty.py", "")
     put(checkout, "ctl/late.py", "\n" * 9 + f"# {word}: Apache-2.0\n")
     put(checkout, "kmod/good.c", f"/* {word}: GPL-2.0-only */\n")
+    put(checkout, "kmod/offers_more.h", f"/* {word}: GPL-2.0-only OR Apache-2.0 */\n")
     put(checkout, "kmod/wrong.c", f"// {word}: Apache-2.0\n")
     put(checkout, ".gitignore", "ignored.py\n")
     put(checkout, "ignored.py", "x = 1\n")

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last look through the kernel module: what it lists, what it told, who holds descriptors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final
+
+from detshare.ctl import census, cgroups
+from detshare.ctl.census import Census
+from detshare.ctl.netlink.events import Listener
+from detshare.ctl.netlink.link import Link
+from detshare.ctl.netlink.records import Status, TsgRow
+from detshare.ctl.rm.abi import Abi
+from detshare.ctl.rm.driver import Driver, DriverError, ProcessId, Usage
+from detshare.ctl.snapshot import Event, Program, State
+
+SWEEP_S: Final = 1.0
+"""descriptors in /proc are read this often, besides whenever the kernel lists an unknown process"""
+SLICES_S: Final = 1.0
+"""the driver is asked for slices this often, besides whenever channel groups come and go"""
+USAGE_S: Final = 1.0
+_NEVER: Final = float("-inf")
+
+
+class KernelWatch:
+    """`census` is the last look. `abi` None: the driver's branch is not in the tables, engines have no names."""
+
+    def __init__(
+        self, link: Link, driver: Driver, abi: Abi | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._link = link
+        self._driver = driver
+        self._abi = abi
+        self._clock = clock
+        self._listener: Listener | None = None
+        self._heard: list[Event] = []
+        self._cgroups: dict[int, str] = {}
+        self._swept = self._asked = _NEVER
+        self._usage: tuple[float, Usage] = (_NEVER, Usage())
+        self.census = Census()
+
+    def refresh(self, fresh: bool = False) -> Status:
+        """Ask the kernel module what there is; all of it if `fresh`. DriverError, OSError."""
+        now = self._clock()
+        try:
+            changed = self._hear()
+            status = self._link.status()
+        except (DriverError, OSError):
+            self.close()  # the module may have been unloaded: listen anew to the next one
+            raise
+        vctxs = self._link.vctxs()
+        limits = self._link.limits()
+        holders = self.census.holders
+        unknown = {ProcessId(row.pid, row.start_time) for row in vctxs} - holders.keys()
+        if fresh or unknown or now - self._swept >= SWEEP_S:
+            holders = {holder.id: holder for holder in self._driver.holders()}
+            self._swept = now
+        else:
+            holders = {process: holder for process, holder in holders.items() if self._driver.alive(process)}
+        tsgs = self.census.tsgs
+        if fresh or changed or now - self._asked >= SLICES_S:
+            tsgs = self._link.tsgs()
+            self._asked = now
+        unnamed = {row.cgroup_id for row in limits if row.cgroup_id} - self._cgroups.keys()
+        if unnamed:
+            self._cgroups |= {number: f"number {number}" for number in unnamed} | cgroups.find(unnamed)
+        self.census = Census(
+            vctxs=vctxs,
+            tsgs=tsgs,
+            limits=limits,
+            tenants=self._link.tenants(),
+            gpu_rows=self._link.gpus(),
+            gpus=self._driver.gpus(),
+            holders=holders,
+            cgroups=self._cgroups,
+        )
+        return status
+
+    def _hear(self) -> bool:
+        """Take what the kernel told; whether something came, went or was lost. DriverError, OSError."""
+        if self._listener is None:
+            self._listener = Listener(self._cgroup_name)
+            return True
+        heard = self._listener.drain()
+        self._heard += heard
+        return bool(heard)
+
+    def _cgroup_name(self, number: int) -> str:
+        """A cgroup's path; its number where no path is known."""
+        if number not in self._cgroups:
+            self._cgroups |= cgroups.find({number})
+        return self._cgroups.get(number, f"number {number}")
+
+    def drain_events(self) -> list[Event]:
+        """What the kernel told since the last call."""
+        heard, self._heard = self._heard, []
+        return heard
+
+    def stale(self) -> None:
+        """Slices were changed: the next look asks for them."""
+        self._asked = _NEVER
+
+    def describe(self, paused: Collection[ProcessId]) -> list[Program]:
+        """The programs of the last look."""
+        now = self._clock()
+        if now - self._usage[0] >= USAGE_S:
+            self._usage = (now, self._driver.usage())
+        limited = any(row.cgroup_id for row in self.census.limits)
+        return census.programs(
+            self.census,
+            abi=self._abi,
+            paused=paused,
+            share=self._usage[1].gpu_share,
+            lineage=cgroups.lineage if limited else lambda path: {},
+        )
+
+    def compute(self, process: ProcessId) -> list[TsgRow]:
+        """A process's compute channel groups."""
+        vctxs = {v.vctx_id for v in self.census.vctxs if (v.pid, v.start_time) == process}
+        return [row for row in self.census.tsgs if row.compute and row.vctx_id in vctxs]
+
+    def close(self) -> None:
+        """Stop listening; the next refresh begins again."""
+        if self._listener is not None:
+            with suppress(OSError):
+                self._listener.close()
+            self._listener = None
+        self.stale()
+
+
+def mps_server(programs: Collection[Program], client: Program) -> Program | None:
+    """The server in whose channel group an MPS client runs; None for any other program."""
+    if client.state is not State.MPS_CLIENT:
+        return None
+    servers = [p for p in programs if p.state is State.MPS_SERVER and set(p.gpus) & set(client.gpus)]
+    return servers[0] if len(servers) == 1 else None

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What detshare.ko tells by multicast, as events for people."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from detshare.ctl import sizes
+from detshare.ctl.netlink import genl
+from detshare.ctl.netlink.errors import ModuleAbsent, told
+from detshare.ctl.netlink.records import KINDS, EventRow, record
+from detshare.ctl.rm.driver import NotAllowed
+from detshare.ctl.snapshot import Event
+
+NAMES: Final = {
+    genl.DETSHARE_CMD_VCTX_NEW: "vctx-new",
+    genl.DETSHARE_CMD_VCTX_GONE: "vctx-gone",
+    genl.DETSHARE_CMD_TSG_NEW: "tsg-new",
+    genl.DETSHARE_CMD_TSG_GONE: "tsg-gone",
+    genl.DETSHARE_CMD_REFUSED: "refused",
+    genl.DETSHARE_CMD_LIMIT_CHANGED: "limit-changed",
+    genl.DETSHARE_CMD_DRIVER_UP: "driver-up",
+    genl.DETSHARE_CMD_DRIVER_DOWN: "driver-down",
+}
+_BUFFER: Final = 4 << 20
+"""bytes of events that may wait while nobody reads"""
+_MOST: Final = 1 << 20
+"""bytes of one reading"""
+
+
+class Listener:
+    """Membership in the group `events`. For one thread; use as a context."""
+
+    def __init__(self, cgroup_name: Callable[[int], str] = str) -> None:
+        """`cgroup_name`: number to path. ModuleAbsent, NotAllowed, OSError."""
+        self._cgroup_name = cgroup_name
+        self._seq: int | None = None
+        with told("listen to the kernel module"):
+            try:
+                self._socket = genl.DetShare(rcvbuf=_BUFFER)
+                self._socket.add_membership(genl.DETSHARE_MCGRP_EVENTS)
+            except NetlinkError as error:
+                if error.code == errno.ENOENT:
+                    raise ModuleAbsent("detshare.ko is not loaded, so nothing tells events") from None
+                raise
+            except PermissionError:
+                raise NotAllowed("the kernel module's events are for root only (CAP_NET_ADMIN)") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until there is something to drain; False when the time is over."""
+        readable = select.poll()
+        readable.register(self._socket.fileno(), select.POLLIN)
+        return bool(readable.poll(None if seconds is None else seconds * 1000))
+
+    def drain(self) -> list[Event]:
+        """What came since the last call, oldest first; a loss is an event of its own."""
+        found: list[Event] = []
+        while True:
+            try:
+                data = self._socket.recv(_MOST, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return found
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                # the kernel dropped what this socket had no room for; the gap in the numbers tells how many
+                continue
+            with told("read events of the kernel module"):
+                for message in self._socket.marshal.parse(data):
+                    if message["header"]["type"] == self._socket.prid:
+                        found += self._take(record(EventRow, message))
+
+    def _take(self, row: EventRow) -> list[Event]:
+        found = []
+        if self._seq is not None and row.seq > self._seq + 1:
+            lost = row.seq - self._seq - 1
+            found.append(Event(time.time(), "lost", None, f"{lost} event(s) of the kernel module were lost"))
+        self._seq = row.seq
+        if row.cmd in NAMES:
+            found.append(event(row, self._cgroup_name))
+        return found
+
+
+def event(row: EventRow, cgroup_name: Callable[[int], str] = str) -> Event:
+    """An event of the kernel as people read it; everything that it said is in `data`."""
+    said = {name: value for name in EventRow.__slots__ if (value := getattr(row, name)) not in (None, "")}
+    kind = NAMES[said.pop("cmd")]
+    when = time.time() - (time.monotonic_ns() - row.time) / 1e9
+    if row.kind is not None:
+        said["kind"] = KINDS.get(row.kind, str(row.kind))
+    return Event(when, kind, row.pid, _text(kind, row, cgroup_name), {"source": "kernel", **said})
+
+
+def _text(kind: str, row: EventRow, cgroup_name: Callable[[int], str]) -> str:
+    gpu = "" if row.gpu is None else f" on GPU {row.gpu}"
+    match kind:
+        case "vctx-new" | "vctx-gone":
+            done = "made a client or its first device" if kind == "vctx-new" else "client ended"
+            return f"{row.comm or '-'}: {done}{gpu} (vCtx {row.vctx_id}, client {row.client or 0:#x})"
+        case "tsg-new" | "tsg-gone":
+            done = "made" if kind == "tsg-new" else "freed"
+            return f"channel group {row.handle or 0:#x} {done}{gpu} (vCtx {row.vctx_id}, engine {row.engine or 0:#x})"
+        case "refused":
+            account = _account(row, cgroup_name)
+            return (
+                f"{row.comm or '-'}: {sizes.text(row.asked)} refused{gpu}: {account} uses {sizes.text(row.used)} of "
+                f"{sizes.text(row.limit)}"
+            )
+        case "limit-changed":
+            now = "has no memory limit any more" if row.limit is None else f"memory limit {sizes.text(row.limit)}"
+            return f"{_account(row, cgroup_name)}{gpu}: {now}, uses {sizes.text(row.used)}"
+        case _:
+            state = "is loaded and hooked" if kind == "driver-up" else "is going; everything of it is forgotten"
+            return f"driver {row.driver_version or '?'} {state}"
+
+
+def _account(row: EventRow, cgroup_name: Callable[[int], str]) -> str:
+    name: Any = {0: row.pid, 1: None, 2: row.tenant}.get(row.kind if row.kind is not None else 0)
+    if row.kind == genl.DETSHARE_KIND_CGROUP:
+        name = cgroup_name(row.cgroup_id or 0)
+    return f"{KINDS.get(row.kind if row.kind is not None else 0, 'account')} {name}"

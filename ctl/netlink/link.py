@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lasting connection to detshare.ko: records in and out, dumps that are whole, found again after a reload."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from detshare.ctl.accounts import Target
+from detshare.ctl.netlink import genl
+from detshare.ctl.netlink.errors import ModuleAbsent, told
+from detshare.ctl.netlink.records import GpuRow, LimitRow, SchedRow, Status, TenantRow, TsgRow, VctxRow, record
+from detshare.ctl.rm.driver import NotAllowed
+from detshare.ctl.snapshot import AccountKind
+
+T = TypeVar("T")
+
+_NLM_F_DUMP_INTR: Final = 0x10
+_DUMPS: Final = 4
+"""how often a dump is made again because something changed while it was made"""
+_GONE: Final = (errno.ENOENT, errno.EOPNOTSUPP)
+"""what generic netlink says of a family number that is not there any more"""
+
+
+class Link:
+    """Blocking, for one thread. Every method raises ModuleAbsent, KernelRefused, NotAllowed or OSError."""
+
+    def __init__(self) -> None:
+        self._socket: genl.DetShare | None = None
+
+    def close(self) -> None:
+        """Idempotent; the next question opens it again."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _open(self) -> genl.DetShare:
+        if self._socket is None:
+            try:
+                self._socket = genl.DetShare()
+            except NetlinkError as error:
+                if error.code == errno.ENOENT:
+                    raise ModuleAbsent("detshare.ko is not loaded (generic netlink has no family detshare)") from None
+                raise
+        return self._socket
+
+    def _ask(self, asked: str, call: Callable[[genl.DetShare], T]) -> T:
+        with told(asked):
+            try:
+                return call(self._open())
+            except NetlinkError as error:
+                if error.code in (errno.EPERM, errno.EACCES):
+                    raise NotAllowed(f"{asked}: the kernel module answers root only (CAP_NET_ADMIN)") from None
+                if error.code not in _GONE or self._is_there():
+                    raise
+            # unloaded and loaded again: the family has another number now
+            self.close()
+            return call(self._open())
+
+    def _is_there(self) -> bool:
+        """Whether the family still has the number that we know."""
+        try:
+            with genl.DetShare() as fresh:
+                return self._socket is not None and bool(fresh.prid == self._socket.prid)
+        except NetlinkError:
+            self.close()
+            reason = "detshare.ko was unloaded; load it again, or restart detshared to go on without"
+            raise ModuleAbsent(reason) from None
+
+    def _dump(self, asked: str, kind: type[T], call: Callable[[genl.DetShare], Iterable[Any]]) -> list[T]:
+        def whole(socket: genl.DetShare) -> list[T]:
+            for _ in range(_DUMPS):
+                messages = list(call(socket))
+                if not any(msg["header"]["flags"] & _NLM_F_DUMP_INTR for msg in messages):
+                    break
+            return [record(kind, msg) for msg in messages]
+
+        return self._ask(asked, whole)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        return self._ask("ask the kernel module for its status", lambda s: record(Status, s.status_get()))
+
+    def gpus(self) -> list[GpuRow]:
+        return self._dump("list GPUs", GpuRow, lambda s: s.gpu_get())
+
+    def vctxs(self, pid: int | None = None) -> list[VctxRow]:
+        return self._dump("list virtual contexts", VctxRow, lambda s: s.vctx_get(pid))
+
+    def tsgs(self, pid: int | None = None) -> list[TsgRow]:
+        return self._dump("list channel groups", TsgRow, lambda s: s.tsg_get(pid))
+
+    def limits(self) -> list[LimitRow]:
+        return self._dump("list memory limits", LimitRow, lambda s: s.limit_get())
+
+    def tenants(self) -> list[TenantRow]:
+        return self._dump("list tenants", TenantRow, lambda s: s.tenant_get())
+
+    def orders(self) -> list[SchedRow]:
+        return self._dump("list standing orders", SchedRow, lambda s: s.sched_get())
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    def set_limit(self, target: Target, limit: int, gpu: int | None) -> LimitRow:
+        """Limit an account; the answer tells what is used, which may be more."""
+        asked = f"limit {target.text} to {limit} bytes"
+        return self._ask(asked, lambda s: record(LimitRow, s.limit_set(limit, **_account(target), gpu=gpu)))
+
+    def del_limit(self, target: Target, gpu: int | None) -> None:
+        self._ask(f"take the limit of {target.text} away", lambda s: s.limit_del(**_account(target), gpu=gpu))
+
+    def set_tenant(self, name: str, pid: int | None = None) -> TenantRow:
+        asked = f"make tenant {name}" if pid is None else f"attach PID {pid} to tenant {name}"
+        return self._ask(asked, lambda s: record(TenantRow, s.tenant_set(name, pid)))
+
+    def del_tenant(self, name: str) -> None:
+        self._ask(f"forget tenant {name}", lambda s: s.tenant_del(name))
+
+    def set_order(self, pid: int, klass: str, slice_us: int | None, level: int | None) -> SchedRow:
+        asked = f"give PID {pid} the order {klass}"
+        return self._ask(asked, lambda s: record(SchedRow, s.sched_set(pid, klass, slice_us, level)))
+
+    def del_order(self, pid: int) -> SchedRow:
+        return self._ask(f"take PID {pid}'s order back", lambda s: record(SchedRow, s.sched_del(pid)))
+
+
+def _account(target: Target) -> dict[str, Any]:
+    """The attributes that name an account."""
+    if target.kind is AccountKind.PID:
+        return {"kind": genl.DETSHARE_KIND_PID, "pid": target.process.pid}
+    if target.kind is AccountKind.CGROUP:
+        return {"kind": genl.DETSHARE_KIND_CGROUP, "cgroup_id": target.cgroup}
+    return {"kind": genl.DETSHARE_KIND_TENANT, "tenant": target.name}

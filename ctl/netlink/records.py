@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What detshare.ko answers, as plain values. An attribute that may be absent is None here."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, TypeVar
+
+from detshare.ctl.netlink import genl
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is in force."""
+
+    module_version: str
+    abi: int
+    mode: int
+    shield: bool = False
+    hooks: tuple[str, ...] = ()
+    driver_version: str | None = None
+    gpus: int = 0
+    vctxs: int = 0
+    objects: int = 0
+    calls: int = 0
+    refused: int = 0
+    events_lost: int = 0
+    inflight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """A GPU that programs have used."""
+
+    gpu: int
+    uuid: str | None = None
+    minor: int | None = None
+    total: int | None = None
+    used: int = 0
+    vctxs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VctxRow:
+    """A virtual context. `start_time`: field 22 of /proc/PID/stat; `gpu` None: the client has made no device."""
+
+    vctx_id: int
+    pid: int
+    client: int
+    start_time: int = 0
+    comm: str = ""
+    cgroup_id: int = 0
+    tenant: str = ""
+    gpu: int | None = None
+    partial: bool = False
+    memory_used: int = 0
+    managed: int = 0
+    tsgs: int = 0
+    channels: int = 0
+    ctxshares: int = 0
+    usermodes: int = 0
+    objects: int = 0
+    refused: int = 0
+    klass: str = ""
+    mps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TsgRow:
+    """A channel group. `slice_us` None: the driver did not answer; `level` None: never set by us."""
+
+    vctx_id: int
+    pid: int
+    client: int
+    handle: int
+    gpu: int | None = None
+    engine: int = 0
+    compute: bool = False
+    channels: int = 0
+    slice_us: int | None = None
+    level: int | None = None
+    slice_before_us: int | None = None
+    managed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """A limit and its account's use. `gpu` None: on each GPU by itself."""
+
+    kind: int
+    pid: int = 0
+    cgroup_id: int = 0
+    tenant: str = ""
+    gpu: int | None = None
+    limit: int | None = None
+    used: int = 0
+    peak: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """A named tenant."""
+
+    name: str
+    pids: tuple[int, ...] = ()
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedRow:
+    """A standing order, or what came of one."""
+
+    pid: int
+    klass: str = ""
+    slice_us: int | None = None
+    level: int | None = None
+    tsgs_set: int = 0
+    tsgs_failed: int = 0
+    status: int = 0
+    """NV_STATUS of the last channel group that failed"""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event. `cmd` says which; `time` is CLOCK_MONOTONIC nanoseconds."""
+
+    cmd: int
+    seq: int = 0
+    time: int = 0
+    vctx_id: int | None = None
+    pid: int | None = None
+    comm: str = ""
+    gpu: int | None = None
+    client: int | None = None
+    handle: int | None = None
+    engine: int | None = None
+    kind: int | None = None
+    cgroup_id: int | None = None
+    tenant: str | None = None
+    asked: int | None = None
+    used: int | None = None
+    limit: int | None = None
+    driver_version: str | None = None
+
+
+_PLURAL = {("HOOK", Status): "hooks", ("PID", TenantRow): "pids"}
+"""attributes that come once for each value"""
+_FIELD = {"CLASS": "klass"}
+
+
+def record(kind: type[T], msg: Any) -> T:
+    """A message of the family as a record; attributes of a newer module that the record lacks are passed over.
+
+    ValueError where the message lacks what the record cannot be without.
+    """
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {"cmd": msg["cmd"]} if "cmd" in known else {}
+    for name, value in msg["attrs"]:
+        short = name.removeprefix(msg.prefix)
+        plural = _PLURAL.get((short, kind))
+        if isinstance(value, bytes):  # a command name that is no UTF-8
+            value = value.decode("utf-8", "replace")
+        if plural is not None:
+            values[plural] = (*values.get(plural, ()), value)
+            continue
+        field = _FIELD.get(short, short.lower())
+        if field in known:
+            values[field] = bool(value) if known[field].type == "bool" else value
+    lacking = [n for n, f in known.items() if f.default is MISSING and n not in values]
+    if lacking:
+        raise ValueError(f"an answer of detshare.ko (command {msg['cmd']}) lacks {', '.join(lacking)}")
+    return kind(**values)
+
+
+KINDS = {genl.DETSHARE_KIND_PID: "pid", genl.DETSHARE_KIND_CGROUP: "cgroup", genl.DETSHARE_KIND_TENANT: "tenant"}
+LEVELS = {genl.DETSHARE_LEVEL_LOW: "low", genl.DETSHARE_LEVEL_MEDIUM: "medium", genl.DETSHARE_LEVEL_HIGH: "high"}
+ABIS = {genl.DETSHARE_ABI_NONE: "none", genl.DETSHARE_ABI_BRANCH: "branch", genl.DETSHARE_ABI_EXACT: "exact"}
+MODES = {genl.DETSHARE_MODE_DOWN: "down", genl.DETSHARE_MODE_OBSERVE: "observe", genl.DETSHARE_MODE_ENFORCE: "enforce"}

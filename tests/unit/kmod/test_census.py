@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the kernel module's lists to programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from detshare.ctl import census
+from detshare.ctl.census import Census
+from detshare.ctl.netlink import genl
+from detshare.ctl.netlink.records import GpuRow, LimitRow, TenantRow, TsgRow, VctxRow
+from detshare.ctl.rm.abi import for_version
+from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
+from detshare.ctl.snapshot import AccountKind, Containment, Kind, Level, Program, State
+from detshare.ctl.wishes import Wish
+
+ABI = for_version("580.159.04")
+GR0, COPY1 = ABI.constant("NV2080_ENGINE_TYPE_GR0"), ABI.constant("NV2080_ENGINE_TYPE_COPY1")
+UUID = "GPU-3b269624-5005-67c3-4026-6cc0bb057439"
+SERVE = ProcessId(42, 900)
+HOLDER = Holder(SERVE, 1, "python serve.py", "python", "ann", "/kube/pod", "", (3,), ((4, 0),))
+VCTX = VctxRow(1, 42, 0xC1D00001, 900, "python", cgroup_id=70, gpu=0, memory_used=3 << 30, managed=1 << 30, tsgs=2)
+TSGS = (
+    TsgRow(1, 42, 0xC1D00001, 0x5C000015, 0, GR0, True, 8, 2048),
+    TsgRow(1, 42, 0xC1D00001, 0x5C000020, 0, COPY1, False, 4, 1024),
+)
+SEEN = Census([VCTX], TSGS, gpu_rows=[GpuRow(0, UUID, 0, 80 << 30)], holders={SERVE: HOLDER})
+
+
+def only(seen: Census, **more: object) -> Program:
+    (found,) = census.programs(seen, abi=ABI, **more)  # type: ignore[arg-type]
+    return found
+
+
+def test_a_program_is_what_the_kernel_lists() -> None:
+    found = only(SEEN)
+    assert (found.id, found.command, found.user, found.state) == (SERVE, "python serve.py", "ann", State.RUNNING)
+    assert found.memory_bytes == 4 << 30  # managed memory is memory
+    assert found.gpus == (UUID,)
+    assert [(t.kind, t.engine, len(t.channels), t.slice_us) for t in found.tsgs] == [
+        (Kind.COMPUTE, "GR0", 8, 2048),
+        (Kind.COPY, "COPY1", 4, 1024),
+    ]
+    assert found.containment is Containment.NONE
+    assert found.memory_limit is None
+
+
+def test_several_contexts_of_one_process_are_one_program() -> None:
+    second = replace(VCTX, vctx_id=2, client=0xC1D00002, gpu=1, memory_used=1 << 30, managed=0, refused=2)
+    found = only(replace(SEEN, vctxs=[VCTX, second]))
+    assert found.memory_bytes == 5 << 30
+    assert found.gpus == (UUID, "GPU 1")  # nobody opened that one yet: it has no UUID
+    assert found.refused == 2
+
+
+def test_a_reused_pid_is_another_program() -> None:
+    seen = replace(SEEN, vctxs=[VCTX, replace(VCTX, vctx_id=9, start_time=950)])
+    assert [p.id.start for p in census.programs(seen, abi=ABI)] == [900, 950]
+
+
+def test_who_holds_descriptors_and_has_no_client_is_listed_too() -> None:
+    waiting = Holder(ProcessId(7, 1), 1, "idle", "idle", "bob", "/", "", (3,), ((4, 0),))
+    seen = replace(SEEN, gpus=[Gpu(UUID, 0, "H100", "")], holders={SERVE: HOLDER, waiting.id: waiting})
+    first, second = census.programs(seen, abi=ABI)
+    assert (first.id.pid, first.state, first.gpus, first.memory_bytes) == (7, State.NO_CONTEXT, (UUID,), None)
+    assert second.id == SERVE
+
+
+def test_who_ended_between_two_questions_has_a_name_all_the_same() -> None:
+    assert only(replace(SEEN, holders={})).command == "[python]"
+
+
+@pytest.mark.parametrize(
+    ("change", "paused", "state"),
+    [
+        ({}, True, State.PAUSED),
+        ({"comm": "nvidia-cuda-mps"}, False, State.MPS_SERVER),
+        ({"mps": True}, True, State.MPS_CLIENT),
+        ({"gpu": None, "vctx_id": 5, "tsgs": 0}, False, State.NO_CONTEXT),
+        ({"partial": True, "vctx_id": 5}, False, State.RUNNING),
+    ],
+)
+def test_states(change: dict[str, object], paused: bool, state: State) -> None:
+    row = replace(VCTX, **change)  # type: ignore[arg-type]
+    found = only(replace(SEEN, vctxs=[row]), paused={SERVE} if paused else ())
+    assert found.state is state
+    assert bool(found.notes) is row.partial
+
+
+def test_the_lowest_of_all_limits_that_apply_is_shown_and_all_are_kept() -> None:
+    limits = [
+        LimitRow(genl.DETSHARE_KIND_PID, pid=42, limit=8 << 30, used=4 << 30),
+        LimitRow(genl.DETSHARE_KIND_PID, pid=43, limit=1),
+        LimitRow(genl.DETSHARE_KIND_CGROUP, cgroup_id=60, limit=6 << 30, refused=3),
+        LimitRow(genl.DETSHARE_KIND_CGROUP, cgroup_id=61, limit=2),
+        LimitRow(genl.DETSHARE_KIND_TENANT, tenant="red", gpu=0, limit=20 << 30),
+        LimitRow(genl.DETSHARE_KIND_TENANT, tenant="blue", limit=3),
+        LimitRow(9, limit=4),  # of a newer module
+        LimitRow(genl.DETSHARE_KIND_PID, pid=42),  # use only
+    ]
+    seen = replace(SEEN, vctxs=[replace(VCTX, tenant="red")], limits=limits, cgroups={60: "/kube"})
+    found = only(seen, lineage=lambda path: {70: "/kube/pod", 60: "/kube"} if path == "/kube/pod" else {})
+    assert [(a.kind, a.name, a.gpu) for a in found.limits] == [
+        (AccountKind.PID, "42", None), (AccountKind.CGROUP, "/kube", None), (AccountKind.TENANT, "red", 0),
+    ]  # fmt: skip
+    assert found.memory_limit == 6 << 30
+    assert found.containment is Containment.KERNEL
+    data = found.to_json()
+    assert (data["memory_limit"], data["containment"]) == (6 << 30, "kernel")
+    assert data["limits"][1] == {
+        "kind": "cgroup", "name": "/kube", "gpu": None, "limit": 6 << 30, "used": 0, "peak": 0, "refused": 3,
+    }  # fmt: skip
+    assert [a.name for a in seen.accounts()] == ["42", "43", "/kube", "number 61", "red", "blue"]
+
+
+def test_tenants() -> None:
+    seen = replace(SEEN, vctxs=[replace(VCTX, tenant="red")], tenants=[TenantRow("red", (41,)), TenantRow("blue")])
+    assert [(t.name, t.pids) for t in seen.named()] == [("red", (41, 42)), ("blue", ())]
+
+
+@pytest.mark.parametrize(
+    ("wish", "text", "shown"),
+    [
+        (Wish(klass="high"), "high", ("high", None)),
+        (Wish(weight=3), "weight 3", (None, 3)),
+        (Wish(slice_us=500, level=Level.LOW), "slice", (None, None)),
+    ],
+)
+def test_an_order_is_known_again_by_its_text(wish: Wish, text: str, shown: tuple[str | None, int | None]) -> None:
+    assert census.order_text(wish) == text
+    assert census.setting_of(text) == shown
+    found = only(replace(SEEN, vctxs=[replace(VCTX, klass=text)]))
+    assert (found.klass, found.weight) == shown
+
+
+def test_levels_that_were_set() -> None:
+    tsgs = [replace(TSGS[0], level=2, managed=True), replace(TSGS[1], level=7)]
+    assert [t.level for t in only(replace(SEEN, tsgs=tsgs)).tsgs] == [Level.HIGH, None]
