@@ -68,12 +68,13 @@ def milliseconds(us: float | None) -> str:
 
 def cells(closing: Closing) -> list[list[str]]:
     """The closing table: first the heading, then p50, p99, ratio and throughput."""
-    phases = [closing.phases[name] for name in PHASES]
+    names = [name for name in PHASES if name in closing.phases]
+    phases = [closing.phases[name] for name in names]
     alone = closing.phases["alone"].p99_us
     ratios = ["-" if f.p99_us is None or not alone else f"{f.p99_us / alone:.2f}x" for f in phases]
     rates = ["-" if f.throughput is None else f"{f.throughput:.0f}" for f in phases]
     return [
-        ["", *PHASES],
+        ["", *names],
         ["latency p50", *(milliseconds(f.p50_us) for f in phases)],
         ["latency p99", *(milliseconds(f.p99_us) for f in phases)],
         ["p99 to alone", *ratios],

@@ -32,9 +32,10 @@ def program(name: str) -> list[str]:
 class Screen:
     """Progress, one line a step."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, began: float = 0.0) -> None:
+        """`began`: seconds that passed before."""
         self._out = out
-        self._begin = time.monotonic()
+        self._begin = time.monotonic() - began
 
     @property
     def seconds(self) -> float:
