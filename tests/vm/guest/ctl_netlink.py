@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nobody should send to the kernel module: it answers with an error, and nothing is changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import select
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from detshare.ctl.netlink import genl, presence
+from detshare.ctl.netlink.errors import KernelRefused
+from detshare.ctl.netlink.link import Link
+from detshare.ctl.netlink.presence import attribute
+from tests.vm.guest.ctl_machine import GIB, Hog, driver, link
+from tests.vm.guest.ctl_sim import SimDriver
+
+__all__ = ["driver", "link"]  # fixtures
+
+MESSAGES = int(os.environ.get("DETSHARE_MESSAGES", "100000"))
+BATCH = 64
+NLM_F_ACK, NLM_F_DUMP = 4, 0x300
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+CHANGING = (
+    genl.DETSHARE_CMD_LIMIT_SET, genl.DETSHARE_CMD_LIMIT_DEL, genl.DETSHARE_CMD_TENANT_SET,
+    genl.DETSHARE_CMD_TENANT_DEL, genl.DETSHARE_CMD_SCHED_SET, genl.DETSHARE_CMD_SCHED_DEL,
+)  # fmt: skip
+NAMED = (genl.DETSHARE_CMD_TENANT_SET, genl.DETSHARE_CMD_TENANT_DEL)
+"""whose second attribute is a text; that of the others is a number"""
+NONE = 1 << 21  # no process has such a number: PID_MAX_LIMIT is 2^22, the guest's pid_max far below
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a message could change."""
+
+    limits: object
+    tenants: object
+    orders: object
+    contexts: object
+
+
+def state(link: Link) -> State:
+    return State(
+        sorted(map(repr, link.limits())),
+        sorted(map(repr, link.tenants())),
+        sorted(map(repr, link.orders())),
+        sorted(map(repr, link.vctxs())),
+    )
+
+
+@pytest.fixture
+def wire() -> socket.socket:
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
+    sock.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE: answers of a batch
+    return sock
+
+
+def family() -> int:
+    number = presence.family_id()
+    assert number is not None
+    return number
+
+
+def message(cmd: int, attributes: bytes, *, flags: int = NLM_F_ACK, version: int = 1, sequence: int = 1) -> bytes:
+    body = struct.pack("=BBH", cmd, version, 0) + attributes
+    return struct.pack("=IHHII", 16 + len(body), family(), 1 | flags, sequence, 0) + body
+
+
+def answers(sock: socket.socket, wait: bool) -> dict[int, int]:
+    """sequence -> errno of what came (0: an ACK, -1: data); all that is there, at least something if `wait`."""
+    found: dict[int, int] = {}
+    while True:
+        if wait and not found:
+            ready = select.poll()
+            ready.register(sock, select.POLLIN)
+            assert ready.poll(20_000), "the kernel did not answer within 20 s"
+        try:
+            data = sock.recv(1 << 20, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return found
+        at = 0
+        while at + 16 <= len(data):
+            length, kind, _, sequence, _ = struct.unpack_from("=IHHII", data, at)
+            if kind == NLMSG_ERROR:
+                found[sequence] = -struct.unpack_from("=i", data, at + 16)[0]
+            elif kind != NLMSG_DONE:
+                found.setdefault(sequence, -1)
+            at += (length + 3) & ~3
+
+
+def u32(number: int, value: int) -> bytes:
+    return attribute(number, struct.pack("=I", value))
+
+
+def u64(number: int, value: int) -> bytes:
+    return attribute(number, struct.pack("=Q", value))
+
+
+def text(number: int, value: bytes) -> bytes:
+    return attribute(number, value + b"\0")
+
+
+LIMIT_KIND, LIMIT_PID, LIMIT_TENANT, LIMIT_LIMIT = 2, 3, 5, 7
+SOUND: dict[int, Callable[[], bytes]] = {
+    genl.DETSHARE_CMD_LIMIT_SET: lambda: u32(LIMIT_KIND, 0) + u32(LIMIT_PID, os.getpid()) + u64(LIMIT_LIMIT, GIB),
+    genl.DETSHARE_CMD_LIMIT_DEL: lambda: u32(LIMIT_KIND, 0) + u32(LIMIT_PID, os.getpid()),
+    genl.DETSHARE_CMD_TENANT_SET: lambda: text(2, b"garbage"),
+    genl.DETSHARE_CMD_TENANT_DEL: lambda: text(2, b"garbage"),
+    genl.DETSHARE_CMD_SCHED_SET: lambda: u32(2, os.getpid()) + text(3, b"high") + u64(4, 20_000) + u32(5, 2),
+    genl.DETSHARE_CMD_SCHED_DEL: lambda: u32(2, os.getpid()),
+}
+"""requests that would be done; a defect is put into each"""
+
+
+def defective(rng: random.Random, sequence: int) -> bytes:
+    """A request that changes something, with one thing in it that must not be."""
+    cmd = rng.choice(CHANGING)
+    sound = SOUND[cmd]()
+    match rng.randrange(8):
+        case 0:  # an attribute that the family does not have
+            return message(
+                cmd, sound + attribute(rng.randrange(40, 1 << 13), rng.randbytes(rng.randrange(9))), sequence=sequence
+            )
+        case 1:  # an attribute that is longer than what is there
+            broken = bytearray(sound)
+            struct.pack_into("=H", broken, 0, rng.randrange(len(sound) + 1, 1 << 16))
+            return message(cmd, bytes(broken), sequence=sequence)
+        case 2:  # a number of the wrong size, or a text without an end, before the right one
+            size = 64 if cmd in NAMED else rng.choice((1, 2, 3, 5, 7, 9))
+            return message(cmd, attribute(2, bytes(rng.choices(range(1, 256), k=size))) + sound, sequence=sequence)
+        case 3:  # nothing of what must be there
+            return message(cmd, b"", sequence=sequence)
+        case 4:  # a length below that of an attribute's own head
+            return message(cmd, struct.pack("=HH", rng.randrange(4), 2) + sound, sequence=sequence)
+        case 5:  # bytes behind the last attribute
+            return message(cmd, sound + rng.randbytes(rng.choice((1, 2, 3))), sequence=sequence)
+        case 6:  # a command that there is not
+            return message(rng.randrange(22, 256), sound, sequence=sequence)
+        case _:  # an event, sent to the kernel
+            return message(rng.randrange(14, 22), sound, sequence=sequence)
+
+
+def test_every_defective_request_is_refused_and_changes_nothing(link: Link, wire: socket.socket) -> None:
+    before = state(link)
+    rng = random.Random(20261121)
+    wrong: list[bytes] = []
+    for first in range(1, MESSAGES // 2 + 1, BATCH):
+        sent = {sequence: defective(rng, sequence) for sequence in range(first, first + BATCH)}
+        wire.sendto(b"".join(each + bytes(-len(each) % 4) for each in sent.values()), (0, 0))
+        got: dict[int, int] = {}
+        while len(got) < len(sent):
+            got |= answers(wire, wait=True)
+        wrong += [sent[sequence] for sequence, code in got.items() if code <= 0]
+    assert [each.hex() for each in wrong[:5]] == []
+    assert state(link) == before
+
+
+def test_bytes_of_any_kind_change_nothing(link: Link, wire: socket.socket) -> None:
+    before = state(link)
+    rng = random.Random(20261122)
+    number = family()
+    for sequence in range(MESSAGES // 2):
+        length = rng.choice((0, 3, 15, 16, 17, 20, 24, 40, 120, 700))
+        data = bytearray(rng.randbytes(length))
+        if length >= 16:
+            claimed = length if rng.random() < 0.7 else rng.randrange(1 << 32)
+            flags = rng.choice((1, 5, 0x301, rng.randrange(1 << 16)))
+            struct.pack_into("=IHHII", data, 0, claimed, number, flags, sequence, 0)
+        if length >= 20 and rng.random() < 0.8:
+            struct.pack_into("=BBH", data, 16, rng.randrange(24), 1, 0)
+        try:
+            wire.sendto(data, (0, 0))
+        except OSError as error:
+            assert error.errno in (errno.EINVAL, errno.EMSGSIZE, errno.ENODATA)  # noqa: PT017 - not even a header
+        if sequence % 32 == 0:
+            answers(wire, wait=False)
+    answers(wire, wait=False)
+    assert state(link) == before
+
+
+def test_dumps_that_nobody_reads_end_with_their_socket(link: Link) -> None:
+    for _ in range(200):
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            sock.sendto(message(genl.DETSHARE_CMD_VCTX_GET, b"", flags=NLM_F_DUMP), (0, 0))
+    assert link.status().module_version
+
+
+def refusal(call: Callable[[], object]) -> KernelRefused:
+    with pytest.raises(KernelRefused) as caught:
+        call()
+    assert len(caught.value.words) > 20, "an error says what was asked, what stopped it and what to do next"
+    return caught.value
+
+
+def test_a_process_that_is_not_there(link: Link) -> None:
+    before = state(link)
+    socket_ = genl.DetShare()
+    for call in (
+        lambda: socket_.limit_set(GIB, kind=0, pid=NONE),
+        lambda: socket_.limit_del(kind=0, pid=NONE),
+        lambda: socket_.sched_set(NONE, "high", 20_000, 2),
+        lambda: socket_.tenant_set("red", NONE),
+    ):
+        with pytest.raises(Exception, match=r".") as caught:
+            call()
+        assert caught.value.args[0] in (errno.ESRCH, errno.ENOENT)
+        assert "no such process" in str(caught.value.args[1])
+    socket_.close()
+    assert state(link) == before
+
+
+@pytest.mark.parametrize(
+    ("size", "code"), [(0, errno.EINVAL), ((1 << 64) - 1, errno.ERANGE), ((1 << 63) + 1, errno.ERANGE)]
+)
+def test_sizes_that_are_none(link: Link, driver: SimDriver, size: int, code: int) -> None:
+    from detshare.ctl.accounts import Target
+    from detshare.ctl.snapshot import AccountKind
+
+    hog = Hog(driver)
+    before = state(link)
+    target = Target(AccountKind.PID, str(hog.pid), hog.process.id)
+    assert refusal(lambda: link.set_limit(target, size, None)).code == code
+    assert state(link) == before
+    assert hog.take(GIB)[0] == 0
+
+
+def test_accounts_that_are_none(link: Link) -> None:
+    before = state(link)
+    socket_ = genl.DetShare()
+    for account in (
+        {"kind": 3, "pid": 1},
+        {"kind": 0},
+        {"kind": 1},
+        {"kind": 2},
+        {"kind": 1, "cgroup_id": 0x7FFFFFFFFFFF},
+        {"kind": 2, "tenant": "nosuch"},
+        {"kind": 2, "tenant": ""},
+        {"kind": 2, "tenant": "x" * 64},
+        {"kind": 0, "pid": os.getpid(), "gpu": 77},
+        {"kind": 0, "pid": 0},
+    ):
+        with pytest.raises(Exception, match=r".") as caught:
+            socket_.limit_set(GIB, **account)
+        assert caught.value.args[0] in (errno.EINVAL, errno.ENOENT, errno.ESRCH, errno.ERANGE, errno.ENODEV), account
+    for words in ((os.getpid(), "x" * 64, 1, 1), (os.getpid(), "high", 1, 3), (0, "high", 1, 1)):
+        with pytest.raises(Exception, match=r".") as caught:
+            socket_.sched_set(*words)
+        assert caught.value.args[0] in (errno.EINVAL, errno.ESRCH, errno.ERANGE), words
+    socket_.close()
+    assert state(link) == before
+
+
+def as_nobody(function: Callable[[], int]) -> int:
+    """What `function` returns in a child without any right."""
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            code = function()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("cmd", range(1, 14))
+def test_who_is_not_root_is_told_nothing_and_changes_nothing(link: Link, wire: socket.socket, cmd: int) -> None:
+    before = state(link)
+    dump = cmd in (2, 3, 4, 5, 8, 11)
+    request = message(cmd, SOUND.get(cmd, bytes)(), flags=NLM_F_DUMP if dump else NLM_F_ACK, sequence=7)
+
+    def ask() -> int:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16) as sock:
+            sock.sendto(request, (0, 0))
+            return answers(sock, wait=True)[7]
+
+    assert as_nobody(ask) == errno.EPERM
+    assert state(link) == before
+
+
+def test_who_is_not_root_hears_no_events() -> None:
+    def join() -> int:
+        from detshare.ctl.netlink.events import Listener
+        from detshare.ctl.rm.driver import NotAllowed
+
+        try:
+            Listener().close()
+        except NotAllowed:
+            return 3
+        return 0
+
+    assert as_nobody(join) == 3

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backend kmod and the netlink family in a guest: the module, the simulated driver, real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.vm.conftest import Completed
+from tests.vm.test_ctl_root import puppet
+
+__all__ = ["puppet"]  # a fixture
+
+
+@pytest.mark.parametrize("file", ["ctl_kmod.py", "ctl_netlink.py"])
+def test_in_the_guest(guest_pytest: Callable[..., Completed], puppet: Path, file: str) -> None:
+    done = guest_pytest(
+        f"tests/vm/guest/{file}", driver="sim", load=True, timeout=600, env={"DETSHARE_PUPPET": str(puppet)}
+    )
+    assert " passed" in done.stdout

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The root backend's suite, which the host runs on the in-process model, on a real kernel with the simulated nvidia.ko.
+
+Its programs are real processes there, found in /proc and reached by pidfd_getfd(2); what happened to them is read from
+nvsim's debugfs. tests/unit/root/conftest.py names the tests that say something about the model only.
+
+An emulated processor takes many minutes for the whole: by default only what pauses, preempts and touches MPS runs.
+DETSHARE_WHOLE_SUITE=1 runs all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.vm.conftest import Completed
+
+TOP = Path(__file__).resolve().parents[2]
+WHOLE = os.environ.get("DETSHARE_WHOLE_SUITE") == "1"
+PART = ["-k", "pause or preempt or mps or resume"]
+LEAST = 60 if WHOLE else 12
+"""tests of the suite that must have run"""
+
+
+@pytest.fixture(scope="session")
+def puppet() -> Path:
+    """The program that stands for GPU programs, where the guest sees it too."""
+    source = Path(__file__).parent / "guest" / "ctl_puppet.c"
+    made = TOP / "build" / "vm" / "ctl_puppet"
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.fail("gcc is missing; as root: apt-get install gcc libc6-dev", pytrace=False)
+    made.parent.mkdir(parents=True, exist_ok=True)
+    words = [compiler, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(made), str(source)]
+    subprocess.run(words, check=True)
+    return made
+
+
+def test_the_root_backends_suite_on_the_simulated_driver(vm: Callable[..., Completed], puppet: Path) -> None:
+    command = ["env", "DETSHARE_TEST_DRIVER=kernel", f"DETSHARE_PUPPET={puppet}"]
+    command += [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--color=no",
+        "-p",
+        "no:cacheprovider",
+    ]
+    command += ["tests/unit/root", *([] if WHOLE else PART)]
+    done = vm(command, driver="sim", timeout=3600 if WHOLE else 600)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None, done.stdout
+    assert int(passed[1]) >= LEAST, done.stdout
