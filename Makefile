@@ -19,7 +19,12 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup demo test lint lint-python lint-shell lint-generated test-unit test-e2e test-gpu tree clean FORCE
+.PHONY: help setup demo test lint lint-python lint-shell lint-kernel lint-generated test-unit test-e2e test-vm test-gpu \
+	tree clean FORCE
+
+# what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
+MODULES := . tests/nvsim tests/fakegpu
+KERNELS := 6.1 6.12
 
 help: ## show these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -33,9 +38,9 @@ $(READY): pyproject.toml setup.py tools/setup.sh
 demo: setup ## latency of a program before and after set-priority; on a model where there is no GPU
 	@$(BIN)/detshare demo
 
-test: setup lint test-unit test-e2e ## what CI runs: lint, unit tests, end to end tests
+test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
 
-lint: setup lint-python lint-shell lint-generated ## ruff, mypy --strict, shellcheck, licences, generated files
+lint: setup lint-python lint-shell lint-generated lint-kernel ## ruff, mypy --strict, shellcheck, sparse, licences, generated files
 	@echo "lint: all clean"
 
 lint-python: setup tree
@@ -46,16 +51,25 @@ lint-shell: setup
 	@command -v shellcheck >/dev/null || { echo "lint: shellcheck is missing; as root: apt-get install shellcheck" >&2; exit 1; }
 	$(BIN)/python -m detshare.tools.spdx --list-shell | xargs -0 -r shellcheck
 
+lint-kernel: setup
+	@for kernel in $(KERNELS); do for module in $(MODULES); do \
+		$(BIN)/detshare-vm build --check --kernel $$kernel $$module >/dev/null; done; done
+
 lint-generated: setup
 	$(BIN)/python -m detshare.tools.spdx
 	$(BIN)/python -m detshare.tools.abi --check
+	$(BIN)/python -m detshare.tools.genl --check
 	$(BIN)/python -m detshare.tools.results check
 
 test-unit: setup ## unit and property tests, no GPU, under 60 s
-	$(BIN)/pytest -q tests -m "not gpu and not e2e"
+	$(BIN)/pytest -q tests -m "not gpu and not e2e and not vm"
 
 test-e2e: setup ## daemons, demo and terminals as real processes, 10 000 requests of garbage; no GPU
-	$(BIN)/pytest -q tests -m "e2e and not gpu"
+	$(BIN)/pytest -q tests -m "e2e and not gpu and not vm"
+
+test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and simulated drivers; no GPU
+	@$(BIN)/detshare-vm prepare >/dev/null
+	$(BIN)/pytest -q tests -m "vm and not gpu"
 
 test-gpu: setup ## tests on this machine's GPU (as root)
 	$(BIN)/pytest tests -m gpu

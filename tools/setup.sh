@@ -28,6 +28,13 @@ find_missing() {
     need make bash -c 'command -v make'
     need git bash -c 'command -v git'
     need shellcheck bash -c 'command -v shellcheck'
+    # the test bed: guests with stock kernels, and modules built for them
+    need qemu-system-x86 bash -c 'command -v qemu-system-x86_64'
+    need busybox-static dpkg -s busybox-static
+    need kmod test -e /usr/sbin/depmod -o -e /sbin/depmod
+    need dwarves bash -c 'command -v pahole'
+    need sparse bash -c 'command -v sparse'
+    need libelf-dev test -e /usr/include/libelf.h
 }
 
 find_missing
@@ -57,8 +64,8 @@ fi
         "install one, then: make setup PYTHON=/path/to/python3.11"
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     die "$python cannot make virtual environments (no ensurepip)" "as root: apt-get install python3-venv"
-# gcc and shellcheck are for tests and lint: `make demo` goes on without them
-((${#missing[@]} == 0)) || say "still missing (make lint and some tests need them): ${missing[*]}"
+# compiler, lint and test bed are for tests and lint: what needs them says so again
+((${#missing[@]} == 0)) || say "still missing (make lint, some tests and guests need them): ${missing[*]}"
 
 # A .venv that was moved with its checkout, or whose Python is gone, points to nothing: make a new one.
 here=$PWD/.venv

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which source files lack their licence line: ``python -m detshare.tools.spdx [--list-shell]``, in a checkout.
 
-Looks at what git tracks and at new files that it does not ignore. Kernel code (kmod/, Kbuild, C in ebpf/) is
-GPL-2.0-only, everything else Apache-2.0. Data, prose and licence texts carry none.
+Looks at what git tracks and at new files that it does not ignore. Kernel code (kmod/, Kbuild, the modules in
+tests/nvsim/ and tests/fakegpu/, C in ebpf/) is GPL-2.0-only; kmod/rm/, which is compiled into programs too, offers both
+licences; everything else is Apache-2.0. Data, prose and licence texts carry none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ __all__ = ["check", "expected", "is_shell", "main", "sources"]
 _HEAD_LINES = 5
 _C = {".c", ".h", ".S"}
 _SUFFIXES = _C | {".py", ".pyi", ".cu", ".cuh", ".cpp", ".hpp", ".ptx", ".sh", ".bash", ".toml", ".yaml", ".yml", ".mk"}
+_GPL, _EITHER = "GPL-2.0-only", "GPL-2.0-only OR Apache-2.0"
+# modules, and the programs that compile their sources
+_MODULES = ("kmod/", "tests/nvsim/", "tests/fakegpu/", "tests/unit/nvsim/")
 _NAMES = {"Makefile", "Kbuild", "Kconfig"}
 _LINE = re.compile(r"SPDX-License-Identifier:\s*(.+?)\s*(?:\*/\s*)?$", re.MULTILINE)
 
@@ -50,8 +54,12 @@ def expected(path: PurePosixPath, head: str) -> str | None:
         return None
     if not (path.suffix in _SUFFIXES or path.name in _NAMES or head.startswith("#!")):
         return None
-    kernel = path.name == "Kbuild" or (path.parts[0] == "kmod" and path.suffix != ".py")
-    return "GPL-2.0-only" if kernel or (path.parts[0] == "ebpf" and path.suffix in _C) else "Apache-2.0"
+    if path.suffix == ".py":
+        return "Apache-2.0"
+    if path.parts[:2] == ("kmod", "rm"):
+        return _EITHER
+    kernel = path.name == "Kbuild" or str(path).startswith(_MODULES)
+    return _GPL if kernel or (path.parts[0] == "ebpf" and path.suffix in _C) else "Apache-2.0"
 
 
 def check(root: Path) -> list[str]:
@@ -64,7 +72,8 @@ def check(root: Path) -> list[str]:
             continue
         match = _LINE.search(head)
         found = match[1] if match else None
-        if found != licence:
+        # a header that programs share with a module may offer both
+        if found != licence and (licence, found) != (_GPL, _EITHER):
             said = f"says {found}" if found else f"has none in its first {_HEAD_LINES} lines"
             problems.append(f"{path}: needs SPDX-License-Identifier: {licence}; it {said}")
     return problems
