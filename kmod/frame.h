@@ -35,6 +35,7 @@ struct ds_frame {
 	bool answered;		/* params[] is what the driver answered */
 	bool private_params;	/* they are not the caller's: nothing of them is written to his memory */
 	u32 rm_status;		/* what rm_ioctl() returned */
+	u32 untold;		/* why the answer in params[] did not reach the caller; 0: it did */
 	unsigned long user_params;	/* where the caller has the nested parameters, 0: none */
 	u32 params_size;
 	u8 *params;		/* the frame's copy of them; own[] or allocated */

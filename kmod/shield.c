@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "hook.h"
 #include "rm/abi.h"
+#include "rm/decode.h"
 #include "shield.h"
 
 /* No driver has this escape: what is sent on with it is refused by the driver itself. */
@@ -67,6 +68,21 @@ static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(rm_ioctl_enter);
 
+/*
+ * The driver made what was asked for, then could not write its answer to the caller's memory. It keeps the object and
+ * calls that an error; so does the caller hear it, while the frame keeps what is true.
+ */
+static void tell_untold(const struct ds_frame *frame, void *block)
+{
+	struct rm_call call;
+
+	if (rm_decode(ds_abi_outer(), frame->nr, block, frame->size, &call) ||
+	    call.off_status == RM_ABSENT || call.status)
+		return;
+	rm_put32(block, (struct rm_f32){ call.off_status }, frame->untold);
+}
+NOKPROBE_SYMBOL(tell_untold);
+
 static int rm_ioctl_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
 	struct instance *in = (struct instance *)ri->data;
@@ -79,6 +95,8 @@ static int rm_ioctl_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 			frame->edit(frame, in->block);
 		memcpy(frame->block, in->block, in->size);
 		frame->returned = true;
+		if (frame->untold)
+			tell_untold(frame, in->block);
 	} else {
 		ds_control_end(&in->control, in->block, in->size);
 		ds_frame_close(&in->control.head);
@@ -178,6 +196,7 @@ u32 ds_shield_from_user(void *to, const void *from, u32 n)
 u32 ds_shield_to_user(void *to, const void *from, u32 n)
 {
 	struct ds_frame_head *head = ds_frame_current();
+	struct ds_frame *told = NULL;
 	u32 skip, offset, length, status;
 	void *instead = NULL;
 
@@ -192,6 +211,7 @@ u32 ds_shield_to_user(void *to, const void *from, u32 n)
 				ds_hook_leave();
 				return 0;
 			}
+			told = frame;
 		}
 	} else if (head && head->kind == DS_FRAME_CONTROL) {
 		instead = ds_control_answer(container_of(head, struct ds_control, head),
@@ -199,6 +219,10 @@ u32 ds_shield_to_user(void *to, const void *from, u32 n)
 	}
 	status = ds_driver_to_user(to, instead ?: from, n);
 	kvfree(instead);
+	if (status && told) {
+		told->untold = status;
+		status = 0;
+	}
 	ds_hook_leave();
 	return status;
 }
