@@ -12,7 +12,14 @@ import pytest
 
 from tests.vm.conftest import TOP, Completed
 
-DRIVERS = [("6.12", "sim"), ("6.1", "sim"), ("6.1", "nvidia-535"), ("6.12", "nvidia-550")]
+# both load orders on each genuine driver; the simulated one shares their entry points
+GUESTS = [
+    ("6.1", "nvidia-535", "driver-first"),
+    ("6.1", "nvidia-535", "module-first"),
+    ("6.12", "nvidia-550", "driver-first"),
+    ("6.12", "nvidia-550", "module-first"),
+    ("6.12", "sim", "driver-first"),
+]
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +31,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("order", ["driver-first", "module-first"])
-@pytest.mark.parametrize(("kernel", "driver"), DRIVERS)
+@pytest.mark.parametrize(("kernel", "driver", "order"), GUESTS)
 def test_clients(guest_pytest: Callable[..., Completed], kernel: str, driver: str, order: str) -> None:
     file = "tests/vm/guest/kmod_clients.py"
     done = guest_pytest(file, kernel=kernel, driver=driver, load=True, order=order, timeout=300)
@@ -33,8 +39,9 @@ def test_clients(guest_pytest: Callable[..., Completed], kernel: str, driver: st
     assert "limits are in force" in done.log
 
 
-@pytest.mark.parametrize("file", ["kmod_limits.py", "kmod_sched.py"])
-@pytest.mark.parametrize("kernel", ["6.12", "6.1"])
+@pytest.mark.parametrize(
+    ("kernel", "file"), [("6.12", "kmod_limits.py"), ("6.1", "kmod_limits.py"), ("6.12", "kmod_sched.py")]
+)
 def test_on_the_simulated_driver(guest_pytest: Callable[..., Completed], clients: Path, kernel: str, file: str) -> None:
     done = guest_pytest(
         f"tests/vm/guest/{file}",
