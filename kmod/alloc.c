@@ -73,7 +73,7 @@ static int prepare(struct ds_client *client, struct plan *plan, struct ds_refusa
 		bytes = rm_round_up_request(&plan->alloc);
 		rm_payer_view(ds_vctx_payer(plan->vctx), &view);
 		/* a size that cannot be: who has no limit hears that from the driver */
-		if (bytes == RM_U64_MAX && view.limit == RM_NO_LIMIT)
+		if (bytes > RM_NO_LIMIT / 2 && view.limit == RM_NO_LIMIT)
 			bytes = 0;
 		err = rm_payer_charge(ds_vctx_payer(plan->vctx), bytes, &refuser);
 		if (!err)
