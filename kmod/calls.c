@@ -5,6 +5,7 @@
 
 #include "adopt.h"
 #include "alloc.h"
+#include "binding.h"
 #include "calls.h"
 #include "compat.h"
 #include "driver.h"
@@ -29,6 +30,7 @@ static __always_inline bool interesting(unsigned int nr)
 	case NV_ESC_RM_ALLOC_MEMORY:
 	case NV_ESC_RM_ALLOC_OBJECT:
 	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
+	case NV_ESC_REGISTER_FD:
 		return true;
 	default:
 		return false;
@@ -97,40 +99,113 @@ void ds_call_refuse(struct ds_call *call, u32 status)
 			    -EFAULT : 0;
 }
 
-bool ds_call_owns(struct ds_call *call, u32 client)
+/*
+ * A question of our own rides on a call without a block: block and parameters exist in the frame only (frame->ours).
+ * Nothing of the caller's memory is read or written, which other threads of his may be using; the address only names
+ * the parameters. false: the driver was not asked; else *ask->frame has its answer.
+ */
+static bool put_question(const struct ds_call *call, struct ds_call *ask, u32 nr, u32 size, u32 params_size)
 {
-	const struct rm_abi *abi = call->abi;
-	struct ds_call ask = *call;
 	struct ds_frame *frame = ds_frame_alloc();
-	bool owns;
 
 	if (!frame)
 		return false;
-	/*
-	 * An RM_CONTROL whose block and parameters exist in the frame only (frame->ours): nothing of the caller's memory is
-	 * read or written, which other threads of his may be using. The address only names the parameters.
-	 */
 	frame->ours = true;
-	frame->nr = NV_ESC_RM_CONTROL;
-	frame->size = abi->nvos54.len;
+	frame->nr = nr;
+	frame->size = size;
 	frame->user_params = call->arg;
-	frame->params_size = abi->handle_info.len;
+	frame->params_size = params_size;
 	frame->params = frame->own;
-	memset(frame->own, 0, frame->params_size);
+	memset(frame->own, 0, params_size);
+	memset(frame->block, 0, size);
+	*ask = *call;
+	ask->cmd = _IO(NV_IOCTL_MAGIC, DS_NO_ESCAPE);
+	ask->frame = frame;
+	return true;
+}
+
+bool ds_call_owns(struct ds_call *call, u32 client)
+{
+	const struct rm_abi *abi = call->abi;
+	struct ds_frame *frame;
+	struct ds_call ask;
+	bool owns;
+
+	if (!put_question(call, &ask, NV_ESC_RM_CONTROL, abi->nvos54.len, abi->handle_info.len))
+		return false;
+	frame = ask.frame;
 	rm_put32(frame->own, abi->handle_info.hObject, client);
 	rm_put32(frame->own, abi->handle_info.index,
 		 NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID);
-	memset(frame->block, 0, frame->size);
 	rm_put32(frame->block, abi->nvos54.hClient, client);
 	rm_put32(frame->block, abi->nvos54.hObject, client);
 	rm_put32(frame->block, abi->nvos54.cmd, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO);
 	rm_put64(frame->block, abi->nvos54.params, frame->user_params);
 	rm_put32(frame->block, abi->nvos54.paramsSize, frame->params_size);
-	ask.cmd = _IO(NV_IOCTL_MAGIC, DS_NO_ESCAPE);
-	ask.frame = frame;
 	owns = ds_call_driver(&ask);
 	ds_frame_free(frame);
 	return owns;
+}
+
+bool ds_call_may_use(struct ds_call *call, u32 client)
+{
+	const struct rm_abi *abi = call->abi;
+	struct ds_frame *frame;
+	struct ds_call ask;
+	bool may;
+
+	if (!put_question(call, &ask, NV_ESC_RM_ALLOC, abi->nvos64.len, rm_alloc_params_size(abi, NV01_EVENT_OS_EVENT)))
+		return false;
+	frame = ask.frame;
+	/*
+	 * An event may be asked for on every file. It needs a parent, and none has the handle 0; but before the driver
+	 * looks for a parent it looks whose the client is.
+	 */
+	rm_put32(frame->block, abi->nvos64.hRoot, client);
+	rm_put32(frame->block, abi->nvos64.hObjectNew, client ^ 1);
+	rm_put32(frame->block, abi->nvos64.hClass, NV01_EVENT_OS_EVENT);
+	rm_put64(frame->block, abi->nvos64.pAllocParms, frame->user_params);
+	ds_call_driver(&ask);
+	/* how the missing parent is called has changed with the branches */
+	may = frame->returned && !frame->rm_status &&
+	      (ask.done.status == NV_ERR_INVALID_OBJECT || ask.done.status == NV_ERR_OBJECT_NOT_FOUND);
+	ds_frame_free(frame);
+	return may;
+}
+
+bool ds_call_is_bound(struct ds_call *call)
+{
+	const struct rm_abi *abi = call->abi;
+	struct ds_frame *frame;
+	struct ds_call ask;
+	bool bound;
+
+	if (!put_question(call, &ask, NV_ESC_REGISTER_FD, abi->register_fd.len, 0))
+		return false;
+	frame = ask.frame;
+	rm_put32(frame->block, abi->register_fd.ctl_fd, -1);	/* no file: it stays as it is */
+	ds_call_driver(&ask);
+	bound = frame->returned && frame->rm_status == NV_ERR_INVALID_STATE;
+	ds_frame_free(frame);
+	return bound;
+}
+
+bool ds_calls_file(const struct file *file)
+{
+	struct ds_frame_head *head = ds_frame_current();
+	struct ds_frame *frame;
+
+	if (!head || head->kind != DS_FRAME_CALL)
+		return true;
+	frame = container_of(head, struct ds_frame, head);
+	if (frame->transfer)
+		return ds_transfer_file(frame->transfer, file);
+	if (frame->taken) {
+		ds_file_put(*frame->taken);
+		*frame->taken = ds_file_get(file);
+		return *frame->taken;
+	}
+	return true;
 }
 
 static bool makes_client(const struct ds_call *call)
@@ -186,52 +261,25 @@ static void decide(struct ds_call *call)
 	}
 }
 
-static bool is_control_file(const struct file *file)
-{
-	return iminor(file_inode(file)) == DS_CTL_MINOR;
-}
-
-/*
- * The file on which the client named by the call was made, locked. The driver lets memory be allocated through a
- * device file by the legacy call, for a client of the control file that the device file is bound to.
- */
-static long lock_file(struct ds_call *call)
-{
-	struct ds_client *client;
-
-	if (is_control_file(call->file)) {
-		call->known = ds_file_get(call->file);
-		if (!call->known)
-			return -ENOMEM;
-		return mutex_lock_killable(&call->known->order);
-	}
-	/* the client's process uses its own files; what others do with them is the driver's business */
-	down_read(&ds_clients_lock);
-	client = ds_client_find(call->asked.client);
-	if (client && client->process->pid == task_tgid(current))
-		call->known = ds_file_hold(client->file);
-	up_read(&ds_clients_lock);
-	return call->known ? mutex_lock_killable(&call->known->order) : 0;
-}
-
 static void handle(struct ds_call *call)
 {
-	call->ret = lock_file(call);
-	if (call->ret)
-		goto put;
-	if (!call->known) {
-		ds_call_driver(call);
+	if (call->asked.op == RM_OP_REGISTER_FD) {
+		ds_binding_register(call);
 		return;
 	}
+	call->ret = ds_binding_lock(call);
+	if (call->ret)
+		return;
 	call->client = ds_client_of_file(call->known, call->asked.client);
-	if (!call->client && !makes_client(call) && ds_enforcing())
+	if (!call->client && !makes_client(call) && ds_enforcing() && !ds_binding_astray(call))
 		call->client = ds_adopt(call);
 	if (call->client && call->asked.op != RM_OP_FREE && ds_holders_follow(call->client->process))
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
+	else if (makes_client(call) && ds_enforcing() && ds_binding_astray(call))
+		ds_call_refuse(call, NV_ERR_INVALID_STATE);
 	else
 		decide(call);
 	mutex_unlock(&call->known->order);
-put:
 	ds_file_put(call->known);
 }
 

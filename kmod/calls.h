@@ -20,7 +20,7 @@ struct ds_call {
 	struct ds_frame *frame;
 	struct rm_call asked;	/* the block as it came */
 	struct rm_call done;	/* the block as the driver left it; of use if ds_call_driver() said true */
-	struct ds_file *known;	/* locked (order) while a handler runs */
+	struct ds_file *known;	/* on which the client is, locked (order) while a handler runs */
 	struct ds_client *client;	/* NULL: not one of this file */
 	long ret;		/* what the caller gets */
 };
@@ -42,5 +42,12 @@ void ds_call_refuse(struct ds_call *call, u32 status);
  * driver answers for no other.
  */
 bool ds_call_owns(struct ds_call *call, u32 client);
+/* The same, also through a device's file: may the caller's file use the client, being bound to the client's file? */
+bool ds_call_may_use(struct ds_call *call, u32 client);
+/* Asks the driver whether the caller's file is bound to a control file. */
+bool ds_call_is_bound(struct ds_call *call);
+
+/* The driver takes this file for a descriptor that the call in force names. false: the call is to fail. */
+bool ds_calls_file(const struct file *file);
 
 #endif

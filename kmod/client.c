@@ -97,6 +97,8 @@ static void empty_file(struct ds_file *file)
 	mutex_lock(&file->order);
 	list_for_each_entry_safe(client, next, &file->clients, in_file)
 		ds_client_remove(client);
+	ds_file_put(file->bound);
+	file->bound = NULL;
 	mutex_unlock(&file->order);
 	ds_exports_close(&file->exports);
 	ds_file_put(file);

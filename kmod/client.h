@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What is open: control files, the RM clients made on them, and one vCtx per client and GPU.
+ * What is open: control files and those bound to them, the RM clients made on them, and one vCtx per client and GPU.
  *
  * Locks, outermost first:
  *   file->order		one deciding call at a time; held across the driver's call
@@ -19,10 +19,10 @@
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
 
+#include "exports.h"
 #include "limit.h"
 #include "process.h"
 #include "rm/tree.h"
-#include "transfer.h"
 
 /* /dev/nvidiactl among the driver's minors. */
 #define DS_CTL_MINOR 255
@@ -34,6 +34,10 @@ struct ds_file {
 	struct mutex order;
 	struct list_head clients;	/* ds_client.in_file; guarded by order and ds_clients_lock */
 	struct ds_exports exports;
+	/* The file that the driver takes in the place of this one (binding.h), held; set once, guarded by order. */
+	struct ds_file *bound;
+	bool asked;		/* the driver has said whether it is bound; guarded by order */
+	bool astray;		/* bound, to a file that is not known; guarded by order */
 };
 
 struct ds_client {

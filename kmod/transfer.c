@@ -1,29 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/err.h>
-#include <linux/file.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "alloc.h"
 #include "driver.h"
+#include "exports.h"
 #include "pin.h"
 #include "rmcall.h"
 #include "transfer.h"
-
-/* An object exported to a file. */
-struct slot {
-	struct list_head link;
-	u32 index;
-	u64 turn;
-	struct ds_pin *pin;
-};
 
 /* One object on its way. */
 struct piece {
 	u32 handle;
 	/* of an export: */
-	struct slot *slot;	/* with a pin, if the memory is known */
+	struct ds_exported *slot;	/* with a pin, if the memory is known */
 	bool unknown;		/* the tree does not have it */
 	/* of an import: */
 	bool taken;		/* the handle was in use before: nothing was imported by it */
@@ -43,62 +35,6 @@ struct ds_transfer {
 	struct ds_refusal refusal;
 	struct piece *pieces;	/* export.count */
 };
-
-/* ---- exports of a file ------------------------------------------------------ */
-
-void ds_exports_init(struct ds_exports *exports)
-{
-	mutex_init(&exports->lock);
-	INIT_LIST_HEAD(&exports->slots);
-}
-
-static void free_slot(struct slot *slot)
-{
-	if (!slot)
-		return;
-	ds_pin_drop(slot->pin);
-	kfree(slot);
-}
-
-void ds_exports_close(struct ds_exports *exports)
-{
-	struct slot *slot, *next;
-
-	mutex_lock(&exports->lock);
-	exports->closed = true;
-	list_for_each_entry_safe(slot, next, &exports->slots, link) {
-		list_del(&slot->link);
-		free_slot(slot);
-	}
-	mutex_unlock(&exports->lock);
-}
-
-/* Under exports->lock. */
-static struct slot *find_slot(struct ds_exports *exports, u32 index)
-{
-	struct slot *slot;
-
-	list_for_each_entry(slot, &exports->slots, link)
-		if (slot->index == index)
-			return slot;
-	return NULL;
-}
-
-/* What was exported to this place before is free now, unless the driver did that later. Takes the slot over. */
-static void put_slot(struct ds_exports *exports, struct slot *slot)
-{
-	struct slot *before = find_slot(exports, slot->index);
-
-	if (exports->closed || (before && before->turn > slot->turn)) {
-		free_slot(slot);
-		return;
-	}
-	if (before) {
-		list_del(&before->link);
-		free_slot(before);
-	}
-	list_add(&slot->link, &exports->slots);
-}
 
 /* ---- which calls --------------------------------------------------------------- */
 
@@ -147,7 +83,7 @@ static struct ds_vctx *payer_of_import(struct ds_client *client, u32 parent, u32
 }
 
 /* Under the lock of the file's exports. 0; -ENOMEM: refused. */
-static int hold_piece(struct ds_transfer *transfer, struct piece *piece, struct slot *slot)
+static int hold_piece(struct ds_transfer *transfer, struct piece *piece, struct ds_exported *slot)
 {
 	struct ds_client *client = transfer->call->client;
 	struct rm_account *refuser = NULL;
@@ -173,13 +109,13 @@ static int hold_piece(struct ds_transfer *transfer, struct piece *piece, struct 
 static bool hold_all(struct ds_transfer *transfer)
 {
 	struct ds_exports *exports = &transfer->file->exports;
-	struct slot *slot;
+	struct ds_exported *slot;
 	int err = 0;
 	u32 i;
 
 	mutex_lock(&exports->lock);
 	for (i = 0; i < transfer->export.count && !err; i++) {
-		slot = find_slot(exports, transfer->export.index + i);
+		slot = ds_exports_find(exports, transfer->export.index + i);
 		if (slot)
 			err = hold_piece(transfer, &transfer->pieces[i], slot);
 	}
@@ -188,8 +124,7 @@ static bool hold_all(struct ds_transfer *transfer)
 	return !err;
 }
 
-/* The driver takes this file for the descriptor. It holds its own lock, so exports to the file come here in their order. */
-static bool bind(struct ds_transfer *transfer, const struct file *file)
+bool ds_transfer_file(struct ds_transfer *transfer, const struct file *file)
 {
 	ds_file_put(transfer->file);
 	transfer->file = ds_file_get(file);
@@ -203,21 +138,6 @@ static bool bind(struct ds_transfer *transfer, const struct file *file)
 	return true;
 }
 
-void *ds_transfer_file(const struct ds_hook *hook, int fd, bool control, void **file)
-{
-	void *found = (void *)ds_hook_call(hook, fd, control, (unsigned long)file);
-	struct ds_frame_head *head = ds_frame_current();
-	struct ds_transfer *transfer = NULL;
-
-	if (head && head->kind == DS_FRAME_CALL)
-		transfer = container_of(head, struct ds_frame, head)->transfer;
-	if (!found || !transfer || bind(transfer, *file))
-		return found;
-	fput(*file);
-	*file = NULL;
-	return NULL;
-}
-
 /* ---- export ----------------------------------------------------------------------- */
 
 static void drop_exports(struct ds_transfer *transfer)
@@ -225,7 +145,7 @@ static void drop_exports(struct ds_transfer *transfer)
 	u32 i;
 
 	for (i = 0; i < transfer->export.count; i++)
-		free_slot(transfer->pieces[i].slot);
+		ds_exported_free(transfer->pieces[i].slot);
 }
 
 /* 0; -ENOMEM; -EPERM: it could not be followed, and its owner has a limit. */
@@ -299,7 +219,7 @@ static void export(struct ds_transfer *transfer)
 	for (i = 0; i < transfer->export.count; i++) {
 		piece = &transfer->pieces[i];
 		piece->slot->turn = transfer->turn;
-		put_slot(&transfer->file->exports, piece->slot);
+		ds_exports_put(&transfer->file->exports, piece->slot);
 	}
 	mutex_unlock(&transfer->file->exports.lock);
 }

@@ -9,24 +9,11 @@
 #ifndef DETSHARE_TRANSFER_H
 #define DETSHARE_TRANSFER_H
 
-#include <linux/list.h>
-#include <linux/mutex.h>
 #include <linux/types.h>
 
 struct ds_call;
-struct ds_hook;
-
-/* Of one file: what was exported to it, by place. */
-struct ds_exports {
-	struct mutex lock;
-	struct list_head slots;
-	u64 turns;		/* exports to it, in the order in which the driver made them */
-	bool closed;
-};
-
-void ds_exports_init(struct ds_exports *exports);
-/* The driver has closed the file. */
-void ds_exports_close(struct ds_exports *exports);
+struct ds_transfer;
+struct file;
 
 bool ds_transfer_is(u32 cmd);
 /* Atomic context: may the RM_CONTROL at this address of the caller's memory be one? */
@@ -37,7 +24,10 @@ bool ds_transfer_in(const void *block, u32 size);
 /* As the handlers of alloc.h. */
 void ds_transfer(struct ds_call *call);
 
-/* Replaces the driver's nv_get_file_private(fd, control, file *). */
-void *ds_transfer_file(const struct ds_hook *hook, int fd, bool control, void **file);
+/*
+ * The driver takes this file for the transfer's descriptor. It holds its own lock, so exports to a file come here in
+ * their order. false: refused.
+ */
+bool ds_transfer_file(struct ds_transfer *transfer, const struct file *file);
 
 #endif

@@ -73,7 +73,7 @@ struct way {
 	bool blind;	/* what the block says afterwards is not to be trusted: free whatever may be there */
 };
 
-extern const struct way rewriting_ways[], racing_ways[], keeping_ways[];	/* ends with a NULL name */
+extern const struct way rewriting_ways[], racing_ways[], keeping_ways[], bound_ways[];	/* ends with a NULL name */
 
 u64 lane_random(struct lane *lane);
 void lane_count(struct lane *lane, u32 status);

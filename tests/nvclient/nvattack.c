@@ -265,6 +265,8 @@ static u32 all_ways(const struct way **ways)
 		ways[n++] = way;
 	for (way = keeping_ways; way->name; way++)
 		ways[n++] = way;
+	for (way = bound_ways; way->name; way++)
+		ways[n++] = way;
 	return n;
 }
 

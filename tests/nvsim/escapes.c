@@ -199,24 +199,26 @@ static NV_STATUS do_status_code(struct sim_file *file, const struct sim_caller *
 /* Ties a file to a control file, once and without chains; the control file then lives as long as this one. */
 static NV_STATUS do_register_fd(struct sim_file *file, const struct sim_caller *by, void *block, u32 size)
 {
-	NV_STATUS status = NV_ERR_INVALID_ARGUMENT;
-	struct sim_file *ctl = NULL;
-	struct file *filp;
+	NV_STATUS status = NV_ERR_INVALID_STATE;
+	struct sim_file *ctl;
+	void *priv = NULL;
 
-	filp = sim_file_fget(NV_GET(block, nv_ioctl_register_fd_t, ctl_fd), true, &ctl);
 	down_write(&sim_api_lock);
 	if (file->ctl)
-		status = NV_ERR_INVALID_STATE;
-	else if (filp && ctl != file && !ctl->ctl)
-		status = NV_OK;
-	if (status == NV_OK) {
-		file->ctl_file = filp;
-		smp_store_release(&file->ctl, ctl);
-		filp = NULL;
+		goto unlock;
+	status = NV_ERR_INVALID_ARGUMENT;
+	ctl = nv_get_file_private(NV_GET(block, nv_ioctl_register_fd_t, ctl_fd), true, &priv);
+	if (!ctl)
+		goto unlock;
+	if (ctl == file || ctl->ctl) {
+		nv_put_file_private(priv);
+		goto unlock;
 	}
+	file->ctl_file = priv;
+	smp_store_release(&file->ctl, ctl);
+	status = NV_OK;
+unlock:
 	up_write(&sim_api_lock);
-	if (filp)
-		fput(filp);
 	return status;
 }
 

@@ -121,10 +121,6 @@ static NV_STATUS export_many(struct sim_ask *ask, struct sim_file *file)
 	return status;
 }
 
-/* The file behind a descriptor, held, and what is the driver's of it: by the genuine names and signatures. */
-void *nv_get_file_private(int fd, unsigned char ctl, void **os_private);
-void nv_put_file_private(void *os_private);
-
 noinline void *nv_get_file_private(int fd, unsigned char ctl, void **os_private)
 {
 	struct sim_file *file;

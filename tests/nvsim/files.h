@@ -50,6 +50,9 @@ extern struct file_operations nvidia_fops;
 
 void sim_exports_drop(struct sim_file *file);
 struct file *sim_file_fget(int fd, bool control, struct sim_file **file);	/* NULL: no file of ours */
+/* The file behind a descriptor, held, and what is the driver's of it: by the genuine names and signatures. */
+void *nv_get_file_private(int fd, unsigned char ctl, void **os_private);
+void nv_put_file_private(void *os_private);
 bool sim_gpu_is_open_here(struct sim_gpu *gpu);
 void sim_file_mapping_init(struct sim_file *file, struct file *filp, struct inode *inode);
 void sim_file_mapping_exit(struct sim_file *file);

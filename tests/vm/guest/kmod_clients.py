@@ -17,6 +17,7 @@ from detshare.ctl.netlink import genl
 from tests.vm.guest.kmod_tools import (
     NV01_ROOT,
     NV01_ROOT_CLIENT,
+    bind,
     eventually,
     family,
     free_client,
@@ -100,6 +101,62 @@ def test_the_client_stays_with_the_file_and_its_maker(family: genl.DetShare, con
     assert [found["client"] for found in vctxs(family, os.getpid())] == [client]
     os.close(copy)
     free_client(control, client)
+
+
+def test_a_bound_file_is_the_control_file_whoever_uses_it(family: genl.DetShare, control: int) -> None:
+    bound = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
+    own = make_client(bound)  # before it is bound: on the file itself, and out of its reach from then on
+    bind(bound, control)
+    client = make_client(control)
+    child = os.fork()
+    if not child:
+        try:
+            os.close(control)
+            free_client(bound, client)
+            os._exit(0 if make_client(bound) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sorted(found["pid"] for found in vctxs(family)) == sorted([os.getpid(), child])
+    assert [found["client"] for found in vctxs(family, os.getpid())] == [own]
+    (other,) = (found["client"] for found in vctxs(family, child))
+    os.close(bound)
+    assert [found["client"] for found in vctxs(family)] == [other]  # which was made on the control file
+    free_client(control, other)
+    assert vctxs(family) == []
+
+
+def test_nobody_reaches_a_client_through_a_file_that_is_not_bound(family: genl.DetShare, control: int) -> None:
+    client = make_client(control)
+    stranger = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
+    for target in (stranger, -1):
+        with pytest.raises(OSError, match="Invalid argument"):
+            bind(stranger, target)
+    with pytest.raises(AssertionError):
+        free_client(stranger, client)
+    assert [found["client"] for found in vctxs(family)] == [client]
+    bind(stranger, control)
+    with pytest.raises(OSError, match="Invalid argument"):  # once
+        bind(stranger, control)
+    free_client(stranger, client)
+    assert vctxs(family) == []
+    os.close(stranger)
+
+
+def test_a_binding_older_than_the_module_is_found_by_the_client(control: int) -> None:
+    bound = os.open("/dev/nvidiactl", os.O_RDWR | os.O_CLOEXEC)
+    unload()
+    bind(bound, control)
+    load()
+    with genl.DetShare() as family:
+        client = make_client(control)
+        assert [found["client"] for found in vctxs(family)] == [client]
+        # on which file a client would be that is made through it is not known
+        with pytest.raises(AssertionError):
+            make_client(bound)
+        free_client(bound, client)
+        assert vctxs(family) == []
+    os.close(bound)
 
 
 def test_a_client_older_than_the_module_is_found_on_its_next_call(control: int) -> None:

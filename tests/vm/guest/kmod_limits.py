@@ -17,6 +17,7 @@ from detshare.ctl.netlink import genl
 from tests.vm.guest.kmod_tools import (
     CGROUP,
     CLIENTS,
+    INVALID_CLIENT,
     MIB,
     NO_MEMORY,
     PID,
@@ -63,12 +64,16 @@ def ways(mib: int) -> dict[str, int]:
 
 
 def test_every_way_is_refused_at_the_limit_and_granted_below_it(family: genl.DetShare, tenant: str) -> None:
-    granted = {way for way, status in ways(64).items() if status == 0}
+    bare = ways(64)
+    granted = {way for way, status in bare.items() if status == 0}
+    (stranger,) = (way for way in bare if "not bound" in way)
+    assert bare[stranger] == INVALID_CLIENT
     assert len(granted) >= 10
     assert any("DUP" in way for way in granted)
     assert any("32-bit" in way for way in granted)
     assert any("XFER" in way for way in granted)
     assert any("managed" in way for way in granted)
+    assert len([way for way in granted if "bound" in way or "by a child" in way]) == 3
     family.limit_set(32 * MIB, kind=TENANT, tenant=tenant)
     (TRUTH_PEAK := Path("/sys/kernel/debug/nvsim/gpu0/peak")).write_text("0")
     refused = ways(64)
@@ -76,9 +81,12 @@ def test_every_way_is_refused_at_the_limit_and_granted_below_it(family: genl.Det
         # the managed way is refused by mmap, with ENOMEM; nvalloc marks errno by the highest bit
         assert refused[way] == (errno.ENOMEM | 1 << 31 if "managed" in way else NO_MEMORY), way
     assert int(TRUTH_PEAK.read_text()) <= 32 * MIB
+    assert refused[stranger] == INVALID_CLIENT  # the driver's own word: the client was neither locked nor charged
     family.limit_set(200 * MIB, kind=TENANT, tenant=tenant)
     # ALLOC_MEMORY shows everybody's memory on a genuine driver: who has a limit does not get it at all
-    assert {way for way, status in ways(64).items() if status == 0} == granted - {"ALLOC_MEMORY"}
+    assert {way for way, status in ways(64).items() if status == 0} == {
+        way for way in granted if not way.startswith("ALLOC_MEMORY")
+    }
     assert truth() == 0
     assert leak("objects") == 0
 

@@ -19,7 +19,8 @@ from detshare.ctl.netlink import genl
 
 MIB = 1 << 20
 NO_MEMORY = 0x51  # NV_ERR_NO_MEMORY
-RM_ALLOC, RM_FREE = 0x2B, 0x29
+INVALID_CLIENT = 0x23  # NV_ERR_INVALID_CLIENT
+RM_ALLOC, RM_FREE, REGISTER_FD = 0x2B, 0x29, 0xC9
 NV01_ROOT, NV01_ROOT_CLIENT = 0x0, 0x41
 
 MODULE = os.environ.get("DETSHARE_VM_MODULE_KO", "")
@@ -47,6 +48,11 @@ def free_client(file: int, client: int) -> None:
     block = bytearray(struct.pack("<IIII", client, client, client, 0))
     ioctl(file, RM_FREE, block)
     assert struct.unpack_from("<I", block, 12)[0] == 0
+
+
+def bind(file: int, control: int) -> None:
+    """From here on the driver takes the control file in the place of that file."""
+    ioctl(file, REGISTER_FD, bytearray(struct.pack("<i", control)))
 
 
 def row(message: Any) -> dict[str, Any]:
