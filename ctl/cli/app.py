@@ -21,7 +21,7 @@ from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.errors import ControlError
 from detshare.ctl.rm.driver import Holder, ProcessId
 from detshare.ctl.select import parse
-from detshare.ctl.verbs import LEVELS, LOAD_MODULE, MOST_GPUS, check_who, explain
+from detshare.ctl.verbs import LEVELS, LOAD_MODULE, LONGEST_WAIT, MOST_GPUS, check_who, explain
 
 WHO: Final = """\
 WHO is one of
@@ -255,6 +255,80 @@ def set_slice(place: Place, as_json: bool, who: str, slice_us: int, level: str |
     It is the longest turn on the GPU of each of the program's compute channel groups while others wait.
     """
     return act.change(place, as_json, "set-slice", who, wait, {"slice_us": slice_us, "level": level})
+
+
+@_command("set-sm", "sudo detshare-ctl set-sm 4242 25")
+@_who
+@click.argument("percent", metavar="PCT", type=click.IntRange(1, 100))
+@click.option(
+    "--timeout",
+    type=options.Seconds(0, LONGEST_WAIT),
+    metavar="SECONDS",
+    help="How long to wait for the program.  [default: 5]",
+)
+def set_sm(place: Place, as_json: bool, who: str, percent: int, timeout: float | None) -> int:
+    """Confine a program of the spatial lane to a share of the SMs.
+
+    It takes the largest set of SMs that is no more than PCT percent; 100 gives all back. The command returns when
+    nothing that was launched before runs on other SMs any more. Needs the daemon.
+    """
+    _needs_daemon(place, f"set-sm {who} {percent}")
+    return act.change(place, as_json, "set-sm", who, args={"percent": percent, "timeout": timeout})
+
+
+@_command("hold", "sudo detshare-ctl hold 4242")
+@_who
+def hold(place: Place, as_json: bool, who: str) -> int:
+    """Hold a program of the spatial lane at its next kernel boundary.
+
+    Until `resume` or `release`; if the daemon ends, it runs on within two seconds. For other programs: `pause`.
+    """
+    _needs_daemon(place, f"hold {who}")
+    return act.change(place, as_json, "hold", who)
+
+
+@_command("reserve", "sudo detshare-ctl reserve 32")
+@click.argument("sms", metavar="SMS")
+def reserve(place: Place, as_json: bool, sms: str) -> int:
+    """Keep the first SMS SMs of each GPU for class high.
+
+    Everybody else in the spatial lane gets the rest, at all times. SMS is a multiple of what the GPU cuts its SMs by
+    (8 on Hopper), or off.
+    """
+    asked = f"reserve {sms[:20]}"
+    if sms != "off" and not (sms.isdecimal() and sms.isascii() and len(sms) < 6):
+        raise ControlError(asked, f"{sms[:20]!r} is no number of SMs", "detshare-ctl reserve 32, or: off", usage=True)
+    _needs_daemon(place, asked)
+    return act.change(place, as_json, "set-reserve", "*", args={"sms": None if sms == "off" else int(sms)})
+
+
+@_command("set-reflex", "sudo detshare-ctl set-reflex low --busy rest:32")
+@click.argument("klass", metavar="CLASS", type=click.Choice(list(classes.CLASSES)))
+@click.option("--idle", metavar="SET", help="SMs while no higher class is active.")
+@click.option("--busy", metavar="SET", help="SMs while one is, or hold: stop at the next kernel boundary.")
+@click.option("--linger", "linger_us", type=click.IntRange(0, 10**6), metavar="US", help="Active that long after work.")
+@click.option("--floor", "floor_permille", type=click.IntRange(0, 1000), metavar="N", help="Run N/1000 while held.")
+def set_reflex(
+    place: Place,
+    as_json: bool,
+    klass: str,
+    idle: str | None,
+    busy: str | None,
+    linger_us: int | None,
+    floor_permille: int | None,
+) -> int:
+    """Set what a class means in the spatial lane.
+
+    SET is full, first:32 or rest:32. What is not given is as by default.
+    """
+    _needs_daemon(place, f"set-reflex {klass}")
+    args = {"idle": idle, "busy": busy, "linger_us": linger_us, "floor_permille": floor_permille}
+    return act.change(place, as_json, "set-reflex", klass, args=args)
+
+
+def _needs_daemon(place: Place, asked: str) -> None:
+    if not place.client().alive():
+        raise gone(asked, place)
 
 
 @_command("set-memory", "sudo detshare-ctl set-memory 4242 8G", ACCOUNT)
