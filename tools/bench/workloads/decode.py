@@ -5,7 +5,7 @@
 Plain torch: RMS norm, rotary positions, scaled_dot_product_attention over a static ring of keys and values, SwiGLU.
 The weights are random and come from a CPU generator with a fixed seed. With ``--digest`` the program runs a fixed
 number of tokens from fixed inputs again and again, feeds each output forward, and prints the SHA-256 of all output
-bits.
+bits. With several periods SIGUSR1 goes on to the next one, and a ``period`` line says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 import torch
 import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from workload import Workload, emit, options  # type: ignore[import-not-found]
+from workload import Asked, Workload, emit, options  # type: ignore[import-not-found]
 
 BF16 = torch.bfloat16
 
@@ -155,7 +155,9 @@ def digests(model: Decoder, work: Workload, tokens: int, period: float) -> str:
 def main() -> None:
     """The program."""
     parser = options(__doc__ or "")
-    parser.add_argument("--period-ms", type=float, default=10.0, help="a token is due so often; 0: back to back")
+    parser.add_argument(
+        "--period-ms", type=float, nargs="+", default=[10.0], help="a token is due so often; 0: back to back"
+    )
     parser.add_argument("--digest", action="store_true", help="print SHA-256 of the outputs of fixed inputs")
     parser.add_argument("--tokens", type=int, default=64, help="tokens per digest")
     for name, value in (("layers", 24), ("hidden", 2048), ("heads", 16), ("ffn", 5632), ("vocab", 32000)):
@@ -175,14 +177,18 @@ def main() -> None:
         for _ in range(50):
             model.step()
         if args.digest:
-            work.summary(sha256=digests(model, work, args.tokens, args.period_ms / 1000.0))
+            work.summary(sha256=digests(model, work, args.tokens, args.period_ms[0] / 1000.0))
             return
-        work.ready(period_ms=args.period_ms)
+        asked, turn = Asked(), 0
+        work.ready(period_ms=args.period_ms[0])
         while work.running:
+            if asked.taken():
+                turn = (turn + 1) % len(args.period_ms)
+                emit("period", t=round(time.monotonic(), 6), period_ms=args.period_ms[turn])
             begin = time.perf_counter_ns()
             model.step()
             work.done(time.perf_counter_ns() - begin, items=args.batch)
-            work.pace(args.period_ms / 1000.0)
+            work.pace(args.period_ms[turn] / 1000.0)
     work.summary()
 
 
