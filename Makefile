@@ -19,7 +19,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup demo test lint lint-python lint-shell lint-kernel lint-generated test-unit test-e2e test-vm test-gpu \
+.PHONY: help setup library demo test lint lint-python lint-shell lint-kernel lint-runtime lint-generated test-unit test-e2e test-vm test-gpu \
 	tree clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
@@ -29,8 +29,12 @@ KERNELS := 6.1 6.12
 help: ## show these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-setup: $(READY) ## system packages (apt, where missing) and .venv with DetShare and its tools
+setup: $(READY) library ## system packages (apt, where missing), .venv with DetShare and its tools, runtime/libdetshare.so
 	@:
+
+# what `detshare run` preloads into programs
+library: $(READY)
+	@$(MAKE) -s -C runtime
 
 $(READY): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh
@@ -40,7 +44,7 @@ demo: setup ## latency of a program before and after set-priority; on a model wh
 
 test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
 
-lint: setup lint-python lint-shell lint-generated lint-kernel ## ruff, mypy --strict, shellcheck, sparse, licences, generated files
+lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ruff, mypy --strict, shellcheck, sparse, licences, generated files
 	@echo "lint: all clean"
 
 lint-python: setup tree
@@ -55,10 +59,15 @@ lint-kernel: setup
 	@for kernel in $(KERNELS); do for module in $(MODULES); do \
 		$(BIN)/detshare-vm build --check --kernel $$kernel $$module >/dev/null; done; done
 
+lint-runtime: setup
+	@$(MAKE) -s -C runtime lint
+
 lint-generated: setup
 	$(BIN)/python -m detshare.tools.spdx
 	$(BIN)/python -m detshare.tools.abi --check
 	$(BIN)/python -m detshare.tools.genl --check
+	$(BIN)/python -m detshare.tools.cudaapi --check
+	$(BIN)/python -m detshare.tools.boardgen --check
 	$(BIN)/python -m detshare.tools.results check
 
 test-unit: setup ## unit and property tests, no GPU, under 60 s
@@ -80,5 +89,5 @@ tree:
 	@for part in $(PARTS); do ln -sfn ../../../$$part $(TREE)/detshare/$$part; done
 
 clean: ## remove what make made: .venv, build/, caches
-	rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf runtime/libdetshare.so $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(wildcard $(PARTS) tests) -name __pycache__ -type d -prune -exec rm -rf {} +
