@@ -26,6 +26,9 @@ endif
 MODULES := . tests/nvsim tests/fakegpu
 KERNELS := 6.1 6.12
 
+# two tests at a time; a worker without work takes over what another one has not begun
+TWO := -n 2 --dist worksteal
+
 help: ## show these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
@@ -71,14 +74,15 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.results check
 
 test-unit: setup ## unit and property tests, no GPU, under 60 s
-	$(BIN)/pytest -q tests -m "not gpu and not e2e and not vm"
+	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
 
 test-e2e: setup ## daemons, demo and terminals as real processes, 10 000 requests of garbage; no GPU
 	$(BIN)/pytest -q tests -m "e2e and not gpu and not vm"
 
 test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and simulated drivers; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
-	$(BIN)/pytest -q tests -m "vm and not gpu"
+	$(BIN)/pytest -q $(TWO) tests -m "vm and not gpu and not alone"
+	$(BIN)/pytest -q tests -m "vm and not gpu and alone"
 
 test-gpu: setup ## tests on this machine's GPU (as root)
 	$(BIN)/pytest tests -m gpu

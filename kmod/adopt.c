@@ -64,20 +64,24 @@ static void look_around(struct search *search, u32 device)
 
 	for (handle = device, gap = 0; gap < GAP_UP && !fatal_signal_pending(current); handle++)
 		gap = look_at(search, handle) ? 0 : gap + 1;
-	for (handle = device - 1, gap = 0; gap < GAP_DOWN; handle--)
+	for (handle = device - 1, gap = 0; gap < GAP_DOWN && !fatal_signal_pending(current); handle--)
 		gap = look_at(search, handle) ? 0 : gap + 1;
 }
 
-/* The GPU of a device, by the name that the GPU behind its subdevice gives itself. */
+/*
+ * The GPU of a device, by the name that the GPU behind its subdevice gives itself. What cannot be told counts on the first GPU:
+ * somebody must pay.
+ */
 static u32 gpu_of(struct search *search, u32 device)
 {
+	u32 gpu = RM_GPU_NONE;
 	unsigned int i;
 
-	for (i = 0; i < search->count; i++)
+	for (i = 0; i < search->count && gpu == RM_GPU_NONE; i++)
 		if (search->found[i].parent == device &&
 		    search->found[i].class == NV20_SUBDEVICE_0)
-			return ds_gpu_ask(search->client->rm.handle, search->found[i].handle);
-	return 0;
+			gpu = ds_gpu_ask(search->client->rm.handle, search->found[i].handle);
+	return gpu == RM_GPU_NONE ? 0 : gpu;
 }
 
 static bool insert(struct search *search, struct found *found)

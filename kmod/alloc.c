@@ -10,6 +10,9 @@
 #include "sched.h"
 #include "trace.h"
 
+/* More than any GPU has; what many ask for at once is still far from where an account's sums would wrap. */
+#define BYTES_MAX (1ULL << 52)
+
 /* What an allocation will be, and what was promised for it. */
 struct plan {
 	struct rm_alloc alloc;
@@ -17,13 +20,13 @@ struct plan {
 	u32 gpu;
 	struct ds_vctx *vctx;	/* who is charged */
 	u64 charged;
-	struct rm_memory *held;	/* memory that the object keeps beside its own */
+	struct rm_memory *held;	/* memory that was there before and that the object keeps: one hold of vctx's payer */
 };
 
 void ds_alloc_refused(struct ds_call *call, struct ds_vctx *vctx, const struct ds_refusal *refusal)
 {
 	if (refusal) {
-		vctx->refused++;
+		atomic64_inc(&vctx->refused);
 		ds_event_refused(vctx, refusal);
 		trace_detshare_refused(vctx, refusal);
 	}
@@ -39,6 +42,29 @@ static u32 gpu_below(struct ds_client *client, u32 parent)
 }
 
 /*
+ * Holds memory that the new object is to keep, for who is charged. 0; -ENOMEM, *refusal as in prepare(). Under client->tree and the
+ * order of the file, so what the handle names stays what it is.
+ */
+static int hold_attached(struct ds_client *client, struct plan *plan, struct ds_refusal *refusal)
+{
+	struct rm_object *object = rm_tree_find(&client->rm, plan->alloc.attached);
+	struct rm_account *refuser = NULL;
+	int err;
+
+	err = object ? rm_memory_share(&client->rm, object, &plan->held) : -ENOENT;
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	err = rm_memory_hold(plan->held, ds_vctx_payer(plan->vctx), &refuser);
+	if (err && refuser)
+		ds_refusal_fill(refusal, refuser, rm_memory_bytes(plan->held));
+	if (err)
+		plan->held = NULL;
+	else
+		plan->gpu = plan->vctx->gpu;
+	return err;
+}
+
+/*
  * Reserves and charges. 0; else *refusal, if its asked is set, says who refused. Under client->tree.
  */
 static int prepare(struct ds_client *client, struct plan *plan, struct ds_refusal *refusal)
@@ -51,7 +77,7 @@ static int prepare(struct ds_client *client, struct plan *plan, struct ds_refusa
 
 	refusal->asked = 0;
 	/* what belongs to no GPU takes its memory somewhere */
-	if (gpu == RM_GPU_NONE && (plan->alloc.vidmem || plan->alloc.window))
+	if (gpu == RM_GPU_NONE && (plan->alloc.vidmem || plan->alloc.window || plan->alloc.attached))
 		gpu = ds_client_first_gpu(client);
 	plan->vctx = ds_vctx_find(client, gpu);
 	if (!plan->vctx) {
@@ -73,13 +99,15 @@ static int prepare(struct ds_client *client, struct plan *plan, struct ds_refusa
 		bytes = rm_round_up_request(&plan->alloc);
 		rm_payer_view(ds_vctx_payer(plan->vctx), &view);
 		/* a size that cannot be: who has no limit hears that from the driver */
-		if (bytes > RM_NO_LIMIT / 2 && view.limit == RM_NO_LIMIT)
+		if (bytes > BYTES_MAX && view.limit == RM_NO_LIMIT)
 			bytes = 0;
 		err = rm_payer_charge(ds_vctx_payer(plan->vctx), bytes, &refuser);
 		if (!err)
 			plan->charged = bytes;
 		else if (refuser)
 			ds_refusal_fill(refusal, refuser, plan->alloc.bytes);
+	} else if (plan->alloc.attached) {
+		err = hold_attached(client, plan, refusal);
 	}
 	if (err)
 		rm_tree_unreserve(&client->rm);
@@ -90,6 +118,8 @@ static int prepare(struct ds_client *client, struct plan *plan, struct ds_refusa
 static void abandon(struct ds_client *client, struct plan *plan)
 {
 	rm_payer_uncharge(ds_vctx_payer(plan->vctx), plan->charged);
+	if (plan->held)
+		rm_memory_drop(plan->held, ds_vctx_payer(plan->vctx));
 	rm_tree_unreserve(&client->rm);
 }
 
@@ -102,6 +132,7 @@ static struct rm_object *insert(struct ds_client *client, struct plan *plan, u32
 		.class = plan->alloc.class,
 		.engine = plan->alloc.engine,
 		.gpu = plan->gpu,
+		.memory = plan->held,
 		.deps = plan->alloc.deps,
 		.n_deps = plan->alloc.n_deps,
 	};

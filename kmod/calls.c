@@ -9,9 +9,11 @@
 #include "compat.h"
 #include "driver.h"
 #include "dup.h"
+#include "limit.h"
 #include "shield.h"
 #include "stats.h"
 #include "trace.h"
+#include "transfer.h"
 
 /* Calls inside the driver whose return must be seen: there is one probe instance for each. */
 static atomic_t framed;
@@ -37,6 +39,8 @@ bool ds_calls_wanted(struct ftrace_regs *fregs)
 {
 	unsigned int nr = _IOC_NR(ds_regs_argument(fregs, 1));
 
+	if (nr == NV_ESC_RM_CONTROL)
+		return ds_transfer_maybe(ds_regs_argument(fregs, 2));
 	return interesting(nr) || nr == NV_ESC_IOCTL_XFER_CMD;
 }
 
@@ -93,34 +97,22 @@ void ds_call_refuse(struct ds_call *call, u32 status)
 			    -EFAULT : 0;
 }
 
-/* The driver's copy of the block goes back to the caller as it came. */
-static void give_back(struct ds_frame *frame, void *block)
-{
-	memcpy(frame->block, block, frame->size);
-	memcpy(block, frame->edit_data, frame->size);
-}
-
 bool ds_call_owns(struct ds_call *call, u32 client)
 {
 	const struct rm_abi *abi = call->abi;
 	struct ds_call ask = *call;
 	struct ds_frame *frame = ds_frame_alloc();
-	u8 caller[DS_FRAME_BLOCK_MAX];
-	bool owns = false;
+	bool owns;
 
 	if (!frame)
 		return false;
 	/*
-	 * An RM_CONTROL whose block and parameters exist in the frame only. The driver reads and writes the caller's
-	 * memory at the block's place, the same bytes in both directions.
+	 * An RM_CONTROL whose block and parameters exist in the frame only (frame->ours): nothing of the caller's memory is
+	 * read or written, which other threads of his may be using. The address only names the parameters.
 	 */
+	frame->ours = true;
 	frame->nr = NV_ESC_RM_CONTROL;
 	frame->size = abi->nvos54.len;
-	if (copy_from_user(caller, (void __user *)call->arg, frame->size))
-		goto free;
-	frame->edit = give_back;
-	frame->edit_data = caller;
-	frame->private_params = true;
 	frame->user_params = call->arg;
 	frame->params_size = abi->handle_info.len;
 	frame->params = frame->own;
@@ -132,12 +124,11 @@ bool ds_call_owns(struct ds_call *call, u32 client)
 	rm_put32(frame->block, abi->nvos54.hClient, client);
 	rm_put32(frame->block, abi->nvos54.hObject, client);
 	rm_put32(frame->block, abi->nvos54.cmd, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO);
-	rm_put64(frame->block, abi->nvos54.params, call->arg);
+	rm_put64(frame->block, abi->nvos54.params, frame->user_params);
 	rm_put32(frame->block, abi->nvos54.paramsSize, frame->params_size);
-	ask.cmd = _IOWR(NV_IOCTL_MAGIC, NV_ESC_RM_CONTROL, char[32]);
+	ask.cmd = _IO(NV_IOCTL_MAGIC, DS_NO_ESCAPE);
 	ask.frame = frame;
 	owns = ds_call_driver(&ask);
-free:
 	ds_frame_free(frame);
 	return owns;
 }
@@ -186,6 +177,9 @@ static void decide(struct ds_call *call)
 	case RM_OP_DUP:
 		ds_dup(call);
 		break;
+	case RM_OP_CONTROL:
+		ds_transfer(call);
+		break;
 	default:
 		ds_call_driver(call);
 		break;
@@ -232,7 +226,10 @@ static void handle(struct ds_call *call)
 	call->client = ds_client_of_file(call->known, call->asked.client);
 	if (!call->client && !makes_client(call) && ds_enforcing())
 		call->client = ds_adopt(call);
-	decide(call);
+	if (call->client && call->asked.op != RM_OP_FREE && ds_holders_follow(call->client->process))
+		ds_call_refuse(call, NV_ERR_NO_MEMORY);
+	else
+		decide(call);
 	mutex_unlock(&call->known->order);
 put:
 	ds_file_put(call->known);
@@ -265,6 +262,8 @@ static void take(struct ds_call *call)
 	trace_detshare_call(&call->asked, err);
 	if (err)
 		call->ret = original(call);	/* which refuses it: its size is wrong */
+	else if (call->asked.op == RM_OP_CONTROL && !ds_transfer_is(call->asked.cmd))
+		call->ret = original(call);
 	else
 		handle(call);
 free:
@@ -290,7 +289,7 @@ static void unwrap(struct ds_call *call)
 	    nr <= _IOC_NRMASK && nr != NV_ESC_IOCTL_XFER_CMD && size <= _IOC_SIZEMASK) {
 		call->cmd = _IOC(_IOC_READ | _IOC_WRITE, NV_IOCTL_MAGIC, nr, size);
 		call->arg = at;
-		if (interesting(nr))
+		if (interesting(nr) || nr == NV_ESC_RM_CONTROL)
 			take(call);
 		else
 			call->ret = original(call);

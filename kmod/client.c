@@ -7,8 +7,8 @@
 #include "client.h"
 #include "driver.h"
 #include "events.h"
+#include "pin.h"
 #include "sched.h"
-#include "transfer.h"
 
 #define FILE_BITS 8
 
@@ -45,7 +45,6 @@ void ds_file_put(struct ds_file *file)
 {
 	if (!file || !refcount_dec_and_test(&file->refs))
 		return;
-	ds_pins_free(file->pins);
 	atomic_dec(&file_count);
 	kfree(file);
 }
@@ -75,6 +74,7 @@ struct ds_file *ds_file_get(const struct file *file)
 	refcount_set(&made->refs, 2);
 	mutex_init(&made->order);
 	INIT_LIST_HEAD(&made->clients);
+	ds_exports_init(&made->exports);
 	spin_lock(&files_lock);
 	known = find_file(file);
 	if (known)
@@ -98,6 +98,7 @@ static void empty_file(struct ds_file *file)
 	list_for_each_entry_safe(client, next, &file->clients, in_file)
 		ds_client_remove(client);
 	mutex_unlock(&file->order);
+	ds_exports_close(&file->exports);
 	ds_file_put(file);
 }
 
@@ -138,6 +139,8 @@ static void object_dies(struct rm_client *rm, struct rm_object *object)
 {
 	struct ds_client *client = container_of(rm, struct ds_client, rm);
 
+	if (!list_empty(&client->pins))
+		ds_pins_keep(client, object);
 	if (object->kind == RM_KIND_TSG) {
 		ds_sched_tsg_gone(client, object);
 		ds_event_tsg(DETSHARE_CMD_TSG_GONE, client, object);
@@ -160,9 +163,9 @@ struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial)
 		goto put;
 	mutex_init(&client->tree);
 	INIT_LIST_HEAD(&client->vctxs);
+	INIT_LIST_HEAD(&client->pins);
 	client->file = file;
 	client->partial = partial;
-	ds_cgroups_current(&client->cgroups);
 	vctx = ds_vctx_get(client, RM_GPU_NONE);
 	if (IS_ERR(vctx)) {
 		err = PTR_ERR(vctx);
@@ -194,11 +197,17 @@ void ds_client_remove(struct ds_client *client)
 	mutex_lock(&client->tree);
 	rm_client_destroy(&client->rm);
 	mutex_unlock(&client->tree);
+	if (!list_empty(&client->pins)) {
+		down_write(&ds_clients_lock);
+		ds_pins_orphan(client);
+		up_write(&ds_clients_lock);
+	}
 	list_for_each_entry(vctx, &client->vctxs, link)
 		if (ds_vctx_shown(vctx))
 			ds_event_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
 	list_for_each_entry_safe(vctx, next, &client->vctxs, link) {
 		ds_holder_remove(&vctx->holder);
+		ds_keeper_put(vctx->keeper);
 		kfree(vctx);
 	}
 	ds_process_put(client->process);
@@ -233,10 +242,15 @@ struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu)
 	vctx->holder = (struct ds_holder){
 		.lock = &client->tree,
 		.process = client->process,
-		.cgroups = &client->cgroups,
 		.gpu = gpu,
 	};
-	err = ds_holder_add(&vctx->holder);
+	vctx->keeper = ds_keeper_make(client->process, gpu);
+	err = PTR_ERR_OR_ZERO(vctx->keeper);
+	if (!err) {
+		err = ds_holder_add(&vctx->holder);
+		if (err)
+			ds_keeper_put(vctx->keeper);
+	}
 	if (err) {
 		if (err == -ENOSPC)
 			pr_warn_ratelimited("process %d refused: more than %d limits are meant for it\n",

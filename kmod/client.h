@@ -22,6 +22,7 @@
 #include "limit.h"
 #include "process.h"
 #include "rm/tree.h"
+#include "transfer.h"
 
 /* /dev/nvidiactl among the driver's minors. */
 #define DS_CTL_MINOR 255
@@ -32,7 +33,7 @@ struct ds_file {
 	refcount_t refs;		/* one of them as long as the file is open */
 	struct mutex order;
 	struct list_head clients;	/* ds_client.in_file; guarded by order and ds_clients_lock */
-	struct ds_pins *pins;		/* transfer.c: memory that objects exported to this file hold */
+	struct ds_exports exports;
 };
 
 struct ds_client {
@@ -42,8 +43,8 @@ struct ds_client {
 	struct list_head in_file;
 	struct ds_file *file;
 	struct ds_process *process;	/* who made it: who pays */
-	struct ds_cgroups cgroups;
 	struct list_head vctxs;		/* ds_vctx.link; guarded by tree */
+	struct list_head pins;		/* pin.c's, in flight; guarded by tree */
 	bool partial;			/* older than the module */
 	bool mps;
 };
@@ -54,10 +55,11 @@ struct ds_client {
 struct ds_vctx {
 	struct list_head link;
 	struct ds_holder holder;	/* its payer is client->rm.payer[gpu] */
+	struct ds_keeper *keeper;	/* pays for what lives on without a handle */
 	struct ds_client *client;
 	u64 id;
 	u32 gpu;
-	u64 refused;
+	atomic64_t refused;
 };
 
 extern struct rw_semaphore ds_clients_lock;

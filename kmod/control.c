@@ -25,17 +25,7 @@ bool ds_control_begin(struct ds_control *control, const void *block, u32 size)
 	control->params_size = rm_get32(block, abi->nvos54.paramsSize);
 	control->list = 0;
 	control->list_entries = 0;
-	control->refusal = 0;
-	control->transfer = NULL;
 	return true;
-}
-
-void ds_control_end(struct ds_control *control, void *block, u32 size)
-{
-	const struct rm_abi *abi = ds_abi();
-
-	if (control->refusal && abi)
-		rm_put32(block, abi->nvos54.status, control->refusal);
 }
 
 u32 ds_control_read(struct ds_control *control, unsigned long user, void *kernel, u32 n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* RM_CONTROL calls that matter: answers about memory, and objects that travel by file descriptor. */
+/* RM_CONTROL calls that matter for their answers: those about memory. */
 #ifndef DETSHARE_CONTROL_H
 #define DETSHARE_CONTROL_H
 
@@ -15,15 +15,10 @@ struct ds_control {
 	unsigned long params;	/* in the caller's memory */
 	unsigned long list;	/* FB_GET_INFO: the list, once the parameters were read; 0 before */
 	u32 list_entries;
-	u32 refusal;		/* NV_STATUS to answer instead of the driver's; 0: none */
-	struct ds_transfer *transfer;	/* transfer.c's, for exports and imports */
 };
 
 /* Atomic context: is it one of those, and if so, fill in *control from the block. */
 bool ds_control_begin(struct ds_control *control, const void *block, u32 size);
-/* Atomic context: the driver has finished; the block may be changed. */
-void ds_control_end(struct ds_control *control, void *block, u32 size);
-
 /* The driver has read `n` bytes of the caller's memory at `user` to `kernel`: NV_STATUS of the read. */
 u32 ds_control_read(struct ds_control *control, unsigned long user, void *kernel, u32 n);
 /*

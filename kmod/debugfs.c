@@ -7,6 +7,7 @@
 #include "driver.h"
 #include "frame.h"
 #include "hook.h"
+#include "pin.h"
 #include "process.h"
 
 static struct dentry *folder;
@@ -52,6 +53,13 @@ static int inside_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(inside);
 
+static int pins_show(struct seq_file *file, void *unused)
+{
+	seq_printf(file, "%u\n", ds_pin_count());
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(pins);
+
 static int tell_hook(const char *name, void *data)
 {
 	seq_printf(data, "%s\n", name);
@@ -71,6 +79,7 @@ int ds_debugfs_init(void)
 	debugfs_create_file("clients", 0400, folder, NULL, &clients_fops);
 	debugfs_create_file("frames", 0400, folder, NULL, &frames_fops);
 	debugfs_create_file("processes", 0400, folder, NULL, &processes_fops);
+	debugfs_create_file("pins", 0400, folder, NULL, &pins_fops);
 	debugfs_create_file("inside", 0400, folder, NULL, &inside_fops);
 	debugfs_create_file("hooks", 0400, folder, NULL, &hooks_fops);
 	return 0;

@@ -9,12 +9,14 @@
 #include "calls.h"
 #include "client.h"
 #include "driver.h"
+#include "dups.h"
 #include "events.h"
 #include "frame.h"
 #include "gpu.h"
 #include "hook.h"
 #include "rmcall.h"
 #include "shield.h"
+#include "transfer.h"
 #include "uvm.h"
 
 /* The order of hooks[]. */
@@ -25,12 +27,27 @@ enum {
 	CLOSE,
 	FROM_USER,
 	TO_USER,
+	GET_FILE,
+	UVM_DUP,
+	UVM_FREE_DUP,
+	DMABUF_DUP,
+	DMABUF_UNDUP,
+	DMABUF_RELEASE,
 };
 
 static long nvidia_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 static long nvidia_frontend_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 static long nvidia_frontend_compat(struct file *file, unsigned int cmd, unsigned long arg);
 static int nvidia_release(struct inode *inode, struct file *file);
+static void *file_private(int fd, bool control, void **file);
+static u32 uvm_dup(void *device, u32 client, u32 memory, u32 *dup, void *info);
+static u32 uvm_free_dup(void *device, u32 dup);
+static u32 dmabuf_dup(void *sp, void *buffer, const void *params);
+static void dmabuf_undup(void *sp, u32 index, u32 count, void *buffer);
+static void dmabuf_release(void *dma_buf);
+
+#define UVM_LOSS "memory that nvidia-uvm maps is not charged after its handle is freed"
+#define DMABUF_LOSS "programs with a limit get no DMA buffers"
 
 static struct ds_hook hooks[] = {
 	[IOCTL] = { "nvidia_unlocked_ioctl", nvidia_ioctl, ds_calls_wanted, true },
@@ -41,6 +58,14 @@ static struct ds_hook hooks[] = {
 	[CLOSE] = { "nvidia_close", nvidia_release, NULL, false },
 	[FROM_USER] = { "os_memcpy_from_user", ds_shield_from_user, ds_shield_wanted, false },
 	[TO_USER] = { "os_memcpy_to_user", ds_shield_to_user, ds_shield_wanted, false },
+	[GET_FILE] = { "nv_get_file_private", file_private, ds_shield_wanted,
+		       .loss = "programs with a limit cannot export memory by descriptor" },
+	[UVM_DUP] = { "nvUvmInterfaceDupMemory", uvm_dup, .loss = UVM_LOSS },
+	[UVM_FREE_DUP] = { "nvUvmInterfaceFreeDupedHandle", uvm_free_dup, .loss = UVM_LOSS },
+	[DMABUF_DUP] = { "nv_dma_buf_dup_mem_handles", dmabuf_dup,
+			 .loss = "memory of DMA buffers is not charged after its handle is freed" },
+	[DMABUF_UNDUP] = { "nv_dma_buf_undup_mem_handles", dmabuf_undup, .loss = DMABUF_LOSS },
+	[DMABUF_RELEASE] = { "nv_dma_buf_release", dmabuf_release, .loss = DMABUF_LOSS },
 };
 
 static struct ds_hook_set nvidia = {
@@ -110,6 +135,52 @@ u32 ds_driver_to_user(void *to, const void *from, u32 n)
 	return ds_hook_call(&hooks[TO_USER], (unsigned long)to, (unsigned long)from, n);
 }
 
+static void *file_private(int fd, bool control, void **file)
+{
+	void *found = ds_transfer_file(&hooks[GET_FILE], fd, control, file);
+
+	ds_hook_leave();
+	return found;
+}
+
+static u32 uvm_dup(void *device, u32 client, u32 memory, u32 *dup, void *info)
+{
+	u32 status = ds_dups_uvm_make(&hooks[UVM_DUP], device, client, memory, dup, info,
+				      hooks[UVM_FREE_DUP].address);
+
+	ds_hook_leave();
+	return status;
+}
+
+static u32 uvm_free_dup(void *device, u32 dup)
+{
+	u32 status = ds_dups_uvm_free(&hooks[UVM_FREE_DUP], device, dup);
+
+	ds_hook_leave();
+	return status;
+}
+
+static u32 dmabuf_dup(void *sp, void *buffer, const void *params)
+{
+	u32 status = ds_dups_dmabuf_make(&hooks[DMABUF_DUP], sp, buffer, params,
+					 hooks[DMABUF_UNDUP].address && hooks[DMABUF_RELEASE].address);
+
+	ds_hook_leave();
+	return status;
+}
+
+static void dmabuf_undup(void *sp, u32 index, u32 count, void *buffer)
+{
+	ds_dups_dmabuf_free(&hooks[DMABUF_UNDUP], sp, index, count, buffer);
+	ds_hook_leave();
+}
+
+static void dmabuf_release(void *dma_buf)
+{
+	ds_dups_dmabuf_release(&hooks[DMABUF_RELEASE], dma_buf);
+	ds_hook_leave();
+}
+
 /* ---- what is known of it ------------------------------------------------ */
 
 const struct rm_abi *ds_abi(void)
@@ -125,6 +196,11 @@ const struct rm_abi *ds_abi_outer(void)
 bool ds_enforcing(void)
 {
 	return ds_abi() && READ_ONCE(driver.shielded);
+}
+
+bool ds_driver_sees_files(void)
+{
+	return hooks[GET_FILE].address;
 }
 
 static enum detshare_abi abi_match(void)
@@ -161,9 +237,10 @@ static int each_hook(const struct ds_hook_set *set, int (*tell)(const char *name
 	int err;
 
 	for (i = 0; set->installed && i < set->count; i++) {
-		if (!set->hooks[i].address)
+		if (!set->hooks[i].address && !set->hooks[i].loss)
 			continue;
-		snprintf(name, sizeof(name), "%s:%s", set->module, set->hooks[i].symbol);
+		snprintf(name, sizeof(name), "%s:%s%s", set->module, set->hooks[i].symbol,
+			 set->hooks[i].address ? "" : " (missing)");
 		err = tell(name, data);
 		if (err)
 			return err;
@@ -300,6 +377,7 @@ static void nvidia_down(void)
 	driver.version[0] = '\0';
 	driver.match = RM_ABI_NONE;
 	smp_store_release(&driver.abi, NULL);
+	ds_dups_forget();
 	ds_gpu_forget();
 }
 
@@ -318,6 +396,7 @@ static void uvm_up(struct module *module)
 static void uvm_down(void)
 {
 	ds_hooks_remove(ds_uvm_hooks());
+	ds_dups_forget_uvm();
 	driver.uvm = NULL;
 }
 

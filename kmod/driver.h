@@ -19,6 +19,8 @@
 const struct rm_abi *ds_abi(void);
 /* The same, or some version's: of use for the outer structures that are equal in all versions. Never NULL. */
 const struct rm_abi *ds_abi_outer(void);
+/* Can it be seen which file the driver takes for a descriptor? */
+bool ds_driver_sees_files(void);
 /* Are limits in force: the driver is known and every hook point is there? */
 bool ds_enforcing(void);
 
@@ -30,7 +32,7 @@ struct ds_driver_status {
 };
 
 void ds_driver_status(struct ds_driver_status *status);
-/* Calls `tell` for each installed hook until that returns non-zero, and returns that. */
+/* Calls `tell` for each installed hook, and with "(missing)" for each whose lack is felt, until that returns non-zero, and returns that. */
 int ds_driver_each_hook(int (*tell)(const char *name, void *data), void *data);
 
 /*

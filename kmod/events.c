@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/atomic.h>
 #include <linux/ktime.h>
+#include <linux/rwsem.h>
 #include <net/genetlink.h>
 
 #include "client.h"
@@ -13,6 +14,8 @@
 
 static atomic64_t sequence, lost;
 static bool enabled;
+/* Held for reading from seeing the family enabled until the event is sent. Taken last. */
+static DECLARE_RWSEM(senders);
 
 struct event {
 	struct sk_buff *skb;
@@ -26,6 +29,9 @@ static bool begin(struct event *event, u8 cmd)
 
 	if (!READ_ONCE(enabled) || !genl_has_listeners(&ds_family, &init_net, GROUP))
 		return false;
+	down_read(&senders);
+	if (!enabled)
+		goto leave;
 	event->skb = genlmsg_new(EVENT_SIZE, GFP_KERNEL);
 	if (!event->skb)
 		goto lost;
@@ -39,6 +45,8 @@ static bool begin(struct event *event, u8 cmd)
 	return true;
 lost:
 	atomic64_inc(&lost);
+leave:
+	up_read(&senders);
 	return false;
 }
 
@@ -47,11 +55,12 @@ static void end(struct event *event, int err)
 	if (err) {
 		nlmsg_free(event->skb);
 		atomic64_inc(&lost);
-		return;
+	} else {
+		genlmsg_end(event->skb, event->header);
+		/* a listener whose queue is full learns it from its own socket */
+		genlmsg_multicast(&ds_family, event->skb, 0, GROUP, GFP_KERNEL);
 	}
-	genlmsg_end(event->skb, event->header);
-	/* a listener whose queue is full learns it from its own socket */
-	genlmsg_multicast(&ds_family, event->skb, 0, GROUP, GFP_KERNEL);
+	up_read(&senders);
 }
 
 static int put_u64(struct event *event, int attribute, u64 value)
@@ -170,5 +179,7 @@ u64 ds_events_lost(void)
 
 void ds_events_enable(bool on)
 {
+	down_write(&senders);
 	WRITE_ONCE(enabled, on);
+	up_write(&senders);
 }

@@ -26,7 +26,7 @@ void ds_event_limit(const struct ds_limit_info *info);
 void ds_event_driver(u8 cmd, const char *version);
 
 u64 ds_events_lost(void);
-/* netlink.c: the family is, or is no more, registered. */
+/* netlink.c: the family is registered, or will be no more: then no event is on its way when this returns. */
 void ds_events_enable(bool on);
 
 #endif

@@ -14,6 +14,12 @@
 #define DS_FRAME_BLOCK_MAX 256	/* largest argument block that is decided on (NVOS32: 184) */
 #define DS_FRAME_PARAMS_INLINE 384	/* fits every parameter block of RM_ALLOC in common use */
 
+/*
+ * No driver has this escape: a call of it that shield.c does not know is refused by the driver itself. Without a size it touches
+ * nothing of the caller's memory.
+ */
+#define DS_NO_ESCAPE 0xff
+
 enum ds_frame_kind {
 	DS_FRAME_CALL,		/* an ioctl that calls.c decides on */
 	DS_FRAME_OPAQUE,	/* an ioctl that may turn out to be any other: shield.c makes it harmless */
@@ -33,7 +39,7 @@ struct ds_frame {
 	bool returned;		/* block[] is what the driver made of it */
 	bool unreadable;	/* params could not be read: the driver finds them so too */
 	bool answered;		/* params[] is what the driver answered */
-	bool private_params;	/* they are not the caller's: nothing of them is written to his memory */
+	bool ours;		/* a question of our own: neither block nor params are the caller's */
 	u32 rm_status;		/* what rm_ioctl() returned */
 	u32 untold;		/* why the answer in params[] did not reach the caller; 0: it did */
 	unsigned long user_params;	/* where the caller has the nested parameters, 0: none */
@@ -42,6 +48,7 @@ struct ds_frame {
 	/* Called in atomic context when the driver has finished with the block, which may be changed. */
 	void (*edit)(struct ds_frame *frame, void *block);
 	void *edit_data;
+	struct ds_transfer *transfer;	/* of an export or import by descriptor */
 	u8 block[DS_FRAME_BLOCK_MAX] __aligned(8);
 	u8 own[DS_FRAME_PARAMS_INLINE] __aligned(8);
 };

@@ -7,6 +7,8 @@
 #include "rm/tree.h"
 #include "rmcall.h"
 
+static_assert(RM_GPUS == RM_GPU_NONE);
+
 static struct ds_gpu gpus[RM_GPUS];
 static DEFINE_MUTEX(gpus_lock);
 
@@ -56,25 +58,52 @@ void ds_gpu_seen(u32 gpu, u32 client, u32 subdevice)
 	queue_work(ds_rm_queue, &question->work);
 }
 
+/* Under gpus_lock. */
+static u32 find_uuid(const char *uuid)
+{
+	u32 gpu;
+
+	for (gpu = 0; gpu < RM_GPUS; gpu++)
+		if (gpus[gpu].seen && !strcmp(gpus[gpu].uuid, uuid))
+			return gpu;
+	return RM_GPU_NONE;
+}
+
+static bool all_named(void)
+{
+	bool all;
+
+	mutex_lock(&gpus_lock);
+	all = find_uuid("") == RM_GPU_NONE;
+	mutex_unlock(&gpus_lock);
+	return all;
+}
+
 u32 ds_gpu_ask(u32 client, u32 subdevice)
 {
 	char uuid[sizeof(gpus[0].uuid)];
 	u64 total;
 	u32 gpu;
 
-	ds_rm_gpu_uuid(client, subdevice, uuid, sizeof(uuid));
+	if (ds_rm_gpu_uuid(client, subdevice, uuid, sizeof(uuid)) || !uuid[0])
+		return RM_GPU_NONE;
 	ds_rm_gpu_total(client, subdevice, &total);
+	/* it may be one of those that are being asked */
+	if (!all_named())
+		flush_workqueue(ds_rm_queue);
 	mutex_lock(&gpus_lock);
-	for (gpu = 0; gpu < RM_GPUS; gpu++)
-		if (gpus[gpu].seen && !strcmp(gpus[gpu].uuid, uuid))
-			goto found;
-	for (gpu = 0; gpu < RM_GPUS - 1; gpu++)
-		if (!gpus[gpu].seen)
-			break;
-	gpus[gpu].seen = true;
-	strscpy(gpus[gpu].uuid, uuid, sizeof(uuid));
-	gpus[gpu].total = total;
-found:
+	gpu = find_uuid(uuid);
+	if (gpu != RM_GPU_NONE)
+		goto unlock;
+	for (gpu = 0; gpu < RM_GPUS && gpus[gpu].seen; gpu++)
+		;
+	/* RM_GPUS is RM_GPU_NONE: there is no place for one more */
+	if (gpu < RM_GPUS) {
+		gpus[gpu].seen = true;
+		strscpy(gpus[gpu].uuid, uuid, sizeof(uuid));
+		gpus[gpu].total = total;
+	}
+unlock:
 	mutex_unlock(&gpus_lock);
 	return gpu;
 }

@@ -13,7 +13,10 @@ struct ds_gpu {
 
 /* A client has made this subdevice: through it the GPU is asked who it is, soon. */
 void ds_gpu_seen(u32 gpu, u32 client, u32 subdevice);
-/* The index of the GPU behind a subdevice, by its UUID: one that is known, else the first that no program has used. */
+/*
+ * The index of the GPU behind a subdevice, by its UUID: one that is known, else the first that no program has used.
+ * RM_GPU_NONE: the driver does not tell, or there are too many GPUs. Waits for ds_rm_queue.
+ */
 u32 ds_gpu_ask(u32 client, u32 subdevice);
 /* false: no program has used it. */
 bool ds_gpu_get(u32 gpu, struct ds_gpu *info);

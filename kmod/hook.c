@@ -28,7 +28,9 @@ static void notrace hook_enter(unsigned long ip, unsigned long parent_ip, struct
 			break;
 	if (hook == set->hooks + set->count || (hook->wanted && !hook->wanted(fregs)))
 		return;
-	WRITE_ONCE(hook->past, ip + MCOUNT_INSN_SIZE);
+	/* always the same: not worth the cache line of all other CPUs */
+	if (unlikely(READ_ONCE(hook->past) != ip + MCOUNT_INSN_SIZE))
+		WRITE_ONCE(hook->past, ip + MCOUNT_INSN_SIZE);
 	this_cpu_inc(ds_hook_inside);
 	ds_regs_set_ip(fregs, (unsigned long)hook->replacement);
 }
@@ -78,7 +80,10 @@ int ds_hooks_install(struct ds_hook_set *set, const char **missing)
 	for (hook = set->hooks; hook < set->hooks + set->count; hook++) {
 		hook->address = ds_symbol(set->module, hook->symbol);
 		err = hook->address ? ftrace_set_filter_ip(&set->ops, hook->address, 0, 0) : -ENOENT;
-		if (err && hook->optional) {
+		if (err && (hook->optional || hook->loss)) {
+			if (hook->loss)
+				pr_warn("%s's %s cannot be hooked (%d): %s\n", set->module, hook->symbol,
+					err, hook->loss);
 			hook->address = 0;
 		} else if (err) {
 			*missing = hook->symbol;

@@ -20,6 +20,8 @@ struct ds_hook {
 	 */
 	bool (*wanted)(struct ftrace_regs *fregs);
 	bool optional;	/* not in every driver */
+	/* If set, the driver can be without it too, but that is told: what does not work then. */
+	const char *loss;
 	/* Set by hook.c; 0: not hooked. */
 	unsigned long address;
 	unsigned long past;

@@ -4,8 +4,9 @@
  *
  * A subject (process, cgroup or tenant) has limits; for each GPU on which one is in force it has
  * an account. A holder is what holds GPU memory: a vCtx, the managed memory of a UVM file,
- * objects kept by a file descriptor. A holder pays with the accounts of all subjects that it
- * belongs to. Accounts join and leave holders as limits come and go.
+ * objects kept by a file descriptor. A holder pays with the accounts of all subjects that its
+ * process belongs to. Accounts join and leave holders as limits come and go, and as processes
+ * move to other cgroups.
  *
  * Locks: ds_limits_lock guards subjects, tenants and the list of holders; below it comes the
  * holder's own lock, which guards its payer.
@@ -24,16 +25,6 @@
 #define DS_ALL_GPUS ((u32)-1)
 /* Largest limit that may be asked for. */
 #define DS_LIMIT_MAX RM_NO_LIMIT
-/* Of a cgroup's ancestors these many count, the nearest first. */
-#define DS_CGROUPS_MAX 16
-
-/* The cgroup v2 of a process at one moment: ids of it and its ancestors, without the root. */
-struct ds_cgroups {
-	unsigned int count;
-	u64 id[DS_CGROUPS_MAX];
-};
-
-void ds_cgroups_current(struct ds_cgroups *cgroups);
 
 struct ds_subject {
 	enum detshare_kind kind;
@@ -53,8 +44,8 @@ struct ds_holder {
 	struct list_head link;
 	struct mutex *lock;	/* the client's or file's: guards payer */
 	struct ds_process *process;	/* held by the owner of the holder */
-	const struct ds_cgroups *cgroups;
 	u32 gpu;
+	bool keeps;	/* what others have held longer is not shown a second time */
 	struct rm_payer payer;
 };
 
@@ -63,6 +54,12 @@ struct ds_holder {
  * -ENOSPC: more than RM_ACCOUNTS_MAX limits are meant for it; -ENOMEM.
  */
 int ds_holder_add(struct ds_holder *holder);
+/*
+ * The process may have been moved to another cgroup: then all that it holds is charged there from now on, past the limits of
+ * there if need be, and nowhere else. Call it before a charge, with none of the locks but ds_file.order. 0; -ENOSPC: more than
+ * RM_ACCOUNTS_MAX limits would be meant for a holder, -ENOMEM: nothing has moved, so grant nothing.
+ */
+int ds_holders_follow(struct ds_process *process);
 /* The holder must hold nothing any more. */
 void ds_holder_remove(struct ds_holder *holder);
 
@@ -78,7 +75,7 @@ void ds_refusal_fill(struct ds_refusal *refusal, struct rm_account *account, u64
 
 /*
  * The caller of these holds ds_limits_lock. limit: bytes, 1 to DS_LIMIT_MAX. *info tells the use at that moment. -ENOSPC: somebody would have too many
- * accounts, nothing was changed; -ENOMEM.
+ * accounts, nothing was changed; -ENOMEM; -ENOENT: no such cgroup.
  */
 int ds_limit_set(const struct ds_subject *subject, u32 gpu, u64 limit, struct ds_limit_info *info);
 /* -ENOENT: there is no such limit. */
@@ -89,8 +86,8 @@ int ds_limit_del(const struct ds_subject *subject, u32 gpu);
  * held, which the caller holds.
  */
 bool ds_limit_at(unsigned int index, struct ds_limit_info *info);
-/* Forgets the limits of dead processes. */
-void ds_limits_reap(void);
+/* Forgets the limits of processes and cgroups that are gone, follows processes to the cgroups that they are in. */
+void ds_limits_refresh(void);
 
 extern struct mutex ds_limits_lock;
 

@@ -5,10 +5,12 @@
 #include "client.h"
 #include "debugfs.h"
 #include "driver.h"
+#include "dups.h"
 #include "frame.h"
 #include "gpu.h"
 #include "limit.h"
 #include "netlink.h"
+#include "pin.h"
 #include "rmcall.h"
 #include "sched.h"
 #include "tenant.h"
@@ -24,6 +26,8 @@ static const struct part {
 	{ ds_tenant_init, ds_tenant_exit },	/* named tenants */
 	{ NULL, ds_client_exit },		/* files, clients, vCtxs */
 	{ NULL, ds_uvm_exit },			/* managed memory */
+	{ ds_pin_init, ds_pin_exit },		/* memory that lives on without a handle */
+	{ NULL, ds_dups_forget },
 	{ ds_rmcall_init, ds_rmcall_exit },	/* questions to the driver */
 	{ ds_driver_init, ds_driver_exit },	/* hooks: from here on calls come in */
 	{ NULL, ds_sched_exit },		/* standing orders */

@@ -123,7 +123,5 @@ int ds_netlink_init(void)
 void ds_netlink_exit(void)
 {
 	ds_events_enable(false);
-	/* events on their way hold no lock: wait for those who saw the family enabled */
-	synchronize_rcu();
 	genl_unregister_family(&ds_family);
 }

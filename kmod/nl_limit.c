@@ -152,7 +152,7 @@ int ds_nl_limit_set(struct sk_buff *request, struct genl_info *info)
 	u32 gpu;
 	int err;
 
-	ds_limits_reap();
+	ds_limits_refresh();
 	err = limit_of(info->attrs, extack, &bytes) ?: gpu_of(info->attrs, extack, &gpu) ?:
 	      check_driver(extack);
 	if (err)
@@ -183,7 +183,7 @@ int ds_nl_limit_del(struct sk_buff *request, struct genl_info *info)
 	u32 gpu;
 	int err;
 
-	ds_limits_reap();
+	ds_limits_refresh();
 	err = gpu_of(info->attrs, info->extack, &gpu);
 	if (err)
 		return err;
@@ -228,7 +228,7 @@ int ds_nl_limit_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	void *header;
 
 	if (!cb->args[0])
-		ds_limits_reap();
+		ds_limits_refresh();
 	mutex_lock(&ds_limits_lock);
 	for (; ds_limit_at(cb->args[0], &limit); cb->args[0]++) {
 		if (!asked_for(attrs, &limit))
@@ -248,12 +248,18 @@ static int put_member(pid_t pid, void *data)
 	return nla_put_u32(data, DETSHARE_A_TENANT_PID, pid);
 }
 
-static int put_tenant(struct sk_buff *skb, const struct ds_tenant *tenant)
+/* Members that do not fit into the message are left out (`whole`: -EMSGSIZE instead): their number is the tenant's choice. */
+static int put_tenant(struct sk_buff *skb, const struct ds_tenant *tenant, bool whole)
 {
-	return nla_put_string(skb, DETSHARE_A_TENANT_NAME, tenant->name) ?:
-	       nla_put_u64_64bit(skb, DETSHARE_A_TENANT_USED, ds_holders_used(tenant),
-				 DETSHARE_A_TENANT_PAD) ?:
-	       ds_tenant_each(tenant, put_member, skb);
+	int err;
+
+	err = nla_put_string(skb, DETSHARE_A_TENANT_NAME, tenant->name) ?:
+	      nla_put_u64_64bit(skb, DETSHARE_A_TENANT_USED, ds_holders_used(tenant),
+				DETSHARE_A_TENANT_PAD);
+	if (err)
+		return err;
+	err = ds_tenant_each(tenant, put_member, skb);
+	return whole ? err : 0;
 }
 
 int ds_nl_tenant_dump(struct sk_buff *skb, struct netlink_callback *cb)
@@ -264,14 +270,16 @@ int ds_nl_tenant_dump(struct sk_buff *skb, struct netlink_callback *cb)
 
 	mutex_lock(&ds_limits_lock);
 	while (!err && (tenant = ds_tenant_at(cb->args[0]))) {
+		/* one that does not fit behind others gets a message of its own */
+		bool whole = skb->len;
+
 		header = ds_nl_entry(skb, cb, DETSHARE_CMD_TENANT_GET);
-		err = header ? ds_nl_entry_end(skb, header, put_tenant(skb, tenant)) : -EMSGSIZE;
+		err = header ? ds_nl_entry_end(skb, header, put_tenant(skb, tenant, whole)) : -EMSGSIZE;
 		if (!err)
 			cb->args[0]++;
 	}
 	mutex_unlock(&ds_limits_lock);
-	/* one that does not even fit alone must not make the dump go on for ever */
-	return err && !skb->len ? err : skb->len;
+	return skb->len;
 }
 
 static bool name_is_good(const char *name)
@@ -310,7 +318,7 @@ int ds_nl_tenant_set(struct sk_buff *request, struct genl_info *info)
 	bool known;
 	int err;
 
-	err = name_of(info, &name);
+	err = name_of(info, &name) ?: ds_tenants_watch();
 	if (err)
 		return err;
 	if (info->attrs[DETSHARE_A_TENANT_PID]) {
@@ -335,7 +343,7 @@ int ds_nl_tenant_set(struct sk_buff *request, struct genl_info *info)
 			ds_tenant_remove(tenant);
 	}
 	if (!err)
-		err = put_tenant(skb, tenant);
+		err = put_tenant(skb, tenant, false);
 	mutex_unlock(&ds_limits_lock);
 	ds_process_put(process);
 	return ds_nl_answer_end(skb, header, info, err);

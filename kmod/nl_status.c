@@ -9,6 +9,7 @@
 #include "gpu.h"
 #include "hook.h"
 #include "netlink.h"
+#include "pin.h"
 #include "stats.h"
 
 static int put_hook(const char *name, void *data)
@@ -60,7 +61,7 @@ static void sum_gpu(u32 gpu, u64 *used, u32 *vctxs)
 	struct ds_client *client;
 	struct ds_vctx *vctx;
 
-	*used = 0;
+	*used = ds_pins_kept(gpu);
 	*vctxs = 0;
 	down_read(&ds_clients_lock);
 	list_for_each_entry(client, &ds_clients, link) {

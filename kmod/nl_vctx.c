@@ -3,6 +3,7 @@
 #include "client.h"
 #include "compat.h"
 #include "netlink.h"
+#include "pin.h"
 #include "rmcall.h"
 #include "sched.h"
 #include "tenant.h"
@@ -32,11 +33,12 @@ struct sums {
 	u32 count[RM_KINDS];
 };
 
-static void add_payer(struct sums *sums, const struct rm_payer *payer)
+static void add_vctx(struct sums *sums, struct ds_vctx *vctx)
 {
+	const struct rm_payer *payer = ds_vctx_payer(vctx);
 	unsigned int kind;
 
-	sums->bytes += rm_payer_bytes(payer);
+	sums->bytes += rm_payer_bytes(payer) + ds_keeper_kept(vctx->keeper);
 	sums->objects += payer->objects;
 	for (kind = 0; kind < RM_KINDS; kind++)
 		sums->count[kind] += payer->count[kind];
@@ -48,9 +50,9 @@ static void sum_vctx(struct ds_vctx *vctx, struct sums *sums)
 	struct ds_client *client = vctx->client;
 
 	memset(sums, 0, sizeof(*sums));
-	add_payer(sums, ds_vctx_payer(vctx));
+	add_vctx(sums, vctx);
 	if (vctx->gpu != RM_GPU_NONE && vctx->gpu == ds_client_first_gpu(client))
-		add_payer(sums, ds_vctx_payer(ds_vctx_find(client, RM_GPU_NONE)));
+		add_vctx(sums, ds_vctx_find(client, RM_GPU_NONE));
 }
 
 static int put_process(struct sk_buff *skb, struct ds_client *client)
@@ -65,8 +67,8 @@ static int put_process(struct sk_buff *skb, struct ds_client *client)
 	err = nla_put_u32(skb, DETSHARE_A_VCTX_PID, ds_process_nr(process)) ?:
 	      put_u64(skb, DETSHARE_A_VCTX_START_TIME, process->start) ?:
 	      nla_put_string(skb, DETSHARE_A_VCTX_COMM, comm);
-	if (!err && client->cgroups.count)
-		err = put_u64(skb, DETSHARE_A_VCTX_CGROUP_ID, client->cgroups.id[0]);
+	if (!err && process->cgroup && cgroup_parent(process->cgroup))
+		err = put_u64(skb, DETSHARE_A_VCTX_CGROUP_ID, cgroup_id(process->cgroup));
 	tenant = process->tenant;
 	if (!err && tenant)
 		err = nla_put_string(skb, DETSHARE_A_VCTX_TENANT, tenant->name);
@@ -91,7 +93,7 @@ static int put_vctx(struct sk_buff *skb, struct ds_vctx *vctx)
 	      nla_put_u32(skb, DETSHARE_A_VCTX_CTXSHARES, sums.count[RM_KIND_CTXSHARE]) ?:
 	      nla_put_u32(skb, DETSHARE_A_VCTX_USERMODES, sums.count[RM_KIND_USERMODE]) ?:
 	      nla_put_u32(skb, DETSHARE_A_VCTX_OBJECTS, sums.objects) ?:
-	      put_u64(skb, DETSHARE_A_VCTX_REFUSED, vctx->refused) ?:
+	      put_u64(skb, DETSHARE_A_VCTX_REFUSED, atomic64_read(&vctx->refused)) ?:
 	      nla_put_u8(skb, DETSHARE_A_VCTX_MPS, client->mps);
 	if (!err && vctx->gpu != RM_GPU_NONE)
 		err = nla_put_u32(skb, DETSHARE_A_VCTX_GPU, vctx->gpu);
@@ -126,6 +128,8 @@ int ds_nl_vctx_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	long at = 0;
 	int err = 0;
 
+	if (!cb->args[0])
+		ds_limits_refresh();
 	mutex_lock(&ds_limits_lock);
 	down_read(&ds_clients_lock);
 	list_for_each_entry(client, &ds_clients, link) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/cgroup.h>
 #include <linux/err.h>
 #include <linux/hash.h>
 #include <linux/math64.h>
@@ -16,6 +17,17 @@
 static struct hlist_head table[1 << PROCESS_BITS];
 static DEFINE_SPINLOCK(table_lock);
 static unsigned int known;
+
+/* In the initial pid namespace, held. NULL: nobody has this number. */
+static struct pid *find_get_pid_init(pid_t nr)
+{
+	struct pid *pid;
+
+	rcu_read_lock();
+	pid = get_pid(find_pid_ns(nr, &init_pid_ns));
+	rcu_read_unlock();
+	return pid;
+}
 
 static struct hlist_head *bucket_of(const struct pid *pid)
 {
@@ -42,24 +54,27 @@ struct ds_process *ds_process_find(struct pid *pid)
 	return process;
 }
 
-/* task: any of the thread group, held by the caller. */
-static struct ds_process *find_or_make(struct task_struct *task)
+/* pid: of the thread group that the task belongs to; the caller holds both. */
+static struct ds_process *find_or_make(struct task_struct *task, struct pid *pid)
 {
-	struct task_struct *leader = task->group_leader;
-	struct pid *pid = get_task_pid(task, PIDTYPE_TGID);
 	struct ds_process *process, *made;
+	struct task_struct *leader;
 
 	process = ds_process_find(pid);
 	if (process)
-		goto put_pid;
+		return process;
 	made = kzalloc(sizeof(*made), GFP_KERNEL);
 	if (!made)
-		goto put_pid;
-	made->pid = pid;
+		return NULL;
+	made->pid = get_pid(pid);
 	refcount_set(&made->refs, 1);
-	made->start = div_u64(leader->start_boottime, NSEC_PER_SEC / USER_HZ);
 	made->order.level = -1;
+	rcu_read_lock();
+	/* another thread may become the leader at this moment, by exec */
+	leader = READ_ONCE(task->group_leader);
+	made->start = div_u64(leader->start_boottime, NSEC_PER_SEC / USER_HZ);
 	get_task_comm(made->comm, leader);
+	rcu_read_unlock();
 
 	spin_lock(&table_lock);
 	process = find_locked(pid);
@@ -70,39 +85,33 @@ static struct ds_process *find_or_make(struct task_struct *task)
 	spin_unlock(&table_lock);
 	if (!process)
 		return made;
-	kfree(made);
-put_pid:
 	put_pid(pid);
+	kfree(made);
 	return process;
 }
 
 struct ds_process *ds_process_current(void)
 {
-	return find_or_make(current);
+	return find_or_make(current, task_tgid(current));
 }
 
 struct ds_process *ds_process_get(pid_t nr)
 {
-	struct ds_process *process = NULL;
-	struct task_struct *task;
+	struct ds_process *process = ERR_PTR(-ESRCH);
+	struct task_struct *task = NULL;
 	struct pid *pid = NULL;
 
-	rcu_read_lock();
 	if (nr > 0)
-		pid = find_pid_ns(nr, &init_pid_ns);
-	task = pid ? pid_task(pid, PIDTYPE_TGID) : NULL;
-	if (task)
-		get_task_struct(task);
-	rcu_read_unlock();
-	if (!task)
-		return ERR_PTR(-ESRCH);
+		pid = find_get_pid_init(nr);
+	if (pid)
+		task = get_pid_task(pid, PIDTYPE_TGID);
 	/* a zombie uses nothing any more; its leader may be one while other threads run */
-	if (atomic_read(&task->signal->live) > 0)
-		process = find_or_make(task);
-	else
-		process = ERR_PTR(-ESRCH);
-	put_task_struct(task);
-	return process ?: ERR_PTR(-ENOMEM);
+	if (task && atomic_read(&task->signal->live) > 0)
+		process = find_or_make(task, pid) ?: ERR_PTR(-ENOMEM);
+	if (task)
+		put_task_struct(task);
+	put_pid(pid);
+	return process;
 }
 
 struct ds_process *ds_process_hold(struct ds_process *process)
@@ -119,6 +128,8 @@ void ds_process_put(struct ds_process *process)
 	hlist_del(&process->link);
 	known--;
 	spin_unlock(&table_lock);
+	if (process->cgroup)
+		cgroup_put(process->cgroup);
 	put_pid(process->pid);
 	kfree(process);
 }
@@ -150,6 +161,48 @@ void ds_process_comm(struct ds_process *process, char comm[TASK_COMM_LEN])
 		get_task_comm(process->comm, task);
 	rcu_read_unlock();
 	strscpy(comm, process->comm, TASK_COMM_LEN);
+}
+
+/*
+ * Where the process is: where its leader is, as the kernel's memory controller sees it. A leader that has ended is moved no more, so
+ * another thread stands for it. NULL: none is left. Under RCU.
+ */
+static struct cgroup *present_cgroup(const struct ds_process *process)
+{
+	struct task_struct *leader = pid_task(process->pid, PIDTYPE_TGID), *thread;
+
+	if (!leader)
+		return NULL;
+	if (likely(!(READ_ONCE(leader->flags) & PF_EXITING)))
+		return task_dfl_cgroup(leader);
+	for_each_thread(leader, thread)
+		if (!(READ_ONCE(thread->flags) & PF_EXITING))
+			return task_dfl_cgroup(thread);
+	return NULL;
+}
+
+bool ds_process_moved(const struct ds_process *process)
+{
+	struct cgroup *cgroup;
+
+	rcu_read_lock();
+	cgroup = present_cgroup(process);
+	rcu_read_unlock();
+	/* compared only: what process->cgroup holds cannot have become another */
+	return cgroup && cgroup != READ_ONCE(process->cgroup);
+}
+
+struct cgroup *ds_process_cgroup(const struct ds_process *process)
+{
+	struct cgroup *cgroup;
+
+	rcu_read_lock();
+	/* one that is going has lost the process to another meanwhile */
+	do {
+		cgroup = present_cgroup(process);
+	} while (cgroup && !cgroup_tryget(cgroup));
+	rcu_read_unlock();
+	return cgroup;
 }
 
 void ds_processes_desert(const struct ds_tenant *tenant)

@@ -6,6 +6,7 @@
 #ifndef DETSHARE_PROCESS_H
 #define DETSHARE_PROCESS_H
 
+#include <linux/cgroup.h>
 #include <linux/list.h>
 #include <linux/pid.h>
 #include <linux/refcount.h>
@@ -30,6 +31,7 @@ struct ds_process {
 	u64 start;		/* clock ticks since boot */
 	char comm[TASK_COMM_LEN];
 	struct ds_tenant *tenant;	/* guarded by ds_limits_lock; NULL: none, or holds nothing yet */
+	struct cgroup *cgroup;		/* where its charges are, held; the same, and NULL the same */
 	struct ds_order order;
 };
 
@@ -50,6 +52,11 @@ bool ds_process_alive(const struct ds_process *process);
 pid_t ds_process_nr(const struct ds_process *process);
 /* Its name of this moment, or the last one known. */
 void ds_process_comm(struct ds_process *process, char comm[TASK_COMM_LEN]);
+
+/* Is it in another cgroup (v2) than its charges? Takes no lock. */
+bool ds_process_moved(const struct ds_process *process);
+/* The cgroup that it is in, held; NULL: it is dead. */
+struct cgroup *ds_process_cgroup(const struct ds_process *process);
 
 /* No process belongs to this tenant any more. The caller holds ds_limits_lock. */
 void ds_processes_desert(const struct ds_tenant *tenant);

@@ -32,10 +32,19 @@ struct rm_op {
 	u8 params[256] __aligned(8);
 };
 
+#define PARAMS_MAX 2048	/* largest parameters of a question, lists behind them included */
+
+/* A question to the driver, zeroed; on the heap, for the driver may hand it to hardware. The driver is pinned while it lives. */
+struct question {
+	const struct rm_abi *abi;
+	struct rm_op op;
+	u8 params[PARAMS_MAX] __aligned(8);
+};
+
 #define SPACE_VIDMEM 2	/* NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE_VIDMEM */
 #define PHYS_SIZE_UNIT 4096
 
-struct workqueue_struct *ds_rm_queue;
+struct workqueue_struct *ds_rm_queue, *ds_rm_ordered;
 
 static u32 call_get_rm_ops(unsigned long get_rm_ops, struct ds_rm_ops *ops)
 {
@@ -79,242 +88,243 @@ static u32 perform(struct rm_op *op)
 	return 0;
 }
 
-u32 ds_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size)
+/* NULL: no driver that is known, or no memory; for whoever asks that is the same: nobody answers. */
+static struct question *begin(void)
 {
-	const struct rm_abi *abi = ds_abi();
-	struct rm_op *op;
-	u32 status;
+	struct question *question;
 
-	if (!abi || !ds_driver_pin())
-		return DS_RM_GONE;
-	op = kzalloc(sizeof(*op), GFP_KERNEL);
-	if (!op) {
-		status = NV_ERR_NO_MEMORY;
-		goto unpin;
-	}
+	if (!ds_driver_pin())
+		return NULL;
+	question = ds_abi() ? kzalloc(sizeof(*question), GFP_KERNEL) : NULL;
+	if (question)
+		question->abi = ds_abi();
+	else
+		ds_driver_unpin();
+	return question;
+}
+
+static u32 end(struct question *question, u32 status)
+{
+	kfree(question);
+	ds_driver_unpin();
+	return status;
+}
+
+static u32 control(struct question *question, u32 client, u32 object, u32 cmd, void *params, u32 size)
+{
+	const struct rm_abi *abi = question->abi;
+	struct rm_op *op = &question->op;
+
 	op->op = OP_CONTROL;
 	rm_put32(op->params, abi->nvos54.hClient, client);
 	rm_put32(op->params, abi->nvos54.hObject, object);
 	rm_put32(op->params, abi->nvos54.cmd, cmd);
 	rm_put64(op->params, abi->nvos54.params, (u64)(uintptr_t)params);
 	rm_put32(op->params, abi->nvos54.paramsSize, size);
-	status = perform(op) ?: rm_get32(op->params, abi->nvos54.status);
-	kfree(op);
-unpin:
-	ds_driver_unpin();
-	return status;
+	return perform(op) ?: rm_get32(op->params, abi->nvos54.status);
+}
+
+/* Asks with question->params, of `size` bytes. */
+static u32 ask(struct question *question, u32 client, u32 object, u32 cmd, u32 size)
+{
+	if (WARN_ON_ONCE(size > PARAMS_MAX))
+		return NV_ERR_INVALID_ARGUMENT;
+	return control(question, client, object, cmd, question->params, size);
+}
+
+u32 ds_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size)
+{
+	struct question *question = begin();
+
+	if (!question)
+		return DS_RM_GONE;
+	return end(question, control(question, client, object, cmd, params, size));
 }
 
 u32 ds_rm_free(u32 client, u32 object)
 {
-	const struct rm_abi *abi = ds_abi();
+	struct question *question = begin();
+	const struct rm_abi *abi;
 	struct rm_op *op;
-	u32 status;
 
-	if (!abi || !ds_driver_pin())
+	if (!question)
 		return DS_RM_GONE;
-	op = kzalloc(sizeof(*op), GFP_KERNEL);
-	if (!op) {
-		status = NV_ERR_NO_MEMORY;
-		goto unpin;
-	}
+	abi = question->abi;
+	op = &question->op;
 	op->op = OP_FREE;
 	rm_put32(op->params, abi->nvos00.hRoot, client);
 	rm_put32(op->params, abi->nvos00.hObjectParent, client);
 	rm_put32(op->params, abi->nvos00.hObjectOld, object);
-	status = perform(op) ?: rm_get32(op->params, abi->nvos00.status);
-	kfree(op);
-unpin:
-	ds_driver_unpin();
-	return status;
+	return end(question, perform(op) ?: rm_get32(op->params, abi->nvos00.status));
 }
 
 /* ---- questions ------------------------------------------------------------ */
 
-/* Zeroed parameters on the heap: the driver may hand them to hardware. The caller frees. */
-static void *params_for(const struct rm_abi *abi, u32 size)
-{
-	return abi ? kzalloc(size, GFP_KERNEL) : NULL;
-}
-
 u32 ds_rm_get_slice(u32 client, u32 tsg, u64 *us)
 {
-	const struct rm_abi *abi = ds_abi();
-	void *params = abi ? params_for(abi, abi->timeslice.len) : NULL;
+	struct question *question = begin();
 	u32 status;
 
-	if (!params)
+	*us = 0;
+	if (!question)
 		return DS_RM_GONE;
-	status = ds_rm_control(client, tsg, NVA06C_CTRL_CMD_GET_TIMESLICE, params,
-			       abi->timeslice.len);
-	*us = rm_get64(params, abi->timeslice.timesliceUs);
-	kfree(params);
-	return status;
+	status = ask(question, client, tsg, NVA06C_CTRL_CMD_GET_TIMESLICE, question->abi->timeslice.len);
+	if (!status)
+		*us = rm_get64(question->params, question->abi->timeslice.timesliceUs);
+	return end(question, status);
 }
 
 u32 ds_rm_set_slice(u32 client, u32 tsg, u64 us)
 {
-	const struct rm_abi *abi = ds_abi();
-	void *params = abi ? params_for(abi, abi->timeslice.len) : NULL;
-	u32 status;
+	struct question *question = begin();
 
-	if (!params)
+	if (!question)
 		return DS_RM_GONE;
-	rm_put64(params, abi->timeslice.timesliceUs, us);
-	status = ds_rm_control(client, tsg, NVA06C_CTRL_CMD_SET_TIMESLICE, params,
-			       abi->timeslice.len);
-	kfree(params);
-	return status;
+	rm_put64(question->params, question->abi->timeslice.timesliceUs, us);
+	return end(question, ask(question, client, tsg, NVA06C_CTRL_CMD_SET_TIMESLICE,
+				 question->abi->timeslice.len));
 }
 
 u32 ds_rm_set_level(u32 client, u32 tsg, u32 level)
 {
-	const struct rm_abi *abi = ds_abi();
-	void *params = abi ? params_for(abi, abi->interleave.len) : NULL;
-	u32 status;
+	struct question *question = begin();
 
-	if (!params)
+	if (!question)
 		return DS_RM_GONE;
-	rm_put32(params, abi->interleave.tsgInterleaveLevel, level);
-	status = ds_rm_control(client, tsg, NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL, params,
-			       abi->interleave.len);
-	kfree(params);
-	return status;
+	rm_put32(question->params, question->abi->interleave.tsgInterleaveLevel, level);
+	return end(question, ask(question, client, tsg, NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL,
+				 question->abi->interleave.len));
 }
 
 u32 ds_rm_memory_bytes(u32 client, u32 memory, u64 *bytes)
 {
-	const struct rm_abi *abi = ds_abi();
-	u32 status = DS_RM_GONE;
-	u8 *params, *list;
-	struct rm_f32 data;
-
-	*bytes = 0;
-	if (!abi)
-		return status;
-	params = params_for(abi, abi->get_surface.len + 2 * abi->surface.len);
-	if (!params)
-		return status;
-	list = params + abi->get_surface.len;
-	rm_put32(list, abi->surface.index, NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE);
-	rm_put32(list + abi->surface.len, abi->surface.index,
-		 NV0041_CTRL_SURFACE_INFO_INDEX_ADDR_SPACE_TYPE);
-	rm_put32(params, abi->get_surface.surfaceInfoListSize, 2);
-	rm_put64(params, abi->get_surface.surfaceInfoList, (u64)(uintptr_t)list);
-	status = ds_rm_control(client, memory, NV0041_CTRL_CMD_GET_SURFACE_INFO, params,
-			       abi->get_surface.len);
-	data = abi->surface.data;
-	if (!status && rm_get32(list + abi->surface.len, data) == SPACE_VIDMEM)
-		*bytes = (u64)rm_get32(list, data) * PHYS_SIZE_UNIT;
-	kfree(params);
-	return status;
-}
-
-static u32 handle_info(u32 client, u32 object, u32 index, u64 *result)
-{
-	const struct rm_abi *abi = ds_abi();
-	void *params = abi ? params_for(abi, abi->handle_info.len) : NULL;
+	struct question *question = begin();
+	const struct rm_abi *abi;
+	u8 *params, *size, *space;
 	u32 status;
 
-	if (!params)
+	*bytes = 0;
+	if (!question)
 		return DS_RM_GONE;
-	rm_put32(params, abi->handle_info.hObject, object);
-	rm_put32(params, abi->handle_info.index, index);
-	status = ds_rm_control(client, client, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO, params,
-			       abi->handle_info.len);
-	*result = index == NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_PARENT ?
-			  rm_get32(params, abi->handle_info.data_hResult) :
-			  rm_get64(params, abi->handle_info.data_iResult);
-	kfree(params);
-	return status;
+	abi = question->abi;
+	params = question->params;
+	size = params + round_up(abi->get_surface.len, 8);
+	space = size + abi->surface.len;
+	rm_put32(size, abi->surface.index, NV0041_CTRL_SURFACE_INFO_INDEX_PHYS_SIZE);
+	rm_put32(space, abi->surface.index, NV0041_CTRL_SURFACE_INFO_INDEX_ADDR_SPACE_TYPE);
+	rm_put32(params, abi->get_surface.surfaceInfoListSize, 2);
+	rm_put64(params, abi->get_surface.surfaceInfoList, (u64)(uintptr_t)size);
+	status = ask(question, client, memory, NV0041_CTRL_CMD_GET_SURFACE_INFO, abi->get_surface.len);
+	if (!status && rm_get32(space, abi->surface.data) == SPACE_VIDMEM)
+		*bytes = (u64)rm_get32(size, abi->surface.data) * PHYS_SIZE_UNIT;
+	return end(question, status);
+}
+
+/* *result is 0 if the status is not. */
+static u32 handle_info(u32 client, u32 object, u32 index, u32 *result)
+{
+	struct question *question = begin();
+	const struct rm_abi *abi;
+	u32 status;
+
+	*result = 0;
+	if (!question)
+		return DS_RM_GONE;
+	abi = question->abi;
+	rm_put32(question->params, abi->handle_info.hObject, object);
+	rm_put32(question->params, abi->handle_info.index, index);
+	status = ask(question, client, client, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO,
+		     abi->handle_info.len);
+	if (status)
+		return end(question, status);
+	if (index == NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_PARENT)
+		*result = rm_get32(question->params, abi->handle_info.data_hResult);
+	else
+		*result = rm_get64(question->params, abi->handle_info.data_iResult);
+	return end(question, status);
 }
 
 u32 ds_rm_class(u32 client, u32 object, u32 *class)
 {
-	u64 result = 0;
-	u32 status = handle_info(client, object,
-				 NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID, &result);
-
-	*class = result;
-	return status;
+	return handle_info(client, object, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID, class);
 }
 
 u32 ds_rm_parent(u32 client, u32 object, u32 *parent)
 {
-	u64 result = 0;
-	u32 status = handle_info(client, object,
-				 NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_PARENT, &result);
-
-	*parent = result;
-	return status;
+	return handle_info(client, object, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_PARENT, parent);
 }
 
 u32 ds_rm_child(u32 client, u32 parent, u32 internal_class, u32 *child)
 {
-	const struct rm_abi *abi = ds_abi();
-	void *params = abi ? params_for(abi, abi->child_handle.len) : NULL;
+	struct question *question = begin();
+	const struct rm_abi *abi;
 	u32 status;
 
 	*child = 0;
-	if (!params)
+	if (!question)
 		return DS_RM_GONE;
-	rm_put32(params, abi->child_handle.hParent, parent);
-	rm_put32(params, abi->child_handle.classId, internal_class);
-	status = ds_rm_control(client, client, NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE, params,
-			       abi->child_handle.len);
+	abi = question->abi;
+	rm_put32(question->params, abi->child_handle.hParent, parent);
+	rm_put32(question->params, abi->child_handle.classId, internal_class);
+	status = ask(question, client, client, NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE,
+		     abi->child_handle.len);
 	if (!status)
-		*child = rm_get32(params, abi->child_handle.hObject);
-	kfree(params);
-	return status;
+		*child = rm_get32(question->params, abi->child_handle.hObject);
+	return end(question, status);
 }
 
 u32 ds_rm_gpu_uuid(u32 client, u32 subdevice, char *uuid, size_t size)
 {
-	const struct rm_abi *abi = ds_abi();
-	u8 *params = abi ? params_for(abi, abi->gid_info.len) : NULL;
+	struct question *question = begin();
+	const struct rm_abi *abi;
 	u32 status;
 
 	uuid[0] = '\0';
-	if (!params)
+	if (!question)
 		return DS_RM_GONE;
-	rm_put32(params, abi->gid_info.flags, NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_ASCII);
-	status = ds_rm_control(client, subdevice, NV2080_CTRL_CMD_GPU_GET_GID_INFO, params,
-			       abi->gid_info.len);
+	abi = question->abi;
+	rm_put32(question->params, abi->gid_info.flags, NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_ASCII);
+	status = ask(question, client, subdevice, NV2080_CTRL_CMD_GPU_GET_GID_INFO, abi->gid_info.len);
 	if (!status)
-		strscpy(uuid, params + abi->gid_info.data.off,
+		strscpy(uuid, question->params + abi->gid_info.data.off,
 			min_t(size_t, size, abi->gid_info.data.size));
-	kfree(params);
-	return status;
+	return end(question, status);
 }
 
 u32 ds_rm_gpu_total(u32 client, u32 subdevice, u64 *bytes)
 {
-	const struct rm_abi *abi = ds_abi();
-	u8 *params = abi ? params_for(abi, abi->fb_get_info_v2.len) : NULL;
-	u8 *list;
+	struct question *question = begin();
+	const struct rm_abi *abi;
 	u32 status;
+	u8 *list;
 
 	*bytes = 0;
-	if (!params)
+	if (!question)
 		return DS_RM_GONE;
-	list = params + abi->fb_get_info_v2.fbInfoList.off;
-	rm_put32(params, abi->fb_get_info_v2.fbInfoListSize, 1);
+	abi = question->abi;
+	list = question->params + abi->fb_get_info_v2.fbInfoList.off;
+	rm_put32(question->params, abi->fb_get_info_v2.fbInfoListSize, 1);
 	rm_put32(list, abi->fb_info.index, NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE);
-	status = ds_rm_control(client, subdevice, NV2080_CTRL_CMD_FB_GET_INFO_V2, params,
-			       abi->fb_get_info_v2.len);
+	status = ask(question, client, subdevice, NV2080_CTRL_CMD_FB_GET_INFO_V2, abi->fb_get_info_v2.len);
 	if (!status)
 		*bytes = (u64)rm_get32(list, abi->fb_info.data) << 10;
-	kfree(params);
-	return status;
+	return end(question, status);
 }
 
 int ds_rmcall_init(void)
 {
 	ds_rm_queue = alloc_workqueue("detshare", WQ_UNBOUND | WQ_FREEZABLE, 0);
-	return ds_rm_queue ? 0 : -ENOMEM;
+	ds_rm_ordered = alloc_ordered_workqueue("detshare_orders", WQ_FREEZABLE);
+	if (ds_rm_queue && ds_rm_ordered)
+		return 0;
+	ds_rmcall_exit();
+	return -ENOMEM;
 }
 
 void ds_rmcall_exit(void)
 {
-	destroy_workqueue(ds_rm_queue);
+	if (ds_rm_ordered)
+		destroy_workqueue(ds_rm_ordered);
+	if (ds_rm_queue)
+		destroy_workqueue(ds_rm_queue);
 }

@@ -40,8 +40,8 @@ u32 ds_rm_gpu_uuid(u32 client, u32 subdevice, char *uuid, size_t size);
 /* Bytes of the GPU's memory. */
 u32 ds_rm_gpu_total(u32 client, u32 subdevice, u64 *bytes);
 
-/* For work that asks the driver. Emptied before the module goes. */
-extern struct workqueue_struct *ds_rm_queue;
+/* For work that asks the driver: side by side, or one after the other. Emptied before the module goes. */
+extern struct workqueue_struct *ds_rm_queue, *ds_rm_ordered;
 
 int ds_rmcall_init(void);
 void ds_rmcall_exit(void);

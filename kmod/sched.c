@@ -14,22 +14,34 @@ struct managed {
 	s32 level;		/* -1: never set by us */
 };
 
-/* One channel group and what it is to get, for work outside all locks. */
-struct task {
+/* A channel group that an order is to be carried out on. */
+struct target {
 	u32 client, tsg;
-	bool set_slice, set_level;
-	u64 slice;
-	u32 level;
-	u32 status;
-	u64 slice_before;
 };
 
+/*
+ * One order for some channel groups. Jobs run one after the other, in the order in which they were queued (under orders_lock), and
+ * look only then at what has been done before: so the last order is what stays, and what was before the first is never forgotten.
+ */
 struct job {
 	struct work_struct work;
 	struct completion done;
 	refcount_t refs;	/* who waits, and the work */
+	struct ds_process *process;	/* held */
+	struct ds_order order;
+	struct ds_sched_result result;	/* to be read when it is done */
 	unsigned int count;
-	struct task tasks[];
+	struct target targets[];
+};
+
+/* What one channel group is to get, for the driver, outside all locks; and what it got. */
+struct task {
+	bool set_slice, set_level;
+	bool slice_done, level_done;
+	u64 slice;
+	u32 level;
+	u32 status;
+	u64 slice_before;
 };
 
 /* Orders and their list; outside ds_clients_lock. */
@@ -44,98 +56,6 @@ struct ordered {
 	struct ds_process *process;
 };
 
-static void put_job(struct job *job)
-{
-	if (refcount_dec_and_test(&job->refs))
-		kvfree(job);
-}
-
-static void perform(struct task *task)
-{
-	if (task->set_slice) {
-		if (!task->slice_before)
-			ds_rm_get_slice(task->client, task->tsg, &task->slice_before);
-		task->status = ds_rm_set_slice(task->client, task->tsg, task->slice);
-	}
-	if (!task->status && task->set_level)
-		task->status = ds_rm_set_level(task->client, task->tsg, task->level);
-}
-
-/* The result goes to the object, if it is still the same kind of thing. */
-static void write_down(const struct task *task)
-{
-	struct ds_client *client;
-	struct rm_object *tsg;
-	struct managed *managed;
-
-	down_read(&ds_clients_lock);
-	client = ds_client_find(task->client);
-	if (!client)
-		goto unlock;
-	mutex_lock(&client->tree);
-	tsg = rm_tree_find(&client->rm, task->tsg);
-	managed = tsg && tsg->kind == RM_KIND_TSG ? tsg->priv : NULL;
-	if (managed) {
-		if (task->set_slice && !managed->slice_before)
-			managed->slice_before = task->slice_before;
-		if (task->set_level)
-			managed->level = task->level;
-	}
-	mutex_unlock(&client->tree);
-unlock:
-	up_read(&ds_clients_lock);
-}
-
-static void work(struct work_struct *item)
-{
-	struct job *job = container_of(item, struct job, work);
-	unsigned int i;
-
-	for (i = 0; i < job->count; i++) {
-		perform(&job->tasks[i]);
-		if (!job->tasks[i].status)
-			write_down(&job->tasks[i]);
-	}
-	complete_all(&job->done);
-	put_job(job);
-}
-
-static struct job *make_job(unsigned int room)
-{
-	struct job *job = kvzalloc(struct_size(job, tasks, room), GFP_KERNEL);
-
-	if (job) {
-		INIT_WORK(&job->work, work);
-		init_completion(&job->done);
-		refcount_set(&job->refs, 2);
-	}
-	return job;
-}
-
-/* Takes the job over. */
-static int run_job(struct job *job, struct ds_sched_result *result)
-{
-	unsigned int i;
-	int err;
-
-	queue_work(ds_rm_queue, &job->work);
-	err = wait_for_completion_killable(&job->done);
-	if (err) {
-		err = -EINTR;
-	} else if (result) {
-		for (i = 0; i < job->count; i++) {
-			if (!job->tasks[i].status) {
-				result->set++;
-				continue;
-			}
-			result->failed++;
-			result->status = job->tasks[i].status;
-		}
-	}
-	put_job(job);
-	return err;
-}
-
 bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg)
 {
 	if (tsg->kind != RM_KIND_TSG)
@@ -146,7 +66,7 @@ bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg
 	return !tsg->engine && rm_tree_computes(&client->rm, tsg);
 }
 
-/* ---- which channel groups --------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------ */
 
 static struct managed *manage(struct rm_object *tsg)
 {
@@ -162,21 +82,21 @@ static struct managed *manage(struct rm_object *tsg)
 }
 
 /* Under client->tree. false: there is nothing to do for it. */
-static bool plan_order(struct task *task, const struct ds_client *client, struct rm_object *tsg,
-		       const struct ds_order *order)
+static bool plan(struct task *task, struct rm_object *tsg, const struct ds_order *order)
 {
-	struct managed *managed = tsg->priv;
+	struct managed *managed = order->set ? manage(tsg) : tsg->priv;
 
-	*task = (struct task){ .client = client->rm.handle, .tsg = tsg->handle };
+	*task = (struct task){ 0 };
+	if (!managed) {
+		task->status = order->set ? NV_ERR_NO_MEMORY : NV_OK;
+		return order->set;
+	}
 	if (order->set) {
-		managed = manage(tsg);
 		task->set_slice = order->slice_us;
 		task->slice = order->slice_us;
 		task->set_level = order->level >= 0;
 		task->level = order->level;
 	}
-	if (!managed)
-		return false;
 	/* what is no longer ordered goes back to what it was */
 	if (!task->set_slice && managed->slice_before) {
 		task->set_slice = true;
@@ -187,35 +107,171 @@ static bool plan_order(struct task *task, const struct ds_client *client, struct
 		task->level = LEVEL_BEFORE;
 	}
 	task->slice_before = managed->slice_before;
-	if (!order->set) {
-		kfree(managed);
-		tsg->priv = NULL;
-	}
 	return task->set_slice || task->set_level;
 }
 
-static unsigned int plan_client(struct job *job, unsigned int room, struct ds_client *client,
-				const struct ds_order *order)
+static void perform(const struct target *target, struct task *task)
+{
+	u32 status;
+
+	if (task->set_slice) {
+		if (!task->slice_before)
+			ds_rm_get_slice(target->client, target->tsg, &task->slice_before);
+		status = ds_rm_set_slice(target->client, target->tsg, task->slice);
+		task->slice_done = !status;
+		task->status = status;
+	}
+	if (task->set_level) {
+		status = ds_rm_set_level(target->client, target->tsg, task->level);
+		task->level_done = !status;
+		task->status = task->status ?: status;
+	}
+}
+
+/* Under client->tree. */
+static void write_down(const struct task *task, struct rm_object *tsg, const struct ds_order *order)
+{
+	struct managed *managed = tsg->priv;
+
+	if (!managed)
+		return;
+	if (task->slice_done && !managed->slice_before)
+		managed->slice_before = task->slice_before;
+	if (task->level_done)
+		managed->level = task->level;
+	/* what could not be put back is kept in mind */
+	if (!order->set && !task->status) {
+		kfree(managed);
+		tsg->priv = NULL;
+	}
+}
+
+/*
+ * The channel group, with ds_clients_lock and its client's tree locked; NULL, and nothing locked: it has gone, or its name
+ * belongs to another process by now.
+ */
+static struct rm_object *lock_target(const struct job *job, const struct target *target, struct ds_client **client)
+{
+	struct rm_object *tsg;
+
+	down_read(&ds_clients_lock);
+	*client = ds_client_find(target->client);
+	if (*client && (*client)->process == job->process) {
+		mutex_lock(&(*client)->tree);
+		tsg = rm_tree_find(&(*client)->rm, target->tsg);
+		if (tsg && ds_tsg_computes(*client, tsg))
+			return tsg;
+		mutex_unlock(&(*client)->tree);
+	}
+	up_read(&ds_clients_lock);
+	return NULL;
+}
+
+static void unlock_target(struct ds_client *client)
+{
+	mutex_unlock(&client->tree);
+	up_read(&ds_clients_lock);
+}
+
+static void carry_out(struct job *job, const struct target *target)
+{
+	struct ds_client *client;
+	struct rm_object *tsg;
+	struct task task;
+	bool wanted;
+
+	tsg = lock_target(job, target, &client);
+	if (!tsg)
+		return;
+	wanted = plan(&task, tsg, &job->order);
+	unlock_target(client);
+	if (!wanted)
+		return;
+	perform(target, &task);
+	tsg = lock_target(job, target, &client);
+	if (tsg) {
+		write_down(&task, tsg, &job->order);
+		unlock_target(client);
+	}
+	if (task.status) {
+		job->result.failed++;
+		job->result.status = task.status;
+	} else {
+		job->result.set++;
+	}
+}
+
+static void put_job(struct job *job)
+{
+	if (!refcount_dec_and_test(&job->refs))
+		return;
+	ds_process_put(job->process);
+	kvfree(job);
+}
+
+static void work(struct work_struct *item)
+{
+	struct job *job = container_of(item, struct job, work);
+	unsigned int i;
+
+	for (i = 0; i < job->count; i++)
+		carry_out(job, &job->targets[i]);
+	complete_all(&job->done);
+	put_job(job);
+}
+
+/* For the process's order of this moment. Under orders_lock, until it is queued. NULL: no memory. */
+static struct job *make_job(struct ds_process *process, unsigned int room)
+{
+	struct job *job = kvzalloc(struct_size(job, targets, room), GFP_KERNEL);
+
+	if (job) {
+		INIT_WORK(&job->work, work);
+		init_completion(&job->done);
+		refcount_set(&job->refs, 2);
+		job->process = ds_process_hold(process);
+		job->order = process->order;
+	}
+	return job;
+}
+
+static void queue_job(struct job *job)
+{
+	queue_work(ds_rm_ordered, &job->work);
+}
+
+/* Takes the job over. -EINTR: the caller is being killed; the job goes on without him. */
+static int wait_for_job(struct job *job, struct ds_sched_result *result)
+{
+	int err = wait_for_completion_killable(&job->done) ? -EINTR : 0;
+
+	if (!err && result)
+		*result = job->result;
+	put_job(job);
+	return err;
+}
+
+/* ---- which channel groups --------------------------------------------------- */
+
+static unsigned int collect_client(struct job *job, unsigned int room, struct ds_client *client)
 {
 	struct rm_object *object = NULL;
 	unsigned int found = 0;
-	struct task task;
 
 	mutex_lock(&client->tree);
 	while ((object = rm_tree_next(&client->rm, object))) {
 		if (!ds_tsg_computes(client, object))
 			continue;
 		found++;
-		if (job && job->count < room && plan_order(&task, client, object, order))
-			job->tasks[job->count++] = task;
+		if (job && job->count < room)
+			job->targets[job->count++] = (struct target){ client->rm.handle, object->handle };
 	}
 	mutex_unlock(&client->tree);
 	return found;
 }
 
 /* With job NULL only counts. */
-static unsigned int plan_process(struct job *job, unsigned int room, struct ds_process *process,
-				 const struct ds_order *order)
+static unsigned int collect(struct job *job, unsigned int room, struct ds_process *process)
 {
 	struct ds_client *client;
 	unsigned int found = 0;
@@ -223,25 +279,24 @@ static unsigned int plan_process(struct job *job, unsigned int room, struct ds_p
 	down_read(&ds_clients_lock);
 	list_for_each_entry(client, &ds_clients, link)
 		if (client->process == process)
-			found += plan_client(job, room, client, order);
+			found += collect_client(job, room, client);
 	up_read(&ds_clients_lock);
 	return found;
 }
 
-/* Carries out what process->order says now. The caller holds orders_lock; it is dropped. */
-static int carry_out(struct ds_process *process, struct ds_sched_result *result)
+/* Brings the process's channel groups into line with its order. The caller holds orders_lock; it is dropped. */
+static int apply(struct ds_process *process, struct ds_sched_result *result)
 {
-	struct ds_order order = process->order;
-	struct job *job;
-	unsigned int room;
+	/* a channel group made after this count sees the order, which is set already */
+	unsigned int room = collect(NULL, 0, process);
+	struct job *job = make_job(process, room);
 
-	/* a channel group made after this count sees the order that is set already */
-	room = plan_process(NULL, 0, process, &order) + 16;
-	job = make_job(room);
-	if (job)
-		plan_process(job, room, process, &order);
+	if (job) {
+		collect(job, room, process);
+		queue_job(job);
+	}
 	mutex_unlock(&orders_lock);
-	return job ? run_job(job, result) : -ENOMEM;
+	return job ? wait_for_job(job, result) : -ENOMEM;
 }
 
 /* ---- orders ------------------------------------------------------------------- */
@@ -302,7 +357,7 @@ int ds_sched_set(struct ds_process *process, const struct ds_order *order,
 		list_add_tail(&ordered->link, &orders);
 	}
 	write_order(process, order);
-	return carry_out(process, result);
+	return apply(process, result);
 unlock:
 	mutex_unlock(&orders_lock);
 	return err;
@@ -321,7 +376,7 @@ int ds_sched_del(struct ds_process *process, struct ds_sched_result *result)
 	}
 	/* the caller holds the process too */
 	forget(ordered);
-	return carry_out(process, result);
+	return apply(process, result);
 }
 
 bool ds_sched_get(struct ds_process *process, struct ds_order *order)
@@ -353,25 +408,21 @@ struct ds_process *ds_sched_at(unsigned int index)
 
 void ds_sched_tsg_new(struct ds_client *client, u32 handle)
 {
-	struct rm_object *tsg;
+	struct ds_process *process = client->process;
 	struct job *job = NULL;
 
-	if (!READ_ONCE(client->process->order.set))
+	if (!READ_ONCE(process->order.set))
 		return;
 	mutex_lock(&orders_lock);
-	if (!stopping && client->process->order.set)
-		job = make_job(1);
+	if (!stopping && process->order.set)
+		job = make_job(process, 1);
 	if (job) {
-		mutex_lock(&client->tree);
-		tsg = rm_tree_find(&client->rm, handle);
-		if (tsg && ds_tsg_computes(client, tsg) &&
-		    plan_order(&job->tasks[0], client, tsg, &client->process->order))
-			job->count = 1;
-		mutex_unlock(&client->tree);
+		job->targets[job->count++] = (struct target){ client->rm.handle, handle };
+		queue_job(job);
 	}
 	mutex_unlock(&orders_lock);
 	if (job)
-		run_job(job, NULL);
+		wait_for_job(job, NULL);
 }
 
 void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg)
@@ -402,7 +453,7 @@ void ds_sched_exit(void)
 			break;
 		process = ds_process_hold(ordered->process);
 		forget(ordered);
-		carry_out(process, NULL);
+		apply(process, NULL);
 		ds_process_put(process);
 	}
 	mutex_unlock(&orders_lock);

@@ -10,9 +10,7 @@
 #include "rm/abi.h"
 #include "rm/decode.h"
 #include "shield.h"
-
-/* No driver has this escape: what is sent on with it is refused by the driver itself. */
-#define NO_ESCAPE 0xff
+#include "transfer.h"
 
 static bool binding = true;
 module_param_named(shield, binding, bool, 0444);
@@ -26,7 +24,7 @@ bool ds_shield_binding(void)
 struct instance {
 	void *block;		/* the driver's */
 	u32 size;
-	struct ds_frame *frame;	/* NULL: a control of our own making */
+	struct ds_frame *frame;	/* NULL: a control, noticed here only */
 	struct ds_control control;
 };
 
@@ -35,6 +33,21 @@ static u32 *escape_of(struct pt_regs *regs)
 {
 	return (u32 *)&regs->cx;
 }
+
+/* A question of our own rides on a call without a block: the driver gets the frame's, and works on that one. */
+static bool enter_ours(struct instance *in, struct ds_frame *frame, struct pt_regs *regs)
+{
+	if (*escape_of(regs) != DS_NO_ESCAPE || in->size)
+		return false;
+	in->block = frame->block;
+	in->size = frame->size;
+	in->frame = frame;
+	*escape_of(regs) = frame->nr;
+	regs->r8 = (unsigned long)in->block;
+	regs->r9 = in->size;
+	return true;
+}
+NOKPROBE_SYMBOL(enter_ours);
 
 static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
@@ -45,6 +58,11 @@ static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 	in->block = (void *)regs->r8;
 	in->size = (u32)regs->r9;
 	in->frame = NULL;
+	if (!head && nr == NV_ESC_RM_CONTROL && ds_enforcing() && ds_transfer_in(in->block, in->size)) {
+		/* it became one after it was looked at: calls.c lets none of these pass without a frame */
+		regs->cx = DS_NO_ESCAPE;
+		return 1;
+	}
 	if (!head) {
 		if (nr != NV_ESC_RM_CONTROL || !ds_control_begin(&in->control, in->block, in->size))
 			return 1;
@@ -55,15 +73,18 @@ static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 	if (head->kind == DS_FRAME_CALL) {
 		struct ds_frame *frame = container_of(head, struct ds_frame, head);
 
-		if (frame->nr == nr && frame->size == in->size) {
-			if (binding || frame->private_params)
+		if (frame->ours) {
+			if (enter_ours(in, frame, regs))
+				return 0;
+		} else if (frame->nr == nr && frame->size == in->size) {
+			if (binding)
 				memcpy(in->block, frame->block, in->size);
 			in->frame = frame;
 			return 0;
 		}
 	}
 	/* the caller swapped one call for another behind our back */
-	regs->cx = NO_ESCAPE;
+	regs->cx = DS_NO_ESCAPE;
 	return 1;
 }
 NOKPROBE_SYMBOL(rm_ioctl_enter);
@@ -93,12 +114,12 @@ static int rm_ioctl_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 		frame->rm_status = regs_return_value(regs);
 		if (frame->edit)
 			frame->edit(frame, in->block);
-		memcpy(frame->block, in->block, in->size);
+		if (!frame->ours)
+			memcpy(frame->block, in->block, in->size);
 		frame->returned = true;
 		if (frame->untold)
 			tell_untold(frame, in->block);
 	} else {
-		ds_control_end(&in->control, in->block, in->size);
 		ds_frame_close(&in->control.head);
 	}
 	return 0;
@@ -163,7 +184,7 @@ static u32 frame_from_user(struct ds_frame *frame, void *to, const void *from, u
 	u32 skip, offset, length, status;
 
 	if (!overlap(frame, (unsigned long)from, n, &skip, &offset, &length) ||
-	    (!binding && !frame->private_params))
+	    (!binding && !frame->ours))
 		return ds_driver_from_user(to, from, n);
 	if (frame->unreadable)
 		return NV_ERR_INVALID_ADDRESS;
@@ -207,7 +228,7 @@ u32 ds_shield_to_user(void *to, const void *from, u32 n)
 			memcpy(frame->params + offset, from + skip, length);
 			if (length == frame->params_size)
 				frame->answered = true;
-			if (frame->private_params) {
+			if (frame->ours) {
 				ds_hook_leave();
 				return 0;
 			}

@@ -102,21 +102,30 @@ static void find_tracepoint(struct tracepoint *tracepoint, void *data)
 		at_exit = tracepoint;
 }
 
-/* Births and deaths are watched from the first tenant on. */
 static int watch(void)
 {
 	int err;
 
-	if (watching)
-		return 0;
 	err = tracepoint_probe_register(at_fork, on_fork, NULL);
 	if (err)
 		return err;
 	err = tracepoint_probe_register(at_exit, on_exit, NULL);
 	if (err)
 		tracepoint_probe_unregister(at_fork, on_fork, NULL);
-	else
-		watching = true;
+	return err;
+}
+
+int ds_tenants_watch(void)
+{
+	static DEFINE_MUTEX(lock);
+	int err = 0;
+
+	mutex_lock(&lock);
+	if (!watching) {
+		err = watch();
+		watching = !err;
+	}
+	mutex_unlock(&lock);
 	return err;
 }
 
@@ -146,8 +155,6 @@ struct ds_tenant *ds_tenant_make(const char *name)
 
 	if (tenant)
 		return tenant;
-	if (watch())
-		return ERR_PTR(-ENOMEM);
 	tenant = kzalloc(sizeof(*tenant), GFP_KERNEL);
 	if (!tenant)
 		return ERR_PTR(-ENOMEM);

@@ -19,6 +19,12 @@ struct ds_tenant {
 	char name[DETSHARE_NAME_MAX + 1];
 };
 
+/*
+ * Births and deaths of processes are watched from the first tenant on: before ds_tenant_make(), without ds_limits_lock, for it
+ * waits for CPU hotplug, which may wait for somebody's mmap_lock, under which ds_limits_lock is taken. -ENOMEM and the like.
+ */
+int ds_tenants_watch(void);
+
 /* The caller of these holds ds_limits_lock. */
 struct ds_tenant *ds_tenant_find(const char *name);
 struct ds_tenant *ds_tenant_at(unsigned int index);

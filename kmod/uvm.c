@@ -43,7 +43,6 @@ struct uvm_file {
 	struct hlist_node link;
 	const struct file *file;	/* a name, not a reference */
 	struct ds_process *process;	/* who mapped first: who pays */
-	struct ds_cgroups cgroups;
 	struct mutex lock;		/* below mmap_lock; guards the payer and ranges */
 	struct ds_holder holder;
 	/*
@@ -51,7 +50,7 @@ struct uvm_file {
 	 * were never charged, so the length of what is unmapped is not enough to know.
 	 */
 	struct maple_tree ranges;
-	u64 bytes;
+	u64 bytes;	/* charged */
 };
 
 static struct hlist_head files[1 << FILE_BITS];
@@ -117,13 +116,11 @@ static struct uvm_file *make_file(const struct file *key)
 	file->file = key;
 	mutex_init(&file->lock);
 	mt_init(&file->ranges);
-	ds_cgroups_current(&file->cgroups);
 	file->process = ds_process_current();
 	if (!file->process)
 		goto free;
 	file->holder.lock = &file->lock;
 	file->holder.process = file->process;
-	file->holder.cgroups = &file->cgroups;
 	file->holder.gpu = gpu_of(file->process);
 	if (!ds_holder_add(&file->holder))
 		return file;
@@ -183,11 +180,14 @@ static bool is_managed(const struct vm_area_struct *vma)
 static void settle(struct uvm_file *file, const struct vm_area_struct *vma, u64 bytes, bool made)
 {
 	mutex_lock(&file->lock);
-	if (made && !mtree_store_range(&file->ranges, vma->vm_start, vma->vm_end - 1,
-				       xa_mk_value(1), GFP_KERNEL_ACCOUNT))
+	if (made) {
+		/* without memory to write down where it lies the charge stays until the file is closed */
+		mtree_store_range(&file->ranges, vma->vm_start, vma->vm_end - 1, xa_mk_value(1),
+				  GFP_KERNEL_ACCOUNT);
 		file->bytes += bytes;
-	else
+	} else {
 		rm_payer_uncharge(&file->holder.payer, bytes);
+	}
 	mutex_unlock(&file->lock);
 }
 
@@ -200,7 +200,7 @@ static int charged_mmap(struct file *file, struct vm_area_struct *vma)
 	if (!ds_enforcing())
 		return ds_hook_call(&hooks[MMAP], (unsigned long)file, (unsigned long)vma, 0);
 	known = get_file_of(file);
-	if (!known || charge(known, bytes))
+	if (!known || ds_holders_follow(known->process) || charge(known, bytes))
 		return -ENOMEM;
 	ret = ds_hook_call(&hooks[MMAP], (unsigned long)file, (unsigned long)vma, 0);
 	settle(known, vma, bytes, !ret && is_managed(vma));

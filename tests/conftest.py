@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
-# No deadline per example: CI machines stall for longer than any example takes. Failures print how to get them again.
-settings.register_profile("detshare", deadline=None, print_blob=True)
-settings.load_profile("detshare")
+# importing it takes seconds on an emulated processor: tests/vm says so where its tests in a guest do not use it
+if os.environ.get("DETSHARE_TESTS_WITHOUT_HYPOTHESIS") != "1":
+    from hypothesis import settings
+
+    # No deadline per example: CI machines stall for longer than any example takes.
+    # Failures print how to get them again.
+    settings.register_profile("detshare", deadline=None, print_blob=True)
+    settings.load_profile("detshare")
 
 
 def _why_no_gpu() -> str | None:

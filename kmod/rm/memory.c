@@ -207,6 +207,20 @@ u64 rm_memory_bytes(const struct rm_memory *memory)
 	return memory->bytes;
 }
 
+u64 rm_payer_kept(const struct rm_payer *payer)
+{
+	const struct rm_holding *holding;
+	u64 bytes;
+
+	rm_mutex_lock(&sharing);
+	bytes = payer->own;
+	for (holding = payer->holdings; holding; holding = holding->payer_next)
+		if (!holding->next)	/* the oldest stands last */
+			bytes += holding->memory->bytes;
+	rm_mutex_unlock(&sharing);
+	return bytes;
+}
+
 /* What the payer holds that no other payer makes this account pay for. */
 static u64 owed(const struct rm_payer *payer, const struct rm_account *account)
 {

@@ -97,6 +97,11 @@ u64 rm_payer_settle(struct rm_payer *payer, u64 charged, u64 actual);
 
 /* Bytes held: own and shared. Any thread. */
 u64 rm_payer_bytes(const struct rm_payer *payer);
+/*
+ * The same without shared memory that somebody holds for longer: what is left
+ * to the payer by others. Takes the mutex of memory.c; any thread.
+ */
+u64 rm_payer_kept(const struct rm_payer *payer);
 
 /*
  * The account pays from now on, for all that the payer holds (past its limit

@@ -38,11 +38,15 @@ struct lane {
 	u64 attempts, granted, refused;
 	struct count statuses[MOST_STATUSES];
 	u32 dups[MOST_DUPS], dup_count;
+	u64 kept[MOST_DUPS];	/* addresses or descriptors, of what is kept without a handle */
+	u32 kept_count;
 };
 
 struct attack {
 	struct nv nv;
 	int gpu;		/* file */
+	u32 gpu_number;
+	const char *version;
 	u32 client, device, second, second_device;
 	u64 slack;		/* bytes of the account that are left for the lanes */
 	int pages[2];		/* memory files: small and big nested block of all lanes, for the ways by remapping */
@@ -69,7 +73,7 @@ struct way {
 	bool blind;	/* what the block says afterwards is not to be trusted: free whatever may be there */
 };
 
-extern const struct way rewriting_ways[], racing_ways[];	/* ends with a NULL name */
+extern const struct way rewriting_ways[], racing_ways[], keeping_ways[];	/* ends with a NULL name */
 
 u64 lane_random(struct lane *lane);
 void lane_count(struct lane *lane, u32 status);

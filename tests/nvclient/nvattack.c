@@ -196,6 +196,8 @@ static void open_gpu(u32 gpu, const char *version)
 	u32 status;
 
 	nv_must_open(&attack.nv, version);
+	attack.gpu_number = gpu;
+	attack.version = version;
 	snprintf(name, sizeof(name), "nvidia%u", gpu);
 	attack.gpu = nv_must_open_device(name);
 	status = nv_root(&attack.nv, &attack.client);
@@ -260,6 +262,8 @@ static u32 all_ways(const struct way **ways)
 	for (way = rewriting_ways; way->name; way++)
 		ways[n++] = way;
 	for (way = racing_ways; way->name; way++)
+		ways[n++] = way;
+	for (way = keeping_ways; way->name; way++)
 		ways[n++] = way;
 	return n;
 }

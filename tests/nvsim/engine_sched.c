@@ -1,153 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* See engine_sched.h. */
-#include "engine_sched.h"
+/* See engine_sched.h: what is runnable, time, and what changes the picture. */
+#include "engine_round.h"
 
 /* the hardware counts slices in units of 1024 ns: a slice of zero still makes progress */
 #define SHORTEST_SLICE 1024
 /* pause of a channel between two calls of step() where the first left methods over */
 #define HOST_PAUSE 10000
-
-#define link_entry(link, type, member) ((type *)((char *)(link) - offsetof(type, member)))
-#define TSG(link)		       link_entry(link, struct sched_tsg, in_level)
-#define CHAN(link)		       link_entry(link, struct sched_chan, in_tsg)
-#define for_each_link(at, ring)	       for ((at) = (ring)->next; (at) != (ring); (at) = (at)->next)
-
-static void link_init(struct sched_link *link)
-{
-	link->next = link;
-	link->prev = link;
-}
-
-static void link_append(struct sched_link *ring, struct sched_link *link)
-{
-	link->prev = ring->prev;
-	link->next = ring;
-	ring->prev->next = link;
-	ring->prev = link;
-}
-
-static void link_remove(struct sched_link *link)
-{
-	link->prev->next = link->next;
-	link->next->prev = link->prev;
-	link_init(link);
-}
-
-/* ---- the round ---- */
-
-static struct sched_tsg *first_of(const struct sched_runlist *rl, u32 level)
-{
-	const struct sched_link *ring = &rl->level[level];
-
-	return ring->next == ring ? NULL : TSG(ring->next);
-}
-
-static struct sched_tsg *after(const struct sched_runlist *rl, const struct sched_tsg *tsg)
-{
-	return tsg->in_level.next == &rl->level[tsg->level] ? NULL : TSG(tsg->in_level.next);
-}
-
-static struct sched_tsg *first_anchor(const struct sched_runlist *rl)
-{
-	struct sched_tsg *medium = first_of(rl, 1);
-
-	return medium ? medium : rl->low;
-}
-
-static struct sched_tsg *next_anchor(struct sched_runlist *rl)
-{
-	struct sched_tsg *medium;
-
-	if (!rl->anchor)
-		return first_anchor(rl);
-	if (rl->anchor->level == 1) {
-		medium = after(rl, rl->anchor);
-		if (medium)
-			return medium;
-		return rl->low ? rl->low : first_of(rl, 1);
-	}
-	rl->low = after(rl, rl->low);
-	if (!rl->low)
-		rl->low = first_of(rl, 0);
-	return first_anchor(rl);
-}
-
-struct sched_tsg *sched_round_next(struct sched_runlist *rl)
-{
-	struct sched_tsg *tsg;
-	int tries;
-
-	for (tries = 0; tries < 2; tries++) {
-		if (rl->high) {
-			tsg = rl->high;
-			rl->high = after(rl, tsg);
-			return tsg;
-		}
-		tsg = rl->anchor;
-		rl->anchor = next_anchor(rl);
-		rl->high = first_of(rl, 2);
-		if (tsg)
-			return tsg;
-	}
-	return NULL;
-}
-
-/*
- * The next TSG of the round that has something to do. Levels without any are passed over in one
- * step.
- */
-static struct sched_tsg *round_pick(struct sched_runlist *rl)
-{
-	struct sched_tsg *tsg;
-
-	if (!rl->runnable[0] && !rl->runnable[1] && !rl->runnable[2])
-		return NULL;
-	for (;;) {
-		if (!rl->runnable[2])
-			rl->high = NULL;
-		if (!rl->high && rl->anchor && rl->anchor->level == 1 && !rl->runnable[1] &&
-		    rl->low)
-			rl->anchor = rl->low;
-		tsg = sched_round_next(rl);
-		if (tsg && tsg->runnable)
-			return tsg;
-	}
-}
-
-static void round_join(struct sched_runlist *rl, struct sched_tsg *tsg, u32 level)
-{
-	tsg->level = level;
-	link_append(&rl->level[level], &tsg->in_level);
-	if (level == 0 && !rl->low)
-		rl->low = tsg;
-	if (!rl->anchor && level < 2)
-		rl->anchor = tsg;
-	if (tsg->runnable)
-		rl->runnable[level]++;
-}
-
-static void round_leave(struct sched_runlist *rl, struct sched_tsg *tsg)
-{
-	if (rl->high == tsg)
-		rl->high = after(rl, tsg);
-	if (rl->anchor == tsg) {
-		rl->anchor = next_anchor(rl);
-		if (rl->anchor == tsg)
-			rl->anchor = NULL;
-	}
-	if (rl->low == tsg) {
-		rl->low = after(rl, tsg);
-		if (!rl->low)
-			rl->low = first_of(rl, 0);
-		if (rl->low == tsg)
-			rl->low = NULL;
-	}
-	link_remove(&tsg->in_level);
-	if (tsg->runnable)
-		rl->runnable[tsg->level]--;
-	if (!rl->anchor)
-		rl->anchor = first_anchor(rl);
-}
 
 /* ---- what is runnable ---- */
 
@@ -279,7 +137,7 @@ static void settle(struct sched_runlist *rl)
 				return;
 			rl->turn = false;
 		}
-		next = round_pick(rl);
+		next = sched_round_pick(rl);
 		if (!next)
 			return;
 		if (next != rl->loaded) {
@@ -421,7 +279,7 @@ void sched_tsg_add(struct sched_runlist *rl, struct sched_tsg *tsg, u32 level, u
 	*tsg = (struct sched_tsg){ .rl = rl, .slice = slice };
 	link_init(&tsg->chans);
 	link_init(&tsg->in_level);
-	round_join(rl, tsg, level);
+	sched_round_join(rl, tsg, level);
 }
 
 void sched_tsg_remove(struct sched_tsg *tsg)
@@ -430,7 +288,7 @@ void sched_tsg_remove(struct sched_tsg *tsg)
 
 	while (tsg->chans.next != &tsg->chans)
 		sched_chan_remove(CHAN(tsg->chans.next));
-	round_leave(rl, tsg);
+	sched_round_leave(rl, tsg);
 	if (rl->loaded == tsg) {
 		rl->loaded = NULL;
 		rl->turn = false;
@@ -441,8 +299,8 @@ void sched_tsg_set_level(struct sched_tsg *tsg, u32 level)
 {
 	if (level == tsg->level)
 		return;
-	round_leave(tsg->rl, tsg);
-	round_join(tsg->rl, tsg, level);
+	sched_round_leave(tsg->rl, tsg);
+	sched_round_join(tsg->rl, tsg, level);
 }
 
 void sched_tsg_set_slice(struct sched_tsg *tsg, u64 slice)

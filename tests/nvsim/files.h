@@ -34,11 +34,13 @@ struct sim_file {
 	struct mutex map_lock;
 	struct sim_map_context map;
 	struct sim_doorbell *ring;
+	u32 export_room;	/* places for exported objects; 0: none was exported to it */
 	struct list_head exports;	/* memory exported onto this control file; sim_api_lock */
 };
 
 struct sim_export {
 	struct list_head link;
+	u32 index;
 	struct sim_memory *memory;
 	u32 class;
 	enum sim_kind kind;

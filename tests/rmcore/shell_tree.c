@@ -248,7 +248,8 @@ static void do_payer(void)
 	const struct rm_payer *p = payer();
 	u32 kind;
 
-	printf("ok own=%lu bytes=%lu objects=%u counts=", p->own, rm_payer_bytes(p), p->objects);
+	printf("ok own=%lu bytes=%lu kept=%lu objects=%u counts=", p->own, rm_payer_bytes(p),
+	       rm_payer_kept(p), p->objects);
 	for (kind = 0; kind < RM_KINDS; kind++)
 		printf("%s%u", kind ? "," : "", p->count[kind]);
 	printf("\n");

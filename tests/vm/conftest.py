@@ -95,6 +95,16 @@ def vm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Completed]:
     return run
 
 
+def compile_ahead(command: Sequence[str]) -> None:
+    """Bytecode of what `command`, a pytest, imports: a guest would make it again in each run, ten times slower."""
+    folders = (str(TOP / name) for name in ("ctl", "tools", "tests/vm"))
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": TOP}
+    subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], check=False, **quiet)
+    # the tests' own is pytest's, with its asserts; what cannot be imported here fails in the guest with its reason
+    environment = {**os.environ, "DETSHARE_VM": "1"}
+    subprocess.run([*command, "--collect-only"], check=False, env=environment, timeout=60, **quiet)
+
+
 @pytest.fixture
 def guest_pytest(vm: Callable[..., Completed]) -> Callable[..., Completed]:
     """guest_pytest("tests/vm/guest/test_x.py", "-k", "word", kernel=..., driver=..., ...): runs tests in one guest.
@@ -103,18 +113,12 @@ def guest_pytest(vm: Callable[..., Completed]) -> Callable[..., Completed]:
     """
 
     def run(*tests: str | Path, **named: Any) -> Completed:
-        # a guest would compile what is newer than its bytecode again in each run, ten times slower
-        compiled = [
-            sys.executable,
-            "-m",
-            "compileall",
-            "-q",
-            *(str(TOP / name) for name in ("ctl", "tools", "tests/vm")),
-        ]
-        subprocess.run(compiled, stdout=subprocess.DEVNULL, check=False)
         command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts="]
-        options = ["-ra", "--strict-markers", "--import-mode=importlib"]
-        done = vm([*command, *options, *map(str, tests)], **named)
+        command += ["-ra", "--strict-markers", "--import-mode=importlib", *map(str, tests)]
+        compile_ahead(command)
+        # neither looks through all that is installed here nor imports what these tests do not use: 5 s in a guest
+        lean = ["env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "DETSHARE_TESTS_WITHOUT_HYPOTHESIS=1"]
+        done = vm([*lean, *command], **named)
         if done.returncode:
             pytest.fail(f"in the guest, exit code {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
         return done

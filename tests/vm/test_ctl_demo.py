@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.alone
 TOP = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, "-c", "from detshare.tools.demo import demo; demo()", "--vm", "--json"]
 

@@ -34,6 +34,7 @@ def test_answers_are_the_same_to_the_byte(vm: Callable[..., Any], tmp_path: Path
     assert said["with"] == said["without"] == said["again"]
 
 
+@pytest.mark.alone
 def test_what_the_module_adds_to_a_call_is_measured_and_small() -> None:
     report = Report("interception", SIM.proof, "pytest (short form)")
     interception.measure(report, SIM, rounds=1, batches=15, calls=100)

@@ -33,18 +33,26 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("kernel", "driver", "order"), GUESTS)
 def test_clients(guest_pytest: Callable[..., Completed], kernel: str, driver: str, order: str) -> None:
-    file = "tests/vm/guest/kmod_clients.py"
-    done = guest_pytest(file, kernel=kernel, driver=driver, load=True, order=order, timeout=300)
+    files = [f"tests/vm/guest/{name}" for name in ("kmod_clients.py", "kmod_adoption.py")]
+    done = guest_pytest(*files, kernel=kernel, driver=driver, load=True, order=order, timeout=300)
     assert " passed" in done.stdout
     assert "limits are in force" in done.log
 
 
 @pytest.mark.parametrize(
-    ("kernel", "file"), [("6.12", "kmod_limits.py"), ("6.1", "kmod_limits.py"), ("6.12", "kmod_sched.py")]
+    ("kernel", "files"),
+    [
+        ("6.12", ("kmod_limits.py", "kmod_transfers.py")),
+        ("6.1", ("kmod_limits.py", "kmod_transfers.py", "kmod_cgroups.py")),
+        ("6.12", ("kmod_sched.py", "kmod_cgroups.py")),
+    ],
+    ids=["limits-6.12", "limits-6.1", "sched-6.12"],
 )
-def test_on_the_simulated_driver(guest_pytest: Callable[..., Completed], clients: Path, kernel: str, file: str) -> None:
+def test_on_the_simulated_driver(
+    guest_pytest: Callable[..., Completed], clients: Path, kernel: str, files: tuple[str, ...]
+) -> None:
     done = guest_pytest(
-        f"tests/vm/guest/{file}",
+        *(f"tests/vm/guest/{file}" for file in files),
         kernel=kernel,
         driver="sim",
         load=True,

@@ -12,12 +12,12 @@ import pytest
 from tests.vm.conftest import Completed
 
 TOP = Path(__file__).resolve().parents[2]
-SUITE = "tests/vm/guest/test_nvsim.py"
+SUITE = [f"tests/vm/guest/nvsim_{name}.py" for name in ("objects", "calls", "memory")]
 
 
 @pytest.mark.parametrize(("kernel", "version"), [("6.12", "580.159.04"), ("6.1", "550.163.01"), ("6.12", "580.65.06")])
 def test_the_simulated_driver(guest_pytest: Callable[..., Completed], kernel: str, version: str) -> None:
-    guest_pytest(SUITE, kernel=kernel, driver="sim", driver_options=[f"version={version}"], timeout=300)
+    guest_pytest(*SUITE, kernel=kernel, driver="sim", driver_options=[f"version={version}"], timeout=300)
 
 
 def test_it_is_unloaded_only_when_nobody_holds_it(vm: Callable[..., Completed]) -> None:

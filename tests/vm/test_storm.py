@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from detshare.tools.bench.vm import kill_storm
 from detshare.tools.bench.vm.report import Report
 
@@ -10,6 +12,7 @@ SLACK = 5
 """the tests' machine may be busy with other guests, so it gets so many times the 100 ms of the experiment"""
 
 
+@pytest.mark.alone
 def test_everything_of_a_killed_client_is_gone_at_once() -> None:
     report = Report("kill-storm", "model", "pytest (short form)")
     kill_storm.measure(report, singles=8, groups=2, size=40)

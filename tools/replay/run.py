@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 from collections.abc import Sequence
@@ -65,10 +66,12 @@ def build(out: Path = CLIENTS) -> Path:
     source = CHECKOUT / "tests" / "nvclient"
     if not (source / "Makefile").exists():
         raise RunError(f"build nvreplay: {source} is not there; run this in a checkout, or name --clients")
+    words = ["make", "-C", str(source), "-j2", f"OUT={out}"]
     try:
-        done = subprocess.run(
-            ["make", "-C", str(source), "-j2", f"OUT={out}"], capture_output=True, text=True, timeout=300, check=False
-        )
+        out.mkdir(parents=True, exist_ok=True)
+        with (out / ".lock").open("w") as lock:  # who else wants them waits, and finds them made
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunError(f"build nvreplay: {error}; install make and gcc") from error
     if done.returncode:

@@ -83,10 +83,12 @@ class RmServer:
             return self._new_client(file, handle, pid)
         client = self._client(file, root)
         if client is None:
-            return status("NV_ERR_INVALID_CLIENT"), 0
+            return self._refused(root), 0
         above = client.objects.get(parent)
         kind = self._kinds.get(klass, Kind.OTHER)
-        if above is None or (kind in PARENTS and above.kind not in PARENTS[kind]):
+        if above is None:
+            return status("NV_ERR_OBJECT_NOT_FOUND"), 0
+        if kind in PARENTS and above.kind not in PARENTS[kind]:
             return status("NV_ERR_INVALID_OBJECT_PARENT"), 0
         if handle == 0:
             handle = next(h for h in range(GENERATED_OBJECT_BASE, 1 << 32) if h not in client.objects)
@@ -107,7 +109,7 @@ class RmServer:
         self._check_open(file)
         client = self._client(file, root)
         if client is None:
-            return self.abi.status("NV_ERR_INVALID_CLIENT")
+            return self._refused(root)
         node = client.objects.get(handle)
         if node is client.root:
             self._free_client(client)
@@ -120,7 +122,7 @@ class RmServer:
         self._check_open(file)
         client = self._client(file, root)
         if client is None:
-            return self.abi.status("NV_ERR_INVALID_CLIENT")
+            return self._refused(root)
         if handle not in client.objects:
             return self.abi.status("NV_ERR_OBJECT_NOT_FOUND")
         client.objects[handle].shared = True
@@ -133,22 +135,19 @@ class RmServer:
         same process or shared."""
         self._check_open(file)
         status = self.abi.status
+        giver = self.clients.get(source_client)
+        if root not in self.clients or giver is None:
+            return status("NV_ERR_INVALID_OBJECT_HANDLE"), 0
         client = self._client(file, root)
         if client is None:
             return status("NV_ERR_INVALID_CLIENT"), 0
-        above = client.objects.get(parent)
-        if above is None:
-            return status("NV_ERR_INVALID_OBJECT_PARENT"), 0
+        origin, above = giver.objects.get(source), client.objects.get(parent)
+        if origin is None or above is None:
+            return status("NV_ERR_OBJECT_NOT_FOUND"), 0
         if handle == 0:
             handle = next(h for h in range(GENERATED_OBJECT_BASE, 1 << 32) if h not in client.objects)
         elif handle in client.objects:
             return status("NV_ERR_INSERT_DUPLICATE_NAME"), 0
-        giver = self.clients.get(source_client)
-        if giver is None:
-            return status("NV_ERR_INVALID_CLIENT"), 0
-        origin = giver.objects.get(source)
-        if origin is None:
-            return status("NV_ERR_OBJECT_NOT_FOUND"), 0
         if not (origin.shared or giver.pid == client.pid):
             return status("NV_ERR_INSUFFICIENT_PERMISSIONS"), 0
         node = Node(client, above, handle, origin.klass, origin.kind)
@@ -210,6 +209,10 @@ class RmServer:
         if client is None or client.file not in (file, file.control):
             return None
         return client
+
+    def _refused(self, handle: int) -> int:
+        """Status of any call but a control that names a client which is not this file's, or is not at all."""
+        return self.abi.status("NV_ERR_INVALID_CLIENT" if handle in self.clients else "NV_ERR_INVALID_OBJECT_HANDLE")
 
     def _new_client(self, file: OpenFile, handle: int, pid: int) -> tuple[int, int]:
         if not file.is_control:

@@ -190,9 +190,46 @@ def test_parents_and_duplicates_are_checked(program: Program) -> None:
         return abi.status_name(rm.alloc(file, program.client, parent, handle, abi.klass(name))[0])
 
     assert make(program.client, 0x77, "KEPLER_CHANNEL_GROUP_A") == "NV_ERR_INVALID_OBJECT_PARENT"
-    assert make(ABSENT, 0x77, "KEPLER_CHANNEL_GROUP_A") == "NV_ERR_INVALID_OBJECT_PARENT"
+    assert make(ABSENT, 0x77, "KEPLER_CHANNEL_GROUP_A") == "NV_ERR_OBJECT_NOT_FOUND"
     assert make(DEVICE, TSG, "KEPLER_CHANNEL_GROUP_A") == "NV_ERR_INSERT_DUPLICATE_NAME"
     assert make(DEVICE, 0x77, "KEPLER_CHANNEL_GROUP_A") == "NV_OK"
+
+
+@pytest.mark.parametrize("call", ["alloc", "free", "dup", "share"])
+def test_a_client_that_is_not_there_and_one_of_another_file_are_refused_differently(
+    program: Program, call: str
+) -> None:
+    rm, file, own = program.driver.rm, program.process.fds[program.fd], program.client
+    foreign = Program(program.driver).client
+
+    def refused(client: int) -> str:
+        status = {
+            "alloc": lambda: rm.alloc(file, client, DEVICE, 0x77, program.abi.klass("KEPLER_CHANNEL_GROUP_A"))[0],
+            "free": lambda: rm.free(file, client, DEVICE),
+            "dup": lambda: rm.dup(file, client, DEVICE, 0x77, own, TSG)[0],
+            "share": lambda: rm.share(file, client, TSG),
+        }[call]()
+        return program.abi.status_name(status)
+
+    assert refused(foreign) == "NV_ERR_INVALID_CLIENT"
+    assert refused(0xC1DFFFF0) == "NV_ERR_INVALID_OBJECT_HANDLE"
+
+
+@pytest.mark.parametrize(
+    ("parent", "giver", "source", "status"),
+    [
+        (DEVICE, None, TSG, "NV_OK"),
+        (ABSENT, None, TSG, "NV_ERR_OBJECT_NOT_FOUND"),
+        (DEVICE, None, ABSENT, "NV_ERR_OBJECT_NOT_FOUND"),
+        (DEVICE, 0xC1DFFFF0, TSG, "NV_ERR_INVALID_OBJECT_HANDLE"),
+    ],
+)
+def test_what_a_dup_names_must_be_there(
+    program: Program, parent: int, giver: int | None, source: int, status: str
+) -> None:
+    client, file = program.client, program.process.fds[program.fd]
+    found, _ = program.driver.rm.dup(file, client, parent, 0x77, client if giver is None else giver, source)
+    assert program.abi.status_name(found) == status
 
 
 def test_freeing_a_device_frees_all_below(program: Program) -> None:

@@ -25,7 +25,10 @@ def library() -> ctypes.CDLL:
     """The shared object; AssertionError with the compiler's words."""
     folder = Path(tempfile.mkdtemp(prefix="nvsim-harness-"))
     target = folder / "harness.so"
-    sources = [Path(__file__).with_name("harness.c"), NVSIM / "engine_sched.c", NVSIM / "ring.c"]
+    sources = [
+        Path(__file__).with_name("harness.c"),
+        *(NVSIM / f"{name}.c" for name in ("engine_sched", "engine_round", "ring")),
+    ]
     flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared", f"-I{NVSIM}"]
     done = subprocess.run(
         ["gcc", *flags, "-o", str(target), *map(str, sources)], capture_output=True, text=True, check=False

@@ -56,6 +56,23 @@ def test_a_dup_charges_its_client_and_the_common_account_once(three: Core) -> No
     assert used(three) == [0, 0, 0]
 
 
+def kept(core: Core) -> list[int]:
+    return [core.numbers("payer", client, 0)["kept"] for client in (A, B, C)]
+
+
+def test_memory_is_kept_by_who_has_held_it_longest(three: Core) -> None:
+    allocate(three, A, 5, 4 * MIB)
+    dup(three, A, 5, B, 6)
+    three("hold", A, 5, C, 0, 1, "force")
+    assert kept(three) == [4 * MIB, 0, 0]
+    three("free", A, 5)
+    assert kept(three) == [0, 4 * MIB, 0]
+    three("free", B, 6)
+    assert kept(three) == [0, 0, 4 * MIB]
+    three("drop", 1)
+    assert kept(three) == used(three) == [0, 0, 0]
+
+
 def test_a_dup_within_one_client_costs_nothing(three: Core) -> None:
     allocate(three, A, 5, 4 * MIB)
     dup(three, A, 5, A, 6)
@@ -245,6 +262,8 @@ class Sharing(RuleBasedStateMachine):
             assert self.core.numbers("usage", account)["used"] == self.due(account)
         for client in (A, B, C):
             assert self.core.numbers("payer", client, 0)["bytes"] == sum(self.held([client]).values())
+        kept = [self.core.numbers("payer", client, 0)["kept"] for client in (A, B, C)]
+        assert sum(kept) == sum(self.held([A, B, C]).values())
 
     def teardown(self) -> None:
         if not hasattr(self, "core"):

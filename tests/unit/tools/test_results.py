@@ -249,6 +249,7 @@ def test_raw_output_must_be_this_results(tmp_path: Path, raw: str, good: bool) -
         gzip.compress(b"no json\n"),
         gzip.compress(b"{}\n" * 999)[:-9],
     ],
+    ids=["empty", "not gzip", "no lines", "not JSON", "cut off"],  # the bytes hold the time: no name for a test
 )
 def test_raw_output_must_be_readable(tmp_path: Path, content: bytes) -> None:
     path = put(tmp_path, example())

@@ -45,6 +45,15 @@ def test_what_is_in_force(family: genl.DetShare) -> None:
     assert status["driver_version"].split(".")[0] in ("535", "550", "580")
     assert "nvidia:rm_ioctl" in status["hook"]
     assert any(hook.endswith("_unlocked_ioctl") for hook in status["hook"])
+    # memory that is kept without a handle: whoever keeps it is seen
+    assert {
+        "nvidia:nv_get_file_private",
+        "nvidia:nvUvmInterfaceDupMemory",
+        "nvidia:nvUvmInterfaceFreeDupedHandle",
+        "nvidia:nv_dma_buf_dup_mem_handles",
+        "nvidia:nv_dma_buf_undup_mem_handles",
+        "nvidia:nv_dma_buf_release",
+    } <= set(status["hook"])
 
 
 @pytest.mark.parametrize("root_class", [NV01_ROOT, NV01_ROOT_CLIENT])

@@ -83,9 +83,11 @@ def eventually(true: Callable[[], bool], seconds: float = 10.0) -> None:
 class Hog:
     """An nvalloc: a process that holds video memory as told."""
 
+    program = "nvalloc"
+
     def __init__(self, *options: str, **named: Any) -> None:
         self.process = subprocess.Popen(
-            [CLIENTS / "nvalloc", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **named
+            [CLIENTS / self.program, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **named
         )
         self.ready = self._answer()
 

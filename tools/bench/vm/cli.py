@@ -32,14 +32,12 @@ class _Scale:
 
 _SCALES = {
     "interception": _Scale(
-        "What the module adds to an ioctl.", "--rounds", "With and without.", 5, 2, ("535", "550", "sim"), "20 min"
+        "What the module adds to an ioctl.", "--rounds", "With and without.", 5, 2, ("535", "550", "sim"), "5 min"
     ),
     "quota-attack": _Scale(
-        "Threads that race for more memory than a limit allows.", "--seconds", "Of attack.", 600, 60, ("sim",), "18 min"
+        "Threads that race for more memory than a limit allows.", "--seconds", "Of attack.", 600, 60, ("sim",), "15 min"
     ),
-    "kill-storm": _Scale(
-        "kill -9 of clients in mid-allocation.", "--clients", "Killed.", 1000, 100, ("sim",), "10 min"
-    ),
+    "kill-storm": _Scale("kill -9 of clients in mid-allocation.", "--clients", "Killed.", 1000, 100, ("sim",), "5 min"),
     "unload": _Scale(
         "insmod and rmmod while programs call the driver.",
         "--rounds",
@@ -47,7 +45,7 @@ _SCALES = {
         100,
         8,
         ("535", "550", "sim"),
-        "30 min",
+        "25 min",
     ),
     "fuzz": _Scale(
         "Random ioctls, with and without the module.",
@@ -56,7 +54,7 @@ _SCALES = {
         1_000_000,
         40_000,
         ("535", "sim"),
-        "60 min",
+        "45 min",
     ),
 }
 

@@ -23,9 +23,10 @@ def measure(report: Report, machine: Machine, rounds: int, batches: int = 15, ca
     words = ("--rounds", rounds, "--batches", batches, "--calls", calls)
     lines = run(machine, "interception", *words, timeout=120 + rounds * 120, took=report.record)
     for kind, text in KINDS.items():
-        mine = [line for line in lines if line["kind"] == kind]
+        mine = [line for line in lines if line.get("kind") == kind]
         if mine:
             _rows(report, f"{machine.text}: {text}", mine)
+    report.kernel_log(machine.text, lines)
 
 
 def _rows(report: Report, what: str, lines: list[Line]) -> None:

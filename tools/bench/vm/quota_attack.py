@@ -30,12 +30,13 @@ def measure(
     report.row(f"{who}: ground truth above the limit, at most", above, "bytes", target="== 0")
     report.row(f"{who}: ground truth, highest", limited["peak"], "bytes", limited["limit"], "<= 1 x baseline")
     report.row(f"{who}: charged, highest", account["peak"], "bytes", limited["limit"], "<= 1 x baseline")
-    report.row(f"{who}: attack time", limited["seconds"], "s")
+    report.row(f"{who}: attack time", limited["seconds"], "s", target=f">= {seconds:g}")
     report.row(f"{who}: ways", len({line["way"] for line in attacks}), "ways", target=">= 20")
     for name in ("attempts", "granted", "refused"):
         report.row(f"{who}: {name}", sum(line[name] for line in attacks), "calls", target="> 0")
     report.row(f"{who}: processes that failed", sum(map(bool, limited["exit"])), "processes", target="== 0")
     _left(report, who, left)
+    report.kernel_log(who, lines)
 
 
 def _left(report: Report, who: str, left: Line) -> None:

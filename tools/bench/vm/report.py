@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,13 @@ class Report:
         kept = value if value == int(value) else float(f"{value:.6g}")
         self.rows.append(results.Row(what, kept, unit, baseline, target))
         self.say(f"{what}: {value:.6g} {unit}")
+
+    def kernel_log(self, what: str, lines: Iterable[dict[str, Any]]) -> None:
+        """Rows about the kernel's log, counted in the guest. The host watches it too, and ends a run at a fault."""
+        (log,) = (line for line in lines if line["event"] == "log")
+        self.row(f"{what}: lines of the kernel's log that were read", log["lines"], "lines", target="> 0")
+        self.row(f"{what}: lines of it that were overwritten before", log["lost"], "lines", target="== 0")
+        self.row(f"{what}: oops, warning, BUG or refcount in it", log["faults"], "reports", target="== 0")
 
     @property
     def missed(self) -> list[results.Row]:

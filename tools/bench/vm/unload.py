@@ -23,12 +23,15 @@ def measure(report: Report, machine: Machine, rounds: int, processes: int = 8) -
     report.row(f"{what}: processes that call the driver", alive, "processes", target=f">= {processes}")
     busy = sum(line["clients"] > 0 for line in done)
     report.row(f"{what}: rounds in which the module had seen clients", busy, "rounds", target="> 0")
-    # with one, the run would have raised
-    report.row(f"{what}: oops or warning in the kernel log", 0, "lines", target="== 0")
+    inside = sum(line["loaded"] for line in done)
+    report.row(f"{what}: rounds after which the module was still in", inside, "rounds", target="== 0")
     left = after["references"] - after["before"]
     report.row(f"{what}: references to the driver that were left", left, "references", target="== 0")
+    held = after["clients_before"]
+    report.row(f"{what}: clients that the module knew before they were killed", held, "clients", target="> 0")
     for name in ("objects", "clients", "frames"):
         report.row(f"{what}: {name} kept by the module when all have gone", after[name], name, target="== 0")
     for name, text in (("load_ms", "insmod"), ("unload_ms", "rmmod")):
         report.row(f"{what}: {text}, median", median(line[name] for line in done), "ms")
         report.row(f"{what}: {text}, slowest", max(line[name] for line in done), "ms")
+    report.kernel_log(what, lines)

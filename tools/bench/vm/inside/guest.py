@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from detshare.tools.bench.vm.inside.kernel_log import KernelLog
+
 __all__ = [
     "GuestError",
     "account_used",
@@ -173,9 +175,12 @@ def settled(seconds: float) -> dict[str, int]:
 
 
 def main(body: Any) -> None:
-    """Run a guest program's body; GuestError is a sentence and exit code 1."""
+    """Run a guest program's body, then tell what the kernel's log held; GuestError is a sentence and exit code 1."""
+    log = KernelLog()
     try:
         body()
+        tally = log.close()
+        say(event="log", lines=tally.lines, lost=tally.lost, faults=len(tally.faults), first=tally.faults[:1])
     except GuestError as error:
         print(f"guest: {error}", file=sys.stderr)
         sys.exit(1)

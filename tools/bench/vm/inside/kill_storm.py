@@ -9,7 +9,6 @@ import os
 import random
 import select
 import signal
-import subprocess
 import time
 from typing import Any
 
@@ -62,6 +61,7 @@ def _group(size: int, seed: int, link: Link, chance: random.Random) -> dict[str,
     pids = json.loads(line)["pids"]
     time.sleep(chance.uniform(0.0, 0.1))
     before = {
+        "size": len(pids),
         "used_before": guest.used(),
         "vctxs_before": len(link.vctxs()),
         "clients_before": guest.leaks()["clients"],
@@ -89,13 +89,11 @@ def _body() -> None:
         times, size = (int(word) for word in part.split("x"))
         for _ in range(times):
             seed += 1
-            guest.say(event="group", size=size, **_group(size, seed, link, chance))
+            guest.say(event="group", **_group(size, seed, link, chance))
     guest.say(event="left", used=guest.used(), vctxs=len(link.vctxs()), **guest.settled(2.0))
     link.close()
     guest.unload()
     guest.say(event="references", nvidia=guest.references("nvidia"))
-    log = subprocess.run(["dmesg"], capture_output=True, text=True, check=False).stdout
-    guest.say(event="log", warnings=sum("WARNING" in line for line in log.splitlines()))
 
 
 if __name__ == "__main__":

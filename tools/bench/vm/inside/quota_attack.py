@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
+import time
 
 from detshare.tools.bench.vm.inside import guest
 
@@ -17,6 +18,7 @@ def _attack(asked: argparse.Namespace, name: str, seconds: float, seed: int, lim
     slack = asked.slack // asked.processes
     fill = (limit - asked.slack) // asked.processes // (2 << 20) * (2 << 20)
     guest.reset_peak()
+    begin = time.monotonic()
     words = ("--threads", asked.threads, "--seconds", seconds, "--fill", fill, "--slack", slack)
     processes = [guest.start("nvattack", *words, "--seed", seed + number) for number in range(asked.processes)]
 
@@ -35,7 +37,8 @@ def _attack(asked: argparse.Namespace, name: str, seconds: float, seed: int, lim
     for reader in readers:
         reader.join()
     statuses = [process.wait() for process in processes]
-    guest.say(event="run", run=name, limit=limit, peak=guest.peak(), used=guest.used(), seconds=seconds, exit=statuses)
+    took = time.monotonic() - begin
+    guest.say(event="run", run=name, limit=limit, peak=guest.peak(), used=guest.used(), seconds=took, exit=statuses)
 
 
 def _body() -> None:

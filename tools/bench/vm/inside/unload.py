@@ -67,11 +67,13 @@ def _body() -> None:
             **seen,
         )
     guest.load()
+    time.sleep(0.5)
+    held = {f"{name}_before": count for name, count in guest.leaks().items()}
     guest.stop(*clients)
     kept = guest.settled(5.0)
     guest.unload()
     time.sleep(0.2)
-    guest.say(event="after", before=before, references=guest.references("nvidia"), **kept)
+    guest.say(event="after", before=before, references=guest.references("nvidia"), **held, **kept)
     guest.unload("driver")
     guest.say(event="driver gone")
 

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is installed from a wheel is what the checkout has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[3]
+PARTS = ("ctl", "runtime", "ebpf", "tools")
+
+
+def tracked() -> list[Path]:
+    if not (TOP / ".git").exists():
+        pytest.skip("this is no checkout: there is no list of its files")
+    command = ["git", "-C", str(TOP), "ls-files", "-z", "--", *PARTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [Path(name) for name in done.stdout.split("\0") if name]
+
+
+def test_every_file_of_a_package_that_is_no_python_is_package_data() -> None:
+    with (TOP / "pyproject.toml").open("rb") as file:
+        patterns: dict[str, list[str]] = tomllib.load(file)["tool"]["setuptools"]["package-data"]
+
+    def packed(path: Path) -> bool:
+        package = ".".join(("detshare", *path.parent.parts))
+        return any(fnmatch(path.name, each) for each in (*patterns["*"], *patterns.get(package, ())))
+
+    others = [path for path in tracked() if path.suffix not in (".py", ".md")]
+    assert Path("tools/vm/guest/init") in others
+    assert [str(path) for path in others if not packed(path)] == []
+
+
+def test_dkms_builds_the_version_that_is_packed() -> None:
+    with (TOP / "pyproject.toml").open("rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    said = re.findall(r'^PACKAGE_VERSION="(.*)"$', (TOP / "dkms.conf").read_text(), re.MULTILINE)
+    assert said == [version]
