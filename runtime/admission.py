@@ -28,6 +28,9 @@ from detshare.runtime.tenants import Tenants
 from detshare.runtime.tiers import check_percent
 
 ASKED: Final = "detshare run"
+PRIORITY: Final = "CUDA_MPS_CLIENT_PRIORITY"
+"""of an MPS client from its start on, 0 normal and 1 below (MPS guide): where both wait, its blocks go last"""
+_BELOW: Final = ("low", "idle")
 _FIELDS: Final = ("run", "lane", "class", "sm", "memory", "tenant")
 
 Steer = Callable[[int, str | None, int | None, str], Sequence[str]]
@@ -136,7 +139,7 @@ class Admission:
             tenant = asked.tenant or f"run-{pid}"
             text = " ".join(asked.command)[:4096]
             self._tenants.announce(Run(pid, start, uid, tenant, text, name, observed, wish))
-        environment = {} if observed else self._mps.environment
+        environment = {} if observed else {**self._mps.environment, PRIORITY: "1" if wish.klass in _BELOW else "0"}
         observe = observed and asked.lane == Lane.AUTO
         return {"lane": lane, "why": why, "notes": notes, "observe": observe, "environment": environment}
 

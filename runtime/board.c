@@ -283,6 +283,7 @@ bool ds_board_attach(struct ds_device *device)
 		board->plan = (const _Atomic(uint64_t) *)&board->policy->plan;
 		board->profiles = profiles;
 		board->generation = atomic_load(&device->generation);
+		atomic_init(&board->ahead_ns, UINT32_MAX);
 		atomic_init(&board->epoch, 1); /* odd: no page ever shows it at rest */
 		atomic_init(&board->awake[DS_KEEPER], 1);
 		atomic_init(&board->awake[DS_TICKER], 1);

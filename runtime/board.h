@@ -176,7 +176,8 @@ struct ds_policy {
 	uint32_t floor_period_us; /* 0: no floor */
 	uint32_t flags; /* POLICY_* */
 	uint64_t memory_limit; /* bytes on this GPU; 0: none */
-	uint8_t _reserved0[56];
+	uint32_t ahead_us; /* estimated work that may be launched and not finished, beyond two kernels, on each stream; 0: no bound */
+	uint8_t _reserved0[52];
 	struct ds_tier tiers[16];
 	uint8_t _rest[3848];
 } __attribute__((aligned(64)));
@@ -194,7 +195,8 @@ _Static_assert(offsetof(struct ds_policy, floor_permille) == 44, "ds_policy.floo
 _Static_assert(offsetof(struct ds_policy, floor_period_us) == 48, "ds_policy.floor_period_us");
 _Static_assert(offsetof(struct ds_policy, flags) == 52, "ds_policy.flags");
 _Static_assert(offsetof(struct ds_policy, memory_limit) == 56, "ds_policy.memory_limit");
-_Static_assert(offsetof(struct ds_policy, _reserved0) == 64, "ds_policy._reserved0");
+_Static_assert(offsetof(struct ds_policy, ahead_us) == 64, "ds_policy.ahead_us");
+_Static_assert(offsetof(struct ds_policy, _reserved0) == 68, "ds_policy._reserved0");
 _Static_assert(offsetof(struct ds_policy, tiers) == 120, "ds_policy.tiers");
 
 /* <vctx-id>.counters: the tenant writes; every field is one aligned store. */

@@ -214,6 +214,7 @@ class PolicyValues:
     mode_busy: int = layout.MODE_TIER
     linger_us: int = 0
     gate_us: int = 0
+    ahead_us: int = 0
     depth: int = 0
     floor_permille: int = 0
     floor_period_us: int = 0

@@ -110,6 +110,7 @@ POLICY_FIELDS = {
     "floor_period_us": Field(48, "u32", 0),
     "flags": Field(52, "u32", 0),
     "memory_limit": Field(56, "u64", 0),
+    "ahead_us": Field(64, "u32", 0),
     "tiers": Field(120, "TIER", 16),
 }
 

@@ -294,8 +294,8 @@ static void empty(struct ds_device *device)
 	ds_unlock(device);
 }
 
-/* after a release or reset */
-static void look(struct ds_device *device)
+/* After a release or a reset. A reset takes all there was in the context, but not the program's references: it is a new one, seen at its first use. */
+static void look(struct ds_device *device, bool reset)
 {
 	unsigned int flags;
 	int active = 0;
@@ -303,7 +303,9 @@ static void look(struct ds_device *device)
 	if (real->cuDevicePrimaryCtxGetState(device->ordinal, &flags, &active) != CUDA_SUCCESS)
 		active = 0;
 	ds_lock(device);
-	if (active) {
+	if (reset && !active)
+		atomic_store(&device->retains, 0);
+	if (active && !reset) {
 		/* somebody retained it in a way that we do not see */
 		if (ds_pool_open(device) && ds_board_attach(device))
 			ds_pool_wish(device);
@@ -360,7 +362,7 @@ static CUresult release(CUdevice ordinal, CUresult (*next)(CUdevice))
 		return next(ordinal);
 	empty(device);
 	result = next(ordinal);
-	look(device);
+	look(device, false);
 	return result;
 }
 
@@ -382,10 +384,8 @@ static CUresult reset(CUdevice ordinal, CUresult (*next)(CUdevice))
 	if (device)
 		empty(device);
 	result = next(ordinal);
-	if (device) {
-		atomic_store(&device->retains, 0);
-		look(device);
-	}
+	if (device)
+		look(device, result == CUDA_SUCCESS);
 	return result;
 }
 

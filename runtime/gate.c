@@ -65,6 +65,15 @@ void ds_barrier_register(void)
 	ds_fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER, 0, 0) != 0;
 }
 
+/* Registering takes the kernel 10 ms and more once the process has threads, and the driver starts some: so it is done before the program begins. */
+static __attribute__((constructor)) void register_early(void)
+{
+	const char *path = getenv("DETSHARE_SOCKET");
+
+	if (path && *path)
+		ds_barrier_register();
+}
+
 static struct ds_tally spare __attribute__((aligned(64)));
 
 struct ds_tally *ds_tally_slow(struct ds_board *board)
@@ -256,7 +265,7 @@ void ds_host_slow(struct ds_board *board, struct ds_tally *tally)
 
 struct ds_gate_stream *ds_gate_stream_new(struct ds_stream *stream)
 {
-	static struct ds_gate_stream shared; /* out of memory: gates come too often */
+	static struct ds_gate_stream shared = { .shared = true }; /* out of memory: gates come too often */
 	struct ds_gate_stream *gate = calloc(1, sizeof(*gate));
 	void *none = NULL;
 
@@ -316,6 +325,15 @@ void ds_active_begin(struct ds_device *device)
 		ds_fast_active(device->board);
 }
 
+void ds_active_soon(struct ds_stream *stream)
+{
+	struct ds_board *board = stream->device->board;
+
+	if (board && ds_unlikely(!atomic_load_explicit(&board->active, memory_order_relaxed)) && !ds_thread.locked &&
+	    !atomic_load_explicit(&stream->capturing, memory_order_relaxed))
+		ds_active_slow(board);
+}
+
 void ds_gate_host(struct ds_launch *launch)
 {
 	(void)launch; /* ds_active_begin() did it */
@@ -341,6 +359,7 @@ void ds_gate_stream_gone(struct ds_stream *stream)
 	if (gate) {
 		atomic_store_explicit(&gate->since_ns, 0, memory_order_relaxed);
 		atomic_store_explicit(&gate->closed, 0, memory_order_relaxed);
+		ds_ahead_gone(gate);
 	}
 }
 

@@ -51,7 +51,11 @@ struct ds_sample {
 struct ds_gate_stream {
 	_Atomic(uint64_t) since_ns; /* estimated work since the last gate */
 	_Atomic(uint32_t) closed; /* the last gate was put in while held, and nobody saw it open since */
+	bool shared; /* of several streams, for want of memory */
+	_Atomic(struct ds_ahead *) ahead; /* ahead.c; NULL until it was bounded */
 };
+
+enum { DS_FLOOR_OPEN = 1, DS_FLOOR_CLOSING = 2 };
 
 /* One GPU of this process and its three pages. Never freed: a launch may be reading it while it is taken down. */
 struct ds_board {
@@ -60,9 +64,10 @@ struct ds_board {
 	const _Atomic(uint64_t) *plan;
 	struct ds_profile *profiles;
 	_Atomic(uint32_t) active; /* higher classes than those of the slots below know that we have work */
-	_Atomic(uint32_t) floor; /* a floor window is open: our word is clear though a higher class is active */
+	_Atomic(uint32_t) floor; /* not 0: a floor window is open, or closing: our word is clear though a higher class is active */
 	_Atomic(uint32_t) gate_ns; /* UINT32_MAX: no gates */
 	_Atomic(uint32_t) stopping; /* gates open for good */
+	_Atomic(uint32_t) ahead_ns; /* UINT32_MAX: launches may run ahead as far as they like */
 
 	struct ds_device *device;
 	struct ds_activity *activity;
@@ -118,6 +123,10 @@ void ds_barrier_register(void); /* once per process, before the first launch on 
 uint64_t ds_launches(struct ds_board *board, bool *inside);
 void ds_idle_edge(struct ds_board *board, uint64_t launches);
 void ds_bits_clear(struct ds_board *board);
+/* ahead.c: around a launch while board->ahead_ns is a bound. before: after ds_fast_active(), with no stream in use; it may wait */
+void ds_ahead_before(struct ds_board *board, struct ds_stream *stream);
+void ds_ahead_after(struct ds_board *board, struct ds_launch *launch);
+void ds_ahead_gone(struct ds_gate_stream *gate);
 /* profile.c */
 struct ds_profile *ds_profile_slow(struct ds_board *board, uint64_t key);
 void ds_sample_begin(struct ds_board *board, struct ds_profile *profile, struct ds_launch *launch);
@@ -217,7 +226,8 @@ static inline void ds_fast_before(struct ds_board *board, struct ds_launch *laun
 		ds_gate_slow(board, gate, launch);
 	/* a gate that was put in counts from here; what was never timed counts as 10 us */
 	since = atomic_load_explicit(&gate->since_ns, memory_order_relaxed);
-	atomic_store_explicit(&gate->since_ns, since + (estimate ? estimate : 10000), memory_order_relaxed);
+	launch->gate[1] = estimate ? estimate : 10000;
+	atomic_store_explicit(&gate->since_ns, since + launch->gate[1], memory_order_relaxed);
 	/* 1, 2, 4 .. 128, then one in 256; of what was never timed one in 16 asks, and ds_sample_begin() lets it or not */
 	if (ds_unlikely((count & (count < 256 ? count - 1 : 255)) == 0 || (!estimate && !(count & 15))))
 		ds_sample_begin(board, profile, launch);
@@ -230,6 +240,8 @@ static inline void ds_fast_after(struct ds_board *board, struct ds_launch *launc
 
 	if (ds_unlikely(launch->gate[0]))
 		ds_sample_end(board, launch, result);
+	if (ds_unlikely(atomic_load_explicit(&board->ahead_ns, memory_order_relaxed) != UINT32_MAX) && !result)
+		ds_ahead_after(board, launch);
 	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1, memory_order_relaxed);
 	/* release: who sees it even sees the launch counted */
 	atomic_store_explicit(&tally->seq, (atomic_load_explicit(&tally->seq, memory_order_relaxed) | 1) + 1,

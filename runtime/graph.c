@@ -124,7 +124,7 @@ static void prepare(struct ds_exec *exec)
 }
 
 /* A variant that is chosen stays until exec->launching is taken back. */
-static CUgraphExec choose(struct ds_exec *exec, struct ds_launch *launch, CUevent *left)
+static CUgraphExec choose(struct ds_exec *exec, struct ds_launch *launch, bool chained, CUevent *left)
 {
 	CUgraphExec handle = NULL, app = atomic_load_explicit(&exec->app, memory_order_relaxed);
 	unsigned int reason = DS_FULL_REASONS;
@@ -135,6 +135,11 @@ static CUgraphExec choose(struct ds_exec *exec, struct ds_launch *launch, CUeven
 	pthread_mutex_lock(&exec->lock);
 	if (launch->tier)
 		handle = ds_variant_for(exec, launch->tier, &reason);
+	/* one that was made since other_stream() looked: nothing orders it behind the last launch */
+	if (handle && handle != exec->last && !chained && exec->last_stream && exec->last_stream != launch->stream) {
+		handle = NULL;
+		reason = DS_FULL_GRAPH;
+	}
 	if (handle)
 		atomic_fetch_add_explicit(&exec->launching, 1, memory_order_relaxed);
 	else
@@ -156,7 +161,7 @@ static CUresult launch_graph(CUgraphExec app, CUstream stream, bool per_thread,
 {
 	struct ds_launch launch = {.stream = ds_stream_of(stream, per_thread), .function = app, .kind = DS_LAUNCH_GRAPH};
 	CUgraphExec handle = app;
-	struct ds_stream *other;
+	struct ds_stream *other = NULL;
 	struct ds_exec *exec;
 	CUevent left = NULL;
 	CUresult result;
@@ -175,7 +180,7 @@ static CUresult launch_graph(CUgraphExec app, CUstream stream, bool per_thread,
 	}
 	ds_launch_begin(&launch);
 	if (exec)
-		handle = choose(exec, &launch, &left);
+		handle = choose(exec, &launch, other != NULL, &left);
 	else if (launch.tier)
 		ds_board_full_run(launch.stream->device, DS_FULL_GRAPH);
 	if (ds_unlikely(left))
@@ -348,8 +353,6 @@ CUresult cuGraphExecDestroy(CUgraphExec app)
 static void leave_stream(struct ds_exec *exec, void *data)
 {
 	struct ds_stream *stream = data;
-	unsigned int index;
-	bool variants = false;
 
 	pthread_mutex_lock(&exec->lock);
 	if (exec->last_stream != stream) {
@@ -357,9 +360,8 @@ static void leave_stream(struct ds_exec *exec, void *data)
 		return;
 	}
 	__atomic_store_n(&exec->last_stream, NULL, __ATOMIC_RELAXED);
-	for (index = 0; index < DS_VARIANTS; index++)
-		variants |= exec->variants[index].exec != NULL;
-	if (variants && (exec->left || real->cuEventCreate(&exec->left, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS))
+	/* no matter whether there is a variant now: one may be in the making */
+	if (exec->left || real->cuEventCreate(&exec->left, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS)
 		exec->left_set = real->cuEventRecord(exec->left, stream->cur) == CUDA_SUCCESS;
 	pthread_mutex_unlock(&exec->lock);
 }

@@ -37,6 +37,7 @@ void ds_policy_refresh(struct ds_board *board)
 	copy.class_ = __atomic_load_n(&page->class_, __ATOMIC_RELAXED);
 	copy.linger_us = __atomic_load_n(&page->linger_us, __ATOMIC_RELAXED);
 	copy.gate_us = __atomic_load_n(&page->gate_us, __ATOMIC_RELAXED);
+	copy.ahead_us = __atomic_load_n(&page->ahead_us, __ATOMIC_RELAXED);
 	copy.depth = __atomic_load_n(&page->depth, __ATOMIC_RELAXED);
 	copy.floor_permille = __atomic_load_n(&page->floor_permille, __ATOMIC_RELAXED);
 	copy.floor_period_us = __atomic_load_n(&page->floor_period_us, __ATOMIC_RELAXED);
@@ -48,6 +49,8 @@ void ds_policy_refresh(struct ds_board *board)
 	/* microseconds that do not fit into 32 bits of nanoseconds (4.29 s) become the largest that do */
 	gate_us = copy.gate_us && copy.gate_us < UINT32_MAX / 1000 ? copy.gate_us * 1000 : UINT32_MAX;
 	atomic_store(&board->gate_ns, gate_us);
+	atomic_store(&board->ahead_ns,
+		     copy.ahead_us && copy.ahead_us < UINT32_MAX / 1000 ? copy.ahead_us * 1000 : UINT32_MAX);
 	atomic_store(&board->linger_ns, copy.linger_us < UINT32_MAX / 1000 ? copy.linger_us * 1000 : UINT32_MAX);
 	atomic_store(&board->floor_period_ns,
 		     copy.floor_period_us < UINT32_MAX / 1000 ? copy.floor_period_us * 1000 : UINT32_MAX);
@@ -71,11 +74,13 @@ static bool stands_behind(const struct ds_board *board, const struct ds_slot *sl
 
 /*
  * Makes our word what it should be: a bit for each active live slot of a higher class, none for others (its process died or stopped, or
- * it was lowered), none of them while a floor window is open; HELD only while the daemon's lease lasts. Any thread may call it.
+ * it was lowered), none of them while a floor window is open; HELD only while the daemon's lease lasts. A window that closes has ended when
+ * the bits are back: a launch in between would take the idle tier. Any thread may call it.
  */
 void ds_upkeep(struct ds_board *board, uint64_t now)
 {
-	bool floor = atomic_load_explicit(&board->floor, memory_order_relaxed);
+	uint32_t closing = DS_FLOOR_CLOSING;
+	bool floor = atomic_load_explicit(&board->floor, memory_order_relaxed) == DS_FLOOR_OPEN;
 	bool stopping = atomic_load_explicit(&board->stopping, memory_order_relaxed);
 	uint32_t word = atomic_load(board->word), want = 0, drop, add;
 	uint64_t lease;
@@ -107,6 +112,8 @@ void ds_upkeep(struct ds_board *board, uint64_t now)
 				add |= 1U << n;
 	if (add)
 		atomic_fetch_or(board->word, add);
+	if (!floor)
+		atomic_compare_exchange_strong(&board->floor, &closing, 0);
 }
 
 /* ---- the floor ---- */
@@ -120,7 +127,7 @@ static void floor_look(struct ds_board *board, uint64_t now)
 	uint64_t period_ns = atomic_load_explicit(&board->floor_period_ns, memory_order_relaxed);
 	uint64_t floor_ns = period_ns * atomic_load_explicit(&board->floor_permille, memory_order_relaxed) / 1000;
 	uint32_t word = atomic_load_explicit(board->word, memory_order_relaxed);
-	bool open = atomic_load_explicit(&board->floor, memory_order_relaxed);
+	bool open = atomic_load_explicit(&board->floor, memory_order_relaxed) == DS_FLOOR_OPEN;
 	uint64_t period, spent = now - board->pass_ns;
 
 	if (open || !ds_held(board, word))
@@ -128,7 +135,7 @@ static void floor_look(struct ds_board *board, uint64_t now)
 	if (open) {
 		__atomic_fetch_add(&board->counters->floor_ns, spent, __ATOMIC_RELAXED);
 		if (now >= board->window_end_ns || (word & DS_HELD)) {
-			atomic_store(&board->floor, 0);
+			atomic_store(&board->floor, DS_FLOOR_CLOSING);
 			open = false;
 		}
 	}
@@ -140,7 +147,7 @@ static void floor_look(struct ds_board *board, uint64_t now)
 	/* not after a sleep: nothing was held then */
 	if (period == board->period + 1 && board->open_ns < floor_ns && !open && ds_held(board, word) && !(word & DS_HELD)) {
 		board->window_end_ns = now + floor_ns - board->open_ns;
-		atomic_store(&board->floor, 1);
+		atomic_store(&board->floor, DS_FLOOR_OPEN);
 	}
 	board->period = period;
 	board->open_ns = 0;

@@ -27,6 +27,8 @@ static inline void begin(struct ds_launch *launch)
 	}
 	launch->board = board;
 	ds_fast_active(board);
+	if (ds_unlikely(atomic_load_explicit(&board->ahead_ns, memory_order_relaxed) != UINT32_MAX))
+		ds_ahead_before(board, stream);
 	tier = ds_fast_tier(board);
 	if (tier) {
 		if (ds_unlikely(!ds_pool_ready(device, tier))) {

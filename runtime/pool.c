@@ -113,11 +113,15 @@ static void *work(void *data)
 	pthread_mutex_lock(&pool->lock);
 	do {
 		pool->again = false;
-		for (unsigned int tier = 1; tier < DS_TIERS && current && !pool->closed && !ds_exiting; tier++) {
+		for (unsigned int tier = 1; tier < DS_TIERS && !pool->closed && !ds_exiting; tier++) {
 			struct ds_tier wish = ds_board_tier_at(device, tier);
 
 			if (wish.kind == DS_TIER_FULL || pool->members[tier].green || pool->members[tier].failed)
 				continue;
+			if (!current) {
+				pool->members[tier].failed = true;
+				continue;
+			}
 			pthread_mutex_unlock(&pool->lock);
 			make_one(pool, tier, wish);
 			pthread_mutex_lock(&pool->lock);
@@ -166,6 +170,19 @@ void ds_pool_wish(struct ds_device *device)
 	pthread_mutex_unlock(&pool->lock);
 }
 
+bool ds_pool_settled(struct ds_device *device, unsigned int tier)
+{
+	struct ds_pool *pool = device->pool;
+	bool settled;
+
+	if (!pool || ds_pool_ready(device, tier) || ds_board_tier_at(device, tier).kind == DS_TIER_FULL)
+		return true;
+	pthread_mutex_lock(&pool->lock);
+	settled = pool->members[tier].failed;
+	pthread_mutex_unlock(&pool->lock);
+	return settled;
+}
+
 /* under pool->lock; false: `ns` passed */
 static bool wait_change(struct ds_pool *pool, uint64_t until)
 {
@@ -182,7 +199,7 @@ void ds_pool_wait(struct ds_device *device, unsigned int tier, uint64_t ns)
 	if (!pool || !tier || tier >= DS_TIERS)
 		return;
 	pthread_mutex_lock(&pool->lock);
-	while (pool->busy && !pool->members[tier].green && !pool->members[tier].failed)
+	while (pool->busy && !ds_pool_ready(device, tier) && !pool->members[tier].failed)
 		if (!wait_change(pool, until))
 			break;
 	pthread_mutex_unlock(&pool->lock);
@@ -244,9 +261,12 @@ void ds_pool_empty(struct ds_device *device)
 {
 	struct ds_pool *pool = device->pool;
 
-	for (unsigned int tier = 1; pool && tier < DS_TIERS; tier++)
-		if (pool->members[tier].green)
-			real->cuGreenCtxDestroy(pool->members[tier].green);
+	for (unsigned int tier = 1; pool && tier < DS_TIERS; tier++) {
+		CUresult result = pool->members[tier].green ? real->cuGreenCtxDestroy(pool->members[tier].green) : CUDA_SUCCESS;
+
+		if (result != CUDA_SUCCESS)
+			ds_debug("GPU %d: tier %u cannot be given back: %s", device->ordinal, tier, ds_error_name(result));
+	}
 	if (pool) {
 		memset(pool->members, 0, sizeof(pool->members));
 		pool->bytes = pool->create_ns = 0;

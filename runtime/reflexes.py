@@ -31,6 +31,9 @@ HOLD: Final = "hold"
 GATE_US: Final = 100
 """estimated work between two gates: what a higher class waits for beyond the kernel that runs"""
 
+AHEAD_US: Final = 1000
+"""estimated work that a program may have queued where a higher class can change its SMs: queued work keeps its own"""
+
 
 class Mode(IntEnum):
     """What a program does while a higher class is active."""
@@ -49,14 +52,14 @@ class Reflex:
     mode: Mode = Mode.HOLD
     linger_us: int = 200
     """how long after its last work a program still counts as active"""
-    depth: int = 2
-    """launches in flight while held"""
+    depth: int = 64
+    """launches queued while held, behind closed gates: enough that the GPU has work at once when they open"""
     floor_permille: int = 0
     floor_period_us: int = 20_000
 
 
 _DEFAULTS: Final = {
-    "high": Reflex("high", mode=Mode.TIER),
+    "high": Reflex("high", mode=Mode.TIER, linger_us=50),
     "normal": Reflex("normal", floor_permille=250),
     "low": Reflex("low", floor_permille=50),
     "idle": Reflex("idle", floor_permille=10),

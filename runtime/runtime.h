@@ -257,6 +257,8 @@ unsigned int ds_pool_sms(struct ds_device *device, unsigned int tier);
 CUstream ds_pool_stream(struct ds_device *device, unsigned int tier, int priority);
 /* the policy has (perhaps) tiers that do not exist yet: make them in the background. Does not wait. */
 void ds_pool_wish(struct ds_device *device);
+/* work of the tier goes where it shall: it is ready, is the whole GPU, or cannot be made and never will be */
+bool ds_pool_settled(struct ds_device *device, unsigned int tier);
 
 static inline bool ds_pool_ready(struct ds_device *device, unsigned int tier)
 {
@@ -302,6 +304,8 @@ void ds_board_remap(struct ds_device *device); /* counts a move */
 void ds_board_full_run(struct ds_device *device, unsigned int reason); /* counts DS_FULL_* */
 void ds_board_pool(struct ds_device *device, uint64_t bytes, uint64_t create_ns); /* what the pool costs */
 void ds_active_begin(struct ds_device *device);
+/* A copy to the device is about to be queued: kernels follow, so lower classes begin to stop now. Before the stream is in use. */
+void ds_active_soon(struct ds_stream *stream);
 /* may hold the calling thread while a higher class is active; no stream is in use by it */
 void ds_gate_host(struct ds_launch *launch);
 /* may put a wait into launch->actual */

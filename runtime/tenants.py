@@ -21,7 +21,7 @@ from detshare.runtime.board import Attach, BadBoard, PolicyValues, Slot, monoton
 from detshare.runtime.board import Tier as PageTier
 from detshare.runtime.directory import Directory, Record, uuid_text
 from detshare.runtime.profiles import Profile, Profiles, key
-from detshare.runtime.reflexes import GATE_US, RANKS, Mode, Override, Reflex, Wish, reflex
+from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, Wish, reflex
 from detshare.runtime.runs import Run, Runs, command_line
 from detshare.runtime.tenant import Pending, Refused, Tell, Tenant, View
 from detshare.runtime.tiers import Gpu, Kind, Table, Tier, check_reserve
@@ -282,6 +282,7 @@ class Tenants:
             mode_busy=int(made.mode),
             linger_us=made.linger_us,
             gate_us=GATE_US if gated else 0,
+            ahead_us=AHEAD_US if higher and made.idle != made.busy else 0,
             depth=made.depth,
             floor_permille=made.floor_permille,
             floor_period_us=made.floor_period_us,

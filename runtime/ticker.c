@@ -166,6 +166,18 @@ static bool ack_wanted(struct ds_board *board)
 	return __atomic_load_n(&board->counters->epoch_ack, __ATOMIC_RELAXED) != atomic_load(&board->epoch);
 }
 
+/* The tiers that launches are sent to now exist: until then they run on all SMs. Asks for them again, should a helper have been refused. */
+static bool tiers_there(struct ds_board *board)
+{
+	uint64_t plan = atomic_load(board->plan);
+
+	if (ds_pool_settled(board->device, ds_plan_tier_idle(plan) & (DS_TIERS - 1)) &&
+	    ds_pool_settled(board->device, ds_plan_tier_busy(plan) & (DS_TIERS - 1)))
+		return true;
+	ds_pool_wish(board->device);
+	return false;
+}
+
 /* A new epoch begins its own marking; without the device's lock. */
 static bool ack_begin(struct ds_board *board)
 {
@@ -176,7 +188,8 @@ static bool ack_begin(struct ds_board *board)
 		return false;
 	if (ack->epoch == epoch && ack->marked)
 		return true;
-	if (!calls_over(board))
+	/* first: a launch that began before they were there counts as one of the older policy */
+	if (!tiers_there(board) || !calls_over(board))
 		return false;
 	if (!atomic_load(&board->active)) {
 		__atomic_store_n(&board->counters->epoch_ack, epoch, __ATOMIC_RELEASE);

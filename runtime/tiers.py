@@ -106,7 +106,8 @@ class Table:
     def __init__(self, gpu: Gpu, tiers: tuple[Tier, ...] = ()) -> None:
         """`tiers`: what the page holds already, entry 0 first."""
         self._gpu = gpu
-        self._tiers = list(tiers) or [FULL, Tier(Kind.FIRST, gpu.step)]
+        self._tiers = list(tiers) or [FULL]
+        self._least = Tier(Kind.FIRST, gpu.step)
 
     @property
     def tiers(self) -> tuple[Tier, ...]:
@@ -115,16 +116,17 @@ class Table:
     def index(self, tier: Tier) -> int:
         """The entry of a tier, added where there is room, else that of the largest one within it.
 
-        A full table without one within it gives FIRST `step`, which every table has.
+        A full table without one within it gives FIRST `step`, for which the last room is kept.
         """
         if tier in self._tiers:
             return self._tiers.index(tier)
-        if len(self._tiers) < layout.TIERS:
+        kept = layout.TIERS - (self._least not in self._tiers and tier != self._least)
+        if len(self._tiers) < kept:
             self._tiers.append(tier)
             return len(self._tiers) - 1
         within = [t for t in self._tiers if t.kind is tier.kind and self._inside(t, tier)]
         best = max(within, key=lambda t: t.size(self._gpu.sms), default=None)
-        return self._tiers.index(best) if best is not None else 1
+        return self.index(self._least) if best is None else self._tiers.index(best)
 
     @staticmethod
     def _inside(inner: Tier, outer: Tier) -> bool:

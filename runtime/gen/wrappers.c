@@ -741,6 +741,7 @@ CUresult cuMemcpyAsync(CUdeviceptr p0, CUdeviceptr p1, size_t p2, CUstream p3)
 
 	if (!stream)
 		return real->cuMemcpyAsync(p0, p1, p2, p3);
+	ds_active_soon(stream);
 	result = real->cuMemcpyAsync(p0, p1, p2, ds_stream_cur(stream));
 	ds_stream_done(stream);
 	return result;
@@ -753,6 +754,7 @@ CUresult cuMemcpyAsync_ptsz(CUdeviceptr p0, CUdeviceptr p1, size_t p2, CUstream 
 
 	if (!stream)
 		return real->cuMemcpyAsync_ptsz(p0, p1, p2, p3);
+	ds_active_soon(stream);
 	result = real->cuMemcpyAsync_ptsz(p0, p1, p2, ds_stream_cur(stream));
 	ds_stream_done(stream);
 	return result;
@@ -1247,6 +1249,7 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 p0, const void *p1, unsigned int p2, C
 
 	if (!stream)
 		return real->cuMemcpyHtoDAsync(p0, p1, p2, p3);
+	ds_active_soon(stream);
 	result = real->cuMemcpyHtoDAsync(p0, p1, p2, ds_stream_cur(stream));
 	ds_stream_done(stream);
 	return result;
@@ -1259,6 +1262,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr p0, const void *p1, size_t p2, CUstrea
 
 	if (!stream)
 		return real->cuMemcpyHtoDAsync_v2(p0, p1, p2, p3);
+	ds_active_soon(stream);
 	result = real->cuMemcpyHtoDAsync_v2(p0, p1, p2, ds_stream_cur(stream));
 	ds_stream_done(stream);
 	return result;
@@ -1271,6 +1275,7 @@ CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr p0, const void *p1, size_t p2, CU
 
 	if (!stream)
 		return real->cuMemcpyHtoDAsync_v2_ptsz(p0, p1, p2, p3);
+	ds_active_soon(stream);
 	result = real->cuMemcpyHtoDAsync_v2_ptsz(p0, p1, p2, ds_stream_cur(stream));
 	ds_stream_done(stream);
 	return result;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of the documented CUDA 13.0 driver ABI that the stand-in serves: types, layouts and numbers, written down
- * apart from runtime/cuda.h so that the two can be compared. `make abi CUDA=DIR` compiles everything against a real
+ * The part of the CUDA 13.0 driver ABI that the stand-in serves: types, layouts and numbers, taken from the ABI apart
+ * from runtime/cuda.h, so that the two do not share a mistake. `make abi CUDA=DIR` compiles everything against a real
  * cuda.h in its place: every prototype, field and number then has to agree.
  */
 #ifndef FAKE_ABI_H

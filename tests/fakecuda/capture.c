@@ -203,32 +203,47 @@ STREAM(cuStreamBeginCaptureToGraph, CUstream, handle, CUgraph, into, const CUgra
 	return CUDA_SUCCESS;
 }
 
-/* Whether a path leads from `node` to one of the origin's last nodes. */
-static bool joined(const struct graph *graph, const struct node *node, const struct stream *origin)
+/* From which nodes a path leads to one of the origin's last nodes, by index; the caller frees it. */
+static bool *joined(const struct graph *graph, const struct stream *origin)
 {
+	bool *reach = xalloc((graph->count + 1) * sizeof(*reach)), more = true;
+	unsigned int n = 0;
+
+	for (struct node *node = graph->nodes; node; node = node->next)
+		node->index = n++;
 	for (size_t i = 0; i < origin->frontier_count; i++)
-		if (origin->frontier[i] == node)
-			return true;
-	for (size_t i = 0; i < graph->edge_count; i++)
-		if (graph->edges[i].from == node && joined(graph, graph->edges[i].to, origin))
-			return true;
-	return false;
+		reach[origin->frontier[i]->index] = true;
+	while (more) {
+		more = false;
+		for (size_t i = graph->edge_count; i-- > 0;) {
+			const struct edge *edge = &graph->edges[i];
+
+			if (!reach[edge->to->index] || reach[edge->from->index])
+				continue;
+			reach[edge->from->index] = true;
+			more = true;
+		}
+	}
+	return reach;
 }
 
 static void leave(struct capture *capture, CUresult *result)
 {
+	bool *reach = joined(capture->graph, capture->origin);
+
 	for (struct context *context = contexts; context; context = context->next) {
 		for (struct stream *stream = context->streams; stream; stream = stream->next) {
 			if (stream->capture != capture)
 				continue;
 			for (size_t i = 0; i < stream->frontier_count && stream != capture->origin; i++)
-				if (!*result && !joined(capture->graph, stream->frontier[i], capture->origin))
+				if (!*result && !reach[stream->frontier[i]->index])
 					*result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 			if (stream != capture->origin)
 				stream->capture = NULL;
 		}
 	}
 	capture->origin->capture = NULL;
+	free(reach);
 }
 
 STREAM(cuStreamEndCapture, CUstream, handle, CUgraph *, graph)

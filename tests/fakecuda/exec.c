@@ -8,17 +8,34 @@ CUresult exec_of(CUgraphExec handle, struct exec **exec)
 	return *exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static void link_nodes(struct graph *graph)
+{
+	for (struct node *node = graph->nodes; node; node = node->next) {
+		free(node->before);
+		node->before = NULL;
+		node->before_count = 0;
+		node->followed = false;
+	}
+	for (size_t i = 0; i < graph->edge_count; i++) {
+		struct node *node = graph->edges[i].to;
+
+		node->before = xrealloc(node->before, (node->before_count + 1) * sizeof(node));
+		node->before[node->before_count++] = graph->edges[i].from;
+		graph->edges[i].from->followed = true;
+	}
+}
+
 /* Each chain of nodes is one actor: nodes that no path orders must not look ordered. */
-static void give_actors(struct graph *graph, struct node **order)
+static void give_actors(struct graph *graph)
 {
 	bool *taken = xalloc((graph->count + 1) * sizeof(*taken));
 
 	for (size_t i = 0; i < graph->count; i++) {
-		struct node *node = order[i], *before = NULL;
+		struct node *node = graph->order[i], *before = NULL;
 
-		for (size_t k = 0; k < graph->edge_count && !before; k++)
-			if (graph->edges[k].to == node && !taken[graph->edges[k].from->index])
-				before = graph->edges[k].from;
+		for (size_t k = 0; k < node->before_count && !before; k++)
+			if (!taken[node->before[k]->index])
+				before = node->before[k];
 		if (before) {
 			taken[before->index] = true;
 			node->actor = before->actor;
@@ -31,11 +48,11 @@ static void give_actors(struct graph *graph, struct node **order)
 
 static CUresult prepare(struct graph *graph)
 {
-	struct node **order;
-
-	TRY(graph_order(graph, &order));
-	give_actors(graph, order);
-	free(order);
+	free(graph->order);
+	graph->order = NULL;
+	TRY(graph_order(graph, &graph->order));
+	link_nodes(graph);
+	give_actors(graph);
 	for (struct node *node = graph->nodes; node; node = node->next) {
 		if (node->work.type == WORK_CHILD)
 			TRY(prepare(node->work.child.graph));
@@ -189,20 +206,13 @@ static struct op *join_of(const struct expansion *how, unsigned int actor)
 
 static struct op *expand_node(const struct expansion *how, struct node *node, struct op *begin)
 {
-	struct graph *graph = node->graph;
 	struct op *op = op_new(context_for(&node->work, how->context), WORK_EMPTY);
-	bool root = true;
-
 	op->stream = how->stream;
 	op->actor = node->actor;
 	op->exec = how->exec;
-	for (size_t i = 0; i < graph->edge_count; i++) {
-		if (graph->edges[i].to != node)
-			continue;
-		root = false;
-		op_follow(op, graph->edges[i].from->op);
-	}
-	if (root)
+	for (size_t i = 0; i < node->before_count; i++)
+		op_follow(op, node->before[i]->op);
+	if (!node->before_count)
 		op_follow(op, begin);
 	if (node->disabled || node->work.type == WORK_CHILD)
 		op->work.type = WORK_EMPTY;
@@ -244,20 +254,18 @@ static struct op *expand_node(const struct expansion *how, struct node *node, st
 static struct op *expand(const struct expansion *how, struct graph *graph, struct op *begin)
 {
 	struct op *end = join_of(how, begin->actor);
-	struct node **order;
+	struct node **order = graph->order;
 
 	op_follow(end, begin);
-	if (graph_order(graph, &order))
-		abort();
 	for (size_t i = 0; i < graph->count; i++) {
 		order[i]->op = expand_node(how, order[i], begin);
-		op_follow(end, order[i]->op);
+		if (!order[i]->followed)
+			op_follow(end, order[i]->op);
 	}
 	for (size_t i = 0; i < graph->count; i++) {
 		op_put(order[i]->op);
 		order[i]->op = NULL;
 	}
-	free(order);
 	op_get(end);
 	submit(how, end);
 	return end;
@@ -277,7 +285,8 @@ void conditional_expand(struct op *op)
 	else if (!value)
 		body = NULL;
 	if (body) {
-		prepare(body);
+		if (!body->order)
+			prepare(body);
 		end = expand(&how, body, op);
 		if (params->type == CU_GRAPH_COND_TYPE_WHILE) {
 			struct op *again = op_new(op->context, WORK_EMPTY);

@@ -94,6 +94,8 @@ struct graph *graph_clone(struct graph *from)
 void node_drop(struct node *node)
 {
 	work_drop(&node->work);
+	free(node->before);
+	node->before = NULL;
 	handle_kill(node);
 }
 
@@ -113,6 +115,8 @@ void graph_drop(struct graph *graph)
 	}
 	handle_kill(graph);
 	users_drop(graph);
+	free(graph->order);
+	graph->order = NULL;
 	free(graph->edges);
 	graph->edges = NULL;
 	graph->edge_count = graph->edge_room = 0;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* SM resources and green contexts. A resource carries its SM set in the opaque bytes, a description a copy of it. */
+#include <time.h>
+
 #include "api.h"
 
 struct description {
@@ -154,7 +156,7 @@ API(cuDevResourceGenerateDesc, CUdevResourceDesc *, handle, CUdevResource *, res
 API(cuGreenCtxCreate, CUgreenCtx *, handle, CUdevResourceDesc, desc, CUdevice, ordinal, unsigned int, flags)
 {
 	struct description *description = handle_get(desc, OBJECT_DESCRIPTION);
-	const char *fail = getenv("FAKECUDA_GREEN_FAIL");
+	const char *fail = getenv("FAKECUDA_GREEN_FAIL"), *slow = getenv("FAKECUDA_GREEN_US");
 	static unsigned int made;
 	struct context *primary;
 	struct device *device;
@@ -170,6 +172,12 @@ API(cuGreenCtxCreate, CUgreenCtx *, handle, CUdevResourceDesc, desc, CUdevice, o
 	TRY(primary_of(device, &primary));
 	primary->refs++;
 	wait_all(NULL);
+	if (slow) {
+		/* other threads launch meanwhile */
+		pthread_mutex_unlock(&fake_lock);
+		nanosleep(&(struct timespec){.tv_sec = atoi(slow) / 1000000, .tv_nsec = atoi(slow) % 1000000 * 1000L}, NULL);
+		pthread_mutex_lock(&fake_lock);
+	}
 	green = xalloc(sizeof(*green));
 	handle_add(green, OBJECT_GREEN);
 	green->device = device;

@@ -322,6 +322,9 @@ struct node {
 	unsigned int actor;
 	unsigned int index;
 	struct op *op;
+	struct node **before;		/* in executable graphs */
+	size_t before_count;
+	bool followed;
 	struct node *next;
 };
 
@@ -332,6 +335,7 @@ struct graph {
 	struct edge *edges;
 	size_t edge_count, edge_room;
 	struct graph *original;
+	struct node **order;		/* in executable graphs */
 	struct graph *owner;		/* of a child node: destroyed with the parent only */
 	bool capturing;
 	unsigned int memory_nodes, conditions;

@@ -239,5 +239,11 @@ void work_drop(struct work *work)
 		if (work->child.graph)
 			graph_drop(work->child.graph);
 		work->child.graph = NULL;
+	} else if (work->type == WORK_CONDITIONAL) {
+		for (unsigned int i = 0; i < ARRAY_LENGTH(work->conditional.body); i++) {
+			if (work->conditional.body[i])
+				graph_drop(work->conditional.body[i]);
+			work->conditional.body[i] = NULL;
+		}
 	}
 }

@@ -11,47 +11,30 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-CHECKOUT = Path(__file__).parents[3]
+from builds import BUILD, LIBRARY, ROOT, made
+from builds import FAKECUDA as DRIVER
+
 CLIENTS = Path(__file__).parent / "clients"
-DRIVER = CHECKOUT / "build" / "fakecuda"
-LIBRARY = CHECKOUT / "runtime" / "libdetshare.so"
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"]
-INCLUDES = [f"-I{CHECKOUT / 'runtime'}", f"-I{CHECKOUT / 'tests' / 'fakecuda'}"]
+INCLUDES = [f"-I{ROOT / 'runtime'}", f"-I{ROOT / 'tests' / 'fakecuda'}"]
 
 
-@functools.cache
-def made() -> Path:
-    """Builds driver, library and the part that all clients share; a folder for programs of this session."""
-    for folder in ("tests/fakecuda", "runtime"):
-        subprocess.run(["make", "-s", "-j2", "-C", str(CHECKOUT / folder)], check=True)
-    folder = Path(tempfile.mkdtemp(prefix="detshare-clients-", dir=CHECKOUT / "build"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in ("client", "daemon"):
-        subprocess.run(
-            ["gcc", *FLAGS, *INCLUDES, "-c", str(CLIENTS / f"{name}.c"), "-o", str(folder / f"{name}.o")], check=True
-        )
-    return folder
-
-
-@functools.cache
 def program(name: str) -> Path:
-    """The client `name`, linked against the driver."""
-    folder = made()
-    out = folder / name
-    objects = [str(folder / "client.o"), str(folder / "daemon.o")]
-    source = str(CLIENTS / f"{name}.c")
-    subprocess.run(
-        ["gcc", *FLAGS, *INCLUDES, source, *objects, "-o", str(out), f"-L{DRIVER}", "-lcuda", "-ldl"], check=True
-    )
-    return out
+    """A client, linked against the driver."""
+    return made("runtime-clients") / name
+
+
+def alone(name: str) -> Path:
+    """A client that is linked against nothing of ours."""
+    return made("runtime-clients") / f"{name}.alone"
 
 
 @functools.cache
-def alone(name: str, *flags: str) -> Path:
-    """A client that is linked against nothing of ours."""
-    out = made() / f"{name}.alone"
-    subprocess.run(["gcc", *FLAGS, *flags, str(CLIENTS / f"{name}.c"), "-o", str(out), "-ldl"], check=True)
-    return out
+def boards() -> Path:
+    """A folder for the boards of this worker's clients."""
+    folder = Path(tempfile.mkdtemp(prefix="boards-", dir=BUILD))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def run(
@@ -62,7 +45,7 @@ def run(
         **os.environ,
         "LD_LIBRARY_PATH": str(DRIVER),
         "LD_PRELOAD": str(LIBRARY) if preload is None else preload,
-        "TMPDIR": str(made()),
+        "TMPDIR": str(boards()),
         **env,
     }
     return subprocess.run(

@@ -3,23 +3,28 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 from pathlib import Path
 
 import pytest
-from programs import CHECKOUT, CLIENTS, FLAGS, INCLUDES, good, made, program, run
+from builds import ROOT, once
+from programs import CLIENTS, FLAGS, INCLUDES, good, program, run
+
+pytestmark = pytest.mark.e2e
 
 PARTS = ("resident", "ledger", "array")
 
 
-@functools.cache
-def parts(*flags: str) -> Path:
+def parts(factory: pytest.TempPathFactory, *flags: str) -> Path:
     """resident.c, ledger.c and array.c with a test's stand-ins for the rest of the library."""
-    out = made() / f"parts{'-'.join(flags)}".replace("=", "-").replace(",", "-")
-    sources = [str(CLIENTS / "parts.c"), *(str(CHECKOUT / "runtime" / f"{name}.c") for name in PARTS)]
-    subprocess.run(["gcc", *FLAGS, "-O2", *flags, *INCLUDES, *sources, "-o", str(out)], check=True)
-    return out
+    sources = [str(CLIENTS / "parts.c"), *(str(ROOT / "runtime" / f"{name}.c") for name in PARTS)]
+
+    def build(folder: Path) -> Path:
+        out = folder / "parts"
+        subprocess.run(["gcc", *FLAGS, "-O2", *flags, *INCLUDES, *sources, "-o", str(out)], check=True)
+        return out
+
+    return once(factory, "parts-checked" if flags else "parts", build)
 
 
 @pytest.mark.parametrize("case", ["kernel", "module", "child", "memset", "ways", "capture"])
@@ -39,12 +44,12 @@ def test_launches_of_a_graph_keep_their_order_across_tiers(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["update", "update_always", "parameters", "enabled"])
 def test_changes_of_an_executable_graph_reach_all_tiers(case: str) -> None:
-    good(run(program("graphs"), case))
+    good(run(program("graph_changes"), case))
 
 
 @pytest.mark.parametrize("case", ["user_objects", "destroy"])
 def test_graphs_keep_nothing_alive(case: str) -> None:
-    good(run(program("graphs"), case))
+    good(run(program("graph_changes"), case))
 
 
 def test_variants_are_bounded_by_their_nodes() -> None:
@@ -67,10 +72,11 @@ def test_program_sees_the_limit_as_the_size_of_the_gpu(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["forget", "names", "shapes", "ledger", "handles", "arrays"])
-def test_parts_by_themselves(case: str) -> None:
-    good(run(parts("-fsanitize=address,undefined"), case, preload=""))
+def test_parts_by_themselves(tmp_path_factory: pytest.TempPathFactory, case: str) -> None:
+    good(run(parts(tmp_path_factory, "-fsanitize=address,undefined"), case, preload=""))
 
 
-def test_checking_a_known_function_costs_nanoseconds() -> None:
+@pytest.mark.alone
+def test_checking_a_known_function_costs_nanoseconds(tmp_path_factory: pytest.TempPathFactory) -> None:
     # 3 to 5 ns on an idle machine; the launch path has 40 for everything
-    assert min(float(good(run(parts(), "cost", preload=""))) for _ in range(5)) < 15
+    assert min(float(good(run(parts(tmp_path_factory), "cost", preload=""))) for _ in range(5)) < 15

@@ -7,9 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import CHECKOUT, DRIVER, LIBRARY, alone, good, made, program, run
+from builds import ROOT, made
+from programs import DRIVER, LIBRARY, alone, good, program, run
 
-FUNCTIONS = json.loads((CHECKOUT / "runtime" / "api.json").read_text())["functions"]
+pytestmark = pytest.mark.e2e
+
+FUNCTIONS = json.loads((ROOT / "runtime" / "api.json").read_text())["functions"]
 WRAPPED = sorted(one["name"] for one in FUNCTIONS if one["kind"] != "none")
 
 
@@ -19,13 +22,13 @@ def exported(library: Path) -> set[str]:
 
 
 def test_exports_all_that_is_wrapped_and_nothing_else() -> None:
-    made()
+    made("runtime")
     names = exported(LIBRARY)
     assert names - {"dlsym"} == set(WRAPPED)
 
 
 def test_needs_only_the_c_library() -> None:
-    made()
+    made("runtime")
     text = subprocess.run(["readelf", "-d", str(LIBRARY)], capture_output=True, text=True, check=True).stdout
     needed = re.findall(r"NEEDED.*\[(.*?)\]", text)
     assert all(name.startswith(("libc.", "libpthread.", "libdl.", "ld-linux")) for name in needed), needed
@@ -51,7 +54,7 @@ def test_every_way_to_a_function_ends_in_the_library() -> None:
 
 
 def test_another_library_between_program_and_driver(tmp_path: Path) -> None:
-    overlay = alone("overlay", "-shared", "-fPIC")
+    overlay = alone("overlay")
     for preload in (f"{overlay}:{LIBRARY}", f"{LIBRARY}:{overlay}"):
         assert run(program("order"), "1", "50", preload=preload).returncode == 0
 
@@ -81,6 +84,23 @@ def test_the_programs_are_right_without_the_library(name: str) -> None:
 
 def test_threads_that_share_a_stream_keep_its_order() -> None:
     good(run(program("shared")))
+
+
+def test_a_policy_is_acknowledged_when_its_tiers_are_there() -> None:
+    good(run(program("acks"), FAKECUDA_GREEN_US="20000"))
+
+
+def test_a_policy_whose_tier_cannot_be_made_is_acknowledged() -> None:
+    good(run(program("acks"), "132", FAKECUDA_GREEN_FAIL="1"))
+
+
+@pytest.mark.parametrize("ahead", [1000, 4000])
+def test_work_ahead_is_bounded_where_the_policy_says_so(ahead: int) -> None:
+    good(run(program("ahead"), str(ahead)))
+
+
+def test_a_copy_to_the_gpu_announces_kernels() -> None:
+    good(run(program("soon")))
 
 
 def test_contexts_come_and_go() -> None:

@@ -36,6 +36,7 @@ CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID id, CUstreamAttrVa
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status);
 CUresult cuEventCreate(CUevent *event, unsigned int flags);
 CUresult cuEventSynchronize(CUevent event);
+CUresult cuEventQuery(CUevent event);
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
 CUresult cuGraphDestroy(CUgraph graph);
 

@@ -127,6 +127,11 @@ struct ds_counters *daemon_counters(void)
 	return counters;
 }
 
+struct ds_activity *daemon_activity(void)
+{
+	return activity;
+}
+
 unsigned int daemon_attached(void)
 {
 	return atomic_load(&attached);

@@ -12,6 +12,7 @@ void daemon_tier(unsigned int tier);
 /* boards of the last program context that asked; NULL before */
 struct ds_policy *daemon_policy(void);
 struct ds_counters *daemon_counters(void);
+struct ds_activity *daemon_activity(void); /* the program has slot 0, class normal */
 unsigned int daemon_attached(void); /* how often boards were asked for */
 
 #endif

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from builds import once
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,7 +22,7 @@ SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=
 def gate_shell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc; as root: apt-get install gcc")
-    return build(tmp_path_factory.mktemp("gates"), "shell", SANITIZE)
+    return once(tmp_path_factory, "gates", lambda folder: build(folder, "shell", SANITIZE))
 
 
 @pytest.fixture

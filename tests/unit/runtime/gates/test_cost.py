@@ -10,6 +10,9 @@ from gatekit import HOLD, Daemon, Program, build
 
 from detshare.runtime import board_layout as layout
 
+# compiled and measured: see test_launch_path.py for the whole library
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+
 MOST_NS = 40.0
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -11,29 +12,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from builds import FAKECUDA, LIBRARY, made
 from gatekit import HOLD, Daemon, eventually
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Attach, monotonic_ns
-from detshare.tools.bench.launch_path import build
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("held")
-    build(folder)
-    return folder
-
-
 class Client:
-    def __init__(self, daemon: Daemon, libraries: Path) -> None:
+    def __init__(self, daemon: Daemon) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DETSHARE_")}
         environment |= {
             "DETSHARE_SOCKET": str(daemon.path),
-            "LD_PRELOAD": str(libraries / "libdetshare.so"),
-            "LD_LIBRARY_PATH": str(libraries / "fake"),
+            "LD_PRELOAD": str(LIBRARY),
+            "LD_LIBRARY_PATH": str(FAKECUDA),
             "FAKECUDA_CLOCK": "real",
         }
         program = [sys.executable, str(Path(__file__).with_name("held_client.py"))]
@@ -57,7 +51,9 @@ class Client:
 
 
 @pytest.fixture
-def client(daemon: Daemon, libraries: Path) -> Iterator[Callable[..., Client]]:
+def client(daemon: Daemon) -> Iterator[Callable[..., Client]]:
+    for part in ("fakecuda", "runtime"):
+        made(part)
     started: list[Client] = []
     good = daemon.good
 
@@ -68,7 +64,7 @@ def client(daemon: Daemon, libraries: Path) -> Iterator[Callable[..., Client]]:
     daemon.answer = answer  # type: ignore[assignment]
 
     def start() -> Client:
-        started.append(Client(daemon, libraries))
+        started.append(Client(daemon))
         return started[-1]
 
     yield start
@@ -97,12 +93,26 @@ def test_a_hold_stops_queued_work_and_a_release_loses_none(daemon: Daemon, clien
     tenant = daemon.tenant(layout.CLASS_LOW, **(HOLD | {"gate_us": 400}))
     one = client()
     warm(one, daemon)
-    queued = one.ask("go 1000")
-    tenant.slot.hold(True)
-    time.sleep(0.05)
-    stopped = one.ask("done")
-    time.sleep(0.1)
-    assert one.ask("done") == stopped < queued
+    queued = 0.0
+
+    def held_in_mid_work() -> bool:
+        """False where the machine was so slow that all work had ended before the hold."""
+        nonlocal queued
+        queued = one.ask("go 1000")
+        tenant.slot.hold(True)
+        begun = one.ask("done")
+        if begun == queued:
+            tenant.slot.hold(False)
+            return False
+        time.sleep(0.15)
+        stopped = one.ask("done")
+        # a gate each two kernels of 200 us, and one kernel that runs
+        assert stopped - begun <= 4
+        time.sleep(0.1)
+        assert one.ask("done") == stopped < queued
+        return True
+
+    assert eventually(held_in_mid_work, 20)
     tenant.slot.hold(False)
     one.ask("sync")
     assert one.ask("done") == queued
@@ -115,11 +125,13 @@ def test_a_call_that_waits_for_held_work_ends_with_the_lease_of_a_dead_daemon(
     tenant = daemon.tenant(layout.CLASS_LOW, **(HOLD | {"gate_us": 400}))
     one = client()
     warm(one, daemon)
-    tenant.policy.lease(monotonic_ns() + 500_000_000)
     tenant.slot.hold(True)
     one.ask("go 20")
-    took = one.ask(what)
-    assert 0.2 < took < 5
+    one.say(what)
+    # as long as the daemon lives it waits
+    assert select.select([one.process.stdout], [], [], 0.3)[0] == []
+    tenant.policy.lease(monotonic_ns() + 300_000_000)
+    assert 0.3 < float(one.answer()) < 5
     assert not tenant.slot.held
 
 

@@ -11,6 +11,7 @@ from detshare.tools.bench.launch_path import CASES, MOST_NS, build, measure
 
 
 @pytest.mark.e2e
+@pytest.mark.alone
 def test_the_library_adds_at_most_40_ns_to_a_launch(tmp_path: Path) -> None:
     build(tmp_path)
     for case in CASES[:3]:
