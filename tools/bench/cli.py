@@ -63,13 +63,13 @@ EXPERIMENTS = {
     "adoption": Experiment("Every kind of CUDA program is found and put back.", 1.0, 1, 1.0, 1, "under 4 min"),
     "harmless": Experiment("Bits, launch cost, and kill -9 of the daemon.", 1.5, 1, 0.8, 1, "under 5 min"),
     "pause": Experiment("Time to stop and to resume a running kernel.", 1.0, 1, 1.0, 1, "under 3 min"),
-    "isolation": _spatial("A kernel of 50 us beside kernels of 0.1 to 90 ms.", 1.5, 2, 270.0),
-    "pair": _spatial("Llama decode beside ResNet-50 training, and a sweep.", 2.0, 2, 480.0),
+    "isolation": _spatial("A kernel of 50 us beside kernels of 0.1 to 90 ms.", 1.3, 2, 220.0),
+    "pair": _spatial("Llama decode beside ResNet-50 training, and a sweep.", 2.0, 2, 400.0),
     "live-change": _spatial("The SMs that kernels use after set-sm, 1000 changes.", 1.0, 1, 120.0),
-    "determinism": _spatial("Bits under a hostile neighbour and remaps.", 1.0, 1, 240.0),
-    "overhead": _spatial("Launches, steps and contexts with and without the runtime.", 0.7, 10, 240.0),
-    "compatibility": _spatial("The output of every kind of CUDA program, with and without.", 1.0, 1, 240.0),
-    "mps-faults": _spatial("Tenants killed in mid-kernel and in mid-hold.", 1.0, 1, 240.0),
+    "determinism": _spatial("Bits under a hostile neighbour and remaps.", 1.0, 1, 130.0),
+    "overhead": _spatial("Launches, steps and contexts with and without the runtime.", 0.6, 10, 170.0),
+    "compatibility": _spatial("The output of every kind of CUDA program, with and without.", 1.0, 1, 180.0),
+    "mps-faults": _spatial("Tenants killed in mid-kernel and in mid-hold.", 1.0, 1, 150.0),
 }
 
 

@@ -46,6 +46,10 @@ def real_header(functions: list[Function]) -> str:
     return "\n".join(lines)
 
 
+_ANNOUNCES = ("cuMemcpyHtoD", "cuMemcpyAsync")
+"""copies that kernels are likely to follow"""
+
+
 def redirect(function: Function) -> str:
     """The C text of one wrapper that only redirects."""
     per_thread = "true" if function.per_thread else "false"
@@ -58,6 +62,7 @@ def redirect(function: Function) -> str:
                 "",
                 "\tif (!stream)",
                 f"\t\treturn real->{function.name}({passed(function)});",
+                *(["\tds_active_soon(stream);"] if function.name.startswith(_ANNOUNCES) else []),
                 f"\tresult = real->{function.name}({passed(function, 'ds_stream_cur(stream)')});",
                 "\tds_stream_done(stream);",
                 "\treturn result;",

@@ -7,6 +7,7 @@ daemon of each, and stops the experiment where the runtime stepped aside.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 from detshare.ctl.client import ClientError
 from detshare.ctl.errors import ControlError
+from detshare.runtime.directory import default_path
 from detshare.runtime.mps import Mps
 from detshare.tools.bench.process import READY_SECONDS, Program
 from detshare.tools.bench.session import Session
@@ -83,6 +85,8 @@ class Lanes:
             if left.adopt():
                 left.stop()
             self._mps.stop()
+            if self.session.options.run_dir is None:  # what it kept for a next daemon of this folder, which is going
+                shutil.rmtree(default_path(self.session.steer.run_dir), ignore_errors=True)
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -181,10 +185,6 @@ class Lanes:
         except ClientError as error:
             if "acknowledge" not in str(error):
                 raise SteerError(str(error)) from error
-
-    def priority(self, program: Program, klass: str) -> None:
-        """Another class for a living program."""
-        self._verb("set-priority", str(program.pid), klass=klass)
 
     def reserve(self, sms: int | None) -> None:
         """The first ``sms`` SMs for class high, all others the rest; None: no reserve."""

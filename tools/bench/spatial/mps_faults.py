@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mps-faults: 100 tenants killed with SIGKILL beside a running LC, one at a time, in turn in mid-kernel and in mid-hold.
+"""mps-faults: 100 tenants killed with SIGKILL beside a running LC, one at a time: in mid-kernel, in mid-hold, in turn.
 
 LC is a kernel of 50 us every 2 ms on the first 32 SMs; a tenant's kernels of 20 ms fill the others back to back, so
-that it is killed in mid-kernel whenever it is. The next tenant is the newcomer: it is started right after the kill. At the
+that it is in mid-kernel whenever it is killed. The next tenant is the newcomer, started right after the kill. At the
 end the MPS server itself is killed: the daemon has to name whom it took along, and a newcomer has to start.
 """
 
@@ -26,7 +26,7 @@ from detshare.tools.bench.steer import SteerError
 KILLS = 100
 RESERVE = 32
 TENANT_US = 20_000
-CALM = 3.0
+CALM = 2.5
 """seconds of LC beside a tenant that is not killed"""
 START = 20.0
 """seconds after which a newcomer counts as refused"""
@@ -65,7 +65,7 @@ class Faults:
 
     def tenant(self, since: float | None) -> Program | None:
         """A new tenant, warm; ``since``: when the one before was killed. None where it was refused."""
-        words = ("--iterations", self.iterations, "--depth", 2)
+        words = ("--iterations", self.iterations, "--depth", 2, "--warm", 1)
         program = self.lanes.start("tenant", LOW, kernels("saturate", *words))
         try:
             ready = program.ready(START)

@@ -84,6 +84,7 @@ def take_turns(session: Session, lanes: Lanes, seen: dict[str, dict[str, list[fl
     for program in programs.values():
         os.sched_setaffinity(program.pid, {cpu})
     session.say("all programs are warm")
+    began = session.elapsed
     for turn in range(session.options.rounds):
         for name, measure in MEASURES.items():
             order = list(HOWS)
@@ -96,7 +97,7 @@ def take_turns(session: Session, lanes: Lanes, seen: dict[str, dict[str, list[fl
                 program.hold()
                 seen[name][way].append(measure.value(slot.windows[program.name]))
         session.say(f"turn {turn + 1} of {session.options.rounds}")
-        if session.left < 1.2 * session.elapsed / (turn + 2) + 25.0:
+        if turn + 1 < session.options.rounds and session.left < 1.05 * (session.elapsed - began) / (turn + 1) + 8.0:
             session.say("the budget has no room for more turns")
             break
     lanes.end(*programs.values())

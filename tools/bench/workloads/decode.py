@@ -5,7 +5,8 @@
 Plain torch: RMS norm, rotary positions, scaled_dot_product_attention over a static ring of keys and values, SwiGLU.
 The weights are random and come from a CPU generator with a fixed seed. With ``--digest`` the program runs a fixed
 number of tokens from fixed inputs again and again, feeds each output forward, and prints the SHA-256 of all output
-bits. With several periods SIGUSR1 goes on to the next one, and a ``period`` line says so.
+bits, and of those of each sequence of the batch. With several periods SIGUSR1 goes on to the next one, and a
+``period`` line says so.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class Decoder:
 
 
 def digests(model: Decoder, work: Workload, tokens: int, period: float) -> str:
-    """Run ``tokens`` tokens again and again; print one SHA-256 over all logits per repeat, return the last."""
+    """Run ``tokens`` tokens again and again; print SHA-256 of all logits and of each sequence's; the last of all."""
     layers = [(layer.keys.clone(), layer.values.clone()) for layer in model.layers]
     work.ready(tokens=tokens)
     last = ""
@@ -140,15 +141,19 @@ def digests(model: Decoder, work: Workload, tokens: int, period: float) -> str:
         for layer, (keys, values) in zip(model.layers, layers, strict=True):
             layer.keys.copy_(keys)
             layer.values.copy_(values)
-        sha = hashlib.sha256()
+        sha, each = hashlib.sha256(), [hashlib.sha256() for _ in range(len(model.first))]
         for _ in range(tokens):
             begin = time.perf_counter_ns()
             model.step()
             work.done(time.perf_counter_ns() - begin, items=1)
-            sha.update(model.logits.view(torch.int16).cpu().numpy().tobytes())
+            logits = model.logits.view(torch.int16).cpu().numpy()
+            sha.update(logits.tobytes())
+            for mine, row in zip(each, logits, strict=True):
+                mine.update(row.tobytes())
             work.pace(period)
         last = sha.hexdigest()
-        emit("digest", t=round(time.monotonic(), 6), sha256=last)
+        sequences = [mine.hexdigest() for mine in each]
+        emit("digest", t=round(time.monotonic(), 6), sha256=last, sequences=sequences)
     return last
 
 

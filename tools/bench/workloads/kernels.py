@@ -109,7 +109,7 @@ def periodic(device: Device, work: Workload, args: argparse.Namespace) -> None:
 def saturate(device: Device, work: Workload, args: argparse.Namespace) -> None:
     """Back to back with a bounded queue; a kernel counts when the GPU has finished it."""
     kernel, iterations, us = burner(device, args, 0)
-    for _ in range(20):
+    for _ in range(args.warm):
         kernel.launch()
     device.synchronize()
     free = [device.event(blocking=True) for _ in range(max(args.depth))]
@@ -288,6 +288,7 @@ def main() -> int:
     )
     parser.add_argument("--burst", type=int, default=0, help="periodic: requests of a burst, off until SIGUSR1")
     parser.add_argument("--idle-ms", type=float, default=100.0, help="periodic: time between two bursts")
+    parser.add_argument("--warm", type=int, default=20, help="saturate: kernels before it is ready")
     parser.add_argument("--sms", type=int, default=0, help="blocks for so many SMs (0: as many as it sees)")
     parser.add_argument("--storm-mib", type=int, default=0, help="saturate: memory to write after each kernel")
     parser.add_argument("--gap-us", type=float, default=0.0, help="endless: report standstills longer than this")
