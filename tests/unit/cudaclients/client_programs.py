@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-FAKECUDA = ROOT / "build" / "fakecuda"
-CLIENTS = ROOT / "build" / "cudaclients"
+from builds import FAKECUDA
+
 COMMANDS: dict[str, list[str]] = {
     "launches": [],
     "order": [],
@@ -22,16 +20,6 @@ COMMANDS: dict[str, list[str]] = {
     "view": [],
     "steady": ["--rounds", "20"],
 }
-
-
-def build(source: str, name: str) -> None:
-    folder = ROOT / "build" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:  # other tests build it too
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        make = ["make", "-s", "-j2", "-C", str(ROOT / source)]
-        made = subprocess.run(make, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
 
 
 def run(program: Path, *words: str, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:

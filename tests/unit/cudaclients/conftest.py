@@ -7,15 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from builds import made
 
 sys.path.insert(0, str(Path(__file__).parent))
-
-import client_programs
 
 
 @pytest.fixture(scope="session")
 def clients() -> Path:
     """The folder with the programs."""
-    client_programs.build("tests/fakecuda", "fakecuda")
-    client_programs.build("tests/cudaclients", "cudaclients")
-    return client_programs.CLIENTS
+    return made("cudaclients")

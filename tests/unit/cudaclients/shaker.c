@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Preloaded beside libdetshare.so: a daemon inside the program that moves it to another tier at random moments.
- * SHAKER_SEED, SHAKER_US (longest time between two moves; 0: never). At the end `remaps N full-runs N` goes to SHAKER_OUT.
+ * SHAKER_SEED, SHAKER_US (longest time between two moves; 0: never). At the end `remaps N` goes to SHAKER_OUT.
  */
 #include <pthread.h>
 #include <stdio.h>

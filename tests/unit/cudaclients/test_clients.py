@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from client_programs import COMMANDS, result, run
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_output_does_not_depend_on_time(clients: Path, name: str) -> None:

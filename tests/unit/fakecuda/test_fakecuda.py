@@ -10,6 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from builds import once
+
+pytestmark = pytest.mark.e2e
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -27,18 +30,22 @@ STATUS_OF_VIOLATIONS = 86
 
 @pytest.fixture(scope="session")
 def programs(fakecuda: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("fakecuda")
     flags = ["-D_GNU_SOURCE", "-std=gnu11", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-pthread"]
-    builds = {
-        theme: subprocess.Popen(
-            ["gcc", *flags, f"-I{ROOT}/tests/fakecuda", "-o", str(folder / theme), str(HERE / f"{theme}.c"),
-             f"-L{fakecuda}", "-lcuda", "-ldl"],
-            stderr=subprocess.PIPE, text=True)
-        for theme in THEMES
-    }  # fmt: skip
-    for theme, build in builds.items():
-        _, errors = build.communicate(timeout=60)
-        assert build.returncode == 0, f"{theme}.c: {errors}"
+
+    def build(folder: Path) -> Path:
+        builds = {
+            theme: subprocess.Popen(
+                ["gcc", *flags, f"-I{ROOT}/tests/fakecuda", "-o", str(folder / theme), str(HERE / f"{theme}.c"),
+                 f"-L{fakecuda}", "-lcuda", "-ldl"],
+                stderr=subprocess.PIPE, text=True)
+            for theme in THEMES
+        }  # fmt: skip
+        for theme, build in builds.items():
+            _, errors = build.communicate(timeout=60)
+            assert build.returncode == 0, f"{theme}.c: {errors}"
+        return folder
+
+    folder = once(tmp_path_factory, "fakecuda", build)
     return {theme: folder / theme for theme in THEMES}
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import signal
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from builds import FAKECUDA, LIBRARY, ROOT, made, once
 from spatial_lane import end_mps, wait_for
 
 from detshare.ctl.client import Client
@@ -21,24 +21,22 @@ from detshare.ctl.client import Client
 pytestmark = pytest.mark.e2e
 
 HERE = Path(__file__).parent
-CHECKOUT = HERE.parents[2]
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stand-in driver, the library, and the kernel that tells its SMs; gives the plugin's path."""
-    for part in ("fakecuda", "runtime"):
-        folder = CHECKOUT / "build" / part
-        folder.mkdir(parents=True, exist_ok=True)
-        where = CHECKOUT / ("tests/fakecuda" if part == "fakecuda" else part)
-        with (folder / ".lock").open("w") as lock:  # other tests build it too
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            subprocess.run(["make", "-s", "-j2", "-C", str(where)], check=True, timeout=300)
-    out = tmp_path_factory.mktemp("plugin") / "census.so"
-    flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-I{CHECKOUT / 'tests' / 'fakecuda'}"]
-    driver = [f"-L{CHECKOUT / 'build' / 'fakecuda'}", "-lcuda"]
-    subprocess.run(["gcc", *flags, str(HERE / "census.c"), "-o", str(out), *driver], check=True, timeout=60)
-    return out
+    made("runtime")
+    driver = made("fakecuda")
+    flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'tests' / 'fakecuda'}"]
+
+    def build(folder: Path) -> Path:
+        out = folder / "census.so"
+        linked = [f"-L{driver}", "-lcuda"]
+        subprocess.run(["gcc", *flags, str(HERE / "census.c"), "-o", str(out), *linked], check=True, timeout=60)
+        return out
+
+    return once(tmp_path_factory, "plugin", build)
 
 
 class Machine:
@@ -48,7 +46,7 @@ class Machine:
         self.folder = folder
         self.environment = {
             **os.environ,
-            "LD_LIBRARY_PATH": str(CHECKOUT / "build" / "fakecuda"),
+            "LD_LIBRARY_PATH": str(FAKECUDA),
             "FAKECUDA_PLUGINS": str(plugin),
             "FAKECUDA_SMS": "132",
             "DETSHARE_BOARD_DIR": str(folder / "boards"),
@@ -211,7 +209,7 @@ def test_a_library_of_the_spatial_lane_without_a_daemon_runs_natively(machine: M
     machine.daemon.wait(20)
     environment = {
         **machine.environment,
-        "LD_PRELOAD": str(CHECKOUT / "runtime" / "libdetshare.so"),
+        "LD_PRELOAD": str(LIBRARY),
         "DETSHARE_SOCKET": str(machine.folder / "boards.sock"),
     }
     machine.environment = environment

@@ -18,7 +18,7 @@ from detshare.ctl.rm.driver import ProcessId
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Activity, Policy, Tier, map_file, monotonic_ns
 from detshare.runtime.directory import Directory
-from detshare.runtime.reflexes import GATE_US, RANKS
+from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Override
 from detshare.runtime.service import Service
 from detshare.runtime.tenant import wait
 
@@ -76,6 +76,21 @@ def test_gates_are_there_only_while_somebody_higher_is(lane: Lane) -> None:
     assert lane.activity().slots[1].get("class") == RANKS["high"]
     high.end()
     wait_for(lambda: lane.page(low).gate_us == 0)
+
+
+def test_work_ahead_is_bounded_where_a_higher_class_changes_the_tier(lane: Lane) -> None:
+    low, high = lane.start(), lane.start()
+    lane.service.tenants.change(process(low.pid), klass="low")
+    lane.service.tenants.change(process(high.pid), klass="high")
+    assert lane.page(low).ahead_us == 0  # it holds: its gates do it
+    lane.service.tenants.override("low", Override(busy="rest:32"))
+    assert lane.page(low).ahead_us == AHEAD_US
+    assert lane.page(high).ahead_us == 0
+    lane.service.tenants.override("low", Override(idle="rest:32", busy="rest:32"))
+    assert lane.page(low).ahead_us == 0  # nothing changes
+    lane.service.tenants.override("low", Override(busy="rest:32"))
+    high.end()
+    wait_for(lambda: lane.page(low).ahead_us == 0)
 
 
 def test_another_gpus_programs_do_not_count(lane: Lane) -> None:
@@ -279,10 +294,16 @@ def test_a_board_directory_of_others_is_not_used(folder) -> None:
         Directory(path).open()
 
 
+@pytest.mark.parametrize(("klass", "priority"), [("high", "0"), ("normal", "0"), ("low", "1"), ("idle", "1")])
+def test_lower_classes_start_as_clients_below(lane: Lane, klass: str, priority: str) -> None:
+    answer = ask(lane, run=["python", "train.py"], lane="spatial", **{"class": klass})
+    assert answer["environment"]["CUDA_MPS_CLIENT_PRIORITY"] == priority
+
+
 def test_run_in_the_spatial_lane_starts_mps_and_keeps_what_was_asked(lane: Lane) -> None:
     answer = ask(lane, run=["python", "serve.py"], lane="spatial", **{"class": "high", "sm": 25, "tenant": "red"})
     assert answer["lane"] == "spatial"
-    assert answer["environment"] == lane.mps.environment
+    assert answer["environment"] == {**lane.mps.environment, "CUDA_MPS_CLIENT_PRIORITY": "0"}
     assert lane.mps.control is not None
     program = lane.start()  # a child of the one that asked
     record = lane.view(program).record
