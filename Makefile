@@ -37,7 +37,8 @@ setup: $(READY) library ## system packages (apt, where missing), .venv with DetS
 
 # what `detshare run` preloads into programs
 library: $(READY)
-	@$(MAKE) -s -C runtime
+	@if command -v cc >/dev/null; then $(MAKE) -s -C runtime; \
+	else echo "setup: no C compiler, so no libdetshare.so and no spatial lane; as root: apt-get install gcc libc6-dev" >&2; fi
 
 $(READY): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh
