@@ -19,7 +19,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup demo test lint lint-python lint-shell lint-kernel lint-generated test-unit test-e2e test-vm test-gpu \
+.PHONY: help setup library demo test lint lint-python lint-shell lint-kernel lint-runtime lint-generated test-unit test-e2e test-vm test-gpu \
 	tree clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
@@ -32,8 +32,13 @@ TWO := -n 2 --dist worksteal
 help: ## show these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-setup: $(READY) ## system packages (apt, where missing) and .venv with DetShare and its tools
+setup: $(READY) library ## system packages (apt, where missing), .venv with DetShare and its tools, runtime/libdetshare.so
 	@:
+
+# what `detshare run` preloads into programs
+library: $(READY)
+	@if command -v cc >/dev/null; then $(MAKE) -s -C runtime; \
+	else echo "setup: no C compiler, so no libdetshare.so and no spatial lane; as root: apt-get install gcc libc6-dev" >&2; fi
 
 $(READY): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh
@@ -43,7 +48,7 @@ demo: setup ## latency of a program before and after set-priority; on a model wh
 
 test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
 
-lint: setup lint-python lint-shell lint-generated lint-kernel ## ruff, mypy --strict, shellcheck, sparse, licences, generated files
+lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ruff, mypy --strict, shellcheck, sparse, licences, generated files
 	@echo "lint: all clean"
 
 lint-python: setup tree
@@ -58,17 +63,23 @@ lint-kernel: setup
 	@for kernel in $(KERNELS); do for module in $(MODULES); do \
 		$(BIN)/detshare-vm build --check --kernel $$kernel $$module >/dev/null; done; done
 
+lint-runtime: setup
+	@$(MAKE) -s -C runtime lint
+
 lint-generated: setup
 	$(BIN)/python -m detshare.tools.spdx
 	$(BIN)/python -m detshare.tools.abi --check
 	$(BIN)/python -m detshare.tools.genl --check
+	$(BIN)/python -m detshare.tools.cudaapi --check
+	$(BIN)/python -m detshare.tools.boardgen --check
 	$(BIN)/python -m detshare.tools.results check
 
 test-unit: setup ## unit and property tests, no GPU, under 60 s
 	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
 
-test-e2e: setup ## daemons, demo and terminals as real processes, 10 000 requests of garbage; no GPU
-	$(BIN)/pytest -q tests -m "e2e and not gpu and not vm"
+test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
+	$(BIN)/pytest -q $(TWO) tests -m "e2e and not gpu and not vm and not alone"
+	$(BIN)/pytest -q tests -m "e2e and not gpu and not vm and alone"
 
 test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and simulated drivers; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
@@ -84,5 +95,5 @@ tree:
 	@for part in $(PARTS); do ln -sfn ../../../$$part $(TREE)/detshare/$$part; done
 
 clean: ## remove what make made: .venv, build/, caches
-	rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf runtime/libdetshare.so $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(wildcard $(PARTS) tests) -name __pycache__ -type d -prune -exec rm -rf {} +

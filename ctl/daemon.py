@@ -47,6 +47,8 @@ VERB_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 30.0
 """how long restoring may take at the end before the guardian is left to do it"""
 EVENTS_KEPT: Final = 1000
+START_SECONDS: Final = 3.0
+"""how long a program that starts under `detshare run` may wait for its class"""
 LOCK_PATIENCE: Final = 1.0
 """seconds to wait for a one-shot command, or a daemon that is ending, to give up the lock"""
 
@@ -56,7 +58,8 @@ T = TypeVar("T")
 class Daemon:
     """One backend on one worker thread, its last snapshot, and those who listen. Implements `api.Service`."""
 
-    def __init__(self, run_dir: Path, interval: float, guard: Guard | None) -> None:
+    def __init__(self, run_dir: Path, interval: float, guard: Guard | None, spatial: bool = False) -> None:
+        """`spatial`: serve the spatial lane too."""
         self._run_dir = run_dir
         self._interval = interval
         self._guard = guard
@@ -64,6 +67,8 @@ class Daemon:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="backend")
         self._built: Built | None = None
         self._why = ""
+        self._spatial = spatial
+        self._no_spatial: ControlError | None = None
         self._snapshot: Snapshot | None = None
         self._failure = ""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -81,13 +86,51 @@ class Daemon:
 
     async def open(self, backend: str, why: str = "") -> None:
         """Build the backend, chosen for the reason `why`, and look once. ControlError where that fails."""
-        self._built = await self._work(lambda: build_backend(backend, self._run_dir))
+        self._built = await self._work(lambda: self._with_lanes(build_backend(backend, self._run_dir)))
         self._why = why or self._built.why
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
         text = f"detshared started, backend {self._backend.name}: {self._why}".removesuffix(": ")
         self._tell(Event(time.time(), "daemon", os.getpid(), text))
+
+    def _with_lanes(self, built: Built) -> Built:
+        """The same with the spatial lane beside it; where that cannot be had, a remark in the events."""
+        if not self._spatial:
+            return built
+        from detshare.ctl.backends.lanes import Lanes
+        from detshare.ctl.backends.shim import ShimBackend
+        from detshare.runtime.service import Service
+
+        service = Service(self._run_dir, self._steer)
+        try:
+            service.open()
+        except ControlError as error:
+            log.error("no spatial lane: %s", error)
+            self._no_spatial = error
+            return built
+        return dataclasses.replace(built, backend=Lanes(built.backend, ShimBackend(service)))
+
+    def _steer(self, pid: int, klass: str | None, memory: int | None, tenant: str) -> list[str]:
+        """Class, memory limit and tenant of a program of the temporal lane that starts; what could not be done."""
+        asked: list[tuple[str, dict[str, object]]] = []
+        if tenant and self._backend.name == "kmod":
+            asked.append(("tenant-attach", {"tenant": tenant}))
+        if klass is not None:
+            asked.append(("set-priority", {"class": klass}))
+        if memory is not None:
+            asked.append(("set-memory", {"limit": memory}))
+        notes = []
+        for verb, args in asked:
+            try:
+                outcome, _ = self._worker.submit(self._verb_now, verb, str(pid), args).result(START_SECONDS)
+            except TimeoutError:
+                notes.append(f"{verb} was not done within {START_SECONDS:g} s; it may still happen")
+            except Exception as error:  # noqa: BLE001  the program starts whatever it is
+                notes.append(f"{verb} was not done: {explain(error, verb).stopped}")
+            else:
+                notes += [f"{verb} was not done: {skip.reason}" for skip in outcome.skipped]
+        return notes
 
     async def keep_looking(self) -> None:
         """Look every `interval` seconds until cancelled; a look that fails is shown, and tried again."""
@@ -220,6 +263,8 @@ class Daemon:
             checks.append(Check("guardian", True, text))
         else:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
+        if self._no_spatial is not None:
+            checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
         return checks + await self._work(self._backend.doctor)
 
     async def readings(self) -> dict[str, Any]:
@@ -310,7 +355,7 @@ async def serve(run_dir: Path, backend: str, interval: float, guard: Guard | Non
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    daemon = Daemon(run_dir, interval, guard)
+    daemon = Daemon(run_dir, interval, guard, spatial=True)
     path = run_dir / SOCKET_NAME
     async with contextlib.AsyncExitStack() as stack:
         try:

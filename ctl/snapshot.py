@@ -35,6 +35,8 @@ class State(StrEnum):
     NOT_UNDERSTOOD = "not-understood"
     MPS_SERVER = "mps-server"
     MPS_CLIENT = "mps-client"
+    SPATIAL = "spatial"
+    """in the spatial lane: its own runtime places its kernels"""
     READ_ONLY = "read-only"
     """the driver's branch is not in our tables: seen, never touched"""
 
@@ -104,6 +106,40 @@ class Tsg:
 
 
 @dataclass(frozen=True, slots=True)
+class Spatial:
+    """A program of the spatial lane: what its board says, and what it says of itself."""
+
+    sms: int
+    """of the whole GPU"""
+    idle: str
+    """where it runs while no higher class is active, in words"""
+    busy: str
+    """where it runs while one is; "held": it waits at its next kernel boundary"""
+    idle_sms: int
+    percent: int | None
+    """the share that was asked for; None: none was"""
+    memory_limit: int | None
+    """bytes; kept by its own runtime, not by the kernel"""
+    held: bool
+    """by hand"""
+    waiting: bool
+    """a higher class is active now, or it is held by hand"""
+    epoch: int
+    acknowledged: bool
+    """nothing that it launched before the last change contradicts the change any more"""
+    launches: int
+    graph_launches: int
+    remaps: int
+    full_runs: int
+    """launches that ran on all SMs though its share is smaller, for they cannot run on fewer"""
+    in_flight: int
+    held_ms: float
+    """time that its launching threads waited"""
+    pool_bytes: int
+    """GPU memory of its green contexts"""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A process that uses, or may use, a GPU."""
 
@@ -127,6 +163,8 @@ class Program:
     """the named tenant it was attached to"""
     refused: int = 0
     """requests for memory that were refused"""
+    spatial: Spatial | None = None
+    """None: it is in the temporal lane"""
 
     @property
     def memory_limit(self) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from detshare.ctl import accounts, select, sizes
-from detshare.ctl.backends.base import Backend, BadRequest, NeedsModule
+from detshare.ctl.backends.base import Backend, BadRequest, NeedsModule, NoSpatialLane
 from detshare.ctl.errors import ControlError
 from detshare.ctl.rm.abi import UnknownBranch
 from detshare.ctl.rm.client import RmError
@@ -26,6 +26,10 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "tenant-add": (),
     "tenant-attach": ("tenant",),
     "tenant-del": (),
+    "set-sm": ("percent", "timeout"),
+    "hold": (),
+    "set-reserve": ("sms",),
+    "set-reflex": ("idle", "busy", "linger_us", "floor_permille"),
 }
 """Verb -> names of its arguments besides `who`."""
 
@@ -75,6 +79,14 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
             return backend.tenant_add(accounts.check_tenant(who))
         case "tenant-attach":
             return backend.tenant_attach(who, accounts.check_tenant(args.get("tenant")))
+        case "set-sm":
+            return backend.set_sm(who, _integer(verb, "percent", args), _timeout(args))
+        case "hold":
+            return backend.hold(who)
+        case "set-reflex":
+            return backend.set_reflex(who, _reflex(verb, args))
+        case "set-reserve":
+            return backend.set_reserve(None if args.get("sms") is None else _integer(verb, "sms", args))
         case _:
             return backend.tenant_del(accounts.check_tenant(who))
 
@@ -89,7 +101,7 @@ def describe(verb: str, who: object, args: Mapping[str, object]) -> str:
     for name, value in args.items():
         if value is not None:
             text = value if isinstance(value, str) and value.isprintable() else _say(value)
-            words += [f"--{name}", text[:40]] if name in ("level", "gpu") else [text[:40]]
+            words += [f"--{name}", text[:40]] if name in ("level", "gpu", "timeout") else [text[:40]]
     return " ".join(words)
 
 
@@ -101,6 +113,8 @@ def explain(error: Exception, asked: str) -> ControlError:
         return ControlError(asked, str(error), "correct it; see detshare-ctl --help", usage=True)
     if isinstance(error, NeedsModule):
         return ControlError(asked, str(error), LOAD_MODULE)
+    if isinstance(error, NoSpatialLane):
+        return ControlError(asked, str(error), "start detshared; where it runs, see: detshare-ctl doctor")
     if isinstance(error, NotAllowed):
         return ControlError(asked, str(error), "run it as root (with CAP_SYS_PTRACE), then: detshare-ctl doctor")
     if isinstance(error, DriverAbsent):
@@ -155,6 +169,27 @@ def _gpu(args: Mapping[str, object]) -> int | None:
     if gpu not in range(MOST_GPUS):
         raise BadRequest(f"there is no GPU {gpu}; the header of detshare-top lists them")
     return gpu
+
+
+LONGEST_WAIT: Final = 30.0
+"""seconds that set-sm may wait"""
+
+
+def _timeout(args: Mapping[str, object]) -> float | None:
+    value = args.get("timeout")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_WAIT:
+        raise BadRequest(f"timeout is {_say(value)}; it is a number of seconds, 0 to {LONGEST_WAIT:g}")
+    return float(value)
+
+
+def _reflex(verb: str, args: Mapping[str, object]) -> dict[str, str | int | None]:
+    made: dict[str, str | int | None] = {}
+    for name in args:
+        if args[name] is not None:
+            made[name] = _string(verb, name, args) if name in ("idle", "busy") else _integer(verb, name, args)
+    return made
 
 
 def _level(args: Mapping[str, object]) -> Level | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``detshare``: measurements and the demo. Subcommands are imported only when they are used."""
+"""The command ``detshare``: programs, measurements, the demo. Subcommands are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ SUBCOMMANDS = {
         "demo",
         "Show a program's latency before and after set-priority, in under 90 s.",
         "detshare demo",
+    ),
+    "run": _Subcommand(
+        "detshare.runtime.run",
+        "run",
+        "Start a program in the spatial or the temporal lane.",
+        "detshare run --lane spatial -- python serve.py",
     ),
 }
 
@@ -82,7 +88,7 @@ def _version() -> str:
 )
 @click.version_option(_version(), prog_name="detshare")
 def detshare() -> None:
-    """Measure and show what DetShare does to living CUDA programs.
+    """Run CUDA programs under DetShare; measure and show what it does to living ones.
 
     To act on programs use detshare-ctl, to watch them detshare-top.
     """

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from detshare.ctl.rm.driver import DriverError, ProcessId
@@ -19,6 +19,13 @@ class NeedsModule(DriverError):
 
     def __init__(self, backend: str) -> None:
         super().__init__(f"backend {backend} holds no memory limits: that takes the kernel module, detshare.ko")
+
+
+class NoSpatialLane(DriverError):
+    """There is no daemon here that serves the spatial lane."""
+
+    def __init__(self, why: str = "this command acts without a daemon") -> None:
+        super().__init__(f"the spatial lane is off: {why}")
 
 
 class Backend(Protocol):
@@ -79,6 +86,30 @@ class Backend(Protocol):
     def tenant_del(self, name: str) -> Outcome:
         """Forget a tenant and its limits; its programs go on without them. NeedsModule."""
         ...
+
+    def set_sm(self, who: str, percent: int, timeout: float | None = None) -> Outcome:
+        """Confine programs of the spatial lane to `percent` (1..100) of the SMs; 100: all.
+
+        Returns when nothing that they launched before runs on others any more; ControlError after `timeout` seconds
+        (the change stands then). NoSpatialLane.
+        """
+        raise NoSpatialLane
+
+    def hold(self, who: str) -> Outcome:
+        """Hold programs of the spatial lane at their next kernel boundary, until `resume` or `release`.
+
+        NoSpatialLane.
+        """
+        raise NoSpatialLane
+
+    def set_reserve(self, sms: int | None) -> Outcome:
+        """Keep `sms` SMs of each GPU for class high of the spatial lane; None: keep none. NoSpatialLane."""
+        raise NoSpatialLane
+
+    def set_reflex(self, klass: str, change: Mapping[str, str | int | None]) -> Outcome:
+        """Set what a class means in the spatial lane: `idle`, `busy` (sets of SMs, or "hold"), `linger_us`,
+        `floor_permille`; what is None or absent is as by default. NoSpatialLane."""
+        raise NoSpatialLane
 
     def alive(self, process: ProcessId) -> bool:
         """Whether a process of the last look still lives. Quick, and the one method that any thread may call."""

@@ -6,10 +6,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable
-from functools import wraps
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 from rich.console import Console
@@ -17,133 +14,14 @@ from rich.console import Console
 from detshare.ctl import classes, oneshot, options
 from detshare.ctl.backends.base import NeedsModule
 from detshare.ctl.cli import act, tables
+from detshare.ctl.cli.command import ACCOUNT, Tenants, class_lines, command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.errors import ControlError
 from detshare.ctl.rm.driver import Holder, ProcessId
 from detshare.ctl.select import parse
-from detshare.ctl.verbs import LEVELS, LOAD_MODULE, MOST_GPUS, check_who, explain
+from detshare.ctl.verbs import LEVELS, LOAD_MODULE, LONGEST_WAIT, MOST_GPUS, check_who, explain
 
-WHO: Final = """\
-WHO is one of
-  a PID                        4242
-  a container id               12 hexadecimal digits or more
-  a part of the command line   serve.py, or with * and ?: 'python*train*'
-"""
-ACCOUNT: Final = """\
-ACCOUNT is one of
-  a PID                        4242
-  a tenant's name              red         (see: detshare-ctl tenant --help)
-  a cgroup                     /system.slice/train.service
-  a container id               12 hexadecimal digits or more: its cgroup
-  a part of the command line   train.py: each process by itself
-"""
-TENANTS: Final = """\
-Example:
-  sudo detshare-ctl tenant add red
-  sudo detshare-ctl set-memory red 20G
-  sudo detshare-ctl tenant attach red 4242
-"""
-FIRST: Final = """\
-First steps:
-  sudo detshare-ctl ps
-  sudo detshare-ctl set-priority 4242 high
-  sudo detshare-ctl release 4242
-Without a GPU, on simulated programs:
-  detshared --backend model --run-dir /tmp/detshare &
-  detshare-ctl --run-dir /tmp/detshare ps
-"""
-
-
-class _Group(click.Group):
-    """Lists its commands in the order in which they are needed, and first steps below."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write_paragraph()
-        formatter.write(FIRST)
-
-
-class _Tenants(click.Group):
-    """Shows how its commands go together."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write_paragraph()
-        formatter.write(TENANTS)
-
-
-class _Examples(click.Command):
-    """Keeps the lines of an example as they are; tells what WHO may be where it is asked for."""
-
-    def __init__(self, *args: Any, example: str = "", more: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.example = example
-        self.more = more
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        who = WHO if any(param.name == "who" for param in self.params) else ""
-        for text in (self.more, who, f"Example:\n  {self.example}\n"):
-            if text:
-                formatter.write_paragraph()
-                formatter.write(text)
-
-
-def _class_lines() -> str:
-    """What each class sets, from the rule itself."""
-    lines = ["CLASS is one of"]
-    for name, setting in classes.CLASSES.items():
-        slice_us = "as the driver set it" if setting.slice_us is None else tables.duration(setting.slice_us)
-        lines.append(f"  {name:<8} slice {slice_us}, level {setting.level.name.lower()}")
-    return "\n".join(lines) + "\n"
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
-@options.run_dir("Folder of the daemon's socket.")
-@click.option(
-    "--backend",
-    type=click.Choice(oneshot.BACKENDS),
-    default=oneshot.AUTO,
-    show_default=True,
-    help="Without a daemon: kmod acts through detshare.ko, root through the programs' own descriptors, auto through "
-    "the first of these that is there; model acts on simulated programs.",
-)
-@click.pass_context
-def main(ctx: click.Context, run_dir: Path, backend: str) -> None:
-    """See and steer the GPU programs of this machine.
-
-    Talks to the daemon, detshared, where it runs; else most commands act once by themselves (as root), and what
-    they set stands until `release`.
-    """
-    ctx.obj = Place(run_dir, backend)
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
-
-
-def _command(
-    name: str, example: str, more: str = "", group: click.Group | None = None
-) -> Callable[[Callable[..., int | None]], click.Command]:
-    """A command with --json, whose errors are told in words and exit codes. What the function returns is the code."""
-
-    def decorate(function: Callable[..., int | None]) -> click.Command:
-        @wraps(function)
-        def run(as_json: bool, **values: Any) -> None:
-            place = click.get_current_context().find_object(Place)
-            assert place is not None
-            try:
-                code = function(place, as_json=as_json, **values)
-            except ControlError as error:
-                if as_json:
-                    click.echo(json.dumps(error.to_json()))
-                click.echo(f"detshare-ctl: {error}", err=True)
-                sys.exit(2 if error.usage else 1)
-            sys.exit(code or 0)
-
-        flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-        return (group or main).command(name, cls=_Examples, example=example, more=more)(flag(run))
-
-    return decorate
-
+__all__ = ["main"]
 
 _who = click.argument("who")
 
@@ -152,7 +30,7 @@ def _print_json(answer: object) -> None:
     click.echo(json.dumps(answer, indent=1))
 
 
-@_command("ps", "sudo detshare-ctl ps")
+@command("ps", "sudo detshare-ctl ps")
 def ps(place: Place, as_json: bool) -> None:
     """List the programs that hold the GPU."""
     with place.control("list programs", changes=False) as (control, _):
@@ -173,7 +51,7 @@ def ps(place: Place, as_json: bool) -> None:
         console.print(tables.accounts(shared))
 
 
-@_command("show", "sudo detshare-ctl show 4242")
+@command("show", "sudo detshare-ctl show 4242")
 @_who
 def show(place: Place, as_json: bool, who: str) -> None:
     """Show all that is known of a program."""
@@ -220,7 +98,7 @@ _wait = click.option(
 )
 
 
-@_command("set-priority", "sudo detshare-ctl set-priority 4242 high", _class_lines())
+@command("set-priority", "sudo detshare-ctl set-priority 4242 high", class_lines())
 @_who
 @click.argument("klass", metavar="CLASS", type=click.Choice(list(classes.CLASSES)))
 @_wait
@@ -232,7 +110,7 @@ def set_priority(place: Place, as_json: bool, who: str, klass: str, wait: float 
     return act.change(place, as_json, "set-priority", who, wait, {"class": klass})
 
 
-@_command("set-weight", "sudo detshare-ctl set-weight 'python train.py*' 3")
+@command("set-weight", "sudo detshare-ctl set-weight 'python train.py*' 3")
 @_who
 @click.argument("weight", metavar="N", type=click.IntRange(classes.WEIGHTS[0], classes.WEIGHTS[-1]))
 @_wait
@@ -244,7 +122,7 @@ def set_weight(place: Place, as_json: bool, who: str, weight: int, wait: float |
     return act.change(place, as_json, "set-weight", who, wait, {"weight": weight})
 
 
-@_command("set-slice", "sudo detshare-ctl set-slice 4242 2000 --level high")
+@command("set-slice", "sudo detshare-ctl set-slice 4242 2000 --level high")
 @_who
 @click.argument("slice_us", metavar="US", type=click.IntRange(classes.SLICES_US[0], classes.SLICES_US[-1]))
 @click.option("--level", type=click.Choice(LEVELS), help="Level on the runlist.  [default: medium]")
@@ -257,7 +135,81 @@ def set_slice(place: Place, as_json: bool, who: str, slice_us: int, level: str |
     return act.change(place, as_json, "set-slice", who, wait, {"slice_us": slice_us, "level": level})
 
 
-@_command("set-memory", "sudo detshare-ctl set-memory 4242 8G", ACCOUNT)
+@command("set-sm", "sudo detshare-ctl set-sm 4242 25")
+@_who
+@click.argument("percent", metavar="PCT", type=click.IntRange(1, 100))
+@click.option(
+    "--timeout",
+    type=options.Seconds(0, LONGEST_WAIT),
+    metavar="SECONDS",
+    help="How long to wait for the program.  [default: 5]",
+)
+def set_sm(place: Place, as_json: bool, who: str, percent: int, timeout: float | None) -> int:
+    """Confine a program of the spatial lane to a share of the SMs.
+
+    It takes the largest set of SMs that is no more than PCT percent; 100 gives all back. The command returns when
+    nothing that was launched before runs on other SMs any more. Needs the daemon.
+    """
+    _needs_daemon(place, f"set-sm {who} {percent}")
+    return act.change(place, as_json, "set-sm", who, args={"percent": percent, "timeout": timeout})
+
+
+@command("hold", "sudo detshare-ctl hold 4242")
+@_who
+def hold(place: Place, as_json: bool, who: str) -> int:
+    """Hold a program of the spatial lane at its next kernel boundary.
+
+    Until `resume` or `release`; if the daemon ends, it runs on within two seconds. For other programs: `pause`.
+    """
+    _needs_daemon(place, f"hold {who}")
+    return act.change(place, as_json, "hold", who)
+
+
+@command("reserve", "sudo detshare-ctl reserve 32")
+@click.argument("sms", metavar="SMS")
+def reserve(place: Place, as_json: bool, sms: str) -> int:
+    """Keep the first SMS SMs of each GPU for class high.
+
+    Everybody else in the spatial lane gets the rest, at all times. SMS is a multiple of what the GPU cuts its SMs by
+    (8 on Hopper), or off.
+    """
+    asked = f"reserve {sms[:20]}"
+    if sms != "off" and not (sms.isdecimal() and sms.isascii() and len(sms) < 6):
+        raise ControlError(asked, f"{sms[:20]!r} is no number of SMs", "detshare-ctl reserve 32, or: off", usage=True)
+    _needs_daemon(place, asked)
+    return act.change(place, as_json, "set-reserve", "*", args={"sms": None if sms == "off" else int(sms)})
+
+
+@command("set-reflex", "sudo detshare-ctl set-reflex low --busy rest:32")
+@click.argument("klass", metavar="CLASS", type=click.Choice(list(classes.CLASSES)))
+@click.option("--idle", metavar="SET", help="SMs while no higher class is active.")
+@click.option("--busy", metavar="SET", help="SMs while one is, or hold: stop at the next kernel boundary.")
+@click.option("--linger", "linger_us", type=click.IntRange(0, 10**6), metavar="US", help="Active that long after work.")
+@click.option("--floor", "floor_permille", type=click.IntRange(0, 1000), metavar="N", help="Run N/1000 while held.")
+def set_reflex(
+    place: Place,
+    as_json: bool,
+    klass: str,
+    idle: str | None,
+    busy: str | None,
+    linger_us: int | None,
+    floor_permille: int | None,
+) -> int:
+    """Set what a class means in the spatial lane.
+
+    SET is full, first:32 or rest:32. What is not given is as by default.
+    """
+    _needs_daemon(place, f"set-reflex {klass}")
+    args = {"idle": idle, "busy": busy, "linger_us": linger_us, "floor_permille": floor_permille}
+    return act.change(place, as_json, "set-reflex", klass, args=args)
+
+
+def _needs_daemon(place: Place, asked: str) -> None:
+    if not place.client().alive():
+        raise gone(asked, place)
+
+
+@command("set-memory", "sudo detshare-ctl set-memory 4242 8G", ACCOUNT)
 @click.argument("account", metavar="ACCOUNT")
 @click.argument("limit", metavar="SIZE")
 @click.option("--gpu", type=click.IntRange(0, MOST_GPUS - 1), help="Only this GPU.  [default: each GPU by itself]")
@@ -270,7 +222,7 @@ def set_memory(place: Place, as_json: bool, account: str, limit: str, gpu: int |
     return act.change(place, as_json, "set-memory", account, args={"limit": limit, "gpu": gpu})
 
 
-@main.group("tenant", cls=_Tenants, context_settings={"help_option_names": ["-h", "--help"]})
+@main.group("tenant", cls=Tenants, context_settings={"help_option_names": ["-h", "--help"]})
 def tenant() -> None:
     """Let programs share a memory limit under a name.
 
@@ -281,14 +233,14 @@ def tenant() -> None:
 _name = click.argument("name")
 
 
-@_command("add", "sudo detshare-ctl tenant add red", group=tenant)
+@command("add", "sudo detshare-ctl tenant add red", group=tenant)
 @_name
 def tenant_add(place: Place, as_json: bool, name: str) -> int:
     """Make a tenant."""
     return act.change(place, as_json, "tenant-add", name)
 
 
-@_command("attach", "sudo detshare-ctl tenant attach red 4242", group=tenant)
+@command("attach", "sudo detshare-ctl tenant attach red 4242", group=tenant)
 @_name
 @_who
 def tenant_attach(place: Place, as_json: bool, name: str, who: str) -> int:
@@ -296,7 +248,7 @@ def tenant_attach(place: Place, as_json: bool, name: str, who: str) -> int:
     return act.change(place, as_json, "tenant-attach", who, args={"tenant": name})
 
 
-@_command("list", "sudo detshare-ctl tenant list", group=tenant)
+@command("list", "sudo detshare-ctl tenant list", group=tenant)
 def tenant_list(place: Place, as_json: bool) -> None:
     """List tenants with their limits and programs."""
     with place.control("list tenants", changes=False) as (control, _):
@@ -314,14 +266,14 @@ def tenant_list(place: Place, as_json: bool) -> None:
         raise ControlError("list tenants", str(NeedsModule(answer["backend"])), LOAD_MODULE)
 
 
-@_command("del", "sudo detshare-ctl tenant del red", group=tenant)
+@command("del", "sudo detshare-ctl tenant del red", group=tenant)
 @_name
 def tenant_del(place: Place, as_json: bool, name: str) -> int:
     """Forget a tenant and its limits; its programs go on without them."""
     return act.change(place, as_json, "tenant-del", name)
 
 
-@_command("pause", "sudo detshare-ctl pause 4242")
+@command("pause", "sudo detshare-ctl pause 4242")
 @_who
 @click.option("--foreground", is_flag=True, help="Hold it until Ctrl-C or SIGTERM, then resume; needs no daemon.")
 def pause(place: Place, as_json: bool, who: str, foreground: bool) -> int:
@@ -338,14 +290,14 @@ def pause(place: Place, as_json: bool, who: str, foreground: bool) -> int:
     return act.change(place, as_json, "pause", who)
 
 
-@_command("resume", "sudo detshare-ctl resume 4242")
+@command("resume", "sudo detshare-ctl resume 4242")
 @_who
 def resume(place: Place, as_json: bool, who: str) -> int:
     """Let a paused program run on."""
     return act.change(place, as_json, "resume", who)
 
 
-@_command("preempt", "sudo detshare-ctl preempt 4242")
+@command("preempt", "sudo detshare-ctl preempt 4242")
 @_who
 def preempt(place: Place, as_json: bool, who: str) -> int:
     """Take a program off the GPU once.
@@ -355,7 +307,7 @@ def preempt(place: Place, as_json: bool, who: str) -> int:
     return act.change(place, as_json, "preempt", who)
 
 
-@_command("release", "sudo detshare-ctl release --all")
+@command("release", "sudo detshare-ctl release --all")
 @click.argument("who", required=False)
 @click.option("--all", "everyone", is_flag=True, help="Release every program.")
 def release(place: Place, as_json: bool, who: str | None, everyone: bool) -> int:
@@ -368,7 +320,7 @@ def release(place: Place, as_json: bool, who: str | None, everyone: bool) -> int
     return act.change(place, as_json, "release", "*" if who is None else who)
 
 
-@_command("doctor", "sudo detshare-ctl doctor")
+@command("doctor", "sudo detshare-ctl doctor")
 def doctor(place: Place, as_json: bool) -> int:
     """Check this machine and say what is missing.
 
@@ -388,7 +340,7 @@ def doctor(place: Place, as_json: bool) -> int:
     return int(any(check["ok"] is False for check in answer["checks"]))
 
 
-@_command("events", "sudo detshare-ctl events --follow")
+@command("events", "sudo detshare-ctl events --follow")
 @click.option("--follow", "-f", is_flag=True, help="Wait for more; with --json one document per line.")
 def events(place: Place, as_json: bool, follow: bool) -> int:
     """Show what the daemon saw and did, and what the kernel module tells.

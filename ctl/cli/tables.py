@@ -21,21 +21,23 @@ _COLUMNS = (
     ("LEVEL", False),
     ("MEM", True),
     ("LIMIT", True),
+    ("SMS", True),
     ("SHARE", True),
     ("STATE", False),
 )
-"""name, and whether it is set to the right; LIMIT only where somebody can hold one"""
+"""name, and whether it is set to the right; LIMIT and SMS only where somebody can have one"""
 
 _STATE_STYLE = {
     "running": "green",
     "paused": "yellow",
+    "spatial": "green",
     "no-context": "dim",
     "not-understood": "red",
     "read-only": "magenta",
 }
 
 
-_DONE = {"pause": "paused", "resume": "runs again", "preempt": "preempted", "release": "released"}
+_DONE = {"hold": "held", "pause": "paused", "resume": "runs again", "preempt": "preempted", "release": "released"}
 
 
 def count(number: int, name: str) -> str:
@@ -96,6 +98,8 @@ def programs(answer: Json, width: int) -> Table:
     index = {gpu["uuid"]: str(number) for number, gpu in enumerate(answer["gpus"])}
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False)
     limits = holds_limits(answer)
+    spatial = any(program.get("spatial") for program in answer["programs"])
+    hidden = {name for name, shown in (("LIMIT", limits), ("SMS", spatial)) if not shown}
     rows = []
     for program in sorted(answer["programs"], key=lambda p: p["pid"]):
         tsgs = compute(program)
@@ -110,13 +114,14 @@ def programs(answer: Json, width: int) -> Table:
                 _several(clean(tsg["level"] or "-") for tsg in tsgs) or "-",
                 size(program.get("memory_bytes")),
                 *([size(program.get("memory_limit"))] if limits else []),
+                *([str(program["spatial"]["idle_sms"]) if program.get("spatial") else "-"] if spatial else []),
                 f"{share:.0%}" if share is not None else "-",
                 state,
                 command(program["command"]),
             )
         )
     used = 0
-    for number, (name, right) in enumerate(column for column in _COLUMNS if limits or column[0] != "LIMIT"):
+    for number, (name, right) in enumerate(column for column in _COLUMNS if column[0] not in hidden):
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
         used += max(len(name), *(len(row[number]) for row in rows), 0) + 1
     table.add_column("COMMAND", no_wrap=True)
@@ -211,6 +216,7 @@ def show(console: Console, answer: Json, program: Json) -> None:
         ("gpu share", f"{share:.1%}" if share is not None else "-"),
         ("adopted in", f"{adopted:.1f} ms" if adopted is not None else "-"),
     ]
+    rows += spatial_rows(program)
     rows += [("note", clean(note)) for note in program["notes"]]
     for name, value in rows:
         table.add_row(name, Text(value))
@@ -218,6 +224,31 @@ def show(console: Console, answer: Json, program: Json) -> None:
     if program["tsgs"]:
         console.print("\nchannel groups (TSGs), of which only the compute ones are steered:")
         console.print(_tsgs(program))
+
+
+def spatial_rows(program: Json) -> list[tuple[str, str]]:
+    """What `show` says of a program of the spatial lane."""
+    lane = program.get("spatial")
+    if not lane:
+        return []
+    asked = f"; asked for {lane['percent']} %" if lane["percent"] is not None else ""
+    acknowledged = "" if lane["acknowledged"] else " (older work still runs)"
+    waiting = "a higher class is active" if lane["waiting"] else "no higher class is active"
+    now = "held by hand" if lane["held"] else waiting
+    launched = f"{count(lane['launches'], 'kernel')}, {count(lane['graph_launches'], 'graph')}"
+    rows = [
+        ("lane", f"spatial; {now}"),
+        ("sms", f"{clean(lane['idle'])} of {lane['sms']}{asked}{acknowledged}"),
+        ("beside a higher class", clean(lane["busy"])),
+        ("launched", f"{launched}; {lane['in_flight']} in flight, moved {count(lane['remaps'], 'time')}"),
+        ("waited", f"{lane['held_ms']:.1f} ms"),
+        ("its green contexts", size(lane["pool_bytes"])),
+    ]
+    if lane["full_runs"]:
+        rows.append(("beyond its share", f"{count(lane['full_runs'], 'kernel')} that cannot run on fewer than all SMs"))
+    if lane["memory_limit"] is not None:
+        rows.append(("memory limit", f"{size(lane['memory_limit'])}, kept by its own runtime, not by the kernel"))
+    return rows
 
 
 def _tsgs(program: Json) -> Table:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PAIRS", "WORKLOADS", "Pair", "decode", "encode", "kernels", "train", "zoo"]
+__all__ = ["PAIRS", "WORKLOADS", "Pair", "census", "compat", "decode", "encode", "kernels", "operators", "train", "zoo"]
 
 WORKLOADS = Path(__file__).resolve().parent / "workloads"
 WINDOW = 0.2  # seconds; short beside a slot, long beside a request
@@ -35,6 +35,23 @@ def train(model: str, *words: object) -> list[str]:
 def kernels(mode: str, *words: object) -> list[str]:
     """A mode of kernels.py."""
     return _script("kernels.py", mode, *words)
+
+
+def census(*words: object) -> list[str]:
+    """Kernels that tell their SMs and their start."""
+    return _script("census.py", *words)
+
+
+def operators() -> list[str]:
+    """Torch operators of fixed inputs, and the digests of their outputs."""
+    return _script("operators.py")
+
+
+def compat(name: str, *words: object) -> list[str]:
+    """A program with a fixed output; the native one is built by native.py."""
+    if name == "static_sums":
+        return [sys.executable, str(WORKLOADS / "zoo" / "native.py"), name]
+    return [sys.executable, str(WORKLOADS / "compat" / f"{name}.py"), *map(str, words)]
 
 
 def zoo(name: str, *words: object) -> list[str]:

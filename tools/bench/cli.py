@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from detshare.tools.bench.gates import gates
+from detshare.tools.bench.launch_path import launch_path
 from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.rm_core import rm_core
 from detshare.tools.bench.session import Options, Session
@@ -32,10 +34,28 @@ class Experiment:
     quick_seconds: float
     quick_rounds: int
     takes: str
+    budget: float | None = None
+    """seconds that --budget-s has unless it is given; None: the experiment has no such option"""
+    package: str = "detshare.tools.bench"
+    quicker: float = 4.0
+    """how many times smaller the budget is with --quick"""
+
+    def module(self, name: str) -> str:
+        """The module whose `run` does it."""
+        return f"{self.package}.{name.replace('-', '_')}"
+
+
+def _spatial(summary: str, seconds: float, rounds: int, budget: float) -> Experiment:
+    """An experiment on the runtime."""
+    takes = f"at most {budget:g} s (--budget-s)"
+    package = "detshare.tools.bench.spatial"
+    return Experiment(summary, seconds, rounds, max(0.5, seconds / 2), max(1, rounds // 4), takes, budget, package, 2.0)
 
 
 EXPERIMENTS = {
-    "sweep": Experiment("LC latency and BE throughput over slices and levels.", 2.0, 1, 1.5, 1, "--budget-s, 280 s"),
+    "sweep": Experiment(
+        "LC latency and BE throughput over slices and levels.", 2.0, 1, 1.5, 1, "--budget-s, 280 s", 280.0
+    ),
     "temporal": Experiment(
         "Latency beside a background, before and after set-priority.", 2.2, 3, 1.2, 2, "about 8 min"
     ),
@@ -43,6 +63,13 @@ EXPERIMENTS = {
     "adoption": Experiment("Every kind of CUDA program is found and put back.", 1.0, 1, 1.0, 1, "under 4 min"),
     "harmless": Experiment("Bits, launch cost, and kill -9 of the daemon.", 1.5, 1, 0.8, 1, "under 5 min"),
     "pause": Experiment("Time to stop and to resume a running kernel.", 1.0, 1, 1.0, 1, "under 3 min"),
+    "isolation": _spatial("A kernel of 50 us beside kernels of 0.1 to 90 ms.", 1.3, 2, 220.0),
+    "pair": _spatial("Llama decode beside ResNet-50 training, and a sweep.", 2.0, 2, 400.0),
+    "live-change": _spatial("The SMs that kernels use after set-sm, 1000 changes.", 1.0, 1, 120.0),
+    "determinism": _spatial("Bits under a hostile neighbour and remaps.", 1.0, 1, 130.0),
+    "overhead": _spatial("Launches, steps and contexts with and without the runtime.", 0.6, 10, 170.0),
+    "compatibility": _spatial("The output of every kind of CUDA program, with and without.", 1.0, 1, 180.0),
+    "mps-faults": _spatial("Tenants killed in mid-kernel and in mid-hold.", 1.0, 1, 150.0),
 }
 
 
@@ -61,7 +88,7 @@ def bench() -> None:
 
 
 def _add(name: str, about: Experiment) -> None:
-    @bench.command(name, help=f"{about.summary} Takes {about.takes}; with --quick about a quarter.")
+    @bench.command(name, help=f"{about.summary} Takes {about.takes}; with --quick a part of it.")
     @click.option("--seconds", type=click.FloatRange(0.5, 60), help=f"Length of one slot (default {about.seconds:g}).")
     @click.option("--rounds", type=click.IntRange(1, 100), help=f"Rounds (default {about.rounds}).")
     @click.option(
@@ -71,13 +98,14 @@ def _add(name: str, about: Experiment) -> None:
         show_default=True,
         help="Folder of the results.",
     )
-    @click.option("--quick", is_flag=True, help="A quarter of the time, for a first look.")
+    @click.option("--quick", is_flag=True, help="A part of the time, for a first look.")
     @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder of the daemon's socket.")
     @click.option("--seed", type=int, default=1, show_default=True, help="Of every random choice.")
     def command(
         seconds: float | None, rounds: int | None, out: Path, quick: bool, run_dir: Path | None, seed: int, **more: Any
     ) -> None:
-        budget = float(more.get("budget_s") or (70.0 if quick else 280.0))
+        given = more.get("budget_s")
+        full = about.budget or 280.0
         options = Options(
             name,
             seconds or (about.quick_seconds if quick else about.seconds),
@@ -85,14 +113,15 @@ def _add(name: str, about: Experiment) -> None:
             out,
             quick,
             run_dir,
-            budget,
+            float(given or (full / about.quicker if quick else full)),
             seed,
+            name == "sweep" or given is not None,
         )
-        _run(options)
+        _run(options, about.module(name))
 
-    if name == "sweep":
-        budget = click.option("--budget-s", type=click.FloatRange(30, 36000), help="Time for all cells (default 280).")
-        budget(command)
+    if about.budget is not None:
+        text = f"Seconds for all of it; what does not fit is left out (default {about.budget:g})."
+        click.option("--budget-s", type=click.FloatRange(30, 36000), help=text)(command)
 
 
 def _terminated(number: int, _frame: object) -> None:
@@ -100,7 +129,7 @@ def _terminated(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _run(options: Options) -> None:
+def _run(options: Options, module: str) -> None:
     """Run the experiment and write what it measured; ClickException (exit code 1) where it cannot."""
     if os.geteuid():
         raise click.ClickException(f"bench {options.name} steers programs of this machine; run it as root")
@@ -110,7 +139,7 @@ def _run(options: Options) -> None:
             "next: run it on a machine with one, or see DetShare at work on a model: make demo"
         )
     signal.signal(signal.SIGTERM, _terminated)
-    experiment: Callable[[Session], None] = importlib.import_module(f"detshare.tools.bench.{options.name}").run
+    experiment: Callable[[Session], None] = importlib.import_module(module).run
     kept = "nothing was written"
     try:
         with Session(options) as session:
@@ -136,7 +165,7 @@ def _run(options: Options) -> None:
 
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
-for _command in (rm_core, *COMMANDS):
+for _command in (gates, launch_path, rm_core, *COMMANDS):
     bench.add_command(_command)
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["bars", "heat"]
+__all__ = ["bars", "heat", "points"]
 
 
 def _pyplot() -> Any:
@@ -34,7 +34,8 @@ def bars(path: Path, groups: Mapping[str, Mapping[str, float]], label: str) -> N
     plt = _pyplot()
     if plt is None or not groups:
         return
-    figure, axes = plt.subplots(1, len(groups), figsize=(2.6 * len(groups), 3.4), squeeze=False, layout="constrained")
+    width = max(2.6, 0.42 * max(len(values) for values in groups.values()))
+    figure, axes = plt.subplots(1, len(groups), figsize=(width * len(groups), 3.4), squeeze=False, layout="constrained")
     for axis, (name, values) in zip(axes[0], groups.items(), strict=True):
         drawn = axis.bar(list(values), list(values.values()), color="#4878a8")
         axis.bar_label(drawn, fmt="%.3g", fontsize=7)
@@ -70,4 +71,30 @@ def heat(
         axis.set_title(name, fontsize=8, wrap=True)
         axis.set_xlabel(labels[1], fontsize=8)
     axes[0][0].set_ylabel(labels[0], fontsize=8)
+    _save(plt, figure, path)
+
+
+def points(
+    path: Path,
+    panels: Mapping[str, Mapping[str, tuple[float, float]]],
+    labels: tuple[str, str],
+    most: float | None = None,
+) -> None:
+    """One panel per mapping of names to (x, y), each point with its name; y ends at ``most`` times its least."""
+    plt = _pyplot()
+    if plt is None or not panels:
+        return
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 4.0), squeeze=False, layout="constrained")
+    for axis, (name, found) in zip(axes[0], panels.items(), strict=True):
+        least = min((y for _x, y in found.values()), default=0.0)
+        for label, (x, y) in found.items():
+            shown = min(y, most * least) if most is not None else y
+            axis.plot([x], [shown], marker="^" if shown < y else "o", color="#4878a8", markersize=4)
+            text = f" {label}" + (f" ({y:.3g})" if shown < y else "")
+            axis.annotate(text, (x, shown), fontsize=6, rotation=20)
+        axis.set_title(name, fontsize=8, wrap=True)
+        axis.tick_params(labelsize=7)
+        axis.margins(0.2, 0.15)
+        axis.set_xlabel(labels[0], fontsize=8)
+    axes[0][0].set_ylabel(labels[1], fontsize=8)
     _save(plt, figure, path)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Program", "ProgramError"]
+__all__ = ["READY_SECONDS", "Line", "Program", "ProgramError"]
 
 Line = dict[str, Any]
 READY_SECONDS = 180.0

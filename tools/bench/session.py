@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -41,12 +41,14 @@ class Options:
     run_dir: Path | None = None
     budget: float = 280.0
     seed: int = 1
+    budgeted: bool = False
+    """whether the time was limited by --budget-s"""
 
     @property
     def command(self) -> str:
         """The command that repeats it."""
         quick = " --quick" if self.quick else ""
-        budget = f" --budget-s {self.budget:g}" if self.name == "sweep" else ""
+        budget = f" --budget-s {self.budget:g}" if self.budgeted else ""
         return f"detshare bench {self.name} --seconds {self.seconds:g} --rounds {self.rounds}{budget}{quick}"
 
 
@@ -81,6 +83,8 @@ class Session:
         self._lock = threading.Lock()
         self._begun = time.monotonic()
         self.proof = ""
+        self.sms = 0
+        """of the GPU, once something was calibrated"""
         self.measured = 0.0
         self.stolen = 0.0
 
@@ -106,6 +110,11 @@ class Session:
         """Seconds since the experiment began."""
         return time.monotonic() - self._begun
 
+    @property
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return self.options.budget - self.elapsed
+
     def say(self, text: str) -> None:
         """Progress for the user, on standard error."""
         print(f"[{self.elapsed:6.1f} s] {text}", file=sys.stderr, flush=True)
@@ -124,9 +133,14 @@ class Session:
         self.steer.start()
         self.proof = str(self.steer.ps()["proof"])
 
-    def start(self, name: str, argv: Sequence[str]) -> Program:
+    @property
+    def folder(self) -> Path:
+        """A temporary folder of this session."""
+        return self._folder
+
+    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Program:
         """Start a program; `ready` is not waited for."""
-        program = Program(name, argv, {"KERNELS_CACHE": str(self._folder)}, self.record)
+        program = Program(name, argv, {"KERNELS_CACHE": str(self._folder), **(env or {})}, self.record)
         self._programs.append(program)
         return program
 
@@ -143,6 +157,13 @@ class Session:
             program.stop()
             self._programs.remove(program)
 
+    def drop(self, *programs: Program) -> None:
+        """End programs whatever they say at their end; those that have ended already too."""
+        for program in programs:
+            program.end()
+            if program in self._programs:
+                self._programs.remove(program)
+
     def calibrate(self, us: float, mode: str = "saturate") -> tuple[int, float]:
         """Iterations and measured time (us) of a kernel of about ``us`` on the idle GPU; nothing else may run now."""
         words = ("periodic", "--seconds", 0.3) if mode == "periodic" else ("calibrate", "--seconds", 0)
@@ -150,6 +171,7 @@ class Session:
         line = program.wait_for("ready" if mode == "periodic" else "calibrated", 120.0)
         program.end()
         self._programs.remove(program)
+        self.sms = int(line["sms"])
         return int(line["iterations"]), float(line["kernel_us"])
 
     def slot(self, what: str, seconds: float, *programs: Program, settle: float = SETTLE) -> Slot:

@@ -112,12 +112,16 @@ class Steer:
 
     def verb(self, name: str, pid: int, **arguments: object) -> Json:
         """The same through the daemon's socket: for many changes in a row. SteerError where nothing was changed."""
+        return self.command(name, str(pid), **arguments)
+
+    def command(self, name: str, who: str, **arguments: object) -> Json:
+        """`verb` for what is no single PID: a class, or all (``*``)."""
         try:
-            answer = self.client.verb(name, str(pid), **arguments)
+            answer = self.client.verb(name, who, **arguments)
         except ClientError as error:
             raise SteerError(str(error)) from error
         if not answer["changed"]:
-            raise SteerError(f"{name} {pid} changed nothing: {answer['skipped']}")
+            raise SteerError(f"{name} {who} changed nothing: {answer['skipped']}")
         return answer
 
     def release(self, pid: int) -> None:

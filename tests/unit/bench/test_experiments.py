@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -10,17 +11,21 @@ import pytest
 from click.testing import CliRunner
 
 from detshare.tools.bench import adoption, cli, sweep, temporal
-from detshare.tools.bench.catalog import PAIRS, WORKLOADS, small, zoo
+from detshare.tools.bench.catalog import PAIRS, WORKLOADS, census, operators, small, zoo
 from detshare.tools.bench.session import Options, Session
+from detshare.tools.bench.spatial import compatibility, overhead
 
 
 def test_every_experiment_is_a_command_with_its_options() -> None:
-    assert sorted(cli.EXPERIMENTS) == ["adoption", "harmless", "pause", "sweep", "temporal", "weights"]
+    temporal_lane = {"adoption", "harmless", "pause", "sweep", "temporal", "weights"}
+    spatial_lane = {"compatibility", "determinism", "isolation", "live-change", "mps-faults", "overhead", "pair"}
+    assert set(cli.EXPERIMENTS) == temporal_lane | spatial_lane
     for name in cli.EXPERIMENTS:
         command = cli.bench.commands[name]
         words = {word for parameter in command.params for word in parameter.opts}
         assert {"--seconds", "--rounds", "--out", "--quick", "--run-dir"} <= words
-        assert ("--budget-s" in words) is (name == "sweep")
+        assert ("--budget-s" in words) is (name == "sweep" or name in spatial_lane)
+        assert find_spec(cli.EXPERIMENTS[name].module(name)) is not None
         assert isinstance(command, click.Command)
 
 
@@ -55,13 +60,18 @@ def test_the_sweep_has_every_cell_once_and_the_most_telling_first() -> None:
 
 def test_every_command_of_the_catalog_names_a_program_that_is_there() -> None:
     commands = [command for pair in (*PAIRS, small(1, 2)) for command in (pair.latency, pair.background)]
-    commands += [*adoption.ZOO.values(), zoo("late"), zoo("churn")]
+    commands += [*adoption.ZOO.values(), zoo("late"), zoo("churn"), census(), operators()]
+    commands += [*compatibility.PROGRAMS.values(), *(measure.argv for measure in overhead.MEASURES.values())]
     for command in commands:
         assert Path(command[1]).is_file(), command
-    assert {Path(command[1]).parent for command in commands} == {WORKLOADS, WORKLOADS / "zoo"}
+    assert {Path(command[1]).parent for command in commands} == {WORKLOADS, WORKLOADS / "zoo", WORKLOADS / "compat"}
 
 
-@pytest.mark.parametrize("path", sorted(WORKLOADS.rglob("*.py")), ids=lambda path: str(path.relative_to(WORKLOADS)))
+# gates.py is no program that is steered: it plays the library's side of a board.
+STEERED = sorted(path for path in WORKLOADS.rglob("*.py") if path.name != "gates.py")
+
+
+@pytest.mark.parametrize("path", STEERED, ids=lambda path: str(path.relative_to(WORKLOADS)))
 def test_a_workload_imports_nothing_of_detshare(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if "import" in line and "detshare" in line] == []

@@ -62,9 +62,10 @@ class Running:
 
 
 @pytest.fixture
-def run_dir() -> Iterator[Path]:
-    """Short: a socket's path has 107 bytes at most."""
+def run_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Short: a socket's path has 107 bytes at most. Boards lie in it, so that a daemon that is killed leaves none."""
     path = Path(tempfile.mkdtemp(prefix="detshare-"))
+    monkeypatch.setenv("DETSHARE_BOARD_DIR", str(path / "boards"))
     yield path
     shutil.rmtree(path)
 

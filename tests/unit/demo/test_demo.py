@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,19 +36,26 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder for temporary files: sockets lie in it, and a socket's path has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="ds-") as name:
+        yield Path(name)
+
+
 def test_a_reading_of_the_model_holds_one_phase_only() -> None:
     assert READING_SECONDS > READING_S
 
 
 @pytest.mark.e2e
-def test_model_path_end_to_end(tmp_path: Path) -> None:
+def test_model_path_end_to_end(short: Path) -> None:
     done = subprocess.run(
         [*DEMO, "--json"],
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
-        env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "100"},
+        env={**os.environ, "TMPDIR": str(short), "COLUMNS": "100"},
     )
     assert done.returncode == 0, done.stderr
     closing = json.loads(done.stdout)
@@ -62,30 +71,30 @@ def test_model_path_end_to_end(tmp_path: Path) -> None:
     for command in ("ps", "set-priority", "release", "--once"):
         assert any(line.startswith("$ detshare-") and command in line for line in shown.splitlines()), command
     assert "[model] p99" in shown
-    assert list(tmp_path.iterdir()) == []
-    assert processes_of(tmp_path) == []
+    assert list(short.iterdir()) == []
+    assert processes_of(short) == []
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_is_left_behind_when_it_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+def test_nothing_is_left_behind_when_it_is_ended(short: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         DEMO,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(short)},
     )
     assert process.stdout is not None
     with process.stdout as out:
         assert any("measure alone" in line for line in out)
-        assert processes_of(tmp_path)
+        assert processes_of(short)
         process.send_signal(number)
         rest = out.read()
     assert process.wait(15) == 128 + number
     assert "Traceback" not in rest
-    assert list(tmp_path.iterdir()) == []
-    assert processes_of(tmp_path) == []
+    assert list(short.iterdir()) == []
+    assert processes_of(short) == []
 
 
 @pytest.mark.parametrize(("after", "code"), [(3000.0, 0), (7000.0, 1)])

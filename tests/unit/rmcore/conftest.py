@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from builds import once
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -20,7 +21,7 @@ def shell_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The path of the test shell."""
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc; as root: apt-get install gcc")
-    return build(tmp_path_factory.mktemp("rmcore"), "shell", SOURCES, SANITIZE)
+    return once(tmp_path_factory, "rmcore", lambda folder: build(folder, "shell", SOURCES, SANITIZE))
 
 
 @pytest.fixture

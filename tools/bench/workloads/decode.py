@@ -5,7 +5,8 @@
 Plain torch: RMS norm, rotary positions, scaled_dot_product_attention over a static ring of keys and values, SwiGLU.
 The weights are random and come from a CPU generator with a fixed seed. With ``--digest`` the program runs a fixed
 number of tokens from fixed inputs again and again, feeds each output forward, and prints the SHA-256 of all output
-bits.
+bits, and of those of each sequence of the batch. With several periods SIGUSR1 goes on to the next one, and a
+``period`` line says so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 import torch
 import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from workload import Workload, emit, options  # type: ignore[import-not-found]
+from workload import Asked, Workload, emit, options  # type: ignore[import-not-found]
 
 BF16 = torch.bfloat16
 
@@ -131,7 +132,7 @@ class Decoder:
 
 
 def digests(model: Decoder, work: Workload, tokens: int, period: float) -> str:
-    """Run ``tokens`` tokens again and again; print one SHA-256 over all logits per repeat, return the last."""
+    """Run ``tokens`` tokens again and again; print SHA-256 of all logits and of each sequence's; the last of all."""
     layers = [(layer.keys.clone(), layer.values.clone()) for layer in model.layers]
     work.ready(tokens=tokens)
     last = ""
@@ -140,22 +141,28 @@ def digests(model: Decoder, work: Workload, tokens: int, period: float) -> str:
         for layer, (keys, values) in zip(model.layers, layers, strict=True):
             layer.keys.copy_(keys)
             layer.values.copy_(values)
-        sha = hashlib.sha256()
+        sha, each = hashlib.sha256(), [hashlib.sha256() for _ in range(len(model.first))]
         for _ in range(tokens):
             begin = time.perf_counter_ns()
             model.step()
             work.done(time.perf_counter_ns() - begin, items=1)
-            sha.update(model.logits.view(torch.int16).cpu().numpy().tobytes())
+            logits = model.logits.view(torch.int16).cpu().numpy()
+            sha.update(logits.tobytes())
+            for mine, row in zip(each, logits, strict=True):
+                mine.update(row.tobytes())
             work.pace(period)
         last = sha.hexdigest()
-        emit("digest", t=round(time.monotonic(), 6), sha256=last)
+        sequences = [mine.hexdigest() for mine in each]
+        emit("digest", t=round(time.monotonic(), 6), sha256=last, sequences=sequences)
     return last
 
 
 def main() -> None:
     """The program."""
     parser = options(__doc__ or "")
-    parser.add_argument("--period-ms", type=float, default=10.0, help="a token is due so often; 0: back to back")
+    parser.add_argument(
+        "--period-ms", type=float, nargs="+", default=[10.0], help="a token is due so often; 0: back to back"
+    )
     parser.add_argument("--digest", action="store_true", help="print SHA-256 of the outputs of fixed inputs")
     parser.add_argument("--tokens", type=int, default=64, help="tokens per digest")
     for name, value in (("layers", 24), ("hidden", 2048), ("heads", 16), ("ffn", 5632), ("vocab", 32000)):
@@ -175,14 +182,18 @@ def main() -> None:
         for _ in range(50):
             model.step()
         if args.digest:
-            work.summary(sha256=digests(model, work, args.tokens, args.period_ms / 1000.0))
+            work.summary(sha256=digests(model, work, args.tokens, args.period_ms[0] / 1000.0))
             return
-        work.ready(period_ms=args.period_ms)
+        asked, turn = Asked(), 0
+        work.ready(period_ms=args.period_ms[0])
         while work.running:
+            if asked.taken():
+                turn = (turn + 1) % len(args.period_ms)
+                emit("period", t=round(time.monotonic(), 6), period_ms=args.period_ms[turn])
             begin = time.perf_counter_ns()
             model.step()
             work.done(time.perf_counter_ns() - begin, items=args.batch)
-            work.pace(args.period_ms / 1000.0)
+            work.pace(args.period_ms[turn] / 1000.0)
     work.summary()
 
 

@@ -2,7 +2,7 @@
 """The few CUDA driver calls that the small workloads need, through ctypes: no PyTorch, no CUDA package is required.
 
 Kernels are compiled by NVRTC (cuda-bindings) or, where that is absent, by nvcc; ``KERNELS_CACHE`` may name a folder
-that keeps the compiled code between programs.
+that keeps the compiled code between programs, ``KERNELS_IMAGE`` a file with code to take instead of compiling.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ def compile_cubin(source: Path, arch: str) -> bytes:
 
     :raises CudaError: neither compiler is there, or the source does not compile.
     """
+    image = os.environ.get("KERNELS_IMAGE")
+    if image:
+        return Path(image).read_bytes()
     text = source.read_bytes()
     folder = os.environ.get("KERNELS_CACHE")
     kept = Path(folder) / f"{hashlib.sha256(text).hexdigest()[:16]}-{arch}.cubin" if folder else None
@@ -88,12 +91,17 @@ class Kernel:
 
     def __init__(self, device: Device, function: ctypes.c_void_p, grid: int, block: int, arguments: list[Any]) -> None:
         self.device, self.function, self.grid, self.block = device, function, grid, block
+        self.iterations: Any = None
+        """the first argument of a kernel whose work is set by it, for who wants to change it between launches"""
+        self.stream: Any = None
         self._values = arguments
         self._block = (ctypes.c_void_p * max(1, len(arguments)))(*[ctypes.addressof(a) for a in arguments])
 
     def launch(self) -> None:
-        """Launch on the default stream."""
-        self.device.call("cuLaunchKernel", self.function, self.grid, 1, 1, self.block, 1, 1, 0, None, self._block, None)
+        """Launch on `stream`, the default stream unless it was set."""
+        self.device.call(
+            "cuLaunchKernel", self.function, self.grid, 1, 1, self.block, 1, 1, 0, self.stream, self._block, None
+        )
 
 
 class Device:
@@ -177,9 +185,15 @@ class Device:
         self.call("cuEventCreate", ctypes.byref(event), 1 if blocking else 0)
         return event
 
-    def record(self, event: ctypes.c_void_p) -> None:
-        """Record an event behind all work of the default stream."""
-        self.call("cuEventRecord", event, None)
+    def stream(self) -> ctypes.c_void_p:
+        """A stream that does not wait for the default stream."""
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), 1)
+        return stream
+
+    def record(self, event: ctypes.c_void_p, stream: ctypes.c_void_p | None = None) -> None:
+        """Record an event behind all work of a stream, the default stream unless it is named."""
+        self.call("cuEventRecord", event, stream)
 
     def wait(self, event: ctypes.c_void_p) -> None:
         """Wait for an event."""

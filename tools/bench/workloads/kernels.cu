@@ -52,3 +52,18 @@ extern "C" __global__ void endless(volatile u32 *stop, volatile u64 *progress, v
 	if (x == -1.0f) // never: keeps the loop alive
 		*word = 2;
 }
+
+// Each block writes its SM and the time at which it started, and then stays for `ns` nanoseconds.
+extern "C" __global__ void census(u32 *sm, u64 *stamp, u64 ns)
+{
+	u64 start, now;
+
+	if (threadIdx.x)
+		return;
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+	asm volatile("mov.u32 %0, %%smid;" : "=r"(sm[blockIdx.x]));
+	stamp[blockIdx.x] = start;
+	do {
+		asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+	} while (now - start < ns);
+}

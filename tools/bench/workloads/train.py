@@ -82,9 +82,14 @@ def main() -> None:
     parser.add_argument("--model", choices=("resnet", "gpt"), default="resnet")
     parser.add_argument("--batch", type=int, default=0, help="images or sequences a step (default 64 or 8)")
     parser.add_argument("--depth", type=int, default=2, help="steps in flight at most")
+    parser.add_argument(
+        "--no-benchmark",
+        action="store_true",
+        help="convolutions by heuristics: the same kernels in each run, whatever else uses the GPU at the start",
+    )
     args = parser.parse_args()
     work = Workload(args.seconds, args.window)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not args.no_benchmark
     torch.manual_seed(0)
     batch = args.batch or (64 if args.model == "resnet" else 8)
     step = resnet(batch) if args.model == "resnet" else gpt(batch)

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-__all__ = ["Workload", "emit", "options"]
+__all__ = ["Asked", "Workload", "emit", "options"]
 
 
 def emit(event: str, **fields: Any) -> None:
@@ -31,6 +31,24 @@ def options(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0.0, help="end after so long (0: until SIGTERM)")
     parser.add_argument("--window", type=float, default=1.0, help="seconds between two window lines")
     return parser
+
+
+class Asked:
+    """SIGUSR1, looked at between two requests."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        signal.signal(signal.SIGUSR1, self._came)
+
+    def _came(self, _number: int, _frame: object) -> None:
+        self._count += 1
+
+    def taken(self) -> bool:
+        """Whether one came that was not taken yet; takes it."""
+        if not self._count:
+            return False
+        self._count -= 1
+        return True
 
 
 class Workload:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds one of the .cu programs of this folder into a temporary folder with nvcc, then becomes that program."""
+"""Builds a .cu program of this folder or of ../compat into a temporary folder with nvcc, then becomes that program."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 PROGRAMS = {
     "static_cudart": ["-cudart", "static"],
+    "static_sums": ["-cudart", "static"],
     # as C++: nvcc would add a registration that needs the runtime library
     "two_contexts": ["-x", "c++", "-cudart", "none"],
 }
@@ -40,7 +41,8 @@ def main() -> None:
     cache = os.environ.get("KERNELS_CACHE")  # the caller's own temporary folder, removed by the caller
     binary = Path(cache or tempfile.mkdtemp(prefix="zoo-")) / name
     if not binary.exists():
-        source = Path(__file__).resolve().parent / f"{name}.cu"
+        here = Path(__file__).resolve().parent
+        source = next(path for folder in (here, here.parent / "compat") if (path := folder / f"{name}.cu").exists())
         part = binary.with_suffix(f".{os.getpid()}")
         command = [nvcc, "-O2", "-arch=native", *PROGRAMS[name], "-o", str(part), str(source), "-Xlinker", libcuda()]
         subprocess.run(command, check=True)

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backend `shim`: the programs of the spatial lane, which their own runtime steers as their boards say.
+
+It acts by shared pages alone, needs no driver call, and holds no hostile program: the runtime lives in the program.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from detshare.ctl import classes, select
+from detshare.ctl.backends.base import Backend, BadRequest
+from detshare.ctl.errors import ControlError
+from detshare.ctl.rm import procfs
+from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
+from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, Spatial, State
+from detshare.runtime.reflexes import Override, Wish, overlaps
+from detshare.runtime.service import Service
+from detshare.runtime.tenant import Pending, Tenant, View, wait
+from detshare.runtime.tiers import check_percent, of_percent
+
+TIMEOUT: float = 5.0
+"""seconds that set-sm waits for programs to acknowledge, where nothing else was asked for"""
+_SLICES = "it is in the spatial lane, where kernels run side by side: use set-priority or set-sm"
+
+
+class ShimBackend(Backend):
+    """Implements detshare.ctl.backends.base.Backend over a Service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._tenants = service.tenants
+
+    @property
+    def name(self) -> str:
+        return "shim"
+
+    def holders(self) -> list[Holder]:
+        """The spatial lane's programs, as selectors match them."""
+        found: dict[ProcessId, Holder] = {}
+        for view in self._tenants.views():
+            process = view.record.process
+            if process not in found:
+                try:
+                    found[process] = procfs.describe(process.pid, process.start, [], [])
+                except OSError:
+                    continue  # it ended meanwhile
+        return list(found.values())
+
+    def look(self, *, enforce: bool = True) -> Snapshot:
+        started = time.monotonic()
+        views: dict[ProcessId, list[View]] = {}
+        for view in self._tenants.views():
+            views.setdefault(view.record.process, []).append(view)
+        programs = [_program(holder, views[holder.id]) for holder in self.holders() if holder.id in views]
+        gpus = {view.record.gpu.uuid for several in views.values() for view in several}
+        return Snapshot(
+            backend=self.name,
+            proof="unit",
+            driver="",
+            taken=started,
+            seconds=time.monotonic() - started,
+            gpus=tuple(Gpu(uuid, -1, "", "") for uuid in sorted(gpus)),
+            programs=tuple(programs),
+        )
+
+    # -- verbs --------------------------------------------------------------------------------------------------
+
+    def owns(self, who: str) -> set[int]:
+        """PIDs of the spatial lane's programs that `who` selects. BadRequest where it cannot be meant."""
+        selector = select.parse(who)
+        return {holder.id.pid for holder in self.holders() if selector.matches(holder)}
+
+    def _verb(self, verb: str, who: str, act: Callable[[Holder], Change | Skip]) -> Outcome:
+        selector = select.parse(who)
+        started = time.monotonic()
+        chosen = [holder for holder in self.holders() if selector.matches(holder)]
+        answers: list[Change | Skip] = []
+        for holder in chosen:
+            try:
+                answers.append(act(holder))
+            except OSError as error:
+                answers.append(Skip(holder.id.pid, f"the board directory does not take it: {error}"))
+        if not chosen:
+            answers.append(self._nobody(selector))
+        return Outcome(
+            verb,
+            changed=tuple(a for a in answers if isinstance(a, Change)),
+            skipped=tuple(a for a in answers if isinstance(a, Skip)),
+            seconds=time.monotonic() - started,
+        )
+
+    @staticmethod
+    def _nobody(selector: select.Selector) -> Skip:
+        if selector.by is select.By.PID and procfs.start_time(selector.pid) is None:
+            reason = f"there is no process {selector.text}"
+            return Skip(selector.pid, f"{reason}; `detshare-ctl ps` lists those that there are")
+        what = "it is not" if selector.by is select.By.PID else "nobody that this selects is"
+        return Skip(selector.pid, f"{what} in the spatial lane: start it with detshare run --lane spatial -- COMMAND")
+
+    def _wish(self, process: ProcessId) -> Wish | None:
+        return next((tenant.record.wish for tenant in self._tenants.of(process)), None)
+
+    def set_priority(self, who: str, klass: str) -> Outcome:
+        classes.setting(klass)
+
+        def act(holder: Holder) -> Change | Skip:
+            if not self._tenants.change(holder.id, klass=klass):
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            return Change(holder.id.pid, note=f"spatial lane: class {klass}", stands=True)
+
+        return self._verb("set-priority", who, act)
+
+    def set_sm(self, who: str, percent: int, timeout: float | None = None) -> Outcome:
+        check_percent(percent)
+        pending: list[Pending] = []
+
+        def act(holder: Holder) -> Change | Skip:
+            mine = self._tenants.change(holder.id, percent=None if percent == 100 else percent)
+            if not mine:
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            pending.extend(mine)
+            return Change(holder.id.pid, note=self._granted(mine[0].tenant, percent), stands=True)
+
+        outcome = self._verb("set-sm", who, act)
+        seconds = TIMEOUT if timeout is None else timeout
+        late = sorted({tenant.record.pid for tenant in wait(pending, seconds)})
+        if late:
+            pids = ", ".join(map(str, late))
+            stopped = f"PID {pids} did not acknowledge within {seconds:g} s: work of it from before may still run"
+            following = "the change stands for all that it launches from now on; wait longer with --timeout, or see"
+            raise ControlError(f"set-sm {who} {percent}", stopped, f"{following}: detshare-ctl show {late[0]}")
+        return outcome
+
+    def _granted(self, tenant: Tenant, percent: int) -> str:
+        """What a share came to: the tier that it is, and what is odd about it."""
+        gpu = tenant.record.gpu
+        made = tenant.table.tiers[tenant.pages.policy.read().tier_idle]
+        note = f"{made.text(gpu.sms)} of {gpu.sms}"
+        if made != of_percent(percent, gpu):
+            note += "; its table of tiers is full, so it got the next smaller one that it had before"
+        if overlaps(tenant.record.wish, self._tenants.reserved):
+            note += f"; this lies in the {self._tenants.reserved} SMs that are reserved for class high"
+        return note
+
+    def hold(self, who: str) -> Outcome:
+        return self._hold("hold", who, True)
+
+    def pause(self, who: str) -> Outcome:
+        return self._hold("pause", who, True)
+
+    def resume(self, who: str) -> Outcome:
+        return self._hold("resume", who, False)
+
+    def _hold(self, verb: str, who: str, on: bool) -> Outcome:
+        def act(holder: Holder) -> Change | Skip:
+            if not self._tenants.hold(holder.id, on):
+                return Skip(holder.id.pid, "it is held already" if on else "it is not held")
+            return Change(holder.id.pid, note="held from its next kernel boundary on" if on else "spatial lane")
+
+        return self._verb(verb, who, act)
+
+    def release(self, who: str) -> Outcome:
+        def act(holder: Holder) -> Change | Skip:
+            wish = self._wish(holder.id)
+            held = self._tenants.hold(holder.id, False)
+            if wish == Wish() and not held:
+                return Skip(holder.id.pid, "nothing was set for it in the spatial lane")
+            default = Wish()
+            self._tenants.change(
+                holder.id, klass=default.klass, percent=default.percent, memory=default.memory
+            )
+            return Change(holder.id.pid, note="spatial lane: not held, all SMs, class normal, no memory limit")
+
+        return self._verb("release", who, act)
+
+    def set_memory(self, who: str, limit: int | None, gpu: int | None = None) -> Outcome:
+        if gpu is not None:
+            raise BadRequest("in the spatial lane a memory limit counts for each GPU by itself: leave --gpu out")
+
+        def act(holder: Holder) -> Change | Skip:
+            if not self._tenants.change(holder.id, memory=limit):
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            return Change(holder.id.pid, note="spatial lane: its own runtime refuses what is beyond", stands=True)
+
+        return self._verb("set-memory", who, act)
+
+    def set_reserve(self, sms: int | None) -> Outcome:
+        self._tenants.reserve(sms)
+        text = "no SMs are reserved" if sms is None else f"the first {sms} SMs of each GPU are kept for class high"
+        return Outcome("set-reserve", (Change(0, note=f"{text}; everybody else has the rest" if sms else text),))
+
+    def set_reflex(self, klass: str, change: Mapping[str, str | int | None]) -> Outcome:
+        self._tenants.override(klass, Override(**change))  # type: ignore[arg-type]  # check() looks at each
+        said = ", ".join(f"{name} {value}" for name, value in change.items() if value is not None) or "as by default"
+        return Outcome("set-reflex", (Change(0, note=f"class {klass} of the spatial lane: {said}"),))
+
+    def _cannot(self, verb: str, who: str) -> Outcome:
+        return self._verb(verb, who, lambda holder: Skip(holder.id.pid, _SLICES))
+
+    def set_weight(self, who: str, weight: int) -> Outcome:
+        return self._cannot("set-weight", who)
+
+    def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
+        return self._cannot("set-slice", who)
+
+    def preempt(self, who: str) -> Outcome:
+        return self._cannot("preempt", who)
+
+    def tenant_add(self, name: str) -> Outcome:
+        raise BadRequest("a tenant of the spatial lane is named with detshare run --tenant")
+
+    def tenant_attach(self, who: str, name: str) -> Outcome:
+        return self._verb("tenant-attach", who, lambda h: Skip(h.id.pid, "name it at its start: detshare run --tenant"))
+
+    def tenant_del(self, name: str) -> Outcome:
+        raise BadRequest("a tenant of the spatial lane ends with its programs")
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+
+    def alive(self, process: ProcessId) -> bool:
+        return procfs.start_time(process.pid) == process.start
+
+    def doctor(self) -> list[Check]:
+        return self._service.doctor()
+
+    def drain_events(self) -> Sequence[Event]:
+        return self._service.drain_events()
+
+    def close(self, restore: bool = True) -> None:
+        self._service.close(restore)
+
+
+def _program(holder: Holder, views: list[View]) -> Program:
+    """A process of the spatial lane as a Program."""
+    first = views[0]
+    gpu, wish = first.record.gpu, first.record.wish
+    numbers = {name: _sum(views, name) for name in ("launches", "graph_launches", "remaps", "held_ns", "in_flight")}
+    full = sum(sum(runs) for view in views if isinstance(runs := view.counters["full_runs"], list))
+    notes = [view.lost for view in views if view.lost][:1]
+    if first.counters["unmanaged"]:
+        notes.append("it has contexts that green contexts cannot serve; they run on the whole GPU")
+    pool = _sum(views, "pool_bytes")
+    return Program(
+        id=holder.id,
+        command=holder.command,
+        user=holder.user,
+        container=holder.container,
+        state=State.PAUSED if first.held else State.SPATIAL,
+        gpus=tuple(dict.fromkeys(view.record.gpu.uuid for view in views)),
+        klass=wish.klass,
+        memory_bytes=_sum(views, "memory_used") or None,
+        notes=tuple(notes),
+        tenant=first.record.tenant,
+        spatial=Spatial(
+            sms=gpu.sms,
+            idle=first.idle.text(gpu.sms),
+            busy="held" if first.hold else first.busy.text(gpu.sms),
+            idle_sms=first.idle.size(gpu.sms),
+            percent=wish.percent,
+            memory_limit=wish.memory,
+            held=first.held,
+            waiting=first.waiting,
+            epoch=first.epoch,
+            acknowledged=int(first.counters["epoch_ack"]) == first.epoch,  # type: ignore[arg-type]  # a scalar field
+            launches=numbers["launches"],
+            graph_launches=numbers["graph_launches"],
+            remaps=numbers["remaps"],
+            full_runs=full,
+            in_flight=numbers["in_flight"],
+            held_ms=numbers["held_ns"] / 1e6,
+            pool_bytes=pool,
+        ),
+    )
+
+
+def _sum(views: list[View], name: str) -> int:
+    return sum(value for view in views if isinstance(value := view.counters[name], int))
+
+
+__all__ = ["TIMEOUT", "ShimBackend"]

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `detshare run` asks of the daemon before it becomes the program: a lane, and what was asked for in it.
+
+One JSON object in one packet each way:
+  {"run": ["python", "serve.py"], "lane": "auto", "class": "high", "sm": 25, "memory": 8589934592, "tenant": "red"}
+  {"lane": "spatial", "why": "...", "notes": ["..."], "observe": false, "environment": {"NAME": "value"}}
+or {"error": {"asked", "stopped", "next"}}. Whatever is answered, the program starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from detshare.ctl import accounts, classes, sizes
+from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.errors import ControlError
+from detshare.ctl.rm import procfs
+from detshare.runtime.mps import Mps, MpsError
+from detshare.runtime.profiles import LANES, Lane, Profiles, choose, key
+from detshare.runtime.reflexes import DEFAULT_CLASS, Wish
+from detshare.runtime.runs import Run
+from detshare.runtime.tenants import Tenants
+from detshare.runtime.tiers import check_percent
+
+ASKED: Final = "detshare run"
+PRIORITY: Final = "CUDA_MPS_CLIENT_PRIORITY"
+"""of an MPS client from its start on, 0 normal and 1 below (MPS guide): where both wait, its blocks go last"""
+_BELOW: Final = ("low", "idle")
+_FIELDS: Final = ("run", "lane", "class", "sm", "memory", "tenant")
+
+Steer = Callable[[int, str | None, int | None, str], Sequence[str]]
+"""sets class, memory limit and tenant of a PID in the temporal lane; gives what could not be done"""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that can be meant."""
+
+    command: tuple[str, ...]
+    lane: str
+    klass: str | None
+    percent: int | None
+    memory: int | None
+    tenant: str
+
+    @classmethod
+    def parse(cls, data: bytes) -> Request:
+        """BadRequest where it is none."""
+        try:
+            body: Any = json.loads(data)
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict) or set(body) - set(_FIELDS):
+            raise BadRequest(f"the request is no JSON object with some of {', '.join(_FIELDS)}")
+        command, lane, klass, tenant = body.get("run"), body.get("lane"), body.get("class"), body.get("tenant", "")
+        if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
+            raise BadRequest("run is the command as a list of strings")
+        if lane not in LANES:
+            raise BadRequest(f"lane is one of {', '.join(LANES)}")
+        if klass is not None:
+            if not isinstance(klass, str):
+                raise BadRequest("class is a string")
+            classes.setting(klass)
+        percent = None if body.get("sm") is None else check_percent(body["sm"])
+        memory = None if body.get("memory") is None else sizes.check(body["memory"])
+        return cls(tuple(command), lane, klass, percent, memory, check_name(tenant) if tenant else "")
+
+    def pack(self) -> bytes:
+        """The packet; the command is cut where it would not fit."""
+        words, room = [], 8000
+        for word in self.command:
+            words.append(word[:room])
+            room -= len(words[-1])
+            if room <= 0:
+                break
+        body = {"run": words, "lane": self.lane, "class": self.klass, "sm": self.percent, "memory": self.memory}
+        return json.dumps({**body, "tenant": self.tenant}).encode()
+
+
+def check_name(name: object) -> str:
+    """A tenant's name that fits the boards' message. BadRequest otherwise."""
+    checked = accounts.check_tenant(name)
+    if len(checked.encode()) > 63:
+        raise BadRequest(f"tenant {checked[:20]!r}... is longer than 63 bytes")
+    return checked
+
+
+class Admission:
+    """Answers such requests. `answer` may take some seconds; several threads may call it."""
+
+    def __init__(self, tenants: Tenants, mps: Mps, mps_lock: threading.Lock, profiles: Profiles, steer: Steer) -> None:
+        self._tenants = tenants
+        self._mps = mps
+        self._mps_lock = mps_lock
+        self._profiles = profiles
+        self._steer = steer
+
+    def answer(self, data: bytes, pid: int, uid: int, gid: int) -> dict[str, Any]:
+        """The answer to a request of this process."""
+        try:
+            return self._decide(Request.parse(data), pid, uid, gid)
+        except BadRequest as error:
+            return ControlError(ASKED, str(error), "see detshare run --help", usage=True).to_json()
+        except ControlError as error:
+            return error.to_json()
+
+    def _decide(self, asked: Request, pid: int, uid: int, gid: int) -> dict[str, Any]:
+        start = procfs.start_time(pid)
+        if start is None:
+            raise ControlError(ASKED, f"there is no process {pid} in the daemon's pid namespace", "run it on the host")
+        notes: list[str] = []
+        klass, memory = asked.klass, asked.memory
+        if uid not in (0, os.geteuid()) and klass == "high":
+            notes.append(f"class high is given by root only; it runs with class {DEFAULT_CLASS}")
+            klass = None
+        name = key(asked.command)
+        lane, why = asked.lane, "it was asked for"
+        if lane == Lane.AUTO:
+            lane, why = choose(name, self._profiles.get(name))
+        if lane == Lane.SPATIAL:
+            problem = self._spatial(uid, gid)
+            if problem:
+                lane, why = Lane.TEMPORAL, f"not in the spatial lane: {problem}"
+        if lane == Lane.TEMPORAL:
+            if asked.percent is not None:
+                notes.append("a share of the SMs needs the spatial lane; it has all of them")
+            if uid in (0, os.geteuid()):
+                notes += self._steer(pid, klass, memory, asked.tenant)
+            elif klass is not None or memory is not None:
+                notes.append("class and memory limit of the temporal lane are set by root only; it has neither")
+        wish = Wish(klass or DEFAULT_CLASS, asked.percent, memory)
+        observed = lane == Lane.TEMPORAL
+        if not observed or asked.lane == Lane.AUTO:
+            tenant = asked.tenant or f"run-{pid}"
+            text = " ".join(asked.command)[:4096]
+            self._tenants.announce(Run(pid, start, uid, tenant, text, name, observed, wish))
+        environment = {} if observed else {**self._mps.environment, PRIORITY: "1" if wish.klass in _BELOW else "0"}
+        observe = observed and asked.lane == Lane.AUTO
+        return {"lane": lane, "why": why, "notes": notes, "observe": observe, "environment": environment}
+
+    def _spatial(self, uid: int, gid: int) -> str:
+        """Have an MPS server for this user; what stops it, or empty."""
+        if uid != os.geteuid() and os.geteuid() != 0:
+            return f"the daemon runs as uid {os.geteuid()} and serves that user only"
+        with self._mps_lock:
+            try:
+                problem = self._mps.make_ready(uid, gid, lambda: self._tenants.working(2.0))
+            except MpsError as error:
+                return f"{error.stopped}; next: {error.next_step}"
+        return f"the MPS server takes no newcomer now ({problem}); next: detshare-ctl doctor" if problem else ""

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Made from runtime/board.json by python -m detshare.tools.boardgen; do not edit. */
+#ifndef DETSHARE_BOARD_H
+#define DETSHARE_BOARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* of all pages and messages; another one is refused */
+#define DS_VERSION 1
+/* size of every board file */
+#define DS_PAGE_BYTES 4096
+/* 'DLvA' */
+#define DS_MAGIC_ACTIVITY 0x41764c44
+/* 'DLvP' */
+#define DS_MAGIC_POLICY 0x50764c44
+/* 'DLvC' */
+#define DS_MAGIC_COUNTERS 0x43764c44
+/* 'DLvR': a request to the daemon */
+#define DS_MAGIC_ATTACH 0x52764c44
+/* 'DLvY': its answer */
+#define DS_MAGIC_ATTACHED 0x59764c44
+/* tenants per GPU; bits 24..31 of a word are a byte of their own, which only the daemon stores */
+#define DS_SLOTS 24
+/* bit of slot.word: held by hand; the daemon stores byte 3 (HELD_BYTE) */
+#define DS_HELD 0x80000000U
+/* what the daemon stores in byte 3 of slot.word to hold; 0 releases */
+#define DS_HELD_BYTE 0x80
+/* slot.state: nobody's */
+#define DS_SLOT_FREE 0
+/* slot.state: a tenant's; higher classes may hold it */
+#define DS_SLOT_LIVE 1
+/* slot.state: its process is ending and its gates stay open; the daemon frees it */
+#define DS_SLOT_LEAVING 2
+/* an active slot whose beat is older counts as idle: its process is dead or stopped */
+#define DS_BEAT_STALE_NS 200000000
+/* a tenant holds those of a smaller class */
+#define DS_CLASS_LOW 1
+#define DS_CLASS_NORMAL 2
+#define DS_CLASS_HIGH 3
+/* policy.mode_busy: run on tier_busy while a higher class is active */
+#define DS_MODE_TIER 0
+/* policy.mode_busy: stop at the next gate; what runs in the floor uses tier_busy */
+#define DS_MODE_HOLD 1
+/* tier 0 is the whole GPU, the program's own stream */
+#define DS_TIERS 16
+/* tier.kind: the whole GPU; sms is 0 */
+#define DS_TIER_FULL 0
+/* tier.kind: the first `sms` SMs */
+#define DS_TIER_FIRST 1
+/* tier.kind: all but the first `sms` SMs */
+#define DS_TIER_REST 2
+/* policy.flags: kernels whose name says that they must be resident (nccl*) run on tier 0 */
+#define DS_POLICY_RESIDENT_NAMES 1
+/* policy.flags: gates wait on the words that the resident control kernel mirrors, where it runs */
+#define DS_POLICY_GATE_RCK 2
+/* counters.full_runs: cooperative grid larger than the tier */
+#define DS_FULL_COOPERATIVE 0
+/* cluster that the tier cannot hold */
+#define DS_FULL_CLUSTER 1
+/* resident by its name */
+#define DS_FULL_NAME 2
+/* graph that cannot be re-targeted, or whose variant is not ready */
+#define DS_FULL_GRAPH 3
+/* the tier's green context does not exist yet */
+#define DS_FULL_POOL 4
+/* launched into a capture */
+#define DS_FULL_CAPTURE 5
+/* context that green contexts cannot serve */
+#define DS_FULL_UNMANAGED 6
+#define DS_FULL_OTHER 7
+#define DS_FULL_REASONS 8
+/* bucket n counts times of 2^n to 2^(n+1)-1 ns */
+#define DS_HIST_BUCKETS 32
+/* device memory of the resident control kernel: word of slot n at n * RCK_STRIDE */
+#define DS_RCK_WORDS_BYTES 4096
+#define DS_RCK_STRIDE 64
+/* a resident control kernel whose helper's beat is older is gone; the kernel itself ends after as long */
+#define DS_RCK_STALE_NS 500000000
+
+/* policy.plan: what a launch needs, in one load */
+static inline uint8_t ds_plan_tier_idle(uint64_t word)
+{
+	return (uint8_t)(word >> 0);
+}
+static inline uint8_t ds_plan_tier_busy(uint64_t word)
+{
+	return (uint8_t)(word >> 8);
+}
+static inline uint8_t ds_plan_mode_busy(uint64_t word)
+{
+	return (uint8_t)(word >> 16);
+}
+static inline uint32_t ds_plan_epoch(uint64_t word)
+{
+	return (uint32_t)(word >> 32);
+}
+
+/* One tenant on one GPU. `word` is what its streams wait on: 0 is open. */
+struct ds_slot {
+	uint32_t word; /* bit n: slot n, of a higher class, is active; HELD. Changed by atomic operations of tenants; the daemon stores byte 3 only */
+	uint32_t state; /* SLOT_*; the daemon's, but for LEAVING */
+	uint32_t class_; /* CLASS_*; the daemon's */
+	uint32_t pid; /* the daemon's, as in its pid namespace */
+	uint32_t active; /* 1 while the tenant has work; the tenant's */
+	uint32_t rck_generation; /* activity.rck_generation whose words this tenant's gates use, 0 = the host's word; the tenant's */
+	uint64_t starttime; /* field 22 of /proc/PID/stat; the daemon's */
+	uint64_t beat; /* CLOCK_MONOTONIC ns, renewed by the tenant while active */
+	uint64_t active_since; /* CLOCK_MONOTONIC ns; the tenant's */
+	uint8_t _rest[16];
+} __attribute__((aligned(64)));
+_Static_assert(sizeof(struct ds_slot) == 64, "ds_slot");
+_Static_assert(offsetof(struct ds_slot, word) == 0, "ds_slot.word");
+_Static_assert(offsetof(struct ds_slot, state) == 4, "ds_slot.state");
+_Static_assert(offsetof(struct ds_slot, class_) == 8, "ds_slot.class");
+_Static_assert(offsetof(struct ds_slot, pid) == 12, "ds_slot.pid");
+_Static_assert(offsetof(struct ds_slot, active) == 16, "ds_slot.active");
+_Static_assert(offsetof(struct ds_slot, rck_generation) == 20, "ds_slot.rck_generation");
+_Static_assert(offsetof(struct ds_slot, starttime) == 24, "ds_slot.starttime");
+_Static_assert(offsetof(struct ds_slot, beat) == 32, "ds_slot.beat");
+_Static_assert(offsetof(struct ds_slot, active_since) == 40, "ds_slot.active_since");
+
+/* <gpu-uuid>.activity: shared by all tenants of a GPU, read-write. */
+struct ds_activity {
+	uint32_t magic; /* MAGIC_ACTIVITY */
+	uint32_t version; /* VERSION */
+	uint8_t gpu_uuid[16]; /* as cuDeviceGetUuid gives it */
+	uint32_t rck_generation; /* 0: no resident control kernel; else counts its starts. Stored last at a start, first at an end */
+	uint32_t rck_pid; /* of its helper process */
+	uint64_t rck_beat; /* CLOCK_MONOTONIC ns, renewed by the helper */
+	uint32_t rck_stop; /* 1 ends the kernel */
+	uint32_t rck_pulse; /* counts up while the helper lives; the kernel reads it */
+	uint32_t rck_loops; /* the kernel's rounds, written by it */
+	uint32_t _reserved0;
+	uint8_t rck_handle[64]; /* CUipcMemHandle of its RCK_WORDS_BYTES */
+	uint8_t _reserved1[136];
+	struct ds_slot slots[24];
+	uint8_t _rest[2304];
+} __attribute__((aligned(64)));
+_Static_assert(sizeof(struct ds_activity) == 4096, "ds_activity");
+_Static_assert(offsetof(struct ds_activity, magic) == 0, "ds_activity.magic");
+_Static_assert(offsetof(struct ds_activity, version) == 4, "ds_activity.version");
+_Static_assert(offsetof(struct ds_activity, gpu_uuid) == 8, "ds_activity.gpu_uuid");
+_Static_assert(offsetof(struct ds_activity, rck_generation) == 24, "ds_activity.rck_generation");
+_Static_assert(offsetof(struct ds_activity, rck_pid) == 28, "ds_activity.rck_pid");
+_Static_assert(offsetof(struct ds_activity, rck_beat) == 32, "ds_activity.rck_beat");
+_Static_assert(offsetof(struct ds_activity, rck_stop) == 40, "ds_activity.rck_stop");
+_Static_assert(offsetof(struct ds_activity, rck_pulse) == 44, "ds_activity.rck_pulse");
+_Static_assert(offsetof(struct ds_activity, rck_loops) == 48, "ds_activity.rck_loops");
+_Static_assert(offsetof(struct ds_activity, _reserved0) == 52, "ds_activity._reserved0");
+_Static_assert(offsetof(struct ds_activity, rck_handle) == 56, "ds_activity.rck_handle");
+_Static_assert(offsetof(struct ds_activity, _reserved1) == 120, "ds_activity._reserved1");
+_Static_assert(offsetof(struct ds_activity, slots) == 256, "ds_activity.slots");
+
+/* One SM set. An entry that plan names now, or named before the last acknowledged epoch, is never rewritten: take another. */
+struct ds_tier {
+	uint32_t kind; /* TIER_* */
+	uint32_t sms; /* of FIRST: the set's size; of REST: what is left out */
+} __attribute__((aligned(4)));
+_Static_assert(sizeof(struct ds_tier) == 8, "ds_tier");
+_Static_assert(offsetof(struct ds_tier, kind) == 0, "ds_tier.kind");
+_Static_assert(offsetof(struct ds_tier, sms) == 4, "ds_tier.sms");
+
+/* <vctx-id>.policy: the daemon writes, the tenant's descriptor is read-only. A seqlock: epoch is odd while fields change. */
+struct ds_policy {
+	uint32_t magic; /* MAGIC_POLICY */
+	uint32_t version; /* VERSION */
+	uint64_t plan; /* packed `plan`; stored whole, after the tiers it names */
+	uint64_t lease_ns; /* CLOCK_MONOTONIC ns, renewed by the daemon outside the seqlock: past it HELD is void and the tenant clears it */
+	uint32_t epoch; /* even: stable; a change adds 2 */
+	uint32_t class_; /* CLASS_* */
+	uint32_t linger_us; /* how long the tenant counts as active after its work ended */
+	uint32_t gate_us; /* estimated work between two gates of a stream; 0: no gates */
+	uint32_t depth; /* launches let in while held; then the launching thread waits. 0: no bound */
+	uint32_t floor_permille; /* of each floor_period_us that the tenant is not held, at least */
+	uint32_t floor_period_us; /* 0: no floor */
+	uint32_t flags; /* POLICY_* */
+	uint64_t memory_limit; /* bytes on this GPU; 0: none */
+	uint32_t ahead_us; /* estimated work that may be launched and not finished, beyond two kernels, on each stream; 0: no bound */
+	uint8_t _reserved0[52];
+	struct ds_tier tiers[16];
+	uint8_t _rest[3848];
+} __attribute__((aligned(64)));
+_Static_assert(sizeof(struct ds_policy) == 4096, "ds_policy");
+_Static_assert(offsetof(struct ds_policy, magic) == 0, "ds_policy.magic");
+_Static_assert(offsetof(struct ds_policy, version) == 4, "ds_policy.version");
+_Static_assert(offsetof(struct ds_policy, plan) == 8, "ds_policy.plan");
+_Static_assert(offsetof(struct ds_policy, lease_ns) == 16, "ds_policy.lease_ns");
+_Static_assert(offsetof(struct ds_policy, epoch) == 24, "ds_policy.epoch");
+_Static_assert(offsetof(struct ds_policy, class_) == 28, "ds_policy.class");
+_Static_assert(offsetof(struct ds_policy, linger_us) == 32, "ds_policy.linger_us");
+_Static_assert(offsetof(struct ds_policy, gate_us) == 36, "ds_policy.gate_us");
+_Static_assert(offsetof(struct ds_policy, depth) == 40, "ds_policy.depth");
+_Static_assert(offsetof(struct ds_policy, floor_permille) == 44, "ds_policy.floor_permille");
+_Static_assert(offsetof(struct ds_policy, floor_period_us) == 48, "ds_policy.floor_period_us");
+_Static_assert(offsetof(struct ds_policy, flags) == 52, "ds_policy.flags");
+_Static_assert(offsetof(struct ds_policy, memory_limit) == 56, "ds_policy.memory_limit");
+_Static_assert(offsetof(struct ds_policy, ahead_us) == 64, "ds_policy.ahead_us");
+_Static_assert(offsetof(struct ds_policy, _reserved0) == 68, "ds_policy._reserved0");
+_Static_assert(offsetof(struct ds_policy, tiers) == 120, "ds_policy.tiers");
+
+/* <vctx-id>.counters: the tenant writes; every field is one aligned store. */
+struct ds_counters {
+	uint32_t magic; /* MAGIC_COUNTERS */
+	uint32_t version; /* VERSION */
+	uint32_t epoch_ack; /* the policy epoch that no running or queued work contradicts any more */
+	uint32_t in_flight; /* launches since the device was last seen idle; 0 when idle */
+	uint64_t launches; /* kernels */
+	uint64_t graph_launches;
+	uint64_t remaps; /* streams moved to another tier */
+	uint64_t gates; /* stream waits inserted */
+	uint64_t held_ns; /* time that launching threads waited */
+	uint64_t closed_ns; /* time that the word was not 0 while there was work */
+	uint64_t floor_ns; /* of floor windows given */
+	uint64_t last_launch; /* CLOCK_MONOTONIC ns, to within a tick (200 us) */
+	uint64_t kernel_ns; /* estimated GPU time of all launches */
+	uint64_t samples; /* launches timed by events */
+	uint64_t pool_bytes; /* device memory of green contexts */
+	uint64_t pool_create_ns;
+	uint64_t memory_used; /* bytes that count for memory_limit */
+	uint32_t unmanaged; /* contexts that green contexts cannot serve */
+	uint32_t gate_source; /* 0: no gates yet; 1: the host's word; 2: the resident control kernel's */
+	uint64_t full_runs[8]; /* launches that ran on tier 0 though the plan said another, by FULL_* */
+	uint64_t hist_kernel[32]; /* launch to finish of sampled kernels */
+	uint64_t hist_graph[32]; /* the same of graphs */
+	uint8_t _rest[3392];
+} __attribute__((aligned(64)));
+_Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
+_Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
+_Static_assert(offsetof(struct ds_counters, version) == 4, "ds_counters.version");
+_Static_assert(offsetof(struct ds_counters, epoch_ack) == 8, "ds_counters.epoch_ack");
+_Static_assert(offsetof(struct ds_counters, in_flight) == 12, "ds_counters.in_flight");
+_Static_assert(offsetof(struct ds_counters, launches) == 16, "ds_counters.launches");
+_Static_assert(offsetof(struct ds_counters, graph_launches) == 24, "ds_counters.graph_launches");
+_Static_assert(offsetof(struct ds_counters, remaps) == 32, "ds_counters.remaps");
+_Static_assert(offsetof(struct ds_counters, gates) == 40, "ds_counters.gates");
+_Static_assert(offsetof(struct ds_counters, held_ns) == 48, "ds_counters.held_ns");
+_Static_assert(offsetof(struct ds_counters, closed_ns) == 56, "ds_counters.closed_ns");
+_Static_assert(offsetof(struct ds_counters, floor_ns) == 64, "ds_counters.floor_ns");
+_Static_assert(offsetof(struct ds_counters, last_launch) == 72, "ds_counters.last_launch");
+_Static_assert(offsetof(struct ds_counters, kernel_ns) == 80, "ds_counters.kernel_ns");
+_Static_assert(offsetof(struct ds_counters, samples) == 88, "ds_counters.samples");
+_Static_assert(offsetof(struct ds_counters, pool_bytes) == 96, "ds_counters.pool_bytes");
+_Static_assert(offsetof(struct ds_counters, pool_create_ns) == 104, "ds_counters.pool_create_ns");
+_Static_assert(offsetof(struct ds_counters, memory_used) == 112, "ds_counters.memory_used");
+_Static_assert(offsetof(struct ds_counters, unmanaged) == 120, "ds_counters.unmanaged");
+_Static_assert(offsetof(struct ds_counters, gate_source) == 124, "ds_counters.gate_source");
+_Static_assert(offsetof(struct ds_counters, full_runs) == 128, "ds_counters.full_runs");
+_Static_assert(offsetof(struct ds_counters, hist_kernel) == 192, "ds_counters.hist_kernel");
+_Static_assert(offsetof(struct ds_counters, hist_graph) == 448, "ds_counters.hist_graph");
+
+/* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
+struct ds_attach {
+	uint32_t magic; /* MAGIC_ATTACH */
+	uint32_t version; /* VERSION */
+	uint8_t gpu_uuid[16];
+	uint32_t pid; /* as the tenant sees it, for messages; SO_PEERCRED decides */
+	uint32_t sms; /* of the whole GPU */
+	uint32_t sm_step; /* granularity of green contexts; 0: none can be made */
+	uint32_t _reserved0;
+	uint64_t memory_total; /* bytes */
+	char tenant[64]; /* $DETSHARE_TENANT or empty; NUL-terminated */
+	uint8_t _rest[16];
+} __attribute__((aligned(8)));
+_Static_assert(sizeof(struct ds_attach) == 128, "ds_attach");
+_Static_assert(offsetof(struct ds_attach, magic) == 0, "ds_attach.magic");
+_Static_assert(offsetof(struct ds_attach, version) == 4, "ds_attach.version");
+_Static_assert(offsetof(struct ds_attach, gpu_uuid) == 8, "ds_attach.gpu_uuid");
+_Static_assert(offsetof(struct ds_attach, pid) == 24, "ds_attach.pid");
+_Static_assert(offsetof(struct ds_attach, sms) == 28, "ds_attach.sms");
+_Static_assert(offsetof(struct ds_attach, sm_step) == 32, "ds_attach.sm_step");
+_Static_assert(offsetof(struct ds_attach, _reserved0) == 36, "ds_attach._reserved0");
+_Static_assert(offsetof(struct ds_attach, memory_total) == 40, "ds_attach.memory_total");
+_Static_assert(offsetof(struct ds_attach, tenant) == 48, "ds_attach.tenant");
+
+/* Daemon to library. With status 0 three descriptors come by SCM_RIGHTS: policy (read-only), counters, activity. */
+struct ds_attached {
+	uint32_t magic; /* MAGIC_ATTACHED */
+	uint32_t version; /* VERSION */
+	int32_t status; /* 0, or an errno: the program runs without us */
+	uint32_t slot;
+	char message[200]; /* why not, or empty; NUL-terminated */
+	uint8_t _rest[40];
+} __attribute__((aligned(8)));
+_Static_assert(sizeof(struct ds_attached) == 256, "ds_attached");
+_Static_assert(offsetof(struct ds_attached, magic) == 0, "ds_attached.magic");
+_Static_assert(offsetof(struct ds_attached, version) == 4, "ds_attached.version");
+_Static_assert(offsetof(struct ds_attached, status) == 8, "ds_attached.status");
+_Static_assert(offsetof(struct ds_attached, slot) == 12, "ds_attached.slot");
+_Static_assert(offsetof(struct ds_attached, message) == 16, "ds_attached.message");
+
+#endif

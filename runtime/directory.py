@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The board directory: one activity page per GPU, and for each tenant a policy page, a counters page and a record.
+
+The record says what the pages do not: whose they are, and what was asked for. Pages and records outlive the daemon,
+so that the next one goes on where this one stopped, without a tenant noticing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import uuid
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.client import DEFAULT_RUN_DIR
+from detshare.ctl.errors import ControlError
+from detshare.ctl.rm.driver import ProcessId
+from detshare.runtime.board import Activity, BadBoard, Board, Counters, Policy, create
+from detshare.runtime.board_layout import PAGE_BYTES
+from detshare.runtime.reflexes import Wish
+from detshare.runtime.tiers import Gpu
+
+BOARD_DIR: Final = "DETSHARE_BOARD_DIR"
+
+
+def default_path(run_dir: Path) -> Path:
+    """Where the boards of the daemon of a run directory lie: in memory, and never two daemons' in one place."""
+    given = os.environ.get(BOARD_DIR)
+    if given:
+        return Path(given)
+    own = "" if run_dir == DEFAULT_RUN_DIR else f"-{zlib.crc32(str(run_dir.absolute()).encode()):08x}"
+    return Path(f"/dev/shm/detshare-{os.geteuid()}{own}")
+
+
+def uuid_text(raw: bytes) -> str:
+    """A GPU's UUID as people and NVML write it."""
+    return f"GPU-{uuid.UUID(bytes=raw)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One tenant on one GPU: what is needed to go on with it after a restart of the daemon."""
+
+    pid: int
+    start: int
+    number: int
+    """counts the GPUs of one process"""
+    gpu: Gpu
+    slot: int
+    uid: int
+    tenant: str
+    command: str
+    key: str
+    """of its profile"""
+    observed: bool = False
+    """it runs in the temporal lane and is only counted"""
+    wish: Wish = field(default_factory=Wish)
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"{self.pid}-{self.start}-{self.number}"
+
+    @property
+    def process(self) -> ProcessId:
+        return ProcessId(self.pid, self.start)
+
+    @classmethod
+    def of_json(cls, data: dict[str, Any]) -> Record:
+        """TypeError, KeyError, ValueError where it is none."""
+        made = cls(**{**data, "gpu": Gpu(**data["gpu"]), "wish": Wish(**data["wish"])})
+        numbers = (made.pid, made.start, made.number, made.slot, made.uid, made.gpu.sms, made.gpu.step)
+        texts = (made.tenant, made.command, made.key, made.gpu.uuid)
+        if not all(isinstance(n, int) for n in numbers) or not all(isinstance(t, str) for t in texts):
+            raise TypeError("a record's numbers are integers, its names are strings")
+        return made
+
+
+class Pages:
+    """A tenant's mapped pages. Close them when it is gone."""
+
+    def __init__(self, policy: mmap.mmap, counters: mmap.mmap) -> None:
+        self._maps = (policy, counters)
+        self.policy = Policy(policy)
+        self.counters = Counters(counters)
+
+    def close(self) -> None:
+        """Unmap them."""
+        _unmap((self.policy, self.counters), self._maps)
+
+
+def _unmap(boards: tuple[Board, ...], maps: tuple[mmap.mmap, ...]) -> None:
+    for board in boards:
+        board.close()
+    for each in maps:
+        with contextlib.suppress(BufferError):
+            each.close()
+
+
+def _map(path: Path) -> mmap.mmap:
+    """A page that stays mapped. OSError, BadBoard."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size < PAGE_BYTES:
+            raise BadBoard(f"{path} has {size} bytes, a board has {PAGE_BYTES}: remove the file")
+        return mmap.mmap(descriptor, PAGE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+class Directory:
+    """The files. OSError where the file system refuses; BadBoard where a file is not what its name says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = -1
+        self._activities: dict[str, tuple[Activity, mmap.mmap]] = {}
+
+    def open(self) -> None:
+        """Make it, for this user only, and take it for this process. ControlError where another daemon has it."""
+        asked = "open the board directory"
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            info = self.path.stat()
+        except OSError as error:
+            where = f"{self.path} cannot be made ({error.strerror})"
+            raise ControlError(asked, where, f"give another place with {BOARD_DIR}") from error
+        if info.st_uid != os.geteuid() or info.st_mode & 0o077:
+            stopped = f"{self.path} belongs to uid {info.st_uid} with mode {info.st_mode & 0o777:o}"
+            raise ControlError(asked, stopped, f"remove it if it is nobody's, or give another place with {BOARD_DIR}")
+        try:
+            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            stopped = f"{self.path}/lock cannot be made ({error.strerror})"
+            raise ControlError(asked, stopped, f"is there room in {self.path.parent}?") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "another process"
+            os.close(lock)
+            stopped = f"another daemon (PID {holder}) has {self.path}"
+            raise ControlError(asked, stopped, f"end it first, or give another place with {BOARD_DIR}") from None
+        self._lock = lock
+        with contextlib.suppress(OSError):  # full: the lock holds without a name in it
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Unmap and give up the lock; files of living tenants stay. Idempotent."""
+        for activity, mapped in self._activities.values():
+            _unmap((activity,), (mapped,))
+        self._activities.clear()
+        if self._lock >= 0:
+            if not any(self.path.glob("*.policy")):
+                for left in self.path.glob("*.activity"):
+                    left.unlink(missing_ok=True)
+                if {path.name for path in self.path.iterdir()} <= {"lock"}:
+                    # Nobody waits for this lock: one daemon of a run directory at a time has that one's.
+                    (self.path / "lock").unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):
+                        self.path.rmdir()
+            os.close(self._lock)
+            self._lock = -1
+
+    # -- activity -----------------------------------------------------------------------------------------------
+
+    def activity_path(self, gpu: str, observed: bool) -> Path:
+        """Programs of the temporal lane that are only counted have a page of their own: nobody holds them."""
+        return self.path / f"{gpu}{'.observed' if observed else ''}.activity"
+
+    def activity(self, gpu: str, observed: bool) -> Activity:
+        """A GPU's activity page, made where there is none. OSError, BadBoard."""
+        path = self.activity_path(gpu, observed)
+        if path.name in self._activities:
+            return self._activities[path.name][0]
+        try:
+            mapped = _map(path)
+            page = Activity(mapped)
+            page.check()
+        except FileNotFoundError:
+            mapped = create(path)
+            page = Activity(mapped)
+            page.init_for(uuid.UUID(gpu.removeprefix("GPU-")).bytes)
+        self._activities[path.name] = (page, mapped)
+        return page
+
+    # -- tenants ------------------------------------------------------------------------------------------------
+
+    def _file(self, record: Record, kind: str) -> Path:
+        return self.path / f"{record.name}.{kind}"
+
+    def make(self, record: Record) -> Pages:
+        """Files of a new tenant; its policy is the default one. OSError: nothing was made."""
+        try:
+            pages = Pages(create(self._file(record, "policy")), create(self._file(record, "counters")))
+            pages.policy.init()
+            pages.counters.init()
+            self.save(record)
+        except OSError:
+            self.remove(record)
+            raise
+        return pages
+
+    def save(self, record: Record) -> None:
+        """Write its record. OSError: the old one stands."""
+        path = self._file(record, "tenant")
+        draft = path.with_suffix(".new")
+        try:
+            draft.write_text(json.dumps(asdict(record)) + "\n", encoding="utf-8")
+            draft.replace(path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+    def load(self, record: Record) -> Pages:
+        """Map the pages of a tenant that an earlier daemon served. OSError, BadBoard."""
+        pages = Pages(_map(self._file(record, "policy")), _map(self._file(record, "counters")))
+        try:
+            pages.policy.check()
+            pages.counters.check()
+        except BadBoard:
+            pages.close()
+            raise
+        return pages
+
+    def remove(self, record: Record) -> None:
+        """Remove a tenant's files."""
+        for kind in ("tenant", "policy", "counters"):
+            with contextlib.suppress(OSError):
+                self._file(record, kind).unlink(missing_ok=True)
+
+    def descriptors(self, record: Record) -> list[int]:
+        """What its library gets: policy (read-only), counters, activity. The caller closes them. OSError."""
+        opened: list[int] = []
+        try:
+            for path, flags in (
+                (self._file(record, "policy"), os.O_RDONLY),
+                (self._file(record, "counters"), os.O_RDWR),
+                (self.activity_path(record.gpu.uuid, record.observed), os.O_RDWR),
+            ):
+                opened.append(os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW))
+        except OSError:
+            for each in opened:
+                os.close(each)
+            raise
+        return opened
+
+    def records(self) -> Iterator[tuple[Path, Record | None]]:
+        """Every record that lies here, None for one that cannot be read."""
+        for path in sorted(self.path.glob("*.tenant")):
+            try:
+                yield path, Record.of_json(json.loads(path.read_bytes()))
+            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequest):
+                yield path, None
+
+    def sweep(self, known: set[str]) -> None:
+        """Remove the files of tenants that are not `known` by name: their processes are gone."""
+        for kind in ("tenant", "policy", "counters", "new"):
+            for path in self.path.glob(f"*.{kind}"):
+                if path.name.partition(".")[0] not in known:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Graphs. Each executable graph of the program that runs in the primary context has a template: a clone of its source.
+ * For the green context of a tier the template's nodes are re-targeted in place and instantiated: a variant. The
+ * program's own executable is the one of tier 0 and is launched natively wherever no variant can be had.
+ *
+ * Locks: ds_template.lock before ds_exec.lock before those of the table and of the queue. None is held while another thread of the program
+ * could need it for a launch, except for the microseconds of a bookkeeping.
+ */
+#ifndef DS_GRAPH_H
+#define DS_GRAPH_H
+
+#include "runtime.h"
+
+#define DS_VARIANTS 8
+
+/* Parameters of the nodes as the program set them last. */
+struct ds_template {
+	pthread_mutex_t lock;	/* guards the graph's nodes */
+	CUgraph graph;
+	CUcontext context;	/* where the nodes are now */
+	_Atomic(int) references;
+	size_t nodes;		/* those of children included */
+};
+
+struct ds_variant {
+	CUcontext context;	/* NULL: free */
+	unsigned int tier;
+	CUgraphExec exec;	/* NULL: wanted, or cannot be made if `failed` */
+	struct ds_template *from; /* whose nodes name the exec's; NULL once it was updated as a whole */
+	size_t nodes;
+	uint64_t used;		/* the process's clock of launches when it was launched last, or made */
+	int8_t full;		/* DS_FULL_* of nodes that stay on the full GPU, -1: none */
+	bool failed;
+	bool queued;
+};
+
+struct ds_exec {
+	_Atomic(CUgraphExec) app; /* NULL: this record is free */
+	_Atomic(struct ds_exec *) next; /* in its bucket; records are never given back to the C library */
+	struct ds_device *device;
+	pthread_mutex_t lock;
+
+	/* below: under lock */
+	struct ds_template *template; /* NULL: no variants can be made */
+	unsigned long long flags; /* of the program's instantiation that variants share */
+	unsigned int overtaken;	/* times that a change may have come before the helper was done with a variant */
+	unsigned int version;	/* of the parameters; a variant built from older ones is thrown away */
+	_Atomic(unsigned int) launching; /* launches under way, outside the lock: their variants stay */
+	CUgraphNode *off;	/* nodes of the template that are switched off */
+	size_t off_count;
+	struct ds_variant variants[DS_VARIANTS];
+	struct ds_stream *last_stream; /* where it was launched last */
+	CUgraphExec last;	/* and by which handle */
+	CUevent left;		/* recorded behind the last launch when its stream was destroyed */
+	bool left_set;
+
+	unsigned int building;	/* threads that make variants now; under the queue's lock */
+};
+
+/* graph_table.c */
+struct ds_exec *ds_exec_find(CUgraphExec app);
+struct ds_exec *ds_exec_add(CUgraphExec app, struct ds_device *device);
+void ds_exec_remove(struct ds_exec *exec);
+/* calls `each` for all records of the device */
+void ds_exec_each(struct ds_device *device, void (*each)(struct ds_exec *exec, void *data), void *data);
+void ds_exec_reset(void);
+
+/* graph_template.c */
+/* NULL: the driver cannot clone it. The caller owns one reference. */
+struct ds_template *ds_template_make(struct ds_device *device, CUgraph graph);
+void ds_template_get(struct ds_template *template);
+void ds_template_put(struct ds_template *template);
+/* Moves all nodes into the context of the tier (lock held, between ds_own_begin and ds_own_end). *full: as
+ * ds_variant.full. Errors: nothing is to be made of the graph. */
+CUresult ds_template_target(struct ds_template *template, struct ds_device *device, unsigned int tier, int8_t *full);
+/* DS_FULL_* if the kernel node with these parameters must keep the whole GPU, -1 if it may run on the tier */
+int ds_template_stays(struct ds_device *device, unsigned int tier, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params);
+/* the node of the template's graph that stands for one of the program's graph */
+CUgraphNode ds_template_node(struct ds_template *template, CUgraphNode node);
+
+/* graph_variant.c */
+/* The exec of the tier for a launch now (exec->lock held); NULL: not there, and then *reason is why. Asks for it to be
+ * made in the background. With an exec *reason says why nodes of it stay on the full GPU, or is DS_FULL_REASONS. */
+CUgraphExec ds_variant_for(struct ds_exec *exec, unsigned int tier, unsigned int *reason);
+/* Makes it in this thread; exec->lock not held. */
+void ds_variant_build(struct ds_exec *exec, unsigned int tier);
+/* asks for the tiers on which graphs of the device run */
+void ds_variant_wish(struct ds_exec *exec);
+void ds_variant_clear(struct ds_exec *exec, struct ds_variant *variant);
+void ds_variant_clear_all(struct ds_exec *exec);
+/* drops what is asked for and waits until no thread builds for it (exec->lock not held) */
+void ds_variant_wait(struct ds_exec *exec);
+void ds_variant_reset(void);
+
+#endif

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the boards told of each command's kernels in earlier runs, and the lane that follows from it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Final
+
+BUCKETS: Final = 32
+"""bucket n counts times of 2^n to 2^(n+1)-1 ns"""
+SHORT_BUCKETS: Final = 18
+"""the first 18 buckets: kernels below 262 us, about what switching the GPU between two programs costs"""
+LEAST_SAMPLES: Final = 64
+_MOST_COMMANDS: Final = 500
+_INTERPRETERS: Final = ("python", "pypy", "bash", "sh", "perl", "node", "julia", "ruby")
+
+
+class Lane:
+    """Names of the lanes, as they are typed."""
+
+    AUTO: Final = "auto"
+    SPATIAL: Final = "spatial"
+    TEMPORAL: Final = "temporal"
+
+
+LANES: Final = (Lane.AUTO, Lane.SPATIAL, Lane.TEMPORAL)
+
+
+def key(command: Sequence[str]) -> str:
+    """A short name that runs of one program have in common: the program, and an interpreter's script or module."""
+    words = [PurePath(command[0]).name]
+    if words[0].startswith(_INTERPRETERS):
+        rest = iter(command[1:])
+        for word in rest:
+            if word in ("-m", "-c"):
+                text = next(rest, "")
+                words += [word, text if word == "-m" else f"{zlib.crc32(text.encode('utf-8', 'replace')):08x}"]
+                break
+            if not word.startswith("-"):
+                words.append(PurePath(word).name)
+                break
+    return " ".join(words)[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Sampled times from launch to finish, in log2 buckets of nanoseconds; a graph counts as one."""
+
+    kernels: tuple[int, ...] = (0,) * BUCKETS
+    graphs: tuple[int, ...] = (0,) * BUCKETS
+
+    @property
+    def samples(self) -> int:
+        return sum(self.kernels) + sum(self.graphs)
+
+    @property
+    def short(self) -> float:
+        """The share of GPU time, 0..1, that is spent in pieces below 262 us."""
+        times = [(k + g) * 1.5 * 2.0**n for n, (k, g) in enumerate(zip(self.kernels, self.graphs, strict=True))]
+        return sum(times[:SHORT_BUCKETS]) / sum(times) if any(times) else 0.0
+
+    def plus(self, other: Profile) -> Profile:
+        """Both together."""
+        return Profile(
+            tuple(a + b for a, b in zip(self.kernels, other.kernels, strict=True)),
+            tuple(a + b for a, b in zip(self.graphs, other.graphs, strict=True)),
+        )
+
+
+def choose(name: str, profile: Profile | None) -> tuple[str, str]:
+    """The lane for a command with this profile, and why, in words.
+
+    Short work gains from running beside the others; for work of milliseconds time slices do as well, and each
+    program keeps its own fault domain.
+    """
+    if profile is None or profile.samples < LEAST_SAMPLES:
+        return Lane.TEMPORAL, f"too little is known of {name!r} yet; it is watched in this run"
+    seen = f"of the GPU time of {name!r} in earlier runs ({profile.samples} samples)"
+    if profile.short >= 0.5:
+        return Lane.SPATIAL, f"{profile.short:.0%} {seen} went to kernels below 0.26 ms"
+    return Lane.TEMPORAL, f"{1 - profile.short:.0%} {seen} went to kernels and graphs of 0.26 ms and more"
+
+
+class Profiles:
+    """Profiles by command, in one file. Not for several threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, Profile] = {}
+        try:
+            for name, entry in json.loads(path.read_bytes()).items():
+                profile = Profile(_buckets(entry["kernels"]), _buckets(entry["graphs"]))
+                self._known[str(name)] = profile
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            # worth nothing but a better guess: forgotten rather than misread
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def get(self, name: str) -> Profile | None:
+        """What is known of a command."""
+        return self._known.get(name)
+
+    def add(self, name: str, seen: Profile) -> None:
+        """Remember what one run showed. OSError: it is remembered until this process ends."""
+        if not seen.samples:
+            return
+        self._known[name] = self._known.pop(name, Profile()).plus(seen)
+        while len(self._known) > _MOST_COMMANDS:  # dicts keep their order: the longest unseen goes
+            self._known.pop(next(iter(self._known)))
+        entries = {n: {"kernels": p.kernels, "graphs": p.graphs} for n, p in self._known.items()}
+        draft = self._path.with_suffix(".new")
+        draft.write_text(json.dumps(entries) + "\n", encoding="utf-8")
+        draft.chmod(0o600)
+        draft.replace(self._path)
+
+
+def _buckets(values: Sequence[int]) -> tuple[int, ...]:
+    counts = tuple(int(value) for value in values)
+    if len(counts) != BUCKETS or min(counts) < 0:
+        raise ValueError("a histogram has 32 counts")
+    return counts

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a class means in the spatial lane: the reflex that a program's runtime follows by itself on each launch.
+
+While no higher class is active a program uses `idle`. While one is, it either goes to `busy`, or holds at its next
+kernel boundary; so that tokens back to back do not starve it, a held program runs for `floor_permille` of each
+`floor_period_us`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.classes import setting
+from detshare.runtime import board_layout as layout
+from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent, parse
+
+RANKS: Final = {
+    "idle": layout.CLASS_LOW - 1,
+    "low": layout.CLASS_LOW,
+    "normal": layout.CLASS_NORMAL,
+    "high": layout.CLASS_HIGH,
+}
+"""the classes' order on a board; a higher number interrupts a lower one"""
+DEFAULT_CLASS: Final = "normal"
+HOLD: Final = "hold"
+"""in place of a set of SMs: stop at the next kernel boundary"""
+
+GATE_US: Final = 100
+"""estimated work between two gates: what a higher class waits for beyond the kernel that runs"""
+
+AHEAD_US: Final = 1000
+"""estimated work that a program may have queued where a higher class can change its SMs: queued work keeps its own"""
+
+
+class Mode(IntEnum):
+    """What a program does while a higher class is active."""
+
+    TIER = layout.MODE_TIER
+    HOLD = layout.MODE_HOLD
+
+
+@dataclass(frozen=True, slots=True)
+class Reflex:
+    """One program's reflex. Times in microseconds."""
+
+    klass: str
+    idle: Tier = FULL
+    busy: Tier = FULL
+    mode: Mode = Mode.HOLD
+    linger_us: int = 200
+    """how long after its last work a program still counts as active"""
+    depth: int = 64
+    """launches queued while held, behind closed gates: enough that the GPU has work at once when they open"""
+    floor_permille: int = 0
+    floor_period_us: int = 20_000
+
+
+_DEFAULTS: Final = {
+    "high": Reflex("high", mode=Mode.TIER, linger_us=50),
+    "normal": Reflex("normal", floor_permille=250),
+    "low": Reflex("low", floor_permille=50),
+    "idle": Reflex("idle", floor_permille=10),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for one program of the spatial lane."""
+
+    klass: str = DEFAULT_CLASS
+    percent: int | None = None
+    """share of the SMs; None: all"""
+    memory: int | None = None
+    """bytes; None: no limit"""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What an operator set for a whole class; None: what it is by default."""
+
+    idle: str | None = None
+    """a set of SMs as tiers.parse() takes it"""
+    busy: str | None = None
+    """the same, or HOLD"""
+    linger_us: int | None = None
+    floor_permille: int | None = None
+
+    def check(self, gpu: Gpu) -> None:
+        """BadRequest where a set is none of this GPU, or a number is out of range."""
+        for text in (self.idle, None if self.busy == HOLD else self.busy):
+            if text is not None:
+                parse(text, gpu)
+        for name, value, most in (("linger", self.linger_us, 1_000_000), ("floor", self.floor_permille, 1000)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):
+                raise BadRequest(f"{name} {str(value)[:24]} is out of range: 0 to {most}")
+
+    def apply(self, made: Reflex, gpu: Gpu) -> Reflex:
+        """The reflex with this in it."""
+        if self.idle is not None:
+            made = replace(made, idle=parse(self.idle, gpu))
+        if self.busy == HOLD:
+            made = replace(made, mode=Mode.HOLD)
+        elif self.busy is not None:
+            made = replace(made, mode=Mode.TIER, busy=parse(self.busy, gpu))
+        if self.linger_us is not None:
+            made = replace(made, linger_us=self.linger_us)
+        return made if self.floor_permille is None else replace(made, floor_permille=self.floor_permille)
+
+
+def reflex(wish: Wish, gpu: Gpu, reserve: int | None, override: Override | None = None) -> Reflex:
+    """The reflex that follows from a wish, from the GPU's reserve, and from what was set for the class.
+
+    A reserve of n SMs gives class high the first n and everybody else the rest, at all times: nobody is held. What
+    was set for the class goes before the reserve, a share of the program's own before both.
+    """
+    setting(wish.klass)
+    made = _DEFAULTS[wish.klass]
+    if reserve is not None:
+        tier = Tier(Kind.FIRST if wish.klass == "high" else Kind.REST, reserve)
+        made = replace(made, idle=tier, busy=tier, mode=Mode.TIER)
+    if override is not None:
+        made = override.apply(made, gpu)
+    if wish.percent is not None:
+        tier = of_percent(wish.percent, gpu)
+        made = replace(made, idle=tier, busy=tier)
+    return made
+
+
+def overlaps(wish: Wish, reserve: int | None) -> bool:
+    """Whether a program's own share lies in SMs that are reserved for class high."""
+    return reserve is not None and wish.percent is not None and wish.klass != "high"

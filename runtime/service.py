@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spatial lane's part of the daemon: one thread that hands out boards on a socket and watches tenants and MPS."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from detshare.ctl.errors import ControlError
+from detshare.ctl.rm import procfs
+from detshare.ctl.snapshot import Check, Event
+from detshare.runtime.admission import Admission, Steer
+from detshare.runtime.board import Attach, Attached, BadBoard
+from detshare.runtime.directory import Directory, Record, default_path
+from detshare.runtime.mps import Mps, MpsError, State
+from detshare.runtime.profiles import Profiles
+from detshare.runtime.tenant import Refused
+from detshare.runtime.tenants import Tenants
+
+log = logging.getLogger("detshared.spatial")
+
+SOCKET_NAME: Final = "boards.sock"
+TICK_SECONDS: Final = 0.25
+PATIENCE: Final = 5.0
+"""seconds in which a connection has to say what it wants"""
+_MOST_CONNECTIONS: Final = 256
+_LARGEST: Final = 16384
+"""bytes of a packet"""
+
+
+class Service:
+    """Boards, tenants and MPS of one daemon. ControlError from `open` where the spatial lane cannot be had."""
+
+    def __init__(
+        self, run_dir: Path, steer: Steer, boards: Path | None = None, mps: Mps | None = None
+    ) -> None:
+        self.socket = run_dir / SOCKET_NAME
+        self._run_dir = run_dir
+        self._events: list[Event] = []
+        self._events_lock = threading.Lock()
+        self.directory = Directory(boards or default_path(run_dir))
+        self._profiles = Profiles(run_dir / "profiles.json")
+        self.tenants = Tenants(self.directory, self._profiles, self._say)
+        self.tenants.died = self._died
+        self.mps = mps or Mps(run_dir / "mps")
+        self._mps_lock = threading.Lock()
+        self._admission = Admission(self.tenants, self.mps, self._mps_lock, self._profiles, steer)
+        self._listener: socket.socket | None = None
+        self._epoll: select.epoll | None = None
+        self._connections: dict[int, tuple[socket.socket, float]] = {}
+        self._jobs = ThreadPoolExecutor(4, thread_name_prefix="spatial")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spatial", daemon=True)
+        self._last_fall = ""
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take the board directory, go on with the tenants that live, and answer on the socket."""
+        self.directory.open()
+        try:
+            found = self.tenants.recover()
+            self._bind()
+        except (OSError, ControlError) as error:
+            self.tenants.close()
+            self.directory.close()
+            if isinstance(error, ControlError):
+                raise
+            following = f"is there room in {self.directory.path}?"
+            raise ControlError("open the spatial lane", str(error), following) from error
+        with self._mps_lock:
+            adopted = self.mps.adopt()
+        if found or adopted:
+            mps = f"MPS control daemon PID {self.mps.control}" if adopted else "no MPS server"
+            self._say("daemon", None, f"spatial lane: goes on with {found} program(s), {mps}")
+        self._thread.start()
+
+    def _bind(self) -> None:
+        if os.geteuid() == 0:
+            # Programs of all users knock here: they may pass through the folder, and read nothing in it.
+            self._run_dir.chmod(self._run_dir.stat().st_mode & 0o7777 | 0o011)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self._listener.setblocking(False)
+        try:
+            self.socket.unlink(missing_ok=True)  # of a daemon that was killed: we hold the locks
+            self._listener.bind(str(self.socket))
+            self.socket.chmod(0o666)
+            self._listener.listen(128)
+        except OSError as error:
+            self._listener.close()
+            self._listener = None
+            following = "use a shorter --run-dir" if "too long" in str(error) else "is there room and a right to write?"
+            raise ControlError("open the spatial lane", f"{self.socket} cannot be made ({error})", following) from error
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+
+    def close(self, restore: bool = True) -> None:
+        """Stop. With `restore` nobody is held or bound any more; MPS ends where nobody uses it. Idempotent."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        self.socket.unlink(missing_ok=True)
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+        self._jobs.shutdown(wait=True, cancel_futures=True)
+        if restore:
+            self.tenants.stand_aside()
+        with self._mps_lock:
+            living = [pid for pid in self.tenants.pids() if procfs.start_time(pid) is not None]
+            if self.mps.state is State.RUNNING and not living and self.mps.idle():
+                self.mps.stop()
+        self.tenants.close()
+        self.directory.close()
+        for connection, _ in self._connections.values():
+            connection.close()
+        for each in (self._listener, self._epoll):
+            if each is not None:
+                each.close()
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def _say(self, kind: str, pid: int | None, text: str) -> None:
+        with self._events_lock:
+            self._events.append(Event(time.time(), kind, pid, text))
+            del self._events[:-1000]
+
+    def drain_events(self) -> list[Event]:
+        """Events since the last call, oldest first."""
+        with self._events_lock:
+            events, self._events = self._events, []
+        return events
+
+    # -- the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        assert self._listener is not None
+        assert self._epoll is not None
+        due = 0.0
+        while not self._stop.is_set():
+            for pidfd in self.tenants.pidfds():
+                with contextlib.suppress(FileExistsError):
+                    self._epoll.register(pidfd, select.EPOLLIN)
+            for descriptor, _ in self._epoll.poll(max(due - time.monotonic(), 0.0) + 0.001, 64):
+                self._guarded(lambda fd=descriptor: self._ready(fd))  # type: ignore[misc]
+            if time.monotonic() >= due:
+                due = time.monotonic() + TICK_SECONDS
+                self._guarded(self._tick)
+
+    def _guarded(self, job: Callable[[], None]) -> None:
+        """One tenant's trouble must not end the thread that serves all."""
+        try:
+            job()
+        except Exception as error:
+            log.exception("the spatial lane failed at something")
+            self._say("error", None, f"spatial lane: {type(error).__name__}: {error}")
+
+    def _ready(self, descriptor: int) -> None:
+        assert self._listener is not None
+        if descriptor == self._listener.fileno():
+            self._accept()
+        elif descriptor in self._connections:
+            self._read(descriptor)
+        else:
+            self.tenants.gone(descriptor)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        assert self._epoll is not None
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._connections[connection.fileno()] = (connection, time.monotonic())
+        self._epoll.register(connection.fileno(), select.EPOLLIN)
+
+    def _forget(self, descriptor: int) -> socket.socket:
+        assert self._epoll is not None
+        connection, _ = self._connections.pop(descriptor)
+        self._epoll.unregister(descriptor)
+        return connection
+
+    def _read(self, descriptor: int) -> None:
+        connection = self._forget(descriptor)
+        try:
+            data = connection.recv(_LARGEST)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid, uid, gid = struct.unpack("3i", credentials)
+            if data.startswith(b"{"):
+                self._jobs.submit(self._answer_run, connection, data, pid, uid, gid)
+                return
+            if data:
+                self._answer_attach(connection, data, pid, uid)
+        except OSError as error:
+            log.debug("a connection broke: %s", error)
+        connection.close()
+
+    def _answer_run(self, connection: socket.socket, data: bytes, pid: int, uid: int, gid: int) -> None:
+        with contextlib.closing(connection):
+            try:
+                answer = self._admission.answer(data, pid, uid, gid)
+            except Exception as error:
+                log.exception("detshare run of PID %d failed", pid)
+                stopped = f"an error in DetShare itself ({type(error).__name__}: {error})"
+                answer = ControlError("detshare run", stopped, "see the daemon's log").to_json()
+            self._tell_falls()
+            with contextlib.suppress(OSError):
+                connection.setblocking(True)
+                connection.settimeout(1.0)
+                connection.send(json.dumps(answer).encode())
+
+    def _answer_attach(self, connection: socket.socket, data: bytes, pid: int, uid: int) -> None:
+        try:
+            tenant, descriptors = self.tenants.attach(Attach.unpack(data), pid, uid)
+        except (Refused, BadBoard) as error:
+            status = error.status if isinstance(error, Refused) else errno.EINVAL
+            self._say("error", pid, f"gets no board and runs without the spatial lane: {error}")
+            connection.send(Attached(status, 0, str(error)).pack())
+            return
+        try:
+            answer = Attached(0, tenant.record.slot).pack()
+            rights = struct.pack(f"{len(descriptors)}i", *descriptors)
+            connection.sendmsg([answer], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except OSError:
+            self.tenants.withdraw(tenant)
+            raise
+        finally:
+            for each in descriptors:
+                os.close(each)
+        if not tenant.record.observed:
+            self._jobs.submit(self._refresh_mps)
+
+    def _tick(self) -> None:
+        late = [d for d, (_, since) in self._connections.items() if time.monotonic() - since > PATIENCE]
+        for descriptor in late:
+            self._forget(descriptor).close()
+        self.tenants.tick()
+        # While somebody waits for the server, who holds the lock looks himself.
+        if self._mps_lock.acquire(blocking=False):
+            try:
+                self.mps.look()
+            finally:
+                self._mps_lock.release()
+        self._tell_falls()
+
+    # -- MPS ----------------------------------------------------------------------------------------------------
+
+    def _refresh_mps(self) -> None:
+        time.sleep(0.5)  # the program is still in the middle of making its context
+        with self._mps_lock:
+            if self.mps.state is State.RUNNING:
+                self.mps.refresh()
+
+    def _died(self, record: Record, working: bool) -> None:
+        if working and not record.observed:
+            self.mps.doubt()
+
+    def _tell_falls(self) -> None:
+        """Say what fell and whom it took along; start the server again where a program may come."""
+        while self.mps.falls:
+            fall = self.mps.falls.pop(0)
+            why = f"{fall.why}: its context is gone with it; restart the program"
+            taken = {record.pid: record for record in self.tenants.lose(fall.clients, why)}
+            names = ", ".join(f"{pid} ({record.tenant or record.command[:40]})" for pid, record in taken.items())
+            self._last_fall = f"{fall.why}; taken along: {names or 'nobody'}"
+            self._say("error", None, self._last_fall)
+            living = set(self.tenants.pids())
+            for pid in taken:
+                if pid in living:
+                    self._say("error", pid, why)
+            if not self._stop.is_set():
+                self._jobs.submit(self._start_mps)
+
+    def _start_mps(self) -> None:
+        with self._mps_lock:
+            if self.mps.orphaned:
+                return  # to start anew would end what its clients still do
+            try:
+                self.mps.start()
+            except MpsError as error:
+                self._say("error", None, f"MPS does not start again: {error.stopped}; next: {error.next_step}")
+
+    def doctor(self) -> list[Check]:
+        """Lines of `doctor` about the spatial lane."""
+        text = f"{len(self.tenants.pids())} program(s); boards in {self.directory.path}"
+        checks = [Check("spatial lane", True, text)]
+        with self._mps_lock:
+            state, servers = self.mps.state, ", ".join(map(str, self.mps.servers)) or "none"
+            if state is State.NO_BINARY:
+                advice = "install the driver's compute utilities; programs run in the temporal lane meanwhile"
+                checks.append(Check("mps server", None, "there is no nvidia-cuda-mps-control here", advice))
+            elif state is State.DEAD:
+                advice = "it is started again with the next program"
+                checks.append(Check("mps server", False, "its control daemon ended", advice))
+            elif state is State.STOPPED:
+                checks.append(Check("mps server", None, "not started; the first `detshare run --lane spatial` does"))
+            else:
+                text = f"control daemon PID {self.mps.control}, servers: {servers}, pipe {self.mps.pipe}"
+                checks.append(Check("mps server", True, text))
+        if self._last_fall:
+            checks.append(Check("mps faults", None, f"the last: {self._last_fall}"))
+        if self.tenants.reserved is not None:
+            checks.append(Check("reserve", None, f"the first {self.tenants.reserved} SMs are kept for class high"))
+        return checks

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tenant of the spatial lane, as the daemon holds it, as others see it, and what it still has to acknowledge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from detshare.runtime.board import Slot
+from detshare.runtime.directory import Pages, Record
+from detshare.runtime.reflexes import Reflex
+from detshare.runtime.tiers import Table, Tier
+
+
+class Tell(Protocol):
+    """Takes an event: its kind, the PID it is about, and a text."""
+
+    def __call__(self, kind: str, pid: int | None, text: str) -> None: ...
+
+
+class Refused(Exception):
+    """A library gets no board, and why; its program runs without."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(slots=True)
+class Tenant:
+    """One program on one GPU."""
+
+    record: Record
+    pages: Pages
+    slot: Slot
+    pidfd: int
+    table: Table
+    reflex: Reflex | None = None
+    lost: str = ""
+    """why its context is gone, where its MPS server ended under it"""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tenant as others see it; the counters are what the program itself says."""
+
+    record: Record
+    idle: Tier
+    busy: Tier
+    hold: bool
+    """whether it holds, rather than moves, while a higher class is active"""
+    held: bool
+    """held by hand"""
+    waiting: bool
+    """a higher class is active now, or it is held by hand"""
+    epoch: int
+    counters: dict[str, int | list[int]]
+    lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A change that a program has not acknowledged yet."""
+
+    tenant: Tenant
+    epoch: int
+
+    def done(self) -> bool:
+        """Whether no older work of the program contradicts the change any more; also where the program ended."""
+        try:
+            ack = self.tenant.pages.counters.get("epoch_ack")
+        except ValueError:  # its pages are closed
+            return True
+        return (ack - self.epoch) & 0xFFFFFFFF < 1 << 31
+
+
+def wait(pending: Iterable[Pending], seconds: float) -> list[Tenant]:
+    """Wait until changes are acknowledged; those that were not within `seconds`."""
+    until = time.monotonic() + seconds
+    left = list(pending)
+    while left := [each for each in left if not each.done()]:
+        if time.monotonic() >= until:
+            break
+        time.sleep(0.0002)
+    return [each.tenant for each in left]

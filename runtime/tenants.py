@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spatial lane's tenants: slots, pages and policies. Any thread may call; nothing here waits for a program."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.classes import setting
+from detshare.ctl.rm import procfs
+from detshare.ctl.rm.driver import ProcessId
+from detshare.runtime import board_layout as layout
+from detshare.runtime.board import Attach, BadBoard, PolicyValues, Slot, monotonic_ns
+from detshare.runtime.board import Tier as PageTier
+from detshare.runtime.directory import Directory, Record, uuid_text
+from detshare.runtime.profiles import Profile, Profiles, key
+from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, Wish, reflex
+from detshare.runtime.runs import Run, Runs, command_line
+from detshare.runtime.tenant import Pending, Refused, Tell, Tenant, View
+from detshare.runtime.tiers import Gpu, Kind, Table, Tier, check_reserve
+
+LEASE_NS: Final = 2_000_000_000
+"""how long a hold by hand stands without being renewed: a daemon that died keeps nobody stopped"""
+
+
+class Tenants:
+    """All tenants of one board directory."""
+
+    def __init__(self, directory: Directory, profiles: Profiles, tell: Tell) -> None:
+        self._directory = directory
+        self._profiles = profiles
+        self._tell = tell
+        self._lock = threading.RLock()
+        self._tenants: dict[str, Tenant] = {}
+        self._runs = Runs(directory.path / "state.json")
+        self._ended: deque[Record] = deque(maxlen=layout.SLOTS)
+        """the last that ended"""
+        self._orphans: list[Slot] = []
+        """slots of programs whose record is gone; freed when their process ends"""
+        self.rck = False
+        """whether gates wait on the resident control kernel's words, where it runs"""
+        self.died: Callable[[Record, bool], None] = lambda record, working: None
+        """called when a tenant ended; `working`: it had launches in flight"""
+
+    # -- what an earlier daemon left ----------------------------------------------------------------------------
+
+    def recover(self) -> int:
+        """Go on with the living tenants of an earlier daemon; their number. OSError."""
+        with self._lock:
+            if problem := self._runs.load():
+                self._tell("error", None, problem)
+            left: set[str] = set()
+            for path, record in self._directory.records():
+                if record is None:
+                    left.add(path.stem)
+                    self._tell("error", None, f"{path.name} cannot be read: its program keeps its last policy")
+                elif procfs.start_time(record.pid) != record.start:
+                    self._free_slot(record)
+                    self._directory.remove(record)
+                elif not self._readopt(record):
+                    left.add(record.name)
+            alive = {name for name in left if _alive_name(name)}
+            self._directory.sweep(set(self._tenants) | alive)
+            if not self._tenants and not alive:
+                for path in self._directory.path.glob("*.activity"):
+                    path.unlink(missing_ok=True)  # also one of another version: nobody uses it any more
+            for path in self._directory.path.glob("*.activity"):
+                self._find_orphans(path.name)
+            self._apply_all()
+            return len(self._tenants)
+
+    def _readopt(self, record: Record) -> bool:
+        try:
+            slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
+            pages = self._directory.load(record)
+        except (OSError, BadBoard) as error:
+            self._tell("error", record.pid, f"cannot go on with it, it keeps its last policy: {error}")
+            return False
+        try:
+            pidfd = os.pidfd_open(record.pid)
+        except OSError:
+            slot.free()
+            pages.close()
+            self._directory.remove(record)
+            return False
+        if pages.policy.epoch % 2:
+            pages.policy.write()  # its writer was killed in the middle of a change
+        seen = tuple(Tier(Kind(t.kind), t.sms) for t in pages.policy.read().tiers if t.kind in list(Kind))
+        self._tenants[record.name] = Tenant(record, pages, slot, pidfd, Table(record.gpu, seen))
+        self._tell("attach", record.pid, f"found again in the spatial lane, slot {record.slot}")
+        return True
+
+    def _free_slot(self, record: Record) -> None:
+        with contextlib.suppress(OSError, BadBoard, IndexError):
+            slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
+            if (slot.get("pid"), slot.get("starttime")) == (record.pid, record.start):
+                slot.free()
+
+    def _find_orphans(self, name: str) -> None:
+        gpu, observed = name.partition(".")[0], ".observed." in name
+        known = {(t.record.pid, t.record.slot) for t in self._tenants.values() if t.record.observed is observed}
+        try:
+            slots = self._directory.activity(gpu, observed).slots
+        except (OSError, ValueError) as error:
+            self._tell("error", None, f"no program can enter the spatial lane on {gpu}: {error}")
+            return
+        for slot in slots:
+            if slot.get("state") != layout.SLOT_FREE and (slot.get("pid"), slot.index) not in known:
+                self._orphans.append(slot)
+
+    def announce(self, run: Run) -> None:
+        """Remember what a program that is about to start shall get."""
+        with self._lock:
+            self._runs.add(run)
+            self._save()
+
+    def _save(self) -> None:
+        try:
+            self._runs.save()
+        except OSError as error:
+            self._tell("error", None, f"what was asked for is not kept over a restart of the daemon: {error}")
+
+    # -- coming and going ---------------------------------------------------------------------------------------
+
+    def attach(self, asked: Attach, pid: int, uid: int) -> tuple[Tenant, list[int]]:
+        """Give a library its boards: slot and descriptors, which the caller sends and closes. Refused."""
+        if asked.version != layout.VERSION:
+            text = f"the library speaks version {asked.version}, the daemon {layout.VERSION}"
+            raise Refused(errno.EPROTO, f"{text}: install both from one build, and start the program again")
+        if not 0 < asked.sm_step <= asked.sms <= 4096:
+            raise Refused(errno.EINVAL, f"a GPU of {asked.sms} SMs in steps of {asked.sm_step} cannot be")
+        start = procfs.start_time(pid)
+        if start is None:
+            raise Refused(errno.ESRCH, f"there is no process {pid} in the daemon's pid namespace")
+        gpu = Gpu(uuid_text(asked.gpu_uuid), asked.sms, asked.sm_step)
+        with self._lock:
+            mine = [t for t in self._tenants.values() if t.record.process == (pid, start)]
+            for again in [t for t in mine if t.record.gpu.uuid == gpu.uuid]:
+                self._drop(again)  # it became another program (exec) without a new PID
+            run = self._runs.find(pid, uid, asked.tenant)
+            command = command_line(pid)
+            name = asked.tenant or (run.tenant if run else "")
+            record = Record(
+                pid=pid,
+                start=start,
+                number=self._number(mine),
+                gpu=gpu,
+                slot=0,
+                uid=uid,
+                tenant=name,
+                command=" ".join(command)[:4096],
+                key=run.key if run else key(command),
+                observed=run is not None and run.observed,
+                wish=run.wish if run else Wish(),
+            )
+            return self._admit(record)
+
+    @staticmethod
+    def _number(mine: Iterable[Tenant]) -> int:
+        taken = {t.record.number for t in mine}
+        return next(n for n in range(len(taken) + 1) if n not in taken)
+
+    def _admit(self, record: Record) -> tuple[Tenant, list[int]]:
+        where = self._directory.path
+        try:
+            slot = self._directory.activity(record.gpu.uuid, record.observed).free_slot()
+            if slot is None:
+                text = f"all {layout.SLOTS} places on {record.gpu.uuid} are taken"
+                raise Refused(errno.EUSERS, f"{text}: end a program, or use the temporal lane")
+            record = replace(record, slot=slot.index)
+            pages = self._directory.make(record)
+        except BadBoard as error:
+            raise Refused(errno.EPROTO, str(error)) from error
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise Refused(errno.ENOSPC, f"no room for a board in {where}: free some (df {where.parent})") from error
+            raise Refused(error.errno or errno.EIO, f"a board cannot be made in {where}: {error.strerror}") from error
+        try:
+            pidfd = os.pidfd_open(record.pid)
+            descriptors = self._directory.descriptors(record)
+        except OSError as error:
+            pages.close()
+            self._directory.remove(record)
+            raise Refused(error.errno or errno.EIO, f"its boards cannot be given: {error.strerror}") from error
+        tenant = Tenant(record, pages, slot, pidfd, Table(record.gpu))
+        slot.assign(record.pid, record.start, RANKS[record.wish.klass])
+        self._tenants[record.name] = tenant
+        self._apply_all(record.gpu.uuid)
+        how = "is watched in the temporal lane" if record.observed else f"entered the spatial lane, slot {slot.index}"
+        named = f" as {record.tenant}" if record.tenant else ""
+        self._tell("attach", record.pid, f"{how}{named}, class {record.wish.klass}, {record.gpu.uuid}")
+        return tenant, descriptors
+
+    def withdraw(self, tenant: Tenant) -> None:
+        """Its library did not take the answer."""
+        with self._lock:
+            if self._tenants.get(tenant.record.name) is tenant:
+                self._drop(tenant)
+                self._apply_all(tenant.record.gpu.uuid)
+
+    def gone(self, pidfd: int) -> None:
+        """A process ended: free what it had."""
+        with self._lock:
+            for tenant in [t for t in self._tenants.values() if t.pidfd == pidfd]:
+                if procfs.start_time(tenant.record.pid) == tenant.record.start:
+                    continue  # the number of a descriptor that was closed meanwhile
+                working = bool(tenant.pages.counters.get("in_flight"))
+                self._drop(tenant)
+                self._apply_all(tenant.record.gpu.uuid)
+                if not tenant.record.observed:
+                    self._ended.append(tenant.record)
+                    how = " in mid-work" if working else ""
+                    self._tell("detach", tenant.record.pid, f"left the spatial lane{how}")
+                self.died(tenant.record, working)
+
+    def _drop(self, tenant: Tenant) -> None:
+        self._learn(tenant)
+        del self._tenants[tenant.record.name]
+        tenant.slot.free()
+        tenant.pages.close()
+        os.close(tenant.pidfd)
+        self._directory.remove(tenant.record)
+
+    def _learn(self, tenant: Tenant) -> None:
+        counters = tenant.pages.counters
+        seen = Profile(tuple(counters.array("hist_kernel")), tuple(counters.array("hist_graph")))
+        try:
+            self._profiles.add(tenant.record.key, seen)
+        except OSError as error:
+            self._tell("error", tenant.record.pid, f"its profile is not kept: {error}")
+
+    def pidfds(self) -> set[int]:
+        """Descriptors that become readable when a tenant ends."""
+        with self._lock:
+            return {tenant.pidfd for tenant in self._tenants.values()}
+
+    def tick(self) -> None:
+        """Renew what is a lease, and forget what ended unseen. A few times a second."""
+        with self._lock:
+            until = monotonic_ns() + LEASE_NS
+            for tenant in self._tenants.values():
+                tenant.pages.policy.lease(until if tenant.slot.held else 0)
+            for slot in list(self._orphans):
+                if procfs.start_time(slot.get("pid")) != slot.get("starttime"):
+                    slot.free()
+                    self._orphans.remove(slot)
+            if self._runs.prune({tenant.record.tenant for tenant in self._tenants.values()}):
+                self._save()
+
+    # -- policies -----------------------------------------------------------------------------------------------
+
+    def _apply_all(self, gpu: str | None = None) -> None:
+        for tenant in self._tenants.values():
+            if gpu in (None, tenant.record.gpu.uuid):
+                self._apply(tenant)
+
+    def _apply(self, tenant: Tenant) -> Pending:
+        """Bring a tenant's page to what its wish, the reserve and its neighbours say."""
+        record, policy = tenant.record, tenant.pages.policy
+        wish = record.wish
+        made = reflex(wish, record.gpu, self._reserve_of(record.gpu), self._override_of(record))
+        if record.observed:
+            made = Reflex(wish.klass, mode=Mode.TIER)
+        rank = RANKS[wish.klass]
+        tenant.slot.put("class", rank)
+        others = (t for t in self._tenants.values() if t.record.gpu.uuid == record.gpu.uuid and not t.record.observed)
+        higher = any(RANKS[t.record.wish.klass] > rank for t in others)
+        gated = not record.observed and (tenant.slot.held or (higher and made.mode is Mode.HOLD))
+        idle, busy = tenant.table.index(made.idle), tenant.table.index(made.busy)
+        flags = layout.POLICY_RESIDENT_NAMES | (layout.POLICY_GATE_RCK if self.rck else 0)
+        values = PolicyValues(
+            class_=rank,
+            tier_idle=idle,
+            tier_busy=busy,
+            mode_busy=int(made.mode),
+            linger_us=made.linger_us,
+            gate_us=GATE_US if gated else 0,
+            ahead_us=AHEAD_US if higher and made.idle != made.busy else 0,
+            depth=made.depth,
+            floor_permille=made.floor_permille,
+            floor_period_us=made.floor_period_us,
+            flags=flags,
+            memory_limit=wish.memory or 0,
+            tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
+        )
+        tenant.reflex = made
+        if policy.epoch % 2 or policy.read() != values:
+            policy.write(**_fields(values))
+        return Pending(tenant, policy.epoch)
+
+    def _reserve_of(self, gpu: Gpu) -> int | None:
+        if self._runs.reserve is None:
+            return None
+        try:
+            return check_reserve(self._runs.reserve, gpu)
+        except BadRequest as error:
+            self._tell("error", None, f"no reserve on {gpu.uuid}: {error}")
+            return None
+
+    def _override_of(self, record: Record) -> Override | None:
+        override = self._runs.overrides.get(record.wish.klass)
+        try:
+            if override is not None:
+                override.check(record.gpu)
+        except BadRequest as error:
+            self._tell("error", record.pid, f"the reflex of class {record.wish.klass} is not applied: {error}")
+            return None
+        return override
+
+    def override(self, klass: str, override: Override) -> None:
+        """Set the reflex of a whole class. BadRequest where it cannot be on a GPU here."""
+        setting(klass)
+        with self._lock:
+            for gpu in self._gpus():
+                override.check(gpu)
+            self._runs.overrides[klass] = override
+            if override == Override():
+                del self._runs.overrides[klass]
+            self._save()
+            self._apply_all()
+
+    def _gpus(self) -> set[Gpu]:
+        """The GPUs that programs are on; before there is one, any that could be."""
+        return {t.record.gpu for t in self._tenants.values()} or {Gpu("", 4096, 8)}
+
+    def change(self, process: ProcessId, **wish: Any) -> list[Pending]:
+        """Change a program's wish (fields of Wish); what has to be acknowledged. OSError: not kept over a restart."""
+        with self._lock:
+            pending = []
+            for tenant in self.of(process):
+                record = replace(tenant.record, wish=replace(tenant.record.wish, **wish))
+                self._directory.save(record)
+                tenant.record = record
+                pending.append(self._apply(tenant))
+                self._apply_all(record.gpu.uuid)
+            return [Pending(each.tenant, each.tenant.pages.policy.epoch) for each in pending]
+
+    def hold(self, process: ProcessId, on: bool) -> bool:
+        """Hold a program at its next kernel boundaries, or let it run on. False where that was so already."""
+        with self._lock:
+            changed = False
+            for tenant in self.of(process):
+                changed |= tenant.slot.held is not on
+                tenant.pages.policy.lease(monotonic_ns() + LEASE_NS if on else 0)
+                tenant.slot.hold(on)
+                self._apply(tenant)
+            return changed
+
+    def reserve(self, sms: int | None) -> None:
+        """Keep `sms` SMs of each GPU for class high, or none. BadRequest where it is no tier of a GPU here."""
+        with self._lock:
+            if sms is not None:
+                for gpu in self._gpus():
+                    check_reserve(sms, gpu)
+            self._runs.reserve = sms
+            self._save()
+            self._apply_all()
+
+    @property
+    def reserved(self) -> int | None:
+        """SMs kept for class high."""
+        return self._runs.reserve
+
+    def stand_aside(self) -> None:
+        """The daemon ends: nobody is held, and every program has the whole GPU. What was asked for is kept."""
+        with self._lock:
+            for tenant in self._tenants.values():
+                tenant.slot.hold(False)
+                tenant.pages.policy.lease(0)
+                tenant.pages.policy.write(tier_idle=0, tier_busy=0, mode_busy=layout.MODE_TIER, gate_us=0)
+
+    def close(self) -> None:
+        """Unmap everything; files of living tenants stay."""
+        with self._lock:
+            for tenant in self._tenants.values():
+                tenant.pages.close()
+                os.close(tenant.pidfd)
+            self._tenants.clear()
+            self._orphans.clear()
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def of(self, process: ProcessId) -> list[Tenant]:
+        """A program's tenants in the spatial lane, one for each GPU."""
+        with self._lock:
+            return [t for t in self._tenants.values() if t.record.process == process and not t.record.observed]
+
+    def lose(self, pids: Iterable[int], why: str) -> list[Record]:
+        """Note that programs lost their context with an MPS server; all of them, also those that ended of it."""
+        with self._lock:
+            lost = [t for t in self._tenants.values() if t.record.pid in set(pids) and not t.record.observed]
+            for tenant in lost:
+                tenant.lost = why
+            ended = [record for record in self._ended if record.pid in set(pids)]
+            return list({r.pid: r for r in (*ended, *(tenant.record for tenant in lost))}.values())
+
+    def working(self, seconds: float) -> list[int]:
+        """PIDs of programs in the spatial lane that launched something in the last `seconds`."""
+        since = monotonic_ns() - int(seconds * 1e9)
+        with self._lock:
+            spatial = [t for t in self._tenants.values() if not t.record.observed]
+            return [t.record.pid for t in spatial if t.pages.counters.get("last_launch") > since]
+
+    def pids(self) -> list[int]:
+        """PIDs of the programs in the spatial lane."""
+        with self._lock:
+            return sorted({t.record.pid for t in self._tenants.values() if not t.record.observed})
+
+    def views(self) -> list[View]:
+        """Every tenant of the spatial lane."""
+        with self._lock:
+            found = []
+            for tenant in self._tenants.values():
+                if tenant.record.observed or tenant.reflex is None:
+                    continue
+                policy, table = tenant.pages.policy.read(), tenant.table.tiers
+                word = tenant.slot.get("word")
+                found.append(
+                    View(
+                        record=tenant.record,
+                        idle=table[policy.tier_idle],
+                        busy=table[policy.tier_busy],
+                        hold=policy.mode_busy == layout.MODE_HOLD,
+                        held=tenant.slot.held,
+                        waiting=bool(word),
+                        epoch=tenant.pages.policy.epoch,
+                        counters=tenant.pages.counters.read(),
+                        lost=tenant.lost,
+                    )
+                )
+            return found
+
+
+def _fields(values: PolicyValues) -> dict[str, Any]:
+    return {name: getattr(values, name) for name in values.__slots__}
+
+
+def _alive_name(name: str) -> bool:
+    """Whether the process that a board's file name tells lives."""
+    parts = name.split("-")
+    return len(parts) == 3 and parts[0].isdecimal() and str(procfs.start_time(int(parts[0]))) == parts[1]

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon.h"
+
+static struct ds_policy *policy;
+static struct ds_counters *counters;
+static struct ds_activity *activity;
+static int files[3]; /* policy, counters, activity */
+static _Atomic(unsigned int) attached, tier_now;
+
+static void *page(const char *name, int *file, uint32_t magic)
+{
+	uint32_t *words;
+
+	*file = memfd_create(name, MFD_CLOEXEC);
+	if (*file < 0 || ftruncate(*file, DS_PAGE_BYTES)) {
+		perror(name);
+		exit(3);
+	}
+	words = mmap(NULL, DS_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+	words[0] = magic;
+	words[1] = DS_VERSION;
+	return words;
+}
+
+static void send_answer(int connection)
+{
+	struct ds_attached answer = {.magic = DS_MAGIC_ATTACHED, .version = DS_VERSION};
+	struct iovec vector = {.iov_base = &answer, .iov_len = sizeof(answer)};
+	union {
+		char bytes[CMSG_SPACE(sizeof(files))];
+		struct cmsghdr align;
+	} control = {0};
+	struct msghdr message = {
+		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
+	};
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+
+	part->cmsg_level = SOL_SOCKET;
+	part->cmsg_type = SCM_RIGHTS;
+	part->cmsg_len = CMSG_LEN(sizeof(files));
+	memcpy(CMSG_DATA(part), files, sizeof(files));
+	if (sendmsg(connection, &message, MSG_NOSIGNAL) < 0)
+		perror("sendmsg");
+}
+
+static void *serve(void *data)
+{
+	int listener = (int)(intptr_t)data;
+
+	pthread_setname_np(pthread_self(), "ds-daemon");
+	while (1) {
+		int connection = accept(listener, NULL, NULL);
+		struct ds_attach request;
+
+		if (connection < 0)
+			continue;
+		if (recv(connection, &request, sizeof(request), 0) == sizeof(request)) {
+			memcpy(activity->gpu_uuid, request.gpu_uuid, sizeof(request.gpu_uuid));
+			activity->slots[0].state = DS_SLOT_LIVE;
+			activity->slots[0].class_ = DS_CLASS_NORMAL;
+			activity->slots[0].word = 0;
+			atomic_fetch_add(&attached, 1);
+			send_answer(connection);
+		}
+		close(connection);
+	}
+	return NULL;
+}
+
+void daemon_tier(unsigned int tier)
+{
+	atomic_store(&tier_now, tier);
+	if (!policy)
+		return;
+	__atomic_store_n(&policy->plan, (uint64_t)tier | (uint64_t)tier << 8 | (uint64_t)policy->epoch << 32, __ATOMIC_SEQ_CST);
+}
+
+void daemon_start(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	char path[sizeof(address.sun_path)];
+	const char *folder = getenv("TMPDIR");
+	pthread_t thread;
+
+	policy = page("policy", &files[0], DS_MAGIC_POLICY);
+	counters = page("counters", &files[1], DS_MAGIC_COUNTERS);
+	activity = page("activity", &files[2], DS_MAGIC_ACTIVITY);
+	policy->class_ = DS_CLASS_NORMAL;
+	policy->epoch = 2;
+	policy->tiers[1] = (struct ds_tier){.kind = DS_TIER_FIRST, .sms = 32};
+	policy->tiers[2] = (struct ds_tier){.kind = DS_TIER_REST, .sms = 32};
+	policy->tiers[3] = (struct ds_tier){.kind = DS_TIER_FIRST, .sms = 64};
+	policy->tiers[4] = (struct ds_tier){.kind = DS_TIER_FIRST, .sms = 8};
+	daemon_tier(atomic_load(&tier_now));
+	snprintf(path, sizeof(path), "%s/boards-%d.sock", folder ? folder : "/tmp", (int)getpid());
+	unlink(path);
+	strcpy(address.sun_path, path);
+	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) || listen(listener, 8)) {
+		perror(path);
+		exit(3);
+	}
+	setenv("DETSHARE_SOCKET", path, 1);
+	pthread_create(&thread, NULL, serve, (void *)(intptr_t)listener);
+	pthread_detach(thread);
+}
+
+struct ds_policy *daemon_policy(void)
+{
+	return policy;
+}
+
+struct ds_counters *daemon_counters(void)
+{
+	return counters;
+}
+
+struct ds_activity *daemon_activity(void)
+{
+	return activity;
+}
+
+unsigned int daemon_attached(void)
+{
+	return atomic_load(&attached);
+}

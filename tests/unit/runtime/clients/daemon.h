@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A daemon inside the test program: hands out boards, so that the program itself can say which tier its streams shall be on. */
+#ifndef DAEMON_H
+#define DAEMON_H
+
+#include "board.h"
+
+/* Sets DETSHARE_SOCKET and answers from then on. Tiers: 0 full, 1 first 32 SMs, 2 all but these, 3 first 64, 4 first 8. */
+void daemon_start(void);
+/* tiers of work that starts from now on */
+void daemon_tier(unsigned int tier);
+/* boards of the last program context that asked; NULL before */
+struct ds_policy *daemon_policy(void);
+struct ds_counters *daemon_counters(void);
+struct ds_activity *daemon_activity(void); /* the program has slot 0, class normal */
+unsigned int daemon_attached(void); /* how often boards were asked for */
+
+#endif

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How long cuLaunchKernel takes, as a program sees it, where the driver's own does nothing. Run with and without libdetshare.so in LD_PRELOAD;
+ * the difference is what the library adds. launch_cost LAUNCHES FUNCTIONS GATE_US: prints the ns of each of some rounds, and then how many
+ * launches and gates the library counted.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cuda.h"
+#include "daemon.h"
+
+#define ROUNDS 20
+
+CUresult cuInit(unsigned int flags);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
+CUresult cuCtxSetCurrent(CUcontext context);
+CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
+CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz,
+			unsigned int shared, CUstream stream, void **params, void **extra);
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
+}
+
+static void check(CUresult result, const char *what)
+{
+	if (!result)
+		return;
+	fprintf(stderr, "%s gave %d\n", what, result);
+	exit(1);
+}
+
+int main(int count, char **words)
+{
+	int launches = count == 4 ? atoi(words[1]) : 0, round, n;
+	unsigned int functions = count == 4 ? (unsigned int)atoi(words[2]) : 0;
+	CUcontext context;
+	CUfunction function;
+	CUmodule module;
+	CUstream stream;
+	uint64_t began;
+
+	if (launches < 1 || !functions) {
+		fprintf(stderr, "usage: launch_cost LAUNCHES FUNCTIONS GATE_US\n");
+		return 2;
+	}
+	daemon_start();
+	daemon_policy()->gate_us = (uint32_t)atoi(words[3]);
+	check(cuInit(0), "cuInit");
+	check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+	check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+	check(cuModuleLoadData(&module, "fakecuda 1\nkernel nothing params= duration_us=1 registers=8 shared=0\n"), "cuModuleLoadData");
+	check(cuModuleGetFunction(&function, module, "nothing"), "cuModuleGetFunction");
+	check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+	check(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL), "cuLaunchKernel");
+	/* the ticker registers the word and makes its events once */
+	usleep(50000);
+	for (round = 0; round < ROUNDS; round++) {
+		began = now_ns();
+		/* grids tell launches apart as functions do */
+		for (n = 0; n < launches; n++)
+			cuLaunchKernel(function, 1 + (unsigned int)n % functions, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
+		printf("%.3f\n", (double)(now_ns() - began) / launches);
+	}
+	usleep(50000);
+	printf("%llu %llu\n", (unsigned long long)daemon_counters()->launches, (unsigned long long)daemon_counters()->gates);
+	/* the stand-in's own end has nothing to do with it */
+	fflush(stdout);
+	_exit(0);
+}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A service of the spatial lane, with a stand-in for MPS."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from spatial_lane import Lane
+
+from detshare.runtime.mps import Mps
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short: a socket's path has 107 bytes at most."""
+    path = Path(tempfile.mkdtemp(prefix="ds-"))
+    path.chmod(0o700)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def control(folder: Path) -> Path:
+    """The stand-in, under the real name."""
+    path = folder / "bin" / "nvidia-cuda-mps-control"
+    path.parent.mkdir()
+    text = (Path(__file__).parent / "fake_mps.py").read_text()
+    path.write_text(f"#!{sys.executable} -S\n{text}")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def mps(folder: Path, control: Path) -> Iterator[Mps]:
+    """Not started. Newcomers are refused while the file `refuse` is there."""
+    probe = ["sh", "-c", f"test ! -e {folder}/refuse || {{ echo CUDA error 807; exit 1; }}"]
+    made = Mps(folder / "mps", str(control), probe)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def lane(folder: Path, mps: Mps) -> Iterator[Lane]:
+    made = Lane(folder, mps)
+    yield made
+    made.close()
+    made.mps.stop()
+

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from spatial_lane import Lane, wait_for
+
+from detshare.ctl.rm import procfs
+
+pytestmark = pytest.mark.e2e
+
+SHOW = (
+    "import os,json;print(json.dumps({k:v for k,v in os.environ.items()"
+    " if k.startswith(('DETSHARE_','CUDA_MPS_','LD_PRELOAD'))}|{'pid':os.getpid()}))"
+)
+
+
+def run(where: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(where), *args]
+    # any shared object serves: the programs here are told what they would be preloaded with
+    library = next(path for path in Path("/lib").glob("*/libm.so.6"))
+    made = {**os.environ, "DETSHARE_LIBRARY": str(library), **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=made)
+
+
+def shown(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_without_a_daemon_the_program_runs_and_says_what_to_do(folder: Path) -> None:
+    done = run(folder, "--lane", "spatial", "--", sys.executable, "-c", "print('works'); raise SystemExit(7)")
+    assert (done.stdout, done.returncode) == ("works\n", 7)
+    assert "runs without DetShare: no daemon answers" in done.stderr
+    assert "next: sudo detshared" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_spatial_lane_is_an_environment(lane: Lane, folder: Path) -> None:
+    options = ["--lane", "spatial", "--priority", "high", "--sm", "25", "--tenant", "red", "--memory", "8G"]
+    given = {"LD_PRELOAD": "", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
+    done = run(folder, *options, "--", sys.executable, "-c", SHOW, **given)
+    seen = shown(done)
+    assert seen["CUDA_MPS_PIPE_DIRECTORY"] == str(lane.mps.pipe)
+    assert seen["DETSHARE_SOCKET"] == str(lane.service.socket)
+    assert seen["DETSHARE_TENANT"] == "red"
+    assert seen["DETSHARE_MEMORY"] == str(8 << 30)
+    assert seen["LD_PRELOAD"].endswith("libm.so.6")
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in seen
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is taken out" in done.stderr
+
+
+def test_what_was_preloaded_before_stays(lane: Lane, folder: Path) -> None:
+    other = next(path for path in Path("/lib").glob("*/libdl.so.2"))
+    seen = shown(run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW, LD_PRELOAD=str(other)))
+    assert seen["LD_PRELOAD"].split(":")[1:] == [str(other)]
+
+
+def test_the_temporal_lane_leaves_the_program_alone(lane: Lane, folder: Path) -> None:
+    seen = shown(run(folder, "--lane", "temporal", "--priority", "low", "--", sys.executable, "-c", SHOW))
+    assert not set(seen) & {"LD_PRELOAD", "DETSHARE_SOCKET", "CUDA_MPS_PIPE_DIRECTORY"}
+    # asked for under the number that the program has, before it began
+    assert lane.steered == [(int(seen["pid"]), "low", None, "")]
+
+
+def test_auto_says_what_it_chose_and_why_in_one_line(lane: Lane, folder: Path) -> None:
+    done = run(folder, "--", sys.executable, "-c", SHOW)
+    seen = shown(done)
+    (line,) = done.stderr.splitlines()
+    assert "runs in the temporal lane: too little is known" in line
+    assert "DETSHARE_SOCKET" in seen  # it is watched
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in seen
+
+
+def test_without_the_library_it_says_how_to_build_it(lane: Lane, folder: Path) -> None:
+    done = run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW, DETSHARE_LIBRARY=str(folder / "none.so"))
+    assert "LD_PRELOAD" not in shown(done)
+    assert "make -C runtime" in done.stderr
+
+
+def test_no_mps_binary_means_the_temporal_lane(lane: Lane, folder: Path, control: Path) -> None:
+    control.unlink()
+    done = run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW)
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in shown(done)
+    assert "runs in the temporal lane: not in the spatial lane: there is no" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [["--sm", "0"], ["--sm", "101"], ["--memory", "much"], ["--priority", "urgent"], ["--lane", "fast"], []]
+)
+def test_bad_usage_starts_nothing(folder: Path, options: list[str]) -> None:
+    command = ["--", "touch", str(folder / "started")] if options else []
+    done = run(folder, *options, *command)
+    assert done.returncode == 2
+    assert not (folder / "started").exists()
+
+
+def test_a_program_that_is_not_there(folder: Path) -> None:
+    assert run(folder, "--", "no-such-program").returncode == 127
+    (folder / "text").write_text("x")
+    done = run(folder, "--", str(folder / "text"))
+    assert done.returncode == 126
+    assert "next: " in done.stderr
+
+
+def test_signals_reach_the_program_itself(lane: Lane, folder: Path) -> None:
+    code = "import signal,sys,time; signal.signal(15, lambda *_: sys.exit(42)); print('up', flush=True); time.sleep(30)"
+    command = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(folder), "--lane", "temporal"]
+    process = subprocess.Popen([*command, "--", sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    assert procfs.start_time(process.pid) is not None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 42
+    process.stdout.close()
+
+
+def test_the_program_dies_of_a_closed_pipe_as_it_would_alone(folder: Path) -> None:
+    inner = f"{sys.executable} -m detshare.tools.main run --run-dir {folder} -- yes | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", inner], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.split() == ["y", str(128 + signal.SIGPIPE)]
+
+
+def test_a_daemon_that_does_not_answer_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    from detshare.runtime import run as module
+    from detshare.runtime.admission import Request
+
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(folder / "boards.sock"))
+        listener.listen()
+        begun = time.monotonic()
+        with pytest.raises(module.NoAnswer, match=r"within 0\.3 s"):
+            module.ask(folder / "boards.sock", Request(("x",), "auto", None, None, None, ""))
+        assert time.monotonic() - begun < 2
+
+
+def test_a_program_that_starts_while_mps_refuses_starts_within_five_seconds(lane: Lane, folder: Path) -> None:
+    run(folder, "--lane", "spatial", "--", "true")
+    lane.mps.doubt()
+    (folder / "refuse").touch()
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(folder), "--lane", "spatial"]
+    process = subprocess.Popen([*command, "--", "true"])
+    wait_for(lambda: lane.mps.falls or time.monotonic() - begun > 1)
+    (folder / "refuse").unlink()
+    assert process.wait(10) == 0
+    assert time.monotonic() - begun < 6
