@@ -61,7 +61,9 @@ class Fall:
 
     why: str
     clients: tuple[int, ...]
-    """PIDs of the programs that it took along"""
+    """PIDs of the programs that it took along, as far as they were listed before"""
+    served: bool
+    """whether a server ended: then whoever came since the last list went too"""
 
 
 def _dead(process: ProcessId) -> bool:
@@ -289,7 +291,7 @@ class Mps:
     def _fell(self, why: str, servers: Iterable[ProcessId] | None = None) -> Fall:
         chosen = list(self._servers) if servers is None else list(servers)
         clients = sorted({pid for process in chosen for pid in self._servers.get(process, ())})
-        fall = Fall(why, tuple(clients))
+        fall = Fall(why, tuple(clients), bool(chosen))
         self.falls.append(fall)
         self._suspect = True
         return fall

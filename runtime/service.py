@@ -64,6 +64,8 @@ class Service:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spatial", daemon=True)
         self._last_fall = ""
+        self._unlisted: set[int] = set()
+        """programs that came since MPS was last asked for its clients"""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -243,6 +245,7 @@ class Service:
             for each in descriptors:
                 os.close(each)
         if not tenant.record.observed:
+            self._unlisted.add(tenant.record.pid)
             self._jobs.submit(self._refresh_mps)
 
     def _tick(self) -> None:
@@ -264,7 +267,9 @@ class Service:
         time.sleep(0.5)  # the program is still in the middle of making its context
         with self._mps_lock:
             if self.mps.state is State.RUNNING:
+                old = set(self._unlisted)
                 self.mps.refresh()
+                self._unlisted.difference_update(old)
 
     def _died(self, record: Record, working: bool) -> None:
         if working and not record.observed:
@@ -275,7 +280,9 @@ class Service:
         while self.mps.falls:
             fall = self.mps.falls.pop(0)
             why = f"{fall.why}: its context is gone with it; restart the program"
-            taken = {record.pid: record for record in self.tenants.lose(fall.clients, why)}
+            gone = {*fall.clients, *(self._unlisted if fall.served else ())}
+            self._unlisted.difference_update(gone)
+            taken = {record.pid: record for record in self.tenants.lose(gone, why)}
             names = ", ".join(f"{pid} ({record.tenant or record.command[:40]})" for pid, record in taken.items())
             self._last_fall = f"{fall.why}; taken along: {names or 'nobody'}"
             self._say("error", None, self._last_fall)

@@ -386,6 +386,17 @@ def test_who_fell_with_the_server_is_named(lane: Lane, folder) -> None:
     wait_for(lambda: lane.mps.servers != (server,) or lane.mps.control is not None)
 
 
+def test_who_came_a_moment_before_the_server_fell_is_named(lane: Lane) -> None:
+    """The list of clients is asked for half a second after a program came, and MPS itself forgets with the server."""
+    ask(lane, run=["x"], lane="spatial", tenant="red")
+    with lane.service._mps_lock:
+        lane.mps.refresh()
+    (server,) = lane.mps.servers
+    program = lane.start()
+    os.kill(server, 9)
+    wait_for(lambda: any(f"taken along: {program.pid} (red)" in text for text in lane.events()))
+
+
 def test_who_ended_with_the_control_daemon_is_named_too(lane: Lane, folder) -> None:
     """As the real one does: its server follows a moment later, and the clients end of it."""
     ask(lane, run=["x"], lane="spatial", tenant="red")
