@@ -48,9 +48,11 @@ def test_a_replayed_program_works_and_every_way_to_memory_is_granted(vm: Callabl
     assert all(summary["count"] > 20 for summary in summaries)
     assert all(min(line["latency_us"]) >= 1000 for line in lines(done.stdout, "window") if line["count"])
     ways = {line["way"]: line for line in lines(done.stdout, "way")}
-    assert len(ways) == 12
+    assert len(ways) == 16
     # memory of the CPU's that is the GPU's own exists on other machines only
     assert ways.pop("RM_ALLOC of NV_MEMORY_EXTENDED_USER")["name"] == "NV_ERR_NOT_SUPPORTED"
+    # a device file works for the clients of the control file that it is bound to
+    assert ways.pop("ALLOC_MEMORY through a device file that is not bound")["name"] == "NV_ERR_INVALID_CLIENT"
     assert {way: line["name"] for way, line in ways.items() if line["status"]} == {}
     assert all(line["granted"] >= 10 << 20 for line in ways.values())
     assert done.stdout.split()[-2:] == ["0", "0"]
