@@ -6,7 +6,6 @@ A build's name is a hash of its sources, kernel and compiler: the same input is 
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from detshare.tools.vm.checkout import TOP
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.kernels import Kernel
 from detshare.tools.vm.say import step
+from detshare.tools.vm.toolchain import compiler, compiler_version, failure
 
 _FORMAT = "2"  # changes when the same sources shall be built in another way
 _KEPT = 8  # builds of one module for one kernel
@@ -57,28 +57,6 @@ def _walk(folder: Path) -> list[Path]:
             if not made and not name.startswith("."):
                 found.append(Path(where, name))
     return found
-
-
-@functools.cache
-def compiler() -> str:
-    """The C compiler for modules: the one Debian built these kernels with where it is there, else gcc."""
-    found = next((name for name in ("gcc-12", "gcc") if shutil.which(name)), None)
-    if found is None or shutil.which("make") is None:
-        raise VmError("build a kernel module", "gcc or make is missing", "as root: apt-get install gcc make")
-    return found
-
-
-@functools.cache
-def compiler_version() -> str:
-    """Its first line of --version; part of each build's name."""
-    return subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
-
-
-def sparse() -> tuple[str, ...]:
-    """Make variables with which a build fails on what sparse finds; VmError where there is no sparse."""
-    if shutil.which("sparse") is None:
-        raise VmError("check a kernel module", "sparse is missing", "as root: apt-get install sparse")
-    return ("C=2", "CHECK=sparse -Wsparse-error")
 
 
 def build(folder: Path, kernel: Kernel, *variables: str) -> Path:
@@ -143,14 +121,6 @@ def run_make(folder: Path, kernel: Kernel, asked: str, *variables: str, shown: t
         if shown is not None:
             text = text.replace(str(shown[0]), str(shown[1]))
         raise VmError(asked, failure(text), "mend the sources and run it again")
-
-
-def failure(log: str, lines: int = 60) -> str:
-    """The part of a build's output that tells what went wrong."""
-    kept = [line for line in log.splitlines() if not line.lstrip().startswith(("CC ", "LD ", "CC [M]", "LD [M]"))]
-    first = next((n for n, line in enumerate(kept) if "error:" in line or "Error " in line), max(0, len(kept) - lines))
-    start = max(0, first - 4)
-    return "make failed:\n" + "\n".join(kept[start : start + lines])
 
 
 def depends(module: Path) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from detshare.tools.vm import builds, cache, checkout, kernels, loads, machine, nvidia
+from detshare.tools.vm import builds, cache, checkout, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.options import DRIVERS, ORDERS, Options
 from detshare.tools.vm.prepare import fill
@@ -26,7 +26,7 @@ from detshare.tools.vm.say import be_quiet, say
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_KERNELS = click.Choice(list(kernels.SERIES))
+_KERNELS = click.Choice(list(kernels.NAMES))
 
 
 def _fails(function: Callable[P, R]) -> Callable[P, R]:
@@ -235,7 +235,7 @@ def build(kernel: str, as_json: bool, check: bool, quiet: bool, folder: Path, va
     if wrong:
         raise VmError(f"build with {wrong[0]}", "it is no NAME=VALUE", "write make variables as NAME=VALUE", usage=True)
     chosen = kernels.kernel(kernel)
-    made = builds.build(folder, chosen, *(builds.sparse() if check else ()), *variables)
+    made = builds.build(folder, chosen, *(toolchain.sparse() if check else ()), *variables)
     files = sorted(str(file) for file in made.glob("*.ko"))
     if as_json:
         click.echo(json.dumps({"kernel": chosen.release, "folder": str(made), "modules": files}))

@@ -124,7 +124,7 @@ def base(kernel: Kernel) -> Path:
             names.append(path.name.removesuffix(".xz"))
             data = path.read_bytes()
             archive.file(f"modules/{names[-1]}", lzma.decompress(data) if path.suffix == ".xz" else data)
-        archive.file("modules/order", ("\n".join(names) + "\n").encode())
+        archive.file("modules/order", "".join(f"{name}\n" for name in names).encode())
         stage.write_bytes(archive.close())
 
     return cache.ensure(f"boot/{kernel.release}-{name}.cpio", make)

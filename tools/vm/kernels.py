@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock Debian kernels: image, modules and headers in one tree of the cache, ready to boot and to build against."""
+"""Kernels: image, modules and headers in one tree of the cache, ready to boot and to build against.
+
+Debian's own, and `debug`, built from Debian's sources with checks that stock kernels lack.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,25 @@ import re
 import shutil
 import struct
 import subprocess
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from detshare.tools.vm import cache
+from detshare.tools.vm import cache, debug
 from detshare.tools.vm.debian import Suite
 from detshare.tools.vm.errors import VmError
 
 # series as on the command line -> Debian suite whose linux-image-amd64 is of that series
 SERIES = {"6.1": "bookworm", "6.12": "bookworm-backports"}
 DEFAULT = "6.12"
+DEBUG = "debug"
+NAMES = (*SERIES, DEBUG)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel in the cache. `release` is what uname -r says in the guest."""
+    """A kernel in the cache. `series` is a name of NAMES, `release` what uname -r says in the guest."""
 
     series: str
     release: str
@@ -48,13 +55,17 @@ class Kernel:
     @property
     def common(self) -> Path:
         """The architecture-independent headers, SYSSRC of NVIDIA's build."""
+        if self.series == DEBUG:
+            return self.headers
         return self.root / "usr" / "src" / f"linux-headers-{self.release.removesuffix('-amd64')}-common"
 
 
 def kernel(series: str, *, update: bool = False) -> Kernel:
     """The cached kernel of that series, fetched when it is missing; `update`: the suite's newest."""
+    if series == DEBUG:
+        return Kernel(series, *debug.tree(update=update))
     if series not in SERIES:
-        raise VmError(f"use kernel {series}", "unknown series", f"choose one of {', '.join(SERIES)}", usage=True)
+        raise VmError(f"use kernel {series}", "unknown series", f"choose one of {', '.join(NAMES)}", usage=True)
     pointer = cache.root() / "kernel" / series
     if update or not pointer.exists():
         with cache.lock(f"kernel-{series}"):
@@ -64,23 +75,29 @@ def kernel(series: str, *, update: bool = False) -> Kernel:
     return Kernel(series, target.name, target)
 
 
+def cached(series: str) -> bool:
+    """Whether that kernel is there already."""
+    return debug.folder().exists() if series == DEBUG else (cache.root() / "kernel" / series).exists()
+
+
 def bootable(kernel: Kernel) -> Path:
-    """What QEMU starts fastest: a kernel packed with xz is unpacked here, for the guest would need 3 s for it."""
+    """What QEMU starts fastest: the kernel unpacked here, for the guest would need 3 s for it."""
     data = kernel.image.read_bytes()
     # Documentation/arch/x86/boot.rst: setup_sects, payload_offset, payload_length
     sectors = data[0x1F1] or 4
     offset, length = struct.unpack_from("<II", data, 0x248)
     payload = data[(sectors + 1) * 512 + offset :][:length]
-    if not payload.startswith(b"\xfd7zXZ\0"):
+    if payload.startswith(b"\xfd7zXZ\0"):
+        unpack: Callable[[bytes], bytes] = lzma.LZMADecompressor().decompress
+    elif payload.startswith(b"\x1f\x8b"):
+        unpack = zlib.decompressobj(31).decompress
+    else:
         return kernel.image
-    return cache.ensure(
-        f"boot/vmlinux-{kernel.release}-{cache.key(payload)}",
-        lambda stage: _write(stage, lzma.LZMADecompressor().decompress(payload)),
-    )
 
+    def make(stage: Path) -> None:
+        stage.write_bytes(unpack(payload))
 
-def _write(file: Path, data: bytes) -> None:
-    file.write_bytes(data)
+    return cache.ensure(f"boot/vmlinux-{kernel.release}-{cache.key(payload)}", make)
 
 
 def _fetch(series: str, pointer: Path) -> None:

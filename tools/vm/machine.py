@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import shlex
 import tempfile
@@ -24,6 +25,9 @@ from detshare.tools.vm.splat import splat
 BOOT_LIMIT = 180.0  # s from QEMU's start to the guest's first word, on a very busy host
 LAST_WORDS = 5.0  # s from the guest's last word to QEMU's end
 TIMED_OUT = 124
+CLOCK_JUMPED = 75  # EX_TEMPFAIL of sysexits.h: it may go well when tried again
+JUMP = 10.0  # s that the guest's clock may gain on the host's, which it does by mistake only
+_STAMP = re.compile(r"(?:<\d+>)?\[\s*(\d+\.\d+)\]")
 _OWN_TMPFS = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR", "CI", "PYTHONPATH")
 
@@ -100,6 +104,8 @@ class _Listener:
         self.lines: list[str] = []
         self.splat_at: int | None = None
         self.words: dict[str, tuple[str, float]] = {}
+        self.jump = 0.0  # s that the guest's clock gained
+        self._behind: float | None = None  # least s from the guest's clock to ours so far
 
     def take(self, name: str, data: bytes) -> None:
         if name in self._partial:
@@ -118,6 +124,12 @@ class _Listener:
 
     def _log_line(self, text: str) -> None:
         self.lines.append(text)
+        if stamp := _STAMP.match(text):
+            # a line may come late, never early: the difference falls only when the guest's clock jumps ahead
+            behind = time.monotonic() - float(stamp[1])
+            if self._behind is not None:
+                self.jump = max(self.jump, self._behind - behind)
+            self._behind = behind if self._behind is None else min(self._behind, behind)
         if self.splat_at is None and splat(text) is not None:
             self.splat_at = len(self.lines) - 1
 
@@ -153,6 +165,8 @@ def run(
             complaint = guest.end()
     began = listener.words["begin"][1] - begin if "begin" in listener.words else None
     status, command, trouble = _verdict(listener, late, options, complaint)
+    if status and listener.jump > JUMP:
+        status, trouble = CLOCK_JUMPED, _jumped(listener.jump, trouble or f"the command exited with {command}")
     took = time.monotonic() - begin
     return Outcome(status, command, trouble, began, took, listener.lines, listener.splat_at)
 
@@ -205,6 +219,14 @@ def _verdict(listener: _Listener, late: bool, options: Options, complaint: str) 
     if command is None:
         return 1, None, f"the guest ended before the command did{_said(complaint)}"
     return command, command, None
+
+
+def _jumped(seconds: float, trouble: str) -> str:
+    """QEMU passes the host's time stamp counter on, and takes one that goes back for time that has passed."""
+    return (
+        f"the guest's clock jumped {seconds:.0f} s ahead, because this machine's time stamp counters went apart; what "
+        f"it led to says nothing of what ran there, run it again: {trouble}"
+    )
 
 
 def _said(complaint: str) -> str:

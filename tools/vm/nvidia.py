@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detshare.tools.vm import builds, cache
+from detshare.tools.vm import builds, cache, kernels, toolchain
 from detshare.tools.vm.debian import Suite
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.kernels import Kernel
@@ -22,13 +22,20 @@ PACKAGE = "nvidia-open-kernel-dkms"
 
 @dataclass(frozen=True)
 class Branch:
-    """A driver branch: the suite that carries it (component contrib) and the kernel series that it is built for."""
+    """A driver branch: the suite that carries it (component contrib) and the kernel series that it is built for.
+
+    `besides`: series that it is built for when a run asks for it.
+    """
 
     suite: str
     kernel: str
+    besides: tuple[str, ...] = ()
 
 
-BRANCHES = {"nvidia-535": Branch("bookworm", "6.1"), "nvidia-550": Branch("trixie-backports", "6.12")}
+BRANCHES = {
+    "nvidia-535": Branch("bookworm", "6.1"),
+    "nvidia-550": Branch("trixie-backports", "6.12", (kernels.DEBUG,)),
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Driver:
 
 def check(name: str, series: str) -> None:
     """VmError, usage, when that driver is not for that kernel."""
-    if BRANCHES[name].kernel != series:
+    if series not in (BRANCHES[name].kernel, *BRANCHES[name].besides):
         raise VmError(
             f"load {name} into kernel {series}",
             f"Debian builds {name} for kernel {BRANCHES[name].kernel}",
@@ -55,7 +62,7 @@ def check(name: str, series: str) -> None:
 def driver(name: str, kernel: Kernel, *, update: bool = False) -> Driver:
     """The cached driver for that kernel, fetched and built when it is missing (about 100 s with two CPUs)."""
     check(name, kernel.series)
-    folder = f"driver/{name}-{kernel.release}-{cache.key(str(kernel.root), builds.compiler_version())}"
+    folder = f"driver/{name}-{kernel.release}-{cache.key(str(kernel.root), toolchain.compiler_version())}"
     if update:
         suite = Suite(BRANCHES[name].suite, "contrib")
         suite.update()
@@ -89,7 +96,7 @@ def _build(name: str, kernel: Kernel, stage: Path) -> None:
         *(f"SYSSRC={kernel.common}", f"SYSOUT={kernel.headers}", f"KERNEL_UNAME={kernel.release}"),
         # what shows pictures needs a display, and peermem needs InfiniBand; the kernel has neither
         "NV_EXCLUDE_KERNEL_MODULES=nvidia-drm nvidia-modeset nvidia-peermem",
-        f"CC={builds.compiler()}",
+        f"CC={toolchain.compiler()}",
     ]
     log_file = stage / "build.log"
     label = f"building NVIDIA's driver {version} for {kernel.release} (100 s with two CPUs)"
@@ -99,7 +106,7 @@ def _build(name: str, kernel: Kernel, stage: Path) -> None:
         text = log_file.read_text(encoding="utf-8", errors="replace")
         kept = cache.root() / f"{name}-{kernel.release}.log"
         shutil.copy2(log_file, kept)
-        raise VmError(asked, builds.failure(text, 20), f"read {kept}")
+        raise VmError(asked, toolchain.failure(text, 20), f"read {kept}")
     needs: list[str] = []
     for file in ("nvidia.ko", "nvidia-uvm.ko"):
         # dkms drops debug information too; the code stays as it is

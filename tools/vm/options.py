@@ -40,9 +40,9 @@ class Options:
 
     def check(self) -> None:
         """VmError, usage, for what cannot be meant."""
-        if self.kernel not in kernels.SERIES:
+        if self.kernel not in kernels.NAMES:
             raise VmError(
-                f"run kernel {self.kernel}", "unknown series", f"choose one of {', '.join(kernels.SERIES)}", usage=True
+                f"run kernel {self.kernel}", "unknown series", f"choose one of {', '.join(kernels.NAMES)}", usage=True
             )
         if not 1 <= self.gpus <= MAX_GPUS:
             raise VmError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detshare.tools.vm import emulator
-from detshare.tools.vm.kernels import Kernel, bootable
+from detshare.tools.vm.kernels import DEBUG, Kernel, bootable
 
 # in the order of the guest's ports 1, 2, 3; the kernel's log is the serial port
 PORTS = ("control", "out", "err")
@@ -85,6 +85,8 @@ def arguments(kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, 
         "watchdog_thresh=60",
         "rcupdate.rcu_cpu_stall_timeout=120",
     ]
+    if kernel.series == DEBUG:
+        append.append("kasan_multi_shot")  # a report is a fault of the run, but the ones after it may tell more
     if machine.tsc_khz is not None:
         append.append(f"tsc_early_khz={machine.tsc_khz}")
     if machine.reserved:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detshare.tools.vm import builds, debian, kernels, loads, machine, nvidia
+from detshare.tools.vm import builds, debian, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.checkout import FAKEGPU, TOP
 from detshare.tools.vm.cli import vm
 from detshare.tools.vm.debian import Suite
@@ -124,6 +124,19 @@ def test_a_fault_wins_over_the_commands_own_exit_code() -> None:
     assert listener.splat_at == 1
 
 
+def test_a_clock_that_jumps_ahead_is_told_apart_from_lines_that_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(machine.time, "monotonic", lambda: now[0])
+    listener = listen()
+    for host, guest in ((0.0, 0.0), (3.0, 3.1), (40.0, 5.0), (41.0, 40.9)):
+        now[0] = 1000.0 + host
+        listener.take("log", f"[{guest:12.6f}] words\n".encode())
+    assert 0 <= listener.jump < 0.2
+    now[0] += 1
+    listener.take("log", b"[  162.700000] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n")
+    assert 120 < listener.jump < 121
+
+
 def test_excerpt_shows_the_fault_and_what_led_to_it() -> None:
     lines = [f"line {number}" for number in range(1000)]
     shown = excerpt(Outcome(1, 0, "x", 1.0, 2.0, lines, splat_at=500))
@@ -210,7 +223,7 @@ def test_what_a_build_makes_is_no_source(tmp_path: Path) -> None:
 
 def test_a_failed_build_shows_its_errors() -> None:
     log = "".join(f"  CC [M]  x{n}.o\n" for n in range(100)) + "x.c:3:1: error: no\nmake: Error 2\n" + "tail\n" * 99
-    shown = builds.failure(log).splitlines()
+    shown = toolchain.failure(log).splitlines()
     assert "x.c:3:1: error: no" in shown[:6]
     assert len(shown) <= 61
 

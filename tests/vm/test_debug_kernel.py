@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The instrumented kernel finds what it is for; what stands on it is worth as much as this."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detshare.tools.vm import kernels
+
+pytestmark = pytest.mark.skipif(
+    not kernels.cached(kernels.DEBUG), reason="no debug kernel in the cache: detshare-vm prepare --kernel debug (500 s)"
+)
+
+FAULTS = """\
+#include <linux/delay.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+static char *kind = "";
+module_param(kind, charp, 0444);
+static DEFINE_MUTEX(first);
+static DEFINE_MUTEX(second);
+static DEFINE_SPINLOCK(spinning);
+static void both(struct mutex *a, struct mutex *b)
+{
+	mutex_lock(a);
+	mutex_lock(b);
+	mutex_unlock(b);
+	mutex_unlock(a);
+}
+static int __init faults_init(void)
+{
+	char *memory;
+	int i;
+
+	if (!strcmp(kind, "freed")) {
+		memory = kmalloc(100, GFP_KERNEL);
+		kfree(memory);
+		OPTIMIZER_HIDE_VAR(memory);
+		return READ_ONCE(memory[3]) ? 0 : -EINVAL;
+	}
+	if (!strcmp(kind, "order")) {
+		both(&first, &second);
+		both(&second, &first);
+	}
+	if (!strcmp(kind, "sleep")) {
+		spin_lock(&spinning);
+		msleep(1);
+		spin_unlock(&spinning);
+	}
+	for (i = 0; i < 16 && !strcmp(kind, "lost"); i++) {
+		memory = kmalloc(333, GFP_KERNEL);
+		memory[0] = 1;
+		OPTIMIZER_HIDE_VAR(memory);
+	}
+	return 0;
+}
+static void __exit faults_exit(void) {}
+module_init(faults_init);
+module_exit(faults_exit);
+MODULE_DESCRIPTION("faults that only an instrumented kernel sees");
+MODULE_LICENSE("GPL");
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("debug-faults")
+    (folder / "Kbuild").write_text("obj-m := faults.o\n")
+    (folder / "faults.c").write_text(FAULTS)
+    command = [sys.executable, "-P", "-m", "detshare.tools.vm.cli", "build", "-q", "--kernel", "debug", str(folder)]
+    return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("order", "WARNING: possible circular locking dependency detected"),
+        ("sleep", "BUG: scheduling while atomic"),
+        ("freed", "BUG: KASAN: slab-use-after-free"),
+        ("lost", "kmemleak: "),
+    ],
+)
+def test_a_fault_that_stock_kernels_do_not_see_fails_the_run(vm, faults, kind, said) -> None:
+    done = vm(f"insmod {faults} kind={kind}; vm-leaks", kernel="debug", timeout=300)
+    assert done.returncode == 1
+    assert f"the kernel reported a fault: {said}" in done.stderr
+
+
+def test_a_module_that_does_no_harm_passes_and_nothing_is_lost(vm, faults) -> None:
+    done = vm(
+        f"insmod {faults} kind=none && rmmod faults && vm-leaks && grep debug_locks /proc/lockdep_stats",
+        kernel="debug",
+        timeout=300,
+    )
+    assert done.returncode == 0
+    assert done.stdout.split()[-1] == "1"
