@@ -94,6 +94,7 @@ static NV_STATUS depend(struct sim_object *object, struct wanted *w)
 static NV_STATUS start_channel(struct sim_object *object, struct sim_alloc *alloc, struct wanted *w)
 {
 	struct sim_channel *channel = kzalloc(sizeof(*channel), GFP_KERNEL);
+	struct sim_chan_where where;
 	struct page *page;
 
 	if (!channel)
@@ -107,8 +108,13 @@ static NV_STATUS start_channel(struct sim_object *object, struct sim_alloc *allo
 	channel->group = w->group;
 	channel->vas = sim_vas_get(w->vas);
 	channel->userd = w->userd;
-	channel->chan = sim_chan_create(w->group->tsg, w->vas, GET(gpFifoOffset), GET(gpFifoEntries), page,
-					offset_in_page(w->userd_offset), object->handle);
+	where = (struct sim_chan_where) {
+		.userd_page = page, .userd_offset = offset_in_page(w->userd_offset),
+		.client = object->client->handle, .handle = object->handle,
+		.veid = w->ctxshare ? w->ctxshare->veid : 0,
+	};
+	channel->veid = where.veid;
+	channel->chan = sim_chan_create(w->group->tsg, w->vas, GET(gpFifoOffset), GET(gpFifoEntries), &where);
 	if (IS_ERR(channel->chan)) {
 		NV_STATUS status = PTR_ERR(channel->chan) == -ENOSPC ? NV_ERR_INSUFFICIENT_RESOURCES : NV_ERR_NO_MEMORY;
 

@@ -97,6 +97,8 @@ void sim_client_destroy(struct sim_client *client)
 	struct sim_cpu_map *map, *next;
 
 	sim_object_free(client->root);
+	for (unsigned int i = 0; i < sim_gpu_count; i++)
+		sim_engine_interleave(sim_gpus[i].engine, client->handle, true);
 	list_for_each_entry_safe(map, next, &client->cpu_maps, link)
 		kfree(map);
 	list_del(&client->of_file);

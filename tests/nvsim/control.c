@@ -30,6 +30,7 @@ const struct sim_handler *sim_handler_find(u32 cmd)
 {
 	static const struct sim_handler *const tables[] = {
 		sim_client_handlers, sim_gpu_handlers, sim_fifo_handlers, sim_fd_handlers,
+		sim_sched_handlers,
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
@@ -91,6 +92,44 @@ static NV_STATUS check_rights(const struct sim_control *control, const struct si
 	}
 }
 
+/*
+ * To the firmware, unparsed. What it makes of it nobody outside knows; here it takes every command of a subdevice, as one
+ * of class 0x2080 or 0x2081, and asks for no right: the worst that could be.
+ */
+static NV_STATUS binary_api(u32 cmd, struct sim_ask *ask)
+{
+	u32 plain = (cmd & 0xffff) | NV20_SUBDEVICE_0 << 16;
+	const struct sim_control *control = sim_control_find(plain, KIND_Subdevice);
+	const struct sim_handler *handler = sim_handler_find(plain);
+
+	if (sim_answer(cmd, ask->params, ask->size))
+		return NV_OK;
+	if (!handler || !control || handler->writes || control->size[sim_abi] != ask->size)
+		return NV_ERR_NOT_SUPPORTED;
+	ask->object = ask->object->parent;
+	return handler->run(ask);
+}
+
+/* As above, for the commands with bit 15: any object of any client, whatever its class. */
+static NV_STATUS legacy_command(const struct sim_caller *by, u32 client_handle, u32 object_handle, u32 cmd, void *params,
+				u32 size)
+{
+	const struct sim_handler *handler = sim_handler_find(cmd & ~(LEGACY_GSS | LEGACY_GSS_ROOT));
+	struct sim_ask ask = { .by = by, .params = params, .size = size };
+	NV_STATUS status = NV_ERR_NOT_SUPPORTED;
+	const struct sim_control *control;
+	struct sim_client *client;
+
+	down_read(&sim_api_lock);
+	client = sim_client_any(client_handle);
+	ask.object = client ? sim_object_find(client, object_handle) : NULL;
+	control = ask.object ? sim_control_find(cmd & ~(LEGACY_GSS | LEGACY_GSS_ROOT), ask.object->kind) : NULL;
+	if (handler && !handler->writes && control && control->size[sim_abi] == size)
+		status = handler->run(&ask);
+	up_read(&sim_api_lock);
+	return status;
+}
+
 static NV_STATUS run_locked(u32 client_handle, u32 object_handle, u32 cmd, const struct sim_handler *handler,
 			    struct sim_ask *ask)
 {
@@ -104,7 +143,7 @@ static NV_STATUS run_locked(u32 client_handle, u32 object_handle, u32 cmd, const
 	if (!ask->object)
 		return NV_ERR_OBJECT_NOT_FOUND;
 	if (ask->object->kind == KIND_BinaryApi || ask->object->kind == KIND_BinaryApiPrivileged)
-		return sim_answer(cmd, ask->params, ask->size) ? NV_OK : NV_ERR_NOT_SUPPORTED;
+		return binary_api(cmd, ask);
 	control = sim_control_find(cmd, ask->object->kind);
 	if (!control && handler && ask->object->kind == KIND_Subdevice && cmd == NV2080_CTRL_CMD_FB_GET_INFO)
 		return handler->run(ask);	/* deprecated: works without an export */
@@ -149,7 +188,7 @@ static NV_STATUS run(u32 client, u32 object, u32 cmd, struct sim_ask *ask)
 }
 
 /* Forwarded to the firmware as they are. The client must exist, whoever owns it. */
-static NV_STATUS legacy_gss(const struct sim_caller *by, u32 client, u32 cmd, u64 from, u32 size)
+static NV_STATUS legacy_gss(const struct sim_caller *by, u32 client, u32 object, u32 cmd, u64 from, u32 size)
 {
 	struct sim_params params;
 	NV_STATUS status;
@@ -167,7 +206,9 @@ static NV_STATUS legacy_gss(const struct sim_caller *by, u32 client, u32 cmd, u6
 	status = sim_params_in(&params, by, from, size);
 	if (status != NV_OK)
 		return status;
-	return sim_params_out(&params, sim_answer(cmd, params.data, size) ? NV_OK : NV_ERR_NOT_SUPPORTED);
+	if (!sim_answer(cmd, params.data, size))
+		status = legacy_command(by, client, object, cmd, params.data, size);
+	return sim_params_out(&params, status);
 }
 
 NV_STATUS sim_rm_control(const struct sim_caller *by, u32 client, u32 object, u32 cmd, u32 flags, u64 from, u32 size)
@@ -181,7 +222,7 @@ NV_STATUS sim_rm_control(const struct sim_caller *by, u32 client, u32 object, u3
 	if (!(cmd & 0xffff))	/* category 0, index 0: the null command of a class */
 		return NV_OK;
 	if (cmd & LEGACY_GSS)
-		return legacy_gss(by, client, cmd, from, size);
+		return legacy_gss(by, client, object, cmd, from, size);
 	status = sim_control_deprecated(by, client, cmd, from, size, &done);
 	if (done)
 		return status;

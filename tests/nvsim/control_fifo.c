@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Controls of TSGs and channels: slices, levels, pauses, tokens. */
+/* Controls of TSGs and channels: slices, levels, pauses, tokens. Others that steer: control_sched.c. */
 #include "control.h"
 #include "engine.h"
 
@@ -30,7 +30,7 @@ static NV_STATUS level_of(struct sim_tsg *tsg, u32 level)
 {
 	if (level > NVA06C_CTRL_INTERLEAVE_LEVEL_HIGH)
 		return NV_ERR_NOT_SUPPORTED;
-	return sim_tsg_set_interleave(tsg, level) ? NV_ERR_NOT_SUPPORTED : NV_OK;
+	return sim_tsg_set_interleave(tsg, level) ? NV_ERR_INVALID_STATE : NV_OK;
 }
 
 static NV_STATUS set_level(struct sim_ask *ask)
@@ -160,11 +160,6 @@ static NV_STATUS channel_list(struct sim_ask *ask)
 	return NV_OK;
 }
 
-static NV_STATUS accept_nothing(struct sim_ask *ask)
-{
-	return NV_OK;	/* taken by the firmware, without effect on what is simulated */
-}
-
 const struct sim_handler sim_fifo_handlers[] = {
 	{ NVA06C_CTRL_CMD_GET_INFO, false, tsg_info },
 	{ NVA06C_CTRL_CMD_GET_TIMESLICE, false, get_slice },
@@ -173,18 +168,13 @@ const struct sim_handler sim_fifo_handlers[] = {
 	{ NVA06C_CTRL_CMD_PREEMPT, false, preempt },
 	{ NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, false, schedule_group },
 	{ NVA06C_CTRL_CMD_BIND, false, bind },
-	{ NVA06C_CTRL_CMD_MAKE_REALTIME, false, accept_nothing },
 	{ NVA06F_CTRL_CMD_GPFIFO_SCHEDULE, false, schedule_channel },
 	{ NVA06F_CTRL_CMD_BIND, false, bind },
 	{ NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL, false, set_channel_level },
-	{ NVA06F_CTRL_CMD_RESTART_RUNLIST, false, accept_nothing },
 	{ NVA06F_CTRL_CMD_GET_CONTEXT_ID, false, context_id },
 	{ NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN, false, token },
 	{ NV906F_CTRL_GET_CLASS_ENGINEID, false, engine_of },
 	{ NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, false, disable_channels },
 	{ NV0080_CTRL_CMD_FIFO_GET_CHANNELLIST, false, channel_list },
-	{ NV0090_CTRL_CMD_SET_TPC_PARTITION_MODE, false, accept_nothing },
-	{ NV9067_CTRL_CMD_SET_TPC_PARTITION_TABLE, false, accept_nothing },
-	{ NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, false, accept_nothing },
 	{ },
 };

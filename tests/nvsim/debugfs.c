@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What is true, for tests: memory taken, its peak, objects, clients and TSGs. */
+/* What is true, for tests: memory taken, its peak, objects, clients, TSGs and kicks. Mappings: debugfs_maps.c. */
 #include <linux/debugfs.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 
+#include "debugfs.h"
 #include "sim.h"
 
 static struct dentry *root;
@@ -97,6 +98,14 @@ static int tsgs_show(struct seq_file *m, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(tsgs);
 
+static int kicks_show(struct seq_file *m, void *unused)
+{
+	struct sim_gpu *gpu = m->private;
+
+	return sim_engine_kick_show(m, gpu->engine);
+}
+DEFINE_SHOW_ATTRIBUTE(kicks);
+
 static int totals_show(struct seq_file *m, void *unused)
 {
 	down_read(&sim_api_lock);
@@ -126,6 +135,8 @@ int sim_debugfs_init(void)
 		debugfs_create_file("objects", 0400, folder, gpu, &objects_fops);
 		debugfs_create_file("clients", 0400, folder, gpu, &clients_fops);
 		debugfs_create_file("tsgs", 0400, folder, gpu, &tsgs_fops);
+		debugfs_create_file("kicks", 0400, folder, gpu, &kicks_fops);
+		sim_debugfs_maps(gpu, folder);
 	}
 	return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* RM_MAP_MEMORY_DMA: memory at an address of a VA space. Context DMAs and idling belong to older GPUs. */
+/* RM_MAP_MEMORY_DMA: memory at an address of a VA space. Context DMAs belong to older GPUs. */
 #include <linux/slab.h>
 
 #include "sim.h"
@@ -36,6 +36,8 @@ static NV_STATUS map_locked(const struct sim_caller *by, void *block)
 		return NV_ERR_OBJECT_NOT_FOUND;
 	vas = vas_of(space);
 	if (!vas || !sim_kind_isa(memory->kind, KIND_Memory) || vas_of(memory))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	if (memory->memory->type == SIM_REGISTERS && !memory->memory->bell)
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (!length || offset > memory->memory->size || length > memory->memory->size - offset)
 		return NV_ERR_INVALID_ARGUMENT;
@@ -113,14 +115,4 @@ void sim_context_dma(const struct sim_caller *by, void *block)
 		status = sim_rm_alloc_kernel(by, parent, NV_GET(block, NVOS39_PARAMETERS, hSubDevice), &handle,
 					     NV01_CONTEXT_DMA, params);
 	NV_PUT(block, NVOS39_PARAMETERS, status, status);
-}
-
-void sim_idle_channels(const struct sim_caller *by, void *block)
-{
-	struct sim_client *client;
-
-	down_read(&sim_api_lock);
-	client = sim_client_find(NV_GET(block, NVOS30_PARAMETERS, hClient), by);
-	up_read(&sim_api_lock);
-	NV_PUT(block, NVOS30_PARAMETERS, status, client ? NV_OK : NV_ERR_INVALID_CLIENT);
 }

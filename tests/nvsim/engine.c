@@ -66,10 +66,13 @@ static u64 engine_look(struct sim_engine *engine)
 	u64 now, next = SCHED_NEVER;
 
 	mutex_lock(&engine->lock);
+	/* before the clock is read: nothing may begin before it was rung for, however late this thread is */
+	if (engine->chans)
+		sim_poll_doorbells(engine);
 	now = ktime_get_ns();
 	engine_advance(engine, now);
 	if (engine->chans) {
-		sim_poll_doorbells(engine, now);
+		sim_ring_posted(engine, now);
 		sim_poll_watched(engine);
 		engine_advance(engine, now);
 		next = engine_next(engine);
@@ -115,18 +118,30 @@ static void userd_write(const struct sim_chan *chan, u32 at, u32 value)
 	kunmap_local(page);
 }
 
+/* What a kernel of this channel may use at most. */
+static u32 sms_of(const struct sim_chan *chan)
+{
+	const struct sim_tsg *tsg = container_of(chan->sched.tsg, struct sim_tsg, sched);
+	u32 cap = tsg->tpc_mode == SIM_TPC_NONE ? 0 : tsg->caps[chan->veid];
+
+	return cap ? min(cap, chan->engine->sms) : chan->engine->sms;
+}
+
 enum sched_state sim_chan_step(struct sched_chan *sched, u64 when)
 {
 	struct sim_chan *chan = container_of(sched, struct sim_chan, sched);
-	const struct sim_engine *engine = chan->engine;
 	const struct ring_kernel *kernel = &chan->ring.kernel;
 	enum ring_result result;
+	u32 sms;
 
 	if (chan->kernel_watched && kernel->count)
 		chan->ring.memory->write(chan->ring.vas, kernel->count, &sched->ran,
 					 sizeof(sched->ran));
 	chan->kernel_watched = false;
-	result = ring_step(&chan->ring, when, STEP_BUDGET);
+	/* a channel that is on its engine finds entries that nobody rang for */
+	do
+		result = ring_step(&chan->ring, when, STEP_BUDGET);
+	while (result == RING_IDLE && sim_chan_look(chan));
 	userd_write(chan, SIM_USERD_GP_GET, chan->ring.get);
 	switch (result) {
 	case RING_IDLE:
@@ -134,10 +149,11 @@ enum sched_state sim_chan_step(struct sched_chan *sched, u64 when)
 	case RING_MORE:
 		return CHAN_HOST;
 	case RING_KERNEL:
-		sched->sms = kernel->sms;
+		sms = sms_of(chan);
+		sched->sms = min(kernel->sms, sms);
 		sched->left = kernel->ns;
-		if (kernel->ns != SIM_KERNEL_ENDLESS && kernel->sms > engine->sms)
-			sched->left = mul_u64_u32_div(kernel->ns, kernel->sms, engine->sms);
+		if (kernel->ns != SIM_KERNEL_ENDLESS && kernel->sms > sms)
+			sched->left = mul_u64_u32_div(kernel->ns, kernel->sms, sms);
 		chan->kernel_watched = kernel->until || kernel->count;
 		if (chan->kernel_watched && list_empty(&chan->watch))
 			list_add_tail(&chan->watch, &chan->engine->watched);
@@ -149,7 +165,7 @@ enum sched_state sim_chan_step(struct sched_chan *sched, u64 when)
 	default:
 		pr_info_ratelimited(
 			"nvsim: gpu %u: channel 0x%x stopped: nothing usable at GPU address 0x%llx\n",
-			engine->gpu, chan->handle, (unsigned long long)chan->ring.fault);
+			chan->engine->gpu, chan->handle, (unsigned long long)chan->ring.fault);
 		return CHAN_DEAD;
 	}
 }
@@ -201,6 +217,8 @@ struct sim_engine *sim_engine_create(u32 gpu, u32 sms, const struct sim_mem_ops 
 	engine->sms = max(sms, 1u);
 	engine->memory = (struct ring_memory){ .read = ops->read, .write = ops->write };
 	mutex_init(&engine->lock);
+	spin_lock_init(&engine->post_lock);
+	spin_lock_init(&engine->doorbell_lock);
 	atomic_set(&engine->kicked, 0);
 	INIT_LIST_HEAD(&engine->runlists);
 	INIT_LIST_HEAD(&engine->tsgs);

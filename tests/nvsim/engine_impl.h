@@ -17,8 +17,8 @@
 #include "engine_sched.h"
 #include "ring.h"
 
-#define SIM_DOORBELL_PAGES 16
-#define SIM_CHIDS	   4096
+#define SIM_CHIDS 4096
+#define SIM_POSTS 64
 
 struct sim_runlist {
 	struct list_head in_engine;
@@ -34,11 +34,18 @@ struct sim_engine {
 	struct mutex lock;
 	struct task_struct *thread;
 	atomic_t kicked; /* the thread looks again before it sleeps; not guarded */
-	struct list_head runlists, tsgs, doorbells;
+	struct list_head runlists, tsgs;
+	spinlock_t doorbell_lock; /* a leaf, guards doorbells */
+	struct list_head doorbells;
 	struct list_head watched; /* channels whose progress hangs on memory */
 	u32 chans;
+	u64 unique;	     /* the last number given to a TSG or channel */
+	u32 policy_client;   /* who turned interleaving off; 0: it is on */
 	u64 last_ring;
 	struct page *filler; /* doorbell pages behind the first */
+	spinlock_t post_lock;
+	u32 posted[SIM_POSTS]; /* tokens that nobody acted on yet; post_lock, as is nposted */
+	u32 nposted;
 };
 
 struct sim_tsg {
@@ -48,7 +55,14 @@ struct sim_tsg {
 	struct sched_tsg sched;
 	u32 client, handle, engine_type, id; /* constant */
 	u64 timeslice_us;
+	u32 level;	/* as asked; it counts while interleaving is on */
+	bool endless;	/* its slice is switched off */
+	bool realtime;
+	u32 tpc_mode;	/* SIM_TPC_* */
+	u16 caps[SIM_SUBCONTEXTS]; /* SMs of a context share's kernels; 0: all */
+	u32 unique;
 	u64 preempts;
+	u64 rings, last_ring; /* doorbells that named one of its channels; ns */
 };
 
 struct sim_chan {
@@ -58,14 +72,16 @@ struct sim_chan {
 	struct sched_chan sched; /* sched.tsg is NULL once the TSG is gone */
 	struct ring ring;
 	struct page *userd;
-	u32 userd_offset, handle, chid; /* constant */
+	u32 userd_offset, client, handle, chid, veid, unique; /* constant */
 	bool kernel_watched;		/* its kernel has `until` or `count` */
 };
 
 struct sim_doorbell {
-	struct sim_engine *engine; /* constant */
+	struct sim_engine *engine;	 /* constant, as are the next two */
+	struct sim_doorbell_owner owner;
+	struct page *page; /* NULL: has none */
 	struct list_head in_engine;
-	struct page *page;
+	atomic64_t rings, last; /* not guarded */
 };
 
 /* engine.c */
@@ -74,9 +90,12 @@ void sim_engine_unlock(struct sim_engine *engine); /* let the change act, wake t
 struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_type);
 enum sched_state sim_chan_step(struct sched_chan *sched, u64 when);
 
-/* engine_poll.c: called with the lock held */
-void sim_poll_doorbells(struct sim_engine *engine, u64 now);
+/* engine_doorbell.c, engine_poll.c: called with the lock held */
+void sim_poll_doorbells(struct sim_engine *engine);
+void sim_ring_posted(struct sim_engine *engine, u64 now);
 void sim_poll_watched(struct sim_engine *engine);
+/* Reads GP_PUT; whether there are entries to fetch. */
+bool sim_chan_look(struct sim_chan *chan);
 void sim_chan_ring(struct sim_chan *chan);
 
 /* engine_time.c: how long controls take; sleeps, without the lock */
@@ -87,6 +106,7 @@ enum sim_cost {
 	SIM_COST_SCHEDULE_OFF,
 	SIM_COST_CHANNELS_OFF,
 	SIM_COST_CHANNELS_ON,
+	SIM_COST_TPC_MODE,
 };
 void sim_take_time(enum sim_cost cost, bool busy);
 

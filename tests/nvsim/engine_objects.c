@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* TSGs, channels and doorbells: what the RM side makes, changes and frees. Contracts: engine.h. */
+/* TSGs and channels: what the RM side makes, changes and frees. Contracts: engine.h. */
 #include <linux/err.h>
 #include <linux/gfp.h>
 #include <linux/ktime.h>
@@ -43,6 +43,8 @@ struct sim_tsg *sim_tsg_create(struct sim_engine *engine, u32 engine_type, u32 c
 	tsg->client = client;
 	tsg->handle = handle;
 	tsg->id = id;
+	tsg->unique = ++engine->unique;
+	tsg->level = SIM_LEVEL_MEDIUM;
 	tsg->timeslice_us = engine_type > 1 ? SIM_SLICE_COPY_US : SIM_SLICE_COMPUTE_US;
 	sched_tsg_add(&tsg->runlist->sched, &tsg->sched, SIM_LEVEL_MEDIUM,
 		      slice_ns(tsg->timeslice_us));
@@ -80,7 +82,8 @@ int sim_tsg_set_timeslice(struct sim_tsg *tsg, u64 us)
 	sim_engine_lock(tsg->engine);
 	busy = runlist_busy(tsg->runlist);
 	tsg->timeslice_us = us;
-	sched_tsg_set_slice(&tsg->sched, slice_ns(us));
+	if (!tsg->endless)
+		sched_tsg_set_slice(&tsg->sched, slice_ns(us));
 	sim_engine_unlock(tsg->engine);
 	sim_take_time(SIM_COST_TIMESLICE, busy);
 	return 0;
@@ -93,21 +96,27 @@ u64 sim_tsg_timeslice(const struct sim_tsg *tsg)
 
 int sim_tsg_set_interleave(struct sim_tsg *tsg, u32 level)
 {
-	bool busy;
+	bool busy, off;
 
 	if (level > SIM_LEVEL_HIGH)
 		return -EINVAL;
 	sim_engine_lock(tsg->engine);
 	busy = runlist_busy(tsg->runlist);
-	sched_tsg_set_level(&tsg->sched, level);
+	off = tsg->engine->policy_client;
+	if (!off) {
+		tsg->level = level;
+		sched_tsg_set_level(&tsg->sched, level);
+	}
 	sim_engine_unlock(tsg->engine);
+	if (off)
+		return -EPERM;
 	sim_take_time(SIM_COST_INTERLEAVE, busy);
 	return 0;
 }
 
 u32 sim_tsg_interleave(const struct sim_tsg *tsg)
 {
-	return READ_ONCE(tsg->sched.level);
+	return READ_ONCE(tsg->level);
 }
 
 int sim_tsg_preempt(struct sim_tsg *tsg, bool wait)
@@ -150,14 +159,14 @@ u64 sim_tsg_gpu_time_us(struct sim_tsg *tsg)
 /* ---- channels ---- */
 
 struct sim_chan *sim_chan_create(struct sim_tsg *tsg, void *vas, u64 gpfifo_va, u32 entries,
-				 struct page *userd_page, u32 userd_offset, u32 handle)
+				 const struct sim_chan_where *where)
 {
 	struct sim_engine *engine = tsg->engine;
 	struct sim_chan *chan;
 	int error;
 
-	if (!entries || !userd_page || userd_offset > PAGE_SIZE - SIM_USERD_SIZE ||
-	    userd_offset % sizeof(u32))
+	if (!entries || !where->userd_page || where->userd_offset > PAGE_SIZE - SIM_USERD_SIZE ||
+	    where->userd_offset % sizeof(u32) || where->veid >= SIM_SUBCONTEXTS)
 		return ERR_PTR(-EINVAL);
 	chan = kzalloc(sizeof(*chan), GFP_KERNEL);
 	if (!chan)
@@ -173,10 +182,13 @@ struct sim_chan *sim_chan_create(struct sim_tsg *tsg, void *vas, u64 gpfifo_va, 
 	}
 	chan->engine = engine;
 	chan->runlist = tsg->runlist;
-	chan->handle = handle;
-	get_page(userd_page);
-	chan->userd = userd_page;
-	chan->userd_offset = userd_offset;
+	chan->client = where->client;
+	chan->handle = where->handle;
+	chan->veid = where->veid;
+	chan->unique = ++engine->unique;
+	get_page(where->userd_page);
+	chan->userd = where->userd_page;
+	chan->userd_offset = where->userd_offset;
 	INIT_LIST_HEAD(&chan->watch);
 	ring_init(&chan->ring, &engine->memory, vas, gpfifo_va, entries);
 	sched_chan_add(&tsg->sched, &chan->sched);
@@ -217,16 +229,48 @@ int sim_chan_disable(struct sim_chan *chan, bool disable, bool only_scheduling, 
 	return 0;
 }
 
+/* Channels with work in a TSG of which another client's channel was taken off: see engine.h. */
+static void hang_neighbours(struct sim_runlist *runlist)
+{
+	struct sim_chan *off, *other;
+	unsigned long i, j;
+
+	xa_for_each(&runlist->chans, i, off) {
+		if (!off->sched.held || !off->sched.tsg)
+			continue;
+		xa_for_each(&runlist->chans, j, other)
+			if (other->sched.tsg == off->sched.tsg && other->client != off->client &&
+			    other->sched.counted)
+				sched_chan_hang(&other->sched);
+	}
+}
+
 void sim_engine_settle(struct sim_engine *engine, bool disable)
 {
 	struct sim_runlist *runlist;
 	bool busy = false;
 
 	sim_engine_lock(engine);
-	list_for_each_entry(runlist, &engine->runlists, in_engine)
+	list_for_each_entry(runlist, &engine->runlists, in_engine) {
 		busy |= runlist_busy(runlist);
+		if (disable)
+			hang_neighbours(runlist);
+	}
 	sim_engine_unlock(engine);
 	sim_take_time(disable ? SIM_COST_CHANNELS_OFF : SIM_COST_CHANNELS_ON, busy);
+}
+
+void sim_engine_suspend(struct sim_engine *engine, bool suspend)
+{
+	struct sim_runlist *runlist;
+	struct sim_chan *chan;
+	unsigned long chid;
+
+	sim_engine_lock(engine);
+	list_for_each_entry(runlist, &engine->runlists, in_engine)
+		xa_for_each(&runlist->chans, chid, chan)
+			sched_chan_disable(&chan->sched, suspend, false);
+	sim_engine_unlock(engine);
 }
 
 u32 sim_chan_token(const struct sim_chan *chan)
@@ -239,42 +283,6 @@ u32 sim_chan_chid(const struct sim_chan *chan)
 	return chan->chid;
 }
 
-/* ---- doorbells ---- */
-
-struct sim_doorbell *sim_doorbell_create(struct sim_engine *engine)
-{
-	struct sim_doorbell *doorbell = kzalloc(sizeof(*doorbell), GFP_KERNEL);
-
-	if (!doorbell)
-		return ERR_PTR(-ENOMEM);
-	doorbell->page = alloc_page(GFP_KERNEL | __GFP_ZERO);
-	if (!doorbell->page) {
-		kfree(doorbell);
-		return ERR_PTR(-ENOMEM);
-	}
-	doorbell->engine = engine;
-	sim_engine_lock(engine);
-	list_add_tail(&doorbell->in_engine, &engine->doorbells);
-	sim_engine_unlock(engine);
-	return doorbell;
-}
-
-void sim_doorbell_destroy(struct sim_doorbell *doorbell)
-{
-	struct sim_engine *engine = doorbell->engine;
-
-	sim_engine_lock(engine);
-	list_del(&doorbell->in_engine);
-	sim_engine_unlock(engine);
-	__free_page(doorbell->page);
-	kfree(doorbell);
-}
-
-struct page *sim_doorbell_page(const struct sim_doorbell *doorbell, unsigned int i)
-{
-	return i ? doorbell->engine->filler : doorbell->page;
-}
-
 /* ---- listing ---- */
 
 int sim_engine_tsg_show(struct seq_file *m, struct sim_engine *engine)
@@ -283,18 +291,19 @@ int sim_engine_tsg_show(struct seq_file *m, struct sim_engine *engine)
 	struct sim_chan *chan;
 	unsigned long chid;
 	struct sim_tsg *tsg;
-	u32 chans, faulted, off;
+	u32 chans, faulted, off, hung;
 	u64 finished;
 
 	sim_engine_lock(engine);
 	seq_puts(
 		m,
 		"client handle engine slice_us level enabled gpu_time_us state channels finished faulted "
-		"off preempts\n");
+		"off preempts rings last_ring_ns hung\n");
 	list_for_each_entry(tsg, &engine->tsgs, in_engine) {
 		chans = 0;
 		faulted = 0;
 		off = 0;
+		hung = 0;
 		finished = 0;
 		runlist = tsg->runlist;
 		xa_for_each(&runlist->chans, chid, chan) {
@@ -303,13 +312,15 @@ int sim_engine_tsg_show(struct seq_file *m, struct sim_engine *engine)
 			chans++;
 			faulted += chan->sched.state == CHAN_DEAD;
 			off += chan->sched.disabled != 0;
+			hung += chan->sched.hung;
 			finished += chan->sched.finished;
 		}
 		seq_printf(
-			m, "0x%08x 0x%08x %u %llu %u %u %llu %s %u %llu %u %u %llu\n", tsg->client,
-			tsg->handle, tsg->engine_type, tsg->timeslice_us, tsg->sched.level,
+			m, "0x%08x 0x%08x %u %llu %u %u %llu %s %u %llu %u %u %llu %llu %llu %u\n", tsg->client,
+			tsg->handle, tsg->engine_type, tsg->timeslice_us, tsg->level,
 			tsg->sched.enabled, div_u64(tsg->sched.gpu_time, NSEC_PER_USEC),
-			sched_tsg_state(&tsg->sched), chans, finished, faulted, off, tsg->preempts);
+			sched_tsg_state(&tsg->sched), chans, finished, faulted, off, tsg->preempts, tsg->rings,
+			tsg->last_ring, hung);
 	}
 	sim_engine_unlock(engine);
 	return 0;

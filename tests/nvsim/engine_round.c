@@ -78,6 +78,21 @@ struct sched_tsg *sched_round_pick(struct sched_runlist *rl)
 	}
 }
 
+void sched_round_restart(struct sched_runlist *rl)
+{
+	rl->low = first_of(rl, 0);
+	rl->anchor = first_anchor(rl);
+	rl->high = first_of(rl, 2);
+}
+
+void sched_tsg_first(struct sched_tsg *tsg)
+{
+	struct sched_link *level = &tsg->rl->level[tsg->level];
+
+	link_remove(&tsg->in_level);
+	link_append(level->next, &tsg->in_level);
+}
+
 void sched_round_join(struct sched_runlist *rl, struct sched_tsg *tsg, u32 level)
 {
 	tsg->level = level;

@@ -36,6 +36,7 @@ static inline void link_remove(struct sched_link *link)
 
 /* The next TSG of the round that has something to do; NULL without any. */
 struct sched_tsg *sched_round_pick(struct sched_runlist *rl);
+void sched_round_restart(struct sched_runlist *rl);
 void sched_round_join(struct sched_runlist *rl, struct sched_tsg *tsg, u32 level);
 void sched_round_leave(struct sched_runlist *rl, struct sched_tsg *tsg);
 

@@ -11,7 +11,7 @@
 
 static bool chan_runnable(const struct sched_chan *chan)
 {
-	if (!chan->tsg || chan->held)
+	if (!chan->tsg || chan->held || chan->hung)
 		return false;
 	if (chan->state == CHAN_RUNNING)
 		return true;
@@ -78,6 +78,13 @@ static bool resident(const struct sched_runlist *rl)
 	return rl->loaded && rl->turn && rl->clock >= rl->load_end;
 }
 
+/* The loaded TSG's turn is over, but for kernels that cannot be taken off. */
+static bool overdue(const struct sched_runlist *rl)
+{
+	return rl->loaded->wfi && rl->loaded->sms_used && rl->clock >= rl->slice_end &&
+	       (rl->expired || others_runnable(rl));
+}
+
 /* Methods of the loaded TSG's channels. Takes no time. */
 static void tsg_methods(struct sched_runlist *rl)
 {
@@ -129,6 +136,8 @@ static void settle(struct sched_runlist *rl)
 		if (rl->loaded && rl->turn) {
 			if (rl->clock < rl->load_end)
 				return;
+			if (overdue(rl))
+				return;
 			if (rl->loaded->runnable) {
 				tsg_methods(rl);
 				tsg_kernels(rl);
@@ -149,6 +158,7 @@ static void settle(struct sched_runlist *rl)
 		}
 		rl->slice_end = plus(rl->load_end, slice_of(next));
 		rl->turn = true;
+		rl->expired = false;
 	}
 }
 
@@ -166,11 +176,11 @@ u64 sched_next(const struct sched_runlist *rl)
 		chan = CHAN(at);
 		if (chan->state == CHAN_RUNNING && plus(rl->clock, chan->left) < next)
 			next = plus(rl->clock, chan->left);
-		else if (chan->state == CHAN_HOST && chan->counted &&
+		else if (chan->state == CHAN_HOST && chan->counted && !overdue(rl) &&
 			 plus(rl->clock, HOST_PAUSE) < next)
 			next = plus(rl->clock, HOST_PAUSE);
 	}
-	if (others_runnable(rl) && rl->slice_end < next)
+	if (others_runnable(rl) && rl->slice_end < next && !overdue(rl))
 		next = rl->slice_end;
 	return next < rl->clock ? rl->clock : next;
 }
@@ -230,9 +240,9 @@ static void events(struct sched_runlist *rl)
 	 */
 	if (ended)
 		tsg_methods(rl);
-	if (rl->clock < rl->slice_end)
+	if (rl->clock < rl->slice_end || overdue(rl))
 		return;
-	if (others_runnable(rl)) {
+	if (others_runnable(rl) || rl->expired) {
 		rl->turn = false;
 	} else {
 		/*
@@ -309,10 +319,12 @@ void sched_tsg_set_slice(struct sched_tsg *tsg, u64 slice)
 	u64 old = slice_of(tsg), start;
 
 	tsg->slice = slice;
-	if (rl->loaded != tsg || !rl->turn || rl->slice_end == SCHED_NEVER)
+	if (rl->loaded != tsg || !rl->turn)
 		return;
-	/* acts at once: the present slice counts from its beginning */
-	start = rl->slice_end > old ? rl->slice_end - old : 0;
+	/* acts at once: the present slice counts from its beginning, but where it had no end */
+	start = rl->slice_end == SCHED_NEVER ? rl->clock :
+		rl->slice_end > old	     ? rl->slice_end - old :
+					       0;
 	rl->slice_end = plus(start, slice_of(tsg));
 	if (rl->slice_end < rl->clock)
 		rl->slice_end = rl->clock;
@@ -324,15 +336,39 @@ void sched_tsg_enable(struct sched_tsg *tsg, bool enable)
 	tsg_recount(tsg);
 }
 
+/* What cannot be taken off ends its turn when it has ended; false: it can be. */
+static bool expire(struct sched_runlist *rl)
+{
+	if (!rl->loaded || !rl->turn || !rl->loaded->wfi || !rl->loaded->sms_used)
+		return false;
+	rl->slice_end = rl->slice_end < rl->clock ? rl->slice_end : rl->clock;
+	rl->expired = true;
+	return true;
+}
+
 void sched_tsg_preempt(struct sched_tsg *tsg)
 {
 	struct sched_runlist *rl = tsg->rl;
 
 	if (rl->loaded != tsg)
 		return;
+	if (expire(rl))
+		return;
 	/* its context is saved: even alone it is loaded anew */
 	rl->loaded = NULL;
 	rl->turn = false;
+}
+
+void sched_tsg_set_wfi(struct sched_tsg *tsg, bool wfi)
+{
+	tsg->wfi = wfi;
+}
+
+void sched_restart(struct sched_runlist *rl)
+{
+	if (!expire(rl))
+		rl->turn = false;
+	sched_round_restart(rl);
 }
 
 const char *sched_tsg_state(const struct sched_tsg *tsg)
@@ -387,6 +423,14 @@ void sched_chan_fault(struct sched_chan *chan)
 	chan_set(chan, CHAN_DEAD);
 }
 
+void sched_chan_hang(struct sched_chan *chan)
+{
+	if (chan->state == CHAN_RUNNING)
+		chan_set(chan, CHAN_WAITING);
+	chan->hung = true;
+	chan_recount(chan);
+}
+
 void sched_chan_schedule(struct sched_chan *chan, bool enable)
 {
 	chan->scheduled = enable;
@@ -397,7 +441,7 @@ void sched_chan_disable(struct sched_chan *chan, bool disable, bool only_schedul
 {
 	if (disable) {
 		chan->disabled++;
-		if (!only_scheduling) {
+		if (!only_scheduling && !(chan->state == CHAN_RUNNING && chan->tsg->wfi)) {
 			chan->held = true;
 			/*
 			 * taken off: its SMs are free for the TSG's other channels; it keeps its

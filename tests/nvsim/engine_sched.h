@@ -6,7 +6,8 @@
  *
  * A TSG keeps the engine for its slice, or until it has nothing to do; loading another TSG's
  * context costs switch_ns in which nothing runs; a kernel is taken off at the end of the slice and
- * goes on at the TSG's next turn. Turns follow the round that the interleave levels make: LOW once,
+ * goes on at the TSG's next turn, unless the TSG waits for idle (wfi): then it keeps the engine until
+ * what runs has ended, and starts nothing new. Turns follow the round that the interleave levels make: LOW once,
  * MEDIUM once per LOW, HIGH before every MEDIUM and every LOW. Channels are in order. Kernels of
  * one TSG run side by side where their SMs fit, first come first served.
  */
@@ -47,6 +48,7 @@ struct sched_chan {
 	bool counted;	/* is in its TSG's number of runnable channels */
 	bool scheduled; /* enabled on its own, whatever the TSG says */
 	bool held;	/* disabled with preemption: what ran was taken off */
+	bool hung;	/* does nothing any more, though it is not dead */
 	u32 disabled;	/* nesting */
 	/* the kernel */
 	u64 left;  /* ns; SCHED_NEVER: until somebody ends it */
@@ -63,6 +65,7 @@ struct sched_tsg {
 	u32 level;
 	u64 slice;
 	bool enabled;
+	bool wfi; /* a kernel is never taken off: its turn lasts until what runs has ended */
 	u32 runnable; /* channels */
 	u32 sms_used;
 	u64 gpu_time; /* ns in which a kernel of it ran */
@@ -86,6 +89,7 @@ struct sched_runlist {
 	/* the engine */
 	struct sched_tsg *loaded; /* whose context is on it */
 	bool turn;		  /* loaded may go on: its slice has not ended */
+	bool expired;		  /* its turn ends with what runs, alone or not */
 	u64 load_end, slice_end;
 	u64 busy, switching; /* ns */
 	u64 switches;
@@ -108,6 +112,11 @@ void sched_tsg_set_level(struct sched_tsg *tsg, u32 level);
 void sched_tsg_set_slice(struct sched_tsg *tsg, u64 slice);
 void sched_tsg_enable(struct sched_tsg *tsg, bool enable);
 void sched_tsg_preempt(struct sched_tsg *tsg);
+void sched_tsg_set_wfi(struct sched_tsg *tsg, bool wfi);
+/* To the top of its level: the first of each round. */
+void sched_tsg_first(struct sched_tsg *tsg);
+/* The present turn ends and the round begins anew. */
+void sched_restart(struct sched_runlist *rl);
 const char *sched_tsg_state(const struct sched_tsg *tsg);
 /*
  * The next TSG of the round, runnable or not; NULL without any. For tests: it moves the round on.
@@ -121,6 +130,7 @@ void sched_chan_wake(struct sched_chan *chan); /* there are methods: IDLE or BLO
 /* of a running one: it ends at the present clock */
 void sched_chan_end_kernel(struct sched_chan *chan);
 void sched_chan_fault(struct sched_chan *chan);
+void sched_chan_hang(struct sched_chan *chan);
 void sched_chan_schedule(struct sched_chan *chan, bool enable);
 void sched_chan_disable(struct sched_chan *chan, bool disable, bool only_scheduling);
 bool sched_chan_on_engine(const struct sched_chan *chan); /* its kernel makes progress now */

@@ -18,6 +18,7 @@ static const struct {
 	[SIM_COST_TIMESLICE] = { 260, 470 },	[SIM_COST_INTERLEAVE] = { 215, 240 },
 	[SIM_COST_PREEMPT] = { 274, 475 },	[SIM_COST_SCHEDULE_OFF] = { 170, 8000 },
 	[SIM_COST_CHANNELS_OFF] = { 566, 590 }, [SIM_COST_CHANNELS_ON] = { 282, 300 },
+	[SIM_COST_TPC_MODE] = { 545, 684 },
 };
 
 void sim_take_time(enum sim_cost cost, bool busy)

@@ -22,6 +22,7 @@ struct sim_map_context {
 	bool valid, writable, doorbell;
 	struct sim_memory *memory;
 	unsigned long first, pages;
+	u32 client, object;	/* whom RM_MAP_MEMORY named */
 };
 
 struct sim_file {
@@ -30,7 +31,8 @@ struct sim_file {
 	struct sim_file *ctl;		/* by NV_ESC_REGISTER_FD; set once */
 	struct file *ctl_file;
 	struct list_head clients;	/* made on this file; sim_api_lock */
-	struct address_space mapping;	/* nvidiaN only */
+	struct address_space mapping;	/* nvidiaN only, as is of_gpu */
+	struct list_head of_gpu;
 	struct mutex map_lock;
 	struct sim_map_context map;
 	struct sim_doorbell *ring;
@@ -58,6 +60,9 @@ void sim_file_mapping_init(struct sim_file *file, struct file *filp, struct inod
 void sim_file_mapping_exit(struct sim_file *file);
 NV_STATUS sim_file_arm(int fd, struct sim_gpu *gpu, const struct sim_map_context *context);
 int nvidia_mmap(struct file *filp, struct vm_area_struct *vma);
+void nv_revoke_gpu_mappings(nv_state_t *nv);
+void sim_gpu_allow_maps(struct sim_gpu *gpu, bool allow);
+extern struct rw_semaphore nv_system_pm_lock;	/* held for reading by every ioctl and fault */
 
 NV_STATUS rm_ioctl(nvidia_stack_t *sp, nv_state_t *nv, nv_file_private_t *nvfp, NvU32 cmd, void *data, NvU32 size);
 void rm_cleanup_file_private(nvidia_stack_t *sp, nv_state_t *nv, nv_file_private_t *nvfp);

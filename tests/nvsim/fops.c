@@ -14,7 +14,7 @@
 #define NV_ABSOLUTE_MAX_IOCTL_SIZE	16384
 #define INFO(p, i, f, v)	NV_PUT((u8 *)(p) + (i) * NV_SIZE(nv_ioctl_card_info_t), nv_ioctl_card_info_t, f, (v))
 
-static DECLARE_RWSEM(nv_system_pm_lock);
+DECLARE_RWSEM(nv_system_pm_lock);
 
 /* Named as the driver's own: tools find their way by these. */
 int nvidia_open(struct inode *inode, struct file *filp);

@@ -66,7 +66,7 @@ NV_STATUS sim_find_vas(struct sim_client *client, struct sim_object *device, u32
 	if (!device)
 		return NV_ERR_INVALID_OBJECT_PARENT;
 	if (!device->vas)
-		device->vas = sim_vas_create(false);
+		device->vas = sim_vas_create(device->gpu, false);
 	*vas = device->vas;
 	return device->vas ? NV_OK : NV_ERR_NO_MEMORY;
 }
@@ -75,7 +75,7 @@ static NV_STATUS vas_construct(struct sim_object *object, struct sim_alloc *allo
 {
 	u32 flags = NV_GET(alloc->params, NV_VASPACE_ALLOCATION_PARAMETERS, flags);
 
-	object->vas = sim_vas_create(flags & VA_EXTERNAL);
+	object->vas = sim_vas_create(object->gpu, flags & VA_EXTERNAL);
 	if (!object->vas)
 		return NV_ERR_NO_MEMORY;
 	if (!NV_GET(alloc->params, NV_VASPACE_ALLOCATION_PARAMETERS, vaSize))
@@ -206,7 +206,8 @@ static NV_STATUS ctxshare_construct(struct sim_object *object, struct sim_alloc 
 
 static void ctxshare_destroy(struct sim_object *object)
 {
-	object->parent->group->veid_users[object->veid]--;
+	if (!--object->parent->group->veid_users[object->veid])
+		sim_tsg_set_sms(object->parent->group->tsg, object->veid, 0);
 	sim_vas_put(object->space);
 }
 
@@ -241,7 +242,10 @@ static NV_STATUS engine_construct(struct sim_object *object, struct sim_alloc *a
 		}
 		return object->engine < ENGINE_COPY0 || object->engine > ENGINE_LAST ? NV_ERR_INVALID_ARGUMENT : NV_OK;
 	}
-	return group_engine == ENGINE_GR0 ? NV_OK : NV_ERR_INVALID_CLASS;
+	if (group_engine != ENGINE_GR0)
+		return NV_ERR_INVALID_CLASS;
+	object->parent->channel->group->graphics = true;
+	return NV_OK;
 }
 
 const struct sim_ops sim_engine_object_ops = { .construct = engine_construct };
@@ -283,6 +287,7 @@ const struct sim_ops *sim_ops_of(enum sim_kind kind)
 		[KIND_MemoryFabric] = &sim_fabric_ops,
 		[KIND_PhysicalMemory] = &sim_physical_ops,
 		[KIND_UserModeApi] = &sim_usermode_ops,
+		[KIND_RegisterMemory] = &sim_register_ops,
 		[KIND_GpuUserSharedData] = &sim_shared_data_ops,
 		/* known, without state */
 		[KIND_MpsApi] = &sim_plain_ops,

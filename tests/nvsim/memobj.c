@@ -161,9 +161,17 @@ const struct sim_ops sim_sysmem_ops = {
 
 static NV_STATUS osdesc_construct(struct sim_object *object, struct sim_alloc *alloc)
 {
+	NV_STATUS status;
+
 	if (!alloc->pinned)
 		return NV_ERR_NOT_SUPPORTED;	/* kernel descriptors are not simulated */
-	alloc->pinned->gpu = object->gpu;
+	if (alloc->pinned->type == SIM_REGISTERS) {
+		status = sim_memory_give_bell(alloc->pinned, "descriptor", object);
+		if (status != NV_OK)
+			return status;
+	} else {
+		alloc->pinned->gpu = object->gpu;
+	}
 	alloc->pinned->attr = NV_GET(alloc->params, NV_OS_DESC_MEMORY_ALLOCATION_PARAMS, attr);
 	return bind(object, sim_memory_get(alloc->pinned));
 }
@@ -292,15 +300,31 @@ const struct sim_ops sim_fabric_ops = {
 
 static NV_STATUS usermode_construct(struct sim_object *object, struct sim_alloc *alloc)
 {
+	NV_STATUS status;
+
 	if (alloc->params && NV_GET(alloc->params, NV_HOPPER_USERMODE_A_PARAMS, bPriv) &&
 	    alloc->by->level < SIM_CALLER_KERNEL)
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
-	return bind(object, sim_memory_create(object->gpu, SIM_REGISTERS, USERMODE_SIZE));
+	status = bind(object, sim_memory_create(object->gpu, SIM_REGISTERS, USERMODE_SIZE));
+	/* only what is reached through BAR1 can be mapped for the GPU itself */
+	if (status == NV_OK && alloc->params && NV_GET(alloc->params, NV_HOPPER_USERMODE_A_PARAMS, bBar1Mapping))
+		status = sim_memory_give_bell(object->memory, "gpu", object);
+	if (status != NV_OK && object->memory)
+		memory_destroy(object);
+	return status;
 }
 
 const struct sim_ops sim_usermode_ops = {
 	.construct = usermode_construct, .destroy = memory_destroy, .copy = memory_copy,
 };
+
+/* NV01_MEMORY_LOCAL_PRIVILEGED: all registers of the GPU. Anybody may have it; to map it is another matter (map.c). */
+static NV_STATUS register_construct(struct sim_object *object, struct sim_alloc *alloc)
+{
+	return bind(object, sim_memory_create(object->gpu, SIM_REGISTERS, SIM_BAR0_SIZE));
+}
+
+const struct sim_ops sim_register_ops = { .construct = register_construct, .destroy = memory_destroy };
 
 static NV_STATUS shared_data_construct(struct sim_object *object, struct sim_alloc *alloc)
 {

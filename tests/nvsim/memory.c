@@ -8,6 +8,7 @@
 #include <linux/moduleparam.h>
 #include <linux/slab.h>
 
+#include "methods.h"
 #include "sim.h"
 
 #define BAR1_BASE	0x100000000000ull
@@ -75,9 +76,15 @@ static void memory_release(struct kref *ref)
 	atomic_long_sub(freed, &sim_host_pages);
 	xa_destroy(&memory->pages);
 	if (memory->pinned) {
-		unpin_user_pages_dirty_lock(memory->pinned, memory->pinned_count, true);
+		if (memory->found)
+			for (index = 0; index < memory->pinned_count; index++)
+				put_page(memory->pinned[index]);
+		else
+			unpin_user_pages_dirty_lock(memory->pinned, memory->pinned_count, true);
 		kvfree(memory->pinned);
 	}
+	if (memory->bell)
+		sim_doorbell_destroy(memory->bell);
 	kfree(memory);
 }
 
@@ -120,6 +127,7 @@ NV_STATUS sim_memory_charge(struct sim_memory *memory)
 NV_STATUS sim_memory_pin(u64 address, u64 size, bool write, struct sim_memory **result)
 {
 	u64 count = DIV_ROUND_UP_ULL(size, PAGE_SIZE);
+	NV_STATUS status = NV_ERR_INVALID_ADDRESS;
 	struct sim_memory *memory;
 	long got;
 
@@ -137,14 +145,19 @@ NV_STATUS sim_memory_pin(u64 address, u64 size, bool write, struct sim_memory **
 		got = pin_user_pages_fast(address + (memory->pinned_count << PAGE_SHIFT),
 					  min_t(u64, count - memory->pinned_count, 1024), write ? FOLL_WRITE : 0,
 					  memory->pinned + memory->pinned_count);
-		if (got <= 0) {
-			sim_memory_put(memory);
-			return NV_ERR_INVALID_ADDRESS;
-		}
+		if (got <= 0)
+			break;
 		memory->pinned_count += got;
 	}
-	*result = memory;
-	return NV_OK;
+	if (memory->pinned_count == count)
+		status = NV_OK;
+	else if (!memory->pinned_count)
+		status = sim_memory_look_up(memory, address, count);
+	if (status == NV_OK)
+		*result = memory;
+	else
+		sim_memory_put(memory);
+	return status;
 }
 
 static bool host_has_room(void)
@@ -192,11 +205,30 @@ int sim_memory_populate(struct sim_memory *memory, unsigned long first, unsigned
 	return 0;
 }
 
+/* A store to the doorbell rings; the rest of the registers reads as zeros and forgets what is written. */
+static int touch_registers(struct sim_memory *memory, u64 offset, void *buffer, size_t n, bool write)
+{
+	u32 token;
+
+	if (!write) {
+		memset(buffer, 0, n);
+		return 0;
+	}
+	if (offset > SIM_USERMODE_DOORBELL || offset + n < SIM_USERMODE_DOORBELL + sizeof(token))
+		return 0;
+	memcpy(&token, (u8 *)buffer + SIM_USERMODE_DOORBELL - offset, sizeof(token));
+	if (memory->bell)
+		sim_doorbell_post(memory->bell, token);
+	return 0;
+}
+
 /* Reads or writes memory as the GPU does. What nobody wrote reads as zeros. -EFAULT outside it, -ENOMEM. */
 int sim_memory_copy(struct sim_memory *memory, u64 offset, void *buffer, size_t n, bool write)
 {
 	if (offset > memory->size || n > memory->size - offset)
 		return -EFAULT;
+	if (memory->type == SIM_REGISTERS)
+		return touch_registers(memory, offset, buffer, n, write);
 	while (n) {
 		size_t part = min_t(size_t, n, PAGE_SIZE - offset_in_page(offset));
 		struct page *page = sim_memory_page(memory, offset >> PAGE_SHIFT, write);

@@ -23,6 +23,11 @@
  * there.
  */
 #define SIM_USERMODE_DOORBELL 0x90
+/*
+ * Not on a GPU: u64 that a client adds one to after each store to the doorbell, so that stores can be
+ * counted exactly however seldom the word is looked at. Optional.
+ */
+#define SIM_USERMODE_KICKS 0xf00
 
 /* GPFIFO entry: two words; the segment's address in dwords << 2 and its length in dwords */
 #define SIM_GP_ENTRY_SIZE 8

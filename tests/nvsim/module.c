@@ -92,6 +92,10 @@ static int make_gpu(unsigned int index)
 	gpu->bus = 6 + index;
 	gpu->id = gpu->bus;
 	spin_lock_init(&gpu->heap.lock);
+	mutex_init(&gpu->open_files_lock);
+	mutex_init(&gpu->mmap_lock);
+	INIT_LIST_HEAD(&gpu->open_files);
+	gpu->safe_to_mmap = true;
 	gpu->heap.size = (u64)heap_mb << 20;
 	gpu->engine = sim_engine_create(index, sms, &sim_vas_ops);
 	if (IS_ERR(gpu->engine))

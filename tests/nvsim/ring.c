@@ -28,7 +28,7 @@ bool ring_pending(const struct ring *ring)
 
 void ring_rewind(struct ring *ring)
 {
-	ring->put = ring->open ? (ring->get + 1) % ring->entries : ring->get;
+	ring->put = ring->get;
 }
 
 static void set_low(u64 *word, u32 value)
@@ -250,6 +250,7 @@ static enum ring_result open_entry(struct ring *ring)
 	ring->taken = 0;
 	ring->count = 0;
 	ring->open = true;
+	ring->get = (ring->get + 1) % ring->entries;
 	return RING_IDLE;
 }
 
@@ -280,7 +281,6 @@ enum ring_result ring_step(struct ring *ring, u64 now, u32 budget)
 			result = open_entry(ring);
 		} else if (ring->taken == ring->fetched && !ring->left) {
 			ring->open = false;
-			ring->get = (ring->get + 1) % ring->entries;
 		} else if (ring->taken == ring->fetched) {
 			result = refill(ring);
 		} else {

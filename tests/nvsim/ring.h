@@ -37,9 +37,9 @@ struct ring {
 	void *vas;
 	u64 gpfifo;
 	u32 entries;
-	u32 get; /* first entry not consumed in full */
-	u32 put; /* as the last doorbell found it */
-	/* the segment of entry `get` */
+	u32 get; /* first entry not fetched: as on a GPU, it says nothing about ends */
+	u32 put; /* as it was when it was last looked at */
+	/* the segment of the entry before `get` */
 	u64 segment;
 	u32 left; /* dwords not read yet; 0 with open: the entry is done */
 	bool open;
@@ -58,7 +58,7 @@ struct ring {
 void ring_init(struct ring *ring, const struct ring_memory *memory, void *vas, u64 gpfifo,
 	       u32 entries);
 /*
- * GP_PUT as read from USERD at a doorbell. False: not below the number of entries, nothing changed.
+ * GP_PUT as read from USERD. False: not below the number of entries, nothing changed.
  * /
  */
 bool ring_put(struct ring *ring, u32 put);

@@ -3,8 +3,8 @@
  * The simulated resource manager: clients, objects, memory, address spaces.
  *
  * Locks, outermost first: mmap_lock; a UVM VA space's lock; sim_api_lock (writers make, free and share objects; readers
- * ask and steer); a file's map lock; an engine's own lock; a VA space's lock; a memory's page lock. User memory is
- * touched with none of them held.
+ * ask and steer); a file's map lock; a GPU's mmap_lock; an engine's own lock; a VA space's lock; a memory's page lock.
+ * User memory is touched with none of them held.
  */
 #ifndef NVSIM_SIM_H
 #define NVSIM_SIM_H
@@ -23,7 +23,7 @@
 #define SIM_HANDLE_BASE		0xcaf00000u	/* where RM's own handles begin */
 #define SIM_MAX_DEPTH		6		/* RS_MAX_RESOURCE_DEPTH */
 #define SIM_PARAMS_MAX		(1024 * 1024)	/* RMAPI_PARAM_COPY_MAX_PARAMS_SIZE */
-#define SIM_VEIDS		64
+#define SIM_VEIDS		SIM_SUBCONTEXTS
 #define SIM_RIGHT_DUP		0x1u		/* RS_ACCESS_DUP_OBJECT */
 
 struct sim_object;
@@ -44,6 +44,9 @@ struct sim_gpu {
 	struct sim_engine *engine;
 	atomic_t opens;
 	bool attached;		/* by GPU_ATTACH_IDS or an open of its file, for good */
+	struct mutex open_files_lock, mmap_lock;	/* the latter is outside */
+	struct list_head open_files;
+	bool safe_to_mmap;	/* mmap_lock */
 };
 
 extern struct sim_gpu sim_gpus[SIM_GPUS_MAX];
@@ -96,7 +99,15 @@ struct sim_memory {
 	struct xarray pages;	/* by page number; made on first use */
 	struct page **pinned;
 	unsigned long pinned_count;
+	bool found;		/* these pages were looked up, not pinned */
+	/* NULL, or called when a GPU reads or writes through an address of its own; a VA space's lock is held */
+	void (*touched)(void *toucher, struct sim_gpu *gpu, u64 va);
+	void *toucher;
+	struct sim_doorbell *bell;	/* of registers: rung by writes through GPU addresses; NULL: they have none there */
 };
+
+#define SIM_BAR0_SIZE		(16u << 20)
+#define SIM_BAR0_USERMODE	0xbb0000u	/* where the usermode region lies in BAR0 */
 
 struct sim_memory *sim_memory_create(struct sim_gpu *gpu, enum sim_memory_type type, u64 size);
 struct sim_memory *sim_memory_get(struct sim_memory *memory);
@@ -104,6 +115,8 @@ void sim_memory_put(struct sim_memory *memory);
 void sim_memory_use(struct sim_memory *memory);		/* one more handle or UVM reference; also a get */
 void sim_memory_unuse(struct sim_memory *memory);
 NV_STATUS sim_memory_charge(struct sim_memory *memory);
+NV_STATUS sim_memory_look_up(struct sim_memory *memory, u64 address, u64 count);
+NV_STATUS sim_memory_give_bell(struct sim_memory *memory, const char *way, const struct sim_object *object);
 NV_STATUS sim_memory_pin(u64 address, u64 size, bool write, struct sim_memory **memory);
 struct page *sim_memory_page(struct sim_memory *memory, unsigned long index, bool make);
 int sim_memory_populate(struct sim_memory *memory, unsigned long first, unsigned long count);
@@ -119,10 +132,12 @@ struct sim_vas {
 	struct mutex lock;
 	struct rb_root maps;
 	u64 next;		/* where RM puts the next mapping that names no address */
+	u32 unique;
+	struct sim_gpu *gpu;
 	bool external;		/* page tables are UVM's: channels need UVM_REGISTER_CHANNEL */
 };
 
-struct sim_vas *sim_vas_create(bool external);
+struct sim_vas *sim_vas_create(struct sim_gpu *gpu, bool external);
 struct sim_vas *sim_vas_get(struct sim_vas *vas);
 void sim_vas_put(struct sim_vas *vas);
 int sim_vas_map(struct sim_vas *vas, u64 va, u64 length, struct sim_memory *memory, u64 offset, bool writable);
@@ -137,6 +152,7 @@ struct sim_group {		/* a TSG; duplicated handles share it */
 	struct sim_gpu *gpu;
 	struct sim_tsg *tsg;
 	u32 engine;
+	bool graphics;	/* a channel of it got a graphics or compute object: the context exists */
 	u8 veid_users[SIM_VEIDS];	/* context shares by subcontext; sim_api_lock */
 };
 
@@ -145,7 +161,7 @@ struct sim_channel {
 	struct sim_group *group;
 	struct sim_vas *vas;
 	struct sim_memory *userd;
-	u32 userd_page;
+	u32 userd_page, veid;
 	bool registered;	/* with UVM */
 };
 
@@ -273,6 +289,8 @@ void sim_map_dma(const struct sim_caller *by, void *block);
 void sim_unmap_dma(const struct sim_caller *by, void *block);
 void sim_context_dma(const struct sim_caller *by, void *block);
 void sim_idle_channels(const struct sim_caller *by, void *block);
+#define SIM_IDLE_MAX	4096
+NV_STATUS sim_idle_one(u32 client, u32 handle, u32 us);	/* sim_api_lock held */
 
 /* ---- the rest of the module ---- */
 

@@ -12,6 +12,8 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/rbtree.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
 
 #include "sim.h"
 #include "uvm_iface.h"
@@ -31,7 +33,7 @@ struct uvm_range {
 	u64 offset;			/* of base in memory: a range may be the rest of a larger one */
 	struct list_head maps;
 	struct sim_memory *memory;	/* managed and pool: what stands behind it */
-	u64 on_gpu[SIM_GPUS_MAX];	/* bytes that were migrated, taken from that GPU's heap */
+	struct xarray chunks;		/* of managed ranges: pages in device memory, by block and GPU (uvm_pmm.c) */
 };
 
 struct uvm_gpu {
@@ -49,8 +51,11 @@ struct uvm_space {
 	struct list_head channels;
 	struct uvm_gpu gpus[SIM_GPUS_MAX];
 	u64 next_group;
+	struct xarray touched;		/* blocks that a GPU touched and that nobody looked at yet */
+	struct work_struct service;	/* has a reference while it is queued */
 };
 
+extern struct workqueue_struct *uvm_faults;
 extern const struct file_operations uvm_fops;
 extern const u8 sim_cpu_uuid[16];
 
@@ -67,6 +72,12 @@ void uvm_range_remove(struct uvm_space *space, struct uvm_range *range);
 struct uvm_range *uvm_range_split(struct uvm_space *space, struct uvm_range *range, u64 va);
 void uvm_channels_drop(struct uvm_space *space, int gpu);
 void uvm_ranges_map(struct uvm_space *space, unsigned int gpu);
+void uvm_chunks_leave(struct uvm_range *range, u64 from, u64 to, struct sim_gpu *except);
+NV_STATUS uvm_chunks_enter(struct uvm_range *range, u64 from, u64 to, struct sim_gpu *gpu);
+void uvm_chunks_drop(struct uvm_range *range, int gpu);
+void uvm_chunks_split(struct uvm_range *range, struct uvm_range *tail);
+void uvm_watch(struct uvm_space *space, struct uvm_range *range);
+void uvm_service_faults(struct work_struct *work);
 NV_STATUS uvm_migrate(struct uvm_space *space, void *params);
 
 #endif

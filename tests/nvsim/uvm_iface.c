@@ -61,7 +61,8 @@ noinline NV_STATUS nvUvmInterfaceDupMemory(void *device, NvU32 hClient, NvU32 hP
 
 	down_write(&sim_api_lock);
 	status = find(&by, hClient, hPhysMemory, &object);
-	if (status == NV_OK && (!sim_kind_isa(object->kind, KIND_Memory) || object->memory->type == SIM_VIRTUAL))
+	if (status == NV_OK && (!sim_kind_isa(object->kind, KIND_Memory) || object->memory->type == SIM_VIRTUAL ||
+				 (object->memory->type == SIM_REGISTERS && !object->memory->bell)))
 		status = NV_ERR_INVALID_OBJECT_HANDLE;
 	if (status == NV_OK && xa_alloc(&dups, hDupMemory, object->memory, xa_limit_32b, GFP_KERNEL))
 		status = NV_ERR_NO_MEMORY;

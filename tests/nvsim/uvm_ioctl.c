@@ -98,11 +98,8 @@ static NV_STATUS unregister_gpu(struct uvm_space *space, void *p)
 		return NV_ERR_INVALID_DEVICE;
 	uvm_channels_drop(space, gpu->index);
 	forget_vas(space, state, gpu->index);
-	list_for_each_entry(range, &space->ranges, link) {
-		if (range->on_gpu[gpu->index])
-			sim_uvm_give(gpu, range->on_gpu[gpu->index]);
-		range->on_gpu[gpu->index] = 0;
-	}
+	list_for_each_entry(range, &space->ranges, link)
+		uvm_chunks_drop(range, gpu->index);
 	state->registered = false;
 	return NV_OK;
 }

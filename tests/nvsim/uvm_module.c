@@ -11,6 +11,7 @@
 
 #define UVM_MINORS	2	/* nvidia-uvm and nvidia-uvm-tools */
 
+struct workqueue_struct *uvm_faults;
 static dev_t first;
 static struct cdev device;
 
@@ -81,15 +82,22 @@ const struct file_operations uvm_fops = {
 
 static int __init uvm_init_entry(void)
 {
-	int error = alloc_chrdev_region(&first, 0, UVM_MINORS, "nvidia-uvm");
+	int error;
 
+	uvm_faults = alloc_workqueue("nvsim-uvm", 0, 0);
+	if (!uvm_faults)
+		return -ENOMEM;
+	error = alloc_chrdev_region(&first, 0, UVM_MINORS, "nvidia-uvm");
 	if (error)
-		return error;
+		goto fail_queue;
 	cdev_init(&device, &uvm_fops);
 	device.owner = THIS_MODULE;
 	error = cdev_add(&device, first, UVM_MINORS);
-	if (error)
-		unregister_chrdev_region(first, UVM_MINORS);
+	if (!error)
+		return 0;
+	unregister_chrdev_region(first, UVM_MINORS);
+fail_queue:
+	destroy_workqueue(uvm_faults);
 	return error;
 }
 
@@ -97,6 +105,7 @@ static void __exit uvm_exit_entry(void)
 {
 	cdev_del(&device);
 	unregister_chrdev_region(first, UVM_MINORS);
+	destroy_workqueue(uvm_faults);
 }
 
 module_init(uvm_init_entry);

@@ -17,6 +17,8 @@ struct uvm_space *uvm_space_create(void)
 	INIT_LIST_HEAD(&space->ranges);
 	INIT_LIST_HEAD(&space->channels);
 	space->next_group = 1;
+	xa_init(&space->touched);
+	INIT_WORK(&space->service, uvm_service_faults);
 	return space;
 }
 
@@ -41,9 +43,8 @@ void uvm_range_remove(struct uvm_space *space, struct uvm_range *range)
 	unmap_everywhere(space, range->base, range->length);
 	list_for_each_entry_safe(map, next, &range->maps, link)
 		uvm_map_drop(map);
-	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++)
-		if (range->on_gpu[i])
-			sim_uvm_give(&sim_gpus[i], range->on_gpu[i]);
+	uvm_chunks_drop(range, -1);
+	xa_destroy(&range->chunks);
 	sim_memory_put(range->memory);
 	list_del(&range->link);
 	kfree(range);
@@ -62,6 +63,7 @@ static void space_release(struct kref *ref)
 	mutex_unlock(&space->lock);
 	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++)
 		sim_vas_put(space->gpus[i].vas);
+	xa_destroy(&space->touched);
 	kfree(space);
 }
 
@@ -96,6 +98,7 @@ NV_STATUS uvm_range_add(struct uvm_space *space, enum uvm_kind kind, u64 base, u
 	range->base = base;
 	range->length = length;
 	INIT_LIST_HEAD(&range->maps);
+	xa_init(&range->chunks);
 	if (kind != UVM_EXTERNAL) {
 		range->memory = sim_memory_create(NULL, SIM_SYSMEM, length);
 		if (!range->memory) {
@@ -104,6 +107,8 @@ NV_STATUS uvm_range_add(struct uvm_space *space, enum uvm_kind kind, u64 base, u
 		}
 	}
 	list_add(&range->link, &space->ranges);
+	if (kind == UVM_MANAGED)
+		uvm_watch(space, range);
 	if (range->memory)
 		for (unsigned int i = 0; i < SIM_GPUS_MAX; i++)
 			if (space->gpus[i].vas)
@@ -135,42 +140,16 @@ struct uvm_range *uvm_range_split(struct uvm_space *space, struct uvm_range *ran
 	tail->length = range->length - head;
 	tail->offset = range->offset + head;
 	INIT_LIST_HEAD(&tail->maps);
+	xa_init(&tail->chunks);
 	tail->memory = sim_memory_get(range->memory);
 	range->length = head;
-	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++) {
-		tail->on_gpu[i] = min(range->on_gpu[i], tail->length);
-		range->on_gpu[i] -= tail->on_gpu[i];
-	}
+	uvm_chunks_split(range, tail);
 	list_add(&tail->link, &space->ranges);
 	return tail;
 }
 
 /* ---- UVM_MIGRATE ---- */
 
-static void leave_gpus(struct uvm_range *range, u64 bytes, struct sim_gpu *except)
-{
-	for (unsigned int i = 0; i < SIM_GPUS_MAX; i++) {
-		u64 part = min(range->on_gpu[i], bytes);
-
-		if (&sim_gpus[i] == except || !part)
-			continue;
-		range->on_gpu[i] -= part;
-		sim_uvm_give(&sim_gpus[i], part);
-	}
-}
-
-static NV_STATUS to_gpu(struct uvm_range *range, u64 bytes, struct sim_gpu *gpu)
-{
-	u64 more = min(bytes, range->length - range->on_gpu[gpu->index]);
-
-	if (more && !sim_uvm_take(gpu, more))
-		return NV_ERR_NO_MEMORY;
-	range->on_gpu[gpu->index] += more;
-	leave_gpus(range, bytes, gpu);
-	return NV_OK;
-}
-
-/* Device memory is taken to the byte: chunks of 2 MiB are not modelled, nor is eviction. */
 NV_STATUS uvm_migrate(struct uvm_space *space, void *params)
 {
 	u64 base = NV_GET(params, UVM_MIGRATE_PARAMS, base), length = NV_GET(params, UVM_MIGRATE_PARAMS, length);
@@ -194,9 +173,9 @@ NV_STATUS uvm_migrate(struct uvm_space *space, void *params)
 			return NV_ERR_INVALID_ADDRESS;
 		part = min(end, range->base + range->length) - at;
 		if (gpu)
-			status = to_gpu(range, part, gpu);
+			status = uvm_chunks_enter(range, at, at + part, gpu);
 		else
-			leave_gpus(range, part, NULL);
+			uvm_chunks_leave(range, at, at + part, NULL);
 		at += part;
 	}
 	return status;

@@ -14,7 +14,9 @@ struct vas_map {
 	bool writable;
 };
 
-struct sim_vas *sim_vas_create(bool external)
+static atomic_t uniques;
+
+struct sim_vas *sim_vas_create(struct sim_gpu *gpu, bool external)
 {
 	struct sim_vas *vas = kzalloc(sizeof(*vas), GFP_KERNEL);
 
@@ -24,7 +26,9 @@ struct sim_vas *sim_vas_create(bool external)
 	mutex_init(&vas->lock);
 	vas->maps = RB_ROOT;
 	vas->next = VA_FIRST;
+	vas->gpu = gpu;
 	vas->external = external;
+	vas->unique = atomic_inc_return(&uniques);
 	return vas;
 }
 
@@ -192,6 +196,8 @@ static int access_vas(struct sim_vas *vas, u64 va, void *buffer, size_t n, bool 
 			break;
 		}
 		part = min_t(u64, n, map->va + map->length - va);
+		if (map->memory->touched)
+			map->memory->touched(map->memory->toucher, vas->gpu, va);
 		error = sim_memory_copy(map->memory, map->offset + va - map->va, buffer, part, write);
 		buffer = (u8 *)buffer + part;
 		va += part;

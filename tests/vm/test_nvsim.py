@@ -12,7 +12,7 @@ import pytest
 from tests.vm.conftest import Completed
 
 TOP = Path(__file__).resolve().parents[2]
-SUITE = [f"tests/vm/guest/nvsim_{name}.py" for name in ("objects", "calls", "memory")]
+SUITE = [f"tests/vm/guest/nvsim_{name}.py" for name in ("objects", "calls", "memory", "doorbell", "sidedoors", "steering")]
 
 
 @pytest.mark.parametrize(("kernel", "version"), [("6.12", "580.159.04"), ("6.1", "550.163.01"), ("6.12", "580.65.06")])

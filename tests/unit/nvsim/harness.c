@@ -117,6 +117,10 @@ u32 bench_chan_state(struct bench *bench, u32 chan) { return bench->chans[chan]-
 void bench_slice(struct bench *bench, u32 tsg, u64 ns) { sched_tsg_set_slice(bench->tsgs[tsg], ns); }
 void bench_level(struct bench *bench, u32 tsg, u32 level) { sched_tsg_set_level(bench->tsgs[tsg], level); }
 void bench_enable(struct bench *bench, u32 tsg, bool on) { sched_tsg_enable(bench->tsgs[tsg], on); }
+void bench_wfi(struct bench *bench, u32 tsg, bool on) { sched_tsg_set_wfi(bench->tsgs[tsg], on); }
+void bench_first(struct bench *bench, u32 tsg) { sched_tsg_first(bench->tsgs[tsg]); }
+void bench_restart(struct bench *bench) { sched_restart(&bench->rl); }
+void bench_hang(struct bench *bench, u32 chan) { sched_chan_hang(&bench->chans[chan]->sched); }
 void bench_preempt(struct bench *bench, u32 tsg) { sched_tsg_preempt(bench->tsgs[tsg]); }
 void bench_remove_tsg(struct bench *bench, u32 tsg) { sched_tsg_remove(bench->tsgs[tsg]); }
 void bench_remove_chan(struct bench *bench, u32 chan) { sched_chan_remove(&bench->chans[chan]->sched); }

@@ -123,12 +123,13 @@ def test_nothing_is_read_before_the_doorbell() -> None:
     assert (ring.step(), ring.get, ring.word(SEM)) == (IDLE, 1, 7)
 
 
-def test_an_entry_counts_as_consumed_when_what_follows_its_kernel_is_done() -> None:
+def test_an_entry_counts_as_fetched_before_what_it_starts_is_done() -> None:
     ring = Ring()
     ring.push(*kernel(50_000, 12), *release(SEM, 1))
-    assert (ring.step(), ring.get, ring.word(SEM)) == (KERNEL, 0, 0)
+    ring.push(*release(SEM, 2))
+    assert (ring.step(), ring.get, ring.word(SEM)) == (KERNEL, 1, 0)
     assert (ring.lib.ring_kernel_ns(ring.at), ring.lib.ring_kernel_sms(ring.at)) == (50_000, 12)
-    assert (ring.step(), ring.get, ring.word(SEM)) == (IDLE, 1, 1)
+    assert (ring.step(), ring.get, ring.word(SEM)) == (IDLE, 2, 2)
 
 
 def test_a_release_with_a_timestamp_writes_sixteen_bytes() -> None:

@@ -330,3 +330,90 @@ def test_a_busy_group_is_never_left_waiting_while_the_engine_idles() -> None:
     bench.advance(1000 * MS)
     assert bench.call("busy") == bench.now
     assert all(bench.share(tsg) > 0 for tsg in tsgs)
+
+
+def two_groups(slice_ns: int = MS, switch: int = 0) -> tuple[Bench, list[int], list[int]]:
+    bench = Bench(switch=switch)
+    tsgs = [bench.tsg(slice_ns=slice_ns), bench.tsg(slice_ns=slice_ns)]
+    return bench, tsgs, [bench.chan(tsg) for tsg in tsgs]
+
+
+def test_a_kernel_of_a_group_that_waits_for_idle_is_never_taken_off() -> None:
+    bench, tsgs, chans = two_groups()
+    bench.change("wfi", tsgs[0], 1)
+    bench.submit(chans[0], 10 * MS)
+    bench.submit(chans[0], 10 * MS)
+    bench.submit(chans[1], 3 * MS)
+    bench.advance(12 * MS)
+    assert bench.ended() == [(10 * MS, chans[0])], "ten slices long"
+    bench.change("preempt", tsgs[0])
+    bench.advance(20 * MS)
+    # the second kernel of the first group has to wait for its group's next turn, as any other
+    assert bench.ended() == [(21 * MS, chans[0]), (23 * MS, chans[1])]
+
+
+def test_a_kernel_that_cannot_be_taken_off_outlives_the_pause_of_its_channel() -> None:
+    bench, tsgs, chans = two_groups()
+    bench.change("wfi", tsgs[0], 1)
+    bench.submit(chans[0], 5 * MS)
+    bench.submit(chans[0], 5 * MS)
+    bench.change("disable", chans[0], 1, 0)
+    bench.advance(20 * MS)
+    assert (bench.call("finished", chans[0]), bench.call("busy")) == (1, 5 * MS), "and what waited did not begin"
+    bench.change("disable", chans[0], 0, 0)
+    bench.advance(20 * MS)
+    assert (bench.call("finished", chans[0]), bench.call("busy")) == (2, 10 * MS)
+
+
+def test_a_preempted_group_that_waits_for_idle_gives_way_when_it_is_idle() -> None:
+    bench, tsgs, chans = two_groups(slice_ns=100 * MS)
+    bench.change("wfi", tsgs[0], 1)
+    bench.submit(chans[0], 5 * MS, forever=True)
+    bench.submit(chans[1], 1 * MS)
+    bench.advance(2 * MS)
+    bench.change("preempt", tsgs[0])
+    bench.advance(10 * MS)
+    assert bench.ended()[:2] == [(5 * MS, chans[0]), (6 * MS, chans[1])]
+
+
+def test_a_group_that_had_no_slice_gets_one_from_now_on() -> None:
+    bench, tsgs, chans = two_groups()
+    bench.change("slice", tsgs[0], NEVER)
+    bench.submit(chans[0], 50 * MS)
+    bench.submit(chans[1], 1 * MS)
+    bench.advance(20 * MS)
+    assert bench.ended() == []
+    bench.change("slice", tsgs[0], 2 * MS)
+    bench.advance(5 * MS)
+    assert bench.ended() == [(23 * MS, chans[1])]
+
+
+def test_a_restart_ends_the_turn_and_begins_with_the_highest_level() -> None:
+    bench = Bench(switch=0)
+    low, high = bench.tsg(LOW, 100 * MS), bench.tsg(HIGH, 100 * MS)
+    lows, highs = bench.chan(low), bench.chan(high)
+    bench.submit(lows, 50 * MS)
+    bench.advance(1 * MS)
+    bench.submit(highs, 1 * MS)
+    bench.change("restart")
+    bench.advance(60 * MS)
+    assert bench.ended() == [(2 * MS, highs), (51 * MS, lows)]
+
+
+def test_the_first_of_a_level_comes_before_the_others_of_it() -> None:
+    bench = Bench()
+    tsgs = [bench.tsg(HIGH) for _ in range(3)]
+    bench.tsg(LOW)
+    bench.call("first", tsgs[2])
+    bench.call("restart")
+    assert [bench.call("round_next") for _ in range(3)] == [tsgs[2], tsgs[0], tsgs[1]]
+
+
+def test_a_channel_that_hangs_leaves_the_engine_to_the_others() -> None:
+    bench, _, chans = two_groups()
+    bench.submit(chans[0], 2 * MS)
+    bench.submit(chans[1], 2 * MS)
+    bench.change("hang", chans[0])
+    bench.advance(10 * MS)
+    assert bench.ended() == [(2 * MS, chans[1])]
+    assert bench.call("gpu_time", 0) == 0

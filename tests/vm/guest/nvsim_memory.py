@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, address, escape, number, status, truth
-from tests.vm.guest.nvsim_tools import CPU, EXTERNAL, MIB, in_child, klass_of, rm, vas
+from tests.vm.guest.nvsim_tools import CPU, EXTERNAL, MIB, in_child, klass_of, rm, tsg, vas
+from tests.vm.guest.nvsim_work import Channel, Doorbell, until
 
 __all__ = ["rm"]  # fixtures
 
@@ -201,6 +202,43 @@ def test_managed_memory_moves_to_the_gpu(rm: Rm) -> None:
     assert ctypes.string_at(base + 5 * MIB, 7) == b"managed"
     assert libc.munmap(base + 4 * MIB, 4 * MIB) == 0
     assert truth("used") == 0
+    uvm.close()
+
+
+def test_the_gpus_touch_takes_memory_for_managed_ranges(rm: Rm) -> None:
+    uvm = Uvm(rm)
+    space = vas(rm, EXTERNAL)
+    assert uvm.register_vas(space) == 0
+    base, length = 0x280000000, 8 * MIB
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    assert libc.mmap(base, length, 3, mmap.MAP_SHARED | 0x10, uvm.fd, base) == base
+    channel, bell = Channel(rm, tsg(rm, space), space=space), Doorbell(rm)
+    known = Block.of("UVM_REGISTER_CHANNEL_PARAMS", rmCtrlFd=rm.ctl, hClient=rm.client, hChannel=channel.handle)
+    known.put_bytes("gpuUuid.uuid", uvm.uuid)
+    assert uvm.call("UVM_REGISTER_CHANNEL", known) == 0
+    assert channel.schedule() == 0
+
+    def touch(at: int) -> None:
+        channel.entry(channel.release_words(at, 77))
+        bell.kick(channel.token)
+        assert until(lambda: ctypes.c_uint32.from_address(at).value == 77)
+
+    touch(base + 3 * MIB)
+    assert until(lambda: truth("used") == 2 * MIB), "the block of 2 MiB around it"
+    touch(base + 3 * MIB + 4096)
+    touch(base + 7 * MIB)
+    assert until(lambda: truth("used") == 4 * MIB)
+    assert uvm.migrate(base, length, CPU) == 0
+    assert truth("used") == 0
+    touch(base + 2 * MIB)
+    assert until(lambda: truth("used") == 2 * MIB), "again, after it had left"
+    assert libc.munmap(base, length) == 0
+    assert truth("used") == 0
+    bell.close()
+    channel.close()
     uvm.close()
 
 

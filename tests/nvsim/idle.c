@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* RM_IDLE_CHANNELS: takes channels off the GPU and waits until they are idle. Whose they are is not asked. */
+#include "sim.h"
+
+#define CHANNEL_LO	4
+#define CHANNEL_HI	7
+#define CHANNEL_SINGLE	1	/* NVOS30_FLAGS_CHANNEL */
+
+NV_STATUS sim_idle_one(u32 client_handle, u32 handle, u32 us)
+{
+	struct sim_client *client = sim_client_any(client_handle);
+	struct sim_object *found = client ? sim_object_find(client, handle) : NULL;
+
+	if (!found || found->kind != KIND_KernelChannel)
+		return NV_ERR_INVALID_CHANNEL;
+	return sim_chan_idle(found->channel->chan, us) ? NV_OK : NV_ERR_TIMEOUT;
+}
+
+static NV_STATUS idle_listed(const struct sim_caller *by, const void *block, u32 us)
+{
+	u32 count = NV_GET(block, NVOS30_PARAMETERS, numChannels);
+	struct sim_params clients = { }, channels = { };
+	NV_STATUS status;
+
+	if (!count || count > SIM_IDLE_MAX)
+		return NV_ERR_INVALID_ARGUMENT;
+	status = sim_params_in(&clients, by, NV_GET(block, NVOS30_PARAMETERS, phClients), count * sizeof(u32));
+	if (status == NV_OK)
+		status = sim_params_in(&channels, by, NV_GET(block, NVOS30_PARAMETERS, phChannels), count * sizeof(u32));
+	if (status == NV_OK && (!clients.data || !channels.data))
+		status = NV_ERR_INVALID_ARGUMENT;
+	down_read(&sim_api_lock);
+	for (u32 i = 0; i < count && status == NV_OK; i++)
+		status = sim_idle_one(((u32 *)clients.data)[i], ((u32 *)channels.data)[i], us);
+	up_read(&sim_api_lock);
+	sim_params_out(&clients, NV_ERR_GENERIC);	/* only read */
+	sim_params_out(&channels, NV_ERR_GENERIC);
+	return status;
+}
+
+void sim_idle_channels(const struct sim_caller *by, void *block)
+{
+	u32 handle = NV_GET(block, NVOS30_PARAMETERS, hClient), us = NV_GET(block, NVOS30_PARAMETERS, timeout);
+	NV_STATUS status = NV_OK;
+
+	down_read(&sim_api_lock);
+	if (!sim_client_find(handle, by))
+		status = NV_ERR_INVALID_CLIENT;
+	else if (NV_BITS(NV_GET(block, NVOS30_PARAMETERS, flags), CHANNEL) == CHANNEL_SINGLE)
+		status = sim_idle_one(handle, NV_GET(block, NVOS30_PARAMETERS, hChannel), us);
+	up_read(&sim_api_lock);
+	if (status == NV_OK && NV_BITS(NV_GET(block, NVOS30_PARAMETERS, flags), CHANNEL) != CHANNEL_SINGLE)
+		status = idle_listed(by, block, us);
+	NV_PUT(block, NVOS30_PARAMETERS, status, status);
+}
