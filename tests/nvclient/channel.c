@@ -168,6 +168,18 @@ static void push_address(struct nv_channel *channel, u32 *at, u64 va)
 	push(channel, at, (u32)(va >> 32));
 }
 
+static void count_kick(volatile u32 *doorbell)
+{
+	__atomic_fetch_add((volatile u64 *)(doorbell + SIM_USERMODE_KICKS / 4), 1,
+			   __ATOMIC_RELAXED);
+}
+
+void nv_kick(volatile u32 *doorbell, u32 token)
+{
+	__atomic_store_n(doorbell + SIM_USERMODE_DOORBELL / 4, token, __ATOMIC_SEQ_CST);
+	count_kick(doorbell);
+}
+
 void nv_ring(const struct nv_program *program, u32 token)
 {
 	volatile u32 *bell = program->doorbell + SIM_USERMODE_DOORBELL / 4;
@@ -178,6 +190,7 @@ void nv_ring(const struct nv_program *program, u32 token)
 		free = 0;
 		nv_sleep(20e-6);
 	}
+	count_kick(program->doorbell);
 }
 
 u32 nv_room(const struct nv_channel *channel)

@@ -89,6 +89,8 @@ struct nv_program {
 	u32 client, device, subdevice, vaspace, tsg, ctxshare, usermode;
 	volatile u32 *doorbell;
 	u64 next_va;
+	/* set before nv_program_context(): live in another client's TSG, as a client of MPS does */
+	u32 join_client, join_tsg;
 };
 
 struct nv_channel {
@@ -125,13 +127,24 @@ int nv_uvm(int fd, u32 nr, void *params);
 u32 nv_channel_open(struct nv_channel *channel, struct nv_program *program, u32 tsg, u32 ctxshare,
 		    u32 engine, const char **step);
 void nv_must_channel(struct nv_channel *channel, struct nv_program *program);
+/* Another compute TSG of the program with a context share and a channel, scheduled. */
+u32 nv_group_open(struct nv_channel *channel, struct nv_program *program, u32 *tsg,
+		  const char **step);
+/* As an MPS server's: marked, and its TSG for everybody to duplicate. */
+u32 nv_mark_mps(struct nv_program *program);
+u32 nv_program_share(struct nv_program *program);
+/* What the simulated driver says that the client's TSGs ran, us; false: it says nothing (no root). */
+bool nv_gpu_time(const struct nv_program *program, u64 *us);
 u32 nv_schedule(struct nv_program *program, u32 tsg, bool enable);
 /* FIFO_DISABLE_CHANNELS on one channel of the program. */
 u32 nv_disable(const struct nv_channel *channel, bool disable);
 
 /* Put a kernel into the ring and GP_PUT into USERD. False: the ring is full. */
 bool nv_queue(struct nv_channel *channel, const struct nv_kernel *kernel);
+/* Waits until another token that is still there was taken. */
 void nv_ring(const struct nv_program *program, u32 token);
+/* A plain store, as CUDA's: of two tokens that come too fast the simulated GPU sees the last. */
+void nv_kick(volatile u32 *doorbell, u32 token);
 /* Both. */
 bool nv_submit(struct nv_channel *channel, const struct nv_kernel *kernel);
 u64 nv_finished(const struct nv_channel *channel); /* kernels */

@@ -125,29 +125,11 @@ static void endless(struct nv_channel *channel)
 	check("the word ends it", nv_wait(channel, channel->submitted, PATIENCE), 0, "");
 }
 
-/* Another TSG of the program with a channel in it. */
 static u32 another(struct nv_program *program, struct nv_channel *channel, u32 *tsg)
 {
-	const struct rm_abi *abi = program->nv.abi;
-	u8 params[64] = { 0 };
 	const char *step;
-	u32 share, status;
 
-	rm_put32(params, abi->tsg.engineType, NV2080_ENGINE_TYPE_GR0);
-	*tsg = nv_next_handle(&program->nv);
-	status = nv_alloc(&program->nv, program->client, program->device, tsg,
-			  KEPLER_CHANNEL_GROUP_A, params, abi->tsg.len);
-	if (status)
-		return status;
-	memset(params, 0, sizeof(params));
-	rm_put32(params, abi->ctxshare.hVASpace, program->vaspace);
-	share = nv_next_handle(&program->nv);
-	status = nv_alloc(&program->nv, program->client, *tsg, &share, FERMI_CONTEXT_SHARE_A,
-			  params, abi->ctxshare.len);
-	if (!status)
-		status = nv_channel_open(channel, program, *tsg, share, NV2080_ENGINE_TYPE_GR0,
-					 &step);
-	return status ? status : nv_schedule(program, *tsg, true);
+	return nv_group_open(channel, program, tsg, &step);
 }
 
 static void freed_in_mid_work(struct nv_program *program)

@@ -122,6 +122,35 @@ static u32 address_space(struct nv_program *program, const char **step)
 	return error ? NV_ERRNO(-error) : rm_get32(params, nv->abi->uvm_register_vaspace.rmStatus);
 }
 
+u32 nv_mark_mps(struct nv_program *program)
+{
+	u32 handle = nv_next_handle(&program->nv);
+
+	return nv_alloc(&program->nv, program->client, program->client, &handle, MPS_COMPUTE, NULL, 0);
+}
+
+static u32 program_tsg(struct nv_program *program, const char **step)
+{
+	struct nv *nv = &program->nv;
+	u8 params[PARAMS] = { 0 };
+	u32 status;
+
+	program->tsg = nv_next_handle(nv);
+	if (program->join_tsg) {
+		*step = "mark of an MPS client";
+		status = nv_mark_mps(program);
+		if (status)
+			return status;
+		*step = "duplicate of the server's TSG";
+		return nv_dup(nv, program->client, program->device, &program->tsg,
+			      program->join_client, program->join_tsg);
+	}
+	*step = "TSG";
+	rm_put32(params, nv->abi->tsg.engineType, NV2080_ENGINE_TYPE_GR0);
+	return nv_alloc(nv, program->client, program->device, &program->tsg, KEPLER_CHANNEL_GROUP_A,
+			params, nv->abi->tsg.len);
+}
+
 u32 nv_program_context(struct nv_program *program, const char **step)
 {
 	struct nv *nv = &program->nv;
@@ -130,11 +159,7 @@ u32 nv_program_context(struct nv_program *program, const char **step)
 
 	if (status)
 		return status;
-	*step = "TSG";
-	rm_put32(params, nv->abi->tsg.engineType, NV2080_ENGINE_TYPE_GR0);
-	program->tsg = nv_next_handle(nv);
-	status = nv_alloc(nv, program->client, program->device, &program->tsg,
-			  KEPLER_CHANNEL_GROUP_A, params, nv->abi->tsg.len);
+	status = program_tsg(program, step);
 	if (status)
 		return status;
 	*step = "context share";

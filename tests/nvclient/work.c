@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "../nvsim/methods.h"
 #include "replay.h"
 #include "work.h"
 
@@ -14,57 +15,96 @@ static void stop(int number)
 	stopped = 1;
 }
 
+static const struct option options[] = {
+	{ "us", required_argument, NULL, 'u' },
+	{ "period-ms", required_argument, NULL, 'p' },
+	{ "sms", required_argument, NULL, 's' },
+	{ "depth", required_argument, NULL, 'd' },
+	{ "tsgs", required_argument, NULL, 'n' },
+	{ "burst", required_argument, NULL, 'b' },
+	{ "endless", no_argument, NULL, 'e' },
+	{ "quiet", no_argument, NULL, 'q' },
+	{ "share", no_argument, NULL, 'S' },
+	{ "join", required_argument, NULL, 'j' },
+	{ "gpu", required_argument, NULL, 'g' },
+	{ "window", required_argument, NULL, 'w' },
+	{ "seconds", required_argument, NULL, 't' },
+	{ "version", required_argument, NULL, 'v' },
+	{ "replay", required_argument, NULL, 'r' },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
+};
+
+static void option(struct work *work, int c, const char *usage)
+{
+	char *tsg;
+
+	switch (c) {
+	case 'u':
+		work->us = nv_decimal(optarg, "--us");
+		break;
+	case 'p':
+		work->period = nv_decimal(optarg, "--period-ms") * 1e-3;
+		break;
+	case 's':
+		work->sms = (u32)nv_number(optarg, "--sms");
+		break;
+	case 'd':
+		work->depth = (u32)nv_number(optarg, "--depth");
+		break;
+	case 'n':
+		work->tsgs = (u32)nv_number(optarg, "--tsgs");
+		break;
+	case 'b':
+		work->burst = (u32)nv_number(optarg, "--burst");
+		break;
+	case 'e':
+		work->endless = true;
+		break;
+	case 'q':
+		work->quiet = true;
+		break;
+	case 'S':
+		work->share = true;
+		break;
+	case 'j':
+		tsg = strchr(optarg, ':');
+		if (!tsg)
+			nv_usage(usage, 2);
+		*tsg++ = '\0';
+		work->join_client = (u32)nv_number(optarg, "--join");
+		work->join_tsg = (u32)nv_number(tsg, "--join");
+		break;
+	case 'g':
+		work->gpu = (u32)nv_number(optarg, "--gpu");
+		break;
+	case 'w':
+		work->window = nv_decimal(optarg, "--window");
+		break;
+	case 't':
+		work->seconds = nv_decimal(optarg, "--seconds");
+		break;
+	case 'v':
+		work->version = optarg;
+		break;
+	case 'r':
+		work->replay = optarg;
+		break;
+	default:
+		nv_usage(usage, c == 'h' ? 0 : 2);
+	}
+}
+
 void work_options(struct work *work, int argc, char **argv, const char *usage)
 {
-	static const struct option options[] = {
-		{ "us", required_argument, NULL, 'u' },
-		{ "period-ms", required_argument, NULL, 'p' },
-		{ "sms", required_argument, NULL, 's' },
-		{ "depth", required_argument, NULL, 'd' },
-		{ "gpu", required_argument, NULL, 'g' },
-		{ "window", required_argument, NULL, 'w' },
-		{ "seconds", required_argument, NULL, 't' },
-		{ "version", required_argument, NULL, 'v' },
-		{ "replay", required_argument, NULL, 'r' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (c) {
-		case 'u':
-			work->us = nv_decimal(optarg, "--us");
-			break;
-		case 'p':
-			work->period = nv_decimal(optarg, "--period-ms") * 1e-3;
-			break;
-		case 's':
-			work->sms = (u32)nv_number(optarg, "--sms");
-			break;
-		case 'd':
-			work->depth = (u32)nv_number(optarg, "--depth");
-			break;
-		case 'g':
-			work->gpu = (u32)nv_number(optarg, "--gpu");
-			break;
-		case 'w':
-			work->window = nv_decimal(optarg, "--window");
-			break;
-		case 't':
-			work->seconds = nv_decimal(optarg, "--seconds");
-			break;
-		case 'v':
-			work->version = optarg;
-			break;
-		case 'r':
-			work->replay = optarg;
-			break;
-		default:
-			nv_usage(usage, c == 'h' ? 0 : 2);
-		}
-	}
-	if (optind != argc || (!work->latencies && !work->depth))
+	work->tsgs = 1;
+	work->burst = 1;
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
+		option(work, c, usage);
+	if (optind != argc || !work->tsgs || work->tsgs > WORK_TSGS || !work->burst ||
+	    (work->latencies ? work->endless || work->tsgs > 1 : !work->depth || work->burst > 1))
 		nv_usage(usage, 2);
 	if (work->replay)
 		replay_fix_addresses(argv);
@@ -72,20 +112,57 @@ void work_options(struct work *work, int argc, char **argv, const char *usage)
 	signal(SIGINT, stop);
 }
 
-struct nv_channel *work_open(struct work *work)
+static void open_program(struct work *work)
 {
+	struct nv_program *program = &work->program;
+	const char *step;
+	u32 status;
+
+	nv_must_open_program(program, work->gpu, work->version);
+	program->join_client = work->join_client;
+	program->join_tsg = work->join_tsg;
+	status = nv_program_base(program, &step);
+	if (!status)
+		status = nv_program_context(program, &step);
+	if (!status && work->share) {
+		step = "sharing the TSG";
+		status = nv_program_share(program);
+	}
+	if (status)
+		nv_die("%s: status 0x%x %s", step, status, nv_status_name(status));
+}
+
+void work_open(struct work *work)
+{
+	const char *step;
+	u32 status, tsg;
+
 	if (work->latencies) {
 		work->kept_us = calloc(WORK_LATENCIES, sizeof(*work->kept_us));
-		if (!work->kept_us)
+		work->all_us = calloc(WORK_ALL, sizeof(*work->all_us));
+		work->gpu_us = calloc(WORK_ALL, sizeof(*work->gpu_us));
+		if (!work->kept_us || !work->all_us || !work->gpu_us)
 			nv_die("no memory for latencies");
 	}
-	if (work->replay) {
+	if (work->replay)
 		replay_must_become_program(work->replay, &work->program, work->gpu, work->version);
-	} else {
-		nv_must_program(&work->program, work->gpu, work->version);
+	else
+		open_program(work);
+	nv_must_channel(&work->channels[0], &work->program);
+	for (u32 i = 1; i < work->tsgs; i++) {
+		status = nv_group_open(&work->channels[i], &work->program, &tsg, &step);
+		if (status)
+			nv_die("TSG %u: %s: status 0x%x %s", i + 1, step, status,
+			       nv_status_name(status));
 	}
-	nv_must_channel(&work->channel, &work->program);
-	return &work->channel;
+}
+
+struct nv_kernel work_kernel(const struct work *work)
+{
+	return (struct nv_kernel){
+		.ns = work->endless ? SIM_KERNEL_ENDLESS : (u64)(work->us * 1e3),
+		.sms = work->sms,
+	};
 }
 
 void work_ready(struct work *work)
@@ -108,50 +185,71 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void print_latencies(struct work *work)
+/* Sorts them. */
+static void print_percentiles(float *values, u32 count, const char *prefix)
 {
-	u32 i;
-
-	printf(",\"latency_us\":[");
-	for (i = 0; i < work->kept; i++)
-		printf(i ? ",%.1f" : "%.1f", (double)work->kept_us[i]);
-	putchar(']');
-	if (!work->kept)
+	if (!count)
 		return;
-	qsort(work->kept_us, work->kept, sizeof(*work->kept_us), by_value);
-	printf(",\"p50_us\":%.1f,\"p99_us\":%.1f", (double)work->kept_us[work->kept / 2],
-	       (double)work->kept_us[(u64)work->kept * 99 / 100]);
+	qsort(values, count, sizeof(*values), by_value);
+	printf(",\"%sp50_us\":%.1f,\"%sp99_us\":%.1f", prefix, (double)values[count / 2], prefix,
+	       (double)values[(u64)count * 99 / 100]);
 }
 
 static void window(struct work *work, double now)
 {
-	printf("{\"event\":\"window\",\"t0\":%.6f,\"t1\":%.6f,\"count\":%llu", work->t0, now,
-	       (unsigned long long)work->count);
-	if (work->latencies)
-		print_latencies(work);
-	puts("}");
-	fflush(stdout);
+	if (!work->quiet) {
+		printf("{\"event\":\"window\",\"t0\":%.6f,\"t1\":%.6f,\"count\":%llu", work->t0,
+		       now, (unsigned long long)work->count);
+		if (work->latencies) {
+			printf(",\"latency_us\":[");
+			for (u32 i = 0; i < work->kept; i++)
+				printf(i ? ",%.1f" : "%.1f", (double)work->kept_us[i]);
+			putchar(']');
+			print_percentiles(work->kept_us, work->kept, "");
+		}
+		puts("}");
+		fflush(stdout);
+	}
 	work->kept = 0;
 	work->total += work->count;
 	work->count = 0;
 	work->t0 = now;
 }
 
-void work_done(struct work *work, u64 count, double latency_us)
+void work_latency(struct work *work, double us, double gpu_us)
+{
+	if (work->kept < WORK_LATENCIES)
+		work->kept_us[work->kept++] = (float)us;
+	if (work->all < WORK_ALL) {
+		work->all_us[work->all] = (float)us;
+		work->gpu_us[work->all++] = (float)gpu_us;
+	}
+}
+
+void work_done(struct work *work, u64 count)
 {
 	double now = nv_now();
 
 	work->count += count;
-	if (work->latencies && count && work->kept < WORK_LATENCIES)
-		work->kept_us[work->kept++] = (float)latency_us;
 	if (now - work->t0 >= work->window)
 		window(work, now);
 }
 
 void work_summary(struct work *work)
 {
+	u64 gpu_us;
+
 	work->total += work->count;
-	printf("{\"event\":\"summary\",\"seconds\":%.6f,\"count\":%llu,\"items\":0}\n",
+	printf("{\"event\":\"summary\",\"seconds\":%.6f,\"count\":%llu,\"items\":0",
 	       nv_now() - work->begin, (unsigned long long)work->total);
+	print_percentiles(work->all_us, work->all, "");
+	if (work->all)
+		printf(",\"max_us\":%.1f", (double)work->all_us[work->all - 1]);
+	print_percentiles(work->gpu_us, work->all, "gpu_");
+	if (work->all)
+		printf(",\"gpu_max_us\":%.1f", (double)work->gpu_us[work->all - 1]);
+	if (nv_gpu_time(&work->program, &gpu_us))
+		printf(",\"gpu_time_us\":%llu", (unsigned long long)gpu_us);
+	puts("}");
 	fflush(stdout);
 }

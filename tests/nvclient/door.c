@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What nvdoor does to doorbells. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../nvsim/methods.h"
+#include "door.h"
+
+#define PAGE 4096u
+
+static __thread sigjmp_buf *escape;
+static struct door *handling;
+
+static void on_fault(int number)
+{
+	if (!escape)
+		_exit(100 + number);
+	siglongjmp(*escape, number);
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+	if (handling)
+		__atomic_fetch_add(&handling->handled, 1, __ATOMIC_RELAXED);
+}
+
+void door_catch(void)
+{
+	struct sigaction fault = { .sa_handler = on_fault, .sa_flags = SA_NODEFER };
+	struct sigaction user = { .sa_handler = on_signal };
+
+	sigaction(SIGBUS, &fault, NULL);
+	sigaction(SIGSEGV, &fault, NULL);
+	sigaction(SIGUSR1, &user, NULL);
+}
+
+bool door_ring(volatile u8 *page, int *signal)
+{
+	sigjmp_buf here;
+
+	*signal = sigsetjmp(here, 1);
+	if (*signal) {
+		escape = NULL;
+		return false;
+	}
+	escape = &here;
+	__atomic_fetch_add((volatile u64 *)(page + SIM_USERMODE_KICKS), 1, __ATOMIC_SEQ_CST);
+	escape = NULL;
+	return true;
+}
+
+static bool ring_many(struct door_ask *ask, volatile u8 *page, u64 number)
+{
+	u64 before, took;
+
+	for (u64 i = 0; i < number; i++) {
+		before = nv_now_ns();
+		if (!door_ring(page, &ask->answer.signal))
+			return false;
+		took = nv_now_ns() - before;
+		if (took > ask->answer.longest_ns)
+			ask->answer.longest_ns = took;
+		ask->answer.result++;
+	}
+	return true;
+}
+
+static struct door_slot *slot(struct door_ask *ask)
+{
+	return &ask->door->slots[ask->a % DOOR_SLOTS];
+}
+
+static s64 answer_of(s64 value)
+{
+	return value < 0 ? -errno : value;
+}
+
+/* ---- rings ---- */
+
+static void do_kick(struct door_ask *ask)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	handling = ask->door;
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	ring_many(ask, slot(ask)->at, ask->b);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+static void do_queue(struct door_ask *ask)
+{
+	const struct nv_kernel kernel = { .ns = 1000, .sms = 1 };
+
+	ask->answer.result = nv_queue(&ask->door->channel, &kernel) ? 0 : -ENOSPC;
+}
+
+static void do_ring(struct door_ask *ask)
+{
+	sigjmp_buf here;
+
+	ask->answer.signal = sigsetjmp(here, 1);
+	escape = ask->answer.signal ? NULL : &here;
+	if (!ask->answer.signal)
+		nv_kick((volatile u32 *)slot(ask)->at, ask->door->channel.token);
+	escape = NULL;
+}
+
+static void do_page(struct door_ask *ask)
+{
+	ring_many(ask, slot(ask)->at + ask->b * PAGE, 1);
+}
+
+struct spinner {
+	struct door *door;
+	volatile u8 *page;
+};
+
+static void *spin(void *arg)
+{
+	struct spinner *spinner = arg;
+	u64 rung = 0;
+	int signal;
+
+	while (!spinner->door->halt && door_ring(spinner->page, &signal))
+		rung++;
+	free(spinner);
+	return (void *)rung;
+}
+
+static void do_spin(struct door_ask *ask)
+{
+	struct door *door = ask->door;
+
+	door->halt = false;
+	door->spinning = 0;
+	while (door->spinning < ask->b && door->spinning < DOOR_THREADS) {
+		struct spinner *spinner = malloc(sizeof(*spinner));
+
+		*spinner = (struct spinner){ door, slot(ask)->at };
+		if (pthread_create(&door->spinners[door->spinning], NULL, spin, spinner))
+			nv_die("no thread");
+		door->spinning++;
+	}
+}
+
+static void do_halt(struct door_ask *ask)
+{
+	struct door *door = ask->door;
+	void *rung;
+
+	door->halt = true;
+	while (door->spinning) {
+		pthread_join(door->spinners[--door->spinning], &rung);
+		ask->answer.result += (u64)rung;
+	}
+}
+
+/* ---- mappings ---- */
+
+static void arm(struct door_ask *ask, const struct nv *nv, u32 client, u32 parent, u32 object)
+{
+	struct door_slot *into = slot(ask);
+	u8 block[128] = { 0 };
+	int error;
+
+	into->fd = nv_must_open_device(ask->door->program.gpu_device);
+	rm_put32(block, nv->abi->nvos33.hClient, client);
+	rm_put32(block, nv->abi->nvos33.hDevice, parent);
+	rm_put32(block, nv->abi->nvos33.hMemory, object);
+	rm_put64(block, nv->abi->nvos33.length, SIM_USERMODE_SIZE);
+	rm_put32(block, nv->abi->nvos33.fd, into->fd);
+	error = nv_ioctl(nv->ctl, NV_ESC_RM_MAP_MEMORY, block, nv->abi->nvos33.len);
+	ask->answer.result = error ?: (s64)rm_get32(block, nv->abi->nvos33.status);
+}
+
+static void do_arm(struct door_ask *ask)
+{
+	const struct nv_program *program = &ask->door->program;
+
+	arm(ask, &program->nv, program->client, program->subdevice, program->usermode);
+}
+
+static void map_fd(struct door_ask *ask, int fd)
+{
+	void *at = mmap(NULL, SIM_USERMODE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (at == MAP_FAILED) {
+		ask->answer.result = -errno;
+		return;
+	}
+	slot(ask)->at = at;
+	slot(ask)->length = SIM_USERMODE_SIZE;
+}
+
+static void do_map(struct door_ask *ask)
+{
+	do_arm(ask);
+	if (!ask->answer.result)
+		map_fd(ask, slot(ask)->fd);
+}
+
+static void do_again(struct door_ask *ask)
+{
+	map_fd(ask, ask->door->slots[ask->b % DOOR_SLOTS].fd);
+}
+
+static void do_protect(struct door_ask *ask)
+{
+	struct door_slot *of = slot(ask);
+
+	ask->answer.result = answer_of(mprotect((void *)(of->at + ask->b * PAGE), of->length - ask->b * PAGE, (int)ask->c));
+}
+
+static void do_move(struct door_ask *ask)
+{
+	struct door_slot *of = slot(ask);
+	u64 length = of->length - ask->b * PAGE;
+	void *to = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *at = mremap((void *)(of->at + ask->b * PAGE), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+
+	if (at == MAP_FAILED) {
+		ask->answer.result = -errno;
+		return;
+	}
+	of->at = at;
+	of->length = length;
+}
+
+static void do_cut(struct door_ask *ask)
+{
+	struct door_slot *of = slot(ask);
+
+	ask->answer.result = answer_of(munmap((void *)(of->at + ask->b * PAGE), of->length - ask->b * PAGE));
+	of->length = ask->b * PAGE;
+}
+
+static void do_dup(struct door_ask *ask)
+{
+	struct nv_program *program = &ask->door->program;
+	const struct rm_abi *abi = program->nv.abi;
+	u32 client, device, subdevice, object;
+	u8 params[256] = { 0 };
+	u32 status;
+
+	nv_must_open(&ask->door->other, NULL);
+	device = nv_next_handle(&ask->door->other);
+	subdevice = nv_next_handle(&ask->door->other);
+	object = nv_next_handle(&ask->door->other);
+	status = nv_root(&ask->door->other, &client);
+	if (!status)
+		status = nv_alloc(&ask->door->other, client, client, &device, NV01_DEVICE_0, params, abi->device.len);
+	if (!status)
+		status = nv_alloc(&ask->door->other, client, device, &subdevice, NV20_SUBDEVICE_0, params, 4);
+	if (!status)
+		status = nv_dup(&ask->door->other, client, subdevice, &object, program->client, program->usermode);
+	ask->answer.result = status;
+	if (status)
+		return;
+	arm(ask, &ask->door->other, client, subdevice, object);
+	if (!ask->answer.result)
+		map_fd(ask, slot(ask)->fd);
+}
+
+static void do_free(struct door_ask *ask)
+{
+	const struct nv_program *program = &ask->door->program;
+
+	ask->answer.result = nv_free(&program->nv, program->client, program->client, program->client);
+}
+
+/* ---- other processes ---- */
+
+static void await(struct door_ask *ask, pid_t child)
+{
+	int status;
+
+	if (child < 0 || waitpid(child, &status, 0) < 0) {
+		ask->answer.result = -errno;
+		return;
+	}
+	if (WIFSIGNALED(status))
+		ask->answer.signal = WTERMSIG(status);
+	else if (WEXITSTATUS(status) >= 100)
+		ask->answer.signal = WEXITSTATUS(status) - 100;
+	else
+		ask->answer.result = WEXITSTATUS(status) ? -WEXITSTATUS(status) : 0;
+}
+
+/* A child that ends with the thread that made it. */
+static pid_t fork_bound(void)
+{
+	pid_t child = fork();
+
+	if (!child)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return child;
+}
+
+static void do_child(struct door_ask *ask)
+{
+	pid_t child = fork_bound();
+
+	if (!child)
+		_exit(ring_many(ask, slot(ask)->at, ask->b) ? 0 : 100 + ask->answer.signal);
+	await(ask, child);
+}
+
+static void do_kin(struct door_ask *ask)
+{
+	static struct nv_program own;
+	pid_t child = fork_bound();
+	double end;
+
+	if (!child) {
+		nv_must_program(&own, 0, NULL);
+		end = nv_now() + (double)ask->b * 1e-3;
+		while (nv_now() < end && ring_many(ask, slot(ask)->at, 1))
+			nv_sleep(1e-3);
+		_exit(ask->answer.signal ? 100 + ask->answer.signal : 0);
+	}
+	await(ask, child);
+}
+
+static void do_pass(struct door_ask *ask)
+{
+	pid_t child = fork_bound();
+
+	if (!child) {
+		munmap((void *)slot(ask)->at, slot(ask)->length);
+		map_fd(ask, slot(ask)->fd);
+		if (ask->answer.result < 0)
+			_exit((int)-ask->answer.result);
+		_exit(ring_many(ask, slot(ask)->at, ask->b) ? 0 : 100 + ask->answer.signal);
+	}
+	await(ask, child);
+}
+
+static void do_vm(struct door_ask *ask)
+{
+	pid_t parent = getpid(), child = fork_bound();
+
+	if (!child) {
+		u32 word = 1;
+		struct iovec from = { &word, 4 }, to = { (void *)(slot(ask)->at + SIM_USERMODE_DOORBELL), 4 };
+
+		_exit(process_vm_writev(parent, &from, 1, &to, 1, 0) == 4 ? 0 : errno);
+	}
+	await(ask, child);
+}
+
+static void do_poke(struct door_ask *ask)
+{
+	pid_t parent = getpid(), child = fork_bound();
+
+	if (!child) {
+		int error = 0;
+
+		if (ptrace(PTRACE_ATTACH, parent, NULL, NULL))
+			_exit(errno);
+		waitpid(parent, NULL, __WALL);
+		if (ptrace(PTRACE_POKEDATA, parent, slot(ask)->at + SIM_USERMODE_DOORBELL, ask->door->channel.token))
+			error = errno;
+		ptrace(PTRACE_DETACH, parent, NULL, NULL);
+		_exit(error);
+	}
+	await(ask, child);
+}
+
+/* ---- system calls on the page ---- */
+
+static void do_read(struct door_ask *ask)
+{
+	int ends[2];
+
+	if (pipe(ends) || write(ends[1], &ask->door->channel.token, 4) != 4)
+		nv_die("no pipe");
+	ask->answer.result = answer_of(read(ends[0], (void *)(slot(ask)->at + SIM_USERMODE_DOORBELL), 4));
+	close(ends[0]);
+	close(ends[1]);
+}
+
+static void do_write(struct door_ask *ask)
+{
+	int ends[2];
+
+	if (pipe(ends))
+		nv_die("no pipe");
+	ask->answer.result = answer_of(write(ends[1], (const void *)(slot(ask)->at + SIM_USERMODE_TIME_0), 4));
+	close(ends[0]);
+	close(ends[1]);
+}
+
+static void do_futex(struct door_ask *ask)
+{
+	static u32 here;
+	volatile u8 *count = slot(ask)->at + SIM_USERMODE_KICKS;
+
+	ask->answer.result = answer_of(syscall(SYS_futex, &here, FUTEX_WAKE_OP_PRIVATE, 1, 1, count,
+					       FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, 0)));
+}
+
+static void do_mem(struct door_ask *ask)
+{
+	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	off_t at = (off_t)(uintptr_t)(slot(ask)->at + SIM_USERMODE_DOORBELL);
+
+	ask->answer.result = fd < 0 ? -errno : answer_of(pwrite(fd, &ask->door->channel.token, 4, at));
+	close(fd);
+}
+
+static void do_calls(struct door_ask *ask)
+{
+	u64 end = nv_now_ns() + ask->a * 1000000, before, took;
+	void *at;
+
+	while ((before = nv_now_ns()) < end) {
+		at = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (at == MAP_FAILED || mprotect(at, PAGE, PROT_READ) || munmap(at, 1 << 20))
+			nv_die("mmap: %s", strerror(errno));
+		took = nv_now_ns() - before;
+		if (took > ask->answer.longest_ns)
+			ask->answer.longest_ns = took;
+		ask->answer.result++;
+	}
+}
+
+static void do_handled(struct door_ask *ask)
+{
+	ask->answer.result = ask->door->handled;
+}
+
+static void do_exec(struct door_ask *ask)
+{
+	execl("/bin/sleep", "sleep", "1000", (char *)NULL);
+	ask->answer.result = -errno;
+}
+
+static void do_abort(struct door_ask *ask)
+{
+	struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
+
+	ask->answer.result = answer_of(setrlimit(RLIMIT_CORE, &all));
+	abort();
+}
+
+static const struct {
+	const char *verb;
+	void (*act)(struct door_ask *ask);
+} acts[] = {
+	{ "queue", do_queue },	{ "ring", do_ring },	   { "kin", do_kin },
+	{ "kick", do_kick },	{ "page", do_page },	   { "spin", do_spin },	      { "halt", do_halt },
+	{ "map", do_map },	{ "arm", do_arm },	   { "again", do_again },     { "protect", do_protect },
+	{ "move", do_move },	{ "cut", do_cut },	   { "child", do_child },     { "pass", do_pass },
+	{ "dup", do_dup },	{ "free", do_free },	   { "vm", do_vm },	      { "poke", do_poke },
+	{ "read", do_read },	{ "write", do_write },	   { "futex", do_futex },     { "mem", do_mem },
+	{ "calls", do_calls },	{ "handled", do_handled }, { "exec", do_exec },	      { "abort", do_abort },
+};
+
+bool door_do(struct door_ask *ask)
+{
+	for (size_t i = 0; i < sizeof(acts) / sizeof(*acts); i++) {
+		if (strcmp(acts[i].verb, ask->verb))
+			continue;
+		acts[i].act(ask);
+		return true;
+	}
+	return false;
+}

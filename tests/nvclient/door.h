@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What nvdoor does to doorbells, by the word. */
+#ifndef DOOR_H
+#define DOOR_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "nvclient.h"
+
+#define DOOR_SLOTS   8
+#define DOOR_THREADS 8
+
+/* A doorbell mapping, and the file that it came from (-1: closed). */
+struct door_slot {
+	int fd;
+	volatile u8 *at;
+	u64 length;
+};
+
+struct door {
+	struct nv_program program;
+	struct nv_channel channel;
+	struct nv other; /* a second client, with a duplicate of the usermode object */
+	struct door_slot slots[DOOR_SLOTS];
+	/* threads that ring until told to stop */
+	pthread_t spinners[DOOR_THREADS];
+	u32 spinning;
+	volatile bool halt;
+	volatile u32 handled; /* signals */
+};
+
+/* What came of a command. */
+struct door_answer {
+	s64 result; /* >= 0, or -errno */
+	u64 longest_ns;
+	int signal; /* SIGBUS or SIGSEGV, caught */
+};
+
+/* One command, in a thread of its own. Numbers that were not given are 0. */
+struct door_ask {
+	struct door *door;
+	u64 id;
+	char verb[16];
+	u64 a, b, c;
+	struct door_answer answer;
+};
+
+/* false: no such verb. */
+bool door_do(struct door_ask *ask);
+/* A ring that is counted: no two are one, none is seen twice. Returns false for a fault; *signal says which. */
+bool door_ring(volatile u8 *page, int *signal);
+void door_catch(void);
+
+#endif

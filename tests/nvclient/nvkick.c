@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rings a doorbell and nothing else: how many rings got through, when one had to wait, and for how long. */
+#include <getopt.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "../nvsim/methods.h"
+#include "nvclient.h"
+
+static const char usage[] =
+	"[--kicks N] [--seconds S] [--period-us N] [--burst N --idle-ms N] [--gap-us N] [--mappings N] [--work-us N]\n"
+	"               [--read] [--gpu N] [--version V]\n"
+	"Stores the token of a channel of its own to the doorbell again and again, and prints JSON lines: ready, gap (a ring\n"
+	"that took longer than --gap-us), summary. Times are ns of CLOCK_MONOTONIC.\n"
+	"  --kicks N      end after so many (0: until --seconds or SIGTERM)\n"
+	"  --seconds S    end after so long (0: never)\n"
+	"  --period-us N  from one ring to the next (0: as fast as it goes)\n"
+	"  --burst N      rest for --idle-ms after every N rings (0: never rest)\n"
+	"  --idle-ms N    (10)\n"
+	"  --gap-us N     what counts as a gap (1000)\n"
+	"  --mappings N   doorbell mappings of one usermode object, rung in turn (1)\n"
+	"  --work-us N    submit a kernel of this duration with each ring that finds room (0: ring only)\n"
+	"  --read         read the GPU's clock on the doorbell's page instead of storing\n"
+	"example: nvkick --kicks 1000000; nvkick --burst 100 --idle-ms 20 --seconds 5";
+
+#define MAPPINGS  8
+#define HISTOGRAM 40 /* by powers of two, ns */
+
+struct kick {
+	u64 kicks, burst, mappings;
+	double seconds, period, idle, gap, work;
+	bool read;
+	/* what came of it */
+	u64 done, waited, first, last, longest, longest_at;
+	u64 histogram[HISTOGRAM];
+};
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number)
+{
+	(void)number;
+	stopped = 1;
+}
+
+static void options(struct kick *kick, u64 *gpu, const char **version, int argc, char **argv)
+{
+	static const struct option known[] = {
+		{ "kicks", required_argument, NULL, 'k' },
+		{ "seconds", required_argument, NULL, 't' },
+		{ "period-us", required_argument, NULL, 'p' },
+		{ "burst", required_argument, NULL, 'b' },
+		{ "idle-ms", required_argument, NULL, 'i' },
+		{ "gap-us", required_argument, NULL, 'a' },
+		{ "mappings", required_argument, NULL, 'm' },
+		{ "work-us", required_argument, NULL, 'w' },
+		{ "read", no_argument, NULL, 'r' },
+		{ "gpu", required_argument, NULL, 'g' },
+		{ "version", required_argument, NULL, 'v' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		switch (c) {
+		case 'k':
+			kick->kicks = nv_number(optarg, "--kicks");
+			break;
+		case 't':
+			kick->seconds = nv_decimal(optarg, "--seconds");
+			break;
+		case 'p':
+			kick->period = nv_decimal(optarg, "--period-us") * 1e-6;
+			break;
+		case 'b':
+			kick->burst = nv_number(optarg, "--burst");
+			break;
+		case 'i':
+			kick->idle = nv_decimal(optarg, "--idle-ms") * 1e-3;
+			break;
+		case 'a':
+			kick->gap = nv_decimal(optarg, "--gap-us") * 1e3;
+			break;
+		case 'm':
+			kick->mappings = nv_number(optarg, "--mappings");
+			break;
+		case 'w':
+			kick->work = nv_decimal(optarg, "--work-us");
+			break;
+		case 'r':
+			kick->read = true;
+			break;
+		case 'g':
+			*gpu = nv_number(optarg, "--gpu");
+			break;
+		case 'v':
+			*version = optarg;
+			break;
+		default:
+			nv_usage(usage, c == 'h' ? 0 : 2);
+		}
+	}
+	if (optind != argc || !kick->mappings || kick->mappings > MAPPINGS)
+		nv_usage(usage, 2);
+}
+
+static void one(struct kick *kick, volatile u32 *doorbell, u32 token)
+{
+	u64 before = nv_now_ns(), after, took;
+	u32 slot = 0;
+
+	if (kick->read)
+		(void)doorbell[SIM_USERMODE_TIME_0 / 4];
+	else
+		nv_kick(doorbell, token);
+	after = nv_now_ns();
+	took = after - before;
+	while (slot < HISTOGRAM - 1 && took >> (slot + 1))
+		slot++;
+	kick->histogram[slot]++;
+	kick->done++;
+	if (!kick->first)
+		kick->first = after;
+	kick->last = after;
+	if (took > kick->longest) {
+		kick->longest = took;
+		kick->longest_at = before;
+	}
+	if ((double)took > kick->gap) {
+		kick->waited++;
+		printf("{\"event\":\"gap\",\"from_ns\":%llu,\"to_ns\":%llu}\n",
+		       (unsigned long long)before, (unsigned long long)after);
+		fflush(stdout);
+	}
+}
+
+static long faults(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_minflt + usage.ru_majflt;
+}
+
+static void summary(const struct kick *kick, double seconds, long faulted, u64 finished)
+{
+	printf("{\"event\":\"summary\",\"seconds\":%.6f,\"kicks\":%llu,\"gaps\":%llu,\"faults\":%ld,"
+	       "\"first_ns\":%llu,\"last_ns\":%llu,\"longest_ns\":%llu,\"longest_at_ns\":%llu,"
+	       "\"kernels\":%llu,\"histogram\":{",
+	       seconds, (unsigned long long)kick->done, (unsigned long long)kick->waited, faulted,
+	       (unsigned long long)kick->first, (unsigned long long)kick->last,
+	       (unsigned long long)kick->longest, (unsigned long long)kick->longest_at,
+	       (unsigned long long)finished);
+	for (u32 i = 0, some = 0; i < HISTOGRAM; i++)
+		if (kick->histogram[i])
+			printf("%s\"%llu\":%llu", some++ ? "," : "", 1ull << i,
+			       (unsigned long long)kick->histogram[i]);
+	puts("}}");
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	struct kick kick = { .idle = 10e-3, .gap = 1e6, .mappings = 1 };
+	struct nv_kernel kernel = { .sms = 1 };
+	volatile u32 *doorbells[MAPPINGS];
+	struct nv_program program;
+	struct nv_channel channel;
+	const char *version = NULL;
+	double begin, due;
+	u64 gpu = 0;
+	u32 status;
+	long before;
+
+	nv_program_name(argv[0]);
+	options(&kick, &gpu, &version, argc, argv);
+	signal(SIGTERM, stop);
+	signal(SIGINT, stop);
+	nv_must_program(&program, (u32)gpu, version);
+	nv_must_channel(&channel, &program);
+	doorbells[0] = program.doorbell;
+	for (u64 i = 1; i < kick.mappings; i++) {
+		doorbells[i] = nv_map(&program.nv, program.gpu_device, program.client, program.subdevice,
+				      program.usermode, 0, SIM_USERMODE_SIZE, PROT_READ | PROT_WRITE, NULL,
+				      &status);
+		if (!doorbells[i])
+			nv_die("doorbell mapping %llu: status 0x%x %s", (unsigned long long)i + 1, status,
+			       nv_status_name(status));
+	}
+	kernel.ns = (u64)(kick.work * 1e3);
+	printf("{\"event\":\"ready\",\"pid\":%d,\"t\":%.6f,\"client\":%u,\"tsg\":%u}\n", getpid(), nv_now(),
+	       program.client, program.tsg);
+	fflush(stdout);
+	begin = due = nv_now();
+	before = faults();
+	while (!stopped && (!kick.kicks || kick.done < kick.kicks) &&
+	       (kick.seconds <= 0 || nv_now() - begin < kick.seconds)) {
+		if (kernel.ns)
+			nv_queue(&channel, &kernel);
+		one(&kick, doorbells[kick.done % kick.mappings], channel.token);
+		if (kick.burst && kick.done % kick.burst == 0)
+			nv_sleep(kick.idle);
+		if (kick.period > 0) {
+			due = due + kick.period > nv_now() ? due + kick.period : nv_now();
+			nv_sleep(due - nv_now());
+		}
+	}
+	before = faults() - before;
+	summary(&kick, nv_now() - begin, before, nv_finished(&channel));
+	nv_close_program(&program);
+	return 0;
+}
