@@ -3,9 +3,12 @@
 #include <linux/mm.h>
 
 #include "adopt.h"
+#include "doorbell.h"
 #include "driver.h"
+#include "filter.h"
 #include "gpu.h"
 #include "rmcall.h"
+#include "sched.h"
 
 /* Libraries number their objects from the device on: so long a gap ends the search upwards, and downwards. */
 #define GAP_UP 1024
@@ -94,7 +97,7 @@ static bool insert(struct search *search, struct found *found)
 		.gpu = RM_GPU_INHERIT,
 		.bytes = found->bytes,
 	};
-	struct rm_object *parent;
+	struct rm_object *parent, *object = NULL;
 	struct ds_vctx *vctx;
 
 	if (found->class == NV01_DEVICE_0) {
@@ -111,10 +114,12 @@ static bool insert(struct search *search, struct found *found)
 		rm_payer_force(ds_vctx_payer(vctx), found->bytes);
 	else
 		insert.bytes = 0;
-	rm_tree_insert(&client->rm, &insert);
+	object = rm_tree_insert(&client->rm, &insert);
 	found->inserted = true;
 unlock:
 	mutex_unlock(&client->tree);
+	if (object && object->kind == RM_KIND_BINAPI && ds_filter_raw_new(client->rm.handle, found->handle))
+		pr_warn_once("no memory to note a raw interface of process %d\n", ds_process_nr(client->process));
 	return found->inserted;
 }
 
@@ -167,5 +172,7 @@ struct ds_client *ds_adopt(struct ds_call *call)
 	if (IS_ERR(client))
 		return NULL;
 	read_tree(client);
+	ds_sched_client_found(client);
+	ds_doors_adopt(client);
 	return client;
 }

@@ -4,11 +4,14 @@
 #include "alloc.h"
 #include "driver.h"
 #include "events.h"
+#include "filter.h"
 #include "gpu.h"
+#include "pause.h"
 #include "rm/answer.h"
 #include "rmcall.h"
 #include "sched.h"
 #include "trace.h"
+#include "userd.h"
 
 /* More than any GPU has; what many ask for at once is still far from where an account's sums would wrap. */
 #define BYTES_MAX (1ULL << 52)
@@ -165,6 +168,25 @@ static bool nobody_pays(const struct plan *plan, u64 bytes)
 	return plan->alloc.vidmem && !plan->alloc.fabric && bytes && plan->vctx->gpu == RM_GPU_NONE;
 }
 
+/* The raw interface that was noted by the handle asked for has been made, perhaps by another, or not. */
+static void settle_raw(struct ds_call *call, const struct plan *plan, bool made)
+{
+	struct ds_client *client = call->client;
+	struct rm_object *before;
+	bool other;
+
+	if (plan->alloc.kind != RM_KIND_BINAPI || (made && call->done.object == call->asked.object))
+		return;
+	if (made && ds_filter_raw_new(client->rm.handle, call->done.object))
+		pr_warn_once("no memory to note a raw interface of process %d\n", ds_process_nr(client->process));
+	mutex_lock(&client->tree);
+	before = rm_tree_find(&client->rm, call->asked.object);
+	other = !before || before->kind != RM_KIND_BINAPI;
+	mutex_unlock(&client->tree);
+	if (other)
+		ds_filter_raw_gone(client->rm.handle, call->asked.object);
+}
+
 /* From plan to object: the way that all allocations go. `bytes_of` tells what the driver took, from its answer. */
 static void allocate(struct ds_call *call, struct plan *plan,
 		     u64 (*bytes_of)(struct ds_call *call, const struct plan *plan))
@@ -178,6 +200,13 @@ static void allocate(struct ds_call *call, struct plan *plan,
 	mutex_lock(&client->tree);
 	err = prepare(client, plan, &refusal);
 	mutex_unlock(&client->tree);
+	/* known before anybody can use it */
+	if (!err && plan->alloc.kind == RM_KIND_BINAPI && ds_filter_raw_new(client->rm.handle, call->asked.object)) {
+		mutex_lock(&client->tree);
+		abandon(client, plan);
+		mutex_unlock(&client->tree);
+		err = -ENOMEM;
+	}
 	if (err) {
 		ds_alloc_refused(call, plan->vctx, refusal.asked ? &refusal : NULL);
 		return;
@@ -186,9 +215,11 @@ static void allocate(struct ds_call *call, struct plan *plan,
 		mutex_lock(&client->tree);
 		abandon(client, plan);
 		mutex_unlock(&client->tree);
+		settle_raw(call, plan, false);
 		return;
 	}
 	bytes = bytes_of ? bytes_of(call, plan) : plan->charged;
+	settle_raw(call, plan, true);
 	mutex_lock(&client->tree);
 	if (nobody_pays(plan, bytes) ||
 	    (bytes > plan->charged && !charge_more(plan, bytes, &refusal))) {
@@ -231,6 +262,19 @@ static u64 answered_bytes(struct ds_call *call, const struct plan *plan)
 	return rm_answer_bytes(&plan->alloc, &answer);
 }
 
+/* What the filter does not let through is answered. */
+static bool filtered(struct ds_call *call, const struct rm_alloc *alloc)
+{
+	unsigned int i;
+
+	if (ds_filter_object(call, alloc->kind, call->asked.object))
+		return true;
+	for (i = 0; alloc->kind == RM_KIND_CTXDMA && i < alloc->n_deps; i++)
+		if (ds_filter_gpu_map(call, alloc->deps[i]))
+			return true;
+	return false;
+}
+
 static void allocate_device(struct ds_call *call, struct plan *plan)
 {
 	struct ds_vctx *vctx;
@@ -260,6 +304,11 @@ void ds_alloc(struct ds_call *call)
 		ds_call_driver(call);
 		return;
 	}
+	/* parameters in the serialised form are not what is looked at here */
+	if (call->asked.flags & NVOS64_FLAGS_FINN_SERIALIZED) {
+		ds_call_refuse(call, NV_ERR_NOT_SUPPORTED);
+		return;
+	}
 	size = rm_alloc_params_size(call->abi, class);
 	if (size && call->asked.params && ds_frame_read_params(call->frame, call->asked.params, size)) {
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
@@ -267,6 +316,8 @@ void ds_alloc(struct ds_call *call)
 	}
 	rm_decode_alloc(call->abi, class, call->frame->params, call->frame->params_size, &plan.alloc);
 	plan.alloc.class = class;
+	if (filtered(call, &plan.alloc))
+		return;
 	if (plan.alloc.kind == RM_KIND_DEVICE) {
 		allocate_device(call, &plan);
 		return;
@@ -277,10 +328,24 @@ void ds_alloc(struct ds_call *call)
 	allocate(call, &plan, answered_bytes);
 	if (call->done.status || !call->frame->returned)
 		return;
-	if (plan.alloc.kind == RM_KIND_TSG)
+	switch (plan.alloc.kind) {
+	case RM_KIND_TSG:
 		ds_sched_tsg_new(call->client, call->done.object);
-	else if (plan.alloc.kind == RM_KIND_SUBDEVICE)
+		break;
+	case RM_KIND_CHANNEL:
+		ds_userd_channel_new(call->client, plan.gpu, call->done.object, &plan.alloc);
+		ds_pause_channel_new(call->client, call->done.object);
+		break;
+	case RM_KIND_COMPUTE:
+	case RM_KIND_CTXSHARE:
+		ds_sched_part_new(call->client, call->done.object);
+		break;
+	case RM_KIND_SUBDEVICE:
 		ds_gpu_seen(plan.gpu, call->client->rm.handle, call->done.object);
+		break;
+	default:
+		break;
+	}
 }
 
 /* ---- the legacy ways ------------------------------------------------------ */
@@ -364,6 +429,8 @@ void ds_alloc_memory(struct ds_call *call)
 		return;
 	}
 	rm_decode_alloc_memory(call->abi, call->frame->block, call->frame->size, &plan.alloc);
+	if (filtered(call, &plan.alloc))
+		return;
 	mutex_lock(&call->client->tree);
 	plan.gpu = gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
@@ -385,6 +452,8 @@ void ds_alloc_object(struct ds_call *call)
 	}
 	rm_decode_alloc(call->abi, call->asked.class, NULL, 0, &plan.alloc);
 	plan.alloc.class = call->asked.class;
+	if (filtered(call, &plan.alloc))
+		return;
 	mutex_lock(&call->client->tree);
 	if (call->asked.op == RM_OP_CTXDMA) {
 		struct rm_object *memory = rm_tree_find(&call->client->rm, call->asked.src_object);

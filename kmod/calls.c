@@ -8,8 +8,10 @@
 #include "binding.h"
 #include "calls.h"
 #include "compat.h"
+#include "doorbell.h"
 #include "driver.h"
 #include "dup.h"
+#include "filter.h"
 #include "limit.h"
 #include "shield.h"
 #include "stats.h"
@@ -30,6 +32,9 @@ static __always_inline bool interesting(unsigned int nr)
 	case NV_ESC_RM_ALLOC_MEMORY:
 	case NV_ESC_RM_ALLOC_OBJECT:
 	case NV_ESC_RM_ALLOC_CONTEXT_DMA2:
+	case NV_ESC_RM_MAP_MEMORY:
+	case NV_ESC_RM_MAP_MEMORY_DMA:
+	case NV_ESC_RM_IDLE_CHANNELS:
 	case NV_ESC_REGISTER_FD:
 		return true;
 	default:
@@ -37,12 +42,33 @@ static __always_inline bool interesting(unsigned int nr)
 	}
 }
 
+/* Is this RM_CONTROL decided on? `block` is its argument block, or as much of it as CONTROL_HEAD. */
+static bool control_wanted(const struct rm_abi *abi, const void *block)
+{
+	return ds_transfer_is(rm_get32(block, abi->nvos54.cmd)) || ds_filter_wants(abi, block);
+}
+
+/* Client, object, command and flags of an RM_CONTROL come first in its block. */
+#define CONTROL_HEAD 16
+
+/* Atomic context: the RM_CONTROL at this address of the caller's memory. */
+static bool control_maybe(unsigned long user)
+{
+	const struct rm_abi *abi = ds_abi();
+	u8 head[CONTROL_HEAD];
+
+	if (!abi)
+		return false;
+	/* what is not in memory just now is read with more patience later */
+	return copy_from_user_nofault(head, (void __user *)user, sizeof(head)) || control_wanted(abi, head);
+}
+
 bool ds_calls_wanted(struct ftrace_regs *fregs)
 {
 	unsigned int nr = _IOC_NR(ds_regs_argument(fregs, 1));
 
 	if (nr == NV_ESC_RM_CONTROL)
-		return ds_transfer_maybe(ds_regs_argument(fregs, 2));
+		return control_maybe(ds_regs_argument(fregs, 2));
 	return interesting(nr) || nr == NV_ESC_IOCTL_XFER_CMD;
 }
 
@@ -200,6 +226,8 @@ bool ds_calls_file(const struct file *file)
 	frame = container_of(head, struct ds_frame, head);
 	if (frame->transfer)
 		return ds_transfer_file(frame->transfer, file);
+	if (frame->claim)
+		return ds_door_take(frame, file);
 	if (frame->taken) {
 		ds_file_put(*frame->taken);
 		*frame->taken = ds_file_get(file);
@@ -226,12 +254,30 @@ static void observe(struct ds_call *call)
 		ds_client_remove(call->client);
 }
 
+/* What would make a doorbell that cannot be shut, or names another's channels, is answered here. */
+static bool filtered(struct ds_call *call)
+{
+	switch (call->asked.op) {
+	case RM_OP_MAP:
+		return ds_filter_map(call);
+	case RM_OP_MAP_DMA:
+	case RM_OP_CTXDMA:
+		return ds_filter_gpu_map(call, call->asked.src_object);
+	case RM_OP_IDLE:
+		return ds_filter_idle(call);
+	default:
+		return false;
+	}
+}
+
 static void decide(struct ds_call *call)
 {
 	if (!ds_enforcing()) {
 		observe(call);
 		return;
 	}
+	if (filtered(call))
+		return;
 	switch (call->asked.op) {
 	case RM_OP_ALLOC:
 		ds_alloc(call);
@@ -254,6 +300,9 @@ static void decide(struct ds_call *call)
 		break;
 	case RM_OP_CONTROL:
 		ds_transfer(call);
+		break;
+	case RM_OP_MAP:
+		ds_door_map(call);
 		break;
 	default:
 		ds_call_driver(call);
@@ -281,6 +330,15 @@ static void handle(struct ds_call *call)
 		decide(call);
 	mutex_unlock(&call->known->order);
 	ds_file_put(call->known);
+}
+
+/* A control that is no transfer: the order of calls on its file does not matter for it. */
+static void control(struct ds_call *call)
+{
+	if (ds_abi() && ds_filter_wants(call->abi, call->frame->block))
+		ds_filter_control(call);
+	else
+		call->ret = original(call);
 }
 
 /* Reads the block and, for calls that matter, decides. */
@@ -311,7 +369,7 @@ static void take(struct ds_call *call)
 	if (err)
 		call->ret = original(call);	/* which refuses it: its size is wrong */
 	else if (call->asked.op == RM_OP_CONTROL && !ds_transfer_is(call->asked.cmd))
-		call->ret = original(call);
+		control(call);
 	else
 		handle(call);
 free:

@@ -97,6 +97,8 @@ static bool verify(struct ds_call *call, struct source *source, struct ds_vctx *
 	*bytes = 0;
 	if (source->ours)
 		return true;
+	/* a doorbell must be known as one by whatever name it came */
+	ds_rm_class(client->rm.handle, call->done.object, &source->class);
 	if (ds_rm_memory_bytes(client->rm.handle, call->done.object, bytes))
 		*bytes = 0;	/* no memory object */
 	if (*bytes <= held)

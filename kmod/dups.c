@@ -5,10 +5,14 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
+#include "client.h"
+#include "denials.h"
 #include "driver.h"
 #include "dups.h"
+#include "filter.h"
 #include "pin.h"
 #include "rm/decode.h"
+#include "rmcall.h"
 
 #define DUP_BITS 10
 
@@ -114,20 +118,70 @@ static struct dup *begin(enum maker maker, u32 client, u32 memory)
 
 /* ---- nvidia-uvm ------------------------------------------------------------ */
 
+#define MAP_EXTERNAL_ALLOCATION 33	/* UVM's ioctl by which programs get here */
+
+static enum rm_kind kind_of(u32 client_handle, u32 handle, bool *partial)
+{
+	enum rm_kind kind = RM_KIND_OTHER;
+	struct ds_client *client;
+	struct rm_object *object;
+
+	*partial = false;
+	down_read(&ds_clients_lock);
+	client = ds_client_find(client_handle);
+	if (client) {
+		*partial = client->partial;
+		mutex_lock(&client->tree);
+		object = rm_tree_find(&client->rm, handle);
+		if (object)
+			kind = object->kind;
+		mutex_unlock(&client->tree);
+	}
+	up_read(&ds_clients_lock);
+	return kind;
+}
+
+/*
+ * The handle may have named something else when the driver looked it up. NV_OK: for a client that is known whole it did not; of one
+ * that is older than this module the driver is asked.
+ */
+static u32 look_behind(const struct dup *dup, u32 client, u32 memory, bool partial)
+{
+	const struct rm_class *class = NULL;
+	u32 nr;
+
+	if (!ds_pin_odd(dup->pin))
+		return NV_OK;
+	if (!partial)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!ds_rm_class(client, memory, &nr))
+		class = rm_abi_class(ds_abi_outer(), nr);
+	return class ? ds_filter_dup(client, class->kind, DS_DENIED_UVM + MAP_EXTERNAL_ALLOCATION) : NV_OK;
+}
+
 u32 ds_dups_uvm_make(const struct ds_hook *hook, void *device, u32 client, u32 memory, u32 *handle,
-		     void *info, bool seen)
+		     void *info, unsigned long undo)
 {
 	struct dup *dup = NULL;
+	bool partial;
 	u32 status;
 
-	if (seen && ds_enforcing())
+	if (undo && ds_enforcing())
 		dup = begin(UVM, client, memory);
 	if (IS_ERR(dup))
 		return NV_ERR_NO_MEMORY;
-	status = original(hook, (unsigned long)device, client, memory, (unsigned long)handle,
-			  (unsigned long)info);
+	/* after begin(): from there on it is seen if the handle comes to name something else */
+	status = ds_filter_dup(client, kind_of(client, memory, &partial), DS_DENIED_UVM + MAP_EXTERNAL_ALLOCATION);
+	if (!status)
+		status = original(hook, (unsigned long)device, client, memory, (unsigned long)handle,
+				  (unsigned long)info);
 	if (!dup)
 		return status;
+	if (!status) {
+		status = look_behind(dup, client, memory, partial);
+		if (status)
+			ds_call_past((unsigned long)device, *handle, 0, 0, 0, undo);
+	}
 	if (status) {
 		drop_all(dup);
 		return status;

@@ -9,11 +9,11 @@
 #include "hook.h"
 
 /*
- * nvUvmInterfaceDupMemory(device, hClient, hMemory, hDup *, info) and nvUvmInterfaceFreeDupedHandle(device, hDup). `seen`: is the
- * other one hooked? Else nothing is kept.
+ * nvUvmInterfaceDupMemory(device, hClient, hMemory, hDup *, info) and nvUvmInterfaceFreeDupedHandle(device, hDup). `undo`: the address
+ * of the other one; 0: it is not hooked, and nothing is kept.
  */
 u32 ds_dups_uvm_make(const struct ds_hook *hook, void *device, u32 client, u32 memory, u32 *dup, void *info,
-		     bool seen);
+		     unsigned long undo);
 u32 ds_dups_uvm_free(const struct ds_hook *hook, void *device, u32 dup);
 
 /*

@@ -321,6 +321,11 @@ struct ds_pin *ds_pin_begin(u32 client_handle, u32 handle)
 	return err ? ERR_PTR(err) : NULL;
 }
 
+bool ds_pin_odd(const struct ds_pin *pin)
+{
+	return READ_ONCE(pin->odd);
+}
+
 /* Takes the pin out of its client's list, unless it must stay there. Returns whether it must. */
 static bool leave_flight(struct ds_pin *pin, bool even_if_odd)
 {
@@ -414,7 +419,7 @@ static void keep(struct ds_pin *pin, struct ds_client *client, struct rm_object 
 	struct ds_keeper *keeper = keeper_of(client, object->gpu);
 	u64 bytes = rm_object_bytes(object);
 
-	pin->odd = true;
+	WRITE_ONCE(pin->odd, true);
 	mutex_lock(&pin->lock);
 	if (!pin->dropped && hold_object(pin, client, object)) {
 		mutex_lock(&keeper->lock);

@@ -42,6 +42,8 @@ struct ds_pin *ds_pin_bytes(struct ds_client *client, u32 gpu, u64 bytes);
  * NULL: a client that is not followed; ERR_PTR(-ENOMEM).
  */
 struct ds_pin *ds_pin_begin(u32 client, u32 handle);
+/* In flight: may the handle have come to name something else since ds_pin_begin()? */
+bool ds_pin_odd(const struct ds_pin *pin);
 /* The driver has it. */
 void ds_pin_landed(struct ds_pin *pin);
 /* The driver has let go of it, or never had it. NULL: nothing. Sleeps, but waits for no driver call. */

@@ -6,6 +6,7 @@
 
 #include "control.h"
 #include "driver.h"
+#include "filter.h"
 #include "hook.h"
 #include "rm/abi.h"
 #include "rm/decode.h"
@@ -27,6 +28,9 @@ struct instance {
 	struct ds_frame *frame;	/* NULL: a control, noticed here only */
 	struct ds_control control;
 };
+
+/* Controls whose return is awaited. */
+static atomic_t controls;
 
 /* Arguments of rm_ioctl(sp, nv, nvfp, cmd, data, size), x86-64. */
 static u32 *escape_of(struct pt_regs *regs)
@@ -58,13 +62,17 @@ static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 	in->block = (void *)regs->r8;
 	in->size = (u32)regs->r9;
 	in->frame = NULL;
-	if (!head && nr == NV_ESC_RM_CONTROL && ds_enforcing() && ds_transfer_in(in->block, in->size)) {
+	if (!head && nr == NV_ESC_RM_CONTROL && ds_enforcing() &&
+	    (ds_transfer_in(in->block, in->size) || ds_filter_stops(in->block, in->size))) {
 		/* it became one after it was looked at: calls.c lets none of these pass without a frame */
 		regs->cx = DS_NO_ESCAPE;
 		return 1;
 	}
 	if (!head) {
 		if (nr != NV_ESC_RM_CONTROL || !ds_control_begin(&in->control, in->block, in->size))
+			return 1;
+		/* not at the cost of the instances that calls rely on: so many at once see the GPU as it is */
+		if (!atomic_add_unless(&controls, 1, DS_SHIELD_CONTROLS_MAX))
 			return 1;
 		in->control.head.kind = DS_FRAME_CONTROL;
 		ds_frame_open(&in->control.head);
@@ -121,6 +129,7 @@ static int rm_ioctl_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 			tell_untold(frame, in->block);
 	} else {
 		ds_frame_close(&in->control.head);
+		atomic_dec(&controls);
 	}
 	return 0;
 }
@@ -141,7 +150,7 @@ int ds_shield_install(const char *module)
 	snprintf(probed, sizeof(probed), "%s:rm_ioctl", module);
 	/* register_kretprobe() wants a fresh structure each time */
 	probe.kp = (struct kprobe){ .symbol_name = probed };
-	probe.maxactive = DS_SHIELD_CALLS_MAX + 2 * num_possible_cpus();
+	probe.maxactive = DS_SHIELD_CALLS_MAX + DS_SHIELD_CONTROLS_MAX + 2 * num_possible_cpus();
 	err = register_kretprobe(&probe);
 	if (err)
 		probe.kp.addr = NULL;

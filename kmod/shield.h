@@ -18,6 +18,8 @@
 
 /* Of these many calls at once the return is seen for certain; calls.c lets no more in. */
 #define DS_SHIELD_CALLS_MAX 4096
+/* Besides, of these many controls that are noticed inside the driver only. */
+#define DS_SHIELD_CONTROLS_MAX 1024
 
 /*
  * Are frames binding? Off by the parameter shield=0, which exists to show what happens without: calls are decided on what the

@@ -2,7 +2,6 @@
 #include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
-#include <linux/uaccess.h>
 
 #include "alloc.h"
 #include "driver.h"
@@ -49,18 +48,6 @@ bool ds_transfer_is(u32 cmd)
 	default:
 		return false;
 	}
-}
-
-bool ds_transfer_maybe(unsigned long user)
-{
-	const struct rm_abi *abi = ds_abi();
-	u32 cmd;
-
-	if (!abi)
-		return false;
-	/* what is not in memory just now is read with more patience later */
-	return copy_from_user_nofault(&cmd, (void __user *)(user + abi->nvos54.cmd.off), sizeof(cmd)) ||
-	       ds_transfer_is(cmd);
 }
 
 bool ds_transfer_in(const void *block, u32 size)
@@ -124,8 +111,33 @@ static bool hold_all(struct ds_transfer *transfer)
 	return !err;
 }
 
+/* Under client->tree. */
+static void drop_piece(struct piece *piece)
+{
+	if (piece->memory)
+		rm_memory_drop(piece->memory, ds_vctx_payer(piece->vctx));
+	else if (piece->bytes)
+		rm_payer_uncharge(ds_vctx_payer(piece->vctx), piece->bytes);
+	piece->memory = NULL;
+	piece->bytes = 0;
+}
+
+/* The driver looks its file up anew: what was held by what it found before is not what it takes. */
+static void drop_held(struct ds_transfer *transfer)
+{
+	struct ds_client *client = transfer->call->client;
+	u32 i;
+
+	mutex_lock(&client->tree);
+	for (i = 0; i < transfer->export.count; i++)
+		drop_piece(&transfer->pieces[i]);
+	mutex_unlock(&client->tree);
+}
+
 bool ds_transfer_file(struct ds_transfer *transfer, const struct file *file)
 {
+	if (transfer->file && transfer->export.import)
+		drop_held(transfer);
 	ds_file_put(transfer->file);
 	transfer->file = ds_file_get(file);
 	if (!transfer->file)
@@ -225,17 +237,6 @@ static void export(struct ds_transfer *transfer)
 }
 
 /* ---- import ------------------------------------------------------------------------ */
-
-/* Under client->tree. */
-static void drop_piece(struct piece *piece)
-{
-	if (piece->memory)
-		rm_memory_drop(piece->memory, ds_vctx_payer(piece->vctx));
-	else if (piece->bytes)
-		rm_payer_uncharge(ds_vctx_payer(piece->vctx), piece->bytes);
-	piece->memory = NULL;
-	piece->bytes = 0;
-}
 
 static void drop_imports(struct ds_transfer *transfer)
 {

@@ -16,8 +16,6 @@ struct ds_transfer;
 struct file;
 
 bool ds_transfer_is(u32 cmd);
-/* Atomic context: may the RM_CONTROL at this address of the caller's memory be one? */
-bool ds_transfer_maybe(unsigned long user);
 /* Atomic context: is the RM_CONTROL in the driver's block one? */
 bool ds_transfer_in(const void *block, u32 size);
 

@@ -143,6 +143,16 @@ static inline u64 rm_get64(const void *block, struct rm_f64 f)
 	return value;
 }
 
+static inline void rm_put8(void *block, struct rm_f8 f, u8 value)
+{
+	*((u8 *)block + f.off) = value;
+}
+
+static inline void rm_put16(void *block, struct rm_f16 f, u16 value)
+{
+	memcpy((u8 *)block + f.off, &value, sizeof(value));
+}
+
 static inline void rm_put32(void *block, struct rm_f32 f, u32 value)
 {
 	memcpy((u8 *)block + f.off, &value, sizeof(value));

@@ -2240,6 +2240,24 @@ static const struct rm_uvm_size uvms_5[] = {
 	.bManualTimeout = { 0x1 }, \
 	.timeoutUs = { 0x4 } }
 
+/* NVA06F_CTRL_RESTART_RUNLIST_PARAMS */
+#define LAYOUT_RESTART_RUNLIST_0 { \
+	.len = 2, \
+	.bForceRestart = { 0x0 }, \
+	.bBypassWait = { 0x1 } }
+
+/* NV0090_CTRL_TPC_PARTITION_MODE_PARAMS */
+#define LAYOUT_TPC_MODE_0 { \
+	.len = 8, \
+	.mode = { 0x0 }, \
+	.bEnableAllTpcs = { 0x4 } }
+
+/* NV9067_CTRL_TPC_PARTITION_TABLE_PARAMS */
+#define LAYOUT_TPC_TABLE_0 { \
+	.len = 1026, \
+	.numUsedTpc = { 0x0 }, \
+	.tpcList = { 0x2, 1024 } }
+
 /* NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS */
 #define LAYOUT_HANDLE_INFO_0 { \
 	.len = 16, \
@@ -2273,6 +2291,104 @@ static const struct rm_uvm_size uvms_5[] = {
 	.pRunlistPreemptEvent = { 0x10 }, \
 	.hClientList = { 0x18, 256 }, \
 	.hChannelList = { 0x118, 256 } }
+
+/* NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS */
+#define LAYOUT_GPFIFO_SCHEDULE_0 { \
+	.len = 2, \
+	.bEnable = { 0x0 } }
+#define LAYOUT_GPFIFO_SCHEDULE_1 { \
+	.len = 3, \
+	.bEnable = { 0x0 } }
+
+/* NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS */
+#define LAYOUT_CTXSW_MODE_0 { \
+	.len = 32, \
+	.flags = { 0x0 }, \
+	.hChannel = { 0x4 }, \
+	.gfxpPreemptMode = { 0x8 }, \
+	.cilpPreemptMode = { 0xc } }
+
+/* NV2080_CTRL_GR_CTXSW_PREEMPTION_BIND_PARAMS */
+#define LAYOUT_CTXSW_BIND_0 { \
+	.len = 104, \
+	.flags = { 0x0 }, \
+	.hClient = { 0x4 }, \
+	.hChannel = { 0x8 }, \
+	.cilpPreemptMode = { 0x54 } }
+#define LAYOUT_CTXSW_BIND_1 { \
+	.len = 112, \
+	.flags = { 0x0 }, \
+	.hClient = { 0x4 }, \
+	.hChannel = { 0x8 }, \
+	.cilpPreemptMode = { 0x5c } }
+
+/* NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS */
+#define LAYOUT_CHANNEL_PROPERTIES_0 { \
+	.len = 16, \
+	.hChannel = { 0x0 }, \
+	.property = { 0x4 }, \
+	.value = { 0x8 } }
+
+/* NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS */
+#define LAYOUT_IDLE_CHANNELS_0 { \
+	.len = 16396, \
+	.numChannels = { 0x0 }, \
+	.hChannels = { 0x4, 16384 }, \
+	.flags = { 0x4004 }, \
+	.timeout = { 0x4008 } }
+
+/* NV2080_CTRL_FIFO_UPDATE_CHANNEL_INFO_PARAMS */
+#define LAYOUT_CHANNEL_INFO_0 { \
+	.len = 32, \
+	.hClient = { 0x0 }, \
+	.hChannel = { 0x4 } }
+
+/* NV2080_CTRL_FIFO_GET_CHANNEL_GROUP_UNIQUE_ID_INFO_PARAMS */
+#define LAYOUT_GROUP_IDS_0 { \
+	.len = 0, \
+	.hClient = { RM_ABSENT }, \
+	.hChannelOrTsg = { RM_ABSENT }, \
+	.numChannels = { RM_ABSENT } }
+#define LAYOUT_GROUP_IDS_1 { \
+	.len = 1552, \
+	.hClient = { 0x0 }, \
+	.hChannelOrTsg = { 0x4 }, \
+	.numChannels = { 0xc } }
+
+/* NV2080_CTRL_FIFO_QUERY_CHANNEL_UNIQUE_ID_PARAMS */
+#define LAYOUT_CHANNEL_IDS_0 { \
+	.len = 0, \
+	.hClients = { RM_ABSENT }, \
+	.hChannels = { RM_ABSENT }, \
+	.numChannels = { RM_ABSENT } }
+#define LAYOUT_CHANNEL_IDS_1 { \
+	.len = 1540, \
+	.hClients = { 0x0, 512 }, \
+	.hChannels = { 0x200, 512 }, \
+	.numChannels = { 0x400 } }
+
+/* NV83DE_ALLOC_PARAMETERS */
+#define LAYOUT_DEBUGGER_0 { \
+	.len = 12, \
+	.hAppClient = { 0x4 } }
+
+/* NVA06C_CTRL_MAKE_REALTIME_PARAMS */
+#define LAYOUT_REALTIME_0 { \
+	.len = 1, \
+	.bRealtime = { 0x0 } }
+
+/* NV2080_CTRL_FIFO_RUNLIST_SET_SCHED_POLICY_PARAMS */
+#define LAYOUT_SCHED_POLICY_0 { \
+	.len = 8, \
+	.flags = { 0x0 }, \
+	.schedPolicy = { 0x4 } }
+
+/* NV0080_CTRL_GR_TPC_PARTITION_MODE_PARAMS */
+#define LAYOUT_GR_TPC_MODE_0 { \
+	.len = 32, \
+	.hChannelGroup = { 0x0 }, \
+	.mode = { 0x4 }, \
+	.bEnableAllTpcs = { 0x8 } }
 
 /* UVM_INITIALIZE_PARAMS */
 #define LAYOUT_UVM_INITIALIZE_0 { \
@@ -2505,10 +2621,25 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.interleave = LAYOUT_INTERLEAVE_0,
 		.tsg_info = LAYOUT_TSG_INFO_0,
 		.tsg_preempt = LAYOUT_TSG_PREEMPT_0,
+		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
+		.tpc_mode = LAYOUT_TPC_MODE_0,
+		.tpc_table = LAYOUT_TPC_TABLE_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
 		.disable_channels = LAYOUT_DISABLE_CHANNELS_0,
+		.gpfifo_schedule = LAYOUT_GPFIFO_SCHEDULE_0,
+		.ctxsw_mode = LAYOUT_CTXSW_MODE_0,
+		.ctxsw_bind = LAYOUT_CTXSW_BIND_0,
+		.channel_properties = LAYOUT_CHANNEL_PROPERTIES_0,
+		.idle_channels = LAYOUT_IDLE_CHANNELS_0,
+		.channel_info = LAYOUT_CHANNEL_INFO_0,
+		.group_ids = LAYOUT_GROUP_IDS_0,
+		.channel_ids = LAYOUT_CHANNEL_IDS_0,
+		.debugger = LAYOUT_DEBUGGER_0,
+		.realtime = LAYOUT_REALTIME_0,
+		.sched_policy = LAYOUT_SCHED_POLICY_0,
+		.gr_tpc_mode = LAYOUT_GR_TPC_MODE_0,
 		.uvm_initialize = LAYOUT_UVM_INITIALIZE_0,
 		.uvm_mm_initialize = LAYOUT_UVM_MM_INITIALIZE_0,
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
@@ -2592,10 +2723,25 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.interleave = LAYOUT_INTERLEAVE_0,
 		.tsg_info = LAYOUT_TSG_INFO_0,
 		.tsg_preempt = LAYOUT_TSG_PREEMPT_0,
+		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
+		.tpc_mode = LAYOUT_TPC_MODE_0,
+		.tpc_table = LAYOUT_TPC_TABLE_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
 		.disable_channels = LAYOUT_DISABLE_CHANNELS_0,
+		.gpfifo_schedule = LAYOUT_GPFIFO_SCHEDULE_0,
+		.ctxsw_mode = LAYOUT_CTXSW_MODE_0,
+		.ctxsw_bind = LAYOUT_CTXSW_BIND_0,
+		.channel_properties = LAYOUT_CHANNEL_PROPERTIES_0,
+		.idle_channels = LAYOUT_IDLE_CHANNELS_0,
+		.channel_info = LAYOUT_CHANNEL_INFO_0,
+		.group_ids = LAYOUT_GROUP_IDS_0,
+		.channel_ids = LAYOUT_CHANNEL_IDS_0,
+		.debugger = LAYOUT_DEBUGGER_0,
+		.realtime = LAYOUT_REALTIME_0,
+		.sched_policy = LAYOUT_SCHED_POLICY_0,
+		.gr_tpc_mode = LAYOUT_GR_TPC_MODE_0,
 		.uvm_initialize = LAYOUT_UVM_INITIALIZE_0,
 		.uvm_mm_initialize = LAYOUT_UVM_MM_INITIALIZE_0,
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
@@ -2679,10 +2825,25 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.interleave = LAYOUT_INTERLEAVE_0,
 		.tsg_info = LAYOUT_TSG_INFO_0,
 		.tsg_preempt = LAYOUT_TSG_PREEMPT_0,
+		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
+		.tpc_mode = LAYOUT_TPC_MODE_0,
+		.tpc_table = LAYOUT_TPC_TABLE_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
 		.disable_channels = LAYOUT_DISABLE_CHANNELS_0,
+		.gpfifo_schedule = LAYOUT_GPFIFO_SCHEDULE_0,
+		.ctxsw_mode = LAYOUT_CTXSW_MODE_0,
+		.ctxsw_bind = LAYOUT_CTXSW_BIND_1,
+		.channel_properties = LAYOUT_CHANNEL_PROPERTIES_0,
+		.idle_channels = LAYOUT_IDLE_CHANNELS_0,
+		.channel_info = LAYOUT_CHANNEL_INFO_0,
+		.group_ids = LAYOUT_GROUP_IDS_1,
+		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.debugger = LAYOUT_DEBUGGER_0,
+		.realtime = LAYOUT_REALTIME_0,
+		.sched_policy = LAYOUT_SCHED_POLICY_0,
+		.gr_tpc_mode = LAYOUT_GR_TPC_MODE_0,
 		.uvm_initialize = LAYOUT_UVM_INITIALIZE_0,
 		.uvm_mm_initialize = LAYOUT_UVM_MM_INITIALIZE_0,
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
@@ -2766,10 +2927,25 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.interleave = LAYOUT_INTERLEAVE_0,
 		.tsg_info = LAYOUT_TSG_INFO_0,
 		.tsg_preempt = LAYOUT_TSG_PREEMPT_0,
+		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
+		.tpc_mode = LAYOUT_TPC_MODE_0,
+		.tpc_table = LAYOUT_TPC_TABLE_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
 		.disable_channels = LAYOUT_DISABLE_CHANNELS_0,
+		.gpfifo_schedule = LAYOUT_GPFIFO_SCHEDULE_1,
+		.ctxsw_mode = LAYOUT_CTXSW_MODE_0,
+		.ctxsw_bind = LAYOUT_CTXSW_BIND_1,
+		.channel_properties = LAYOUT_CHANNEL_PROPERTIES_0,
+		.idle_channels = LAYOUT_IDLE_CHANNELS_0,
+		.channel_info = LAYOUT_CHANNEL_INFO_0,
+		.group_ids = LAYOUT_GROUP_IDS_1,
+		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.debugger = LAYOUT_DEBUGGER_0,
+		.realtime = LAYOUT_REALTIME_0,
+		.sched_policy = LAYOUT_SCHED_POLICY_0,
+		.gr_tpc_mode = LAYOUT_GR_TPC_MODE_0,
 		.uvm_initialize = LAYOUT_UVM_INITIALIZE_0,
 		.uvm_mm_initialize = LAYOUT_UVM_MM_INITIALIZE_0,
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
@@ -2853,10 +3029,25 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.interleave = LAYOUT_INTERLEAVE_0,
 		.tsg_info = LAYOUT_TSG_INFO_0,
 		.tsg_preempt = LAYOUT_TSG_PREEMPT_0,
+		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
+		.tpc_mode = LAYOUT_TPC_MODE_0,
+		.tpc_table = LAYOUT_TPC_TABLE_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
 		.disable_channels = LAYOUT_DISABLE_CHANNELS_0,
+		.gpfifo_schedule = LAYOUT_GPFIFO_SCHEDULE_1,
+		.ctxsw_mode = LAYOUT_CTXSW_MODE_0,
+		.ctxsw_bind = LAYOUT_CTXSW_BIND_1,
+		.channel_properties = LAYOUT_CHANNEL_PROPERTIES_0,
+		.idle_channels = LAYOUT_IDLE_CHANNELS_0,
+		.channel_info = LAYOUT_CHANNEL_INFO_0,
+		.group_ids = LAYOUT_GROUP_IDS_1,
+		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.debugger = LAYOUT_DEBUGGER_0,
+		.realtime = LAYOUT_REALTIME_0,
+		.sched_policy = LAYOUT_SCHED_POLICY_0,
+		.gr_tpc_mode = LAYOUT_GR_TPC_MODE_0,
 		.uvm_initialize = LAYOUT_UVM_INITIALIZE_0,
 		.uvm_mm_initialize = LAYOUT_UVM_MM_INITIALIZE_0,
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
@@ -2940,10 +3131,25 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.interleave = LAYOUT_INTERLEAVE_0,
 		.tsg_info = LAYOUT_TSG_INFO_0,
 		.tsg_preempt = LAYOUT_TSG_PREEMPT_0,
+		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
+		.tpc_mode = LAYOUT_TPC_MODE_0,
+		.tpc_table = LAYOUT_TPC_TABLE_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
 		.disable_channels = LAYOUT_DISABLE_CHANNELS_0,
+		.gpfifo_schedule = LAYOUT_GPFIFO_SCHEDULE_1,
+		.ctxsw_mode = LAYOUT_CTXSW_MODE_0,
+		.ctxsw_bind = LAYOUT_CTXSW_BIND_1,
+		.channel_properties = LAYOUT_CHANNEL_PROPERTIES_0,
+		.idle_channels = LAYOUT_IDLE_CHANNELS_0,
+		.channel_info = LAYOUT_CHANNEL_INFO_0,
+		.group_ids = LAYOUT_GROUP_IDS_1,
+		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.debugger = LAYOUT_DEBUGGER_0,
+		.realtime = LAYOUT_REALTIME_0,
+		.sched_policy = LAYOUT_SCHED_POLICY_0,
+		.gr_tpc_mode = LAYOUT_GR_TPC_MODE_0,
 		.uvm_initialize = LAYOUT_UVM_INITIALIZE_0,
 		.uvm_mm_initialize = LAYOUT_UVM_MM_INITIALIZE_0,
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
@@ -3027,10 +3233,25 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.interleave = LAYOUT_INTERLEAVE_0,
 		.tsg_info = LAYOUT_TSG_INFO_0,
 		.tsg_preempt = LAYOUT_TSG_PREEMPT_0,
+		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
+		.tpc_mode = LAYOUT_TPC_MODE_0,
+		.tpc_table = LAYOUT_TPC_TABLE_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
 		.disable_channels = LAYOUT_DISABLE_CHANNELS_0,
+		.gpfifo_schedule = LAYOUT_GPFIFO_SCHEDULE_1,
+		.ctxsw_mode = LAYOUT_CTXSW_MODE_0,
+		.ctxsw_bind = LAYOUT_CTXSW_BIND_1,
+		.channel_properties = LAYOUT_CHANNEL_PROPERTIES_0,
+		.idle_channels = LAYOUT_IDLE_CHANNELS_0,
+		.channel_info = LAYOUT_CHANNEL_INFO_0,
+		.group_ids = LAYOUT_GROUP_IDS_1,
+		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.debugger = LAYOUT_DEBUGGER_0,
+		.realtime = LAYOUT_REALTIME_0,
+		.sched_policy = LAYOUT_SCHED_POLICY_0,
+		.gr_tpc_mode = LAYOUT_GR_TPC_MODE_0,
 		.uvm_initialize = LAYOUT_UVM_INITIALIZE_0,
 		.uvm_mm_initialize = LAYOUT_UVM_MM_INITIALIZE_0,
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,

@@ -269,6 +269,13 @@
 #define NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD 0x3d0c
 #define NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD 0x3d06
 #define NV0041_CTRL_CMD_GET_SURFACE_INFO 0x410110
+#define NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS 0x801714
+#define NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES 0x80170f
+#define NV0080_CTRL_CMD_FIFO_START_RUNLIST 0x801712
+#define NV0080_CTRL_CMD_FIFO_STOP_RUNLIST 0x801711
+#define NV0080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE 0x801108
+#define NV0090_CTRL_CMD_GET_TPC_PARTITION_MODE 0x900103
+#define NV0090_CTRL_CMD_SET_TPC_PARTITION_MODE 0x900101
 #define NV00E0_CTRL_CMD_EXPORT_MEM 0xe00101
 #define NV00F8_CTRL_CMD_ATTACH_MEM 0xf80103
 #define NV00F8_CTRL_CMD_DETACH_MEM 0xf80104
@@ -277,10 +284,25 @@
 #define NV00FD_CTRL_CMD_DETACH_MEM 0xfd0105
 #define NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO 0x20801320
 #define NV2080_CTRL_CMD_FB_GET_INFO_V2 0x20801303
+#define NV2080_CTRL_CMD_FIFO_CONFIG_CTXSW_TIMEOUT 0x20801110
 #define NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS 0x2080110b
+#define NV2080_CTRL_CMD_FIFO_GET_CHANNEL_GROUP_UNIQUE_ID_INFO 0x20801123
+#define NV2080_CTRL_CMD_FIFO_OBJSCHED_SET_STATE 0x20801121
+#define NV2080_CTRL_CMD_FIFO_QUERY_CHANNEL_UNIQUE_ID 0x20801124
+#define NV2080_CTRL_CMD_FIFO_RUNLIST_SET_SCHED_POLICY 0x20801115
+#define NV2080_CTRL_CMD_FIFO_UPDATE_CHANNEL_INFO 0x20801116
 #define NV2080_CTRL_CMD_GPU_GET_GID_INFO 0x2080014a
 #define NV2080_CTRL_CMD_GPU_GET_PIDS 0x2080018d
 #define NV2080_CTRL_CMD_GPU_GET_PID_INFO 0x2080018e
+#define NV2080_CTRL_CMD_GPU_SET_COMPUTE_MODE_RULES 0x20800130
+#define NV2080_CTRL_CMD_GR_CTXSW_PREEMPTION_BIND 0x20801211
+#define NV2080_CTRL_CMD_GR_GET_GPC_MASK 0x2080122a
+#define NV2080_CTRL_CMD_GR_GET_TPC_MASK 0x2080122b
+#define NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE 0x20801210
+#define NV2080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE 0x2080122c
+#define NV9067_CTRL_CMD_SET_CWD_WATERMARK 0x90670202
+#define NV9067_CTRL_CMD_SET_TPC_PARTITION_TABLE 0x90670102
+#define NV906F_CTRL_CMD_RESET_CHANNEL 0x906f0102
 #define NV906F_CTRL_GET_CLASS_ENGINEID 0x906f0101
 #define NVA06C_CTRL_CMD_GET_INFO 0xa06c0106
 #define NVA06C_CTRL_CMD_GET_TIMESLICE 0xa06c0104
@@ -293,6 +315,9 @@
 #define NVA06F_CTRL_CMD_RESTART_RUNLIST 0xa06f0111
 #define NVA06F_CTRL_CMD_SET_INTERLEAVE_LEVEL 0xa06f0109
 #define NVA06F_CTRL_CMD_STOP_CHANNEL 0xa06f0112
+#define NVB06F_CTRL_CMD_MIGRATE_ENGINE_CTX_DATA 0xb06f010d
+#define NVB06F_CTRL_CMD_RESTORE_ENGINE_CTX_DATA 0xb06f0112
+#define NVB06F_CTRL_CMD_SET_CHANNEL_HW_STATE 0xb06f0110
 #define NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN 0xc36f0108
 
 /* UVM ioctls, whole numbers */
@@ -875,6 +900,21 @@ struct rm_abi {
 		struct rm_f8 bManualTimeout;
 		struct rm_f32 timeoutUs;
 	} tsg_preempt;
+	struct { /* NVA06F_CTRL_RESTART_RUNLIST_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f8 bForceRestart;
+		struct rm_f8 bBypassWait;
+	} restart_runlist;
+	struct { /* NV0090_CTRL_TPC_PARTITION_MODE_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 mode;
+		struct rm_f8 bEnableAllTpcs;
+	} tpc_mode;
+	struct { /* NV9067_CTRL_TPC_PARTITION_TABLE_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f16 numUsedTpc;
+		struct rm_fblk tpcList;
+	} tpc_table;
 	struct { /* NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS */
 		u16 len;	/* bytes */
 		struct rm_f32 hObject;
@@ -905,6 +945,73 @@ struct rm_abi {
 		struct rm_fblk hClientList;
 		struct rm_fblk hChannelList;
 	} disable_channels;
+	struct { /* NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f8 bEnable;
+	} gpfifo_schedule;
+	struct { /* NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 flags;
+		struct rm_f32 hChannel;
+		struct rm_f32 gfxpPreemptMode;
+		struct rm_f32 cilpPreemptMode;
+	} ctxsw_mode;
+	struct { /* NV2080_CTRL_GR_CTXSW_PREEMPTION_BIND_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 flags;
+		struct rm_f32 hClient;
+		struct rm_f32 hChannel;
+		struct rm_f32 cilpPreemptMode;
+	} ctxsw_bind;
+	struct { /* NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hChannel;
+		struct rm_f32 property;
+		struct rm_f64 value;
+	} channel_properties;
+	struct { /* NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 numChannels;
+		struct rm_fblk hChannels;
+		struct rm_f32 flags;
+		struct rm_f32 timeout;
+	} idle_channels;
+	struct { /* NV2080_CTRL_FIFO_UPDATE_CHANNEL_INFO_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hClient;
+		struct rm_f32 hChannel;
+	} channel_info;
+	struct { /* NV2080_CTRL_FIFO_GET_CHANNEL_GROUP_UNIQUE_ID_INFO_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hClient;
+		struct rm_f32 hChannelOrTsg;
+		struct rm_f32 numChannels;
+	} group_ids;
+	struct { /* NV2080_CTRL_FIFO_QUERY_CHANNEL_UNIQUE_ID_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_fblk hClients;
+		struct rm_fblk hChannels;
+		struct rm_f32 numChannels;
+	} channel_ids;
+	struct { /* NV83DE_ALLOC_PARAMETERS */
+		u16 len;	/* bytes */
+		struct rm_f32 hAppClient;
+	} debugger;
+	struct { /* NVA06C_CTRL_MAKE_REALTIME_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f8 bRealtime;
+	} realtime;
+	struct { /* NV2080_CTRL_FIFO_RUNLIST_SET_SCHED_POLICY_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 flags;
+		struct rm_f32 schedPolicy;
+	} sched_policy;
+	struct { /* NV0080_CTRL_GR_TPC_PARTITION_MODE_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hChannelGroup;
+		struct rm_f32 mode;
+		struct rm_f8 bEnableAllTpcs;
+	} gr_tpc_mode;
 	struct { /* UVM_INITIALIZE_PARAMS */
 		u16 len;	/* bytes */
 		struct rm_f64 flags;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the parts of the test shell share: shell.c reads and decodes,
- * shell_tree.c keeps clients and accounts, shell_race.c has threads.
+ * shell_tree.c keeps clients and accounts, shell_race.c has threads,
+ * shell_verdict.c judges.
  */
 #ifndef DETSHARE_RMCORE_SHELL_H
 #define DETSHARE_RMCORE_SHELL_H
@@ -10,6 +11,7 @@
 #include "../../kmod/rm/decode.h"
 #include "../../kmod/rm/quota.h"
 #include "../../kmod/rm/tree.h"
+#include "../../kmod/rm/verdict.h"
 
 extern const struct rm_abi *abi;
 
@@ -25,6 +27,7 @@ void done(int error);		/* "ok" or "error NUMBER" */
 /* false: no such command */
 bool tree_command(const char *name);
 bool race_command(const char *name);
+bool verdict_command(const char *name);
 /* Frees everything, so that what leaks is the core's. */
 void tree_end(void);
 

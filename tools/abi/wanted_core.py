@@ -255,6 +255,9 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "interleave": ("NVA06C_CTRL_INTERLEAVE_LEVEL_PARAMS", ("tsgInterleaveLevel",)),
     "tsg_info": ("NVA06C_CTRL_GET_INFO_PARAMS", ("tsgID",)),
     "tsg_preempt": ("NVA06C_CTRL_PREEMPT_PARAMS", ("bWait", "bManualTimeout", "timeoutUs")),
+    "restart_runlist": ("NVA06F_CTRL_RESTART_RUNLIST_PARAMS", ("bForceRestart", "bBypassWait")),
+    "tpc_mode": ("NV0090_CTRL_TPC_PARTITION_MODE_PARAMS", ("mode", "bEnableAllTpcs")),
+    "tpc_table": ("NV9067_CTRL_TPC_PARTITION_TABLE_PARAMS", ("numUsedTpc", "tpcList")),
     "handle_info": (
         "NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS",
         ("hObject", "index", "data.hResult", "data.iResult"),
@@ -273,6 +276,24 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
             "hChannelList",
         ),
     ),
+    "gpfifo_schedule": ("NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS", ("bEnable",)),
+    "ctxsw_mode": (
+        "NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS",
+        ("flags", "hChannel", "gfxpPreemptMode", "cilpPreemptMode"),
+    ),
+    "ctxsw_bind": ("NV2080_CTRL_GR_CTXSW_PREEMPTION_BIND_PARAMS", ("flags", "hClient", "hChannel", "cilpPreemptMode")),
+    "channel_properties": ("NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS", ("hChannel", "property", "value")),
+    "idle_channels": ("NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS", ("numChannels", "hChannels", "flags", "timeout")),
+    "channel_info": ("NV2080_CTRL_FIFO_UPDATE_CHANNEL_INFO_PARAMS", ("hClient", "hChannel")),
+    "group_ids": (
+        "NV2080_CTRL_FIFO_GET_CHANNEL_GROUP_UNIQUE_ID_INFO_PARAMS",
+        ("hClient", "hChannelOrTsg", "numChannels"),
+    ),
+    "channel_ids": ("NV2080_CTRL_FIFO_QUERY_CHANNEL_UNIQUE_ID_PARAMS", ("hClients", "hChannels", "numChannels")),
+    "debugger": ("NV83DE_ALLOC_PARAMETERS", ("hAppClient",)),
+    "realtime": ("NVA06C_CTRL_MAKE_REALTIME_PARAMS", ("bRealtime",)),
+    "sched_policy": ("NV2080_CTRL_FIFO_RUNLIST_SET_SCHED_POLICY_PARAMS", ("flags", "schedPolicy")),
+    "gr_tpc_mode": ("NV0080_CTRL_GR_TPC_PARTITION_MODE_PARAMS", ("hChannelGroup", "mode", "bEnableAllTpcs")),
     # UVM
     "uvm_initialize": ("UVM_INITIALIZE_PARAMS", ("flags", "rmStatus")),
     "uvm_mm_initialize": ("UVM_MM_INITIALIZE_PARAMS", ("uvmFd", "rmStatus")),
@@ -311,7 +332,15 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 # Layouts that some versions lack as a whole, and members that some versions lack.
 OPTIONAL = frozenset(
-    {"fla", "uvm_device_p2p", "uvm_free.length", "mapper.hSemaphoreSurface", "mapper.hNotificationMemory"}
+    {
+        "fla",
+        "uvm_device_p2p",
+        "uvm_free.length",
+        "mapper.hSemaphoreSurface",
+        "mapper.hNotificationMemory",
+        "group_ids",
+        "channel_ids",
+    }
 )
 
 # The driver's own name of what a class makes -> enum rm_kind without its prefix.
@@ -379,6 +408,13 @@ CONTROLS = re.compile(
     r"|NVA06C_CTRL_CMD_(GPFIFO_SCHEDULE|GET_INFO|GET_TIMESLICE|SET_TIMESLICE|PREEMPT|SET_INTERLEAVE_LEVEL|MAKE_REALTIME)"
     r"|NVA06F_CTRL_CMD_(GPFIFO_SCHEDULE|STOP_CHANNEL|RESTART_RUNLIST|SET_INTERLEAVE_LEVEL)"
     r"|NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN"
+    r"|NV0090_CTRL_CMD_(GET|SET)_TPC_PARTITION_MODE|NV9067_CTRL_CMD_SET_TPC_PARTITION_TABLE|NV2080_CTRL_CMD_GR_GET_(GPC|TPC)_MASK"
+    r"|NV906F_CTRL_CMD_RESET_CHANNEL|NVB06F_CTRL_CMD_(MIGRATE_ENGINE_CTX_DATA|SET_CHANNEL_HW_STATE|RESTORE_ENGINE_CTX_DATA)"
+    r"|NV9067_CTRL_CMD_SET_CWD_WATERMARK|NV(0080|2080)_CTRL_CMD_GR_SET_TPC_PARTITION_MODE"
+    r"|NV2080_CTRL_CMD_GR_(SET_CTXSW_PREEMPTION_MODE|CTXSW_PREEMPTION_BIND)"
+    r"|NV2080_CTRL_CMD_FIFO_(RUNLIST_SET_SCHED_POLICY|CONFIG_CTXSW_TIMEOUT|UPDATE_CHANNEL_INFO|OBJSCHED_SET_STATE"
+    r"|GET_CHANNEL_GROUP_UNIQUE_ID_INFO|QUERY_CHANNEL_UNIQUE_ID)"
+    r"|NV0080_CTRL_CMD_FIFO_((STOP|START)_RUNLIST|SET_CHANNEL_PROPERTIES|IDLE_CHANNELS)|NV2080_CTRL_CMD_GPU_SET_COMPUTE_MODE_RULES"
 )
 
 CONSTANTS = re.compile(

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/irq_work.h>
+#include <linux/ktime.h>
+#include <linux/pid.h>
+#include <linux/ratelimit.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+
+#include "client.h"
+#include "denials.h"
+#include "events.h"
+
+/* Rows that are kept; the one that was last added to longest ago makes room. */
+#define ROWS_MAX 1024
+/* Tricks whose lines in the kernel log are limited each for itself. */
+#define TRICKS_MAX 64
+/* Lines in five seconds about what was not denied to that process before. */
+#define FRESH_LINES 50
+/* Denials on their way out of atomic context. */
+#define PENDING_MAX 64
+
+struct row {
+	struct list_head link;	/* in the order in which they were added */
+	struct ds_denial denial;
+};
+
+struct pending {
+	struct pid *pid;	/* of the process; held */
+	char comm[TASK_COMM_LEN];
+	u64 when;
+	u32 client, command, status;
+	enum detshare_denial reason;
+	const char *trick;
+};
+
+static LIST_HEAD(rows);
+static unsigned int row_count;
+static DEFINE_MUTEX(rows_lock);
+static atomic64_t total;
+
+static struct {
+	const char *trick;
+	struct ratelimit_state limit;
+} tricks[TRICKS_MAX];	/* under rows_lock */
+
+/* Raw: taken in probes. */
+static DEFINE_RAW_SPINLOCK(pending_lock);
+static struct pending pending[PENDING_MAX];
+static unsigned int pending_count;
+static void pending_irq(struct irq_work *work);
+static void pending_work(struct work_struct *work);
+static struct irq_work wake = IRQ_WORK_INIT(pending_irq);
+static DECLARE_WORK(write_down, pending_work);
+
+/* Is a line due? The first denial of a row has one, more of them are limited by trick. Under rows_lock. */
+static bool may_tell(const char *trick, bool first)
+{
+	static DEFINE_RATELIMIT_STATE(fresh, DEFAULT_RATELIMIT_INTERVAL, FRESH_LINES);
+	unsigned int i;
+
+	if (first)
+		return __ratelimit(&fresh);
+
+	for (i = 0; i < TRICKS_MAX && tricks[i].trick && tricks[i].trick != trick; i++)
+		;
+	if (i == TRICKS_MAX)
+		return false;
+	if (!tricks[i].trick) {
+		tricks[i].trick = trick;
+		ratelimit_state_init(&tricks[i].limit, DEFAULT_RATELIMIT_INTERVAL, 3);
+		ratelimit_set_flags(&tricks[i].limit, RATELIMIT_MSG_ON_RELEASE);
+	}
+	return __ratelimit(&tricks[i].limit);
+}
+
+/* Under rows_lock. NULL: no memory. */
+static struct row *row_of(const struct ds_denial *denial)
+{
+	struct row *row;
+
+	list_for_each_entry(row, &rows, link)
+		if (row->denial.pid == denial->pid && row->denial.vctx == denial->vctx &&
+		    row->denial.command == denial->command && row->denial.reason == denial->reason)
+			return row;
+	if (row_count == ROWS_MAX) {
+		row = list_first_entry(&rows, struct row, link);
+		list_move_tail(&row->link, &rows);
+		row->denial.count = 0;
+		return row;
+	}
+	row = kzalloc(sizeof(*row), GFP_KERNEL);
+	if (row) {
+		row_count++;
+		list_add_tail(&row->link, &rows);
+	}
+	return row;
+}
+
+/* The vCtx that a client's calls count for; 0: none that is known. */
+static u64 vctx_of(u32 handle, u32 *gpu)
+{
+	struct ds_client *client;
+	struct ds_vctx *vctx;
+	u64 id = 0;
+
+	*gpu = RM_GPU_NONE;
+	down_read(&ds_clients_lock);
+	client = ds_client_find(handle);
+	if (client) {
+		mutex_lock(&client->tree);
+		*gpu = ds_client_first_gpu(client);
+		vctx = ds_vctx_find(client, *gpu);
+		if (vctx)
+			id = vctx->id;
+		mutex_unlock(&client->tree);
+	}
+	up_read(&ds_clients_lock);
+	return id;
+}
+
+static void count(struct ds_denial *denial, u32 client, const char *trick)
+{
+	struct row *row;
+	u32 gpu;
+
+	atomic64_inc(&total);
+	denial->vctx = vctx_of(client, &gpu);
+	denial->count = 1;
+	mutex_lock(&rows_lock);
+	row = row_of(denial);
+	if (row) {
+		denial->count += row->denial.count;
+		row->denial = *denial;
+	}
+	if (may_tell(trick, denial->count == 1))
+		pr_warn("process %d (%s) %s: not let through (command %#x, status %#x)\n", denial->pid, denial->comm,
+			trick, denial->command, denial->status);
+	mutex_unlock(&rows_lock);
+	ds_event_denied(denial, gpu, client);
+}
+
+void ds_denied(u32 client, u32 command, enum detshare_denial reason, u32 status, const char *trick)
+{
+	struct ds_denial denial = {
+		.pid = task_tgid_nr(current),
+		.command = command,
+		.reason = reason,
+		.status = status,
+		.last = ktime_get_ns(),
+	};
+
+	get_task_comm(denial.comm, current);
+	count(&denial, client, trick);
+}
+
+/* ---- from atomic context --------------------------------------------------------- */
+
+void ds_denied_atomic(u32 client, u32 command, enum detshare_denial reason, u32 status, const char *trick)
+{
+	struct pending *place = NULL;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&pending_lock, flags);
+	if (pending_count < PENDING_MAX)
+		place = &pending[pending_count++];
+	if (place) {
+		*place = (struct pending){
+			.pid = get_pid(task_tgid(current)),
+			.when = ktime_get_mono_fast_ns(),
+			.client = client,
+			.command = command,
+			.reason = reason,
+			.status = status,
+			.trick = trick,
+		};
+		memcpy(place->comm, current->comm, sizeof(place->comm));
+		place->comm[TASK_COMM_LEN - 1] = '\0';
+	}
+	raw_spin_unlock_irqrestore(&pending_lock, flags);
+	if (place)
+		irq_work_queue(&wake);
+	else
+		atomic64_inc(&total);
+}
+
+static void pending_irq(struct irq_work *work)
+{
+	schedule_work(&write_down);
+}
+
+static bool take_pending(struct pending *taken)
+{
+	unsigned long flags;
+	bool some;
+
+	raw_spin_lock_irqsave(&pending_lock, flags);
+	some = pending_count;
+	if (some) {
+		*taken = pending[0];
+		memmove(pending, pending + 1, --pending_count * sizeof(*pending));
+	}
+	raw_spin_unlock_irqrestore(&pending_lock, flags);
+	return some;
+}
+
+static void pending_work(struct work_struct *work)
+{
+	struct pending taken;
+
+	while (take_pending(&taken)) {
+		struct ds_denial denial = {
+			.pid = pid_nr(taken.pid),
+			.command = taken.command,
+			.reason = taken.reason,
+			.status = taken.status,
+			.last = taken.when,
+		};
+
+		memcpy(denial.comm, taken.comm, sizeof(denial.comm));
+		count(&denial, taken.client, taken.trick);
+		put_pid(taken.pid);
+	}
+}
+
+/* ---- for people ------------------------------------------------------------------ */
+
+bool ds_denial_at(unsigned int index, struct ds_denial *denial)
+{
+	struct row *row;
+	bool found = false;
+
+	mutex_lock(&rows_lock);
+	list_for_each_entry(row, &rows, link) {
+		if (index--)
+			continue;
+		*denial = row->denial;
+		found = true;
+		break;
+	}
+	mutex_unlock(&rows_lock);
+	return found;
+}
+
+u64 ds_denials_total(void)
+{
+	return atomic64_read(&total);
+}
+
+u64 ds_denials_of(u64 vctx)
+{
+	struct row *row;
+	u64 sum = 0;
+
+	mutex_lock(&rows_lock);
+	list_for_each_entry(row, &rows, link)
+		if (row->denial.vctx == vctx)
+			sum += row->denial.count;
+	mutex_unlock(&rows_lock);
+	return sum;
+}
+
+void ds_denials_exit(void)
+{
+	struct row *row, *next;
+
+	irq_work_sync(&wake);
+	cancel_work_sync(&write_down);
+	/* what was still on its way */
+	while (pending_count)
+		put_pid(pending[--pending_count].pid);
+	list_for_each_entry_safe(row, next, &rows, link)
+		kfree(row);
+}
