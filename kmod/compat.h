@@ -4,6 +4,7 @@
 #define DETSHARE_COMPAT_H
 
 #include <linux/ftrace.h>
+#include <linux/mm.h>
 #include <linux/version.h>
 #include <net/genetlink.h>
 
@@ -23,6 +24,43 @@ static __always_inline unsigned long ds_regs_argument(struct ftrace_regs *fregs,
 	return ftrace_regs_get_argument(fregs, n);
 #else
 	return regs_get_kernel_argument(&fregs->regs, n);
+#endif
+}
+
+/* What a page of a PFN mapping shows; mmap_lock is held. -EINVAL: nothing yet. */
+static inline int ds_follow_pfn(struct vm_area_struct *vma, unsigned long address, unsigned long *pfn)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+	struct follow_pfnmap_args args = { .vma = vma, .address = address };
+	int err = follow_pfnmap_start(&args);
+
+	if (!err) {
+		*pfn = args.pfn;
+		follow_pfnmap_end(&args);
+	}
+	return err;
+#else
+	return follow_pfn(vma, address, pfn);
+#endif
+}
+
+/* The page there, if it is there now: no fault is taken. 1, or not. mmap_lock is held. */
+static inline long ds_get_page(struct mm_struct *mm, unsigned long address, struct page **page)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
+	return get_user_pages_remote(mm, address, 1, FOLL_NOFAULT, page, NULL);
+#else
+	return get_user_pages_remote(mm, address, 1, FOLL_NOFAULT, page, NULL, NULL);
+#endif
+}
+
+/* Before the fault handler waits and answers VM_FAULT_RETRY. */
+static inline void ds_release_fault_lock(struct vm_fault *vmf)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
+	release_fault_lock(vmf);
+#else
+	mmap_read_unlock(vmf->vma->vm_mm);
 #endif
 }
 

@@ -7,10 +7,12 @@
 #include <linux/string.h>
 
 #include "driver.h"
+#include "doorbell.h"
 #include "dups.h"
 #include "entries.h"
 #include "events.h"
 #include "frame.h"
+#include "gate.h"
 #include "gpu.h"
 #include "hook.h"
 #include "rmcall.h"
@@ -333,6 +335,9 @@ int ds_driver_init(void)
 
 void ds_driver_exit(void)
 {
+	/* who waits at a gate is inside a hook */
+	ds_gates_open_all();
+	ds_doors_restore();
 	mutex_lock(&driver.lock);
 	driver.stopping = true;
 	ds_hooks_remove(ds_uvm_hooks());

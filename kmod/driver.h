@@ -8,6 +8,7 @@
 #ifndef DETSHARE_DRIVER_H
 #define DETSHARE_DRIVER_H
 
+#include <linux/mm_types.h>
 #include <linux/types.h>
 
 #include "detshare_uapi.h"
@@ -21,6 +22,10 @@ const struct rm_abi *ds_abi(void);
 const struct rm_abi *ds_abi_outer(void);
 /* Can it be seen which file the driver takes for a descriptor? */
 bool ds_driver_sees_files(void);
+/* Is it a mapping of a file of nvidia.ko? */
+bool ds_driver_backs(const struct vm_area_struct *vma);
+/* Can doorbells be gated? */
+bool ds_driver_has_doors(void);
 /* Are limits in force: the driver is known and every hook point is there? */
 bool ds_enforcing(void);
 

@@ -4,10 +4,14 @@
 
 #include "calls.h"
 #include "client.h"
+#include "doorbell.h"
 #include "driver.h"
 #include "dups.h"
 #include "entries.h"
+#include "filter.h"
+#include "rm/abi.h"
 #include "shield.h"
+#include "userd.h"
 
 /* The order of hooks[]. */
 enum {
@@ -23,6 +27,12 @@ enum {
 	DMABUF_DUP,
 	DMABUF_UNDUP,
 	DMABUF_RELEASE,
+	MMAP,
+	FAULT,
+	ACCESS,
+	VMA_OPEN,
+	VMA_CLOSE,
+	LOOKUP_IO,
 };
 
 static long nvidia_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
@@ -35,9 +45,17 @@ static u32 uvm_free_dup(void *device, u32 dup);
 static u32 dmabuf_dup(void *sp, void *buffer, const void *params);
 static void dmabuf_undup(void *sp, u32 index, u32 count, void *buffer);
 static void dmabuf_release(void *dma_buf);
+static int nvidia_mmap(struct file *file, struct vm_area_struct *vma);
+static vm_fault_t nvidia_fault(struct vm_fault *vmf);
+static u32 lookup_io(void *address, u64 pages, u64 **ptes, void **page_array);
+static int nvidia_access(struct vm_area_struct *vma, unsigned long address, void *buffer, int length, int write);
+static void nvidia_vma_open(struct vm_area_struct *vma);
+static void nvidia_vma_close(struct vm_area_struct *vma);
 
 #define UVM_LOSS "memory that nvidia-uvm maps is not charged after its handle is freed"
 #define DMABUF_LOSS "programs with a limit get no DMA buffers"
+#define DOOR_LOSS "doorbells have no gates"
+#define ABROAD_LOSS "a child's own gate does not shut doorbells that it has inherited"
 
 static struct ds_hook hooks[] = {
 	[IOCTL] = { "nvidia_unlocked_ioctl", nvidia_ioctl, ds_calls_wanted, true },
@@ -56,6 +74,14 @@ static struct ds_hook hooks[] = {
 			 .loss = "memory of DMA buffers is not charged after its handle is freed" },
 	[DMABUF_UNDUP] = { "nv_dma_buf_undup_mem_handles", dmabuf_undup, .loss = DMABUF_LOSS },
 	[DMABUF_RELEASE] = { "nv_dma_buf_release", dmabuf_release, .loss = DMABUF_LOSS },
+	[MMAP] = { "nvidia_mmap", nvidia_mmap, ds_door_wants_file, .loss = DOOR_LOSS },
+	[FAULT] = { "nvidia_fault", nvidia_fault, .loss = DOOR_LOSS },
+	[ACCESS] = { "nvidia_vma_access", nvidia_access, ds_door_wants_vma,
+		     .loss = "debuggers can ring a doorbell whose gate is shut" },
+	[VMA_OPEN] = { "nvidia_vma_open", nvidia_vma_open, ds_door_wants_vma, .loss = ABROAD_LOSS },
+	[VMA_CLOSE] = { "nvidia_vma_release", nvidia_vma_close, ds_door_wants_vma, .loss = ABROAD_LOSS },
+	[LOOKUP_IO] = { "os_lookup_user_io_memory", lookup_io, ds_shield_wanted,
+			.loss = "programs can give the GPU a doorbell as memory" },
 };
 
 struct ds_hook_set ds_nvidia_hooks = {
@@ -90,8 +116,11 @@ static long nvidia_frontend_compat(struct file *file, unsigned int cmd, unsigned
 
 static int nvidia_release(struct inode *inode, struct file *file)
 {
-	int ret = ds_hook_call(&hooks[CLOSE], (unsigned long)inode, (unsigned long)file, 0);
+	int ret;
 
+	ds_door_release(file);
+	ds_userd_release(file);
+	ret = ds_hook_call(&hooks[CLOSE], (unsigned long)inode, (unsigned long)file, 0);
 	/* what the driver had on the file is free now, so it may be granted to others */
 	ds_file_release(file);
 	ds_hook_leave();
@@ -158,6 +187,63 @@ static void dmabuf_release(void *dma_buf)
 {
 	ds_dups_dmabuf_release(&hooks[DMABUF_RELEASE], dma_buf);
 	ds_hook_leave();
+}
+
+static int nvidia_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	int ret = ds_door_mmap(&hooks[MMAP], file, vma);
+
+	ds_hook_leave();
+	return ret;
+}
+
+static vm_fault_t nvidia_fault(struct vm_fault *vmf)
+{
+	vm_fault_t result = ds_door_fault(&hooks[FAULT], vmf);
+
+	ds_hook_leave();
+	return result;
+}
+
+static int nvidia_access(struct vm_area_struct *vma, unsigned long address, void *buffer, int length, int write)
+{
+	int ret = ds_door_access(&hooks[ACCESS], vma, address, buffer, length, write);
+
+	ds_hook_leave();
+	return ret;
+}
+
+static u32 lookup_io(void *address, u64 pages, u64 **ptes, void **page_array)
+{
+	u32 status = NV_ERR_INSUFFICIENT_PERMISSIONS;
+
+	if (ds_filter_io_memory((unsigned long)address, pages))
+		status = ds_call_past((unsigned long)address, pages, (unsigned long)ptes, (unsigned long)page_array, 0,
+				      READ_ONCE(hooks[LOOKUP_IO].past));
+	ds_hook_leave();
+	return status;
+}
+
+static void nvidia_vma_open(struct vm_area_struct *vma)
+{
+	ds_door_open(&hooks[VMA_OPEN], vma);
+	ds_hook_leave();
+}
+
+static void nvidia_vma_close(struct vm_area_struct *vma)
+{
+	ds_door_close(&hooks[VMA_CLOSE], vma);
+	ds_hook_leave();
+}
+
+bool ds_driver_backs(const struct vm_area_struct *vma)
+{
+	return vma->vm_ops && vma->vm_ops->fault && ds_hook_is(&hooks[FAULT], vma->vm_ops->fault);
+}
+
+bool ds_driver_has_doors(void)
+{
+	return hooks[MMAP].address && hooks[FAULT].address && hooks[GET_FILE].address;
 }
 
 bool ds_driver_sees_files(void)

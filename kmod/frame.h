@@ -49,6 +49,7 @@ struct ds_frame {
 	void (*edit)(struct ds_frame *frame, void *block);
 	void *edit_data;
 	struct ds_transfer *transfer;	/* of an export or import by descriptor */
+	struct ds_door_claim *claim;	/* of a mapping of a doorbell */
 	struct ds_file **taken;	/* of a registration: which file the driver took, held */
 	u8 block[DS_FRAME_BLOCK_MAX] __aligned(8);
 	u8 own[DS_FRAME_PARAMS_INLINE] __aligned(8);

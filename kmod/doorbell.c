@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/bitmap.h>
+#include <linux/file.h>
+#include <linux/hash.h>
+#include <linux/mm.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+
+#include "compat.h"
+#include "doorbell.h"
+#include "driver.h"
+#include "gate_impl.h"
+#include "rmcall.h"
+#include "run.h"
+#include "userd.h"
+
+#define DOOR_BITS 8
+
+/* Doors by file. A door stays as long as its file is open, so whoever has the file mapped may use it without more. */
+static struct hlist_head doors[1 << DOOR_BITS];
+static DEFINE_SPINLOCK(doors_lock);
+static atomic_t door_count;
+
+/* ds_door_passing(). */
+static struct rw_semaphore passings[1 << DOOR_BITS];
+
+/* An RM_MAP_MEMORY of a usermode object on its way through the driver. */
+struct ds_door_claim {
+	const struct file *file;	/* to be armed; NULL: there is none */
+	bool taken;			/* the driver has come so far */
+};
+
+static struct hlist_head *bucket_of(const struct file *file)
+{
+	return &doors[hash_ptr(file, DOOR_BITS)];
+}
+
+struct rw_semaphore *ds_door_passing(const struct file *file)
+{
+	return &passings[hash_ptr(file, DOOR_BITS)];
+}
+
+struct ds_door *ds_door_of(const struct file *file)
+{
+	struct ds_door *door, *found = NULL;
+
+	rcu_read_lock();
+	hlist_for_each_entry_rcu(door, bucket_of(file), link) {
+		if (door->file == file) {
+			found = door;
+			break;
+		}
+	}
+	rcu_read_unlock();
+	return found;
+}
+
+static struct ds_door *new_door(struct ds_gate *gate, const struct file *file)
+{
+	struct ds_door *door = kzalloc(sizeof(*door), GFP_KERNEL_ACCOUNT);
+
+	if (!door)
+		return NULL;
+	door->file = file;
+	door->gate = ds_gate_get(gate);
+	door->mm = current->mm;
+	mmgrab(door->mm);
+	INIT_LIST_HEAD(&door->in_gate);
+	return door;
+}
+
+static void free_door(struct rcu_head *rcu)
+{
+	struct ds_door *door = container_of(rcu, struct ds_door, rcu);
+
+	mmdrop(door->mm);
+	kfree(door);
+}
+
+/* false: the file is a door already. */
+static bool publish(struct ds_door *door)
+{
+	struct ds_door *other;
+
+	spin_lock(&doors_lock);
+	other = ds_door_of(door->file);
+	if (!other)
+		hlist_add_head_rcu(&door->link, bucket_of(door->file));
+	spin_unlock(&doors_lock);
+	if (!other)
+		atomic_inc(&door_count);
+	return !other;
+}
+
+/* From here on the gate can shut it. */
+static void enter(struct ds_door *door)
+{
+	struct ds_gate *gate = door->gate;
+
+	mutex_lock(&gate->shutting);
+	list_add_tail(&door->in_gate, &gate->doors);
+	atomic_inc(&gate->n_doors);
+	atomic_add(door->assumed, &gate->n_assumed);
+	mutex_unlock(&gate->shutting);
+}
+
+static void forget(struct ds_door *door)
+{
+	struct ds_gate *gate = door->gate;
+
+	spin_lock(&doors_lock);
+	hlist_del_rcu(&door->link);
+	spin_unlock(&doors_lock);
+	mutex_lock(&gate->shutting);
+	if (!list_empty(&door->in_gate)) {
+		list_del(&door->in_gate);
+		atomic_dec(&gate->n_doors);
+		atomic_sub(door->assumed, &gate->n_assumed);
+	}
+	mutex_unlock(&gate->shutting);
+	atomic_sub(atomic_read(&door->abroad), &gate->abroad);
+	ds_gate_put(gate);
+	atomic_dec(&door_count);
+	call_rcu(&door->rcu, free_door);
+}
+
+/* A shared address space is not to be touched: it is that of all control files, or of a driver that cannot revoke. */
+static struct address_space *own_mapping(const struct ds_door *door)
+{
+	struct address_space *mapping = door->file->f_mapping;
+
+	return mapping && mapping != file_inode(door->file)->i_mapping ? mapping : NULL;
+}
+
+void ds_door_zap(const struct ds_door *door)
+{
+	struct address_space *mapping = own_mapping(door);
+
+	if (mapping)
+		unmap_mapping_range(mapping, 0, 0, 1);
+}
+
+enum ds_touch ds_door_touched(const struct ds_door *door)
+{
+#ifdef CONFIG_MAPPING_DIRTY_HELPERS
+	struct address_space *mapping = own_mapping(door);
+	DECLARE_BITMAP(dirty, DS_DOOR_PAGES) = { };
+	pgoff_t start = DS_DOOR_PAGES, end = 0;
+
+	if (mapping)
+		return clean_record_shared_mapping_range(mapping, 0, DS_DOOR_PAGES, 0, dirty, &start, &end) ?
+			       DS_TOUCH_YES : DS_TOUCH_NO;
+#endif
+	return DS_TOUCH_UNKNOWN;
+}
+
+/* ---- RM_MAP_MEMORY --------------------------------------------------------- */
+
+static bool class_rings(u32 nr)
+{
+	const struct rm_class *class = rm_abi_class(ds_abi_outer(), nr);
+
+	return class && class->kind == RM_KIND_USERMODE;
+}
+
+/* Does the object that is to be mapped show a doorbell, and of which GPU? */
+static bool is_usermode(struct ds_call *call, u32 *gpu)
+{
+	struct ds_client *client = call->client;
+	struct rm_object *object;
+	u32 class = 0;
+
+	mutex_lock(&client->tree);
+	*gpu = ds_client_first_gpu(client);
+	object = rm_tree_find(&client->rm, call->asked.object);
+	if (object && !(object->flags & RM_OBJECT_GHOST))
+		class = object->class;
+	if (object && object->gpu < RM_GPUS)
+		*gpu = object->gpu;
+	mutex_unlock(&client->tree);
+	/* what was missed when the client was found, or came from a client that is not known */
+	if (!class && ds_rm_class(client->rm.handle, call->asked.object, &class))
+		return false;
+	return class_rings(class);
+}
+
+/* The file becomes a door, or is one. NULL: no memory, or another call is about to arm it and one of the two must fail. */
+static struct ds_door *claim_door(struct ds_gate *gate, const struct file *file, bool *made)
+{
+	struct ds_door *door = ds_door_of(file);
+
+	*made = !door;
+	if (door)
+		return list_empty_careful(&door->in_gate) ? NULL : door;
+	door = new_door(gate, file);
+	if (!door)
+		return NULL;
+	if (!publish(door)) {
+		ds_gate_put(gate);
+		free_door(&door->rcu);
+		return NULL;
+	}
+	down_write(ds_door_passing(file));
+	up_write(ds_door_passing(file));
+	return door;
+}
+
+static void map_claimed(struct ds_call *call, struct ds_gate *gate, const struct file *file)
+{
+	struct ds_door_claim claim = { .file = file };
+	struct ds_door *door = NULL;
+	bool made = false;
+
+	if (file) {
+		door = claim_door(gate, file, &made);
+		if (!door) {
+			ds_call_refuse(call, NV_ERR_STATE_IN_USE);
+			return;
+		}
+	}
+	call->frame->claim = &claim;
+	ds_call_driver(call);
+	call->frame->claim = NULL;
+	if (!made)
+		return;
+	/* what may be armed stays a door */
+	if (!claim.taken || (call->frame->returned && (call->frame->rm_status || call->done.status)))
+		forget(door);
+	else
+		enter(door);
+}
+
+void ds_door_map(struct ds_call *call)
+{
+	struct ds_run *run;
+	struct file *file;
+	u32 gpu;
+
+	if (!call->client || !is_usermode(call, &gpu)) {
+		ds_userd_map(call);
+		return;
+	}
+	run = ds_run_of(call->client, gpu);
+	if (!run) {
+		ds_call_refuse(call, NV_ERR_NO_MEMORY);
+		return;
+	}
+	file = fget(call->asked.fd);
+	ds_gate_arming_begin(run->gate);
+	map_claimed(call, run->gate, file);
+	ds_gate_arming_end(run->gate);
+	if (file)
+		fput(file);
+}
+
+bool ds_door_take(struct ds_frame *frame, const struct file *file)
+{
+	frame->claim->taken = true;
+	return frame->claim->file == file;
+}
+
+void ds_door_release(const struct file *file)
+{
+	struct ds_door *door = ds_door_of(file);
+
+	if (door)
+		forget(door);
+}
+
+/* ---- adoption and unloading ------------------------------------------------ */
+
+/* Mappings that are looked at when a client is found. */
+#define FOUND_MAX 64
+
+/* Does it look like a doorbell? */
+static bool looks_like_door(struct vm_area_struct *vma)
+{
+	return vma->vm_file && ds_driver_backs(vma) && iminor(file_inode(vma->vm_file)) != DS_CTL_MINOR &&
+	       vma_pages(vma) == DS_DOOR_PAGES;
+}
+
+/* Files that are mapped so, held. */
+static unsigned int find_files(struct file **files)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	unsigned int count = 0;
+	unsigned long at = 0;
+
+	if (!mm || mmap_read_lock_killable(mm))
+		return 0;
+	while (count < FOUND_MAX && (vma = find_vma(mm, at))) {
+		if (looks_like_door(vma) && !ds_door_of(vma->vm_file))
+			files[count++] = get_file(vma->vm_file);
+		at = vma->vm_end;
+	}
+	mmap_read_unlock(mm);
+	return count;
+}
+
+static u32 gpu_of(struct ds_client *client, const struct file *file)
+{
+	u32 minor = iminor(file_inode(file));
+	u32 gpu;
+
+	mutex_lock(&client->tree);
+	gpu = minor < RM_GPUS && ds_vctx_find(client, minor) ? minor : ds_client_first_gpu(client);
+	mutex_unlock(&client->tree);
+	return gpu;
+}
+
+void ds_doors_adopt(struct ds_client *client)
+{
+	struct file **files;
+	unsigned int count;
+
+	if (!client->rm.count[RM_KIND_USERMODE])
+		return;
+	files = kcalloc(FOUND_MAX, sizeof(*files), GFP_KERNEL);
+	count = files ? find_files(files) : 0;
+	while (count--) {
+		struct ds_run *run = ds_run_of(client, gpu_of(client, files[count]));
+		struct ds_door *door;
+		bool made = false;
+
+		door = run ? claim_door(run->gate, files[count], &made) : NULL;
+		if (made && door) {
+			door->assumed = true;
+			enter(door);
+		}
+		fput(files[count]);
+	}
+	kfree(files);
+}
+
+/* Without us the driver answers a fault on a piece of a mapping with SIGBUS: so that there is none, the pages come back now. */
+static void restore_pieces(const struct ds_door *door)
+{
+	struct vm_area_struct *vma;
+	unsigned long at = 0;
+	bool unlocked = false;
+
+	if (!mmget_not_zero(door->mm))
+		return;
+	mmap_read_lock(door->mm);
+	while ((vma = find_vma(door->mm, at))) {
+		at = vma->vm_end;
+		/* should the lock have been let go, what follows is looked up anew */
+		if (vma->vm_file == door->file && vma->vm_pgoff && vma->vm_flags & (VM_READ | VM_WRITE))
+			fixup_user_fault(door->mm, vma->vm_start, 0, &unlocked);
+	}
+	mmap_read_unlock(door->mm);
+	mmput(door->mm);
+}
+
+void ds_doors_restore(void)
+{
+	struct ds_door *door;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(doors); i++) {
+		bool again = true;
+
+		/* a door of each round is marked whole, so this ends */
+		while (again) {
+			struct file *file = NULL;
+
+			again = false;
+			spin_lock(&doors_lock);
+			hlist_for_each_entry(door, &doors[i], link) {
+				if (door->split) {
+					file = (struct file *)door->file;
+					if (!atomic_long_inc_not_zero(&file->f_count))
+						file = NULL;
+					door->split = false;
+					again = true;
+					break;
+				}
+			}
+			spin_unlock(&doors_lock);
+			if (file) {
+				restore_pieces(door);
+				fput(file);
+			}
+		}
+	}
+}
+
+unsigned int ds_doors_count(void)
+{
+	return atomic_read(&door_count);
+}
+
+int ds_doorbell_init(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(passings); i++)
+		init_rwsem(&passings[i]);
+	return 0;
+}
+
+void ds_doorbell_exit(void)
+{
+	struct hlist_node *next;
+	struct ds_door *door;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(doors); i++)
+		hlist_for_each_entry_safe(door, next, &doors[i], link)
+			forget(door);
+	rcu_barrier();
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Mappings of doors: how they are made, come back by faults, and are looked into. */
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+
+#include "client.h"
+#include "compat.h"
+#include "doorbell.h"
+#include "gate_impl.h"
+
+bool ds_door_wants_file(struct ftrace_regs *fregs)
+{
+	return iminor(file_inode((const struct file *)ds_regs_argument(fregs, 0))) != DS_CTL_MINOR;
+}
+
+bool ds_door_wants_vma(struct ftrace_regs *fregs)
+{
+	return ds_door_of(((struct vm_area_struct *)ds_regs_argument(fregs, 0))->vm_file);
+}
+
+/* Writes down what the pages of a whole mapping show. Page tables may be as the driver left them, or empty. */
+static void learn(struct ds_door *door, struct vm_area_struct *vma)
+{
+	unsigned long pfns[DS_DOOR_PAGES] = { };
+	unsigned long i, pages = min_t(unsigned long, vma_pages(vma), DS_DOOR_PAGES);
+
+	if (vma->vm_pgoff || READ_ONCE(door->pages_known) || pages < DS_DOOR_PAGES)
+		return;
+	for (i = 0; i < pages; i++)
+		if (ds_follow_pfn(vma, vma->vm_start + (i << PAGE_SHIFT), &pfns[i]))
+			return;
+	/* several may learn at once: the same */
+	memcpy(door->pfns, pfns, sizeof(door->pfns));
+	smp_store_release(&door->pages_known, true);
+}
+
+static void count_mapping(struct ds_door *door, struct vm_area_struct *vma)
+{
+	if (vma_pages(vma) < DS_DOOR_PAGES)
+		WRITE_ONCE(door->split, true);
+	if (vma->vm_mm == door->mm)
+		return;
+	atomic_inc(&door->abroad);
+	atomic_inc(&door->gate->abroad);
+}
+
+void ds_door_open(const struct ds_hook *hook, struct vm_area_struct *vma)
+{
+	struct ds_door *door = ds_door_of(vma->vm_file);
+
+	ds_hook_call(hook, (unsigned long)vma, 0, 0);
+	count_mapping(door, vma);
+}
+
+void ds_door_close(const struct ds_hook *hook, struct vm_area_struct *vma)
+{
+	struct ds_door *door = ds_door_of(vma->vm_file);
+
+	/* mappings that are older than the door were not counted */
+	if (vma->vm_mm != door->mm && atomic_dec_if_positive(&door->abroad) >= 0)
+		atomic_dec(&door->gate->abroad);
+	ds_hook_call(hook, (unsigned long)vma, 0, 0);
+}
+
+/*
+ * The driver puts the pages in at once, and the kernel finds the mapping only after this returns: who shuts the gate in between would
+ * miss it, and a thread that knows the address could ring while the gate is shut. So the pages come in without any right for user space,
+ * nor to be written by the kernel on its behalf, and are taken out again: the first touch faults. (Not PROT_NONE: with that, kernels
+ * refuse high addresses on some CPUs.)
+ */
+static int map_door(const struct ds_hook *hook, struct ds_door *door, struct file *file, struct vm_area_struct *vma)
+{
+	pgprotval_t rights = pgprot_val(vma->vm_page_prot) & (_PAGE_USER | _PAGE_RW);
+	int ret;
+
+	vma->vm_page_prot = __pgprot(pgprot_val(vma->vm_page_prot) & ~rights);
+	ret = ds_hook_call(hook, (unsigned long)file, (unsigned long)vma, 0);
+	if (!ret) {
+		learn(door, vma);
+		zap_vma_ptes(vma, vma->vm_start, vma->vm_end - vma->vm_start);
+		count_mapping(door, vma);
+	}
+	/* what the driver says about caching stays */
+	if (!(vma->vm_flags & VM_WRITE))
+		rights &= ~_PAGE_RW;
+	vma->vm_page_prot = __pgprot(pgprot_val(vma->vm_page_prot) | rights);
+	return ret;
+}
+
+int ds_door_mmap(const struct ds_hook *hook, struct file *file, struct vm_area_struct *vma)
+{
+	struct ds_door *door;
+	int ret;
+
+	down_read(ds_door_passing(file));
+	door = ds_door_of(file);
+	if (!door)
+		ret = ds_hook_call(hook, (unsigned long)file, (unsigned long)vma, 0);
+	up_read(ds_door_passing(file));
+	return door ? map_door(hook, door, file, vma) : ret;
+}
+
+/* Puts a piece of a mapping back that has been split: the driver cannot. */
+static vm_fault_t insert_piece(struct ds_door *door, struct vm_area_struct *vma)
+{
+	vm_fault_t result = VM_FAULT_NOPAGE;
+	unsigned long i;
+
+	for (i = 0; i < vma_pages(vma) && result == VM_FAULT_NOPAGE; i++) {
+		if (vma->vm_pgoff + i >= DS_DOOR_PAGES)
+			return VM_FAULT_SIGBUS;
+		result = vmf_insert_pfn_prot(vma, vma->vm_start + (i << PAGE_SHIFT), door->pfns[vma->vm_pgoff + i],
+					     vma->vm_page_prot);
+	}
+	return result;
+}
+
+static vm_fault_t let_through(const struct ds_hook *hook, struct ds_door *door, struct vm_fault *vmf)
+{
+	vm_fault_t result;
+
+	if (vmf->vma->vm_pgoff && smp_load_acquire(&door->pages_known))
+		result = insert_piece(door, vmf->vma);
+	else
+		result = (__force vm_fault_t)ds_hook_call(hook, (unsigned long)vmf, 0, 0);
+	if (result & VM_FAULT_ERROR)
+		return result;
+	learn(door, vmf->vma);
+	ds_gate_touch(door->gate);
+	return result;
+}
+
+/* Who faults without a way to let go of mmap_lock, which is rare, holds it for this long at a time. */
+#define STALL_TICKS 1
+
+/*
+ * Waits for the gate without mmap_lock, so that nobody else of the process stands still; then the fault is taken anew. A user's fault
+ * ends its wait for any signal: the handler runs, and the fault is taken again after it.
+ */
+static vm_fault_t wait_at(struct ds_gate *gate, struct vm_fault *vmf)
+{
+	bool user = vmf->flags & FAULT_FLAG_USER;
+
+	/* nobody could kill it */
+	if (current->flags & PF_KTHREAD)
+		return VM_FAULT_SIGBUS;
+	if (!(vmf->flags & FAULT_FLAG_ALLOW_RETRY)) {
+		if (fatal_signal_pending(current))
+			return VM_FAULT_SIGBUS;
+		schedule_timeout_killable(STALL_TICKS);
+		return VM_FAULT_NOPAGE;
+	}
+	if (vmf->flags & FAULT_FLAG_RETRY_NOWAIT)
+		return VM_FAULT_RETRY;
+	/* the mapping and its file may go from here on, and the door with them */
+	ds_release_fault_lock(vmf);
+	ds_gate_wait(gate, user ? TASK_INTERRUPTIBLE : TASK_KILLABLE);
+	return VM_FAULT_RETRY;
+}
+
+static vm_fault_t fault_on_door(const struct ds_hook *hook, struct ds_door *door, struct vm_fault *vmf)
+{
+	struct ds_gate *gate = door->gate, *against;
+	vm_fault_t result = 0;
+
+	atomic64_inc(&gate->faults);
+	down_read(&gate->inserting);
+	against = ds_gate_against(gate);
+	if (!against)
+		result = let_through(hook, door, vmf);
+	up_read(&gate->inserting);
+	if (against) {
+		result = wait_at(against, vmf);
+		ds_gate_put(against);
+	}
+	return result;
+}
+
+vm_fault_t ds_door_fault(const struct ds_hook *hook, struct vm_fault *vmf)
+{
+	const struct file *file = vmf->vma->vm_file;
+	vm_fault_t result = 0;
+	struct ds_door *door;
+
+	down_read(ds_door_passing(file));
+	door = ds_door_of(file);
+	if (!door)
+		result = (__force vm_fault_t)ds_hook_call(hook, (unsigned long)vmf, 0, 0);
+	up_read(ds_door_passing(file));
+	return door ? fault_on_door(hook, door, vmf) : result;
+}
+
+/*
+ * ptrace and /proc/PID/mem. Somebody else's mmap_lock is held, so nobody waits here: a write to a shut door fails. Reads tell the time
+ * and ring nothing.
+ */
+int ds_door_access(const struct ds_hook *hook, struct vm_area_struct *vma, unsigned long address, void *buffer, int length,
+		   int write)
+{
+	struct ds_door *door = ds_door_of(vma->vm_file);
+	struct ds_gate *gate = door->gate, *against;
+	int ret = -EAGAIN;
+
+	if (!write)
+		return ds_call_past((unsigned long)vma, address, (unsigned long)buffer, length, write,
+				    READ_ONCE(hook->past));
+	down_read(&gate->inserting);
+	against = ds_gate_against(gate);
+	if (against) {
+		atomic64_inc(&gate->denied);
+		ds_gate_put(against);
+	} else {
+		atomic64_inc(&gate->accesses);
+		ds_gate_touch(gate);
+		ret = ds_call_past((unsigned long)vma, address, (unsigned long)buffer, length, write,
+				   READ_ONCE(hook->past));
+	}
+	up_read(&gate->inserting);
+	return ret;
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/ktime.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "gate_impl.h"
+
+static LIST_HEAD(gates);
+static DEFINE_SPINLOCK(gates_lock);
+static atomic_t gate_count, waiting_count;
+static bool open_for_good;
+
+struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, ds_kicked_fn kicked, void *owner)
+{
+	struct ds_gate *gate = kzalloc(sizeof(*gate), GFP_KERNEL_ACCOUNT);
+
+	if (!gate)
+		return NULL;
+	refcount_set(&gate->refs, 1);
+	gate->gpu = gpu;
+	gate->process = get_pid(process);
+	init_rwsem(&gate->inserting);
+	mutex_init(&gate->shutting);
+	INIT_LIST_HEAD(&gate->doors);
+	init_waitqueue_head(&gate->wait);
+	spin_lock_init(&gate->calling);
+	gate->kicked = kicked;
+	gate->owner = owner;
+	atomic_inc(&gate_count);
+	spin_lock(&gates_lock);
+	list_add_tail(&gate->link, &gates);
+	spin_unlock(&gates_lock);
+	return gate;
+}
+
+struct ds_gate *ds_gate_get(struct ds_gate *gate)
+{
+	refcount_inc(&gate->refs);
+	return gate;
+}
+
+void ds_gate_put(struct ds_gate *gate)
+{
+	if (!gate || !refcount_dec_and_test(&gate->refs))
+		return;
+	spin_lock(&gates_lock);
+	list_del(&gate->link);
+	spin_unlock(&gates_lock);
+	put_pid(gate->process);
+	atomic_dec(&gate_count);
+	kfree(gate);
+}
+
+bool ds_gate_shut(const struct ds_gate *gate)
+{
+	return (atomic_read(&gate->reasons) && !READ_ONCE(open_for_good)) || atomic_read(&gate->arming);
+}
+
+u32 ds_gate_reasons(const struct ds_gate *gate)
+{
+	return atomic_read(&gate->reasons);
+}
+
+/*
+ * The next gate of this GPU behind `at` (NULL: the first), held; `at` is put. Goes on where it was, whatever came and went.
+ */
+static struct ds_gate *next_gate(struct ds_gate *at, u32 gpu)
+{
+	struct ds_gate *next;
+
+	spin_lock(&gates_lock);
+	next = at ? at : list_entry(&gates, struct ds_gate, link);
+	list_for_each_entry_continue(next, &gates, link)
+		if (next->gpu == gpu && refcount_inc_not_zero(&next->refs))
+			break;
+	if (list_entry_is_head(next, &gates, link))
+		next = NULL;
+	spin_unlock(&gates_lock);
+	ds_gate_put(at);
+	return next;
+}
+
+#define for_each_gate_of(gate, on) for (gate = next_gate(NULL, on); gate; gate = next_gate(gate, on))
+
+static bool is_current(const struct ds_gate *gate)
+{
+	return gate->process == task_tgid(current);
+}
+
+struct ds_gate *ds_gate_against(struct ds_gate *gate)
+{
+	struct ds_gate *other;
+
+	if (ds_gate_shut(gate))
+		return ds_gate_get(gate);
+	if (!ds_gate_roams(gate))
+		return NULL;
+	for_each_gate_of(other, gate->gpu)
+		if (is_current(other) && ds_gate_shut(other))
+			return other;
+	return NULL;
+}
+
+static void zap(struct ds_gate *gate)
+{
+	struct ds_door *door;
+
+	list_for_each_entry(door, &gate->doors, in_gate)
+		ds_door_zap(door);
+}
+
+/*
+ * Takes the pages back. What faults are to find differently now has been set; those that did not see it yet hold `inserting`, and what they
+ * put in is taken once they are through. Under shutting.
+ */
+static void withdraw(struct ds_gate *gate)
+{
+	if (!down_write_trylock(&gate->inserting)) {
+		zap(gate);
+		down_write(&gate->inserting);
+	}
+	up_write(&gate->inserting);
+	zap(gate);
+}
+
+/* The same for doors of others that the gate's process may use. Not under a gate's shutting. */
+static void withdraw_roaming(struct ds_gate *gate)
+{
+	struct ds_gate *other;
+
+	for_each_gate_of(other, gate->gpu) {
+		if (other == gate || !ds_gate_roams(other))
+			continue;
+		mutex_lock(&other->shutting);
+		withdraw(other);
+		mutex_unlock(&other->shutting);
+	}
+}
+
+void ds_gate_hold(struct ds_gate *gate, u32 reasons)
+{
+	bool shuts;
+
+	mutex_lock(&gate->shutting);
+	shuts = reasons && !gate->left && !atomic_fetch_or(reasons, &gate->reasons);
+	if (shuts) {
+		WRITE_ONCE(gate->shut_ns, ktime_get_ns());
+		withdraw(gate);
+	}
+	mutex_unlock(&gate->shutting);
+	if (shuts)
+		withdraw_roaming(gate);
+}
+
+void ds_gate_release(struct ds_gate *gate, u32 reasons)
+{
+	u32 were = atomic_fetch_andnot(reasons, &gate->reasons);
+
+	if (were && !(were & ~reasons))
+		wake_up_all(&gate->wait);
+}
+
+void ds_gate_leave(struct ds_gate *gate)
+{
+	mutex_lock(&gate->shutting);
+	gate->left = true;
+	mutex_unlock(&gate->shutting);
+	spin_lock(&gate->calling);
+	gate->kicked = NULL;
+	gate->owner = NULL;
+	spin_unlock(&gate->calling);
+	ds_gate_disarm(gate);
+	ds_gate_release(gate, ~0u);
+}
+
+void ds_gate_arming_begin(struct ds_gate *gate)
+{
+	atomic_inc(&gate->arming);
+}
+
+void ds_gate_arming_end(struct ds_gate *gate)
+{
+	if (atomic_dec_and_test(&gate->arming))
+		wake_up_all(&gate->wait);
+}
+
+static enum ds_touch sample(struct ds_gate *gate)
+{
+	enum ds_touch touch = DS_TOUCH_NO;
+	struct ds_door *door;
+
+	list_for_each_entry(door, &gate->doors, in_gate)
+		touch = max(touch, ds_door_touched(door));
+	if (touch == DS_TOUCH_YES)
+		WRITE_ONCE(gate->last_ns, ktime_get_ns());
+	return touch;
+}
+
+enum ds_touch ds_gate_touched(struct ds_gate *gate)
+{
+	enum ds_touch touch;
+
+	mutex_lock(&gate->shutting);
+	touch = sample(gate);
+	mutex_unlock(&gate->shutting);
+	return touch;
+}
+
+enum ds_touch ds_gate_arm(struct ds_gate *gate)
+{
+	enum ds_touch touch = DS_TOUCH_NO;
+	bool arms;
+
+	mutex_lock(&gate->shutting);
+	arms = !READ_ONCE(gate->armed) && !gate->left;
+	if (arms) {
+		touch = sample(gate);
+		arms = touch != DS_TOUCH_YES;
+	}
+	if (arms) {
+		WRITE_ONCE(gate->armed, true);
+		withdraw(gate);
+	}
+	mutex_unlock(&gate->shutting);
+	if (arms)
+		withdraw_roaming(gate);
+	return touch;
+}
+
+void ds_gate_disarm(struct ds_gate *gate)
+{
+	WRITE_ONCE(gate->armed, false);
+}
+
+static void tell_touch(struct ds_gate *gate)
+{
+	u64 now, idle;
+
+	if (!READ_ONCE(gate->armed) || !xchg(&gate->armed, false))
+		return;
+	now = ktime_get_ns();
+	idle = gate->last_ns ? now - gate->last_ns : 0;
+	WRITE_ONCE(gate->last_ns, now);
+	atomic64_inc(&gate->kicks);
+	spin_lock(&gate->calling);
+	if (gate->kicked)
+		gate->kicked(gate->owner, idle, task_pid_nr(current));
+	spin_unlock(&gate->calling);
+}
+
+void ds_gate_touch(struct ds_gate *gate)
+{
+	struct ds_gate *other;
+
+	tell_touch(gate);
+	if (!ds_gate_roams(gate))
+		return;
+	for_each_gate_of(other, gate->gpu)
+		if (other != gate && is_current(other))
+			tell_touch(other);
+}
+
+void ds_gate_wait(struct ds_gate *gate, unsigned int state)
+{
+	u64 start = ktime_get_ns();
+	DEFINE_WAIT(entry);
+
+	atomic_inc(&gate->waiting);
+	atomic_inc(&waiting_count);
+	for (;;) {
+		prepare_to_wait(&gate->wait, &entry, state);
+		if (!ds_gate_shut(gate) || signal_pending_state(state, current))
+			break;
+		schedule();
+	}
+	finish_wait(&gate->wait, &entry);
+	atomic64_inc(&gate->waits);
+	atomic64_add(ktime_get_ns() - start, &gate->wait_ns);
+	atomic_dec(&waiting_count);
+	atomic_dec(&gate->waiting);
+}
+
+void ds_gate_stats(struct ds_gate *gate, struct ds_gate_stats *stats)
+{
+	u32 reasons = atomic_read(&gate->reasons);
+
+	*stats = (struct ds_gate_stats){
+		.doors = atomic_read(&gate->n_doors),
+		.assumed = atomic_read(&gate->n_assumed),
+		.reasons = reasons,
+		.armed = READ_ONCE(gate->armed),
+		.waiting = atomic_read(&gate->waiting),
+		.kicks = atomic64_read(&gate->kicks),
+		.faults = atomic64_read(&gate->faults),
+		.waits = atomic64_read(&gate->waits),
+		.wait_ns = atomic64_read(&gate->wait_ns),
+		.accesses = atomic64_read(&gate->accesses),
+		.denied = atomic64_read(&gate->denied),
+		.last_ns = READ_ONCE(gate->last_ns),
+		.shut_ns = reasons ? READ_ONCE(gate->shut_ns) : 0,
+	};
+}
+
+void ds_gates_open_all(void)
+{
+	struct ds_gate *gate;
+
+	WRITE_ONCE(open_for_good, true);
+	spin_lock(&gates_lock);
+	list_for_each_entry(gate, &gates, link)
+		wake_up_all(&gate->wait);
+	spin_unlock(&gates_lock);
+}
+
+unsigned int ds_gates_waiting(void)
+{
+	return atomic_read(&waiting_count);
+}
+
+unsigned int ds_gates_count(void)
+{
+	return atomic_read(&gate_count);
+}
