@@ -7,8 +7,12 @@
 #include "client.h"
 #include "driver.h"
 #include "events.h"
+#include "filter.h"
+#include "pause.h"
 #include "pin.h"
+#include "run.h"
 #include "sched.h"
+#include "userd.h"
 
 #define FILE_BITS 8
 
@@ -147,6 +151,12 @@ static void object_dies(struct rm_client *rm, struct rm_object *object)
 		ds_sched_tsg_gone(client, object);
 		ds_event_tsg(DETSHARE_CMD_TSG_GONE, client, object);
 	}
+	if (object->kind == RM_KIND_CHANNEL) {
+		ds_pause_channel_gone(client, object);
+		ds_userd_channel_gone(client, object->handle);
+	}
+	if (object->kind == RM_KIND_BINAPI)
+		ds_filter_raw_gone(rm->handle, object->handle);
 }
 
 struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial)
@@ -208,6 +218,7 @@ void ds_client_remove(struct ds_client *client)
 		if (ds_vctx_shown(vctx))
 			ds_event_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
 	list_for_each_entry_safe(vctx, next, &client->vctxs, link) {
+		ds_run_drop(vctx);
 		ds_holder_remove(&vctx->holder);
 		ds_keeper_put(vctx->keeper);
 		kfree(vctx);
@@ -302,6 +313,28 @@ void ds_trees_unlock(struct ds_client *a, struct ds_client *b)
 	mutex_unlock(&a->tree);
 	if (a != b)
 		mutex_unlock(&b->tree);
+}
+
+static bool first_of_process(const struct ds_client *client)
+{
+	const struct ds_client *other;
+
+	list_for_each_entry(other, &ds_clients, link)
+		if (other->process == client->process)
+			break;
+	return other == client;
+}
+
+unsigned int ds_clients_meant(const struct ds_subject *subject)
+{
+	struct ds_client *client;
+	unsigned int count = 0;
+
+	down_read(&ds_clients_lock);
+	list_for_each_entry(client, &ds_clients, link)
+		count += ds_subject_meant(subject, client->process) && first_of_process(client);
+	up_read(&ds_clients_lock);
+	return count;
 }
 
 void ds_client_totals(struct ds_totals *totals)

@@ -8,6 +8,14 @@
  *			else's client; never held across a driver call
  *   client->tree	objects, payers and vCtxs of one client; short. Two are taken in the
  *			order of their addresses.
+ *
+ * Who runs when (run.h, lease.h, bucket.h, class.h, orders.h):
+ *   ds_lane.members	the runs of one GPU, held across shutting gates and asking the page tables, never across a call of the
+ *			driver. After file->order. Nothing above is taken inside, nor is it taken inside any of those above.
+ *   buckets_lock, a gate's locks (gate.h), mmap_lock's and page tables' own of the kernel: inside it
+ *   orders', holds', classes', tenants' spinlocks; ds_lane.lock: leaves, inside anything, faults included
+ * Calls of the driver are made from ds_rm_queue and ds_rm_ordered with none of these held; who waits for such a call holds
+ * file->order at most, for no work item takes that.
  * A file and its clients vanish when the file is released, so a call on the file may use them
  * without more.
  */
@@ -26,6 +34,8 @@
 
 /* /dev/nvidiactl among the driver's minors. */
 #define DS_CTL_MINOR 255
+
+struct ds_run;
 
 struct ds_file {
 	struct hlist_node link;
@@ -51,6 +61,7 @@ struct ds_client {
 	struct list_head pins;		/* pin.c's, in flight; guarded by tree */
 	bool partial;			/* older than the module */
 	bool mps;
+	bool shared;			/* another process has duplicated a channel group of it */
 };
 
 /*
@@ -61,6 +72,7 @@ struct ds_vctx {
 	struct ds_holder holder;	/* its payer is client->rm.payer[gpu] */
 	struct ds_keeper *keeper;	/* pays for what lives on without a handle */
 	struct ds_client *client;
+	struct ds_run *run;	/* run.h; NULL: nothing that could be scheduled was seen. Set under file->order and client->tree */
 	u64 id;
 	u32 gpu;
 	atomic64_t refused;
@@ -109,6 +121,10 @@ static inline struct rm_payer *ds_vctx_payer(struct ds_vctx *vctx)
 /* Locks the trees of two clients, which may be one. */
 void ds_trees_lock(struct ds_client *a, struct ds_client *b);
 void ds_trees_unlock(struct ds_client *a, struct ds_client *b);
+
+struct ds_subject;
+/* Processes with clients that a subject, which is held, means at this moment. */
+unsigned int ds_clients_meant(const struct ds_subject *subject);
 
 /* Clients, vCtxs and objects that are known, for status and leak checks. */
 struct ds_totals {

@@ -4,11 +4,14 @@
 
 #include "client.h"
 #include "debugfs.h"
+#include "doorbell.h"
 #include "driver.h"
 #include "frame.h"
 #include "hook.h"
 #include "pin.h"
 #include "process.h"
+#include "run.h"
+#include "userd.h"
 
 static struct dentry *folder;
 
@@ -60,6 +63,50 @@ static int pins_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(pins);
 
+static int doors_show(struct seq_file *file, void *unused)
+{
+	seq_printf(file, "%u\n", ds_doors_count());
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(doors);
+
+static int userd_show(struct seq_file *file, void *unused)
+{
+	seq_printf(file, "%u\n", ds_userd_count());
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(userd);
+
+static int waiting_show(struct seq_file *file, void *unused)
+{
+	seq_printf(file, "%u\n", ds_gates_waiting());
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(waiting);
+
+/* One line for each gate of a run, all numbers; what run-get tells less. */
+static int gates_show(struct seq_file *file, void *unused)
+{
+	struct ds_userd_look userd;
+	struct ds_run_info run;
+	unsigned int i;
+
+	for (i = 0; ds_run_at(i, &run); i++) {
+		const struct ds_gate_stats *gate = &run.gate;
+
+		seq_printf(file, "pid %d gpu %u client %u doors %u assumed %u reasons %u armed %d waiting %u", ds_process_nr(run.process),
+			   run.gpu, run.client, gate->doors, gate->assumed, gate->reasons, gate->armed, gate->waiting);
+		ds_userd_look(run.process, run.client, run.gpu, false, &userd);
+		seq_printf(file, " channels %u told %u pending %u", userd.channels, userd.told, userd.pending);
+		seq_printf(file, " kicks %llu faults %llu waits %llu wait_ns %llu accesses %llu denied %llu last_ns %llu shut_ns %llu\n",
+			   gate->kicks, gate->faults, gate->waits, gate->wait_ns, gate->accesses, gate->denied, gate->last_ns,
+			   gate->shut_ns);
+		ds_process_put(run.process);
+	}
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(gates);
+
 static int tell_hook(const char *name, void *data)
 {
 	seq_printf(data, "%s\n", name);
@@ -80,6 +127,10 @@ int ds_debugfs_init(void)
 	debugfs_create_file("frames", 0400, folder, NULL, &frames_fops);
 	debugfs_create_file("processes", 0400, folder, NULL, &processes_fops);
 	debugfs_create_file("pins", 0400, folder, NULL, &pins_fops);
+	debugfs_create_file("doors", 0400, folder, NULL, &doors_fops);
+	debugfs_create_file("userd", 0400, folder, NULL, &userd_fops);
+	debugfs_create_file("waiting", 0400, folder, NULL, &waiting_fops);
+	debugfs_create_file("gates", 0400, folder, NULL, &gates_fops);
 	debugfs_create_file("inside", 0400, folder, NULL, &inside_fops);
 	debugfs_create_file("hooks", 0400, folder, NULL, &hooks_fops);
 	return 0;

@@ -1,66 +1,81 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/atomic.h>
 #include <linux/ktime.h>
-#include <linux/rwsem.h>
+#include <linux/srcu.h>
 #include <net/genetlink.h>
 
 #include "client.h"
 #include "events.h"
 #include "netlink.h"
 #include "tenant.h"
+#include "trace.h"
 
 #define EVENT_SIZE 512	/* more than any event needs */
-#define GROUP 0
 
-static atomic64_t sequence, lost;
+/* In the order of the family's groups. */
+enum group {
+	EVENTS,
+	ACTIVITY,
+	GROUPS
+};
+
+static atomic64_t sequence[GROUPS], lost;
 static bool enabled;
-/* Held for reading from seeing the family enabled until the event is sent. Taken last. */
-static DECLARE_RWSEM(senders);
+/* Held from seeing the family enabled until the event is sent. */
+DEFINE_STATIC_SRCU(senders);
 
 struct event {
 	struct sk_buff *skb;
 	void *header;
+	enum group group;
+	gfp_t gfp;
 };
 
 /* false: nobody listens, or no memory. Either way the event has its number, so that listeners see a gap. */
-static bool begin(struct event *event, u8 cmd)
+static bool begin_at(struct event *event, enum group group, u8 cmd, u64 when, gfp_t gfp)
 {
-	u64 seq = atomic64_inc_return(&sequence);
+	u64 seq = atomic64_inc_return(&sequence[group]);
 
-	if (!READ_ONCE(enabled) || !genl_has_listeners(&ds_family, &init_net, GROUP))
+	if (!READ_ONCE(enabled) || !genl_has_listeners(&ds_family, &init_net, group))
 		return false;
-	down_read(&senders);
-	if (!enabled)
-		goto leave;
-	event->skb = genlmsg_new(EVENT_SIZE, GFP_KERNEL);
+	event->group = group;
+	event->gfp = gfp;
+	event->skb = genlmsg_new(EVENT_SIZE, gfp);
 	if (!event->skb)
 		goto lost;
 	event->header = genlmsg_put(event->skb, 0, 0, &ds_family, 0, cmd);
-	if (!event->header ||
-	    nla_put_u64_64bit(event->skb, DETSHARE_A_EVENT_SEQ, seq, DETSHARE_A_EVENT_PAD) ||
-	    nla_put_u64_64bit(event->skb, DETSHARE_A_EVENT_TIME, ktime_get_ns(), DETSHARE_A_EVENT_PAD)) {
-		nlmsg_free(event->skb);
-		goto lost;
-	}
-	return true;
+	if (event->header &&
+	    !nla_put_u64_64bit(event->skb, DETSHARE_A_EVENT_SEQ, seq, DETSHARE_A_EVENT_PAD) &&
+	    !nla_put_u64_64bit(event->skb, DETSHARE_A_EVENT_TIME, when, DETSHARE_A_EVENT_PAD))
+		return true;
+	nlmsg_free(event->skb);
 lost:
 	atomic64_inc(&lost);
-leave:
-	up_read(&senders);
 	return false;
+}
+
+static bool begin(struct event *event, u8 cmd)
+{
+	return begin_at(event, EVENTS, cmd, ktime_get_ns(), GFP_KERNEL);
 }
 
 static void end(struct event *event, int err)
 {
+	int token;
+
 	if (err) {
 		nlmsg_free(event->skb);
 		atomic64_inc(&lost);
-	} else {
-		genlmsg_end(event->skb, event->header);
-		/* a listener whose queue is full learns it from its own socket */
-		genlmsg_multicast(&ds_family, event->skb, 0, GROUP, GFP_KERNEL);
+		return;
 	}
-	up_read(&senders);
+	genlmsg_end(event->skb, event->header);
+	token = srcu_read_lock(&senders);
+	/* a listener whose queue is full learns it from its own socket */
+	if (READ_ONCE(enabled))
+		genlmsg_multicast(&ds_family, event->skb, 0, event->group, event->gfp);
+	else
+		nlmsg_free(event->skb);
+	srcu_read_unlock(&senders, token);
 }
 
 static int put_u64(struct event *event, int attribute, u64 value)
@@ -141,26 +156,35 @@ void ds_event_refused_process(struct ds_process *process, u32 gpu, const struct 
 		    put_refusal(&event, refusal));
 }
 
+static int put_subject(struct event *event, const struct ds_subject *subject)
+{
+	int err = nla_put_u32(event->skb, DETSHARE_A_EVENT_KIND, subject->kind);
+
+	if (err)
+		return err;
+	switch (subject->kind) {
+	case DETSHARE_KIND_PID:
+		return nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, ds_process_nr(subject->process));
+	case DETSHARE_KIND_CGROUP:
+		return put_u64(event, DETSHARE_A_EVENT_CGROUP_ID, subject->cgroup);
+	case DETSHARE_KIND_TENANT:
+		return nla_put_string(event->skb, DETSHARE_A_EVENT_TENANT, subject->tenant->name);
+	}
+	return 0;
+}
+
 void ds_event_limit(const struct ds_limit_info *info)
 {
-	const struct ds_subject *subject = &info->subject;
 	struct event event;
 	int err;
 
 	if (!begin(&event, DETSHARE_CMD_LIMIT_CHANGED))
 		return;
-	err = nla_put_u32(event.skb, DETSHARE_A_EVENT_KIND, subject->kind) ?:
-	      put_u64(&event, DETSHARE_A_EVENT_USED, info->used);
+	err = put_subject(&event, &info->subject) ?: put_u64(&event, DETSHARE_A_EVENT_USED, info->used);
 	if (!err && info->limit)
 		err = put_u64(&event, DETSHARE_A_EVENT_LIMIT, info->limit);
 	if (!err && info->gpu != DS_ALL_GPUS)
 		err = nla_put_u32(event.skb, DETSHARE_A_EVENT_GPU, info->gpu);
-	if (!err && subject->kind == DETSHARE_KIND_PID)
-		err = nla_put_u32(event.skb, DETSHARE_A_EVENT_PID, ds_process_nr(subject->process));
-	if (!err && subject->kind == DETSHARE_KIND_CGROUP)
-		err = put_u64(&event, DETSHARE_A_EVENT_CGROUP_ID, subject->cgroup);
-	if (!err && subject->kind == DETSHARE_KIND_TENANT)
-		err = nla_put_string(event.skb, DETSHARE_A_EVENT_TENANT, subject->tenant->name);
 	end(&event, err);
 }
 
@@ -172,6 +196,89 @@ void ds_event_driver(u8 cmd, const char *version)
 		end(&event, nla_put_string(event.skb, DETSHARE_A_EVENT_DRIVER_VERSION, version));
 }
 
+/* ---- who runs when ------------------------------------------------------------ */
+
+static bool begin_now(struct event *event, enum group group, u8 cmd, u64 when)
+{
+	return begin_at(event, group, cmd, when, GFP_ATOMIC | __GFP_NOWARN);
+}
+
+static int put_run(struct event *event, const struct ds_event_run *run)
+{
+	return put_u64(event, DETSHARE_A_EVENT_VCTX_ID, run->vctx) ?:
+	       nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, run->pid) ?:
+	       nla_put_u32(event->skb, DETSHARE_A_EVENT_GPU, run->gpu) ?:
+	       nla_put_u32(event->skb, DETSHARE_A_EVENT_CLIENT, run->client);
+}
+
+void ds_event_kick(const struct ds_event_run *run, u64 when, u64 idle_ns, pid_t by)
+{
+	struct event event;
+
+	trace_detshare_kick(run, when, idle_ns, by);
+	if (begin_now(&event, ACTIVITY, DETSHARE_CMD_KICK, when))
+		end(&event, put_run(&event, run) ?: put_u64(&event, DETSHARE_A_EVENT_IDLE_NS, idle_ns) ?:
+			    nla_put_u32(event.skb, DETSHARE_A_EVENT_BY, by));
+}
+
+void ds_event_quiet(const struct ds_event_run *run, u64 when, u64 idle_ns)
+{
+	struct event event;
+
+	trace_detshare_quiet(run, when, idle_ns);
+	if (begin_now(&event, ACTIVITY, DETSHARE_CMD_QUIET, when))
+		end(&event, put_run(&event, run) ?: put_u64(&event, DETSHARE_A_EVENT_IDLE_NS, idle_ns));
+}
+
+void ds_event_hold(u8 cmd, const struct ds_event_run *run, u64 when, u32 reasons)
+{
+	struct event event;
+
+	trace_detshare_hold(cmd, run, when, reasons);
+	if (begin_now(&event, EVENTS, cmd, when))
+		end(&event, put_run(&event, run) ?: nla_put_u32(event.skb, DETSHARE_A_EVENT_REASONS, reasons));
+}
+
+void ds_event_lease_ended(const struct ds_subject *subject, u64 when)
+{
+	struct event event;
+
+	trace_detshare_lease_ended(subject, when);
+	if (begin_now(&event, EVENTS, DETSHARE_CMD_LEASE_ENDED, when))
+		end(&event, put_subject(&event, subject));
+}
+
+static int put_denial(struct event *event, const struct ds_denial *denial, u32 gpu, u32 client)
+{
+	int err = nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, denial->pid) ?:
+		  nla_put_string(event->skb, DETSHARE_A_EVENT_COMM, denial->comm) ?:
+		  nla_put_u32(event->skb, DETSHARE_A_EVENT_CLIENT, client) ?:
+		  nla_put_u32(event->skb, DETSHARE_A_EVENT_COMMAND, denial->command) ?:
+		  nla_put_u32(event->skb, DETSHARE_A_EVENT_DENIAL, denial->reason) ?:
+		  nla_put_u32(event->skb, DETSHARE_A_EVENT_STATUS, denial->status) ?:
+		  put_u64(event, DETSHARE_A_EVENT_COUNT, denial->count);
+
+	if (!err && denial->vctx)
+		err = put_u64(event, DETSHARE_A_EVENT_VCTX_ID, denial->vctx);
+	if (!err && gpu != RM_GPU_NONE)
+		err = nla_put_u32(event->skb, DETSHARE_A_EVENT_GPU, gpu);
+	return err;
+}
+
+void ds_event_denied(const struct ds_denial *denial, u32 gpu, u32 client)
+{
+	struct event event;
+
+	trace_detshare_denied(denial);
+	if (begin_now(&event, EVENTS, DETSHARE_CMD_DENIED, denial->last))
+		end(&event, put_denial(&event, denial, gpu, client));
+}
+
+bool ds_event_activity_wanted(void)
+{
+	return READ_ONCE(enabled) && genl_has_listeners(&ds_family, &init_net, ACTIVITY);
+}
+
 u64 ds_events_lost(void)
 {
 	return atomic64_read(&lost);
@@ -179,7 +286,7 @@ u64 ds_events_lost(void)
 
 void ds_events_enable(bool on)
 {
-	down_write(&senders);
 	WRITE_ONCE(enabled, on);
-	up_write(&senders);
+	if (!on)
+		synchronize_srcu(&senders);
 }

@@ -10,21 +10,6 @@
 DEFINE_MUTEX(ds_limits_lock);
 LIST_HEAD(ds_entries);
 
-static bool same(const struct ds_subject *a, const struct ds_subject *b)
-{
-	if (a->kind != b->kind)
-		return false;
-	switch (a->kind) {
-	case DETSHARE_KIND_PID:
-		return a->process == b->process;
-	case DETSHARE_KIND_CGROUP:
-		return a->cgroup == b->cgroup;
-	case DETSHARE_KIND_TENANT:
-		return a->tenant == b->tenant;
-	}
-	return false;
-}
-
 /* Nobody may be charging the account: every holder has left it. */
 static void drop_account(struct ds_entry *entry, u32 gpu)
 {
@@ -37,7 +22,7 @@ struct ds_entry *ds_entry_find(const struct ds_subject *subject)
 	struct ds_entry *entry;
 
 	list_for_each_entry(entry, &ds_entries, link)
-		if (same(&entry->subject, subject))
+		if (ds_subject_same(&entry->subject, subject))
 			return entry;
 	return NULL;
 }

@@ -21,17 +21,11 @@
 #include "process.h"
 #include "rm/quota.h"
 #include "rm/tree.h"
+#include "subject.h"
 
 #define DS_ALL_GPUS ((u32)-1)
 /* Largest limit that may be asked for. */
 #define DS_LIMIT_MAX RM_NO_LIMIT
-
-struct ds_subject {
-	enum detshare_kind kind;
-	struct ds_process *process;	/* of a pid */
-	u64 cgroup;
-	struct ds_tenant *tenant;
-};
 
 /* What a limit says of itself in answers and events. */
 struct ds_limit_info {

@@ -2,18 +2,27 @@
 /* DetShare: the kernel sees, accounts and limits every client of NVIDIA GPUs. */
 #include <linux/module.h>
 
+#include "bucket.h"
+#include "class.h"
 #include "client.h"
 #include "debugfs.h"
+#include "denials.h"
+#include "doorbell.h"
 #include "driver.h"
 #include "dups.h"
+#include "filter.h"
 #include "frame.h"
 #include "gpu.h"
+#include "lease.h"
 #include "limit.h"
 #include "netlink.h"
 #include "pin.h"
+#include "power.h"
 #include "rmcall.h"
+#include "run.h"
 #include "sched.h"
 #include "tenant.h"
+#include "userd.h"
 #include "uvm.h"
 
 /* Started from top to bottom, ended from bottom to top; each part relies on those above it only. */
@@ -24,13 +33,24 @@ static const struct part {
 	{ ds_frame_init, ds_frame_exit },	/* the kernel's copies of calls */
 	{ NULL, ds_limit_exit },		/* limits and accounts */
 	{ ds_tenant_init, ds_tenant_exit },	/* named tenants */
+	{ NULL, ds_filter_exit },		/* what programs may not do */
+	{ NULL, ds_denials_exit },
+	{ ds_run_init, ds_run_exit },		/* lanes */
 	{ NULL, ds_client_exit },		/* files, clients, vCtxs */
 	{ NULL, ds_uvm_exit },			/* managed memory */
 	{ ds_pin_init, ds_pin_exit },		/* memory that lives on without a handle */
 	{ NULL, ds_dups_forget },
+	{ ds_doorbell_init, ds_doorbell_exit },	/* doorbells */
+	{ ds_userd_init, ds_userd_exit },	/* what channels say of themselves */
 	{ ds_rmcall_init, ds_rmcall_exit },	/* questions to the driver */
+	{ NULL, ds_runs_forget },		/* what was to be tried again */
 	{ ds_driver_init, ds_driver_exit },	/* hooks: from here on calls come in */
 	{ NULL, ds_sched_exit },		/* standing orders */
+	{ NULL, ds_runs_let_go },		/* who is held is let go before that */
+	{ NULL, ds_class_exit },
+	{ NULL, ds_bucket_exit },
+	{ NULL, ds_lease_exit },
+	{ ds_power_init, ds_power_exit },
 	{ ds_netlink_init, ds_netlink_exit },	/* people */
 	{ ds_debugfs_init, ds_debugfs_exit },
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/err.h>
 
+#include "driver.h"
 #include "events.h"
 #include "netlink.h"
 #include "nl_policy.h"
@@ -36,10 +37,23 @@ static const struct genl_ops ops[] = {
 	DUMP(SCHED_GET, sched_get, SCHED, ds_nl_sched_dump),
 	DO(SCHED_SET, sched_set, SCHED, ds_nl_sched_set),
 	DO(SCHED_DEL, sched_del, SCHED, ds_nl_sched_del),
+	DUMP(CLASS_GET, class_get, CLASS, ds_nl_class_dump),
+	DO(CLASS_SET, class_set, CLASS, ds_nl_class_set),
+	DO(CLASS_DEL, class_del, CLASS, ds_nl_class_del),
+	DUMP(BUCKET_GET, bucket_get, BUCKET, ds_nl_bucket_dump),
+	DO(BUCKET_SET, bucket_set, BUCKET, ds_nl_bucket_set),
+	DO(BUCKET_DEL, bucket_del, BUCKET, ds_nl_bucket_del),
+	DUMP(HOLD_GET, hold_get, HOLD, ds_nl_hold_dump),
+	DO(HOLD_SET, hold_set, HOLD, ds_nl_hold_set),
+	DO(HOLD_DEL, hold_del, HOLD, ds_nl_hold_del),
+	DO(PREEMPT, preempt, SCHED, ds_nl_preempt),
+	DUMP(RUN_GET, run_get, RUN, ds_nl_run_dump),
+	DUMP(DENIED_GET, denied_get, DENIED, ds_nl_denied_dump),
 };
 
 static const struct genl_multicast_group groups[] = {
 	{ .name = DETSHARE_MCGRP_EVENTS, .flags = GENL_MCAST_CAP_NET_ADMIN },
+	{ .name = DETSHARE_MCGRP_ACTIVITY, .flags = GENL_MCAST_CAP_NET_ADMIN },
 };
 
 struct genl_family ds_family = {
@@ -70,6 +84,28 @@ struct ds_process *ds_nl_process(struct nlattr *attribute, struct netlink_ext_ac
 		NL_SET_ERR_MSG_ATTR(extack, attribute,
 				    "no such process: it ended, or the number is that of a thread or of another pid namespace");
 	return process;
+}
+
+int ds_nl_check_driver(struct netlink_ext_ack *extack)
+{
+	struct ds_driver_status driver;
+
+	ds_driver_status(&driver);
+	if (driver.mode != DETSHARE_MODE_OBSERVE)
+		return 0;
+	NL_SET_ERR_MSG(extack,
+		       "the loaded driver can only be observed (see the kernel log): nobody can be limited, ordered or held");
+	return -EOPNOTSUPP;
+}
+
+bool ds_nl_name_is_good(const char *name)
+{
+	const char *c;
+
+	for (c = name; *c; c++)
+		if (*c <= ' ' || *c == 0x7f)
+			return false;
+	return c != name;
 }
 
 struct sk_buff *ds_nl_answer(struct genl_info *info, void **header)

@@ -23,7 +23,43 @@ int ds_nl_sched_dump(struct sk_buff *skb, struct netlink_callback *cb);
 int ds_nl_sched_set(struct sk_buff *skb, struct genl_info *info);
 int ds_nl_sched_del(struct sk_buff *skb, struct genl_info *info);
 
+int ds_nl_class_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int ds_nl_class_set(struct sk_buff *skb, struct genl_info *info);
+int ds_nl_class_del(struct sk_buff *skb, struct genl_info *info);
+int ds_nl_bucket_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int ds_nl_bucket_set(struct sk_buff *skb, struct genl_info *info);
+int ds_nl_bucket_del(struct sk_buff *skb, struct genl_info *info);
+int ds_nl_hold_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int ds_nl_hold_set(struct sk_buff *skb, struct genl_info *info);
+int ds_nl_hold_del(struct sk_buff *skb, struct genl_info *info);
+int ds_nl_preempt(struct sk_buff *skb, struct genl_info *info);
+int ds_nl_run_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int ds_nl_denied_dump(struct sk_buff *skb, struct netlink_callback *cb);
+
 struct ds_process;
+struct ds_subject;
+
+/* Where an attribute set says whom it means. */
+struct ds_nl_names {
+	int pad, kind, pid, cgroup, tenant;
+};
+
+/* Whom a request means, held (subject.h); without a kind, a process. On error there is a message, and nothing is held. */
+int ds_nl_subject(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
+		  struct ds_subject *subject);
+/* The same for what is to hold from now on for everybody who belongs to it. */
+int ds_nl_subject_watched(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
+			  struct ds_subject *subject);
+int ds_nl_put_subject(struct sk_buff *skb, const struct ds_nl_names *names, const struct ds_subject *subject);
+/* Does the request of a dump, which may name any of the attributes, mean this one? */
+bool ds_nl_subject_asked(struct nlattr **attrs, const struct ds_nl_names *names, const struct ds_subject *subject);
+
+/* -EOPNOTSUPP and a message: the driver can only be observed. */
+int ds_nl_check_driver(struct netlink_ext_ack *extack);
+/* The attributes `mechanism` of the status. */
+int ds_nl_put_mechanisms(struct sk_buff *skb, enum detshare_mode mode);
+/* Names of tenants and classes have no spaces and no control characters. */
+bool ds_nl_name_is_good(const char *name);
 
 /*
  * The living process that a request names, held. ERR_PTR and a message: no such attribute, no such process, no memory.

@@ -4,9 +4,10 @@
 #include <linux/err.h>
 
 #include "compat.h"
-#include "driver.h"
 #include "limit.h"
 #include "netlink.h"
+#include "orders.h"
+#include "sched.h"
 #include "tenant.h"
 
 static int put_u64(struct sk_buff *skb, int attribute, u64 value)
@@ -129,18 +130,6 @@ static int check_cgroup(u64 id, struct nlattr *attribute, struct netlink_ext_ack
 	return 0;
 }
 
-static int check_driver(struct netlink_ext_ack *extack)
-{
-	struct ds_driver_status driver;
-
-	ds_driver_status(&driver);
-	if (driver.mode != DETSHARE_MODE_OBSERVE)
-		return 0;
-	NL_SET_ERR_MSG(extack,
-		       "the loaded driver can only be observed (see the kernel log), so the limit would not hold");
-	return -EOPNOTSUPP;
-}
-
 int ds_nl_limit_set(struct sk_buff *request, struct genl_info *info)
 {
 	struct netlink_ext_ack *extack = info->extack;
@@ -154,7 +143,7 @@ int ds_nl_limit_set(struct sk_buff *request, struct genl_info *info)
 
 	ds_limits_refresh();
 	err = limit_of(info->attrs, extack, &bytes) ?: gpu_of(info->attrs, extack, &gpu) ?:
-	      check_driver(extack);
+	      ds_nl_check_driver(extack);
 	if (err)
 		return err;
 	skb = ds_nl_answer(info, &header);
@@ -282,16 +271,6 @@ int ds_nl_tenant_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
-static bool name_is_good(const char *name)
-{
-	const char *c;
-
-	for (c = name; *c; c++)
-		if (*c <= ' ' || *c == 0x7f)
-			return false;
-	return c != name;
-}
-
 static int name_of(struct genl_info *info, const char **name)
 {
 	struct nlattr *attribute = info->attrs[DETSHARE_A_TENANT_NAME];
@@ -301,7 +280,7 @@ static int name_of(struct genl_info *info, const char **name)
 		return -EINVAL;
 	}
 	*name = nla_data(attribute);
-	if (name_is_good(*name))
+	if (ds_nl_name_is_good(*name))
 		return 0;
 	NL_SET_ERR_MSG_ATTR(info->extack, attribute,
 			    "the name of a tenant has 1 to 63 bytes, without spaces and control characters");
@@ -345,8 +324,28 @@ int ds_nl_tenant_set(struct sk_buff *request, struct genl_info *info)
 	if (!err)
 		err = put_tenant(skb, tenant, false);
 	mutex_unlock(&ds_limits_lock);
+	/* and so does whom its order, its bucket or a hold means */
+	if (!err && process)
+		ds_sched_follow(process);
 	ds_process_put(process);
 	return ds_nl_answer_end(skb, header, info, err);
+}
+
+/* Orders, buckets and holds end with their tenant; sleeps, so under no lock. */
+static void desert(const char *name)
+{
+	struct ds_subject subject = { .kind = DETSHARE_KIND_TENANT };
+
+	mutex_lock(&ds_limits_lock);
+	subject.tenant = ds_tenant_find(name);
+	if (subject.tenant)
+		ds_subject_hold(&subject);
+	mutex_unlock(&ds_limits_lock);
+	if (!subject.tenant)
+		return;
+	ds_orders_del(&subject);
+	ds_sched_desert(&subject);
+	ds_subject_put(&subject);
 }
 
 int ds_nl_tenant_del(struct sk_buff *request, struct genl_info *info)
@@ -364,6 +363,8 @@ int ds_nl_tenant_del(struct sk_buff *request, struct genl_info *info)
 		if (IS_ERR(process))
 			return PTR_ERR(process);
 	}
+	if (!process)
+		desert(name);
 	mutex_lock(&ds_limits_lock);
 	tenant = ds_tenant_find(name);
 	if (!tenant) {
@@ -378,6 +379,10 @@ int ds_nl_tenant_del(struct sk_buff *request, struct genl_info *info)
 		err = ds_tenant_take(NULL, process);
 	}
 	mutex_unlock(&ds_limits_lock);
+	if (!err && process)
+		ds_sched_follow(process);
+	else if (!err)
+		ds_orders_moved();
 	ds_process_put(process);
 	return err;
 }

@@ -20,5 +20,17 @@ extern const struct nla_policy detshare_tenant_del_policy[DETSHARE_A_TENANT_MAX 
 extern const struct nla_policy detshare_sched_get_policy[DETSHARE_A_SCHED_MAX + 1];
 extern const struct nla_policy detshare_sched_set_policy[DETSHARE_A_SCHED_MAX + 1];
 extern const struct nla_policy detshare_sched_del_policy[DETSHARE_A_SCHED_MAX + 1];
+extern const struct nla_policy detshare_class_get_policy[DETSHARE_A_CLASS_MAX + 1];
+extern const struct nla_policy detshare_class_set_policy[DETSHARE_A_CLASS_MAX + 1];
+extern const struct nla_policy detshare_class_del_policy[DETSHARE_A_CLASS_MAX + 1];
+extern const struct nla_policy detshare_bucket_get_policy[DETSHARE_A_BUCKET_MAX + 1];
+extern const struct nla_policy detshare_bucket_set_policy[DETSHARE_A_BUCKET_MAX + 1];
+extern const struct nla_policy detshare_bucket_del_policy[DETSHARE_A_BUCKET_MAX + 1];
+extern const struct nla_policy detshare_hold_get_policy[DETSHARE_A_HOLD_MAX + 1];
+extern const struct nla_policy detshare_hold_set_policy[DETSHARE_A_HOLD_MAX + 1];
+extern const struct nla_policy detshare_hold_del_policy[DETSHARE_A_HOLD_MAX + 1];
+extern const struct nla_policy detshare_preempt_policy[DETSHARE_A_SCHED_MAX + 1];
+extern const struct nla_policy detshare_run_get_policy[DETSHARE_A_RUN_MAX + 1];
+extern const struct nla_policy detshare_denied_get_policy[DETSHARE_A_DENIED_MAX + 1];
 
 #endif

@@ -2,12 +2,16 @@
 /* What is in force, and the GPUs. */
 #include <linux/module.h>
 
+#include "ceiling.h"
 #include "client.h"
 #include "compat.h"
+#include "denials.h"
 #include "driver.h"
 #include "events.h"
+#include "gate.h"
 #include "gpu.h"
 #include "hook.h"
+#include "lease.h"
 #include "netlink.h"
 #include "pin.h"
 #include "stats.h"
@@ -47,11 +51,16 @@ int ds_nl_status_get(struct sk_buff *request, struct genl_info *info)
 	      put_u64(skb, DETSHARE_A_STATUS_CALLS, stats.calls) ?:
 	      put_u64(skb, DETSHARE_A_STATUS_REFUSED, stats.refused) ?:
 	      put_u64(skb, DETSHARE_A_STATUS_EVENTS_LOST, ds_events_lost()) ?:
-	      nla_put_u32(skb, DETSHARE_A_STATUS_INFLIGHT, ds_hook_count_inside());
+	      nla_put_u32(skb, DETSHARE_A_STATUS_INFLIGHT, ds_hook_count_inside()) ?:
+	      put_u64(skb, DETSHARE_A_STATUS_DENIED, ds_denials_total()) ?:
+	      nla_put_u32(skb, DETSHARE_A_STATUS_HOLDS, ds_hold_count()) ?:
+	      nla_put_u32(skb, DETSHARE_A_STATUS_WAITING, ds_gates_waiting());
 	if (!err && driver.version[0])
 		err = nla_put_string(skb, DETSHARE_A_STATUS_DRIVER_VERSION, driver.version);
 	if (!err)
 		err = ds_driver_each_hook(put_hook, skb);
+	if (!err)
+		err = ds_nl_put_mechanisms(skb, driver.mode);
 	return ds_nl_answer_end(skb, header, info, err);
 }
 
@@ -78,14 +87,18 @@ static void sum_gpu(u32 gpu, u64 *used, u32 *vctxs)
 
 static int put_gpu(struct sk_buff *skb, u32 at, const struct ds_gpu *gpu)
 {
+	u32 vctxs, status = 0;
+	enum detshare_ability ceiling = ds_ceiling_ability(at, &status);
 	u64 used;
-	u32 vctxs;
 	int err;
 
 	sum_gpu(at, &used, &vctxs);
 	err = nla_put_u32(skb, DETSHARE_A_GPU_GPU, at) ?:
 	      nla_put_u64_64bit(skb, DETSHARE_A_GPU_USED, used, DETSHARE_A_GPU_PAD) ?:
-	      nla_put_u32(skb, DETSHARE_A_GPU_VCTXS, vctxs);
+	      nla_put_u32(skb, DETSHARE_A_GPU_VCTXS, vctxs) ?:
+	      nla_put_u32(skb, DETSHARE_A_GPU_CEILING, ceiling);
+	if (!err && ceiling == DETSHARE_ABILITY_ABSENT)
+		err = nla_put_u32(skb, DETSHARE_A_GPU_CEILING_STATUS, status);
 	if (!err && gpu->uuid[0])
 		err = nla_put_string(skb, DETSHARE_A_GPU_UUID, gpu->uuid);
 	if (!err && gpu->total)

@@ -3,6 +3,7 @@
 #include "client.h"
 #include "compat.h"
 #include "netlink.h"
+#include "orders.h"
 #include "pin.h"
 #include "rmcall.h"
 #include "sched.h"
@@ -72,7 +73,7 @@ static int put_process(struct sk_buff *skb, struct ds_client *client)
 	tenant = process->tenant;
 	if (!err && tenant)
 		err = nla_put_string(skb, DETSHARE_A_VCTX_TENANT, tenant->name);
-	if (!err && ds_sched_get(process, &order) && order.class[0])
+	if (!err && ds_orders_of(process, &order) && order.class[0])
 		err = nla_put_string(skb, DETSHARE_A_VCTX_CLASS, order.class);
 	return err;
 }

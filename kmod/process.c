@@ -205,6 +205,30 @@ struct cgroup *ds_process_cgroup(const struct ds_process *process)
 	return cgroup;
 }
 
+bool ds_process_within(const struct ds_process *process, struct cgroup *cgroup)
+{
+	struct cgroup *present;
+	bool within;
+
+	rcu_read_lock();
+	present = present_cgroup(process);
+	within = present && cgroup_is_descendant(present, cgroup);
+	rcu_read_unlock();
+	return within;
+}
+
+u64 ds_process_cgroup_id(const struct ds_process *process)
+{
+	struct cgroup *present;
+	u64 id;
+
+	rcu_read_lock();
+	present = present_cgroup(process);
+	id = present ? cgroup_id(present) : 0;
+	rcu_read_unlock();
+	return id;
+}
+
 void ds_processes_desert(const struct ds_tenant *tenant)
 {
 	struct ds_process *process;

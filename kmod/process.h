@@ -22,6 +22,11 @@ struct ds_order {
 	char class[DETSHARE_NAME_MAX + 1];
 	u64 slice_us;		/* 0: as it is */
 	s32 level;		/* enum detshare_level, -1: as it is */
+	u32 weight;		/* 0: none */
+	u32 tpc_percent;	/* 0: no ceiling */
+	/* Whose order it is: all who follow it share its weight. A name to compare, nothing more. */
+	enum detshare_kind kind;
+	u64 account;
 };
 
 struct ds_process {
@@ -33,6 +38,7 @@ struct ds_process {
 	struct ds_tenant *tenant;	/* guarded by ds_limits_lock; NULL: none, or holds nothing yet */
 	struct cgroup *cgroup;		/* where its charges are, held; the same, and NULL the same */
 	struct ds_order order;
+	u64 followed;			/* orders.c: number of the cgroup for which it was last brought into line */
 };
 
 /* The current process. NULL: no memory. */
@@ -57,6 +63,10 @@ void ds_process_comm(struct ds_process *process, char comm[TASK_COMM_LEN]);
 bool ds_process_moved(const struct ds_process *process);
 /* The cgroup that it is in, held; NULL: it is dead. */
 struct cgroup *ds_process_cgroup(const struct ds_process *process);
+/* Is it in that cgroup (v2), or below it, at this moment? Any context. */
+bool ds_process_within(const struct ds_process *process, struct cgroup *cgroup);
+/* The number of the cgroup that it is in; 0: it is dead. Any context. */
+u64 ds_process_cgroup_id(const struct ds_process *process);
 
 /* No process belongs to this tenant any more. The caller holds ds_limits_lock. */
 void ds_processes_desert(const struct ds_tenant *tenant);

@@ -4,7 +4,7 @@
 
 #include "driver.h"
 #include "hook.h"
-#include "rm/abi.h"
+#include "rm/act.h"
 #include "rmcall.h"
 
 /* nvidia_modeset_rm_ops_t, the part that never changed. */
@@ -38,7 +38,10 @@ struct rm_op {
 struct question {
 	const struct rm_abi *abi;
 	struct rm_op op;
-	u8 params[PARAMS_MAX] __aligned(8);
+	union {
+		u8 params[PARAMS_MAX] __aligned(8);
+		struct rm_step step;
+	};
 };
 
 #define SPACE_VIDMEM 2	/* NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE_VIDMEM */
@@ -158,7 +161,14 @@ u32 ds_rm_free(u32 client, u32 object)
 	return end(question, perform(op) ?: rm_get32(op->params, abi->nvos00.status));
 }
 
-/* ---- questions ------------------------------------------------------------ */
+/* ---- acts ------------------------------------------------------------------ */
+
+static u32 act(struct question *question)
+{
+	struct rm_step *step = &question->step;
+
+	return control(question, step->client, step->object, step->cmd, step->params, step->size);
+}
 
 u32 ds_rm_get_slice(u32 client, u32 tsg, u64 *us)
 {
@@ -168,9 +178,10 @@ u32 ds_rm_get_slice(u32 client, u32 tsg, u64 *us)
 	*us = 0;
 	if (!question)
 		return DS_RM_GONE;
-	status = ask(question, client, tsg, NVA06C_CTRL_CMD_GET_TIMESLICE, question->abi->timeslice.len);
+	rm_act_get_slice(question->abi, client, tsg, &question->step);
+	status = act(question);
 	if (!status)
-		*us = rm_get64(question->params, question->abi->timeslice.timesliceUs);
+		*us = rm_act_slice(question->abi, &question->step);
 	return end(question, status);
 }
 
@@ -180,9 +191,8 @@ u32 ds_rm_set_slice(u32 client, u32 tsg, u64 us)
 
 	if (!question)
 		return DS_RM_GONE;
-	rm_put64(question->params, question->abi->timeslice.timesliceUs, us);
-	return end(question, ask(question, client, tsg, NVA06C_CTRL_CMD_SET_TIMESLICE,
-				 question->abi->timeslice.len));
+	rm_act_set_slice(question->abi, client, tsg, us, &question->step);
+	return end(question, act(question));
 }
 
 u32 ds_rm_set_level(u32 client, u32 tsg, u32 level)
@@ -191,10 +201,53 @@ u32 ds_rm_set_level(u32 client, u32 tsg, u32 level)
 
 	if (!question)
 		return DS_RM_GONE;
-	rm_put32(question->params, question->abi->interleave.tsgInterleaveLevel, level);
-	return end(question, ask(question, client, tsg, NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL,
-				 question->abi->interleave.len));
+	rm_act_set_level(question->abi, client, tsg, level, &question->step);
+	return end(question, act(question));
 }
+
+u32 ds_rm_preempt(u32 client, u32 tsg)
+{
+	struct question *question = begin();
+
+	if (!question)
+		return DS_RM_GONE;
+	rm_act_preempt(question->abi, client, tsg, &question->step);
+	return end(question, act(question));
+}
+
+u32 ds_rm_disable(u32 client, u32 subdevice, const struct rm_channel *channels, unsigned int count, bool off)
+{
+	struct question *question = begin();
+
+	if (!question)
+		return DS_RM_GONE;
+	if (rm_act_disable(question->abi, client, subdevice, channels, count, off, &question->step))
+		return end(question, NV_ERR_INVALID_ARGUMENT);
+	return end(question, act(question));
+}
+
+u32 ds_rm_tpc_mode(u32 client, u32 tsg, enum rm_tpc_mode mode, bool all)
+{
+	struct question *question = begin();
+
+	if (!question)
+		return DS_RM_GONE;
+	rm_act_tpc_mode(question->abi, client, tsg, mode, all, &question->step);
+	return end(question, act(question));
+}
+
+u32 ds_rm_tpc_table(u32 client, u32 ctxshare, unsigned int used)
+{
+	struct question *question = begin();
+
+	if (!question)
+		return DS_RM_GONE;
+	if (rm_act_tpc_table(question->abi, client, ctxshare, used, &question->step))
+		return end(question, NV_ERR_INVALID_ARGUMENT);
+	return end(question, act(question));
+}
+
+/* ---- questions ------------------------------------------------------------ */
 
 u32 ds_rm_memory_bytes(u32 client, u32 memory, u64 *bytes)
 {

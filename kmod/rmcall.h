@@ -12,6 +12,8 @@
 #include <linux/types.h>
 #include <linux/workqueue.h>
 
+#include "rm/act.h"
+
 #define DS_RM_GONE 0xfffffffeu
 
 /* The driver's version, asked by its nvidia_get_rm_ops(). -EINVAL: it said nothing of use. */
@@ -24,11 +26,18 @@ int ds_rm_get_ops(unsigned long get_rm_ops, const char *version, struct ds_rm_op
 u32 ds_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size);
 u32 ds_rm_free(u32 client, u32 object);
 
-/* ---- questions ----------------------------------------------------------- */
+/* ---- acts, as in rm/act.h ------------------------------------------------- */
 
 u32 ds_rm_get_slice(u32 client, u32 tsg, u64 *us);
 u32 ds_rm_set_slice(u32 client, u32 tsg, u64 us);
 u32 ds_rm_set_level(u32 client, u32 tsg, u32 level);
+u32 ds_rm_preempt(u32 client, u32 tsg);
+u32 ds_rm_disable(u32 client, u32 subdevice, const struct rm_channel *channels, unsigned int count, bool off);
+u32 ds_rm_tpc_mode(u32 client, u32 tsg, enum rm_tpc_mode mode, bool all);
+u32 ds_rm_tpc_table(u32 client, u32 ctxshare, unsigned int used);
+
+/* ---- questions ----------------------------------------------------------- */
+
 /* Bytes of physical memory behind a memory object; 0 if they are not on the GPU. */
 u32 ds_rm_memory_bytes(u32 client, u32 memory, u64 *bytes);
 u32 ds_rm_class(u32 client, u32 object, u32 *class);

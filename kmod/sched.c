@@ -1,60 +1,89 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/completion.h>
+#include <linux/delay.h>
+#include <linux/err.h>
 #include <linux/slab.h>
-#include <linux/spinlock.h>
 
+#include "bucket.h"
+#include "ceiling.h"
+#include "lease.h"
+#include "reflex.h"
 #include "rmcall.h"
+#include "run.h"
 #include "sched.h"
+#include "shares.h"
 
 #define LEVEL_BEFORE NVA06C_CTRL_INTERLEAVE_LEVEL_MEDIUM	/* the driver's default; it cannot be asked */
+#define SLICE_BEFORE_US 2048	/* the same, where the driver did not tell */
+
+#define RETRY_FIRST HZ
+#define RETRY_MOST (30 * HZ)
+#define EXIT_TRIES 5
+#define EXIT_PAUSE_MS 200
 
 /* Hangs on a channel group's object (priv) from its first order on. Under client->tree. */
 struct managed {
 	u64 slice_before;	/* 0: never set by us */
-	s32 level;		/* -1: never set by us */
+	u64 slice;		/* set by us, 0: as it was */
+	s32 level;		/* set by us, -1: as it was */
+	u32 tpc_percent;	/* ceiling in force, 0: none */
+	bool failed;		/* the driver refused something: not yet as it is to be */
 };
 
-/* A channel group that an order is to be carried out on. */
+/* What a channel group is to have. */
+struct want {
+	bool managed;
+	u64 slice;		/* 0: as it was */
+	s32 level;		/* -1: as it was */
+	u32 tpc_percent;	/* 0: no ceiling */
+};
+
+/* A compute channel group at the moment of a job. */
 struct target {
-	u32 client, tsg;
+	struct ds_process *process;	/* held */
+	u32 client, tsg, gpu;
+	struct managed is;
+	u64 boost;			/* slice by a reflex, 0: none */
+	unsigned int share;		/* 1 + its account's place among the shares; 0: no weight */
+	struct want want;
+};
+
+/* The driver's answers. */
+struct done {
+	bool slice, level, ceiling;	/* are as wanted now */
+	u64 slice_before;
+	u32 status, tpc_status;
 };
 
 /*
- * One order for some channel groups. Jobs run one after the other, in the order in which they were queued (under orders_lock), and
- * look only then at what has been done before: so the last order is what stays, and what was before the first is never forgotten.
+ * A job looks at all compute channel groups. It carries out what is ordered for those that it is meant for, and for all others
+ * what has changed: so weights stay in proportion, and who moved is followed.
  */
 struct job {
 	struct work_struct work;
 	struct completion done;
-	refcount_t refs;	/* who waits, and the work */
-	struct ds_process *process;	/* held */
-	struct ds_order order;
+	refcount_t refs;		/* who waits, and the work */
+	enum {
+		FOR_SUBJECT,
+		FOR_TSG,
+		FOR_ALL,
+	} scope;
+	struct ds_subject subject;	/* held */
+	u32 client, tsg;
 	struct ds_sched_result result;	/* to be read when it is done */
-	unsigned int count;
-	struct target targets[];
+	int err;
 };
 
-/* What one channel group is to get, for the driver, outside all locks; and what it got. */
-struct task {
-	bool set_slice, set_level;
-	bool slice_done, level_done;
-	u64 slice;
-	u32 level;
-	u32 status;
-	u64 slice_before;
+struct census {
+	struct target *targets;
+	struct ds_share *shares;
+	unsigned int count, room, shared;
 };
 
-/* Orders and their list; outside ds_clients_lock. */
-static DEFINE_MUTEX(orders_lock);
-/* ds_process.order alone, for readers that hold anything. */
-static DEFINE_SPINLOCK(order_lock);
-static LIST_HEAD(orders);
 static bool stopping;
-
-struct ordered {
-	struct list_head link;
-	struct ds_process *process;
-};
+static void retry_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(retry, retry_work);
+static unsigned long retry_after = RETRY_FIRST;	/* the ordered queue's own */
 
 bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg)
 {
@@ -66,97 +95,147 @@ bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg
 	return !tsg->engine && rm_tree_computes(&client->rm, tsg);
 }
 
-/* ---- jobs ------------------------------------------------------------------ */
-
-static struct managed *manage(struct rm_object *tsg)
+bool ds_process_managed(const struct ds_process *process)
 {
-	struct managed *managed = tsg->priv;
+	struct ds_order order;
 
-	if (!managed) {
-		managed = kzalloc(sizeof(*managed), GFP_KERNEL);
+	return ds_orders_of(process, &order);
+}
+
+/* ---- all compute channel groups ----------------------------------------------- */
+
+static void count_client(struct census *census, struct ds_client *client)
+{
+	struct rm_object *object = NULL;
+	struct managed *managed;
+	struct ds_vctx *vctx;
+
+	mutex_lock(&client->tree);
+	while ((object = rm_tree_next(&client->rm, object))) {
+		struct target *target = &census->targets[census->count];
+
+		/* one that is shared with another client is its maker's */
+		if (!ds_tsg_computes(client, object) || object->flags & RM_OBJECT_DUP)
+			continue;
+		if (census->count++ >= census->room)
+			continue;
+		managed = object->priv;
+		vctx = ds_vctx_find(client, object->gpu);
+		*target = (struct target){
+			.process = ds_process_hold(client->process),
+			.client = client->rm.handle,
+			.tsg = object->handle,
+			.gpu = object->gpu,
+			.is.level = -1,
+			.boost = vctx && vctx->run ? READ_ONCE(vctx->run->boost_us) : 0,
+		};
 		if (managed)
-			managed->level = -1;
-		tsg->priv = managed;
+			target->is = *managed;
 	}
-	return managed;
+	mutex_unlock(&client->tree);
 }
 
-/* Under client->tree. false: there is nothing to do for it. */
-static bool plan(struct task *task, struct rm_object *tsg, const struct ds_order *order)
+static void free_census(struct census *census)
 {
-	struct managed *managed = order->set ? manage(tsg) : tsg->priv;
+	unsigned int i;
 
-	*task = (struct task){ 0 };
-	if (!managed) {
-		task->status = order->set ? NV_ERR_NO_MEMORY : NV_OK;
-		return order->set;
-	}
-	if (order->set) {
-		task->set_slice = order->slice_us;
-		task->slice = order->slice_us;
-		task->set_level = order->level >= 0;
-		task->level = order->level;
-	}
-	/* what is no longer ordered goes back to what it was */
-	if (!task->set_slice && managed->slice_before) {
-		task->set_slice = true;
-		task->slice = managed->slice_before;
-	}
-	if (!task->set_level && managed->level >= 0) {
-		task->set_level = true;
-		task->level = LEVEL_BEFORE;
-	}
-	task->slice_before = managed->slice_before;
-	return task->set_slice || task->set_level;
+	for (i = 0; i < min(census->count, census->room); i++)
+		ds_process_put(census->targets[i].process);
+	kvfree(census->targets);
+	kvfree(census->shares);
 }
 
-static void perform(const struct target *target, struct task *task)
+static bool try_census(struct census *census, unsigned int room)
 {
-	u32 status;
+	struct ds_client *client;
 
-	if (task->set_slice) {
-		if (!task->slice_before)
-			ds_rm_get_slice(target->client, target->tsg, &task->slice_before);
-		status = ds_rm_set_slice(target->client, target->tsg, task->slice);
-		task->slice_done = !status;
-		task->status = status;
-	}
-	if (task->set_level) {
-		status = ds_rm_set_level(target->client, target->tsg, task->level);
-		task->level_done = !status;
-		task->status = task->status ?: status;
+	*census = (struct census){ .room = room };
+	census->targets = kvcalloc(room, sizeof(*census->targets), GFP_KERNEL);
+	census->shares = kvcalloc(room, sizeof(*census->shares), GFP_KERNEL);
+	if (!census->targets || !census->shares)
+		return false;
+	down_read(&ds_clients_lock);
+	list_for_each_entry(client, &ds_clients, link)
+		count_client(census, client);
+	up_read(&ds_clients_lock);
+	return true;
+}
+
+/* -ENOMEM. */
+static int take_census(struct census *census)
+{
+	unsigned int room = 64;
+
+	for (;;) {
+		if (!try_census(census, room)) {
+			free_census(census);
+			return -ENOMEM;
+		}
+		if (census->count <= census->room)
+			return 0;
+		room = census->count + 64;
+		free_census(census);
 	}
 }
 
-/* Under client->tree. */
-static void write_down(const struct task *task, struct rm_object *tsg, const struct ds_order *order)
+static void decide(struct census *census, struct target *target)
 {
-	struct managed *managed = tsg->priv;
+	struct want *want = &target->want;
+	struct ds_share *share;
+	struct ds_class row;
+	struct ds_order order;
+	u32 weight;
 
-	if (!managed)
+	*want = (struct want){ .level = -1 };
+	if (READ_ONCE(stopping) || !ds_orders_of(target->process, &order))
 		return;
-	if (task->slice_done && !managed->slice_before)
-		managed->slice_before = task->slice_before;
-	if (task->level_done)
-		managed->level = task->level;
-	/* what could not be put back is kept in mind */
-	if (!order->set && !task->status) {
-		kfree(managed);
-		tsg->priv = NULL;
+	want->managed = true;
+	if (!order.class[0] || !ds_class_get(order.class, target->gpu, &row))
+		row = (struct ds_class){ .level = -1 };
+	want->level = order.level >= 0 ? order.level : row.level;
+	want->tpc_percent = order.tpc_percent < 100 ? order.tpc_percent : 0;
+	weight = order.weight ?: row.weight;
+	if (order.slice_us || !weight) {
+		want->slice = order.slice_us ?: row.slice_us;
+		return;
+	}
+	/* shares are slices of turns that are equally many */
+	if (want->level < 0)
+		want->level = NVA06C_CTRL_INTERLEAVE_LEVEL_MEDIUM;
+	share = ds_share_of(census->shares, &census->shared, &(struct ds_share){
+		.gpu = target->gpu, .kind = order.kind, .account = order.account, .weight = weight });
+	share->tsgs++;
+	target->share = share - census->shares + 1;
+}
+
+static void decide_all(struct census *census)
+{
+	struct target *target;
+
+	for (target = census->targets; target < census->targets + census->count; target++)
+		decide(census, target);
+	ds_shares_slices(census->shares, census->shared);
+	for (target = census->targets; target < census->targets + census->count; target++) {
+		if (target->share)
+			target->want.slice = census->shares[target->share - 1].slice_us;
+		if (target->want.managed && target->boost)
+			target->want.slice = target->boost;
 	}
 }
+
+/* ---- jobs --------------------------------------------------------------------------- */
 
 /*
  * The channel group, with ds_clients_lock and its client's tree locked; NULL, and nothing locked: it has gone, or its name
  * belongs to another process by now.
  */
-static struct rm_object *lock_target(const struct job *job, const struct target *target, struct ds_client **client)
+static struct rm_object *lock_target(const struct target *target, struct ds_client **client)
 {
 	struct rm_object *tsg;
 
 	down_read(&ds_clients_lock);
 	*client = ds_client_find(target->client);
-	if (*client && (*client)->process == job->process) {
+	if (*client && (*client)->process == target->process) {
 		mutex_lock(&(*client)->tree);
 		tsg = rm_tree_find(&(*client)->rm, target->tsg);
 		if (tsg && ds_tsg_computes(*client, tsg))
@@ -173,288 +252,392 @@ static void unlock_target(struct ds_client *client)
 	up_read(&ds_clients_lock);
 }
 
-static void carry_out(struct job *job, const struct target *target)
+static bool in_line(const struct target *target)
+{
+	const struct managed *is = &target->is;
+	const struct want *want = &target->want;
+
+	return !is->failed && is->slice == want->slice && is->level == want->level &&
+	       is->tpc_percent == want->tpc_percent;
+}
+
+static void set_slice(const struct target *target, struct done *done)
+{
+	const struct want *want = &target->want;
+	u64 us = want->slice ?: target->is.slice_before;
+
+	done->slice_before = target->is.slice_before;
+	if (!want->slice && !target->is.slice)
+		return;
+	if (!done->slice_before)
+		ds_rm_get_slice(target->client, target->tsg, &done->slice_before);
+	done->slice_before = done->slice_before ?: SLICE_BEFORE_US;
+	done->status = ds_rm_set_slice(target->client, target->tsg, us);
+	done->slice = !done->status;
+}
+
+static void set_level(const struct target *target, struct done *done)
+{
+	const struct want *want = &target->want;
+	u32 status;
+
+	if (want->level < 0 && target->is.level < 0)
+		return;
+	status = ds_rm_set_level(target->client, target->tsg, want->level >= 0 ? want->level : LEVEL_BEFORE);
+	done->level = !status;
+	done->status = done->status ?: status;
+}
+
+static void set_ceiling(const struct target *target, struct done *done)
+{
+	if (!target->want.tpc_percent && !target->is.tpc_percent)
+		return;
+	done->tpc_status = ds_ceiling_set(target->gpu, target->client, target->tsg, target->want.tpc_percent, &done->ceiling);
+}
+
+/* Under client->tree. */
+static void write_down(const struct target *target, const struct done *done, struct ds_client *client, struct rm_object *tsg)
+{
+	const struct want *want = &target->want;
+	struct managed *managed = tsg->priv;
+	struct ds_vctx *vctx = ds_vctx_find(client, tsg->gpu);
+
+	if (!managed) {
+		managed = tsg->priv = kzalloc(sizeof(*managed), GFP_KERNEL);
+		if (!managed)
+			return;
+		managed->level = -1;
+	}
+	if (done->slice) {
+		managed->slice_before = done->slice_before;
+		managed->slice = want->slice;
+	}
+	if (done->level)
+		managed->level = want->level;
+	if (done->ceiling)
+		managed->tpc_percent = want->tpc_percent;
+	/* a ceiling that cannot be had is told, not tried for ever */
+	managed->failed = done->status || ds_ceiling_again(done->tpc_status);
+	if (vctx && vctx->run)
+		ds_run_turns(vctx->run, managed->slice, managed->level);
+	/* what could not be put back is kept in mind */
+	if (!want->managed && !managed->failed) {
+		kfree(managed);
+		tsg->priv = NULL;
+	}
+}
+
+static void carry_out(const struct target *target, struct done *done)
 {
 	struct ds_client *client;
 	struct rm_object *tsg;
-	struct task task;
-	bool wanted;
 
-	tsg = lock_target(job, target, &client);
+	tsg = lock_target(target, &client);
 	if (!tsg)
 		return;
-	wanted = plan(&task, tsg, &job->order);
 	unlock_target(client);
-	if (!wanted)
+	set_slice(target, done);
+	set_level(target, done);
+	set_ceiling(target, done);
+	tsg = lock_target(target, &client);
+	if (!tsg) {
+		*done = (struct done){ 0 };	/* it died: nobody asks what became of it */
 		return;
-	perform(target, &task);
-	tsg = lock_target(job, target, &client);
-	if (tsg) {
-		write_down(&task, tsg, &job->order);
-		unlock_target(client);
 	}
-	if (task.status) {
-		job->result.failed++;
-		job->result.status = task.status;
+	write_down(target, done, client, tsg);
+	unlock_target(client);
+}
+
+static bool meant(const struct job *job, const struct target *target)
+{
+	switch (job->scope) {
+	case FOR_SUBJECT:
+		return ds_subject_meant(&job->subject, target->process);
+	case FOR_TSG:
+		return job->client == target->client && job->tsg == target->tsg;
+	case FOR_ALL:
+		return true;
+	}
+	return false;
+}
+
+static void count_result(struct ds_sched_result *result, const struct done *done)
+{
+	if (done->status) {
+		result->failed++;
+		result->status = done->status;
 	} else {
-		job->result.set++;
+		result->set++;
 	}
+	if (done->tpc_status)
+		result->tpc_status = done->tpc_status;
+}
+
+/* job NULL: for nobody, so only what has changed. The ordered queue's. */
+static int reconcile(struct job *job)
+{
+	struct census census;
+	struct target *target;
+	bool failed = false;
+	int err;
+
+	err = take_census(&census);
+	if (err) {
+		mod_delayed_work(ds_rm_ordered, &retry, retry_after);
+		return err;
+	}
+	decide_all(&census);
+	for (target = census.targets; target < census.targets + census.count; target++) {
+		bool asked = job && meant(job, target);
+		struct done done = { 0 };
+
+		if (!asked && in_line(target))
+			continue;
+		if (!target->want.managed && in_line(target) && !target->is.slice_before)
+			continue;
+		carry_out(target, &done);
+		failed |= done.status || ds_ceiling_again(done.tpc_status);
+		if (asked)
+			count_result(&job->result, &done);
+	}
+	free_census(&census);
+	if (failed && !READ_ONCE(stopping)) {
+		mod_delayed_work(ds_rm_ordered, &retry, retry_after);
+		retry_after = min_t(unsigned long, 2 * retry_after, RETRY_MOST);
+	} else {
+		retry_after = RETRY_FIRST;
+	}
+	return 0;
+}
+
+static void retry_work(struct work_struct *work)
+{
+	reconcile(NULL);
 }
 
 static void put_job(struct job *job)
 {
 	if (!refcount_dec_and_test(&job->refs))
 		return;
-	ds_process_put(job->process);
-	kvfree(job);
+	if (job->scope == FOR_SUBJECT)
+		ds_subject_put(&job->subject);
+	kfree(job);
 }
 
-static void work(struct work_struct *item)
+static void do_job(struct work_struct *item)
 {
 	struct job *job = container_of(item, struct job, work);
-	unsigned int i;
 
-	for (i = 0; i < job->count; i++)
-		carry_out(job, &job->targets[i]);
+	job->err = reconcile(job);
 	complete_all(&job->done);
 	put_job(job);
 }
 
-/* For the process's order of this moment. Under orders_lock, until it is queued. NULL: no memory. */
-static struct job *make_job(struct ds_process *process, unsigned int room)
+static struct job *make_job(void)
 {
-	struct job *job = kvzalloc(struct_size(job, targets, room), GFP_KERNEL);
+	struct job *job = kzalloc(sizeof(*job), GFP_KERNEL);
 
 	if (job) {
-		INIT_WORK(&job->work, work);
+		job->scope = FOR_ALL;
+		INIT_WORK(&job->work, do_job);
 		init_completion(&job->done);
 		refcount_set(&job->refs, 2);
-		job->process = ds_process_hold(process);
-		job->order = process->order;
 	}
 	return job;
 }
 
-static void queue_job(struct job *job)
-{
-	queue_work(ds_rm_ordered, &job->work);
-}
-
 /* Takes the job over. -EINTR: the caller is being killed; the job goes on without him. */
-static int wait_for_job(struct job *job, struct ds_sched_result *result)
+static int run_job(struct job *job, struct ds_sched_result *result)
 {
-	int err = wait_for_completion_killable(&job->done) ? -EINTR : 0;
+	int err;
 
+	queue_work(ds_rm_ordered, &job->work);
+	err = wait_for_completion_killable(&job->done) ? -EINTR : job->err;
 	if (!err && result)
 		*result = job->result;
 	put_job(job);
 	return err;
 }
 
-/* ---- which channel groups --------------------------------------------------- */
-
-static unsigned int collect_client(struct job *job, unsigned int room, struct ds_client *client)
+int ds_sched_apply(const struct ds_subject *subject, struct ds_sched_result *result)
 {
-	struct rm_object *object = NULL;
-	unsigned int found = 0;
+	struct job *job;
+	int err;
 
-	mutex_lock(&client->tree);
-	while ((object = rm_tree_next(&client->rm, object))) {
-		if (!ds_tsg_computes(client, object))
-			continue;
-		found++;
-		if (job && job->count < room)
-			job->targets[job->count++] = (struct target){ client->rm.handle, object->handle };
+	if (READ_ONCE(stopping))
+		return -ENODEV;
+	job = make_job();
+	if (!job)
+		return -ENOMEM;
+	job->subject = *subject;
+	err = ds_subject_hold(&job->subject);
+	if (err) {
+		kfree(job);
+		return err;
 	}
-	mutex_unlock(&client->tree);
-	return found;
+	job->scope = FOR_SUBJECT;
+	ds_lanes_stale();
+	return run_job(job, result);
 }
 
-/* With job NULL only counts. */
-static unsigned int collect(struct job *job, unsigned int room, struct ds_process *process)
+void ds_sched_again(void)
 {
-	struct ds_client *client;
-	unsigned int found = 0;
-
-	down_read(&ds_clients_lock);
-	list_for_each_entry(client, &ds_clients, link)
-		if (client->process == process)
-			found += collect_client(job, room, client);
-	up_read(&ds_clients_lock);
-	return found;
+	if (!READ_ONCE(stopping))
+		mod_delayed_work(ds_rm_ordered, &retry, 0);
 }
 
-/* Brings the process's channel groups into line with its order. The caller holds orders_lock; it is dropped. */
-static int apply(struct ds_process *process, struct ds_sched_result *result)
+void ds_sched_follow(struct ds_process *process)
 {
-	/* a channel group made after this count sees the order, which is set already */
-	unsigned int room = collect(NULL, 0, process);
-	struct job *job = make_job(process, room);
-
-	if (job) {
-		collect(job, room, process);
-		queue_job(job);
-	}
-	mutex_unlock(&orders_lock);
-	return job ? wait_for_job(job, result) : -ENOMEM;
+	ds_lanes_stale();
+	ds_sched_again();
 }
 
-/* ---- orders ------------------------------------------------------------------- */
-
-static struct ordered *find_ordered(const struct ds_process *process)
+void ds_sched_desert(const struct ds_subject *subject)
 {
-	struct ordered *ordered;
-
-	list_for_each_entry(ordered, &orders, link)
-		if (ordered->process == process)
-			return ordered;
-	return NULL;
-}
-
-static void write_order(struct ds_process *process, const struct ds_order *order)
-{
-	spin_lock(&order_lock);
-	process->order = *order;
-	spin_unlock(&order_lock);
-}
-
-static void forget(struct ordered *ordered)
-{
-	static const struct ds_order none = { .level = -1 };
-
-	write_order(ordered->process, &none);
-	list_del(&ordered->link);
-	ds_process_put(ordered->process);
-	kfree(ordered);
-}
-
-static void reap_locked(void)
-{
-	struct ordered *ordered, *next;
-
-	list_for_each_entry_safe(ordered, next, &orders, link)
-		if (!ds_process_alive(ordered->process))
-			forget(ordered);
-}
-
-int ds_sched_set(struct ds_process *process, const struct ds_order *order,
-		 struct ds_sched_result *result)
-{
-	struct ordered *ordered;
-	int err = -ENODEV;
-
-	mutex_lock(&orders_lock);
-	reap_locked();
-	if (stopping)
-		goto unlock;
-	ordered = find_ordered(process);
-	if (!ordered) {
-		err = -ENOMEM;
-		ordered = kzalloc(sizeof(*ordered), GFP_KERNEL);
-		if (!ordered)
-			goto unlock;
-		ordered->process = ds_process_hold(process);
-		list_add_tail(&ordered->link, &orders);
-	}
-	write_order(process, order);
-	return apply(process, result);
-unlock:
-	mutex_unlock(&orders_lock);
-	return err;
-}
-
-int ds_sched_del(struct ds_process *process, struct ds_sched_result *result)
-{
-	struct ordered *ordered;
-
-	mutex_lock(&orders_lock);
-	reap_locked();
-	ordered = find_ordered(process);
-	if (!ordered) {
-		mutex_unlock(&orders_lock);
-		return -ENOENT;
-	}
-	/* the caller holds the process too */
-	forget(ordered);
-	return apply(process, result);
-}
-
-bool ds_sched_get(struct ds_process *process, struct ds_order *order)
-{
-	spin_lock(&order_lock);
-	*order = process->order;
-	spin_unlock(&order_lock);
-	return order->set;
-}
-
-struct ds_process *ds_sched_at(unsigned int index)
-{
-	struct ds_process *process = NULL;
-	struct ordered *ordered;
-
-	mutex_lock(&orders_lock);
-	reap_locked();
-	list_for_each_entry(ordered, &orders, link) {
-		if (!index--) {
-			process = ds_process_hold(ordered->process);
-			break;
-		}
-	}
-	mutex_unlock(&orders_lock);
-	return process;
+	ds_hold_del(subject, NULL);
+	ds_bucket_del(subject);
 }
 
 /* ---- channel groups ------------------------------------------------------------ */
 
+static void do_for_tsg(struct ds_client *client, u32 tsg)
+{
+	struct job *job = READ_ONCE(stopping) ? NULL : make_job();
+
+	if (!job)
+		return;
+	job->scope = FOR_TSG;
+	job->client = client->rm.handle;
+	job->tsg = tsg;
+	run_job(job, NULL);
+}
+
 void ds_sched_tsg_new(struct ds_client *client, u32 handle)
 {
-	struct ds_process *process = client->process;
-	struct job *job = NULL;
+	struct rm_object *tsg;
+	bool computes;
+	u32 gpu = RM_GPU_NONE;
 
-	if (!READ_ONCE(process->order.set))
+	mutex_lock(&client->tree);
+	tsg = rm_tree_find(&client->rm, handle);
+	computes = tsg && ds_tsg_computes(client, tsg);
+	if (computes)
+		gpu = tsg->gpu;
+	mutex_unlock(&client->tree);
+	if (!computes)
 		return;
-	mutex_lock(&orders_lock);
-	if (!stopping && process->order.set)
-		job = make_job(process, 1);
-	if (job) {
-		job->targets[job->count++] = (struct target){ client->rm.handle, handle };
-		queue_job(job);
+	if (!ds_run_of(client, gpu))
+		pr_warn_ratelimited("no memory to schedule client %#x of process %d\n", client->rm.handle,
+				    ds_process_nr(client->process));
+	ds_run_count_tsgs(client, gpu);
+	if (ds_process_managed(client->process))
+		do_for_tsg(client, handle);
+}
+
+void ds_sched_part_new(struct ds_client *client, u32 handle)
+{
+	struct ds_order order;
+	struct rm_object *object;
+	u32 tsg = 0;
+
+	if (!ds_orders_of(client->process, &order) || !order.tpc_percent)
+		return;
+	mutex_lock(&client->tree);
+	object = rm_tree_find(&client->rm, handle);
+	while (object && object->kind != RM_KIND_TSG)
+		object = rm_tree_parent(&client->rm, object);
+	if (object)
+		tsg = object->handle;
+	mutex_unlock(&client->tree);
+	if (tsg)
+		do_for_tsg(client, tsg);
+}
+
+void ds_sched_client_found(struct ds_client *client)
+{
+	u32 gpus[RM_GPUS], count = 0, i;
+	struct rm_object *object = NULL;
+
+	mutex_lock(&client->tree);
+	while ((object = rm_tree_next(&client->rm, object))) {
+		if (!ds_tsg_computes(client, object) || object->gpu >= RM_GPUS)
+			continue;
+		for (i = 0; i < count && gpus[i] != object->gpu; i++)
+			;
+		if (i == count)
+			gpus[count++] = object->gpu;
 	}
-	mutex_unlock(&orders_lock);
-	if (job)
-		wait_for_job(job, NULL);
+	mutex_unlock(&client->tree);
+	for (i = 0; i < count; i++) {
+		ds_run_of(client, gpus[i]);
+		ds_run_count_tsgs(client, gpus[i]);
+	}
+	if (count && ds_process_managed(client->process))
+		ds_sched_again();
 }
 
 void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg)
 {
+	bool managed = tsg->priv;
+	struct ds_vctx *vctx = ds_vctx_find(client, tsg->gpu);
+
 	kfree(tsg->priv);
 	tsg->priv = NULL;
+	if (vctx && vctx->run)
+		ds_run_tsg_gone(vctx->run);
+	/* what it had of a weight goes to its siblings */
+	if (managed)
+		ds_sched_again();
 }
 
 void ds_sched_state(const struct rm_object *tsg, struct ds_tsg_state *state)
 {
 	const struct managed *managed = tsg->priv;
 
-	state->managed = managed;
-	state->slice_before = managed ? managed->slice_before : 0;
-	state->level = managed ? managed->level : -1;
+	*state = (struct ds_tsg_state){ .level = -1 };
+	if (!managed)
+		return;
+	*state = (struct ds_tsg_state){
+		.managed = true,
+		.slice_before = managed->slice_before,
+		.slice = managed->slice,
+		.level = managed->level,
+		.tpc_percent = managed->tpc_percent,
+	};
+}
+
+/* false: something is not as it was. */
+static bool put_back(void)
+{
+	struct job *job = make_job();
+	bool all;
+
+	if (!job)
+		return false;
+	queue_work(ds_rm_ordered, &job->work);
+	wait_for_completion(&job->done);
+	all = !job->err && !job->result.failed;
+	put_job(job);
+	return all;
 }
 
 void ds_sched_exit(void)
 {
-	struct ds_process *process;
-	struct ordered *ordered;
+	unsigned int tries = 0;
 
-	for (;;) {
-		mutex_lock(&orders_lock);
-		stopping = true;
-		ordered = list_first_entry_or_null(&orders, struct ordered, link);
-		if (!ordered)
+	ds_orders_exit();
+	WRITE_ONCE(stopping, true);
+	cancel_delayed_work_sync(&retry);
+	while (!put_back()) {
+		if (++tries == EXIT_TRIES) {
+			pr_err("some channel groups keep the slice or level that was ordered: the driver refuses to put them back\n");
 			break;
-		process = ds_process_hold(ordered->process);
-		forget(ordered);
-		apply(process, NULL);
-		ds_process_put(process);
+		}
+		msleep(EXIT_PAUSE_MS);
 	}
-	mutex_unlock(&orders_lock);
+}
+
+void ds_sched_forget(void)
+{
+	cancel_delayed_work_sync(&retry);
 }

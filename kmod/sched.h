@@ -1,35 +1,44 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Standing orders: slice and level for the compute channel groups of a process. The driver
- * carries them out (rmcall.h), from a workqueue; a channel group made later gets them before its
- * maker hears of it.
+ * Carries out what is ordered for channel groups: slice, level, TPC ceiling. Orders (orders.h), rows of classes (reflex.h) and
+ * weights (shares.h) say what each compute channel group is to have; a workqueue brings it about, one job after the other, by
+ * asking the driver (rmcall.h). Each job looks at what is to be at the moment when it runs, so the last word is what stays, and what
+ * was before the first is never forgotten. What failed is tried again until it is done. A channel group made later gets what is
+ * ordered before its maker hears of it.
  */
 #ifndef DETSHARE_SCHED_H
 #define DETSHARE_SCHED_H
 
 #include "client.h"
+#include "orders.h"
 #include "process.h"
 
 struct ds_sched_result {
 	u32 set, failed;
 	u32 status;	/* NV_STATUS of the last that failed */
+	u32 tpc_status;	/* with which the driver refused a ceiling, 0: it did not */
 };
 
 /*
- * Replaces the process's order (order->set is true), and waits for the driver. -EINTR: the caller was killed while waiting; -ENOMEM,
+ * Brings everybody whom the subject means into line, and waits for the driver. -EINTR: the caller was killed while waiting; -ENOMEM,
  * -ENODEV (the module is going). What could be done is done all the same.
  */
-int ds_sched_set(struct ds_process *process, const struct ds_order *order, struct ds_sched_result *result);
-/* Forgets it and puts back what was. -ENOENT: there is none. */
-int ds_sched_del(struct ds_process *process, struct ds_sched_result *result);
+int ds_sched_apply(const struct ds_subject *subject, struct ds_sched_result *result);
+/* Order, cgroup or tenant of the process may have changed: it is brought into line, soon. Any process context. */
+void ds_sched_follow(struct ds_process *process);
+/* Rows of classes or boosts have changed: everybody is brought into line, soon. Any context. */
+void ds_sched_again(void);
+/* This tenant or cgroup goes: its holds and buckets go. No spinlock held. */
+void ds_sched_desert(const struct ds_subject *subject);
+/* Is an order in force for it? Any context but hard interrupts. */
+bool ds_process_managed(const struct ds_process *process);
 
-/* The process's order; false: none. */
-bool ds_sched_get(struct ds_process *process, struct ds_order *order);
-/* The index-th process with an order, held; NULL: there are no so many. */
-struct ds_process *ds_sched_at(unsigned int index);
-
-/* The driver has made this channel group. Waits for it to get its order. Not under client->tree. */
+/* The driver has made this channel group. Waits for it to get what is ordered. Not under client->tree. */
 void ds_sched_tsg_new(struct ds_client *client, u32 handle);
+/* A compute object or a context share: its channel group can have a ceiling from now on, or needs it there too. As above. */
+void ds_sched_part_new(struct ds_client *client, u32 handle);
+/* A client that is older than the module was found, with channel groups. Holds only ds_file.order. */
+void ds_sched_client_found(struct ds_client *client);
 /* It is dying. Under client->tree. */
 void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg);
 
@@ -37,7 +46,9 @@ void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg);
 struct ds_tsg_state {
 	bool managed;
 	u64 slice_before;	/* 0: not known */
+	u64 slice;		/* set by us, 0: was not */
 	s32 level;		/* -1: was not set */
+	u32 tpc_percent;	/* ceiling in force, 0: none */
 };
 
 void ds_sched_state(const struct rm_object *tsg, struct ds_tsg_state *state);
@@ -45,6 +56,9 @@ void ds_sched_state(const struct rm_object *tsg, struct ds_tsg_state *state);
 /* Is it a channel group for compute? Under client->tree. */
 bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg);
 
+/* Forgets all orders and puts back what was; waits for the driver. */
 void ds_sched_exit(void);
+/* Nobody calls any more: nothing is tried again. */
+void ds_sched_forget(void);
 
 #endif

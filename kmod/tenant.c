@@ -129,6 +129,17 @@ int ds_tenants_watch(void)
 	return err;
 }
 
+void ds_tenant_hold(struct ds_tenant *tenant)
+{
+	refcount_inc(&tenant->refs);
+}
+
+void ds_tenant_put(struct ds_tenant *tenant)
+{
+	if (refcount_dec_and_test(&tenant->refs))
+		kfree(tenant);
+}
+
 struct ds_tenant *ds_tenant_find(const char *name)
 {
 	struct ds_tenant *tenant;
@@ -159,6 +170,7 @@ struct ds_tenant *ds_tenant_make(const char *name)
 	if (!tenant)
 		return ERR_PTR(-ENOMEM);
 	strscpy(tenant->name, name, sizeof(tenant->name));
+	refcount_set(&tenant->refs, 1);
 	list_add_tail(&tenant->link, &tenants);
 	return tenant;
 }
@@ -178,7 +190,8 @@ void ds_tenant_remove(struct ds_tenant *tenant)
 	spin_unlock_irqrestore(&members_lock, flags);
 	ds_holders_desert(tenant);
 	list_del(&tenant->link);
-	kfree(tenant);
+	WRITE_ONCE(tenant->gone, true);
+	ds_tenant_put(tenant);
 }
 
 int ds_tenant_take(struct ds_tenant *tenant, struct ds_process *process)

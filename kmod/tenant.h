@@ -10,6 +10,7 @@
 
 #include <linux/list.h>
 #include <linux/pid.h>
+#include <linux/refcount.h>
 
 #include "detshare_uapi.h"
 #include "process.h"
@@ -17,7 +18,13 @@
 struct ds_tenant {
 	struct list_head link;
 	char name[DETSHARE_NAME_MAX + 1];
+	refcount_t refs;	/* one of them as long as it is not gone */
+	bool gone;
 };
+
+/* A name to be kept, not the tenant's members or limits. */
+void ds_tenant_hold(struct ds_tenant *tenant);
+void ds_tenant_put(struct ds_tenant *tenant);
 
 /*
  * Births and deaths of processes are watched from the first tenant on: before ds_tenant_make(), without ds_limits_lock, for it

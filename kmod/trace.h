@@ -9,6 +9,8 @@
 #include <linux/tracepoint.h>
 
 #include "client.h"
+#include "denials.h"
+#include "events.h"
 #include "limit.h"
 #include "rm/decode.h"
 
@@ -57,6 +59,119 @@ TRACE_EVENT(detshare_refused,
 	),
 	TP_printk("vctx=%llu gpu=%u kind=%u asked=%llu used=%llu limit=%llu", __entry->vctx,
 		  __entry->gpu, __entry->kind, __entry->asked, __entry->used, __entry->limit)
+);
+
+/* when: time of the fact, CLOCK_MONOTONIC ns. */
+TRACE_EVENT(detshare_kick,
+	TP_PROTO(const struct ds_event_run *run, u64 when, u64 idle_ns, pid_t by),
+	TP_ARGS(run, when, idle_ns, by),
+	TP_STRUCT__entry(
+		__field(u64, vctx)
+		__field(u64, when)
+		__field(u64, idle_ns)
+		__field(u32, pid)
+		__field(u32, gpu)
+		__field(pid_t, by)
+	),
+	TP_fast_assign(
+		__entry->vctx = run->vctx;
+		__entry->when = when;
+		__entry->idle_ns = idle_ns;
+		__entry->pid = run->pid;
+		__entry->gpu = run->gpu;
+		__entry->by = by;
+	),
+	TP_printk("vctx=%llu pid=%u gpu=%u when=%llu idle_ns=%llu by=%d", __entry->vctx, __entry->pid,
+		  __entry->gpu, __entry->when, __entry->idle_ns, __entry->by)
+);
+
+TRACE_EVENT(detshare_quiet,
+	TP_PROTO(const struct ds_event_run *run, u64 when, u64 idle_ns),
+	TP_ARGS(run, when, idle_ns),
+	TP_STRUCT__entry(
+		__field(u64, vctx)
+		__field(u64, when)
+		__field(u64, idle_ns)
+		__field(u32, pid)
+		__field(u32, gpu)
+	),
+	TP_fast_assign(
+		__entry->vctx = run->vctx;
+		__entry->when = when;
+		__entry->idle_ns = idle_ns;
+		__entry->pid = run->pid;
+		__entry->gpu = run->gpu;
+	),
+	TP_printk("vctx=%llu pid=%u gpu=%u when=%llu idle_ns=%llu", __entry->vctx, __entry->pid,
+		  __entry->gpu, __entry->when, __entry->idle_ns)
+);
+
+TRACE_EVENT(detshare_hold,
+	TP_PROTO(u8 cmd, const struct ds_event_run *run, u64 when, u32 reasons),
+	TP_ARGS(cmd, run, when, reasons),
+	TP_STRUCT__entry(
+		__field(u64, vctx)
+		__field(u64, when)
+		__field(u32, pid)
+		__field(u32, gpu)
+		__field(u32, reasons)
+		__field(u8, cmd)
+	),
+	TP_fast_assign(
+		__entry->vctx = run->vctx;
+		__entry->when = when;
+		__entry->pid = run->pid;
+		__entry->gpu = run->gpu;
+		__entry->reasons = reasons;
+		__entry->cmd = cmd;
+	),
+	TP_printk("%s vctx=%llu pid=%u gpu=%u when=%llu reasons=%#x",
+		  __print_symbolic(__entry->cmd, { DETSHARE_CMD_GATED, "gated" }, { DETSHARE_CMD_OPENED, "opened" },
+				   { DETSHARE_CMD_PAUSED, "paused" }, { DETSHARE_CMD_RESUMED, "resumed" }),
+		  __entry->vctx, __entry->pid, __entry->gpu, __entry->when, __entry->reasons)
+);
+
+TRACE_EVENT(detshare_lease_ended,
+	TP_PROTO(const struct ds_subject *subject, u64 when),
+	TP_ARGS(subject, when),
+	TP_STRUCT__entry(
+		__field(u64, when)
+		__field(u64, cgroup)
+		__field(u32, kind)
+		__field(u32, pid)
+	),
+	TP_fast_assign(
+		__entry->when = when;
+		__entry->cgroup = subject->kind == DETSHARE_KIND_CGROUP ? subject->cgroup : 0;
+		__entry->kind = subject->kind;
+		__entry->pid = subject->kind == DETSHARE_KIND_PID ? ds_process_nr(subject->process) : 0;
+	),
+	TP_printk("kind=%u pid=%u cgroup=%llu when=%llu", __entry->kind, __entry->pid, __entry->cgroup, __entry->when)
+);
+
+TRACE_EVENT(detshare_denied,
+	TP_PROTO(const struct ds_denial *denial),
+	TP_ARGS(denial),
+	TP_STRUCT__entry(
+		__field(u64, vctx)
+		__field(u64, when)
+		__field(u64, count)
+		__field(u32, pid)
+		__field(u32, command)
+		__field(u32, reason)
+		__field(u32, status)
+	),
+	TP_fast_assign(
+		__entry->vctx = denial->vctx;
+		__entry->when = denial->last;
+		__entry->count = denial->count;
+		__entry->pid = denial->pid;
+		__entry->command = denial->command;
+		__entry->reason = denial->reason;
+		__entry->status = denial->status;
+	),
+	TP_printk("vctx=%llu pid=%u command=%#x reason=%u status=%#x count=%llu when=%llu", __entry->vctx,
+		  __entry->pid, __entry->command, __entry->reason, __entry->status, __entry->count, __entry->when)
 );
 
 #endif

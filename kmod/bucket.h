@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Buckets of GPU time. Time comes in at `rate`, up to `burst`, and goes out as the runs of the account use the GPU, on each GPU by
+ * itself. When a bucket is empty its runs are gated and paused, until half a burst has come in. It is a cap, like cpu.max: it holds
+ * whether or not anybody else wants the GPU.
+ *
+ * What a run uses is an estimate, for no driver tells: the time in which it was active and not paused, times its part of a round of
+ * the run list among all that were active then (turns.h).
+ */
+#ifndef DETSHARE_BUCKET_H
+#define DETSHARE_BUCKET_H
+
+#include <linux/types.h>
+
+#include "limit.h"
+
+struct ds_lane;
+
+struct ds_bucket_info {
+	struct ds_subject subject;	/* held */
+	u64 rate_us, burst_us;
+	u64 level_us;		/* in it, on the GPU where it holds least */
+	u64 used_us;		/* taken out since it was set */
+	u64 emptied;		/* times */
+	bool empty;		/* its runs are held now */
+};
+
+/*
+ * Set anew it keeps what it holds, as far as that fits; a new one is full. rate_us: in each second, 1 to 1000000. -ENOENT: no such cgroup;
+ * -ENOMEM; -ENODEV: the module is going.
+ */
+int ds_bucket_set(const struct ds_subject *subject, u64 rate_us, u64 burst_us);
+/* -ENOENT. */
+int ds_bucket_del(const struct ds_subject *subject);
+/* The index-th one; false: there are no so many. *info's subject is to be put. */
+bool ds_bucket_at(unsigned int index, struct ds_bucket_info *info);
+
+/* For the lane's work item, with its members: is there any bucket? */
+bool ds_bucket_on(void);
+/* Counts what was used since the lane looked last, says which runs are spent. When to look again, ktime in ns; KTIME_MAX: no need to. */
+u64 ds_bucket_turn(struct ds_lane *lane, u64 now);
+
+void ds_bucket_exit(void);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Hard pause: the compute channels of a run are taken off the run list (FIFO_DISABLE_CHANNELS), what runs is taken off the
+ * engine. The driver counts: off twice needs on twice. So each channel knows whether it is off by us (rm_object.priv), and at
+ * most one of ours is outstanding. A call that failed leaves its channels unsure: they are turned on once more than may be
+ * needed, which does no harm, and never left off. What is outstanding is tried again until it is done or the channel is gone.
+ *
+ * Refused for who shares channel groups with other processes (MPS): pausing one client's channels hung the other.
+ */
+#ifndef DETSHARE_PAUSE_H
+#define DETSHARE_PAUSE_H
+
+#include "run.h"
+#include "sched.h"
+
+/* Reasons to be paused change: DETSHARE_HOLD_*. Any context; carried out soon. */
+void ds_pause_want(struct ds_run *run, u32 reason, bool paused);
+/* Until what was wanted at this moment is done, or has failed. -EINTR: the caller is being killed. */
+int ds_pause_wait(struct ds_run *run);
+/* Why a run cannot be paused (ds_run_pause.err), in words. */
+const char *ds_pause_why(int err);
+
+/* The driver has made this channel: its maker waits here until it is off, if its run is paused. ds_file.order held, tree not. */
+void ds_pause_channel_new(struct ds_client *client, u32 handle);
+/* It is dying. Under client->tree. */
+void ds_pause_channel_gone(struct ds_client *client, struct rm_object *channel);
+
+/*
+ * Takes what runs now off the engine, once; waits for the driver. -ESRCH: nobody who is meant has a compute channel group; -EINTR: the caller
+ * was killed while waiting; -ENOMEM.
+ */
+int ds_preempt(const struct ds_subject *subject, struct ds_sched_result *result);
+
+/* run.c's. */
+void ds_pause_init_run(struct ds_run *run);
+void ds_pause_drop_run(struct ds_run *run);
+/* Nobody wants it paused any more: until it is not, or for so long that it is given up and told. */
+void ds_pause_wait_resumed(struct ds_run *run);
+/* Nothing is tried again; nobody wants anything any more. */
+void ds_pause_forget(struct ds_run *run);
+
+#endif

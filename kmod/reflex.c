@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/ktime.h>
+#include <linux/string.h>
+
+#include "bucket.h"
+#include "lease.h"
+#include "pause.h"
+#include "reflex.h"
+#include "run.h"
+#include "sched.h"
+#include "turns.h"
+#include "userd.h"
+#include "userd.h"
+
+/* The lane's work item looks no more often than this, whatever is asked for. */
+#define TICK_NS (250 * NSEC_PER_USEC)
+#define PERIOD_NS (DS_PERIOD_US * NSEC_PER_USEC)
+/* Floors above this leave nothing for whom they are defended against. */
+#define FLOOR_MOST 900
+
+
+/* One look at a lane. */
+struct look {
+	struct ds_lane *lane;
+	u64 now;
+	u64 next;	/* when to look again, KTIME_MAX: when somebody says so */
+	u32 top;	/* highest rank that is active, 0: none */
+	bool free;	/* nobody is to be held */
+};
+
+static void again_at(struct look *look, u64 when)
+{
+	look->next = min(look->next, max(when, look->now + TICK_NS));
+}
+
+void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who)
+{
+	struct ds_run *run = owner;
+	struct ds_event_run event;
+	u64 now = ktime_get_ns();
+	unsigned long flags;
+
+	spin_lock_irqsave(&run->lane->lock, flags);
+	run->active = true;
+	run->last_ns = now;
+	run->seen_ns = now;
+	spin_unlock_irqrestore(&run->lane->lock, flags);
+	ds_lane_look(run->lane);
+	ds_run_event(run, &event);
+	ds_event_kick(&event, now, idle_ns, who);
+}
+
+/* ---- what holds for whom ----------------------------------------------------------- */
+
+static void refresh(struct ds_run *run)
+{
+	struct ds_rule rule = { .rank = 0 };
+	struct ds_order order;
+	struct ds_class row;
+	unsigned long flags;
+	u32 holds;
+
+	if (ds_orders_of(run->process, &order)) {
+		strscpy(rule.class, order.class, sizeof(rule.class));
+		rule.weight = order.weight;
+		if (ds_class_get(order.class, run->gpu, &row)) {
+			rule.rank = row.rank;
+			rule.weight = order.weight ?: row.weight;
+			rule.linger_ns = (row.linger_us ?: DS_LINGER_US) * NSEC_PER_USEC;
+			rule.deadline_ns = row.deadline_us * NSEC_PER_USEC;
+			rule.floor = min_t(u32, row.floor, FLOOR_MOST);
+		}
+	}
+	if (!rule.linger_ns)
+		rule.linger_ns = DS_LINGER_US * NSEC_PER_USEC;
+	holds = ds_holds_of(run->process);
+	spin_lock_irqsave(&run->lane->lock, flags);
+	run->rule = rule;
+	run->holds = holds;
+	spin_unlock_irqrestore(&run->lane->lock, flags);
+}
+
+static void refresh_all(struct look *look)
+{
+	struct ds_lane *lane = look->lane;
+	struct ds_run *run;
+	bool stale;
+
+	spin_lock_irq(&lane->lock);
+	stale = lane->stale;
+	lane->stale = false;
+	spin_unlock_irq(&lane->lock);
+	if (stale)
+		list_for_each_entry(run, &lane->runs, link)
+			refresh(run);
+}
+
+/* ---- who is active -------------------------------------------------------------------- */
+
+static void set_watched(struct ds_run *run, bool watched, u64 now)
+{
+	if (watched == run->watched)
+		return;
+	spin_lock_irq(&run->lane->lock);
+	run->watched = watched;
+	/* what it did until now is not known: let it show that it is quiet */
+	run->active = true;
+	run->last_ns = now;
+	spin_unlock_irq(&run->lane->lock);
+	if (!watched)
+		ds_gate_disarm(run->gate);
+}
+
+/* Whether a run is active matters where somebody is to be held for it, and where GPU time is counted. */
+static void watch_all(struct look *look)
+{
+	bool counted = ds_bucket_on() || ds_event_activity_wanted();
+	struct ds_run *run;
+	u32 least = U32_MAX;
+
+	list_for_each_entry(run, &look->lane->runs, link)
+		if (run->rule.rank)
+			least = min(least, run->rule.rank);
+	list_for_each_entry(run, &look->lane->runs, link)
+		set_watched(run, !look->free && (counted || run->rule.rank > least), look->now);
+}
+
+static bool is_held(const struct ds_run *run)
+{
+	return run->gated || READ_ONCE(run->pause.off);
+}
+
+static bool shows_life(struct ds_run *run)
+{
+	return ds_gate_touched(run->gate) == DS_TOUCH_YES || ds_userd_lives(run);
+}
+
+static void stay_active(struct ds_run *run, u64 now)
+{
+	spin_lock_irq(&run->lane->lock);
+	run->active = true;
+	run->last_ns = max(run->last_ns, now);
+	spin_unlock_irq(&run->lane->lock);
+}
+
+/* It was quiet for its linger time: unless a kick comes this very moment, it is idle from now on. */
+static void go_idle(struct ds_run *run, u64 now)
+{
+	struct ds_event_run event;
+	u64 last;
+
+	if (ds_gate_arm(run->gate) == DS_TOUCH_YES || ds_userd_lives(run)) {
+		stay_active(run, now);
+		return;
+	}
+	spin_lock_irq(&run->lane->lock);
+	last = run->last_ns;
+	/* it may have been kicked since it was armed */
+	if (now - min(now, last) >= run->rule.linger_ns)
+		run->active = false;
+	else
+		last = 0;
+	spin_unlock_irq(&run->lane->lock);
+	if (!last)
+		return;
+	ds_run_event(run, &event);
+	ds_event_quiet(&event, now, now - last);
+}
+
+/* Who is held can show nothing: it is as active as it was, and wants to be who waits at a door. */
+static bool waits(struct ds_run *run)
+{
+	struct ds_gate_stats stats;
+
+	ds_gate_stats(run->gate, &stats);
+	return stats.waiting;
+}
+
+static void sample(struct look *look, struct ds_run *run)
+{
+	u64 linger = run->rule.linger_ns, now = look->now, last;
+
+	if (!run->watched)
+		return;
+	if (is_held(run)) {
+		if (run->active || waits(run))
+			stay_active(run, now);
+		return;
+	}
+	if (!READ_ONCE(run->active))
+		return;
+	if (shows_life(run))
+		stay_active(run, now);
+	last = READ_ONCE(run->last_ns);
+	if (now - min(now, last) >= linger)
+		go_idle(run, now);
+	if (READ_ONCE(run->active))
+		again_at(look, now + linger / 2);
+}
+
+static u32 top_rank(const struct look *look)
+{
+	const struct ds_run *run;
+	u32 top = 0;
+
+	/* who is held by order or has nothing left is nobody to wait for */
+	list_for_each_entry(run, &look->lane->runs, link)
+		if (run->watched && READ_ONCE(run->active) && !run->holds && !run->spent)
+			top = max(top, run->rule.rank);
+	return top;
+}
+
+/* ---- floors ------------------------------------------------------------------------------ */
+
+/* The slice with which a lean run gets its floor, beside those above it that are active. */
+static u64 floor_slice(const struct look *look, const struct ds_run *lean)
+{
+	struct ds_turns turns = { 0 };
+	const struct ds_run *run;
+	u64 others = 0, own;
+
+	list_for_each_entry(run, &look->lane->runs, link)
+		if (run == lean || (run->rule.rank > lean->rule.rank && READ_ONCE(run->active)))
+			ds_turns_add(&turns, run->level, run->tsgs);
+	ds_turns_count(&turns);
+	list_for_each_entry(run, &look->lane->runs, link)
+		if (run != lean && run->rule.rank > lean->rule.rank && READ_ONCE(run->active))
+			others += ds_turns_taken(&turns, run->level, run->tsgs, run->slice_us);
+	/* all that is not its own slices: f / (1 - f) of that is to be its own */
+	others += ds_turns_taken(&turns, lean->level, lean->tsgs, 1) - ds_turns_used(&turns, lean->level, lean->tsgs, 1);
+	own = div_u64(others * lean->rule.floor, 1000 - lean->rule.floor);
+	return max(div64_u64(own, ds_turns_used(&turns, lean->level, lean->tsgs, 1)), 1ULL);
+}
+
+static void set_boost(struct ds_run *run, u64 us)
+{
+	u64 is = run->boost_us;
+
+	/* small changes are not worth a call */
+	if (us == is || (us && is && us < is + is / 8 && us + us / 8 > is))
+		return;
+	WRITE_ONCE(run->boost_us, us);
+	ds_sched_again();
+}
+
+static void pay(struct look *look, struct ds_run *run, u64 elapsed)
+{
+	u32 floor = run->rule.floor;
+	u64 owed = (u64)floor * (1000 - floor) * (PERIOD_NS / 1000), paid;
+	bool below = run->rule.rank && run->rule.rank < look->top;
+
+	if (!floor || look->free) {
+		run->debt = 0;
+	} else if (below && !run->lean) {
+		if (run->gated & DETSHARE_HOLD_REFLEX)
+			run->debt += elapsed * floor;
+		if (run->debt < owed)
+			again_at(look, look->now + div_u64(owed - run->debt, floor));
+	} else if (!below) {
+		paid = elapsed * (1000 - floor);
+		run->debt -= min(run->debt, paid);
+		if (run->debt)
+			again_at(look, look->now + div_u64(run->debt, 1000 - floor));
+	}
+	if (run->debt >= owed && owed)
+		run->lean = true;
+	else if (!run->debt)
+		run->lean = false;
+	if (!run->lean)
+		set_boost(run, 0);
+	else if (below)
+		set_boost(run, floor_slice(look, run));
+}
+
+/* ---- what is to be ------------------------------------------------------------------------- */
+
+static void decide(struct look *look, struct ds_run *run)
+{
+	bool below = run->rule.rank && run->rule.rank < look->top && !run->lean && !look->free;
+	bool spent = run->spent && !look->free;
+	u32 holds = look->free ? 0 : run->holds;
+	u64 deadline = 0;
+
+	spin_lock_irq(&run->lane->lock);
+	if (!below)
+		run->held_ns = 0;
+	else if (!run->held_ns)
+		run->held_ns = look->now;
+	if (below && run->rule.deadline_ns)
+		deadline = run->held_ns + run->rule.deadline_ns;
+	spin_unlock_irq(&run->lane->lock);
+	run->wanted = (holds & DS_HOLDS_GATE ? DETSHARE_HOLD_ORDER : 0) | (below ? DETSHARE_HOLD_REFLEX : 0) |
+		      (spent ? DETSHARE_HOLD_BUCKET : 0);
+	if (deadline > look->now)
+		again_at(look, deadline);
+	ds_pause_want(run, DETSHARE_HOLD_ORDER, holds & DS_HOLDS_PAUSE);
+	ds_pause_want(run, DETSHARE_HOLD_REFLEX, deadline && deadline <= look->now);
+	ds_pause_want(run, DETSHARE_HOLD_BUCKET, spent);
+}
+
+static void tell(struct ds_run *run, u8 cmd)
+{
+	struct ds_event_run event;
+
+	ds_run_event(run, &event);
+	ds_event_hold(cmd, &event, ktime_get_ns(), run->gated | READ_ONCE(run->pause.wanted));
+}
+
+static void shut(struct ds_run *run)
+{
+	u32 more = run->wanted & ~run->gated;
+	bool was = run->gated;
+
+	if (!more)
+		return;
+	ds_gate_hold(run->gate, more);
+	run->gated |= more;
+	if (!was)
+		tell(run, DETSHARE_CMD_GATED);
+}
+
+static void open(struct ds_run *run, u64 now)
+{
+	u32 less = run->gated & ~run->wanted;
+
+	if (!less)
+		return;
+	/* its next kick is news if it was idle */
+	if (run->gated == less && run->watched) {
+		if (run->active)
+			stay_active(run, now);
+		else
+			ds_gate_arm(run->gate);
+	}
+	run->gated &= ~less;
+	ds_gate_release(run->gate, less);
+	if (!run->gated)
+		tell(run, DETSHARE_CMD_OPENED);
+}
+
+static void look_at(struct look *look)
+{
+	struct ds_lane *lane = look->lane;
+	u64 elapsed = look->now - lane->looked_ns;
+	struct ds_run *run;
+
+	refresh_all(look);
+	watch_all(look);
+	list_for_each_entry(run, &lane->runs, link)
+		sample(look, run);
+	if (!look->free)
+		look->next = min(look->next, ds_bucket_turn(lane, look->now));
+	look->top = top_rank(look);
+	list_for_each_entry(run, &lane->runs, link) {
+		pay(look, run, elapsed);
+		decide(look, run);
+	}
+	lane->looked_ns = look->now;
+	list_for_each_entry(run, &lane->runs, link)
+		shut(run);
+	list_for_each_entry(run, &lane->runs, link)
+		open(run, look->now);
+}
+
+static void work(struct work_struct *item)
+{
+	struct ds_lane *lane = container_of(item, struct ds_lane, work);
+	struct look look = { .lane = lane, .next = KTIME_MAX };
+
+	mutex_lock(&lane->members);
+	look.now = ktime_get_ns();
+	look.free = ds_runs_free();
+	look_at(&look);
+	if (look.next != KTIME_MAX)
+		hrtimer_start(&lane->timer, ns_to_ktime(look.next), HRTIMER_MODE_ABS);
+	mutex_unlock(&lane->members);
+}
+
+static enum hrtimer_restart on_timer(struct hrtimer *timer)
+{
+	ds_lane_look(container_of(timer, struct ds_lane, timer));
+	return HRTIMER_NORESTART;
+}
+
+void ds_reflex_init_lane(struct ds_lane *lane)
+{
+	INIT_WORK(&lane->work, work);
+	hrtimer_init(&lane->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+	lane->timer.function = on_timer;
+}

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gates and pauses by order: what is held stands still, leases end, and nothing stays off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from detshare.ctl.netlink import genl
+from tests.vm.guest.kmod_tools import eventually, load, row, unload
+from tests.vm.guest.sched_tools import GATED, ORDER, PAUSED, Worker, family, of, progress, run_of, runs, tsgs, worker
+
+__all__ = ["family", "worker"]  # fixtures
+
+Workers = Callable[..., Worker]
+
+
+def test_a_pause_stops_what_runs_and_resume_goes_on(family: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvbackground", "--us", 2000)
+    other = worker("nvbackground", "--us", 2000)
+    answer = row(family.hold_set(gate=False, pause=True, **of(one)))
+    assert (answer["vctxs"], answer["paused"], answer["failed"]) == (1, 1, 0)
+    assert one.off() == run_of(family, one)["channels_off"] >= 1
+    assert progress(one) == 0
+    assert progress(other) > 100_000
+    assert run_of(family, one)["state"] == PAUSED
+    family.hold_del(**of(one))
+    assert one.off() == 0
+    assert progress(one) > 50_000
+    assert family.hold_get() == ()
+
+
+def test_off_twice_is_off_once(family: genl.DetShare, worker: Workers) -> None:
+    """The driver counts. Two programs once hung for good because somebody did not."""
+    one = worker("nvbackground")
+    for _ in range(3):
+        family.hold_set(gate=False, pause=True, **of(one))
+    off = one.off()
+    assert off >= 1
+    family.hold_set(gate=True, pause=True, **of(one))
+    assert one.off() == off
+    family.hold_del(**of(one))
+    assert one.off() == 0
+    assert progress(one) > 100_000
+
+
+def test_a_gate_lets_what_is_queued_go_on_and_keeps_new_work_out(family: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvlatency", "--us", 500, "--period-ms", 5)
+    eventually(lambda: progress(one, 0.1) > 0)
+    answer = row(family.hold_set(gate=True, pause=False, **of(one)))
+    assert (answer["gated"], answer["paused"]) == (1, 0)
+    time.sleep(0.1)
+    assert progress(one) == 0
+    assert one.off() == 0
+    found = run_of(family, one)
+    assert (found["state"], found["reasons"], found["waiting"]) == (GATED, ORDER, 1)
+    family.hold_del(**of(one))
+    assert progress(one) > 5_000
+
+
+def test_the_end_of_a_lease_lets_go(family: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvbackground")
+    family.hold_set(gate=True, pause=True, lease_ms=1500, **of(one))
+    assert progress(one, 0.2) == 0
+    # asking again renews it, and may ask for something else
+    family.hold_set(gate=True, pause=True, lease_ms=3000, **of(one))
+    time.sleep(1.6)
+    assert progress(one, 0.2) == 0
+    assert row(family.hold_get()[0])["lease_ms"] < 1500
+    eventually(lambda: family.hold_get() == () and one.off() == 0)
+    assert progress(one) > 100_000
+
+
+def test_holds_outlive_who_asked_but_not_their_lease(worker: Workers) -> None:
+    """A daemon that dies leaves nothing held."""
+    one = worker("nvbackground")
+    child = os.fork()
+    if not child:
+        with genl.DetShare() as made:
+            made.hold_set(gate=True, pause=True, lease_ms=2000, **of(one))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert progress(one, 0.2) == 0
+    eventually(lambda: one.off() == 0, 5)
+    assert progress(one) > 100_000
+
+
+def test_what_is_made_while_paused_is_paused(family: genl.DetShare, worker: Workers) -> None:
+    """A program whose number is known begins its GPU work while it is held: its first channel is off from birth."""
+    import subprocess
+
+    from tests.vm.guest.kmod_tools import CLIENTS
+
+    shell = subprocess.Popen(
+        ["sh", "-c", 'read line; exec "$0" --us 2000', str(CLIENTS / "nvbackground")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        subject = {"kind": genl.DETSHARE_KIND_PID, "pid": shell.pid}
+        answer = row(family.hold_set(gate=False, pause=True, **subject))
+        assert answer["vctxs"] == 0
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        shell.stdin.write("\n")
+        shell.stdin.flush()
+        assert "ready" in shell.stdout.readline()
+        (mine,) = tsgs()
+        assert mine["off"] >= 1
+        before = mine["gpu_time_us"]
+        time.sleep(0.3)
+        assert tsgs()[0]["gpu_time_us"] == before
+        family.hold_del(**subject)
+        assert tsgs()[0]["off"] == 0
+        time.sleep(0.3)
+        assert tsgs()[0]["gpu_time_us"] > before
+    finally:
+        shell.kill()
+        shell.communicate()
+    eventually(lambda: tsgs() == [])
+
+
+@pytest.mark.parametrize("gate", [False, True], ids=["paused", "paused-gated"])
+def test_a_held_program_can_be_killed(family: genl.DetShare, worker: Workers, gate: bool) -> None:
+    one = worker("nvbackground")
+    family.hold_set(gate=gate, pause=True, **of(one))
+    one.process.kill()
+    one.process.wait(5)
+    eventually(lambda: runs(family) == [] and tsgs() == [])
+    # the hold goes with whom it was for
+    eventually(lambda: family.hold_get() == ())
+
+
+def test_preempt_takes_what_runs_off_once(family: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvbackground", "--us", 5000)
+    before = one.rows()[0]["preempts"]
+    answer = row(family.preempt(**of(one)))
+    assert (answer["tsgs_set"], answer["tsgs_failed"]) == (1, 0)
+    assert one.rows()[0]["preempts"] == before + 1
+    assert progress(one) > 100_000
+
+
+def test_unloading_lets_everybody_go(worker: Workers) -> None:
+    one, other = worker("nvbackground"), worker("nvlatency")
+    with genl.DetShare() as made:
+        made.hold_set(gate=True, pause=True, lease_ms=60_000, **of(one))
+        made.hold_set(gate=True, pause=False, lease_ms=60_000, **of(other))
+        assert one.off() >= 1
+    unload()
+    try:
+        assert one.off() == 0
+        assert progress(one) > 50_000
+        assert progress(other) > 1_000
+    finally:
+        load()
