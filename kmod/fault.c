@@ -5,6 +5,7 @@
 
 #include "client.h"
 #include "compat.h"
+#include "denials.h"
 #include "doorbell.h"
 #include "gate_impl.h"
 
@@ -209,6 +210,8 @@ int ds_door_access(const struct ds_hook *hook, struct vm_area_struct *vma, unsig
 	if (against) {
 		atomic64_inc(&gate->denied);
 		ds_gate_put(against);
+		ds_denied_atomic(0, NV_ESC_RM_MAP_MEMORY, DETSHARE_DENIAL_DOORBELL, NV_ERR_INVALID_STATE,
+				 "writes past page tables to a doorbell that is shut");
 	} else {
 		atomic64_inc(&gate->accesses);
 		ds_gate_touch(gate);

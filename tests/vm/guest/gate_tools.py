@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guest's tests of doorbell gates share: a program that is told by the line what to do to its doorbell, and gates."""
+"""What the guest's tests of doorbell gates share: a program that does to its doorbell what it is told, and gates."""
 
 from __future__ import annotations
 
@@ -136,7 +136,6 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE_S) -> bool:
             return False
         time.sleep(0.01)
     return True
-
 
 
 def children(pid: int) -> list[int]:

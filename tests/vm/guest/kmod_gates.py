@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from detshare.ctl.netlink import genl
 from tests.vm.guest.gate_tools import PATIENCE_S, Door, Gate, children, gone, until
-from tests.vm.guest.kmod_tools import MODULE, leak
+from tests.vm.guest.kmod_tools import CLIENTS, MODULE, leak
 
 EAGAIN, EFAULT, EIO = 11, 14, 5
 
@@ -271,14 +272,16 @@ def test_an_armed_gate_sees_the_first_ring_of_a_burst(watched: Door) -> None:
     gate = Gate(watched.pid)
     watched.do("kick", 0, 10)
     assert until(lambda: gate.stats()["armed"])
-    before = gate.stats()
-    for burst in range(1, 11):
-        watched.do("kick", 0, 1000)
+    for _ in range(6):
+        before = gate.stats()
+        took = watched.do("kick", 0, 1000)["ns"]
         after = gate.stats()
-        assert after["kicks"] == before["kicks"] + burst
-        assert after["faults"] == before["faults"] + burst
+        # one, but for a busy host, which may make a pause in a burst
+        caught = after["kicks"] - before["kicks"]
+        assert 1 <= caught <= 1 + took // 100_000_000
+        assert after["faults"] - before["faults"] == caught
         assert until(lambda: gate.stats()["armed"])
-    assert watched.counted() == 10_010
+    assert watched.counted() == 6_010
 
 
 def test_rings_that_go_on_are_seen_without_faults(watched: Door) -> None:
@@ -307,27 +310,16 @@ def test_the_door_goes_with_its_file(door: Door) -> None:
     assert (leak("doors"), leak("userd")) == (0, 0)
 
 
-def test_many_threads_while_the_gate_flaps(door: Door) -> None:
+@pytest.mark.parametrize(("threads", "shut_us", "open_us"), [(6, 0, 0), (2, 300, 300)])
+def test_many_threads_while_the_gate_flaps(threads: int, shut_us: int, open_us: int) -> None:
     """Rings that were counted while the gate was shut, and rings that were lost: none."""
-    gate = Gate(door.pid)
-    os.setpriority(os.PRIO_PROCESS, door.pid, 10)  # threads inherit it: the test must get its turns
-    door.do("spin", 0, 6)
-    begin = time.monotonic()
-    rounds, slipped = 0, 0
-    while time.monotonic() - begin < 8:
-        gate.hold()
-        first = door.counted()
-        if rounds % 4 == 0:
-            time.sleep(0.002)
-        slipped += door.counted() - first
-        gate.release()
-        if rounds % 3 == 0:
-            time.sleep(0.001)
-        rounds += 1
-    rung = door.do("halt")["result"]
-    assert slipped == 0
-    assert rung == door.counted()
-    assert rung > rounds > 50
+    words = ["--rounds", "150", "--threads", str(threads), "--shut-us", str(shut_us), "--open-us", str(open_us)]
+    done = subprocess.run([CLIENTS / "nvflap", *words], capture_output=True, text=True, timeout=120, check=False)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
+    figures = json.loads(done.stdout)
+    assert (figures["slipped"], figures["lost"], figures["rounds"]) == (0, 0, 150)
+    assert figures["kicks"] > 1000
 
 
 @pytest.fixture
