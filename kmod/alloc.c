@@ -269,6 +269,8 @@ static bool filtered(struct ds_call *call, const struct rm_alloc *alloc)
 
 	if (ds_filter_object(call, alloc->kind, call->asked.object))
 		return true;
+	if (alloc->kind == RM_KIND_DEBUGGER && ds_filter_debugger(call))
+		return true;
 	for (i = 0; alloc->kind == RM_KIND_CTXDMA && i < alloc->n_deps; i++)
 		if (ds_filter_gpu_map(call, alloc->deps[i]))
 			return true;

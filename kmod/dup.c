@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "alloc.h"
 #include "dup.h"
+#include "filter.h"
 #include "rmcall.h"
 
 /* What is known of the source before the call. */
@@ -11,6 +12,7 @@ struct source {
 	u16 engine;
 	u32 gpu;
 	struct rm_memory *memory;	/* held for the destination's payer */
+	struct ds_process *owner;	/* held; NULL: of nobody that is known */
 };
 
 /* The vCtx that the new object belongs to, and pays for it. Under the destination's tree. */
@@ -67,6 +69,8 @@ static int look(struct ds_call *call, struct source *source, struct ds_vctx **vc
 		err = hold(call, owner, source, vctx, refusal);
 		ds_trees_unlock(owner, call->client);
 		source->ours = owner->file == call->known;
+		if (owner->process != call->client->process && !source->owner)
+			source->owner = ds_process_hold(owner->process);
 	}
 	up_read(&ds_clients_lock);
 	return err;
@@ -130,13 +134,72 @@ static void insert(struct ds_call *call, const struct source *source, const stru
 	rm_tree_insert(&call->client->rm, &insert);
 }
 
-void ds_dup(struct ds_call *call)
+static bool steers(const struct ds_call *call, const struct source *source)
 {
-	struct source source = { .gpu = RM_GPU_NONE };
+	const struct rm_class *class = rm_abi_class(call->abi, source->class);
+
+	return class && ds_filter_steers(class->kind);
+}
+
+/*
+ * Of another process's channel group: its owner's orders hold for the client from before the driver made the duplicate. It is noted by the
+ * handle that was asked for; when the driver has answered, by the right one or not at all.
+ */
+static int note_host(struct ds_call *call, const struct source *source)
+{
+	return source->owner ? ds_filter_guest_new(call->client->rm.handle, call->asked.object, source->owner) : 0;
+}
+
+static void settle_host(struct ds_call *call, const struct source *source, bool made)
+{
+	u32 client = call->client->rm.handle;
+
+	if (!source->owner)
+		return;
+	made = made && steers(call, source);
+	if (made && call->done.object == call->asked.object)
+		return;
+	if (made && ds_filter_guest_new(client, call->done.object, source->owner))
+		pr_warn_once("no memory to note whose channel group process %d is in\n",
+			     ds_process_nr(call->client->process));
+	ds_filter_guest_gone(client, call->asked.object);
+}
+
+/* With room for the object reserved. false: there is none; it was answered. */
+static bool duplicate(struct ds_call *call, struct source *source)
+{
 	struct ds_client *client = call->client;
 	struct ds_vctx *vctx = NULL;
 	struct ds_refusal refusal;
 	u64 bytes;
+
+	if (look(call, source, &vctx, &refusal) || note_host(call, source)) {
+		drop(call, source, vctx);
+		goto refuse;
+	}
+	if (!ds_call_driver(call)) {
+		settle_host(call, source, false);
+		drop(call, source, vctx);
+		return false;
+	}
+	if (!verify(call, source, vctx, &bytes, &refusal)) {
+		settle_host(call, source, false);
+		goto refuse;
+	}
+	settle_host(call, source, true);
+	mutex_lock(&client->tree);
+	insert(call, source, vctx, bytes);
+	mutex_unlock(&client->tree);
+	return true;
+refuse:
+	ds_alloc_refused(call, vctx, refusal.asked ? &refusal : NULL);
+	return false;
+}
+
+void ds_dup(struct ds_call *call)
+{
+	struct source source = { .gpu = RM_GPU_NONE };
+	struct ds_client *client = call->client;
 	int err;
 
 	if (!client) {
@@ -150,22 +213,10 @@ void ds_dup(struct ds_call *call)
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
 		return;
 	}
-	if (look(call, &source, &vctx, &refusal))
-		goto refuse;
-	if (!ds_call_driver(call)) {
-		drop(call, &source, vctx);
-		goto unreserve;
+	if (!duplicate(call, &source)) {
+		mutex_lock(&client->tree);
+		rm_tree_unreserve(&client->rm);
+		mutex_unlock(&client->tree);
 	}
-	if (!verify(call, &source, vctx, &bytes, &refusal))
-		goto refuse;
-	mutex_lock(&client->tree);
-	insert(call, &source, vctx, bytes);
-	mutex_unlock(&client->tree);
-	return;
-refuse:
-	ds_alloc_refused(call, vctx, refusal.asked ? &refusal : NULL);
-unreserve:
-	mutex_lock(&client->tree);
-	rm_tree_unreserve(&client->rm);
-	mutex_unlock(&client->tree);
+	ds_process_put(source.owner);
 }

@@ -108,6 +108,85 @@ void ds_filter_raw_gone(u32 client, u32 object)
 		kfree_rcu(raw, rcu);
 }
 
+/* ---- guests in channel groups of others ------------------------------------------- */
+
+struct guest {
+	struct list_head link;
+	u32 client, object;
+	struct ds_process *host;	/* held */
+};
+
+static LIST_HEAD(guests);
+static DEFINE_SPINLOCK(guests_lock);
+
+bool ds_filter_steers(enum rm_kind kind)
+{
+	return kind == RM_KIND_TSG || kind == RM_KIND_CTXSHARE || kind == RM_KIND_CHANNEL;
+}
+
+int ds_filter_guest_new(u32 client, u32 object, struct ds_process *host)
+{
+	struct guest *guest = kzalloc(sizeof(*guest), GFP_KERNEL_ACCOUNT);
+
+	if (!guest)
+		return -ENOMEM;
+	guest->client = client;
+	guest->object = object;
+	guest->host = ds_process_hold(host);
+	spin_lock(&guests_lock);
+	list_add_tail(&guest->link, &guests);
+	spin_unlock(&guests_lock);
+	return 0;
+}
+
+void ds_filter_guest_gone(u32 client, u32 object)
+{
+	struct guest *guest, *found = NULL;
+
+	spin_lock(&guests_lock);
+	list_for_each_entry(guest, &guests, link)
+		if (guest->client == client && guest->object == object)
+			found = guest;
+	if (found)
+		list_del(&found->link);
+	spin_unlock(&guests_lock);
+	if (found) {
+		ds_process_put(found->host);
+		kfree(found);
+	}
+}
+
+/* The index-th host of a client, held; NULL: it has no so many. */
+static struct ds_process *host_of(u32 client, unsigned int index)
+{
+	struct ds_process *host = NULL;
+	struct guest *guest;
+
+	spin_lock(&guests_lock);
+	list_for_each_entry(guest, &guests, link) {
+		if (guest->client == client && !index--) {
+			host = ds_process_hold(guest->host);
+			break;
+		}
+	}
+	spin_unlock(&guests_lock);
+	return host;
+}
+
+/* Is the client in a channel group of somebody who is managed? */
+static bool is_managed_guest(u32 client)
+{
+	struct ds_process *host;
+	bool managed = false;
+	unsigned int i;
+
+	for (i = 0; !managed && (host = host_of(client, i)); i++) {
+		managed = ds_process_managed(host);
+		ds_process_put(host);
+	}
+	return managed;
+}
+
 /* ---- which controls ---------------------------------------------------------------- */
 
 bool ds_filter_wants(const struct rm_abi *abi, const void *block)
@@ -173,7 +252,7 @@ static void begin(struct asking *asking, struct ds_call *call, u32 client)
 	if (!asking->asker.managed)
 		asking->asker.trusted = ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 	if (asking->owner && !asking->asker.managed)
-		asking->asker.managed = ds_process_managed(asking->owner);
+		asking->asker.managed = ds_process_managed(asking->owner) || is_managed_guest(client);
 }
 
 static void end(struct asking *asking)
@@ -337,6 +416,32 @@ bool ds_filter_object(struct ds_call *call, enum rm_kind kind, u32 handle)
 	return answer(call, call->frame->nr, &ruling);
 }
 
+bool ds_filter_debugger(struct ds_call *call)
+{
+	const struct rm_abi *abi = call->abi;
+	struct rm_ruling ruling = {
+		.verdict = RM_REFUSE,
+		.reason = RM_DENIAL_FOREIGN,
+		.status = NV_ERR_INSUFFICIENT_PERMISSIONS,
+		.trick = "debugs another's program",
+	};
+	struct ds_process *debugged;
+	struct asking asking;
+	bool denied = false;
+	u32 app;
+
+	if (!filtering() || call->frame->params_size != abi->debugger.len || !abi->debugger.len)
+		return false;
+	app = rm_get32(call->frame->params, abi->debugger.hAppClient);
+	begin(&asking, call, call->asked.client);
+	debugged = owner_of(app);
+	if (!asking.asker.trusted && (asking.asker.managed || (debugged && ds_process_managed(debugged))))
+		denied = !owns(&asking, app);
+	ds_process_put(debugged);
+	end(&asking);
+	return denied && answer(call, call->frame->nr, &ruling);
+}
+
 bool ds_filter_map(struct ds_call *call)
 {
 	return ds_filter_object(call, kind_of(call->client, call->asked.object), call->asked.object);
@@ -398,8 +503,13 @@ void ds_filter_exit(void)
 {
 	struct hlist_node *next;
 	struct raw *raw;
+	struct guest *guest, *after;
 	unsigned int i;
 
+	list_for_each_entry_safe(guest, after, &guests, link) {
+		ds_process_put(guest->host);
+		kfree(guest);
+	}
 	for (i = 0; i < ARRAY_SIZE(raws); i++)
 		hlist_for_each_entry_safe(raw, next, &raws[i], link)
 			kfree(raw);
