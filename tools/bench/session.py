@@ -83,6 +83,8 @@ class Session:
         self._lock = threading.Lock()
         self._begun = time.monotonic()
         self.proof = ""
+        self.variant = ""
+        """what tells this result from those of the same experiment elsewhere; part of its name"""
         self.sms = 0
         """of the GPU, once something was calibrated"""
         self.measured = 0.0
@@ -202,7 +204,7 @@ class Session:
 
     def write(self, suffix: str = "") -> Path:
         """Write NAME.json and raw/NAME.jsonl.gz; with a suffix, that of a run that was cut off, beside whole ones."""
-        options, name = self.options, self.options.name + suffix
+        options, name = self.options, self.options.name + self.variant + suffix
         if self.measured:
             # A request that waits for a CPU which the hypervisor gave to another machine is in every tail.
             share = 100 * self.stolen / self.measured

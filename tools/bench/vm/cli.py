@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from detshare.tools.bench.vm import fuzz, interception, kill_storm, quota_attack, unload
-from detshare.tools.bench.vm.machines import MACHINES, ExperimentError, Machine
+from detshare.tools.bench.vm import fuzz, hostile, interception, kill_storm, quota_attack, sched, stress, unload
+from detshare.tools.bench.vm.machines import ALL, MACHINES, SIMULATED, ExperimentError, Machine
 from detshare.tools.bench.vm.report import Report
 
 __all__ = ["COMMANDS"]
@@ -28,6 +28,10 @@ class _Scale:
     quick: int
     on: tuple[str, ...]
     takes: str
+    can: tuple[str, ...] = tuple(MACHINES)
+    """machines that --on accepts"""
+    seeded: bool = False
+    """whether there is a --seed"""
 
 
 _SCALES = {
@@ -35,9 +39,49 @@ _SCALES = {
         "What the module adds to an ioctl.", "--rounds", "With and without.", 5, 2, ("535", "550", "sim"), "5 min"
     ),
     "quota-attack": _Scale(
-        "Threads that race for more memory than a limit allows.", "--seconds", "Of attack.", 600, 60, ("sim",), "15 min"
+        "Threads that race for more memory than a limit allows.",
+        "--seconds",
+        "Of attack.",
+        600,
+        60,
+        ("sim",),
+        "15 min",
+        ("sim",),
     ),
-    "kill-storm": _Scale("kill -9 of clients in mid-allocation.", "--clients", "Killed.", 1000, 100, ("sim",), "5 min"),
+    "kill-storm": _Scale(
+        "kill -9 of clients in mid-allocation.", "--clients", "Killed.", 1000, 100, ("sim",), "5 min", ("sim",)
+    ),
+    "sched": _Scale(
+        "Latency by class, shares, buckets, gates, events and floors of the module.",
+        "--seconds",
+        "Of one measurement.",
+        10,
+        3,
+        ("sim", "sim-6.1"),
+        "12 min",
+        tuple(SIMULATED),
+    ),
+    "hostile": _Scale(
+        "A hostile tenant against its orders, holds and neighbours.",
+        "--people",
+        "That it plays: 1, root as in a container; 2, an ordinary user too.",
+        2,
+        1,
+        ("sim", "sim-6.1"),
+        "40 min",
+        tuple(SIMULATED),
+    ),
+    "stress": _Scale(
+        "Random orders, limits, births, deaths and reloads at once, on the instrumented kernel.",
+        "--seconds",
+        "Of each machine.",
+        1800,
+        120,
+        ("sim-debug",),
+        "40 min",
+        tuple(SIMULATED),
+        seeded=True,
+    ),
     "unload": _Scale(
         "insmod and rmmod while programs call the driver.",
         "--rounds",
@@ -59,9 +103,15 @@ _SCALES = {
 }
 
 
-def _measure(name: str, report: Report, machine: Machine, amount: int) -> None:
+def _measure(name: str, report: Report, machine: Machine, amount: int, seed: int) -> None:
     """The rows of one machine."""
-    if name == "interception":
+    if name == "stress":
+        stress.measure(report, machine, amount, seed)
+    elif name == "hostile":
+        hostile.measure(report, machine, hostile.PEOPLE[:amount])
+    elif name == "sched":
+        sched.measure(report, machine, amount)
+    elif name == "interception":
         interception.measure(report, machine, amount)
     elif name == "unload":
         unload.measure(report, machine, amount)
@@ -80,19 +130,20 @@ def _terminated(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _run(name: str, machines: tuple[str, ...], amount: int, option: str, out: Path) -> None:
+def _run(name: str, machines: tuple[str, ...], amount: int, seed: int | None, option: str, out: Path) -> None:
     """One result for each level of proof: NAME for the stronger one, NAME-sim beside it."""
     signal.signal(signal.SIGTERM, _terminated)
-    chosen = [MACHINES[each] for each in machines]
+    chosen = [ALL[each] for each in machines]
     proofs = sorted({machine.proof for machine in chosen})
-    command = " ".join(("detshare bench", name, option, str(amount), *(f"--on {each}" for each in machines)))
+    words = (option, str(amount), *(f"--on {each}" for each in machines), *(("--seed", str(seed)) if seed else ()))
+    command = " ".join(("detshare bench", name, *words))
     missed = 0
     for proof in proofs:
         report = Report(name if len(proofs) == 1 or proof == "driver" else f"{name}-sim", proof, command)
         try:
             for machine in chosen:
                 if machine.proof == proof:
-                    _measure(name, report, machine, amount)
+                    _measure(name, report, machine, amount, seed or 1)
         except ExperimentError as error:
             raise click.ClickException(f"bench {name} stopped, nothing was written: {error}") from error
         path = report.write(out)
@@ -106,8 +157,8 @@ def _run(name: str, machines: tuple[str, ...], amount: int, option: str, out: Pa
 
 
 def _command(name: str, scale: _Scale) -> click.Command:
-    def body(amount: int | None, machines: tuple[str, ...], out: Path, quick: bool) -> None:
-        _run(name, machines or scale.on, amount or (scale.quick if quick else scale.full), scale.option, out)
+    def body(amount: int | None, machines: tuple[str, ...], out: Path, quick: bool, seed: int | None = None) -> None:
+        _run(name, machines or scale.on, amount or (scale.quick if quick else scale.full), seed, scale.option, out)
 
     about = f"{scale.summary} In guests of this machine (QEMU), no GPU needed. Takes about {scale.takes}."
     parameters: list[click.Parameter] = [
@@ -116,7 +167,7 @@ def _command(name: str, scale: _Scale) -> click.Command:
         ),
         click.Option(
             ["--on", "machines"],
-            type=click.Choice(scale.on if scale.on == ("sim",) else tuple(MACHINES)),
+            type=click.Choice(scale.can),
             multiple=True,
             help=f"Driver in the guest; may be repeated.  [default: {', '.join(scale.on)}]",
         ),
@@ -129,6 +180,12 @@ def _command(name: str, scale: _Scale) -> click.Command:
         ),
         click.Option(["--quick"], is_flag=True, help=f"{scale.option} {scale.quick}, for a first look."),
     ]
+    if scale.seeded:
+        parameters.append(
+            click.Option(
+                ["--seed"], type=click.IntRange(1), default=1, show_default=True, help="Of every random choice."
+            )
+        )
     callback: Callable[..., None] = body
     epilog = f"\b\nExample:\n  detshare bench {name} --quick --out /tmp/results"
     return click.Command(name, params=parameters, callback=callback, help=about, epilog=epilog)

@@ -14,7 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["GENUINE_535", "GENUINE_550", "MACHINES", "PROGRAMS", "SIM", "ExperimentError", "Machine", "prepare", "run"]
+__all__ = [
+    "ALL",
+    "GENUINE_535",
+    "GENUINE_550",
+    "MACHINES",
+    "PROGRAMS",
+    "SIM",
+    "SIMULATED",
+    "SIM_61",
+    "SIM_DEBUG",
+    "ExperimentError",
+    "Machine",
+    "prepare",
+    "run",
+]
 
 TOP: Final = Path(__file__).resolve().parents[3]
 PROGRAMS: Final = TOP / "build" / "nvclient"
@@ -46,6 +60,10 @@ SIM: Final = Machine("sim", "6.12", "sim", "model")
 GENUINE_550: Final = Machine("550", "6.12", "nvidia-550", "driver")
 GENUINE_535: Final = Machine("535", "6.1", "nvidia-535", "driver")
 MACHINES: Final = {machine.name: machine for machine in (SIM, GENUINE_550, GENUINE_535)}
+SIM_61: Final = Machine("sim-6.1", "6.1", "sim", "model")
+SIM_DEBUG: Final = Machine("sim-debug", "debug", "sim", "model")
+SIMULATED: Final = {machine.name: machine for machine in (SIM, SIM_61, SIM_DEBUG)}
+ALL: Final = MACHINES | SIMULATED
 
 
 def prepare() -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "is_loaded",
     "leaks",
     "load",
+    "load_driver",
     "main",
     "peak",
     "references",
@@ -83,14 +84,22 @@ def unload(what: str = "module") -> None:
         _vm_load("-r", what)
 
 
+def load_driver() -> None:
+    """Insert the driver that this guest was started with."""
+    _vm_load("driver")
+
+
 def references(module: str) -> int:
     """Who holds a module."""
     return _number(Path("/sys/module") / module / "refcnt")
 
 
-def leaks() -> dict[str, int]:
-    """What detshare.ko still keeps of clients: all 0 when none is open."""
-    return {name: _number(_COUNTERS / name) for name in ("objects", "clients", "frames")}
+def leaks(*, every: bool = False) -> dict[str, int]:
+    """What detshare.ko still keeps of clients: all 0 when none is open. `every`: by all of its counters."""
+    names = ["objects", "clients", "frames"]
+    if every:
+        names = sorted(file.name for file in _COUNTERS.iterdir() if file.read_text().strip().isdecimal())
+    return {name: _number(_COUNTERS / name) for name in names}
 
 
 # -- the simulated GPU --------------------------------------------------------------------------------------------
@@ -166,10 +175,10 @@ def stop(*processes: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def settled(seconds: float) -> dict[str, int]:
+def settled(seconds: float, *, every: bool = False) -> dict[str, int]:
     """Leaks after everybody has gone; closing may lag behind an exit, so up to so many seconds are given."""
     end = time.monotonic() + seconds
-    while any((kept := leaks()).values()) and time.monotonic() < end:
+    while any((kept := leaks(every=every)).values()) and time.monotonic() < end:
         time.sleep(0.01)
     return kept
 
