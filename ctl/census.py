@@ -5,16 +5,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from detshare.ctl import classes
+from detshare.ctl import activity
+from detshare.ctl.accounts import NO_PROCESS, Target
 from detshare.ctl.netlink import genl
-from detshare.ctl.netlink.records import GpuRow, LimitRow, TenantRow, TsgRow, VctxRow
+from detshare.ctl.netlink.records import (
+    BucketRow,
+    ClassRow,
+    DeniedRow,
+    GpuRow,
+    HoldRow,
+    LimitRow,
+    RunRow,
+    SchedRow,
+    TenantRow,
+    TsgRow,
+    VctxRow,
+)
 from detshare.ctl.programs import MPS_COMM
 from detshare.ctl.rm.abi import Abi
 from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
-from detshare.ctl.snapshot import Account, AccountKind, Kind, Level, Program, State, Tenant, Tsg
-from detshare.ctl.wishes import Wish
+from detshare.ctl.snapshot import Account, AccountKind, Activity, Kind, Level, Program, State, Tenant, Tsg
 
 UNKNOWN = -1
 """in fields of a Tsg that only asking on the program's own descriptor would tell"""
@@ -23,7 +35,6 @@ KINDS = {
     genl.DETSHARE_KIND_CGROUP: AccountKind.CGROUP,
     genl.DETSHARE_KIND_TENANT: AccountKind.TENANT,
 }
-_WEIGHT = "weight "
 _PARTIAL = "older than the kernel module: its objects are not all known one by one, its memory is counted"
 
 
@@ -41,6 +52,12 @@ class Census:
     holders: Mapping[ProcessId, Holder] = field(default_factory=dict)
     cgroups: Mapping[int, str] = field(default_factory=dict)
     """cgroup number -> path"""
+    orders: Sequence[SchedRow] = ()
+    classes: Sequence[ClassRow] = ()
+    buckets: Sequence[BucketRow] = ()
+    holds: Sequence[HoldRow] = ()
+    runs: Sequence[RunRow] = ()
+    denied: Sequence[DeniedRow] = ()
 
     def uuid(self, gpu: int) -> str:
         """The UUID of the kernel module's GPU number; its number in words where nobody knows it."""
@@ -53,6 +70,26 @@ class Census:
     def accounts(self) -> tuple[Account, ...]:
         """Every limit that is in force."""
         return tuple(account for row in self.limits if (account := self.account(row)) is not None)
+
+    def process(self, pid: int) -> ProcessId | None:
+        """The process that has this number now, as far as the kernel module or /proc shows it."""
+        for found in self.holders:
+            if found.pid == pid:
+                return found
+        return next((ProcessId(row.pid, row.start_time) for row in self.vctxs if row.pid == pid), None)
+
+    def target(self, row: SchedRow | HoldRow | BucketRow) -> Target | None:
+        """The account of a row; None for a kind that only a newer module has."""
+        match KINDS.get(row.kind):
+            case AccountKind.PID:
+                return Target(AccountKind.PID, str(row.pid), self.process(row.pid) or ProcessId(row.pid, 0))
+            case AccountKind.CGROUP:
+                name = self.cgroups.get(row.cgroup_id, f"number {row.cgroup_id}")
+                return Target(AccountKind.CGROUP, name, cgroup=row.cgroup_id)
+            case AccountKind.TENANT:
+                return Target(AccountKind.TENANT, row.tenant, NO_PROCESS)
+            case _:
+                return None
 
     def account(self, row: LimitRow) -> Account | None:
         """A limit for people; None for a kind that only a newer module has, or without a limit."""
@@ -82,21 +119,6 @@ class Census:
         return found
 
 
-def setting_of(klass: str) -> tuple[str | None, int | None]:
-    """(class, weight) of what an order's text says; (None, None) for a raw slice."""
-    if klass in classes.CLASSES:
-        return klass, None
-    number = klass.removeprefix(_WEIGHT)
-    return (None, int(number)) if klass.startswith(_WEIGHT) and number.isdecimal() else (None, None)
-
-
-def order_text(wish: Wish) -> str:
-    """What an order is called in the kernel: "high", "weight 3", "slice"."""
-    if wish.klass is not None:
-        return wish.klass
-    return f"{_WEIGHT}{wish.weight}" if wish.weight is not None else "slice"
-
-
 def programs(
     census: Census,
     *,
@@ -110,11 +132,19 @@ def programs(
     for row in census.tsgs:
         tsgs[row.vctx_id].append(row)
     seen = census.vctxs_of()
+    runs = activity.by_pid(census.runs)
+    weights = {row.pid: row.weight for row in census.orders if KINDS.get(row.kind) is AccountKind.PID}
     found = []
     for process, rows in seen.items():
         holder = census.holders.get(process)
         mine = [_tsg(census, tsg, abi) for row in rows for tsg in tsgs.get(row.vctx_id, ())]
-        found.append(_program(census, process, rows, mine, holder, process in paused, share or {}, lineage))
+        denied = [row for row in census.denied if row.pid == process.pid]
+        doing = activity.of_process(runs.get(process.pid, ()), denied, abi)
+        program = _program(census, process, rows, mine, holder, process in paused, doing, share or {}, lineage)
+        weight = weights.get(process.pid)
+        if weight is None:
+            weight = next((run.weight for run in runs.get(process.pid, ()) if run.weight), None)
+        found.append(replace(program, weight=weight))
     uuids = {gpu.minor: gpu.uuid for gpu in census.gpus}
     for process, holder in census.holders.items():
         if process not in seen:
@@ -152,11 +182,12 @@ def _program(
     tsgs: Sequence[Tsg],
     holder: Holder | None,
     paused: bool,
+    doing: Activity | None,
     share: Mapping[tuple[int, str], float],
     lineage: Callable[[str], Mapping[int, str]],
 ) -> Program:
     gpus = tuple(dict.fromkeys(census.uuid(row.gpu) for row in rows if row.gpu is not None))
-    klass, weight = next((setting_of(row.klass) for row in rows if row.klass), (None, None))
+    klass = next((row.klass for row in rows if row.klass), None)
     tenant = next((row.tenant for row in rows if row.tenant), "")
     above = set(lineage(holder.cgroup)) if holder is not None else set()
     above |= {row.cgroup_id for row in rows}
@@ -167,27 +198,29 @@ def _program(
         command=holder.command if holder is not None else f"[{rows[0].comm}]",
         user=holder.user if holder is not None else "?",
         container=holder.container if holder is not None else "",
-        state=_state(rows, tsgs, paused),
+        state=_state(rows, tsgs, paused, doing),
         tsgs=tuple(tsgs),
         gpus=gpus,
         klass=klass,
-        weight=weight,
         memory_bytes=sum(row.memory_used + row.managed for row in rows) if has_gpu else None,
         gpu_share=max(shares) if shares else None,
         notes=(_PARTIAL,) if any(row.partial for row in rows) else (),
         limits=tuple(_applying(census, process.pid, above, tenant)),
         tenant=tenant,
         refused=sum(row.refused for row in rows),
+        activity=doing,
     )
 
 
-def _state(rows: Sequence[VctxRow], tsgs: Sequence[Tsg], paused: bool) -> State:
+def _state(rows: Sequence[VctxRow], tsgs: Sequence[Tsg], paused: bool, doing: Activity | None) -> State:
     if any(row.comm.startswith(MPS_COMM) for row in rows):
         return State.MPS_SERVER
     if any(row.mps for row in rows):
         return State.MPS_CLIENT
-    if paused:
+    if paused or (doing is not None and doing.state == State.PAUSED):
         return State.PAUSED
+    if doing is not None and doing.state == State.GATED:
+        return State.GATED
     at_work = tsgs or any(row.partial and row.memory_used for row in rows)
     return State.RUNNING if at_work else State.NO_CONTEXT
 

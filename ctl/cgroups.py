@@ -48,6 +48,12 @@ def number(path: Path) -> int | None:
         return None
 
 
+def number_of(path: str) -> int | None:
+    """The kernel's number of a cgroup given by its path; None: there is none."""
+    found = folder(path)
+    return number(found) if found is not None else None
+
+
 def lineage(path: str) -> dict[int, str]:
     """A cgroup and all above it: number -> path in the hierarchy. Empty where it is gone."""
     found: dict[int, str] = {}

@@ -8,6 +8,7 @@ docs/results/sweep.json; docs/classes.md derives them and gives the bound on wai
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from detshare.ctl.backends.base import BadRequest
@@ -24,18 +25,40 @@ SHORTEST_US = 200
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Slice in microseconds, None for what the program had before DetShare; level."""
+    """Slice in microseconds, None for what the program had before DetShare; level.
+
+    The rest is what the kernel module's reflexes do with it, and counts with backend kmod only.
+    """
 
     slice_us: int | None
     level: Level
+    rank: int = 0
+    """launches wait while a class of a higher rank is active; 0: it takes no part"""
+    linger_us: int = 1000
+    """active until it was quiet for so long"""
+    deadline_us: int = 0
+    """work that still runs so long after its launches were stopped is paused; 0: never"""
+    floor_permille: int = 0
+    """share of each period in which it may run whoever else is active"""
 
 
 CLASSES: dict[str, Setting] = {
-    "high": Setting(20_000, Level.HIGH),
-    "normal": Setting(None, Level.MEDIUM),
-    "low": Setting(50, Level.LOW),
-    "idle": Setting(20, Level.LOW),
+    "high": Setting(20_000, Level.HIGH, rank=400),
+    "normal": Setting(None, Level.MEDIUM, rank=300, deadline_us=20_000, floor_permille=100),
+    "low": Setting(50, Level.LOW, rank=200, deadline_us=2_000, floor_permille=20),
+    "idle": Setting(20, Level.LOW, rank=100, deadline_us=1_000, floor_permille=10),
 }
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+
+
+def check_name(klass: object) -> str:
+    """`klass` if a class may be called so. BadRequest otherwise."""
+    if not isinstance(klass, str) or not _NAME.fullmatch(klass):
+        shown = ascii(klass)[:60]
+        raise BadRequest(f"{shown} cannot be a class's name: a letter or _, then letters, digits, _ . -, 63 at most")
+    return klass
 
 
 def setting(klass: str) -> Setting:
@@ -56,6 +79,23 @@ def check_weight(weight: int) -> int:
     if isinstance(weight, bool) or not isinstance(weight, int) or weight not in WEIGHTS:
         raise BadRequest(f"weight {weight!r} is out of range: {WEIGHTS[0]} to {WEIGHTS[-1]}")
     return weight
+
+
+def check_range(name: str, value: object, allowed: range) -> int:
+    """`value` if it is a whole number in `allowed`. BadRequest otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
+        raise BadRequest(f"{name} {str(value)[:40]} is out of range: {allowed[0]} to {allowed[-1]}")
+    return value
+
+
+RANKS = range(1001)
+LINGERS_US = range(1, 10_000_001)
+DEADLINES_US = range(3_600_000_001)
+PERMILLES = range(1001)
+PERCENTS = range(1, 101)
+RATES_US = range(1, 1_000_001)
+BURSTS_US = range(1, 3_600_000_001)
+LEASES_S = range(1, 3601)
 
 
 def check_slice(slice_us: int) -> int:

@@ -88,6 +88,8 @@ class Daemon:
         """Build the backend, chosen for the reason `why`, and look once. ControlError where that fails."""
         self._built = await self._work(lambda: self._with_lanes(build_backend(backend, self._run_dir)))
         self._why = why or self._built.why
+        loop = asyncio.get_running_loop()
+        self._backend.listen(lambda event: self._hear(loop, event))
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
@@ -183,6 +185,11 @@ class Daemon:
         self._snapshot = snapshot
         for event in events:
             self._tell(event)
+
+    def _hear(self, loop: asyncio.AbstractEventLoop, event: Event) -> None:
+        """An event of the kernel module, in whatever thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            loop.call_soon_threadsafe(self._tell, event)
 
     def _tell(self, event: Event) -> None:
         log.info("%s%s: %s", event.kind, f" {event.pid}" if event.pid else "", event.text)

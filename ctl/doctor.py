@@ -15,8 +15,8 @@ _REAL = (
     "the next look"
 )
 _KMOD = (
-    "memory limits, slices and levels of any program, held by the kernel also against a hostile one; pause and resume "
-    "as with backend root"
+    "memory limits, classes, weights, buckets, ceilings, gates and pauses of any program, cgroup or tenant, held by "
+    "the kernel also against a hostile one"
 )
 _MODEL = (
     "every verb acts on simulated programs; its figures are the simulation's, and what a GPU does may differ; for "

@@ -8,13 +8,15 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
-from detshare.ctl import census, cgroups
+from detshare.ctl import accounts, census, cgroups, select
+from detshare.ctl.accounts import Target
+from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.census import Census
-from detshare.ctl.netlink.events import Listener
+from detshare.ctl.ear import Ear
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.netlink.records import Status, TsgRow
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.driver import Driver, DriverError, ProcessId, Usage
+from detshare.ctl.rm.driver import Driver, DriverError, Holder, ProcessId, Usage
 from detshare.ctl.snapshot import Event, Program, State
 
 SWEEP_S: Final = 1.0
@@ -35,8 +37,8 @@ class KernelWatch:
         self._driver = driver
         self._abi = abi
         self._clock = clock
-        self._listener: Listener | None = None
-        self._heard: list[Event] = []
+        self._ear: Ear | None = None
+        self._tell: Callable[[Event], None] | None = None
         self._cgroups: dict[int, str] = {}
         self._swept = self._asked = _NEVER
         self._usage: tuple[float, Usage] = (_NEVER, Usage())
@@ -64,7 +66,9 @@ class KernelWatch:
         if fresh or changed or now - self._asked >= SLICES_S:
             tsgs = self._link.tsgs()
             self._asked = now
-        unnamed = {row.cgroup_id for row in limits if row.cgroup_id} - self._cgroups.keys()
+        orders, buckets, holds = self._link.orders(), self._link.buckets(), self._link.holds()
+        unnamed = {r.cgroup_id for rows in (limits, orders, buckets, holds) for r in rows if r.cgroup_id}
+        unnamed -= self._cgroups.keys()
         if unnamed:
             self._cgroups |= {number: f"number {number}" for number in unnamed} | cgroups.find(unnamed)
         self.census = Census(
@@ -76,17 +80,41 @@ class KernelWatch:
             gpus=self._driver.gpus(),
             holders=holders,
             cgroups=self._cgroups,
+            orders=orders,
+            classes=self._link.classes(),
+            buckets=buckets,
+            holds=holds,
+            runs=self._link.runs(),
+            denied=self._link.denied() if status.denied else (),
         )
         return status
 
+    def targets(self, who: str) -> list[Target]:
+        """The accounts that `who` names, a living PID without a GPU too. BadRequest where it cannot be meant."""
+        found = list(self.census.holders.values())
+        with suppress(BadRequest):
+            selector = select.parse(who)
+            process = self._driver.find(selector.pid) if selector.by is select.By.PID else None
+            if process is not None and process not in self.census.holders:
+                found.append(Holder(process, 0, "", "", "", "", "", (), ()))
+        return accounts.resolve(who, [row.name for row in self.census.tenants], found)
+
     def _hear(self) -> bool:
-        """Take what the kernel told; whether something came, went or was lost. DriverError, OSError."""
-        if self._listener is None:
-            self._listener = Listener(self._cgroup_name)
+        """Whether the kernel told that something came, went or was lost. DriverError, OSError."""
+        if self._ear is None or not self._ear.alive:
+            if self._ear is not None:
+                self._ear.close()
+            self._ear = Ear(self._cgroup_name, self._tell)
             return True
-        heard = self._listener.drain()
-        self._heard += heard
-        return bool(heard)
+        return self._ear.changed()
+
+    def listen(self, tell: Callable[[Event], None]) -> None:
+        """Call `tell` with each event at once, from a thread of its own, instead of keeping it."""
+        self._tell = tell
+        if self._ear is not None:
+            for event in self._ear.drain():
+                tell(event)
+            self._ear.tell = tell
 
     def _cgroup_name(self, number: int) -> str:
         """A cgroup's path; its number where no path is known."""
@@ -96,14 +124,13 @@ class KernelWatch:
 
     def drain_events(self) -> list[Event]:
         """What the kernel told since the last call."""
-        heard, self._heard = self._heard, []
-        return heard
+        return self._ear.drain() if self._ear is not None else []
 
     def stale(self) -> None:
         """Slices were changed: the next look asks for them."""
         self._asked = _NEVER
 
-    def describe(self, paused: Collection[ProcessId]) -> list[Program]:
+    def describe(self, paused: Collection[ProcessId] = ()) -> list[Program]:
         """The programs of the last look."""
         now = self._clock()
         if now - self._usage[0] >= USAGE_S:
@@ -124,10 +151,9 @@ class KernelWatch:
 
     def close(self) -> None:
         """Stop listening; the next refresh begins again."""
-        if self._listener is not None:
-            with suppress(OSError):
-                self._listener.close()
-            self._listener = None
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
         self.stale()
 
 

@@ -11,22 +11,19 @@ from detshare.ctl.kernel_watch import KernelWatch
 from detshare.ctl.netlink.errors import KernelRefused
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.netlink.records import LimitRow
-from detshare.ctl.rm.driver import Driver, Holder
 from detshare.ctl.snapshot import AccountKind, Change, LimitChange, Outcome, Skip
 
 
 class Limits:
     """Changes limits and tenants; `watch` has been refreshed by the caller."""
 
-    def __init__(self, link: Link, driver: Driver, watch: KernelWatch) -> None:
+    def __init__(self, link: Link, watch: KernelWatch) -> None:
         self._link = link
-        self._driver = driver
         self._watch = watch
 
     def set(self, who: str, limit: int | None, gpu: int | None) -> Outcome:
         """Limit everything that `who` names; None takes limits away. BadRequest, DriverError, OSError."""
-        seen = self._watch.census
-        targets = accounts.resolve(who, [row.name for row in seen.tenants], self._holders(who))
+        targets = self._watch.targets(who)
         answers: list[Change | Skip] = []
         for target in targets:
             try:
@@ -36,16 +33,6 @@ class Limits:
                     raise
                 answers.append(Skip(target.process.pid, str(error)))
         return outcome("set-memory", answers or [nobody(who, "no process, tenant or cgroup")])
-
-    def _holders(self, who: str) -> list[Holder]:
-        """Holders, and the process that `who` names by number, whether it uses a GPU or not."""
-        found = list(self._watch.census.holders.values())
-        with suppress(BadRequest):
-            selector = select.parse(who)
-            process = self._driver.find(selector.pid) if selector.by is select.By.PID else None
-            if process is not None and process not in self._watch.census.holders:
-                found.append(Holder(process, 0, "", "", "", "", "", (), ()))
-        return found
 
     def _set(self, target: accounts.Target, limit: int | None, gpu: int | None) -> Change | Skip:
         before = next((row for row in self._watch.census.limits if _is_of(row, target) and row.gpu == gpu), None)

@@ -7,7 +7,7 @@ from typing import Final
 
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.link import Link
-from detshare.ctl.netlink.records import ABIS, Status
+from detshare.ctl.netlink.records import ABILITIES, ABIS, Status
 from detshare.ctl.rm.driver import DriverError
 from detshare.ctl.snapshot import Check
 
@@ -32,7 +32,7 @@ def checks(link: Link) -> list[Check]:
     except (DriverError, OSError) as error:
         advice = "load it again: insmod detshare.ko; see dmesg | grep detshare"
         return [Check("kernel module", False, str(error), advice)]
-    return [_mode(status), *_hooks(status), _counters(status), _hands()]
+    return [_mode(status), *_hooks(status), _counters(status), *_mechanisms(status), *_ceilings(link)]
 
 
 def _mode(status: Status) -> Check:
@@ -68,11 +68,35 @@ def _hooks(status: Status) -> list[Check]:
 def _counters(status: Status) -> Check:
     text = (
         f"{status.vctxs} vCtx(s) with {status.objects} objects on {status.gpus} GPU(s), {status.calls} calls seen, "
-        f"{status.refused} refused, {status.events_lost} event(s) lost"
+        f"{status.refused} refused, {status.denied} denied, {status.holds} hold(s), {status.waiting} thread(s) "
+        f"waiting at doorbells, {status.events_lost} event(s) lost"
     )
     return Check("kernel counts", True if not status.events_lost else None, text)
 
 
-def _hands() -> Check:
-    text = "pause, resume and preempt go through the program's own descriptors, as with backend root"
-    return Check("pause", None, f"{text}: the kernel module has no pause yet")
+def _mechanisms(status: Status) -> list[Check]:
+    """What the module can do with this driver, as it says itself: "name: yes", "name: no (why)"."""
+    found = []
+    for text in status.mechanisms:
+        name, _, answer = text.partition(": ")
+        word = answer.split(" ", 1)[0]
+        advice = "" if word != "no" else "it is left out; what else the module does goes on"
+        found.append(Check(name, {"yes": True, "no": None}.get(word), answer, advice))
+    return found
+
+
+def _ceilings(link: Link) -> list[Check]:
+    """Whether each GPU takes a TPC ceiling: the module probes at the first one that is asked for."""
+    try:
+        rows = link.gpus()
+    except (DriverError, OSError):
+        return []
+    found = []
+    for row in rows:
+        answer = ABILITIES.get(row.ceiling, "unknown")
+        status = f" (status {row.ceiling_status:#x})" if row.ceiling_status is not None else ""
+        text = {"present": "the driver takes it", "absent": f"the driver refuses it{status}"}.get(
+            answer, "not tried yet: set-ceiling tries it"
+        )
+        found.append(Check(f"TPC ceiling, GPU {row.gpu}", True if answer == "present" else None, text))
+    return found

@@ -31,6 +31,8 @@ class State(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"
+    GATED = "gated"
+    """its launches wait; what it launched before runs on"""
     NO_CONTEXT = "no-context"
     NOT_UNDERSTOOD = "not-understood"
     MPS_SERVER = "mps-server"
@@ -140,6 +142,109 @@ class Spatial:
 
 
 @dataclass(frozen=True, slots=True)
+class Denial:
+    """Calls of a program that the kernel module did not let through to the driver."""
+
+    command: int
+    name: str
+    """of the control where it is known, else its number"""
+    reason: str
+    """order, foreign, raw, query or doorbell: see docs/kernel-module.md"""
+    status: int
+    """NV_STATUS that the program was given; 0: it was told that it was done, and nothing was"""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What the kernel module knows of a program's launches, over all its contexts and GPUs."""
+
+    state: str
+    """idle, active, gated (launches wait) or paused (off the run list)"""
+    reasons: tuple[str, ...] = ()
+    """what holds it: order, reflex, bucket"""
+    rank: int | None = None
+    used_us: int = 0
+    """estimated GPU time"""
+    idle_ms: float = 0.0
+    kicks: int = 0
+    """bursts of launches that were seen"""
+    faults: int = 0
+    waits: int = 0
+    wait_ms: float = 0.0
+    waiting: int = 0
+    """threads that wait at a shut door now"""
+    doors: int = 0
+    doors_unknown: int = 0
+    channels_off: int = 0
+    ceiling: int | None = None
+    """percent of the TPCs; None: all"""
+    denied: int = 0
+    denials: tuple[Denial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """GPU time that an account gets in each second, in microseconds."""
+
+    kind: AccountKind
+    name: str
+    rate_us: int
+    burst_us: int
+    level_us: int = 0
+    used_us: int = 0
+    emptied: int = 0
+    empty: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"kind": self.kind.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An account that somebody holds, with what is left of the lease."""
+
+    kind: AccountKind
+    name: str
+    gate: bool
+    pause: bool
+    lease_ms: int
+    renewed: bool = False
+    """by this daemon, so that it lasts as long as the daemon"""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"kind": self.kind.value}
+
+
+@dataclass(frozen=True, slots=True)
+class StandingOrder:
+    """What stands for an account, and for everybody who comes to it."""
+
+    kind: AccountKind
+    name: str
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"kind": self.kind.value}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassInfo:
+    """The row of a class, as the kernel module has it. `gpu` None: for each GPU by itself."""
+
+    name: str
+    gpu: int | None
+    rank: int
+    weight: int | None
+    slice_us: int | None
+    level: str | None
+    linger_us: int
+    deadline_us: int
+    floor_permille: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A process that uses, or may use, a GPU."""
 
@@ -165,6 +270,8 @@ class Program:
     """requests for memory that were refused"""
     spatial: Spatial | None = None
     """None: it is in the temporal lane"""
+    activity: Activity | None = None
+    """None: the kernel module is not there, or the program cannot launch work yet"""
 
     @property
     def memory_limit(self) -> int | None:
@@ -225,6 +332,11 @@ class Snapshot:
     accounts: tuple[Account, ...] = ()
     """every memory limit that is in force, also those that nobody uses now"""
     tenants: tuple[Tenant, ...] = ()
+    orders: tuple[StandingOrder, ...] = ()
+    """what stands for cgroups and tenants"""
+    classes: tuple[ClassInfo, ...] = ()
+    buckets: tuple[Bucket, ...] = ()
+    holds: tuple[Hold, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -238,6 +350,10 @@ class Snapshot:
             "warnings": list(self.warnings),
             "accounts": [account.to_json() for account in self.accounts],
             "tenants": [asdict(tenant) for tenant in self.tenants],
+            "orders": [order.to_json() for order in self.orders],
+            "classes": [asdict(row) for row in self.classes],
+            "buckets": [bucket.to_json() for bucket in self.buckets],
+            "holds": [hold.to_json() for hold in self.holds],
         }
 
 
@@ -303,7 +419,8 @@ class Event:
     when: float
     kind: str
     """attach, detach, context, change, pause, resume, release, error, daemon; from the kernel module: vctx-new,
-    vctx-gone, tsg-new, tsg-gone, refused, limit-changed, driver-up, driver-down, lost"""
+    vctx-gone, tsg-new, tsg-gone, refused, limit-changed, driver-up, driver-down, gated, opened, paused, resumed,
+    lease-ended, denied, kick, quiet, lost"""
     pid: int | None
     text: str
     data: dict[str, Any] = field(default_factory=dict)

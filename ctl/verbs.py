@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from detshare.ctl import accounts, select, sizes
+from detshare.ctl import accounts, classes, select, sizes
 from detshare.ctl.backends.base import Backend, BadRequest, NeedsModule, NoSpatialLane
 from detshare.ctl.errors import ControlError
 from detshare.ctl.rm.abi import UnknownBranch
@@ -27,7 +27,12 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "tenant-attach": ("tenant",),
     "tenant-del": (),
     "set-sm": ("percent", "timeout"),
-    "hold": (),
+    "hold": ("lease",),
+    "set-bucket": ("rate_us", "burst_us"),
+    "set-class": (
+        "rank", "weight", "slice_us", "level", "linger_us", "deadline_us", "floor_permille", "gpu", "reset",
+    ),
+    "set-ceiling": ("percent",),
     "set-reserve": ("sms",),
     "set-reflex": ("idle", "busy", "linger_us", "floor_permille"),
 }
@@ -82,7 +87,15 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
         case "set-sm":
             return backend.set_sm(who, _integer(verb, "percent", args), _timeout(args))
         case "hold":
-            return backend.hold(who)
+            return backend.hold(who, _lease(args))
+        case "set-bucket":
+            burst = None if args.get("burst_us") is None else _integer(verb, "burst_us", args)
+            rate = None if args.get("rate_us") is None else _integer(verb, "rate_us", args)
+            return backend.set_bucket(who, rate, burst)
+        case "set-class":
+            return backend.set_class(classes.check_name(who), _class(args))
+        case "set-ceiling":
+            return backend.set_ceiling(who, _integer(verb, "percent", args))
         case "set-reflex":
             return backend.set_reflex(who, _reflex(verb, args))
         case "set-reserve":
@@ -90,6 +103,9 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
         case _:
             return backend.tenant_del(accounts.check_tenant(who))
 
+
+_OPTIONS: Final = frozenset({"level", "gpu", "timeout", "lease", "rank", "reset"})
+"""arguments that are options on the command line too"""
 
 EXPECTED: Final = (BadRequest, DriverError, RmError, UnknownBranch, OSError)
 """what a backend may raise"""
@@ -101,7 +117,7 @@ def describe(verb: str, who: object, args: Mapping[str, object]) -> str:
     for name, value in args.items():
         if value is not None:
             text = value if isinstance(value, str) and value.isprintable() else _say(value)
-            words += [f"--{name}", text[:40]] if name in ("level", "gpu", "timeout") else [text[:40]]
+            words += [f"--{name}", text[:40]] if name in _OPTIONS else [text[:40]]
     return " ".join(words)
 
 
@@ -182,6 +198,27 @@ def _timeout(args: Mapping[str, object]) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_WAIT:
         raise BadRequest(f"timeout is {_say(value)}; it is a number of seconds, 0 to {LONGEST_WAIT:g}")
     return float(value)
+
+
+def _lease(args: Mapping[str, object]) -> int | None:
+    if args.get("lease") is None:
+        return None
+    return classes.check_range("lease", _integer("hold", "lease", args), classes.LEASES_S)
+
+
+def _class(args: Mapping[str, object]) -> dict[str, object] | None:
+    """The part of a row that was named; None: the row is to be as by default."""
+    named = {name: value for name, value in args.items() if value is not None and name != "reset"}
+    if args.get("reset"):
+        if named:
+            raise BadRequest("reset takes nothing besides: the whole row is set back")
+        return None
+    if not set(named) - {"gpu"}:
+        raise BadRequest("nothing is to be changed: name rank, weight, slice, level, linger, deadline, floor or reset")
+    made: dict[str, object] = {name: _integer("set-class", name, named) for name in named if name != "level"}
+    if "level" in named:
+        made["level"] = _level(named)
+    return made
 
 
 def _reflex(verb: str, args: Mapping[str, object]) -> dict[str, str | int | None]:

@@ -28,18 +28,22 @@ class Wish:
     slice_us: int | None = None
     level: Level | None = None
     paused: bool = False
+    ceiling: int | None = None
+    """percent of the TPCs, besides the others; only backend kmod can"""
 
     @property
     def steers(self) -> bool:
         """Whether there is anything to set."""
-        return self.klass is not None or self.weight is not None or self.slice_us is not None
+        return any(value is not None for value in (self.klass, self.weight, self.slice_us, self.ceiling))
 
     @property
     def text(self) -> str:
-        """In words: "class high", "weight 3", "slice 200 us"."""
-        if self.klass is not None:
-            return f"class {self.klass}"
-        return f"weight {self.weight}" if self.weight is not None else f"slice {self.slice_us} us"
+        """In words: "class high", "weight 3", "slice 200 us", "class low, ceiling 40 %"."""
+        parts = [f"class {self.klass}"] if self.klass is not None else []
+        parts += [f"weight {self.weight}"] if self.weight is not None else []
+        parts += [f"slice {self.slice_us} us"] if self.slice_us is not None else []
+        parts += [f"ceiling {self.ceiling} %"] if self.ceiling is not None else []
+        return ", ".join(parts) or "nothing"
 
 
 def _checked(entry: dict[str, Any]) -> Wish:
@@ -47,11 +51,13 @@ def _checked(entry: dict[str, Any]) -> Wish:
     level = entry.pop("level", None)
     wish = Wish(**entry, level=None if level is None else Level(level))
     if wish.klass is not None:
-        classes.setting(wish.klass)
+        classes.check_name(wish.klass)
     if wish.weight is not None:
         classes.check_weight(wish.weight)
     if wish.slice_us is not None:
         classes.check_slice(wish.slice_us)
+    if wish.ceiling is not None:
+        classes.check_range("ceiling", wish.ceiling, classes.PERCENTS)
     if not isinstance(wish.tenant, str):
         raise TypeError("tenant")
     return replace(wish, paused=False)
@@ -124,6 +130,10 @@ class Wishes:
     def forget_containers(self) -> None:
         """Drop what programs born in containers would get. OSError."""
         self._save(self._by_process, {})
+
+    def containers(self) -> dict[str, Wish]:
+        """What was asked for containers, and by backend kmod for cgroups ("/path") and tenants ("tenant:name")."""
+        return dict(self._by_container)
 
     def of_container(self, container: str) -> Wish | None:
         """What a program in a container with this id gets, where it has no wish of its own."""

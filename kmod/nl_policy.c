@@ -31,7 +31,6 @@ const struct nla_policy detshare_limit_set_policy[DETSHARE_A_LIMIT_MAX + 1] = {
 	[DETSHARE_A_LIMIT_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
 	[DETSHARE_A_LIMIT_GPU] = { .type = NLA_U32 },
 	[DETSHARE_A_LIMIT_LIMIT] = { .type = NLA_U64 },
-	[DETSHARE_A_LIMIT_LOW] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_limit_del_policy[DETSHARE_A_LIMIT_MAX + 1] = {

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from detshare.ctl.rm.driver import DriverError, ProcessId
@@ -17,8 +17,8 @@ class BadRequest(ValueError):
 class NeedsModule(DriverError):
     """Only the kernel module can do that, and another backend is in force."""
 
-    def __init__(self, backend: str) -> None:
-        super().__init__(f"backend {backend} holds no memory limits: that takes the kernel module, detshare.ko")
+    def __init__(self, backend: str, lacks: str = "no memory limits") -> None:
+        super().__init__(f"backend {backend} holds {lacks}: that takes the kernel module, detshare.ko")
 
 
 class NoSpatialLane(DriverError):
@@ -95,12 +95,26 @@ class Backend(Protocol):
         """
         raise NoSpatialLane
 
-    def hold(self, who: str) -> Outcome:
-        """Hold programs of the spatial lane at their next kernel boundary, until `resume` or `release`.
+    def hold(self, who: str, lease_s: int | None = None) -> Outcome:
+        """Let no new work of programs begin, until `resume` or `release`; what runs on the GPU goes on.
 
-        NoSpatialLane.
+        In the spatial lane they stop at the next kernel boundary; with backend kmod their doorbells are shut.
+        `lease_s`: seconds after which they are let go; None: as long as the daemon lives. NoSpatialLane.
         """
         raise NoSpatialLane
+
+    def set_bucket(self, who: str, rate_us: int | None, burst_us: int | None = None) -> Outcome:
+        """Give an account `rate_us` microseconds of GPU time a second, None: as much as it gets. NeedsModule."""
+        raise NeedsModule(self.name, "no buckets of GPU time")
+
+    def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
+        """Set parts of a class's row (rank, weight, slice_us, level, linger_us, deadline_us, floor_permille, gpu);
+        None: ours as by default, another one is forgotten. NeedsModule."""
+        raise NeedsModule(self.name, "no reflexes between classes")
+
+    def set_ceiling(self, who: str, percent: int) -> Outcome:
+        """Confine compute work to `percent` (1..100) of the TPCs; 100: all. NeedsModule."""
+        raise NeedsModule(self.name, "no TPC ceilings")
 
     def set_reserve(self, sms: int | None) -> Outcome:
         """Keep `sms` SMs of each GPU for class high of the spatial lane; None: keep none. NoSpatialLane."""
@@ -120,6 +134,11 @@ class Backend(Protocol):
     def drain_events(self) -> Sequence[Event]:
         """Events since the last call, oldest first."""
         ...
+
+    def listen(self, tell: Callable[[Event], None]) -> None:
+        """Call `tell`, from any thread, with each event of the kernel module at once instead of keeping it for
+        drain_events(). Backends without such events do nothing."""
+        return None
 
     def close(self, restore: bool = True) -> None:
         """Stop; with `restore`, first put every program back as it was found. Idempotent.

@@ -96,8 +96,21 @@ class Lanes(Backend):
     def set_sm(self, who: str, percent: int, timeout: float | None = None) -> Outcome:
         return self._spatial.set_sm(who, percent, timeout)
 
-    def hold(self, who: str) -> Outcome:
-        return self._spatial.hold(who)
+    def hold(self, who: str, lease_s: int | None = None) -> Outcome:
+        if self._temporal.name != "kmod":
+            return self._spatial.hold(who, lease_s)
+        return self._split(
+            "hold", who, lambda w: self._spatial.hold(w, lease_s), lambda w: self._temporal.hold(w, lease_s)
+        )
+
+    def set_bucket(self, who: str, rate_us: int | None, burst_us: int | None = None) -> Outcome:
+        return self._temporal.set_bucket(who, rate_us, burst_us)
+
+    def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
+        return self._temporal.set_class(klass, change)
+
+    def set_ceiling(self, who: str, percent: int) -> Outcome:
+        return self._temporal.set_ceiling(who, percent)
 
     def set_reserve(self, sms: int | None) -> Outcome:
         return self._spatial.set_reserve(sms)
@@ -123,6 +136,9 @@ class Lanes(Backend):
 
     def drain_events(self) -> Sequence[Event]:
         return [*self._temporal.drain_events(), *self._spatial.drain_events()]
+
+    def listen(self, tell: Callable[[Event], None]) -> None:
+        self._temporal.listen(tell)
 
     def close(self, restore: bool = True) -> None:
         try:

@@ -144,7 +144,9 @@ class ShimBackend(Backend):
             note += f"; this lies in the {self._tenants.reserved} SMs that are reserved for class high"
         return note
 
-    def hold(self, who: str) -> Outcome:
+    def hold(self, who: str, lease_s: int | None = None) -> Outcome:
+        if lease_s is not None:
+            raise BadRequest("a lease needs the kernel module; in the spatial lane a hold lasts until resume")
         return self._hold("hold", who, True)
 
     def pause(self, who: str) -> Outcome:

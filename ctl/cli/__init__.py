@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from detshare.ctl.cli import held
 from detshare.ctl.cli.app import main
 
-__all__ = ["main"]
+__all__ = ["held", "main"]

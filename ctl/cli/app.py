@@ -14,7 +14,7 @@ from rich.console import Console
 from detshare.ctl import classes, oneshot, options
 from detshare.ctl.backends.base import NeedsModule
 from detshare.ctl.cli import act, tables
-from detshare.ctl.cli.command import ACCOUNT, Tenants, class_lines, command, main
+from detshare.ctl.cli.command import ACCOUNT, HELD, Tenants, class_lines, command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.errors import ControlError
 from detshare.ctl.rm.driver import Holder, ProcessId
@@ -100,12 +100,13 @@ _wait = click.option(
 
 @command("set-priority", "sudo detshare-ctl set-priority 4242 high", class_lines())
 @_who
-@click.argument("klass", metavar="CLASS", type=click.Choice(list(classes.CLASSES)))
+@click.argument("klass", metavar="CLASS")
 @_wait
 def set_priority(place: Place, as_json: bool, who: str, klass: str, wait: float | None) -> int:
-    """Set the class: high, normal, low or idle.
+    """Set the class: high, normal, low, idle, or one made by set-class.
 
-    The program goes on running. For a process that has no GPU context yet the daemon applies it when it makes one.
+    The program goes on running. With detshare.ko WHO may be a cgroup or a tenant: whoever belongs to it, now or later,
+    has the class. For a process that has no GPU context yet the daemon applies it when it makes one.
     """
     return act.change(place, as_json, "set-priority", who, wait, {"class": klass})
 
@@ -154,15 +155,24 @@ def set_sm(place: Place, as_json: bool, who: str, percent: int, timeout: float |
     return act.change(place, as_json, "set-sm", who, args={"percent": percent, "timeout": timeout})
 
 
-@command("hold", "sudo detshare-ctl hold 4242")
+@command("hold", "sudo detshare-ctl hold /train.slice --lease 60", HELD)
 @_who
-def hold(place: Place, as_json: bool, who: str) -> int:
-    """Hold a program of the spatial lane at its next kernel boundary.
+@click.option(
+    "--lease",
+    type=click.IntRange(classes.LEASES_S[0], classes.LEASES_S[-1]),
+    metavar="SECONDS",
+    help="Let go by itself after that.  [default: held as long as the daemon lives]",
+)
+def hold(place: Place, as_json: bool, who: str, lease: int | None) -> int:
+    """Let no new work of a program begin.
 
-    Until `resume` or `release`; if the daemon ends, it runs on within two seconds. For other programs: `pause`.
+    Its launches wait at the doorbell; what is on the GPU already goes on (`pause` stops that too). A program of the
+    spatial lane stops at its next kernel boundary. Until `resume` or `release`; if the daemon ends, it goes on after
+    ten seconds at most. With --lease no daemon is needed, but detshare.ko.
     """
-    _needs_daemon(place, f"hold {who}")
-    return act.change(place, as_json, "hold", who)
+    if lease is None:
+        _needs_daemon(place, f"hold {who}")
+    return act.change(place, as_json, "hold", who, args={"lease": lease})
 
 
 @command("reserve", "sudo detshare-ctl reserve 32")

@@ -31,6 +31,12 @@ ACCOUNT is one of
   a container id               12 hexadecimal digits or more: its cgroup
   a part of the command line   train.py: each process by itself
 """
+HELD: Final = """\
+With detshare.ko WHO may also be
+  a tenant's name              red         (see: detshare-ctl tenant --help)
+  a cgroup                     /system.slice/train.service
+A container id means its cgroup then: with all processes, those to come too.
+"""
 TENANTS: Final = """\
 Example:
   sudo detshare-ctl tenant add red
@@ -88,7 +94,8 @@ def class_lines() -> str:
     lines = ["CLASS is one of"]
     for name, setting in classes.CLASSES.items():
         slice_us = "as the driver set it" if setting.slice_us is None else tables.duration(setting.slice_us)
-        lines.append(f"  {name:<8} slice {slice_us}, level {setting.level.name.lower()}")
+        lines.append(f"  {name:<8} slice {slice_us}, level {setting.level.name.lower()}, rank {setting.rank}")
+    lines.append("With detshare.ko launches wait while a class of a higher rank is active.")
     return "\n".join(lines) + "\n"
 
 

@@ -29,7 +29,9 @@ _COLUMNS = (
 
 _STATE_STYLE = {
     "running": "green",
+    "active": "green",
     "paused": "yellow",
+    "gated": "yellow",
     "spatial": "green",
     "no-context": "dim",
     "not-understood": "red",
@@ -104,7 +106,12 @@ def programs(answer: Json, width: int) -> Table:
     for program in sorted(answer["programs"], key=lambda p: p["pid"]):
         tsgs = compute(program)
         share = program.get("gpu_share")
+        doing = program.get("activity")
         state = clean(program["state"])
+        if doing and state == "running":
+            state = clean(doing["state"])
+        elif doing and doing["reasons"]:
+            state += f" ({','.join(map(clean, doing['reasons']))})"
         rows.append(
             (
                 str(program["pid"]),
@@ -127,7 +134,7 @@ def programs(answer: Json, width: int) -> Table:
     table.add_column("COMMAND", no_wrap=True)
     for *cells, state, text in rows:
         shown = Text(clean(text, max(width - used, 12)))
-        table.add_row(*cells, Text(state, style=_STATE_STYLE.get(state, "")), shown)
+        table.add_row(*cells, Text(state, style=_STATE_STYLE.get(state.partition(" ")[0], "")), shown)
     return table
 
 
@@ -216,6 +223,7 @@ def show(console: Console, answer: Json, program: Json) -> None:
         ("gpu share", f"{share:.1%}" if share is not None else "-"),
         ("adopted in", f"{adopted:.1f} ms" if adopted is not None else "-"),
     ]
+    rows += activity_rows(program)
     rows += spatial_rows(program)
     rows += [("note", clean(note)) for note in program["notes"]]
     for name, value in rows:
@@ -224,6 +232,78 @@ def show(console: Console, answer: Json, program: Json) -> None:
     if program["tsgs"]:
         console.print("\nchannel groups (TSGs), of which only the compute ones are steered:")
         console.print(_tsgs(program))
+
+
+def activity_rows(program: Json) -> list[tuple[str, str]]:
+    """What `show` says of a program's launches, as the kernel module sees them."""
+    doing = program.get("activity")
+    if not doing:
+        return []
+    why = f", held by {' and '.join(map(clean, doing['reasons']))}" if doing["reasons"] else ""
+    rank = f", rank {doing['rank']}" if doing["rank"] is not None else ""
+    unknown = f", {doing['doors_unknown']} of them taken for one by its looks" if doing["doors_unknown"] else ""
+    seen = f"{count(doing['kicks'], 'burst')} seen, {count(doing['faults'], 'fault')}"
+    rows = [
+        ("activity", f"{clean(doing['state'])}{why}{rank}; last sign {doing['idle_ms']:.1f} ms ago"),
+        ("gpu time", f"{duration(doing['used_us'])} (estimate)"),
+        ("doorbells", f"{doing['doors']}{unknown}; {seen}"),
+        ("waited", f"{count(doing['waits'], 'time')}, {doing['wait_ms']:.1f} ms; {doing['waiting']} waiting now"),
+    ]
+    if doing["channels_off"]:
+        rows.append(("off the run list", count(doing["channels_off"], "channel")))
+    if doing["ceiling"] is not None:
+        rows.append(("TPC ceiling", f"{doing['ceiling']} %"))
+    for each in doing["denials"]:
+        answer = f"status {each['status']:#x}" if each["status"] else "told done, did nothing"
+        times = count(each["count"], "time")
+        rows.append(("denied", f"{clean(each['name'])}: {times} ({clean(each['reason'])}; {answer})"))
+    return rows
+
+
+def standing(answer: Json) -> list[Table]:
+    """The tables of `classes`: rows; orders of cgroups and tenants, buckets and holds where there are any."""
+    made = [_table("CLASS", "GPU", "RANK", "WEIGHT", "SLICE", "LEVEL", "LINGER", "DEADLINE", "FLOOR", "CONTEXTS")]
+    for row in sorted(answer["classes"], key=lambda each: (-each["rank"], each["name"])):
+        made[0].add_row(
+            clean(row["name"]),
+            "each" if row["gpu"] is None else str(row["gpu"]),
+            str(row["rank"]),
+            str(row["weight"] or "-"),
+            duration(row["slice_us"]) if row["slice_us"] else "-",
+            clean(row["level"] or "-"),
+            duration(row["linger_us"]),
+            duration(row["deadline_us"]) if row["deadline_us"] else "-",
+            f"{row['floor_permille'] / 10:g}%",
+            str(row["runs"]),
+        )
+    if answer["orders"]:
+        made.append(_table("ORDER FOR", "ORDER"))
+        for each in answer["orders"]:
+            made[-1].add_row(_whose(each), clean(each["text"]))
+    if answer["buckets"]:
+        made.append(_table("BUCKET OF", "RATE", "BURST", "LEFT", "USED", "EMPTIED", "NOW"))
+        for each in answer["buckets"]:
+            amounts = [duration(each[name]) for name in ("burst_us", "level_us", "used_us")]
+            now = "empty" if each["empty"] else "-"
+            made[-1].add_row(_whose(each), f"{each['rate_us'] / 1e4:.4g}%", *amounts, str(each["emptied"]), now)
+    if answer["holds"]:
+        made.append(_table("HELD", "HOW", "LEASE"))
+        for each in answer["holds"]:
+            how = "paused" if each["pause"] else "gated"
+            lease = "renewed" if each["renewed"] else f"{each['lease_ms'] / 1000:.0f} s left"
+            made[-1].add_row(_whose(each), how, lease)
+    return made
+
+
+def _whose(each: Json) -> Text:
+    return Text(f"{clean(each['kind'])} {clean(each['name'])}")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in columns:
+        table.add_column(name, no_wrap=True)
+    return table
 
 
 def spatial_rows(program: Json) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from detshare.ctl import sizes
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent, told
-from detshare.ctl.netlink.records import KINDS, EventRow, record
+from detshare.ctl.netlink.records import DENIALS, KINDS, EventRow, reasons, record
 from detshare.ctl.rm.driver import NotAllowed
 from detshare.ctl.snapshot import Event
 
@@ -29,7 +29,17 @@ NAMES: Final = {
     genl.DETSHARE_CMD_LIMIT_CHANGED: "limit-changed",
     genl.DETSHARE_CMD_DRIVER_UP: "driver-up",
     genl.DETSHARE_CMD_DRIVER_DOWN: "driver-down",
+    genl.DETSHARE_CMD_KICK: "kick",
+    genl.DETSHARE_CMD_QUIET: "quiet",
+    genl.DETSHARE_CMD_GATED: "gated",
+    genl.DETSHARE_CMD_OPENED: "opened",
+    genl.DETSHARE_CMD_PAUSED: "paused",
+    genl.DETSHARE_CMD_RESUMED: "resumed",
+    genl.DETSHARE_CMD_LEASE_ENDED: "lease-ended",
+    genl.DETSHARE_CMD_DENIED: "denied",
 }
+FREQUENT: Final = frozenset({"kick", "quiet", "gated", "opened", "paused", "resumed"})
+"""events that reflexes make many times a second"""
 _BUFFER: Final = 4 << 20
 """bytes of events that may wait while nobody reads"""
 _MOST: Final = 1 << 20
@@ -39,14 +49,16 @@ _MOST: Final = 1 << 20
 class Listener:
     """Membership in the group `events`. For one thread; use as a context."""
 
-    def __init__(self, cgroup_name: Callable[[int], str] = str) -> None:
-        """`cgroup_name`: number to path. ModuleAbsent, NotAllowed, OSError."""
+    def __init__(self, cgroup_name: Callable[[int], str] = str, *, activity: bool = False) -> None:
+        """`cgroup_name`: number to path. `activity`: kick and quiet too. ModuleAbsent, NotAllowed, OSError."""
         self._cgroup_name = cgroup_name
-        self._seq: int | None = None
+        self._seq: dict[bool, int] = {}
         with told("listen to the kernel module"):
             try:
                 self._socket = genl.DetShare(rcvbuf=_BUFFER)
                 self._socket.add_membership(genl.DETSHARE_MCGRP_EVENTS)
+                if activity:
+                    self._socket.add_membership(genl.DETSHARE_MCGRP_ACTIVITY)
             except NetlinkError as error:
                 if error.code == errno.ENOENT:
                     raise ModuleAbsent("detshare.ko is not loaded, so nothing tells events") from None
@@ -91,23 +103,28 @@ class Listener:
 
     def _take(self, row: EventRow) -> list[Event]:
         found = []
-        if self._seq is not None and row.seq > self._seq + 1:
-            lost = row.seq - self._seq - 1
+        active = NAMES.get(row.cmd) in ("kick", "quiet")  # each group counts by itself
+        before = self._seq.get(active, row.seq - 1)
+        if row.seq > before + 1:
+            lost = row.seq - before - 1
             found.append(Event(time.time(), "lost", None, f"{lost} event(s) of the kernel module were lost"))
-        self._seq = row.seq
+        self._seq[active] = row.seq
         if row.cmd in NAMES:
             found.append(event(row, self._cgroup_name))
         return found
 
 
 def event(row: EventRow, cgroup_name: Callable[[int], str] = str) -> Event:
-    """An event of the kernel as people read it; everything that it said is in `data`."""
+    """An event of the kernel as people read it; everything that it said is in `data`, and `late_us`, how long it took
+    to come here from the moment that it tells of."""
     said = {name: value for name in EventRow.__slots__ if (value := getattr(row, name)) not in (None, "")}
     kind = NAMES[said.pop("cmd")]
-    when = time.time() - (time.monotonic_ns() - row.time) / 1e9
+    late_ns = time.monotonic_ns() - row.time
+    when = time.time() - late_ns / 1e9
     if row.kind is not None:
         said["kind"] = KINDS.get(row.kind, str(row.kind))
-    return Event(when, kind, row.pid, _text(kind, row, cgroup_name), {"source": "kernel", **said})
+    data = {"source": "kernel", "late_us": late_ns / 1e3, **said}
+    return Event(when, kind, row.pid, _text(kind, row, cgroup_name), data)
 
 
 def _text(kind: str, row: EventRow, cgroup_name: Callable[[int], str]) -> str:
@@ -128,9 +145,37 @@ def _text(kind: str, row: EventRow, cgroup_name: Callable[[int], str]) -> str:
         case "limit-changed":
             now = "has no memory limit any more" if row.limit is None else f"memory limit {sizes.text(row.limit)}"
             return f"{_account(row, cgroup_name)}{gpu}: {now}, uses {sizes.text(row.used)}"
+        case "kick" | "quiet" | "gated" | "opened" | "paused" | "resumed":
+            return f"{_doing(kind, row)}{gpu} (vCtx {row.vctx_id})"
+        case "lease-ended":
+            return f"{_account(row, cgroup_name)}: nobody renewed its hold, so it was let go"
+        case "denied":
+            why = DENIALS.get(row.denial if row.denial is not None else -1, "unknown reason")
+            answer = f"status {row.status:#x}" if row.status else "done nothing"
+            times = f"{row.count or 1} time(s)"
+            return f"{row.comm or '-'}: command {row.command or 0:#x} denied ({why}; {answer}), {times}"
         case _:
             state = "is loaded and hooked" if kind == "driver-up" else "is going; everything of it is forgotten"
             return f"driver {row.driver_version or '?'} {state}"
+
+
+def _doing(kind: str, row: EventRow) -> str:
+    idle = f"{(row.idle_ns or 0) / 1e6:.1f} ms"
+    why = ", ".join(reasons(row.reasons or 0))
+    match kind:
+        case "kick":
+            by = f" by PID {row.by}" if row.by not in (None, row.pid) else ""
+            return f"launched work after {idle}{by}"
+        case "quiet":
+            return f"quiet for {idle}"
+        case "gated":
+            return f"launches wait ({why})"
+        case "opened":
+            return "launches go on"
+        case "paused":
+            return f"channels are off the run list ({why})"
+        case _:
+            return "channels are on the run list again"
 
 
 def _account(row: EventRow, cgroup_name: Callable[[int], str]) -> str:

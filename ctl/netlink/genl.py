@@ -22,10 +22,33 @@ from pyroute2.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, genlmsg
 from pyroute2.netlink.generic import AsyncGenericNetlinkSocket, GenericNetlinkSocket
 from pyroute2.netlink.marshal import Marshal
 
+from detshare.ctl.netlink.messages import (
+    detshare_bucket_msg,
+    detshare_class_msg,
+    detshare_denied_msg,
+    detshare_event_msg,
+    detshare_gpu_msg,
+    detshare_hold_msg,
+    detshare_limit_msg,
+    detshare_run_msg,
+    detshare_sched_msg,
+    detshare_status_msg,
+    detshare_tenant_msg,
+    detshare_tsg_msg,
+    detshare_vctx_msg,
+)
+
 DETSHARE_GENL_NAME = "detshare"
 DETSHARE_GENL_VERSION = 1
 DETSHARE_MCGRP_EVENTS = "events"
+DETSHARE_MCGRP_ACTIVITY = "activity"
 DETSHARE_NAME_MAX = 63
+DETSHARE_WEIGHT_MAX = 1000
+DETSHARE_RANK_MAX = 1000
+DETSHARE_PERCENT_MAX = 100
+DETSHARE_PERMILLE_MAX = 1000
+DETSHARE_LEASE_MAX_MS = 3600000
+DETSHARE_LEASE_MS = 10000
 
 DETSHARE_CMD_STATUS_GET = 1
 DETSHARE_CMD_GPU_GET = 2
@@ -48,6 +71,26 @@ DETSHARE_CMD_REFUSED = 18
 DETSHARE_CMD_LIMIT_CHANGED = 19
 DETSHARE_CMD_DRIVER_UP = 20
 DETSHARE_CMD_DRIVER_DOWN = 21
+DETSHARE_CMD_CLASS_GET = 22
+DETSHARE_CMD_CLASS_SET = 23
+DETSHARE_CMD_CLASS_DEL = 24
+DETSHARE_CMD_BUCKET_GET = 25
+DETSHARE_CMD_BUCKET_SET = 26
+DETSHARE_CMD_BUCKET_DEL = 27
+DETSHARE_CMD_HOLD_GET = 28
+DETSHARE_CMD_HOLD_SET = 29
+DETSHARE_CMD_HOLD_DEL = 30
+DETSHARE_CMD_PREEMPT = 31
+DETSHARE_CMD_RUN_GET = 32
+DETSHARE_CMD_DENIED_GET = 33
+DETSHARE_CMD_KICK = 34
+DETSHARE_CMD_QUIET = 35
+DETSHARE_CMD_GATED = 36
+DETSHARE_CMD_OPENED = 37
+DETSHARE_CMD_PAUSED = 38
+DETSHARE_CMD_RESUMED = 39
+DETSHARE_CMD_LEASE_ENDED = 40
+DETSHARE_CMD_DENIED = 41
 
 DETSHARE_KIND_PID = 0
 DETSHARE_KIND_CGROUP = 1
@@ -65,170 +108,24 @@ DETSHARE_MODE_DOWN = 0
 DETSHARE_MODE_OBSERVE = 1
 DETSHARE_MODE_ENFORCE = 2
 
+DETSHARE_HOLD_ORDER = 1
+DETSHARE_HOLD_REFLEX = 2
+DETSHARE_HOLD_BUCKET = 4
 
-class detshare_status_msg(genlmsg):
-    """What is in force."""
+DETSHARE_RUN_STATE_IDLE = 0
+DETSHARE_RUN_STATE_ACTIVE = 1
+DETSHARE_RUN_STATE_GATED = 2
+DETSHARE_RUN_STATE_PAUSED = 3
 
-    prefix = "DETSHARE_A_STATUS_"
-    nla_map = (
-        ("DETSHARE_A_STATUS_UNSPEC", "none"),
-        ("DETSHARE_A_STATUS_PAD", "none"),
-        ("DETSHARE_A_STATUS_MODULE_VERSION", "asciiz"),
-        ("DETSHARE_A_STATUS_DRIVER_VERSION", "asciiz"),
-        ("DETSHARE_A_STATUS_ABI", "uint32"),
-        ("DETSHARE_A_STATUS_MODE", "uint32"),
-        ("DETSHARE_A_STATUS_SHIELD", "uint8"),
-        ("DETSHARE_A_STATUS_HOOK", "asciiz"),
-        ("DETSHARE_A_STATUS_GPUS", "uint32"),
-        ("DETSHARE_A_STATUS_VCTXS", "uint32"),
-        ("DETSHARE_A_STATUS_OBJECTS", "uint64"),
-        ("DETSHARE_A_STATUS_CALLS", "uint64"),
-        ("DETSHARE_A_STATUS_REFUSED", "uint64"),
-        ("DETSHARE_A_STATUS_EVENTS_LOST", "uint64"),
-        ("DETSHARE_A_STATUS_INFLIGHT", "uint32"),
-    )
+DETSHARE_DENIAL_ORDER = 0
+DETSHARE_DENIAL_FOREIGN = 1
+DETSHARE_DENIAL_RAW = 2
+DETSHARE_DENIAL_QUERY = 3
+DETSHARE_DENIAL_DOORBELL = 4
 
-
-class detshare_gpu_msg(genlmsg):
-    """A GPU that programs have used since the driver came up."""
-
-    prefix = "DETSHARE_A_GPU_"
-    nla_map = (
-        ("DETSHARE_A_GPU_UNSPEC", "none"),
-        ("DETSHARE_A_GPU_PAD", "none"),
-        ("DETSHARE_A_GPU_GPU", "uint32"),
-        ("DETSHARE_A_GPU_UUID", "asciiz"),
-        ("DETSHARE_A_GPU_MINOR", "uint32"),
-        ("DETSHARE_A_GPU_TOTAL", "uint64"),
-        ("DETSHARE_A_GPU_USED", "uint64"),
-        ("DETSHARE_A_GPU_VCTXS", "uint32"),
-    )
-
-
-class detshare_vctx_msg(genlmsg):
-    """A virtual context: one per client file, RM client and GPU."""
-
-    prefix = "DETSHARE_A_VCTX_"
-    nla_map = (
-        ("DETSHARE_A_VCTX_UNSPEC", "none"),
-        ("DETSHARE_A_VCTX_PAD", "none"),
-        ("DETSHARE_A_VCTX_VCTX_ID", "uint64"),
-        ("DETSHARE_A_VCTX_PID", "uint32"),
-        ("DETSHARE_A_VCTX_START_TIME", "uint64"),
-        ("DETSHARE_A_VCTX_COMM", "asciiz"),
-        ("DETSHARE_A_VCTX_CGROUP_ID", "uint64"),
-        ("DETSHARE_A_VCTX_TENANT", "asciiz"),
-        ("DETSHARE_A_VCTX_GPU", "uint32"),
-        ("DETSHARE_A_VCTX_CLIENT", "uint32"),
-        ("DETSHARE_A_VCTX_PARTIAL", "uint8"),
-        ("DETSHARE_A_VCTX_MEMORY_USED", "uint64"),
-        ("DETSHARE_A_VCTX_MANAGED", "uint64"),
-        ("DETSHARE_A_VCTX_TSGS", "uint32"),
-        ("DETSHARE_A_VCTX_CHANNELS", "uint32"),
-        ("DETSHARE_A_VCTX_CTXSHARES", "uint32"),
-        ("DETSHARE_A_VCTX_USERMODES", "uint32"),
-        ("DETSHARE_A_VCTX_OBJECTS", "uint32"),
-        ("DETSHARE_A_VCTX_REFUSED", "uint64"),
-        ("DETSHARE_A_VCTX_CLASS", "asciiz"),
-        ("DETSHARE_A_VCTX_MPS", "uint8"),
-    )
-
-
-class detshare_tsg_msg(genlmsg):
-    """A channel group."""
-
-    prefix = "DETSHARE_A_TSG_"
-    nla_map = (
-        ("DETSHARE_A_TSG_UNSPEC", "none"),
-        ("DETSHARE_A_TSG_PAD", "none"),
-        ("DETSHARE_A_TSG_VCTX_ID", "uint64"),
-        ("DETSHARE_A_TSG_PID", "uint32"),
-        ("DETSHARE_A_TSG_CLIENT", "uint32"),
-        ("DETSHARE_A_TSG_HANDLE", "uint32"),
-        ("DETSHARE_A_TSG_GPU", "uint32"),
-        ("DETSHARE_A_TSG_ENGINE", "uint32"),
-        ("DETSHARE_A_TSG_COMPUTE", "uint8"),
-        ("DETSHARE_A_TSG_CHANNELS", "uint32"),
-        ("DETSHARE_A_TSG_SLICE_US", "uint64"),
-        ("DETSHARE_A_TSG_LEVEL", "uint32"),
-        ("DETSHARE_A_TSG_SLICE_BEFORE_US", "uint64"),
-        ("DETSHARE_A_TSG_MANAGED", "uint8"),
-    )
-
-
-class detshare_limit_msg(genlmsg):
-    """A memory limit with what is charged to it."""
-
-    prefix = "DETSHARE_A_LIMIT_"
-    nla_map = (
-        ("DETSHARE_A_LIMIT_UNSPEC", "none"),
-        ("DETSHARE_A_LIMIT_PAD", "none"),
-        ("DETSHARE_A_LIMIT_KIND", "uint32"),
-        ("DETSHARE_A_LIMIT_PID", "uint32"),
-        ("DETSHARE_A_LIMIT_CGROUP_ID", "uint64"),
-        ("DETSHARE_A_LIMIT_TENANT", "asciiz"),
-        ("DETSHARE_A_LIMIT_GPU", "uint32"),
-        ("DETSHARE_A_LIMIT_LIMIT", "uint64"),
-        ("DETSHARE_A_LIMIT_USED", "uint64"),
-        ("DETSHARE_A_LIMIT_PEAK", "uint64"),
-        ("DETSHARE_A_LIMIT_REFUSED", "uint64"),
-    )
-
-
-class detshare_tenant_msg(genlmsg):
-    """A named tenant; PID once for each of its processes."""
-
-    prefix = "DETSHARE_A_TENANT_"
-    nla_map = (
-        ("DETSHARE_A_TENANT_UNSPEC", "none"),
-        ("DETSHARE_A_TENANT_PAD", "none"),
-        ("DETSHARE_A_TENANT_NAME", "asciiz"),
-        ("DETSHARE_A_TENANT_PID", "uint32"),
-        ("DETSHARE_A_TENANT_USED", "uint64"),
-    )
-
-
-class detshare_sched_msg(genlmsg):
-    """A standing order for the compute channel groups of a process."""
-
-    prefix = "DETSHARE_A_SCHED_"
-    nla_map = (
-        ("DETSHARE_A_SCHED_UNSPEC", "none"),
-        ("DETSHARE_A_SCHED_PAD", "none"),
-        ("DETSHARE_A_SCHED_PID", "uint32"),
-        ("DETSHARE_A_SCHED_CLASS", "asciiz"),
-        ("DETSHARE_A_SCHED_SLICE_US", "uint64"),
-        ("DETSHARE_A_SCHED_LEVEL", "uint32"),
-        ("DETSHARE_A_SCHED_TSGS_SET", "uint32"),
-        ("DETSHARE_A_SCHED_TSGS_FAILED", "uint32"),
-        ("DETSHARE_A_SCHED_STATUS", "uint32"),
-    )
-
-
-class detshare_event_msg(genlmsg):
-    """What the kernel tells the multicast group `events`."""
-
-    prefix = "DETSHARE_A_EVENT_"
-    nla_map = (
-        ("DETSHARE_A_EVENT_UNSPEC", "none"),
-        ("DETSHARE_A_EVENT_PAD", "none"),
-        ("DETSHARE_A_EVENT_SEQ", "uint64"),
-        ("DETSHARE_A_EVENT_TIME", "uint64"),
-        ("DETSHARE_A_EVENT_VCTX_ID", "uint64"),
-        ("DETSHARE_A_EVENT_PID", "uint32"),
-        ("DETSHARE_A_EVENT_COMM", "asciiz"),
-        ("DETSHARE_A_EVENT_GPU", "uint32"),
-        ("DETSHARE_A_EVENT_CLIENT", "uint32"),
-        ("DETSHARE_A_EVENT_HANDLE", "uint32"),
-        ("DETSHARE_A_EVENT_ENGINE", "uint32"),
-        ("DETSHARE_A_EVENT_KIND", "uint32"),
-        ("DETSHARE_A_EVENT_CGROUP_ID", "uint64"),
-        ("DETSHARE_A_EVENT_TENANT", "asciiz"),
-        ("DETSHARE_A_EVENT_ASKED", "uint64"),
-        ("DETSHARE_A_EVENT_USED", "uint64"),
-        ("DETSHARE_A_EVENT_LIMIT", "uint64"),
-        ("DETSHARE_A_EVENT_DRIVER_VERSION", "asciiz"),
-    )
+DETSHARE_ABILITY_UNKNOWN = 0
+DETSHARE_ABILITY_ABSENT = 1
+DETSHARE_ABILITY_PRESENT = 2
 
 
 class MarshalDetShare(Marshal):
@@ -256,6 +153,26 @@ class MarshalDetShare(Marshal):
         DETSHARE_CMD_LIMIT_CHANGED: detshare_event_msg,
         DETSHARE_CMD_DRIVER_UP: detshare_event_msg,
         DETSHARE_CMD_DRIVER_DOWN: detshare_event_msg,
+        DETSHARE_CMD_CLASS_GET: detshare_class_msg,
+        DETSHARE_CMD_CLASS_SET: detshare_class_msg,
+        DETSHARE_CMD_CLASS_DEL: detshare_class_msg,
+        DETSHARE_CMD_BUCKET_GET: detshare_bucket_msg,
+        DETSHARE_CMD_BUCKET_SET: detshare_bucket_msg,
+        DETSHARE_CMD_BUCKET_DEL: detshare_bucket_msg,
+        DETSHARE_CMD_HOLD_GET: detshare_hold_msg,
+        DETSHARE_CMD_HOLD_SET: detshare_hold_msg,
+        DETSHARE_CMD_HOLD_DEL: detshare_hold_msg,
+        DETSHARE_CMD_PREEMPT: detshare_sched_msg,
+        DETSHARE_CMD_RUN_GET: detshare_run_msg,
+        DETSHARE_CMD_DENIED_GET: detshare_denied_msg,
+        DETSHARE_CMD_KICK: detshare_event_msg,
+        DETSHARE_CMD_QUIET: detshare_event_msg,
+        DETSHARE_CMD_GATED: detshare_event_msg,
+        DETSHARE_CMD_OPENED: detshare_event_msg,
+        DETSHARE_CMD_PAUSED: detshare_event_msg,
+        DETSHARE_CMD_RESUMED: detshare_event_msg,
+        DETSHARE_CMD_LEASE_ENDED: detshare_event_msg,
+        DETSHARE_CMD_DENIED: detshare_event_msg,
     }
     prid: int | None = None
     """the family's number, once it is known"""
@@ -360,15 +277,70 @@ class DetShare(GenericNetlinkSocket):
         """Remove a tenant and its limits; with `pid`, let that process go only."""
         self._ack(DETSHARE_CMD_TENANT_DEL, name=name, pid=pid)
 
-    def sched_get(self, pid: int | None = None) -> tuple[Any, ...]:
-        """Standing orders."""
-        return self._dump(DETSHARE_CMD_SCHED_GET, pid=pid)
+    def sched_get(self, **subject: Any) -> tuple[Any, ...]:
+        """Standing orders; `subject`: kind, pid, cgroup_id, tenant."""
+        return self._dump(DETSHARE_CMD_SCHED_GET, **subject)
 
-    def sched_set(self, pid: int, klass: str, slice_us: int | None, level: int | None) -> Any:
-        """Give a process' compute channel groups, and those to come, a slice and a level; None leaves it."""
-        attrs = {"pid": pid, "class": klass, "slice_us": slice_us, "level": level}
+    def sched_set(
+        self,
+        pid: int | None = None,
+        klass: str | None = None,
+        slice_us: int | None = None,
+        level: int | None = None,
+        **more: Any,
+    ) -> Any:
+        """Order a process, or with kind a cgroup_id or a tenant; `more`: weight, tpc_percent. None leaves it."""
+        attrs = {"pid": pid, "class": klass, "slice_us": slice_us, "level": level, **more}
         return self._do(DETSHARE_CMD_SCHED_SET, **attrs)
 
-    def sched_del(self, pid: int) -> Any:
+    def sched_del(self, pid: int | None = None, **subject: Any) -> Any:
         """Forget the order and put back what was there."""
-        return self._do(DETSHARE_CMD_SCHED_DEL, pid=pid)
+        return self._do(DETSHARE_CMD_SCHED_DEL, pid=pid, **subject)
+
+    def preempt(self, **subject: Any) -> Any:
+        """Take what runs off the engine, once."""
+        return self._do(DETSHARE_CMD_PREEMPT, **subject)
+
+    def class_get(self, name: str | None = None, gpu: int | None = None) -> tuple[Any, ...]:
+        """Rows of classes."""
+        return self._dump(DETSHARE_CMD_CLASS_GET, name=name, gpu=gpu)
+
+    def class_set(self, name: str, rank: int | None, **row: Any) -> Any:
+        """Write a row, whole: gpu, weight, slice_us, level, linger_us, deadline_us, floor_permille."""
+        return self._do(DETSHARE_CMD_CLASS_SET, name=name, rank=rank, **row)
+
+    def class_del(self, name: str, gpu: int | None = None) -> None:
+        """Take a row away."""
+        self._ack(DETSHARE_CMD_CLASS_DEL, name=name, gpu=gpu)
+
+    def bucket_get(self, **subject: Any) -> tuple[Any, ...]:
+        """Buckets of GPU time."""
+        return self._dump(DETSHARE_CMD_BUCKET_GET, **subject)
+
+    def bucket_set(self, rate_us: int | None, burst_us: int | None = None, **subject: Any) -> Any:
+        """Give a subject a bucket: microseconds of GPU time in each second, and the most that it holds."""
+        return self._do(DETSHARE_CMD_BUCKET_SET, **subject, rate_us=rate_us, burst_us=burst_us)
+
+    def bucket_del(self, **subject: Any) -> None:
+        """Take a bucket away."""
+        self._ack(DETSHARE_CMD_BUCKET_DEL, **subject)
+
+    def hold_get(self, **subject: Any) -> tuple[Any, ...]:
+        """Holds in force."""
+        return self._dump(DETSHARE_CMD_HOLD_GET, **subject)
+
+    def hold_set(self, gate: bool, pause: bool, lease_ms: int | None = None, **subject: Any) -> Any:
+        """Hold a subject for the time of a lease, milliseconds."""
+        return self._do(DETSHARE_CMD_HOLD_SET, **subject, gate=int(gate), pause=int(pause), lease_ms=lease_ms)
+
+    def hold_del(self, **subject: Any) -> Any:
+        """Let a subject go."""
+        return self._do(DETSHARE_CMD_HOLD_DEL, **subject)
+
+    def run_get(self, pid: int | None = None) -> tuple[Any, ...]:
+        """What each virtual context that can launch work is doing."""
+        return self._dump(DETSHARE_CMD_RUN_GET, pid=pid)
+
+    def denied_get(self, pid: int | None = None) -> tuple[Any, ...]:
+        """What the filter did not let through."""
+        return self._dump(DETSHARE_CMD_DENIED_GET, pid=pid)

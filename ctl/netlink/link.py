@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -12,7 +13,21 @@ from pyroute2.netlink.exceptions import NetlinkError
 from detshare.ctl.accounts import Target
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent, told
-from detshare.ctl.netlink.records import GpuRow, LimitRow, SchedRow, Status, TenantRow, TsgRow, VctxRow, record
+from detshare.ctl.netlink.records import (
+    BucketRow,
+    ClassRow,
+    DeniedRow,
+    GpuRow,
+    HoldRow,
+    LimitRow,
+    RunRow,
+    SchedRow,
+    Status,
+    TenantRow,
+    TsgRow,
+    VctxRow,
+    record,
+)
 from detshare.ctl.rm.driver import NotAllowed
 from detshare.ctl.snapshot import AccountKind
 
@@ -23,6 +38,26 @@ _DUMPS: Final = 4
 """how often a dump is made again because something changed while it was made"""
 _GONE: Final = (errno.ENOENT, errno.EOPNOTSUPP)
 """what generic netlink says of a family number that is not there any more"""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What sched-set asks for; None: left as it is."""
+
+    klass: str | None = None
+    weight: int | None = None
+    slice_us: int | None = None
+    level: int | None = None
+    tpc_percent: int | None = None
+
+    @property
+    def text(self) -> str:
+        """In words: "class high", "weight 3, ceiling 40 %"."""
+        parts = [f"class {self.klass}"] if self.klass is not None else []
+        parts += [f"weight {self.weight}"] if self.weight is not None else []
+        parts += [f"slice {self.slice_us} us"] if self.slice_us is not None else []
+        parts += [f"ceiling {self.tpc_percent} %"] if self.tpc_percent is not None else []
+        return ", ".join(parts) or "level only"
 
 
 class Link:
@@ -103,6 +138,21 @@ class Link:
     def orders(self) -> list[SchedRow]:
         return self._dump("list standing orders", SchedRow, lambda s: s.sched_get())
 
+    def classes(self) -> list[ClassRow]:
+        return self._dump("list classes", ClassRow, lambda s: s.class_get())
+
+    def buckets(self) -> list[BucketRow]:
+        return self._dump("list buckets", BucketRow, lambda s: s.bucket_get())
+
+    def holds(self) -> list[HoldRow]:
+        return self._dump("list holds", HoldRow, lambda s: s.hold_get())
+
+    def runs(self, pid: int | None = None) -> list[RunRow]:
+        return self._dump("list what runs", RunRow, lambda s: s.run_get(pid))
+
+    def denied(self, pid: int | None = None) -> list[DeniedRow]:
+        return self._dump("list what was denied", DeniedRow, lambda s: s.denied_get(pid))
+
     # -- changing -----------------------------------------------------------------------------------------------
 
     def set_limit(self, target: Target, limit: int, gpu: int | None) -> LimitRow:
@@ -120,12 +170,42 @@ class Link:
     def del_tenant(self, name: str) -> None:
         self._ask(f"forget tenant {name}", lambda s: s.tenant_del(name))
 
-    def set_order(self, pid: int, klass: str, slice_us: int | None, level: int | None) -> SchedRow:
-        asked = f"give PID {pid} the order {klass}"
-        return self._ask(asked, lambda s: record(SchedRow, s.sched_set(pid, klass, slice_us, level)))
+    def set_order(self, target: Target, order: Order) -> SchedRow:
+        """Order an account; the answer tells what the driver took."""
+        asked = f"give {target.text} the order {order.text}"
+        return self._ask(asked, lambda s: record(SchedRow, s.sched_set(**_account(target), **asdict(order))))
 
-    def del_order(self, pid: int) -> SchedRow:
-        return self._ask(f"take PID {pid}'s order back", lambda s: record(SchedRow, s.sched_del(pid)))
+    def del_order(self, target: Target) -> SchedRow:
+        asked = f"take the order of {target.text} back"
+        return self._ask(asked, lambda s: record(SchedRow, s.sched_del(**_account(target))))
+
+    def preempt(self, target: Target) -> SchedRow:
+        return self._ask(f"preempt {target.text}", lambda s: record(SchedRow, s.preempt(**_account(target))))
+
+    def set_class(self, row: ClassRow) -> ClassRow:
+        """Write the row of a class, whole."""
+        values = asdict(row)
+        del values["runs"]
+        return self._ask(f"write class {row.name}", lambda s: record(ClassRow, s.class_set(**values)))
+
+    def del_class(self, name: str, gpu: int | None = None) -> None:
+        self._ask(f"forget class {name}", lambda s: s.class_del(name, gpu))
+
+    def set_bucket(self, target: Target, rate_us: int, burst_us: int | None) -> BucketRow:
+        asked = f"give {target.text} a bucket of {rate_us} us a second"
+        return self._ask(asked, lambda s: record(BucketRow, s.bucket_set(rate_us, burst_us, **_account(target))))
+
+    def del_bucket(self, target: Target) -> None:
+        self._ask(f"take the bucket of {target.text} away", lambda s: s.bucket_del(**_account(target)))
+
+    def hold(self, target: Target, *, gate: bool, pause: bool, lease_ms: int | None = None) -> HoldRow:
+        """Hold an account, or hold it longer; the answer tells what is held."""
+        asked = f"hold {target.text}"
+        return self._ask(asked, lambda s: record(HoldRow, s.hold_set(gate, pause, lease_ms, **_account(target))))
+
+    def let_go(self, target: Target) -> HoldRow:
+        """End the hold of an account."""
+        return self._ask(f"let {target.text} go", lambda s: record(HoldRow, s.hold_del(**_account(target))))
 
 
 def _account(target: Target) -> dict[str, Any]:

@@ -28,6 +28,10 @@ class Status:
     refused: int = 0
     events_lost: int = 0
     inflight: int = 0
+    denied: int = 0
+    holds: int = 0
+    waiting: int = 0
+    mechanisms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class GpuRow:
     total: int | None = None
     used: int = 0
     vctxs: int = 0
+    ceiling: int = 0
+    ceiling_status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +117,119 @@ class TenantRow:
 
 @dataclass(frozen=True, slots=True)
 class SchedRow:
-    """A standing order, or what came of one."""
+    """A standing order, or what came of one. `status`, `tpc_status`: NV_STATUS of the last that the driver refused."""
 
-    pid: int
+    pid: int = 0
     klass: str = ""
     slice_us: int | None = None
     level: int | None = None
     tsgs_set: int = 0
     tsgs_failed: int = 0
     status: int = 0
-    """NV_STATUS of the last channel group that failed"""
+    kind: int = 0
+    cgroup_id: int = 0
+    tenant: str = ""
+    weight: int | None = None
+    tpc_percent: int | None = None
+    tpc_status: int = 0
+    processes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """The row of a class. `gpu` None: on each GPU by itself."""
+
+    name: str
+    rank: int
+    gpu: int | None = None
+    weight: int | None = None
+    slice_us: int | None = None
+    level: int | None = None
+    linger_us: int = 0
+    deadline_us: int = 0
+    floor_permille: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRow:
+    """A bucket of GPU time, in microseconds; `rate_us` for each second."""
+
+    kind: int
+    rate_us: int
+    burst_us: int
+    pid: int = 0
+    cgroup_id: int = 0
+    tenant: str = ""
+    level_us: int = 0
+    used_us: int = 0
+    emptied: int = 0
+    empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    """A hold by order, or what came of one. `lease_ms`: what is left of it."""
+
+    kind: int
+    pid: int = 0
+    cgroup_id: int = 0
+    tenant: str = ""
+    gate: bool = False
+    pause: bool = False
+    lease_ms: int = 0
+    vctxs: int = 0
+    gated: int = 0
+    paused: int = 0
+    failed: int = 0
+    status: int = 0
+    why: str = ""
+    gate_ns: int = 0
+    pause_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """What a virtual context is doing. `last_kick`, `held_since`: CLOCK_MONOTONIC nanoseconds."""
+
+    vctx_id: int
+    pid: int
+    gpu: int = 0
+    client: int = 0
+    klass: str = ""
+    rank: int = 0
+    weight: int | None = None
+    state: int = 0
+    reasons: int = 0
+    last_kick: int | None = None
+    idle_ns: int = 0
+    kicks: int = 0
+    faults: int = 0
+    waits: int = 0
+    wait_ns: int = 0
+    waiting: int = 0
+    doors: int = 0
+    doors_unknown: int = 0
+    used_us: int = 0
+    tsgs: int = 0
+    channels_off: int = 0
+    held_since: int | None = None
+    tpc_percent: int | None = None
+    denied: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeniedRow:
+    """Calls of one virtual context that the filter did not let through."""
+
+    pid: int
+    command: int
+    reason: int
+    vctx_id: int | None = None
+    comm: str = ""
+    status: int = 0
+    count: int = 0
+    last: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +253,16 @@ class EventRow:
     used: int | None = None
     limit: int | None = None
     driver_version: str | None = None
+    idle_ns: int | None = None
+    by: int | None = None
+    reasons: int | None = None
+    command: int | None = None
+    denial: int | None = None
+    status: int | None = None
+    count: int | None = None
 
 
-_PLURAL = {("HOOK", Status): "hooks", ("PID", TenantRow): "pids"}
+_PLURAL = {("HOOK", Status): "hooks", ("MECHANISM", Status): "mechanisms", ("PID", TenantRow): "pids"}
 """attributes that come once for each value"""
 _FIELD = {"CLASS": "klass"}
 
@@ -179,3 +295,30 @@ KINDS = {genl.DETSHARE_KIND_PID: "pid", genl.DETSHARE_KIND_CGROUP: "cgroup", gen
 LEVELS = {genl.DETSHARE_LEVEL_LOW: "low", genl.DETSHARE_LEVEL_MEDIUM: "medium", genl.DETSHARE_LEVEL_HIGH: "high"}
 ABIS = {genl.DETSHARE_ABI_NONE: "none", genl.DETSHARE_ABI_BRANCH: "branch", genl.DETSHARE_ABI_EXACT: "exact"}
 MODES = {genl.DETSHARE_MODE_DOWN: "down", genl.DETSHARE_MODE_OBSERVE: "observe", genl.DETSHARE_MODE_ENFORCE: "enforce"}
+RUN_STATES = {
+    genl.DETSHARE_RUN_STATE_IDLE: "idle",
+    genl.DETSHARE_RUN_STATE_ACTIVE: "active",
+    genl.DETSHARE_RUN_STATE_GATED: "gated",
+    genl.DETSHARE_RUN_STATE_PAUSED: "paused",
+}
+HOLDS = {genl.DETSHARE_HOLD_ORDER: "order", genl.DETSHARE_HOLD_REFLEX: "reflex", genl.DETSHARE_HOLD_BUCKET: "bucket"}
+"""bits of reasons"""
+DENIALS = {
+    genl.DETSHARE_DENIAL_ORDER: "order",
+    genl.DETSHARE_DENIAL_FOREIGN: "foreign",
+    genl.DETSHARE_DENIAL_RAW: "raw",
+    genl.DETSHARE_DENIAL_QUERY: "query",
+    genl.DETSHARE_DENIAL_DOORBELL: "doorbell",
+}
+ABILITIES = {
+    genl.DETSHARE_ABILITY_UNKNOWN: "unknown",
+    genl.DETSHARE_ABILITY_ABSENT: "absent",
+    genl.DETSHARE_ABILITY_PRESENT: "present",
+}
+
+
+def reasons(bits: int) -> tuple[str, ...]:
+    """The reasons in a field of bits, in words."""
+    known = tuple(name for bit, name in HOLDS.items() if bits & bit)
+    rest = bits & ~sum(HOLDS)
+    return (*known, f"{rest:#x}") if rest else known

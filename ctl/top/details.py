@@ -6,7 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detshare.ctl.top.rows import UNKNOWN, Row, clean, containment, gpu_index, items, microseconds, number, texts, whole
+from detshare.ctl.top.rows import (
+    UNKNOWN,
+    Row,
+    activity,
+    clean,
+    containment,
+    gpu_index,
+    items,
+    microseconds,
+    number,
+    texts,
+    whole,
+)
 
 _BOLD = "bold"
 
@@ -58,6 +70,7 @@ def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str
         tenant = clean(program.get("tenant"))
         lines += [(f"  memory: {text}", "") for text in containment(program)]
         lines += [(f"  tenant {tenant}", "")] if tenant else []
+        lines += [(f"  launches: {text}", "") for text in activity(program)]
     tsgs = items(program.get("tsgs"))
     lines += [(_tsg(tsg, index), "") for tsg in tsgs] or [("  no TSG: it has made no context yet", "dim")]
     lines += [(f"  note: {note}", "yellow") for note in texts(program.get("notes"))]

@@ -18,7 +18,8 @@ from detshare.ctl.top.rows import Row, bar, clean, gpu_rows, number, ordered, ro
 _EMPTY: Mapping[str, Any] = {}
 _MESSAGE_LINES = 3
 _STATE_STYLES = {
-    "running": "green", "paused": "yellow", "no-context": "dim", "not-understood": "red", "read-only": "cyan",
+    "running": "green", "active": "green", "gated": "yellow", "paused": "yellow", "no-context": "dim",
+    "not-understood": "red", "read-only": "cyan",
     "mps-server": "blue", "mps-client": "blue",
 }  # fmt: skip
 _CLASS_STYLES = {"high": "bold green", "normal": "", "low": "yellow", "idle": "dim"}

@@ -146,11 +146,41 @@ def _gpus_of(program: Json, index: Mapping[str, str]) -> str:
     return ",".join(found) or UNKNOWN
 
 
+def _state(program: Json) -> str:
+    """The state; for a running program what it does, where the kernel module sees that."""
+    state = clean(program.get("state")) or UNKNOWN
+    doing = program.get("activity")
+    if state == "running" and isinstance(doing, Mapping):
+        return clean(doing.get("state")) or state
+    return state
+
+
+def activity(program: Json) -> list[str]:
+    """What the kernel module knows of a program's launches, a line each."""
+    doing = program.get("activity")
+    if not isinstance(doing, Mapping):
+        return []
+    reasons = ", ".join(texts(doing.get("reasons")))
+    waited, waits = number(doing.get("wait_ms")), whole(doing.get("waits"))
+    parts = [
+        f"{clean(doing.get('state')) or UNKNOWN}{f' ({reasons})' if reasons else ''}",
+        f"GPU time {microseconds(doing.get('used_us'))}",
+        f"{UNKNOWN if waits is None else waits} waits, {UNKNOWN if waited is None else f'{waited:.1f} ms'}",
+    ]
+    ceiling = whole(doing.get("ceiling"))
+    parts += [f"TPC ceiling {ceiling} %"] if ceiling is not None else []
+    lines = ["; ".join(parts)]
+    for each in items(doing.get("denials")):
+        times, why = whole(each.get("count")) or 0, clean(each.get("reason"))
+        lines.append(f"denied {times} x {clean(each.get('name'))} ({why})")
+    return lines
+
+
 def row(program: Json, index: Mapping[str, str]) -> Row:
     """One program of a snapshot; `index` as from gpu_index."""
     pid, weight = whole(program.get("pid")), whole(program.get("weight"))
     klass = clean(program.get("class")) or None
-    state = clean(program.get("state")) or UNKNOWN
+    state = _state(program)
     share, bytes_ = number(program.get("gpu_share")), whole(program.get("memory_bytes"))
     tsgs = compute_tsgs(program)
     cells = {

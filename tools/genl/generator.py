@@ -56,7 +56,7 @@ def _attributes_of(direction: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check(spec: Spec) -> None:
-    enums = {entry["name"] for entry in spec["definitions"] if entry["type"] == "enum"}
+    enums = {entry["name"] for entry in spec["definitions"] if entry["type"] in ("enum", "flags")}
     sets = _sets(spec)
     for name, attributes in sets.items():
         for attribute in attributes:
@@ -80,6 +80,10 @@ def _enum(name: str, entries: list[str], *, first: int = 0) -> list[str]:
     return [f"enum {name} {{", *lines, "};", ""]
 
 
+def _flags(name: str, entries: list[str]) -> list[str]:
+    return [f"enum {name} {{", *(f"\t{entry} = {1 << at}," for at, entry in enumerate(entries)), "};", ""]
+
+
 def _uapi(spec: Spec) -> str:
     family = spec["name"]
     lines = [
@@ -95,8 +99,10 @@ def _uapi(spec: Spec) -> str:
     for entry in spec["definitions"]:
         if entry["type"] == "const":
             lines += [f"#define {_c(family, entry['name'])} {entry['value']}", ""]
-        elif entry["type"] == "enum":
-            lines += _enum(f"{family}_{entry['name']}", [_c(family, entry["name"], item) for item in entry["entries"]])
+        elif entry["type"] in ("enum", "flags"):
+            make = _enum if entry["type"] == "enum" else _flags
+            name = f"{family}_{entry['name']}".replace("-", "_")
+            lines += make(name, [_c(family, entry["name"], item) for item in entry["entries"]])
         else:
             raise BadSpec(f"definition {entry['name']} has the type {entry['type']}")
     for name, attributes in _sets(spec).items():
@@ -149,7 +155,10 @@ def _policy_header(spec: Spec) -> str:
 def _rule(spec: Spec, attribute: Mapping[str, Any]) -> str:
     kind = attribute["type"]
     if "enum" in attribute:
-        entries = next(entry["entries"] for entry in spec["definitions"] if entry["name"] == attribute["enum"])
+        entry = next(entry for entry in spec["definitions"] if entry["name"] == attribute["enum"])
+        entries = entry["entries"]
+        if entry["type"] == "flags":
+            raise BadSpec(f"{attribute['name']} is read from requests: flags are known in answers only")
         return f"NLA_POLICY_MAX({_INTS[kind]}, {_c(spec['name'], attribute['enum'], entries[-1])})"
     if kind == "string":
         limit = attribute.get("checks", {}).get("max-len")

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from detshare.ctl import classes, select
 from detshare.ctl.backends.base import NeedsModule
@@ -83,6 +84,9 @@ class FakeBackend:
         self.hang: threading.Event | None = None
         """a look waits for it"""
         self.tenants: list[str] = []
+        self.teller: Callable[[Event], None] | None = None
+        self.standing: dict[str, Any] = {}
+        """more fields of a look"""
         self._events: list[Event] = []
 
     def alive(self, process: ProcessId) -> bool:
@@ -106,6 +110,7 @@ class FakeBackend:
             tuple(self.programs),
             accounts=tuple(account for program in self.programs for account in program.limits),
             tenants=tuple(Tenant(name, (4242,)) for name in self.tenants),
+            **self.standing,
         )
 
     def set_priority(self, who: str, klass: str) -> Outcome:
@@ -160,6 +165,32 @@ class FakeBackend:
     def tenant_del(self, name: str) -> Outcome:
         self.tenants.remove(name)
         return Outcome("tenant-del", (Change(0, note=f"tenant {name}"),))
+
+    def hold(self, who: str, lease_s: int | None = None) -> Outcome:
+        self._module("no launches")
+        return self._verb(f"hold {lease_s}", who, lambda p: replace(p, state=State.GATED))
+
+    def set_bucket(self, who: str, rate_us: int | None, burst_us: int | None = None) -> Outcome:
+        self._module("no buckets of GPU time")
+        self.calls.append(("set-bucket", who, rate_us, burst_us))
+        return Outcome("set-bucket", (Change(0, note=f"cgroup {who}: {rate_us}", stands=True),))
+
+    def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
+        self._module("no reflexes between classes")
+        self.calls.append(("set-class", klass, change))
+        return Outcome("set-class", (Change(0, note=f"class {klass}", stands=True),))
+
+    def set_ceiling(self, who: str, percent: int) -> Outcome:
+        self._module("no TPC ceilings")
+        self.calls.append(("set-ceiling", who, percent))
+        return Outcome("set-ceiling", (Change(4242, stands=True),))
+
+    def _module(self, lacks: str) -> None:
+        if self.name != "kmod":
+            raise NeedsModule(self.name, lacks)
+
+    def listen(self, tell: Callable[[Event], None]) -> None:
+        self.teller = tell
 
     def doctor(self) -> list[Check]:
         return [Check("fake", True, "in memory; holds no hostile tenant")]

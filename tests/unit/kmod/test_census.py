@@ -7,10 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from detshare.ctl import census
+from detshare.ctl import activity, census, orders
 from detshare.ctl.census import Census
 from detshare.ctl.netlink import genl
-from detshare.ctl.netlink.records import GpuRow, LimitRow, TenantRow, TsgRow, VctxRow
+from detshare.ctl.netlink.records import (
+    DeniedRow,
+    GpuRow,
+    LimitRow,
+    RunRow,
+    SchedRow,
+    TenantRow,
+    TsgRow,
+    VctxRow,
+)
 from detshare.ctl.rm.abi import for_version
 from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
 from detshare.ctl.snapshot import AccountKind, Containment, Kind, Level, Program, State
@@ -121,18 +130,62 @@ def test_tenants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "text", "shown"),
+    ("wish", "shown"),
     [
-        (Wish(klass="high"), "high", ("high", None)),
-        (Wish(weight=3), "weight 3", (None, 3)),
-        (Wish(slice_us=500, level=Level.LOW), "slice", (None, None)),
+        (Wish(klass="high"), ("high", None)),
+        (Wish(weight=3), (None, 3)),
+        (Wish(weight=3, ceiling=40), (None, 3)),
+        (Wish(slice_us=500, level=Level.LOW), (None, None)),
+        (Wish(ceiling=25), (None, None)),
     ],
 )
-def test_an_order_is_known_again_by_its_text(wish: Wish, text: str, shown: tuple[str | None, int | None]) -> None:
-    assert census.order_text(wish) == text
-    assert census.setting_of(text) == shown
-    found = only(replace(SEEN, vctxs=[replace(VCTX, klass=text)]))
+def test_an_order_that_is_found_is_the_wish_it_was_made_from(
+    wish: Wish, shown: tuple[str | None, int | None]
+) -> None:
+    order = orders.order_of(wish)
+    row = SchedRow(
+        42, order.klass or "", order.slice_us, order.level, weight=order.weight, tpc_percent=order.tpc_percent
+    )
+    assert orders.wish_of(row) == wish
+    found = only(replace(SEEN, vctxs=[replace(VCTX, klass=row.klass)], orders=[row]))
     assert (found.klass, found.weight) == shown
+
+
+RUN = RunRow(1, 42, klass="low", rank=200, state=genl.DETSHARE_RUN_STATE_ACTIVE, idle_ns=2_000_000, kicks=3, used_us=70)
+
+
+def test_what_a_program_does_is_what_its_contexts_do() -> None:
+    gated = replace(
+        RUN, vctx_id=2, state=genl.DETSHARE_RUN_STATE_GATED, reasons=6, idle_ns=5, kicks=1, waits=2, wait_ns=10**6
+    )
+    doing = only(replace(SEEN, runs=[RUN, gated])).activity
+    assert doing is not None
+    assert (doing.state, doing.reasons, doing.rank) == ("gated", ("reflex", "bucket"), 200)
+    assert (doing.kicks, doing.waits, doing.wait_ms, doing.used_us, doing.idle_ms) == (4, 2, 1.0, 140, 5e-6)
+    assert only(replace(SEEN, runs=[RUN, gated])).state is State.GATED
+    assert only(replace(SEEN, runs=[RUN])).state is State.RUNNING
+    paused = replace(RUN, state=genl.DETSHARE_RUN_STATE_PAUSED, reasons=1, channels_off=8)
+    assert only(replace(SEEN, runs=[gated, paused])).state is State.PAUSED
+    assert only(replace(SEEN, vctxs=[replace(VCTX, mps=True)], runs=[gated])).state is State.MPS_CLIENT
+    assert only(SEEN).activity is None
+
+
+def test_denials_are_added_up_and_named() -> None:
+    known = ABI.controls["NVA06C_CTRL_CMD_SET_TIMESLICE"].number
+    rows = [
+        DeniedRow(42, known, genl.DETSHARE_DENIAL_ORDER, vctx_id=1, count=2),
+        DeniedRow(42, known, genl.DETSHARE_DENIAL_ORDER, vctx_id=2, count=3),
+        DeniedRow(42, 0x4E, genl.DETSHARE_DENIAL_DOORBELL, status=0x1B, count=1),
+        DeniedRow(42, 0x30000011, genl.DETSHARE_DENIAL_DOORBELL, status=0x1B, count=9),
+        DeniedRow(43, 0x80, 77),
+    ]
+    doing = only(replace(SEEN, runs=[RUN], denied=rows)).activity
+    assert doing is not None
+    assert [(d.name, d.reason, d.count) for d in doing.denials] == [
+        ("UVM ioctl 17", "doorbell", 9), ("NVA06C_CTRL_CMD_SET_TIMESLICE", "order", 5), ("escape 0x4e", "doorbell", 1),
+    ]  # fmt: skip
+    assert doing.denied == 15
+    assert activity.command_name(0x12345678, None) == "control 0x12345678"
 
 
 def test_levels_that_were_set() -> None:

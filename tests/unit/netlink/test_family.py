@@ -27,7 +27,8 @@ def messages() -> dict[str, Any]:
 
 def test_family_and_group() -> None:
     assert genl.DETSHARE_GENL_NAME == SPEC["name"] == presence.FAMILY
-    assert [group["name"] for group in SPEC["mcast-groups"]["list"]] == [genl.DETSHARE_MCGRP_EVENTS]
+    groups = [genl.DETSHARE_MCGRP_EVENTS, genl.DETSHARE_MCGRP_ACTIVITY]
+    assert [group["name"] for group in SPEC["mcast-groups"]["list"]] == groups
     assert all("admin-perm" in each.get("flags", []) or "event" in each for each in OPERATIONS)
 
 
@@ -43,7 +44,8 @@ def test_definitions(definition: dict[str, Any]) -> None:
     if definition["type"] == "const":
         assert getattr(genl, name) == definition["value"]
         return
-    wanted = {f"{name}_{upper(entry)}": number for number, entry in enumerate(definition["entries"])}
+    flags = definition["type"] == "flags"
+    wanted = {f"{name}_{upper(e)}": 1 << number if flags else number for number, e in enumerate(definition["entries"])}
     assert {key: value for key, value in vars(genl).items() if key.startswith(f"{name}_")} == wanted
 
 
@@ -74,13 +76,19 @@ RECORDS = {
     "limit": records.LimitRow,
     "tenant": records.TenantRow,
     "sched": records.SchedRow,
+    "class": records.ClassRow,
+    "bucket": records.BucketRow,
+    "hold": records.HoldRow,
+    "run": records.RunRow,
+    "denied": records.DeniedRow,
     "event": records.EventRow,
 }
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_record_has_every_attribute(name: str) -> None:
-    plural = {"hook": "hooks", "class": "klass", **({"pid": "pids"} if name == "tenant" else {})}
+    plural = {"hook": "hooks", "mechanism": "mechanisms", "class": "klass"}
+    plural |= {"pid": "pids"} if name == "tenant" else {}
     names = [each["name"] for each in SETS[name]["attributes"] if each["type"] != "pad"]
     wanted = {plural.get(each, each.replace("-", "_")) for each in names}
     assert set(RECORDS[name].__slots__) - {"cmd"} == wanted
@@ -88,8 +96,24 @@ def test_a_record_has_every_attribute(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("definition", "names"),
-    [("kind", records.KINDS), ("level", records.LEVELS), ("abi", records.ABIS), ("mode", records.MODES)],
+    [
+        ("kind", records.KINDS),
+        ("level", records.LEVELS),
+        ("abi", records.ABIS),
+        ("mode", records.MODES),
+        ("run-state", records.RUN_STATES),
+        ("hold", records.HOLDS),
+        ("denial", records.DENIALS),
+        ("ability", records.ABILITIES),
+    ],
 )
 def test_words_for_enumerations(definition: str, names: dict[int, str]) -> None:
-    entries = next(each["entries"] for each in SPEC["definitions"] if each["name"] == definition)
-    assert names == dict(enumerate(entries))
+    found = next(each for each in SPEC["definitions"] if each["name"] == definition)
+    flags = found["type"] == "flags"
+    assert names == {1 << number if flags else number: entry for number, entry in enumerate(found["entries"])}
+
+
+def test_reasons_in_words() -> None:
+    assert records.reasons(0) == ()
+    assert records.reasons(5) == ("order", "bucket")
+    assert records.reasons(0x42) == ("reflex", "0x40")

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl import classes
+from detshare.ctl.accounts import Target
+from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.backends.kmod import KmodBackend
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.rm import procfs
-from detshare.ctl.snapshot import Containment, Kind, Program, State
+from detshare.ctl.snapshot import AccountKind, Containment, Kind, Program, State
 from tests.unit.root.helpers import truth
 from tests.vm.guest.ctl_machine import GIB, NO_MEMORY, Hog, backend, driver, link, used
 from tests.vm.guest.ctl_sim import SimDriver, SimProcess
@@ -175,8 +177,11 @@ def test_weights_and_raw_slices(backend: KmodBackend, driver: SimDriver) -> None
     one, two = scenario.cuda_process(driver, "one"), scenario.two_contexts(driver, "two")
     backend.set_weight(str(one.id.pid), 3)
     backend.set_weight(str(two.id.pid), 3)
-    shares = [sum(t[0] for t in truth(driver, p) if t[0] != 1024) for p in (one, two)]
-    assert shares == [3 * classes.WEIGHT_UNIT_US] * 2
+    first, second = (sum(t[0] for t in truth(driver, p) if t[0] != 1024) for p in (one, two))
+    assert first == second  # more channel groups give no more time
+    backend.set_weight(str(two.id.pid), 1)
+    first, second = (sum(t[0] for t in truth(driver, p) if t[0] != 1024) for p in (one, two))
+    assert first == 3 * second
     assert program(backend, one).weight == 3
     backend.set_slice(str(one.id.pid), 777)
     assert truth(driver, one)[0][0] == 777
@@ -194,15 +199,69 @@ def test_a_slice_that_the_program_sets_itself_is_overruled(backend: KmodBackend,
     eventually(overruled, 3.0)
 
 
-def test_pause_goes_through_the_programs_own_descriptors(backend: KmodBackend, driver: SimDriver) -> None:
+def test_a_pause_is_the_kernels(backend: KmodBackend, driver: SimDriver) -> None:
     process = scenario.cuda_process(driver)
     backend.set_priority(str(process.id.pid), "low")
     assert backend.pause(str(process.id.pid)).changed
-    assert all(off for _, _, off in truth(driver, process))
+    assert truth(driver, process)[0][2]
     found = program(backend, process)
     assert (found.state, found.klass) == (State.PAUSED, "low")
+    assert found.activity is not None
+    assert (found.activity.state, found.activity.reasons) == ("paused", ("order",))
     assert backend.resume(str(process.id.pid)).changed
     assert not any(off for _, _, off in truth(driver, process))
+    assert truth(driver, process)[0][0] == classes.CLASSES["low"].slice_us
+    assert "not paused" in backend.resume(str(process.id.pid)).skipped[0].reason
+    assert driver.calls.total() == 0  # nothing was asked on the program's own descriptors
+
+
+def test_rows_of_our_classes_stand_in_the_kernel(backend: KmodBackend, link: Link) -> None:
+    snapshot = backend.look()
+    assert {row.name: row.rank for row in snapshot.classes} == {n: s.rank for n, s in classes.CLASSES.items()}
+    backend.set_class("low", {"deadline_us": 7000})
+    backend.look()
+    (low,) = (row for row in link.classes() if row.name == "low")
+    assert (low.deadline_us, low.slice_us, low.rank) == (7000, classes.CLASSES["low"].slice_us, 200)
+    backend.set_class("low", None)
+    (low,) = (row for row in link.classes() if row.name == "low")
+    assert low.deadline_us == classes.CLASSES["low"].deadline_us
+    link.del_class("low")
+    backend.look()
+    assert "low" in {row.name for row in link.classes()}
+    with pytest.raises(BadRequest, match="name its rank"):
+        backend.set_class("mine", {"weight": 3})
+    backend.set_class("mine", {"rank": 250, "weight": 3})
+    assert next(row for row in link.classes() if row.name == "mine").weight == 3
+    backend.set_class("mine", None)
+    with pytest.raises(BadRequest, match="there is no class mine"):
+        backend.set_class("mine", None)
+    with pytest.raises(BadRequest, match="is no class"):
+        backend.set_priority("1", "mine")
+
+
+def test_a_class_of_a_container_is_for_its_cgroup(backend: KmodBackend, driver: SimDriver) -> None:
+    process = driver.machine.spawn("python3 train.py")
+    process.container = "cd" * 32
+    scenario.make_context(driver, process)
+    (change,) = backend.set_priority("cd" * 6, "low").changed
+    assert "cgroup /" in change.note
+    assert truth(driver, process)[0][0] == classes.CLASSES["low"].slice_us
+    snapshot = backend.look()
+    assert [(order.name, order.text) for order in snapshot.orders] == [("/" + "cd" * 32, "class low")]
+    assert backend.release("/" + "cd" * 32).changed
+    assert truth(driver, process) == FOUND
+    assert backend.look().orders == ()
+
+
+def test_a_reloaded_module_gets_back_what_was_wished_for(
+    backend: KmodBackend, driver: SimDriver, link: Link
+) -> None:
+    process = scenario.cuda_process(driver)
+    backend.set_priority(str(process.id.pid), "low")
+    for row in link.orders():
+        link.del_order(Target(AccountKind.PID, str(row.pid), process.id))
+    assert truth(driver, process) == FOUND
+    backend.look()
     assert truth(driver, process)[0][0] == classes.CLASSES["low"].slice_us
 
 
@@ -214,6 +273,7 @@ def test_closing_puts_back_and_leaves_limits(driver: SimDriver, link: Link, tmp_
     backend.set_memory(str(hog.pid), GIB)
     backend.close()
     assert truth(driver, process) == FOUND
+    assert link.holds() == []
     assert (hog.pid, GIB) in [(row.pid, row.limit) for row in link.limits()]
     again = KmodBackend(Link(), driver, tmp_path)
     assert program(again, process).klass == "low"  # as wished for, taken up by the next daemon
@@ -252,7 +312,7 @@ def test_commands_without_a_daemon(driver: SimDriver) -> None:
     assert "kmod (proof level model)" in told
     assert "in force because detshare.ko is loaded" in told
     assert "; limits hold" in told
-    assert "the kernel module has no pause yet" in told
+    assert "TPC ceiling" in told
     done = ctl("set-memory", str(os.getpid() + 100_000), "2G")
     assert done.returncode == 1
     assert "there is no process" in done.stderr

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl, presence
 from detshare.ctl.netlink.errors import KernelRefused
@@ -30,9 +31,18 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 CHANGING = (
     genl.DETSHARE_CMD_LIMIT_SET, genl.DETSHARE_CMD_LIMIT_DEL, genl.DETSHARE_CMD_TENANT_SET,
     genl.DETSHARE_CMD_TENANT_DEL, genl.DETSHARE_CMD_SCHED_SET, genl.DETSHARE_CMD_SCHED_DEL,
+    genl.DETSHARE_CMD_CLASS_SET, genl.DETSHARE_CMD_CLASS_DEL, genl.DETSHARE_CMD_BUCKET_SET,
+    genl.DETSHARE_CMD_BUCKET_DEL, genl.DETSHARE_CMD_HOLD_SET, genl.DETSHARE_CMD_HOLD_DEL, genl.DETSHARE_CMD_PREEMPT,
 )  # fmt: skip
 NAMED = (genl.DETSHARE_CMD_TENANT_SET, genl.DETSHARE_CMD_TENANT_DEL)
 """whose second attribute is a text; that of the others is a number"""
+DUMPS = (2, 3, 4, 5, 8, 11, *(
+    genl.DETSHARE_CMD_CLASS_GET, genl.DETSHARE_CMD_BUCKET_GET, genl.DETSHARE_CMD_HOLD_GET, genl.DETSHARE_CMD_RUN_GET,
+    genl.DETSHARE_CMD_DENIED_GET,
+))  # fmt: skip
+FIRST_EVENTS = range(genl.DETSHARE_CMD_VCTX_NEW, genl.DETSHARE_CMD_DRIVER_DOWN + 1)
+EVENTS = (*FIRST_EVENTS, *range(genl.DETSHARE_CMD_KICK, genl.DETSHARE_CMD_DENIED + 1))
+REQUESTS = [cmd for cmd in range(1, genl.DETSHARE_CMD_DENIED + 1) if cmd not in EVENTS]
 NONE = 1 << 21  # no process has such a number: PID_MAX_LIMIT is 2^22, the guest's pid_max far below
 
 
@@ -44,6 +54,9 @@ class State:
     tenants: object
     orders: object
     contexts: object
+    classes: object
+    buckets: object
+    holds: object
 
 
 def state(link: Link) -> State:
@@ -52,6 +65,9 @@ def state(link: Link) -> State:
         sorted(map(repr, link.tenants())),
         sorted(map(repr, link.orders())),
         sorted(map(repr, link.vctxs())),
+        sorted(map(repr, link.classes())),
+        sorted((row.kind, row.pid, row.rate_us, row.burst_us) for row in link.buckets()),
+        sorted((row.kind, row.pid, row.gate, row.pause) for row in link.holds()),
     )
 
 
@@ -99,6 +115,10 @@ def u32(number: int, value: int) -> bytes:
     return attribute(number, struct.pack("=I", value))
 
 
+def u8(number: int, value: int) -> bytes:
+    return attribute(number, struct.pack("=B", value))
+
+
 def u64(number: int, value: int) -> bytes:
     return attribute(number, struct.pack("=Q", value))
 
@@ -115,6 +135,13 @@ SOUND: dict[int, Callable[[], bytes]] = {
     genl.DETSHARE_CMD_TENANT_DEL: lambda: text(2, b"garbage"),
     genl.DETSHARE_CMD_SCHED_SET: lambda: u32(2, os.getpid()) + text(3, b"high") + u64(4, 20_000) + u32(5, 2),
     genl.DETSHARE_CMD_SCHED_DEL: lambda: u32(2, os.getpid()),
+    genl.DETSHARE_CMD_CLASS_SET: lambda: u32(2, 0) + text(3, b"garbage") + u32(4, 5) + u64(8, 1000),
+    genl.DETSHARE_CMD_CLASS_DEL: lambda: u32(2, 0) + text(3, b"garbage"),
+    genl.DETSHARE_CMD_BUCKET_SET: lambda: u32(2, 0) + u32(3, os.getpid()) + u64(6, 100_000) + u64(7, 10_000),
+    genl.DETSHARE_CMD_BUCKET_DEL: lambda: u32(2, 0) + u32(3, os.getpid()),
+    genl.DETSHARE_CMD_HOLD_SET: lambda: u32(2, 0) + u32(3, os.getpid()) + u8(6, 1) + u8(7, 0) + u32(8, 60_000),
+    genl.DETSHARE_CMD_HOLD_DEL: lambda: u32(2, 0) + u32(3, os.getpid()),
+    genl.DETSHARE_CMD_PREEMPT: lambda: u32(2, os.getpid()),
 }
 """requests that would be done; a defect is put into each"""
 
@@ -142,9 +169,9 @@ def defective(rng: random.Random, sequence: int) -> bytes:
         case 5:  # bytes behind the last attribute
             return message(cmd, sound + rng.randbytes(rng.choice((1, 2, 3))), sequence=sequence)
         case 6:  # a command that there is not
-            return message(rng.randrange(22, 256), sound, sequence=sequence)
+            return message(rng.randrange(genl.DETSHARE_CMD_DENIED + 1, 256), sound, sequence=sequence)
         case _:  # an event, sent to the kernel
-            return message(rng.randrange(14, 22), sound, sequence=sequence)
+            return message(rng.choice(EVENTS), sound, sequence=sequence)
 
 
 def test_every_defective_request_is_refused_and_changes_nothing(link: Link, wire: socket.socket) -> None:
@@ -174,7 +201,7 @@ def test_bytes_of_any_kind_change_nothing(link: Link, wire: socket.socket) -> No
             flags = rng.choice((1, 5, 0x301, rng.randrange(1 << 16)))
             struct.pack_into("=IHHII", data, 0, claimed, number, flags, sequence, 0)
         if length >= 20 and rng.random() < 0.8:
-            struct.pack_into("=BBH", data, 16, rng.randrange(24), 1, 0)
+            struct.pack_into("=BBH", data, 16, rng.randrange(genl.DETSHARE_CMD_DENIED + 3), 1, 0)
         try:
             wire.sendto(data, (0, 0))
         except OSError as error:
@@ -208,6 +235,12 @@ def test_a_process_that_is_not_there(link: Link) -> None:
         lambda: socket_.limit_del(kind=0, pid=NONE),
         lambda: socket_.sched_set(NONE, "high", 20_000, 2),
         lambda: socket_.tenant_set("red", NONE),
+        lambda: socket_.sched_del(NONE),
+        lambda: socket_.preempt(pid=NONE),
+        lambda: socket_.hold_set(gate=True, pause=True, kind=0, pid=NONE),
+        lambda: socket_.hold_del(kind=0, pid=NONE),
+        lambda: socket_.bucket_set(1000, 1000, pid=NONE),
+        lambda: socket_.bucket_del(pid=0),
     ):
         with pytest.raises(Exception, match=r".") as caught:
             call()
@@ -258,6 +291,60 @@ def test_accounts_that_are_none(link: Link) -> None:
     assert state(link) == before
 
 
+ME: dict[str, object] = {"kind": 0, "pid": os.getpid()}
+TENANT: dict[str, object] = {"kind": 2, "tenant": "nosuch"}
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "words"),
+    [
+        (lambda s: s.sched_set(os.getpid(), weight=0), errno.ERANGE, "weight is 1 to 1000"),
+        (lambda s: s.sched_set(os.getpid(), weight=1001), errno.ERANGE, "weight is 1 to 1000"),
+        (lambda s: s.sched_set(os.getpid(), slice_us=5, weight=5), errno.EINVAL, "give one of them"),
+        (lambda s: s.sched_set(os.getpid(), tpc_percent=0), errno.ERANGE, "tpc-percent is 1 to 100"),
+        (lambda s: s.sched_set(os.getpid(), tpc_percent=101), errno.ERANGE, "tpc-percent is 1 to 100"),
+        (lambda s: s.sched_set(os.getpid()), errno.EINVAL, "nothing is ordered"),
+        (lambda s: s.sched_set(os.getpid(), "high", 60_000_001), errno.ERANGE, "above 60 s"),
+        (lambda s: s.sched_set(klass="high", **TENANT), errno.ENOENT, "make it by tenant-set"),
+        (lambda s: s.sched_set(klass="high", kind=1, cgroup_id=1), errno.EINVAL, "root cgroup"),
+        (lambda s: s.sched_set(klass="high", kind=1), errno.EINVAL, "add the attribute cgroup-id"),
+        (lambda s: s.sched_del(os.getpid()), errno.ENOENT, "sched-get lists"),
+        (lambda s: s.preempt(**ME), errno.ESRCH, "nobody of it"),
+        (lambda s: s.class_set("a b", 1), errno.EINVAL, "without spaces"),
+        (lambda s: s.class_set("", 1), errno.EINVAL, "1 to 63 bytes"),
+        (lambda s: s.class_set("x", None), errno.EINVAL, "add the attribute rank"),
+        (lambda s: s.class_set("x", 1001), errno.ERANGE, "above 1000"),
+        (lambda s: s.class_set("x", 1, weight=0), errno.ERANGE, "weight is 1 to 1000"),
+        (lambda s: s.class_set("x", 1, floor_permille=1001), errno.ERANGE, "above 1000"),
+        (lambda s: s.class_set("x", 1, linger_us=1 << 40), errno.ERANGE, "above 10 s"),
+        (lambda s: s.class_set("x", 1, deadline_us=1 << 50), errno.ERANGE, "one hour"),
+        (lambda s: s.class_set("x", 1, slice_us=9, weight=9), errno.EINVAL, "give one of them"),
+        (lambda s: s.class_set("x", 1, gpu=77), errno.ERANGE, "no such GPU"),
+        (lambda s: s.class_del("nosuch"), errno.ENOENT, "class-get lists"),
+        (lambda s: s.bucket_set(None, 5, **ME), errno.EINVAL, "add the attribute rate-us"),
+        (lambda s: s.bucket_set(0, 5, **ME), errno.ERANGE, "1 to 1000000"),
+        (lambda s: s.bucket_set(1_000_001, 5, **ME), errno.ERANGE, "1 to 1000000"),
+        (lambda s: s.bucket_set(5, 0, **ME), errno.ERANGE, "burst-us is 1"),
+        (lambda s: s.bucket_del(**ME), errno.ENOENT, "bucket-get lists"),
+        (lambda s: s.bucket_set(5, 5, **TENANT), errno.ENOENT, "no such tenant"),
+        (lambda s: s.hold_set(False, False, **ME), errno.EINVAL, "to let go use hold-del"),
+        (lambda s: s.hold_set(2, 0, **ME), errno.ERANGE, "0 or 1"),
+        (lambda s: s.hold_set(1, 0, lease_ms=0, **ME), errno.ERANGE, "one hour"),
+        (lambda s: s.hold_set(1, 0, lease_ms=3_600_001, **ME), errno.ERANGE, "one hour"),
+        (lambda s: s.hold_del(**ME), errno.ENOENT, "run-get says"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_a_sentence(
+    link: Link, call: Callable[[genl.DetShare], object], code: int, words: str
+) -> None:
+    before = state(link)
+    with genl.DetShare() as sock, pytest.raises(NetlinkError) as caught:
+        call(sock)
+    assert caught.value.code == code
+    assert words in str(caught.value.args[1])
+    assert state(link) == before
+
+
 def as_nobody(function: Callable[[], int]) -> int:
     """What `function` returns in a child without any right."""
     pid = os.fork()
@@ -273,10 +360,10 @@ def as_nobody(function: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.parametrize("cmd", range(1, 14))
+@pytest.mark.parametrize("cmd", REQUESTS)
 def test_who_is_not_root_is_told_nothing_and_changes_nothing(link: Link, wire: socket.socket, cmd: int) -> None:
     before = state(link)
-    dump = cmd in (2, 3, 4, 5, 8, 11)
+    dump = cmd in DUMPS
     request = message(cmd, SOUND.get(cmd, bytes)(), flags=NLM_F_DUMP if dump else NLM_F_ACK, sequence=7)
 
     def ask() -> int:

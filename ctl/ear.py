@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread that hears the kernel module's events the moment they are sent."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from detshare.ctl.netlink.events import FREQUENT, Listener
+from detshare.ctl.netlink.records import reasons
+from detshare.ctl.rm.driver import DriverError
+from detshare.ctl.snapshot import Event
+
+log = logging.getLogger("detshared.ear")
+
+_KEPT: Final = 10_000
+_POLL_S: Final = 0.5
+"""how soon the thread notices that it is to end"""
+_REFLEX: Final = "reflex"
+
+
+class Ear:
+    """Listens from construction to close(). DriverError, OSError where that cannot begin."""
+
+    def __init__(self, cgroup_name: Callable[[int], str], tell: Callable[[Event], None] | None = None) -> None:
+        """`tell` gets events in this thread; without it they are kept for drain()."""
+        self.tell = tell
+        self._heard: deque[Event] = deque(maxlen=_KEPT)
+        self._changed = threading.Event()
+        self._held: set[object] = set()
+        self._listener = Listener(cgroup_name)
+        self._over = threading.Event()
+        self._failure = ""
+        self._thread = threading.Thread(target=self._run, name="kernel-events", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set():
+                if self._listener.wait(_POLL_S):
+                    for event in self._listener.drain():
+                        self._take(event)
+        except (DriverError, OSError, ValueError) as error:
+            if not self._over.is_set():
+                self._failure = str(error)
+                log.warning("events of the kernel module cannot be read any more: %s", error)
+
+    def _take(self, event: Event) -> None:
+        if event.kind not in FREQUENT:
+            self._changed.set()
+        elif not self._worth(event):
+            return
+        if self.tell is not None:
+            self.tell(event)
+        else:
+            self._heard.append(event)
+
+    def _worth(self, event: Event) -> bool:
+        """Whether to tell it: what a reflex does many times a second is not, what is ordered or runs out is."""
+        which = (event.data.get("vctx_id"), event.kind in ("paused", "resumed"))
+        if event.kind in ("gated", "paused"):
+            why = reasons(int(event.data.get("reasons") or 0))
+            if set(why) - {_REFLEX}:
+                self._held.add(which)
+                return True
+            return False
+        if event.kind in ("opened", "resumed") and which in self._held:
+            self._held.discard(which)
+            return True
+        return False
+
+    @property
+    def alive(self) -> bool:
+        """False: it heard its last; make another one."""
+        return self._thread.is_alive()
+
+    def changed(self) -> bool:
+        """Whether something came, went or was lost since the last call."""
+        changed = self._changed.is_set()
+        self._changed.clear()
+        return changed
+
+    def drain(self) -> list[Event]:
+        """What came since the last call and nobody was told."""
+        found = []
+        with suppress(IndexError):
+            while True:
+                found.append(self._heard.popleft())
+        return found
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._over.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_POLL_S * 4)
+        with suppress(OSError):
+            self._listener.close()

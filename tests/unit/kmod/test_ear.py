@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told of the kernel module's events, and when; and what doctor makes of the module's own words."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from detshare.ctl import ear, module
+from detshare.ctl.netlink import genl
+from detshare.ctl.netlink.errors import ModuleAbsent
+from detshare.ctl.netlink.events import event
+from detshare.ctl.netlink.records import EventRow, GpuRow, Status
+from detshare.ctl.snapshot import Event
+
+ORDER, REFLEX = genl.DETSHARE_HOLD_ORDER, genl.DETSHARE_HOLD_REFLEX
+
+
+class Listener:
+    """Gives events as a test puts them in."""
+
+    def __init__(self, cgroup_name: object) -> None:
+        self.more = threading.Event()
+        self.events: list[Event] = []
+        self.fail = False
+
+    def wait(self, seconds: float | None = None) -> bool:
+        return self.more.wait(seconds)
+
+    def drain(self) -> list[Event]:
+        self.more.clear()
+        if self.fail:
+            raise OSError(9, "closed")
+        found, self.events = self.events, []
+        return found
+
+    def close(self) -> None:
+        pass
+
+    def hear(self, cmd: int, **more: int) -> None:
+        row = EventRow(cmd, time=time.monotonic_ns(), vctx_id=more.pop("vctx_id", 1), pid=42, **more)
+        self.events.append(event(row))
+        self.more.set()
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ear.Ear, Listener]]:
+    monkeypatch.setattr(ear, "Listener", Listener)
+    made = ear.Ear(str)
+    assert isinstance(made._listener, Listener)
+    yield made, made._listener
+    made.close()
+
+
+def after(made: ear.Ear, number: int) -> list[str]:
+    found: list[Event] = []
+    until = time.monotonic() + 5
+    while len(found) < number and time.monotonic() < until:
+        found += made.drain()
+        time.sleep(0.005)
+    time.sleep(0.05)
+    return [each.kind for each in [*found, *made.drain()]]
+
+
+def test_what_reflexes_do_is_not_told_what_is_ordered_is(heard: tuple[ear.Ear, Listener]) -> None:
+    made, kernel = heard
+    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=REFLEX)
+    kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0)
+    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=REFLEX | ORDER)
+    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=REFLEX, vctx_id=2)
+    kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0, vctx_id=2)
+    kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0)
+    kernel.hear(genl.DETSHARE_CMD_KICK, idle_ns=5)
+    assert after(made, 2) == ["gated", "opened"]
+    assert not made.changed()
+    kernel.hear(genl.DETSHARE_CMD_TSG_NEW)
+    assert after(made, 1) == ["tsg-new"]
+    assert made.changed()
+    assert not made.changed()
+
+
+def test_who_wants_to_be_told_is_told_at_once(heard: tuple[ear.Ear, Listener]) -> None:
+    made, kernel = heard
+    told: list[tuple[str, str, float]] = []
+    made.tell = lambda found: told.append((found.kind, threading.current_thread().name, found.data["late_us"]))
+    kernel.hear(genl.DETSHARE_CMD_DENIED, command=5, denial=0)
+    until = time.monotonic() + 5
+    while not told and time.monotonic() < until:
+        time.sleep(0.001)
+    ((kind, thread, late),) = told
+    assert (kind, thread) == ("denied", "kernel-events")
+    assert 0 <= late < 5e6
+    assert made.drain() == []
+
+
+def test_an_ear_that_heard_its_last_says_so(heard: tuple[ear.Ear, Listener]) -> None:
+    made, kernel = heard
+    kernel.fail = True
+    kernel.more.set()
+    until = time.monotonic() + 5
+    while made.alive and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not made.alive
+
+
+class Link:
+    """What the module says of itself."""
+
+    def status(self) -> Status:
+        said = ("doorbell gate: yes", "sampling: no (this kernel cannot tell)")
+        return Status("0.1", 2, 2, True, ("nvidia:x",), "580.1", mechanisms=said, denied=3, holds=1, waiting=2)
+
+    def gpus(self) -> list[GpuRow]:
+        return [GpuRow(0), GpuRow(1, ceiling=1, ceiling_status=0x17), GpuRow(2, ceiling=2)]
+
+
+def test_doctor_says_what_the_driver_answers() -> None:
+    found = {check.name: check for check in module.checks(Link())}  # type: ignore[arg-type]
+    assert (found["doorbell gate"].ok, found["sampling"].ok) == (True, None)
+    assert "this kernel cannot tell" in found["sampling"].detail
+    assert "3 denied, 1 hold(s), 2 thread(s) waiting" in found["kernel counts"].detail
+    assert [found[f"TPC ceiling, GPU {gpu}"].ok for gpu in range(3)] == [None, None, True]
+    assert "0x17" in found["TPC ceiling, GPU 1"].detail
+    assert "set-ceiling tries it" in found["TPC ceiling, GPU 0"].detail
+
+
+def test_doctor_without_the_module() -> None:
+    class Nothing:
+        def status(self) -> Status:
+            raise ModuleAbsent("not loaded")
+
+    (only,) = module.checks(Nothing())  # type: ignore[arg-type]
+    assert (only.ok, "insmod" in only.advice) == (False, True)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""detshare-ctl and detshared over the kernel's scheduler, on programs that keep the simulated GPU busy."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from detshare.ctl import classes
+from detshare.ctl.cli import main
+from detshare.ctl.client import Client
+from detshare.ctl.netlink import genl
+from detshare.ctl.netlink.events import Listener
+from detshare.ctl.netlink.link import Link
+from tests.vm.guest.kmod_tools import eventually
+from tests.vm.guest.sched_tools import LEVEL, SLICE, Worker, family, progress, worker
+
+__all__ = ["family", "worker"]  # fixtures
+
+Workers = Callable[..., Worker]
+RUN = Path("/run/detshare-sched")
+FOUND = (SLICE, LEVEL)
+LOW = (classes.CLASSES["low"].slice_us, int(classes.CLASSES["low"].level))
+
+
+def ctl(*words: object) -> Result:
+    """The command, in this process: an emulated processor needs ten seconds to start another."""
+    made = CliRunner().invoke(main, ["--run-dir", str(RUN), *map(str, words)], env={"COLUMNS": "200"})
+    if made.exception is not None and not isinstance(made.exception, SystemExit):
+        raise made.exception
+    return made
+
+
+def done(*words: object) -> str:
+    made = ctl(*words)
+    assert made.exit_code == 0, f"{words}: {made.stdout}{made.stderr}"
+    return made.stdout
+
+
+def refused(code: int, *words: object) -> str:
+    made = ctl(*words)
+    assert made.exit_code == code, f"{words}: {made.exit_code}: {made.stdout}{made.stderr}"
+    return " ".join(made.stderr.split())
+
+
+def setting(one: Worker) -> tuple[int, int]:
+    (mine,) = one.rows()
+    return mine["slice_us"], mine["level"]
+
+
+class Daemon:
+    """A detshared of this test."""
+
+    def __init__(self) -> None:
+        words = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(RUN), "--backend", "kmod"]
+        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        eventually(lambda: Client(RUN).alive(), 120)
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(60)
+
+    def post(self, verb: str, who: object, **args: object) -> dict[str, Any]:
+        return Client(RUN).verb(verb, str(who), **args)
+
+    def program(self, pid: int) -> dict[str, Any]:
+        found = Client(RUN).programs()["programs"]
+        return next(each for each in found if each["pid"] == pid)
+
+
+@pytest.fixture
+def daemon(family: genl.DetShare) -> Iterator[Daemon]:
+    made = Daemon()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    made = Path("/sys/fs/cgroup/crew.slice")
+    made.mkdir()
+    yield made
+    for pid in (made / "cgroup.procs").read_text().split():
+        with suppress(ProcessLookupError):
+            (made.parent / "cgroup.procs").write_text(pid)
+    eventually(lambda: not (made / "cgroup.procs").read_text())
+    made.rmdir()
+
+
+def test_every_verb_without_a_daemon(family: genl.DetShare, worker: Workers, cgroup: Path) -> None:
+    one = worker("nvbackground", "--us", 2000)
+    assert "level low" in done("set-priority", one.pid, "low")
+    assert setting(one) == LOW
+    done("set-slice", one.pid, 777, "--level", "high")
+    assert setting(one) == (777, 2)
+    done("set-weight", one.pid, 3)
+    assert setting(one)[1] == LEVEL
+    assert "no GPU context" not in done("hold", one.pid, "--lease", 60)
+    assert progress(one, 0.5) < 400_000  # what was queued runs on, nothing new comes
+    assert "gated" in done("ps")
+    assert "held by order" in " ".join(done("show", one.pid).split())
+    done("resume", one.pid)
+    assert progress(one) > 50_000
+    assert "25 %" in done("set-bucket", one.pid, "25%")
+    (bucket,) = json.loads(done("classes", "--json"))["buckets"]
+    assert (bucket["name"], bucket["rate_us"], bucket["burst_us"]) == (str(one.pid), 250_000, 25_000)
+    assert "BUCKET OF" in done("classes")
+    done("set-bucket", one.pid, "off")
+    done("preempt", one.pid)
+    done("set-class", "low", "--deadline", 5000, "--floor", 50)
+    (low,) = (row for row in json.loads(done("classes", "--json"))["classes"] if row["name"] == "low")
+    assert (low["deadline_us"], low["floor_permille"]) == (5000, 50)
+    done("set-class", "low", "--reset")
+    (cgroup / "cgroup.procs").write_text(str(one.pid))
+    done("release", one.pid)
+    assert setting(one) == FOUND
+    assert "cgroup /crew.slice" in done("set-priority", "/crew.slice", "low")
+    assert setting(one) == LOW
+    assert "class low" in done("classes")
+    assert done("release", "--all")
+    assert setting(one) == FOUND
+
+
+def test_what_cannot_be_done_is_said(family: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvbackground")
+    gone = 1 << 21
+    for words in (
+        ("set-priority", one.pid, "nosuch"),
+        ("set-priority", one.pid, "a b"),
+        ("set-weight", one.pid, 0),
+        ("set-ceiling", one.pid, 101),
+        ("set-ceiling", one.pid, 0),
+        ("set-bucket", one.pid, "0%"),
+        ("set-bucket", one.pid, "101%"),
+        ("set-bucket", one.pid, "fast"),
+        ("set-bucket", one.pid, "25%", "--burst", 0),
+        ("set-class", "low"),
+        ("set-class", "a b", "--rank", 5),
+        ("set-class", "low", "--rank", 1001),
+        ("set-class", "low", "--reset", "--rank", 5),
+        ("set-class", "low", "--weight", 3, "--slice", 50),
+        ("hold", one.pid, "--lease", 0),
+        ("hold", one.pid, "--lease", 3601),
+        ("hold", 0, "--lease", 5),
+        ("set-priority", "/no/such/cgroup", "low"),
+    ):
+        refused(2, *words)
+    for words in (("hold", gone, "--lease", 5), ("set-bucket", gone, "5%"), ("resume", gone), ("preempt", gone)):
+        assert "there is no process" in refused(1, *words)
+    assert "is not paused" in refused(1, "resume", one.pid)
+    assert "has no bucket" in refused(1, "set-bucket", one.pid, "off")
+    assert "not managed" in refused(1, "release", one.pid)
+    assert "detshared" in refused(1, "hold", one.pid)
+    assert setting(one) == FOUND
+    assert family.hold_get() == ()
+    assert family.bucket_get() == ()
+
+
+def test_a_daemon_that_is_killed_holds_nobody_for_long(daemon: Daemon, worker: Workers) -> None:
+    one = worker("nvbackground", "--us", 2000)
+    daemon.post("pause", one.pid)
+    assert progress(one) == 0
+    link = Link()
+    time.sleep(12)  # longer than a lease: it is renewed
+    assert [row.pause for row in link.holds()] == [True]
+    assert progress(one) == 0
+    daemon.end(signal.SIGKILL)
+    eventually(lambda: one.off() == 0, 15)
+    assert link.holds() == []
+    link.close()
+    assert progress(one) > 50_000
+
+
+def test_a_restarted_daemon_takes_up_what_it_finds(daemon: Daemon, worker: Workers) -> None:
+    one = worker("nvbackground", "--us", 2000)
+    daemon.post("set-priority", one.pid, **{"class": "low"})
+    daemon.post("pause", one.pid)
+    daemon.post("set-bucket", one.pid, rate_us=500_000)
+    daemon.post("set-class", "low", deadline_us=9000)
+    daemon.end(signal.SIGKILL)
+    second = Daemon()
+    try:
+        time.sleep(12)
+        found = second.program(one.pid)
+        assert (found["state"], found["class"]) == ("paused", "low")
+        answer = Client(RUN).programs()
+        assert [(hold["pause"], hold["renewed"]) for hold in answer["holds"]] == [(True, True)]
+        assert [bucket["rate_us"] for bucket in answer["buckets"]] == [500_000]
+        assert next(row["deadline_us"] for row in answer["classes"] if row["name"] == "low") == 9000
+        assert progress(one) == 0
+        second.post("resume", one.pid)
+        assert progress(one) > 20_000
+        assert setting(one) == LOW
+    finally:
+        second.post("set-class", "low", reset=True)
+        second.post("set-bucket", one.pid)
+        second.end()
+    assert setting(one) == FOUND  # an orderly end puts back
+
+
+def test_two_daemons_are_one_too_many(daemon: Daemon) -> None:
+    words = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(RUN), "--backend", "kmod"]
+    second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert second.returncode == 1
+    assert "detshared" in second.stderr
+    assert daemon.process.poll() is None
+
+
+def test_events_come_at_once(family: genl.DetShare, worker: Workers) -> None:
+    """From the fact, as the kernel dates it, to a program that listens; the figure is an emulated processor's."""
+    one = worker("nvkick", "--seconds", 60, "--burst", 1, "--idle-ms", 20)
+    late: list[float] = []
+    kinds: set[str] = set()
+    with Listener(activity=True) as listener:
+        until = time.monotonic() + 3
+        toggle = 0
+        while time.monotonic() < until:
+            if listener.wait(0.05):
+                for event in listener.drain():
+                    kinds.add(event.kind)
+                    late.append(float(event.data["late_us"]))
+            toggle += 1
+            if toggle % 5 == 0:
+                family.hold_set(gate=True, pause=False, kind=0, pid=one.pid)
+                family.hold_del(kind=0, pid=one.pid)
+    figures = f"median {statistics.median(late):.0f} us, most {max(late):.0f} us"
+    print(f"{len(late)} events, {figures}, of the kinds {sorted(kinds)}")
+    assert {"gated", "opened", "kick"} <= kinds
+    assert statistics.median(late) < 5_000
+    assert os.environ.get("DETSHARE_LONG") != "1" or statistics.median(late) < 1_000
+
+
+def test_the_daemon_hears_events_at_once(daemon: Daemon, worker: Workers) -> None:
+    one = worker("nvbackground", "--us", 2000)
+    for _ in range(5):
+        daemon.post("hold", one.pid)
+        daemon.post("resume", one.pid)
+
+    def heard() -> list[dict[str, Any]]:
+        found = Client(RUN).events()
+        return [each for each in found if each["kind"] in ("gated", "opened") and each["pid"] == one.pid]
+
+    eventually(lambda: len(heard()) >= 10, 10)
+    late = [each["data"]["late_us"] for each in heard()]
+    print(f"daemon: {len(late)} events, median {statistics.median(late):.0f} us, most {max(late):.0f} us")
+    assert statistics.median(late) < 20_000
