@@ -155,6 +155,8 @@ static void object_dies(struct rm_client *rm, struct rm_object *object)
 		ds_pause_channel_gone(client, object);
 		ds_userd_channel_gone(client, object->handle);
 	}
+	if (object->flags & RM_OBJECT_DUP && ds_filter_steers(object->kind))
+		ds_filter_guest_gone(rm->handle, object->handle);
 	if (object->kind == RM_KIND_BINAPI)
 		ds_filter_raw_gone(rm->handle, object->handle);
 }

@@ -18,7 +18,6 @@
 /* Floors above this leave nothing for whom they are defended against. */
 #define FLOOR_MOST 900
 
-
 /* One look at a lane. */
 struct look {
 	struct ds_lane *lane;

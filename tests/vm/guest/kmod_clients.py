@@ -55,6 +55,16 @@ def test_what_is_in_force(family: genl.DetShare) -> None:
         "nvidia:nv_dma_buf_undup_mem_handles",
         "nvidia:nv_dma_buf_release",
     } <= set(status["hook"])
+    # doorbells: mapped, touched, looked into, inherited
+    assert {
+        "nvidia:nvidia_mmap",
+        "nvidia:nvidia_fault",
+        "nvidia:nvidia_vma_access",
+        "nvidia:nvidia_vma_open",
+        "nvidia:nvidia_vma_release",
+        "nvidia:os_lookup_user_io_memory",
+    } <= set(status["hook"])
+    assert not [hook for hook in status["hook"] if "missing" in hook]
 
 
 @pytest.mark.parametrize("root_class", [NV01_ROOT, NV01_ROOT_CLIENT])

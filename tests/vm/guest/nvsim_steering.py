@@ -53,22 +53,21 @@ def close(channels: list[Channel], bell: Doorbell) -> None:
 
 def test_a_kernel_of_a_context_that_waits_for_idle_keeps_the_gpu(rm: Rm, other: Rm) -> None:
     (long, short), bell = running(rm, other)
-    for mode, patience in ((CILP, 0.15), (WFI, 0.15), (CTA, 0.15)):
+    for mode, patience in ((CILP, 5.0), (WFI, 0.15), (CTA, 5.0)):
         assert preemption(long, mode) == 0
-        begin = time.monotonic()
-        long.submit(bell, 300 * MS)
+        long.submit(bell, ENDLESS)
         assert until(lambda: long.moves(0.005))
         short.submit(bell, MS)
-        in_time = short.wait(patience)
-        assert in_time == (mode != WFI), f"mode {mode} after {time.monotonic() - begin:.3f} s"
+        assert short.wait(patience) == (mode != WFI), f"mode {mode}"
         if mode == WFI:
             preempt = Block.of("NVA06C_CTRL_PREEMPT_PARAMS", bWait=1)
             assert rm.control(long.group, "NVA06C_CTRL_CMD_PREEMPT", preempt) == 0
             assert long.disable(True) == 0
             assert long.moves(0.02), "neither preemption nor a pause takes it off"
             assert long.disable(False) == 0
-        assert long.wait(2.0)
-        assert short.wait(2.0)
+        long.release()
+        assert long.wait()
+        assert short.wait()
     assert preemption(long, 3) == status("NV_ERR_INVALID_ARGUMENT")
     close([long, short], bell)
 
@@ -143,10 +142,16 @@ def test_properties_of_a_channel_are_its_groups_slice(rm: Rm, other: Rm) -> None
 
 
 def shares(channels: list[Channel], seconds: float = 0.4) -> list[float]:
-    before = [gpu_ms(channel) for channel in channels]
+    """Of the GPU time in a while; each reading is of one moment."""
+
+    def spent() -> list[int]:
+        rows = {(row["client"], row["handle"]): int(row["gpu_time_us"]) for row in table("tsgs")}
+        return [rows[f"0x{channel.rm.client:08x}", f"0x{channel.group:08x}"] for channel in channels]
+
+    before = spent()
     time.sleep(seconds)
-    spent = [gpu_ms(channel) - was for channel, was in zip(channels, before, strict=True)]
-    return [part / sum(spent) for part in spent]
+    parts = [now - was for now, was in zip(spent(), before, strict=True)]
+    return [part / sum(parts) for part in parts]
 
 
 def test_levels_count_unless_somebody_switched_them_off(rm: Rm, other: Rm) -> None:

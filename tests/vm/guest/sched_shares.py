@@ -63,7 +63,7 @@ def test_many_channel_groups_of_a_small_weight_do_not_bend_the_proportion(
 def test_a_bucket_is_a_rate(family: genl.DetShare, worker: Workers, permille: int) -> None:
     one = worker("nvbackground", "--endless")
     # it launches once: who counts as active only for a moment after that would pay for a moment only
-    family.class_set("metered", 1, linger_us=600_000_000)
+    family.class_set("metered", 1, linger_us=10_000_000)
     family.sched_set(one.pid, "metered")
     answer = row(family.bucket_set(permille * 1000, 100_000, **of(one)))
     assert (answer["rate_us"], answer["burst_us"]) == (permille * 1000, 100_000)
@@ -86,7 +86,7 @@ def test_a_bucket_is_a_rate(family: genl.DetShare, worker: Workers, permille: in
 
 
 def test_a_bucket_that_nobody_empties_holds_nobody(family: genl.DetShare, worker: Workers) -> None:
-    one = worker("nvlatency", "--us", 200, "--period-ms", 10)
+    one = worker("nvlatency", "--us", 200, "--period-ms", 100)
     family.bucket_set(500_000, 500_000, **of(one))
     time.sleep(2)
     told = row(family.bucket_get()[0])
@@ -96,7 +96,7 @@ def test_a_bucket_that_nobody_empties_holds_nobody(family: genl.DetShare, worker
 
 def test_an_account_pays_for_all_its_processes(family: genl.DetShare, worker: Workers) -> None:
     one, two = worker("nvbackground", "--endless"), worker("nvbackground", "--endless")
-    family.class_set("metered", 1, linger_us=600_000_000)
+    family.class_set("metered", 1, linger_us=10_000_000)
     for each in (one, two):
         family.tenant_set("team", each.pid)
     family.sched_set(None, "metered", kind=TENANT, tenant="team")
