@@ -16,17 +16,18 @@ from typing import BinaryIO
 
 from detshare.tools.vm import cache, initramfs, tsc
 from detshare.tools.vm.checkout import TOP
-from detshare.tools.vm.kernels import Kernel
+from detshare.tools.vm.kernels import DEBUG, Kernel
 from detshare.tools.vm.loads import Loads
 from detshare.tools.vm.options import Options
 from detshare.tools.vm.qemu import Machine, Qemu
 from detshare.tools.vm.splat import splat
 
 BOOT_LIMIT = 180.0  # s from QEMU's start to the guest's first word, on a very busy host
+DEBUG_BOOT_LIMIT = 600.0  # the same with the instrumented kernel
 LAST_WORDS = 5.0  # s from the guest's last word to QEMU's end
 TIMED_OUT = 124
 CLOCK_JUMPED = 75  # EX_TEMPFAIL of sysexits.h: it may go well when tried again
-JUMP = 10.0  # s that the guest's clock may gain on the host's, which it does by mistake only
+JUMP = 10.0  # s that the guest's clock may be ahead of the host's, which it is by mistake only
 _STAMP = re.compile(r"(?:<\d+>)?\[\s*(\d+\.\d+)\]")
 _OWN_TMPFS = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR", "CI", "PYTHONPATH")
@@ -104,8 +105,8 @@ class _Listener:
         self.lines: list[str] = []
         self.splat_at: int | None = None
         self.words: dict[str, tuple[str, float]] = {}
-        self.jump = 0.0  # s that the guest's clock gained
-        self._behind: float | None = None  # least s from the guest's clock to ours so far
+        self.jump = 0.0  # s that the guest's clock is ahead of ours
+        self._begin = time.monotonic()
 
     def take(self, name: str, data: bytes) -> None:
         if name in self._partial:
@@ -125,11 +126,8 @@ class _Listener:
     def _log_line(self, text: str) -> None:
         self.lines.append(text)
         if stamp := _STAMP.match(text):
-            # a line may come late, never early: the difference falls only when the guest's clock jumps ahead
-            behind = time.monotonic() - float(stamp[1])
-            if self._behind is not None:
-                self.jump = max(self.jump, self._behind - behind)
-            self._behind = behind if self._behind is None else min(self._behind, behind)
+            # the guest's clock began at 0 after us, and lines come late, never early
+            self.jump = max(self.jump, float(stamp[1]) - (time.monotonic() - self._begin))
         if self.splat_at is None and splat(text) is not None:
             self.splat_at = len(self.lines) - 1
 
@@ -160,7 +158,7 @@ def run(
         guest = Qemu(kernel, image, hardware)
         complaint = ""
         try:
-            late = _listen(guest, listener, begin, options.timeout, ready)
+            late = _listen(guest, listener, begin, options, ready)
         finally:
             complaint = guest.end()
     began = listener.words["begin"][1] - begin if "begin" in listener.words else None
@@ -172,7 +170,7 @@ def run(
 
 
 def _listen(
-    guest: Qemu, listener: _Listener, begin: float, timeout: float, ready: Callable[[float], None] | None
+    guest: Qemu, listener: _Listener, begin: float, options: Options, ready: Callable[[float], None] | None
 ) -> bool:
     """Until QEMU ends; True when it had to be ended because time ran out."""
     with selectors.DefaultSelector() as selector:
@@ -181,9 +179,9 @@ def _listen(
         while selector.get_map():
             now = time.monotonic()
             words = listener.words
-            deadline = begin + timeout
+            deadline = begin + options.timeout
             if "up" not in words:
-                deadline = min(deadline, begin + BOOT_LIMIT)
+                deadline = min(deadline, begin + _boot_limit(options))
             for last in ("exit", "failed"):
                 if last in words:
                     deadline = words[last][1] + LAST_WORDS
@@ -202,6 +200,10 @@ def _listen(
     return False
 
 
+def _boot_limit(options: Options) -> float:
+    return DEBUG_BOOT_LIMIT if options.kernel == DEBUG else BOOT_LIMIT
+
+
 def _verdict(listener: _Listener, late: bool, options: Options, complaint: str) -> tuple[int, int | None, str | None]:
     words = listener.words
     command = int(words["exit"][0]) if "exit" in words else None
@@ -210,7 +212,7 @@ def _verdict(listener: _Listener, late: bool, options: Options, complaint: str) 
         how = f"the command exited with {command}" if command is not None else "the command did not end"
         return 1, command, f"the kernel reported a fault: {said} ({how})"
     if late and "up" not in words:
-        seconds = min(BOOT_LIMIT, options.timeout)
+        seconds = min(_boot_limit(options), options.timeout)
         return TIMED_OUT, None, f"the guest did not come up within {seconds:.0f} s{_said(complaint)}"
     if late:
         return TIMED_OUT, None, f"the command did not end within {options.timeout:.0f} s; the guest was ended"

@@ -128,12 +128,13 @@ def test_a_clock_that_jumps_ahead_is_told_apart_from_lines_that_come_late(monkey
     now = [1000.0]
     monkeypatch.setattr(machine.time, "monotonic", lambda: now[0])
     listener = listen()
-    for host, guest in ((0.0, 0.0), (3.0, 3.1), (40.0, 5.0), (41.0, 40.9)):
+    # the first lines wait for the console, others for a busy host
+    for host, guest in ((30.0, 0.0), (30.1, 27.0), (40.0, 38.0), (80.0, 45.0), (81.0, 80.9)):
         now[0] = 1000.0 + host
         listener.take("log", f"[{guest:12.6f}] words\n".encode())
-    assert 0 <= listener.jump < 0.2
+    assert listener.jump <= 0
     now[0] += 1
-    listener.take("log", b"[  162.700000] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n")
+    listener.take("log", b"[  202.700000] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n")
     assert 120 < listener.jump < 121
 
 
