@@ -13,6 +13,7 @@ import re
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 
 from detshare.ctl.rm.kernel import ControlFile, KernelDriver
 from detshare.tools.bench import userd
@@ -181,11 +182,28 @@ def ceiling(acting: Acting, program: Program, of: Tenant) -> None:
     session.row("TPC mode, busy: p50", percentile(took, 50), "us", BEFORE["TPC mode"][1])
 
 
-def ceiling_where(acting: Acting, of: Tenant, where: str) -> None:
-    """Whether the channel group takes a mode there."""
-    for mode, text in ((2, "dynamic"), (1, "static"), (0, "none")):
-        answer = acting.send("TPC mode", of, acting.acts.tpc_mode(of.client, of.tsg.handle, mode, mode == 0))
-        acting.session.row(f"probe: TPC mode {text} {where}: status", answer.status, "NV_STATUS")
+def ceiling_between(acting: Acting, mode: int, text: str, back: bool, off: bool) -> None:
+    """A mode for a channel group that rests, or whose channels are off, on a program that may be lost by it."""
+    session = acting.session
+    where = "while its channels are off" if off else "between its kernels"
+    what = f"probe: TPC mode {text} {where}{', then none' if back else ''}"
+    [program] = session.start_all({f"{text} {where} {back}": kernels("periodic", "--us", 50, "--period-ms", 2)})
+    with acting.tenant(program) as of:
+        if off:
+            acting.switch(of, True)
+        answer = acting.send("TPC mode", of, acting.acts.tpc_mode(of.client, of.tsg.handle, mode, False))
+        session.row(f"{what}: status", answer.status, "NV_STATUS")
+        if back:
+            answer = acting.send("TPC mode", of, acting.acts.tpc_mode(of.client, of.tsg.handle, 0, True))
+            session.row(f"{what}: status of none", answer.status, "NV_STATUS")
+        if off:
+            acting.switch(of, False)
+    begin = time.monotonic()
+    time.sleep(1.5)
+    moved = [line for line in program.lines("window", begin + 0.3, "t0") if line["count"]]
+    session.row(f"{what}: the program goes on", float(bool(moved)), "yes")
+    program.end(2.0)
+    session.drop(program)
 
 
 def _rate(session: Session, program: Program) -> float:
@@ -245,7 +263,10 @@ def registers(acting: Acting, program: Program, of: Tenant) -> None:
     session, pid = acting.session, program.pid
     found = userd.moving(pid, 0.5)
     # between two launches nothing is pending: what moved and is equal before and after is no accident
-    sure = [after for before, after in found if before.get == before.put and after.get == after.put]
+    steady = [after for before, after in found if before.get == before.put and after.get == after.put]
+    sure = [
+        slot for slot in steady if slot.path[-1].isdigit()
+    ]  # CUDA's lie in device memory, mapped by the device's file
     session.row("probe: mappings of the driver's files", len(userd.mappings(pid)), "mappings")
     session.row("probe: slots of 512 bytes in which a word at GPPut's place moved in 0.5 s", len(found), "slots")
     session.row("probe: of them, GPGet equal to it before and after: a USERD", len(sure), "slots", None, ">= 1")
@@ -346,13 +367,16 @@ def run(session: Session) -> None:
     [periodic] = session.start_all({"periodic": kernels("periodic", "--us", 50, "--period-ms", 2)})
     with acting.tenant(periodic) as of:
         _try(session, "probe: USERD", lambda: registers(acting, periodic, of))
-        _try(session, "probe: ceiling, idle", lambda: ceiling_where(acting, of, "between its kernels"))
-        acting.switch(of, True)
-        _try(session, "probe: ceiling, paused", lambda: ceiling_where(acting, of, "while its channels are off"))
-        acting.switch(of, False)
     session.finish(periodic)
     # last: what it does to its program is not known
     [slow] = session.start_all({"slow": kernels("saturate", "--us", 5000, "--iterations", iterations * 7)})
     with acting.tenant(slow) as of:
         _try(session, "probe: preemption modes", lambda: modes(acting, of))
     session.drop(slow)
+    for mode, text, back, off in (
+        (2, "dynamic", False, False),
+        (1, "static", False, False),
+        (1, "static", True, False),
+        (1, "static", False, True),
+    ):
+        _try(session, f"probe: TPC mode {text}", partial(ceiling_between, acting, mode, text, back, off))
