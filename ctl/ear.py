@@ -32,22 +32,38 @@ class Ear:
         self._heard: deque[Event] = deque(maxlen=_KEPT)
         self._changed = threading.Event()
         self._held: set[object] = set()
-        self._listener = Listener(cgroup_name)
+        self._cgroup_name = cgroup_name
         self._over = threading.Event()
-        self._failure = ""
+        self._begun = threading.Event()
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="kernel-events", daemon=True)
         self._thread.start()
+        self._begun.wait()
+        if self._failure is not None:
+            raise self._failure
 
     def _run(self) -> None:
+        # pyroute2 keeps a socket for each thread: the one that listens has to be made here
         try:
-            while not self._over.is_set():
-                if self._listener.wait(_POLL_S):
-                    for event in self._listener.drain():
-                        self._take(event)
+            listener = Listener(self._cgroup_name)
+        except (DriverError, OSError) as error:
+            self._failure = error
+            return
+        finally:
+            self._begun.set()
+        try:
+            self._listen(listener)
         except (DriverError, OSError, ValueError) as error:
-            if not self._over.is_set():
-                self._failure = str(error)
-                log.warning("events of the kernel module cannot be read any more: %s", error)
+            log.warning("events of the kernel module cannot be read any more: %s", error)
+        finally:
+            with suppress(OSError):
+                listener.close()
+
+    def _listen(self, listener: Listener) -> None:
+        while not self._over.is_set():
+            if listener.wait(_POLL_S):
+                for event in listener.drain():
+                    self._take(event)
 
     def _take(self, event: Event) -> None:
         if event.kind not in FREQUENT:
@@ -97,5 +113,3 @@ class Ear:
         self._over.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_POLL_S * 4)
-        with suppress(OSError):
-            self._listener.close()

@@ -42,8 +42,38 @@ FREQUENT: Final = frozenset({"kick", "quiet", "gated", "opened", "paused", "resu
 """events that reflexes make many times a second"""
 _BUFFER: Final = 4 << 20
 """bytes of events that may wait while nobody reads"""
+_PATIENCE_S: Final = 0.2
+_MOST_ABSENT: Final = 1000
 _MOST: Final = 1 << 20
 """bytes of one reading"""
+
+
+class Numbers:
+    """Which numbers of a group have not come. Two processors may send in another order than they took their numbers."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._absent: dict[int, float] = {}
+        self._skipped = 0
+
+    def take(self, number: int, now: float) -> None:
+        """An event came, at `now` (monotonic seconds)."""
+        if self._last is None or number > self._last:
+            first = number if self._last is None else self._last + 1
+            missing = range(max(first, number - _MOST_ABSENT), number)
+            self._skipped += missing.start - first
+            self._absent.update(dict.fromkeys(missing, now))
+            self._last = number
+        else:
+            self._absent.pop(number, None)
+
+    def lost(self, now: float) -> int:
+        """How many are lost since the last call: those that did not come for a while."""
+        gone = [number for number, since in self._absent.items() if now - since > _PATIENCE_S]
+        for number in gone:
+            del self._absent[number]
+        skipped, self._skipped = self._skipped, 0
+        return len(gone) + skipped
 
 
 class Listener:
@@ -52,7 +82,7 @@ class Listener:
     def __init__(self, cgroup_name: Callable[[int], str] = str, *, activity: bool = False) -> None:
         """`cgroup_name`: number to path. `activity`: kick and quiet too. ModuleAbsent, NotAllowed, OSError."""
         self._cgroup_name = cgroup_name
-        self._seq: dict[bool, int] = {}
+        self._numbers = (Numbers(), Numbers())
         with told("listen to the kernel module"):
             try:
                 self._socket = genl.DetShare(rcvbuf=_BUFFER)
@@ -90,6 +120,9 @@ class Listener:
             try:
                 data = self._socket.recv(_MOST, socket.MSG_DONTWAIT)
             except BlockingIOError:
+                lost = sum(numbers.lost(time.monotonic()) for numbers in self._numbers)
+                if lost:
+                    found.append(Event(time.time(), "lost", None, f"{lost} event(s) of the kernel module were lost"))
                 return found
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
@@ -102,16 +135,9 @@ class Listener:
                         found += self._take(record(EventRow, message))
 
     def _take(self, row: EventRow) -> list[Event]:
-        found = []
-        active = NAMES.get(row.cmd) in ("kick", "quiet")  # each group counts by itself
-        before = self._seq.get(active, row.seq - 1)
-        if row.seq > before + 1:
-            lost = row.seq - before - 1
-            found.append(Event(time.time(), "lost", None, f"{lost} event(s) of the kernel module were lost"))
-        self._seq[active] = row.seq
-        if row.cmd in NAMES:
-            found.append(event(row, self._cgroup_name))
-        return found
+        name = NAMES.get(row.cmd)
+        self._numbers[name in ("kick", "quiet")].take(row.seq, time.monotonic())  # each group counts by itself
+        return [event(row, self._cgroup_name)] if name is not None else []
 
 
 def event(row: EventRow, cgroup_name: Callable[[int], str] = str) -> Event:

@@ -10,13 +10,27 @@ import pytest
 
 from tests.vm.conftest import Completed
 from tests.vm.test_ctl_root import puppet
+from tests.vm.test_kmod import clients
 
-__all__ = ["puppet"]  # a fixture
+__all__ = ["clients", "puppet"]  # fixtures
 
 
 @pytest.mark.parametrize("file", ["ctl_kmod.py", "ctl_netlink.py"])
 def test_in_the_guest(guest_pytest: Callable[..., Completed], puppet: Path, file: str) -> None:
     done = guest_pytest(
         f"tests/vm/guest/{file}", driver="sim", load=True, timeout=600, env={"DETSHARE_PUPPET": str(puppet)}
+    )
+    assert " passed" in done.stdout
+
+
+def test_the_scheduler_from_the_command_line(guest_pytest: Callable[..., Completed], clients: Path) -> None:
+    """On programs that keep the GPU busy. An emulated processor takes five minutes for it."""
+    done = guest_pytest(
+        "tests/vm/guest/ctl_sched.py",
+        driver="sim",
+        load=True,
+        timeout=900,
+        mounts=[clients],
+        env={"DETSHARE_NVCLIENT": str(clients)},
     )
     assert " passed" in done.stdout

@@ -48,11 +48,28 @@ class Listener:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ear.Ear, Listener]]:
-    monkeypatch.setattr(ear, "Listener", Listener)
+    listeners: list[Listener] = []
+    threads: list[threading.Thread] = []
+
+    def listen(cgroup_name: object) -> Listener:
+        listeners.append(Listener(cgroup_name))
+        threads.append(threading.current_thread())
+        return listeners[-1]
+
+    monkeypatch.setattr(ear, "Listener", listen)
     made = ear.Ear(str)
-    assert isinstance(made._listener, Listener)
-    yield made, made._listener
+    assert threads[0] is not threading.current_thread()  # a socket of pyroute2 belongs to the thread that made it
+    yield made, listeners[0]
     made.close()
+
+
+def test_one_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listen(cgroup_name: object) -> Listener:
+        raise ModuleAbsent("not loaded")
+
+    monkeypatch.setattr(ear, "Listener", listen)
+    with pytest.raises(ModuleAbsent, match="not loaded"):
+        ear.Ear(str)
 
 
 def after(made: ear.Ear, number: int) -> list[str]:

@@ -120,6 +120,18 @@ def test_bytes_of_any_kind_end_in_records_or_one_of_two_errors(body: bytes) -> N
                 continue
 
 
+def test_a_gap_is_a_loss_only_when_it_stays_one() -> None:
+    numbers = events.Numbers()
+    for number in (7, 8, 10, 9, 11, 14):
+        numbers.take(number, 100.0)
+    assert numbers.lost(100.1) == 0
+    numbers.take(12, 100.1)
+    assert numbers.lost(100.3) == 1  # 13
+    assert numbers.lost(101) == 0
+    numbers.take(100_014, 102.0)
+    assert numbers.lost(102.0) + numbers.lost(103.0) == 99_999
+
+
 def test_presence_finds_a_family_that_every_kernel_has() -> None:
     assert presence.family_id("nlctrl") == 16
     assert presence.family_id("nosuchfamily") is None

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from detshare.ctl import classes
+from detshare.ctl import classes, rundir
 from detshare.ctl.cli import main
 from detshare.ctl.client import Client
 from detshare.ctl.holds import LEASE_S
@@ -28,7 +28,7 @@ from detshare.ctl.netlink.link import Link
 from detshare.ctl.oneshot import build_backend
 from detshare.ctl.snapshot import State
 from tests.vm.guest.kmod_tools import eventually
-from tests.vm.guest.sched_tools import LEVEL, SLICE, Worker, family, progress, worker
+from tests.vm.guest.sched_tools import LEVEL, SLICE, Worker, family, progress, run_of, worker
 
 __all__ = ["family", "worker"]  # fixtures
 
@@ -75,7 +75,7 @@ class Daemon:
                 self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
             return Client(RUN).alive()
 
-        eventually(alive, 120)
+        eventually(alive, 240)
 
     def end(self, number: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
@@ -195,6 +195,7 @@ def test_a_daemon_that_is_killed_holds_nobody_for_long(daemon: Daemon, worker: W
 
 def test_who_comes_after_a_killed_daemon_takes_up_what_he_finds(family: genl.DetShare, worker: Workers) -> None:
     one = worker("nvbackground", "--us", 2000)
+    rundir.prepare(RUN, "test")
     first = build_backend("kmod", RUN).backend
     first.look()
     first.set_priority(str(one.pid), "low")
@@ -237,25 +238,25 @@ def test_two_daemons_are_one_too_many(daemon: Daemon) -> None:
 def test_events_come_at_once(family: genl.DetShare, worker: Workers) -> None:
     """From the fact, as the kernel dates it, to a program that listens; the figure is an emulated processor's."""
     one = worker("nvkick", "--seconds", 60, "--burst", 1, "--idle-ms", 20)
-    late: list[float] = []
-    kinds: set[str] = set()
+    late: dict[str, list[float]] = {}
     with Listener(activity=True) as listener:
-        until = time.monotonic() + 3
-        toggle = 0
+        family.class_set("seen", 1)
+        family.sched_set(one.pid, "seen")
+        until = time.monotonic() + 4
         while time.monotonic() < until:
-            if listener.wait(0.05):
-                for event in listener.drain():
-                    kinds.add(event.kind)
-                    late.append(float(event.data["late_us"]))
-            toggle += 1
-            if toggle % 5 == 0:
-                family.hold_set(gate=True, pause=False, kind=0, pid=one.pid)
-                family.hold_del(kind=0, pid=one.pid)
-    figures = f"median {statistics.median(late):.0f} us, most {max(late):.0f} us"
-    print(f"{len(late)} events, {figures}, of the kinds {sorted(kinds)}")
-    assert {"gated", "opened", "kick"} <= kinds
-    assert statistics.median(late) < 5_000
-    assert os.environ.get("DETSHARE_LONG") != "1" or statistics.median(late) < 1_000
+            for _ in range(20):
+                if listener.wait(0.02):
+                    for event in listener.drain():
+                        late.setdefault(event.kind, []).append(float(event.data.get("late_us", 0)))
+            family.hold_set(gate=True, pause=False, kind=0, pid=one.pid)
+            family.hold_del(kind=0, pid=one.pid)
+    for kind, each in sorted(late.items()):
+        print(f"{kind}: {len(each)} events, median {statistics.median(each):.0f} us, most {max(each):.0f} us")
+    print(run_of(family, one))
+    everything = [each for some in late.values() for each in some]
+    assert {"gated", "opened", "kick", "quiet"} <= late.keys()
+    assert statistics.median(everything) < 5_000
+    assert os.environ.get("DETSHARE_LONG") != "1" or statistics.median(everything) < 1_000
 
 
 def test_the_daemon_hears_events_at_once(daemon: Daemon, worker: Workers) -> None:
