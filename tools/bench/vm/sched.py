@@ -33,7 +33,7 @@ def measure(report: Report, machine: Machine, seconds: float, parts: tuple[str, 
         _shares(report, what, of("shares"))
     for line in of("bucket"):
         rate = line["used_us"] / line["span"] / 1e6
-        name = f"{what}: GPU time with a bucket of {line['permille'] / 10:g} %"
+        name = f"{what}: GPU time with a bucket of {line['permille'] / 10:g} %, {line['kernels']}"
         report.row(name, rate, "part", line["permille"] / 1e3)
         report.row(f"{name}: away by", abs(rate * 1e3 / line["permille"] - 1), "part", target="<= 0.02")
     if "idle" in parts:

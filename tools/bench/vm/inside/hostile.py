@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """nvhostile's tricks, one after the other, each in a fresh program; the simulated GPU says which worked.
 
-Three runs: without the module (what a trick does when nobody holds the program), with the module and filter=0 (what it
-does against orders that nobody defends), and with the filter. A neighbour works all the time.
+Two runs of each: one that shows what it can do, without the module if nothing but a hold stands in its way, else with
+filter=0; and one with the filter. A neighbour works all the time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,26 @@ _RAN_US = 20_000  # of GPU time: more than what was on the GPU when it was pause
 _ENOUGH_S = 20.0
 _REFUSED = {0x1B, 0x5F}  # NV_ERR_INSUFFICIENT_PERMISSIONS, NV_ERR_PROTECTION_FAULT
 _GONE = 0x80000000  # the ioctl itself failed
-_BY_ANSWER = {"preempt", "restart-runlist", "policy", "tpc-table", "other-idle", "other-wfi", "wfi-bind"}
-"""Tricks whose effect passes at once or is not shown: the driver's yes is what can be seen of it."""
+_BY_ANSWER = {
+    *(
+        "preempt",
+        "restart-runlist",
+        "policy",
+        "no-slice",
+        "wfi",
+        "wfi-raw",
+        "wfi-bind",
+        "tpc-mode",
+        "tpc-mode-device",
+        "tpc-table",
+    ),
+    *("other-idle", "other-wfi"),
+}
+"""Tricks whose effect passes at once or is not shown: what can be seen is the driver's yes, or the mode read back."""
+_HELD = {"run", "ring"}
+"""Goals against a pause or a gate. Those alone stand for the program then: no order."""
+_BY_CHILD = {"own-slice-child", "own-slice-dup"}
+"""Tricks by a child that nobody manages, with what its parent has."""
 _AS = {
     # as in a container: every capability but that of an administrator
     "root": ("setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"),
@@ -155,19 +173,27 @@ class _Log:
 
 
 class _Orders:
-    """What is ordered for a tenant with one program: it and its children."""
+    """What is ordered for a tenant with one program, so for its children too. `alone`: for the program only.
 
-    def __init__(self, link: Any, pid: int) -> None:
+    Not `ordered`: nothing stands for it until it is held.
+    """
+
+    def __init__(self, link: Any, pid: int, *, alone: bool, ordered: bool) -> None:
         from detshare.ctl.accounts import Target
         from detshare.ctl.netlink.link import Order
+        from detshare.ctl.rm.driver import ProcessId
         from detshare.ctl.snapshot import AccountKind
 
         self._link = link
         self._name = f"hostile{pid}"
         self._target = Target(AccountKind.TENANT, self._name)
         link.set_tenant(self._name)
-        link.set_tenant(self._name, pid)
-        link.set_order(self._target, Order(slice_us=_SLICE_US, level=_LEVEL))
+        if alone:
+            self._target = Target(AccountKind.PID, str(pid), ProcessId(pid, 0))
+        else:
+            link.set_tenant(self._name, pid)
+        if ordered:
+            link.set_order(self._target, Order(slice_us=_SLICE_US, level=_LEVEL))
 
     def hold(self, *, gate: bool = False, pause: bool = False) -> None:
         row = self._link.hold(self._target, gate=gate, pause=pause, lease_ms=60_000)
@@ -213,7 +239,9 @@ def _look(hostile: _Program, neighbour: _Program) -> dict[str, Any]:
 def _play(run: str, who: str, trick: dict[str, str], neighbour: _Program, link: Any, log: _Log) -> bool:
     """One trick in a program of its own. True: the neighbour was hurt."""
     with _program("nvhostile", _version(), who=who) as hostile:
-        orders = _Orders(link, hostile.pid) if link is not None else None
+        aside = trick["goal"] in _HELD
+        alone = trick["name"] in _BY_CHILD
+        orders = None if link is None else _Orders(link, hostile.pid, alone=alone, ordered=not aside)
         hostile.tell(f"neighbour {neighbour.client} {neighbour.tsg} {hostile.channel}")
         hostile.read(_ENOUGH_S)
         if trick["goal"] == "run":
@@ -229,7 +257,7 @@ def _play(run: str, who: str, trick: dict[str, str], neighbour: _Program, link: 
         before = _look(hostile, neighbour)
         hostile.tell(trick["name"])
         answer = hostile.read(_ENOUGH_S)
-        if trick["goal"] in ("run", "ring"):
+        if aside:
             time.sleep(0.05)
         after = _look(hostile, neighbour)
         status = answer["status"] if answer is not None else None
@@ -259,6 +287,12 @@ def _alone(neighbour: _Program, seconds: float) -> int:
     return _value(_of(neighbour.client, neighbour.tsg), "finished") - before
 
 
+def _control(trick: dict[str, str]) -> str:
+    """The run that shows what a trick can do: filter=0, but a hold holds without the filter too."""
+    resumes = trick["goal"] == "run" and trick["name"].startswith("resume")
+    return "no module" if trick["goal"] in _HELD and not resumes else "no filter"
+
+
 def _all(run: str, who: str, tricks: list[dict[str, str]], link: Any) -> None:
     log = _Log()
     left = list(tricks)
@@ -278,16 +312,19 @@ def _body() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog="example: hostile --who user --only own-slice")
     parser.add_argument("--who", choices=sorted(_AS), action="append", help="whom nvhostile runs as (both)")
     parser.add_argument("--only", action="append", help="a trick; may be repeated (all)")
-    parser.add_argument("--run", choices=("no module", "no filter", "filter"), action="append", help="(all)")
+    parser.add_argument(
+        "--run", choices=("no module", "no filter", "filter"), action="append", help="(all that a trick needs)"
+    )
     asked = parser.parse_args()
     tricks = [trick for trick in _tricks() if not asked.only or trick["name"] in asked.only]
     runs = asked.run or ["no module", "no filter", "filter"]
     for device in Path("/dev").glob("nvidia*"):
         device.chmod(0o666)
+    by_run = {run: [trick for trick in tricks if run in ("filter", _control(trick))] for run in runs}
     for who in asked.who or sorted(_AS):
         if "no module" in runs:
             guest.unload()
-            _all("no module", who, tricks, None)
+            _all("no module", who, by_run["no module"], None)
         for run, options in (("no filter", ("filter=0",)), ("filter", ())):
             if run not in runs:
                 continue
@@ -296,7 +333,7 @@ def _body() -> None:
             from detshare.ctl.netlink.link import Link
 
             link = Link()
-            _all(run, who, tricks, link)
+            _all(run, who, by_run[run], link)
             link.close()
     guest.say(event="left", **guest.settled(5.0, every=True))
 

@@ -75,17 +75,18 @@ def _measure_latency(scheme: str, seconds: float, members: list[Worker]) -> None
 
 
 def shares(seconds: float) -> None:
-    """Weights, with equal and unequal numbers of channel groups; and without the module."""
+    """Weights, with equal and unequal numbers of channel groups; and without the module. Endless kernels want the GPU
+    whether or not the guest's CPUs are busy."""
     for groups in ((1, 1), (4, 1)):
         guest.unload()
-        commands = [("nvbackground", "--quiet", "--depth", 64, "--tsgs", count) for count in groups]
+        commands = [(*ENDLESS, "--tsgs", count) for count in groups]
         with workers(*commands) as members:
             time.sleep(SETTLE)
             guest.say(event="shares", weights=None, groups=groups, used_us=held(seconds / 2, *members))
     guest.load()
     for weights in ((1, 3), (1, 16)):
         for groups in ((1, 1), (4, 1), (1, 4)):
-            commands = [("nvbackground", "--quiet", "--depth", 64, "--tsgs", count) for count in groups]
+            commands = [(*ENDLESS, "--tsgs", count) for count in groups]
             with workers(*commands) as members, family() as link:
                 for member, weight in zip(members, weights, strict=True):
                     link.sched_set(member.pid, weight=weight)
@@ -94,15 +95,17 @@ def shares(seconds: float) -> None:
 
 
 def buckets(seconds: float) -> None:
-    """GPU time for a second of time."""
+    """GPU time for a second of time, of a program that launches often, and of one whose kernels never end."""
     guest.load()
-    for permille in (100, 300, 700):
-        with workers(("nvbackground", "--us", 1000, "--quiet", "--depth", 16)) as (member,), family() as link:
-            link.bucket_set(permille * 1000, 20_000, **member.subject)
-            time.sleep(SETTLE)
-            begin = time.monotonic()
-            (used,) = held(seconds, member)
-            guest.say(event="bucket", permille=permille, used_us=used, span=time.monotonic() - begin)
+    for kernels, command in (("kernels of 2 ms", BUSY), ("endless kernels", ENDLESS)):
+        for permille in (100, 300, 700):
+            with workers(command) as (member,), family() as link:
+                link.bucket_set(permille * 1000, 20_000, **member.subject)
+                time.sleep(SETTLE)
+                begin = time.monotonic()
+                (used,) = held(seconds, member)
+                span = time.monotonic() - begin
+                guest.say(event="bucket", kernels=kernels, permille=permille, used_us=used, span=span)
 
 
 def idle(seconds: float) -> None:
