@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* the newest one whose functions are all known to api.json */
+#define DS_CUDA_VERSION 13000
+
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned int CUdeviceptr_v1;
@@ -208,6 +211,8 @@ typedef struct {
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
 typedef void (*CUhostFn)(void *data);
 
+typedef struct CUexecAffinityParam_st CUexecAffinityParam;
+typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUDA_MEMCPY2D_st CUDA_MEMCPY2D;
 typedef struct CUDA_MEMCPY2D_v1_st CUDA_MEMCPY2D_v1;
 typedef struct CUDA_MEMCPY3D_st CUDA_MEMCPY3D;

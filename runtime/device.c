@@ -25,22 +25,44 @@ static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 void ds_own_begin(struct ds_own *own, struct ds_device *device)
 {
-	CUcontext current = NULL;
-
 	own->pushed = false;
 	own->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	real->cuThreadExchangeStreamCaptureMode(&own->mode);
-	if (real->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != device->primary)
-		own->pushed = real->cuCtxPushCurrent_v2(device->primary) == CUDA_SUCCESS;
+	if (ds_context_current() == device->primary)
+		return;
+	own->pushed = real->cuCtxPushCurrent_v2(device->primary) == CUDA_SUCCESS;
+	ds_context_changed();
 }
 
 void ds_own_end(struct ds_own *own)
 {
 	CUcontext popped;
 
-	if (own->pushed)
+	if (own->pushed) {
 		real->cuCtxPopCurrent_v2(&popped);
+		ds_context_changed();
+	}
 	real->cuThreadExchangeStreamCaptureMode(&own->mode);
+}
+
+static _Atomic(bool) unseen;
+
+CUcontext ds_context_current(void)
+{
+	CUcontext context = NULL;
+
+	if (ds_likely(ds_thread.current_known && !atomic_load_explicit(&unseen, memory_order_relaxed)))
+		return ds_thread.current;
+	if (real->cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+		return NULL;
+	ds_thread.current = context;
+	ds_thread.current_known = true;
+	return context;
+}
+
+void ds_context_unseen(void)
+{
+	atomic_store(&unseen, true);
 }
 
 static void at_exit(void)
@@ -77,6 +99,11 @@ static void child(void)
 
 static void process_once_do(void)
 {
+	int version = 0;
+
+	/* its newer functions may change the current context, too */
+	if (real->cuDriverGetVersion(&version) != CUDA_SUCCESS || version > DS_CUDA_VERSION)
+		ds_context_unseen();
 	/* after the driver was loaded, so before its own exit handlers */
 	atexit(at_exit);
 	pthread_atfork(NULL, NULL, child);
@@ -219,7 +246,6 @@ struct ds_device *ds_device_of(CUcontext context)
 {
 	uint32_t generation = atomic_load_explicit(&ds_contexts, memory_order_acquire);
 	struct ds_device *device;
-	CUcontext current = NULL;
 
 	if (ds_likely(ds_thread.context == context && ds_thread.generation == generation))
 		return ds_thread.device;
@@ -227,7 +253,7 @@ struct ds_device *ds_device_of(CUcontext context)
 		return NULL;
 	device = known(context);
 	if (!device) {
-		if (real->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context)
+		if (ds_context_current() != context)
 			return NULL;
 		device = discover(context);
 		generation = atomic_load(&ds_contexts);
@@ -240,11 +266,7 @@ struct ds_device *ds_device_of(CUcontext context)
 
 struct ds_device *ds_device_current(void)
 {
-	CUcontext context = NULL;
-
-	if (real->cuCtxGetCurrent(&context) != CUDA_SUCCESS)
-		return NULL;
-	return ds_device_of(context);
+	return ds_device_of(ds_context_current());
 }
 
 void ds_device_home(struct ds_device *device)
@@ -294,20 +316,23 @@ static void empty(struct ds_device *device)
 	ds_unlock(device);
 }
 
-/* After a release or a reset. A reset takes all there was in the context, but not the program's references: it is a new one, seen at its first use. */
+/*
+ * After a release or a reset. A reset takes all there was in the context, but not the program's references: it is inactive until the next retain,
+ * which gives the same handle, and then attached anew.
+ */
 static void look(struct ds_device *device, bool reset)
 {
 	unsigned int flags;
+	bool again = false;
 	int active = 0;
 
 	if (real->cuDevicePrimaryCtxGetState(device->ordinal, &flags, &active) != CUDA_SUCCESS)
 		active = 0;
 	ds_lock(device);
-	if (reset && !active)
-		atomic_store(&device->retains, 0);
 	if (active && !reset) {
 		/* somebody retained it in a way that we do not see */
-		if (ds_pool_open(device) && ds_board_attach(device))
+		again = ds_pool_open(device) && ds_board_attach(device);
+		if (again)
 			ds_pool_wish(device);
 		else
 			aside(device);
@@ -323,6 +348,8 @@ static void look(struct ds_device *device, bool reset)
 		atomic_fetch_add(&ds_contexts, 1);
 	}
 	ds_unlock(device);
+	if (again)
+		ds_pool_wait(device, ds_board_tier(device), FIRST_TIER_NS);
 }
 
 static struct ds_device *managed(CUdevice ordinal)

@@ -187,8 +187,10 @@ static void swap_result(const char *symbol, void **function)
 	if (*function == found) {
 		const struct ds_entry *entry = symbol ? entry_of(symbol) : NULL;
 
-		if (entry && entry->wrapper)
+		if (entry && entry->wrapper) {
+			ds_context_unseen();
 			ds_debug("cuGetProcAddress(%s) gave an address that no exported symbol has; it is not wrapped", symbol);
+		}
 	}
 }
 

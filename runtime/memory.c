@@ -86,14 +86,6 @@ static void gone(const struct ds_ledger_entry *entry)
 	ds_memory_refund(&ds_devices[entry->account], entry->bytes);
 }
 
-static const void *current_context(void)
-{
-	CUcontext context = NULL;
-
-	real->cuCtxGetCurrent(&context);
-	return context;
-}
-
 /* What was charged is recorded, or given back if the driver refused. */
 static CUresult settle(struct ds_device *device, enum ds_ledger_kind kind, uint64_t key, size_t bytes, CUresult result)
 {
@@ -101,7 +93,7 @@ static CUresult settle(struct ds_device *device, enum ds_ledger_kind kind, uint6
 		.key = key,
 		.kind = kind,
 		.account = device->ordinal,
-		.context = kind == DS_LEDGER_HANDLE ? NULL : current_context(),
+		.context = kind == DS_LEDGER_HANDLE ? NULL : ds_context_current(),
 		.bytes = bytes,
 	};
 
@@ -425,6 +417,7 @@ CUresult cuCtxDestroy(CUcontext context)
 {
 	CUresult result = real->cuCtxDestroy(context);
 
+	ds_context_changed();
 	if (result == CUDA_SUCCESS)
 		ds_ledger_drop(context, gone);
 	return result;
@@ -434,6 +427,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
 {
 	CUresult result = real->cuCtxDestroy_v2(context);
 
+	ds_context_changed();
 	if (result == CUDA_SUCCESS)
 		ds_ledger_drop(context, gone);
 	return result;

@@ -107,6 +107,10 @@ static inline bool ds_native(void)
 struct ds_device *ds_device_of(CUcontext context);
 /* the same for the context that is current in this thread */
 struct ds_device *ds_device_current(void);
+/* the driver's answer; remembered until a call that may change it. NULL: none */
+CUcontext ds_context_current(void);
+/* from now on it may change in ways that we do not see: the driver is asked each time */
+void ds_context_unseen(void);
 /* everything goes home, and further work stays there (end of a context, step aside for good) */
 void ds_device_home(struct ds_device *device);
 
@@ -115,6 +119,8 @@ void ds_device_home(struct ds_device *device);
 /* What belongs to one thread. */
 struct ds_thread {
 	bool locked; /* inside a call of ours that holds a lock, or a helper thread of ours: wrapped calls go on natively */
+	bool current_known; /* `current` is what the driver would say */
+	CUcontext current;
 	CUcontext context; /* device: whose it is, while generation is ds_contexts */
 	struct ds_device *device;
 	uint32_t generation;
@@ -126,6 +132,12 @@ struct ds_thread {
 	struct ds_own_stream *own; /* stream.c: default streams of this thread */
 };
 extern __thread struct ds_thread ds_thread __attribute__((tls_model("initial-exec")));
+
+/* after each call by which another context may be current in this thread */
+static inline void ds_context_changed(void)
+{
+	ds_thread.current_known = false;
+}
 
 /* Around calls of our own that make or destroy objects or ask for states: the device's context is current, and no capture of the
  * program is broken by them. Nests. */
@@ -300,6 +312,8 @@ void ds_board_detach(struct ds_device *device);
 struct ds_tier ds_board_tier_at(struct ds_device *device, unsigned int tier);
 /* the tier that the policy wants now; board.h's users include "gate.h" for the inline one */
 unsigned int ds_board_tier(struct ds_device *device);
+/* the policy wants that tier even while no higher class is active */
+bool ds_board_stands(struct ds_device *device, unsigned int tier);
 void ds_board_remap(struct ds_device *device); /* counts a move */
 void ds_board_full_run(struct ds_device *device, unsigned int reason); /* counts DS_FULL_* */
 void ds_board_pool(struct ds_device *device, uint64_t bytes, uint64_t create_ns); /* what the pool costs */

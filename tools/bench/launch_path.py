@@ -31,17 +31,21 @@ _NOTHING: Final = '__attribute__((visibility("default"))) int cuLaunchKernel(voi
 # What a gate itself costs is the driver's: `detshare bench gates` has it from a GPU.
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`functions` different (function, grid) in turn; `gate_us` as in a policy, 0 for none."""
+    """`functions` different (function, grid) in turn; `gate_us` as in a policy, 0 for none; further words."""
 
     what: str
     functions: int
     gate_us: int
+    stream: tuple[str, ...] = ("own",)
 
 
 CASES: Final = (
     Case("one kernel, no gates", 1, 0),
     Case("50 kernels, no gates", 50, 0),
     Case("1000 kernels, no gates", 1000, 0),
+    Case("50 kernels in the default stream", 50, 0, ("legacy",)),
+    Case("50 kernels in the thread's default stream", 50, 0, ("per-thread",)),
+    Case("the same where a second context exists", 50, 0, ("legacy", "other")),
     Case("50 kernels, gates wanted and hardly ever due", 50, 4_000_000),
 )
 
@@ -81,7 +85,7 @@ def _one(folder: Path, case: Case, launches: int, with_library: bool) -> tuple[l
     environment |= {"LD_LIBRARY_PATH": str(folder), "DETSHARE_LOG": "info", "TMPDIR": str(folder)}
     if with_library:
         environment["LD_PRELOAD"] = str(folder / "libdetshare.so")
-    command = [str(folder / "launch_cost"), str(launches), str(case.functions), str(case.gate_us)]
+    command = [str(folder / "launch_cost"), str(launches), str(case.functions), str(case.gate_us), *case.stream]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode or done.stderr.strip():
         raise click.ClickException(f"bench {NAME}: {case.what}: exit {done.returncode}: {done.stderr.strip()[-1000:]}")

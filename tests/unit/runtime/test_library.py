@@ -103,6 +103,14 @@ def test_a_copy_to_the_gpu_announces_kernels() -> None:
     good(run(program("soon")))
 
 
+def test_default_streams_are_those_of_the_context_that_is_current() -> None:
+    good(run(program("current")))
+
+
+def test_a_newer_driver_is_asked_which_context_is_current() -> None:
+    good(run(program("current"), "unseen", FAKECUDA_VERSION="13010"))
+
+
 def test_contexts_come_and_go() -> None:
     good(run(program("life")))
 

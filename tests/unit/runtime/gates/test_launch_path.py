@@ -14,6 +14,6 @@ from detshare.tools.bench.launch_path import CASES, MOST_NS, build, measure
 @pytest.mark.alone
 def test_the_library_adds_at_most_40_ns_to_a_launch(tmp_path: Path) -> None:
     build(tmp_path)
-    for case in CASES[:3]:
+    for case in CASES[:-1]:
         bare, managed, _ = measure(tmp_path, case, 50_000, 2)
         assert bare < managed <= bare + MOST_NS, case.what
