@@ -39,6 +39,8 @@ char *xdup(const char *text);
 /* api.c */
 CUresult api_enter(unsigned int how);
 CUresult api_leave(CUresult result);
+/* so many microseconds as the environment says, while other threads go on */
+void take_time(const char *variable);
 
 /* report.c */
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -118,6 +120,7 @@ CUresult capture_implicit(struct context *context);
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory);
 struct memory *memory_add(struct context *context, CUdeviceptr base, size_t size, enum memory_kind kind);
 void memory_remove(struct memory *memory);
+void memory_end(struct context *group);
 struct memory *memory_find(CUdeviceptr address);
 void *memory_reach(struct context *context, CUdeviceptr address, size_t size, struct memory **memory);
 void arena_start(struct device *device);
@@ -132,6 +135,7 @@ void image_close(struct image *image);
 CUresult function_of(const void *handle, struct kernel **kernel, struct context **context, bool *is_kernel);
 
 /* module.c */
+void modules_end(struct context *context);
 struct module *library_module(struct library *library, struct context *context);
 struct function *library_function(struct kernel *kernel, struct context *context);
 
