@@ -319,6 +319,13 @@ unsigned int ds_board_tier(struct ds_device *device)
 	return device->board ? ds_fast_tier(device->board) : 0;
 }
 
+bool ds_board_stands(struct ds_device *device, unsigned int tier)
+{
+	struct ds_board *board = device->board;
+
+	return board && (ds_plan_tier_idle(atomic_load_explicit(board->plan, memory_order_relaxed)) & (DS_TIERS - 1)) == tier;
+}
+
 void ds_active_begin(struct ds_device *device)
 {
 	if (device->board)
