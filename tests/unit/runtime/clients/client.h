@@ -56,6 +56,7 @@ CUresult cuGraphDestroy(CUgraph graph);
 
 extern CUcontext context;
 extern CUfunction mix, census, nothing;
+extern const char client_image[]; /* of those kernels */
 
 /* daemon, context, kernels; tier is the policy's from the start */
 void client_start(unsigned int tier);
