@@ -80,7 +80,7 @@ struct ds_device {
 
 	/* below: under lock, if nothing else is said */
 	pthread_mutex_t lock;
-	_Atomic(enum ds_device_state) state;
+	_Atomic(int) state; /* enum ds_device_state */
 	_Atomic(uint32_t) generation; /* counts contexts of this device; cached pointers of an older one are void */
 	_Atomic(uint32_t) retains; /* what the program retained and has not released */
 	struct ds_stream *legacy;
