@@ -283,6 +283,7 @@ bool ds_board_attach(struct ds_device *device)
 		board->plan = (const _Atomic(uint64_t) *)&board->policy->plan;
 		board->profiles = profiles;
 		board->generation = atomic_load(&device->generation);
+		board->rck = ds_rck_wanted();
 		atomic_init(&board->ahead_ns, UINT32_MAX);
 		atomic_init(&board->epoch, 1); /* odd: no page ever shows it at rest */
 		atomic_init(&board->awake[DS_KEEPER], 1);
@@ -337,7 +338,7 @@ void ds_board_child(void)
 {
 	unsigned int n;
 
-	ds_tally = NULL;
+	ds_thread.tally = NULL;
 	for (n = 0; n < DS_MAX_DEVICES; n++) {
 		struct ds_board *board = ds_devices[n].board;
 

@@ -22,6 +22,8 @@ typedef uint64_t CUgraphConditionalHandle;
 typedef unsigned int GLuint;
 typedef unsigned int GLenum;
 typedef void *EGLStreamKHR;
+typedef uint32_t VdpDevice;
+typedef int VdpGetProcAddress(VdpDevice, uint32_t, void **);
 
 typedef struct CUctx_st *CUcontext;
 typedef struct CUgreenCtx_st *CUgreenCtx;

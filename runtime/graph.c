@@ -17,7 +17,7 @@ static void born(CUgraphExec app, CUgraph graph, unsigned long long flags)
 	struct ds_device *device;
 	struct ds_exec *exec;
 
-	if (!atomic_load_explicit(&ds_managed, memory_order_relaxed) || ds_thread.locked)
+	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || ds_thread.locked)
 		return;
 	device = ds_device_current();
 	if (!device)

@@ -10,7 +10,6 @@
 #include "graph.h"
 #include "gate.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -330,19 +329,10 @@ static void stop(void)
 static bool start(void)
 {
 	static bool registered;
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
 
 	if (running)
 		return true;
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	running = pthread_create(&thread, &attributes, helper, NULL) == 0;
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	running = !ds_thread_start(helper, NULL);
 	if (running && !registered) {
 		registered = true;
 		atexit(stop);

@@ -32,7 +32,7 @@ struct ds_device *ds_memory_payer(void)
 {
 	CUdevice ordinal;
 
-	if (!atomic_load_explicit(&ds_managed, memory_order_relaxed) || ds_thread.locked)
+	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || ds_thread.locked)
 		return NULL;
 	if (real->cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
 		return NULL;
@@ -158,7 +158,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
 /* Taken out before the driver frees it: another thread may get the same address the moment after. */
 static bool take(enum ds_ledger_kind kind, uint64_t key, struct ds_ledger_entry *entry)
 {
-	return atomic_load_explicit(&ds_managed, memory_order_relaxed) && ds_ledger_take(kind, key, entry);
+	return atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && ds_ledger_take(kind, key, entry);
 }
 
 static CUresult freed(const struct ds_ledger_entry *entry, CUresult result)
@@ -290,7 +290,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 	struct ds_device *device = NULL;
 	CUresult result;
 
-	if (atomic_load_explicit(&ds_managed, memory_order_relaxed) && !ds_thread.locked && prop &&
+	if (atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && !ds_thread.locked && prop &&
 	    prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		device = by_ordinal(prop->location.id);
 	if (!device)
@@ -305,7 +305,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	struct ds_ledger_entry entry;
 
-	if (!atomic_load_explicit(&ds_managed, memory_order_relaxed) || !ds_ledger_release(handle, &entry))
+	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || !ds_ledger_release(handle, &entry))
 		return real->cuMemRelease(handle);
 	return freed(&entry, real->cuMemRelease(handle));
 }
@@ -333,7 +333,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 {
 	CUresult result = real->cuMemUnmap(address, size);
 
-	if (result == CUDA_SUCCESS && atomic_load_explicit(&ds_managed, memory_order_relaxed))
+	if (result == CUDA_SUCCESS && atomic_load_explicit(&ds_process.managed, memory_order_relaxed))
 		ds_ledger_unmap(address, size, gone);
 	return result;
 }

@@ -287,5 +287,5 @@ static void *ticker(void *arg)
 bool ds_ticker_start(struct ds_board *board)
 {
 	board->ack = calloc(1, sizeof(*board->ack));
-	return board->ack && ds_thread_start(ticker, board);
+	return board->ack && !ds_thread_start(ticker, board);
 }

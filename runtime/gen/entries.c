@@ -340,6 +340,8 @@ const struct ds_entry ds_entries[] = {
 	{"cuStreamWriteValue64_v2", offsetof(struct ds_real, cuStreamWriteValue64_v2), (void (*)(void))cuStreamWriteValue64_v2},
 	{"cuStreamWriteValue64_v2_ptsz", offsetof(struct ds_real, cuStreamWriteValue64_v2_ptsz), (void (*)(void))cuStreamWriteValue64_v2_ptsz},
 	{"cuThreadExchangeStreamCaptureMode", offsetof(struct ds_real, cuThreadExchangeStreamCaptureMode), NULL},
+	{"cuVDPAUCtxCreate", offsetof(struct ds_real, cuVDPAUCtxCreate), (void (*)(void))cuVDPAUCtxCreate},
+	{"cuVDPAUCtxCreate_v2", offsetof(struct ds_real, cuVDPAUCtxCreate_v2), (void (*)(void))cuVDPAUCtxCreate_v2},
 	{"cuWaitExternalSemaphoresAsync", offsetof(struct ds_real, cuWaitExternalSemaphoresAsync), (void (*)(void))cuWaitExternalSemaphoresAsync},
 	{"cuWaitExternalSemaphoresAsync_ptsz", offsetof(struct ds_real, cuWaitExternalSemaphoresAsync_ptsz), (void (*)(void))cuWaitExternalSemaphoresAsync_ptsz},
 };

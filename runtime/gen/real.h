@@ -342,6 +342,8 @@ struct ds_real {
 	CUresult (*cuStreamWriteValue64_v2)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
 	CUresult (*cuStreamWriteValue64_v2_ptsz)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
 	CUresult (*cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode *);
+	CUresult (*cuVDPAUCtxCreate)(CUcontext *, unsigned int, CUdevice, VdpDevice, VdpGetProcAddress *);
+	CUresult (*cuVDPAUCtxCreate_v2)(CUcontext *, unsigned int, CUdevice, VdpDevice, VdpGetProcAddress *);
 	CUresult (*cuWaitExternalSemaphoresAsync)(const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream);
 	CUresult (*cuWaitExternalSemaphoresAsync_ptsz)(const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream);
 };
@@ -623,6 +625,8 @@ DS_EXPORT CUresult cuStreamWriteValue64(CUstream, CUdeviceptr, cuuint64_t, unsig
 DS_EXPORT CUresult cuStreamWriteValue64_ptsz(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
 DS_EXPORT CUresult cuStreamWriteValue64_v2(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
 DS_EXPORT CUresult cuStreamWriteValue64_v2_ptsz(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+DS_EXPORT CUresult cuVDPAUCtxCreate(CUcontext *, unsigned int, CUdevice, VdpDevice, VdpGetProcAddress *);
+DS_EXPORT CUresult cuVDPAUCtxCreate_v2(CUcontext *, unsigned int, CUdevice, VdpDevice, VdpGetProcAddress *);
 DS_EXPORT CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream);
 DS_EXPORT CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream);
 

@@ -2139,6 +2139,22 @@ CUresult cuStreamWriteValue64_v2_ptsz(CUstream p0, CUdeviceptr p1, cuuint64_t p2
 	return result;
 }
 
+CUresult cuVDPAUCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)
+{
+	CUresult result = real->cuVDPAUCtxCreate(p0, p1, p2, p3, p4);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuVDPAUCtxCreate_v2(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)
+{
+	CUresult result = real->cuVDPAUCtxCreate_v2(p0, p1, p2, p3, p4);
+
+	ds_context_changed();
+	return result;
+}
+
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *p0, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *p1, unsigned int p2, CUstream p3)
 {
 	struct ds_stream *stream = ds_stream_of(p3, false);

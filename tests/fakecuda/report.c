@@ -65,11 +65,16 @@ const char *op_label(const struct op *op)
 
 void trace_op(const struct op *op)
 {
+	int domain = 0;
+
 	if (!trace)
 		return;
-	fprintf(trace, "{\"op\":%llu,\"kind\":\"%s\",\"what\":\"%s\",\"stream\":%u,\"context\":%u,\"green\":%s,"
-		"\"sms\":%u,\"graph\":%u,\"submit\":%llu,\"start\":%llu,\"end\":%llu}\n", op->seq,
+	if (op->stream)
+		memcpy(&domain, &op->stream->domain, sizeof(domain));
+	fprintf(trace, "{\"op\":%llu,\"kind\":\"%s\",\"what\":\"%s\",\"stream\":%u,\"priority\":%d,\"domain\":%d,\"context\":%u,"
+		"\"green\":%s,\"sms\":%u,\"graph\":%u,\"submit\":%llu,\"start\":%llu,\"end\":%llu}\n", op->seq,
 		kinds[op->work.type], op->label, op->stream ? op->stream->object.id : 0,
+		op->stream ? op->stream->priority : 0, domain,
 		op->context ? op->context->object.id : 0, op->context && op->context->green ? "true" : "false",
 		op->context ? sms_count(&op->context->sms) : 0, op->exec ? op->exec->object.id : 0,
 		(unsigned long long)op->submit_ns, (unsigned long long)op->start_ns, (unsigned long long)op->end_ns);

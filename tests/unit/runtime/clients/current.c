@@ -63,8 +63,8 @@ static void ways_find(void)
 
 	ways[0] = (struct way){cuCtxSetCurrent, cuCtxPushCurrent_v2, cuCtxPopCurrent_v2};
 	ways[1].set = dlsym(RTLD_DEFAULT, "cuCtxSetCurrent");
-	ways[1].push = dlsym(RTLD_DEFAULT, "cuCtxPushCurrent");
-	ways[1].pop = dlsym(RTLD_DEFAULT, "cuCtxPopCurrent");
+	ways[1].push = dlsym(RTLD_DEFAULT, "cuCtxPushCurrent_v2");
+	ways[1].pop = dlsym(RTLD_DEFAULT, "cuCtxPopCurrent_v2");
 	ways[2].set = dlsym(driver, "cuCtxSetCurrent");
 	ways[2].push = dlsym(driver, "cuCtxPushCurrent_v2");
 	ways[2].pop = dlsym(driver, "cuCtxPopCurrent_v2");

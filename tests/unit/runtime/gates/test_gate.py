@@ -237,6 +237,22 @@ def test_estimates_follow_the_kernel_and_tell_grids_apart(daemon: Daemon, start:
     assert sum(counted) <= tenant.counters.get("samples") == 2
 
 
+def test_grids_smaller_than_the_gpu_count_as_leaving_sms_idle(daemon: Daemon, start: Start) -> None:
+    tenant = daemon.tenant(LOW)
+    program = start()
+    program.attach()
+    program.ask("elapsed 0.2")
+    program.ask("launch 1 5 33 1")  # a quarter of 132 SMs
+    assert eventually(lambda: tenant.counters.get("timed_ns") == pytest.approx(200_000, rel=0.01))
+    assert tenant.counters.get("filled_ns") == pytest.approx(50_000, rel=0.01)
+    program.ask("launch 1 5 2000 1")
+    assert eventually(lambda: tenant.counters.get("timed_ns") == pytest.approx(400_000, rel=0.01))
+    assert tenant.counters.get("filled_ns") == pytest.approx(250_000, rel=0.01)
+    program.ask("graph 1 9")
+    assert eventually(lambda: tenant.counters.get("samples") == 3)
+    assert tenant.counters.get("timed_ns") == pytest.approx(400_000, rel=0.01)
+
+
 def test_timing_is_rare_once_a_kernel_is_known(daemon: Daemon, start: Start) -> None:
     tenant = daemon.tenant(LOW)
     program = start()
