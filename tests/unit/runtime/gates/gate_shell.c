@@ -452,7 +452,7 @@ int main(void)
 		} else if (sscanf(line, "bench %d %u", &a, &d) == 2) {
 			bench(a, d);
 		} else if (sscanf(line, "fences %d", &a) == 1) {
-			ds_fences = a;
+			ds_process.fences = a;
 			printf("0\n");
 		} else if (!strcmp(word, "state")) {
 			state();
