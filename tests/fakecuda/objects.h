@@ -66,7 +66,6 @@ struct context {
 	struct green *green;
 	struct sm_set sms;
 	bool primary;
-	bool revived;			/* retained after a reset: a release more than there were retains ends it */
 	struct module *modules;		/* of a group's first context, all that were ever loaded */
 	unsigned int flags;
 	unsigned int api_version;

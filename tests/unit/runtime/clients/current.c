@@ -52,8 +52,8 @@ static void expect(unsigned int which)
 				seen[sm[i]] = true;
 				count++;
 			}
-		/* where another thread is inside a call on a stream it may stay at home for once */
-		EXPECT(count == sms[which] || (count == 132 && !alone));
+		/* beside other threads' kernels a grid may leave SMs out, and a stream that another thread is inside a call on stays at home for once */
+		EXPECT(alone ? count == sms[which] : which == PRIMARY || count > sms[PRIMARY]);
 	}
 }
 
