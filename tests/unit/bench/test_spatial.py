@@ -19,6 +19,7 @@ from detshare.tools.bench.spatial import (
     compatibility,
     determinism,
     isolation,
+    lane_choice,
     live_change,
     mps_faults,
     overhead,
@@ -412,3 +413,31 @@ def test_a_tenant_is_killed_once_it_has_work_in_flight(session: Session) -> None
     lanes = SimpleNamespace(spatial=lambda _pid: {"in_flight": next(counts)})
     faults = mps_faults.Faults(session, cast(Any, lanes), [], 1)
     assert faults.flying(cast(Any, SimpleNamespace(pid=1))) == 3
+
+
+def test_lane_choice_judges_short_work_by_its_tail_and_idle_sms_by_both_rates(session: Session) -> None:
+    def rows(name: str, p99: dict[str, float], rates: dict[str, tuple[float, float]], taken: str) -> dict[str, Any]:
+        session.rows.clear()
+        found = Figures()
+        for lane, value in p99.items():
+            found.latencies((name, lane), [value] * 10)
+            found.latencies((name, "alone", "program"), [50.0] * 10)
+        for role in ("program", "background"):
+            found.rate((name, "alone", role, "program"), 100.0)
+        for lane, (program, background) in rates.items():
+            found.rate((name, lane, "program"), program)
+            found.rate((name, lane, "background"), background)
+        kind = lane_choice.Kind(name, (), (), ("high", "low"), "spatial")
+        lane_choice.Choice(session, cast(Any, None), found).report(kind, taken)
+        return {row.what: row.ok for row in session.rows if row.target}
+
+    tails, good = {"temporal": 300.0, "spatial": 150.0}, {"temporal": (50.0, 50.0), "spatial": (90.0, 60.0)}
+    assert rows("short", tails, good, "spatial") == {
+        "short: spatial lane: p99": True,
+        "short: --lane auto took the spatial lane": True,
+    }
+    assert not any(rows("short", {"temporal": 150.0, "spatial": 300.0}, good, "temporal").values())
+    assert all(rows("few blocks", {}, good, "spatial").values())
+    assert session.rows[1].value == pytest.approx(1.5)
+    assert not any(rows("few blocks", {}, {"temporal": (50.0, 50.0), "spatial": (40.0, 50.0)}, "temporal").values())
+    assert list(rows("long", {}, good, "temporal").values()) == [False]
