@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gate.h"
@@ -247,14 +248,26 @@ static void leave(struct ds_board *board)
 	ds_wake(board);
 }
 
-/* At exit: the driver may wait for what is queued behind a closed gate. */
+/*
+ * At exit: the driver may wait for what is queued behind a closed gate, and the ticker must be out of it before it ends. It is never inside for long,
+ * unless the driver hangs: then the program's end shall not.
+ */
 static void leave_all(void)
 {
+	struct timespec until;
 	unsigned int n;
 
-	for (n = 0; n < DS_MAX_DEVICES; n++)
-		if (ds_devices[n].board)
-			leave(ds_devices[n].board);
+	for (n = 0; n < DS_MAX_DEVICES; n++) {
+		struct ds_board *board = ds_devices[n].board;
+
+		if (!board)
+			continue;
+		leave(board);
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec++;
+		if (!pthread_mutex_timedlock(&board->driver, &until))
+			pthread_mutex_unlock(&board->driver);
+	}
 }
 
 bool ds_board_attach(struct ds_device *device)

@@ -292,10 +292,14 @@ CUresult ds_stream_after(struct ds_stream *stream, struct ds_stream *other)
 	if ((other->flags & DS_STREAM_PER_THREAD) && !other->tier && !pthread_equal(other->owner, pthread_self()))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	ds_lock(device);
-	ds_own_begin(&own, device);
-	result = chain(other, other->cur, stream->cur);
-	atomic_fetch_add(&stream->word, DS_WORD_CALL);
-	ds_own_end(&own);
+	/* it may have ended since the caller heard of it: who ends a stream takes care of what others wait for (graph.c) */
+	result = CUDA_ERROR_INVALID_HANDLE;
+	if (ds_stream_app(other)) {
+		ds_own_begin(&own, device);
+		result = chain(other, other->cur, stream->cur);
+		atomic_fetch_add(&stream->word, DS_WORD_CALL);
+		ds_own_end(&own);
+	}
 	ds_unlock(device);
 	return result;
 }

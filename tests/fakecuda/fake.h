@@ -41,6 +41,7 @@ CUresult api_enter(unsigned int how);
 CUresult api_leave(CUresult result);
 /* so many microseconds as the environment says, while other threads go on */
 void take_time(const char *variable);
+extern unsigned int helpers_inside;	/* helper threads in take_time() */
 
 /* report.c */
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -58,6 +59,7 @@ unsigned int actor_new(void);
 void actor_free(unsigned int actor);
 void host_join(const struct clock *clock);
 struct clock *host_clock(void);
+bool helper_thread(void);	/* the caller is one of the library's own */
 
 /* shadow.c */
 void shadow_access(struct memory *memory, size_t offset, size_t size, bool write, const struct op *op);

@@ -107,6 +107,9 @@ __attribute__((destructor)) static void report_end(void)
 {
 	const char *keep = getenv("FAKECUDA_EXIT");
 
+	/* the driver takes everything down now */
+	if (helpers_inside && owner == getpid())
+		violation("the process ends while a helper thread is inside the driver");
 	if (!count || owner != getpid())
 		return;
 	fprintf(stderr, "fakecuda: %zu violation%s\n", count, count == 1 ? "" : "s");

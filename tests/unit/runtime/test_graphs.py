@@ -46,7 +46,7 @@ def test_graph_that_cannot_move_runs_on_the_whole_gpu_and_is_counted(case: str) 
     good(run(program("graphs"), case))
 
 
-@pytest.mark.parametrize("case", ["order", "streams"])
+@pytest.mark.parametrize("case", ["order", "streams", "handover"])
 def test_launches_of_a_graph_keep_their_order_across_tiers(case: str) -> None:
     good(run(program("graphs"), case))
 

@@ -142,6 +142,11 @@ def test_a_forked_child_takes_nothing_of_its_parent() -> None:
     good(run(program("forks")))
 
 
+@pytest.mark.parametrize(("when", "busy"), [("begun", "REGISTER"), ("begun", "GREEN"), ("later", "GRAPH")])
+def test_no_helper_is_inside_the_driver_when_the_program_ends(when: str, busy: str) -> None:
+    good(run(program("quits"), when, **{f"FAKECUDA_{busy}_US": "100000"}))
+
+
 def test_captures_stay_at_home() -> None:
     good(run(program("capture")))
 

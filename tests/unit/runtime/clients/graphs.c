@@ -237,6 +237,45 @@ static void case_streams(void)
 	EXPECT(read_value() == host);
 }
 
+static void *end_stream(void *gone)
+{
+	CHECK(cuCtxSetCurrent(context));
+	CHECK(cuStreamDestroy_v2(gone));
+	return NULL;
+}
+
+/* The stream of the last launch ends in another thread at the moment of the next. */
+static void case_handover(void)
+{
+	unsigned int index, host = 1;
+	CUgraphExec exec;
+
+	begin();
+	CHECK(launch_mix(mix, 3, 1));
+	CHECK(launch_census(census, BLOCKS));
+	exec = executable(end());
+	EXPECT(sms(exec) == 32);
+	daemon_tier(3);
+	EXPECT(sms(exec) == 64);
+	CHECK(cuMemsetD32Async(value, 1, 1, stream));
+	CHECK(cuStreamSynchronize(stream));
+	for (index = 0; index < 400; index++) {
+		pthread_t thread;
+		CUstream first;
+
+		daemon_tier((unsigned int[]){0, 1, 3, 1}[index % 4]);
+		CHECK(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+		CHECK(cuGraphLaunch(exec, first));
+		pthread_create(&thread, NULL, end_stream, first);
+		if (index & 1)
+			usleep(index % 60);
+		CHECK(cuGraphLaunch(exec, stream));
+		pthread_join(thread, NULL);
+		host = (host * 3 + 1) * 3 + 1;
+	}
+	EXPECT(read_value() == host);
+}
+
 static void case_memset(void)
 {
 	CUDA_MEMSET_NODE_PARAMS params = {.value = 41, .elementSize = 4, .width = 1, .height = 1};
@@ -352,7 +391,7 @@ static void case_ways(void)
 static const struct graph_case cases[] = {
 	{"kernel", case_kernel}, {"module", case_module}, {"child", case_child}, {"allocation", case_allocation},
 	{"cooperative", case_cooperative}, {"order", case_order}, {"streams", case_streams}, {"memset", case_memset},
-	{"first", case_first}, {"late", case_late}, {"passing", case_passing},
+	{"handover", case_handover}, {"first", case_first}, {"late", case_late}, {"passing", case_passing},
 	{"bound", case_bound}, {"capture", case_capture}, {"ways", case_ways},
 };
 
