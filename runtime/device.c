@@ -319,6 +319,7 @@ static void empty(struct ds_device *device)
 		ds_stream_strip(stream);
 	}
 	ds_pool_empty(device);
+	ds_board_unregister(device);
 	ds_own_end(&own);
 	ds_unlock(device);
 }

@@ -58,7 +58,10 @@ struct ds_gate_stream {
 
 enum { DS_FLOOR_OPEN = 1, DS_FLOOR_CLOSING = 2 };
 
-/* One GPU of this process and its three pages. Never freed: a launch may be reading it while it is taken down. */
+/*
+ * One GPU of this process and its three pages. Never freed: a launch may be reading it while it is taken down. Its pages go when a later context
+ * of the GPU has boards of its own.
+ */
 struct ds_board {
 	/* read by each launch, written seldom */
 	_Atomic(uint32_t) *word; /* of our slot */
@@ -77,6 +80,8 @@ struct ds_board {
 	struct ds_slot *slot;
 	unsigned int index; /* of slot */
 	uint32_t generation; /* of device, when attached */
+	_Atomic(uint32_t) helpers; /* keeper and ticker, while they live */
+	struct ds_board *older; /* of the device, left, its pages still mapped */
 	_Atomic(struct ds_tally *) tallies;
 
 	/* the keeper's copy of the policy */

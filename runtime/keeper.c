@@ -310,10 +310,12 @@ static void *keeper(void *arg)
 		rest(board);
 	}
 	see_off(board);
+	atomic_fetch_sub(&board->helpers, 1);
 	return NULL;
 }
 
 bool ds_keeper_start(struct ds_board *board)
 {
+	atomic_fetch_add(&board->helpers, 1);
 	return !ds_thread_start(keeper, board);
 }

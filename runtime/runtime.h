@@ -185,7 +185,7 @@ enum { DS_CAPTURE_NONE, DS_CAPTURE_JOINED, DS_CAPTURE_ORIGIN };
 /* One stream of the program. Memory of this type is used again for other streams and never given back, so a pointer to a destroyed
  * one is stale but not wild. */
 struct ds_stream {
-	_Atomic(uint64_t) word;
+	_Atomic(uint64_t) word; /* first; goes on counting when the memory serves another stream */
 	CUstream cur; /* where its last work went; changed while MOVING with no user */
 	struct ds_device *device;
 	void *gate; /* gate.c */
@@ -325,6 +325,8 @@ void ds_launch_end(struct ds_launch *launch, CUresult result);
 /* asks the daemon for the boards of this device; false: none, and one line in the log says why */
 bool ds_board_attach(struct ds_device *device);
 void ds_board_detach(struct ds_device *device);
+/* after it, in the context that ends and under device->lock, when no gate is waited for any more */
+void ds_board_unregister(struct ds_device *device);
 /* the policy's tier; kind DS_TIER_FULL with sms 0 where it has none */
 struct ds_tier ds_board_tier_at(struct ds_device *device, unsigned int tier);
 /* the tier that the policy wants now; board.h's users include "gate.h" for the inline one */

@@ -86,6 +86,7 @@ static struct ds_stream *record_new(void)
 {
 	struct ds_stream *stream = NULL;
 	void *gate; /* gate.c keeps its part for the next user of a record */
+	uint64_t word;
 	bool used;
 
 	pthread_mutex_lock(&table_lock);
@@ -99,7 +100,13 @@ static struct ds_stream *record_new(void)
 	if (!stream && posix_memalign((void **)&stream, 64, sizeof(*stream)))
 		return NULL;
 	gate = used ? stream->gate : NULL;
-	memset(stream, 0, sizeof(*stream));
+	word = used ? atomic_load(&stream->word) : 0;
+	/* a thread may still be inside a call on the stream that this was: it takes back from `word` what it put there */
+	memset((char *)stream + sizeof(stream->word), 0, sizeof(*stream) - sizeof(stream->word));
+	if (!used)
+		atomic_init(&stream->word, 0);
+	atomic_store(&stream->idle_at, (uint32_t)(word / DS_WORD_CALL));
+	atomic_store(&stream->done_at, (uint32_t)(word / DS_WORD_CALL));
 	stream->gate = gate;
 	return stream;
 }

@@ -119,6 +119,12 @@ def test_contexts_come_and_go() -> None:
     good(run(program("life")))
 
 
+def test_contexts_that_ended_leave_no_pages() -> None:
+    result = run(program("cycles"))
+    good(result)
+    assert result.stderr == ""
+
+
 def test_threads_and_handles_come_and_go_and_attributes_hold_on_every_tier(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     good(run(program("threads"), FAKECUDA_TRACE=str(trace)))
