@@ -19,6 +19,9 @@
 #define WINDOW_NS (100 * NS_US)
 #define IDLE_NS (20 * NS_MS) /* how late an idle program acknowledges a policy */
 #define BEAT_NS (2 * NS_MS)
+/* windows for what was queued to be held, once the mode is another */
+#define LEFT_PERIOD_NS (20 * NS_MS)
+#define LEFT_PERMILLE 250
 #define SEE_OFF_NS (2000 * NS_MS)
 #define REFLEX_BITS ((1U << DS_SLOTS) - 1)
 
@@ -116,18 +119,35 @@ void ds_upkeep(struct ds_board *board, uint64_t now)
 /* ---- the floor ---- */
 
 /*
+ * Work that was queued to be held waits at gates for a clear word. In mode TIER the word may never be clear again: whoever comes from a hold gets
+ * windows until all older work has ended.
+ */
+static bool leftover(struct ds_board *board, uint32_t word)
+{
+	return word && !ds_held(board, word) && atomic_load(&board->active) &&
+	       __atomic_load_n(&board->counters->epoch_ack, __ATOMIC_RELAXED) !=
+		       atomic_load_explicit(&board->epoch, memory_order_relaxed);
+}
+
+/*
  * Each period of CLOCK_MONOTONIC (aligned, so that the windows of all held tenants fall together) in which the word was clear for less than
  * the floor is followed by a window that gives back what lacked.
  */
 static void floor_look(struct ds_board *board, uint64_t now)
 {
 	uint64_t period_ns = atomic_load_explicit(&board->floor_period_ns, memory_order_relaxed);
-	uint64_t floor_ns = period_ns * atomic_load_explicit(&board->floor_permille, memory_order_relaxed) / 1000;
+	uint64_t permille = atomic_load_explicit(&board->floor_permille, memory_order_relaxed), floor_ns;
 	uint32_t word = atomic_load_explicit(board->word, memory_order_relaxed);
+	bool left = leftover(board, word), closed = left || ds_held(board, word);
 	bool open = atomic_load_explicit(&board->floor, memory_order_relaxed) == DS_FLOOR_OPEN;
 	uint64_t period, spent = now - board->pass_ns;
 
-	if (open || !ds_held(board, word))
+	if (left) {
+		period_ns = period_ns ? period_ns : LEFT_PERIOD_NS;
+		permille = permille > LEFT_PERMILLE ? permille : LEFT_PERMILLE;
+	}
+	floor_ns = period_ns * permille / 1000;
+	if (open || !closed)
 		board->open_ns += spent;
 	if (open) {
 		__atomic_fetch_add(&board->counters->floor_ns, spent, __ATOMIC_RELAXED);
@@ -142,7 +162,7 @@ static void floor_look(struct ds_board *board, uint64_t now)
 	if (period == board->period)
 		return;
 	/* not after a sleep: nothing was held then */
-	if (period == board->period + 1 && board->open_ns < floor_ns && !open && ds_held(board, word) && !(word & DS_HELD)) {
+	if (period == board->period + 1 && board->open_ns < floor_ns && !open && closed && !(word & DS_HELD)) {
 		board->window_end_ns = now + floor_ns - board->open_ns;
 		atomic_store(&board->floor, DS_FLOOR_OPEN);
 	}

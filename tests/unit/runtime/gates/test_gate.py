@@ -171,6 +171,26 @@ def test_the_floor_opens_each_period_and_uses_the_busy_tier(daemon: Daemon, star
     assert eventually(lambda: program.state()["floor"] == 0)
 
 
+def test_what_was_queued_to_be_held_gets_windows_when_the_mode_becomes_a_tier(daemon: Daemon, start: Start) -> None:
+    program, tenant = held(daemon, start, depth=4, floor_period_us=0)
+    program.ask("busy 0 1")
+    program.ask("launch 0 1 1 2")
+    assert program.state()["waits"] == 1  # at a gate that only a clear word opens
+    tenant.policy.write(mode_busy=layout.MODE_TIER, tier_busy=2)
+    # the higher class is active for good, and the gate's work does not end: windows come until it does
+    assert eventually(lambda: program.state()["floor"] == 1 and program.state()["word"] == 0)
+    assert eventually(lambda: program.state()["floor"] == 0 and program.state()["word"] == 1 << 9)
+    assert program.number("launch 0 1 1 1") == 2
+    program.ask("busy 0 0")
+    assert eventually(lambda: tenant.counters.get("epoch_ack") == tenant.policy.epoch)
+    time.sleep(0.02)
+    program.ask("busy 0 1")
+    program.ask("launch 0 1 1 1")
+    for _ in range(50):
+        assert program.state()["word"] == 1 << 9
+        time.sleep(0.002)
+
+
 def test_no_floor_for_a_hold_by_hand(daemon: Daemon, start: Start) -> None:
     tenant = daemon.tenant(LOW, **(HOLD | {"depth": 1, "floor_permille": 500, "floor_period_us": 10_000}))
     program = start()
