@@ -15,7 +15,8 @@ BUCKETS: Final = 32
 """bucket n counts times of 2^n to 2^(n+1)-1 ns"""
 SHORT_BUCKETS: Final = 18
 """the first 18 buckets: kernels below 262 us, about what switching the GPU between two programs costs"""
-LEAST_SAMPLES: Final = 64
+LEAST_SAMPLES: Final = 8
+"""of the first 128 launches of any kernel as many are timed"""
 IDLE_SHARE: Final = 0.5
 """of the GPU's SMs, over its kernels' time: a program that leaves so many idle by itself is better beside others"""
 _MOST_COMMANDS: Final = 500

@@ -62,7 +62,7 @@ def test_long_kernels_that_leave_sms_idle_go_to_the_spatial_lane() -> None:
     assert choose("x", Profile(kernels=at(22, 1000)))[0] == Lane.TEMPORAL
 
 
-@pytest.mark.parametrize("profile", [None, Profile(), Profile(kernels=at(15, 63))])
+@pytest.mark.parametrize("profile", [None, Profile(), Profile(kernels=at(15, 7))])
 def test_the_unknown_is_temporal(profile: Profile | None) -> None:
     lane, why = choose("x", profile)
     assert lane == Lane.TEMPORAL

@@ -30,7 +30,7 @@ from detshare.tools.bench.steer import SteerError
 LANES = ("temporal", "spatial")
 BLOCKS = 32
 FEW_US, BE_US, SHORT_US, SHORT_BE_US = 2000, 687, 50, 100
-WATCHED = 2.0
+WATCHED = 3.0
 """seconds of the run by which auto learns"""
 LEARNED = 5.0
 """seconds within which the daemon has taken in what a program that ended showed"""
