@@ -122,7 +122,7 @@ static bool bounded(struct ds_board *board)
 	/* while a program holds, its gates bound it */
 	return atomic_load_explicit(&board->ahead_ns, memory_order_relaxed) != UINT32_MAX &&
 	       ds_plan_mode_busy(plan) == DS_MODE_TIER && !atomic_load_explicit(&board->stopping, memory_order_relaxed) &&
-	       !atomic_load_explicit(&ds_exiting, memory_order_relaxed);
+	       !atomic_load_explicit(&ds_process.exiting, memory_order_relaxed);
 }
 
 /* true: let it in */

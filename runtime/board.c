@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gate.h"
@@ -180,6 +181,41 @@ static bool map_pages(const int *fds, const CUuuid *uuid, void **maps, char *why
 	return false;
 }
 
+static void unmap(struct ds_board *board)
+{
+	munmap((void *)board->policy, DS_PAGE_BYTES);
+	munmap(board->counters, DS_PAGE_BYTES);
+	munmap(board->activity, DS_PAGE_BYTES);
+	munmap(board->profiles, sizeof(*board->profiles) << DS_PROFILE_BITS);
+}
+
+/* Boards of contexts that ended, newest first; under device->lock */
+static struct ds_board *left_boards[DS_MAX_DEVICES];
+
+/*
+ * Pages of earlier contexts go when nobody can look at them any more: both helpers ended, and no thread is in a launch there. The newest one is
+ * spared: a thread may have read device->board and not begun its launch.
+ */
+static void reap(struct ds_device *device)
+{
+	struct ds_board **link = &left_boards[device->ordinal], *board;
+	bool inside;
+
+	if (*link)
+		link = &(*link)->older;
+	if (*link)
+		ds_barrier();
+	while ((board = *link)) {
+		ds_launches(board, &inside);
+		if (inside || atomic_load(&board->helpers)) {
+			link = &board->older;
+			continue;
+		}
+		*link = board->older;
+		unmap(board);
+	}
+}
+
 /* Asks and maps; *slot is the daemon's choice. */
 static bool ask(struct ds_device *device, void **maps, unsigned int *slot, char *why, size_t room)
 {
@@ -247,14 +283,26 @@ static void leave(struct ds_board *board)
 	ds_wake(board);
 }
 
-/* At exit: the driver may wait for what is queued behind a closed gate. */
+/*
+ * At exit: the driver may wait for what is queued behind a closed gate, and the ticker must be out of it before it ends. It is never inside for long,
+ * unless the driver hangs: then the program's end shall not.
+ */
 static void leave_all(void)
 {
+	struct timespec until;
 	unsigned int n;
 
-	for (n = 0; n < DS_MAX_DEVICES; n++)
-		if (ds_devices[n].board)
-			leave(ds_devices[n].board);
+	for (n = 0; n < DS_MAX_DEVICES; n++) {
+		struct ds_board *board = ds_devices[n].board;
+
+		if (!board)
+			continue;
+		leave(board);
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec++;
+		if (!pthread_mutex_timedlock(&board->driver, &until))
+			pthread_mutex_unlock(&board->driver);
+	}
 }
 
 bool ds_board_attach(struct ds_device *device)
@@ -266,6 +314,7 @@ bool ds_board_attach(struct ds_device *device)
 	unsigned int slot, n;
 	char why[400] = "";
 
+	reap(device);
 	if (!ask(device, maps, &slot, why, sizeof(why))) {
 		ds_info("this program runs without DetShare: %s", why);
 		return false;
@@ -283,6 +332,7 @@ bool ds_board_attach(struct ds_device *device)
 		board->plan = (const _Atomic(uint64_t) *)&board->policy->plan;
 		board->profiles = profiles;
 		board->generation = atomic_load(&device->generation);
+		board->rck = ds_rck_wanted();
 		atomic_init(&board->ahead_ns, UINT32_MAX);
 		atomic_init(&board->epoch, 1); /* odd: no page ever shows it at rest */
 		atomic_init(&board->awake[DS_KEEPER], 1);
@@ -330,6 +380,22 @@ void ds_board_detach(struct ds_device *device)
 	/* the ticker is out of the driver, and does not enter it again */
 	pthread_mutex_lock(&board->driver);
 	pthread_mutex_unlock(&board->driver);
+	pthread_mutex_lock(&device->lock);
+	board->older = left_boards[device->ordinal];
+	left_boards[device->ordinal] = board;
+	pthread_mutex_unlock(&device->lock);
+}
+
+void ds_board_unregister(struct ds_device *device)
+{
+	struct ds_board *board = left_boards[device->ordinal];
+
+	/* 1: it could not be registered */
+	if (!board || board->host_word <= 1)
+		return;
+	if (real->cuMemHostUnregister(board->activity))
+		ds_debug("the page of words stays registered");
+	board->host_word = 1;
 }
 
 /* In a forked child: the pages belong to the parent's vCtx. */
@@ -337,17 +403,17 @@ void ds_board_child(void)
 {
 	unsigned int n;
 
-	ds_tally = NULL;
+	ds_thread.tally = NULL;
 	for (n = 0; n < DS_MAX_DEVICES; n++) {
 		struct ds_board *board = ds_devices[n].board;
 
 		if (!board)
 			continue;
 		ds_devices[n].board = NULL;
-		munmap((void *)board->policy, DS_PAGE_BYTES);
-		munmap(board->counters, DS_PAGE_BYTES);
-		munmap(board->activity, DS_PAGE_BYTES);
+		unmap(board);
 	}
+	/* what the parent left is left */
+	memset(left_boards, 0, sizeof(left_boards));
 }
 
 /* ---- for others ---- */

@@ -50,10 +50,6 @@
 #define DS_TIER_FIRST 1
 /* tier.kind: all but the first `sms` SMs */
 #define DS_TIER_REST 2
-/* policy.flags: kernels whose name says that they must be resident (nccl*) run on tier 0 */
-#define DS_POLICY_RESIDENT_NAMES 1
-/* policy.flags: gates wait on the words that the resident control kernel mirrors, where it runs */
-#define DS_POLICY_GATE_RCK 2
 /* counters.full_runs: cooperative grid larger than the tier */
 #define DS_FULL_COOPERATIVE 0
 /* cluster that the tier cannot hold */
@@ -68,6 +64,7 @@
 #define DS_FULL_CAPTURE 5
 /* context that green contexts cannot serve */
 #define DS_FULL_UNMANAGED 6
+/* its stream could not be moved: another thread stays inside a call on it */
 #define DS_FULL_OTHER 7
 #define DS_FULL_REASONS 8
 /* bucket n counts times of 2^n to 2^(n+1)-1 ns */
@@ -174,7 +171,7 @@ struct ds_policy {
 	uint32_t depth; /* launches let in while held; then the launching thread waits. 0: no bound */
 	uint32_t floor_permille; /* of each floor_period_us that the tenant is not held, at least */
 	uint32_t floor_period_us; /* 0: no floor */
-	uint32_t flags; /* POLICY_* */
+	uint32_t flags; /* none yet: 0 */
 	uint64_t memory_limit; /* bytes on this GPU; 0: none */
 	uint32_t ahead_us; /* estimated work that may be launched and not finished, beyond two kernels, on each stream; 0: no bound */
 	uint8_t _reserved0[52];
@@ -223,7 +220,10 @@ struct ds_counters {
 	uint64_t full_runs[8]; /* launches that ran on tier 0 though the plan said another, by FULL_* */
 	uint64_t hist_kernel[32]; /* launch to finish of sampled kernels */
 	uint64_t hist_graph[32]; /* the same of graphs */
-	uint8_t _rest[3392];
+	uint64_t active_ns; /* time as slot.active until it was last 0; where it is 1 now, active_since begins the rest */
+	uint64_t timed_ns; /* GPU time of sampled kernels, without graphs */
+	uint64_t filled_ns; /* the same, each kernel's times the share of the GPU's SMs that its blocks can reach at most */
+	uint8_t _rest[3368];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -248,6 +248,9 @@ _Static_assert(offsetof(struct ds_counters, gate_source) == 124, "ds_counters.ga
 _Static_assert(offsetof(struct ds_counters, full_runs) == 128, "ds_counters.full_runs");
 _Static_assert(offsetof(struct ds_counters, hist_kernel) == 192, "ds_counters.hist_kernel");
 _Static_assert(offsetof(struct ds_counters, hist_graph) == 448, "ds_counters.hist_graph");
+_Static_assert(offsetof(struct ds_counters, active_ns) == 704, "ds_counters.active_ns");
+_Static_assert(offsetof(struct ds_counters, timed_ns) == 712, "ds_counters.timed_ns");
+_Static_assert(offsetof(struct ds_counters, filled_ns) == 720, "ds_counters.filled_ns");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {

@@ -41,8 +41,6 @@ TIERS = 16  # tier 0 is the whole GPU, the program's own stream
 TIER_FULL = 0  # tier.kind: the whole GPU; sms is 0
 TIER_FIRST = 1  # tier.kind: the first `sms` SMs
 TIER_REST = 2  # tier.kind: all but the first `sms` SMs
-POLICY_RESIDENT_NAMES = 1  # policy.flags: kernels whose name says that they must be resident (nccl*) run on tier 0
-POLICY_GATE_RCK = 2  # policy.flags: gates wait on the words that the resident control kernel mirrors, where it runs
 FULL_COOPERATIVE = 0  # counters.full_runs: cooperative grid larger than the tier
 FULL_CLUSTER = 1  # cluster that the tier cannot hold
 FULL_NAME = 2  # resident by its name
@@ -50,7 +48,7 @@ FULL_GRAPH = 3  # graph that cannot be re-targeted, or whose variant is not read
 FULL_POOL = 4  # the tier's green context does not exist yet
 FULL_CAPTURE = 5  # launched into a capture
 FULL_UNMANAGED = 6  # context that green contexts cannot serve
-FULL_OTHER = 7
+FULL_OTHER = 7  # its stream could not be moved: another thread stays inside a call on it
 FULL_REASONS = 8
 HIST_BUCKETS = 32  # bucket n counts times of 2^n to 2^(n+1)-1 ns
 RCK_WORDS_BYTES = 4096  # device memory of the resident control kernel: word of slot n at n * RCK_STRIDE
@@ -138,6 +136,9 @@ COUNTERS_FIELDS = {
     "full_runs": Field(128, "u64", 8),
     "hist_kernel": Field(192, "u64", 32),
     "hist_graph": Field(448, "u64", 32),
+    "active_ns": Field(704, "u64", 0),
+    "timed_ns": Field(712, "u64", 0),
+    "filled_ns": Field(720, "u64", 0),
 }
 
 ATTACH_SIZE = 128

@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* the newest one whose functions are all known to api.json */
+#define DS_CUDA_VERSION 13000
+
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned int CUdeviceptr_v1;
@@ -19,6 +22,8 @@ typedef uint64_t CUgraphConditionalHandle;
 typedef unsigned int GLuint;
 typedef unsigned int GLenum;
 typedef void *EGLStreamKHR;
+typedef uint32_t VdpDevice;
+typedef int VdpGetProcAddress(VdpDevice, uint32_t, void **);
 
 typedef struct CUctx_st *CUcontext;
 typedef struct CUgreenCtx_st *CUgreenCtx;
@@ -208,6 +213,8 @@ typedef struct {
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
 typedef void (*CUhostFn)(void *data);
 
+typedef struct CUexecAffinityParam_st CUexecAffinityParam;
+typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUDA_MEMCPY2D_st CUDA_MEMCPY2D;
 typedef struct CUDA_MEMCPY2D_v1_st CUDA_MEMCPY2D_v1;
 typedef struct CUDA_MEMCPY3D_st CUDA_MEMCPY3D;

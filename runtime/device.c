@@ -14,38 +14,67 @@
 struct ds_device ds_devices[DS_MAX_DEVICES] = {
 	[0 ... DS_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER, .ready = 1},
 };
-_Atomic(uint32_t) ds_managed, ds_aside;
-_Atomic(uint32_t) ds_contexts = 1;
-_Atomic(bool) ds_exiting;
 
 /* a program's first kernels run on the tier that the policy wants, if it can be had within this time */
 #define FIRST_TIER_NS 2000000000ULL
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
+static void contexts_changed(void)
+{
+	if (atomic_fetch_add(&ds_process.contexts, 1) == UINT32_MAX)
+		atomic_fetch_add(&ds_process.contexts, 1);
+}
+
 void ds_own_begin(struct ds_own *own, struct ds_device *device)
 {
-	CUcontext current = NULL;
-
 	own->pushed = false;
 	own->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	real->cuThreadExchangeStreamCaptureMode(&own->mode);
-	if (real->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != device->primary)
-		own->pushed = real->cuCtxPushCurrent_v2(device->primary) == CUDA_SUCCESS;
+	if (ds_context_current() == device->primary)
+		return;
+	own->pushed = real->cuCtxPushCurrent_v2(device->primary) == CUDA_SUCCESS;
+	ds_context_changed();
 }
 
 void ds_own_end(struct ds_own *own)
 {
 	CUcontext popped;
 
-	if (own->pushed)
+	if (own->pushed) {
 		real->cuCtxPopCurrent_v2(&popped);
+		ds_context_changed();
+	}
 	real->cuThreadExchangeStreamCaptureMode(&own->mode);
+}
+
+CUcontext ds_context_current(void)
+{
+	uint32_t contexts = atomic_load_explicit(&ds_process.contexts, memory_order_acquire);
+	CUcontext context = NULL;
+
+	if (ds_likely(ds_thread.known == contexts))
+		return ds_thread.current;
+	ds_thread.known = 0;
+	if (real->cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+		return NULL;
+	if (atomic_load_explicit(&ds_process.unseen, memory_order_relaxed))
+		return context;
+	ds_thread.current = context;
+	ds_thread.legacy = ds_thread.per_thread = NULL;
+	ds_thread.known = contexts;
+	return context;
+}
+
+void ds_context_unseen(void)
+{
+	atomic_store(&ds_process.unseen, true);
+	contexts_changed();
 }
 
 static void at_exit(void)
 {
-	atomic_store(&ds_exiting, true);
+	atomic_store(&ds_process.exiting, true);
 	for (unsigned int i = 0; i < DS_MAX_DEVICES; i++)
 		if (atomic_load(&ds_devices[i].state) == DS_DEVICE_MANAGED)
 			ds_pool_settle(&ds_devices[i]);
@@ -68,15 +97,20 @@ static void child(void)
 		atomic_store(&device->generation, generation + 1);
 	}
 	memset(&ds_thread, 0, sizeof(ds_thread));
-	atomic_store(&ds_managed, 0);
-	atomic_store(&ds_aside, 0);
-	atomic_fetch_add(&ds_contexts, 1);
+	atomic_store(&ds_process.managed, 0);
+	atomic_store(&ds_process.aside, 0);
+	contexts_changed();
 	ds_stream_child();
 	ds_capture_child();
 }
 
 static void process_once_do(void)
 {
+	int version = 0;
+
+	/* its newer functions may change the current context, too */
+	if (real->cuDriverGetVersion(&version) != CUDA_SUCCESS || version > DS_CUDA_VERSION)
+		ds_context_unseen();
 	/* after the driver was loaded, so before its own exit handlers */
 	atexit(at_exit);
 	pthread_atfork(NULL, NULL, child);
@@ -107,9 +141,9 @@ static const char *lacking(struct ds_device *device)
 static void aside(struct ds_device *device)
 {
 	if (atomic_exchange(&device->state, DS_DEVICE_ASIDE) == DS_DEVICE_MANAGED)
-		atomic_fetch_sub(&ds_managed, 1);
-	atomic_fetch_add(&ds_aside, 1);
-	atomic_fetch_add(&ds_contexts, 1);
+		atomic_fetch_sub(&ds_process.managed, 1);
+	atomic_fetch_add(&ds_process.aside, 1);
+	contexts_changed();
 }
 
 /* under device->lock; `context` is its primary context and alive */
@@ -136,7 +170,7 @@ static void attach(struct ds_device *device, CUcontext context)
 		return;
 	}
 	atomic_store(&device->state, DS_DEVICE_MANAGED);
-	atomic_fetch_add(&ds_managed, 1);
+	atomic_fetch_add(&ds_process.managed, 1);
 	ds_pool_wish(device);
 }
 
@@ -150,7 +184,7 @@ static void attach_if_new(struct ds_device *device, CUdevice ordinal, CUcontext 
 		device->ordinal = ordinal;
 		attach(device, context);
 		fresh = atomic_load(&device->state) == DS_DEVICE_MANAGED;
-		atomic_fetch_add(&ds_contexts, 1);
+		contexts_changed();
 	}
 	ds_unlock(device);
 	if (fresh)
@@ -217,9 +251,8 @@ out:
 
 struct ds_device *ds_device_of(CUcontext context)
 {
-	uint32_t generation = atomic_load_explicit(&ds_contexts, memory_order_acquire);
+	uint32_t generation = atomic_load_explicit(&ds_process.contexts, memory_order_acquire);
 	struct ds_device *device;
-	CUcontext current = NULL;
 
 	if (ds_likely(ds_thread.context == context && ds_thread.generation == generation))
 		return ds_thread.device;
@@ -227,10 +260,10 @@ struct ds_device *ds_device_of(CUcontext context)
 		return NULL;
 	device = known(context);
 	if (!device) {
-		if (real->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context)
+		if (ds_context_current() != context)
 			return NULL;
 		device = discover(context);
-		generation = atomic_load(&ds_contexts);
+		generation = atomic_load(&ds_process.contexts);
 	}
 	ds_thread.context = context;
 	ds_thread.device = device;
@@ -240,11 +273,7 @@ struct ds_device *ds_device_of(CUcontext context)
 
 struct ds_device *ds_device_current(void)
 {
-	CUcontext context = NULL;
-
-	if (real->cuCtxGetCurrent(&context) != CUDA_SUCCESS)
-		return NULL;
-	return ds_device_of(context);
+	return ds_device_of(ds_context_current());
 }
 
 void ds_device_home(struct ds_device *device)
@@ -290,24 +319,28 @@ static void empty(struct ds_device *device)
 		ds_stream_strip(stream);
 	}
 	ds_pool_empty(device);
+	ds_board_unregister(device);
 	ds_own_end(&own);
 	ds_unlock(device);
 }
 
-/* After a release or a reset. A reset takes all there was in the context, but not the program's references: it is a new one, seen at its first use. */
+/*
+ * After a release or a reset. A reset takes all there was in the context, but not the program's references: it is inactive until the next retain,
+ * which gives the same handle, and then attached anew.
+ */
 static void look(struct ds_device *device, bool reset)
 {
 	unsigned int flags;
+	bool again = false;
 	int active = 0;
 
 	if (real->cuDevicePrimaryCtxGetState(device->ordinal, &flags, &active) != CUDA_SUCCESS)
 		active = 0;
 	ds_lock(device);
-	if (reset && !active)
-		atomic_store(&device->retains, 0);
 	if (active && !reset) {
 		/* somebody retained it in a way that we do not see */
-		if (ds_pool_open(device) && ds_board_attach(device))
+		again = ds_pool_open(device) && ds_board_attach(device);
+		if (again)
 			ds_pool_wish(device);
 		else
 			aside(device);
@@ -319,10 +352,12 @@ static void look(struct ds_device *device, bool reset)
 		atomic_fetch_add(&device->generation, 1);
 		atomic_store(&device->twinned, 0);
 		atomic_store(&device->state, DS_DEVICE_UNKNOWN);
-		atomic_fetch_sub(&ds_managed, 1);
-		atomic_fetch_add(&ds_contexts, 1);
+		atomic_fetch_sub(&ds_process.managed, 1);
+		contexts_changed();
 	}
 	ds_unlock(device);
+	if (again)
+		ds_pool_wait(device, ds_board_tier(device), FIRST_TIER_NS);
 }
 
 static struct ds_device *managed(CUdevice ordinal)

@@ -12,8 +12,8 @@
 
 typedef void *(*dlsym_type)(void *handle, const char *name);
 
+struct ds_process ds_process = {.contexts = 1};
 struct ds_real ds_real_table;
-_Atomic(bool) ds_ready;
 
 static _Atomic(dlsym_type) next_dlsym;
 static pthread_mutex_t loading = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -61,7 +61,7 @@ static void map_add(void *key, void *value)
 
 void *ds_swap(void *function)
 {
-	if (!function || !atomic_load_explicit(&ds_ready, memory_order_acquire))
+	if (!function || !atomic_load_explicit(&ds_process.ready, memory_order_acquire))
 		return function;
 	for (unsigned int slot = slot_of(function); map[slot].key; slot = (slot + 1) % MAP_SLOTS)
 		if (map[slot].key == function)
@@ -102,19 +102,19 @@ static void fill(void *library)
 			function = (void *)ds_absent;
 		memcpy((char *)&ds_real_table + entry->place, &function, sizeof(function));
 	}
-	atomic_store_explicit(&ds_ready, true, memory_order_release);
+	atomic_store_explicit(&ds_process.ready, true, memory_order_release);
 }
 
 /* false: the driver is not in this process yet */
 static bool load_present(int flags)
 {
-	bool ready = atomic_load_explicit(&ds_ready, memory_order_acquire);
+	bool ready = atomic_load_explicit(&ds_process.ready, memory_order_acquire);
 
 	if (ready)
 		return true;
 	pthread_mutex_lock(&loading);
 	/* inside: the driver's own constructors look for symbols while we load it */
-	if (!inside && !atomic_load(&ds_ready)) {
+	if (!inside && !atomic_load(&ds_process.ready)) {
 		void *library;
 
 		inside = true;
@@ -123,7 +123,7 @@ static bool load_present(int flags)
 			fill(library);
 		inside = false;
 	}
-	ready = atomic_load(&ds_ready);
+	ready = atomic_load(&ds_process.ready);
 	pthread_mutex_unlock(&loading);
 	return ready;
 }
@@ -133,7 +133,7 @@ void ds_load(void)
 	if (load_present(RTLD_NOLOAD) || load_present(0))
 		return;
 	pthread_mutex_lock(&loading);
-	if (!inside && !atomic_load(&ds_ready)) {
+	if (!inside && !atomic_load(&ds_process.ready)) {
 		ds_info("a driver function was called and libcuda.so.1 cannot be loaded: %s; calls are answered with NOT_FOUND",
 			dlerror());
 		fill(NULL);
@@ -187,8 +187,10 @@ static void swap_result(const char *symbol, void **function)
 	if (*function == found) {
 		const struct ds_entry *entry = symbol ? entry_of(symbol) : NULL;
 
-		if (entry && entry->wrapper)
+		if (entry && entry->wrapper) {
+			ds_context_unseen();
 			ds_debug("cuGetProcAddress(%s) gave an address that no exported symbol has; it is not wrapped", symbol);
+		}
 	}
 }
 

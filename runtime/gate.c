@@ -17,24 +17,13 @@
 #define HOST_POLL_NS 30000
 #define LOCK_PATIENCE_NS 20000
 
-__thread struct ds_tally *ds_tally __attribute__((tls_model("initial-exec")));
-bool ds_fences;
-
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_end;
-
-uint64_t ds_now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
-}
 
 void ds_barrier(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!ds_fences)
+	if (!ds_process.fences)
 		syscall(SYS_membarrier, MEMBARRIER_BARRIER, 0, 0);
 }
 
@@ -42,7 +31,7 @@ static void ended(void *arg)
 {
 	struct ds_tally *tally = arg, *next;
 
-	ds_tally = NULL;
+	ds_thread.tally = NULL;
 	for (; tally; tally = next) {
 		next = tally->mine;
 		tally->mine = NULL;
@@ -62,7 +51,7 @@ static void prepare(void)
 void ds_barrier_register(void)
 {
 	/* seccomp may forbid it; a forked child registers again */
-	ds_fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER, 0, 0) != 0;
+	ds_process.fences = syscall(SYS_membarrier, MEMBARRIER_REGISTER, 0, 0) != 0;
 }
 
 /* Registering takes the kernel 10 ms and more once the process has threads, and the driver starts some: so it is done before the program begins. */
@@ -78,7 +67,7 @@ static struct ds_tally spare __attribute__((aligned(64)));
 
 struct ds_tally *ds_tally_slow(struct ds_board *board)
 {
-	struct ds_tally *first = ds_tally, *tally;
+	struct ds_tally *first = ds_thread.tally, *tally;
 	uint32_t one = 1;
 
 	pthread_once(&once, prepare);
@@ -100,7 +89,7 @@ struct ds_tally *ds_tally_slow(struct ds_board *board)
 			;
 	}
 	tally->mine = first;
-	ds_tally = tally;
+	ds_thread.tally = tally;
 	pthread_setspecific(thread_end, tally);
 	return tally;
 }
@@ -203,6 +192,7 @@ void ds_idle_edge(struct ds_board *board, uint64_t launches)
 		} else {
 			__atomic_store_n(&board->slot->active, 0, __ATOMIC_SEQ_CST);
 			ds_bits_clear(board);
+			__atomic_fetch_add(&board->counters->active_ns, ds_now_ns() - board->slot->active_since, __ATOMIC_RELAXED);
 			atomic_store_explicit(&board->busy_launches, launches, memory_order_relaxed);
 			__atomic_store_n(&board->counters->in_flight, 0, __ATOMIC_RELAXED);
 		}
@@ -214,6 +204,7 @@ void ds_idle_edge(struct ds_board *board, uint64_t launches)
 void ds_idle_later(struct ds_board *board, uint64_t launches)
 {
 	uint64_t linger = atomic_load_explicit(&board->linger_ns, memory_order_relaxed);
+	bool begun = false;
 
 	if (!linger || !atomic_load_explicit(&board->holds, memory_order_relaxed)) {
 		ds_idle_edge(board, launches);
@@ -224,8 +215,11 @@ void ds_idle_later(struct ds_board *board, uint64_t launches)
 	if (!atomic_load(&board->idle_at_ns) || board->idle_launches != launches) {
 		board->idle_launches = launches;
 		atomic_store(&board->idle_at_ns, ds_now_ns() + linger);
+		begun = true;
 	}
 	pthread_mutex_unlock(&board->edge);
+	if (begun)
+		ds_linger(board);
 }
 
 static bool holding(struct ds_board *board)
@@ -317,6 +311,13 @@ void ds_gate_slow(struct ds_board *board, struct ds_gate_stream *gate, struct ds
 unsigned int ds_board_tier(struct ds_device *device)
 {
 	return device->board ? ds_fast_tier(device->board) : 0;
+}
+
+bool ds_board_stands(struct ds_device *device, unsigned int tier)
+{
+	struct ds_board *board = device->board;
+
+	return board && (ds_plan_tier_idle(atomic_load_explicit(board->plan, memory_order_relaxed)) & (DS_TIERS - 1)) == tier;
 }
 
 void ds_active_begin(struct ds_device *device)

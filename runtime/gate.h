@@ -45,6 +45,7 @@ struct ds_sample {
 	CUevent before, after;
 	struct ds_profile *profile;
 	uint64_t launched_ns;
+	uint64_t blocks; /* of a kernel */
 };
 
 /* ds_stream.gate */
@@ -57,7 +58,10 @@ struct ds_gate_stream {
 
 enum { DS_FLOOR_OPEN = 1, DS_FLOOR_CLOSING = 2 };
 
-/* One GPU of this process and its three pages. Never freed: a launch may be reading it while it is taken down. */
+/*
+ * One GPU of this process and its three pages. Never freed: a launch may be reading it while it is taken down. Its pages go when a later context
+ * of the GPU has boards of its own.
+ */
 struct ds_board {
 	/* read by each launch, written seldom */
 	_Atomic(uint32_t) *word; /* of our slot */
@@ -76,10 +80,12 @@ struct ds_board {
 	struct ds_slot *slot;
 	unsigned int index; /* of slot */
 	uint32_t generation; /* of device, when attached */
+	_Atomic(uint32_t) helpers; /* keeper and ticker, while they live */
+	struct ds_board *older; /* of the device, left, its pages still mapped */
 	_Atomic(struct ds_tally *) tallies;
 
 	/* the keeper's copy of the policy */
-	_Atomic(uint32_t) epoch, class_, depth, linger_ns, floor_permille, floor_period_ns, flags;
+	_Atomic(uint32_t) epoch, class_, depth, linger_ns, floor_permille, floor_period_ns;
 	_Atomic(uint32_t) holds; /* a tenant of a lower class exists */
 	_Atomic(uint32_t) doubt; /* bits of our word that nothing stood behind at the last look */
 	_Atomic(uint32_t) admitted; /* launches let in since the word was last seen clear */
@@ -89,6 +95,7 @@ struct ds_board {
 	pthread_mutex_t edge;
 	_Atomic(uint64_t) idle_at_ns; /* all work was done; idle at that time if no launch comes. 0: none */
 	uint64_t idle_launches;
+	_Atomic(uint32_t) lingers; /* counts times that were set in idle_at_ns; the keeper naps on it */
 	_Atomic(uint64_t) busy_launches; /* launches when last seen with no work */
 
 	/* keeper */
@@ -98,6 +105,7 @@ struct ds_board {
 	pthread_mutex_t driver;
 	_Atomic(uint64_t) gate_word; /* device address that gates wait on; 0: none yet */
 	CUdeviceptr host_word, rck_words;
+	bool rck; /* gates shall wait on the resident control kernel's words, where it runs */
 	uint32_t rck_generation, rck_failed;
 	struct ds_ack *ack;
 	struct ds_sample samples[DS_SAMPLES];
@@ -108,8 +116,6 @@ struct ds_board {
 	struct ds_profile others; /* what found no room in profiles */
 };
 
-extern __thread struct ds_tally *ds_tally __attribute__((tls_model("initial-exec")));
-extern bool ds_fences; /* no membarrier here: launches fence by themselves */
 
 /* gate.c */
 struct ds_tally *ds_tally_slow(struct ds_board *board);
@@ -140,17 +146,15 @@ void ds_upkeep(struct ds_board *board, uint64_t now);
 void ds_policy_refresh(struct ds_board *board);
 bool ds_ticker_start(struct ds_board *board);
 void ds_wake(struct ds_board *board);
+void ds_linger(struct ds_board *board); /* idle_at_ns was set: the keeper naps no longer than that */
 enum ds_sleeper { DS_KEEPER, DS_TICKER };
-/* a plain sleep; and one that ds_wake() ends, if `awake` was set to 0 before the last look at what there is to do */
-void ds_nap(uint64_t ns);
+/* a sleep that ds_wake() ends, if `awake` was set to 0 before the last look at what there is to do */
 void ds_sleep(struct ds_board *board, enum ds_sleeper who, uint64_t ns);
 bool ds_all_done(struct ds_device *device);
 bool ds_ask_all(struct ds_board *board, uint64_t now);
-/* rck.c: the word that new gates wait on */
+/* rck.c: what the environment asks for; and the word that new gates wait on */
+bool ds_rck_wanted(void);
 void ds_rck_look(struct ds_board *board, uint64_t now);
-
-uint64_t ds_now_ns(void); /* CLOCK_MONOTONIC */
-bool ds_thread_start(void *(*run)(void *), struct ds_board *board); /* names itself ds-... */
 
 static inline bool ds_held(struct ds_board *board, uint32_t word)
 {
@@ -161,7 +165,7 @@ static inline bool ds_held(struct ds_board *board, uint32_t word)
 
 static inline struct ds_tally *ds_tally_of(struct ds_board *board)
 {
-	struct ds_tally *tally = ds_tally;
+	struct ds_tally *tally = ds_thread.tally;
 
 	return ds_likely(tally && tally->board == board) ? tally : ds_tally_slow(board);
 }
@@ -172,7 +176,7 @@ static inline void ds_fast_active(struct ds_board *board)
 	struct ds_tally *tally = ds_tally_of(board);
 
 	atomic_store_explicit(&tally->seq, atomic_load_explicit(&tally->seq, memory_order_relaxed) | 1, memory_order_relaxed);
-	if (ds_unlikely(ds_fences))
+	if (ds_unlikely(ds_process.fences))
 		atomic_thread_fence(memory_order_seq_cst);
 	else
 		atomic_signal_fence(memory_order_seq_cst);

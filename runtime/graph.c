@@ -17,7 +17,7 @@ static void born(CUgraphExec app, CUgraph graph, unsigned long long flags)
 	struct ds_device *device;
 	struct ds_exec *exec;
 
-	if (!atomic_load_explicit(&ds_managed, memory_order_relaxed) || ds_thread.locked)
+	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || ds_thread.locked)
 		return;
 	device = ds_device_current();
 	if (!device)
@@ -110,17 +110,21 @@ static struct ds_stream *other_stream(struct ds_exec *exec, struct ds_stream *st
 	return other;
 }
 
-/* Programs that change parameters before each launch would never see a variant that is made in the background. */
+/*
+ * Programs that change parameters before each launch would never see a variant that is made in the background. And who was given a share of the
+ * SMs, whatever others do, gets no more even for the first launches; a tier that is only for the time of others' work is not worth a wait.
+ */
 static void prepare(struct ds_exec *exec)
 {
 	const unsigned int often = 2;
-	unsigned int tier;
+	unsigned int tier = ds_board_tier(exec->device);
 
-	if (ds_likely(exec->overtaken < often))
+	if (!tier || !ds_pool_ready(exec->device, tier))
 		return;
-	tier = ds_board_tier(exec->device);
-	if (tier && ds_pool_ready(exec->device, tier))
+	if (ds_unlikely(exec->overtaken >= often))
 		ds_variant_build(exec, tier);
+	else if (ds_board_stands(exec->device, tier))
+		ds_variant_await(exec, tier);
 }
 
 /* A variant that is chosen stays until exec->launching is taken back. */

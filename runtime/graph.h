@@ -46,6 +46,7 @@ struct ds_exec {
 	unsigned long long flags; /* of the program's instantiation that variants share */
 	unsigned int overtaken;	/* times that a change may have come before the helper was done with a variant */
 	unsigned int version;	/* of the parameters; a variant built from older ones is thrown away */
+	unsigned int awaited, awaited_version; /* bit t: a launch has waited for tier t, since that version */
 	_Atomic(unsigned int) launching; /* launches under way, outside the lock: their variants stay */
 	CUgraphNode *off;	/* nodes of the template that are switched off */
 	size_t off_count;
@@ -83,6 +84,8 @@ CUgraphNode ds_template_node(struct ds_template *template, CUgraphNode node);
 /* The exec of the tier for a launch now (exec->lock held); NULL: not there, and then *reason is why. Asks for it to be
  * made in the background. With an exec *reason says why nodes of it stay on the full GPU, or is DS_FULL_REASONS. */
 CUgraphExec ds_variant_for(struct ds_exec *exec, unsigned int tier, unsigned int *reason);
+/* Waits until it is there or cannot be made, once for each tier and change of the graph and no longer than that takes as a rule; exec->lock not held. */
+void ds_variant_await(struct ds_exec *exec, unsigned int tier);
 /* Makes it in this thread; exec->lock not held. */
 void ds_variant_build(struct ds_exec *exec, unsigned int tier);
 /* asks for the tiers on which graphs of the device run */

@@ -8,13 +8,17 @@
 #define _GNU_SOURCE
 
 #include "graph.h"
+#include "gate.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define MOST_NODES 65536 /* of all variants of the process; $DETSHARE_GRAPH_NODES */
+
+/* a variant takes 7 us a node; where the driver waits for running work, the launch may be what that work waits for */
+#define AWAIT_NS 250000000ULL
+#define AWAIT_POLL_NS 50000ULL
 
 struct job {
 	struct ds_exec *exec;
@@ -26,7 +30,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t rest = PTHREAD_COND_INITIALIZER;
 static struct job *first, **last = &first;
-static bool running, working, stopping;
+static bool running, working;
+static _Atomic(bool) stopping;
 static _Atomic(uint64_t) clock_now; /* counts launches and births of variants */
 static _Atomic(size_t) nodes_held;
 static _Atomic(uint32_t) used_tiers[DS_MAX_DEVICES];
@@ -324,19 +329,10 @@ static void stop(void)
 static bool start(void)
 {
 	static bool registered;
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
 
 	if (running)
 		return true;
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	running = pthread_create(&thread, &attributes, helper, NULL) == 0;
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	running = !ds_thread_start(helper, NULL);
 	if (running && !registered) {
 		registered = true;
 		atexit(stop);
@@ -400,6 +396,46 @@ CUgraphExec ds_variant_for(struct ds_exec *exec, unsigned int tier, unsigned int
 		ask(exec, tier, context);
 	}
 	return NULL;
+}
+
+/* exec->lock held; true: a launch that waits would get it soon */
+static bool coming(struct ds_exec *exec, unsigned int tier, CUcontext context)
+{
+	struct ds_variant *variant = variant_at(exec, context);
+
+	if (variant && (variant->exec || variant->failed))
+		return false;
+	if (!variant) {
+		atomic_fetch_or_explicit(&used_tiers[exec->device - ds_devices], 1u << tier, memory_order_relaxed);
+		ask(exec, tier, context);
+		variant = variant_at(exec, context);
+	}
+	return variant && variant->queued && !atomic_load(&stopping);
+}
+
+void ds_variant_await(struct ds_exec *exec, unsigned int tier)
+{
+	CUcontext context = ds_pool_ctx(exec->device, tier);
+	uint64_t end = 0;
+	bool waits;
+
+	while (1) {
+		pthread_mutex_lock(&exec->lock);
+		if (exec->awaited_version != exec->version)
+			exec->awaited = 0;
+		exec->awaited_version = exec->version;
+		waits = exec->template && context && !(exec->awaited >> tier & 1);
+		if (waits && (!coming(exec, tier, context) || (end && ds_now_ns() > end))) {
+			exec->awaited |= 1u << tier;
+			waits = false;
+		}
+		pthread_mutex_unlock(&exec->lock);
+		if (ds_likely(!waits))
+			return;
+		if (!end)
+			end = ds_now_ns() + AWAIT_NS;
+		ds_nap(AWAIT_POLL_NS);
+	}
 }
 
 void ds_variant_build(struct ds_exec *exec, unsigned int tier)

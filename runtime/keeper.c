@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -20,6 +19,9 @@
 #define WINDOW_NS (100 * NS_US)
 #define IDLE_NS (20 * NS_MS) /* how late an idle program acknowledges a policy */
 #define BEAT_NS (2 * NS_MS)
+/* windows for what was queued to be held, once the mode is another */
+#define LEFT_PERIOD_NS (20 * NS_MS)
+#define LEFT_PERMILLE 250
 #define SEE_OFF_NS (2000 * NS_MS)
 #define REFLEX_BITS ((1U << DS_SLOTS) - 1)
 
@@ -41,7 +43,6 @@ void ds_policy_refresh(struct ds_board *board)
 	copy.depth = __atomic_load_n(&page->depth, __ATOMIC_RELAXED);
 	copy.floor_permille = __atomic_load_n(&page->floor_permille, __ATOMIC_RELAXED);
 	copy.floor_period_us = __atomic_load_n(&page->floor_period_us, __ATOMIC_RELAXED);
-	copy.flags = __atomic_load_n(&page->flags, __ATOMIC_RELAXED);
 	/* acquire fence: the copies above are loaded before the epoch is loaded again */
 	atomic_thread_fence(memory_order_acquire);
 	if (__atomic_load_n(&page->epoch, __ATOMIC_RELAXED) != before)
@@ -57,7 +58,6 @@ void ds_policy_refresh(struct ds_board *board)
 	atomic_store(&board->floor_permille, copy.floor_permille < 1000 ? copy.floor_permille : 1000);
 	atomic_store(&board->class_, copy.class_);
 	atomic_store(&board->depth, copy.depth);
-	atomic_store(&board->flags, copy.flags);
 	atomic_store(&board->epoch, before);
 	ds_pool_wish(board->device);
 }
@@ -119,18 +119,35 @@ void ds_upkeep(struct ds_board *board, uint64_t now)
 /* ---- the floor ---- */
 
 /*
+ * Work that was queued to be held waits at gates for a clear word. In mode TIER the word may never be clear again: whoever comes from a hold gets
+ * windows until all older work has ended.
+ */
+static bool leftover(struct ds_board *board, uint32_t word)
+{
+	return word && !ds_held(board, word) && atomic_load(&board->active) &&
+	       __atomic_load_n(&board->counters->epoch_ack, __ATOMIC_RELAXED) !=
+		       atomic_load_explicit(&board->epoch, memory_order_relaxed);
+}
+
+/*
  * Each period of CLOCK_MONOTONIC (aligned, so that the windows of all held tenants fall together) in which the word was clear for less than
  * the floor is followed by a window that gives back what lacked.
  */
 static void floor_look(struct ds_board *board, uint64_t now)
 {
 	uint64_t period_ns = atomic_load_explicit(&board->floor_period_ns, memory_order_relaxed);
-	uint64_t floor_ns = period_ns * atomic_load_explicit(&board->floor_permille, memory_order_relaxed) / 1000;
+	uint64_t permille = atomic_load_explicit(&board->floor_permille, memory_order_relaxed), floor_ns;
 	uint32_t word = atomic_load_explicit(board->word, memory_order_relaxed);
+	bool left = leftover(board, word), closed = left || ds_held(board, word);
 	bool open = atomic_load_explicit(&board->floor, memory_order_relaxed) == DS_FLOOR_OPEN;
 	uint64_t period, spent = now - board->pass_ns;
 
-	if (open || !ds_held(board, word))
+	if (left) {
+		period_ns = period_ns ? period_ns : LEFT_PERIOD_NS;
+		permille = permille > LEFT_PERMILLE ? permille : LEFT_PERMILLE;
+	}
+	floor_ns = period_ns * permille / 1000;
+	if (open || !closed)
 		board->open_ns += spent;
 	if (open) {
 		__atomic_fetch_add(&board->counters->floor_ns, spent, __ATOMIC_RELAXED);
@@ -145,7 +162,7 @@ static void floor_look(struct ds_board *board, uint64_t now)
 	if (period == board->period)
 		return;
 	/* not after a sleep: nothing was held then */
-	if (period == board->period + 1 && board->open_ns < floor_ns && !open && ds_held(board, word) && !(word & DS_HELD)) {
+	if (period == board->period + 1 && board->open_ns < floor_ns && !open && closed && !(word & DS_HELD)) {
 		board->window_end_ns = now + floor_ns - board->open_ns;
 		atomic_store(&board->floor, DS_FLOOR_OPEN);
 	}
@@ -170,42 +187,18 @@ void ds_wake(struct ds_board *board)
 			futex(&board->awake[who], FUTEX_WAKE, INT32_MAX, NULL);
 }
 
-static struct timespec span(uint64_t ns)
+void ds_linger(struct ds_board *board)
 {
-	return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000ULL), .tv_nsec = (long)(ns % 1000000000ULL) };
-}
-
-void ds_nap(uint64_t ns)
-{
-	struct timespec time = span(ns);
-
-	nanosleep(&time, NULL);
+	atomic_fetch_add(&board->lingers, 1);
+	futex(&board->lingers, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
 void ds_sleep(struct ds_board *board, enum ds_sleeper who, uint64_t ns)
 {
-	struct timespec time = span(ns);
+	struct timespec time = ds_timespec(ns);
 
 	futex(&board->awake[who], FUTEX_WAIT, 0, &time);
 	atomic_store(&board->awake[who], 1);
-}
-
-bool ds_thread_start(void *(*run)(void *), struct ds_board *board)
-{
-	sigset_t all, old;
-	pthread_attr_t attributes;
-	pthread_t thread;
-	int error;
-
-	/* no signal of the program is ever handled on our threads */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	error = pthread_create(&thread, &attributes, run, board);
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return !error;
 }
 
 /* ---- the thread ---- */
@@ -260,6 +253,19 @@ static void counters_look(struct ds_board *board, uint64_t now)
 		__atomic_fetch_add(&counters->closed_ns, now - board->pass_ns, __ATOMIC_RELAXED);
 }
 
+/* A nap that ends when the program has lingered long enough: who is held longer than that is held for nothing. */
+static void nap(struct ds_board *board, uint64_t ns)
+{
+	uint32_t lingers = atomic_load(&board->lingers);
+	uint64_t idle_at = atomic_load(&board->idle_at_ns), now = ds_now_ns();
+	struct timespec time;
+
+	if (idle_at)
+		ns = idle_at <= now ? 1 : idle_at - now < ns ? idle_at - now : ns;
+	time = ds_timespec(ns);
+	futex(&board->lingers, FUTEX_WAIT, lingers, &time);
+}
+
 /* How long until the next pass. While held or holding a tick; a program that nobody knows of needs few. */
 static void rest(struct ds_board *board)
 {
@@ -279,10 +285,10 @@ static void rest(struct ds_board *board)
 		}
 		atomic_store(&board->awake[DS_KEEPER], 1);
 	}
-	ds_nap(held || atomic_load_explicit(&board->holds, memory_order_relaxed) ||
-			       atomic_load_explicit(&board->gate_ns, memory_order_relaxed) != UINT32_MAX
-		       ? TICK_NS
-		       : CALM_NS);
+	nap(board, held || atomic_load_explicit(&board->holds, memory_order_relaxed) ||
+				   atomic_load_explicit(&board->gate_ns, memory_order_relaxed) != UINT32_MAX
+			   ? TICK_NS
+			   : CALM_NS);
 }
 
 /* Gates stay open while the process or the context ends: who set our word at the last moment did not know yet. */
@@ -324,10 +330,12 @@ static void *keeper(void *arg)
 		rest(board);
 	}
 	see_off(board);
+	atomic_fetch_sub(&board->helpers, 1);
 	return NULL;
 }
 
 bool ds_keeper_start(struct ds_board *board)
 {
-	return ds_thread_start(keeper, board);
+	atomic_fetch_add(&board->helpers, 1);
+	return !ds_thread_start(keeper, board);
 }

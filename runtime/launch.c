@@ -40,6 +40,8 @@ static inline void begin(struct ds_launch *launch)
 	}
 	launch->actual = ds_stream_use(stream, tier);
 	launch->tier = stream->tier;
+	if (ds_unlikely(launch->tier != tier))
+		ds_board_full_run(device, DS_FULL_OTHER);
 	ds_fast_before(board, launch);
 }
 

@@ -32,7 +32,7 @@ struct ds_device *ds_memory_payer(void)
 {
 	CUdevice ordinal;
 
-	if (!atomic_load_explicit(&ds_managed, memory_order_relaxed) || ds_thread.locked)
+	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || ds_thread.locked)
 		return NULL;
 	if (real->cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
 		return NULL;
@@ -86,14 +86,6 @@ static void gone(const struct ds_ledger_entry *entry)
 	ds_memory_refund(&ds_devices[entry->account], entry->bytes);
 }
 
-static const void *current_context(void)
-{
-	CUcontext context = NULL;
-
-	real->cuCtxGetCurrent(&context);
-	return context;
-}
-
 /* What was charged is recorded, or given back if the driver refused. */
 static CUresult settle(struct ds_device *device, enum ds_ledger_kind kind, uint64_t key, size_t bytes, CUresult result)
 {
@@ -101,7 +93,7 @@ static CUresult settle(struct ds_device *device, enum ds_ledger_kind kind, uint6
 		.key = key,
 		.kind = kind,
 		.account = device->ordinal,
-		.context = kind == DS_LEDGER_HANDLE ? NULL : current_context(),
+		.context = kind == DS_LEDGER_HANDLE ? NULL : ds_context_current(),
 		.bytes = bytes,
 	};
 
@@ -166,7 +158,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
 /* Taken out before the driver frees it: another thread may get the same address the moment after. */
 static bool take(enum ds_ledger_kind kind, uint64_t key, struct ds_ledger_entry *entry)
 {
-	return atomic_load_explicit(&ds_managed, memory_order_relaxed) && ds_ledger_take(kind, key, entry);
+	return atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && ds_ledger_take(kind, key, entry);
 }
 
 static CUresult freed(const struct ds_ledger_entry *entry, CUresult result)
@@ -298,7 +290,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 	struct ds_device *device = NULL;
 	CUresult result;
 
-	if (atomic_load_explicit(&ds_managed, memory_order_relaxed) && !ds_thread.locked && prop &&
+	if (atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && !ds_thread.locked && prop &&
 	    prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		device = by_ordinal(prop->location.id);
 	if (!device)
@@ -313,7 +305,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	struct ds_ledger_entry entry;
 
-	if (!atomic_load_explicit(&ds_managed, memory_order_relaxed) || !ds_ledger_release(handle, &entry))
+	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || !ds_ledger_release(handle, &entry))
 		return real->cuMemRelease(handle);
 	return freed(&entry, real->cuMemRelease(handle));
 }
@@ -341,7 +333,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 {
 	CUresult result = real->cuMemUnmap(address, size);
 
-	if (result == CUDA_SUCCESS && atomic_load_explicit(&ds_managed, memory_order_relaxed))
+	if (result == CUDA_SUCCESS && atomic_load_explicit(&ds_process.managed, memory_order_relaxed))
 		ds_ledger_unmap(address, size, gone);
 	return result;
 }
@@ -425,6 +417,7 @@ CUresult cuCtxDestroy(CUcontext context)
 {
 	CUresult result = real->cuCtxDestroy(context);
 
+	ds_context_changed();
 	if (result == CUDA_SUCCESS)
 		ds_ledger_drop(context, gone);
 	return result;
@@ -434,6 +427,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
 {
 	CUresult result = real->cuCtxDestroy_v2(context);
 
+	ds_context_changed();
 	if (result == CUDA_SUCCESS)
 		ds_ledger_drop(context, gone);
 	return result;

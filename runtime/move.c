@@ -11,7 +11,6 @@
  */
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 
 #include "stream.h"
 
@@ -26,14 +25,6 @@ static inline void relax(void)
 #elif defined(__aarch64__)
 	__asm__ volatile("yield");
 #endif
-}
-
-uint64_t ds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000ULL + now.tv_nsec;
 }
 
 static CUstream native(struct ds_stream *stream)
@@ -99,7 +90,7 @@ static bool may_leave(struct ds_stream *stream)
 	struct ds_device *device = stream->device;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	if (atomic_load(&stream->capturing) || atomic_load_explicit(&ds_exiting, memory_order_relaxed))
+	if (atomic_load(&stream->capturing) || atomic_load_explicit(&ds_process.exiting, memory_order_relaxed))
 		return false;
 	if (!atomic_load(&device->captures))
 		return true;
@@ -152,12 +143,12 @@ bool ds_move(struct ds_stream *stream, unsigned int tier, uint64_t patience_ns)
 		return true;
 	if (tier && (!ds_pool_ready(stream->device, tier) || !may_leave(stream)))
 		return false;
-	if (tier && stream->retry_ns && ds_now() < stream->retry_ns)
+	if (tier && stream->retry_ns && ds_now_ns() < stream->retry_ns)
 		return false;
 	stream->retry_ns = 0;
 	atomic_fetch_or(&stream->word, DS_WORD_MOVING);
 	while (atomic_load(&stream->word) & DS_WORD_USERS) {
-		now = ds_now();
+		now = ds_now_ns();
 		if (!deadline)
 			deadline = now + patience_ns;
 		if (now >= deadline) {
@@ -168,7 +159,7 @@ bool ds_move(struct ds_stream *stream, unsigned int tier, uint64_t patience_ns)
 	}
 	moved = move_now(stream, tier);
 	if (!moved)
-		stream->retry_ns = ds_now() + RETRY_NS;
+		stream->retry_ns = ds_now_ns() + RETRY_NS;
 out:
 	atomic_fetch_and(&stream->word, ~DS_WORD_MOVING);
 	return moved;
@@ -270,8 +261,8 @@ void ds_stream_home(struct ds_stream *stream)
 		if (ds_likely(!stream->tier) || ds_thread.locked)
 			return;
 		if (!deadline)
-			deadline = ds_now() + HOME_NS;
-		if (ds_now() > deadline)
+			deadline = ds_now_ns() + HOME_NS;
+		if (ds_now_ns() > deadline)
 			break;
 		atomic_fetch_sub(&stream->word, DS_WORD_CALL + 1);
 		sched_yield();
@@ -301,10 +292,14 @@ CUresult ds_stream_after(struct ds_stream *stream, struct ds_stream *other)
 	if ((other->flags & DS_STREAM_PER_THREAD) && !other->tier && !pthread_equal(other->owner, pthread_self()))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	ds_lock(device);
-	ds_own_begin(&own, device);
-	result = chain(other, other->cur, stream->cur);
-	atomic_fetch_add(&stream->word, DS_WORD_CALL);
-	ds_own_end(&own);
+	/* it may have ended since the caller heard of it: who ends a stream takes care of what others wait for (graph.c) */
+	result = CUDA_ERROR_INVALID_HANDLE;
+	if (ds_stream_app(other)) {
+		ds_own_begin(&own, device);
+		result = chain(other, other->cur, stream->cur);
+		atomic_fetch_add(&stream->word, DS_WORD_CALL);
+		ds_own_end(&own);
+	}
 	ds_unlock(device);
 	return result;
 }

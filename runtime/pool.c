@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
@@ -80,7 +79,7 @@ static void make_one(struct ds_pool *pool, unsigned int tier, struct ds_tier wis
 	CUresult result;
 
 	real->cuMemGetInfo_v2(&before, &total);
-	start = ds_now();
+	start = ds_now_ns();
 	result = make(device, wish, &pool->members[tier]);
 	if (result != CUDA_SUCCESS) {
 		pool->members[tier].failed = true;
@@ -88,7 +87,7 @@ static void make_one(struct ds_pool *pool, unsigned int tier, struct ds_tier wis
 			wish.kind == DS_TIER_REST ? "all but the first" : "the first", wish.sms, ds_error_name(result));
 		return;
 	}
-	start = ds_now() - start;
+	start = ds_now_ns() - start;
 	real->cuMemGetInfo_v2(&after, &total);
 	pool->bytes += before > after ? before - after : 0;
 	pool->create_ns += start;
@@ -113,7 +112,7 @@ static void *work(void *data)
 	pthread_mutex_lock(&pool->lock);
 	do {
 		pool->again = false;
-		for (unsigned int tier = 1; tier < DS_TIERS && !pool->closed && !ds_exiting; tier++) {
+		for (unsigned int tier = 1; tier < DS_TIERS && !pool->closed && !ds_process.exiting; tier++) {
 			struct ds_tier wish = ds_board_tier_at(device, tier);
 
 			if (wish.kind == DS_TIER_FULL || pool->members[tier].green || pool->members[tier].failed)
@@ -137,20 +136,8 @@ static void *work(void *data)
 
 static bool start_helper(struct ds_pool *pool)
 {
-	sigset_t all, before;
-	pthread_attr_t attr;
-	pthread_t thread;
-	int error;
+	int error = ds_thread_start(work, pool);
 
-	if (pthread_attr_init(&attr))
-		return false;
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	/* the program's signal handlers run in the program's threads */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&thread, &attr, work, pool);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
 	if (error)
 		ds_info("no thread for the pool of GPU %d: %s; its tiers run on all SMs", pool->device->ordinal, strerror(error));
 	return !error;
@@ -160,7 +147,7 @@ void ds_pool_wish(struct ds_device *device)
 {
 	struct ds_pool *pool = device->pool;
 
-	if (!pool || atomic_load(&ds_exiting))
+	if (!pool || atomic_load(&ds_process.exiting))
 		return;
 	pthread_mutex_lock(&pool->lock);
 	if (pool->busy)
@@ -186,7 +173,7 @@ bool ds_pool_settled(struct ds_device *device, unsigned int tier)
 /* under pool->lock; false: `ns` passed */
 static bool wait_change(struct ds_pool *pool, uint64_t until)
 {
-	struct timespec time = {.tv_sec = until / 1000000000ULL, .tv_nsec = until % 1000000000ULL};
+	struct timespec time = ds_timespec(until);
 
 	return pthread_cond_timedwait(&pool->changed, &pool->lock, &time) != ETIMEDOUT;
 }
@@ -194,7 +181,7 @@ static bool wait_change(struct ds_pool *pool, uint64_t until)
 void ds_pool_wait(struct ds_device *device, unsigned int tier, uint64_t ns)
 {
 	struct ds_pool *pool = device->pool;
-	uint64_t until = ds_now() + ns;
+	uint64_t until = ds_now_ns() + ns;
 
 	if (!pool || !tier || tier >= DS_TIERS)
 		return;
@@ -208,7 +195,7 @@ void ds_pool_wait(struct ds_device *device, unsigned int tier, uint64_t ns)
 void ds_pool_settle(struct ds_device *device)
 {
 	struct ds_pool *pool = device->pool;
-	uint64_t until = ds_now() + SETTLE_NS;
+	uint64_t until = ds_now_ns() + SETTLE_NS;
 
 	if (!pool)
 		return;

@@ -51,6 +51,7 @@ void ds_sample_begin(struct ds_board *board, struct ds_profile *profile, struct 
 		sample->profile = profile;
 		sample->kind = launch->kind;
 		sample->launched_ns = now;
+		sample->blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
 		if (real->cuEventRecord(sample->before, launch->actual)) {
 			atomic_store(&sample->state, FREE);
 			return;
@@ -140,6 +141,16 @@ static void learn(struct ds_profile *profile, double ns)
 	atomic_store_explicit(&profile->ewma_ns, now ? now : 1, memory_order_relaxed);
 }
 
+/* A grid with fewer blocks than the GPU has SMs leaves the others idle, whatever its blocks do. */
+static void filled(struct ds_board *board, const struct ds_sample *sample, double ns)
+{
+	unsigned int sms = board->device->sms;
+	double share = sms && sample->blocks < sms ? (double)sample->blocks / sms : 1.0;
+
+	__atomic_fetch_add(&board->counters->timed_ns, (uint64_t)ns, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&board->counters->filled_ns, (uint64_t)(ns * share), __ATOMIC_RELAXED);
+}
+
 void ds_samples_reap(struct ds_board *board)
 {
 	struct ds_counters *counters = board->counters;
@@ -160,6 +171,8 @@ void ds_samples_reap(struct ds_board *board)
 		if (!result && !real->cuEventElapsedTime(&ran, sample->before, sample->after)) {
 			learn(sample->profile, ran * 1e6);
 			__atomic_fetch_add(&counters->samples, 1, __ATOMIC_RELAXED);
+			if (sample->kind != DS_LAUNCH_GRAPH)
+				filled(board, sample, ran * 1e6);
 			if (board->base_ns && !real->cuEventElapsedTime(&since, board->base, sample->after)) {
 				uint64_t *hist = sample->kind == DS_LAUNCH_GRAPH ? counters->hist_graph : counters->hist_kernel;
 				double took = (double)board->base_ns + since * 1e6 - (double)sample->launched_ns;

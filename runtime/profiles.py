@@ -7,7 +7,7 @@ import contextlib
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -15,7 +15,10 @@ BUCKETS: Final = 32
 """bucket n counts times of 2^n to 2^(n+1)-1 ns"""
 SHORT_BUCKETS: Final = 18
 """the first 18 buckets: kernels below 262 us, about what switching the GPU between two programs costs"""
-LEAST_SAMPLES: Final = 64
+LEAST_SAMPLES: Final = 8
+"""of the first 128 launches of any kernel as many are timed"""
+IDLE_SHARE: Final = 0.5
+"""of the GPU's SMs, over its kernels' time: a program that leaves so many idle by itself is better beside others"""
 _MOST_COMMANDS: Final = 500
 _INTERPRETERS: Final = ("python", "pypy", "bash", "sh", "perl", "node", "julia", "ruby")
 
@@ -53,6 +56,10 @@ class Profile:
 
     kernels: tuple[int, ...] = (0,) * BUCKETS
     graphs: tuple[int, ...] = (0,) * BUCKETS
+    timed_ns: int = 0
+    """GPU time of the sampled kernels; of graphs it is not known how many SMs they reach"""
+    filled_ns: int = 0
+    """the same, each kernel's times the share of the SMs that its blocks can reach at most"""
 
     @property
     def samples(self) -> int:
@@ -64,25 +71,36 @@ class Profile:
         times = [(k + g) * 1.5 * 2.0**n for n, (k, g) in enumerate(zip(self.kernels, self.graphs, strict=True))]
         return sum(times[:SHORT_BUCKETS]) / sum(times) if any(times) else 0.0
 
+    @property
+    def idle(self) -> float:
+        """The share of the GPU's SMs, 0..1, that its work leaves idle at least; graphs count as filling all."""
+        graphs = sum(count * 1.5 * 2.0**n for n, count in enumerate(self.graphs))
+        time = self.timed_ns + graphs
+        return (self.timed_ns - self.filled_ns) / time if time else 0.0
+
     def plus(self, other: Profile) -> Profile:
         """Both together."""
         return Profile(
             tuple(a + b for a, b in zip(self.kernels, other.kernels, strict=True)),
             tuple(a + b for a, b in zip(self.graphs, other.graphs, strict=True)),
+            self.timed_ns + other.timed_ns,
+            self.filled_ns + other.filled_ns,
         )
 
 
 def choose(name: str, profile: Profile | None) -> tuple[str, str]:
     """The lane for a command with this profile, and why, in words.
 
-    Short work gains from running beside the others; for work of milliseconds time slices do as well, and each
-    program keeps its own fault domain.
+    Short work gains from running beside the others, and so does work that leaves SMs idle; for work of milliseconds
+    that fills the GPU time slices do as well, and each program keeps its own fault domain.
     """
     if profile is None or profile.samples < LEAST_SAMPLES:
         return Lane.TEMPORAL, f"too little is known of {name!r} yet; it is watched in this run"
     seen = f"of the GPU time of {name!r} in earlier runs ({profile.samples} samples)"
     if profile.short >= 0.5:
         return Lane.SPATIAL, f"{profile.short:.0%} {seen} went to kernels below 0.26 ms"
+    if profile.idle >= IDLE_SHARE:
+        return Lane.SPATIAL, f"kernels of {name!r} left {profile.idle:.0%} of the SMs idle in earlier runs"
     return Lane.TEMPORAL, f"{1 - profile.short:.0%} {seen} went to kernels and graphs of 0.26 ms and more"
 
 
@@ -94,7 +112,10 @@ class Profiles:
         self._known: dict[str, Profile] = {}
         try:
             for name, entry in json.loads(path.read_bytes()).items():
-                profile = Profile(_buckets(entry["kernels"]), _buckets(entry["graphs"]))
+                timed, filled = (int(entry.get(field, 0)) for field in ("timed_ns", "filled_ns"))
+                if not 0 <= filled <= timed:
+                    raise ValueError("more is filled than was timed")
+                profile = Profile(_buckets(entry["kernels"]), _buckets(entry["graphs"]), timed, filled)
                 self._known[str(name)] = profile
         except FileNotFoundError:
             pass
@@ -114,7 +135,7 @@ class Profiles:
         self._known[name] = self._known.pop(name, Profile()).plus(seen)
         while len(self._known) > _MOST_COMMANDS:  # dicts keep their order: the longest unseen goes
             self._known.pop(next(iter(self._known)))
-        entries = {n: {"kernels": p.kernels, "graphs": p.graphs} for n, p in self._known.items()}
+        entries = {name: asdict(profile) for name, profile in self._known.items()}
         draft = self._path.with_suffix(".new")
         draft.write_text(json.dumps(entries) + "\n", encoding="utf-8")
         draft.chmod(0o600)

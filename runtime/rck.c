@@ -2,7 +2,7 @@
 /*
  * The tenant's side of the resident control kernel (rck.ptx, detshare.runtime.rck): gates wait on words in device memory that it mirrors.
  * Not the default: on an H100 the host's word releases sooner (6 against 10 us), needs no SM, and a killed RCK helper takes every client of
- * the MPS server with it. Asked for by DETSHARE_GATE=rck or by the policy's flag.
+ * the MPS server with it. Asked for by DETSHARE_GATE=rck (`detshare run --gate rck`).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,11 @@
 
 #define IPC_LAZY_PEER_ACCESS 1
 
-static bool wanted(struct ds_board *board)
+bool ds_rck_wanted(void)
 {
 	const char *gate = getenv("DETSHARE_GATE");
 
-	if (gate && *gate)
-		return !strcmp(gate, "rck");
-	return atomic_load(&board->flags) & DS_POLICY_GATE_RCK;
+	return gate && !strcmp(gate, "rck");
 }
 
 static bool alive(const struct ds_activity *activity, uint64_t now)
@@ -26,18 +24,13 @@ static bool alive(const struct ds_activity *activity, uint64_t now)
 	       __atomic_load_n(&activity->rck_beat, __ATOMIC_RELAXED) + DS_RCK_STALE_NS > now;
 }
 
-static void use_host(struct ds_board *board)
+/* The kernel is gone: new gates use the host's word; what waits at the old one is let go, for nobody writes it any more. */
+static void give_up(struct ds_board *board)
 {
 	atomic_store_explicit(&board->gate_word, board->host_word, memory_order_release);
 	__atomic_store_n(&board->counters->gate_source, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&board->slot->rck_generation, 0, __ATOMIC_RELAXED);
 	board->rck_generation = 0;
-}
-
-/* The kernel is gone: new gates use the host's word; what waits at the old one is let go, for nobody writes it any more. */
-static void give_up(struct ds_board *board)
-{
-	use_host(board);
 	if (real->cuStreamWriteValue32_v2(board->own, board->rck_words + (CUdeviceptr)board->index * DS_RCK_STRIDE, 0, 0))
 		ds_debug("the resident control kernel's word could not be cleared");
 	ds_info("the resident control kernel is gone: gates wait on the host's word");
@@ -57,12 +50,10 @@ void ds_rck_look(struct ds_board *board, uint64_t now)
 	if (board->rck_generation) {
 		if (!alive(activity, now) || activity->rck_generation != board->rck_generation)
 			give_up(board);
-		else if (!wanted(board))
-			use_host(board);
 		return;
 	}
 	generation = __atomic_load_n(&activity->rck_generation, __ATOMIC_ACQUIRE);
-	if (!alive(activity, now) || generation == board->rck_failed || !wanted(board))
+	if (!alive(activity, now) || generation == board->rck_failed || !board->rck)
 		return;
 	memcpy(handle.reserved, activity->rck_handle, sizeof(handle.reserved));
 	/* changed while it was copied: next time */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The helper process of the resident control kernel: ``python -m detshare.runtime.rck --board FILE``.
+"""``detshare rck``: the helper process of the resident control kernel.
 
 A client of MPS of its own. It runs rck.ptx, one warp that copies every slot's word from the activity board to device
 memory, and publishes that memory's IPC handle on the board, so that gates can wait on memory of the GPU. It ends on
@@ -24,10 +24,13 @@ from types import FrameType
 
 import click
 
+from detshare.ctl import options
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Activity, BadBoard, monotonic_ns
+from detshare.runtime.directory import default_path
+from detshare.runtime.mps import PIPE
 
-__all__ = ["Cuda", "CudaError", "main", "map_board", "serve"]
+__all__ = ["Cuda", "CudaError", "find", "main", "map_board", "serve"]
 
 KERNEL = Path(__file__).with_name("rck.ptx")
 PULSE_SECONDS = 0.05
@@ -194,12 +197,38 @@ def map_board(board: Path) -> mmap.mmap:
         os.close(descriptor)
 
 
-@click.command("rck", epilog="Example: detshare rck --board /dev/shm/detshare-0/GPU-....activity")
-@click.option("--board", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
-def main(board: Path) -> None:
-    """Run the resident control kernel for the GPU of an activity board, until SIGTERM. The daemon starts it."""
+def find(folder: Path, gpu: str | None) -> Path:
+    """The activity board of a GPU, or the only one there is. BadBoard."""
+    boards = sorted(path for path in folder.glob("*.activity") if not path.stem.endswith(".observed"))
+    if not boards:
+        raise BadBoard(f"there is no activity board in {folder}: start a program by detshare run --lane spatial first")
+    if gpu is None and len(boards) > 1:
+        raise BadBoard(f"there are {len(boards)} GPUs: take one by --gpu: {', '.join(path.stem for path in boards)}")
+    for path in boards:
+        if gpu in (None, path.stem):
+            return path
+    raise BadBoard(f"no program of the spatial lane is on {gpu}; others: {', '.join(path.stem for path in boards)}")
+
+
+@click.command("rck", context_settings={"help_option_names": ["-h", "--help"]}, epilog="Example: detshare rck")
+@options.run_dir("Folder of the daemon whose programs it is for.")
+@click.option("--gpu", metavar="UUID", help="Of which GPU.  [default: the only one with programs]")
+@click.option("--board", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="That activity board.")
+def main(run_dir: Path, gpu: str | None, board: Path | None) -> None:
+    """Run the resident control kernel of a GPU in the foreground, until SIGTERM or SIGINT.
+
+    Programs that were started by `detshare run --gate rck` then wait at words in the GPU's memory, which this kernel
+    keeps like those in the host's; all others, and these without it, wait at the host's.
+
+    The host's words are the default for good reasons. They release a held stream sooner (6 against 10 us on an H100).
+    The kernel occupies one SM. And NEVER END THIS BY SIGKILL: the kernel would touch memory that is gone, and the MPS
+    server ends every one of its programs with error 700.
+    """
+    pipe = run_dir / "mps" / "pipe"
+    if PIPE not in os.environ and pipe.is_dir():
+        os.environ[PIPE] = str(pipe)  # one server with the programs, else they cannot share memory
     try:
-        _run(board)
+        _run(board or find(default_path(run_dir), gpu))
     except (CudaError, BadBoard, OSError) as error:
         click.echo(f"rck: the resident control kernel is not there: {error}", err=True)
         sys.exit(1)

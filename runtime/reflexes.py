@@ -3,7 +3,7 @@
 
 While no higher class is active a program uses `idle`. While one is, it either goes to `busy`, or holds at its next
 kernel boundary; so that tokens back to back do not starve it, a held program runs for `floor_permille` of each
-`floor_period_us`.
+`floor_period_us`. Where higher classes are active nearly all the time, class low does not hold but runs on a small set.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ DEFAULT_CLASS: Final = "normal"
 HOLD: Final = "hold"
 """in place of a set of SMs: stop at the next kernel boundary"""
 
-GATE_US: Final = 100
-"""estimated work between two gates: what a higher class waits for beyond the kernel that runs"""
+GATE_US: Final = 75
+"""estimated work between two gates: what a higher class waits for beyond the kernel that runs. Beside a decode 50 costs
+the lower class up to 2 % more and 100 the higher one some of its tail (docs/results/raw/probes: A-2, B-1)"""
 
 AHEAD_US: Final = 1000
 """estimated work that a program may have queued where a higher class can change its SMs: queued work keeps its own"""
@@ -57,6 +58,9 @@ class Reflex:
     floor_permille: int = 0
     floor_period_us: int = 20_000
 
+
+CROWDED_STEPS: Final = {"low": 2}
+"""classes that run on the first so many steps of SMs (16 on Hopper), rather than hold, where they are crowded out"""
 
 _DEFAULTS: Final = {
     "high": Reflex("high", mode=Mode.TIER, linger_us=50),
@@ -110,14 +114,21 @@ class Override:
         return made if self.floor_permille is None else replace(made, floor_permille=self.floor_permille)
 
 
-def reflex(wish: Wish, gpu: Gpu, reserve: int | None, override: Override | None = None) -> Reflex:
+def reflex(
+    wish: Wish, gpu: Gpu, reserve: int | None, override: Override | None = None, crowded: bool = False
+) -> Reflex:
     """The reflex that follows from a wish, from the GPU's reserve, and from what was set for the class.
 
     A reserve of n SMs gives class high the first n and everybody else the rest, at all times: nobody is held. What
-    was set for the class goes before the reserve, a share of the program's own before both.
+    was set for the class goes before the reserve, a share of the program's own before both. `crowded`: higher classes
+    leave it hardly any time; it only changes what nobody has set.
     """
     setting(wish.klass)
     made = _DEFAULTS[wish.klass]
+    chosen = wish.percent is not None or (override is not None and override.busy is not None)
+    if crowded and not chosen and wish.klass in CROWDED_STEPS:
+        small = Tier(Kind.FIRST, min(CROWDED_STEPS[wish.klass] * gpu.step, gpu.largest))
+        made = replace(made, mode=Mode.TIER, busy=small)
     if reserve is not None:
         tier = Tier(Kind.FIRST if wish.klass == "high" else Kind.REST, reserve)
         made = replace(made, idle=tier, busy=tier, mode=Mode.TIER)

@@ -31,6 +31,8 @@ SOCKET: Final = "DETSHARE_SOCKET"
 TENANT: Final = "DETSHARE_TENANT"
 MEMORY: Final = "DETSHARE_MEMORY"
 """bytes; what the program sees as the GPU's memory before its first context"""
+GATE: Final = "DETSHARE_GATE"
+"""what a held program's streams wait at"""
 ANSWER_SECONDS: Final = READY_SECONDS + 8.0
 """the daemon's own waits end before that"""
 _PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -77,7 +79,7 @@ def ask(path: Path, request: Request) -> dict[str, Any]:
     return answer
 
 
-def arrange(path: Path, request: Request, environment: dict[str, str]) -> dict[str, str]:
+def arrange(path: Path, request: Request, environment: dict[str, str], gate: str | None = None) -> dict[str, str]:
     """The environment for the program; what was chosen, and what could not be had, is told."""
     name = PurePath(request.command[0]).name
     try:
@@ -107,6 +109,8 @@ def arrange(path: Path, request: Request, environment: dict[str, str]) -> dict[s
     if lane == Lane.SPATIAL:
         if request.memory is not None:
             made[MEMORY] = str(request.memory)
+        if gate is not None:
+            made[GATE] = gate
         made |= {str(key): str(value) for key, value in answer.get("environment", {}).items()}
         if made.pop(_PERCENTAGE, None) is not None:
             tell(f"{_PERCENTAGE} is taken out: it would change what the program sees of the GPU, and so its results")
@@ -149,6 +153,11 @@ def _checked(check: Any) -> Any:
 @click.option("--memory", metavar="SIZE", callback=_checked(sizes.parse), help="Its limit of GPU memory: 512M, 8G.")
 @click.option("--tenant", metavar="NAME", callback=_checked(check_name), help="A name under which it is shown.")
 @click.option("--lane", type=click.Choice(LANES), default=Lane.AUTO, show_default=True, help="Where its kernels run.")
+@click.option(
+    "--gate",
+    type=click.Choice(["host", "rck"]),
+    help="Where it waits while held: words in host memory, or those of `detshare rck`.  [default: host]",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
 def run(
     run_dir: Path,
@@ -157,6 +166,7 @@ def run(
     memory: int | None,
     tenant: str | None,
     lane: str,
+    gate: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Start a program in one of DetShare's lanes.
@@ -165,4 +175,4 @@ def run(
     others, its SMs chosen per launch. auto: by what earlier runs of the command showed; temporal at first.
     """
     request = Request(command, lane, klass, percent, memory, tenant or "")
-    sys.exit(become(command, arrange(run_dir / SOCKET_NAME, request, dict(os.environ))))
+    sys.exit(become(command, arrange(run_dir / SOCKET_NAME, request, dict(os.environ), gate)))

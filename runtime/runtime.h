@@ -29,14 +29,26 @@
 
 /* ---- entry.c: the driver's own functions ---- */
 
+/* What every call of the program reads, in one line of the cache. */
+struct ds_process {
+	_Atomic(bool) ready; /* ds_real_table is filled */
+	_Atomic(bool) exiting; /* the program is in exit(): no move, no new object */
+	_Atomic(bool) unseen; /* the current context may change in ways that we do not see */
+	bool fences; /* gate.c: no membarrier here, launches fence by themselves */
+	_Atomic(uint32_t) managed; /* devices in state MANAGED */
+	_Atomic(uint32_t) aside; /* devices in state ASIDE */
+	_Atomic(uint32_t) contexts; /* counts contexts that came or went; never 0 */
+	_Atomic(uint32_t) streams_changed; /* counts handles that became ours or ceased to be */
+} __attribute__((aligned(64)));
+
+extern struct ds_process ds_process; /* entry.c */
 extern struct ds_real ds_real_table;
-extern _Atomic(bool) ds_ready; /* ds_real_table is filled */
 void ds_load(void);
 CUresult ds_absent(void);
 
 static inline const struct ds_real *ds_real_get(void)
 {
-	if (ds_unlikely(!atomic_load_explicit(&ds_ready, memory_order_acquire)))
+	if (ds_unlikely(!atomic_load_explicit(&ds_process.ready, memory_order_acquire)))
 		ds_load();
 	return &ds_real_table;
 }
@@ -50,6 +62,14 @@ static inline const struct ds_real *ds_real_get(void)
 void ds_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void ds_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *ds_error_name(CUresult error);
+
+/* ---- thread.c ---- */
+
+uint64_t ds_now_ns(void); /* CLOCK_MONOTONIC */
+struct timespec ds_timespec(uint64_t ns);
+void ds_nap(uint64_t ns);
+/* Runs detached, with all signals blocked: no handler of the program ever runs on a thread of ours. 0, or an errno. */
+int ds_thread_start(void *(*run)(void *), void *data);
 
 /* ---- device.c ---- */
 
@@ -80,7 +100,7 @@ struct ds_device {
 
 	/* below: under lock, if nothing else is said */
 	pthread_mutex_t lock;
-	_Atomic(enum ds_device_state) state;
+	_Atomic(int) state; /* enum ds_device_state */
 	_Atomic(uint32_t) generation; /* counts contexts of this device; cached pointers of an older one are void */
 	_Atomic(uint32_t) retains; /* what the program retained and has not released */
 	struct ds_stream *legacy;
@@ -89,43 +109,53 @@ struct ds_device {
 	unsigned int sms; /* of the whole device */
 	unsigned int sm_step; /* green contexts have multiples of this many */
 	CUuuid uuid;
-};
+} __attribute__((aligned(64)));
 
 extern struct ds_device ds_devices[DS_MAX_DEVICES];
-extern _Atomic(uint32_t) ds_managed; /* devices in state MANAGED */
-extern _Atomic(uint32_t) ds_aside; /* devices in state ASIDE */
-extern _Atomic(uint32_t) ds_contexts; /* counts contexts that came or went */
-extern _Atomic(bool) ds_exiting; /* the program is in exit(): no move, no new object */
 
 /* nothing is left to do for the library in this process */
 static inline bool ds_native(void)
 {
-	return !atomic_load_explicit(&ds_managed, memory_order_relaxed) && atomic_load_explicit(&ds_aside, memory_order_relaxed);
+	return !atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && atomic_load_explicit(&ds_process.aside, memory_order_relaxed);
 }
 
 /* the device whose primary context is `context`; NULL: not ours. May attach at the first sight of a context. */
 struct ds_device *ds_device_of(CUcontext context);
 /* the same for the context that is current in this thread */
 struct ds_device *ds_device_current(void);
+/* the driver's answer; remembered until a call that may change it. NULL: none */
+CUcontext ds_context_current(void);
+/* from now on it may change in ways that we do not see: the driver is asked each time */
+void ds_context_unseen(void);
 /* everything goes home, and further work stays there (end of a context, step aside for good) */
 void ds_device_home(struct ds_device *device);
 
 #define DS_CACHED_STREAMS 16
 
-/* What belongs to one thread. */
+/* What belongs to one thread. The first line of the cache has what each launch reads. */
 struct ds_thread {
+	uint32_t known; /* ds_process.contexts when the next three were found; else, and when 0, they are void */
 	bool locked; /* inside a call of ours that holds a lock, or a helper thread of ours: wrapped calls go on natively */
-	CUcontext context; /* device: whose it is, while generation is ds_contexts */
-	struct ds_device *device;
+	CUcontext current; /* the driver's answer */
+	struct ds_stream *legacy, *per_thread; /* its default streams; NULL: not looked for */
+	struct ds_tally *tally; /* gate.c: of the device used last */
+	uint32_t streams; /* ds_process.streams_changed at which the NULLs in cache were right */
 	uint32_t generation;
-	uint32_t streams; /* ds_streams_changed at which the NULLs in cache were right */
+	CUcontext context; /* device: whose it is, while generation is ds_process.contexts */
+	struct ds_device *device;
 	struct {
 		CUstream app;
 		struct ds_stream *stream; /* NULL: not managed */
 	} cache[DS_CACHED_STREAMS];
 	struct ds_own_stream *own; /* stream.c: default streams of this thread */
-};
+} __attribute__((aligned(64)));
 extern __thread struct ds_thread ds_thread __attribute__((tls_model("initial-exec")));
+
+/* after each call by which another context may be current in this thread */
+static inline void ds_context_changed(void)
+{
+	ds_thread.known = 0;
+}
 
 /* Around calls of our own that make or destroy objects or ask for states: the device's context is current, and no capture of the
  * program is broken by them. Nests. */
@@ -155,9 +185,10 @@ enum { DS_CAPTURE_NONE, DS_CAPTURE_JOINED, DS_CAPTURE_ORIGIN };
 /* One stream of the program. Memory of this type is used again for other streams and never given back, so a pointer to a destroyed
  * one is stale but not wild. */
 struct ds_stream {
-	_Atomic(uint64_t) word;
+	_Atomic(uint64_t) word; /* first; goes on counting when the memory serves another stream */
 	CUstream cur; /* where its last work went; changed while MOVING with no user */
 	struct ds_device *device;
+	void *gate; /* gate.c */
 	uint8_t tier; /* of cur */
 	uint8_t flags; /* DS_STREAM_* */
 	_Atomic(uint8_t) capturing; /* DS_CAPTURE_*: natively at home until the capture ends */
@@ -175,8 +206,6 @@ struct ds_stream {
 	CUstream twins[DS_TIERS];
 	uint64_t retry_ns; /* no move is tried before: another thread is inside a long call */
 	struct ds_stream *next; /* device->streams */
-	void *graph; /* graph*.c */
-	void *gate; /* gate.c */
 };
 
 /* The stream behind a handle that the program passed; NULL: not managed, call natively with the handle as it is. per_thread: what a null
@@ -296,10 +325,14 @@ void ds_launch_end(struct ds_launch *launch, CUresult result);
 /* asks the daemon for the boards of this device; false: none, and one line in the log says why */
 bool ds_board_attach(struct ds_device *device);
 void ds_board_detach(struct ds_device *device);
+/* after it, in the context that ends and under device->lock, when no gate is waited for any more */
+void ds_board_unregister(struct ds_device *device);
 /* the policy's tier; kind DS_TIER_FULL with sms 0 where it has none */
 struct ds_tier ds_board_tier_at(struct ds_device *device, unsigned int tier);
 /* the tier that the policy wants now; board.h's users include "gate.h" for the inline one */
 unsigned int ds_board_tier(struct ds_device *device);
+/* the policy wants that tier even while no higher class is active */
+bool ds_board_stands(struct ds_device *device, unsigned int tier);
 void ds_board_remap(struct ds_device *device); /* counts a move */
 void ds_board_full_run(struct ds_device *device, unsigned int reason); /* counts DS_FULL_* */
 void ds_board_pool(struct ds_device *device, uint64_t bytes, uint64_t create_ns); /* what the pool costs */

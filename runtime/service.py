@@ -23,10 +23,11 @@ from detshare.ctl.rm import procfs
 from detshare.ctl.snapshot import Check, Event
 from detshare.runtime.admission import Admission, Steer
 from detshare.runtime.board import Attach, Attached, BadBoard
+from detshare.runtime.descriptors import make_room
 from detshare.runtime.directory import Directory, Record, default_path
 from detshare.runtime.mps import Mps, MpsError, State
 from detshare.runtime.profiles import Profiles
-from detshare.runtime.tenant import Refused
+from detshare.runtime.tenant import Refused, Tenant
 from detshare.runtime.tenants import Tenants
 
 log = logging.getLogger("detshared.spatial")
@@ -35,6 +36,8 @@ SOCKET_NAME: Final = "boards.sock"
 TICK_SECONDS: Final = 0.25
 PATIENCE: Final = 5.0
 """seconds in which a connection has to say what it wants"""
+LAST_SECONDS: Final = 5.0
+"""how long the daemon's end waits for kernels of programs that ended in mid-work"""
 _MOST_CONNECTIONS: Final = 256
 _LARGEST: Final = 16384
 """bytes of a packet"""
@@ -71,6 +74,7 @@ class Service:
 
     def open(self) -> None:
         """Take the board directory, go on with the tenants that live, and answer on the socket."""
+        make_room()
         self.directory.open()
         try:
             found = self.tenants.recover()
@@ -123,6 +127,10 @@ class Service:
             living = [pid for pid in self.tenants.pids() if procfs.start_time(pid) is not None]
             if self.mps.state is State.RUNNING and not living and self.mps.idle():
                 self.mps.stop()
+        if living:  # whose MPS server would end them for a neighbour's kernel that lost its memory
+            time.sleep(min(self.tenants.leaving.left, LAST_SECONDS))
+        for remains in self.tenants.leaving.due(all_of_them=True):
+            remains.release()
         self.tenants.close()
         self.directory.close()
         for connection, _ in self._connections.values():
@@ -246,7 +254,7 @@ class Service:
                 os.close(each)
         if not tenant.record.observed:
             self._unlisted.add(tenant.record.pid)
-            self._jobs.submit(self._refresh_mps)
+            self._jobs.submit(self._settle, tenant)
 
     def _tick(self) -> None:
         late = [d for d, (_, since) in self._connections.items() if time.monotonic() - since > PATIENCE]
@@ -260,11 +268,16 @@ class Service:
             finally:
                 self._mps_lock.release()
         self._tell_falls()
+        for remains in self.tenants.leaving.due():
+            self._jobs.submit(remains.release)
 
     # -- MPS ----------------------------------------------------------------------------------------------------
 
-    def _refresh_mps(self) -> None:
+    def _settle(self, tenant: Tenant) -> None:
+        """What follows a program's coming: its descriptors are kept, its PID is known as a client of MPS."""
+        self.tenants.keep(tenant)
         time.sleep(0.5)  # the program is still in the middle of making its context
+        self.tenants.keep(tenant)
         with self._mps_lock:
             if self.mps.state is State.RUNNING:
                 old = set(self._unlisted)

@@ -17,7 +17,6 @@ struct ds_own_stream {
 	uint32_t generation; /* device->generation it belongs to */
 };
 
-_Atomic(uint32_t) ds_streams_changed;
 __thread struct ds_thread ds_thread;
 
 /* taken inside device->lock */
@@ -63,7 +62,7 @@ static bool table_add(CUstream app, struct ds_stream *stream)
 	*node = (struct node){.next = *bucket, .stream = stream, .app = app};
 	*bucket = node;
 	pthread_mutex_unlock(&table_lock);
-	atomic_fetch_add(&ds_streams_changed, 1);
+	atomic_fetch_add(&ds_process.streams_changed, 1);
 	return true;
 }
 
@@ -80,13 +79,14 @@ static void table_remove(CUstream app)
 		}
 	pthread_mutex_unlock(&table_lock);
 	free(gone);
-	atomic_fetch_add(&ds_streams_changed, 1);
+	atomic_fetch_add(&ds_process.streams_changed, 1);
 }
 
 static struct ds_stream *record_new(void)
 {
 	struct ds_stream *stream = NULL;
 	void *gate; /* gate.c keeps its part for the next user of a record */
+	uint64_t word;
 	bool used;
 
 	pthread_mutex_lock(&table_lock);
@@ -100,7 +100,13 @@ static struct ds_stream *record_new(void)
 	if (!stream && posix_memalign((void **)&stream, 64, sizeof(*stream)))
 		return NULL;
 	gate = used ? stream->gate : NULL;
-	memset(stream, 0, sizeof(*stream));
+	word = used ? atomic_load(&stream->word) : 0;
+	/* a thread may still be inside a call on the stream that this was: it takes back from `word` what it put there */
+	memset((char *)stream + sizeof(stream->word), 0, sizeof(*stream) - sizeof(stream->word));
+	if (!used)
+		atomic_init(&stream->word, 0);
+	atomic_store(&stream->idle_at, (uint32_t)(word / DS_WORD_CALL));
+	atomic_store(&stream->done_at, (uint32_t)(word / DS_WORD_CALL));
 	stream->gate = gate;
 	return stream;
 }
@@ -245,6 +251,33 @@ static struct ds_stream *own_stream(struct ds_device *device)
 	return own->stream;
 }
 
+static struct ds_stream *default_stream_find(bool per_thread)
+{
+	struct ds_device *device = ds_device_current();
+	struct ds_stream *stream;
+
+	if (!device)
+		return NULL;
+	stream = per_thread ? own_stream(device) : device->legacy;
+	/* what was found for another context is void from here */
+	if (ds_thread.known != atomic_load(&ds_process.contexts))
+		return stream;
+	if (per_thread)
+		ds_thread.per_thread = stream;
+	else
+		ds_thread.legacy = stream;
+	return stream;
+}
+
+static inline struct ds_stream *default_stream(bool per_thread)
+{
+	struct ds_stream *stream = per_thread ? ds_thread.per_thread : ds_thread.legacy;
+
+	if (ds_likely(stream && ds_thread.known == atomic_load_explicit(&ds_process.contexts, memory_order_acquire)))
+		return stream;
+	return default_stream_find(per_thread);
+}
+
 /* In a forked child: handles of the parent mean nothing. */
 void ds_stream_child(void)
 {
@@ -253,30 +286,23 @@ void ds_stream_child(void)
 	spare = NULL;
 	spare_end = &spare;
 	spares = 0;
-	atomic_fetch_add(&ds_streams_changed, 1);
+	atomic_fetch_add(&ds_process.streams_changed, 1);
 }
 
 /* ---- look-up ---- */
 
 struct ds_stream *ds_stream_of(CUstream app, bool per_thread)
 {
-	struct ds_device *device;
 	struct ds_stream *stream;
 	uint32_t changed;
 	unsigned int slot;
 
 	if (ds_unlikely(ds_native() || ds_thread.locked))
 		return NULL;
-	if ((uintptr_t)app <= (uintptr_t)CU_STREAM_PER_THREAD) {
-		device = ds_device_current();
-		if (!device)
-			return NULL;
-		if (app == CU_STREAM_PER_THREAD || (!app && per_thread))
-			return own_stream(device);
-		return device->legacy;
-	}
+	if ((uintptr_t)app <= (uintptr_t)CU_STREAM_PER_THREAD)
+		return default_stream(app == CU_STREAM_PER_THREAD || (!app && per_thread));
 	slot = ((uintptr_t)app >> 4 ^ (uintptr_t)app >> 9) % DS_CACHED_STREAMS;
-	changed = atomic_load_explicit(&ds_streams_changed, memory_order_acquire);
+	changed = atomic_load_explicit(&ds_process.streams_changed, memory_order_acquire);
 	if (ds_likely(ds_thread.cache[slot].app == app)) {
 		stream = ds_thread.cache[slot].stream;
 		if (stream ? ds_stream_app(stream) == app : ds_thread.streams == changed)

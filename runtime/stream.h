@@ -5,8 +5,6 @@
 
 #include "runtime.h"
 
-extern _Atomic(uint32_t) ds_streams_changed; /* counts handles that became ours or ceased to be */
-
 /* Under device->lock, which is never taken inside a driver's call of this thread. */
 static inline void ds_lock(struct ds_device *device)
 {
@@ -29,8 +27,6 @@ static inline CUstream ds_stream_app(struct ds_stream *stream)
 {
 	return atomic_load_explicit(&stream->app, memory_order_relaxed);
 }
-
-uint64_t ds_now(void); /* CLOCK_MONOTONIC, ns */
 
 /* ---- under device->lock ---- */
 

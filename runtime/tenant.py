@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Slot
+from detshare.runtime.crowding import Share
+from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Pages, Record
 from detshare.runtime.reflexes import Reflex
 from detshare.runtime.tiers import Table, Tier
@@ -40,6 +43,12 @@ class Tenant:
     reflex: Reflex | None = None
     lost: str = ""
     """why its context is gone, where its MPS server ended under it"""
+    descriptors: Descriptors | None = None
+    """of a program in the spatial lane: what keeps its GPU memory when it is killed"""
+    share: Share = field(default_factory=Share)
+    """of the time in which it is active"""
+    crowded: bool = False
+    """higher classes leave it hardly any time"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,22 @@ class View:
     epoch: int
     counters: dict[str, int | list[int]]
     lost: str
+
+
+def view(tenant: Tenant) -> View:
+    """How it stands now."""
+    policy, table = tenant.pages.policy.read(), tenant.table.tiers
+    return View(
+        record=tenant.record,
+        idle=table[policy.tier_idle],
+        busy=table[policy.tier_busy],
+        hold=policy.mode_busy == layout.MODE_HOLD,
+        held=tenant.slot.held,
+        waiting=bool(tenant.slot.get("word")),
+        epoch=tenant.pages.policy.epoch,
+        counters=tenant.pages.counters.read(),
+        lost=tenant.lost,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,16 @@ from detshare.ctl.classes import setting
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.driver import ProcessId
 from detshare.runtime import board_layout as layout
+from detshare.runtime import crowding
 from detshare.runtime.board import Attach, BadBoard, PolicyValues, Slot, monotonic_ns
 from detshare.runtime.board import Tier as PageTier
+from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Directory, Record, uuid_text
+from detshare.runtime.leaving import Leaving, seconds_for
 from detshare.runtime.profiles import Profile, Profiles, key
 from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, Wish, reflex
 from detshare.runtime.runs import Run, Runs, command_line
-from detshare.runtime.tenant import Pending, Refused, Tell, Tenant, View
+from detshare.runtime.tenant import Pending, Refused, Tell, Tenant, View, view
 from detshare.runtime.tiers import Gpu, Kind, Table, Tier, check_reserve
 
 LEASE_NS: Final = 2_000_000_000
@@ -44,8 +47,7 @@ class Tenants:
         """the last that ended"""
         self._orphans: list[Slot] = []
         """slots of programs whose record is gone; freed when their process ends"""
-        self.rck = False
-        """whether gates wait on the resident control kernel's words, where it runs"""
+        self.leaving = Leaving()
         self.died: Callable[[Record, bool], None] = lambda record, working: None
         """called when a tenant ended; `working`: it had launches in flight"""
 
@@ -93,7 +95,10 @@ class Tenants:
         if pages.policy.epoch % 2:
             pages.policy.write()  # its writer was killed in the middle of a change
         seen = tuple(Tier(Kind(t.kind), t.sms) for t in pages.policy.read().tiers if t.kind in list(Kind))
-        self._tenants[record.name] = Tenant(record, pages, slot, pidfd, Table(record.gpu, seen))
+        table = Table(record.gpu, seen)
+        tenant = Tenant(record, pages, slot, pidfd, table, descriptors=_descriptors(record, pidfd))
+        self._tenants[record.name] = tenant
+        self.keep(tenant)
         self._tell("attach", record.pid, f"found again in the spatial lane, slot {record.slot}")
         return True
 
@@ -143,7 +148,7 @@ class Tenants:
         with self._lock:
             mine = [t for t in self._tenants.values() if t.record.process == (pid, start)]
             for again in [t for t in mine if t.record.gpu.uuid == gpu.uuid]:
-                self._drop(again)  # it became another program (exec) without a new PID
+                self._bury(again, bool(again.slot.get("active")))  # it became another program (exec), same PID
             run = self._runs.find(pid, uid, asked.tenant)
             command = command_line(pid)
             name = asked.tenant or (run.tenant if run else "")
@@ -189,7 +194,7 @@ class Tenants:
             pages.close()
             self._directory.remove(record)
             raise Refused(error.errno or errno.EIO, f"its boards cannot be given: {error.strerror}") from error
-        tenant = Tenant(record, pages, slot, pidfd, Table(record.gpu))
+        tenant = Tenant(record, pages, slot, pidfd, Table(record.gpu), descriptors=_descriptors(record, pidfd))
         slot.assign(record.pid, record.start, RANKS[record.wish.klass])
         self._tenants[record.name] = tenant
         self._apply_all(record.gpu.uuid)
@@ -211,26 +216,61 @@ class Tenants:
             for tenant in [t for t in self._tenants.values() if t.pidfd == pidfd]:
                 if procfs.start_time(tenant.record.pid) == tenant.record.start:
                     continue  # the number of a descriptor that was closed meanwhile
-                working = bool(tenant.pages.counters.get("in_flight"))
-                self._drop(tenant)
-                self._apply_all(tenant.record.gpu.uuid)
-                if not tenant.record.observed:
-                    self._ended.append(tenant.record)
-                    how = " in mid-work" if working else ""
-                    self._tell("detach", tenant.record.pid, f"left the spatial lane{how}")
-                self.died(tenant.record, working)
+                self._leave(tenant)
+
+    def _leave(self, tenant: Tenant) -> None:
+        # `active` is set by the very first launch; the count follows a tick later
+        working = bool(tenant.slot.get("active") or tenant.pages.counters.get("in_flight"))
+        self._bury(tenant, working)
+        self._apply_all(tenant.record.gpu.uuid)
+        if not tenant.record.observed:
+            self._ended.append(tenant.record)
+            self._tell("detach", tenant.record.pid, f"left the spatial lane{' in mid-work' if working else ''}")
+        self.died(tenant.record, working)
+
+    def _bury(self, tenant: Tenant, working: bool) -> None:
+        """Forget a program that ended, or became another one; what it was doing on the GPU gets the time to end."""
+        descriptors, pages = tenant.descriptors, tenant.pages
+        if working and descriptors is not None and len(descriptors):
+            seconds = seconds_for(pages.counters)
+            self.leaving.add(tenant.record, tenant.slot, descriptors, seconds)
+            self._forget(tenant)
+            self._tell("detach", tenant.record.pid, f"what it has on the GPU is kept for {seconds:.1f} s")
+        else:
+            self._drop(tenant)
 
     def _drop(self, tenant: Tenant) -> None:
+        if tenant.descriptors is not None:
+            tenant.descriptors.close()
+        tenant.slot.free()
+        self._forget(tenant)
+
+    def _forget(self, tenant: Tenant) -> None:
         self._learn(tenant)
         del self._tenants[tenant.record.name]
-        tenant.slot.free()
         tenant.pages.close()
         os.close(tenant.pidfd)
         self._directory.remove(tenant.record)
 
+    def keep(self, tenant: Tenant) -> None:
+        """Duplicate the descriptors that the program has by now; who may not be asked is not kept, and that is told."""
+        with self._lock:
+            if self._tenants.get(tenant.record.name) is not tenant or tenant.descriptors is None:
+                return
+            try:
+                tenant.descriptors.take()
+            except OSError as error:
+                if len(tenant.descriptors) or not isinstance(error, PermissionError):
+                    return  # it is ending: what was had before is what counts
+                tenant.descriptors = None
+                text = "if it is killed in mid-kernel, its neighbours may be lost: its descriptors are not given"
+                self._tell("error", tenant.record.pid, f"{text} ({error})")
+
     def _learn(self, tenant: Tenant) -> None:
         counters = tenant.pages.counters
-        seen = Profile(tuple(counters.array("hist_kernel")), tuple(counters.array("hist_graph")))
+        timed = int(counters.get("timed_ns"))
+        filled = min(int(counters.get("filled_ns")), timed)
+        seen = Profile(tuple(counters.array("hist_kernel")), tuple(counters.array("hist_graph")), timed, filled)
         try:
             self._profiles.add(tenant.record.key, seen)
         except OSError as error:
@@ -253,6 +293,21 @@ class Tenants:
                     self._orphans.remove(slot)
             if self._runs.prune({tenant.record.tenant for tenant in self._tenants.values()}):
                 self._save()
+            self._look_at_crowding()
+            for tenant in list(self._tenants.values()):
+                if tenant.descriptors is not None and tenant.descriptors.let_go:
+                    self._leave(tenant)  # exec: its context went with its memory
+
+    def _look_at_crowding(self) -> None:
+        spatial = [tenant for tenant in self._tenants.values() if not tenant.record.observed]
+        for tenant, share in crowding.look(spatial, monotonic_ns()):
+            before = tenant.reflex
+            self._apply(tenant)
+            made = tenant.reflex
+            if made is not None and made != before:
+                does = "holds" if made.mode is Mode.HOLD else f"runs on {made.busy.text(tenant.record.gpu.sms)}"
+                text = f"higher classes are active {share:.0%} of the time: while one is, it {does}"
+                self._tell("reflex", tenant.record.pid, text)
 
     # -- policies -----------------------------------------------------------------------------------------------
 
@@ -265,7 +320,8 @@ class Tenants:
         """Bring a tenant's page to what its wish, the reserve and its neighbours say."""
         record, policy = tenant.record, tenant.pages.policy
         wish = record.wish
-        made = reflex(wish, record.gpu, self._reserve_of(record.gpu), self._override_of(record))
+        reserve, override = self._reserve_of(record.gpu), self._override_of(record)
+        made = reflex(wish, record.gpu, reserve, override, tenant.crowded)
         if record.observed:
             made = Reflex(wish.klass, mode=Mode.TIER)
         rank = RANKS[wish.klass]
@@ -274,7 +330,6 @@ class Tenants:
         higher = any(RANKS[t.record.wish.klass] > rank for t in others)
         gated = not record.observed and (tenant.slot.held or (higher and made.mode is Mode.HOLD))
         idle, busy = tenant.table.index(made.idle), tenant.table.index(made.busy)
-        flags = layout.POLICY_RESIDENT_NAMES | (layout.POLICY_GATE_RCK if self.rck else 0)
         values = PolicyValues(
             class_=rank,
             tier_idle=idle,
@@ -286,7 +341,6 @@ class Tenants:
             depth=made.depth,
             floor_permille=made.floor_permille,
             floor_period_us=made.floor_period_us,
-            flags=flags,
             memory_limit=wish.memory or 0,
             tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
         )
@@ -380,6 +434,8 @@ class Tenants:
         """Unmap everything; files of living tenants stay."""
         with self._lock:
             for tenant in self._tenants.values():
+                if tenant.descriptors is not None:
+                    tenant.descriptors.close()
                 tenant.pages.close()
                 os.close(tenant.pidfd)
             self._tenants.clear()
@@ -416,26 +472,12 @@ class Tenants:
     def views(self) -> list[View]:
         """Every tenant of the spatial lane."""
         with self._lock:
-            found = []
-            for tenant in self._tenants.values():
-                if tenant.record.observed or tenant.reflex is None:
-                    continue
-                policy, table = tenant.pages.policy.read(), tenant.table.tiers
-                word = tenant.slot.get("word")
-                found.append(
-                    View(
-                        record=tenant.record,
-                        idle=table[policy.tier_idle],
-                        busy=table[policy.tier_busy],
-                        hold=policy.mode_busy == layout.MODE_HOLD,
-                        held=tenant.slot.held,
-                        waiting=bool(word),
-                        epoch=tenant.pages.policy.epoch,
-                        counters=tenant.pages.counters.read(),
-                        lost=tenant.lost,
-                    )
-                )
-            return found
+            shown = [t for t in self._tenants.values() if not t.record.observed and t.reflex is not None]
+            return [view(tenant) for tenant in shown]
+
+
+def _descriptors(record: Record, pidfd: int) -> Descriptors | None:
+    return None if record.observed else Descriptors(record.pid, pidfd)
 
 
 def _fields(values: PolicyValues) -> dict[str, Any]:

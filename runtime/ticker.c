@@ -281,11 +281,15 @@ static void *ticker(void *arg)
 		else
 			atomic_store(&board->awake[DS_TICKER], 1);
 	}
+	atomic_fetch_sub(&board->helpers, 1);
 	return NULL;
 }
 
 bool ds_ticker_start(struct ds_board *board)
 {
 	board->ack = calloc(1, sizeof(*board->ack));
-	return board->ack && ds_thread_start(ticker, board);
+	if (!board->ack)
+		return false;
+	atomic_fetch_add(&board->helpers, 1);
+	return !ds_thread_start(ticker, board);
 }

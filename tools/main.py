@@ -35,6 +35,12 @@ SUBCOMMANDS = {
         "Show a program's latency before and after set-priority, in under 90 s.",
         "detshare demo",
     ),
+    "rck": _Subcommand(
+        "detshare.runtime.rck",
+        "main",
+        "Keep gates in the GPU's memory by a resident kernel; read its help before.",
+        "detshare rck",
+    ),
     "run": _Subcommand(
         "detshare.runtime.run",
         "run",

@@ -15,6 +15,7 @@ import os
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.abi import Abi, UnknownBranch, for_version
@@ -30,10 +31,9 @@ from detshare.ctl.rm.driver import (
     Usage,
 )
 from detshare.ctl.rm.nvml import Nvml
+from detshare.ctl.rm.pidfd import getfd
 
-_SYS_PIDFD_GETFD = 438  # the same on every architecture (asm-generic/unistd.h)
 _CONTROL_NODE = "/dev/nvidiactl"
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _escape(abi: Abi, name: str, size: int) -> int:
@@ -106,9 +106,9 @@ class KernelDriver:
         abi = self._abi_or_raise()
         pidfd = self._pidfd(process)
         try:
-            copy = _libc.syscall(_SYS_PIDFD_GETFD, pidfd, fd, 0)
-            if copy < 0:
-                self._refused(process, fd, ctypes.get_errno())
+            copy = getfd(pidfd, fd)
+        except OSError as error:
+            self._refused(process, fd, error.errno or errno.EIO)
         finally:
             os.close(pidfd)
         try:
@@ -134,7 +134,7 @@ class KernelDriver:
         return pidfd
 
     @staticmethod
-    def _refused(process: ProcessId, fd: int, error: int) -> None:
+    def _refused(process: ProcessId, fd: int, error: int) -> NoReturn:
         if error in (errno.EPERM, errno.EACCES):
             raise NotAllowed(
                 f"duplicating descriptor {fd} of PID {process.pid} was refused ({os.strerror(error)}); "

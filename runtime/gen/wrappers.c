@@ -3,6 +3,94 @@
 
 #include "runtime.h"
 
+CUresult cuCtxAttach(CUcontext *p0, unsigned int p1)
+{
+	CUresult result = real->cuCtxAttach(p0, p1);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2)
+{
+	CUresult result = real->cuCtxCreate(p0, p1, p2);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *p0, unsigned int p1, CUdevice p2)
+{
+	CUresult result = real->cuCtxCreate_v2(p0, p1, p2);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxCreate_v3(CUcontext *p0, CUexecAffinityParam *p1, int p2, unsigned int p3, CUdevice p4)
+{
+	CUresult result = real->cuCtxCreate_v3(p0, p1, p2, p3, p4);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxCreate_v4(CUcontext *p0, CUctxCreateParams *p1, unsigned int p2, CUdevice p3)
+{
+	CUresult result = real->cuCtxCreate_v4(p0, p1, p2, p3);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxDetach(CUcontext p0)
+{
+	CUresult result = real->cuCtxDetach(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxPopCurrent(CUcontext *p0)
+{
+	CUresult result = real->cuCtxPopCurrent(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *p0)
+{
+	CUresult result = real->cuCtxPopCurrent_v2(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxPushCurrent(CUcontext p0)
+{
+	CUresult result = real->cuCtxPushCurrent(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext p0)
+{
+	CUresult result = real->cuCtxPushCurrent_v2(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxSetCurrent(CUcontext p0)
+{
+	CUresult result = real->cuCtxSetCurrent(p0);
+
+	ds_context_changed();
+	return result;
+}
+
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *p0, CUgraphicsResource *p1, CUstream *p2, unsigned int p3)
 {
 	struct ds_stream *stream = ds_stream_of(p2 ? *p2 : NULL, false);
@@ -52,6 +140,22 @@ CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *p0, CUeglFrame *p
 	ds_stream_home(stream);
 	result = real->cuEGLStreamProducerReturnFrame(p0, p1, p2);
 	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2)
+{
+	CUresult result = real->cuGLCtxCreate(p0, p1, p2);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuGLCtxCreate_v2(CUcontext *p0, unsigned int p1, CUdevice p2)
+{
+	CUresult result = real->cuGLCtxCreate_v2(p0, p1, p2);
+
+	ds_context_changed();
 	return result;
 }
 
@@ -208,6 +312,14 @@ CUresult cuGraphicsUnmapResources_ptsz(unsigned int p0, CUgraphicsResource *p1, 
 	ds_stream_home(stream);
 	result = real->cuGraphicsUnmapResources_ptsz(p0, p1, p2);
 	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx p0)
+{
+	CUresult result = real->cuGreenCtxDestroy(p0);
+
+	ds_context_changed();
 	return result;
 }
 
@@ -2024,6 +2136,22 @@ CUresult cuStreamWriteValue64_v2_ptsz(CUstream p0, CUdeviceptr p1, cuuint64_t p2
 		return real->cuStreamWriteValue64_v2_ptsz(p0, p1, p2, p3);
 	result = real->cuStreamWriteValue64_v2_ptsz(ds_stream_cur(stream), p1, p2, p3);
 	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuVDPAUCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)
+{
+	CUresult result = real->cuVDPAUCtxCreate(p0, p1, p2, p3, p4);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuVDPAUCtxCreate_v2(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)
+{
+	CUresult result = real->cuVDPAUCtxCreate_v2(p0, p1, p2, p3, p4);
+
+	ds_context_changed();
 	return result;
 }
 

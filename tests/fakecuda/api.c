@@ -72,6 +72,22 @@ static void load_plugins(void)
 	free(copy);
 }
 
+unsigned int helpers_inside;
+
+void take_time(const char *variable)
+{
+	const char *text = getenv(variable);
+	long us = text ? atol(text) : 0;
+
+	if (us <= 0)
+		return;
+	helpers_inside += helper_thread();
+	pthread_mutex_unlock(&fake_lock);
+	nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
+	pthread_mutex_lock(&fake_lock);
+	helpers_inside -= helper_thread();
+}
+
 EXPORT CUresult cuInit(unsigned int flags)
 {
 	const char *refuse = getenv("FAKECUDA_INIT");

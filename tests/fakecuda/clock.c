@@ -88,7 +88,7 @@ void actor_free(unsigned int actor)
 	spare[spares++] = actor;
 }
 
-static struct clock **mine(void)
+bool helper_thread(void)
 {
 	if (!self.known) {
 		char name[17] = "";
@@ -97,7 +97,12 @@ static struct clock **mine(void)
 		prctl(PR_GET_NAME, name);
 		self.aside = !strncmp(name, "ds-", 3) || !strncmp(name, "detshare", 8);
 	}
-	return self.aside ? &self.clock : &shared_host;
+	return self.aside;
+}
+
+static struct clock **mine(void)
+{
+	return helper_thread() ? &self.clock : &shared_host;
 }
 
 void host_join(const struct clock *clock)

@@ -87,6 +87,7 @@ static CUresult instantiate(CUgraphExec *handle, CUgraph from, unsigned long lon
 	exec->flags = flags;
 	exec->context = context;
 	result = prepare(exec->graph);
+	take_time("FAKECUDA_GRAPH_US");
 	if (result) {
 		graph_drop(exec->graph);
 		free(exec);

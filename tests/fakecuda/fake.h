@@ -39,6 +39,9 @@ char *xdup(const char *text);
 /* api.c */
 CUresult api_enter(unsigned int how);
 CUresult api_leave(CUresult result);
+/* so many microseconds as the environment says, while other threads go on */
+void take_time(const char *variable);
+extern unsigned int helpers_inside;	/* helper threads in take_time() */
 
 /* report.c */
 void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -56,6 +59,7 @@ unsigned int actor_new(void);
 void actor_free(unsigned int actor);
 void host_join(const struct clock *clock);
 struct clock *host_clock(void);
+bool helper_thread(void);	/* the caller is one of the library's own */
 
 /* shadow.c */
 void shadow_access(struct memory *memory, size_t offset, size_t size, bool write, const struct op *op);
@@ -118,6 +122,7 @@ CUresult capture_implicit(struct context *context);
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory);
 struct memory *memory_add(struct context *context, CUdeviceptr base, size_t size, enum memory_kind kind);
 void memory_remove(struct memory *memory);
+void memory_end(struct context *group);
 struct memory *memory_find(CUdeviceptr address);
 void *memory_reach(struct context *context, CUdeviceptr address, size_t size, struct memory **memory);
 void arena_start(struct device *device);
@@ -132,6 +137,7 @@ void image_close(struct image *image);
 CUresult function_of(const void *handle, struct kernel **kernel, struct context **context, bool *is_kernel);
 
 /* module.c */
+void modules_end(struct context *context);
 struct module *library_module(struct library *library, struct context *context);
 struct function *library_function(struct kernel *kernel, struct context *context);
 

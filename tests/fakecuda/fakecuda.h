@@ -44,6 +44,9 @@ void fakecuda_forget_violations(void);
 /* SM ids that work submitted now to this stream would use (of the context, for NULL); returns their number. */
 unsigned int fakecuda_stream_sms(void *stream, uint16_t *ids, unsigned int room);
 
+/* As cuCtxSetCurrent, by a name that no list of the driver's functions has: what a newer driver may bring. Returns a CUresult. */
+int fakecuda_make_current(void *context);
+
 /* Work submitted and not finished yet, of the whole process. */
 size_t fakecuda_pending(void);
 

@@ -156,7 +156,7 @@ API(cuDevResourceGenerateDesc, CUdevResourceDesc *, handle, CUdevResource *, res
 API(cuGreenCtxCreate, CUgreenCtx *, handle, CUdevResourceDesc, desc, CUdevice, ordinal, unsigned int, flags)
 {
 	struct description *description = handle_get(desc, OBJECT_DESCRIPTION);
-	const char *fail = getenv("FAKECUDA_GREEN_FAIL"), *slow = getenv("FAKECUDA_GREEN_US");
+	const char *fail = getenv("FAKECUDA_GREEN_FAIL");
 	static unsigned int made;
 	struct context *primary;
 	struct device *device;
@@ -172,12 +172,7 @@ API(cuGreenCtxCreate, CUgreenCtx *, handle, CUdevResourceDesc, desc, CUdevice, o
 	TRY(primary_of(device, &primary));
 	primary->refs++;
 	wait_all(NULL);
-	if (slow) {
-		/* other threads launch meanwhile */
-		pthread_mutex_unlock(&fake_lock);
-		nanosleep(&(struct timespec){.tv_sec = atoi(slow) / 1000000, .tv_nsec = atoi(slow) % 1000000 * 1000L}, NULL);
-		pthread_mutex_lock(&fake_lock);
-	}
+	take_time("FAKECUDA_GREEN_US");
 	green = xalloc(sizeof(*green));
 	handle_add(green, OBJECT_GREEN);
 	green->device = device;

@@ -192,6 +192,14 @@ void *memory_reach(struct context *context, CUdeviceptr address, size_t size, st
 	return (void *)address;
 }
 
+/* Nobody reaches the group's device memory any more; its addresses are not given out again. */
+void memory_end(struct context *group)
+{
+	for (size_t i = 0; i < count; i++)
+		if (ranges[i]->group == group && ranges[i]->kind == MEMORY_DEVICE)
+			ranges[i]->freed = true;
+}
+
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory)
 {
 	struct device *device = context->device;

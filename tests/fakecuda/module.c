@@ -10,7 +10,8 @@ static CUdeviceptr global_of(struct global **globals, struct image *image, struc
 	struct variable *variable;
 
 	for (global = *globals; global; global = global->next) {
-		if (global->context == context->group && !strcmp(global->variable->name, name)) {
+		memory = memory_find(global->address);
+		if (global->context == context->group && memory && !memory->freed && !strcmp(global->variable->name, name)) {
 			*size = global->variable->size;
 			return global->address;
 		}
@@ -36,7 +37,26 @@ static struct module *module_new(struct context *context)
 
 	handle_add(module, OBJECT_MODULE);
 	module->context = context->group;
+	module->next_loaded = module->context->modules;
+	module->context->modules = module;
 	return module;
+}
+
+static void functions_kill(struct module *module)
+{
+	for (struct function *function = module->functions; function; function = function->next)
+		handle_kill(function);
+	module->functions = NULL;
+}
+
+/* The context's code is gone; kernels of libraries are loaded again when they are used again. */
+void modules_end(struct context *context)
+{
+	for (struct module *module = context->modules; module; module = module->next_loaded) {
+		functions_kill(module);
+		if (!module->library)
+			handle_kill(module);
+	}
 }
 
 static CUresult load(CUmodule *handle, const void *data, const char *path)
@@ -97,8 +117,7 @@ API(cuModuleUnload, CUmodule, handle)
 	if (module->library)
 		return CUDA_ERROR_NOT_PERMITTED;
 	wait_all(NULL);
-	for (struct function *function = module->functions; function; function = function->next)
-		handle_kill(function);
+	functions_kill(module);
 	image_close(&module->image);
 	handle_kill(module);
 	return CUDA_SUCCESS;

@@ -48,7 +48,8 @@ struct device {
 	size_t memory;
 	size_t used;
 	CUuuid uuid;
-	struct context *primary;
+	struct context *primary;	/* NULL while it is not active */
+	struct context *reset;		/* the one that a reset ended: its references count on, a retain brings it back */
 	struct pool *default_pool;
 	struct pool *pool;
 	char *arena;
@@ -65,6 +66,7 @@ struct context {
 	struct green *green;
 	struct sm_set sms;
 	bool primary;
+	struct module *modules;		/* of a group's first context, all that were ever loaded */
 	unsigned int flags;
 	unsigned int api_version;
 	int refs;
@@ -175,6 +177,7 @@ struct module {
 	struct function *functions;
 	struct global *globals;
 	struct module *next;
+	struct module *next_loaded;
 };
 
 struct library {

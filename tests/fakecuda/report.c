@@ -65,11 +65,16 @@ const char *op_label(const struct op *op)
 
 void trace_op(const struct op *op)
 {
+	int domain = 0;
+
 	if (!trace)
 		return;
-	fprintf(trace, "{\"op\":%llu,\"kind\":\"%s\",\"what\":\"%s\",\"stream\":%u,\"context\":%u,\"green\":%s,"
-		"\"sms\":%u,\"graph\":%u,\"submit\":%llu,\"start\":%llu,\"end\":%llu}\n", op->seq,
+	if (op->stream)
+		memcpy(&domain, &op->stream->domain, sizeof(domain));
+	fprintf(trace, "{\"op\":%llu,\"kind\":\"%s\",\"what\":\"%s\",\"stream\":%u,\"priority\":%d,\"domain\":%d,\"context\":%u,"
+		"\"green\":%s,\"sms\":%u,\"graph\":%u,\"submit\":%llu,\"start\":%llu,\"end\":%llu}\n", op->seq,
 		kinds[op->work.type], op->label, op->stream ? op->stream->object.id : 0,
+		op->stream ? op->stream->priority : 0, domain,
 		op->context ? op->context->object.id : 0, op->context && op->context->green ? "true" : "false",
 		op->context ? sms_count(&op->context->sms) : 0, op->exec ? op->exec->object.id : 0,
 		(unsigned long long)op->submit_ns, (unsigned long long)op->start_ns, (unsigned long long)op->end_ns);
@@ -102,6 +107,9 @@ __attribute__((destructor)) static void report_end(void)
 {
 	const char *keep = getenv("FAKECUDA_EXIT");
 
+	/* the driver takes everything down now */
+	if (helpers_inside && owner == getpid())
+		violation("the process ends while a helper thread is inside the driver");
 	if (!count || owner != getpid())
 		return;
 	fprintf(stderr, "fakecuda: %zu violation%s\n", count, count == 1 ? "" : "s");

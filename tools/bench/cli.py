@@ -77,7 +77,8 @@ EXPERIMENTS = {
     "determinism": _spatial("Bits under a hostile neighbour and remaps.", 1.0, 1, 130.0),
     "overhead": _spatial("Launches, steps and contexts with and without the runtime.", 0.6, 10, 170.0),
     "compatibility": _spatial("The output of every kind of CUDA program, with and without.", 1.0, 1, 180.0),
-    "mps-faults": _spatial("Tenants killed in mid-kernel and in mid-hold.", 1.0, 1, 150.0),
+    "lane-choice": _spatial("Both lanes for three programs, and what --lane auto takes.", 1.5, 1, 120.0),
+    "mps-faults": _spatial("Tenants killed in mid-kernel and in mid-hold.", 1.0, 1, 200.0),
 }
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``detshare bench launch-path``: what libdetshare.so adds to a launch while nothing changes; no GPU.
+"""``detshare bench launch-path``: what libdetshare.so adds to a launch while nothing changes.
 
-A program calls cuLaunchKernel of the stand-in libcuda, whose own body is replaced by one that returns, with and
-without the library in LD_PRELOAD. So the whole path is in the figure: stream, board, tier, estimate, counts.
+Without a GPU a program calls cuLaunchKernel of the stand-in libcuda, whose own body is replaced by one that returns,
+with and without the library in LD_PRELOAD. So the whole path is in the figure: stream, board, tier, estimate, counts.
+With ``--gpu`` the machine's own driver launches an empty kernel, by its own function and by the library's in turns.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import gzip
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -31,17 +33,21 @@ _NOTHING: Final = '__attribute__((visibility("default"))) int cuLaunchKernel(voi
 # What a gate itself costs is the driver's: `detshare bench gates` has it from a GPU.
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`functions` different (function, grid) in turn; `gate_us` as in a policy, 0 for none."""
+    """`functions` different (function, grid) in turn; `gate_us` as in a policy, 0 for none; further words."""
 
     what: str
     functions: int
     gate_us: int
+    stream: tuple[str, ...] = ("own",)
 
 
 CASES: Final = (
     Case("one kernel, no gates", 1, 0),
     Case("50 kernels, no gates", 50, 0),
     Case("1000 kernels, no gates", 1000, 0),
+    Case("50 kernels in the default stream", 50, 0, ("legacy",)),
+    Case("50 kernels in the thread's default stream", 50, 0, ("per-thread",)),
+    Case("the same where a second context exists", 50, 0, ("legacy", "other")),
     Case("50 kernels, gates wanted and hardly ever due", 50, 4_000_000),
 )
 
@@ -72,20 +78,36 @@ def build(folder: Path) -> None:
     _run("gcc", "-O2", *shared, "-o", library, folder / "nothing.c", *objects, "-ldl")
     clients, include = tests / "unit" / "runtime" / "clients", root / "runtime"
     flags = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{include}", f"-I{clients}")
-    _run("gcc", *flags, "-o", folder / "launch_cost", gates / "launch_cost.c", clients / "daemon.c", library)
+    for program in ("launch_cost", "launch_pair"):
+        _run("gcc", *flags, "-o", folder / program, gates / f"{program}.c", clients / "daemon.c", library)
+
+
+def _said(folder: Path, what: str, command: list[str], stand_in: bool, with_library: bool) -> list[str]:
+    """The lines of a program of `folder`; ClickException where it or the library says anything on stderr."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("DETSHARE_", "LD_PRELOAD"))}
+    environment |= {"DETSHARE_LOG": "info", "TMPDIR": str(folder)}
+    if stand_in:
+        environment["LD_LIBRARY_PATH"] = str(folder)
+    if with_library:
+        environment["LD_PRELOAD"] = str(folder / "libdetshare.so")
+    program = [str(folder / command[0]), *command[1:]]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode or done.stderr.strip():
+        raise click.ClickException(f"bench {NAME}: {what}: exit {done.returncode}: {done.stderr.strip()[-1000:]}")
+    return done.stdout.splitlines()
+
+
+def pairs(folder: Path, stream: str, stand_in: bool = False) -> tuple[float, float, float]:
+    """ns per launch by the driver, by the library, and the median of what neighbouring series differ by."""
+    (line,) = _said(folder, stream, ["launch_pair", stream], stand_in, True)
+    driver, library, added = map(float, line.split())
+    return driver, library, added
 
 
 def _one(folder: Path, case: Case, launches: int, with_library: bool) -> tuple[list[float], int]:
     """ns per launch of each round, and the launches that the library counted."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("DETSHARE_", "LD_"))}
-    environment |= {"LD_LIBRARY_PATH": str(folder), "DETSHARE_LOG": "info", "TMPDIR": str(folder)}
-    if with_library:
-        environment["LD_PRELOAD"] = str(folder / "libdetshare.so")
-    command = [str(folder / "launch_cost"), str(launches), str(case.functions), str(case.gate_us)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode or done.stderr.strip():
-        raise click.ClickException(f"bench {NAME}: {case.what}: exit {done.returncode}: {done.stderr.strip()[-1000:]}")
-    *rounds, counts = done.stdout.split("\n")[:-1]
+    command = ["launch_cost", str(launches), str(case.functions), str(case.gate_us), *case.stream]
+    *rounds, counts = _said(folder, case.what, command, True, with_library)
     counted = int(counts.split()[0])
     expected = launches * len(rounds) + 1 if with_library else 0
     if counted != expected:
@@ -108,6 +130,37 @@ def measure(folder: Path, case: Case, launches: int, turns: int) -> tuple[float,
     return best[False], best[True], raw
 
 
+_STREAMS: Final = {
+    "own": "a stream of the program",
+    "legacy": "the default stream",
+    "per-thread": "the thread's default stream",
+}
+
+
+def _of_gpu(folder: Path, turns: int) -> tuple[list[results.Row], list[dict[str, object]]]:
+    rows: list[results.Row] = []
+    raw: list[dict[str, object]] = []
+    for stream, what in _STREAMS.items():
+        turned = [pairs(folder, stream) for _ in range(turns)]
+        raw += [{"stream": stream, "driver": d, "library": ours, "added": a} for d, ours, a in turned]
+        added = statistics.median(added for _, _, added in turned)
+        rows.append(results.Row(f"added per launch: {what}", added, "ns", target=f"<= {MOST_NS}"))
+        bare = statistics.median(driver for driver, _, _ in turned)
+        rows.append(results.Row(f"an empty launch by the driver: {what}", bare, "ns"))
+    return rows, raw
+
+
+def _of_stand_in(folder: Path, launches: int, turns: int) -> tuple[list[results.Row], list[dict[str, object]]]:
+    rows: list[results.Row] = []
+    raw: list[dict[str, object]] = []
+    for case in CASES:
+        bare, managed, lines = measure(folder, case, launches, turns)
+        raw += lines
+        rows.append(results.Row(f"added per launch: {case.what}", managed - bare, "ns", target=f"<= {MOST_NS}"))
+        rows.append(results.Row(f"a launch that does nothing: {case.what}", bare, "ns"))
+    return rows, raw
+
+
 @click.command(NAME, epilog=f"Example: detshare bench {NAME}")
 @click.option("--launches", type=click.IntRange(1000, 10**8), default=200_000, show_default=True, help="Per round.")
 @click.option("--turns", type=click.IntRange(1, 100), default=5, show_default=True, help="Of with and without.")
@@ -118,25 +171,22 @@ def measure(folder: Path, case: Case, launches: int, turns: int) -> tuple[float,
     show_default=True,
     help="Folder of the results.",
 )
-def launch_path(launches: int, turns: int, out: Path) -> None:
-    """CPU time that libdetshare.so adds to a kernel launch while nothing changes; needs no GPU and no root."""
-    rows: list[results.Row] = []
-    raw: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory(prefix="detshare-launch-path-") as name:
-        folder = Path(name)
-        build(folder)
-        for case in CASES:
-            bare, managed, lines = measure(folder, case, launches, turns)
-            raw += lines
-            rows.append(results.Row(f"added per launch: {case.what}", managed - bare, "ns", target=f"<= {MOST_NS}"))
-            rows.append(results.Row(f"a launch that does nothing: {case.what}", bare, "ns"))
+@click.option("--gpu", is_flag=True, help="With this machine's GPU and driver instead of the stand-in.")
+def launch_path(launches: int, turns: int, out: Path, gpu: bool) -> None:
+    """CPU time that libdetshare.so adds to a kernel launch while nothing changes; needs no root."""
+    name = f"{NAME}-gpu" if gpu else NAME
+    with tempfile.TemporaryDirectory(prefix="detshare-launch-path-") as made:
+        build(Path(made))
+        rows, raw = _of_gpu(Path(made), turns) if gpu else _of_stand_in(Path(made), launches, turns)
     rows.append(results.Row("host: load average of the last minute", os.getloadavg()[0], "runnable tasks"))
-    file = out / "raw" / f"{NAME}.jsonl.gz"
+    file = out / "raw" / f"{name}.jsonl.gz"
     file.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(file, "wt", encoding="utf-8") as stream:
         stream.write("".join(json.dumps(line) + "\n" for line in raw))
-    command = f"detshare bench {NAME} --launches {launches} --turns {turns}"
-    result = results.Result(NAME, "unit", command, results.commit(), results.machine(), results.now(), tuple(rows))
+    options = "--gpu" if gpu else f"--launches {launches}"
+    command = f"detshare bench {NAME} {options} --turns {turns}"
+    level = "gpu" if gpu else "unit"
+    result = results.Result(name, level, command, results.commit(), results.machine(), results.now(), tuple(rows))
     path = results.write(result, out)
     for row in rows:
         mark = {True: "pass", False: "FAIL", None: ""}[row.ok]

@@ -92,6 +92,11 @@ class Program:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
+    @property
+    def code(self) -> int | None:
+        """Its exit status, None while it lives."""
+        return self._process.poll()
+
     def lines(self, event: str, since: float = -1.0, key: str = "t") -> list[Line]:
         """The lines of one kind so far whose time ``key`` is not before ``since``."""
         with self._news:

@@ -84,6 +84,13 @@ def redirect(function: Function) -> str:
                 "\tds_stream_done(stream);",
                 "\treturn result;",
             ]
+        case Kind.CONTEXT:
+            lines += [
+                f"\tCUresult result = real->{function.name}({passed(function)});",
+                "",
+                "\tds_context_changed();",
+                "\treturn result;",
+            ]
     return "\n".join([*lines, "}", ""])
 
 

@@ -18,7 +18,8 @@ from detshare.tools.bench.spatial import compatibility, overhead
 
 def test_every_experiment_is_a_command_with_its_options() -> None:
     temporal_lane = {"adoption", "driver-calls", "harmless", "pause", "sweep", "temporal", "weights"}
-    spatial_lane = {"compatibility", "determinism", "isolation", "live-change", "mps-faults", "overhead", "pair"}
+    spatial_lane = {"compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults"}
+    spatial_lane |= {"overhead", "pair"}
     assert set(cli.EXPERIMENTS) == temporal_lane | spatial_lane
     for name in cli.EXPERIMENTS:
         command = cli.bench.commands[name]

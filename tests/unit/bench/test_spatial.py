@@ -19,6 +19,7 @@ from detshare.tools.bench.spatial import (
     compatibility,
     determinism,
     isolation,
+    lane_choice,
     live_change,
     mps_faults,
     overhead,
@@ -358,17 +359,85 @@ def test_every_way_of_the_issue_is_a_program_of_compatibility() -> None:
 
 
 def test_mps_faults_count_what_went_wrong(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = mps_faults.Faults(session, cast(Any, None), 1)
+    faults = mps_faults.Faults(session, cast(Any, None), [], 1)
+    faults.during, faults.after = [210.0] * 100, [220.0] * 10
     faults.killed = {"kernel": 50, "hold": 50}
     faults.started, faults.servers = [0.5, 1.5], [10, 11]
     texts = ["the MPS server (PID 10) ended; taken along: 7 (tenant)", "detshared started"]
     monkeypatch.setattr(session.steer.client, "events", lambda: iter([{"text": text} for text in texts]))
-    lc = cast(Any, SimpleNamespace(alive=True))
-    mps_faults.report(session, faults, lc, [200.0] * 100, [210.0] * 100)
+    mps_faults.report(session, faults, [200.0] * 100, [205.0] * 100)
     assert all(ok for _value, ok in judged(session).values())
     session.rows.clear()
     faults.refused, faults.idle, faults.started, faults.servers = 1, 2, [5.5], [10, 11, 12]
     faults.killed["hold"] = 49
-    lc.alive = False
-    mps_faults.report(session, faults, lc, [200.0] * 100, [241.0] * 100)
-    assert sum(ok is False for _value, ok in judged(session).values()) == 7
+    faults.lost, faults.during, faults.after = 1, [250.0] * 100, [241.0] * 10
+    mps_faults.report(session, faults, [200.0] * 100, [205.0] * 100)
+    assert sum(ok is False for _value, ok in judged(session).values()) == 8
+
+
+class Lost:
+    """An LC that ended by itself."""
+
+    pid, alive, code = 4711, False, 1
+
+    def last_words(self) -> str:
+        return "cuCtxSynchronize failed: CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+
+    def lines(self, _event: str, since: float, _key: str) -> list[dict[str, Any]]:
+        return [{"t0": since + 1.0, "t1": since + 2.0, "latency_us": [200.0, 210.0]}]
+
+
+def test_an_lc_that_is_lost_leaves_its_last_words_and_gets_a_successor(
+    session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dropped: list[object] = []
+    lanes = SimpleNamespace(drop=dropped.append, start=lambda *_: "another", ready=lambda *_: None)
+    faults = mps_faults.Faults(session, cast(Any, lanes), ["lc"], 1)
+    (tmp_path / "server.log").write_text("Server is handling a fatal GPU error.")
+    monkeypatch.setattr(faults, "_mps", SimpleNamespace(adopt=lambda: False, log=tmp_path))
+    faults.lc = lost = cast(Any, Lost())
+    faults.kills = [1.4]  # between the two requests of the window, which begins 1 s after 0
+    faults.look()
+    assert (faults.lost, faults.lc, dropped) == (1, "another", [lost])
+    assert faults.during == [200.0, 210.0]
+    assert faults.after == [210.0]
+    (kept,) = [line for line in session._raw if line["event"] == "lost"]
+    assert kept["code"] == 1
+    assert "700" in kept["words"]
+    assert "fatal GPU error" in kept["server.log"]
+    assert "No such file" in kept["control.log"]
+
+
+def test_a_tenant_is_killed_once_it_has_work_in_flight(session: Session) -> None:
+    counts = iter([0, 0, 3])
+    lanes = SimpleNamespace(spatial=lambda _pid: {"in_flight": next(counts)})
+    faults = mps_faults.Faults(session, cast(Any, lanes), [], 1)
+    assert faults.flying(cast(Any, SimpleNamespace(pid=1))) == 3
+
+
+def test_lane_choice_judges_short_work_by_its_tail_and_idle_sms_by_both_rates(session: Session) -> None:
+    def rows(name: str, p99: dict[str, float], rates: dict[str, tuple[float, float]], taken: str) -> dict[str, Any]:
+        session.rows.clear()
+        found = Figures()
+        for lane, value in p99.items():
+            found.latencies((name, lane), [value] * 10)
+            found.latencies((name, "alone", "program"), [50.0] * 10)
+        for role in ("program", "background"):
+            found.rate((name, "alone", role, "program"), 100.0)
+        for lane, (program, background) in rates.items():
+            found.rate((name, lane, "program"), program)
+            found.rate((name, lane, "background"), background)
+        kind = lane_choice.Kind(name, (), (), ("high", "low"), "spatial")
+        lane_choice.Choice(session, cast(Any, None), found).report(kind, taken)
+        return {row.what: row.ok for row in session.rows if row.target}
+
+    tails, good = {"temporal": 300.0, "spatial": 150.0}, {"temporal": (50.0, 50.0), "spatial": (90.0, 60.0)}
+    assert rows("short", tails, good, "spatial") == {
+        "short: spatial lane: p99": True,
+        "short: --lane auto took the spatial lane": True,
+    }
+    assert not any(rows("short", {"temporal": 150.0, "spatial": 300.0}, good, "temporal").values())
+    assert all(rows("few blocks", {}, good, "spatial").values())
+    assert session.rows[1].value == pytest.approx(1.5)
+    assert not any(rows("few blocks", {}, {"temporal": (50.0, 50.0), "spatial": (40.0, 50.0)}, "temporal").values())
+    assert list(rows("long", {}, good, "temporal").values()) == [False]

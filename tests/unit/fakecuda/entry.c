@@ -115,6 +115,56 @@ TEST(a_green_context_keeps_the_primary_one_alive)
 	CHECK(!active);
 }
 
+static int active(void)
+{
+	unsigned int flags;
+	int answer;
+
+	OK(cuDevicePrimaryCtxGetState(0, &flags, &answer));
+	return answer;
+}
+
+/* as measured: docs/results/raw/probes/reset.txt.gz */
+TEST(a_reset_takes_what_is_in_a_context_and_leaves_its_references)
+{
+	start();
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	CHECK(!active());
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+	IS(cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+	CHECK(!active());
+}
+
+TEST(a_context_that_is_retained_after_a_reset_is_the_same)
+{
+	CUcontext before, now;
+	CUfunction gone;
+	CUdeviceptr p;
+
+	start();
+	gone = function("nothing");
+	p = words(4);
+	before = primary;
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	IS(cuMemAlloc_v2(&p, 64), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	OK(cuCtxGetCurrent(&now));
+	CHECK(now == before && !active());
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	CHECK(primary == before && active());
+	IS(cuLaunchKernel(gone, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
+	VIOLATED(1, "destroyed function");
+	IS(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
+	OK(cuModuleLoadData(&module, image));
+	CHECK(word_at(words(4)) == 1);
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+	CHECK(active());
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+	CHECK(!active());
+	IS(cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+}
+
 TEST(functions_and_kernels_are_told_apart_without_harm)
 {
 	CUlibrary library;

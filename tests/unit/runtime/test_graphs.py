@@ -32,12 +32,21 @@ def test_graph_runs_on_the_tier_of_now(case: str) -> None:
     good(run(program("graphs"), case))
 
 
+def test_first_launches_wait_for_the_executable_of_a_standing_tier() -> None:
+    good(run(program("graphs"), "first", FAKECUDA_GRAPH_US="3000"))
+
+
+@pytest.mark.parametrize(("case", "us"), [("late", "600000"), ("passing", "100000")])
+def test_no_launch_waits_for_ever_or_for_a_tier_that_passes(case: str, us: str) -> None:
+    good(run(program("graphs"), case, FAKECUDA_GRAPH_US=us))
+
+
 @pytest.mark.parametrize("case", ["allocation", "cooperative"])
 def test_graph_that_cannot_move_runs_on_the_whole_gpu_and_is_counted(case: str) -> None:
     good(run(program("graphs"), case))
 
 
-@pytest.mark.parametrize("case", ["order", "streams"])
+@pytest.mark.parametrize("case", ["order", "streams", "handover"])
 def test_launches_of_a_graph_keep_their_order_across_tiers(case: str) -> None:
     good(run(program("graphs"), case))
 

@@ -86,6 +86,10 @@ def test_threads_that_share_a_stream_keep_its_order() -> None:
     good(run(program("shared")))
 
 
+def test_a_stream_that_cannot_move_keeps_its_sms_and_is_counted() -> None:
+    good(run(program("stuck")))
+
+
 def test_a_policy_is_acknowledged_when_its_tiers_are_there() -> None:
     good(run(program("acks"), FAKECUDA_GREEN_US="20000"))
 
@@ -103,12 +107,50 @@ def test_a_copy_to_the_gpu_announces_kernels() -> None:
     good(run(program("soon")))
 
 
+def test_default_streams_are_those_of_the_context_that_is_current() -> None:
+    good(run(program("current")))
+
+
+def test_a_newer_driver_is_asked_which_context_is_current() -> None:
+    good(run(program("current"), "unseen", FAKECUDA_VERSION="13010"))
+
+
 def test_contexts_come_and_go() -> None:
     good(run(program("life")))
 
 
-def test_threads_and_handles_come_and_go() -> None:
-    good(run(program("threads")))
+def test_contexts_that_ended_leave_no_pages() -> None:
+    result = run(program("cycles"))
+    good(result)
+    assert result.stderr == ""
+
+
+def test_threads_and_handles_come_and_go_and_attributes_hold_on_every_tier(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    good(run(program("threads"), FAKECUDA_TRACE=str(trace)))
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    seen = [(row["priority"], row["domain"]) for row in rows if (row["what"], row["sms"]) == ("census", 100)]
+    assert seen[-3:] == [(-3, 1), (-4, 1), (-1, 0)]
+
+
+def test_streams_end_while_others_launch() -> None:
+    good(run(program("destroy")))
+
+
+def test_a_handle_that_is_destroyed_under_a_launch_is_the_drivers_business() -> None:
+    result = run(program("destroy"), "race", FAKECUDA_EXIT="0")
+    assert result.returncode == 0, result.stderr
+    wrong = [line for line in result.stderr.splitlines() if "use of destroyed stream" not in line]
+    assert wrong in ([], [result.stderr.splitlines()[-1]]), wrong
+
+
+def test_a_forked_child_takes_nothing_of_its_parent() -> None:
+    good(run(program("forks")))
+
+
+@pytest.mark.parametrize(("when", "busy"), [("begun", "REGISTER"), ("begun", "GREEN"), ("later", "GRAPH")])
+def test_no_helper_is_inside_the_driver_when_the_program_ends(when: str, busy: str) -> None:
+    good(run(program("quits"), when, **{f"FAKECUDA_{busy}_US": "100000"}))
 
 
 def test_captures_stay_at_home() -> None:

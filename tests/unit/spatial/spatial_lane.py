@@ -47,6 +47,10 @@ for word in sys.stdin:
             counters.put(name, int(value))
         case ["hist", bucket, count]:
             counters.put("hist_kernel", int(count), int(bucket))
+        case ["open", path]:
+            opened = os.open(path, os.O_RDWR)
+        case ["close"]:
+            os.close(opened)
         case ["writable"]:
             try:
                 mmap.mmap(fds[0], 4096)

@@ -46,7 +46,23 @@ def test_short_kernels_go_to_the_spatial_lane_and_long_ones_do_not() -> None:
     assert choose("x", Profile(kernels=at(14, 100), graphs=at(21, 1000)))[0] == Lane.TEMPORAL
 
 
-@pytest.mark.parametrize("profile", [None, Profile(), Profile(kernels=at(15, 63))])
+def test_long_kernels_that_leave_sms_idle_go_to_the_spatial_lane() -> None:
+    def long(filled: float, graphs: int = 0) -> Profile:
+        kernels, time = at(22, 1000), 1000 * 6_000_000
+        return Profile(kernels, at(22, graphs), time, int(time * filled))
+
+    lane, why = choose("x", long(0.25))
+    assert lane == Lane.SPATIAL
+    assert "left 75% of the SMs idle" in why
+    assert choose("x", long(0.5))[0] == Lane.SPATIAL
+    assert choose("x", long(0.51))[0] == Lane.TEMPORAL
+    # how many SMs a graph reaches is not known: it counts as all
+    assert choose("x", long(0.25, graphs=1000))[0] == Lane.TEMPORAL
+    # of an older library, which counted no time
+    assert choose("x", Profile(kernels=at(22, 1000)))[0] == Lane.TEMPORAL
+
+
+@pytest.mark.parametrize("profile", [None, Profile(), Profile(kernels=at(15, 7))])
 def test_the_unknown_is_temporal(profile: Profile | None) -> None:
     lane, why = choose("x", profile)
     assert lane == Lane.TEMPORAL
@@ -55,11 +71,11 @@ def test_the_unknown_is_temporal(profile: Profile | None) -> None:
 
 def test_profiles_add_up_and_are_kept(tmp_path: Path) -> None:
     first = Profiles(tmp_path / "p.json")
-    first.add("x", Profile(kernels=at(3, 5)))
-    first.add("x", Profile(kernels=at(3, 2), graphs=at(4, 1)))
+    first.add("x", Profile(kernels=at(3, 5), timed_ns=10, filled_ns=5))
+    first.add("x", Profile(kernels=at(3, 2), graphs=at(4, 1), timed_ns=3, filled_ns=3))
     first.add("empty", Profile())
     again = Profiles(tmp_path / "p.json")
-    assert again.get("x") == Profile(at(3, 7), at(4, 1))
+    assert again.get("x") == Profile(at(3, 7), at(4, 1), 13, 8)
     assert again.get("empty") is None
     assert (tmp_path / "p.json").stat().st_mode & 0o777 == 0o600
 
@@ -68,6 +84,11 @@ def test_profiles_add_up_and_are_kept(tmp_path: Path) -> None:
 def test_a_file_of_junk_is_forgotten(tmp_path: Path, junk: str) -> None:
     (tmp_path / "p.json").write_text(junk)
     assert Profiles(tmp_path / "p.json").get("x") is None
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps({"x": {"kernels": at(3, 5), "graphs": at(4, 1)}}))
+    assert Profiles(tmp_path / "p.json").get("x") == Profile(at(3, 5), at(4, 1))
 
 
 def test_a_request_survives_its_packet() -> None:

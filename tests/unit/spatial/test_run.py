@@ -57,6 +57,13 @@ def test_the_spatial_lane_is_an_environment(lane: Lane, folder: Path) -> None:
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is taken out" in done.stderr
 
 
+def test_what_gates_wait_at_is_chosen_in_the_spatial_lane(lane: Lane, folder: Path) -> None:
+    program = ["--", sys.executable, "-c", SHOW]
+    assert shown(run(folder, "--lane", "spatial", "--gate", "rck", *program))["DETSHARE_GATE"] == "rck"
+    assert "DETSHARE_GATE" not in shown(run(folder, "--lane", "spatial", *program))
+    assert "DETSHARE_GATE" not in shown(run(folder, "--lane", "temporal", "--gate", "rck", *program))
+
+
 def test_what_was_preloaded_before_stays(lane: Lane, folder: Path) -> None:
     other = next(path for path in Path("/lib").glob("*/libdl.so.2"))
     seen = shown(run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW, LD_PRELOAD=str(other)))

@@ -346,6 +346,17 @@ def test_auto_watches_the_first_run_and_then_knows(lane: Lane) -> None:
     assert "100% of the GPU time of 'python3 short.py'" in str(second["why"])
 
 
+def test_auto_takes_a_program_that_leaves_sms_idle_into_the_spatial_lane(lane: Lane) -> None:
+    asked = {"run": ["python", "small.py"], "lane": "auto", "class": None, "sm": None, "memory": None, "tenant": "a"}
+    assert ask(lane, **asked)["lane"] == "temporal"
+    program = lane.start("a")
+    for word in ("hist 23 500", "put timed_ns 6000000000", "put filled_ns 1500000000"):
+        program.do(word)
+    program.end()
+    wait_for(lambda: ask(lane, **asked)["lane"] == "spatial")
+    assert "left 75% of the SMs idle" in str(ask(lane, **asked)["why"])
+
+
 def test_a_newcomer_after_a_death_in_mid_work_is_tried_first(lane: Lane, folder) -> None:
     ask(lane, run=["x"], lane="spatial")
     program = lane.start()

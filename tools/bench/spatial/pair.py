@@ -3,7 +3,8 @@
 
 *alone*, *time-slicing*, *MPS*, *MPS 50 %* (of BE's threads), *temporal* (set-priority high and low on plain programs)
 and *spatial* (classes high and low, with their default reflexes), each with a token every 100, 10 and 3 ms and back to
-back. The sweep: in the spatial lane BE is held while LC is active, or has 8, 16, 32 or 64 SMs.
+back. The sweep: in the spatial lane BE is held while LC is active, or has 8, 16, 32 or 64 SMs; by default the daemon
+chooses between the first and 16 SMs by the share of time in which LC is active.
 
 All programs live through the whole experiment; those that are not measured are stopped (SIGSTOP).
 """
@@ -28,6 +29,9 @@ from detshare.tools.bench.temporal import prioritise, release
 PERIODS_MS = (10.0, 3.0, 0.0, 100.0)
 """time between two tokens; 0: back to back"""
 JUDGED = "10 ms"
+CHOICE = 1.6
+"""seconds after which the daemon has chosen what BE does by LC's share of the time: a window of 1 s, looked at each
+0.25 s, and some for what was launched before"""
 SLOW_MS = 50.0
 """slots of longer periods are doubled, for enough tokens"""
 SWEEP = {"hold": "hold", **{f"{sms} SMs": f"first:{sms}" for sms in (8, 16, 32, 64)}}
@@ -88,14 +92,14 @@ class Bench:
             lc.signal(signal.SIGUSR1)
             lc.wait_for("period", 20.0, asked, accept=says("period_ms", wanted))
 
-    def slots(self, what: str, lc: Program, be: Program | None) -> None:
+    def slots(self, what: str, lc: Program, be: Program | None, settle: float = SETTLE) -> None:
         """One slot for each period; figures under (what, period)."""
         for program in (lc, be):
             if program is not None:
                 program.go_on()
         for period, seconds in self.each_period(lc):
             beside = [be] if be is not None else []
-            slot = self.session.slot(f"{what}: {period}", seconds, lc, *beside, settle=SETTLE)
+            slot = self.session.slot(f"{what}: {period}", seconds, lc, *beside, settle=settle)
             tokens = slot.windows[lc.name]
             self.found.latencies((what, period), latencies(tokens))
             self.found.rate((what, period, "tokens"), rate(tokens, "count") if tokens else 0.0)
@@ -112,7 +116,7 @@ class Bench:
         first, second = self.programs[lc], self.programs[be] if be is not None else None
         if name == "temporal" and second is not None:
             prioritise(self.session, first, second)
-        self.slots(name, first, second)
+        self.slots(name, first, second, CHOICE if name == "spatial" else SETTLE)
         if name == "temporal" and second is not None:
             release(self.session, first, second)
         if name == "alone":

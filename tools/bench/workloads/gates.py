@@ -23,7 +23,7 @@ from detshare.runtime.rck import Cuda, map_board
 
 KERNEL_US = 20
 DEPTH = 300  # kernels queued ahead
-EVERY_US = (50, 100, 200, 1000)
+EVERY_US = (50, 75, 100, 200, 1000)
 CLOSED_SECONDS = 0.006
 
 

@@ -108,7 +108,7 @@ def periodic(device: Device, work: Workload, args: argparse.Namespace) -> None:
 
 def saturate(device: Device, work: Workload, args: argparse.Namespace) -> None:
     """Back to back with a bounded queue; a kernel counts when the GPU has finished it."""
-    kernel, iterations, us = burner(device, args, 0)
+    kernel, iterations, us = burner(device, args, args.per_sm)
     for _ in range(args.warm):
         kernel.launch()
     device.synchronize()
@@ -290,6 +290,7 @@ def main() -> int:
     parser.add_argument("--idle-ms", type=float, default=100.0, help="periodic: time between two bursts")
     parser.add_argument("--warm", type=int, default=20, help="saturate: kernels before it is ready")
     parser.add_argument("--sms", type=int, default=0, help="blocks for so many SMs (0: as many as it sees)")
+    parser.add_argument("--per-sm", type=int, default=0, help="saturate: blocks for each SM (0: as many as fit)")
     parser.add_argument("--storm-mib", type=int, default=0, help="saturate: memory to write after each kernel")
     parser.add_argument("--gap-us", type=float, default=0.0, help="endless: report standstills longer than this")
     parser.add_argument(

@@ -23,10 +23,7 @@
 CUresult cuInit(unsigned int flags);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
-CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetCurrent(CUcontext *context);
-CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
-CUresult cuCtxDestroy_v2(CUcontext context);
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult cuMemHostAlloc(void **address, size_t size, unsigned int flags);
@@ -59,6 +56,7 @@ CUresult cuGraphDestroy(CUgraph graph);
 
 extern CUcontext context;
 extern CUfunction mix, census, nothing;
+extern const char client_image[]; /* of those kernels */
 
 /* daemon, context, kernels; tier is the policy's from the start */
 void client_start(unsigned int tier);

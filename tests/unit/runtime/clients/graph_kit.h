@@ -13,12 +13,9 @@ static CUkernel mix_kernel, census_kernel;
 
 static inline void load_library(void)
 {
-	static const char image[] = "fakecuda 1\n"
-				    "kernel census params=8,8 duration_us=5\n"
-				    "kernel mix params=8,4,4,4 duration_us=5\n";
 	CUlibrary library;
 
-	CHECK(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+	CHECK(cuLibraryLoadData(&library, client_image, NULL, NULL, 0, NULL, NULL, 0));
 	CHECK(cuLibraryGetKernel(&mix_kernel, library, "mix"));
 	CHECK(cuLibraryGetKernel(&census_kernel, library, "census"));
 }

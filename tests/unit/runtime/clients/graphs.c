@@ -42,6 +42,77 @@ static void case_module(void)
 	follows(census);
 }
 
+/* A standing share holds for the first launches, too: after an instantiation, after a change, in another stream. */
+static void case_first(void)
+{
+	static const unsigned int sizes[] = {132, 32, 100, 64, 8};
+	unsigned int round, tier;
+	CUgraphExec exec;
+	CUstream other;
+
+	CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	for (round = 0; round < 4; round++) {
+		daemon_tier(1);
+		begin();
+		CHECK(launch_census(census, BLOCKS));
+		exec = executable(end());
+		EXPECT(sms(exec) == 32);
+		for (tier = 4; tier; tier--) {
+			daemon_tier(tier);
+			EXPECT(sms_in(exec, tier & 1 ? other : stream) == sizes[tier]);
+		}
+		CHECK(cuGraphExecDestroy(exec));
+	}
+	EXPECT(full(DS_FULL_GRAPH) == 0);
+}
+
+/* The driver takes its time: a launch waits for it once, and no longer than a quarter of a second. */
+static void case_late(void)
+{
+	CUgraphExec exec;
+	uint64_t began;
+
+	daemon_tier(0);
+	begin();
+	CHECK(launch_census(census, BLOCKS));
+	exec = executable(end());
+	daemon_tier(3);
+	began = client_ns();
+	EXPECT(sms(exec) == 132);
+	EXPECT(client_ns() - began > 200000000);
+	EXPECT(full(DS_FULL_GRAPH) == 1);
+	began = client_ns();
+	EXPECT(sms(exec) == 132);
+	EXPECT(client_ns() - began < 200000000);
+	EXPECT(full(DS_FULL_GRAPH) == 2);
+	EXPECT(reaches(exec, 64));
+}
+
+/* A tier for the time that a higher class is active: nobody waits, and what ran on all SMs is counted. */
+static void case_passing(void)
+{
+	struct ds_slot *higher = &daemon_activity()->slots[5];
+	struct ds_policy *policy = daemon_policy();
+	unsigned int tries;
+	CUgraphExec exec;
+
+	daemon_tier(0);
+	begin();
+	CHECK(launch_census(census, BLOCKS));
+	exec = executable(end());
+	EXPECT(sms(exec) == 132);
+	higher->class_ = DS_CLASS_HIGH;
+	higher->beat = UINT64_MAX / 2;
+	__atomic_store_n(&higher->active, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&higher->state, DS_SLOT_LIVE, __ATOMIC_SEQ_CST);
+	for (tries = 0; tries < 2000 && !__atomic_load_n(&daemon_activity()->slots[0].word, __ATOMIC_SEQ_CST); tries++)
+		usleep(1000);
+	__atomic_store_n(&policy->plan, (policy->plan & ~0xff00ULL) | 3 << 8, __ATOMIC_SEQ_CST);
+	EXPECT(sms(exec) == 132);
+	EXPECT(full(DS_FULL_GRAPH) == 1);
+	EXPECT(reaches(exec, 64));
+}
+
 static void case_child(void)
 {
 	CUgraph inner, middle, outer;
@@ -166,6 +237,45 @@ static void case_streams(void)
 	EXPECT(read_value() == host);
 }
 
+static void *end_stream(void *gone)
+{
+	CHECK(cuCtxSetCurrent(context));
+	CHECK(cuStreamDestroy_v2(gone));
+	return NULL;
+}
+
+/* The stream of the last launch ends in another thread at the moment of the next. */
+static void case_handover(void)
+{
+	unsigned int index, host = 1;
+	CUgraphExec exec;
+
+	begin();
+	CHECK(launch_mix(mix, 3, 1));
+	CHECK(launch_census(census, BLOCKS));
+	exec = executable(end());
+	EXPECT(sms(exec) == 32);
+	daemon_tier(3);
+	EXPECT(sms(exec) == 64);
+	CHECK(cuMemsetD32Async(value, 1, 1, stream));
+	CHECK(cuStreamSynchronize(stream));
+	for (index = 0; index < 400; index++) {
+		pthread_t thread;
+		CUstream first;
+
+		daemon_tier((unsigned int[]){0, 1, 3, 1}[index % 4]);
+		CHECK(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+		CHECK(cuGraphLaunch(exec, first));
+		pthread_create(&thread, NULL, end_stream, first);
+		if (index & 1)
+			usleep(index % 60);
+		CHECK(cuGraphLaunch(exec, stream));
+		pthread_join(thread, NULL);
+		host = (host * 3 + 1) * 3 + 1;
+	}
+	EXPECT(read_value() == host);
+}
+
 static void case_memset(void)
 {
 	CUDA_MEMSET_NODE_PARAMS params = {.value = 41, .elementSize = 4, .width = 1, .height = 1};
@@ -281,6 +391,7 @@ static void case_ways(void)
 static const struct graph_case cases[] = {
 	{"kernel", case_kernel}, {"module", case_module}, {"child", case_child}, {"allocation", case_allocation},
 	{"cooperative", case_cooperative}, {"order", case_order}, {"streams", case_streams}, {"memset", case_memset},
+	{"handover", case_handover}, {"first", case_first}, {"late", case_late}, {"passing", case_passing},
 	{"bound", case_bound}, {"capture", case_capture}, {"ways", case_ways},
 };
 

@@ -91,7 +91,8 @@ int main(int count, char **args)
 		if (draw(&state) % 50 == 0) {
 			unsigned int i = draw(&state) % STREAMS;
 
-			CHECK(cuStreamSynchronize(streams[i]));
+			if (draw(&state) % 2)
+				CHECK(cuStreamSynchronize(streams[i]));
 			CHECK(cuStreamDestroy_v2(streams[i]));
 			CHECK(cuStreamCreate(&streams[i], 0));
 			if (last == (int)i)

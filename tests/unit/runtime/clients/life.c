@@ -33,12 +33,36 @@ static void kernels(CUcontext in, unsigned int sms)
 	EXPECT(client_census(NULL, false) == sms);
 }
 
+/* a reset in the middle of work leaves the program's reference; retained again, the context lives until both are released */
+static void reset(CUdevice device)
+{
+	const CUresult context_is_destroyed = 709;
+	CUdeviceptr room;
+	CUcontext again;
+	CUstream stream;
+
+	CHECK(cuDevicePrimaryCtxReset_v2(device));
+	EXPECT(!active(device));
+	EXPECT(cuMemAlloc_v2(&room, 64) == context_is_destroyed);
+	EXPECT(cuStreamCreate(&stream, 0) == context_is_destroyed);
+	CHECK(cuDevicePrimaryCtxRetain(&again, device));
+	EXPECT(again == context);
+	kernels(context, 32);
+	CHECK(cuDevicePrimaryCtxRelease_v2(device));
+	EXPECT(active(device));
+	EXPECT(client_census(NULL, false) == 32);
+	CHECK(cuDevicePrimaryCtxRelease_v2(device));
+	EXPECT(!active(device));
+	EXPECT(cuDevicePrimaryCtxRelease_v2(device) == CUDA_ERROR_INVALID_CONTEXT);
+}
+
 int main(void)
 {
 	CUstream stream, plain;
 	CUcontext other, again;
 	CUdevice device;
 	CUdeviceptr room;
+	unsigned int attached;
 	int status;
 	pid_t child;
 
@@ -77,8 +101,9 @@ int main(void)
 	EXPECT(!active(device));
 
 	for (unsigned int round = 0; round < 3; round++) {
+		attached = daemon_attached();
 		CHECK(cuDevicePrimaryCtxRetain(&context, device));
-		EXPECT(daemon_attached() == 2 + round);
+		EXPECT(daemon_attached() == attached + 1);
 		kernels(context, 32);
 		CHECK(cuStreamCreate(&stream, 0));
 		EXPECT(client_census(stream, false) == 32);
@@ -86,7 +111,7 @@ int main(void)
 		CHECK(cuMemsetD32Async(room, 0, 16, stream));
 		CHECK(client_mix(stream, room, 16, 1, 1));
 		if (round == 1)
-			CHECK(cuDevicePrimaryCtxReset_v2(device));
+			reset(device);
 		else
 			CHECK(cuDevicePrimaryCtxRelease_v2(device));
 		EXPECT(!active(device));

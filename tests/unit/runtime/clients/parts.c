@@ -20,7 +20,7 @@
 /* ---- what resident.c asks of others ---- */
 
 struct ds_real ds_real_table;
-_Atomic(bool) ds_ready = true;
+struct ds_process ds_process = {.ready = true};
 static const char *name_now = "plain";
 static unsigned int asked_names, asked_occupancy, counted[DS_FULL_REASONS], sms_now = 32;
 static int blocks_now = 2;

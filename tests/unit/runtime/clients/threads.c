@@ -42,12 +42,32 @@ static void *churn(void *data)
 	return NULL;
 }
 
+/* Each census on the 100 SMs runs with the attributes of that moment: the test looks at the driver's trace. */
+static void attributes(void)
+{
+	CUstreamAttrValue value = {.priority = -3}, domain = {.pad = {1}};
+	CUstream stream, like;
+
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamSetAttribute(stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	CHECK(cuStreamSetAttribute(stream, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &domain));
+	daemon_tier(2);
+	EXPECT(client_census(stream, false) == 100);
+	value.priority = -4;
+	CHECK(cuStreamSetAttribute(stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	value.priority = 0;
+	CHECK(cuStreamGetAttribute(stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	EXPECT(value.priority == -4);
+	EXPECT(client_census(stream, false) == 100);
+	CHECK(cuStreamCreateWithPriority(&like, CU_STREAM_NON_BLOCKING, -1));
+	CHECK(cuStreamCopyAttributes(stream, like));
+	EXPECT(client_census(stream, false) == 100);
+}
+
 int main(void)
 {
 	uint32_t expected = 0, got;
-	CUstreamAttrValue value;
 	pthread_t threads[4];
-	CUstream stream;
 
 	client_start(1);
 	client_pool();
@@ -75,17 +95,6 @@ int main(void)
 	for (unsigned int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	memset(&value, 0, sizeof(value));
-	value.priority = -3;
-	CHECK(cuStreamSetAttribute(stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
-	daemon_tier(2);
-	EXPECT(client_census(stream, false) == 100);
-	value.priority = -4;
-	CHECK(cuStreamSetAttribute(stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
-	value.priority = 0;
-	CHECK(cuStreamGetAttribute(stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
-	EXPECT(value.priority == -4);
-	EXPECT(client_census(stream, false) == 100);
+	attributes();
 	return 0;
 }

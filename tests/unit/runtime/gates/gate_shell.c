@@ -19,9 +19,8 @@
 #define RCK_WORDS 0x7000000000ULL
 
 struct ds_real ds_real_table;
-_Atomic(bool) ds_ready = true;
+struct ds_process ds_process = {.ready = true};
 struct ds_device ds_devices[DS_MAX_DEVICES];
-_Atomic(bool) ds_exiting;
 __thread struct ds_thread ds_thread __attribute__((tls_model("initial-exec")));
 
 static struct ds_stream streams[STREAMS];
@@ -453,7 +452,7 @@ int main(void)
 		} else if (sscanf(line, "bench %d %u", &a, &d) == 2) {
 			bench(a, d);
 		} else if (sscanf(line, "fences %d", &a) == 1) {
-			ds_fences = a;
+			ds_process.fences = a;
 			printf("0\n");
 		} else if (!strcmp(word, "state")) {
 			state();

@@ -171,6 +171,26 @@ def test_the_floor_opens_each_period_and_uses_the_busy_tier(daemon: Daemon, star
     assert eventually(lambda: program.state()["floor"] == 0)
 
 
+def test_what_was_queued_to_be_held_gets_windows_when_the_mode_becomes_a_tier(daemon: Daemon, start: Start) -> None:
+    program, tenant = held(daemon, start, depth=4, floor_period_us=0)
+    program.ask("busy 0 1")
+    program.ask("launch 0 1 1 2")
+    assert program.state()["waits"] == 1  # at a gate that only a clear word opens
+    tenant.policy.write(mode_busy=layout.MODE_TIER, tier_busy=2)
+    # the higher class is active for good, and the gate's work does not end: windows come until it does
+    assert eventually(lambda: program.state()["floor"] == 1 and program.state()["word"] == 0)
+    assert eventually(lambda: program.state()["floor"] == 0 and program.state()["word"] == 1 << 9)
+    assert program.number("launch 0 1 1 1") == 2
+    program.ask("busy 0 0")
+    assert eventually(lambda: tenant.counters.get("epoch_ack") == tenant.policy.epoch)
+    time.sleep(0.02)
+    program.ask("busy 0 1")
+    program.ask("launch 0 1 1 1")
+    for _ in range(50):
+        assert program.state()["word"] == 1 << 9
+        time.sleep(0.002)
+
+
 def test_no_floor_for_a_hold_by_hand(daemon: Daemon, start: Start) -> None:
     tenant = daemon.tenant(LOW, **(HOLD | {"depth": 1, "floor_permille": 500, "floor_period_us": 10_000}))
     program = start()
@@ -235,6 +255,22 @@ def test_estimates_follow_the_kernel_and_tell_grids_apart(daemon: Daemon, start:
     assert program.number("estimate 5 1") == pytest.approx(80_000, rel=0.01)
     counted = tenant.counters.array("hist_kernel")
     assert sum(counted) <= tenant.counters.get("samples") == 2
+
+
+def test_grids_smaller_than_the_gpu_count_as_leaving_sms_idle(daemon: Daemon, start: Start) -> None:
+    tenant = daemon.tenant(LOW)
+    program = start()
+    program.attach()
+    program.ask("elapsed 0.2")
+    program.ask("launch 1 5 33 1")  # a quarter of 132 SMs
+    assert eventually(lambda: tenant.counters.get("timed_ns") == pytest.approx(200_000, rel=0.01))
+    assert tenant.counters.get("filled_ns") == pytest.approx(50_000, rel=0.01)
+    program.ask("launch 1 5 2000 1")
+    assert eventually(lambda: tenant.counters.get("timed_ns") == pytest.approx(400_000, rel=0.01))
+    assert tenant.counters.get("filled_ns") == pytest.approx(250_000, rel=0.01)
+    program.ask("graph 1 9")
+    assert eventually(lambda: tenant.counters.get("samples") == 3)
+    assert tenant.counters.get("timed_ns") == pytest.approx(400_000, rel=0.01)
 
 
 def test_timing_is_rare_once_a_kernel_is_known(daemon: Daemon, start: Start) -> None:

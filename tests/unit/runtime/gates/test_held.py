@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from builds import FAKECUDA, LIBRARY, made
+from builds import FAKECUDA, LIBRARY, ROOT, made
 from gatekit import HOLD, Daemon, eventually
 
 from detshare.runtime import board_layout as layout
@@ -20,17 +20,20 @@ from detshare.runtime.board import Attach, monotonic_ns
 
 pytestmark = pytest.mark.e2e
 
+HERE = Path(__file__).parent
+
 
 class Client:
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Daemon, **more: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DETSHARE_")}
         environment |= {
             "DETSHARE_SOCKET": str(daemon.path),
             "LD_PRELOAD": str(LIBRARY),
             "LD_LIBRARY_PATH": str(FAKECUDA),
             "FAKECUDA_CLOCK": "real",
+            **more,
         }
-        program = [sys.executable, str(Path(__file__).with_name("held_client.py"))]
+        program = [sys.executable, str(HERE / "held_client.py")]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(program, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         assert self.answer() == "ready"
@@ -63,8 +66,8 @@ def client(daemon: Daemon) -> Iterator[Callable[..., Client]]:
 
     daemon.answer = answer  # type: ignore[assignment]
 
-    def start() -> Client:
-        started.append(Client(daemon))
+    def start(**more: str) -> Client:
+        started.append(Client(daemon, **more))
         return started[-1]
 
     yield start
@@ -87,6 +90,64 @@ def warm(one: Client, daemon: Daemon) -> None:
         return counters.get("gate_source") == 1 and counters.get("samples") > 2
 
     assert eventually(known, 20)
+
+
+@pytest.fixture
+def rck(daemon: Daemon, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Starts `detshare rck` on the stand-in, which gets the kernel as a plugin."""
+    made("fakecuda")
+    plugin = tmp_path / "rck_kernel.so"
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT / 'tests' / 'fakecuda'}"]
+    driver = [f"-L{FAKECUDA}", "-lcuda"]
+    subprocess.run(["gcc", *flags, str(HERE / "rck_kernel.c"), "-o", str(plugin), *driver], check=True, timeout=60)
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        environment = os.environ | {
+            "LD_LIBRARY_PATH": str(FAKECUDA),
+            "FAKECUDA_PLUGINS": str(plugin),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        command = [sys.executable, "-m", "detshare.tools.main", "rck", "--board", str(daemon.folder / "gpu.activity")]
+        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.terminate()
+        _, said = one.communicate(timeout=20)
+        assert (one.returncode, said) == (0, "")
+
+
+def test_gates_wait_in_the_gpus_memory_while_the_helper_runs(
+    daemon: Daemon, client: Callable[..., Client], rck: Callable[[], subprocess.Popen[str]]
+) -> None:
+    tenant = daemon.tenant(layout.CLASS_LOW, **(HOLD | {"gate_us": 400}))
+    one = client(DETSHARE_GATE="rck")
+    warm(one, daemon)
+
+    def source(wanted: int) -> bool:
+        one.ask("go 4")
+        one.ask("sync")
+        return tenant.counters.get("gate_source") == wanted
+
+    helper = rck()
+    assert eventually(lambda: source(2), 20)
+    tenant.slot.hold(True)
+    begun = one.ask("go 20")
+    time.sleep(0.2)
+    assert one.ask("done") < begun
+    tenant.slot.hold(False)
+    one.ask("sync")
+    assert one.ask("done") == begun
+    # a helper that ends lets go what waits at its words, and the host's serve again
+    tenant.slot.hold(True)
+    one.ask("go 4")
+    helper.terminate()
+    assert helper.wait(20) == 0
+    tenant.slot.hold(False)
+    one.ask("sync")
+    assert eventually(lambda: source(1), 20)
 
 
 def test_a_hold_stops_queued_work_and_a_release_loses_none(daemon: Daemon, client: Callable[[], Client]) -> None:

@@ -13,8 +13,8 @@ import pytest
 from gatekit import HOLD, ROOT, Daemon, Program, eventually
 
 from detshare.runtime import board_layout as layout
-from detshare.runtime.board import Activity, create, map_file, monotonic_ns
-from detshare.runtime.rck import KERNEL
+from detshare.runtime.board import Activity, BadBoard, create, map_file, monotonic_ns
+from detshare.runtime.rck import KERNEL, find
 
 LOW = layout.CLASS_LOW
 Start = Callable[..., Program]
@@ -46,12 +46,10 @@ def test_gates_wait_on_the_hosts_word_unless_asked_otherwise(daemon: Daemon, sta
     assert tenant.counters.get("gate_source") == 1
 
 
-@pytest.mark.parametrize("by", ["environment", "policy"])
-def test_gates_wait_on_the_kernels_word_and_come_back_when_it_dies(daemon: Daemon, start: Start, by: str) -> None:
-    flags = layout.POLICY_GATE_RCK if by == "policy" else 0
-    tenant = daemon.tenant(LOW, **(HOLD | {"gate_us": 10, "flags": flags}))
+def test_gates_wait_on_the_kernels_word_and_come_back_when_it_dies(daemon: Daemon, start: Start) -> None:
+    tenant = daemon.tenant(LOW, **(HOLD | {"gate_us": 10}))
     publish(daemon, 5)
-    program = start(**({"DETSHARE_GATE": "rck"} if by == "environment" else {}))
+    program = start(DETSHARE_GATE="rck")
     program.attach()
     assert launch_until(program, "rck")
     assert tenant.counters.get("gate_source") == 2
@@ -90,6 +88,20 @@ def helper(board: Path, libraries: Path) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=60,
     )
+
+
+def test_the_board_of_a_gpu_is_found_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(BadBoard, match="start a program by detshare run"):
+        find(tmp_path, None)
+    for name in ("GPU-a", "GPU-a.observed"):
+        (tmp_path / f"{name}.activity").touch()
+    assert find(tmp_path, None).stem == "GPU-a"
+    with pytest.raises(BadBoard, match="no program of the spatial lane is on GPU-b; others: GPU-a"):
+        find(tmp_path, "GPU-b")
+    (tmp_path / "GPU-b.activity").touch()
+    assert find(tmp_path, "GPU-b").stem == "GPU-b"
+    with pytest.raises(BadBoard, match="2 GPUs: take one by --gpu: GPU-a, GPU-b"):
+        find(tmp_path, None)
 
 
 def test_the_helper_says_what_is_missing(tmp_path: Path) -> None:

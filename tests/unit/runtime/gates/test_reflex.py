@@ -52,6 +52,27 @@ def test_a_sync_ends_activity_at_once(daemon: Daemon, start: Start) -> None:
     assert at_once > 10
 
 
+def test_active_time_is_counted_when_it_ends(daemon: Daemon, start: Start) -> None:
+    tenant = daemon.tenant(HIGH)
+    program = start()
+    program.attach()
+    program.ask("busy 0 1")
+    begin = monotonic_ns()
+    program.ask("launch 0 1 1 1")
+    time.sleep(0.05)
+    assert tenant.slot.get("active") == 1
+    assert tenant.counters.get("active_ns") == 0
+    program.ask("busy 0 0")
+    assert eventually(lambda: tenant.slot.get("active") == 0)
+    assert eventually(lambda: tenant.counters.get("active_ns") > 0)
+    first = tenant.counters.get("active_ns")
+    assert 50_000_000 <= first <= monotonic_ns() - begin
+    time.sleep(0.05)
+    assert tenant.counters.get("active_ns") == first
+    program.ask("launch 0 1 1 1")
+    assert eventually(lambda: tenant.counters.get("active_ns") > first)
+
+
 def test_a_sync_of_one_stream_ends_nothing_while_another_has_work(daemon: Daemon, start: Start) -> None:
     low, high = pair(daemon, start, {}, {})
     high.ask("busy 1 1")
