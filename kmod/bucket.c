@@ -49,7 +49,7 @@ static bool runs_now(const struct ds_run *run)
 static u64 time_on(const struct ds_run *run, u64 now, u64 *until)
 {
 	const struct ds_run_pause *pause = &run->pause;
-	u64 from = max(run->counted_ns, pause->on_ns), to;
+	u64 from = max3(run->counted_ns, run->since_ns, pause->on_ns), to;
 
 	*until = pause->moving_ns ? clamp(pause->moving_ns, run->counted_ns, now) : now;
 	if (!run->watched || !run->active || !run->counted_ns)

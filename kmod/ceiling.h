@@ -11,10 +11,10 @@
 #include "detshare_uapi.h"
 
 /*
- * Sets the ceiling of a compute channel group, or lifts it (percent 0). *set: it is as asked for. Without a compute object there is
- * nothing to set it on yet: 0, and not *set. The NV_STATUS with which the driver refused. From a workqueue.
+ * Sets the ceiling of a compute channel group, or lifts it (percent 0). *is_set: it is as asked for. Without a compute
+ * object and a context share there is nothing to set it on yet: 0, and not *is_set. The NV_STATUS with which the driver refused. From a workqueue.
  */
-u32 ds_ceiling_set(u32 gpu, u32 client, u32 tsg, u32 percent, bool *set);
+u32 ds_ceiling_set(u32 gpu, u32 client, u32 tsg, u32 percent, bool *is_set);
 /* Is this a refusal that may be none later? */
 bool ds_ceiling_again(u32 status);
 /* Whether ceilings can be set on this GPU; *status is the driver's no. */

@@ -12,8 +12,20 @@
  * Who runs when (run.h, lease.h, bucket.h, class.h, orders.h):
  *   ds_lane.members	the runs of one GPU, held across shutting gates and asking the page tables, never across a call of the
  *			driver. After file->order. Nothing above is taken inside, nor is it taken inside any of those above.
- *   buckets_lock, a gate's locks (gate.h), mmap_lock's and page tables' own of the kernel: inside it
+ *   buckets_lock, a gate's locks, mmap_lock's and page tables' own of the kernel: inside it
  *   orders', holds', classes', tenants' spinlocks; ds_lane.lock: leaves, inside anything, faults included
+ * Doorbells (gate.h, gate_impl.h), which also a task without any of the above takes:
+ *   gate->shutting	one shutting, arming or sampling of a gate at a time; its doors. After file->order and ds_lane.members, never
+ *			below mmap_lock; two never at once
+ *   mmap_lock		of the kernel: by who maps, faults or is looked into by a debugger
+ *   ds_door_passing()	read, below mmap_lock: a mapping or fault of a file that is no door is in the driver; write, for a moment, after
+ *			file->order: a file becomes a door
+ *   gate->inserting	read, below mmap_lock: a fault of a door is in the driver, or a debugger writes through it; write, for a
+ *			moment, after gate->shutting
+ *   gate->calling	spinning; held while an owner is told of a kick, so ds_lane.lock is taken inside
+ *   gates_lock, doors_lock, userd_lock: spinning, leaves
+ * Who waits at a shut gate holds none of these, nor mmap_lock.
+ *
  * Calls of the driver are made from ds_rm_queue and ds_rm_ordered with none of these held; who waits for such a call holds
  * file->order at most, for no work item takes that.
  * A file and its clients vanish when the file is released, so a call on the file may use them

@@ -69,14 +69,6 @@ static struct ds_door *new_door(struct ds_gate *gate, const struct file *file)
 	return door;
 }
 
-static void free_door(struct rcu_head *rcu)
-{
-	struct ds_door *door = container_of(rcu, struct ds_door, rcu);
-
-	mmdrop(door->mm);
-	kfree(door);
-}
-
 /* false: the file is a door already. */
 static bool publish(struct ds_door *door)
 {
@@ -121,7 +113,8 @@ static void forget(struct ds_door *door)
 	atomic_sub(atomic_read(&door->abroad), &gate->abroad);
 	ds_gate_put(gate);
 	atomic_dec(&door_count);
-	call_rcu(&door->rcu, free_door);
+	mmdrop(door->mm);
+	kfree_rcu(door, rcu);
 }
 
 /* A shared address space is not to be touched: it is that of all control files, or of a driver that cannot revoke. */
@@ -197,7 +190,8 @@ static struct ds_door *claim_door(struct ds_gate *gate, const struct file *file,
 		return NULL;
 	if (!publish(door)) {
 		ds_gate_put(gate);
-		free_door(&door->rcu);
+		mmdrop(door->mm);
+		kfree(door);
 		return NULL;
 	}
 	down_write(ds_door_passing(file));
@@ -326,6 +320,7 @@ void ds_doors_adopt(struct ds_client *client)
 		door = run ? claim_door(run->gate, files[count], &made) : NULL;
 		if (made && door) {
 			door->assumed = true;
+			door->pages = DS_DOOR_PAGES;
 			enter(door);
 		}
 		fput(files[count]);
@@ -409,5 +404,4 @@ void ds_doorbell_exit(void)
 	for (i = 0; i < ARRAY_SIZE(doors); i++)
 		hlist_for_each_entry_safe(door, next, &doors[i], link)
 			forget(door);
-	rcu_barrier();
 }

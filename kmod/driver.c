@@ -6,6 +6,7 @@
 #include <linux/sched.h>
 #include <linux/string.h>
 
+#include "ceiling.h"
 #include "driver.h"
 #include "doorbell.h"
 #include "dups.h"
@@ -222,6 +223,7 @@ static void nvidia_down(void)
 	smp_store_release(&driver.abi, NULL);
 	ds_dups_forget();
 	ds_gpu_forget();
+	ds_ceiling_forget();
 }
 
 static void uvm_up(struct module *module)

@@ -165,6 +165,20 @@ static void settle_host(struct ds_call *call, const struct source *source, bool 
 	ds_filter_guest_gone(client, call->asked.object);
 }
 
+/* Two processes have a channel group in common from now on, as under MPS: neither can be paused alone. */
+static void note_sharing(struct ds_call *call)
+{
+	struct ds_client *owner;
+
+	down_read(&ds_clients_lock);
+	owner = ds_client_find(call->asked.src_client);
+	if (owner && owner->process != call->client->process) {
+		WRITE_ONCE(owner->shared, true);
+		WRITE_ONCE(call->client->shared, true);
+	}
+	up_read(&ds_clients_lock);
+}
+
 /* With room for the object reserved. false: there is none; it was answered. */
 static bool duplicate(struct ds_call *call, struct source *source)
 {
@@ -190,6 +204,8 @@ static bool duplicate(struct ds_call *call, struct source *source)
 	mutex_lock(&client->tree);
 	insert(call, source, vctx, bytes);
 	mutex_unlock(&client->tree);
+	if (source->class == KEPLER_CHANNEL_GROUP_A)
+		note_sharing(call);
 	return true;
 refuse:
 	ds_alloc_refused(call, vctx, refusal.asked ? &refusal : NULL);

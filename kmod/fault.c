@@ -22,22 +22,21 @@ bool ds_door_wants_vma(struct ftrace_regs *fregs)
 /* Writes down what the pages of a whole mapping show. Page tables may be as the driver left them, or empty. */
 static void learn(struct ds_door *door, struct vm_area_struct *vma)
 {
-	unsigned long pfns[DS_DOOR_PAGES] = { };
-	unsigned long i, pages = min_t(unsigned long, vma_pages(vma), DS_DOOR_PAGES);
+	unsigned long pages = min_t(unsigned long, READ_ONCE(door->pages), DS_DOOR_PAGES), pfn, i;
 
-	if (vma->vm_pgoff || READ_ONCE(door->pages_known) || pages < DS_DOOR_PAGES)
+	if (vma->vm_pgoff || vma_pages(vma) != READ_ONCE(door->pages) || READ_ONCE(door->pages_known))
 		return;
-	for (i = 0; i < pages; i++)
-		if (ds_follow_pfn(vma, vma->vm_start + (i << PAGE_SHIFT), &pfns[i]))
+	for (i = 0; i < pages; i++) {
+		if (ds_follow_pfn(vma, vma->vm_start + (i << PAGE_SHIFT), &pfn))
 			return;
-	/* several may learn at once: the same */
-	memcpy(door->pfns, pfns, sizeof(door->pfns));
+		WRITE_ONCE(door->pfns[i], pfn);
+	}
 	smp_store_release(&door->pages_known, true);
 }
 
 static void count_mapping(struct ds_door *door, struct vm_area_struct *vma)
 {
-	if (vma_pages(vma) < DS_DOOR_PAGES)
+	if (vma_pages(vma) < READ_ONCE(door->pages))
 		WRITE_ONCE(door->split, true);
 	if (vma->vm_mm == door->mm)
 		return;
@@ -77,6 +76,7 @@ static int map_door(const struct ds_hook *hook, struct ds_door *door, struct fil
 	vma->vm_page_prot = __pgprot(pgprot_val(vma->vm_page_prot) & ~rights);
 	ret = ds_hook_call(hook, (unsigned long)file, (unsigned long)vma, 0);
 	if (!ret) {
+		WRITE_ONCE(door->pages, vma_pages(vma));
 		learn(door, vma);
 		zap_vma_ptes(vma, vma->vm_start, vma->vm_end - vma->vm_start);
 		count_mapping(door, vma);
@@ -108,7 +108,7 @@ static vm_fault_t insert_piece(struct ds_door *door, struct vm_area_struct *vma)
 	unsigned long i;
 
 	for (i = 0; i < vma_pages(vma) && result == VM_FAULT_NOPAGE; i++) {
-		if (vma->vm_pgoff + i >= DS_DOOR_PAGES)
+		if (vma->vm_pgoff + i >= min_t(unsigned long, READ_ONCE(door->pages), DS_DOOR_PAGES))
 			return VM_FAULT_SIGBUS;
 		result = vmf_insert_pfn_prot(vma, vma->vm_start + (i << PAGE_SHIFT), door->pfns[vma->vm_pgoff + i],
 					     vma->vm_page_prot);
@@ -120,6 +120,7 @@ static vm_fault_t let_through(const struct ds_hook *hook, struct ds_door *door, 
 {
 	vm_fault_t result;
 
+	ds_gate_touch(door->gate);
 	if (vmf->vma->vm_pgoff && smp_load_acquire(&door->pages_known))
 		result = insert_piece(door, vmf->vma);
 	else
@@ -127,7 +128,8 @@ static vm_fault_t let_through(const struct ds_hook *hook, struct ds_door *door, 
 	if (result & VM_FAULT_ERROR)
 		return result;
 	learn(door, vmf->vma);
-	ds_gate_touch(door->gate);
+	if (ds_gate_changed(door->gate))
+		ds_door_zap(door);
 	return result;
 }
 

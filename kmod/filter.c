@@ -9,13 +9,16 @@
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
 
+#include "bucket.h"
 #include "calls.h"
 #include "denials.h"
 #include "driver.h"
 #include "filter.h"
+#include "lease.h"
 #include "rm/verdict.h"
 #include "run.h"
 #include "sched.h"
+#include "subject.h"
 
 /* How often a caller that must wait looks whether he may go on. */
 #define WAIT_MS 5
@@ -173,6 +176,25 @@ static struct ds_process *host_of(u32 client, unsigned int index)
 	return host;
 }
 
+static bool has_bucket(struct ds_process *process)
+{
+	struct ds_bucket_info bucket;
+	bool meant = false;
+	unsigned int i;
+
+	for (i = 0; !meant && ds_bucket_at(i, &bucket); i++) {
+		meant = ds_subject_meant(&bucket.subject, process);
+		ds_subject_put(&bucket.subject);
+	}
+	return meant;
+}
+
+/* Does anything stand for it that it could undo: an order, a hold, a bucket? */
+static bool is_managed(struct ds_process *process)
+{
+	return ds_process_managed(process) || ds_holds_of(process) || has_bucket(process);
+}
+
 /* Is the client in a channel group of somebody who is managed? */
 static bool is_managed_guest(u32 client)
 {
@@ -181,7 +203,7 @@ static bool is_managed_guest(u32 client)
 	unsigned int i;
 
 	for (i = 0; !managed && (host = host_of(client, i)); i++) {
-		managed = ds_process_managed(host);
+		managed = is_managed(host);
 		ds_process_put(host);
 	}
 	return managed;
@@ -248,11 +270,11 @@ static void begin(struct asking *asking, struct ds_call *call, u32 client)
 {
 	*asking = (struct asking){ .call = call, .process = ds_process_current(), .owner = owner_of(client) };
 	asking->asker = (struct rm_asker){ .owns = owns, .data = asking };
-	asking->asker.managed = !asking->process || ds_process_managed(asking->process);
+	asking->asker.managed = !asking->process || is_managed(asking->process);
 	if (!asking->asker.managed)
 		asking->asker.trusted = ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 	if (asking->owner && !asking->asker.managed)
-		asking->asker.managed = ds_process_managed(asking->owner) || is_managed_guest(client);
+		asking->asker.managed = is_managed(asking->owner) || is_managed_guest(client);
 }
 
 static void end(struct asking *asking)
@@ -433,9 +455,12 @@ bool ds_filter_debugger(struct ds_call *call)
 	if (!filtering() || call->frame->params_size != abi->debugger.len || !abi->debugger.len)
 		return false;
 	app = rm_get32(call->frame->params, abi->debugger.hAppClient);
+	/* nobody's: the driver says so itself */
+	if (!app)
+		return false;
 	begin(&asking, call, call->asked.client);
 	debugged = owner_of(app);
-	if (!asking.asker.trusted && (asking.asker.managed || (debugged && ds_process_managed(debugged))))
+	if (!asking.asker.trusted && (asking.asker.managed || (debugged && is_managed(debugged))))
 		denied = !owns(&asking, app);
 	ds_process_put(debugged);
 	end(&asking);

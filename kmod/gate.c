@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/delay.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -109,15 +110,24 @@ static void zap(struct ds_gate *gate)
 		ds_door_zap(door);
 }
 
+/* How often, and how far apart, who shuts looks for a moment without faults in progress. */
+#define TRIES 100
+#define TRY_US 50
+
 /*
  * Takes the pages back. What faults are to find differently now has been set; those that did not see it yet hold `inserting`, and what they
- * put in is taken once they are through. Under shutting.
+ * put in is taken once they are through. One whose task gets no CPU time is not waited for long: it looks again when it has put the pages
+ * in, and takes them back by itself. Under shutting.
  */
 static void withdraw(struct ds_gate *gate)
 {
-	if (!down_write_trylock(&gate->inserting)) {
+	unsigned int tries = 0;
+
+	while (!down_write_trylock(&gate->inserting)) {
 		zap(gate);
-		down_write(&gate->inserting);
+		if (++tries == TRIES)
+			return;
+		usleep_range(TRY_US, 2 * TRY_US);
 	}
 	up_write(&gate->inserting);
 	zap(gate);
@@ -246,6 +256,14 @@ static void tell_touch(struct ds_gate *gate)
 	if (gate->kicked)
 		gate->kicked(gate->owner, idle, task_pid_nr(current));
 	spin_unlock(&gate->calling);
+}
+
+bool ds_gate_changed(struct ds_gate *gate)
+{
+	struct ds_gate *against = ds_gate_against(gate);
+
+	ds_gate_put(against);
+	return against || READ_ONCE(gate->armed);
 }
 
 void ds_gate_touch(struct ds_gate *gate)

@@ -6,12 +6,7 @@
  *
  * A shut gate keeps new work of idle channels away. It does not stop what runs or is queued (pause.h does).
  *
- * Locks, inside what client.h lists; all are taken in this order:
- *   mmap_lock		by whoever faults, maps or is looked into
- *   gate->inserting	read by who maps a doorbell page in a fault or writes through it, for the time of the driver's
- *			nvidia_fault(); write, for a moment, by who shuts or arms
- *   doors_lock		(doorbell.c) spinning
- * gate->shutting, a mutex, is held to shut, arm and sample, and taken before gate->inserting and the kernel's locks of page tables; never below mmap_lock.
+ * Locks: client.h.
  */
 #ifndef DETSHARE_GATE_H
 #define DETSHARE_GATE_H
@@ -48,8 +43,8 @@ void ds_gate_leave(struct ds_gate *gate);
 
 /*
  * Both may be called by several at once, each with reasons of his own. Idempotent. ds_gate_hold() sleeps, and on return no touch is
- * accepted any more; it waits for page faults of the gate's doors that are being served, which takes as long as their tasks need.
- * ds_gate_release(): any context but NMI.
+ * accepted any more. It waits for faults of the gate's doors that are being served, but for 10 ms at most: a task that gets no CPU time in
+ * the midst of one takes its page back when it goes on. ds_gate_release(): any context but NMI.
  */
 void ds_gate_hold(struct ds_gate *gate, u32 reasons);
 void ds_gate_release(struct ds_gate *gate, u32 reasons);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What doors know of their gate: for gate.c and doorbell.c only. Locks: gate.h. */
+/* What gates and doors know of each other: for gate.c, doorbell.c and fault.c only. Locks: client.h. */
 #ifndef DETSHARE_GATE_IMPL_H
 #define DETSHARE_GATE_IMPL_H
 
@@ -49,8 +49,9 @@ struct ds_door {
 	struct list_head in_gate;
 	bool assumed;
 	bool split;			/* there is, or was, a mapping of a part of it */
+	unsigned int pages;		/* of a whole mapping; 0: there was none yet */
 	atomic_t abroad;		/* mappings in other address spaces */
-	/* What page i shows; set under mmap_lock of somebody, all at once, by pages_known. */
+	/* What page i shows; of use once pages_known. Several may write it at once: the same. */
 	unsigned long pfns[DS_DOOR_PAGES];
 	bool pages_known;
 	struct rcu_head rcu;
@@ -70,6 +71,8 @@ static inline bool ds_gate_roams(const struct ds_gate *gate)
 struct ds_gate *ds_gate_against(struct ds_gate *gate);
 /* The current process is let touch a door of this gate: armed gates tell their owners. */
 void ds_gate_touch(struct ds_gate *gate);
+/* Was it shut or armed since the touch was let through? Then the page may not stay. */
+bool ds_gate_changed(struct ds_gate *gate);
 /* Until it is open, or a signal that counts in this state is pending. The caller has the gate, and no lock. */
 void ds_gate_wait(struct ds_gate *gate, unsigned int state);
 /* A call is about to make a door, and is through with it: faults wait meanwhile. */

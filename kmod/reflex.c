@@ -32,6 +32,15 @@ static void again_at(struct look *look, u64 when)
 	look->next = min(look->next, max(when, look->now + TICK_NS));
 }
 
+/* Under lane->lock. */
+static void set_active(struct ds_run *run, u64 now)
+{
+	if (!run->active)
+		run->since_ns = now;
+	run->active = true;
+	run->last_ns = max(run->last_ns, now);
+}
+
 void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who)
 {
 	struct ds_run *run = owner;
@@ -40,8 +49,7 @@ void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who)
 	unsigned long flags;
 
 	spin_lock_irqsave(&run->lane->lock, flags);
-	run->active = true;
-	run->last_ns = now;
+	set_active(run, now);
 	run->seen_ns = now;
 	spin_unlock_irqrestore(&run->lane->lock, flags);
 	ds_lane_look(run->lane);
@@ -51,7 +59,7 @@ void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who)
 
 /* ---- what holds for whom ----------------------------------------------------------- */
 
-static void refresh(struct ds_run *run)
+static void refresh(struct ds_run *run, u64 now)
 {
 	struct ds_rule rule = { .rank = 0 };
 	struct ds_order order;
@@ -74,6 +82,9 @@ static void refresh(struct ds_run *run)
 		rule.linger_ns = DS_LINGER_US * NSEC_PER_USEC;
 	holds = ds_holds_of(run->process);
 	spin_lock_irqsave(&run->lane->lock, flags);
+	/* what was quiet by another rule may not be by this one: let it show it */
+	if (rule.linger_ns > run->rule.linger_ns)
+		set_active(run, now);
 	run->rule = rule;
 	run->holds = holds;
 	spin_unlock_irqrestore(&run->lane->lock, flags);
@@ -91,7 +102,7 @@ static void refresh_all(struct look *look)
 	spin_unlock_irq(&lane->lock);
 	if (stale)
 		list_for_each_entry(run, &lane->runs, link)
-			refresh(run);
+			refresh(run, look->now);
 }
 
 /* ---- who is active -------------------------------------------------------------------- */
@@ -103,8 +114,7 @@ static void set_watched(struct ds_run *run, bool watched, u64 now)
 	spin_lock_irq(&run->lane->lock);
 	run->watched = watched;
 	/* what it did until now is not known: let it show that it is quiet */
-	run->active = true;
-	run->last_ns = now;
+	set_active(run, now);
 	spin_unlock_irq(&run->lane->lock);
 	if (!watched)
 		ds_gate_disarm(run->gate);
@@ -137,8 +147,7 @@ static bool shows_life(struct ds_run *run)
 static void stay_active(struct ds_run *run, u64 now)
 {
 	spin_lock_irq(&run->lane->lock);
-	run->active = true;
-	run->last_ns = max(run->last_ns, now);
+	set_active(run, now);
 	spin_unlock_irq(&run->lane->lock);
 }
 

@@ -364,6 +364,32 @@ u32 ds_rm_gpu_total(u32 client, u32 subdevice, u64 *bytes)
 	return end(question, status);
 }
 
+u32 ds_rm_gpu_tpcs(u32 client, u32 subdevice, unsigned int *tpcs)
+{
+	struct question *question = begin();
+	const struct rm_abi *abi;
+	u32 status, gpcs, gpc;
+
+	*tpcs = 0;
+	if (!question)
+		return DS_RM_GONE;
+	abi = question->abi;
+	status = ask(question, client, subdevice, NV2080_CTRL_CMD_GR_GET_GPC_MASK, abi->gpc_mask.len);
+	gpcs = status ? 0 : rm_get32(question->params, abi->gpc_mask.gpcMask);
+	for (gpc = 0; !status && gpc < 32; gpc++) {
+		if (!(gpcs & BIT(gpc)))
+			continue;
+		memset(question->params, 0, abi->tpc_mask.len);
+		rm_put32(question->params, abi->tpc_mask.gpcId, gpc);
+		status = ask(question, client, subdevice, NV2080_CTRL_CMD_GR_GET_TPC_MASK, abi->tpc_mask.len);
+		if (!status)
+			*tpcs += hweight32(rm_get32(question->params, abi->tpc_mask.tpcMask));
+	}
+	if (!status && (!*tpcs || *tpcs > RM_TPCS_MAX))
+		status = NV_ERR_INVALID_STATE;
+	return end(question, status);
+}
+
 int ds_rmcall_init(void)
 {
 	ds_rm_queue = alloc_workqueue("detshare", WQ_UNBOUND | WQ_FREEZABLE, 0);

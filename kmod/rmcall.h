@@ -46,6 +46,8 @@ u32 ds_rm_parent(u32 client, u32 object, u32 *parent);
 u32 ds_rm_child(u32 client, u32 parent, u32 internal_class, u32 *child);
 /* "GPU-..." to a text of that size. */
 u32 ds_rm_gpu_uuid(u32 client, u32 subdevice, char *uuid, size_t size);
+/* TPCs that work can use. */
+u32 ds_rm_gpu_tpcs(u32 client, u32 subdevice, unsigned int *tpcs);
 /* Bytes of the GPU's memory. */
 u32 ds_rm_gpu_total(u32 client, u32 subdevice, u64 *bytes);
 

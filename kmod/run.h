@@ -68,6 +68,7 @@ struct ds_run {
 	u32 holds;			/* by order: DS_HOLDS_* */
 	bool watched;			/* somebody wants to know whether it is active; if not, it counts as active for people */
 	bool active;
+	u64 since_ns;			/* since when it is, or the last time it was */
 	u64 last_ns;			/* last sign of activity */
 	u64 seen_ns;			/* last kick that was caught, 0: none */
 	u64 held_ns;			/* since when a reflex holds it, 0: it does not */

@@ -16,7 +16,7 @@
 #define LEVEL_BEFORE NVA06C_CTRL_INTERLEAVE_LEVEL_MEDIUM	/* the driver's default; it cannot be asked */
 #define SLICE_BEFORE_US 2048	/* the same, where the driver did not tell */
 
-#define RETRY_FIRST HZ
+#define RETRY_FIRST (HZ / 10)
 #define RETRY_MOST (30 * HZ)
 #define EXIT_TRIES 5
 #define EXIT_PAUSE_MS 200

@@ -59,7 +59,8 @@ enum rm_tpc_mode {
 };
 
 /*
- * A ceiling is a mode of the channel group, then a table for each of its context shares. It is lifted by mode NONE with all TPCs.
+ * A ceiling is a mode of the channel group, then a table for each of its context shares. It is lifted by tables of all TPCs: going back to
+ * mode NONE hung the program on an H100.
  * The channel group must have a compute object, and the firmware must know the context share: NV_ERR_OBJECT_NOT_FOUND before.
  */
 void rm_act_tpc_mode(const struct rm_abi *abi, u32 client, u32 tsg, enum rm_tpc_mode mode, bool all, struct rm_step *step);

@@ -2258,6 +2258,17 @@ static const struct rm_uvm_size uvms_5[] = {
 	.numUsedTpc = { 0x0 }, \
 	.tpcList = { 0x2, 1024 } }
 
+/* NV2080_CTRL_GR_GET_GPC_MASK_PARAMS */
+#define LAYOUT_GPC_MASK_0 { \
+	.len = 24, \
+	.gpcMask = { 0x10 } }
+
+/* NV2080_CTRL_GR_GET_TPC_MASK_PARAMS */
+#define LAYOUT_TPC_MASK_0 { \
+	.len = 24, \
+	.gpcId = { 0x10 }, \
+	.tpcMask = { 0x14 } }
+
 /* NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS */
 #define LAYOUT_HANDLE_INFO_0 { \
 	.len = 16, \
@@ -2624,6 +2635,8 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
 		.tpc_mode = LAYOUT_TPC_MODE_0,
 		.tpc_table = LAYOUT_TPC_TABLE_0,
+		.gpc_mask = LAYOUT_GPC_MASK_0,
+		.tpc_mask = LAYOUT_TPC_MASK_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
@@ -2726,6 +2739,8 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
 		.tpc_mode = LAYOUT_TPC_MODE_0,
 		.tpc_table = LAYOUT_TPC_TABLE_0,
+		.gpc_mask = LAYOUT_GPC_MASK_0,
+		.tpc_mask = LAYOUT_TPC_MASK_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
@@ -2828,6 +2843,8 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
 		.tpc_mode = LAYOUT_TPC_MODE_0,
 		.tpc_table = LAYOUT_TPC_TABLE_0,
+		.gpc_mask = LAYOUT_GPC_MASK_0,
+		.tpc_mask = LAYOUT_TPC_MASK_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
@@ -2930,6 +2947,8 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
 		.tpc_mode = LAYOUT_TPC_MODE_0,
 		.tpc_table = LAYOUT_TPC_TABLE_0,
+		.gpc_mask = LAYOUT_GPC_MASK_0,
+		.tpc_mask = LAYOUT_TPC_MASK_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
@@ -3032,6 +3051,8 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
 		.tpc_mode = LAYOUT_TPC_MODE_0,
 		.tpc_table = LAYOUT_TPC_TABLE_0,
+		.gpc_mask = LAYOUT_GPC_MASK_0,
+		.tpc_mask = LAYOUT_TPC_MASK_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
@@ -3134,6 +3155,8 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
 		.tpc_mode = LAYOUT_TPC_MODE_0,
 		.tpc_table = LAYOUT_TPC_TABLE_0,
+		.gpc_mask = LAYOUT_GPC_MASK_0,
+		.tpc_mask = LAYOUT_TPC_MASK_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,
@@ -3236,6 +3259,8 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.restart_runlist = LAYOUT_RESTART_RUNLIST_0,
 		.tpc_mode = LAYOUT_TPC_MODE_0,
 		.tpc_table = LAYOUT_TPC_TABLE_0,
+		.gpc_mask = LAYOUT_GPC_MASK_0,
+		.tpc_mask = LAYOUT_TPC_MASK_0,
 		.handle_info = LAYOUT_HANDLE_INFO_0,
 		.child_handle = LAYOUT_CHILD_HANDLE_0,
 		.gid_info = LAYOUT_GID_INFO_0,

@@ -915,6 +915,15 @@ struct rm_abi {
 		struct rm_f16 numUsedTpc;
 		struct rm_fblk tpcList;
 	} tpc_table;
+	struct { /* NV2080_CTRL_GR_GET_GPC_MASK_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 gpcMask;
+	} gpc_mask;
+	struct { /* NV2080_CTRL_GR_GET_TPC_MASK_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 gpcId;
+		struct rm_f32 tpcMask;
+	} tpc_mask;
 	struct { /* NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS */
 		u16 len;	/* bytes */
 		struct rm_f32 hObject;

@@ -8,6 +8,8 @@
 #define PID_INFO_MAX		200
 #define PIDS_BY_CLASS		0
 #define NO_PARTITION		0xffffffffu
+#define GPCS_MAX		32u
+#define TPCS_PER_GPC		9u
 
 #define GET(s, f)	NV_GET(ask->params, s, f)
 #define PUT(s, f, v)	NV_PUT(ask->params, s, f, v)
@@ -262,7 +264,40 @@ static NV_STATUS ctx_buffer_size(struct sim_ask *ask)
 	return NV_OK;
 }
 
+/* ---- processors: TPCs fill one GPC after the other ---- */
+
+static u32 tpcs_of_gpc(const struct sim_gpu *gpu, u32 gpc)
+{
+	u32 tpcs = DIV_ROUND_UP(sim_engine_sms(gpu->engine), SIM_SMS_PER_TPC);
+
+	return gpc * TPCS_PER_GPC < tpcs ? min(tpcs - gpc * TPCS_PER_GPC, TPCS_PER_GPC) : 0;
+}
+
+static NV_STATUS gpc_mask(struct sim_ask *ask)
+{
+	u32 mask = 0;
+
+	for (u32 gpc = 0; gpc < GPCS_MAX; gpc++)
+		if (tpcs_of_gpc(ask->object->gpu, gpc))
+			mask |= 1u << gpc;
+	PUT(NV2080_CTRL_GR_GET_GPC_MASK_PARAMS, gpcMask, mask);
+	return NV_OK;
+}
+
+static NV_STATUS tpc_mask(struct sim_ask *ask)
+{
+	u32 gpc = GET(NV2080_CTRL_GR_GET_TPC_MASK_PARAMS, gpcId);
+	u32 tpcs = gpc < GPCS_MAX ? tpcs_of_gpc(ask->object->gpu, gpc) : 0;
+
+	if (!tpcs)
+		return NV_ERR_INVALID_ARGUMENT;
+	PUT(NV2080_CTRL_GR_GET_TPC_MASK_PARAMS, tpcMask, (1u << tpcs) - 1);
+	return NV_OK;
+}
+
 const struct sim_handler sim_gpu_handlers[] = {
+	{ NV2080_CTRL_CMD_GR_GET_GPC_MASK, false, gpc_mask },
+	{ NV2080_CTRL_CMD_GR_GET_TPC_MASK, false, tpc_mask },
 	{ NV2080_CTRL_CMD_GPU_GET_GID_INFO, false, gid },
 	{ NV2080_CTRL_CMD_FB_GET_INFO_V2, false, fb_info_v2 },
 	{ NV2080_CTRL_CMD_FB_GET_INFO, false, fb_info },

@@ -59,14 +59,42 @@ static struct sim_gpu *rung_by(const struct page *page)
 	return NULL;
 }
 
+/*
+ * The driver's own name and arguments: other modules hook it. *page_array: page_count pages, each with a reference, to be
+ * kvfree'd; *pte_array would be addresses that are no memory of the machine, of which there are none here.
+ */
+noinline __noclone NV_STATUS os_lookup_user_io_memory(void *address, u64 page_count, u64 **pte_array, void **page_array)
+{
+	struct page **pages = kvcalloc(page_count, sizeof(*pages), GFP_KERNEL);
+	unsigned long found = 0;
+
+	if (!pages)
+		return NV_ERR_NO_MEMORY;
+	if (pages_behind((unsigned long)address, page_count, pages, &found)) {
+		while (found)
+			put_page(pages[--found]);
+		kvfree(pages);
+		return NV_ERR_INVALID_ADDRESS;
+	}
+	*page_array = pages;
+	return NV_OK;
+}
+
 /* memory: made for that many pages, without any yet. On success it has them, each with a reference. */
 NV_STATUS sim_memory_look_up(struct sim_memory *memory, u64 address, u64 count)
 {
+	void *pages = NULL;
 	struct sim_gpu *gpu;
+	NV_STATUS status;
+	u64 *ptes;
 
 	memory->found = true;
-	if (pages_behind(address, count, memory->pinned, &memory->pinned_count))
-		return NV_ERR_INVALID_ADDRESS;
+	status = os_lookup_user_io_memory((void *)(unsigned long)address, count, &ptes, &pages);
+	if (status != NV_OK)
+		return status;
+	memcpy(memory->pinned, pages, count * sizeof(*memory->pinned));
+	memory->pinned_count = count;
+	kvfree(pages);
 	gpu = rung_by(memory->pinned[0]);
 	if (gpu) {
 		memory->type = SIM_REGISTERS;

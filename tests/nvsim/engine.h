@@ -42,6 +42,7 @@ enum sim_tpc_mode { SIM_TPC_NONE, SIM_TPC_STATIC, SIM_TPC_DYNAMIC };
 /* Functions that return a pointer return an ERR_PTR on failure. */
 struct sim_engine *sim_engine_create(u32 gpu, u32 sms, const struct sim_mem_ops *ops);
 void sim_engine_destroy(struct sim_engine *engine);
+u32 sim_engine_sms(const struct sim_engine *engine);
 
 /*
  * engine_type: NV2080_ENGINE_TYPE_*; 0 is taken as GR0. As on an H100, GR0 and the first two copy

@@ -67,6 +67,11 @@ int sim_tsg_set_sms(struct sim_tsg *tsg, u32 veid, u32 sms)
 	return 0;
 }
 
+u32 sim_engine_sms(const struct sim_engine *engine)
+{
+	return engine->sms;
+}
+
 bool sim_tsg_scheduled(const struct sim_tsg *tsg)
 {
 	return READ_ONCE(tsg->sched.enabled);

@@ -81,6 +81,7 @@ NV_STATUS sim_params_in(struct sim_params *params, const struct sim_caller *by, 
 NV_STATUS sim_params_out(struct sim_params *params, NV_STATUS status);	/* copies only if status is NV_OK; frees */
 
 NV_STATUS os_memcpy_from_user(void *to, const void *from, NvU32 n);
+NV_STATUS os_lookup_user_io_memory(void *address, u64 page_count, u64 **pte_array, void **page_array);
 NV_STATUS os_memcpy_to_user(void *to, const void *from, NvU32 n);
 
 /* ---- memory ---- */

@@ -10,9 +10,9 @@ from detshare.tools.bench.vm.machines import SIM, SIM_61, Machine
 from detshare.tools.bench.vm.report import Report
 
 SOME = (
-    *("own-slice", "own-slice-xfer", "own-slice-32bit", "own-slice-race", "own-slice-raw", "own-slice-property"),
-    *("resume", "resume-binapi", "new-group", "second-mapping", "proc-mem", "uvm-door", "gpu-door", "descriptor"),
-    *("other-off", "other-off-race", "other-slice-raw", "other-idle", "other-numbers"),
+    *("own-slice", "own-slice-xfer", "own-slice-32bit", "own-slice-race", "own-slice-raw", "own-slice-dup"),
+    *("resume", "resume-binapi", "new-group", "second-mapping", "proc-mem", "uvm-door", "descriptor"),
+    *("other-off", "other-slice-raw", "other-numbers"),
 )
 
 

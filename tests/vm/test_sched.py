@@ -13,7 +13,7 @@ from tests.vm.test_kmod import clients
 
 __all__ = ["clients"]  # a fixture
 
-FILES = ["sched_pause.py"]
+FILES = ["sched_pause.py", "sched_reflex.py", "sched_shares.py", "sched_ceiling.py"]
 
 
 @pytest.mark.parametrize("kernel", ["6.1", "6.12"])

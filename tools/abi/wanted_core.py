@@ -258,6 +258,8 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "restart_runlist": ("NVA06F_CTRL_RESTART_RUNLIST_PARAMS", ("bForceRestart", "bBypassWait")),
     "tpc_mode": ("NV0090_CTRL_TPC_PARTITION_MODE_PARAMS", ("mode", "bEnableAllTpcs")),
     "tpc_table": ("NV9067_CTRL_TPC_PARTITION_TABLE_PARAMS", ("numUsedTpc", "tpcList")),
+    "gpc_mask": ("NV2080_CTRL_GR_GET_GPC_MASK_PARAMS", ("gpcMask",)),
+    "tpc_mask": ("NV2080_CTRL_GR_GET_TPC_MASK_PARAMS", ("gpcId", "tpcMask")),
     "handle_info": (
         "NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS",
         ("hObject", "index", "data.hResult", "data.iResult"),

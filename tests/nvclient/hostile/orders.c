@@ -10,7 +10,7 @@
 
 #define LEGACY 0x8000u
 #define ODD_MAGIC 'Z'
-#define RACE_MS 400
+#define RACE_MS 2000
 #define PROPERTY_SLICE 0 /* NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_ENGINETIMESLICEINMICROSECONDS */
 #define PROPERTY_NO_SLICE 2
 #define CILP_SET 1
@@ -105,6 +105,35 @@ static u32 slice_by_bound_file(struct hostile *h)
 	h->program.nv.ctl = before;
 	close(file);
 	return status;
+}
+
+/* A child with a client of its own and a duplicate of its parent's channel group. */
+static u32 set_slice_of_duplicate(struct hostile *h)
+{
+	struct nv *nv = &h->program.nv;
+	u32 from = h->program.client, client, device = 0x70000001, group = 0x70000002, status;
+	u8 *params = fresh_params();
+
+	nv->ctl = nv_open_device("nvidiactl");
+	if (nv->ctl < 0)
+		return NV_ERRNO(-nv->ctl);
+	status = nv_root(nv, &client);
+	rm_put32(params, nv->abi->device.deviceId, h->program.gpu_number);
+	if (!status)
+		status = nv_alloc(nv, client, client, &device, NV01_DEVICE_0, params, nv->abi->device.len);
+	if (!status)
+		status = nv_dup(nv, client, device, &group, from, h->program.tsg);
+	if (!status)
+		status = nv_control(nv, client, group, NVA06C_CTRL_CMD_SET_TIMESLICE, slice_params(),
+				    nv->abi->timeslice.len);
+	return status;
+}
+
+static u32 slice_by_duplicate(struct hostile *h)
+{
+	u32 status = nv_share(&h->program.nv, h->program.client, h->program.tsg, RS_SHARE_TYPE_ALL, 0);
+
+	return status ? status : in_child(h, set_slice_of_duplicate, 500);
 }
 
 static u32 slice_by_raw_command(struct hostile *h)
@@ -240,22 +269,39 @@ static u32 wfi_by_raw_command(struct hostile *h)
 		       abi->ctxsw_mode.len);
 }
 
+/* The driver's yes may be somebody else's: whether the mode is what was asked for. */
+static u32 check_tpc_mode(struct hostile *h)
+{
+	u8 *params = fresh_params();
+	u32 status = control(h, h->program.tsg, NV0090_CTRL_CMD_GET_TPC_PARTITION_MODE, params,
+			     h->program.nv.abi->tpc_mode.len);
+
+	if (!status && rm_get32(params, h->program.nv.abi->tpc_mode.mode) != TPC_STATIC)
+		status = NV_ERR_INSUFFICIENT_PERMISSIONS;
+	return status;
+}
+
 static u32 tpc_mode(struct hostile *h)
 {
 	u8 *params = fresh_params();
+	u32 status;
 
 	rm_put32(params, h->program.nv.abi->tpc_mode.mode, TPC_STATIC);
-	return control(h, h->program.tsg, NV0090_CTRL_CMD_SET_TPC_PARTITION_MODE, params, h->program.nv.abi->tpc_mode.len);
+	status = control(h, h->program.tsg, NV0090_CTRL_CMD_SET_TPC_PARTITION_MODE, params,
+			 h->program.nv.abi->tpc_mode.len);
+	return status ? status : check_tpc_mode(h);
 }
 
 static u32 tpc_mode_of_device(struct hostile *h)
 {
 	const struct rm_abi *abi = h->program.nv.abi;
 	u8 *params = fresh_params();
+	u32 status;
 
 	rm_put32(params, abi->gr_tpc_mode.hChannelGroup, h->program.tsg);
 	rm_put32(params, abi->gr_tpc_mode.mode, TPC_STATIC);
-	return control(h, h->program.device, NV0080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE, params, abi->gr_tpc_mode.len);
+	status = control(h, h->program.device, NV0080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE, params, abi->gr_tpc_mode.len);
+	return status ? status : check_tpc_mode(h);
 }
 
 static u32 tpc_table(struct hostile *h)
@@ -273,6 +319,7 @@ const struct trick order_tricks[] = {
 	{ "own-slice-magic", "order", "the same, with another magic and no direction", slice_by_odd_magic },
 	{ "own-slice-32bit", "order", "the same, as a 32-bit program", slice_by_32_bits },
 	{ "own-slice-child", "order", "the same, by a child that inherited the file", slice_by_child },
+	{ "own-slice-dup", "order", "the same, by a child with a duplicate of the channel group", slice_by_duplicate },
 	{ "own-slice-bound", "order", "the same, through a file bound by REGISTER_FD", slice_by_bound_file },
 	{ "own-slice-race", "order", "a harmless control that another process turns into it", slice_by_race },
 	{ "own-slice-raw", "order", "the same, as a command that goes to the firmware unread", slice_by_raw_command },

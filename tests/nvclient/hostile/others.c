@@ -5,7 +5,7 @@
 #include "hostile.h"
 
 #define LEGACY 0x8000u
-#define RACE_MS 400
+#define RACE_MS 2000
 #define CILP_SET 1
 #define IDLE_LIST (2u << 4)	/* NVOS30_FLAGS_CHANNEL_LIST */
 #define IDLE_US 1000

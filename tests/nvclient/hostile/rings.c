@@ -10,6 +10,7 @@
 #include "hostile.h"
 
 #define TRY_MS 700
+#define SETTLE_MS 150
 
 void ring_at(volatile u32 *doorbell, u32 token)
 {
@@ -60,6 +61,8 @@ static u32 second_mapping(struct hostile *h)
 	}
 	if (wait_for(child, TRY_MS) < 0)
 		kill_process(child);
+	/* a ring is taken a little later, and not from a page that is gone */
+	rest(SETTLE_MS);
 	munmap((void *)door, SIM_USERMODE_SIZE);
 	return status;
 }
@@ -93,6 +96,8 @@ static u32 duplicate(struct hostile *h)
 	}
 	if (wait_for(child, TRY_MS) < 0)
 		kill_process(child);
+	/* a ring is taken a little later, and not from a page that is gone */
+	rest(SETTLE_MS);
 	munmap((void *)door, SIM_USERMODE_SIZE);
 	nv_free(nv, client, client, client);
 	return status;
@@ -126,6 +131,8 @@ static u32 passed_file(struct hostile *h)
 	}
 	if (wait_for(child, TRY_MS) < 0)
 		kill_process(child);
+	/* a ring is taken a little later, and not from a page that is gone */
+	rest(SETTLE_MS);
 	close(file);
 	return status;
 }

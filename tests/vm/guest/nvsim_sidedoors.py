@@ -11,7 +11,19 @@ import pytest
 
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, address, escape, status, version
 from tests.vm.guest.nvsim_tools import EXTERNAL, in_child, other, rm, tsg, vas
-from tests.vm.guest.nvsim_work import DOORBELL_SIZE, MS, SIM, Channel, Doorbell, map_dma, of, order, usermode
+from tests.vm.guest.nvsim_work import (
+    DOORBELL_SIZE,
+    ENDLESS,
+    MS,
+    SIM,
+    Channel,
+    Doorbell,
+    map_dma,
+    of,
+    order,
+    until,
+    usermode,
+)
 
 __all__ = ["other", "rm"]  # fixtures
 
@@ -179,7 +191,8 @@ def test_a_binary_object_passes_commands_on(rm: Rm, other: Rm) -> None:
 def test_idle_channels_takes_anybodys_off(rm: Rm, other: Rm) -> None:
     channel, bell = Channel(rm), Doorbell(rm)
     assert channel.schedule() == 0
-    channel.submit(bell, 300 * MS)
+    channel.submit(bell, ENDLESS)
+    assert until(channel.moves)
     clients, channels = bytearray(4), bytearray(4)
     clients[:] = rm.client.to_bytes(4, "little")
     channels[:] = channel.handle.to_bytes(4, "little")
@@ -194,8 +207,9 @@ def test_idle_channels_takes_anybodys_off(rm: Rm, other: Rm) -> None:
 
     before = int(channel.row()["preempts"])
     assert idle(1000) == status("NV_ERR_TIMEOUT")
+    channel.release()
     assert idle(900_000) == 0
-    assert channel.wait(0.1)
+    assert channel.wait()
     assert int(channel.row()["preempts"]) == before, "an idle channel is no preempted TSG"
     params = Block.of("NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS", numChannels=1, timeout=1000)
     params.put("hChannels", channel.handle, 0)

@@ -117,6 +117,18 @@ def test_a_share_of_the_sms_makes_kernels_longer(rm: Rm) -> None:
     channel.close()
 
 
+def test_the_masks_of_processors_agree_with_their_number(rm: Rm) -> None:
+    gpcs = Block.of("NV2080_CTRL_GR_GET_GPC_MASK_PARAMS")
+    assert rm.control(rm.subdevice, "NV2080_CTRL_CMD_GR_GET_GPC_MASK", gpcs) == 0
+    count = 0
+    for gpc in range(32):
+        tpcs = Block.of("NV2080_CTRL_GR_GET_TPC_MASK_PARAMS", gpcId=gpc)
+        code = rm.control(rm.subdevice, "NV2080_CTRL_CMD_GR_GET_TPC_MASK", tpcs)
+        assert (code == 0) == bool(gpcs.get("gpcMask") >> gpc & 1)
+        count += tpcs.get("tpcMask").bit_count()
+    assert count * 2 == 132
+
+
 def test_properties_of_a_channel_are_its_groups_slice(rm: Rm, other: Rm) -> None:
     (mine, theirs), bell = running(rm, other)
     command = "NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES"

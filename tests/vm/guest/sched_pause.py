@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
 from collections.abc import Callable
 
 import pytest
+from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
 from tests.vm.guest.kmod_tools import eventually, load, row, unload
@@ -109,20 +111,34 @@ def test_what_is_made_while_paused_is_paused(family: genl.DetShare, worker: Work
         assert shell.stdout is not None
         shell.stdin.write("\n")
         shell.stdin.flush()
-        assert "ready" in shell.stdout.readline()
-        (mine,) = tsgs()
-        assert mine["off"] >= 1
-        before = mine["gpu_time_us"]
+        # its channels are off from birth, and to schedule them has to wait
+        eventually(lambda: [each["off"] for each in tsgs()] == [each["channels"] for each in tsgs()] == [1])
         time.sleep(0.3)
-        assert tsgs()[0]["gpu_time_us"] == before
+        assert tsgs()[0]["gpu_time_us"] == 0
         family.hold_del(**subject)
+        assert "ready" in shell.stdout.readline()
         assert tsgs()[0]["off"] == 0
-        time.sleep(0.3)
-        assert tsgs()[0]["gpu_time_us"] > before
+        eventually(lambda: tsgs()[0]["gpu_time_us"] > 10_000)
     finally:
         shell.kill()
         shell.communicate()
     eventually(lambda: tsgs() == [])
+
+
+def test_who_shares_a_channel_group_is_not_paused(family: genl.DetShare, worker: Workers) -> None:
+    """Under MPS pausing one client's channels hung the other; the gate may still be shut."""
+    server = worker("nvbackground", "--share")
+    client = worker("nvbackground", "--join", f"{server.ready['client']}:{server.ready['tsg']}")
+    for each in (server, client):
+        with pytest.raises(NetlinkError) as refused:
+            family.hold_set(gate=False, pause=True, **of(each))
+        assert refused.value.code == errno.EOPNOTSUPP
+        answer = row(family.hold_set(gate=True, pause=True, **of(each)))
+        assert (answer["gated"], answer["paused"], answer["failed"]) == (1, 0, 1)
+        assert "MPS" in answer["why"]
+        family.hold_del(**of(each))
+    assert {each["off"] for each in tsgs()} == {0}
+    assert {each["hung"] for each in tsgs()} == {0}
 
 
 @pytest.mark.parametrize("gate", [False, True], ids=["paused", "paused-gated"])

@@ -38,10 +38,15 @@ class Worker:
     def __init__(self, program: str, *options: object) -> None:
         words = [str(CLIENTS / program), *map(str, options)]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        self.ready = self._line()
-        assert self.ready["event"] == "ready"
-        if program == "nvbackground":
-            eventually(lambda: self.gpu_us() > 0)
+        try:
+            self.ready = self._line()
+            assert self.ready["event"] == "ready"
+            # one that lives in another's channel group has none of its own
+            if program == "nvbackground" and "--join" not in options:
+                eventually(lambda: self.gpu_us() > 0)
+        except BaseException:
+            self.end()
+            raise
 
     def _line(self) -> dict[str, Any]:
         assert self.process.stdout is not None
