@@ -197,7 +197,7 @@ def paired(spatial_p99: float = 2600.0, images: float = 2450.0) -> Figures:
 
 
 def test_pair_is_judged_by_the_issues_targets(session: Session) -> None:
-    pair.report(session, paired())
+    pair.report(session, paired(), None)
     what = "a token every 10 ms: spatial"
     rows = {row.what: row for row in session.rows}
     bound = rows[f"{what}: BE against alone x (1 - that share)"]
@@ -210,8 +210,19 @@ def test_pair_is_judged_by_the_issues_targets(session: Session) -> None:
 
 
 def test_a_pair_that_misses_is_shown(session: Session) -> None:
-    pair.report(session, paired(3500.0, 1950.0))
+    pair.report(session, paired(3500.0, 1950.0), None)
     assert [ok for _value, ok in judged(session).values()] == [False] * 4
+
+
+def test_the_pair_is_judged_for_the_lane_that_auto_takes_too(session: Session) -> None:
+    found = paired(3500.0, 1950.0)
+    found.latencies(("temporal", "10 ms"), [2500.0] * 100)
+    found.rate(("temporal", "10 ms", "tokens"), 100.0)
+    found.rate(("temporal", "10 ms", "BE"), 2900.0)
+    pair.report(session, found, "temporal")
+    rows = {name: ok for name, (_value, ok) in judged(session).items() if "--lane auto (temporal)" in name}
+    assert len(rows) == 4
+    assert all(rows.values())
 
 
 def test_the_order_of_the_pair_has_the_lanes_first_and_the_sweep_before_repeats(session: Session) -> None:

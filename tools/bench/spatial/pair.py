@@ -6,6 +6,8 @@ and *spatial* (classes high and low, with their default reflexes), each with a t
 back. The sweep: in the spatial lane BE is held while LC is active, or has 8, 16, 32 or 64 SMs; by default the daemon
 chooses between the first and 16 SMs by the share of time in which LC is active.
 
+The targets are asked of the spatial lane and of the lane that --lane auto takes for LC after this run.
+
 All programs live through the whole experiment; those that are not measured are stopped (SIGSTOP).
 """
 
@@ -15,8 +17,10 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean
 
+from detshare.runtime.profiles import Lane, Profiles, choose, key
 from detshare.tools.bench import plot
 from detshare.tools.bench.catalog import decode, train
 from detshare.tools.bench.process import Program
@@ -32,6 +36,8 @@ JUDGED = "10 ms"
 CHOICE = 1.6
 """seconds after which the daemon has chosen what BE does by LC's share of the time: a window of 1 s, looked at each
 0.25 s, and some for what was launched before"""
+LEARNED = 5.0
+"""seconds within which the daemon has taken in what a program that ended showed"""
 SLOW_MS = 50.0
 """slots of longer periods are doubled, for enough tokens"""
 SWEEP = {"hold": "hold", **{f"{sms} SMs": f"first:{sms}" for sms in (8, 16, 32, 64)}}
@@ -70,6 +76,7 @@ class Bench:
     lanes: Lanes
     programs: dict[str, Program] = field(default_factory=dict)
     found: Figures = field(default_factory=Figures)
+    auto: str | None = None
 
     def start(self) -> None:
         """Start all, and stop each as soon as it is warm. The spatial LC comes last: it would starve the others."""
@@ -135,10 +142,24 @@ class Bench:
     def finish(self) -> None:
         """End all; ProgramError where one did not end well."""
         self.lanes.end(*self.programs.values())
+        self.auto = self.choice()
+
+    def choice(self) -> str | None:
+        """The lane that --lane auto takes for LC's next run; None: the daemon has not taken in what this one showed."""
+        name = key(decode(*PERIODS_MS))
+        until = time.monotonic() + LEARNED
+        while (profile := Profiles(Path(self.session.steer.run_dir) / "profiles.json").get(name)) is None:
+            if time.monotonic() > until:
+                return None
+            time.sleep(0.1)
+        lane, why = choose(name, profile)
+        self.session.mark("auto", lane=lane, why=why)
+        self.session.say(f"--lane auto takes the {lane} lane for LC: {why}")
+        return lane
 
 
-def report(session: Session, found: Figures) -> None:
-    """All rows that what was measured gives."""
+def report(session: Session, found: Figures, auto: str | None) -> None:
+    """All rows that what was measured gives; `auto`: the lane that --lane auto takes for LC."""
     if not found.has(BE_ALONE):
         return
     be_alone = found.median(BE_ALONE, "rate")
@@ -153,23 +174,25 @@ def report(session: Session, found: Figures) -> None:
             found.report(session, f"{what}: {name}: token", key, None if name == "alone" else ("alone", period))
             if name != "alone":
                 session.row(f"{what}: {name}: BE", found.median((*key, "BE"), "rate"), "images/s", be_alone)
-    judge(session, found, be_alone)
+    judge(session, found, be_alone, Lane.SPATIAL, "spatial")
+    if auto is not None:
+        judge(session, found, be_alone, auto, f"--lane auto ({auto})")
     best(session, found)
 
 
-def judge(session: Session, found: Figures, be_alone: float) -> None:
-    """The issue's targets."""
-    spatial, alone = ("spatial", JUDGED), ("alone", JUDGED)
-    baselines = [(name, JUDGED) for name in BASELINES]
-    if not found.has(spatial, alone, *baselines):
+def judge(session: Session, found: Figures, be_alone: float, lane: str, name: str) -> None:
+    """The issue's targets for a lane, under that name."""
+    mine, alone = (lane, JUDGED), ("alone", JUDGED)
+    baselines = [(other, JUDGED) for other in BASELINES]
+    if not found.has(mine, alone, *baselines):
         return
-    what = f"a token every {JUDGED}: spatial"
-    p99 = found.median(spatial, "p99")
+    what = f"a token every {JUDGED}: {name}"
+    p99 = found.median(mine, "p99")
     session.row(f"{what}: token p99 against alone", p99, "us", found.median(alone, "p99"), "<= 1.15 x baseline")
-    best_p99, name = min((found.median(key, "p99"), key[0]) for key in baselines)
-    session.row(f"{what}: token p99 against the best baseline ({name})", p99, "us", best_p99, "< 1 x baseline")
-    images, tokens = found.median((*spatial, "BE"), "rate"), found.median((*spatial, "tokens"), "rate")
-    share = tokens * mean(found.pooled[spatial]) / 1e6
+    best_p99, rival = min((found.median(key, "p99"), key[0]) for key in baselines)
+    session.row(f"{what}: token p99 against the best baseline ({rival})", p99, "us", best_p99, "< 1 x baseline")
+    images, tokens = found.median((*mine, "BE"), "rate"), found.median((*mine, "tokens"), "rate")
+    share = tokens * mean(found.pooled[mine]) / 1e6
     session.row(f"{what}: share of time that LC is active", 100 * share, "%")
     bound = be_alone * (1 - share)
     session.row(f"{what}: BE against alone x (1 - that share)", images, "images/s", bound, ">= 0.93 x baseline")
@@ -220,7 +243,7 @@ def run(session: Session) -> None:
             work(session, bench)
             bench.finish()
         finally:
-            report(session, bench.found)
+            report(session, bench.found, bench.auto)
     names = [*SCHEMES, *(f"sweep: {name}" for name in SWEEP)]
     panels: dict[str, dict[str, tuple[float, float]]] = {}
     for period in map(named, PERIODS_MS):
