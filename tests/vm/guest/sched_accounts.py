@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0-only
+# SPDX-License-Identifier: Apache-2.0
 """Orders for cgroups and tenants follow who belongs to them: born there, moved in, moved out, nested, gone."""
 
 from __future__ import annotations

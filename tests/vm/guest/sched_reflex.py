@@ -39,7 +39,7 @@ def classes(family: genl.DetShare) -> Iterator[genl.DetShare]:
     """`high` goes before `low`, which is paused after 3 ms."""
     family.class_set("high", 10, slice_us=20_000, level=HIGH, linger_us=200_000)
     family.class_set("low", 1, slice_us=50, level=LOW, deadline_us=3000)
-    yield family
+    return family
 
 
 def join(family: genl.DetShare, worker: Worker, name: str) -> None:

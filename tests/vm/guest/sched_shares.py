@@ -66,7 +66,7 @@ def empty_and_filling(family: genl.DetShare) -> dict[str, int] | None:
 
 
 def settled(family: genl.DetShare, *workers: Worker) -> tuple[float, int, int, int]:
-    """Once the account stands still: the time, what it had by the GPU's own clock, by the module's, and what is in the bucket."""
+    """Once the account stands still: time, use by the GPU's own clock, by the module's, and what is in the bucket."""
     found = None
     until = time.monotonic() + 20
     while not found or not all(each.off() for each in workers):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guest's tests of the scheduler share: programs that keep the simulated GPU busy, and its own account of who had it."""
+"""What the guest's tests of the scheduler share: programs that keep the simulated GPU busy, and its account of them."""
 
 from __future__ import annotations
 
