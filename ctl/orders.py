@@ -151,12 +151,12 @@ def set_class(link: Link, klass: str, change: Mapping[str, object] | None) -> Cl
     if before is None and klass in classes.CLASSES:
         before = row_of(klass)
     if before is None and made.rank is None:
-        raise BadRequest(f"there is no class {klass} yet: name its rank (ours: {_ranks()})")
+        raise BadRequest(f"there is no class {klass} yet: name its rank (0: none; for strict classes {_ranks()})")
     return link.set_class(made.on(replace(before or ClassRow(klass, 0), gpu=gpu)))
 
 
 def _ranks() -> str:
-    return ", ".join(f"{name} {setting.rank}" for name, setting in classes.CLASSES.items())
+    return ", ".join(f"{name} {rank}" for name, rank in classes.STRICT_RANKS.items())
 
 
 def names(row: SchedRow | HoldRow | BucketRow, target: Target) -> bool:

@@ -89,13 +89,16 @@ static void count_use(struct ds_lane *lane, u64 now)
 
 /* ---- one bucket --------------------------------------------------------------------- */
 
-static void fill(struct bucket *bucket, struct level *level, u64 now)
+/* What came in since, and what went out meanwhile: it runs over only with what is left of both. */
+static void fill(struct bucket *bucket, struct level *level, u64 now, u64 used)
 {
 	if (!level->at)
 		level->ns = bucket->burst;
 	else
 		level->ns += div_u64((now - min(now, level->at)) * bucket->rate, 1000000);
+	level->ns -= used;
 	level->ns = min_t(s64, level->ns, bucket->burst);
+	level->used += used;
 	level->at = now;
 }
 
@@ -130,9 +133,7 @@ static u64 turn(struct bucket *bucket, struct ds_lane *lane, u64 now)
 			drain = 1000000;
 		any = true;
 	}
-	fill(bucket, level, now);
-	level->ns -= used;
-	level->used += used;
+	fill(bucket, level, now, used);
 	if (!level->empty && level->ns <= 0) {
 		level->empty = true;
 		level->emptied++;

@@ -94,8 +94,8 @@ def class_lines() -> str:
     lines = ["CLASS is one of"]
     for name, setting in classes.CLASSES.items():
         slice_us = "as the driver set it" if setting.slice_us is None else tables.duration(setting.slice_us)
-        lines.append(f"  {name:<8} slice {slice_us}, level {setting.level.name.lower()}, rank {setting.rank}")
-    lines.append("With detshare.ko launches wait while a class of a higher rank is active.")
+        lines.append(f"  {name:<8} slice {slice_us}, level {setting.level.name.lower()}")
+    lines.append("With detshare.ko classes can be strict, too: see set-class --rank.")
     return "\n".join(lines) + "\n"
 
 

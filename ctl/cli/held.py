@@ -77,8 +77,8 @@ def set_ceiling(place: Place, as_json: bool, who: str, percent: int) -> int:
 def set_class(place: Place, as_json: bool, klass: str, **row: Any) -> int:
     """Change what a class means, or make one.
 
-    Launches of a class wait while a class of a higher rank is active. What is not given stays as it is. Needs
-    detshare.ko, which keeps the row until it is unloaded.
+    Launches of a class wait while a class of a higher rank is active; by default no class has a rank, and slices and
+    levels rule alone. What is not given stays as it is. Needs detshare.ko, which keeps the row until it is unloaded.
     """
     args = {**row, "reset": row["reset"] or None}
     return act.change(place, as_json, "set-class", klass, args=args)

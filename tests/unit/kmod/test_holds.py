@@ -110,11 +110,10 @@ def test_a_ceiling_stays_beside_class_and_weight() -> None:
     assert orders.order_of(Wish(slice_us=5)).level == Level.MEDIUM
 
 
-def test_our_rows_rank_as_the_classes_do(kernel: Kernel) -> None:
+def test_our_rows_make_nobody_wait_until_they_are_given_ranks(kernel: Kernel) -> None:
     assert orders.write_missing(kernel, []) == list(classes.CLASSES)  # type: ignore[arg-type]
-    ranks = [row.rank for row in kernel.rows]
-    assert ranks == sorted(ranks, reverse=True)
-    assert len(set(ranks)) == 4
+    assert [row.rank for row in kernel.rows] == [0, 0, 0, 0]
+    assert list(classes.STRICT_RANKS) == list(classes.CLASSES)
     assert all(row.floor_permille for row in kernel.rows[1:])  # no class starves
     kernel.rows[2] = replace(kernel.rows[2], deadline_us=1)
     assert orders.write_missing(kernel, kernel.rows) == []  # type: ignore[arg-type]
@@ -131,7 +130,7 @@ def test_rows_are_changed_in_part_and_set_back(kernel: Kernel) -> None:
     assert (one.gpu, one.slice_us, one.weight) == (1, 90, None)
     assert len(kernel.rows) == 5
     orders.set_class(link, "low", None)  # type: ignore[arg-type]
-    assert sorted(kernel.rows, key=lambda row: -row.rank) == [orders.row_of(name) for name in classes.CLASSES]
+    assert {row.name: row for row in kernel.rows} == {name: orders.row_of(name) for name in classes.CLASSES}
     too_much = {"rank": 1001}, {"weight": 0}, {"floor_permille": 1001}, {"linger_us": 0}, {"weight": 1, "slice_us": 1}
     for bad in too_much:
         with pytest.raises(BadRequest):

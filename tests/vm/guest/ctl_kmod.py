@@ -221,7 +221,7 @@ def test_rows_of_our_classes_stand_in_the_kernel(backend: KmodBackend, link: Lin
     backend.set_class("low", {"deadline_us": 7000})
     backend.look()
     (low,) = (row for row in link.classes() if row.name == "low")
-    assert (low.deadline_us, low.slice_us, low.rank) == (7000, classes.CLASSES["low"].slice_us, 200)
+    assert (low.deadline_us, low.slice_us, low.rank) == (7000, classes.CLASSES["low"].slice_us, 0)
     backend.set_class("low", None)
     (low,) = (row for row in link.classes() if row.name == "low")
     assert low.deadline_us == classes.CLASSES["low"].deadline_us
