@@ -19,7 +19,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup library demo test lint lint-python lint-shell lint-kernel lint-runtime lint-generated test-unit test-e2e test-vm test-gpu \
+.PHONY: help setup library demo test lint lint-python lint-shell lint-kernel lint-runtime lint-generated test-unit test-e2e test-vm test-vm-all test-gpu \
 	tree clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
@@ -82,6 +82,11 @@ test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as
 	$(BIN)/pytest -q tests -m "e2e and not gpu and not vm and alone"
 
 test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and simulated drivers; no GPU
+	@$(BIN)/detshare-vm prepare >/dev/null
+	$(BIN)/pytest -q $(TWO) tests -m "vm and not gpu and not alone and not thorough"
+	$(BIN)/pytest -q tests -m "vm and not gpu and alone and not thorough"
+
+test-vm-all: setup ## the same and what would take too long for each change: other kernels, whole lists
 	@$(BIN)/detshare-vm prepare >/dev/null
 	$(BIN)/pytest -q $(TWO) tests -m "vm and not gpu and not alone"
 	$(BIN)/pytest -q tests -m "vm and not gpu and alone"

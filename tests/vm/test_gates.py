@@ -22,7 +22,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("kernel", ["6.1", "6.12"])
+@pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])
 def test_gates(guest_pytest: Callable[..., Completed], clients: Path, kernel: str) -> None:
     done = guest_pytest(
         "tests/vm/guest/kmod_gates.py",

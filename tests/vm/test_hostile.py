@@ -16,7 +16,13 @@ SOME = (
 )
 
 
-@pytest.mark.parametrize(("machine", "who"), [(SIM, "root"), (SIM_61, "user")], ids=["6.12 root", "6.1 user"])
+@pytest.mark.parametrize(
+    ("machine", "who"),
+    [
+        pytest.param(SIM, "root", id="6.12 root"),
+        pytest.param(SIM_61, "user", id="6.1 user", marks=pytest.mark.thorough),
+    ],
+)
 def test_no_trick_works_and_the_neighbour_does_not_notice(machine: Machine, who: str) -> None:
     report = Report("hostile", machine.proof, "pytest (short form)")
     hostile.measure(report, machine, (who,), SOME)

@@ -17,7 +17,10 @@ PARTS = ("objects", "calls", "memory", "doorbell", "sidedoors", "steering")
 SUITE = [f"tests/vm/guest/nvsim_{name}.py" for name in PARTS]
 
 
-@pytest.mark.parametrize(("kernel", "version"), [("6.12", "580.159.04"), ("6.1", "550.163.01"), ("6.12", "580.65.06")])
+@pytest.mark.parametrize(
+    ("kernel", "version"),
+    [("6.12", "580.159.04"), ("6.1", "550.163.01"), pytest.param("6.12", "580.65.06", marks=pytest.mark.thorough)],
+)
 def test_the_simulated_driver(guest_pytest: Callable[..., Completed], kernel: str, version: str) -> None:
     build()  # nvkick
     guest_pytest(*SUITE, kernel=kernel, driver="sim", driver_options=[f"version={version}"], timeout=300)

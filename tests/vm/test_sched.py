@@ -16,7 +16,7 @@ __all__ = ["clients"]  # a fixture
 FILES = ["sched_pause.py", "sched_reflex.py", "sched_shares.py", "sched_ceiling.py"]
 
 
-@pytest.mark.parametrize("kernel", ["6.1", "6.12"])
+@pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])
 @pytest.mark.parametrize("file", FILES)
 def test_in_the_guest(guest_pytest: Callable[..., Completed], clients: Path, kernel: str, file: str) -> None:
     done = guest_pytest(
