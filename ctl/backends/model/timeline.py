@@ -9,7 +9,7 @@ the end of the slice and goes on later. All times inside are integer nanoseconds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from detshare.ctl.backends.model.workload import NEVER, Workload
 
@@ -20,7 +20,18 @@ _SHORTEST_SLICE_NS = 1_024
 """a slice of zero still makes progress: the hardware counts in 1024 ns"""
 
 
-def build_round(tsgs: Sequence[ModelTsg]) -> list[ModelTsg]:
+class Levelled(Protocol):
+    """What has a runlist level: 0 low, 1 medium, 2 high."""
+
+    @property
+    def level(self) -> int:
+        """The level."""
+
+
+Group = TypeVar("Group", bound=Levelled)
+
+
+def build_round(tsgs: Sequence[Group]) -> list[Group]:
     """One round of the runlist: LOW once, MEDIUM once per LOW, HIGH before every MEDIUM and every LOW.
 
     With L LOW and M MEDIUM groups (L > 0) a HIGH one appears (M+1)*L times; a level that is empty drops out.

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU and its tenants in simulated time.
+
+Between two events every rate is constant, so a run of equal kernels is advanced at once, however many kernels it has:
+the cost of a simulation goes with its events, not with its kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from detshare.ctl.policy.types import Policy, Snapshot, TenantView
+from detshare.ctl.sim.errors import SimError
+from detshare.ctl.sim.gpu import EPS, Gpu, Lane, Spatial, Temporal
+from detshare.ctl.sim.mps import Mps
+from detshare.ctl.sim.policies import Reins
+from detshare.ctl.sim.tenants import Run, Tenant
+
+__all__ = ["LANES", "Engine"]
+
+LANES: Final[dict[str, Callable[[Gpu, int], Lane]]] = {"temporal": Temporal, "spatial": Spatial, "mps": Mps}
+MOST_STUCK: Final = 10_000
+"""events within a microsecond: more is a source or a policy that does not let time go on"""
+
+
+class Engine:
+    """Runs tenants on one GPU in one lane, under a policy or none. Times in microseconds, from 0."""
+
+    def __init__(
+        self, gpu: Gpu, lane: str, tenants: Iterable[Tenant], policy: Policy | None = None, *, seed: int = 0
+    ) -> None:
+        if lane not in LANES:
+            raise SimError(f"lane {lane!r} is none: use one of {', '.join(LANES)}")
+        self.gpu = gpu
+        self.lane = LANES[lane](gpu, seed)
+        self.tenants = tuple(tenants)
+        names = [tenant.name for tenant in self.tenants]
+        if len(set(names)) != len(names):
+            raise SimError(f"two tenants have one name among {names}; give each its own")
+        for tenant in self.tenants:
+            if not 0 <= tenant.sms <= gpu.sms:
+                raise SimError(f"tenant {tenant.name} asks for {tenant.sms} SMs of a GPU with {gpu.sms}")
+        self.now = 0.0
+        self.events = 0
+        self.busy = 0.0
+        """microseconds in which some kernel ran"""
+        self.waited = 0.0
+        """microseconds in which there was work, no gate was shut, and nothing ran: context switches only"""
+        self.reins = Reins(policy, self) if policy is not None else None
+        self._attached = False
+
+    def snapshot(self) -> Snapshot:
+        """What a policy sees now."""
+        return Snapshot(self.now, self.lane.name, self.gpu.sms, tuple(self._view(tenant) for tenant in self.tenants))
+
+    def _view(self, tenant: Tenant) -> TenantView:
+        head = tenant.queue[0] if tenant.queue else None
+        return TenantView(
+            tenant.name,
+            tenant.klass,
+            tenant.sms or self.gpu.sms,
+            tenant.slice_us,
+            tenant.level,
+            tenant.gate_open,
+            head is not None,
+            len(tenant.queue),
+            self.now - head.asked if head else 0.0,
+            head.kind if head else "",
+            tenant.launches + (math.floor(head.done / head.us + 1e-9) if head else 0),
+        )
+
+    def run(self, until: float) -> None:
+        """Simulate up to this moment; may be called again with a later one."""
+        if self.reins and not self._attached:
+            self._attached = True
+            for tenant in self.tenants:
+                self.reins.attach(tenant)
+        since, moment = self.events, self.now
+        while self.now < until:
+            self._step(until)
+            if self.now >= moment + 1.0:
+                since, moment = self.events, self.now
+            elif self.events - since > MOST_STUCK:
+                raise SimError(f"time stands still at {self.now:.3f} us: a source or the policy asks for more at once")
+
+    def _step(self, until: float) -> None:
+        self.events += 1
+        for tenant in self.tenants:
+            if tenant.wake <= self.now:
+                self._poll(tenant)
+        horizon = min([until, *(tenant.wake for tenant in self.tenants)])
+        if self.reins:
+            horizon = min(horizon, self.reins.due(self.now))
+        plan = self.lane.plan(self.now, self.tenants)
+        horizon = min(horizon, plan.until)
+        for tenant, rate in zip(self.tenants, plan.rates, strict=True):
+            if rate > 0:
+                horizon = min(horizon, self.now + (tenant.queue[0].work - tenant.queue[0].done) / rate)
+        passed = max(0.0, horizon - self.now)
+        self._advance(passed, plan.rates, plan.sms)
+        self.now = max(self.now, horizon)
+        self.lane.advanced(passed, self.tenants)
+        self._complete()
+
+    def _poll(self, tenant: Tenant) -> None:
+        while True:
+            found = tenant.source.poll(self.now)
+            if not isinstance(found, Run):
+                tenant.wake = max(found, self.now) if found > self.now else math.nextafter(self.now, math.inf)
+                return
+            was_idle = not tenant.queue
+            tenant.queue.append(found)
+            if self.reins and (was_idle or found.kind != "kernels"):
+                self.reins.launched(tenant)
+
+    def _advance(self, passed: float, rates: Sequence[float], sms: Sequence[float]) -> None:
+        ran = waiting = False
+        for tenant, rate, used in zip(self.tenants, rates, sms, strict=True):
+            waiting = waiting or (bool(tenant.queue) and tenant.gate_open)
+            if rate <= 0:
+                continue
+            ran = True
+            tenant.queue[0].done += rate * passed
+            tenant.worked += rate * passed
+            tenant.sm_us += used * passed
+            tenant.peak_sms = max(tenant.peak_sms, used)
+            if isinstance(self.lane, Spatial):
+                tenant.over_quota = max(tenant.over_quota, used - tenant.tier)
+        if ran:
+            self.busy += passed
+        elif waiting:
+            self.waited += passed
+
+    def _complete(self) -> None:
+        for tenant in self.tenants:
+            while tenant.queue and tenant.queue[0].work - tenant.queue[0].done <= EPS:
+                run = tenant.queue.popleft()
+                tenant.launches += run.kernels
+                tenant.source.finished(run, self.now)
+                tenant.wake = self.now
+                if self.reins:
+                    self.reins.completed(tenant)
+
+    def launches(self) -> int:
+        """Kernels finished so far, those of unfinished runs too."""
+        return sum(view.launches for view in map(self._view, self.tenants))
+
+    def rate(self, tenant: Tenant) -> float:
+        """Work a second, in seconds alone: 1 is what the tenant does alone."""
+        return tenant.worked / self.now if self.now else 0.0
