@@ -20,7 +20,7 @@ static void idle(void)
 
 int main(void)
 {
-	uint32_t word = 7, back = 0;
+	uint32_t word = 7, back = 0, *opened;
 	CUstream stream;
 	CUdeviceptr room;
 	CUgraph graph;
@@ -30,10 +30,16 @@ int main(void)
 	CHECK(cuMemAlloc_v2(&room, 64));
 	daemon_activity()->slots[1].class_ = DS_CLASS_LOW;
 	__atomic_store_n(&daemon_activity()->slots[1].state, DS_SLOT_LIVE, __ATOMIC_SEQ_CST);
-	for (unsigned int round = 0; round < 3; round++) {
+	CHECK(cuMemHostAlloc((void **)&opened, sizeof(*opened), 0));
+	*opened = 0;
+	for (uint32_t round = 1; round <= 3; round++) {
 		idle();
+		/* the copy cannot end, and its announcement with it, before it was looked at */
+		CHECK(cuStreamWaitValue32_v2(stream, (CUdeviceptr)opened, round, CU_STREAM_WAIT_VALUE_EQ));
+		EXPECT(!told());
 		CHECK(cuMemcpyHtoDAsync_v2(room, &word, sizeof(word), stream));
 		EXPECT(told());
+		__atomic_store_n(opened, round, __ATOMIC_SEQ_CST);
 		idle();
 		CHECK(cuMemcpyDtoHAsync_v2(&back, room, sizeof(back), stream));
 		EXPECT(!told());
