@@ -15,7 +15,7 @@ __all__ = ["clients"]  # a fixture
 
 FILES = [
     *("sched_pause.py", "sched_reflex.py", "sched_shares.py", "sched_ceiling.py"),
-    *("sched_accounts.py", "sched_states.py"),
+    *("sched_accounts.py", "sched_states.py", "sched_long.py", "sched_tame.py"),
 ]
 
 
