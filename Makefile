@@ -88,6 +88,7 @@ test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and si
 
 test-vm-all: setup ## the same and what would take too long for each change: other kernels, whole lists
 	@$(BIN)/detshare-vm prepare >/dev/null
+	@$(BIN)/detshare-vm prepare --kernel debug >/dev/null
 	$(BIN)/pytest -q $(TWO) tests -m "vm and not gpu and not alone"
 	$(BIN)/pytest -q tests -m "vm and not gpu and alone"
 

@@ -68,6 +68,8 @@ class Ear:
     def _take(self, event: Event) -> None:
         if event.kind not in FREQUENT:
             self._changed.set()
+            if event.kind == "vctx-gone":  # nothing tells that its holds ended
+                self._held -= {(event.data.get("vctx_id"), pause) for pause in (False, True)}
         elif not self._worth(event):
             return
         if self.tell is not None:

@@ -59,20 +59,25 @@ class Tenants:
             if problem := self._runs.load():
                 self._tell("error", None, problem)
             left: set[str] = set()
+            ended: list[Record] = []
             for path, record in self._directory.records():
                 if record is None:
                     left.add(path.stem)
                     self._tell("error", None, f"{path.name} cannot be read: its program keeps its last policy")
                 elif procfs.start_time(record.pid) != record.start:
-                    self._free_slot(record)
-                    self._directory.remove(record)
+                    ended.append(record)
                 elif not self._readopt(record):
                     left.add(record.name)
             alive = {name for name in left if _alive_name(name)}
+            for name in alive:  # its slot stays its own
+                with contextlib.suppress(OSError):
+                    self._directory.take_back(int(name.partition("-")[0]))
+            for record in ended:  # after the living, who have the activity page
+                self._free_slot(record)
+                self._directory.remove(record)
             self._directory.sweep(set(self._tenants) | alive)
             if not self._tenants and not alive:
-                for path in self._directory.path.glob("*.activity"):
-                    path.unlink(missing_ok=True)  # also one of another version: nobody uses it any more
+                self._directory.remove_activities()
             for path in self._directory.path.glob("*.activity"):
                 self._find_orphans(path.name)
             self._apply_all()
@@ -80,8 +85,8 @@ class Tenants:
 
     def _readopt(self, record: Record) -> bool:
         try:
-            slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
             pages = self._directory.load(record)
+            slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
         except (OSError, BadBoard) as error:
             self._tell("error", record.pid, f"cannot go on with it, it keeps its last policy: {error}")
             return False
@@ -144,6 +149,9 @@ class Tenants:
         start = procfs.start_time(pid)
         if start is None:
             raise Refused(errno.ESRCH, f"there is no process {pid} in the daemon's pid namespace")
+        if uid not in (0, os.geteuid()) and not self._directory.seals:
+            text = "the daemon is not root, so its boards are not sealed and could be cut short under others"
+            raise Refused(errno.EPERM, f"{text}: only uid {os.geteuid()} and root may come")
         gpu = Gpu(uuid_text(asked.gpu_uuid), asked.sms, asked.sm_step)
         with self._lock:
             mine = [t for t in self._tenants.values() if t.record.process == (pid, start)]

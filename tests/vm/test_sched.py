@@ -13,7 +13,10 @@ from tests.vm.test_kmod import clients
 
 __all__ = ["clients"]  # a fixture
 
-FILES = ["sched_pause.py", "sched_reflex.py", "sched_shares.py", "sched_ceiling.py"]
+FILES = [
+    *("sched_pause.py", "sched_reflex.py", "sched_shares.py", "sched_ceiling.py"),
+    *("sched_accounts.py", "sched_states.py", "sched_long.py", "sched_tame.py"),
+]
 
 
 @pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])
