@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From looks at the machine to what policies see: one snapshot for each GPU, tenants that did not change unchanged."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from detshare.ctl import classes, snapshot
+from detshare.ctl.policy.types import (
+    Action,
+    Bind,
+    Gate,
+    Move,
+    PCtx,
+    Reflex,
+    Shape,
+    Slice,
+    Snapshot,
+    TenantView,
+)
+from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.snapshot import Program, State
+
+__all__ = ["Viewer", "hour_of_day", "in_order"]
+
+WINDOW_S: Final = 1.0
+"""over which rates are formed"""
+BUSY_SHARE: Final = 0.005
+"""of the last second on the SMs: who has more counts as active where nothing better is known"""
+DEFAULT_SLICE_US: Final = 2048.0
+_LEVEL: Final = 1
+_NO_TENANT: Final = frozenset({State.NOT_UNDERSTOOD, State.NO_CONTEXT})
+
+
+def hour_of_day(unix: float) -> float:
+    """Local time, 0 to 24, to the minute: finer would make each look another one."""
+    at = time.localtime(unix)
+    return at.tm_hour + at.tm_min / 60
+
+
+def in_order(name: str) -> tuple[int, str]:
+    """How tenants of a snapshot are sorted: by PID, so that a snapshot read from a log is equal to what it was."""
+    return len(name), name
+
+
+@dataclass(slots=True)
+class _History:
+    """Counters of a program over the last looks, and since when it has work."""
+
+    samples: deque[tuple[float, int, int, float]] = field(default_factory=deque)
+    """(when, launches, graph launches, milliseconds held)"""
+    progress: tuple[int, ...] = ()
+    """what moves with each launch; empty while it has no work"""
+    stood_since: float = 0.0
+    """when that moved last"""
+
+    def age(self, now_us: float, progress: tuple[int, ...]) -> float:
+        """For how long nothing moved: what is in flight is that old at least. 0 where nothing tells."""
+        if progress != self.progress:
+            self.progress, self.stood_since = progress, now_us
+        return now_us - self.stood_since if progress else 0.0
+
+    def rates(self, now: float, launches: int, graphs: int, held_ms: float) -> tuple[float, float, float]:
+        """Launches and graphs a second, part of the time held."""
+        self.samples.append((now, launches, graphs, held_ms))
+        while len(self.samples) > 2 and now - self.samples[1][0] >= WINDOW_S:
+            self.samples.popleft()
+        begun, first, first_graphs, first_held = self.samples[0]
+        seconds = now - begun
+        if seconds <= 0:
+            return 0.0, 0.0, 0.0
+        held = min(1.0, max(0.0, (held_ms - first_held) / 1000 / seconds))
+        # two digits: what wobbles beyond them is no news
+        return _round((launches - first) / seconds), _round((graphs - first_graphs) / seconds), round(held, 2)
+
+
+def _round(rate: float) -> float:
+    return float(f"{max(0.0, rate):.2g}")
+
+
+class Viewer:
+    """Remembers what rates and ages need. Not for several threads.
+
+    `hand`: the kinds of actions that a person has decided for a program.
+    """
+
+    def __init__(self, hand: Callable[[Program], tuple[str, ...]] = lambda program: ()) -> None:
+        self._hand = hand
+        self._pool: Mapping[str, tuple[PCtx, ...]] = {}
+        self._history: dict[ProcessId, _History] = {}
+        self._views: dict[str, dict[str, TenantView]] = {}
+        self.processes: dict[str, ProcessId] = {}
+        """name -> the process that it means now"""
+        self._gpus: dict[str, tuple[int, str]] = {}
+        """UUID -> SMs and lane"""
+
+    def look(self, seen: snapshot.Snapshot, now_us: float, pool: Mapping[str, tuple[PCtx, ...]] | None = None) -> None:
+        """Take a look at the machine; `now_us` is the clock of the snapshots, `pool` the members of each GPU's."""
+        self._pool = pool or {}
+        views: dict[str, dict[str, TenantView]] = {gpu.uuid: {} for gpu in seen.gpus}
+        tenants = [program for program in seen.programs if program.state not in _NO_TENANT]
+        tenants.sort(key=lambda program: program.id)
+        self.processes = {str(program.id.pid): program.id for program in tenants}
+        self._history = {p.id: self._history.get(p.id) or _History() for p in tenants}
+        sms: dict[str, int] = {}
+        for program in tenants:
+            for gpu in program.gpus:
+                if program.spatial is not None:
+                    sms[gpu] = program.spatial.sms
+        for program in tenants:
+            history = self._history[program.id]
+            for gpu in program.gpus:
+                made = self._view(program, gpu, history, now_us, sms.get(gpu, 0))
+                old = self._views.get(gpu, {}).get(made.name)
+                views.setdefault(gpu, {})[made.name] = old if old == made else made
+        self._gpus = {
+            gpu: (
+                sms.get(gpu, 0),
+                "temporal" if any(v.lane != "spatial" for v in mine.values()) or not mine else "spatial",
+            )
+            for gpu, mine in views.items()
+        }
+        self._views = views
+
+    def _view(self, program: Program, gpu: str, history: _History, now_us: float, sms: int) -> TenantView:
+        spatial, activity = program.spatial, program.activity
+        compute = [tsg for tsg in program.compute if tsg.gpu == gpu]
+        slice_us = float(max((tsg.slice_us for tsg in compute), default=0)) or DEFAULT_SLICE_US
+        level = next((int(tsg.level) for tsg in compute if tsg.level is not None), _LEVEL)
+        shut = program.state in (State.PAUSED, State.GATED)
+        active = (program.gpu_share or 0.0) > BUSY_SHARE
+        launches = graphs = queued = 0
+        held_ms = used_us = 0.0
+        shapes: tuple[Shape, ...] = ()
+        standing = reflex = None
+        if spatial is not None:
+            active, queued, shut = spatial.in_flight > 0, spatial.in_flight, spatial.held
+            launches, graphs, held_ms = spatial.launches, spatial.graph_launches, spatial.held_ms
+            standing = spatial.idle_sms
+            reflex = 0 if spatial.busy == "held" else None
+            shapes = spatial.shapes if hasattr(spatial, "shapes") else ()
+        elif activity is not None:
+            active = activity.state != "idle" or activity.waiting > 0
+            queued, used_us, held_ms = activity.waiting or int(active), float(activity.used_us), activity.wait_ms
+            launches = activity.kicks
+            shut = "order" in activity.reasons
+        elif active:
+            queued = 1
+        rates = history.rates(now_us / 1e6, launches, graphs, held_ms)
+        moving: tuple[int, ...] = ()
+        if spatial is not None and active:
+            moving = (launches, graphs)
+        elif activity is not None and activity.waiting:
+            moving = (activity.waits,)
+        setting = classes.CLASSES.get(program.klass or "")
+        return TenantView(
+            name=str(program.id.pid),
+            klass=program.klass or "",
+            sms=standing or sms,
+            slice_us=slice_us,
+            level=int(setting.level) if setting is not None and not compute else level,
+            gate_open=not shut,
+            active=active,
+            queued=queued,
+            in_flight_us=history.age(now_us, moving),
+            kind="",
+            launches=launches,
+            lane="spatial" if spatial is not None else "temporal",
+            standing_sms=standing,
+            reflex_sms=reflex,
+            weight=program.weight,
+            held_share=rates[2],
+            launches_per_s=rates[0],
+            graph_launches=graphs,
+            graph_launches_per_s=rates[1],
+            used_us=used_us,
+            shapes=shapes,
+            group=program.tenant or program.container,
+            pid=program.id.pid,
+            command=program.command[:200],
+            by_hand=self._hand(program),
+            pctx=next((member.name for member in self._pool.get(gpu, ()) if str(program.id.pid) in member.bound), ""),
+        )
+
+    def edge(self, name: str, active: bool) -> list[str]:
+        """An event said that a tenant began or stopped working: the GPUs on which that is news."""
+        changed = []
+        for gpu, mine in self._views.items():
+            view = mine.get(name)
+            if view is not None and view.active != active:
+                mine[name] = replace(view, active=active, queued=int(active), in_flight_us=0.0)
+                changed.append(gpu)
+        return changed
+
+    def change(self, gpu: str, name: str, **values: object) -> None:
+        """What an action did, until the next look shows it."""
+        view = self._views.get(gpu, {}).get(name)
+        if view is not None:
+            self._views[gpu][name] = replace(view, **values)  # type: ignore[arg-type]
+
+    def acted(self, gpu: str, action: Action) -> None:
+        """What an action did, until the next look shows it."""
+        match action:
+            case Slice(tenant, slice_us, level):
+                self.change(gpu, tenant, slice_us=slice_us, level=level)
+            case Bind(tenant, sms):
+                self.change(gpu, tenant, standing_sms=sms, sms=sms, pctx="")
+            case Move(tenant, pctx):
+                self.change(gpu, tenant, pctx=pctx)
+            case Gate(tenant, is_open):
+                self.change(gpu, tenant, gate_open=is_open)
+            case Reflex(tenant, busy_sms):
+                self.change(gpu, tenant, reflex_sms=busy_sms)
+
+    def by_name(self) -> Mapping[str, tuple[TenantView, ...]]:
+        """GPU -> its tenants."""
+        return {gpu: tuple(mine.values()) for gpu, mine in tuple(self._views.items())}
+
+    def gpus(self) -> Iterable[str]:
+        """UUIDs of the last look."""
+        return tuple(self._views)
+
+    def tenants(self, gpu: str) -> Mapping[str, TenantView]:
+        """By name."""
+        return self._views.get(gpu, {})
+
+    def snapshot(self, gpu: str, now_us: float, unix: float) -> Snapshot:
+        """What a policy sees of one GPU."""
+        sms, lane = self._gpus.get(gpu, (0, "temporal"))
+        return Snapshot(
+            now_us=now_us,
+            lane=lane,
+            sms=sms,
+            tenants=tuple(self._views.get(gpu, {}).values()),
+            gpu=gpu,
+            hour=hour_of_day(unix),
+            pool=self._pool.get(gpu, ()),
+        )
