@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -139,6 +140,12 @@ class Spatial:
     """time that its launching threads waited"""
     pool_bytes: int
     """GPU memory of its green contexts"""
+    idle_set: str = "full"
+    """full, first:32 or rest:32: `idle` for machines"""
+    exclusive: str = ""
+    """the pCtx that it has to itself"""
+    step: int = 0
+    """what the GPU cuts its SMs by"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +279,10 @@ class Program:
     """None: it is in the temporal lane"""
     activity: Activity | None = None
     """None: the kernel module is not there, or the program cannot launch work yet"""
+    decided: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """what was decided (Slice, Bind, Move, Gate, Reflex) -> by whom: "hand", or "policy NAME"; asked of a daemon"""
+    pctx: str = ""
+    """the member of its GPU's pool that it is bound to; empty: a share of its own, or no daemon that has a pool"""
 
     @property
     def memory_limit(self) -> int | None:

@@ -27,6 +27,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "tenant-attach": ("tenant",),
     "tenant-del": (),
     "set-sm": ("percent", "timeout"),
+    "bind": ("pctx",),
     "hold": ("lease",),
     "set-bucket": ("rate_us", "burst_us"),
     "set-class": (
@@ -86,6 +87,8 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
             return backend.tenant_attach(who, accounts.check_tenant(args.get("tenant")))
         case "set-sm":
             return backend.set_sm(who, _integer(verb, "percent", args), _timeout(args))
+        case "bind":
+            return backend.bind(who, _string(verb, "pctx", args))
         case "hold":
             return backend.hold(who, _lease(args))
         case "set-bucket":

@@ -79,6 +79,10 @@ class Wish:
     """share of the SMs; None: all"""
     memory: int | None = None
     """bytes; None: no limit"""
+    exclusive: str = ""
+    """the pCtx that it has to itself, and"""
+    exclusive_sms: int = 0
+    """the first so many SMs, which that is"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,23 @@ def reflex(
         tier = of_percent(wish.percent, gpu)
         made = replace(made, idle=tier, busy=tier)
     return made
+
+
+def apart(made: Reflex, sms: int, owner: bool, contended: bool) -> Reflex:
+    """The reflex where the first `sms` SMs belong to one program alone, which is the `owner`.
+
+    The others keep off these SMs at all times. `contended`: somebody of a higher class is among the others too; if
+    only the owner is, nobody has to hold for it.
+    """
+    if owner:
+        mine = Tier(Kind.FIRST, sms)
+        return replace(made, idle=mine, busy=mine, mode=Mode.TIER)
+
+    def clear(tier: Tier) -> Tier:
+        return tier if tier.kind is Kind.REST and tier.sms >= sms else Tier(Kind.REST, sms)
+
+    made = replace(made, idle=clear(made.idle), busy=clear(made.busy))
+    return made if contended else replace(made, busy=made.idle, mode=Mode.TIER)
 
 
 def overlaps(wish: Wish, reserve: int | None) -> bool:

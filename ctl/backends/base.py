@@ -95,6 +95,11 @@ class Backend(Protocol):
         """
         raise NoSpatialLane
 
+    def bind(self, who: str, pctx: str) -> Outcome:
+        """Bind programs to a pCtx of their GPU's pool (detshare.ctl.pool): a set of SMs in the spatial lane, a ceiling
+        in the temporal one. NoSpatialLane."""
+        raise NoSpatialLane
+
     def hold(self, who: str, lease_s: int | None = None) -> Outcome:
         """Let no new work of programs begin, until `resume` or `release`; what runs on the GPU goes on.
 

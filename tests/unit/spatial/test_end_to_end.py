@@ -57,7 +57,7 @@ class Machine:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "detshare.ctl.daemon", "--backend", "model", "--run-dir", str(self.folder)]
+        command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(self.folder)]
         self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
         wait_for(lambda: self.daemon.poll() is not None or self.client.alive(), 20)
 
