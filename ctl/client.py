@@ -106,6 +106,11 @@ class Client:
         """Give programs, or a class, back to the policy: {"resumed": [PID], "class"}."""
         return self._json("POST", "/v1/policy/resume", f"policy resume {who}", json.dumps({"who": who}).encode())
 
+    def policy_deadline(self, who: str, deadline_us: float | None) -> dict[str, Any]:
+        """Say in what time requests of programs are to be done; None: no goal. {"pids", "deadline_us"}."""
+        body = json.dumps({"who": who, "us": deadline_us}).encode()
+        return self._json("POST", "/v1/policy/deadline", f"policy deadline {who}", body)
+
     def why(self, pid: int, since_s: float = 600.0) -> dict[str, Any]:
         """Why a program stands as it does: {"now", "policy", "decisions", ...}."""
         return self._json("GET", f"/v1/why/{pid}?since={since_s:g}", f"why {pid}")

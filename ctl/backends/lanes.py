@@ -102,6 +102,9 @@ class Lanes(Backend):
 
         return self._split("bind", who, lambda w: self._spatial.bind(w, pctx), temporal)
 
+    def set_busy(self, who: str, sms: int | None) -> Outcome:
+        return self._spatial.set_busy(who, sms)
+
     def hold(self, who: str, lease_s: int | None = None) -> Outcome:
         if self._temporal.name != "kmod":
             return self._spatial.hold(who, lease_s)

@@ -16,15 +16,17 @@ from detshare.ctl.errors import ControlError
 from detshare.ctl.pool import Pool, set_text
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
-from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, Spatial, State
-from detshare.runtime.reflexes import Override, Wish, overlaps
+from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, Spatial, State, times
+from detshare.runtime.reflexes import HOLD, Override, Wish, overlaps
 from detshare.runtime.service import Service
 from detshare.runtime.tenant import Pending, Tenant, View, wait
 from detshare.runtime.tiers import Gpu as SpatialGpu
-from detshare.runtime.tiers import check_percent, of_percent
+from detshare.runtime.tiers import check_percent, of_percent, parse
 
 TIMEOUT: float = 5.0
 """seconds that set-sm waits for programs to acknowledge, where nothing else was asked for"""
+MOST_SMS: Final = 4096
+"""more than any GPU has"""
 _SHARED: Final[dict[str, Any]] = {"exclusive": "", "exclusive_sms": 0}
 """parts of a wish of who has nothing to itself"""
 _SLICES = "it is in the spatial lane, where kernels run side by side: use set-priority or set-sm"
@@ -154,6 +156,21 @@ class ShimBackend(Backend):
 
         return self._acknowledged(self._verb("bind", who, act), pending, f"bind {who} {pctx}", None)
 
+    def set_busy(self, who: str, sms: int | None) -> Outcome:
+        def act(holder: Holder) -> Change | Skip:
+            tenants = self._tenants.of(holder.id)
+            if not tenants:
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            gpu = tenants[0].record.gpu
+            busy = "" if sms is None else _busy_set(sms, gpu)
+            self._tenants.change(holder.id, busy=busy)
+            made = "as its class says" if not busy else "it holds" if busy == HOLD else parse(busy, gpu).text(gpu.sms)
+            return Change(holder.id.pid, note=f"while a higher class is active: {made}", stands=True)
+
+        if sms is not None and not 0 <= sms <= MOST_SMS:
+            raise BadRequest(f"{sms} SMs is out of range: 0 (hold) to {MOST_SMS}")
+        return self._verb("set-busy", who, act)
+
     def _taken(self, process: ProcessId, gpu: SpatialGpu, pctx: str) -> str | None:
         """Why a program cannot have an exclusive pCtx of a GPU now."""
         owner = self._tenants.owner(gpu.uuid)
@@ -216,9 +233,8 @@ class ShimBackend(Backend):
             if wish == Wish() and not held:
                 return Skip(holder.id.pid, "nothing was set for it in the spatial lane")
             default = Wish()
-            self._tenants.change(
-                holder.id, klass=default.klass, percent=default.percent, memory=default.memory, **_SHARED
-            )
+            plain = {name: getattr(default, name) for name in ("klass", "percent", "memory", "busy")}
+            self._tenants.change(holder.id, **plain, **_SHARED)
             return Change(holder.id.pid, note="spatial lane: not held, all SMs, class normal, no memory limit")
 
         return self._verb("release", who, act)
@@ -322,6 +338,9 @@ def _program(holder: Holder, views: list[View]) -> Program:
             idle_set=set_text(first.idle),
             exclusive=wish.exclusive,
             step=gpu.step,
+            kernels=times(_summed(views, "hist_kernel")),
+            graphs=times(_summed(views, "hist_graph")),
+            busy_sms=0 if first.hold else first.busy.size(gpu.sms),
         ),
     )
 
@@ -331,3 +350,18 @@ def _sum(views: list[View], name: str) -> int:
 
 
 __all__ = ["TIMEOUT", "ShimBackend"]
+
+
+def _summed(views: list[View], name: str) -> list[int]:
+    """A histogram over all GPUs of a program. What the program wrote there need not be true."""
+    found = [histogram for view in views if isinstance(histogram := view.counters[name], list)]
+    return [sum(column) for column in zip(*found, strict=True)]
+
+
+def _busy_set(sms: int, gpu: SpatialGpu) -> str:
+    """The largest set of at most `sms` SMs that the GPU has, the smallest where that is none; HOLD for 0."""
+    if sms == 0:
+        return HOLD
+    if sms >= gpu.sms:
+        return "full"
+    return f"first:{min(gpu.largest, max(gpu.step, sms // gpu.step * gpu.step))}"

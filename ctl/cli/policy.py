@@ -151,6 +151,33 @@ def resume(place: Place, as_json: bool, who: str) -> None:
     click.echo(tables.clean(f"{whom}: the policy decides again"))
 
 
+@command("deadline", "sudo detshare-ctl policy deadline 4242 20ms", group=group)
+@click.argument("who")
+@click.argument("goal", metavar="TIME|off")
+def deadline(place: Place, as_json: bool, who: str, goal: str) -> None:
+    """Say in what time a request of a program is to be done.
+
+    TIME is such as 500us, 20ms or 1.5s. Policies that know of deadlines act where one would be missed (slo-aware does);
+    it stands as long as the program lives.
+    """
+    asked = f"policy deadline {who} {goal[:20]}"
+    us = None
+    if goal != "off":
+        unit = next((unit for unit in ("us", "ms", "s") if goal.endswith(unit)), "")
+        try:
+            us = float(goal.removesuffix(unit)) * {"us": 1.0, "ms": 1e3, "s": 1e6}[unit]
+        except (KeyError, ValueError):
+            us = float("nan")
+        if not 1 <= us <= 3.6e9:
+            raise ControlError(asked, f"{goal[:20]!r} is no time", "give 500us, 20ms, 1.5s, or off", usage=True)
+    answer = _daemon(place, asked).policy_deadline(who, us)
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+        return
+    told = "no deadline any more" if us is None else f"deadline {goal}"
+    click.echo(tables.clean(f"{', '.join(map(str, answer['pids']))}: {told}"))
+
+
 @command("why", "sudo detshare-ctl why 4242 --since 1h")
 @click.argument("pid", type=click.IntRange(1, 4_194_304))
 @click.option("--since", default="10m", show_default=True, metavar="TIME", help="How far back: 30s, 10m, 2h, 1d.")

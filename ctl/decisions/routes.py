@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API about policies: GET /v1/policy, /v1/decisions, /v1/why/PID; POST /v1/policy/set, /v1/policy/resume."""
+"""The API about policies: GET /v1/policy, /v1/decisions, /v1/why/PID; POST /v1/policy/set,
+/v1/policy/resume, /v1/policy/deadline.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from detshare.ctl.policy import registry
 __all__ = ["add"]
 
 _MOST: Final = 1000
+DEADLINES_US: Final = (1.0, 3_600_000_000.0)
 _MOST_PARAMS: Final = 64
 
 
@@ -27,6 +30,7 @@ def add(app: web.Application) -> None:
     app.router.add_get("/v1/why/{pid}", _why)
     app.router.add_post("/v1/policy/set", _set)
     app.router.add_post("/v1/policy/resume", _resume)
+    app.router.add_post("/v1/policy/deadline", _deadline)
 
 
 def _number(request: web.Request, asked: str, name: str, default: float, most: float) -> float:
@@ -111,3 +115,23 @@ async def _resume(request: web.Request) -> web.Response:
         raise
     logs.audit(caller, "policy resume", asked, "changed")
     return web.json_response(given)
+
+
+async def _deadline(request: web.Request) -> web.Response:
+    caller = require_change(request, "policy deadline")
+    body = await body_of(request, "policy deadline")
+    who, us = body.pop("who", None), body.pop("us", None)
+    if not isinstance(who, str) or body or not who.isprintable():
+        raise HttpError(400, "policy deadline", 'it takes {"who": "4242", "us": 20000}')
+    asked = f"policy deadline {who[:80]}"
+    least, most = DEADLINES_US
+    if us is not None and (isinstance(us, bool) or not isinstance(us, int | float) or not least <= us <= most):
+        raise HttpError(400, asked, f"us is {ascii(us)[:40]}; it is {least:g} to {most:g} microseconds, or null")
+    service = request.app[SERVICE]
+    try:
+        made = await service.desk.set_deadline(who, us, service.snapshot())
+    except ControlError as error:
+        logs.audit(caller, "policy deadline", asked, "refused", reason=error.stopped)
+        raise
+    logs.audit(caller, "policy deadline", asked, "changed", more={"us": us})
+    return web.json_response(made)

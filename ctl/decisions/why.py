@@ -126,6 +126,9 @@ def _text(entry: Mapping[str, Any]) -> str:
             return f"policy {note.get('policy')} failed: {note.get('text')}; what it decided stands"
         case "anew":
             return f"policy {note.get('policy')} begins anew after its failure"
+        case "deadline":
+            goal = "no deadline any more" if note.get("us") is None else f"deadline {duration(float(note['us']))}"
+            return f"{', '.join(note.get('tenants', ()))}: {goal}, by a person"
         case "hand":
             whom = ", ".join(note.get("tenants", ())) or f"class {note.get('klass')}"
             return f"{note.get('verb')} by a person: {whom}"

@@ -104,16 +104,28 @@ class Desk:
     async def give_back(self, who: str, seen: snapshot.Snapshot) -> dict[str, Any]:
         """`policy resume`: programs, or a class by its name. ControlError where nothing matches."""
         asked = f"policy resume {who[:80]}"
-        try:
-            selector = select.parse(who)
-        except BadRequest as error:
-            raise explain(error, asked) from error
-        pids = {program.id.pid for program in seen.programs if selector.matches(program)}
+        pids = self._select(who, asked, seen)
         klass = who if any(row.name == who for row in seen.classes) or not pids else ""
         given = await self._wait(self.engine.give_back(pids, klass), asked)
         if not given:
             raise ControlError(asked, "nothing that a person set matches", "see: detshare-ctl ps, detshare-ctl why PID")
         return {"resumed": sorted(pids), "class": klass if not pids else ""}
+
+    async def set_deadline(self, who: str, deadline_us: float | None, seen: snapshot.Snapshot) -> dict[str, Any]:
+        """`policy deadline`. ControlError where nothing matches."""
+        asked = f"policy deadline {who[:80]}"
+        pids = self._select(who, asked, seen)
+        if not await self._wait(self.engine.set_deadline(pids, deadline_us), asked):
+            raise ControlError(asked, "no program on a GPU matches", "see which there are: detshare-ctl ps")
+        return {"pids": sorted(pids), "deadline_us": deadline_us}
+
+    @staticmethod
+    def _select(who: str, asked: str, seen: snapshot.Snapshot) -> set[int]:
+        try:
+            selector = select.parse(who)
+        except BadRequest as error:
+            raise explain(error, asked) from error
+        return {program.id.pid for program in seen.programs if selector.matches(program)}
 
     async def why(self, pid: int, since_s: float, seen: snapshot.Snapshot) -> dict[str, Any]:
         """The answer to GET /v1/why/PID."""

@@ -79,7 +79,7 @@ class Engine:
         self.decisions = decisions
         self._limit_s, self._clock = limit_s, clock
         self.ledger = ledger or Ledger()
-        self._viewer = Viewer(self.ledger.kinds)
+        self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines)
         self._hands = Hands(
             perform,
             tell,
@@ -163,6 +163,25 @@ class Engine:
             found, anew = self._hands.give_back(pids, klass)
             self._calls.extend((gpu, "on_attach", name, self._clock()) for gpu, name in anew)
             return found
+
+        return self._ask(do)
+
+    def set_deadline(self, pids: set[int], deadline_us: float | None) -> Future[int]:
+        """A goal for requests of these programs, or none any more; of how many it was set."""
+
+        def do() -> int:
+            found = [process for process in self._viewer.processes.values() if process.pid in pids]
+            for process in found:
+                if deadline_us is None:
+                    self.ledger.deadlines.pop(process, None)
+                else:
+                    self.ledger.deadlines[process] = deadline_us
+                self.ledger.dirty = True
+                for gpu in self._viewer.gpus():
+                    self._viewer.change(gpu, str(process.pid), deadline_us=deadline_us)
+            if found:
+                self.decisions.note("deadline", tenants=[str(each.pid) for each in found], us=deadline_us)
+            return len(found)
 
         return self._ask(do)
 
@@ -352,7 +371,8 @@ class Engine:
         for name, (active, heard) in fresh.items():
             hook = "on_launch" if active else "on_completion"
             if now - self._fired.get((hook, name), -EDGE_GAP_S) < EDGE_GAP_S:
-                self._waiting[name] = (active, heard)
+                # it counts as heard when its time has come: to wait so long is what was decided
+                self._waiting[name] = (active, max(heard, self._fired[hook, name] + EDGE_GAP_S))
                 continue
             for gpu in self._viewer.edge(name, active):
                 self._edge(gpu, name, active, heard)

@@ -78,6 +78,8 @@ class Ledger:
     """kinds that a person decided"""
     hand_rows: set[str] = field(default_factory=set)
     """classes whose rows a person wrote"""
+    deadlines: dict[ProcessId, float] = field(default_factory=dict)
+    """microseconds in which a request of the program is to be done, as a person said"""
     resumed: set[ProcessId] = field(default_factory=set)
     """whom a person gave back to the policy, whatever class he has"""
     dirty: bool = False
@@ -132,9 +134,10 @@ class Ledger:
     def only(self, processes: Iterable[ProcessId]) -> None:
         """Forget who has ended."""
         living = set(processes)
-        gone = {p for p, _ in self.puts} | set(self.hand) | self.resumed
+        gone = {p for p, _ in self.puts} | set(self.hand) | set(self.deadlines) | self.resumed
         for process in gone - living:
             self.released(process)
+            self.deadlines.pop(process, None)
 
     # -- on disk ------------------------------------------------------------------------------------------------
 
@@ -152,6 +155,7 @@ class Ledger:
             "rows": self.rows,
             "hand": [[*process, sorted(kinds)] for process, kinds in self.hand.items()],
             "hand_rows": sorted(self.hand_rows),
+            "deadlines": [[*process, us] for process, us in self.deadlines.items()],
             "resumed": [list(process) for process in sorted(self.resumed)],
         }
         temporary = self.path.with_suffix(".new")
@@ -175,7 +179,7 @@ class Ledger:
             self._take(data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             fresh = Ledger(self.path)
-            for name in ("chosen", "configured", "puts", "rows", "hand", "hand_rows", "resumed"):
+            for name in ("chosen", "configured", "puts", "rows", "hand", "hand_rows", "deadlines", "resumed"):
                 setattr(self, name, getattr(fresh, name))
             return f"{self.path} is of another kind and is left aside: {type(error).__name__}: {error}"
         return ""
@@ -191,6 +195,7 @@ class Ledger:
         self.rows = {str(name): [dict(each) for each in several] for name, several in data["rows"].items()}
         self.hand = {ProcessId(int(pid), int(start)): set(map(str, kinds)) for pid, start, kinds in data["hand"]}
         self.hand_rows = set(map(str, data["hand_rows"]))
+        self.deadlines.update((ProcessId(int(pid), int(start)), float(us)) for pid, start, us in data["deadlines"])
         self.resumed = {ProcessId(int(pid), int(start)) for pid, start in data["resumed"]}
 
     def close(self) -> None:

@@ -57,12 +57,22 @@ class _History:
     """what moves with each launch; empty while it has no work"""
     stood_since: float = 0.0
     """when that moved last"""
+    used_us: float = 0.0
+    used_at: float | None = None
+    """when it was added to last"""
 
     def age(self, now_us: float, progress: tuple[int, ...]) -> float:
         """For how long nothing moved: what is in flight is that old at least. 0 where nothing tells."""
         if progress != self.progress:
             self.progress, self.stood_since = progress, now_us
         return now_us - self.stood_since if progress else 0.0
+
+    def used(self, now_us: float, share: float) -> float:
+        """GPU time so far: the share of the latest interval, added up, where nobody counts better."""
+        if self.used_at is not None:
+            self.used_us += share * max(0.0, now_us - self.used_at)
+        self.used_at = now_us
+        return round(self.used_us, -3)
 
     def rates(self, now: float, launches: int, graphs: int, held_ms: float) -> tuple[float, float, float]:
         """Launches and graphs a second, part of the time held."""
@@ -85,11 +95,16 @@ def _round(rate: float) -> float:
 class Viewer:
     """Remembers what rates and ages need. Not for several threads.
 
-    `hand`: the kinds of actions that a person has decided for a program.
+    `hand`: the kinds of actions that a person has decided for a program. `deadlines`: of a request, microseconds.
     """
 
-    def __init__(self, hand: Callable[[Program], tuple[str, ...]] = lambda program: ()) -> None:
+    def __init__(
+        self,
+        hand: Callable[[Program], tuple[str, ...]] = lambda program: (),
+        deadlines: Mapping[ProcessId, float] | None = None,
+    ) -> None:
         self._hand = hand
+        self._deadlines = {} if deadlines is None else deadlines
         self._pool: Mapping[str, tuple[PCtx, ...]] = {}
         self._history: dict[ProcessId, _History] = {}
         self._views: dict[str, dict[str, TenantView]] = {}
@@ -141,8 +156,12 @@ class Viewer:
             active, queued, shut = spatial.in_flight > 0, spatial.in_flight, spatial.held
             launches, graphs, held_ms = spatial.launches, spatial.graph_launches, spatial.held_ms
             standing = spatial.idle_sms
-            reflex = 0 if spatial.busy == "held" else None
-            shapes = spatial.shapes if hasattr(spatial, "shapes") else ()
+            reflex = None if spatial.busy_sms == spatial.idle_sms else spatial.busy_sms
+            shapes = tuple(
+                Shape(name, 0, 0, seen.count, seen.p50_us, seen.p90_us, seen.p99_us)
+                for name, seen in (("", spatial.kernels), ("graph", spatial.graphs))
+                if seen is not None
+            )
         elif activity is not None:
             active = activity.state != "idle" or activity.waiting > 0
             queued, used_us, held_ms = activity.waiting or int(active), float(activity.used_us), activity.wait_ms
@@ -150,6 +169,8 @@ class Viewer:
             shut = "order" in activity.reasons
         elif active:
             queued = 1
+        if activity is None:
+            used_us = history.used(now_us, program.gpu_share or 0.0)
         rates = history.rates(now_us / 1e6, launches, graphs, held_ms)
         moving: tuple[int, ...] = ()
         if spatial is not None and active:
@@ -173,6 +194,7 @@ class Viewer:
             standing_sms=standing,
             reflex_sms=reflex,
             weight=program.weight,
+            deadline_us=self._deadlines.get(program.id),
             held_share=rates[2],
             launches_per_s=rates[0],
             graph_launches=graphs,

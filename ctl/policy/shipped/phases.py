@@ -18,8 +18,8 @@ class Phases:
     """Servers launch decode steps as CUDA graphs and prefill kernel by kernel.
 
     Who launched a graph since the last look decodes. Else grids tell: those of a prefill fill the GPU more than twice,
-    those of a decode step without graphs leave SMs free; in between it is what it was before. A tenant of class low
-    or idle is no server.
+    those of a decode step without graphs leave SMs free; in between it is what it was before. Grids are those of the
+    launch at the head, else of the shape that took most time. A tenant of class low or idle is no server.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,12 @@ class Phases:
         phase = self._phase.get(tenant.name, "")
         if not tenant.active and tenant.graph_launches == (before or 0):
             return phase
+        blocks = tenant.blocks or next((each.blocks for each in tenant.shapes if each.name != "graph"), 0)
         if tenant.graph_launches > (before or 0):
             phase = DECODE
-        elif tenant.blocks > 2 * sms:
+        elif blocks > 2 * sms:
             phase = PREFILL
-        elif 0 < tenant.blocks <= sms:
+        elif 0 < blocks <= sms:
             phase = DECODE
         self._phase[tenant.name] = phase
         return phase

@@ -170,3 +170,15 @@ def test_only_root_has_the_daemon_run_a_file(start, short, monkeypatch):
     assert status == 403
     assert "run a file" in answer["error"]["stopped"]
     assert ask(daemon, "POST", "/v1/policy/set", {"name": "fair"})[0] == 200
+
+
+def test_a_deadline_is_set_and_taken_away(start):
+    daemon = start()
+    assert daemon.client.policy_deadline("4242", 20_000.0) == {"pids": [4242], "deadline_us": 20_000.0}
+    texts = [each["text"] for each in daemon.client.why(4242)["decisions"]]
+    assert "4242: deadline 20 ms, by a person" in texts
+    assert daemon.client.policy_deadline("4242", None)["deadline_us"] is None
+    with pytest.raises(ControlError, match="no program on a GPU matches"):
+        daemon.client.policy_deadline("nobody-of-that-name", 20_000.0)
+    for us in (0, -1, 1e10, True, "20ms"):
+        assert ask(daemon, "POST", "/v1/policy/deadline", {"who": "4242", "us": us})[0] == 400

@@ -15,7 +15,7 @@ from detshare.ctl.decisions.log import Turn, turns
 from detshare.ctl.errors import ControlError
 from detshare.ctl.policy.engine import EDGE_GAP_S
 from detshare.ctl.policy.guard import LONGEST_SHUT_US
-from detshare.ctl.policy.types import Bind, ClassRow, Gate, Move, PCtx, Preempt, Slice
+from detshare.ctl.policy.types import Bind, ClassRow, Gate, Move, PCtx, Preempt, Reflex, Slice
 from detshare.ctl.snapshot import ClassInfo, Event
 
 
@@ -444,3 +444,36 @@ def test_every_decision_is_logged_with_its_input_and_fate(world):
     assert [each.active for each in found[-1].now.tenants] == [True, False]
     assert found[-1].now.gpu == GPU
     json.dumps(made.engine.status())
+
+
+def test_a_deadline_is_seen_by_the_policy_and_survives_a_kill(world):
+    made = world(backend="kmod", programs=[program(1)])
+    made.engine.open_with("static", {})
+    made.look()
+    made.engine.set_deadline({1}, 20_000.0)
+    made.turn()
+    made.again()
+    made.engine.open_with("static", {})
+    policy = Scripted(on_congestion=lambda now, tenant: [] if now.tenant(tenant).deadline_us == 20_000.0 else 1 / 0)
+    made.programs[1] = replace(program(1), activity=activity("gated", waiting=1, waits=7))
+    made.look(1.0)
+    made.use(policy)
+    made.look(0.03)
+    assert policy.calls[-1] == ("on_congestion", "1"), "30 ms are too long for a goal of 20"
+    assert not made.engine.status()["failed"]
+
+
+def test_reflexes_of_the_spatial_lane_are_a_programs_own(world):
+    made = world(programs=[program(2, lane="spatial")])
+    made.use(
+        Scripted(
+            on_attach=lambda now, tenant: [Reflex(tenant, 16)], on_launch=lambda now, tenant: [Reflex(tenant, None)]
+        )
+    )
+    made.look()
+    made.hear("kick", 2)
+    made.turn()
+    assert [(r.verb, r.who, dict(r.args)) for r in made.performed] == [
+        ("set-busy", "2", {"sms": 16}),
+        ("set-busy", "2", {"sms": None}),
+    ]
