@@ -174,7 +174,9 @@ class Daemon:
             begun = time.monotonic()
             await self._look()
             await self._work(self._keep_guarded)
-            await asyncio.sleep(max(0.01, self._interval - (time.monotonic() - begun)))
+            took = time.monotonic() - begun
+            # thousands of programs are looked at more seldom, rather than without rest
+            await asyncio.sleep(max(0.01, self._interval - took, took))
 
     def _keep_guarded(self) -> None:
         """Start another guardian where the last one ended: nothing may be changed without one."""

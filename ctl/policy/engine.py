@@ -21,6 +21,7 @@ from detshare.ctl import snapshot
 from detshare.ctl.decisions.log import Log
 from detshare.ctl.errors import ControlError
 from detshare.ctl.policy import registry
+from detshare.ctl.policy.edges import Edges
 from detshare.ctl.policy.guard import kind_of
 from detshare.ctl.policy.hands import Hands, Perform
 from detshare.ctl.policy.host import LIMIT_S, Call, Host
@@ -36,8 +37,8 @@ __all__ = ["Engine"]
 log = logging.getLogger("detshared.policy")
 T = TypeVar("T")
 
-EDGE_GAP_S: Final = 0.1
-"""an edge of a tenant that follows the last of its kind sooner waits so long, and may be over by then"""
+PACE_S: Final = 0.001
+"""between two turns where events come: what comes meanwhile is worked off together"""
 CONGESTION_US: Final = 100_000.0
 """of a tenant without a deadline"""
 SHORTEST_TICK_S: Final = 0.01
@@ -79,7 +80,7 @@ class Engine:
         self.decisions = decisions
         self._limit_s, self._clock = limit_s, clock
         self.ledger = ledger or Ledger()
-        self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines)
+        self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines, lambda: self.ledger.version)
         self._hands = Hands(
             perform,
             tell,
@@ -95,15 +96,11 @@ class Engine:
         """hosts whose threads were abandoned"""
         self._awake = threading.Event()
         self._seen: snapshot.Snapshot | None = None
-        self._edges: dict[str, tuple[bool, float]] = {}
-        """name -> the newest: whether it has work, and when that was heard"""
-        self._waiting: dict[str, tuple[bool, float]] = {}
-        """edges that came too soon"""
+        self._edges = Edges()
         self._commands: deque[_Command[Any]] = deque()
-        self._calls: deque[tuple[str, str, str | None, float]] = deque()
-        """GPU, hook, tenant, since when"""
+        self._calls: deque[tuple[str, str, str | None, float | None]] = deque()
+        """GPU, hook, tenant, since when it was known; None: that does not count"""
         self._known: dict[str, dict[str, ProcessId]] = {}
-        self._fired: dict[tuple[str, str], float] = {}
         self._congested: set[tuple[str, str, float]] = set()
         self._tick_due = 0.0
         self._first = True
@@ -132,7 +129,7 @@ class Engine:
         """An event of the backend; most are none of ours. Cheap: called for each of very many."""
         kind = event.kind
         if kind in BEGIN or kind in END:
-            self._edges[str(event.pid)] = (kind in BEGIN, self._clock())
+            self._edges.hear(str(event.pid), kind in BEGIN, self._clock())
             if not self._awake.is_set():
                 self._awake.set()
 
@@ -142,7 +139,7 @@ class Engine:
 
         def do() -> None:
             self.ledger.chosen = spec, dict(params)
-            self.ledger.dirty = True
+            self.ledger.touch()
             self._switch(loaded, by)
 
         return self._ask(do)
@@ -161,7 +158,7 @@ class Engine:
 
         def do() -> int:
             found, anew = self._hands.give_back(pids, klass)
-            self._calls.extend((gpu, "on_attach", name, self._clock()) for gpu, name in anew)
+            self._calls.extend((gpu, "on_attach", name, None) for gpu, name in anew)
             return found
 
         return self._ask(do)
@@ -176,7 +173,7 @@ class Engine:
                     self.ledger.deadlines.pop(process, None)
                 else:
                     self.ledger.deadlines[process] = deadline_us
-                self.ledger.dirty = True
+                self.ledger.touch()
                 for gpu in self._viewer.gpus():
                     self._viewer.change(gpu, str(process.pid), deadline_us=deadline_us)
             if found:
@@ -258,6 +255,7 @@ class Engine:
             self._awake.clear()
             try:
                 self.turn()
+                time.sleep(PACE_S)
             except Exception as error:
                 log.exception("a turn of the policy engine failed")
                 self._fail(f"an error in DetShare itself ({type(error).__name__}: {error})")
@@ -266,9 +264,7 @@ class Engine:
         if self._calls:
             return 0.0
         now = self._clock()
-        due = [guard.next_due() / 1e6 for guard in self._hands.guards.values()]
-        if self._waiting:
-            due.append(now + EDGE_GAP_S / 2)
+        due = [self._edges.next_due, *(guard.next_due() / 1e6 for guard in self._hands.guards.values())]
         if self._ticks():
             due.append(self._tick_due)
         if self._retry_at:
@@ -296,7 +292,7 @@ class Engine:
                 self._first = False
                 rest = [call for call in self._calls if call[1] != "on_attach"]
                 self._begin_with_all()  # what an earlier daemon's policy left is undone where this one does not want it
-                self._calls.extend(rest)
+                self._calls.extend((gpu, hook, name, None) for gpu, hook, name, _ in rest)
         self._take_edges(now)
         if self._ticks() and now >= self._tick_due:
             self._tick_due = now + max(SHORTEST_TICK_S, self._tick_s())
@@ -306,7 +302,7 @@ class Engine:
         try:
             self.ledger.save()
         except OSError as error:
-            self.ledger.dirty = False
+            self.ledger.saved = self.ledger.version
             self._say("error", None, f"what the policy set is not kept over a restart: {error}")
 
     def _tick_s(self) -> float:
@@ -327,6 +323,7 @@ class Engine:
         """Who came and went, who began and stopped to work, who waits too long."""
         before = {gpu: dict(self._viewer.tenants(gpu)) for gpu in self._viewer.gpus()}
         self._viewer.look(seen, now * 1e6, self._pool(seen))
+        now = self._clock()  # who came and went is known from here on
         self._hands.classes = {row.name: row for row in seen.classes if row.gpu is None}
         processes = self._viewer.processes
         self.ledger.only(program.id for program in seen.programs)
@@ -345,17 +342,17 @@ class Engine:
                         self._edge(gpu, name, True, now)
                 elif name in old and old[name].active != view.active:
                     self._edge(gpu, name, view.active, now)
-                self._congestion(gpu, view, now)
+                if view.active:
+                    self._congestion(gpu, view, now)
         self._known = known
         self._hands.see(now)
 
     def _forget(self, name: str) -> None:
-        self._waiting.pop(name, None)
-        self._fired = {key: when for key, when in self._fired.items() if key[1] != name}
+        self._edges.forget(name)
         self._congested = {key for key in self._congested if key[1] != name}
 
     def _congestion(self, gpu: str, view: TenantView, now: float) -> None:
-        if not view.active or view.in_flight_us <= (view.deadline_us or CONGESTION_US):
+        if view.in_flight_us <= (view.deadline_us or CONGESTION_US):
             return
         key = (gpu, view.name, round((now * 1e6 - view.in_flight_us) / 1000))
         if key not in self._congested:
@@ -363,24 +360,13 @@ class Engine:
             self._calls.append((gpu, "on_congestion", view.name, now))
 
     def _take_edges(self, now: float) -> None:
-        fresh = dict(self._waiting)
-        self._waiting = {}
-        for _ in range(len(self._edges)):
-            name, edge = self._edges.popitem()
-            fresh[name] = edge
-        for name, (active, heard) in fresh.items():
-            hook = "on_launch" if active else "on_completion"
-            if now - self._fired.get((hook, name), -EDGE_GAP_S) < EDGE_GAP_S:
-                # it counts as heard when its time has come: to wait so long is what was decided
-                self._waiting[name] = (active, max(heard, self._fired[hook, name] + EDGE_GAP_S))
-                continue
+        for name, active, since in self._edges.take(now):
             for gpu in self._viewer.edge(name, active):
-                self._edge(gpu, name, active, heard)
+                self._edge(gpu, name, active, since)
 
     def _edge(self, gpu: str, name: str, active: bool, since: float) -> None:
-        hook = "on_launch" if active else "on_completion"
-        self._fired[hook, name] = self._clock()
-        self._calls.append((gpu, hook, name, since))
+        self._edges.told(name, active, self._clock())
+        self._calls.append((gpu, "on_launch" if active else "on_completion", name, since))
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
@@ -402,7 +388,7 @@ class Engine:
             what = [] if answer is None else self._hands.carry_out(answer)
             told[call.now.gpu].append([call.hook, call.tenant, what])
         ended = self._clock()
-        self._latency.extend(ended - since for _, _, _, since in turn)
+        self._latency.extend(ended - since for _, _, _, since in turn if since is not None)
         unix = time.time()
         for gpu, several in told.items():
             self.decisions.turn(self._loaded.name, snapshots[gpu], several, unix)
@@ -471,7 +457,8 @@ class Engine:
         else:
             spec, params = self.ledger.chosen
         if self.ledger.configured != configured:
-            self.ledger.configured, self.ledger.dirty = configured, True
+            self.ledger.configured = configured
+            self.ledger.touch()
         try:
             loaded = registry.load(spec, params)
         except ControlError as error:

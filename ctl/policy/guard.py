@@ -138,6 +138,11 @@ class Guard:
             return f"class {row.klass} would starve: give it floor_permille={LEAST_FLOOR} or more"
         return None
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is anything to be seen in a snapshot."""
+        return bool(self._moved or self._gates)
+
     def see(self, now: Snapshot) -> None:
         """A new snapshot: what was moved shows in it."""
         names = {tenant.name: tenant.pctx for tenant in now.tenants}

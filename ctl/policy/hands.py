@@ -60,7 +60,8 @@ class Hands:
     def see(self, now: float) -> None:
         """There was a look."""
         for gpu, guard in self.guards.items():
-            guard.see(self.snapshot(gpu))
+            if guard.waits:
+                guard.see(self.snapshot(gpu))
 
     # -- a policy's actions ---------------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class Hands:
             return
         if isinstance(action, Gate) and action.open:
             self.ledger.puts.pop((process, kind), None)
-            self.ledger.dirty = True
+            self.ledger.touch()
         else:
             if kind in ("Bind", "Move"):
                 other = self.ledger.puts.pop((process, "Move" if kind == "Bind" else "Bind"), None)
@@ -136,7 +137,7 @@ class Hands:
             self.guards[now.gpu].undone(row)
             return problem
         self.ledger.rows.setdefault(row.klass, apply.row_back(row.klass, standing))
-        self.ledger.dirty = True
+        self.ledger.touch()
         if standing is not None:
             self.classes[row.klass] = _with(row, standing)
         return "done"
@@ -160,7 +161,7 @@ class Hands:
                 process = self._viewer.processes.get(name)
                 if process is None or self.ledger.puts.pop((process, "Gate"), None) is None:
                     continue
-                self.ledger.dirty = True
+                self.ledger.touch()
                 problem = self._do([Request("resume", name, {})])
                 self._viewer.acted(gpu, Gate(name, True))
                 text = "its gate was shut for as long as a policy may, and was opened"
@@ -189,7 +190,7 @@ class Hands:
         """A person wrote a row."""
         self.ledger.rows.pop(klass, None)
         self.ledger.hand_rows.add(klass)
-        self.ledger.dirty = True
+        self.ledger.touch()
         self.decisions.note("hand", verb="set-class", klass=klass)
 
     def undo(self, process: ProcessId, kind: str, put: Put) -> None:
@@ -197,7 +198,7 @@ class Hands:
         name = str(process.pid)
         if self._viewer.processes.get(name) != process or self.ledger.puts.pop((process, kind), None) is None:
             return
-        self.ledger.dirty = True
+        self.ledger.touch()
         hand = tuple(self.ledger.hand.get(process, ()))
         problem = self._do(apply.undo(kind, name, put.before, hand))
         if put.before is not None:
@@ -210,7 +211,7 @@ class Hands:
     def undo_row(self, klass: str) -> None:
         """Take back a row that a policy wrote."""
         back = self.ledger.rows.pop(klass, None)
-        self.ledger.dirty = True
+        self.ledger.touch()
         problem = self._do([Request("set-class", klass, args) for args in back or ()])
         self.counts["undone"] += 1
         self.decisions.note("undone", klass=klass, result=problem or "done")
@@ -228,7 +229,7 @@ class Hands:
                     anew.append((gpu, name))
         if klass in self.ledger.hand_rows:
             self.ledger.hand_rows.discard(klass)
-            self.ledger.dirty = True
+            self.ledger.touch()
             found = found or [ProcessId(0, 0)]
         if found:
             self.decisions.note("resumed", tenants=[str(p.pid) for p in found if p.pid], klass=klass)

@@ -34,6 +34,7 @@ BY_VERB: Final[Mapping[str, tuple[str, ...]]] = {
     "resume": ("Gate",),
 }
 """verb of a person -> kinds of actions that are his from then on"""
+_LASTING: Final = ("Bind", "Move", "Slice", "Gate", "Reflex")
 _ACTIONS: Final = {kind.__name__: kind for kind in (Bind, Move, Slice, Gate, Preempt, Reflex, ClassRow)}
 
 
@@ -82,13 +83,16 @@ class Ledger:
     """microseconds in which a request of the program is to be done, as a person said"""
     resumed: set[ProcessId] = field(default_factory=set)
     """whom a person gave back to the policy, whatever class he has"""
-    dirty: bool = False
+    version: int = 0
+    """counts changes"""
+    saved: int = 0
+    """the version that lies on disk"""
 
     def kinds(self, program: Program) -> tuple[str, ...]:
         """What a person has decided for a program: told to us, or seen in it."""
         marks = set(self.hand.get(program.id, ()))
         if program.id not in self.resumed:
-            ours = {kind for process, kind in self.puts if process == program.id}
+            ours = {kind for kind in _LASTING if (program.id, kind) in self.puts} if self.puts else set()
             spatial = program.spatial
             if spatial is None and "Slice" not in ours:
                 touched = any(tsg.level is not None for tsg in program.compute)
@@ -103,11 +107,15 @@ class Ledger:
                 marks.add("Gate")
         return tuple(sorted(marks))
 
+    def touch(self) -> None:
+        """Something changed that is to be kept."""
+        self.version += 1
+
     def put(self, process: ProcessId, kind: str, put: Put) -> None:
         """The policy set something; what was there before its first change stays the `before`."""
         old = self.puts.get((process, kind))
         self.puts[process, kind] = Put(put.gpu, put.action, old.before if old is not None else put.before)
-        self.dirty = True
+        self.touch()
 
     def taken(self, process: ProcessId, kinds: Iterable[str]) -> None:
         """A person decided: it is his now, and no policy undoes it."""
@@ -115,7 +123,7 @@ class Ledger:
             self.puts.pop((process, kind), None)
             self.hand.setdefault(process, set()).add(kind)
         self.resumed.discard(process)
-        self.dirty = True
+        self.touch()
 
     def released(self, process: ProcessId) -> None:
         """A person put it back: nothing of it is anybody's."""
@@ -123,13 +131,13 @@ class Ledger:
             del self.puts[key]
         self.hand.pop(process, None)
         self.resumed.discard(process)
-        self.dirty = True
+        self.touch()
 
     def give_back(self, process: ProcessId) -> None:
         """To the policy, whatever a person set."""
         self.hand.pop(process, None)
         self.resumed.add(process)
-        self.dirty = True
+        self.touch()
 
     def only(self, processes: Iterable[ProcessId]) -> None:
         """Forget who has ended."""
@@ -143,7 +151,7 @@ class Ledger:
 
     def save(self) -> None:
         """Write what changed. OSError where the disk does not take it; then it is tried again with the next change."""
-        if not self.dirty or self.path is None:
+        if self.version == self.saved or self.path is None:
             return
         data = {
             "chosen": self.chosen,
@@ -163,7 +171,7 @@ class Ledger:
         with open(descriptor, "w") as file:
             json.dump(data, file)
         temporary.replace(self.path)
-        self.dirty = False
+        self.saved = self.version
 
     def load(self) -> str:
         """Take up what an earlier daemon kept. What is wrong with the file, empty where nothing is."""

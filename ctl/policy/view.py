@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from detshare.ctl import classes, snapshot
+from detshare.ctl.policy.history import History
 from detshare.ctl.policy.types import (
     Action,
     Bind,
@@ -27,8 +27,6 @@ from detshare.ctl.snapshot import Program, State
 
 __all__ = ["Viewer", "hour_of_day", "in_order"]
 
-WINDOW_S: Final = 1.0
-"""over which rates are formed"""
 BUSY_SHARE: Final = 0.005
 """of the last second on the SMs: who has more counts as active where nothing better is known"""
 DEFAULT_SLICE_US: Final = 2048.0
@@ -47,51 +45,6 @@ def in_order(name: str) -> tuple[int, str]:
     return len(name), name
 
 
-@dataclass(slots=True)
-class _History:
-    """Counters of a program over the last looks, and since when it has work."""
-
-    samples: deque[tuple[float, int, int, float]] = field(default_factory=deque)
-    """(when, launches, graph launches, milliseconds held)"""
-    progress: tuple[int, ...] = ()
-    """what moves with each launch; empty while it has no work"""
-    stood_since: float = 0.0
-    """when that moved last"""
-    used_us: float = 0.0
-    used_at: float | None = None
-    """when it was added to last"""
-
-    def age(self, now_us: float, progress: tuple[int, ...]) -> float:
-        """For how long nothing moved: what is in flight is that old at least. 0 where nothing tells."""
-        if progress != self.progress:
-            self.progress, self.stood_since = progress, now_us
-        return now_us - self.stood_since if progress else 0.0
-
-    def used(self, now_us: float, share: float) -> float:
-        """GPU time so far: the share of the latest interval, added up, where nobody counts better."""
-        if self.used_at is not None:
-            self.used_us += share * max(0.0, now_us - self.used_at)
-        self.used_at = now_us
-        return round(self.used_us, -3)
-
-    def rates(self, now: float, launches: int, graphs: int, held_ms: float) -> tuple[float, float, float]:
-        """Launches and graphs a second, part of the time held."""
-        self.samples.append((now, launches, graphs, held_ms))
-        while len(self.samples) > 2 and now - self.samples[1][0] >= WINDOW_S:
-            self.samples.popleft()
-        begun, first, first_graphs, first_held = self.samples[0]
-        seconds = now - begun
-        if seconds <= 0:
-            return 0.0, 0.0, 0.0
-        held = min(1.0, max(0.0, (held_ms - first_held) / 1000 / seconds))
-        # two digits: what wobbles beyond them is no news
-        return _round((launches - first) / seconds), _round((graphs - first_graphs) / seconds), round(held, 2)
-
-
-def _round(rate: float) -> float:
-    return float(f"{max(0.0, rate):.2g}")
-
-
 class Viewer:
     """Remembers what rates and ages need. Not for several threads.
 
@@ -102,11 +55,17 @@ class Viewer:
         self,
         hand: Callable[[Program], tuple[str, ...]] = lambda program: (),
         deadlines: Mapping[ProcessId, float] | None = None,
+        version: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._hand = hand
+        """`version`: another one whenever `hand` or `deadlines` may say something else."""
+        self._hand, self._version = hand, version
         self._deadlines = {} if deadlines is None else deadlines
         self._pool: Mapping[str, tuple[PCtx, ...]] = {}
-        self._history: dict[ProcessId, _History] = {}
+        self._placed: dict[str, dict[str, str]] = {}
+        """GPU -> tenant -> pool member"""
+        self._touched: set[str] = set()
+        """tenants whose views were changed since the look"""
+        self._history: dict[ProcessId, History] = {}
         self._views: dict[str, dict[str, TenantView]] = {}
         self.processes: dict[str, ProcessId] = {}
         """name -> the process that it means now"""
@@ -116,32 +75,45 @@ class Viewer:
     def look(self, seen: snapshot.Snapshot, now_us: float, pool: Mapping[str, tuple[PCtx, ...]] | None = None) -> None:
         """Take a look at the machine; `now_us` is the clock of the snapshots, `pool` the members of each GPU's."""
         self._pool = pool or {}
+        self._placed = {
+            gpu: {name: member.name for member in reversed(members) for name in member.bound}
+            for gpu, members in self._pool.items()
+        }
+        version, now_s = self._version(), now_us / 1e6
         views: dict[str, dict[str, TenantView]] = {gpu.uuid: {} for gpu in seen.gpus}
         tenants = [program for program in seen.programs if program.state not in _NO_TENANT]
         tenants.sort(key=lambda program: program.id)
         self.processes = {str(program.id.pid): program.id for program in tenants}
-        self._history = {p.id: self._history.get(p.id) or _History() for p in tenants}
+        self._history = {p.id: self._history.get(p.id) or History() for p in tenants}
         sms: dict[str, int] = {}
         for program in tenants:
             for gpu in program.gpus:
                 if program.spatial is not None:
                     sms[gpu] = program.spatial.sms
         for program in tenants:
-            history = self._history[program.id]
+            history, name = self._history[program.id], str(program.id.pid)
+            still = history.calm and history.version == version and name not in self._touched
+            if not (still and history.last == program):
+                still = False
+                history.last, history.version = program, version
             for gpu in program.gpus:
-                made = self._view(program, gpu, history, now_us, sms.get(gpu, 0))
-                old = self._views.get(gpu, {}).get(made.name)
-                views.setdefault(gpu, {})[made.name] = old if old == made else made
+                old = self._views.get(gpu, {}).get(name)
+                if not (still and old is not None and old.pctx == self._placed.get(gpu, {}).get(name, "")):
+                    made = self._view(program, gpu, history, now_us, sms.get(gpu, 0))
+                    old = old if old == made else made
+                views.setdefault(gpu, {})[name] = old
+            history.seen_at = now_s
+        self._touched = set()
         self._gpus = {
             gpu: (
                 sms.get(gpu, 0),
-                "temporal" if any(v.lane != "spatial" for v in mine.values()) or not mine else "spatial",
+                "spatial" if mine and all(v.lane == "spatial" for v in mine.values()) else "temporal",
             )
             for gpu, mine in views.items()
         }
         self._views = views
 
-    def _view(self, program: Program, gpu: str, history: _History, now_us: float, sms: int) -> TenantView:
+    def _view(self, program: Program, gpu: str, history: History, now_us: float, sms: int) -> TenantView:
         spatial, activity = program.spatial, program.activity
         compute = [tsg for tsg in program.compute if tsg.gpu == gpu]
         slice_us = float(max((tsg.slice_us for tsg in compute), default=0)) or DEFAULT_SLICE_US
@@ -177,6 +149,7 @@ class Viewer:
             moving = (launches, graphs)
         elif activity is not None and activity.waiting:
             moving = (activity.waits,)
+        history.calm = not active and not any(rates) and not program.gpu_share
         setting = classes.CLASSES.get(program.klass or "")
         return TenantView(
             name=str(program.id.pid),
@@ -205,7 +178,7 @@ class Viewer:
             pid=program.id.pid,
             command=program.command[:200],
             by_hand=self._hand(program),
-            pctx=next((member.name for member in self._pool.get(gpu, ()) if str(program.id.pid) in member.bound), ""),
+            pctx=self._placed.get(gpu, {}).get(str(program.id.pid), ""),
         )
 
     def edge(self, name: str, active: bool) -> list[str]:
@@ -215,6 +188,7 @@ class Viewer:
             view = mine.get(name)
             if view is not None and view.active != active:
                 mine[name] = replace(view, active=active, queued=int(active), in_flight_us=0.0)
+                self._touched.add(name)
                 changed.append(gpu)
         return changed
 
@@ -222,6 +196,7 @@ class Viewer:
         """What an action did, until the next look shows it."""
         view = self._views.get(gpu, {}).get(name)
         if view is not None:
+            self._touched.add(name)
             self._views[gpu][name] = replace(view, **values)  # type: ignore[arg-type]
 
     def acted(self, gpu: str, action: Action) -> None:
