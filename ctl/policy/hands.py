@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from detshare.ctl.decisions.log import Log
 from detshare.ctl.errors import ControlError
@@ -23,6 +23,10 @@ from detshare.ctl.snapshot import ClassInfo, Event, Outcome
 from detshare.ctl.verbs import LEVELS
 
 __all__ = ["Hands", "Perform"]
+
+RATE_S: Final = 500
+BURST: Final = 5000
+"""decisions that are carried out a second, and at once"""
 
 Perform = Callable[[Sequence[Request]], list[Outcome | ControlError]]
 """Does verbs, one after the other, on the backend's thread; as many answers as requests"""
@@ -51,6 +55,7 @@ class Hands:
         self.classes: dict[str, ClassInfo] = {}
         """rows of the last look, and what was written since"""
         self.refused: deque[tuple[float, str]] = deque(maxlen=20)
+        self._left, self._filled = float(BURST), clock()
         self.counts = {"actions": 0, "refused": 0, "undone": 0}
 
     def snapshot(self, gpu: str) -> Snapshot:
@@ -103,7 +108,7 @@ class Hands:
             return "stands"
         if isinstance(action, Gate) and action.open and put is None:
             return "stands"
-        problem = self._do(apply.requests(action, now, self.backend))
+        problem = self._spend() or self._do(apply.requests(action, now, self.backend))
         if problem:
             guard.undone(action)
             return problem
@@ -132,7 +137,7 @@ class Hands:
         standing = self.classes.get(row.klass)
         if standing is not None and _row_stands(row, standing):
             return "stands"
-        problem = self._do(apply.requests(row, now, self.backend))
+        problem = self._spend() or self._do(apply.requests(row, now, self.backend))
         if problem:
             self.guards[now.gpu].undone(row)
             return problem
@@ -141,6 +146,16 @@ class Hands:
         if standing is not None:
             self.classes[row.klass] = _with(row, standing)
         return "done"
+
+    def _spend(self) -> str:
+        """Empty where one more decision may be carried out now: people's verbs wait on the same thread."""
+        now = self._clock()
+        self._left = min(float(BURST), self._left + (now - self._filled) * RATE_S)
+        self._filled = now
+        if self._left < 1:
+            return f"too many decisions: {RATE_S} a second are carried out, {BURST} at once"
+        self._left -= 1
+        return ""
 
     def _do(self, requests: Sequence[Request]) -> str:
         """Empty where it was done, else why not."""

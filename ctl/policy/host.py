@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from detshare.ctl.policy.guard import MOST_ACTIONS
@@ -22,9 +23,13 @@ from detshare.ctl.policy.types import HOOKS, Policy, Snapshot
 __all__ = ["LIMIT_S", "Answer", "Call", "Host", "overridden"]
 
 LIMIT_S: Final = 0.05
-"""for one hook, its actions taken out of whatever it returned"""
+"""processor time of one hook, its actions taken out of whatever it returned"""
+WAIT: Final = 4
+"""times as long may pass in a hook that waits for something"""
+STARVED: Final = 40
+"""times as long may pass in one that could run and gets no processor"""
 _SLICES: Final = 10
-"""in which the limit is counted: time in which this process or this machine stood still counts for two of them"""
+"""of the limit, in which time is counted: a stall of this process or machine counts for two of them"""
 
 
 class Call(NamedTuple):
@@ -72,6 +77,10 @@ class Host:
         self._answers: list[Answer] = []
         self._begun = 0
         """number of the call that runs, from 1"""
+        self._cpu_begun = 0.0
+        """processor time of the thread when that began"""
+        self._waits = False
+        """it was late for waiting, not for running"""
         self._go = threading.Event()
         self._done = threading.Event()
         self._over = False
@@ -94,7 +103,8 @@ class Host:
         self.calls += len(answers)
         if late:
             call = calls[min(late, len(calls)) - 1]
-            self.failure = f"{call.hook} ran for more than {self._limit * 1000:g} ms"
+            told = "did not return" if self._waits else f"ran for more than {self._limit * 1000:g} ms"
+            self.failure = f"{call.hook} {told}" + (f" within {WAIT * self._limit * 1000:g} ms" if self._waits else "")
             answers = [*answers[: late - 1], Answer(call, seconds=self._limit, problem=self.failure)]
             self._over = True
             self.interrupt()
@@ -116,8 +126,21 @@ class Host:
                 running, spent = self._begun, 0.0
                 continue
             spent += min(time.monotonic() - began, 2 * part)
-            if spent >= self._limit:
+            if spent >= self._limit and self._is_late(spent):
                 return max(1, running)
+
+    def _is_late(self, spent: float) -> bool:
+        """Whether a hook that began `spent` seconds ago had its time, on a machine that has others to run too."""
+        thread = self._thread
+        assert thread is not None
+        assert thread.ident is not None
+        try:
+            used = time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) - self._cpu_begun
+            state = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:  # it is ending
+            return spent >= WAIT * self._limit
+        self._waits = used < self._limit
+        return not self._waits or spent >= (STARVED if state == "R" else WAIT) * self._limit
 
     def _run(self) -> None:
         with contextlib.suppress(_Abandoned):
@@ -128,6 +151,7 @@ class Host:
                     return
                 answers = self._answers
                 for number, call in enumerate(self._todo, 1):
+                    self._cpu_begun = time.thread_time()
                     self._begun = number
                     answer = self._call(call)
                     if self._over:
