@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from detshare.ctl.errors import ControlError
+from detshare.ctl.policy import registry
 from detshare.ctl.sim import arrivals, fleet, profile, report, services, speed
 from detshare.ctl.sim.errors import SimError
 from detshare.ctl.sim.gpu import Gpu
@@ -106,6 +108,11 @@ def run(path: Path | None, kind: str | None, schemes: tuple[str, ...], as_json: 
 
     spec = options["policy_spec"]
     params = _params(options["params"], spec)
+    if spec and not registry.is_file(spec):
+        try:
+            registry.load(spec, params)
+        except ControlError as error:
+            raise click.UsageError(str(error)) from error
     scenario = Scenario(
         model,
         requests,

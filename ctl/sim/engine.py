@@ -121,7 +121,7 @@ class Engine:
         horizon = min([until, *(tenant.wake for tenant in self.tenants)])
         if self.reins:
             horizon = min(horizon, self.reins.due(self.now))
-        if self.rows:
+        if self.rows.ranked:
             horizon = min(horizon, self.rows.look(self.now))
         plan = self.lane.plan(self.now, self.tenants)
         horizon = min(horizon, plan.until)

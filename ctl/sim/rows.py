@@ -40,18 +40,16 @@ class _Account:
 
 
 class Rows:
-    """Of one GPU. False without a rank: then nobody is held."""
+    """Of one GPU. `ranked`: some class has a rank; else nobody is held."""
 
     def __init__(self, tenants: Sequence[Tenant]) -> None:
         self._tenants = tenants
         self._rows: dict[str, _Row] = {}
+        self.ranked = False
         self._accounts = {tenant.name: _Account(0.0) for tenant in tenants}
         self._end = 0.0
         self._payee = ""
         """who is let go for its floor: one after the other, for switches between them would eat it up"""
-
-    def __bool__(self) -> bool:
-        return any(row.rank for row in self._rows.values())
 
     def write(self, row: ClassRow) -> str | None:
         """None, or why not."""
@@ -63,11 +61,12 @@ class Rows:
         kept.rank = kept.rank if row.rank is None else row.rank
         kept.linger_us = kept.linger_us if row.linger_us is None else float(row.linger_us)
         kept.floor = kept.floor if row.floor_permille is None else row.floor_permille / 1000
+        self.ranked = any(each.rank for each in self._rows.values())
         for tenant in self._tenants:
             if tenant.klass == row.klass:
                 tenant.slice_us = tenant.slice_us if row.slice_us is None else float(row.slice_us)
                 tenant.level = tenant.level if row.level is None else row.level
-            if not self:
+            if not self.ranked:
                 tenant.held = False
         return None
 
