@@ -27,7 +27,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "tenant-attach": ("tenant",),
     "tenant-del": (),
     "set-sm": ("percent", "timeout"),
-    "bind": ("pctx",),
+    "bind": ("pctx", "timeout"),
     "hold": ("lease",),
     "set-bucket": ("rate_us", "burst_us"),
     "set-class": (
@@ -89,7 +89,7 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
         case "set-sm":
             return backend.set_sm(who, _integer(verb, "percent", args), _timeout(args))
         case "bind":
-            return backend.bind(who, _string(verb, "pctx", args))
+            return backend.bind(who, _string(verb, "pctx", args), _timeout(args))
         case "hold":
             return backend.hold(who, _lease(args))
         case "set-bucket":

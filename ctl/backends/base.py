@@ -95,9 +95,9 @@ class Backend(Protocol):
         """
         raise NoSpatialLane
 
-    def bind(self, who: str, pctx: str) -> Outcome:
+    def bind(self, who: str, pctx: str, timeout: float | None = None) -> Outcome:
         """Bind programs to a pCtx of their GPU's pool (detshare.ctl.pool): a set of SMs in the spatial lane, a ceiling
-        in the temporal one. NoSpatialLane."""
+        in the temporal one. Returns as set_sm does. NoSpatialLane."""
         raise NoSpatialLane
 
     def set_busy(self, who: str, sms: int | None) -> Outcome:

@@ -134,7 +134,7 @@ class ShimBackend(Backend):
 
         return self._acknowledged(self._verb("set-sm", who, act), pending, f"set-sm {who} {percent}", timeout)
 
-    def bind(self, who: str, pctx: str) -> Outcome:
+    def bind(self, who: str, pctx: str, timeout: float | None = None) -> Outcome:
         pending: list[Pending] = []
 
         def act(holder: Holder) -> Change | Skip:
@@ -154,7 +154,7 @@ class ShimBackend(Backend):
             granted = mine[0].tenant.table.tiers[mine[0].tenant.pages.policy.read().tier_idle]
             return Change(holder.id.pid, note=f"pCtx {pctx}: {granted.text(gpu.sms)} of {gpu.sms}", stands=True)
 
-        return self._acknowledged(self._verb("bind", who, act), pending, f"bind {who} {pctx}", None)
+        return self._acknowledged(self._verb("bind", who, act), pending, f"bind {who} {pctx}", timeout)
 
     def set_busy(self, who: str, sms: int | None) -> Outcome:
         def act(holder: Holder) -> Change | Skip:

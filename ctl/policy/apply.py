@@ -53,7 +53,7 @@ def requests(action: Action, now: Snapshot, backend: str) -> list[Request]:
             percent = min(100, -(-100 * sms // now.sms))
             return [Request("set-sm", tenant, {"percent": percent, "timeout": 0})]
         case Move(tenant, pctx):
-            return [Request("bind", tenant, {"pctx": pctx})]
+            return [Request("bind", tenant, {"pctx": pctx, "timeout": 0})]
         case Gate(tenant, True):
             return [Request("resume", tenant, {})]
         case Gate(tenant, False):
@@ -120,7 +120,7 @@ def undo(kind: str, tenant: str, standing: Action | None, by_hand: tuple[str, ..
     if kind == "Reflex":
         return [Request("set-busy", tenant, {"sms": standing.busy_sms if isinstance(standing, Reflex) else None})]
     if isinstance(standing, Move):
-        return [Request("bind", tenant, {"pctx": standing.pctx})]
+        return [Request("bind", tenant, {"pctx": standing.pctx, "timeout": 0})]
     return [Request("set-sm", tenant, {"percent": 100, "timeout": 0})]
 
 

@@ -109,6 +109,7 @@ def test_a_policy_is_tried_told_and_taken_back(live, mine):
     assert live.slice_us("serve.py") == 2048
     wait_for(lambda: live.program("train.py")["decided"] == {"Slice": f"policy {mine}"})
     pid = str(live.program("train.py")["pid"])
+    assert "decided time slice by policy" in " ".join(live.ctl("show", pid).stdout.split())
     told = live.ctl("why", pid)
     assert told.returncode == 0, told.stderr
     assert f"{pid}: slice 400 us, level low; train may wait" in told.stdout
@@ -161,10 +162,10 @@ def test_a_policy_that_sleeps_keeps_nobody_waiting(live, tmp_path):
     assert live.ctl("policy", "set", str(path)).returncode == 0
     wait_for(lambda: live.client.policy()["policy"]["failed"])
     shown = live.ctl("policy", "show").stdout
-    assert "FAILED: on_attach ran for more than 50 ms" in shown
+    assert "FAILED: on_attach did not return within 200 ms" in shown
     checks = {each["name"]: each for each in json.loads(live.ctl("doctor", "--json").stdout)["checks"]}
     assert checks["policy"]["ok"] is False
-    assert "on_attach ran for more than 50 ms" in checks["policy"]["detail"]
+    assert "on_attach did not return within 200 ms" in checks["policy"]["detail"]
     pid = str(live.program("serve.py")["pid"])
     assert live.ctl("set-priority", pid, "high").returncode == 0
     wait_for(lambda: live.client.readings()[pid]["count"] > before[pid]["count"] + 50)
