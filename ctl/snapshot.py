@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -108,6 +109,33 @@ class Tsg:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """How long launches took, from a log2 histogram of samples: upper ends of buckets, in microseconds."""
+
+    count: int
+    p50_us: float
+    p90_us: float
+    p99_us: float
+
+
+def times(histogram: Sequence[int]) -> Times | None:
+    """Of a histogram whose bucket n counts 2^n to 2^(n+1)-1 nanoseconds; None where nothing was counted."""
+    total = sum(histogram)
+    if total <= 0:
+        return None
+
+    def at(part: float) -> float:
+        seen = 0
+        for bucket, count in enumerate(histogram):
+            seen += count
+            if seen >= part * total:
+                return float(2 << bucket) / 1000
+        raise AssertionError("the buckets sum to the total")
+
+    return Times(total, at(0.5), at(0.9), at(0.99))
+
+
+@dataclass(frozen=True, slots=True)
 class Spatial:
     """A program of the spatial lane: what its board says, and what it says of itself."""
 
@@ -139,6 +167,18 @@ class Spatial:
     """time that its launching threads waited"""
     pool_bytes: int
     """GPU memory of its green contexts"""
+    idle_set: str = "full"
+    """full, first:32 or rest:32: `idle` for machines"""
+    exclusive: str = ""
+    """the pCtx that it has to itself"""
+    step: int = 0
+    """what the GPU cuts its SMs by"""
+    busy_sms: int | None = None
+    """of `busy`, 0 where it is held"""
+    kernels: Times | None = None
+    """launch to finish of its kernels so far; None: none was timed yet"""
+    graphs: Times | None = None
+    """the same of its graphs"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +312,10 @@ class Program:
     """None: it is in the temporal lane"""
     activity: Activity | None = None
     """None: the kernel module is not there, or the program cannot launch work yet"""
+    decided: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """what was decided (Slice, Bind, Move, Gate, Reflex) -> by whom: "hand", or "policy NAME"; asked of a daemon"""
+    pctx: str = ""
+    """the member of its GPU's pool that it is bound to; empty: a share of its own, or no daemon that has a pool"""
 
     @property
     def memory_limit(self) -> int | None:

@@ -24,7 +24,7 @@ from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Directory, Record, uuid_text
 from detshare.runtime.leaving import Leaving, seconds_for
 from detshare.runtime.profiles import Profile, Profiles, key
-from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, Wish, reflex
+from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, Wish, apart, reflex
 from detshare.runtime.runs import Run, Runs, command_line
 from detshare.runtime.tenant import Pending, Refused, Tell, Tenant, View, view
 from detshare.runtime.tiers import Gpu, Kind, Table, Tier, check_reserve
@@ -330,12 +330,15 @@ class Tenants:
         wish = record.wish
         reserve, override = self._reserve_of(record.gpu), self._override_of(record)
         made = reflex(wish, record.gpu, reserve, override, tenant.crowded)
-        if record.observed:
-            made = Reflex(wish.klass, mode=Mode.TIER)
         rank = RANKS[wish.klass]
         tenant.slot.put("class", rank)
-        others = (t for t in self._tenants.values() if t.record.gpu.uuid == record.gpu.uuid and not t.record.observed)
-        higher = any(RANKS[t.record.wish.klass] > rank for t in others)
+        others = [t for t in self._tenants.values() if t.record.gpu.uuid == record.gpu.uuid and not t.record.observed]
+        owner = next((t for t in others if t.record.wish.exclusive), None)
+        higher = any(RANKS[t.record.wish.klass] > rank for t in others if t is not owner)
+        if owner is not None:
+            made = apart(made, owner.record.wish.exclusive_sms, owner is tenant, higher)
+        if record.observed:
+            made = Reflex(wish.klass, mode=Mode.TIER)
         gated = not record.observed and (tenant.slot.held or (higher and made.mode is Mode.HOLD))
         idle, busy = tenant.table.index(made.idle), tenant.table.index(made.busy)
         values = PolicyValues(
@@ -415,10 +418,21 @@ class Tenants:
                 self._apply(tenant)
             return changed
 
+    def owner(self, gpu: str) -> Tenant | None:
+        """Who has an exclusive pCtx of a GPU."""
+        with self._lock:
+            mine = (t for t in self._tenants.values() if t.record.gpu.uuid == gpu and not t.record.observed)
+            return next((t for t in mine if t.record.wish.exclusive), None)
+
     def reserve(self, sms: int | None) -> None:
-        """Keep `sms` SMs of each GPU for class high, or none. BadRequest where it is no tier of a GPU here."""
+        """Keep `sms` SMs of each GPU for class high, or none. BadRequest where it is no tier of a GPU here, or
+        where a program has the first SMs to itself."""
         with self._lock:
             if sms is not None:
+                for tenant in self._tenants.values():
+                    if name := tenant.record.wish.exclusive:
+                        pid = tenant.record.pid
+                        raise BadRequest(f"PID {pid} has {name} to itself, which begins at the first SM too")
                 for gpu in self._gpus():
                     check_reserve(sms, gpu)
             self._runs.reserve = sms

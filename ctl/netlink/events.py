@@ -16,6 +16,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from detshare.ctl import sizes
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent, told
+from detshare.ctl.netlink.glance import Glance, glance, messages
 from detshare.ctl.netlink.records import DENIALS, KINDS, EventRow, reasons, record
 from detshare.ctl.rm.driver import NotAllowed
 from detshare.ctl.snapshot import Event
@@ -40,6 +41,9 @@ NAMES: Final = {
 }
 FREQUENT: Final = frozenset({"kick", "quiet", "gated", "opened", "paused", "resumed"})
 """events that reflexes make many times a second"""
+ACTIVITY: Final = frozenset({"kick", "quiet"})
+"""those of the group `activity`"""
+_FREQUENT: Final = {command: name for command, name in NAMES.items() if name in FREQUENT}
 _BUFFER: Final = 4 << 20
 """bytes of events that may wait while nobody reads"""
 _PATIENCE_S: Final = 0.2
@@ -83,6 +87,8 @@ class Listener:
         """`cgroup_name`: number to path. `activity`: kick and quiet too. ModuleAbsent, NotAllowed, OSError."""
         self._cgroup_name = cgroup_name
         self._numbers = (Numbers(), Numbers())
+        self.worth: Callable[[str, Glance], bool] | None = None
+        """asked of each event of a FREQUENT kind: those that are not worth it are counted and not read"""
         with told("listen to the kernel module"):
             try:
                 self._socket = genl.DetShare(rcvbuf=_BUFFER)
@@ -130,13 +136,31 @@ class Listener:
                 # the kernel dropped what this socket had no room for; the gap in the numbers tells how many
                 continue
             with told("read events of the kernel module"):
+                if self.worth is not None:
+                    data = self._sifted(data, self.worth)
                 for message in self._socket.marshal.parse(data):
                     if message["header"]["type"] == self._socket.prid:
                         found += self._take(record(EventRow, message))
 
+    def _sifted(self, data: bytes, worth: Callable[[str, Glance], bool]) -> bytes:
+        """What is left of `data` without the frequent events that nobody wants; these are counted all the same."""
+        kept = []
+        now = time.monotonic()
+        for begin, end, kind, command in messages(data):
+            name = _FREQUENT.get(command)
+            if name is None or kind != self._socket.prid:
+                kept.append(data[begin:end])
+                continue
+            seen = glance(data, begin, end)
+            if worth(name, seen):
+                kept.append(data[begin:end])
+            else:
+                self._numbers[name in ACTIVITY].take(seen.seq, now)
+        return b"".join(kept)
+
     def _take(self, row: EventRow) -> list[Event]:
         name = NAMES.get(row.cmd)
-        self._numbers[name in ("kick", "quiet")].take(row.seq, time.monotonic())  # each group counts by itself
+        self._numbers[name in ACTIVITY].take(row.seq, time.monotonic())  # each group counts by itself
         return [event(row, self._cgroup_name)] if name is not None else []
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from detshare.ctl.netlink import genl
@@ -267,12 +269,18 @@ _PLURAL = {("HOOK", Status): "hooks", ("MECHANISM", Status): "mechanisms", ("PID
 _FIELD = {"CLASS": "klass"}
 
 
+@cache
+def _known(kind: Any) -> Mapping[str, Field[Any]]:
+    """A record's fields by name; asked for each of thousands of messages."""
+    return {field.name: field for field in fields(kind)}
+
+
 def record(kind: type[T], msg: Any) -> T:
     """A message of the family as a record; attributes of a newer module that the record lacks are passed over.
 
     ValueError where the message lacks what the record cannot be without.
     """
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    known = _known(kind)  # type: ignore[arg-type]  # classes are hashable
     values: dict[str, Any] = {"cmd": msg["cmd"]} if "cmd" in known else {}
     for name, value in msg["attrs"]:
         short = name.removeprefix(msg.prefix)

@@ -16,15 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl import daemon as daemon_module
+from detshare.ctl import detshared as daemon_module
 from detshare.ctl.client import SOCKET_NAME, Client
+from detshare.ctl.config import Config
+from detshare.ctl.config import Daemon as DaemonConfig
 from detshare.ctl.errors import ControlError
 
 pytestmark = pytest.mark.e2e
 
 
 def spawn(run_dir: Path, *args: str, **kwargs) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(run_dir), "--backend", "model", *args]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--backend", "model", *args]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **kwargs)
 
 
@@ -217,7 +219,7 @@ def test_systemd_is_told(run_dir, begin, tmp_path):
 def test_no_root_no_daemon(run_dir, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ControlError, match="needs root") as caught:
-        daemon_module.run(run_dir / "new", "root", 0.25)
+        daemon_module.run(run_dir / "new", Config(daemon=DaemonConfig(backend="root")))
     assert "sudo" in caught.value.next_step
     assert not (run_dir / "new").exists()
 
@@ -225,7 +227,7 @@ def test_no_root_no_daemon(run_dir, monkeypatch):
 @pytest.mark.skipif(Path("/sys/module/nvidia").exists(), reason="an NVIDIA driver is loaded")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_no_driver_no_daemon(run_dir):
-    command = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(run_dir), "--backend", "root"]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--backend", "root"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "no NVIDIA driver is loaded" in done.stderr
@@ -236,7 +238,7 @@ def test_no_driver_no_daemon(run_dir):
 
 @pytest.mark.skipif(Path("/sys/module/nvidia").exists(), reason="an NVIDIA driver is loaded")
 def test_without_a_driver_auto_is_the_model_and_says_so(run_dir):
-    command = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(run_dir)]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: process.poll() is not None or Client(run_dir).alive(), 60.0)
@@ -251,7 +253,7 @@ def test_without_a_driver_auto_is_the_model_and_says_so(run_dir):
 
 @pytest.mark.parametrize("args", [["--backend", "magic"], ["--interval", "0"], ["--interval", "nan"], ["--fast"]])
 def test_bad_options_are_2(args):
-    command = [sys.executable, "-m", "detshare.ctl.daemon", *args]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", *args]
     assert subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 2
 
 

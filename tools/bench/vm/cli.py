@@ -10,7 +10,17 @@ from pathlib import Path
 
 import click
 
-from detshare.tools.bench.vm import fuzz, hostile, interception, kill_storm, quota_attack, sched, stress, unload
+from detshare.tools.bench.vm import (
+    daemon_recovery,
+    fuzz,
+    hostile,
+    interception,
+    kill_storm,
+    quota_attack,
+    sched,
+    stress,
+    unload,
+)
 from detshare.tools.bench.vm.machines import ALL, MACHINES, SIM_DEBUG, SIMULATED, ExperimentError, Machine
 from detshare.tools.bench.vm.report import Report
 
@@ -71,6 +81,17 @@ _SCALES = {
         "40 min",
         tuple(SIMULATED),
     ),
+    "daemon-recovery": _Scale(
+        "kill -9 of the daemon at random points under load.",
+        "--kills",
+        "Of daemons.",
+        100,
+        8,
+        ("sim",),
+        "40 min",
+        ("sim",),
+        seeded=True,
+    ),
     "stress": _Scale(
         "Random orders, limits, births, deaths and reloads at once, on the instrumented kernel.",
         "--seconds",
@@ -106,7 +127,9 @@ _SCALES = {
 
 def _measure(name: str, report: Report, machine: Machine, amount: int, seed: int) -> None:
     """The rows of one machine."""
-    if name == "stress":
+    if name == "daemon-recovery":
+        daemon_recovery.measure(report, amount, seed)
+    elif name == "stress":
         stress.measure(report, machine, amount, seed)
     elif name == "hostile":
         hostile.measure(report, machine, hostile.people(machine)[:amount])
