@@ -223,9 +223,9 @@ def main(run_dir: Path, gpu: str | None, board: Path | None) -> None:
     Programs that were started by `detshare run --gate rck` then wait at words in the GPU's memory, which this kernel
     keeps like those in the host's; all others, and these without it, wait at the host's.
 
-    The host's words are the default for good reasons. They release a held stream sooner (5 to 6 us on an H100, not 8 to 9).
-    The kernel occupies one SM. And NEVER END THIS BY SIGKILL: the kernel would touch memory that is gone, and the MPS
-    server ends every one of its programs with error 700.
+    The host's words are the default for good reasons. They release a held stream sooner (5 to 6 us on an H100, not
+    8 to 9). The kernel occupies one SM. And NEVER END THIS BY SIGKILL: the kernel would touch memory that is gone, and
+    the MPS server ends every one of its programs with error 700.
     """
     pipe = run_dir / "mps" / "pipe"
     if PIPE not in os.environ and pipe.is_dir():
