@@ -88,6 +88,7 @@ def test_who_rests_after_long_kernels_does_not_pay(family: genl.DetShare, worker
 def test_who_has_ended_its_work_is_idle(family: genl.DetShare, worker: Workers) -> None:
     one = worker("nvlatency", "--us", 30_000, "--period-ms", 60_000)
     family.bucket_set(300_000, 300_000, **of(one))
+    eventually(lambda: one.gpu_us() >= 30_000)
     eventually(lambda: run_of(family, one)["state"] == IDLE)
     told = bucket(family)["used_us"]
     time.sleep(1)

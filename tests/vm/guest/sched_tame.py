@@ -28,6 +28,7 @@ ME = {"kind": PID, "pid": os.getpid()}
 def untamed(rm: Rm) -> Iterator[Channel]:
     """A channel of this process, whose group is real time, has no slice and kernels that cannot be taken off."""
     (channel,), bell = running(rm)
+    channel.compute()
     realtime = Block.of("NVA06C_CTRL_MAKE_REALTIME_PARAMS", bRealtime=1)
     endless = Block.of("NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS", hChannel=channel.handle, property=2)
     assert rm.control(channel.group, "NVA06C_CTRL_CMD_MAKE_REALTIME", realtime) == 0
