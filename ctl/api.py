@@ -163,6 +163,14 @@ def make_app(service: Service) -> web.Application:
     return app
 
 
+def metrics_app(service: Service) -> web.Application:
+    """/metrics alone, for who is not asked who he is."""
+    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[_errors])
+    app[SERVICE] = service
+    app.router.add_get("/metrics", _metrics)
+    return app
+
+
 @web.middleware
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -202,8 +210,8 @@ async def _readings(request: web.Request) -> web.Response:
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    body = metrics.render(request.app[SERVICE].registry)
-    return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
+    body, kind = metrics.render(request.app[SERVICE].registry, request.headers.get("Accept", ""))
+    return web.Response(body=body, headers={"Content-Type": kind})
 
 
 async def _events(request: web.Request) -> web.StreamResponse:

@@ -69,7 +69,7 @@ class Daemon:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._queues: set[asyncio.Queue[Event | None]] = set()
         self.counters = metrics.Counters()
-        self.registry = metrics.registry(lambda: self._snapshot, self.counters)
+        self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status)
         self._desk: Desk | None = None
 
     async def _work(self, job: Callable[[], T]) -> T:
@@ -100,6 +100,9 @@ class Daemon:
         desk.start(self.config.policy.name, self.config.policy.parameters)
         desk.look(self._snapshot)
         self._desk = desk
+
+    def _policy_status(self) -> dict[str, Any] | None:
+        return None if self._desk is None else self._desk.engine.status()
 
     @property
     def desk(self) -> Desk:
@@ -175,8 +178,8 @@ class Daemon:
             await self._look()
             await self._work(self._keep_guarded)
             took = time.monotonic() - begun
-            # thousands of programs are looked at more seldom, rather than without rest
-            await asyncio.sleep(max(0.01, self._interval - took, took))
+            # a thousand programs are looked at more seldom, rather than without rest
+            await asyncio.sleep(max(0.01, self._interval - took, 2 * took))
 
     def _keep_guarded(self) -> None:
         """Start another guardian where the last one ended: nothing may be changed without one."""

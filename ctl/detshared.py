@@ -27,6 +27,7 @@ from detshare.ctl.config_values import INTERVALS, LEVELS
 from detshare.ctl.daemon import Daemon
 from detshare.ctl.errors import ControlError
 from detshare.ctl.oneshot import AUTO, BACKENDS, Guard, require_root, resolve, start_guardian
+from detshare.ctl.scrape import scrape
 from detshare.ctl.verbs import explain
 
 log = logging.getLogger("detshared")
@@ -100,6 +101,8 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         try:
             await daemon.open(backend, why)
+            if config.metrics.listen:
+                stack.push_async_callback((await scrape(daemon, config.metrics.listen)).cleanup)
             runner, listening = await listen(daemon, path)
         except Exception as error:
             if await daemon.close():

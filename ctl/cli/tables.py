@@ -148,7 +148,7 @@ def programs(answer: Json, width: int) -> Lines:
                 _several(clean(tsg["level"] or "-") for tsg in tsgs) or "-",
                 size(program.get("memory_bytes")),
                 *([size(program.get("memory_limit"))] if limits else []),
-                *([str(program["spatial"]["idle_sms"]) if program.get("spatial") else "-"] if spatial else []),
+                *([_sms(program)] if spatial else []),
                 f"{share:.0%}" if share is not None else "-",
                 state,
                 command(program["command"]),
@@ -158,6 +158,14 @@ def programs(answer: Json, width: int) -> Lines:
     used = sum(max(len(name), *(len(row[number]) for row in rows)) + 1 for number, (name, _) in enumerate(columns))
     cut = [(*cells, clean(text, max(width - used, 12))) for *cells, text in rows]
     return Lines([*columns, ("COMMAND", False)], cut, len(columns) - 1)
+
+
+def _sms(program: Json) -> str:
+    """How many SMs a program of the spatial lane has, and its pCtx where that is not all of them."""
+    if not program.get("spatial"):
+        return "-"
+    count, pctx = program["spatial"]["idle_sms"], clean(program.get("pctx") or "")
+    return f"{count} {pctx}" if pctx and pctx != "100%" else str(count)
 
 
 def holds_limits(answer: Json) -> bool:
@@ -242,6 +250,7 @@ def show(console: Console, answer: Json, program: Json) -> None:
         ("memory", size(program.get("memory_bytes"))),
         *(("containment", text) for text in containment(program)),
         ("tenant", clean(program.get("tenant") or "-")),
+        ("pctx", clean(program.get("pctx") or "-")),
         ("gpu share", f"{share:.1%}" if share is not None else "-"),
         ("adopted in", f"{adopted:.1f} ms" if adopted is not None else "-"),
     ]

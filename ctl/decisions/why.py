@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from detshare.ctl.decisions.log import Turn, turns
+from detshare.ctl.decisions.log import Turn, lines, segments, turns
 from detshare.ctl.errors import ControlError
 from detshare.ctl.policy.types import TenantView
 from detshare.ctl.snapshot import Program, Snapshot
@@ -232,10 +233,34 @@ def _busy(program: Program) -> str:
 
 def recent(folder: Path, since_s: float, most: int) -> list[dict[str, Any]]:
     """The newest entries in words, oldest first."""
-    found: deque[dict[str, Any]] = deque(maxlen=most)
-    for entry in _entries(folder, time.time() - since_s):
-        made = {"when": entry["when"], "what": entry["what"], "text": _text(entry)}
-        if entry["what"] == "decision":
-            made |= {"tenant": str(entry["action"].get("tenant", "")), "fate": entry["fate"], "policy": entry["policy"]}
-        found.append(made)
-    return list(found)
+    since = time.time() - since_s
+    found: list[dict[str, Any]] = []
+    for _, path in reversed(segments(folder)):  # the newest first: a screen asks again and again
+        with contextlib.suppress(FileNotFoundError):  # dropped meanwhile
+            if len(found) >= most or path.stat().st_mtime < since:
+                break
+            found[:0] = [_told(entry) for entry in _plain_entries(path, since)]
+    return found[-most:] if most else []
+
+
+def _plain_entries(path: Path, since: float) -> Iterable[dict[str, Any]]:
+    """Like `_entries` of one segment, without the snapshots, which cost most."""
+    for record in lines(path):
+        when = record.get("when")
+        if not isinstance(when, int | float) or when < since:
+            continue
+        if record["kind"] != "turn":
+            yield {"when": when, "what": record["kind"], "note": record}
+            continue
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            for hook, tenant, actions in record["calls"]:
+                for action, fate in actions:
+                    values = {"policy": record["policy"], "hook": hook, "by": tenant, "action": action, "fate": fate}
+                    yield {"when": when, "what": "decision", **values}
+
+
+def _told(entry: Mapping[str, Any]) -> dict[str, Any]:
+    made = {"when": entry["when"], "what": entry["what"], "text": _text(entry)}
+    if entry["what"] == "decision":
+        made |= {"tenant": str(entry["action"].get("tenant", "")), "fate": entry["fate"], "policy": entry["policy"]}
+    return made

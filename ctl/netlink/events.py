@@ -48,8 +48,10 @@ _BUFFER: Final = 4 << 20
 """bytes of events that may wait while nobody reads"""
 _PATIENCE_S: Final = 0.2
 _MOST_ABSENT: Final = 1000
-_MOST: Final = 1 << 20
-"""bytes of one reading"""
+_MOST: Final = 1 << 16
+"""bytes of one reading, which is one message of the kernel"""
+_AT_ONCE: Final = 2000
+"""readings in one go: who drains what never ends has to return at times"""
 
 
 class Numbers:
@@ -122,9 +124,11 @@ class Listener:
     def drain(self) -> list[Event]:
         """What came since the last call, oldest first; a loss is an event of its own."""
         found: list[Event] = []
-        while True:
+        receive = self._socket.recv  # looked up once: pyroute2 hands it on
+        sift = self._sifter(self.worth) if self.worth is not None else bytes
+        for _ in range(_AT_ONCE):
             try:
-                data = self._socket.recv(_MOST, socket.MSG_DONTWAIT)
+                data = sift(receive(_MOST, socket.MSG_DONTWAIT))
             except BlockingIOError:
                 lost = sum(numbers.lost(time.monotonic()) for numbers in self._numbers)
                 if lost:
@@ -135,28 +139,33 @@ class Listener:
                     raise
                 # the kernel dropped what this socket had no room for; the gap in the numbers tells how many
                 continue
+            if not data:
+                continue
             with told("read events of the kernel module"):
-                if self.worth is not None:
-                    data = self._sifted(data, self.worth)
                 for message in self._socket.marshal.parse(data):
                     if message["header"]["type"] == self._socket.prid:
                         found += self._take(record(EventRow, message))
+        return found
 
-    def _sifted(self, data: bytes, worth: Callable[[str, Glance], bool]) -> bytes:
-        """What is left of `data` without the frequent events that nobody wants; these are counted all the same."""
-        kept = []
-        now = time.monotonic()
-        for begin, end, kind, command in messages(data):
-            name = _FREQUENT.get(command)
-            if name is None or kind != self._socket.prid:
-                kept.append(data[begin:end])
-                continue
-            seen = glance(data, begin, end)
-            if worth(name, seen):
-                kept.append(data[begin:end])
-            else:
-                self._numbers[name in ACTIVITY].take(seen.seq, now)
-        return b"".join(kept)
+    def _sifter(self, worth: Callable[[str, Glance], bool]) -> Callable[[bytes], bytes]:
+        """Takes away the frequent events that nobody wants; these are counted all the same."""
+        family, now = self._socket.prid, time.monotonic()
+
+        def sift(data: bytes) -> bytes:
+            whole = True
+            kept = []
+            for begin, end, kind, command in messages(data):
+                name = _FREQUENT.get(command)
+                if name is not None and kind == family:
+                    seen = glance(data, begin, end, command)
+                    if not worth(name, seen):
+                        self._numbers[name in ACTIVITY].take(seen.seq, now)
+                        whole = False
+                        continue
+                kept.append((begin, end))
+            return data if whole else b"".join(data[begin:end] for begin, end in kept)
+
+        return sift
 
     def _take(self, row: EventRow) -> list[Event]:
         name = NAMES.get(row.cmd)

@@ -23,8 +23,8 @@ class Edges:
     def __init__(self) -> None:
         self._heard: dict[str, tuple[bool, float]] = {}
         """name -> whether it has work, and when that was heard"""
-        self._waiting: dict[str, tuple[bool, float]] = {}
-        """name -> the newest, and when it may be told"""
+        self._waiting: dict[str, tuple[bool, float, float]] = {}
+        """name -> the newest, when it may be told, when it was heard"""
         self._due: list[tuple[float, str]] = []
         """a heap; what is not so in `_waiting` any more is passed over"""
         self._told: dict[tuple[bool, str], float] = {}
@@ -39,15 +39,15 @@ class Edges:
         for _ in range(len(self._heard)):
             name, (active, heard) = self._heard.popitem()
             if name in self._waiting:
-                self._waiting[name] = active, self._waiting[name][1]
+                self._waiting[name] = active, self._waiting[name][1], heard
             else:
                 self._offer(name, active, heard, now, found)
         while self._due and self._due[0][0] <= now:
             due, name = heapq.heappop(self._due)
-            active, until = self._waiting.get(name, (False, math.nan))
+            active, until, heard = self._waiting.get(name, (False, math.nan, 0.0))
             if until == due:
                 del self._waiting[name]
-                self._offer(name, active, due, now, found)
+                self._offer(name, active, max(due, heard), now, found)
         return found
 
     def _offer(self, name: str, active: bool, since: float, now: float, found: list[tuple[str, bool, float]]) -> None:
@@ -57,7 +57,7 @@ class Edges:
         if due <= now:
             found.append((name, active, since))
         else:
-            self._waiting[name] = active, due
+            self._waiting[name] = active, due, since
             heapq.heappush(self._due, (due, name))
 
     def told(self, name: str, active: bool, now: float) -> None:

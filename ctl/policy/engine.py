@@ -21,14 +21,14 @@ from detshare.ctl import snapshot
 from detshare.ctl.decisions.log import Log
 from detshare.ctl.errors import ControlError
 from detshare.ctl.policy import registry
-from detshare.ctl.policy.edges import Edges
 from detshare.ctl.policy.guard import kind_of
 from detshare.ctl.policy.hands import Hands, Perform
 from detshare.ctl.policy.host import LIMIT_S, Call, Host
 from detshare.ctl.policy.ledger import BY_VERB, Ledger
 from detshare.ctl.policy.registry import Loaded
-from detshare.ctl.policy.types import ClassRow, PCtx, TenantView
+from detshare.ctl.policy.types import ClassRow, PCtx
 from detshare.ctl.policy.view import Viewer
+from detshare.ctl.policy.watcher import Due, Watcher
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Check, Event, Outcome
 
@@ -39,8 +39,6 @@ T = TypeVar("T")
 
 PACE_S: Final = 0.001
 """between two turns where events come: what comes meanwhile is worked off together"""
-CONGESTION_US: Final = 100_000.0
-"""of a tenant without a deadline"""
 SHORTEST_TICK_S: Final = 0.01
 MOST_CALLS: Final = 256
 """hooks in one turn: the rest has the next one"""
@@ -50,6 +48,9 @@ END: Final = frozenset({"quiet", "completion"})
 RETRY_S: Final = (30.0, 600.0)
 """a policy that failed is begun anew after that; each time twice as long, up to the second"""
 _PATIENCE_S: Final = 10.0
+FEW: Final = 64
+SAVE_S: Final = 0.1
+"""where more than a few things stand they are written so often at the most: whoever is killed loses the last of them"""
 
 
 @dataclass(slots=True)
@@ -76,11 +77,12 @@ class Engine:
         limit_s: float = LIMIT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tell, self._pool = tell, pool
+        self._tell = tell
         self.decisions = decisions
         self._limit_s, self._clock = limit_s, clock
         self.ledger = ledger or Ledger()
         self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines, lambda: self.ledger.version)
+        self._watch = Watcher(self._viewer, pool, clock)
         self._hands = Hands(
             perform,
             tell,
@@ -96,13 +98,8 @@ class Engine:
         """hosts whose threads were abandoned"""
         self._awake = threading.Event()
         self._seen: snapshot.Snapshot | None = None
-        self._edges = Edges()
         self._commands: deque[_Command[Any]] = deque()
-        self._calls: deque[tuple[str, str, str | None, float | None]] = deque()
-        """GPU, hook, tenant, since when it was known; None: that does not count"""
-        self._known: dict[str, dict[str, ProcessId]] = {}
-        self._congested: set[tuple[str, str, float]] = set()
-        self._tick_due = 0.0
+        self._tick_due = self._save_due = 0.0
         self._first = True
         """there was no look yet"""
         self._failed = ""
@@ -129,12 +126,13 @@ class Engine:
         """An event of the backend; most are none of ours. Cheap: called for each of very many."""
         kind = event.kind
         if kind in BEGIN or kind in END:
-            self._edges.hear(str(event.pid), kind in BEGIN, self._clock())
+            self._watch.edges.hear(str(event.pid), kind in BEGIN, self._clock())
             if not self._awake.is_set():
                 self._awake.set()
 
     def choose(self, spec: str, params: Mapping[str, str], by: str = "") -> Future[None]:
         """Another policy from now on. ControlError at once where it cannot be loaded."""
+        registry.require_safe(spec)
         loaded = registry.load(spec, params)
 
         def do() -> None:
@@ -158,7 +156,7 @@ class Engine:
 
         def do() -> int:
             found, anew = self._hands.give_back(pids, klass)
-            self._calls.extend((gpu, "on_attach", name, None) for gpu, name in anew)
+            self._calls.extend(Due(gpu, "on_attach", name, None) for gpu, name in anew)
             return found
 
         return self._ask(do)
@@ -264,19 +262,23 @@ class Engine:
         if self._calls:
             return 0.0
         now = self._clock()
-        due = [self._edges.next_due, *(guard.next_due() / 1e6 for guard in self._hands.guards.values())]
+        due = [self._watch.edges.next_due, *(guard.next_due() / 1e6 for guard in self._hands.guards.values())]
         if self._ticks():
             due.append(self._tick_due)
         if self._retry_at:
             due.append(self._retry_at)
         if self._left:
             due.append(now + 1.0)
+        if self.ledger.version != self.ledger.saved:
+            due.append(self._save_due)
         return min(60.0, max(0.0, min(due, default=float("inf")) - now))
 
     def turn(self) -> None:
         """Work off what came since the last one."""
         while self._commands:
             command = self._commands.popleft()
+            if not command.done.set_running_or_notify_cancel():
+                continue  # who asked gave up before it began
             try:
                 command.done.set_result(command.do())
             except Exception as error:  # noqa: BLE001  told to who asked
@@ -287,23 +289,33 @@ class Engine:
             self._begin_anew()
         seen, self._seen = self._seen, None
         if seen is not None:
-            self._take(seen, now)
+            self.ledger.only(program.id for program in seen.programs)
+            self._watch.look(seen, now)
+            self._hands.classes = {row.name: row for row in seen.classes if row.gpu is None}
+            self._hands.see(now)
             if self._first:
                 self._first = False
-                rest = [call for call in self._calls if call[1] != "on_attach"]
+                rest = [call._replace(since=None) for call in self._calls if call.hook != "on_attach"]
                 self._begin_with_all()  # what an earlier daemon's policy left is undone where this one does not want it
-                self._calls.extend((gpu, hook, name, None) for gpu, hook, name, _ in rest)
-        self._take_edges(now)
+                self._calls.extend(rest)
+        self._watch.take_edges(now)
         if self._ticks() and now >= self._tick_due:
             self._tick_due = now + max(SHORTEST_TICK_S, self._tick_s())
-            self._calls.extend((gpu, "on_tick", None, now) for gpu in self._viewer.gpus())
+            self._calls.extend(Due(gpu, "on_tick", None, now) for gpu in self._viewer.gpus())
         self._hands.open_overdue(now)
         self._decide(now)
+        if len(self.ledger.puts) > FEW and now < self._save_due:
+            return
         try:
-            self.ledger.save()
+            if self.ledger.save():
+                self._save_due = now + SAVE_S
         except OSError as error:
             self.ledger.saved = self.ledger.version
             self._say("error", None, f"what the policy set is not kept over a restart: {error}")
+
+    @property
+    def _calls(self) -> deque[Due]:
+        return self._watch.calls
 
     def _tick_s(self) -> float:
         return 0.0 if self._host is None else self._host.policy.tick_us / 1e6
@@ -316,57 +328,6 @@ class Engine:
         if self.ledger.puts or self.ledger.rows:
             return True
         return any(view.active for mine in self._viewer.by_name().values() for view in mine)
-
-    # -- looks and events ---------------------------------------------------------------------------------------
-
-    def _take(self, seen: snapshot.Snapshot, now: float) -> None:
-        """Who came and went, who began and stopped to work, who waits too long."""
-        before = {gpu: dict(self._viewer.tenants(gpu)) for gpu in self._viewer.gpus()}
-        self._viewer.look(seen, now * 1e6, self._pool(seen))
-        now = self._clock()  # who came and went is known from here on
-        self._hands.classes = {row.name: row for row in seen.classes if row.gpu is None}
-        processes = self._viewer.processes
-        self.ledger.only(program.id for program in seen.programs)
-        known: dict[str, dict[str, ProcessId]] = {}
-        for gpu in {*before, *self._viewer.gpus()}:
-            mine, old, was = self._viewer.tenants(gpu), before.get(gpu, {}), self._known.get(gpu, {})
-            known[gpu] = {name: processes[name] for name in mine}
-            for name in was:
-                if known[gpu].get(name) != was[name]:
-                    self._calls.append((gpu, "on_detach", name, now))
-                    self._forget(name)
-            for name, view in mine.items():
-                if was.get(name) != processes[name]:
-                    self._calls.append((gpu, "on_attach", name, now))
-                    if view.active:
-                        self._edge(gpu, name, True, now)
-                elif name in old and old[name].active != view.active:
-                    self._edge(gpu, name, view.active, now)
-                if view.active:
-                    self._congestion(gpu, view, now)
-        self._known = known
-        self._hands.see(now)
-
-    def _forget(self, name: str) -> None:
-        self._edges.forget(name)
-        self._congested = {key for key in self._congested if key[1] != name}
-
-    def _congestion(self, gpu: str, view: TenantView, now: float) -> None:
-        if view.in_flight_us <= (view.deadline_us or CONGESTION_US):
-            return
-        key = (gpu, view.name, round((now * 1e6 - view.in_flight_us) / 1000))
-        if key not in self._congested:
-            self._congested = {each for each in self._congested if each[:2] != key[:2]} | {key}
-            self._calls.append((gpu, "on_congestion", view.name, now))
-
-    def _take_edges(self, now: float) -> None:
-        for name, active, since in self._edges.take(now):
-            for gpu in self._viewer.edge(name, active):
-                self._edge(gpu, name, active, since)
-
-    def _edge(self, gpu: str, name: str, active: bool, since: float) -> None:
-        self._edges.told(name, active, self._clock())
-        self._calls.append((gpu, "on_launch" if active else "on_completion", name, since))
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
@@ -460,6 +421,7 @@ class Engine:
             self.ledger.configured = configured
             self.ledger.touch()
         try:
+            registry.require_safe(spec)
             loaded = registry.load(spec, params)
         except ControlError as error:
             self._say("error", None, f"policy {spec} cannot be had, static decides: {error.stopped}")
@@ -489,6 +451,7 @@ class Engine:
         if loaded is None:
             return
         try:
+            registry.require_safe(loaded.name)
             fresh = registry.load(loaded.name, loaded.params)
         except ControlError as error:
             self._fail(error.stopped)

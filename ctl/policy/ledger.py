@@ -149,10 +149,10 @@ class Ledger:
 
     # -- on disk ------------------------------------------------------------------------------------------------
 
-    def save(self) -> None:
-        """Write what changed. OSError where the disk does not take it; then it is tried again with the next change."""
+    def save(self) -> bool:
+        """Write what changed; whether anything did. OSError where the disk does not take it."""
         if self.version == self.saved or self.path is None:
-            return
+            return False
         data = {
             "chosen": self.chosen,
             "configured": self.configured,
@@ -172,6 +172,7 @@ class Ledger:
             json.dump(data, file)
         temporary.replace(self.path)
         self.saved = self.version
+        return True
 
     def load(self) -> str:
         """Take up what an earlier daemon kept. What is wrong with the file, empty where nothing is."""

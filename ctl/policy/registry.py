@@ -6,6 +6,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
+import os
+import stat
 import sys
 import types
 import typing
@@ -18,7 +20,7 @@ from typing import Any, Final
 from detshare.ctl.errors import ControlError
 from detshare.ctl.policy.types import Policy
 
-__all__ = ["DEFAULT", "GROUP", "Known", "Loaded", "describe_params", "is_file", "known", "load"]
+__all__ = ["DEFAULT", "GROUP", "Known", "Loaded", "describe_params", "is_file", "known", "load", "require_safe"]
 
 GROUP: Final = "detshare.policies"
 DEFAULT: Final = "slo-aware"
@@ -82,6 +84,25 @@ def known() -> list[Known]:
 def is_file(spec: str) -> bool:
     """Whether a policy is named by a file rather than by a name."""
     return "/" in spec or spec.endswith(".py") or ".py:" in spec
+
+
+def require_safe(spec: str) -> None:
+    """ControlError where somebody else than this process's user and root may change the file that a policy is from."""
+    if not is_file(spec):
+        return
+    path = Path(spec.rpartition(":")[0] if ".py:" in spec else spec)
+    for each in (path, path.resolve(), path.resolve().parent):
+        try:
+            found = each.stat()
+        except OSError:
+            return  # what is not there is told by whoever loads it
+        others = found.st_mode & 0o022
+        if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+            others = 0  # only an owner takes away or renames what is in there
+        if others or found.st_uid not in (0, os.geteuid()):
+            stopped = f"{each} can be changed by others (owner uid {found.st_uid}, mode {found.st_mode & 0o7777:04o})"
+            following = f"chown it to uid {os.geteuid()} and chmod go-w, or copy it where nobody else writes"
+            raise ControlError(f"policy {spec[:200]}", stopped, following)
 
 
 def load(spec: str, params: Mapping[str, str] | None = None) -> Loaded:

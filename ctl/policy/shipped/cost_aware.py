@@ -107,12 +107,13 @@ class CostAware(Policy):
             yield ClassRow(klass, rank=0, slice_us=slice_us, level=1 if cheap else int(stands.level), reason=why)
 
     def _one(self, now: Snapshot, view: TenantView, why: str) -> Iterator[Action]:
-        if now.lane_of(view) == "spatial":
+        lane = now.lane_of(view)
+        if lane == "spatial":
             if self._mode == "strict" and rank(view) < RANKS["high"]:
                 yield from self._asked.put(view, Reflex(view.name, 0, why))
             else:
                 yield from self._asked.back(view, why)
-        elif self._mode == "cheap" and rank(view) <= RANKS["low"]:
+        elif lane == "temporal" and self._mode == "cheap" and rank(view) <= RANKS["low"]:
             yield from self._asked.put(view, Slice(view.name, self.params.slice_ms * 1000, 1, why))
         else:
             yield from self._asked.back(view, why)

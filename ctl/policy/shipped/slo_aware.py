@@ -110,6 +110,8 @@ class SloAware(Policy):
     def _blockers(self, now: Snapshot, view: TenantView) -> Iterator[tuple[TenantView, float]]:
         """Who may be on the GPU before it, and for how long."""
         lane = now.lane_of(view)
+        if lane == "mps":  # there is nothing to do about it
+            return
         for other in now.tenants:
             if other.name == view.name or not other.active or not other.gate_open or now.lane_of(other) != lane:
                 continue

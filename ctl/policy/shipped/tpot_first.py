@@ -128,16 +128,16 @@ class TpotFirst(Policy):
         busy = bool(decoders) and any(map(self._inside, now.tenants))
         part = self._part if any(each.graph_launches for each in now.tenants if each.name in decoders) else 0.25
         for view in now.tenants:
-            temporal = now.lane_of(view) == "temporal"
-            if busy and temporal and view.name in decoders:
+            lane = now.lane_of(view)
+            if busy and lane == "temporal" and view.name in decoders:
                 yield from self._asked.put(view, Slice(view.name, self.params.decode_us, 2, "decodes: goes first"))
             elif not busy or not self._inside(view):
                 yield from self._asked.back(view, "prefill and decode are not beside each other")
             elif view.in_flight_us >= self.params.patience_ms * 1000:
                 yield from self._asked.back(view, f"in prefill for {view.in_flight_us / 1e6:.1f} s: long enough")
-            elif temporal:
+            elif lane == "temporal":
                 yield from self._shrink(view, part, f"{', '.join(sorted(decoders))} decodes: {part:.0%} for prefill")
-            else:
+            elif lane == "spatial":
                 sms = max(1, int(now.sms * self.params.prefill_percent / 100 * min(1.0, part)))
                 yield from self._asked.put(view, Bind(view.name, sms, f"{part:.0%} beside who decodes"))
 

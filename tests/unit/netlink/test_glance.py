@@ -40,6 +40,7 @@ def read(data: bytes) -> list[EventRow]:
 ROWS = st.fixed_dictionaries(
     {"cmd": st.sampled_from(FREQUENT), "seq": st.integers(0, 2**64 - 1)},
     optional={
+        "handle": st.integers(0, 2**32 - 1),
         "vctx_id": st.integers(0, 2**64 - 1),
         "pid": st.integers(0, 2**32 - 1),
         "comm": st.text("abc", max_size=15),
@@ -53,17 +54,22 @@ ROWS = st.fixed_dictionaries(
 @given(st.lists(ROWS, max_size=5))
 def test_a_glance_says_what_reading_says(rows: list[dict[str, Any]]) -> None:
     data = b"".join(encoded(**row) for row in rows)
-    found = [(command, glance(data, begin, end)) for begin, end, kind, command in messages(data) if kind == FAMILY]
-    assert [(command, seen.seq, seen.vctx_id, seen.reasons) for command, seen in found] == [
-        (row.cmd, row.seq, row.vctx_id or 0, row.reasons or 0) for row in read(data)
-    ]
+    for command_too in (True, False):  # with a plan for each command and length, and with one for each length
+        found = [
+            (command, glance(data, begin, end, command if command_too else 0))
+            for begin, end, kind, command in messages(data)
+            if kind == FAMILY
+        ]
+        assert [(command, seen.seq, seen.vctx_id, seen.reasons) for command, seen in found] == [
+            (row.cmd, row.seq, row.vctx_id or 0, row.reasons or 0) for row in read(data)
+        ]
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_are_too_odd(data: bytes) -> None:
     for begin, end, _, _ in messages(data):
         assert 0 <= begin < end <= len(data)
-        glance(data, begin, end)
+        assert glance(data, begin, end) == glance(data, begin, end)  # first without a plan, then with one
 
 
 class Wire:

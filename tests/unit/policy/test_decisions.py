@@ -263,6 +263,24 @@ def test_since_leaves_out_what_is_older(tmp_path):
     assert told["decisions"] == []
 
 
+def test_the_newest_decisions_of_several_segments_are_told_in_order(tmp_path):
+    log = log_at(tmp_path / "d", segment_bytes=2000, segments=20)
+    for number in range(40):
+        action = {"do": "Slice", "tenant": "1", "slice_us": 100.0 + number, "level": 1}
+        done = [[action, "done"]] if number % 2 == 0 else []
+        log.turn("mine", snapshot(view("1", launches=number), now_us=float(number)), [["on_launch", "1", done]])
+    log.note("switch", policy="static", before="mine")
+    told = why.recent(tmp_path / "d", 600.0, 1000)
+    assert [each["text"].partition(";")[0].partition(",")[0] for each in told[:-1]] == [
+        f"1: slice {100 + number} us" for number in range(0, 40, 2)
+    ]
+    assert told[-1]["text"] == "policy static decides from now on, it was mine"
+    assert why.recent(tmp_path / "d", 600.0, 3) == told[-3:]
+    assert why.recent(tmp_path / "d", 600.0, 0) == []
+    assert why.recent(tmp_path / "d", 0.0, 3) == []
+    assert why.recent(tmp_path / "none", 600.0, 3) == []
+
+
 # -- replay ---------------------------------------------------------------------------------------------------------
 
 SHORT = '''

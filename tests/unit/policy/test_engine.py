@@ -491,3 +491,48 @@ def test_a_policy_that_decides_without_end_is_slowed_down(world):
     made.look(1.0)
     made.use(Scripted(on_attach=lambda now, tenant: [Slice(tenant, 300.0 + number % 2) for number in range(4096)]))
     assert RATE_S <= len(made.performed) <= RATE_S + 10
+
+
+def test_a_file_that_others_can_change_is_not_run(world, tmp_path):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    path = folder / "mine.py"
+    path.write_text("raise SystemExit")
+    made = world(programs=[program(1)])
+    for each, mode in ((path, 0o666), (folder, 0o777)):
+        path.chmod(0o644)
+        each.chmod(mode)
+        with pytest.raises(ControlError, match="can be changed by others"):
+            made.engine.choose(str(path), {})
+        folder.chmod(0o755)
+    path.chmod(0o644)
+    folder.chmod(0o1777)
+    path.write_text("from detshare.ctl.policy.types import Policy\nclass Mine(Policy):\n    pass\n")
+    made.choose(str(path))
+    assert made.engine.status()["name"] == str(path)
+
+
+def test_who_gives_up_waiting_for_a_switch_does_no_harm(world):
+    made = world(programs=[program(1)])
+    made.choose("static")
+    asked = made.engine.choose("fair", {})
+    assert asked.cancel()
+    made.turn()
+    assert made.engine.status()["name"] == "static"
+    assert made.engine.status()["failed"] == ""
+
+
+def test_where_much_stands_it_is_not_written_with_each_change(world):
+    made = world(programs=[program(pid, busy=True) for pid in range(1, 101)])
+    slices = iter(range(100, 10_000))
+    made.use(Scripted(tick_us=1.0, on_attach=shorten, on_tick=lambda now, tenant: [Slice("1", float(next(slices)))]))
+    made.look()
+    path = made.run_dir / "policy.json"
+    wrote = set()
+    for _ in range(100):
+        made.turn(0.011)
+        wrote.add(path.stat().st_mtime_ns)
+    assert made.engine.status()["counts"]["actions"] > 180
+    assert len(wrote) < 20
+    made.engine.stop()
+    assert made.engine.ledger.version == made.engine.ledger.saved

@@ -175,6 +175,20 @@ def test_no_action_names_what_is_not_there_or_fills_a_member_twice(data: st.Data
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_under_mps_without_the_runtime_nothing_is_asked_of_tenants(name: str) -> None:
+    policy = registry.load(name).policy
+    tenants = [view("a", klass="low", deadline_us=1.0, in_flight_us=1e5), view("b", graph_launches=1, klass="low")]
+    found = []
+    for now_us in (2e7, 2.1e7, 4e7):
+        used = [replace(each, used_us=now_us, blocks=1000) for each in tenants]
+        now = snapshot(*used, now_us=now_us, lane="mps", hour=23.0)
+        for who in "ab":
+            found += [*policy.on_attach(now, who), *policy.on_launch(now, who), *policy.on_congestion(now, who)]
+        found += policy.on_tick(now)
+    assert [each for each in found if not isinstance(each, ClassRow)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_docstring_says_rule_source_and_limits_and_the_file_is_short(name: str) -> None:
     kind = type(registry.load(name).policy)
     text = kind.__doc__ or ""

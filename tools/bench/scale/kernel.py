@@ -11,6 +11,7 @@ import socket
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from detshare.ctl.classes import CLASSES
 from detshare.ctl.netlink import genl
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, Usage
@@ -24,7 +25,6 @@ FAMILY: Final = 41
 TURN: Final = 50
 """one in so many programs begins to work, or ends, from one look to the next"""
 GPU: Final = Gpu("GPU-00000000-1111-2222-3333-444444444444", 0, "made for bench scale", "0000:01:00.0", 80 << 30)
-_CLASSES: Final = ("high", "normal", "low", "idle")
 
 
 def encoded(cmd: int, **attributes: Any) -> bytes:
@@ -55,7 +55,7 @@ def _run(number: int, phase: int) -> bytes:
         doors=1,
         used_us=phase * 500,
         tsgs=1,
-        **{"class": _CLASSES[number % 4]},
+        **{"class": list(CLASSES)[number % len(CLASSES)]},
     )
 
 
@@ -148,8 +148,22 @@ def _answers(count: int) -> dict[int, list[bytes]]:
         vctxs=count,
     )
     gpu = encoded(genl.DETSHARE_CMD_GPU_GET, gpu=0, uuid=GPU.uuid, minor=0, total=GPU.memory_bytes, vctxs=count)
+    classes = (
+        encoded(
+            genl.DETSHARE_CMD_CLASS_GET,
+            name=name,
+            rank=row.rank,
+            slice_us=row.slice_us,
+            level=int(row.level),
+            linger_us=row.linger_us,
+            deadline_us=row.deadline_us,
+            floor_permille=row.floor_permille,
+        )
+        for name, row in CLASSES.items()
+    )
     return {
         genl.DETSHARE_CMD_STATUS_GET: [status],
+        genl.DETSHARE_CMD_CLASS_GET: [b"".join(classes)],
         genl.DETSHARE_CMD_GPU_GET: [gpu],
         genl.DETSHARE_CMD_VCTX_GET: [b"".join(vctxs)],
         genl.DETSHARE_CMD_TSG_GET: [b"".join(tsgs)],
