@@ -66,7 +66,7 @@ class Report:
         with gzip.open(raw, "wt", encoding="utf-8") as stream:
             for line in self._raw:
                 stream.write(json.dumps(line, separators=(",", ":")) + "\n")
-        machine = f"guest in QEMU without KVM on {results.machine()}"
+        machine = results.machine() if self.proof == "unit" else f"guest in QEMU without KVM on {results.machine()}"
         result = results.Result(
             self.name, self.proof, self.command, results.commit(), machine, results.now(), tuple(self.rows)
         )
