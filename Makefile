@@ -19,7 +19,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup library demo test lint lint-python lint-shell lint-kernel lint-runtime lint-generated test-unit test-e2e test-vm test-vm-all test-gpu \
+.PHONY: help setup library observers demo test lint lint-python lint-shell lint-kernel lint-runtime lint-generated test-unit test-e2e test-vm test-vm-all test-gpu \
 	tree clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
@@ -32,13 +32,17 @@ TWO := -n 2 --dist worksteal
 help: ## show these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-setup: $(READY) library ## system packages (apt, where missing), .venv with DetShare and its tools, runtime/libdetshare.so
+setup: $(READY) library observers ## system packages (apt, where missing), .venv with DetShare and its tools, libdetshare.so, eBPF
 	@:
 
 # what `detshare run` preloads into programs
 library: $(READY)
 	@if command -v cc >/dev/null; then $(MAKE) -s -C runtime; \
 	else echo "setup: no C compiler, so no libdetshare.so and no spatial lane; as root: apt-get install gcc libc6-dev" >&2; fi
+
+# what detshare-trace loads where bcc and the kernel's headers are not there
+observers: $(READY)
+	@$(BIN)/python -m detshare.ebpf.build >/dev/null || echo "setup: so no prebuilt eBPF programs" >&2
 
 $(READY): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh
@@ -101,5 +105,5 @@ tree:
 	@for part in $(PARTS); do ln -sfn ../../../$$part $(TREE)/detshare/$$part; done
 
 clean: ## remove what make made: .venv, build/, caches
-	rm -rf runtime/libdetshare.so $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf runtime/libdetshare.so ebpf/*.bpf.o $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(wildcard $(PARTS) tests) -name __pycache__ -type d -prune -exec rm -rf {} +

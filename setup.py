@@ -5,7 +5,9 @@ Every folder below ctl/, runtime/, ebpf/ and tools/ is a package of that part, w
 (folders of data and of workload scripts have none), so a new one needs no entry anywhere.
 """
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import find_namespace_packages, setup
@@ -19,6 +21,16 @@ class Build(build_py):
     """Compiles the library into what is packed; an editable install uses the one that `make setup` builds."""
 
     def run(self):
+        if not self.editable_mode:
+            # found by package_data; a wheel without them needs bcc, or clang where it is installed
+            built = subprocess.run(["make", "-s", "tree"], check=False).returncode == 0 and subprocess.run(
+                [sys.executable, "-m", "detshare.ebpf.build"],
+                env={**os.environ, "PYTHONPATH": "build/tree"},
+                stdout=subprocess.DEVNULL,
+                check=False,
+            ).returncode == 0
+            if not built:
+                print("no prebuilt eBPF programs: install clang and libbpf-dev for them", file=sys.stderr)
         super().run()
         if self.editable_mode:
             return

@@ -16,6 +16,7 @@ from detshare.tools.bench.vm import (
     hostile,
     interception,
     kill_storm,
+    observers,
     quota_attack,
     sched,
     stress,
@@ -112,6 +113,36 @@ _SCALES = {
         ("535", "550", "sim"),
         "25 min",
     ),
+    "ebpf-counts": _Scale(
+        "Known numbers of launches, copies, allocations, births and deaths, as observers see them.",
+        "--rounds",
+        "Of the one set.",
+        1,
+        1,
+        ("sim", "sim-6.1"),
+        "10 min",
+        tuple(SIMULATED),
+    ),
+    "ebpf-overhead": _Scale(
+        "What observers add to a launch and, in guests, to a call.",
+        "--rounds",
+        "With and without.",
+        5,
+        1,
+        ("here",),
+        "5 min",
+        ("here", *SIMULATED),
+    ),
+    "dirty": _Scale(
+        "Memory that observers call dirty beside what random programs wrote.",
+        "--programs",
+        "Random ones, 5 epochs each.",
+        200,
+        20,
+        ("here",),
+        "5 min",
+        ("here", *SIMULATED),
+    ),
     "fuzz": _Scale(
         "Random ioctls, with and without the module.",
         "--calls",
@@ -129,6 +160,8 @@ def _measure(name: str, report: Report, machine: Machine, amount: int, seed: int
     """The rows of one machine."""
     if name == "daemon-recovery":
         daemon_recovery.measure(report, amount, seed)
+    elif name in observers.MEASURES:
+        observers.MEASURES[name](report, machine, amount)
     elif name == "stress":
         stress.measure(report, machine, amount, seed)
     elif name == "hostile":
@@ -187,7 +220,8 @@ def _command(name: str, scale: _Scale) -> click.Command:
     def body(amount: int | None, machines: tuple[str, ...], out: Path, quick: bool, seed: int | None = None) -> None:
         _run(name, machines or scale.on, amount or (scale.quick if quick else scale.full), seed, scale.option, out)
 
-    about = f"{scale.summary} In guests of this machine (QEMU), no GPU needed. Takes about {scale.takes}."
+    where = "On this machine as root" if "here" in scale.on else "In guests of this machine (QEMU)"
+    about = f"{scale.summary} {where}, no GPU needed. Takes about {scale.takes}."
     parameters: list[click.Parameter] = [
         click.Option(
             [scale.option, "amount"], type=click.IntRange(1), help=f"{scale.meaning}  [default: {scale.full}]"

@@ -66,7 +66,8 @@ class Report:
         with gzip.open(raw, "wt", encoding="utf-8") as stream:
             for line in self._raw:
                 stream.write(json.dumps(line, separators=(",", ":")) + "\n")
-        machine = machine or f"guest in QEMU without KVM on {results.machine()}"
+        guest = f"guest in QEMU without KVM on {results.machine()}"
+        machine = machine or (results.machine() if self.proof == "unit" else guest)
         result = results.Result(
             self.name, self.proof, self.command, results.commit(), machine, results.now(), tuple(self.rows)
         )
