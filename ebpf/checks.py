@@ -31,7 +31,8 @@ def foreign_pids() -> str:
         same = os.stat("/proc/self/ns/pid").st_ino == _INITIAL
     except OSError:
         return ""
-    return "" if same else "this is not the initial pid namespace: PIDs are the host's, and programs cannot be looked up"
+    said = "this is not the initial pid namespace: PIDs are the host's, and programs cannot be looked up"
+    return "" if same else said
 
 
 def loading() -> Check:
