@@ -213,8 +213,10 @@ static void expire(struct work_struct *work)
 		free_hold(hold);
 		any = true;
 	}
-	if (any)
+	if (any) {
 		ds_lanes_stale();
+		ds_sched_again();
+	}
 }
 
 /* Takes *made over. */
@@ -292,6 +294,7 @@ int ds_hold_del(const struct ds_subject *subject, struct ds_hold_result *result)
 	/* one that is gone names nobody to wait for */
 	if (!take_out(subject))
 		return -ENOENT;
+	ds_sched_again();
 	if (ds_subject_hold(&held)) {
 		ds_lanes_stale();
 		return 0;

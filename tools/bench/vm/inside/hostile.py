@@ -105,6 +105,9 @@ class _Program:
         line = self._process.stdout.readline()
         return json.loads(line) if line else None
 
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
     def tell(self, text: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(text + "\n")
@@ -251,10 +254,11 @@ def _play(run: str, who: str, trick: dict[str, str], neighbour: _Program, link: 
         known = _denials(link)
         before = _look(hostile, neighbour)
         hostile.tell(trick["name"])
-        answer = hostile.read(_ENOUGH_S)
+        answer, most_us = _watch(hostile, neighbour)
         if aside:
             time.sleep(0.05)
         after = _look(hostile, neighbour)
+        after["ran_us"] = max(after["ran_us"], most_us)
         status = answer["status"] if answer is not None else None
         guest.say(
             event="trick",
@@ -272,6 +276,15 @@ def _play(run: str, who: str, trick: dict[str, str], neighbour: _Program, link: 
         if orders is not None:
             orders.end()
     return _differ(_HURT, before["other"], after["other"])
+
+
+def _watch(hostile: _Program, neighbour: _Program) -> tuple[dict[str, Any] | None, int]:
+    """Its answer, and the most GPU time that was seen until then: that of a child is gone with the child."""
+    answer, most_us, end = None, 0, time.monotonic() + _ENOUGH_S
+    while answer is None and hostile.lives() and time.monotonic() < end:
+        answer = hostile.read(0.01)
+        most_us = max(most_us, _gpu_time(neighbour.client))
+    return answer, most_us
 
 
 def _alone(neighbour: _Program, seconds: float) -> int:
