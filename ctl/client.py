@@ -163,7 +163,8 @@ class Client:
                 return ClientError(asked, f"no daemon answers on {self.socket}", start)
             case PermissionError():
                 stopped = f"{self.socket} belongs to another user (you are uid {os.geteuid()})"
-                return ClientError(asked, stopped, "run it as root, or as the user who started detshared")
+                following = "run it as root, as the user who started detshared, or as a member of the socket's group"
+                return ClientError(asked, stopped, following)
             case TimeoutError():
                 stopped = f"the daemon did not answer within {ANSWER_SECONDS:.0f} s"
                 return ClientError(asked, stopped, "see its log; a driver call may hang: dmesg | grep NVRM")

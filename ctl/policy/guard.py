@@ -119,7 +119,7 @@ class Guard:
             self._gates[tenant] = _Shut(now_us)
             return None
         if shut.opened is None:
-            return None if now_us - shut.since < LONGEST_SHUT_US else "its gate was shut for as long as it may be"
+            return None if now_us < shut.since + LONGEST_SHUT_US else "its gate was shut for as long as it may be"
         if now_us - shut.opened < LEAST_OPEN * (shut.opened - shut.since):
             return f"its gate has to stay open for {LEAST_OPEN:.0%} of the time that it was shut"
         self._gates[tenant] = _Shut(now_us)
@@ -152,7 +152,7 @@ class Guard:
     def overdue(self, now_us: float) -> list[str]:
         """Tenants whose gates have to open now; they count as open from here on."""
         found = [
-            name for name, shut in self._gates.items() if shut.opened is None and now_us - shut.since >= LONGEST_SHUT_US
+            name for name, shut in self._gates.items() if shut.opened is None and now_us >= shut.since + LONGEST_SHUT_US
         ]
         for name in found:
             self._gates[name].opened = now_us
