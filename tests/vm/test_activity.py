@@ -14,7 +14,8 @@ from tests.vm.test_gates import clients
 __all__ = ["clients"]  # a fixture
 
 
-@pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kernel", ["6.1", "6.12"])
 @pytest.mark.parametrize("file", ["kmod_activity.py", "kmod_failures.py"])
 def test_in_the_guest(guest_pytest: Callable[..., Completed], clients: Path, kernel: str, file: str) -> None:
     done = guest_pytest(

@@ -189,5 +189,5 @@ def test_no_memory_for_any_call(family: genl.DetShare, worker: Workers) -> None:
     one = worker("nvbackground")
     with failing(STACK, 1):
         steer(family, one)
-    assert failed(STACK) > 0
+        assert failed(STACK) > 0
     healthy(family, one)
