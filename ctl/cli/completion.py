@@ -35,7 +35,7 @@ def script(shell: str) -> str:
     return found.source_template % found.source_vars()
 
 
-@command("completion", "detshare-ctl completion bash", _WHERE)
+@command("completion", "sudo detshare-ctl completion bash", _WHERE)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(place: Place, as_json: bool, shell: str) -> None:
     """Print the completion script for a shell."""
