@@ -290,6 +290,7 @@ class Engine:
         seen, self._seen = self._seen, None
         if seen is not None:
             self.ledger.only(program.id for program in seen.programs)
+            self.ledger.settle(seen.taken)
             self._watch.look(seen, now)
             self._hands.classes = {row.name: row for row in seen.classes if row.gpu is None}
             self._hands.see(now)

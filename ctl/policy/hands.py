@@ -216,6 +216,7 @@ class Hands:
         self.ledger.touch()
         hand = tuple(self.ledger.hand.get(process, ()))
         problem = self._do(apply.undo(kind, name, put.before, hand))
+        self.ledger.settling[process, kind] = self._clock()
         if put.before is not None:
             self._viewer.acted(put.gpu, put.before)
         if kind == "Gate" and put.gpu in self.guards:

@@ -83,6 +83,8 @@ class Ledger:
     """microseconds in which a request of the program is to be done, as a person said"""
     resumed: set[ProcessId] = field(default_factory=set)
     """whom a person gave back to the policy, whatever class he has"""
+    settling: dict[tuple[ProcessId, str], float] = field(default_factory=dict)
+    """(process, kind) -> when it was put back, CLOCK_MONOTONIC: a look from before still shows what a policy had set"""
     version: int = 0
     """counts changes"""
     saved: int = 0
@@ -105,7 +107,18 @@ class Ledger:
                 held = "order" in program.activity.reasons
             if held and "Gate" not in ours:
                 marks.add("Gate")
+            if self.settling:
+                told = self.hand.get(program.id, ())
+                marks -= {kind for kind in _LASTING if (program.id, kind) in self.settling and kind not in told}
         return tuple(sorted(marks))
+
+    def settle(self, taken: float) -> None:
+        """A look came that began at `taken`: what was put back before that, it shows as it is."""
+        over = [key for key, when in self.settling.items() if when <= taken]
+        for key in over:
+            del self.settling[key]
+        if over:
+            self.version += 1
 
     def touch(self) -> None:
         """Something changed that is to be kept."""
@@ -142,10 +155,12 @@ class Ledger:
     def only(self, processes: Iterable[ProcessId]) -> None:
         """Forget who has ended."""
         living = set(processes)
-        gone = {p for p, _ in self.puts} | set(self.hand) | set(self.deadlines) | self.resumed
+        gone = {p for p, _ in (*self.puts, *self.settling)} | set(self.hand) | set(self.deadlines) | self.resumed
         for process in gone - living:
             self.released(process)
             self.deadlines.pop(process, None)
+            for kind in _LASTING:
+                self.settling.pop((process, kind), None)
 
     # -- on disk ------------------------------------------------------------------------------------------------
 

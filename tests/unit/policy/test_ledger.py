@@ -128,3 +128,21 @@ def test_who_ended_is_forgotten():
     made.deadlines[ONE] = 1.0
     made.only([ProcessId(1, 11)])
     assert (made.hand, made.deadlines) == ({}, {})
+
+
+def test_a_look_from_before_something_was_put_back_shows_nobodys_decision():
+    seen = replace(program(1), tsgs=tuple(replace(t, level=Level.HIGH) for t in program(1).tsgs))
+    made = Ledger()
+    made.settling[seen.id, "Slice"] = 5.0
+    assert made.kinds(seen) == ()
+    made.settle(4.9)
+    assert made.kinds(seen) == ()
+    before = made.version
+    made.settle(5.0)
+    assert made.kinds(seen) == ("Slice",), "who sees it now sees a person's"
+    assert made.version != before, "views are made anew"
+    made.settling[seen.id, "Slice"] = 9.0
+    made.taken(seen.id, ["Slice"])
+    assert made.kinds(seen) == ("Slice",), "a person said so meanwhile"
+    made.only([])
+    assert made.settling == {}
