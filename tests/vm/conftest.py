@@ -103,7 +103,7 @@ def vm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Completed]:
 
 def compile_ahead(command: Sequence[str]) -> None:
     """Bytecode of what `command`, a pytest, imports: a guest would make it again in each run, ten times slower."""
-    folders = (str(TOP / name) for name in ("ctl", "tools", "tests/vm"))
+    folders = (str(TOP / name) for name in ("ctl", "ebpf", "tools", "tests/vm"))
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": TOP}
     subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], check=False, **quiet)
     # the tests' own is pytest's, with its asserts; what cannot be imported here fails in the guest with its reason
