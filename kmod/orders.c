@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/cgroup.h>
-#include <linux/err.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
@@ -14,8 +13,8 @@
 #include "tenant.h"
 
 struct standing {
-	struct ds_subject subject;	/* held; the first */
 	struct list_head link;
+	struct ds_subject subject;	/* held */
 	struct ds_order order;
 };
 
@@ -141,12 +140,18 @@ static void free_standing(struct standing *standing)
 
 int ds_orders_set(const struct ds_subject *subject, const struct ds_order *order)
 {
-	struct standing *made = ds_subject_make(subject, sizeof(*made)), *standing;
+	struct standing *made = kzalloc(sizeof(*made), GFP_KERNEL), *standing;
 	unsigned long flags;
-	int err = 0;
+	int err;
 
-	if (IS_ERR(made))
-		return PTR_ERR(made);
+	if (!made)
+		return -ENOMEM;
+	made->subject = *subject;
+	err = ds_subject_hold(&made->subject);
+	if (err) {
+		kfree(made);
+		return err;
+	}
 	made->order = *order;
 	made->order.set = true;
 	made->order.kind = subject->kind;

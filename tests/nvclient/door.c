@@ -62,21 +62,17 @@ bool door_ring(volatile u8 *page, int *signal)
 	return true;
 }
 
-/* A rest is counted from before one ring to after the next: never less than what lay between the two stores. */
-static bool ring_many(struct door_ask *ask, volatile u8 *page, u64 number, u64 rest_ns)
+static bool ring_many(struct door_ask *ask, volatile u8 *page, u64 number)
 {
-	u64 last = 0, before, after;
+	u64 before, took;
 
 	for (u64 i = 0; i < number; i++) {
 		before = nv_now_ns();
 		if (!door_ring(page, &ask->answer.signal))
 			return false;
-		after = nv_now_ns();
-		if (after - before > ask->answer.longest_ns)
-			ask->answer.longest_ns = after - before;
-		if (rest_ns && last && after - last >= rest_ns)
-			ask->answer.rests++;
-		last = before;
+		took = nv_now_ns() - before;
+		if (took > ask->answer.longest_ns)
+			ask->answer.longest_ns = took;
 		ask->answer.result++;
 	}
 	return true;
@@ -102,7 +98,7 @@ static void do_kick(struct door_ask *ask)
 	sigaddset(&set, SIGUSR1);
 	handling = ask->door;
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-	ring_many(ask, slot(ask)->at, ask->b, ask->c * 1000000);
+	ring_many(ask, slot(ask)->at, ask->b);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -126,7 +122,7 @@ static void do_ring(struct door_ask *ask)
 
 static void do_page(struct door_ask *ask)
 {
-	ring_many(ask, slot(ask)->at + ask->b * PAGE, 1, 0);
+	ring_many(ask, slot(ask)->at + ask->b * PAGE, 1);
 }
 
 struct spinner {
@@ -320,7 +316,7 @@ static void do_child(struct door_ask *ask)
 	pid_t child = fork_bound();
 
 	if (!child)
-		_exit(ring_many(ask, slot(ask)->at, ask->b, 0) ? 0 : 100 + ask->answer.signal);
+		_exit(ring_many(ask, slot(ask)->at, ask->b) ? 0 : 100 + ask->answer.signal);
 	await(ask, child);
 }
 
@@ -333,7 +329,7 @@ static void do_kin(struct door_ask *ask)
 	if (!child) {
 		nv_must_program(&own, 0, NULL);
 		end = nv_now() + (double)ask->b * 1e-3;
-		while (nv_now() < end && ring_many(ask, slot(ask)->at, 1, 0))
+		while (nv_now() < end && ring_many(ask, slot(ask)->at, 1))
 			nv_sleep(1e-3);
 		_exit(ask->answer.signal ? 100 + ask->answer.signal : 0);
 	}
@@ -349,7 +345,7 @@ static void do_pass(struct door_ask *ask)
 		map_fd(ask, slot(ask)->fd);
 		if (ask->answer.result < 0)
 			_exit((int)-ask->answer.result);
-		_exit(ring_many(ask, slot(ask)->at, ask->b, 0) ? 0 : 100 + ask->answer.signal);
+		_exit(ring_many(ask, slot(ask)->at, ask->b) ? 0 : 100 + ask->answer.signal);
 	}
 	await(ask, child);
 }
