@@ -52,6 +52,11 @@ bool ds_enforcing(void)
 	return ds_abi() && READ_ONCE(driver.shielded);
 }
 
+bool ds_driver_stopping(void)
+{
+	return READ_ONCE(driver.stopping);
+}
+
 static enum detshare_abi abi_match(void)
 {
 	switch (driver.match) {
@@ -341,7 +346,7 @@ void ds_driver_exit(void)
 	ds_gates_open_all();
 	ds_doors_restore();
 	mutex_lock(&driver.lock);
-	driver.stopping = true;
+	WRITE_ONCE(driver.stopping, true);
 	ds_hooks_remove(ds_uvm_hooks());
 	ds_hooks_remove(&ds_nvidia_hooks);
 	mutex_unlock(&driver.lock);
