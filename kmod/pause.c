@@ -237,9 +237,11 @@ static int turn(struct ds_run *run, struct batch *batch, bool off, u32 states)
 			return -EIO;
 		/* failed, so all of them are unsure now; what they are for certain is on, once turned on */
 		if (status && off)
-			turn(run, batch, false, BIT(UNSURE));
+			err = turn(run, batch, false, BIT(UNSURE));
 		else if (status)
 			states |= BIT(UNSURE);
+		if (err)
+			return err;
 	}
 }
 
