@@ -95,7 +95,7 @@ static void fill(struct bucket *bucket, struct level *level, u64 now, u64 used)
 	if (!level->at)
 		level->ns = bucket->burst;
 	else
-		level->ns += div_u64((now - min(now, level->at)) * bucket->rate, 1000000);
+		level->ns += mul_u64_u64_div_u64(now - min(now, level->at), bucket->rate, 1000000);
 	level->ns -= used;
 	level->ns = min_t(s64, level->ns, bucket->burst);
 	level->used += used;
