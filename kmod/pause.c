@@ -291,6 +291,9 @@ static void try_later(struct ds_run *run, int err, bool off)
 	ds_run_hold(run);
 	if (!queue_delayed_work(ds_rm_queue, &pause->retry, msecs_to_jiffies(ms)))
 		ds_run_put(run);
+	/* dropped meanwhile: ds_pause_drop_run() may have looked too early, and nobody else stops the timer */
+	if (READ_ONCE(run->gone) && cancel_delayed_work(&pause->retry))
+		ds_run_put(run);
 }
 
 static void work(struct work_struct *item)

@@ -337,6 +337,8 @@ void ds_run_exit(void)
 	struct ds_lane *lane;
 
 	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++) {
+		/* each starts the other; without runs the work item starts no timer */
+		cancel_work_sync(&lane->work);
 		hrtimer_cancel(&lane->timer);
 		cancel_work_sync(&lane->work);
 	}
