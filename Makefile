@@ -19,8 +19,8 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup library demo test lint lint-python lint-shell lint-kernel lint-runtime lint-generated test-unit test-e2e test-vm test-vm-all test-gpu \
-	tree clean FORCE
+.PHONY: help setup library observers demo man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
+	test-unit test-e2e test-vm test-vm-all test-gpu tree clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
 MODULES := . tests/nvsim tests/fakegpu
@@ -32,7 +32,7 @@ TWO := -n 2 --dist worksteal
 help: ## show these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-setup: $(READY) library ## system packages (apt, where missing), .venv with DetShare and its tools, runtime/libdetshare.so
+setup: $(READY) library observers ## system packages (apt, where missing), .venv with DetShare and its tools, libdetshare.so, eBPF
 	@:
 
 # what `detshare run` preloads into programs
@@ -40,11 +40,21 @@ library: $(READY)
 	@if command -v cc >/dev/null; then $(MAKE) -s -C runtime; \
 	else echo "setup: no C compiler, so no libdetshare.so and no spatial lane; as root: apt-get install gcc libc6-dev" >&2; fi
 
+# what detshare-trace loads where bcc and the kernel's headers are not there
+observers: $(READY)
+	@$(BIN)/python -m detshare.ebpf.build >/dev/null || echo "setup: so no prebuilt eBPF programs" >&2
+
 $(READY): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh
 
 demo: setup ## latency of a program before and after set-priority; on a model where there is no GPU
 	@$(BIN)/detshare demo
+
+man: setup ## man pages of the commands, from their own help, in build/man
+	$(BIN)/python -m detshare.tools.manpages build/man
+
+screenshots: setup ## docs/images/*.svg: detshare-top on the model backend
+	$(BIN)/python -m detshare.tools.screenshots docs/images
 
 test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
 
@@ -88,6 +98,7 @@ test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and si
 
 test-vm-all: setup ## the same and what would take too long for each change: other kernels, whole lists
 	@$(BIN)/detshare-vm prepare >/dev/null
+	@$(BIN)/detshare-vm prepare --kernel debug >/dev/null
 	$(BIN)/pytest -q $(TWO) tests -m "vm and not gpu and not alone"
 	$(BIN)/pytest -q tests -m "vm and not gpu and alone"
 
@@ -98,7 +109,8 @@ test-gpu: setup ## tests on this machine's GPU (as root)
 tree:
 	@mkdir -p $(TREE)/detshare
 	@for part in $(PARTS); do ln -sfn ../../../$$part $(TREE)/detshare/$$part; done
+	@ln -sfn ../../../package/__init__.py $(TREE)/detshare/__init__.py
 
 clean: ## remove what make made: .venv, build/, caches
-	rm -rf runtime/libdetshare.so $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf runtime/libdetshare.so ebpf/*.bpf.o $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(wildcard $(PARTS) tests) -name __pycache__ -type d -prune -exec rm -rf {} +

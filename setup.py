@@ -2,10 +2,13 @@
 """The list of packages, and libdetshare.so for wheels; everything else is in pyproject.toml.
 
 Every folder below ctl/, runtime/, ebpf/ and tools/ is a package of that part, with or without an ``__init__.py``
-(folders of data and of workload scripts have none), so a new one needs no entry anywhere.
+(folders of data and of workload scripts have none), so a new one needs no entry anywhere. package/ is the top package
+itself: what `import detshare` gives to programs.
 """
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import find_namespace_packages, setup
@@ -19,6 +22,16 @@ class Build(build_py):
     """Compiles the library into what is packed; an editable install uses the one that `make setup` builds."""
 
     def run(self):
+        if not self.editable_mode:
+            # found by package_data; a wheel without them needs bcc, or clang where it is installed
+            built = subprocess.run(["make", "-s", "tree"], check=False).returncode == 0 and subprocess.run(
+                [sys.executable, "-m", "detshare.ebpf.build"],
+                env={**os.environ, "PYTHONPATH": "build/tree"},
+                stdout=subprocess.DEVNULL,
+                check=False,
+            ).returncode == 0
+            if not built:
+                print("no prebuilt eBPF programs: install clang and libbpf-dev for them", file=sys.stderr)
         super().run()
         if self.editable_mode:
             return
@@ -41,7 +54,7 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-packages = []
+packages = ["detshare"]
 for part in PARTS:
     packages.append(f"detshare.{part}")
     found = find_namespace_packages(part, exclude=["*__pycache__*"])

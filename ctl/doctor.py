@@ -9,6 +9,7 @@ from pathlib import Path
 from detshare.ctl.rm.abi import Abi
 from detshare.ctl.rm.driver import Driver, DriverError
 from detshare.ctl.snapshot import Check
+from detshare.ebpf import checks as ebpf
 
 _REAL = (
     "slices, levels, pause and resume of any program; no memory limit; a hostile program may undo its slice until "
@@ -55,6 +56,9 @@ def checks(
     found.append(
         Check("run directory", writable, str(run_dir), "" if writable else "create it, or give --run-dir another")
     )
+    if not model:
+        observers = ebpf.loading()
+        found.append(Check(observers.name, observers.ok, observers.text, observers.advice))
     meaning = _KMOD if backend == "kmod" else _MODEL if model else _REAL
     found.append(Check("what it means", None, f"backend {backend}: {meaning}"))
     return found

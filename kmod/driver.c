@@ -6,6 +6,7 @@
 #include <linux/sched.h>
 #include <linux/string.h>
 
+#include "busy.h"
 #include "ceiling.h"
 #include "driver.h"
 #include "doorbell.h"
@@ -229,6 +230,7 @@ static void nvidia_down(void)
 	ds_dups_forget();
 	ds_gpu_forget();
 	ds_ceiling_forget();
+	ds_busy_forget();
 }
 
 static void uvm_up(struct module *module)

@@ -104,6 +104,7 @@ static struct ds_run *make_run(struct ds_client *client, const struct ds_vctx *v
 	}
 	run->process = ds_process_hold(client->process);
 	ds_pause_init_run(run);
+	ds_busy_init_run(run);
 	atomic_inc(&run_count);
 	return run;
 }
@@ -309,6 +310,7 @@ void ds_runs_take_back(void)
 static int forget(struct ds_run *run, void *unused)
 {
 	ds_pause_forget(run);
+	flush_work(&run->busy.work);
 	return 0;
 }
 

@@ -28,6 +28,9 @@ find_missing() {
     need make bash -c 'command -v make'
     need git bash -c 'command -v git'
     need shellcheck bash -c 'command -v shellcheck'
+    # the eBPF programs: prebuilt objects, and libbpf to load them
+    need clang bash -c 'command -v clang || compgen -c | grep -qxE "clang-[0-9]+"'
+    need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
     # the test bed: guests with stock kernels, and modules built for them
     need qemu-system-x86 bash -c 'command -v qemu-system-x86_64'
     need busybox-static dpkg -s busybox-static

@@ -24,8 +24,9 @@ PARTS = {
     "runtime": "runtime",
     "cudaclients": "tests/cudaclients",
     "runtime-clients": "tests/unit/runtime/clients",
+    "tracee": "tests/tracee",
 }
-NEEDS = {"cudaclients": ("fakecuda",), "runtime-clients": ("fakecuda", "runtime")}
+NEEDS = {"cudaclients": ("fakecuda",), "tracee": ("fakecuda",), "runtime-clients": ("fakecuda", "runtime")}
 
 
 @contextmanager

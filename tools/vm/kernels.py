@@ -151,10 +151,10 @@ def _settle(stage: Path, release: str, final: Path) -> None:
             file.unlink()
             file.symlink_to(f"{final}{target}")
     modules = stage / "lib" / "modules" / release
-    for name, folder in (("build", f"linux-headers-{release}"), ("source", None)):
+    common = f"linux-headers-{release.removesuffix('-amd64')}-common"  # bcc looks for headers there
+    for name, folder in (("build", f"linux-headers-{release}"), ("source", common)):
         (modules / name).unlink(missing_ok=True)
-        if folder:
-            (modules / name).symlink_to(final / "usr" / "src" / folder)
+        (modules / name).symlink_to(final / "usr" / "src" / folder)
     depmod = shutil.which("depmod") or shutil.which("depmod", path="/usr/sbin:/sbin")
     if depmod is None:
         raise VmError("index the kernel's modules", "depmod is missing", "as root: apt-get install kmod")

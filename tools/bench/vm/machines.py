@@ -18,6 +18,7 @@ __all__ = [
     "ALL",
     "GENUINE_535",
     "GENUINE_550",
+    "HERE",
     "MACHINES",
     "PROGRAMS",
     "SIM",
@@ -63,7 +64,9 @@ MACHINES: Final = {machine.name: machine for machine in (SIM, GENUINE_550, GENUI
 SIM_61: Final = Machine("sim-6.1", "6.1", "sim", "model")
 SIM_DEBUG: Final = Machine("sim-debug", "debug", "sim", "model")
 SIMULATED: Final = {machine.name: machine for machine in (SIM, SIM_61, SIM_DEBUG)}
-ALL: Final = MACHINES | SIMULATED
+HERE: Final = Machine("here", "this machine", "the stand-in for libcuda", "unit")
+"""no guest, and no driver: for what needs neither"""
+ALL: Final = MACHINES | SIMULATED | {"here": HERE}
 
 
 def prepare() -> None:
@@ -75,7 +78,7 @@ def prepare() -> None:
         done = subprocess.run(build, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ExperimentError(f"build the client programs: {(done.stderr or done.stdout).strip()}")
-    compiled = [sys.executable, "-m", "compileall", "-q", str(TOP / "ctl"), str(TOP / "tools")]
+    compiled = [sys.executable, "-m", "compileall", "-q", *(str(TOP / name) for name in ("ctl", "ebpf", "tools"))]
     subprocess.run(compiled, stdout=subprocess.DEVNULL, check=False)
 
 
@@ -95,7 +98,8 @@ def run(
     command = [sys.executable, "-P", "-m", "detshare.tools.vm.cli", "run", "--kernel", machine.kernel]
     command += ["--driver", machine.driver, "--load", "--timeout", f"{timeout:g}"]
     command += ["--env", f"DETSHARE_NVCLIENT={PROGRAMS}", *options, "--"]
-    command += [sys.executable, "-P", "-m", f"detshare.tools.bench.vm.inside.{program}", *map(str, words)]
+    inside = [sys.executable, "-P", "-m", f"detshare.tools.bench.vm.inside.{program}", *map(str, words)]
+    command = inside if machine is HERE else command + inside
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TOP
     )

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``detshare-trace``: the command line. Exit codes: 2 it cannot be meant, 1 it was not done."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+
+from detshare.ctl.options import Seconds
+from detshare.ctl.rm import procfs
+from detshare.ctl.rm.abi import UnknownBranch, for_version
+from detshare.ebpf import checks, show
+from detshare.ebpf.errors import EbpfError
+
+__all__ = ["cli", "main"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+STEP_S = 0.2
+
+
+def common(function: F) -> F:
+    """--pid, --duration, --json."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Lines of JSON, for programs."),
+        click.option("--duration", type=Seconds(min=0.01), help="Seconds; else until interrupted."),
+        click.option("--pid", type=click.IntRange(min=1), help="Of this process only."),
+    ):
+        function = option(function)
+    return function
+
+
+LIBCUDA = click.option(
+    "--libcuda",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="A libcuda.so.1 to watch besides those that are found; may be given again.",
+)
+
+
+class Ended(Exception):
+    """SIGTERM or SIGINT: the tool prints what it has and ends well."""
+
+
+@contextmanager
+def _gently() -> Iterator[None]:
+    def end(number: int, frame: object) -> None:
+        raise Ended
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    except Ended:
+        pass
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _alive(pid: int | None) -> bool:
+    return pid is None or os.path.exists(f"/proc/{pid}")
+
+
+def _watchable(pid: int | None) -> None:
+    """EbpfError where there is no such process, or where its number here is not the one that the kernel knows it by."""
+    if pid is None:
+        return
+    if not _alive(pid):
+        raise EbpfError(f"watch PID {pid}", "there is no such process", "see ps")
+    if foreign := checks.foreign_pids():
+        raise EbpfError(f"watch PID {pid}", foreign, "run in the host's pid namespace (docker: --pid=host)")
+
+
+def _notes(tracer: Any) -> list[str]:
+    """Why a view is partial."""
+    return [*tracer.notes(), *filter(None, [checks.foreign_pids()])]
+
+
+def _rarely(look: Callable[[], int]) -> Callable[[], None]:
+    """Looks for new libraries, which reads every process's mappings, for a twentieth of the time at most."""
+    rests = 0.0
+
+    def now_and_then() -> None:
+        nonlocal rests
+        begun = time.monotonic()
+        if begun >= rests:
+            look()
+            rests = time.monotonic() + max(1.0, 20 * (time.monotonic() - begun))
+
+    return now_and_then
+
+
+def _steps(seconds: float | None, pid: int | None, step: float) -> Iterator[None]:
+    """Until the time is over or the process has ended, each at most `step` seconds after the one before."""
+    until = None if seconds is None else time.monotonic() + seconds
+    while _alive(pid):
+        left = step if until is None else min(step, until - time.monotonic())
+        if left <= 0:
+            return
+        time.sleep(left)
+        yield
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Watch what programs do to their GPU, from outside: they are not changed, restarted or asked. Needs root.
+
+    \b
+    Example:
+      detshare-trace launches --duration 10
+    """
+
+
+@cli.command(epilog="Example: detshare-trace objects --pid 4711 --duration 5")
+@common
+@click.option("--count", is_flag=True, help="Only the numbers, at the end.")
+def objects(pid: int | None, duration: float | None, as_json: bool, count: bool) -> None:
+    """RM objects of every process: births and deaths as they happen."""
+    from detshare.ebpf.objects import ObjectTracer
+
+    version = procfs.driver_version()
+    if version is None:
+        raise EbpfError("watch RM objects", "no NVIDIA driver is loaded here", "load it first")
+    try:
+        abi = for_version(version)
+    except UnknownBranch as error:
+        raise EbpfError("watch RM objects", str(error), "see docs/development.md, Adding a driver branch") from error
+    names = {number: name for name, number in abi.classes.items()}
+    _watchable(pid)
+    tracer = ObjectTracer(abi)
+    births: Counter[str] = Counter()
+    deaths: Counter[str] = Counter()
+    if not as_json and not count:
+        click.echo(f"{'TIME':>12} {'PID':>7}   {'KIND':8}{'CLIENT':>10} {'HANDLE':>10} {'PARENT':>10} CLASS")
+
+    def tell() -> None:
+        for each in tracer.poll(STEP_S):
+            if pid not in (None, each.pid):
+                continue
+            name = names.get(each.number, f"{each.number:#x}") if each.kind != "process" else ""
+            (births if each.born else deaths)[name or each.kind] += 1
+            if count:
+                continue
+            if as_json:
+                show.line({**asdict(each), "class": name})
+                continue
+            sign = "+" if each.born else "-"
+            handles = f"{each.client:#10x} {each.handle:#10x} {each.parent:#10x}" if each.client else " " * 32
+            click.echo(f"{each.when / 1e9:12.6f} {each.pid:7d} {sign} {each.kind:8}{handles} {name}".rstrip())
+
+    until = None if duration is None else time.monotonic() + duration
+    with _gently():
+        while (until is None or time.monotonic() < until) and _alive(pid):
+            tell()
+        tell()
+    notes = _notes(tracer)
+    if as_json:
+        show.line({"born": dict(births), "died": dict(deaths), "events": tracer.taken, "partial": notes})
+    else:
+        if count:
+            rows = [[name, births[name], deaths[name]] for name in sorted(births | deaths)]
+            show.table(["CLASS", "BORN", "DIED"], rows, left=1)
+        show.partial(notes)
+    tracer.close()
+
+
+@cli.command(epilog="Example: detshare-trace launches --interval 1")
+@common
+@click.option("--interval", type=Seconds(min=0.1), help="Print the sums so far this often; else at the end.")
+@click.option("--shapes", type=click.IntRange(0, 1000), default=5, show_default=True, help="Grids and blocks to list.")
+@LIBCUDA
+def launches(
+    pid: int | None,
+    duration: float | None,
+    as_json: bool,
+    interval: float | None,
+    shapes: int,
+    libcuda: tuple[str, ...],
+) -> None:
+    """Launches, graphs, copies, fills and waits, by process and stream."""
+    from detshare.ebpf.launches import NAMES, LaunchTracer
+
+    _watchable(pid)
+    tracer = LaunchTracer(only=pid, libcuda=libcuda)
+    look = _rarely(tracer.look)
+
+    def tell() -> None:
+        counts, shaped = tracer.counts(), tracer.shapes()[:shapes]
+        if as_json:
+            show.line(
+                {
+                    "counts": [{**asdict(each), "kind": NAMES[each.kind]} for each in counts],
+                    "shapes": [asdict(each) for each in shaped],
+                    "libraries": tracer.probes.paths,
+                    "partial": _notes(tracer),
+                }
+            )
+            return
+        rows = [
+            [
+                *(each.pid, show.stream(each.stream), NAMES[each.kind], each.calls, show.amount(each.bytes)),
+                *((show.duration(each.ns), show.duration(each.most_ns)) if each.ns else ("-", "-")),
+            ]
+            for each in counts
+        ]
+        show.table(["PID", "STREAM", "KIND", "CALLS", "BYTES", "TIME", "LONGEST"], rows)
+        for each in shaped:
+            grid, block = ("x".join(map(str, sizes)) for sizes in (each.grid, each.block))
+            click.echo(f"  PID {each.pid} function {each.function:#x} grid {grid} block {block}: {each.calls}")
+
+    with _gently():
+        for _ in _steps(duration, pid, min(interval or 1.0, 1.0)):
+            look()
+            if interval is not None:
+                tell()
+    tell()
+    show.partial([] if as_json else _notes(tracer))
+    tracer.close()
+
+
+@cli.command(epilog="Example: detshare-trace dirty --pid 4711 --interval 1")
+@common
+@click.option("--interval", type=Seconds(min=0.1), default=1.0, show_default=True, help="Length of an epoch, seconds.")
+@LIBCUDA
+def dirty(
+    pid: int | None, duration: float | None, as_json: bool, interval: float, libcuda: tuple[str, ...]
+) -> None:
+    """Which share of its GPU memory each program may have written, by epochs. Never too little."""
+    from detshare.ebpf.dirty import DirtyTracer, Epoch
+
+    _watchable(pid)
+    tracer = DirtyTracer(only=pid, libcuda=libcuda)
+    look = _rarely(tracer.look)
+
+    def tell(epoch: Epoch) -> None:
+        why = [*epoch.reasons, *(f"partial: {each}" for each in epoch.partial)]
+        if as_json:
+            allocations = {"allocations": len(epoch.allocations), "dirty": len(epoch.dirty)}
+            sizes = {"total_bytes": epoch.total, "dirty_bytes": epoch.bytes, "share": round(epoch.share, 4)}
+            show.line(
+                {"pid": epoch.pid, "epoch": epoch.number, **sizes, **allocations, "reasons": list(epoch.reasons),
+                 "partial": [*epoch.partial, *_notes(tracer)]}
+            )  # fmt: skip
+            return
+        text = show.clean("; ".join(why))
+        click.echo(
+            f"{epoch.pid:7d} {epoch.number:6d} {show.amount(epoch.total):>7} {show.amount(epoch.bytes):>7} "
+            f"{epoch.share:5.0%} {len(epoch.dirty):4d}/{len(epoch.allocations):<4d} {text}".rstrip()
+        )
+
+    if not as_json:
+        click.echo(f"{'PID':>7} {'EPOCH':>6} {'MEMORY':>7} {'DIRTY':>7} SHARE ALLOCATIONS")
+    ends = time.monotonic() + interval
+    with _gently():
+        for _ in _steps(duration, pid, min(0.05, interval)):
+            tracer.poll()
+            if time.monotonic() < ends:
+                continue
+            ends += interval
+            look()
+            tracer.cut()
+            for each in [pid] if pid is not None else tracer.programs():
+                tell(tracer.epoch(each))
+            tracer.settle()
+    show.partial([] if as_json else _notes(tracer))
+    tracer.close()
+
+
+@cli.command(epilog="Example: detshare-trace latency --duration 10")
+@common
+def latency(pid: int | None, duration: float | None, as_json: bool) -> None:
+    """Histograms of ioctls, faults on doorbells, gates and pauses, at the end."""
+    from detshare.ebpf.latency import NAMES as KINDS
+    from detshare.ebpf.latency import LatencyTracer
+
+    _watchable(pid)
+    tracer = LatencyTracer()
+    with _gently():
+        for _ in _steps(duration, pid, 1.0):
+            pass
+    found = [each for each in tracer.histograms() if pid in (None, each.pid)]
+    if as_json:
+        for each in found:
+            show.line({**asdict(each), "kind": KINDS[each.kind]})
+        show.line({"partial": _notes(tracer)})
+    else:
+        for each in found:
+            detail = f" {each.detail:#x}" if each.kind.name == "IOCTL" else ""
+            mean, longest = show.duration(each.sum / each.count), show.duration(each.most)
+            click.echo(f"PID {each.pid} {KINDS[each.kind]}{detail}: {each.count}, mean {mean}, longest {longest}")
+            show.histogram(each.buckets)
+        show.partial(_notes(tracer))
+    tracer.close()
+
+
+@cli.command(epilog="Example: detshare-trace doctor")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def doctor(as_json: bool) -> None:
+    """What can be watched on this machine, and what to do about the rest. Exit code 1: nothing can be loaded."""
+    found = checks.checks()
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=1))
+    else:
+        for each in found:
+            mark = {True: "ok", False: "no", None: "--"}[each.ok]
+            click.echo(f"{mark} {each.name}: {each.text}" + (f"; {each.advice}" if each.advice else ""))
+    if found[0].ok is not True:
+        sys.exit(1)
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        cli.main(standalone_mode=True)
+    except EbpfError as error:
+        click.echo(f"detshare-trace: {error.asked}: {error.why}\nnext: {error.advice}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

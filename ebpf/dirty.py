@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which allocations a program may have written, by epochs, from dirty.bpf.c. Never too few.
+
+An epoch ends when it is asked for. What was submitted in it is written in it or later, so it stays dirty in the epochs
+that follow until a wait that covers it has ended well: one of its stream, or of the context while there is only one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from detshare.ebpf.bpf import MapKind, MapSpec
+from detshare.ebpf.dirty_table import TABLE, WORDS, Kind, entry_of
+from detshare.ebpf.images import NotUnderstood, from_file, from_memory
+from detshare.ebpf.loader import Loaded, Trouble
+from detshare.ebpf.probes import MAPS, Probes
+from detshare.ebpf.ptx import Kernel
+from detshare.ebpf.ring import Ring
+
+ANYWHERE, GRAPHS = 1, 2
+FORWARD = 1 << 63
+CONTEXT_SYNC = (1 << 64) - 1
+_KEY, _TOUCH = struct.Struct("<IIQQQ"), struct.Struct("<QQ")
+_HEAD = struct.Struct("<QIIIiQQQ")
+_SYNC_KEY, _SYNC = struct.Struct("<QQ"), struct.Struct("<QQ")
+_LAYOUT_KEY = struct.Struct("<QQ")
+_LAYOUT_SIZE = 8 + 8 * WORDS
+_ANY_WORD = 0xFFFFFFFF
+_RAW = struct.Struct("<QQQQ")
+_RAW_PARAMETERS, _RAW_BYTES = 16, 64
+_RECORD = _HEAD.size + _RAW.size + _RAW_PARAMETERS * _RAW_BYTES
+_NR_MEMBARRIER, _MEMBARRIER_GLOBAL = 324, 1
+TOUCHES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory of a program's GPU. `how`: plain, managed, mapped. `physical`: what a mapped one shows, else 0."""
+
+    address: int
+    size: int
+    how: str = "plain"
+    physical: int = 0
+    serial: int = 0
+    """tells two allocations at one address apart"""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What a program may have written in one epoch. `reasons`: why all of it had to be called dirty, if so."""
+
+    pid: int
+    number: int
+    allocations: tuple[Allocation, ...]
+    dirty: tuple[Allocation, ...]
+    reasons: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Bytes that are allocated."""
+        return sum(each.size for each in self.allocations)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of dirty allocations."""
+        return sum(each.size for each in self.dirty)
+
+    @property
+    def share(self) -> float:
+        """Of what is allocated; 0 where that is nothing."""
+        return self.bytes / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    tid: int
+    stream: int
+    word: int
+    when: int
+
+
+def _words_of(kernel: Kernel | None, data: bytes, packed: bool, failed: int) -> set[int]:
+    """What a launch may have written from; `data`: the begin of its parameters, or of the buffer that holds them all;
+    `failed`: a bit for each 64 bytes that could not be read."""
+    if kernel is None or kernel.anywhere:
+        return {ANYWHERE}
+    found = set()
+    for each in kernel.words:
+        at = each.packed if packed else each.parameter * _RAW_BYTES + each.offset
+        inside = packed or (each.parameter < _RAW_PARAMETERS and each.offset + 8 <= _RAW_BYTES)
+        parts = {at // _RAW_BYTES, (at + 7) // _RAW_BYTES}
+        if not inside or at + 8 > len(data) or any(failed >> part & 1 for part in parts):
+            return {ANYWHERE}
+        found.add(int(struct.unpack_from("<Q", data, at)[0]))
+    return found
+
+
+@dataclass(slots=True)
+class _Process:
+    whole: bool
+    begun: int = 0
+    allocations: dict[int, Allocation] = field(default_factory=dict)
+    reservations: dict[int, int] = field(default_factory=dict)
+    freeing: dict[int, list[Allocation]] = field(default_factory=dict)
+    modules: dict[int, dict[str, Kernel]] = field(default_factory=dict)
+    functions: dict[int, Kernel | None] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    contexts: set[int] = field(default_factory=set)
+    carried: set[_Touch] = field(default_factory=set)
+    captured: set[int] = field(default_factory=set)
+    launched: list[tuple[int, _Touch]] = field(default_factory=list)
+    """(epoch, touch) of launches whose layout the kernel did not have yet"""
+    calls: dict[int, list[int]] = field(default_factory=dict)
+
+
+def _grace() -> None:
+    """Waits until every BPF program that runs now has ended: MEMBARRIER_CMD_GLOBAL is a grace period of RCU."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(_NR_MEMBARRIER, _MEMBARRIER_GLOBAL, 0, 0) < 0:
+        time.sleep(0.2)  # nohz_full forbids it; no program of ours runs for longer than microseconds
+
+
+class DirtyTracer:
+    """Watches from its making until it is closed. Not for several threads."""
+
+    def __init__(
+        self,
+        *,
+        only: int | None = None,
+        libcuda: Iterable[str] = (),
+        touches: int = TOUCHES,
+        ring_bytes: int = 1 << 22,
+    ) -> None:
+        """`only`: one process; else all. EbpfError."""
+        self._program = Loaded(
+            "dirty",
+            (
+                *MAPS,
+                MapSpec("events", MapKind.RINGBUF, 0, 0, ring_bytes),
+                MapSpec("epoch", MapKind.ARRAY, 4, 8, 1),
+                MapSpec("touched", MapKind.HASH, _KEY.size, _TOUCH.size, touches),
+                MapSpec("bounds", MapKind.HASH, 4, 24, 4096),
+                MapSpec("threads", MapKind.HASH, 8, 8, 65536),
+                MapSpec("syncs", MapKind.HASH, _SYNC_KEY.size, _SYNC.size, 16384),
+                MapSpec("layouts", MapKind.HASH, _LAYOUT_KEY.size, _LAYOUT_SIZE, 65536),
+                MapSpec("inside", MapKind.HASH, 8, 64, 16384),
+                MapSpec("scratch", MapKind.PERCPU_ARRAY, 4, _RECORD, 1),
+            ),
+            many=("opened", "launched", "wrote", "left"),
+        )
+        self._extra = tuple(libcuda)
+        self._processes: dict[int, _Process] = {}
+        self._touched: dict[int, set[_Touch]] = {}
+        self._syncs: dict[int, dict[int, tuple[int, int]]] = {}
+        self._number = 0
+        self._serial = 0
+        self._before = Trouble()
+        self._begun = 0
+        """a process that began later was seen from its begin, whichever libcuda it uses"""
+        self.how = self._program.how
+        try:
+            self._ring = Ring(self._program.maps["events"])
+            self.probes = Probes(self._program, TABLE, entry_of, "left", only=only)
+            self.look()
+        except BaseException:
+            self._program.close()
+            raise
+
+    def look(self) -> int:
+        """Attaches to libraries that programs began to use since; how many."""
+        found = self.probes.look(self._extra)
+        if found:
+            self._begun = time.monotonic_ns()
+        return found
+
+    # -- events: allocations, modules, functions ----------------------------------------------------------------
+
+    def poll(self, seconds: float = 0.0) -> None:
+        """Takes note of allocations and modules; to be called often, for images are read while they are there."""
+        self._ring.wait(seconds)
+        for data in self._ring.read():
+            self._take(data)
+
+    def _process(self, pid: int) -> _Process:
+        known = self._processes.get(pid)
+        if known is None:
+            known = self._processes[pid] = _Process(whole=_started_after(pid, self._begun))
+        return known
+
+    def _take(self, data: bytes) -> None:
+        when, pid, tid, number, status, a, b, c = _HEAD.unpack_from(data)
+        kind, process = Kind(number), self._process(pid)
+        text = data[_HEAD.size :].split(b"\0")[0].decode("utf-8", "replace") if c or kind is Kind.FUNCTION else ""
+        if kind in (Kind.ALLOC, Kind.PITCH, Kind.MAP, Kind.MANAGED):
+            self._serial += 1
+            how = {Kind.MAP: "mapped", Kind.MANAGED: "managed"}.get(kind, "plain")
+            process.allocations[a] = Allocation(a, b, how, c if kind is Kind.MAP else 0, self._serial)
+        elif kind is Kind.RESERVE:
+            process.reservations[a] = b
+        elif kind is Kind.FREEING:
+            process.freeing[tid] = [
+                each for each in process.allocations.values() if each.address == a or a <= each.address < a + b
+            ]
+        elif kind is Kind.FREE:
+            for each in process.freeing.pop(tid, []):
+                if status == 0 and process.allocations.get(each.address) == each:
+                    del process.allocations[each.address]
+        elif kind is Kind.UNKNOWN:
+            stream, epoch, captured, packed = _RAW.unpack_from(data, _HEAD.size)
+            # what a function is was told before, in the same ring
+            rest = data[_HEAD.size + _RAW.size :]
+            words = _words_of(process.functions.get(a), rest, bool(packed), status)
+            process.launched += [(epoch, _Touch(tid, stream, word, when)) for word in words]
+            if captured:
+                process.captured |= words
+        elif kind is Kind.CONTEXT:
+            process.contexts.add(a)
+        elif kind is Kind.MODULE:
+            self._module(process, pid, a, b, text if c else None)
+        elif kind is Kind.FUNCTION:
+            self._function(process, pid, a, b, text)
+
+    def _module(self, process: _Process, pid: int, handle: int, image: int, path: str | None) -> None:
+        try:
+            found = from_file(pid, path) if path is not None else from_memory(pid, image)
+        except NotUnderstood as error:
+            found = {}
+            process.unknown[str(error)] = process.unknown.get(str(error), 0) + 1
+        process.modules[handle] = found
+
+    def _function(self, process: _Process, pid: int, handle: int, of: int, name: str) -> None:
+        if name:
+            kernel = process.modules.get(of, {}).get(name)
+        elif of in process.modules:  # a library's module: the same kernels
+            process.modules[handle] = process.modules[of]
+            return
+        else:
+            kernel = process.functions.get(of)
+        process.functions[handle] = kernel
+        layouts, key = self._program.maps["layouts"], _LAYOUT_KEY.pack(pid, handle)
+        packed = struct.pack("<II", _ANY_WORD, 0)
+        if kernel is not None and not kernel.anywhere and len(kernel.words) <= WORDS:
+            packed = struct.pack("<II", len(kernel.words), 0)
+            packed += b"".join(struct.pack("<HHI", each.parameter, each.offset, each.packed) for each in kernel.words)
+        with suppress(OSError):  # a full table: its launches may write anywhere
+            layouts.set(key, packed.ljust(_LAYOUT_SIZE, b"\0"))
+
+    # -- epochs -------------------------------------------------------------------------------------------------
+
+    def cut(self) -> int:
+        """Ends the epoch of all processes and begins the next; the number of the one that ended."""
+        program, ended = self._program.maps, self._number
+        self._number += 1
+        program["epoch"].set(bytes(4), struct.pack("<Q", self._number))
+        _grace()
+        self.poll()
+        touched = program["touched"]
+        self._touched = {}
+        for key, value in list(touched.items()):
+            pid, tid, stream, word, number = _KEY.unpack(key)
+            if number > ended:
+                continue
+            when, graph = _TOUCH.unpack(value)
+            self._touched.setdefault(pid, set()).add(_Touch(tid, stream, word, when))
+            if graph:
+                self._process(pid).captured.add(word)
+            touched.drop(key)
+        for pid, process in self._processes.items():
+            self._touched.setdefault(pid, set()).update(each for number, each in process.launched if number <= ended)
+            process.launched = [(number, each) for number, each in process.launched if number > ended]
+        self._syncs = {}
+        for key, value in program["syncs"].items():
+            pid, stream = _SYNC_KEY.unpack(key)
+            began, tid = _SYNC.unpack(value)
+            self._syncs.setdefault(pid, {})[stream] = (began, tid)
+        for key, value in program["threads"].items():
+            word = struct.unpack("<Q", key)[0]
+            calls = self._process(word >> 32).calls.setdefault(word & 0xFFFFFFFF, [])
+            last = struct.unpack("<Q", value)[0]
+            if not calls or calls[-1] < last:
+                calls.append(last)
+                del calls[:-64]
+        return ended
+
+    def epoch(self, pid: int) -> Epoch:
+        """What a process may have written in the epoch that cut() ended last; to be asked once for each epoch."""
+        process = self._process(pid)
+        touches = process.carried | self._touched.get(pid, set())
+        words = {each.word for each in touches}
+        reasons: list[str] = []
+        if GRAPHS in words:
+            words |= process.captured
+        if ANYWHERE in words:
+            reasons += self._why(process)
+        trouble = self._program.trouble()
+        if trouble != self._before:
+            lost = Trouble(*(getattr(trouble, n) - getattr(self._before, n) for n in ("lost", "full", "unread")))
+            reasons += lost.words()
+        alive = list(process.allocations.values())
+        dirty = alive if reasons else self._hit(process, words)
+        process.carried = {each for each in touches if not self._finished(process, pid, each)}
+        partial = [] if process.whole else ["it began before this trace: earlier allocations are not known"]
+        return Epoch(pid, self._number - 1, tuple(alive), tuple(dirty), tuple(reasons), tuple(partial))
+
+    def end_epoch(self, pid: int) -> Epoch:
+        """cut() and epoch() in one, for one process."""
+        self.cut()
+        found = self.epoch(pid)
+        self.settle()
+        return found
+
+    def settle(self) -> None:
+        """Every process was asked for its epoch: what was lost so far is told."""
+        self._before = self._program.trouble()
+
+    @staticmethod
+    def _why(process: _Process) -> list[str]:
+        names = sorted({f"{k.name}: {k.anywhere}" for k in process.functions.values() if k is not None and k.anywhere})
+        said = [f"kernel {name}" for name in names[:4]]
+        said += [f"{count} module(s) not understood: {why}" for why, count in process.unknown.items()]
+        return said or ["a call or a kernel of which we cannot tell where it writes"]
+
+    @staticmethod
+    def _hit(process: _Process, words: set[int]) -> list[Allocation]:
+        """Allocations that a word points into, or right behind; what is mapped in one reservation counts as one."""
+        starts = sorted(process.allocations)
+        found: dict[int, Allocation] = {
+            each.address: each for each in process.allocations.values() if each.how == "managed"
+        }
+        ranges = [(base, base + size) for base, size in process.reservations.items()]
+        for each_word in words:
+            word, forward = each_word & ~FORWARD, bool(each_word & FORWARD)
+            at = bisect.bisect_right(starts, word)
+            for index in (at - 1, at - 2):
+                if index >= 0:
+                    each = process.allocations[starts[index]]
+                    if each.address <= word < each.address + each.size + (not forward):
+                        found[each.address] = each
+            for low, high in ranges:
+                if low <= word < high + (not forward):
+                    found |= {a: each for a, each in process.allocations.items() if low <= a < high}
+        shown = {each.physical for each in found.values() if each.physical}
+        found |= {a: each for a, each in process.allocations.items() if each.physical and each.physical in shown}
+        return sorted(found.values(), key=lambda each: each.address)
+
+    def _finished(self, process: _Process, pid: int, touch: _Touch) -> bool:
+        """Whether a wait covered it: one that began when it had certainly been submitted, and ended well.
+
+        The call that submits is seen when it begins. Its own thread's later wait comes after it; for another thread's,
+        it must have been seen to make a further call before that wait began.
+        """
+        syncs = self._syncs.get(pid, {})
+        ways = [touch.stream] if touch.stream != 2 else []  # per-thread streams: one name for several
+        if len(process.contexts) <= 1 and process.whole:
+            ways.append(CONTEXT_SYNC)
+        for stream in ways:
+            began, tid = syncs.get(stream, (0, 0))
+            submitted = touch.when
+            if tid != touch.tid:
+                calls = process.calls.get(touch.tid, [])
+                position = bisect.bisect_right(calls, touch.when)
+                if position == len(calls):
+                    continue
+                submitted = calls[position]
+            if began > submitted:
+                return True
+        return False
+
+    def programs(self) -> list[int]:
+        """Processes that were seen and live."""
+        return sorted(pid for pid in self._processes if os.path.exists(f"/proc/{pid}"))
+
+    def forget(self, pid: int) -> None:
+        """Drops what is known of a process that has ended."""
+        self._processes.pop(pid, None)
+        self._program.maps["bounds"].drop(struct.pack("<I", pid))
+        for name, form, at in (("layouts", _LAYOUT_KEY, 0), ("syncs", _SYNC_KEY, 0)):
+            made = self._program.maps[name]
+            for key in [key for key in list(made.keys()) if form.unpack(key)[at] == pid]:
+                made.drop(key)
+        threads = self._program.maps["threads"]
+        for key in [key for key in list(threads.keys()) if struct.unpack("<Q", key)[0] >> 32 == pid]:
+            threads.drop(key)
+
+    def trouble(self) -> Trouble:
+        """What was lost so far."""
+        return self._program.trouble()
+
+    def notes(self) -> list[str]:
+        """Why the view is partial; empty when it is whole."""
+        return [*self._program.notes, *self._program.trouble().words(), *self.probes.notes()]
+
+    def close(self) -> None:
+        """Detaches."""
+        with suppress(BufferError):
+            self._ring.close()
+        self._program.close()
+
+
+def _started_after(pid: int, monotonic_ns: int) -> bool:
+    """Whether a process began after that moment; its start is known to a hundredth of a second."""
+    from detshare.ctl.rm import procfs
+
+    start = procfs.start_time(pid)
+    if start is None:
+        return False
+    boot_offset = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    return start * (1_000_000_000 // os.sysconf("SC_CLK_TCK")) >= monotonic_ns + boot_offset
