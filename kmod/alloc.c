@@ -295,6 +295,18 @@ static void allocate_device(struct ds_call *call, struct plan *plan)
 	allocate(call, plan, NULL);
 }
 
+/*
+ * Parameters in the serialised form cannot be read here. No driver of a known ABI has this form for any class: each refuses the call,
+ * in its own words. One that makes an object all the same has to let go of it.
+ */
+static void allocate_serialised(struct ds_call *call)
+{
+	if (!ds_call_driver(call))
+		return;
+	ds_rm_free(call->client->rm.handle, call->done.object);
+	ds_call_refuse(call, NV_ERR_NOT_SUPPORTED);
+}
+
 void ds_alloc(struct ds_call *call)
 {
 	struct plan plan = { .parent = call->asked.parent };
@@ -310,9 +322,8 @@ void ds_alloc(struct ds_call *call)
 		ds_call_driver(call);
 		return;
 	}
-	/* parameters in the serialised form are not what is looked at here */
 	if (call->asked.flags & NVOS64_FLAGS_FINN_SERIALIZED) {
-		ds_call_refuse(call, NV_ERR_NOT_SUPPORTED);
+		allocate_serialised(call);
 		return;
 	}
 	size = rm_alloc_params_size(call->abi, class);

@@ -384,6 +384,33 @@ static void import(struct ds_transfer *transfer)
 	mutex_unlock(&client->tree);
 }
 
+static bool is_limited(struct ds_client *client)
+{
+	struct ds_vctx *vctx;
+	struct rm_view view;
+	bool limited = false;
+
+	mutex_lock(&client->tree);
+	list_for_each_entry(vctx, &client->vctxs, link) {
+		rm_payer_view(ds_vctx_payer(vctx), &view);
+		limited |= view.limit != RM_NO_LIMIT;
+	}
+	mutex_unlock(&client->tree);
+	return limited;
+}
+
+/*
+ * Parameters in the serialised form cannot be read here. No driver of a known ABI has this form for these controls: each refuses the
+ * call, in its own words. Who has a limit does not get as far.
+ */
+static void transfer_serialised(struct ds_call *call)
+{
+	if (is_limited(call->client))
+		ds_call_refuse(call, NV_ERR_INVALID_ARGUMENT);
+	else
+		ds_call_driver(call);
+}
+
 void ds_transfer(struct ds_call *call)
 {
 	struct ds_transfer transfer = { .call = call };
@@ -394,13 +421,12 @@ void ds_transfer(struct ds_call *call)
 		ds_call_driver(call);
 		return;
 	}
-	if (ds_frame_read_params(frame, call->asked.params, size)) {
-		ds_call_refuse(call, NV_ERR_NO_MEMORY);
+	if (call->asked.flags & NVOS54_FLAGS_FINN_SERIALIZED) {
+		transfer_serialised(call);
 		return;
 	}
-	/* parameters in the serialised form are not what is looked at here */
-	if (call->asked.flags & NVOS54_FLAGS_FINN_SERIALIZED) {
-		ds_call_refuse(call, NV_ERR_INVALID_ARGUMENT);
+	if (ds_frame_read_params(frame, call->asked.params, size)) {
+		ds_call_refuse(call, NV_ERR_NO_MEMORY);
 		return;
 	}
 	if (rm_decode_export(call->abi, call->asked.cmd, frame->params, frame->params_size, &transfer.export)) {

@@ -15,6 +15,7 @@
 #define ARENA_SIZE	0x10000
 #define ROUND		4096		/* calls; then every file is closed and opened again */
 #define CLIENTS		4
+#define SHOWN		64		/* bytes of a block in a traced line */
 
 static const char usage[] =
 	"[--seed N] [--calls N] [--every N] [--trace FIRST:LAST] [--version V]\n"
@@ -22,7 +23,7 @@ static const char usage[] =
 	"  --seed N   (1)\n"
 	"  --calls N  (100000)\n"
 	"  --every N  calls between two lines (100000)\n"
-	"  --trace FIRST:LAST  also a line for each of these calls: device, number, errno, status\n"
+	"  --trace FIRST:LAST  also a line for each of these calls: device, number, begin of what was asked, errno, status\n"
 	"example: nvfuzz --seed 7 --calls 1000000 | tail -1";
 
 enum device { CTL, GPU, UVM, DEVICES };
@@ -32,6 +33,8 @@ static struct {
 	int fd[DEVICES];
 	u32 clients[CLIENTS], client_count;
 	u64 state, hash, calls, errors, statuses, trace_first, trace_last;
+	u8 asked[SHOWN];	/* of this call */
+	u32 asked_size;
 } fuzz;
 
 /* xorshift64* */
@@ -53,6 +56,29 @@ static void mix(u64 value)
 	fuzz.hash = (fuzz.hash ^ value) * 0x100000001b3ull;
 }
 
+static bool traced(void)
+{
+	return fuzz.calls >= fuzz.trace_first && fuzz.calls < fuzz.trace_last;
+}
+
+/* What the driver is about to get: it may write its answer there. */
+static void asks(const u8 *block, u32 size)
+{
+	fuzz.asked_size = size < SHOWN ? size : SHOWN;
+	if (traced())
+		memcpy(fuzz.asked, block, fuzz.asked_size);
+}
+
+static void show(enum device device, u32 nr, int error, u32 status)
+{
+	u32 i;
+
+	printf("{\"call\": %llu, \"device\": %d, \"nr\": \"0x%x\", \"asked\": \"", (unsigned long long)fuzz.calls, device, nr);
+	for (i = 0; i < fuzz.asked_size; i++)
+		printf("%s%02x", i && i % 4 == 0 ? " " : "", fuzz.asked[i]);
+	printf("\", \"errno\": %d, \"status\": \"0x%x\"}\n", error, status);
+}
+
 /* One answer into the hash; and onto the page, where somebody looks for the first one that differs. */
 static void took(enum device device, u32 nr, int error, u32 status)
 {
@@ -63,9 +89,8 @@ static void took(enum device device, u32 nr, int error, u32 status)
 	mix(status);
 	fuzz.errors += error != 0;
 	fuzz.statuses += !error && !status;
-	if (fuzz.calls >= fuzz.trace_first && fuzz.calls < fuzz.trace_last)
-		printf("{\"call\": %llu, \"device\": %d, \"nr\": \"0x%x\", \"errno\": %d, \"status\": \"0x%x\"}\n",
-		       (unsigned long long)fuzz.calls, device, nr, error, status);
+	if (traced())
+		show(device, nr, error, status);
 }
 
 static u64 a_pointer(void)
@@ -113,6 +138,19 @@ static u32 a_command(void)
 					0x90670102, 0x900101, 0x20808159 };
 
 	return below(8) ? commands[below(sizeof(commands) / sizeof(commands[0]))] : (u32)next();
+}
+
+/* Single ones of the lower bits have a meaning; all at once would only be refused for the first of them. */
+static u32 a_flags(void)
+{
+	switch (below(16)) {
+	case 0:
+		return (u32)next();
+	case 1:
+		return 1u << below(4);
+	default:
+		return 0;
+	}
 }
 
 static u32 a_size(u32 right)
@@ -175,7 +213,7 @@ static void fill_alloc64(u8 *block)
 	tame(params);
 	rm_put64(block, fuzz.abi->nvos64.pAllocParms, below(4) ? (uintptr_t)params : a_pointer());
 	rm_put32(block, fuzz.abi->nvos64.paramsSize, below(3) ? 0 : a_size(128));
-	rm_put32(block, fuzz.abi->nvos64.flags, below(16) ? 0 : (u32)next());
+	rm_put32(block, fuzz.abi->nvos64.flags, a_flags());
 }
 
 static void fill_control(u8 *block)
@@ -184,7 +222,7 @@ static void fill_control(u8 *block)
 	rm_put32(block, fuzz.abi->nvos54.hClient, a_handle());
 	rm_put32(block, fuzz.abi->nvos54.hObject, a_handle());
 	rm_put32(block, fuzz.abi->nvos54.cmd, a_command());
-	rm_put32(block, fuzz.abi->nvos54.flags, below(16) ? 0 : (u32)next());
+	rm_put32(block, fuzz.abi->nvos54.flags, a_flags());
 	rm_put64(block, fuzz.abi->nvos54.params, below(4) ? ARENA + 0x4000 : a_pointer());
 	rm_put32(block, fuzz.abi->nvos54.paramsSize, a_size(1u << below(12)));
 }
@@ -360,6 +398,7 @@ static void one_escape(void)
 	}
 	if (skip || fuzz.fd[e.device] < 0)
 		return;
+	asks(block, size);
 	done = ioctl(fuzz.fd[e.device], request, xfer ? wrapper : block) < 0 ? errno : 0;
 	if (!done && e.status && e.status + 4 <= size)
 		status = rm_get32(block, (struct rm_f32){ (u16)e.status });
@@ -389,6 +428,7 @@ static void one_uvm(void)
 		memcpy(block + 8, &(u64){ (u64)(1 + below(4)) << 21 }, 8);
 	if (nr == UVM_MM_INITIALIZE)
 		memcpy(block, &(u32){ (u32)fuzz.fd[below(DEVICES)] }, 4);
+	asks(block, SHOWN);
 	done = ioctl(fuzz.fd[UVM], nr, block) < 0 ? errno : 0;
 	took(UVM, nr, done, 0);
 }

@@ -153,6 +153,8 @@ static NV_STATUS run_locked(u32 client_handle, u32 object_handle, u32 cmd, const
 	status = check_rights(control, ask->by);
 	if (status != NV_OK)
 		return status;
+	if (ask->serialised)
+		return NV_ERR_LIB_RM_VERSION_MISMATCH;
 	if (handler)
 		return handler->run(ask);
 	return sim_answer(cmd, ask->params, ask->size) ? NV_OK : NV_ERR_NOT_SUPPORTED;
@@ -165,7 +167,9 @@ static NV_STATUS run(u32 client, u32 object, u32 cmd, struct sim_ask *ask)
 	struct sim_params one = { }, two = { };
 	NV_STATUS status = NV_OK;
 
-	if (n && ask->params && ask->by->user_params) {
+	if (ask->serialised) {
+		n = NULL;	/* lists are in the blob */
+	} else if (n && ask->params && ask->by->user_params) {
 		status = copy_lists_in(n, ask, &one, &two);
 	} else if (n && ask->params) {
 		ask->count = sim_get(ask->params, n->count_at, 4);
@@ -214,7 +218,7 @@ static NV_STATUS legacy_gss(const struct sim_caller *by, u32 client, u32 object,
 NV_STATUS sim_rm_control(const struct sim_caller *by, u32 client, u32 object, u32 cmd, u32 flags, u64 from, u32 size)
 {
 	const struct sim_control *control = sim_control_find(cmd, KIND_NONE);
-	struct sim_ask ask = { .by = by, .size = size };
+	struct sim_ask ask = { .by = by, .size = size, .serialised = flags & NVOS54_FLAGS_FINN_SERIALIZED };
 	struct sim_params params;
 	NV_STATUS status;
 	bool done;
@@ -226,7 +230,7 @@ NV_STATUS sim_rm_control(const struct sim_caller *by, u32 client, u32 object, u3
 	status = sim_control_deprecated(by, client, cmd, from, size, &done);
 	if (done)
 		return status;
-	if (flags & (NVOS54_FLAGS_IRQL_RAISED | NVOS54_FLAGS_LOCK_BYPASS | NVOS54_FLAGS_FINN_SERIALIZED))
+	if (flags & (NVOS54_FLAGS_IRQL_RAISED | NVOS54_FLAGS_LOCK_BYPASS))
 		return NV_ERR_INVALID_ARGUMENT;
 	down_read(&sim_api_lock);
 	done = sim_client_any(client);

@@ -10,6 +10,7 @@ struct sim_ask {
 	struct sim_object *object;
 	void *params;
 	u32 size;
+	bool serialised;	/* so are the parameters, and no command here can read them */
 	u32 count;		/* of a nested list: elements that were copied in */
 	void *list, *list2;	/* nested lists in kernel memory */
 };

@@ -38,6 +38,7 @@ static NV_STATUS do_control(struct sim_file *file, const struct sim_caller *by, 
 static NV_STATUS do_alloc(struct sim_file *file, const struct sim_caller *by, void *block, u32 size)
 {
 	bool wide = size == NV_SIZE(NVOS64_PARAMETERS);
+	bool serialised = wide && NV_GET(block, NVOS64_PARAMETERS, flags) & NVOS64_FLAGS_FINN_SERIALIZED;
 	NV_STATUS status;
 	u32 class, handle;
 
@@ -63,13 +64,9 @@ static NV_STATUS do_alloc(struct sim_file *file, const struct sim_caller *by, vo
 		if (file->nv.gpu)
 			return NV_ERR_INVALID_ARGUMENT;
 	}
-	if (wide && NV_GET(block, NVOS64_PARAMETERS, flags) & NVOS64_FLAGS_FINN_SERIALIZED)
-		status = NV_ERR_NOT_SUPPORTED;
-	else
-		status = sim_rm_alloc(by, NV_GET(block, NVOS21_PARAMETERS, hRoot),
-				      NV_GET(block, NVOS21_PARAMETERS, hObjectParent), &handle, class,
-				      NV_GET(block, NVOS21_PARAMETERS, pAllocParms),
-				      wide ? NV_GET(block, NVOS64_PARAMETERS, pRightsRequested) : 0);
+	status = sim_rm_alloc(by, NV_GET(block, NVOS21_PARAMETERS, hRoot), NV_GET(block, NVOS21_PARAMETERS, hObjectParent),
+			      &handle, class, NV_GET(block, NVOS21_PARAMETERS, pAllocParms),
+			      wide ? NV_GET(block, NVOS64_PARAMETERS, pRightsRequested) : 0, serialised);
 	NV_PUT(block, NVOS21_PARAMETERS, hObjectNew, handle);
 	if (wide)
 		NV_PUT(block, NVOS64_PARAMETERS, status, status);
@@ -84,7 +81,7 @@ static NV_STATUS do_alloc_object(struct sim_file *file, const struct sim_caller 
 
 	NV_PUT(block, NVOS05_PARAMETERS, status,
 	       sim_rm_alloc(by, NV_GET(block, NVOS05_PARAMETERS, hRoot), NV_GET(block, NVOS05_PARAMETERS, hObjectParent),
-			    &handle, NV_GET(block, NVOS05_PARAMETERS, hClass), 0, 0));
+			    &handle, NV_GET(block, NVOS05_PARAMETERS, hClass), 0, 0, false));
 	NV_PUT(block, NVOS05_PARAMETERS, hObjectNew, handle);
 	return NV_OK;
 }

@@ -140,7 +140,8 @@ static NV_STATUS alloc_any(const struct sim_caller *by, u32 root, u32 parent, u3
 	return status;
 }
 
-NV_STATUS sim_rm_alloc(const struct sim_caller *by, u32 root, u32 parent, u32 *handle, u32 nr, u64 from, u64 rights)
+NV_STATUS sim_rm_alloc(const struct sim_caller *by, u32 root, u32 parent, u32 *handle, u32 nr, u64 from, u64 rights,
+		       bool serialised)
 {
 	const struct sim_class *class = sim_class_find(nr);
 	struct sim_alloc alloc = { .by = by };
@@ -165,6 +166,8 @@ NV_STATUS sim_rm_alloc(const struct sim_caller *by, u32 root, u32 parent, u32 *h
 	}
 	alloc.params = params.data;
 	alloc.size = size;
+	if (status == NV_OK && serialised)
+		status = NV_ERR_LIB_RM_VERSION_MISMATCH;
 	if (status == NV_OK)
 		status = alloc_any(by, root, parent, handle, class, &alloc);
 	return sim_params_out(&params, status);

@@ -75,7 +75,8 @@ static void op_alloc(const struct sim_caller *by, void *p)
 
 	NV_PUT(p, NVOS64_PARAMETERS, status,
 	       sim_rm_alloc(by, NV_GET(p, NVOS64_PARAMETERS, hRoot), NV_GET(p, NVOS64_PARAMETERS, hObjectParent), &handle,
-			    class, NV_GET(p, NVOS64_PARAMETERS, pAllocParms), 0));
+			    class, NV_GET(p, NVOS64_PARAMETERS, pAllocParms), 0,
+			    NV_GET(p, NVOS64_PARAMETERS, flags) & NVOS64_FLAGS_FINN_SERIALIZED));
 	NV_PUT(p, NVOS64_PARAMETERS, hObjectNew, handle);
 }
 

@@ -275,7 +275,9 @@ void sim_group_put(struct sim_group *group);
 
 /* ---- the API; these lock ---- */
 
-NV_STATUS sim_rm_alloc(const struct sim_caller *by, u32 root, u32 parent, u32 *handle, u32 class, u64 params, u64 rights);
+/* No class has a serialised form of its parameters. */
+NV_STATUS sim_rm_alloc(const struct sim_caller *by, u32 root, u32 parent, u32 *handle, u32 class, u64 params, u64 rights,
+		       bool serialised);
 NV_STATUS sim_rm_alloc_kernel(const struct sim_caller *by, u32 root, u32 parent, u32 *handle, u32 class, void *params);
 NV_STATUS sim_rm_free(const struct sim_caller *by, u32 root, u32 handle);
 NV_STATUS sim_rm_control(const struct sim_caller *by, u32 client, u32 object, u32 cmd, u32 flags, u64 params, u32 size);
