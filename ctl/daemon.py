@@ -85,7 +85,7 @@ class Daemon:
         self._built = await self._work(lambda: self._with_lanes(build_backend(backend, self._run_dir)))
         self._why = why or self._built.why
         loop = asyncio.get_running_loop()
-        self._backend.listen(lambda event: self._hear(loop, event))
+        self._backend.listen(lambda event: self._hear(loop, event), self._edge)
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
@@ -96,7 +96,14 @@ class Daemon:
     def _open_desk(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self._snapshot is not None
         name = self._backend.name
-        desk = Desk(self._run_dir, name, self._perform, lambda event: self._hear(loop, event), self._pool.for_policies)
+        desk = Desk(
+            self._run_dir,
+            name,
+            self._perform,
+            lambda event: self._hear(loop, event),
+            self._pool.for_policies,
+            self._attend,
+        )
         desk.start(self.config.policy.name, self.config.policy.parameters)
         desk.look(self._snapshot)
         self._desk = desk
@@ -233,6 +240,16 @@ class Daemon:
             self._desk.engine.hear(event)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             loop.call_soon_threadsafe(self._tell, event)
+
+    def _edge(self, pid: int, works: bool) -> None:
+        """A program begins to work, or stops; in whatever thread. For the policy alone: people would drown in it."""
+        if self._desk is not None:
+            self._desk.engine.edge(pid, works)
+
+    def _attend(self, on: bool) -> None:
+        """The policy wants to hear of that, or not any more."""
+        with contextlib.suppress(RuntimeError):  # the worker is gone: this process is ending
+            self._worker.submit(self._backend.attend, on)
 
     def _tell(self, event: Event) -> None:
         log.info("%s%s: %s", event.kind, f" {event.pid}" if event.pid else "", event.text)

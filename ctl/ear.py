@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from detshare.ctl.netlink import genl
-from detshare.ctl.netlink.events import FREQUENT, Listener
+from detshare.ctl.netlink.events import ACTIVITY, FREQUENT, Listener
 from detshare.ctl.netlink.glance import Glance
 from detshare.ctl.netlink.records import reasons
 from detshare.ctl.rm.driver import DriverError
@@ -31,6 +31,12 @@ class Ear:
     def __init__(self, cgroup_name: Callable[[int], str], tell: Callable[[Event], None] | None = None) -> None:
         """`tell` gets events in this thread; without it they are kept for drain()."""
         self.tell = tell
+        self.edge: Callable[[int, bool], None] | None = None
+        """gets in this thread the PID of each program that begins to work (True) or stops, while `attends`"""
+        self.attends = False
+        """hear of that, too; counts within half a second"""
+        self._working: dict[int, set[int]] = {}
+        """PID -> its vCtxs that work"""
         self._heard: deque[Event] = deque(maxlen=_KEPT)
         self._changed = threading.Event()
         self._held: set[object] = set()
@@ -64,6 +70,7 @@ class Ear:
 
     def _listen(self, listener: Listener) -> None:
         while not self._over.is_set():
+            listener.attend(self.attends)
             if listener.wait(_POLL_S):
                 for event in listener.drain():
                     self._take(event)
@@ -73,6 +80,8 @@ class Ear:
             self._changed.set()
             if event.kind == "vctx-gone":  # nothing tells that its holds ended
                 self._held -= {(event.data.get("vctx_id"), pause) for pause in (False, True)}
+                if event.pid in self._working:
+                    self._working[event.pid].discard(int(event.data.get("vctx_id") or 0))
         elif not self._worth(event):
             return
         if self.tell is not None:
@@ -83,6 +92,9 @@ class Ear:
     def _may_be_worth(self, kind: str, seen: Glance) -> bool:
         """Whether a frequent event has to be read, so that `_worth` can decide. Asked before those that follow are
         read: what begins to be held counts at once, what ends is taken off by `_worth`."""
+        if kind in ACTIVITY:
+            self._edge(seen, kind == "kick")
+            return False
         which = (seen.vctx_id, kind in ("paused", "resumed"))
         if kind in ("gated", "paused"):
             if seen.reasons & ~genl.DETSHARE_HOLD_REFLEX:
@@ -90,6 +102,16 @@ class Ear:
                 return True
             return False
         return which in self._held
+
+    def _edge(self, seen: Glance, works: bool) -> None:
+        """A vCtx began or stopped; the program stops with its last one. One that ends says nothing: the next look
+        does."""
+        mine = self._working.setdefault(seen.pid, set())
+        (mine.add if works else mine.discard)(seen.vctx_id)
+        if not mine:
+            del self._working[seen.pid]
+        if self.edge is not None and (works or not mine):
+            self.edge(seen.pid, works)
 
     def _worth(self, event: Event) -> bool:
         """Whether to tell it: what a reflex does many times a second is not, what is ordered or runs out is."""

@@ -39,6 +39,8 @@ class KernelWatch:
         self._clock = clock
         self._ear: Ear | None = None
         self._tell: Callable[[Event], None] | None = None
+        self._edge: Callable[[int, bool], None] | None = None
+        self._attends = False
         self._cgroups: dict[int, str] = {}
         self._swept = self._asked = _NEVER
         self._usage: tuple[float, Usage] = (_NEVER, Usage())
@@ -105,16 +107,23 @@ class KernelWatch:
             if self._ear is not None:
                 self._ear.close()
             self._ear = Ear(self._cgroup_name, self._tell)
+            self._ear.edge, self._ear.attends = self._edge, self._attends
             return True
         return self._ear.changed()
 
-    def listen(self, tell: Callable[[Event], None]) -> None:
-        """Call `tell` with each event at once, from a thread of its own, instead of keeping it."""
-        self._tell = tell
+    def listen(self, tell: Callable[[Event], None], edge: Callable[[int, bool], None] | None = None) -> None:
+        """Call `tell` with each event at once, from a thread of its own, instead of keeping it; `edge` as Ear's."""
+        self._tell, self._edge = tell, edge
         if self._ear is not None:
             for event in self._ear.drain():
                 tell(event)
-            self._ear.tell = tell
+            self._ear.tell, self._ear.edge = tell, edge
+
+    def attend(self, on: bool) -> None:
+        """Whether `edge` is called at all."""
+        self._attends = on
+        if self._ear is not None:
+            self._ear.attends = on
 
     def _cgroup_name(self, number: int) -> str:
         """A cgroup's path; its number where no path is known."""

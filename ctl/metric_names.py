@@ -79,6 +79,8 @@ NAMES: Final = (
     _program("held_seconds", COUNTER, "seconds", "Spatial lane: time that launching threads waited"),
     _program("run_seconds", GAUGE, "seconds", "Spatial lane: launch to finish, over the program's life", "kind",
              "percentile"),
+    _program("queue_seconds", GAUGE, "seconds", "Spatial lane: launch to its turn on its stream, over its life",
+             "percentile"),
     _program("bursts", COUNTER, "", "Temporal lane, detshare.ko: bursts of launches that were seen"),
     _program("gpu_seconds", COUNTER, "seconds", "Temporal lane, detshare.ko: GPU time, an estimate"),
     _program("waits", COUNTER, "", "Temporal lane, detshare.ko: waits at a shut door"),

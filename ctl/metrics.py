@@ -14,7 +14,7 @@ from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import Collector
 
 from detshare.ctl.metric_names import NAMES, Family
-from detshare.ctl.snapshot import Account, Program, Snapshot, State, Times
+from detshare.ctl.snapshot import Account, Program, Snapshot, State, Times, times
 
 __all__ = ["MOST_ACCOUNTS", "MOST_PROGRAMS", "MOST_TSGS", "Counters", "registry", "render"]
 
@@ -153,9 +153,11 @@ def _about_program(page: _Page, program: Program) -> None:
         add("launches", spatial.graph_launches, "graph")
         add("in_flight", spatial.in_flight)
         add("held_seconds", spatial.held_ms / 1e3)
-        for kind, times in (("kernel", spatial.kernels), ("graph", spatial.graphs)):
-            for percentile, value in _percentiles(times):
+        for kind, runs in (("kernel", spatial.kernels), ("graph", spatial.graphs)):
+            for percentile, value in _percentiles(runs):
                 add("run_seconds", value, kind, percentile)
+        for percentile, value in _percentiles(times(spatial.delays)):
+            add("queue_seconds", value, percentile)
     if (activity := program.activity) is not None:
         add("bursts", activity.kicks)
         add("gpu_seconds", activity.used_us / 1e6)

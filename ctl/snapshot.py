@@ -143,6 +143,16 @@ class Times:
     p99_us: float
 
 
+@dataclass(frozen=True, slots=True)
+class ShapeTimes:
+    """How long kernels of one grid and block took on the GPU."""
+
+    blocks: int
+    threads: int
+    """of a block"""
+    times: Times
+
+
 def times(histogram: Sequence[int]) -> Times | None:
     """Of a histogram whose bucket n counts 2^n to 2^(n+1)-1 nanoseconds; None where nothing was counted."""
     total = sum(histogram)
@@ -204,6 +214,12 @@ class Spatial:
     """launch to finish of its kernels so far; None: none was timed yet"""
     graphs: Times | None = None
     """the same of its graphs"""
+    delays: tuple[int, ...] = ()
+    """launch to turn so far, until all that its stream had before was done: histogram as `times` takes it"""
+    blocks: int = 0
+    """grid of the kernel that was timed last; 0: not known"""
+    shapes: tuple[ShapeTimes, ...] = ()
+    """its kernels by grid and block, those that take most time first"""
 
 
 @dataclass(frozen=True, slots=True)

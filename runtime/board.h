@@ -67,6 +67,8 @@
 /* its stream could not be moved: another thread stays inside a call on it */
 #define DS_FULL_OTHER 7
 #define DS_FULL_REASONS 8
+/* kernels are told apart by grid and block; those that take most time */
+#define DS_SHAPES 16
 /* bucket n counts times of 2^n to 2^(n+1)-1 ns */
 #define DS_HIST_BUCKETS 32
 /* device memory of the resident control kernel: word of slot n at n * RCK_STRIDE */
@@ -223,7 +225,14 @@ struct ds_counters {
 	uint64_t active_ns; /* time as slot.active until it was last 0; where it is 1 now, active_since begins the rest */
 	uint64_t timed_ns; /* GPU time of sampled kernels, without graphs */
 	uint64_t filled_ns; /* the same, each kernel's times the share of the GPU's SMs that its blocks can reach at most */
-	uint8_t _rest[3368];
+	uint64_t hist_delay[32]; /* launch to turn of sampled launches: until all that their stream had before was done, gates too. Waiting for SMs is not in it. It and all below is 0 where an older library writes */
+	uint32_t last_blocks; /* grid of the kernel that was sampled last, 0: none yet; 2^32-1: that or more */
+	uint32_t _reserved0;
+	uint64_t shape_ns[16]; /* of each shape (grid and block): GPU time of its samples, and of those whose entry it took */
+	uint32_t shape_blocks[16]; /* 0: a free entry, or one that is changing hands; else as last_blocks */
+	uint32_t shape_threads[16]; /* of a block */
+	uint32_t shape_hist[512]; /* SHAPES x HIST_BUCKETS: time on the GPU of its samples */
+	uint8_t _rest[800];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -251,6 +260,13 @@ _Static_assert(offsetof(struct ds_counters, hist_graph) == 448, "ds_counters.his
 _Static_assert(offsetof(struct ds_counters, active_ns) == 704, "ds_counters.active_ns");
 _Static_assert(offsetof(struct ds_counters, timed_ns) == 712, "ds_counters.timed_ns");
 _Static_assert(offsetof(struct ds_counters, filled_ns) == 720, "ds_counters.filled_ns");
+_Static_assert(offsetof(struct ds_counters, hist_delay) == 728, "ds_counters.hist_delay");
+_Static_assert(offsetof(struct ds_counters, last_blocks) == 984, "ds_counters.last_blocks");
+_Static_assert(offsetof(struct ds_counters, _reserved0) == 988, "ds_counters._reserved0");
+_Static_assert(offsetof(struct ds_counters, shape_ns) == 992, "ds_counters.shape_ns");
+_Static_assert(offsetof(struct ds_counters, shape_blocks) == 1120, "ds_counters.shape_blocks");
+_Static_assert(offsetof(struct ds_counters, shape_threads) == 1184, "ds_counters.shape_threads");
+_Static_assert(offsetof(struct ds_counters, shape_hist) == 1248, "ds_counters.shape_hist");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {

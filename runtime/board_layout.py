@@ -50,6 +50,7 @@ FULL_CAPTURE = 5  # launched into a capture
 FULL_UNMANAGED = 6  # context that green contexts cannot serve
 FULL_OTHER = 7  # its stream could not be moved: another thread stays inside a call on it
 FULL_REASONS = 8
+SHAPES = 16  # kernels are told apart by grid and block; those that take most time
 HIST_BUCKETS = 32  # bucket n counts times of 2^n to 2^(n+1)-1 ns
 RCK_WORDS_BYTES = 4096  # device memory of the resident control kernel: word of slot n at n * RCK_STRIDE
 RCK_STRIDE = 64
@@ -139,6 +140,12 @@ COUNTERS_FIELDS = {
     "active_ns": Field(704, "u64", 0),
     "timed_ns": Field(712, "u64", 0),
     "filled_ns": Field(720, "u64", 0),
+    "hist_delay": Field(728, "u64", 32),
+    "last_blocks": Field(984, "u32", 0),
+    "shape_ns": Field(992, "u64", 16),
+    "shape_blocks": Field(1120, "u32", 16),
+    "shape_threads": Field(1184, "u32", 16),
+    "shape_hist": Field(1248, "u32", 512),
 }
 
 ATTACH_SIZE = 128

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Boards, reflexes, gates: what a launch does with them, inline, and what board.c, gate.c, keeper.c, ticker.c, profile.c and rck.c share.
+ * Boards, reflexes, gates: what a launch does with them, inline, and what board.c, gate.c, keeper.c, ticker.c, profile.c,
+ * shape.c and rck.c share.
  *
  * Threads. The keeper touches shared memory only, never the driver: it can open a gate whatever the driver is waiting for (cuMemFree,
  * cuCtxSynchronize or a context's end beside a held stream). The ticker asks the driver (queries, events, registration). Launching threads
@@ -46,6 +47,7 @@ struct ds_sample {
 	struct ds_profile *profile;
 	uint64_t launched_ns;
 	uint64_t blocks; /* of a kernel */
+	uint32_t threads; /* of a block */
 };
 
 /* ds_stream.gate */
@@ -135,6 +137,8 @@ void ds_ahead_after(struct ds_board *board, struct ds_launch *launch);
 void ds_ahead_gone(struct ds_gate_stream *gate);
 /* profile.c */
 struct ds_profile *ds_profile_slow(struct ds_board *board, uint64_t key);
+unsigned int ds_bucket(double ns); /* of a histogram of the board */
+void ds_shape_note(struct ds_counters *counters, const struct ds_sample *sample, double ns); /* shape.c; a kernel ran so long */
 void ds_sample_begin(struct ds_board *board, struct ds_profile *profile, struct ds_launch *launch);
 void ds_sample_end(struct ds_board *board, struct ds_launch *launch, CUresult result);
 void ds_samples_make(struct ds_board *board);

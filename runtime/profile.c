@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How long launches take: some are enclosed in a pair of events, the ticker reads them. Learned per (function, grid); the histograms count
- * from the launch on the CPU to the end on the GPU, so a wait at a gate or behind other work is in them and not in the estimate.
+ * How long launches take: some are enclosed in a pair of events, the ticker reads them. Learned per (function, grid); the histograms of
+ * kernels and graphs count from the launch on the CPU to the end on the GPU, that of delays to the first event, so a wait at a gate or
+ * behind other work of the stream is in them and not in the estimate.
  */
 #include <string.h>
 
@@ -52,6 +53,7 @@ void ds_sample_begin(struct ds_board *board, struct ds_profile *profile, struct 
 		sample->kind = launch->kind;
 		sample->launched_ns = now;
 		sample->blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+		sample->threads = launch->block[0] * launch->block[1] * launch->block[2];
 		if (real->cuEventRecord(sample->before, launch->actual)) {
 			atomic_store(&sample->state, FREE);
 			return;
@@ -121,7 +123,7 @@ void ds_samples_make(struct ds_board *board)
 	}
 }
 
-static unsigned int bucket(double ns)
+unsigned int ds_bucket(double ns)
 {
 	uint64_t whole = ns < 1 ? 1 : ns > 4e9 ? 4000000000ULL : (uint64_t)ns;
 
@@ -171,15 +173,19 @@ void ds_samples_reap(struct ds_board *board)
 		if (!result && !real->cuEventElapsedTime(&ran, sample->before, sample->after)) {
 			learn(sample->profile, ran * 1e6);
 			__atomic_fetch_add(&counters->samples, 1, __ATOMIC_RELAXED);
-			if (sample->kind != DS_LAUNCH_GRAPH)
+			if (sample->kind != DS_LAUNCH_GRAPH) {
 				filled(board, sample, ran * 1e6);
+				ds_shape_note(counters, sample, ran * 1e6);
+			}
 			if (board->base_ns && !real->cuEventElapsedTime(&since, board->base, sample->after)) {
 				uint64_t *hist = sample->kind == DS_LAUNCH_GRAPH ? counters->hist_graph : counters->hist_kernel;
 				double took = (double)board->base_ns + since * 1e6 - (double)sample->launched_ns;
 
 				/* the two clocks agree to some microseconds only: never less than the kernel itself */
 				took = took > ran * 1e6 ? took : ran * 1e6;
-				__atomic_fetch_add(&hist[bucket(took)], 1, __ATOMIC_RELAXED);
+				__atomic_fetch_add(&hist[ds_bucket(took)], 1, __ATOMIC_RELAXED);
+				/* the first event is behind all that the stream had before */
+				__atomic_fetch_add(&counters->hist_delay[ds_bucket(took - ran * 1e6)], 1, __ATOMIC_RELAXED);
 			}
 		}
 		atomic_store_explicit(&sample->state, FREE, memory_order_release);

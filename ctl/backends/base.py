@@ -145,9 +145,18 @@ class Backend(Protocol):
         """Events since the last call, oldest first."""
         ...
 
-    def listen(self, tell: Callable[[Event], None]) -> None:
+    def listen(self, tell: Callable[[Event], None], edge: Callable[[int, bool], None] | None = None) -> None:
         """Call `tell`, from any thread, with each event of the kernel module at once instead of keeping it for
-        drain_events(). Backends without such events do nothing."""
+        drain_events(). Backends without such events do nothing.
+
+        `edge`: called the same way, while `attend(True)` holds, with the PID of each program that begins to work (True)
+        or stops (False).
+        """
+        return None
+
+    def attend(self, on: bool) -> None:
+        """Have `edge` of `listen` called, or not any more. It costs each burst of launches a page fault. Backends that
+        cannot tell do nothing."""
         return None
 
     def close(self, restore: bool = True) -> None:

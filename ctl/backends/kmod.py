@@ -92,8 +92,11 @@ class KmodBackend(Backend):
         events, self._events = self._events, []
         return sorted(events, key=lambda event: event.when)
 
-    def listen(self, tell: Callable[[Event], None]) -> None:
-        self._watch.listen(tell)
+    def listen(self, tell: Callable[[Event], None], edge: Callable[[int, bool], None] | None = None) -> None:
+        self._watch.listen(tell, edge)
+
+    def attend(self, on: bool) -> None:
+        self._watch.attend(on)
 
     # -- looking ------------------------------------------------------------------------------------------------
 

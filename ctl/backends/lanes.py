@@ -146,8 +146,11 @@ class Lanes(Backend):
     def drain_events(self) -> Sequence[Event]:
         return [*self._temporal.drain_events(), *self._spatial.drain_events()]
 
-    def listen(self, tell: Callable[[Event], None]) -> None:
-        self._temporal.listen(tell)
+    def listen(self, tell: Callable[[Event], None], edge: Callable[[int, bool], None] | None = None) -> None:
+        self._temporal.listen(tell, edge)
+
+    def attend(self, on: bool) -> None:
+        self._temporal.attend(on)
 
     def close(self, restore: bool = True) -> None:
         try:

@@ -16,6 +16,7 @@ from detshare.ctl.errors import ControlError
 from detshare.ctl.pool import Pool, set_text
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
+from detshare.ctl.shapes import shapes
 from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, Spatial, State, times
 from detshare.runtime.reflexes import HOLD, Override, Wish, overlaps
 from detshare.runtime.service import Service
@@ -341,6 +342,9 @@ def _program(holder: Holder, views: list[View]) -> Program:
             kernels=times(_summed(views, "hist_kernel")),
             graphs=times(_summed(views, "hist_graph")),
             busy_sms=0 if first.hold else first.busy.size(gpu.sms),
+            delays=tuple(_summed(views, "hist_delay")),
+            blocks=max(int(view.counters["last_blocks"]) for view in views),  # type: ignore[arg-type]  # a scalar field
+            shapes=shapes([view.counters for view in views]),
         ),
     )
 

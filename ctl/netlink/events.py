@@ -88,15 +88,15 @@ class Listener:
     def __init__(self, cgroup_name: Callable[[int], str] = str, *, activity: bool = False) -> None:
         """`cgroup_name`: number to path. `activity`: kick and quiet too. ModuleAbsent, NotAllowed, OSError."""
         self._cgroup_name = cgroup_name
-        self._numbers = (Numbers(), Numbers())
+        self._numbers = [Numbers(), Numbers()]
+        self._attends = False
         self.worth: Callable[[str, Glance], bool] | None = None
         """asked of each event of a FREQUENT kind: those that are not worth it are counted and not read"""
         with told("listen to the kernel module"):
             try:
                 self._socket = genl.DetShare(rcvbuf=_BUFFER)
                 self._socket.add_membership(genl.DETSHARE_MCGRP_EVENTS)
-                if activity:
-                    self._socket.add_membership(genl.DETSHARE_MCGRP_ACTIVITY)
+                self.attend(activity)
             except NetlinkError as error:
                 if error.code == errno.ENOENT:
                     raise ModuleAbsent("detshare.ko is not loaded, so nothing tells events") from None
@@ -114,6 +114,17 @@ class Listener:
 
     def close(self) -> None:
         self._socket.close()
+
+    def attend(self, on: bool) -> None:
+        """Hear kick and quiet too, or not any more. While anybody does, the kernel looks at all that run. OSError."""
+        if on == self._attends:
+            return
+        if on:
+            self._numbers[True] = Numbers()  # what came meanwhile was not for us
+            self._socket.add_membership(genl.DETSHARE_MCGRP_ACTIVITY)
+        else:
+            self._socket.drop_membership(genl.DETSHARE_MCGRP_ACTIVITY)
+        self._attends = on
 
     def wait(self, seconds: float | None = None) -> bool:
         """Until there is something to drain; False when the time is over."""

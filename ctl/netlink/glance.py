@@ -26,6 +26,7 @@ _TYPES: Final = {name: number for number, (name, _) in enumerate(detshare_event_
 _SEQ: Final = _TYPES["DETSHARE_A_EVENT_SEQ"]
 _VCTX: Final = _TYPES["DETSHARE_A_EVENT_VCTX_ID"]
 _REASONS: Final = _TYPES["DETSHARE_A_EVENT_REASONS"]
+_PID: Final = _TYPES["DETSHARE_A_EVENT_PID"]
 
 
 class Glance(NamedTuple):
@@ -34,6 +35,7 @@ class Glance(NamedTuple):
     seq: int
     vctx_id: int
     reasons: int
+    pid: int = 0
 
 
 def messages(data: bytes) -> Iterable[tuple[int, int, int, int]]:
@@ -63,18 +65,18 @@ class _Plan(NamedTuple):
     layout: struct.Struct
     headers: Callable[[tuple[int, ...]], object]
     expected: object
-    numbers: tuple[int, int, int]
-    """of seq, vctx_id and reasons in what `layout` gives; -1: there is none"""
+    numbers: tuple[int, int, int, int]
+    """of seq, vctx_id, reasons and pid in what `layout` gives; -1: there is none"""
 
 
 _plans: dict[tuple[int, int], _Plan | None] = {}
 _MOST_PLANS: Final = 256
-_WANTED: Final = {(_SEQ, 12): (0, "Q"), (_VCTX, 12): (1, "Q"), (_REASONS, 8): (2, "I")}
+_WANTED: Final = {(_SEQ, 12): (0, "Q"), (_VCTX, 12): (1, "Q"), (_REASONS, 8): (2, "I"), (_PID, 8): (3, "I")}
 
 
 def _plan(data: bytes, begin: int, end: int) -> _Plan | None:
     """The layout of `data[begin:end]`; None where it has no attributes that fill it."""
-    text, headers, expected, numbers = f"={_FIRST}x", [], [], [-1, -1, -1]
+    text, headers, expected, numbers = f"={_FIRST}x", [], [], [-1, -1, -1, -1]
     at, fields = begin + _FIRST, 0
     while at + 4 <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
@@ -94,7 +96,8 @@ def _plan(data: bytes, begin: int, end: int) -> _Plan | None:
         at = padded
     if len(headers) < 2:
         return None
-    return _Plan(struct.Struct(text), itemgetter(*headers), tuple(expected), (numbers[0], numbers[1], numbers[2]))
+    seq, vctx_id, reasons, pid = numbers
+    return _Plan(struct.Struct(text), itemgetter(*headers), tuple(expected), (seq, vctx_id, reasons, pid))
 
 
 def glance(data: bytes, begin: int, end: int, command: int = 0) -> Glance:
@@ -104,11 +107,12 @@ def glance(data: bytes, begin: int, end: int, command: int = 0) -> Glance:
     if plan is not None:
         found = plan.layout.unpack_from(data, begin)
         if plan.headers(found) == plan.expected:
-            seq, vctx_id, reasons = plan.numbers
+            seq, vctx_id, reasons, pid = plan.numbers
             return Glance(
                 found[seq] if seq >= 0 else 0,
                 found[vctx_id] if vctx_id >= 0 else 0,
                 found[reasons] if reasons >= 0 else 0,
+                found[pid] if pid >= 0 else 0,
             )
     elif key not in _plans and len(_plans) < _MOST_PLANS:
         _plans[key] = _plan(data, begin, end)
@@ -117,7 +121,7 @@ def glance(data: bytes, begin: int, end: int, command: int = 0) -> Glance:
 
 def _walk(data: bytes, begin: int, end: int) -> Glance:
     """The same, whatever the layout."""
-    seq = vctx_id = reasons = 0
+    seq = vctx_id = reasons = pid = 0
     at = begin + _FIRST
     unpack = _ATTRIBUTE.unpack_from
     while at + 4 <= end:
@@ -129,7 +133,10 @@ def _walk(data: bytes, begin: int, end: int) -> Glance:
                 seq = _U64.unpack_from(data, at + 4)[0]
             elif kind == _VCTX:
                 vctx_id = _U64.unpack_from(data, at + 4)[0]
-        elif kind == _REASONS and length == 8:
-            reasons = _U32.unpack_from(data, at + 4)[0]
+        elif length == 8:
+            if kind == _REASONS:
+                reasons = _U32.unpack_from(data, at + 4)[0]
+            elif kind == _PID:
+                pid = _U32.unpack_from(data, at + 4)[0]
         at += (length + 3) & ~3
-    return Glance(seq, vctx_id, reasons)
+    return Glance(seq, vctx_id, reasons, pid)

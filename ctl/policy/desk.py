@@ -44,11 +44,14 @@ class Desk:
         perform: Perform,
         tell: Callable[[Event], None],
         pool: Callable[[snapshot.Snapshot], Mapping[str, tuple[PCtx, ...]]],
+        attend: Callable[[bool], None] = lambda on: None,
     ) -> None:
         self.folder = run_dir / FOLDER
         self._decisions = Log(self.folder)
         ledger = Ledger(run_dir / f"policy-{'model' if backend == 'model' else 'gpu'}.json")
-        self.engine = Engine(perform, tell, backend=backend, decisions=self._decisions, ledger=ledger, pool=pool)
+        self.engine = Engine(
+            perform, tell, backend=backend, decisions=self._decisions, ledger=ledger, pool=pool, attend=attend
+        )
 
     def start(self, name: str, params: Mapping[str, str]) -> None:
         """Decide from now on, by the policy that a person chose last, else by this one."""

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
@@ -24,7 +24,7 @@ from detshare.ctl.policy import registry
 from detshare.ctl.policy.guard import kind_of
 from detshare.ctl.policy.hands import Hands, Perform
 from detshare.ctl.policy.host import LIMIT_S, Call, Host
-from detshare.ctl.policy.ledger import BY_VERB, Ledger
+from detshare.ctl.policy.ledger import BY_VERB, Ledger, Put
 from detshare.ctl.policy.registry import Loaded
 from detshare.ctl.policy.types import ClassRow, PCtx
 from detshare.ctl.policy.view import Viewer
@@ -62,8 +62,8 @@ class _Command(Generic[T]):
 
 
 class Engine:
-    """`tell`: takes events for people. `pool`: the pool of each GPU in a look. All methods but `turn` may be called by
-    any thread."""
+    """`tell`: takes events for people. `pool`: the pool of each GPU in a look. `attend`: is told whether `edge` is to
+    be called. All methods but `turn` may be called by any thread."""
 
     def __init__(
         self,
@@ -74,10 +74,12 @@ class Engine:
         decisions: Log,
         ledger: Ledger | None = None,
         pool: Callable[[snapshot.Snapshot], Mapping[str, tuple[PCtx, ...]]] = lambda seen: {},
+        attend: Callable[[bool], None] = lambda on: None,
         limit_s: float = LIMIT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tell = tell
+        self._tell, self._attend = tell, attend
+        self._attends = False
         self.decisions = decisions
         self._limit_s, self._clock = limit_s, clock
         self.ledger = ledger or Ledger()
@@ -125,10 +127,14 @@ class Engine:
     def hear(self, event: Event) -> None:
         """An event of the backend; most are none of ours. Cheap: called for each of very many."""
         kind = event.kind
-        if kind in BEGIN or kind in END:
-            self._watch.edges.hear(str(event.pid), kind in BEGIN, self._clock())
-            if not self._awake.is_set():
-                self._awake.set()
+        if event.pid is not None and (kind in BEGIN or kind in END):
+            self.edge(event.pid, kind in BEGIN)
+
+    def edge(self, pid: int, works: bool) -> None:
+        """A program begins to work, or stops. Cheap, too."""
+        self._watch.edges.hear(str(pid), works, self._clock())
+        if not self._awake.is_set():
+            self._awake.set()
 
     def choose(self, spec: str, params: Mapping[str, str], by: str = "") -> Future[None]:
         """Another policy from now on. ControlError at once where it cannot be loaded."""
@@ -210,6 +216,7 @@ class Engine:
             "failed": self._failed,
             "failures": self._failures,
             "hooks": sorted(self._host.hooks) if self._host else [],
+            "hears_kicks": self._attends,
             "slowest_ms": round(1000 * self._host.slowest, 3) if self._host else 0.0,
             "limit_ms": 1000 * self._limit_s,
             "counts": self._counts | self._hands.counts,
@@ -275,14 +282,8 @@ class Engine:
 
     def turn(self) -> None:
         """Work off what came since the last one."""
-        while self._commands:
-            command = self._commands.popleft()
-            if not command.done.set_running_or_notify_cancel():
-                continue  # who asked gave up before it began
-            try:
-                command.done.set_result(command.do())
-            except Exception as error:  # noqa: BLE001  told to who asked
-                command.done.set_exception(error)
+        if not self._first or self._seen is None:  # else nobody is known yet about whom people might say something
+            self._obey()
         now = self._clock()
         self._left = [host for host in self._left if host.interrupt()]
         if self._retry_at and now >= self._retry_at:
@@ -299,12 +300,14 @@ class Engine:
                 rest = [call._replace(since=None) for call in self._calls if call.hook != "on_attach"]
                 self._begin_with_all()  # what an earlier daemon's policy left is undone where this one does not want it
                 self._calls.extend(rest)
+                self._obey()
         self._watch.take_edges(now)
         if self._ticks() and now >= self._tick_due:
             self._tick_due = now + max(SHORTEST_TICK_S, self._tick_s())
             self._calls.extend(Due(gpu, "on_tick", None, now) for gpu in self._viewer.gpus())
         self._hands.open_overdue(now)
         self._decide(now)
+        self._hear_or_not()
         if len(self.ledger.puts) > FEW and now < self._save_due:
             return
         try:
@@ -313,6 +316,27 @@ class Engine:
         except OSError as error:
             self.ledger.saved = self.ledger.version
             self._say("error", None, f"what the policy set is not kept over a restart: {error}")
+
+    def _obey(self) -> None:
+        """Do what people asked."""
+        while self._commands:
+            command = self._commands.popleft()
+            if not command.done.set_running_or_notify_cancel():
+                continue  # who asked gave up before it began
+            try:
+                command.done.set_result(command.do())
+            except Exception as error:  # noqa: BLE001  told to who asked
+                command.done.set_exception(error)
+
+    def _hear_or_not(self) -> None:
+        """Whether the policy wants to hear of launches at once: that costs programs something."""
+        host, wanted = self._host, False
+        if host is not None and not host.failure and host.hooks & {"on_launch", "on_completion"}:
+            when = type(host.policy).kicks
+            wanted = when == "always" or (when == "deadlines" and bool(self.ledger.deadlines))
+        if wanted != self._attends:
+            self._attends = wanted
+            self._attend(wanted)
 
     @property
     def _calls(self) -> deque[Due]:
@@ -376,37 +400,42 @@ class Engine:
         self._begin_with_all()
 
     def _begin_with_all(self) -> None:
-        if self._first or self._host is None:
+        if self._first or self._host is None or self._loaded is None:
             return
         former, rows = dict(self.ledger.puts), dict(self.ledger.rows)
-        wanted: set[tuple[ProcessId, str]] = set()
-        wanted_rows: set[str] = set()
         self._calls.clear()  # the new policy hears of everybody in any case
+        asked = []
         for gpu in self._viewer.gpus():
-            names = list(self._viewer.tenants(gpu))
             now = self._hands.snapshot(gpu)
-            calls = [Call("on_attach", now, name) for name in names]
-            assert self._host is not None
-            assert self._loaded is not None
-            answers = self._host.ask(calls)
-            told = []
-            for answer in answers:
-                told.append([answer.call.hook, answer.call.tenant, self._hands.carry_out(answer)])
-                for action in answer.actions:
-                    if isinstance(action, ClassRow):
-                        wanted_rows.add(action.klass)
-                    elif (process := self._viewer.processes.get(getattr(action, "tenant", ""))) is not None:
-                        wanted.add((process, kind_of(action)))
-            if names:
+            asked.append((now, self._host.ask([Call("on_attach", now, name) for name in self._viewer.tenants(gpu)])))
+        if not self._host.failure:  # else what the last one decided stands
+            # first, for to put back a slice is to release: that would open a gate, too, which the new one shut
+            wanted = [action for _, answers in asked for each in answers for action in each.actions]
+            self._undo_unwanted(former, rows, wanted)
+        for now, answers in asked:
+            told = [[each.call.hook, each.call.tenant, self._hands.carry_out(each)] for each in answers]
+            if now.tenants:
                 self.decisions.turn(self._loaded.name, now, told)
-        if self._host is not None and self._host.failure:
+        if self._host.failure:
             self._fail(self._host.failure)
-            return  # what the last one decided stands
+
+    def _undo_unwanted(
+        self, former: Mapping[tuple[ProcessId, str], Put], rows: Iterable[str], wanted: Iterable[Any]
+    ) -> None:
+        """Take back what the last policy set and the new one does not ask for."""
+        kept: set[object] = set()
+        for action in wanted:
+            if isinstance(action, ClassRow):
+                kept.add(action.klass)
+            elif (process := self._viewer.processes.get(getattr(action, "tenant", ""))) is not None:
+                kind = kind_of(action)
+                kept |= {(process, each) for each in (("Bind", "Move") if kind in ("Bind", "Move") else (kind,))}
         for (process, kind), put in former.items():
-            if (process, kind) not in wanted:
+            if (process, kind) not in kept:
                 self._hands.undo(process, kind, put)
-        for klass in rows.keys() - wanted_rows:
-            self._hands.undo_row(klass)
+        for klass in rows:
+            if klass not in kept:
+                self._hands.undo_row(klass)
 
     def open_with(self, spec: str, params: Mapping[str, str]) -> None:
         """The first policy, before `start`: as a person chose it last, unless the configuration changed since."""

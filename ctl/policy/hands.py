@@ -102,9 +102,10 @@ class Hands:
         assert view is not None
         kind = kind_of(action)
         put = self.ledger.puts.get((process, kind))
-        if not isinstance(action, Preempt) and (
-            apply.same(put.action if put else None, action) or (put is None and apply.stands(action, view))
-        ):
+        repeated = put is not None and apply.same(put.action, action)
+        if isinstance(action, Gate) and repeated:
+            repeated = apply.stands(action, view)  # a hold ends with its lease, where a daemon was killed
+        if not isinstance(action, Preempt) and (repeated or (put is None and apply.stands(action, view))):
             return "stands"
         if isinstance(action, Gate) and action.open and put is None:
             return "stands"

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from detshare.ctl.snapshot import Program
+from detshare.ctl.snapshot import Program, Times, times
 
 __all__ = ["History"]
 
@@ -30,6 +30,8 @@ class History:
 
     samples: deque[tuple[float, int, int, float]] = field(default_factory=deque)
     """(when, launches, graph launches, milliseconds held)"""
+    waits: deque[tuple[float, tuple[int, ...]]] = field(default_factory=deque)
+    """(when, histogram of delays so far)"""
     progress: tuple[int, ...] = ()
     """what moves with each launch; empty while it has no work"""
     stood_since: float = 0.0
@@ -65,6 +67,18 @@ class History:
         held = min(1.0, max(0.0, (held_ms - first_held) / 1000 / seconds))
         # two digits: what wobbles beyond them is no news
         return _round((launches - first) / seconds), _round((graphs - first_graphs) / seconds), round(held, 2)
+
+    def delays(self, now: float, counted: tuple[int, ...]) -> Times | None:
+        """Of the launches of the last second; None where none was timed."""
+        if not counted:
+            return None
+        if self.calm and self.waits:
+            self.waits[-1] = (self.seen_at, self.waits[-1][1])
+        self.waits.append((now, counted))
+        while len(self.waits) > 2 and now - self.waits[1][0] >= WINDOW_S:
+            self.waits.popleft()
+        # a program may write there what it likes, smaller numbers too
+        return times([max(0, last - first) for first, last in zip(self.waits[0][1], counted, strict=True)])
 
 
 def _round(rate: float) -> float:

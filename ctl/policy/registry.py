@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detshare.ctl.errors import ControlError
-from detshare.ctl.policy.types import Policy
+from detshare.ctl.policy.types import KICKS, Policy
 
 __all__ = ["DEFAULT", "GROUP", "Known", "Loaded", "describe_params", "is_file", "known", "load", "require_safe"]
 
@@ -129,6 +129,8 @@ def load(spec: str, params: Mapping[str, str] | None = None) -> Loaded:
     tick = getattr(policy, "tick_us", 0.0)
     if isinstance(tick, bool) or not isinstance(tick, int | float) or not math.isfinite(tick) or tick < 0:
         raise ControlError(asked, f"its tick_us is {tick!r}", "give a number of microseconds, 0 for no ticks")
+    if kind.kicks not in KICKS:
+        raise ControlError(asked, f"its kicks is {kind.kicks!r}"[:400], f"give one of {', '.join(KICKS)}")
     return Loaded(policy, spec, given, rule_of(kind))
 
 

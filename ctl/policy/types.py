@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 __all__ = [
     "HOOKS",
+    "KICKS",
     "Action",
     "Bind",
     "ClassRow",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 HOOKS: Final = ("on_attach", "on_launch", "on_completion", "on_congestion", "on_tick", "on_detach")
+KICKS: Final = ("never", "deadlines", "always")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ class TenantView:
     """a request that takes longer has missed its goal; None: no goal"""
     delay_p50_us: float | None = None
     delay_p99_us: float | None = None
-    """from a launch to its begin, over the last second; None: not measured"""
+    """from a launch to its turn, over the last second: in a daemon until all that its stream had before it was done,
+    gates too; waiting for SMs is not in it. None: not measured"""
     held_share: float = 0.0
     """part of the last second in which its launches were held, 0 to 1"""
     launches_per_s: float = 0.0
@@ -106,11 +109,12 @@ class TenantView:
     """of `launches` and `launches_per_s` none: graphs launched so far"""
     graph_launches_per_s: float = 0.0
     blocks: int = 0
-    """grid of the launch at the head, else of the latest; 0: not known"""
+    """grid of the launch at the head, else of the latest; in a daemon of the kernel that was timed last, some a second
+    are; 0: not known"""
     used_us: float = 0.0
     """GPU time so far, estimated"""
     shapes: tuple[Shape, ...] = ()
-    """what it launches most, by time; at most 16"""
+    """what it launches most, by time on the GPU; at most 16, from samples"""
     group: str = ""
     """named tenant, cgroup or container that it belongs to"""
     pid: int = 0
@@ -242,6 +246,10 @@ class Policy:
     Params: ClassVar[type[Any]] = NoParams
     tick_us: float = 0.0
     """simulated or real time between two ticks, 0 for none; a daemon ticks at most a hundred times a second"""
+    kicks: ClassVar[str] = "never"
+    """when on_launch and on_completion are to come within milliseconds for programs that detshare.ko sees, instead of
+    with the next look: "always", while somebody has a deadline ("deadlines"), or "never". It costs each program a page
+    fault for each burst of launches, so not without need. One of KICKS."""
 
     def __init__(self, params: Any = None) -> None:
         self.params = self.Params() if params is None else params

@@ -23,12 +23,14 @@ from detshare.ctl.policy.types import (
     TenantView,
 )
 from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import Program, State
+from detshare.ctl.snapshot import Program, Spatial, State
 
 __all__ = ["Viewer", "hour_of_day", "in_order"]
 
 BUSY_SHARE: Final = 0.005
 """of the last second on the SMs: who has more counts as active where nothing better is known"""
+MOST_SHAPES: Final = 15
+"""of kernels; graphs are one more"""
 DEFAULT_SLICE_US: Final = 2048.0
 _LEVEL: Final = 1
 _NO_TENANT: Final = frozenset({State.NOT_UNDERSTOOD, State.NO_CONTEXT})
@@ -38,6 +40,18 @@ def hour_of_day(unix: float) -> float:
     """Local time, 0 to 24, to the minute: finer would make each look another one."""
     at = time.localtime(unix)
     return at.tm_hour + at.tm_min / 60
+
+
+def _shapes(spatial: Spatial) -> tuple[Shape, ...]:
+    """What it launches most, by time; graphs, of which no grid is known, as one shape after them."""
+    known = [("", each.blocks, each.threads, each.times) for each in spatial.shapes[:MOST_SHAPES]]
+    if spatial.graphs is not None:
+        known.append(("graph", 0, 0, spatial.graphs))
+    # two digits of the count: that one more was timed is no news
+    return tuple(
+        Shape(name, blocks, threads, int(float(f"{t.count:.2g}")), t.p50_us, t.p90_us, t.p99_us)
+        for name, blocks, threads, t in known
+    )
 
 
 def in_order(name: str) -> tuple[int, str]:
@@ -123,17 +137,15 @@ class Viewer:
         launches = graphs = queued = 0
         held_ms = used_us = 0.0
         shapes: tuple[Shape, ...] = ()
-        standing = reflex = None
+        delays = standing = reflex = None
+        blocks = 0
         if spatial is not None:
             active, queued, shut = spatial.in_flight > 0, spatial.in_flight, spatial.held
             launches, graphs, held_ms = spatial.launches, spatial.graph_launches, spatial.held_ms
             standing = spatial.idle_sms
             reflex = None if spatial.busy_sms == spatial.idle_sms else spatial.busy_sms
-            shapes = tuple(
-                Shape(name, 0, 0, seen.count, seen.p50_us, seen.p90_us, seen.p99_us)
-                for name, seen in (("", spatial.kernels), ("graph", spatial.graphs))
-                if seen is not None
-            )
+            blocks, shapes = spatial.blocks, _shapes(spatial)
+            delays = history.delays(now_us / 1e6, spatial.delays)
         elif activity is not None:
             active = activity.state != "idle" or activity.waiting > 0
             queued, used_us, held_ms = activity.waiting or int(active), float(activity.used_us), activity.wait_ms
@@ -149,7 +161,7 @@ class Viewer:
             moving = (launches, graphs)
         elif activity is not None and activity.waiting:
             moving = (activity.waits,)
-        history.calm = not active and not any(rates) and not program.gpu_share
+        history.calm = not active and not any(rates) and not program.gpu_share and delays is None
         setting = classes.CLASSES.get(program.klass or "")
         return TenantView(
             name=str(program.id.pid),
@@ -168,10 +180,13 @@ class Viewer:
             reflex_sms=reflex,
             weight=program.weight,
             deadline_us=self._deadlines.get(program.id),
+            delay_p50_us=None if delays is None else delays.p50_us,
+            delay_p99_us=None if delays is None else delays.p99_us,
             held_share=rates[2],
             launches_per_s=rates[0],
             graph_launches=graphs,
             graph_launches_per_s=rates[1],
+            blocks=blocks,
             used_us=used_us,
             shapes=shapes,
             group=program.tenant or program.container,

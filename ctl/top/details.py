@@ -46,9 +46,11 @@ def _lane(row: Row) -> list[str]:
             f"lane spatial  pCtx {cells['PCTX']}  {sms} ({clean(spatial.get('idle')) or UNKNOWN}),"
             f" beside a higher class {clean(spatial.get('busy')) or UNKNOWN}"
         )
-        delay = f"launch to finish p99 {cells['Q99']}"
+        delay = f"in queue p99 {cells['Q99']}"
     else:
-        delay = f"waits at a shut door p99 {cells['Q99']}"
+        rates = row.raw.get("rates")
+        waited = rates.get("door_p99_us") if isinstance(rates, Mapping) else None
+        delay = f"waits at a shut door p99 {microseconds(waited)}"
     if row.launches is not None:
         what = "launches" if isinstance(spatial, Mapping) else "bursts of launches"
         lines.append(f"{cells['L/S']} {what} a second  {delay}  held {cells['HELD']} of the time")

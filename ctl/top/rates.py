@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from detshare.ctl.snapshot import times
 from detshare.ctl.top.values import number, whole
 
 WINDOW_S: Final = 1.0
 """least time over which a rate is formed; the daemon may look more often than its counters move"""
+DELAY_WINDOW_S: Final = 10.0
+"""over which the p99 of queue delays is formed: some hundred launches a second are timed"""
 DELAYS_KEPT: Final = 100
 """intervals with waits from which the delay of a program of the temporal lane is told"""
 
@@ -21,8 +24,10 @@ DELAYS_KEPT: Final = 100
 class _Known:
     samples: deque[tuple[float, int, float, int]] = field(default_factory=deque)
     """(seconds, launches or bursts, milliseconds waited, waits)"""
-    delays: deque[float] = field(default_factory=lambda: deque(maxlen=DELAYS_KEPT))
+    waits: deque[float] = field(default_factory=lambda: deque(maxlen=DELAYS_KEPT))
     """microseconds that a wait took on average, one for each interval with waits"""
+    queued: deque[tuple[float, list[int]]] = field(default_factory=deque)
+    """(seconds, histogram of queue delays so far)"""
 
 
 def _counted(program: Mapping[str, Any]) -> tuple[int, float, int] | None:
@@ -47,10 +52,10 @@ class Rates:
         self._known: dict[tuple[object, object], _Known] = {}
 
     def add_to(self, snapshot: dict[str, Any]) -> None:
-        """Give programs `rates`: launches_per_s, held (0..1), queue_p99_us; None for what is not known (yet).
+        """Give programs `rates`: launches_per_s, held (0..1), queue_p99_us, door_p99_us; None for what is not known.
 
-        queue_p99_us is in the spatial lane the p99 of launch to finish, which the board counts for the whole life of
-        the program; in the temporal lane the p99 of what waits at a shut door took, over looks.
+        queue_p99_us, spatial lane: from a launch to its turn on its stream, of the launches that were timed in the last
+        ten seconds. door_p99_us, temporal lane: of what waits at a shut door took on average, over looks with waits.
         """
         now = number(snapshot.get("taken"))
         kept: dict[tuple[object, object], _Known] = {}
@@ -60,20 +65,26 @@ class Rates:
                 continue
             key = (program.get("pid"), program.get("start"))
             known = kept[key] = self._known.get(key) or _Known()
-            program["rates"] = {**_rates(known, now, counted), "queue_p99_us": _delay(program, known)}
+            program["rates"] = {
+                **_rates(known, now, counted),
+                "queue_p99_us": _queued(program.get("spatial"), known.queued, now),
+                "door_p99_us": _p99(known.waits),
+            }
         self._known = kept
 
 
-def _delay(program: Mapping[str, Any], known: _Known) -> float | None:
-    spatial = program.get("spatial")
+def _queued(spatial: object, samples: deque[tuple[float, list[int]]], now: float) -> float | None:
     if not isinstance(spatial, Mapping):
-        return _p99(known.delays)
-    found = [
-        delay
-        for name in ("kernels", "graphs")
-        if isinstance(times := spatial.get(name), Mapping) and (delay := number(times.get("p99_us"))) is not None
-    ]
-    return max(found, default=None)
+        return None
+    counted = [whole(each) or 0 for each in spatial.get("delays") or ()]
+    if samples and (now < samples[-1][0] or any(a > b for a, b in zip(samples[-1][1], counted, strict=False))):
+        samples.clear()  # another daemon, or another vCtx, counts anew
+    if not samples or now > samples[-1][0]:
+        samples.append((now, counted))
+    while len(samples) > 2 and now - samples[1][0] >= DELAY_WINDOW_S:
+        samples.popleft()
+    seen = times([last - first for first, last in zip(samples[0][1], counted, strict=False)])
+    return None if seen is None else seen.p99_us
 
 
 def _rates(known: _Known, now: float, counted: tuple[int, float, int]) -> dict[str, float | None]:
@@ -83,7 +94,7 @@ def _rates(known: _Known, now: float, counted: tuple[int, float, int]) -> dict[s
         samples.clear()  # another daemon counts anew
     if not samples or now > samples[-1][0]:
         if samples and waits > samples[-1][3]:
-            known.delays.append(1000 * max(0.0, waited_ms - samples[-1][2]) / (waits - samples[-1][3]))
+            known.waits.append(1000 * max(0.0, waited_ms - samples[-1][2]) / (waits - samples[-1][3]))
         samples.append((now, *counted))
     while len(samples) > 2 and now - samples[1][0] >= WINDOW_S:
         samples.popleft()

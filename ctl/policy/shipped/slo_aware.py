@@ -35,6 +35,7 @@ class SloAware(Policy):
     """
 
     tick_us = 100_000.0
+    kicks = "deadlines"
 
     @dataclass(frozen=True)
     class Params:

@@ -189,8 +189,11 @@ class FakeBackend(Backend):
         if self.name != "kmod":
             raise NeedsModule(self.name, lacks)
 
-    def listen(self, tell: Callable[[Event], None]) -> None:
-        self.teller = tell
+    def listen(self, tell: Callable[[Event], None], edge: Callable[[int, bool], None] | None = None) -> None:
+        self.teller, self.edge = tell, edge
+
+    def attend(self, on: bool) -> None:
+        self.calls.append(("attend", on))
 
     def doctor(self) -> list[Check]:
         return [Check("fake", True, "in memory; holds no hostile tenant")]

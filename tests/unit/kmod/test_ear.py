@@ -13,6 +13,7 @@ from detshare.ctl import ear, module
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent
 from detshare.ctl.netlink.events import event
+from detshare.ctl.netlink.glance import Glance
 from detshare.ctl.netlink.records import EventRow, GpuRow, Status
 from detshare.ctl.snapshot import Event
 
@@ -26,6 +27,17 @@ class Listener:
         self.more = threading.Event()
         self.events: list[Event] = []
         self.fail = False
+        self.attends: list[bool] = []
+        self.worth = lambda kind, seen: True
+        self.glances: list[tuple[str, Glance]] = []
+
+    def attend(self, on: bool) -> None:
+        if on != bool(self.attends and self.attends[-1]):
+            self.attends.append(on)
+
+    def glance(self, kind: str, pid: int, vctx_id: int) -> None:
+        self.glances.append((kind, Glance(0, vctx_id, 0, pid)))
+        self.more.set()
 
     def wait(self, seconds: float | None = None) -> bool:
         return self.more.wait(seconds)
@@ -34,6 +46,8 @@ class Listener:
         self.more.clear()
         if self.fail:
             raise OSError(9, "closed")
+        while self.glances:
+            assert not self.worth(*self.glances.pop(0)), "nobody reads it"
         found, self.events = self.events, []
         return found
 
@@ -80,6 +94,32 @@ def after(made: ear.Ear, number: int) -> list[str]:
         time.sleep(0.005)
     time.sleep(0.05)
     return [each.kind for each in [*found, *made.drain()]]
+
+
+def test_who_works_is_told_where_it_is_asked_for(heard: tuple[ear.Ear, Listener]) -> None:
+    made, kernel = heard
+    edges: list[tuple[int, bool]] = []
+    made.edge = lambda pid, works: edges.append((pid, works))
+    assert kernel.attends == []
+    made.attends = True
+    kernel.glance("kick", 42, 1)
+    kernel.glance("kick", 42, 2)
+    kernel.glance("quiet", 42, 1)
+    kernel.glance("kick", 43, 3)
+    kernel.glance("quiet", 42, 2)
+    assert after(made, 1) == []
+    assert edges == [(42, True), (42, True), (43, True), (42, False)], "42 works until its last vCtx is quiet"
+    kernel.glance("kick", 42, 1)
+    kernel.hear(genl.DETSHARE_CMD_VCTX_GONE, vctx_id=1)
+    kernel.more.set()
+    assert after(made, 1) == ["vctx-gone"]
+    kernel.glance("quiet", 42, 2)
+    after(made, 1)
+    assert edges[-1] == (42, False), "one that is gone works no more"
+    made.attends = False
+    kernel.more.set()
+    after(made, 1)
+    assert kernel.attends == [True, False]
 
 
 def test_what_reflexes_do_is_not_told_what_is_ordered_is(heard: tuple[ear.Ear, Listener]) -> None:

@@ -53,7 +53,7 @@ def program(pid: int, **more: Any) -> Program:
 def spatial() -> Spatial:
     return Spatial(
         132, "first 32", "held", 32, 25, None, False, False, 1, True, 1000, 7, 0, 0, 4, 1500.0, 0, kernels=TIMES,
-        graphs=TIMES,
+        graphs=TIMES, delays=(0,) * 20 + (7,) + (0,) * 11,
     )  # fmt: skip
 
 

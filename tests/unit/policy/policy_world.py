@@ -75,6 +75,8 @@ class World:
         self.performed: list[Request] = []
         self.refuse: dict[str, str] = {}
         self.told: list[Event] = []
+        self.attended: list[bool] = []
+        """whether launches are to be heard at once, each time that changed"""
         self.now = 1000.0
         self._options = (backend, limit_s)
         self.engine = self._make()
@@ -90,6 +92,7 @@ class World:
             decisions=log,
             ledger=Ledger(self.run_dir / "policy.json"),
             pool=lambda seen: {GPU: self.pool},
+            attend=self.attended.append,
             limit_s=limit_s,
             clock=lambda: self.now,
         )
@@ -130,7 +133,9 @@ class World:
             case "resume":
                 new = replace(old, state=State.RUNNING) if old.spatial is None else _spatial(old, held=False)
             case "release":
-                new = replace(old, klass=None, tsgs=tuple(replace(t, slice_us=2048, level=None) for t in old.tsgs))
+                back = tuple(replace(t, slice_us=2048, level=None) for t in old.tsgs)
+                held = State.RUNNING if old.state is State.GATED else old.state  # a release opens gates, too
+                new = replace(old, klass=None, tsgs=back, state=held)
             case "set-priority":
                 new = replace(old, klass=args["class"])
             case "set-sm":

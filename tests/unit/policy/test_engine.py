@@ -17,7 +17,7 @@ from detshare.ctl.policy.edges import GAP_S
 from detshare.ctl.policy.guard import LONGEST_SHUT_US
 from detshare.ctl.policy.hands import BURST, RATE_S
 from detshare.ctl.policy.types import Bind, ClassRow, Gate, Move, PCtx, Preempt, Reflex, Slice
-from detshare.ctl.snapshot import ClassInfo, Event
+from detshare.ctl.snapshot import Change, ClassInfo, Event, Outcome, State
 
 
 def shorten(now, tenant):
@@ -263,6 +263,27 @@ def test_a_switch_undoes_what_the_new_policy_does_not_repeat(world):
     assert made.engine.status()["standing"] == 1
 
 
+def test_what_is_put_back_at_a_switch_takes_nothing_of_the_new_policy_along(world):
+    """A slice is put back by `release`, which opens gates too."""
+    made = world(backend="kmod", programs=[program(1)])
+    made.use(Scripted(on_attach=shorten), "first")
+    made.look()
+    made.use(Scripted(on_attach=lambda now, tenant: [Gate(tenant, False)]), "second")
+    assert made.slices() == {1: 2048}
+    assert made.programs[1].state is State.GATED
+    assert made.engine.status()["standing"] == 1
+
+
+def test_who_is_moved_at_a_switch_does_not_get_all_sms_in_between(world):
+    made = world(backend="kmod", programs=[program(1, lane="spatial")])
+    made.pool = (PCtx("25%", 32), PCtx("100%", 132))
+    made.use(Scripted(on_attach=lambda now, tenant: [Bind(tenant, 66)]), "first")
+    made.look()
+    made.performed.clear()
+    made.use(Scripted(on_attach=lambda now, tenant: [Move(tenant, "25%")]), "second")
+    assert [(each.verb, each.who) for each in made.performed] == [("bind", "1")]
+
+
 def test_a_switch_to_a_policy_that_fails_at_once_undoes_nothing(world):
     made = world(programs=[program(1)])
     made.use(Scripted(on_attach=shorten), "first")
@@ -387,6 +408,45 @@ def test_a_gate_that_a_killed_daemon_left_shut_is_opened(world):
     made.look(1.0)
     assert made.verbs() == [("pause", "1"), ("resume", "1")]
     assert made.engine.status()["standing"] == 0
+
+
+def test_a_gate_whose_lease_ended_while_no_daemon_ran_is_shut_again(world):
+    made = world(backend="kmod", programs=[program(1)])
+    made.engine.open_with("static", {})
+    made.look()
+    for _ in range(2):
+        made.use(Scripted(on_attach=lambda now, tenant: [Gate(tenant, False)]))
+        made.look()
+        assert made.programs[1].state is State.GATED
+        made.again()  # killed; the kernel lets go
+        made.do("resume", "1")
+        made.engine.ledger.load()
+        assert made.engine.ledger.puts
+        made.performed.clear()
+
+
+@pytest.mark.parametrize("kicks", ["never", "deadlines", "always"])
+def test_launches_are_heard_at_once_only_where_the_policy_needs_it(world, kicks):
+    made = world(backend="kmod", programs=[program(1)])
+    made.use(type("Mine", (Scripted,), {"kicks": kicks, "on_launch": lambda self, now, tenant: []})())
+    made.look()
+    assert made.attended == ([True] if kicks == "always" else [])
+    made.engine.set_deadline({1}, 5000.0)
+    made.turn()
+    assert made.attended == ([] if kicks == "never" else [True])
+    assert made.engine.status()["hears_kicks"] is (kicks != "never")
+    made.engine.set_deadline({1}, None)
+    made.use(Scripted(), "another")
+    made.turn()
+    assert made.attended == ([] if kicks == "never" else [True, False])
+
+
+def test_what_a_person_says_before_the_first_look_was_worked_off_counts(world):
+    made = world(programs=[program(1)])
+    made.engine.open_with("static", {})
+    made.engine.hand("resume", "1", Outcome("resume", (Change(1),)))
+    made.look()
+    assert made.engine.decided() == {1: {"Gate": "hand"}}
 
 
 def test_a_policy_that_cannot_be_had_leaves_static(world):

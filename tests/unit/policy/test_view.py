@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from policy_world import GPU, activity, program
 
-from detshare.ctl.policy.types import PCtx
+from detshare.ctl.policy.types import PCtx, Shape
 from detshare.ctl.policy.view import Viewer
 from detshare.ctl.rm.driver import Gpu
+from detshare.ctl.snapshot import ShapeTimes, State, Times
 from detshare.ctl.snapshot import Snapshot as Look
-from detshare.ctl.snapshot import State, Times
 
 
 def look(viewer: Viewer, now: float, *programs, pool=None) -> None:
@@ -34,6 +34,23 @@ def test_rates_are_of_the_last_second():
             busy = viewer.tenants(GPU)["1"]
     assert (busy.launches_per_s, busy.graph_launches_per_s, busy.held_share) == (400.0, 4.0, 0.1)
     assert viewer.tenants(GPU)["1"].launches_per_s == 0.0
+
+
+def test_queue_delays_are_of_the_last_second_and_calm_after_it():
+    viewer = Viewer()
+    slow, quick = [0] * 32, [0] * 32
+    slow[20], quick[20], quick[10] = 1000, 1000, 100
+    look(viewer, 0.0, spatial(1, delays=tuple(slow)))
+    assert viewer.tenants(GPU)["1"].delay_p99_us is None
+    look(viewer, 0.5, spatial(1, delays=tuple(quick)))
+    seen = viewer.tenants(GPU)["1"]
+    assert (seen.delay_p50_us, seen.delay_p99_us) == (2.048, 2.048)
+    for number in range(4, 12):
+        look(viewer, number * 0.25, spatial(1, delays=tuple(quick)))
+    seen = viewer.tenants(GPU)["1"]
+    assert (seen.delay_p50_us, seen.delay_p99_us) == (None, None)
+    look(viewer, 10.0, spatial(1, delays=tuple(quick)))
+    assert viewer.tenants(GPU)["1"] is seen
 
 
 def test_in_flight_is_the_age_of_what_does_not_move():
@@ -68,11 +85,12 @@ def test_who_did_not_change_is_the_same_object():
 def test_gates_shapes_pool_and_lanes_are_shown():
     viewer = Viewer(hand=lambda seen: ("Gate",) if seen.id.pid == 2 else ())
     pool = {GPU: (PCtx("25%", 32, False, ("1",)),)}
-    times = Times(100, 2.0, 4.0, 8.0)
+    times = Times(128, 2.0, 4.0, 8.0)
+    shape = ShapeTimes(264, 256, Times(4321, 1.0, 2.0, 3.0))
     look(
         viewer,
         0.0,
-        spatial(1, kernels=times, graphs=times, idle_sms=32, busy_sms=8),
+        spatial(1, kernels=times, graphs=times, blocks=264, shapes=(shape,), idle_sms=32, busy_sms=8),
         replace(program(2), state=State.PAUSED),
         replace(program(3), activity=activity("gated", reasons=("reflex",), waiting=1)),
         replace(program(4), state=State.NO_CONTEXT),
@@ -82,7 +100,8 @@ def test_gates_shapes_pool_and_lanes_are_shown():
     assert sorted(views) == ["1", "2", "3"], "who has no context is no tenant"
     first = views["1"]
     assert (first.lane, first.pctx, first.standing_sms, first.reflex_sms) == ("spatial", "25%", 32, 8)
-    assert [(each.name, each.p90_us) for each in first.shapes] == [("", 4.0), ("graph", 4.0)]
+    assert first.shapes == (Shape("", 264, 256, 4300, 1.0, 2.0, 3.0), Shape("graph", 0, 0, 130, 2.0, 4.0, 8.0))
+    assert first.blocks == 264
     assert (views["2"].gate_open, views["2"].by_hand) == (False, ("Gate",))
     assert (views["3"].gate_open, views["3"].active) == (True, True), "a reflex is no gate of a policy"
     now = viewer.snapshot(GPU, 5.0, 0.0)

@@ -50,6 +50,11 @@ for word in sys.stdin:
             counters.put(name, int(value))
         case ["hist", bucket, count]:
             counters.put("hist_kernel", int(count), int(bucket))
+        case ["shape", index, blocks, threads, ns, bucket, count]:
+            for name, value in (("blocks", blocks), ("threads", threads), ("ns", ns)):
+                counters.put(f"shape_{name}", int(value), int(index))
+            counters.put("shape_hist", int(count), int(index) * 32 + int(bucket))
+            counters.put("last_blocks", int(blocks))
         case ["open", path]:
             opened = os.open(path, os.O_RDWR)
         case ["close"]:

@@ -10,6 +10,7 @@ from spatial_lane import GPU_TEXT, Lane
 
 from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.backends.shim import ShimBackend
+from detshare.ctl.shapes import shapes
 from detshare.ctl.snapshot import times
 from detshare.runtime.reflexes import HOLD, Mode, Override, Wish, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent
@@ -81,6 +82,34 @@ def test_launches_are_timed_from_the_boards_histogram(lane, backend):
     program.do("hist 20 10")  # 1.05 to 2.1 ms
     seen = spatial(backend, program.pid).kernels
     assert (seen.count, seen.p50_us, seen.p90_us, seen.p99_us) == (100, 2.048, 2.048, 2097.152)
+
+
+def test_kernels_are_told_apart_by_grid_and_block(lane, backend):
+    program = lane.start()
+    assert spatial(backend, program.pid).shapes == ()
+    program.do("shape 3 132 256 5000000 12 9")
+    program.do("shape 0 528 128 7000000 20 4")
+    program.do("shape 5 16 1 9000000 10 0")  # an entry that has just changed hands
+    seen = spatial(backend, program.pid)
+    assert [(each.blocks, each.threads, each.times.count) for each in seen.shapes] == [(528, 128, 4), (132, 256, 9)]
+    assert seen.shapes[1].times.p50_us == 8.192
+    assert seen.blocks == 16
+
+
+@given(st.data())
+def test_shapes_of_whatever_programs_wrote(data):
+    boards = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        wide = st.integers(0, 2**64 - 1)
+        narrow = st.integers(0, 2**32 - 1) | st.integers(0, 2)
+        columns = {"blocks": narrow, "threads": narrow, "ns": wide}
+        made = {f"shape_{name}": data.draw(st.lists(of, min_size=16, max_size=16)) for name, of in columns.items()}
+        made["shape_hist"] = [data.draw(narrow)] * 512
+        boards.append(made)
+    found = shapes(boards)
+    assert len(found) <= 16
+    assert len({(each.blocks, each.threads) for each in found}) == len(found)
+    assert all(each.blocks and each.times.count for each in found)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=32, max_size=32))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builds import FAKECUDA, LIBRARY, ROOT, made, once
@@ -63,8 +65,9 @@ class Machine:
         self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
         wait_for(lambda: self.daemon.poll() is not None or self.client.alive(), 20)
 
-    def run(self, *options: str) -> Census:
-        program = Census(self, *options)
+    def run(self, *options: str, ahead: int = 0) -> Census:
+        """`ahead`: as the client has it."""
+        program = Census(self, *options, ahead=ahead)
         self.programs.append(program)
         return program
 
@@ -83,9 +86,9 @@ class Machine:
 class Census:
     """A program that tells on which SMs its kernels run."""
 
-    def __init__(self, machine: Machine, *options: str) -> None:
+    def __init__(self, machine: Machine, *options: str, ahead: int = 0) -> None:
         command = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(machine.folder), *options]
-        command += ["--", sys.executable, str(HERE / "census_client.py")]
+        command += ["--", sys.executable, str(HERE / "census_client.py"), str(ahead)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=machine.environment)
 
@@ -254,6 +257,48 @@ def test_a_policy_binds_a_living_program_and_another_lets_it_go(machine: Machine
     machine.client.policy_set("static")
     program.until(lambda sms: sms == 132)
     assert machine.client.policy()["policy"]["standing"] == 0
+
+
+SEEING = """
+import json
+from pathlib import Path
+from detshare.ctl.policy.types import Policy
+class Mine(Policy):
+    tick_us = 100_000.0
+    def on_tick(self, now):
+        for each in now.tenants:
+            if each.lane == "spatial" and each.delay_p99_us is not None:
+                shapes = {{s.blocks: [s.threads, s.count, s.p50_us] for s in each.shapes}}
+                seen = {{"blocks": each.blocks, "shapes": shapes, "p50": each.delay_p50_us, "p99": each.delay_p99_us}}
+                Path("{0}.new").write_text(json.dumps(seen))
+                Path("{0}.new").rename("{0}")
+"""
+
+
+def test_a_policy_sees_grids_their_times_and_how_long_launches_wait(machine: Machine, tmp_path: Path) -> None:
+    """Four kernels at once on one stream, the last behind three of two milliseconds."""
+    program = machine.run("--lane", "spatial", ahead=3)
+    program.until(lambda sms: sms == 132)
+    path, told = tmp_path / "seeing.py", tmp_path / "told"
+    path.write_text(SEEING.format(told))
+    machine.client.policy_set(str(path))
+
+    found: dict[str, Any] = {}
+
+    def complete() -> bool:
+        program.line()  # or its pipe is full, and it stops
+        if told.exists():
+            found.update(json.loads(told.read_text()))
+        # some launches are timed only: who was timed in the last second need not have had others before it
+        return set(found.get("shapes", ())) == {"264", "4"} and found["p99"] >= 4000
+
+    wait_for(complete, 30)
+    threads, count, p50_us = found["shapes"]["264"]
+    assert (threads, count > 0) == (64, True)
+    assert p50_us >= 2000, "time on the GPU"
+    assert found["shapes"]["4"][0] == 32
+    assert next(iter(found["shapes"])) == "264", "what takes most time first"
+    assert found["blocks"] in (4, 264)
 
 
 def test_no_policy_delays_a_program(machine: Machine, tmp_path: Path) -> None:

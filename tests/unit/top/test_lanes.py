@@ -149,4 +149,4 @@ def test_texts_of_a_policy_cannot_reach_the_terminal_as_control_codes() -> None:
 
 
 def test_the_fake_has_all_that_rates_give() -> None:
-    assert set(RATES) == {"launches_per_s", "held", "queue_p99_us"}
+    assert set(RATES) == {"launches_per_s", "held", "queue_p99_us", "door_p99_us"}

@@ -25,14 +25,27 @@ def test_rates_of_the_spatial_lane_come_from_two_looks() -> None:
     assert again["held"] == pytest.approx(0.25)
 
 
-def test_the_delay_of_the_spatial_lane_is_the_boards_p99_of_kernels_and_graphs() -> None:
-    times = {"count": 9, "p50_us": 1.0, "p90_us": 2.0, "p99_us": 64.0}
-    found = look(Rates(), 1.0, spatial=spatial(kernels=times, graphs={**times, "p99_us": 512.0}))
-    assert found["queue_p99_us"] == 512.0
+def histogram(**counts: int) -> list[int]:
+    """counts: b10=3 means three in bucket 10, 1.0 to 2.0 us."""
+    made = [0] * 32
+    for name, count in counts.items():
+        made[int(name[1:])] = count
+    return made
+
+
+def test_the_delay_of_the_spatial_lane_is_that_of_the_last_ten_seconds() -> None:
+    rates = Rates()
+    assert look(rates, 0.0, spatial=spatial(delays=histogram(b20=5000)))["queue_p99_us"] is None
+    found = look(rates, 2.0, spatial=spatial(delays=histogram(b20=5000, b10=98, b12=2)))
+    assert found["queue_p99_us"] == pytest.approx(8.192), "of the hundred since then, not of those before"
+    for number in range(4, 20, 2):
+        found = look(rates, float(number), spatial=spatial(delays=histogram(b20=5000, b10=98 + number, b12=2)))
+    assert found["queue_p99_us"] == pytest.approx(2.048), "what was slow is longer ago"
+    assert look(rates, 40.0, spatial=spatial(delays=histogram(b10=1)))["queue_p99_us"] is None, "another vCtx"
     assert look(Rates(), 1.0, spatial=spatial())["queue_p99_us"] is None
 
 
-def test_the_delay_of_the_temporal_lane_is_what_waits_took() -> None:
+def test_what_waits_at_a_shut_door_is_no_queue_delay() -> None:
     rates = Rates()
     waits, waited = 0, 0.0
     for number in range(101):
@@ -40,7 +53,8 @@ def test_the_delay_of_the_temporal_lane_is_what_waits_took() -> None:
         found = look(rates, float(number), activity={"kicks": number, "waits": waits, "wait_ms": waited})
         waits, waited = waits + 10, waited + (80.0 if slow else 1.0)
     # 100 intervals: one of 8 ms and 99 of 0.1 ms a wait
-    assert found["queue_p99_us"] == pytest.approx(100.0)
+    assert found["door_p99_us"] == pytest.approx(100.0)
+    assert found["queue_p99_us"] is None
     assert found["launches_per_s"] == pytest.approx(1.0)
 
 

@@ -67,11 +67,12 @@ def spatial(**more: Any) -> dict[str, Any]:
         "sms": 132, "idle": "first 32", "busy": "held", "idle_sms": 32, "percent": 25, "memory_limit": None,
         "held": False, "waiting": False, "epoch": 1, "acknowledged": True, "launches": 0, "graph_launches": 0,
         "remaps": 0, "full_runs": 0, "in_flight": 0, "held_ms": 0.0, "pool_bytes": 0, "idle_set": "first:32",
-        "exclusive": "", "step": 8, "busy_sms": 0, "kernels": None, "graphs": None, **more,
+        "exclusive": "", "step": 8, "busy_sms": 0, "kernels": None, "graphs": None,
+        "delays": [0] * 32, "blocks": 0, "shapes": [], **more,
     }  # fmt: skip
 
 
-RATES = {"launches_per_s": 45_200.0, "held": 0.12, "queue_p99_us": 8192.0}
+RATES = {"launches_per_s": 45_200.0, "held": 0.12, "queue_p99_us": 8192.0, "door_p99_us": None}
 
 
 def counted(pid: int = 4242, **more: Any) -> dict[str, Any]:

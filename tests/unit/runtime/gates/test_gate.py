@@ -273,6 +273,35 @@ def test_grids_smaller_than_the_gpu_count_as_leaving_sms_idle(daemon: Daemon, st
     assert tenant.counters.get("timed_ns") == pytest.approx(400_000, rel=0.01)
 
 
+def test_shapes_that_take_most_time_are_kept_and_delays_counted(daemon: Daemon, start: Start) -> None:
+    tenant = daemon.tenant(LOW)
+    program = start()
+    program.attach()
+
+    def run(function: int, blocks: int, milliseconds: float, samples: int) -> None:
+        program.ask(f"elapsed {milliseconds}")
+        program.ask(f"launch 1 {function} {blocks} 1")
+        assert eventually(lambda: tenant.counters.get("samples") == samples)
+
+    run(5, 2000, 8.0, 1)
+    for number in range(1, 41):
+        run(5 + number, 32 + number, 0.2, 1 + number)
+    blocks, threads = tenant.counters.array("shape_blocks"), tenant.counters.array("shape_threads")
+    assert 2000 in blocks, "what takes most time stays, however many come after it"
+    assert 72 in blocks, "who came last has a place, too"
+    assert tenant.counters.get("last_blocks") == 72
+    assert len(set(zip(blocks, threads, strict=True))) == layout.SHAPES
+    place = blocks.index(2000) * layout.HIST_BUCKETS
+    hist = tenant.counters.array("shape_hist")[place : place + layout.HIST_BUCKETS]
+    assert [bucket for bucket, count in enumerate(hist) if count] == [22]  # 4.2 to 8.4 ms
+    assert sum(tenant.counters.array("shape_ns")) == pytest.approx(16e6, rel=0.01)
+    program.ask("graph 1 9")
+    assert eventually(lambda: tenant.counters.get("samples") == 42)
+    assert sum(tenant.counters.array("shape_ns")) == pytest.approx(16e6, rel=0.01), "a graph has no grid"
+    timed = sum(tenant.counters.array("hist_kernel")) + sum(tenant.counters.array("hist_graph"))
+    assert sum(tenant.counters.array("hist_delay")) == timed
+
+
 def test_timing_is_rare_once_a_kernel_is_known(daemon: Daemon, start: Start) -> None:
     tenant = daemon.tenant(LOW)
     program = start()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of docs/ whose sessions are run word for word: a console block's lines with $ are commands, the rest is output.
+
+`...` stands for anything, a line of it alone for any lines, spaces for spaces. A command without lines may say what it
+likes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from builds import ROOT
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MARK = "=== done"
+LOOKING = re.compile(r"^detshare-(ctl .*\b(ps|why|show|events)\b|top)")
+"""commands that only look: on a busy machine the daemon's next look may be what shows it"""
+PATIENCE_S = 30.0
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    """The blocks of a kind; "": those that have none."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return [inside for found, inside in BLOCK.findall(text) if found == kind]
+
+
+def steps(page: str) -> list[tuple[str, list[str]]]:
+    """Each command with the lines that the page shows of its output."""
+    made: list[tuple[str, list[str]]] = []
+    for block in blocks(page, "console"):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                made.append((line[2:], []))
+            else:
+                made[-1][1].append(line)
+    return made
+
+
+def shown(lines: list[str], said: str) -> bool:
+    """Whether it said these lines."""
+    left = [" ".join(line.split()) for line in said.strip("\n").split("\n")]
+    any_lines = False
+    for line in lines:
+        if line == "...":
+            any_lines = True
+            continue
+        words = " ".join(line.split()).split("...")
+        wanted = re.compile(".*?".join(map(re.escape, words)))
+        index = next((index for index, each in enumerate(left) if wanted.fullmatch(each)), None)
+        if index is None or (index and not any_lines):
+            return False
+        left, any_lines = left[index + 1 :], False
+    return any_lines or not left
+
+
+def play(page: str, folder: Path, seconds: float) -> None:
+    """Run the page's session in a folder and compare."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
+    shell = subprocess.Popen(
+        ["bash"], cwd=folder, env=environment, text=True, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    end = threading.Timer(seconds, _end, (shell,))
+    end.start()
+    try:
+        for command, lines in steps(page):
+            said = _say(shell, command)
+            patient = time.monotonic() + PATIENCE_S
+            while lines and not shown(lines, said):
+                late = not LOOKING.search(command) or time.monotonic() > patient
+                assert not late, f"$ {command}\n{said}\nis not\n" + "\n".join(lines)
+                said = _say(shell, command)
+    finally:
+        end.cancel()
+        _end(shell)  # and the page's daemon, if a step failed
+        shell.communicate()
+
+
+def _say(shell: subprocess.Popen[str], command: str) -> str:
+    """What it says to a command."""
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    shell.stdin.write(f"{{ {command}\n}} </dev/null\necho '{MARK}'\n")
+    shell.stdin.flush()
+    said = []
+    while (line := shell.stdout.readline()) != f"{MARK}\n":
+        assert line, f"$ {command}\nended the session, or it took too long: " + "".join(said)
+        said.append(line)
+    return "".join(said)
+
+
+def _end(shell: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(shell.pid, signal.SIGKILL)
