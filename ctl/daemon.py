@@ -49,6 +49,8 @@ CLOSE_SECONDS: Final = 30.0
 EVENTS_KEPT: Final = 1000
 START_SECONDS: Final = 3.0
 """how long a program that starts under `detshare run` may wait for its class"""
+TOGETHER_S: Final = 0.002
+"""births come in groups: how long to wait for the rest of one before looking"""
 LOCK_PATIENCE: Final = 1.0
 """seconds to wait for a one-shot command, or a daemon that is ending, to give up the lock"""
 
@@ -58,8 +60,10 @@ T = TypeVar("T")
 class Daemon:
     """One backend on one worker thread, its last snapshot, and those who listen. Implements `api.Service`."""
 
-    def __init__(self, run_dir: Path, interval: float, guard: Guard | None, spatial: bool = False) -> None:
-        """`spatial`: serve the spatial lane too."""
+    def __init__(
+        self, run_dir: Path, interval: float, guard: Guard | None, spatial: bool = False, observers: bool = False
+    ) -> None:
+        """`spatial`: serve the spatial lane too. `observers`: look when eBPF sees a birth, besides every interval."""
         self._run_dir = run_dir
         self._interval = interval
         self._guard = guard
@@ -68,6 +72,8 @@ class Daemon:
         self._built: Built | None = None
         self._why = ""
         self._spatial = spatial
+        self._observers = observers
+        self._woken = asyncio.Event()
         self._no_spatial: ControlError | None = None
         self._snapshot: Snapshot | None = None
         self._failure = ""
@@ -90,6 +96,8 @@ class Daemon:
         self._why = why or self._built.why
         loop = asyncio.get_running_loop()
         self._backend.listen(lambda event: self._hear(loop, event))
+        if self._observers:
+            await self._work(lambda: self._backend.wake_by(lambda: self._wake(loop)))
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
@@ -140,7 +148,10 @@ class Daemon:
             begun = time.monotonic()
             await self._look()
             await self._work(self._keep_guarded)
-            await asyncio.sleep(max(0.01, self._interval - (time.monotonic() - begun)))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), max(0.01, self._interval - (time.monotonic() - begun)))
+                await asyncio.sleep(TOGETHER_S)
+            self._woken.clear()
 
     def _keep_guarded(self) -> None:
         """Start another guardian where the last one ended: nothing may be changed without one."""
@@ -185,6 +196,11 @@ class Daemon:
         self._snapshot = snapshot
         for event in events:
             self._tell(event)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A look would find something new; in whatever thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks any more
+            loop.call_soon_threadsafe(self._woken.set)
 
     def _hear(self, loop: asyncio.AbstractEventLoop, event: Event) -> None:
         """An event of the kernel module, in whatever thread."""
@@ -356,13 +372,15 @@ async def listen(daemon: Daemon, path: Path) -> tuple[web.AppRunner, asyncio.Abs
     return runner, listening
 
 
-async def serve(run_dir: Path, backend: str, interval: float, guard: Guard | None, why: str = "") -> int:
+async def serve(
+    run_dir: Path, backend: str, interval: float, guard: Guard | None, why: str = "", observers: bool = False
+) -> int:
     """Run until SIGTERM or SIGINT. 0, or 1 where not everything could be restored (the guardian goes on then)."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    daemon = Daemon(run_dir, interval, guard, spatial=True)
+    daemon = Daemon(run_dir, interval, guard, spatial=True, observers=observers)
     path = run_dir / SOCKET_NAME
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -410,7 +428,7 @@ def notify(state: str) -> None:
         log.warning("NOTIFY_SOCKET does not take %s: %s", state, error)
 
 
-def run(run_dir: Path, backend: str, interval: float) -> int:
+def run(run_dir: Path, backend: str, interval: float, observers: bool = False) -> int:
     """The whole life of a daemon; its exit code. ControlError where it cannot start."""
     asked = "start detshared"
     backend, why = resolve(backend, model_too=True)
@@ -424,7 +442,7 @@ def run(run_dir: Path, backend: str, interval: float) -> int:
             lock = rundir.Lock(path, "detshared")
             lock.acquire(asked, LOCK_PATIENCE)  # a guardian may hold it for a moment
             stack.callback(lock.release)
-        code = asyncio.run(serve(run_dir, backend, interval, start_guardian(run_dir, asked), why))
+        code = asyncio.run(serve(run_dir, backend, interval, start_guardian(run_dir, asked), why, observers))
         if code:
             log.error("ended with an error")
         return code
@@ -447,10 +465,11 @@ def run(run_dir: Path, backend: str, interval: float) -> int:
     show_default=True,
     help="Seconds from one look at the machine to the next.",
 )
+@click.option("--observers", is_flag=True, help="With backend root: look at once when eBPF sees a context being made.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-def main(run_dir: Path, backend: str, interval: float, log_level: str) -> None:
+def main(run_dir: Path, backend: str, interval: float, observers: bool, log_level: str) -> None:
     """Watch the GPU programs of this machine and keep them as wished; runs in the foreground.
 
     Example: sudo detshared, and in another terminal: sudo detshare-ctl ps
@@ -459,7 +478,7 @@ def main(run_dir: Path, backend: str, interval: float, log_level: str) -> None:
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        code = run(run_dir, backend, interval)
+        code = run(run_dir, backend, interval, observers)
     except ControlError as error:
         click.echo(f"detshared: {error}", err=True)
         sys.exit(2 if error.usage else 1)

@@ -140,6 +140,10 @@ class Backend(Protocol):
         drain_events(). Backends without such events do nothing."""
         return None
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Call `wake`, from any thread, when a look would find something new. Backends that cannot tell do nothing."""
+        return None
+
     def close(self, restore: bool = True) -> None:
         """Stop; with `restore`, first put every program back as it was found. Idempotent.
 

@@ -140,6 +140,9 @@ class Lanes(Backend):
     def listen(self, tell: Callable[[Event], None]) -> None:
         self._temporal.listen(tell)
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        self._temporal.wake_by(wake)
+
     def close(self, restore: bool = True) -> None:
         try:
             self._spatial.close(restore)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detshare.ctl import classes, doctor, select
 from detshare.ctl.adopt import Adopter
@@ -22,10 +23,15 @@ from detshare.ctl.journal import Journal, locked
 from detshare.ctl.rm.abi import Abi, UnknownBranch, branches, for_version
 from detshare.ctl.rm.client import RmError
 from detshare.ctl.rm.driver import Driver, DriverError, ProcessGone, ProcessId
+from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, State, TsgChange
 from detshare.ctl.steward import Plan, Steward
 from detshare.ctl.watch import Watch
 from detshare.ctl.wishes import Wish, Wishes
+from detshare.ebpf.errors import EbpfError
+
+if TYPE_CHECKING:
+    from detshare.ctl.births import Births
 
 _MOST_EVENTS = 10_000
 _FAILURES = (RmError, DriverError, OSError)
@@ -73,6 +79,7 @@ class RootBackend(Backend):
         self._watch = Watch(driver, self._adopter, self._problem, clock)
         self._seen: dict[ProcessId, Program] = {}
         self._closed = False
+        self._births: Births | None = None
 
     @property
     def name(self) -> str:
@@ -109,6 +116,9 @@ class RootBackend(Backend):
 
     def look(self, *, enforce: bool = True) -> Snapshot:
         started = self._clock()
+        if self._births is not None and self._adopter is not None:
+            for born in self._births.take():
+                self._adopter.announce(born.pid, born.fd, born.client, whole=born.whole)
         self._watch.refresh()
         if enforce and self._abi is not None:
             self._tidy()
@@ -457,6 +467,16 @@ class RootBackend(Backend):
     def alive(self, process: ProcessId) -> bool:
         return self._driver.alive(process)
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        if self._abi is None or not isinstance(self._driver, KernelDriver):
+            return
+        from detshare.ctl.births import Births
+
+        try:
+            self._births = Births(self._abi, wake)
+        except EbpfError as error:
+            self._say("error", None, f"new contexts are found by looking only: {error}")
+
     def doctor(self) -> list[Check]:
         return doctor.checks(self._driver, self._abi, branches(), os.geteuid(), self._run_dir, self.name)
 
@@ -464,6 +484,8 @@ class RootBackend(Backend):
         if self._closed:
             return
         self._closed = True
+        if self._births is not None:
+            self._births.close()
         if restore and self._steward is not None:
             with locked(self._run_dir):
                 for process in self._journal.processes():
