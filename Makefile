@@ -19,8 +19,8 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup library observers demo test lint lint-python lint-shell lint-kernel lint-runtime lint-generated test-unit test-e2e test-vm test-vm-all test-gpu \
-	tree clean FORCE
+.PHONY: help setup library observers demo man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
+	test-unit test-e2e test-vm test-vm-all test-gpu tree clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
 MODULES := . tests/nvsim tests/fakegpu
@@ -49,6 +49,12 @@ $(READY): pyproject.toml setup.py tools/setup.sh
 
 demo: setup ## latency of a program before and after set-priority; on a model where there is no GPU
 	@$(BIN)/detshare demo
+
+man: setup ## man pages of the commands, from their own help, in build/man
+	$(BIN)/python -m detshare.tools.manpages build/man
+
+screenshots: setup ## docs/images/*.svg: detshare-top on the model backend
+	$(BIN)/python -m detshare.tools.screenshots docs/images
 
 test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
 
@@ -92,6 +98,7 @@ test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and si
 
 test-vm-all: setup ## the same and what would take too long for each change: other kernels, whole lists
 	@$(BIN)/detshare-vm prepare >/dev/null
+	@$(BIN)/detshare-vm prepare --kernel debug >/dev/null
 	$(BIN)/pytest -q $(TWO) tests -m "vm and not gpu and not alone"
 	$(BIN)/pytest -q tests -m "vm and not gpu and alone"
 
@@ -102,6 +109,7 @@ test-gpu: setup ## tests on this machine's GPU (as root)
 tree:
 	@mkdir -p $(TREE)/detshare
 	@for part in $(PARTS); do ln -sfn ../../../$$part $(TREE)/detshare/$$part; done
+	@ln -sfn ../../../package/__init__.py $(TREE)/detshare/__init__.py
 
 clean: ## remove what make made: .venv, build/, caches
 	rm -rf runtime/libdetshare.so ebpf/*.bpf.o $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

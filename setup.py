@@ -2,7 +2,8 @@
 """The list of packages, and libdetshare.so for wheels; everything else is in pyproject.toml.
 
 Every folder below ctl/, runtime/, ebpf/ and tools/ is a package of that part, with or without an ``__init__.py``
-(folders of data and of workload scripts have none), so a new one needs no entry anywhere.
+(folders of data and of workload scripts have none), so a new one needs no entry anywhere. package/ is the top package
+itself: what `import detshare` gives to programs.
 """
 
 import os
@@ -53,7 +54,7 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-packages = []
+packages = ["detshare"]
 for part in PARTS:
     packages.append(f"detshare.{part}")
     found = find_namespace_packages(part, exclude=["*__pycache__*"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP API of detshared, spoken on a UNIX socket of mode 0600.
+"""HTTP API of detshared, spoken on a UNIX socket; see detshare.ctl.access for who may do what.
 
 Whatever comes in, the answer is JSON (NDJSON for events, text for /metrics), and an error has the one form
 {"error": {"asked", "stopped", "next"}}: 4xx where the request is at fault and nothing was changed.
@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import socket
-import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from detshare.ctl import metrics
+from detshare.ctl import logs, metrics
+from detshare.ctl.access import Access, Caller, Denied, caller_of
 from detshare.ctl.errors import ControlError
+from detshare.ctl.policy.desk import Desk
 from detshare.ctl.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.verbs import VERBS, describe
 
@@ -31,7 +30,8 @@ BODY_LIMIT: Final = 64 << 10
 REQUEST_SECONDS: Final = 10.0
 """time in which a whole request has to arrive"""
 _NEXT: Final = (
-    "there are GET /v1/programs, /v1/events, /v1/doctor, /metrics and POST /v1/verbs/VERB; people use detshare-ctl"
+    "there are GET /v1/programs, /v1/pool, /v1/events, /v1/doctor, /v1/policy, /v1/decisions, /v1/why/PID, /metrics "
+    "and POST /v1/verbs/VERB, /v1/policy/set, /v1/policy/resume; people use detshare-ctl"
 )
 
 
@@ -40,8 +40,18 @@ class Service(Protocol):
 
     @property
     def registry(self) -> CollectorRegistry: ...
+    @property
+    def access(self) -> Access: ...
     def snapshot(self) -> Snapshot: ...
-    async def verb(self, name: str, who: object, args: dict[str, object]) -> Outcome: ...
+    @property
+    def desk(self) -> Desk:
+        """The policy's. ControlError while there is none."""
+        ...
+
+    def pool(self) -> dict[str, Any]: ...
+    async def verb(
+        self, name: str, who: object, args: dict[str, object], caller: Caller | None = None
+    ) -> Outcome: ...
     async def doctor(self) -> list[Check]: ...
     async def readings(self) -> dict[str, Any]: ...
     def remembered(self) -> Sequence[Event]: ...
@@ -64,8 +74,11 @@ class HttpError(ControlError):
 
 
 def error_response(error: ControlError) -> web.Response:
-    """409: this machine or program does not allow it; 400: it cannot be meant."""
-    status = error.status if isinstance(error, HttpError) else 400 if error.usage else 409
+    """409: this machine or program does not allow it; 403: the caller may not; 400: it cannot be meant."""
+    if isinstance(error, HttpError):
+        status = error.status
+    else:
+        status = 403 if isinstance(error, Denied) else 400 if error.usage else 409
     return web.json_response(error.to_json(), status=status)
 
 
@@ -138,10 +151,22 @@ def make_app(service: Service) -> web.Application:
     app = web.Application(client_max_size=BODY_LIMIT, middlewares=[_errors])
     app[SERVICE] = service
     app.router.add_get("/v1/programs", _programs)
+    app.router.add_get("/v1/pool", _pool)
     app.router.add_get("/v1/events", _events)
     app.router.add_get("/v1/doctor", _doctor)
     app.router.add_get("/v1/readings", _readings)
     app.router.add_post("/v1/verbs/{verb}", _verb)
+    app.router.add_get("/metrics", _metrics)
+    from detshare.ctl.decisions import routes  # it needs what is defined here
+
+    routes.add(app)
+    return app
+
+
+def metrics_app(service: Service) -> web.Application:
+    """/metrics alone, for who is not asked who he is."""
+    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[_errors])
+    app[SERVICE] = service
     app.router.add_get("/metrics", _metrics)
     return app
 
@@ -171,6 +196,10 @@ async def _programs(request: web.Request) -> web.Response:
     return web.json_response(request.app[SERVICE].snapshot().to_json())
 
 
+async def _pool(request: web.Request) -> web.Response:
+    return web.json_response(request.app[SERVICE].pool())
+
+
 async def _doctor(request: web.Request) -> web.Response:
     checks = await request.app[SERVICE].doctor()
     return web.json_response({"checks": [check.to_json() for check in checks]})
@@ -181,8 +210,8 @@ async def _readings(request: web.Request) -> web.Response:
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    body = metrics.render(request.app[SERVICE].registry)
-    return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
+    body, kind = metrics.render(request.app[SERVICE].registry, request.headers.get("Accept", ""))
+    return web.Response(body=body, headers={"Content-Type": kind})
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
@@ -217,30 +246,43 @@ async def _verb(request: web.Request) -> web.Response:
     if name not in VERBS:
         stopped = f"there is no such verb; verbs are {', '.join(VERBS)}"
         raise HttpError(400, describe(name, "...", {}), stopped)
-    _check_peer(request, name)
-    body = await _body(request, name)
+    caller = caller_at(request, name)
+    body = await body_of(request, name)
     who = body.pop("who", None)
-    outcome = await request.app[SERVICE].verb(name, who, body)
+    asked = describe(name, who, body)
+    try:
+        outcome = await request.app[SERVICE].verb(name, who, body, caller)
+    except ControlError as error:
+        failed = isinstance(error, HttpError) and error.status >= 500
+        logs.audit(caller, name, asked, "failed" if failed else "refused", reason=error.stopped)
+        raise
+    skipped = "; ".join(skip.reason for skip in outcome.skipped[:3])
+    pids = [change.pid for change in outcome.changed]
+    logs.audit(caller, name, asked, "changed" if pids else "unchanged", reason=skipped, more={"changed": pids})
     return web.json_response(outcome.to_json())
 
 
-def _check_peer(request: web.Request, verb: str) -> None:
-    """Only root and the daemon's own user change anything, even where somebody widened the socket's mode."""
+def caller_at(request: web.Request, asked: str) -> Caller:
+    """Who sent a request, as the kernel knows it. HttpError where he has gone."""
     connection = request.transport.get_extra_info("socket") if request.transport is not None else None
     if connection is None:
-        raise HttpError(400, verb, "the connection is gone")
-    uid = peer_uid(connection)
-    if uid not in (0, os.geteuid()):
-        raise HttpError(403, verb, f"uid {uid} may not change anything", "run it as root")
+        raise HttpError(400, asked, "the connection is gone")
+    return caller_of(connection)
 
 
-def peer_uid(connection: socket.socket) -> int:
-    """The user at the other end, as the kernel noted it when he connected."""
-    answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", answer)[1])
+def require_change(request: web.Request, asked: str) -> Caller:
+    """Who sent a request, which may change everything. Denied, with an audit line, where that is not allowed."""
+    caller = caller_at(request, asked)
+    try:
+        request.app[SERVICE].access.require_change(caller, asked)
+    except Denied as error:
+        logs.audit(caller, asked.partition(" ")[0], asked, "refused", reason=error.stopped)
+        raise
+    return caller
 
 
-async def _body(request: web.Request, verb: str) -> dict[str, object]:
+async def body_of(request: web.Request, verb: str) -> dict[str, object]:
+    """The JSON object that was sent. HttpError where there is none."""
     try:
         async with asyncio.timeout(REQUEST_SECONDS):
             data = await request.read()

@@ -38,6 +38,19 @@ KINDS = {
 _PARTIAL = "older than the kernel module: its objects are not all known one by one, its memory is counted"
 
 
+def is_of(row: LimitRow | SchedRow | HoldRow | BucketRow, target: Target) -> bool:
+    """Whether a row is this very account's."""
+    match target.kind if KINDS.get(row.kind) is target.kind else None:
+        case AccountKind.PID:
+            return row.pid == target.process.pid
+        case AccountKind.CGROUP:
+            return row.cgroup_id == target.cgroup
+        case AccountKind.TENANT:
+            return row.tenant == target.name
+        case _:
+            return False
+
+
 @dataclass(frozen=True, slots=True)
 class Census:
     """Everything that the kernel module listed in one look, and who holds descriptors."""

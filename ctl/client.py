@@ -68,6 +68,10 @@ class Client:
         """The last look: programs, gpus, backend, proof, ..."""
         return self._json("GET", "/v1/programs", "list programs")
 
+    def pool(self) -> dict[str, Any]:
+        """{"pool": [members of each GPU's pool, with who is bound], "bindings": [which pCtx each program is on]}"""
+        return self._json("GET", "/v1/pool", "list the pool")
+
     def doctor(self) -> dict[str, Any]:
         """{"checks": [{name, ok, detail, advice}]}"""
         return self._json("GET", "/v1/doctor", "check the installation")
@@ -88,6 +92,32 @@ class Client:
         except (TypeError, ValueError) as error:
             raise ClientError(asked, str(error), "give numbers and strings only", usage=True) from error
         return self._json("POST", f"/v1/verbs/{name}", asked, payload)
+
+    def policy(self) -> dict[str, Any]:
+        """{"policy": the one that decides, "known": [...]}"""
+        return self._json("GET", "/v1/policy", "see the policy")
+
+    def policy_set(self, name: str, params: dict[str, str] | None = None) -> dict[str, Any]:
+        """Let another policy decide; how it stands."""
+        body = json.dumps({"name": name, "params": params or {}}).encode()
+        return self._json("POST", "/v1/policy/set", f"policy set {name}", body)
+
+    def policy_resume(self, who: str) -> dict[str, Any]:
+        """Give programs, or a class, back to the policy: {"resumed": [PID], "class"}."""
+        return self._json("POST", "/v1/policy/resume", f"policy resume {who}", json.dumps({"who": who}).encode())
+
+    def policy_deadline(self, who: str, deadline_us: float | None) -> dict[str, Any]:
+        """Say in what time requests of programs are to be done; None: no goal. {"pids", "deadline_us"}."""
+        body = json.dumps({"who": who, "us": deadline_us}).encode()
+        return self._json("POST", "/v1/policy/deadline", f"policy deadline {who}", body)
+
+    def why(self, pid: int, since_s: float = 600.0) -> dict[str, Any]:
+        """Why a program stands as it does: {"now", "policy", "decisions", ...}."""
+        return self._json("GET", f"/v1/why/{pid}?since={since_s:g}", f"why {pid}")
+
+    def decisions(self, since_s: float = 600.0, most: int = 100) -> dict[str, Any]:
+        """{"decisions": [{"when", "what", "text", ...}]}, the newest, oldest first."""
+        return self._json("GET", f"/v1/decisions?since={since_s:g}&most={most}", "read decisions")
 
     def events(self, follow: bool = False) -> Iterator[dict[str, Any]]:
         """Events that the daemon remembers, oldest first; with `follow`, those to come too, without end."""
@@ -133,7 +163,8 @@ class Client:
                 return ClientError(asked, f"no daemon answers on {self.socket}", start)
             case PermissionError():
                 stopped = f"{self.socket} belongs to another user (you are uid {os.geteuid()})"
-                return ClientError(asked, stopped, "run it as root, or as the user who started detshared")
+                following = "run it as root, as the user who started detshared, or as a member of the socket's group"
+                return ClientError(asked, stopped, following)
             case TimeoutError():
                 stopped = f"the daemon did not answer within {ANSWER_SECONDS:.0f} s"
                 return ClientError(asked, stopped, "see its log; a driver call may hang: dmesg | grep NVRM")

@@ -8,9 +8,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import signal
-import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,25 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import click
-from aiohttp import web
-
-from detshare.ctl import metrics, options, rundir
-from detshare.ctl.api import Connection, HttpError, make_app
+from detshare.ctl import metrics
+from detshare.ctl.access import Access, Caller
+from detshare.ctl.api import HttpError
 from detshare.ctl.backends.base import Backend
-from detshare.ctl.client import SOCKET_NAME
+from detshare.ctl.config import Config
 from detshare.ctl.errors import ControlError
-from detshare.ctl.oneshot import (
-    AUTO,
-    BACKENDS,
-    Built,
-    Guard,
-    build_backend,
-    machine_checks,
-    require_root,
-    resolve,
-    start_guardian,
-)
+from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, start_guardian
+from detshare.ctl.policy.apply import Request
+from detshare.ctl.policy.desk import Desk
+from detshare.ctl.pool import Pool
 from detshare.ctl.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.verbs import describe, explain, run_verb
 
@@ -49,11 +37,6 @@ CLOSE_SECONDS: Final = 30.0
 EVENTS_KEPT: Final = 1000
 START_SECONDS: Final = 3.0
 """how long a program that starts under `detshare run` may wait for its class"""
-TOGETHER_S: Final = 0.002
-"""births come in groups: how long to wait for the rest of one before looking"""
-LOCK_PATIENCE: Final = 1.0
-"""seconds to wait for a one-shot command, or a daemon that is ending, to give up the lock"""
-
 T = TypeVar("T")
 
 
@@ -61,9 +44,17 @@ class Daemon:
     """One backend on one worker thread, its last snapshot, and those who listen. Implements `api.Service`."""
 
     def __init__(
-        self, run_dir: Path, interval: float, guard: Guard | None, spatial: bool = False, observers: bool = False
+        self,
+        run_dir: Path,
+        interval: float,
+        guard: Guard | None,
+        spatial: bool = False,
+        config: Config = Config(),  # noqa: B008  frozen
     ) -> None:
-        """`spatial`: serve the spatial lane too. `observers`: look when eBPF sees a birth, besides every interval."""
+        """`spatial`: serve the spatial lane too."""
+        self.config = config
+        self.access = Access(config.access)
+        self._pool = Pool(config.pool)
         self._run_dir = run_dir
         self._interval = interval
         self._guard = guard
@@ -72,15 +63,14 @@ class Daemon:
         self._built: Built | None = None
         self._why = ""
         self._spatial = spatial
-        self._observers = observers
-        self._woken = asyncio.Event()
         self._no_spatial: ControlError | None = None
         self._snapshot: Snapshot | None = None
         self._failure = ""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._queues: set[asyncio.Queue[Event | None]] = set()
         self.counters = metrics.Counters()
-        self.registry = metrics.registry(lambda: self._snapshot, self.counters)
+        self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status)
+        self._desk: Desk | None = None
 
     async def _work(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, job)
@@ -96,13 +86,52 @@ class Daemon:
         self._why = why or self._built.why
         loop = asyncio.get_running_loop()
         self._backend.listen(lambda event: self._hear(loop, event))
-        if self._observers:
-            await self._work(lambda: self._backend.wake_by(lambda: self._wake(loop)))
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
+        self._open_desk(loop)
         text = f"detshared started, backend {self._backend.name}: {self._why}".removesuffix(": ")
         self._tell(Event(time.time(), "daemon", os.getpid(), text))
+
+    def _open_desk(self, loop: asyncio.AbstractEventLoop) -> None:
+        assert self._snapshot is not None
+        name = self._backend.name
+        desk = Desk(self._run_dir, name, self._perform, lambda event: self._hear(loop, event), self._pool.for_policies)
+        desk.start(self.config.policy.name, self.config.policy.parameters)
+        desk.look(self._snapshot)
+        self._desk = desk
+
+    def _policy_status(self) -> dict[str, Any] | None:
+        return None if self._desk is None else self._desk.engine.status()
+
+    @property
+    def desk(self) -> Desk:
+        if self._desk is None:
+            raise ControlError("ask the policy", "detshared is just starting", "try again in a second")
+        return self._desk
+
+    def _perform(self, requests: Sequence[Request]) -> list[Outcome | ControlError]:
+        """What a policy decided, in the thread of its engine. The next regular look shows what it did."""
+        asked = describe(requests[0].verb, requests[0].who, requests[0].args) if requests else ""
+        try:
+            return self._worker.submit(self._perform_now, requests).result(VERB_SECONDS)
+        except TimeoutError:
+            stopped = f"the driver did not answer within {VERB_SECONDS:.0f} s; it may still happen"
+            return [ControlError(asked, stopped, "see dmesg | grep NVRM")]
+        except RuntimeError as error:  # the worker is gone: this process is ending
+            return [ControlError(asked, str(error), "start detshared again")]
+
+    def _perform_now(self, requests: Sequence[Request]) -> list[Outcome | ControlError]:
+        made: list[Outcome | ControlError] = []
+        for each in requests:
+            asked = describe(each.verb, each.who, each.args)
+            try:
+                self._require_guard(each.verb, asked)
+                made.append(run_verb(self._backend, each.verb, each.who, each.args))
+            except Exception as error:  # noqa: BLE001  told in the log of decisions
+                made.append(explain(error, asked))
+                break
+        return made
 
     def _with_lanes(self, built: Built) -> Built:
         """The same with the spatial lane beside it; where that cannot be had, a remark in the events."""
@@ -119,7 +148,7 @@ class Daemon:
             log.error("no spatial lane: %s", error)
             self._no_spatial = error
             return built
-        return dataclasses.replace(built, backend=Lanes(built.backend, ShimBackend(service)))
+        return dataclasses.replace(built, backend=Lanes(built.backend, ShimBackend(service, self._pool)))
 
     def _steer(self, pid: int, klass: str | None, memory: int | None, tenant: str) -> list[str]:
         """Class, memory limit and tenant of a program of the temporal lane that starts; what could not be done."""
@@ -148,10 +177,9 @@ class Daemon:
             begun = time.monotonic()
             await self._look()
             await self._work(self._keep_guarded)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), max(0.01, self._interval - (time.monotonic() - begun)))
-                await asyncio.sleep(TOGETHER_S)
-            self._woken.clear()
+            took = time.monotonic() - begun
+            # a thousand programs are looked at more seldom, rather than without rest
+            await asyncio.sleep(max(0.01, self._interval - took, 2 * took))
 
     def _keep_guarded(self) -> None:
         """Start another guardian where the last one ended: nothing may be changed without one."""
@@ -193,17 +221,16 @@ class Daemon:
 
     def _took(self, snapshot: Snapshot, events: Sequence[Event]) -> None:
         self.counters.looks += 1
-        self._snapshot = snapshot
+        self._snapshot = self._pool.placed(snapshot)
+        if self._desk is not None:
+            self._desk.look(snapshot)
         for event in events:
             self._tell(event)
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A look would find something new; in whatever thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks any more
-            loop.call_soon_threadsafe(self._woken.set)
-
     def _hear(self, loop: asyncio.AbstractEventLoop, event: Event) -> None:
         """An event of the kernel module, in whatever thread."""
+        if self._desk is not None:
+            self._desk.engine.hear(event)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             loop.call_soon_threadsafe(self._tell, event)
 
@@ -225,6 +252,8 @@ class Daemon:
         # A look takes long while many contexts are made: what ended since is not shown any more.
         living = tuple(p for p in self._snapshot.programs if self._backend.alive(p.id))
         snapshot = dataclasses.replace(self._snapshot, programs=living)
+        if self._desk is not None:
+            snapshot = self._desk.mark(snapshot)
         age = time.monotonic() - snapshot.taken
         if self._failure:
             warning = f"looks fail since {age:.1f} s, what is shown is that old: {self._failure}"
@@ -234,12 +263,19 @@ class Daemon:
             return snapshot
         return dataclasses.replace(snapshot, warnings=(*snapshot.warnings, warning))
 
-    async def verb(self, name: str, who: object, args: dict[str, object]) -> Outcome:
+    def pool(self) -> dict[str, Any]:
+        return self._pool.to_json(self.snapshot())
+
+    async def verb(
+        self, name: str, who: object, args: dict[str, object], caller: Caller | None = None
+    ) -> Outcome:
+        """`caller` None: the daemon itself. Denied where he may not do that."""
         asked = describe(name, who, args)
+        tenant = caller if caller is not None and self.access.worth_looking(caller, name, who, asked) else None
         try:
             # not cancelled by the limit: what the worker began, it ends
             outcome, look = await asyncio.wait_for(
-                asyncio.shield(self._work(lambda: self._verb_now(name, who, args))), VERB_SECONDS
+                asyncio.shield(self._work(lambda: self._verb_now(name, who, args, tenant))), VERB_SECONDS
             )
         except TimeoutError:
             self.counters.verbs[name, "failed"] += 1
@@ -258,17 +294,26 @@ class Daemon:
         return outcome
 
     def _verb_now(
-        self, name: str, who: object, args: dict[str, object]
+        self, name: str, who: object, args: dict[str, object], tenant: Caller | None = None
     ) -> tuple[Outcome, tuple[Snapshot, Sequence[Event]] | None]:
-        self._keep_guarded()
-        if self._guard is not None and not self._guard.alive() and name not in ("resume", "release"):
-            stopped = "the guardian ended and no other starts: nothing would undo this if the daemon were killed"
-            raise ControlError(describe(name, who, args), stopped, "restart detshared; is there memory?")
+        """`tenant`: one who may only lower the class of a program of his own."""
+        self._require_guard(name, describe(name, who, args))
+        if tenant is not None:
+            self.access.check_lowering(tenant, str(who), args, self._backend.look(), describe(name, who, args))
         outcome = run_verb(self._backend, name, who, args)
+        if self._desk is not None:
+            self._desk.hand(name, who, outcome)
         try:
             return outcome, self._look_now()  # so that who asked sees the effect in his next question
         except Exception:  # noqa: BLE001  the verb was done: say so; the regular look shows this failure
             return outcome, None
+
+    def _require_guard(self, verb: str, asked: str) -> None:
+        """ControlError where nobody would undo what is asked for, if this process were killed."""
+        self._keep_guarded()
+        if self._guard is not None and not self._guard.alive() and verb not in ("resume", "release"):
+            stopped = "the guardian ended and no other starts: nothing would undo this if the daemon were killed"
+            raise ControlError(asked, stopped, "restart detshared; is there memory?")
 
     async def doctor(self) -> list[Check]:
         snapshot = self.snapshot()
@@ -288,6 +333,7 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
+        checks.append(self.desk.doctor())
         return checks + await self._work(self._backend.doctor)
 
     async def readings(self) -> dict[str, Any]:
@@ -319,6 +365,8 @@ class Daemon:
         """Restore every program. False where it did not end well: then the guardian has to do it."""
         if self._built is None:
             return True
+        if self._desk is not None:
+            await asyncio.to_thread(self._desk.stop)
         try:
             problems = await asyncio.wait_for(asyncio.shield(self._work(self._close_now)), CLOSE_SECONDS)
         except TimeoutError:
@@ -335,158 +383,3 @@ class Daemon:
         self._backend.drain_events()
         self._backend.close()
         return [event.text for event in self._backend.drain_events() if event.kind == "error"]
-
-
-async def listen(daemon: Daemon, path: Path) -> tuple[web.AppRunner, asyncio.AbstractServer]:
-    """Answer on a socket at `path`, mode 0600. ControlError where it cannot be made."""
-    runner = web.AppRunner(make_app(daemon), access_log=None, shutdown_timeout=2.0)
-    await runner.setup()
-    server = runner.server
-    assert server is not None
-    loop = asyncio.get_running_loop()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        path.unlink(missing_ok=True)  # of a daemon that was killed: we hold the lock, so no living one owns it
-        old = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(old)
-        listening = await loop.create_unix_server(
-            # None is what aiohttp's own runner passes for "no access log"
-            lambda: Connection(
-                server,
-                loop=loop,
-                access_log=None,  # type: ignore[arg-type]
-                keepalive_timeout=30.0,
-                lingering_time=1.0,  # for a client that is still sending a body we refused
-            ),
-            sock=listener,
-            backlog=128,
-        )
-    except OSError as error:
-        listener.close()
-        await runner.cleanup()
-        following = "use a shorter --run-dir" if "too long" in str(error) else "is there room and a right to write?"
-        raise ControlError("start detshared", f"{path} cannot be made ({error})", following) from error
-    return runner, listening
-
-
-async def serve(
-    run_dir: Path, backend: str, interval: float, guard: Guard | None, why: str = "", observers: bool = False
-) -> int:
-    """Run until SIGTERM or SIGINT. 0, or 1 where not everything could be restored (the guardian goes on then)."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
-    daemon = Daemon(run_dir, interval, guard, spatial=True, observers=observers)
-    path = run_dir / SOCKET_NAME
-    async with contextlib.AsyncExitStack() as stack:
-        try:
-            await daemon.open(backend, why)
-            runner, listening = await listen(daemon, path)
-        except Exception as error:
-            if await daemon.close():
-                daemon.dismiss_guardian()  # nothing is left to be put back
-            log.debug("start failed", exc_info=error)
-            raise explain(error, "start detshared") from error
-        looking = asyncio.create_task(daemon.keep_looking())
-        stack.callback(looking.cancel)
-        log.info("ready on %s", path)
-        notify("READY=1")
-        await asyncio.wait((asyncio.create_task(stop.wait()), looking), return_when=asyncio.FIRST_COMPLETED)
-        died = looking.done()
-        if died:
-            log.error("the look loop ended by itself", exc_info=looking.exception())
-        notify("STOPPING=1")
-        log.info("stopping: restoring every program")
-        looking.cancel()
-        path.unlink(missing_ok=True)
-        listening.close()
-        daemon.end_readers()
-        restored = await daemon.close()
-        await runner.cleanup()
-    if not restored or died:
-        return 1
-    daemon.dismiss_guardian()
-    return 0
-
-
-def notify(state: str) -> None:
-    """Tell systemd (sd_notify(3)); nothing where it did not ask."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            sock.connect(address)
-            sock.sendall(state.encode())
-    except OSError as error:
-        log.warning("NOTIFY_SOCKET does not take %s: %s", state, error)
-
-
-def run(run_dir: Path, backend: str, interval: float, observers: bool = False) -> int:
-    """The whole life of a daemon; its exit code. ControlError where it cannot start."""
-    asked = "start detshared"
-    backend, why = resolve(backend, model_too=True)
-    if backend == "model":
-        log.warning("backend model (%s): a simulation in this process; no GPU and no real program is touched", why)
-    else:
-        require_root(asked)
-    rundir.prepare(run_dir, asked)
-    with contextlib.ExitStack() as stack:
-        for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
-            lock = rundir.Lock(path, "detshared")
-            lock.acquire(asked, LOCK_PATIENCE)  # a guardian may hold it for a moment
-            stack.callback(lock.release)
-        code = asyncio.run(serve(run_dir, backend, interval, start_guardian(run_dir, asked), why, observers))
-        if code:
-            log.error("ended with an error")
-        return code
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@options.run_dir("Folder of socket, lock and journal.")
-@click.option(
-    "--backend",
-    type=click.Choice(BACKENDS),
-    default=AUTO,
-    show_default=True,
-    help="kmod: this machine's programs through detshare.ko. root: the same through their own descriptors, without "
-    "memory limits. model: a simulation in this process, no GPU is touched. auto: the first of these that can be had.",
-)
-@click.option(
-    "--interval",
-    type=options.Seconds(0.02, 60.0),
-    default=0.25,
-    show_default=True,
-    help="Seconds from one look at the machine to the next.",
-)
-@click.option("--observers", is_flag=True, help="With backend root: look at once when eBPF sees a context being made.")
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
-def main(run_dir: Path, backend: str, interval: float, observers: bool, log_level: str) -> None:
-    """Watch the GPU programs of this machine and keep them as wished; runs in the foreground.
-
-    Example: sudo detshared, and in another terminal: sudo detshare-ctl ps
-    """
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    try:
-        code = run(run_dir, backend, interval, observers)
-    except ControlError as error:
-        click.echo(f"detshared: {error}", err=True)
-        sys.exit(2 if error.usage else 1)
-    sys.stderr.flush()
-    if code:
-        os._exit(code)  # a worker that hangs in the driver would keep the interpreter from ending
-    sys.exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.events import FREQUENT, Listener
+from detshare.ctl.netlink.glance import Glance
 from detshare.ctl.netlink.records import reasons
 from detshare.ctl.rm.driver import DriverError
 from detshare.ctl.snapshot import Event
@@ -51,6 +53,7 @@ class Ear:
             return
         finally:
             self._begun.set()
+        listener.worth = self._may_be_worth
         try:
             self._listen(listener)
         except (DriverError, OSError, ValueError) as error:
@@ -68,12 +71,25 @@ class Ear:
     def _take(self, event: Event) -> None:
         if event.kind not in FREQUENT:
             self._changed.set()
+            if event.kind == "vctx-gone":  # nothing tells that its holds ended
+                self._held -= {(event.data.get("vctx_id"), pause) for pause in (False, True)}
         elif not self._worth(event):
             return
         if self.tell is not None:
             self.tell(event)
         else:
             self._heard.append(event)
+
+    def _may_be_worth(self, kind: str, seen: Glance) -> bool:
+        """Whether a frequent event has to be read, so that `_worth` can decide. Asked before those that follow are
+        read: what begins to be held counts at once, what ends is taken off by `_worth`."""
+        which = (seen.vctx_id, kind in ("paused", "resumed"))
+        if kind in ("gated", "paused"):
+            if seen.reasons & ~genl.DETSHARE_HOLD_REFLEX:
+                self._held.add(which)
+                return True
+            return False
+        return which in self._held
 
     def _worth(self, event: Event) -> bool:
         """Whether to tell it: what a reflex does many times a second is not, what is ordered or runs out is."""

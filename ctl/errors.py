@@ -16,6 +16,11 @@ class ControlError(Exception):
         self.next_step = next_step
         self.usage = usage
 
+    @property
+    def next(self) -> str:
+        """What to do next."""
+        return self.next_step
+
     def __str__(self) -> str:
         return f"{self.asked}: {self.stopped}\nnext: {self.next_step}"
 

@@ -21,6 +21,8 @@ from detshare.ctl.rm.abi import UnknownBranch, for_version
 from detshare.ctl.rm.driver import Driver, DriverError
 from detshare.ctl.undo import undo_all
 
+START_SECONDS = 15.0
+"""how long a guardian may take to watch"""
 _READY = b"r"
 _CLEAN = b"q"
 _RETRIES = 200
@@ -36,8 +38,8 @@ class Guardian:
         self._pipe = pipe
 
     @classmethod
-    def start(cls, run_dir: Path, timeout: float = 15.0) -> Guardian:
-        """Start a guardian and wait until it watches. RuntimeError if it does not come up."""
+    def start(cls, run_dir: Path, timeout: float | None = None) -> Guardian:
+        """Start a guardian and wait until it watches, START_SECONDS at most. RuntimeError if it does not come up."""
         ours, theirs = os.pipe()[::-1]
         back, answer = os.pipe()
         try:
@@ -54,7 +56,7 @@ class Guardian:
             os.close(theirs)
             os.close(answer)
         os.set_blocking(back, False)
-        ends = time.monotonic() + timeout
+        ends = time.monotonic() + (START_SECONDS if timeout is None else timeout)
         ready = b""
         while not ready and time.monotonic() < ends and process.poll() is None:
             with contextlib.suppress(BlockingIOError):

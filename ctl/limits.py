@@ -10,8 +10,7 @@ from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.kernel_watch import KernelWatch
 from detshare.ctl.netlink.errors import KernelRefused
 from detshare.ctl.netlink.link import Link
-from detshare.ctl.netlink.records import LimitRow
-from detshare.ctl.snapshot import AccountKind, Change, LimitChange, Outcome, Skip
+from detshare.ctl.snapshot import Change, LimitChange, Outcome, Skip
 
 
 class Limits:
@@ -35,7 +34,7 @@ class Limits:
         return outcome("set-memory", answers or [nobody(who, "no process, tenant or cgroup")])
 
     def _set(self, target: accounts.Target, limit: int | None, gpu: int | None) -> Change | Skip:
-        before = next((row for row in self._watch.census.limits if _is_of(row, target) and row.gpu == gpu), None)
+        before = next((row for row in self._watch.census.limits if census.is_of(row, target) and row.gpu == gpu), None)
         pid = target.process.pid
         old = before.limit if before is not None else None
         if limit is None:
@@ -74,19 +73,6 @@ class Limits:
         """Put a process under a tenant that exists. DriverError, OSError."""
         self._link.set_tenant(name, pid)
         return Change(pid, note=f"tenant {name}, with the children it makes from now on")
-
-
-def _is_of(row: LimitRow, target: accounts.Target) -> bool:
-    """Whether a limit is that of an account."""
-    if census.KINDS.get(row.kind) is not target.kind:
-        return False
-    match target.kind:
-        case AccountKind.PID:
-            return row.pid == target.process.pid
-        case AccountKind.CGROUP:
-            return row.cgroup_id == target.cgroup
-        case _:
-            return row.tenant == target.name
 
 
 def outcome(verb: str, answers: list[Change | Skip], seconds: float = 0.0) -> Outcome:

@@ -11,11 +11,11 @@ from typing import Final
 from detshare.ctl import classes
 from detshare.ctl.accounts import NO_PROCESS, Target
 from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.census import KINDS
+from detshare.ctl.census import is_of
 from detshare.ctl.kernel_watch import KernelWatch
 from detshare.ctl.netlink.errors import KernelRefused
 from detshare.ctl.netlink.link import Link, Order
-from detshare.ctl.netlink.records import BucketRow, ClassRow, HoldRow, SchedRow, TsgRow
+from detshare.ctl.netlink.records import ClassRow, SchedRow, TsgRow
 from detshare.ctl.rm.abi import Abi
 from detshare.ctl.snapshot import AccountKind, Level, TsgChange
 from detshare.ctl.wishes import Wish, Wishes
@@ -159,19 +159,6 @@ def _ranks() -> str:
     return ", ".join(f"{name} {rank}" for name, rank in classes.STRICT_RANKS.items())
 
 
-def names(row: SchedRow | HoldRow | BucketRow, target: Target) -> bool:
-    """Whether a row is the target's."""
-    if KINDS.get(row.kind) is not target.kind:
-        return False
-    match target.kind:
-        case AccountKind.PID:
-            return row.pid == target.process.pid
-        case AccountKind.CGROUP:
-            return row.cgroup_id == target.cgroup
-        case _:
-            return row.tenant == target.name
-
-
 class Orders:
     """Gives orders, and says what they changed. `watch` has been refreshed by the caller."""
 
@@ -183,7 +170,7 @@ class Orders:
 
     def standing(self, target: Target) -> SchedRow | None:
         """The order that the kernel has for this very account."""
-        return next((row for row in self._watch.census.orders if names(row, target)), None)
+        return next((row for row in self._watch.census.orders if is_of(row, target)), None)
 
     def wish(self, target: Target) -> Wish:
         """What was asked for an account, here or by somebody else."""

@@ -7,12 +7,24 @@ import fnmatch
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.rm.driver import Holder
+from detshare.ctl.rm.driver import ProcessId
 
 _CONTAINER = re.compile(r"[0-9a-f]{12,64}")
 _MOST_PID = 4_194_304  # PID_MAX_LIMIT of 64-bit kernels (include/linux/threads.h)
+
+
+class Named(Protocol):
+    """What a process is known by: a Holder, a Program."""
+
+    @property
+    def id(self) -> ProcessId: ...
+    @property
+    def command(self) -> str: ...
+    @property
+    def container(self) -> str: ...
 
 
 class By(StrEnum):
@@ -31,7 +43,8 @@ class Selector:
     by: By
     pid: int = 0
 
-    def matches(self, holder: Holder) -> bool:
+    def matches(self, holder: Named) -> bool:
+        """Whether it means this process."""
         if self.by is By.PID:
             return holder.id.pid == self.pid
         if self.by is By.CONTAINER:

@@ -3,11 +3,37 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from detshare.ctl.rm.driver import Gpu, ProcessId
+
+
+def plain(value: Any) -> Any:
+    """A value of this module as JSON has it: dataclasses.asdict without its deep copies, a quarter of its time."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if (names := _names(kind)) is not None:  # type: ignore[arg-type]  # classes are hashable
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return value
+
+
+_WRITTEN_ANEW: Final = frozenset({"id", "tsgs", "limits"})
+"""fields of a Program that its JSON has in another form"""
+_PLAIN: Final = frozenset({int, str, float, bool, type(None)})
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...] | None:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 class Level(IntEnum):
@@ -108,6 +134,33 @@ class Tsg:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """How long launches took, from a log2 histogram of samples: upper ends of buckets, in microseconds."""
+
+    count: int
+    p50_us: float
+    p90_us: float
+    p99_us: float
+
+
+def times(histogram: Sequence[int]) -> Times | None:
+    """Of a histogram whose bucket n counts 2^n to 2^(n+1)-1 nanoseconds; None where nothing was counted."""
+    total = sum(histogram)
+    if total <= 0:
+        return None
+
+    def at(part: float) -> float:
+        seen = 0
+        for bucket, count in enumerate(histogram):
+            seen += count
+            if seen >= part * total:
+                return float(2 << bucket) / 1000
+        raise AssertionError("the buckets sum to the total")
+
+    return Times(total, at(0.5), at(0.9), at(0.99))
+
+
+@dataclass(frozen=True, slots=True)
 class Spatial:
     """A program of the spatial lane: what its board says, and what it says of itself."""
 
@@ -139,6 +192,18 @@ class Spatial:
     """time that its launching threads waited"""
     pool_bytes: int
     """GPU memory of its green contexts"""
+    idle_set: str = "full"
+    """full, first:32 or rest:32: `idle` for machines"""
+    exclusive: str = ""
+    """the pCtx that it has to itself"""
+    step: int = 0
+    """what the GPU cuts its SMs by"""
+    busy_sms: int | None = None
+    """of `busy`, 0 where it is held"""
+    kernels: Times | None = None
+    """launch to finish of its kernels so far; None: none was timed yet"""
+    graphs: Times | None = None
+    """the same of its graphs"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +337,10 @@ class Program:
     """None: it is in the temporal lane"""
     activity: Activity | None = None
     """None: the kernel module is not there, or the program cannot launch work yet"""
+    decided: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """what was decided (Slice, Bind, Move, Gate, Reflex) -> by whom: "hand", or "policy NAME"; asked of a daemon"""
+    pctx: str = ""
+    """the member of its GPU's pool that it is bound to; empty: a share of its own, or no daemon that has a pool"""
 
     @property
     def memory_limit(self) -> int | None:
@@ -288,9 +357,8 @@ class Program:
 
     def to_json(self) -> dict[str, Any]:
         """The PROGRAM object of the API: pid, start, command, ... tsgs with handles as integers."""
-        data = asdict(self)
+        data = {name: plain(getattr(self, name)) for name in _names(Program) or () if name not in _WRITTEN_ANEW}
         data["pid"], data["start"] = self.id
-        del data["id"]
         data["class"] = data.pop("klass")
         data["state"] = self.state.value
         data["tsgs"] = [tsg_to_json(t) for t in self.tsgs]
@@ -302,7 +370,7 @@ class Program:
 
 def tsg_to_json(tsg: Tsg) -> dict[str, Any]:
     """A TSG of the PROGRAM object: handles as integers, kind and level by name."""
-    data = asdict(tsg)
+    data: dict[str, Any] = plain(tsg)
     data["kind"] = tsg.kind.value
     data["level"] = tsg.level.name.lower() if tsg.level is not None else None
     return data

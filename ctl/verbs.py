@@ -27,6 +27,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "tenant-attach": ("tenant",),
     "tenant-del": (),
     "set-sm": ("percent", "timeout"),
+    "bind": ("pctx", "timeout"),
     "hold": ("lease",),
     "set-bucket": ("rate_us", "burst_us"),
     "set-class": (
@@ -34,6 +35,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "set-ceiling": ("percent",),
     "set-reserve": ("sms",),
+    "set-busy": ("sms",),
     "set-reflex": ("idle", "busy", "linger_us", "floor_permille"),
 }
 """Verb -> names of its arguments besides `who`."""
@@ -86,6 +88,8 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
             return backend.tenant_attach(who, accounts.check_tenant(args.get("tenant")))
         case "set-sm":
             return backend.set_sm(who, _integer(verb, "percent", args), _timeout(args))
+        case "bind":
+            return backend.bind(who, _string(verb, "pctx", args), _timeout(args))
         case "hold":
             return backend.hold(who, _lease(args))
         case "set-bucket":
@@ -98,6 +102,8 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
             return backend.set_ceiling(who, _integer(verb, "percent", args))
         case "set-reflex":
             return backend.set_reflex(who, _reflex(verb, args))
+        case "set-busy":
+            return backend.set_busy(who, None if args.get("sms") is None else _integer(verb, "sms", args))
         case "set-reserve":
             return backend.set_reserve(None if args.get("sms") is None else _integer(verb, "sms", args))
         case _:

@@ -5,8 +5,8 @@
 #include "adopt.h"
 #include "doorbell.h"
 #include "driver.h"
-#include "filter.h"
 #include "gpu.h"
+#include "raw.h"
 #include "rmcall.h"
 #include "sched.h"
 
@@ -118,7 +118,7 @@ static bool insert(struct search *search, struct found *found)
 	found->inserted = true;
 unlock:
 	mutex_unlock(&client->tree);
-	if (object && object->kind == RM_KIND_BINAPI && ds_filter_raw_new(client->rm.handle, found->handle))
+	if (object && object->kind == RM_KIND_BINAPI && ds_raw_new(client->rm.handle, found->handle))
 		pr_warn_once("no memory to note a raw interface of process %d\n", ds_process_nr(client->process));
 	return found->inserted;
 }

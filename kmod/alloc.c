@@ -2,11 +2,13 @@
 #include <linux/err.h>
 
 #include "alloc.h"
+#include "busy.h"
 #include "driver.h"
 #include "events.h"
 #include "filter.h"
 #include "gpu.h"
 #include "pause.h"
+#include "raw.h"
 #include "rm/answer.h"
 #include "rmcall.h"
 #include "sched.h"
@@ -177,14 +179,14 @@ static void settle_raw(struct ds_call *call, const struct plan *plan, bool made)
 
 	if (plan->alloc.kind != RM_KIND_BINAPI || (made && call->done.object == call->asked.object))
 		return;
-	if (made && ds_filter_raw_new(client->rm.handle, call->done.object))
+	if (made && ds_raw_new(client->rm.handle, call->done.object))
 		pr_warn_once("no memory to note a raw interface of process %d\n", ds_process_nr(client->process));
 	mutex_lock(&client->tree);
 	before = rm_tree_find(&client->rm, call->asked.object);
 	other = !before || before->kind != RM_KIND_BINAPI;
 	mutex_unlock(&client->tree);
 	if (other)
-		ds_filter_raw_gone(client->rm.handle, call->asked.object);
+		ds_raw_gone(client->rm.handle, call->asked.object);
 }
 
 /* From plan to object: the way that all allocations go. `bytes_of` tells what the driver took, from its answer. */
@@ -201,7 +203,7 @@ static void allocate(struct ds_call *call, struct plan *plan,
 	err = prepare(client, plan, &refusal);
 	mutex_unlock(&client->tree);
 	/* known before anybody can use it */
-	if (!err && plan->alloc.kind == RM_KIND_BINAPI && ds_filter_raw_new(client->rm.handle, call->asked.object)) {
+	if (!err && plan->alloc.kind == RM_KIND_BINAPI && ds_raw_new(client->rm.handle, call->asked.object)) {
 		mutex_lock(&client->tree);
 		abandon(client, plan);
 		mutex_unlock(&client->tree);
@@ -267,6 +269,8 @@ static bool filtered(struct ds_call *call, const struct rm_alloc *alloc)
 {
 	unsigned int i;
 
+	if (alloc->kind == RM_KIND_CHANNEL)
+		return ds_filter_channel(call, alloc);
 	if (ds_filter_object(call, alloc->kind, call->asked.object))
 		return true;
 	if (alloc->kind == RM_KIND_DEBUGGER && ds_filter_debugger(call))
@@ -337,6 +341,7 @@ void ds_alloc(struct ds_call *call)
 	case RM_KIND_CHANNEL:
 		ds_userd_channel_new(call->client, plan.gpu, call->done.object, &plan.alloc);
 		ds_pause_channel_new(call->client, call->done.object);
+		ds_busy_channel_new(call->client, call->done.object);
 		break;
 	case RM_KIND_COMPUTE:
 	case RM_KIND_CTXSHARE:

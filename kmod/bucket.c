@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/err.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
 #include <linux/math64.h>
@@ -7,6 +8,7 @@
 
 #include "bucket.h"
 #include "run.h"
+#include "sched.h"
 #include "turns.h"
 
 /* What it holds on one GPU. */
@@ -18,8 +20,8 @@ struct level {
 };
 
 struct bucket {
+	struct ds_subject subject;	/* held; the first */
 	struct list_head link;
-	struct ds_subject subject;	/* held */
 	u64 rate;			/* us in a second, so ns in a ms */
 	u64 burst;			/* ns */
 	struct level levels[RM_GPUS];
@@ -39,22 +41,27 @@ bool ds_bucket_on(void)
 
 static bool runs_now(const struct ds_run *run)
 {
-	return run->watched && READ_ONCE(run->active) && !READ_ONCE(run->pause.off);
+	return run->watched && READ_ONCE(run->active) && !ds_run_ended(run) && !READ_ONCE(run->pause.off);
 }
 
 /*
- * The time in which it was active and on the run list since it was counted last, and *until when that is known now: while a call that takes
- * it off or puts it back is under way, not beyond the beginning of the call.
+ * The time in which it was at work and on the run list since it was counted last, and *until when that is known now: not beyond the last
+ * sign of what it does, nor, while a call that takes it off or puts it back is under way, beyond the beginning of the call.
  */
 static u64 time_on(const struct ds_run *run, u64 now, u64 *until)
 {
 	const struct ds_run_pause *pause = &run->pause;
-	u64 from = max3(run->counted_ns, run->since_ns, pause->on_ns), to;
+	u64 from = max3(run->counted_ns, run->since_ns, pause->on_ns), ended = ds_run_ended(run), to;
 
-	*until = pause->moving_ns ? clamp(pause->moving_ns, run->counted_ns, now) : now;
-	if (!run->watched || !run->active || !run->counted_ns)
+	*until = max(min(now, run->known_ns), run->counted_ns);
+	if (pause->moving_ns)
+		*until = clamp(pause->moving_ns, run->counted_ns, *until);
+	/* one that went idle was at work until it had ended */
+	if (!run->watched || !run->counted_ns || (!run->active && !ended))
 		return 0;
 	to = pause->off ? min(pause->off_ns, *until) : *until;
+	if (ended)
+		to = min(to, ended);
 	return to - min(from, to);
 }
 
@@ -95,7 +102,7 @@ static void fill(struct bucket *bucket, struct level *level, u64 now, u64 used)
 	if (!level->at)
 		level->ns = bucket->burst;
 	else
-		level->ns += div_u64((now - min(now, level->at)) * bucket->rate, 1000000);
+		level->ns += mul_u64_u64_div_u64(now - min(now, level->at), bucket->rate, 1000000);
 	level->ns -= used;
 	level->ns = min_t(s64, level->ns, bucket->burst);
 	level->used += used;
@@ -196,17 +203,11 @@ static void reap(void)
 
 int ds_bucket_set(const struct ds_subject *subject, u64 rate_us, u64 burst_us)
 {
-	struct bucket *made = kzalloc(sizeof(*made), GFP_KERNEL), *bucket;
-	int err;
+	struct bucket *made = ds_subject_make(subject, sizeof(*made)), *bucket;
+	int err = 0;
 
-	if (!made)
-		return -ENOMEM;
-	made->subject = *subject;
-	err = ds_subject_hold(&made->subject);
-	if (err) {
-		kfree(made);
-		return err;
-	}
+	if (IS_ERR(made))
+		return PTR_ERR(made);
 	made->rate = rate_us;
 	made->burst = burst_us * NSEC_PER_USEC;
 	mutex_lock(&buckets_lock);
@@ -223,8 +224,10 @@ int ds_bucket_set(const struct ds_subject *subject, u64 rate_us, u64 burst_us)
 	}
 	mutex_unlock(&buckets_lock);
 	free_bucket(made);
-	if (!err)
+	if (!err) {
 		ds_lanes_settle();
+		ds_sched_again();
+	}
 	return err;
 }
 
@@ -241,7 +244,22 @@ int ds_bucket_del(const struct ds_subject *subject)
 	if (!bucket)
 		return -ENOENT;
 	ds_lanes_settle();
+	ds_sched_again();
 	return 0;
+}
+
+bool ds_bucket_meant(const struct ds_process *process)
+{
+	struct bucket *bucket;
+	bool meant = false;
+
+	if (!ds_bucket_on())
+		return false;
+	mutex_lock(&buckets_lock);
+	list_for_each_entry(bucket, &buckets, link)
+		meant = meant || ds_subject_meant(&bucket->subject, process);
+	mutex_unlock(&buckets_lock);
+	return meant;
 }
 
 static void describe(const struct bucket *bucket, struct ds_bucket_info *info)

@@ -4,8 +4,8 @@
  * itself. When a bucket is empty its runs are gated and paused, until half a burst has come in. It is a cap, like cpu.max: it holds
  * whether or not anybody else wants the GPU.
  *
- * What a run uses is an estimate, for no driver tells: the time in which it was active and not paused, times its part of a round of
- * the run list among all that were active then (turns.h).
+ * What a run uses is an estimate, for no driver tells: the time in which it had something to do (busy.h) and was not paused, times its part
+ * of a round of the run list among all that had then (turns.h).
  */
 #ifndef DETSHARE_BUCKET_H
 #define DETSHARE_BUCKET_H
@@ -15,6 +15,7 @@
 #include "limit.h"
 
 struct ds_lane;
+struct ds_process;
 
 struct ds_bucket_info {
 	struct ds_subject subject;	/* held */
@@ -34,6 +35,9 @@ int ds_bucket_set(const struct ds_subject *subject, u64 rate_us, u64 burst_us);
 int ds_bucket_del(const struct ds_subject *subject);
 /* The index-th one; false: there are no so many. *info's subject is to be put. */
 bool ds_bucket_at(unsigned int index, struct ds_bucket_info *info);
+
+/* Has the process one, or its cgroup or tenant? Sleeps. */
+bool ds_bucket_meant(const struct ds_process *process);
 
 /* For the lane's work item, with its members: is there any bucket? */
 bool ds_bucket_on(void);

@@ -7,9 +7,10 @@
 #include "client.h"
 #include "driver.h"
 #include "events.h"
-#include "filter.h"
+#include "guest.h"
 #include "pause.h"
 #include "pin.h"
+#include "raw.h"
 #include "run.h"
 #include "sched.h"
 #include "userd.h"
@@ -155,10 +156,10 @@ static void object_dies(struct rm_client *rm, struct rm_object *object)
 		ds_pause_channel_gone(client, object);
 		ds_userd_channel_gone(client, object->handle);
 	}
-	if (object->flags & RM_OBJECT_DUP && ds_filter_steers(object->kind))
-		ds_filter_guest_gone(rm->handle, object->handle);
+	if (object->flags & RM_OBJECT_DUP && ds_guest_steers(object->kind))
+		ds_guest_gone(rm->handle, object->handle, NULL);
 	if (object->kind == RM_KIND_BINAPI)
-		ds_filter_raw_gone(rm->handle, object->handle);
+		ds_raw_gone(rm->handle, object->handle);
 }
 
 struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial)

@@ -11,8 +11,11 @@
 #include "denials.h"
 #include "events.h"
 
-/* Rows that are kept; the one that was last added to longest ago makes room. */
+/* Rows that are kept, of all and of one process; the one of them that is oldest makes room. */
 #define ROWS_MAX 1024
+#define ROWS_OF_ONE_MAX 128
+/* Of one row no more events than one in so long: the next one has the count of those that were not told. */
+#define TELL_NS (20 * NSEC_PER_MSEC)
 /* Tricks whose lines in the kernel log are limited each for itself. */
 #define TRICKS_MAX 64
 /* Lines in five seconds about what was not denied to that process before. */
@@ -23,6 +26,7 @@
 struct row {
 	struct list_head link;	/* in the order in which they were added */
 	struct ds_denial denial;
+	u64 told;		/* when an event told of it last, 0: none did */
 };
 
 struct pending {
@@ -77,16 +81,25 @@ static bool may_tell(const char *trick, bool first)
 /* Under rows_lock. NULL: no memory. */
 static struct row *row_of(const struct ds_denial *denial)
 {
-	struct row *row;
+	struct row *row, *oldest = NULL;
+	unsigned int own = 0;
 
-	list_for_each_entry(row, &rows, link)
-		if (row->denial.pid == denial->pid && row->denial.vctx == denial->vctx &&
-		    row->denial.command == denial->command && row->denial.reason == denial->reason)
+	list_for_each_entry(row, &rows, link) {
+		if (row->denial.pid != denial->pid)
+			continue;
+		if (row->denial.vctx == denial->vctx && row->denial.command == denial->command &&
+		    row->denial.reason == denial->reason)
 			return row;
-	if (row_count == ROWS_MAX) {
-		row = list_first_entry(&rows, struct row, link);
+		own++;
+		if (!oldest)
+			oldest = row;
+	}
+	/* who tries a thousand things pushes out his own first */
+	if (own >= ROWS_OF_ONE_MAX || row_count == ROWS_MAX) {
+		row = own >= ROWS_OF_ONE_MAX ? oldest : list_first_entry(&rows, struct row, link);
 		list_move_tail(&row->link, &rows);
 		row->denial.count = 0;
+		row->told = 0;
 		return row;
 	}
 	row = kzalloc(sizeof(*row), GFP_KERNEL);
@@ -121,6 +134,7 @@ static u64 vctx_of(u32 handle, u32 *gpu)
 
 static void count(struct ds_denial *denial, u32 client, const char *trick)
 {
+	bool event = true;
 	struct row *row;
 	u32 gpu;
 
@@ -132,12 +146,16 @@ static void count(struct ds_denial *denial, u32 client, const char *trick)
 	if (row) {
 		denial->count += row->denial.count;
 		row->denial = *denial;
+		event = !row->told || denial->last - row->told >= TELL_NS;
+		if (event)
+			row->told = denial->last;
 	}
 	if (may_tell(trick, denial->count == 1))
 		pr_warn("process %d (%s) %s: not let through (command %#x, status %#x)\n", denial->pid, denial->comm,
 			trick, denial->command, denial->status);
 	mutex_unlock(&rows_lock);
-	ds_event_denied(denial, gpu, client);
+	if (event)
+		ds_event_denied(denial, gpu, client);
 }
 
 void ds_denied(u32 client, u32 command, enum detshare_denial reason, u32 status, const char *trick)

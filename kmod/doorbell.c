@@ -14,7 +14,8 @@
 #include "run.h"
 #include "userd.h"
 
-#define DOOR_BITS 8
+#define DOOR_BITS 12
+#define PASSING_BITS 8
 
 /* Doors by file. A door stays as long as its file is open, so whoever has the file mapped may use it without more. */
 static struct hlist_head doors[1 << DOOR_BITS];
@@ -22,7 +23,7 @@ static DEFINE_SPINLOCK(doors_lock);
 static atomic_t door_count;
 
 /* ds_door_passing(). */
-static struct rw_semaphore passings[1 << DOOR_BITS];
+static struct rw_semaphore passings[1 << PASSING_BITS];
 
 /* An RM_MAP_MEMORY of a usermode object on its way through the driver. */
 struct ds_door_claim {
@@ -37,7 +38,7 @@ static struct hlist_head *bucket_of(const struct file *file)
 
 struct rw_semaphore *ds_door_passing(const struct file *file)
 {
-	return &passings[hash_ptr(file, DOOR_BITS)];
+	return &passings[hash_ptr(file, PASSING_BITS)];
 }
 
 struct ds_door *ds_door_of(const struct file *file)

@@ -6,6 +6,7 @@
 #include <linux/sched.h>
 #include <linux/string.h>
 
+#include "busy.h"
 #include "ceiling.h"
 #include "driver.h"
 #include "doorbell.h"
@@ -50,6 +51,11 @@ const struct rm_abi *ds_abi_outer(void)
 bool ds_enforcing(void)
 {
 	return ds_abi() && READ_ONCE(driver.shielded);
+}
+
+bool ds_driver_stopping(void)
+{
+	return READ_ONCE(driver.stopping);
 }
 
 static enum detshare_abi abi_match(void)
@@ -224,6 +230,7 @@ static void nvidia_down(void)
 	ds_dups_forget();
 	ds_gpu_forget();
 	ds_ceiling_forget();
+	ds_busy_forget();
 }
 
 static void uvm_up(struct module *module)
@@ -341,7 +348,7 @@ void ds_driver_exit(void)
 	ds_gates_open_all();
 	ds_doors_restore();
 	mutex_lock(&driver.lock);
-	driver.stopping = true;
+	WRITE_ONCE(driver.stopping, true);
 	ds_hooks_remove(ds_uvm_hooks());
 	ds_hooks_remove(&ds_nvidia_hooks);
 	mutex_unlock(&driver.lock);

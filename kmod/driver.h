@@ -28,6 +28,8 @@ bool ds_driver_backs(const struct vm_area_struct *vma);
 bool ds_driver_has_doors(void);
 /* Are limits in force: the driver is known and every hook point is there? */
 bool ds_enforcing(void);
+/* The hooks are going or gone, the probe inside the driver is not yet: calls come there that nobody has looked at. */
+bool ds_driver_stopping(void);
 
 struct ds_driver_status {
 	enum detshare_mode mode;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "alloc.h"
 #include "dup.h"
-#include "filter.h"
+#include "guest.h"
 #include "rmcall.h"
 
 /* What is known of the source before the call. */
@@ -138,7 +138,7 @@ static bool steers(const struct ds_call *call, const struct source *source)
 {
 	const struct rm_class *class = rm_abi_class(call->abi, source->class);
 
-	return class && ds_filter_steers(class->kind);
+	return class && ds_guest_steers(class->kind);
 }
 
 /*
@@ -147,7 +147,7 @@ static bool steers(const struct ds_call *call, const struct source *source)
  */
 static int note_host(struct ds_call *call, const struct source *source)
 {
-	return source->owner ? ds_filter_guest_new(call->client->rm.handle, call->asked.object, source->owner) : 0;
+	return source->owner ? ds_guest_new(call->client->rm.handle, call->asked.object, source->owner) : 0;
 }
 
 static void settle_host(struct ds_call *call, const struct source *source, bool made)
@@ -159,10 +159,10 @@ static void settle_host(struct ds_call *call, const struct source *source, bool 
 	made = made && steers(call, source);
 	if (made && call->done.object == call->asked.object)
 		return;
-	if (made && ds_filter_guest_new(client, call->done.object, source->owner))
+	if (made && ds_guest_new(client, call->done.object, source->owner))
 		pr_warn_once("no memory to note whose channel group process %d is in\n",
 			     ds_process_nr(call->client->process));
-	ds_filter_guest_gone(client, call->asked.object);
+	ds_guest_gone(client, call->asked.object, source->owner);
 }
 
 /* Two processes have a channel group in common from now on, as under MPS: neither can be paused alone. */
@@ -172,10 +172,10 @@ static void note_sharing(struct ds_call *call)
 
 	down_read(&ds_clients_lock);
 	owner = ds_client_find(call->asked.src_client);
-	if (owner && owner->process != call->client->process) {
-		WRITE_ONCE(owner->shared, true);
+	if (!owner || owner->process != call->client->process)
 		WRITE_ONCE(call->client->shared, true);
-	}
+	if (owner && owner->process != call->client->process)
+		WRITE_ONCE(owner->shared, true);
 	up_read(&ds_clients_lock);
 }
 

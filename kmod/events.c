@@ -2,15 +2,19 @@
 #include <linux/atomic.h>
 #include <linux/ktime.h>
 #include <linux/srcu.h>
+#include <linux/workqueue.h>
 #include <net/genetlink.h>
 
 #include "client.h"
 #include "events.h"
 #include "netlink.h"
+#include "run.h"
 #include "tenant.h"
 #include "trace.h"
 
 #define EVENT_SIZE 512	/* more than any event needs */
+/* How often it is asked whether somebody listens: not every kernel tells a family who joins and leaves. */
+#define LISTENERS_MS 100
 
 /* In the order of the family's groups. */
 enum group {
@@ -279,6 +283,21 @@ bool ds_event_activity_wanted(void)
 	return READ_ONCE(enabled) && genl_has_listeners(&ds_family, &init_net, ACTIVITY);
 }
 
+static void look_for_listeners(struct work_struct *work);
+static DECLARE_DELAYED_WORK(listeners, look_for_listeners);
+
+/* Who joins `activity` turns on what it takes to see launches, who leaves last turns it off. */
+static void look_for_listeners(struct work_struct *work)
+{
+	static bool wanted;
+	bool was = wanted;
+
+	wanted = ds_event_activity_wanted();
+	if (wanted != was)
+		ds_lanes_stale();
+	schedule_delayed_work(&listeners, msecs_to_jiffies(LISTENERS_MS));
+}
+
 u64 ds_events_lost(void)
 {
 	return atomic64_read(&lost);
@@ -287,6 +306,10 @@ u64 ds_events_lost(void)
 void ds_events_enable(bool on)
 {
 	WRITE_ONCE(enabled, on);
-	if (!on)
-		synchronize_srcu(&senders);
+	if (on) {
+		schedule_delayed_work(&listeners, 0);
+		return;
+	}
+	cancel_delayed_work_sync(&listeners);
+	synchronize_srcu(&senders);
 }

@@ -53,7 +53,7 @@ void ds_event_lease_ended(const struct ds_subject *subject, u64 when);
 /* denial->last is when. gpu: RM_GPU_NONE if there is none. */
 void ds_event_denied(const struct ds_denial *denial, u32 gpu, u32 client);
 
-/* Does anybody listen to `activity`? */
+/* Does anybody listen to `activity`? Whenever that changes, lanes look again within 0.1 s. */
 bool ds_event_activity_wanted(void);
 
 u64 ds_events_lost(void);

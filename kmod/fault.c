@@ -144,8 +144,8 @@ static vm_fault_t wait_at(struct ds_gate *gate, struct vm_fault *vmf)
 {
 	bool user = vmf->flags & FAULT_FLAG_USER;
 
-	/* nobody could kill it */
-	if (current->flags & PF_KTHREAD)
+	/* nobody could kill it; and a task in exit that has a word there for the kernel to write would never end */
+	if (current->flags & (PF_KTHREAD | PF_EXITING))
 		return VM_FAULT_SIGBUS;
 	if (!(vmf->flags & FAULT_FLAG_ALLOW_RETRY)) {
 		if (fatal_signal_pending(current))

@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/capability.h>
-#include <linux/delay.h>
-#include <linux/hash.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
-#include <linux/rculist.h>
-#include <linux/sched/signal.h>
-#include <linux/slab.h>
 #include <linux/user_namespace.h>
+#include <linux/wait.h>
 
-#include "bucket.h"
 #include "calls.h"
 #include "denials.h"
 #include "driver.h"
 #include "filter.h"
-#include "lease.h"
+#include "guest.h"
+#include "pause.h"
+#include "raw.h"
 #include "rm/verdict.h"
 #include "run.h"
 #include "sched.h"
-#include "subject.h"
 
-/* How often a caller that must wait looks whether he may go on. */
-#define WAIT_MS 5
 /* Major number of /dev/nvidia*, given to NVIDIA for good. */
 #define NVIDIA_MAJOR 195
 
@@ -40,175 +34,6 @@ static bool filtering(void)
 	return active && ds_enforcing();
 }
 
-/* ---- objects that hand everything to the firmware ------------------------------- */
-
-#define RAW_BITS 6
-
-struct raw {
-	struct hlist_node link;
-	struct rcu_head rcu;
-	u32 client, object;
-};
-
-static struct hlist_head raws[1 << RAW_BITS];
-static DEFINE_SPINLOCK(raws_lock);
-
-static struct hlist_head *bucket_of(u32 client, u32 object)
-{
-	return &raws[hash_32(client ^ object, RAW_BITS)];
-}
-
-/* Under RCU or raws_lock. */
-static struct raw *find_raw(u32 client, u32 object)
-{
-	struct raw *raw;
-
-	hlist_for_each_entry_rcu(raw, bucket_of(client, object), link, lockdep_is_held(&raws_lock))
-		if (raw->client == client && raw->object == object)
-			return raw;
-	return NULL;
-}
-
-static bool is_raw(u32 client, u32 object)
-{
-	bool found;
-
-	rcu_read_lock();
-	found = find_raw(client, object);
-	rcu_read_unlock();
-	return found;
-}
-
-int ds_filter_raw_new(u32 client, u32 object)
-{
-	struct raw *raw = kzalloc(sizeof(*raw), GFP_KERNEL_ACCOUNT);
-
-	if (!raw)
-		return -ENOMEM;
-	raw->client = client;
-	raw->object = object;
-	spin_lock(&raws_lock);
-	if (find_raw(client, object)) {
-		kfree(raw);
-		raw = NULL;
-	} else {
-		hlist_add_head_rcu(&raw->link, bucket_of(client, object));
-	}
-	spin_unlock(&raws_lock);
-	return 0;
-}
-
-void ds_filter_raw_gone(u32 client, u32 object)
-{
-	struct raw *raw;
-
-	spin_lock(&raws_lock);
-	raw = find_raw(client, object);
-	if (raw)
-		hlist_del_rcu(&raw->link);
-	spin_unlock(&raws_lock);
-	if (raw)
-		kfree_rcu(raw, rcu);
-}
-
-/* ---- guests in channel groups of others ------------------------------------------- */
-
-struct guest {
-	struct list_head link;
-	u32 client, object;
-	struct ds_process *host;	/* held */
-};
-
-static LIST_HEAD(guests);
-static DEFINE_SPINLOCK(guests_lock);
-
-bool ds_filter_steers(enum rm_kind kind)
-{
-	return kind == RM_KIND_TSG || kind == RM_KIND_CTXSHARE || kind == RM_KIND_CHANNEL;
-}
-
-int ds_filter_guest_new(u32 client, u32 object, struct ds_process *host)
-{
-	struct guest *guest = kzalloc(sizeof(*guest), GFP_KERNEL_ACCOUNT);
-
-	if (!guest)
-		return -ENOMEM;
-	guest->client = client;
-	guest->object = object;
-	guest->host = ds_process_hold(host);
-	spin_lock(&guests_lock);
-	list_add_tail(&guest->link, &guests);
-	spin_unlock(&guests_lock);
-	return 0;
-}
-
-void ds_filter_guest_gone(u32 client, u32 object)
-{
-	struct guest *guest, *found = NULL;
-
-	spin_lock(&guests_lock);
-	list_for_each_entry(guest, &guests, link)
-		if (guest->client == client && guest->object == object)
-			found = guest;
-	if (found)
-		list_del(&found->link);
-	spin_unlock(&guests_lock);
-	if (found) {
-		ds_process_put(found->host);
-		kfree(found);
-	}
-}
-
-/* The index-th host of a client, held; NULL: it has no so many. */
-static struct ds_process *host_of(u32 client, unsigned int index)
-{
-	struct ds_process *host = NULL;
-	struct guest *guest;
-
-	spin_lock(&guests_lock);
-	list_for_each_entry(guest, &guests, link) {
-		if (guest->client == client && !index--) {
-			host = ds_process_hold(guest->host);
-			break;
-		}
-	}
-	spin_unlock(&guests_lock);
-	return host;
-}
-
-static bool has_bucket(struct ds_process *process)
-{
-	struct ds_bucket_info bucket;
-	bool meant = false;
-	unsigned int i;
-
-	for (i = 0; !meant && ds_bucket_at(i, &bucket); i++) {
-		meant = ds_subject_meant(&bucket.subject, process);
-		ds_subject_put(&bucket.subject);
-	}
-	return meant;
-}
-
-/* Does anything stand for it that it could undo: an order, a hold, a bucket? */
-static bool is_managed(struct ds_process *process)
-{
-	return ds_process_managed(process) || ds_holds_of(process) || has_bucket(process);
-}
-
-/* Is the client in a channel group of somebody who is managed? */
-static bool is_managed_guest(u32 client)
-{
-	struct ds_process *host;
-	bool managed = false;
-	unsigned int i;
-
-	for (i = 0; !managed && (host = host_of(client, i)); i++) {
-		managed = is_managed(host);
-		ds_process_put(host);
-	}
-	return managed;
-}
-
 /* ---- which controls ---------------------------------------------------------------- */
 
 bool ds_filter_wants(const struct rm_abi *abi, const void *block)
@@ -216,7 +41,7 @@ bool ds_filter_wants(const struct rm_abi *abi, const void *block)
 	u32 client = rm_get32(block, abi->nvos54.hClient), object = rm_get32(block, abi->nvos54.hObject);
 
 	return filtering() && rm_verdict_wanted(rm_get32(block, abi->nvos54.cmd), rm_get32(block, abi->nvos54.flags),
-						is_raw(client, object));
+						ds_raw_is(client, object));
 }
 
 bool ds_filter_stops(const void *block, u32 size)
@@ -270,11 +95,11 @@ static void begin(struct asking *asking, struct ds_call *call, u32 client)
 {
 	*asking = (struct asking){ .call = call, .process = ds_process_current(), .owner = owner_of(client) };
 	asking->asker = (struct rm_asker){ .owns = owns, .data = asking };
-	asking->asker.managed = !asking->process || is_managed(asking->process);
+	asking->asker.managed = !asking->process || ds_process_steered(asking->process);
 	if (!asking->asker.managed)
 		asking->asker.trusted = ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 	if (asking->owner && !asking->asker.managed)
-		asking->asker.managed = is_managed(asking->owner) || is_managed_guest(client);
+		asking->asker.managed = ds_process_steered(asking->owner) || ds_guest_any(client, ds_process_steered);
 }
 
 static void end(struct asking *asking)
@@ -300,34 +125,45 @@ static bool answer(struct ds_call *call, u32 command, const struct rm_ruling *ru
 
 /* ---- controls -------------------------------------------------------------------------- */
 
-static int find_paused(struct ds_run *run, void *data)
+static bool is_paused(struct ds_run *run)
 {
-	const u32 *client = data;
 	bool paused;
 
-	if (run->client != *client)
-		return 0;
 	spin_lock_irq(&run->lane->lock);
 	paused = !run->gone && (run->pause.wanted || run->pause.off);
 	spin_unlock_irq(&run->lane->lock);
 	return paused;
 }
 
-/* Is a run of this client off the run list, or about to be? */
-static bool is_paused(u32 client)
+struct search {
+	u32 client;
+	struct ds_run *found;	/* held */
+};
+
+static int find_paused(struct ds_run *run, void *data)
 {
-	return ds_runs_each(find_paused, &client);
+	struct search *search = data;
+
+	if (run->client != search->client || !is_paused(run))
+		return 0;
+	search->found = ds_run_hold(run);
+	return 1;
 }
 
-/* Scheduling channels might put them on that are off. false: the caller is being killed. */
+/*
+ * Scheduling channels might put them on that are off, or about to be: until no run of this client is. false: the caller is being
+ * killed.
+ */
 static bool wait_while_paused(u32 client)
 {
-	while (is_paused(client)) {
-		if (fatal_signal_pending(current))
-			return false;
-		schedule_timeout_killable(msecs_to_jiffies(WAIT_MS));
+	struct search search = { .client = client };
+	int err = 0;
+
+	while (!err && ds_runs_each(find_paused, &search)) {
+		err = wait_event_killable(search.found->pause.wait, !is_paused(search.found));
+		ds_run_put(search.found);
 	}
-	return true;
+	return !err;
 }
 
 static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling *ruling)
@@ -337,7 +173,7 @@ static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling 
 		.client = call->asked.client,
 		.cmd = call->asked.cmd,
 		.flags = call->asked.flags,
-		.raw = is_raw(call->asked.client, call->asked.object),
+		.raw = ds_raw_is(call->asked.client, call->asked.object),
 	};
 	u32 size = rm_verdict_params(call->abi, asked.cmd, asked.flags, asked.raw);
 
@@ -352,22 +188,54 @@ static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling 
 	rm_verdict_control(call->abi, &asked, &asking->asker, ruling);
 }
 
+/* All that stands for it is set anew. */
+static bool doubt(struct ds_process *process)
+{
+	ds_pause_doubt(process);
+	ds_sched_doubt(process);
+	return false;
+}
+
+/*
+ * The driver has carried out what was let through. If somebody began to manage the program meanwhile, the call may have come after what was
+ * ordered, and undone it.
+ */
+static void look_back(u32 client)
+{
+	struct asking asking;
+
+	begin(&asking, NULL, client);
+	if (asking.asker.managed) {
+		if (asking.process)
+			doubt(asking.process);
+		if (asking.owner && asking.owner != asking.process)
+			doubt(asking.owner);
+		ds_guest_any(client, doubt);
+	}
+	end(&asking);
+}
+
 void ds_filter_control(struct ds_call *call)
 {
 	struct rm_ruling ruling;
 	struct asking asking;
+	bool managed;
 
 	begin(&asking, call, call->asked.client);
 	judge(call, &asking, &ruling);
+	managed = asking.asker.managed;
 	end(&asking);
-	if (ruling.verdict == RM_REFUSE && !ruling.trick)
+	if (ruling.verdict == RM_REFUSE && !ruling.trick) {
 		ds_call_refuse(call, ruling.status);
-	else if (answer(call, call->asked.cmd, &ruling))
+	} else if (answer(call, call->asked.cmd, &ruling)) {
 		return;
-	else if (ruling.verdict == RM_WAIT && !wait_while_paused(call->asked.client))
+	} else if (ruling.verdict == RM_WAIT && !wait_while_paused(call->asked.client)) {
 		call->ret = -EINTR;
-	else
+	} else {
 		ds_call_driver(call);
+		if (!managed)
+			look_back(call->asked.client);
+	}
 }
 
 /* ---- other calls --------------------------------------------------------------------------- */
@@ -425,17 +293,30 @@ bool ds_filter_gpu_map(struct ds_call *call, u32 memory)
 	return answer(call, call->frame->nr, &ruling);
 }
 
-bool ds_filter_object(struct ds_call *call, enum rm_kind kind, u32 handle)
+static bool judge_object(struct ds_call *call, enum rm_kind kind, bool named)
 {
 	struct rm_ruling ruling;
 	struct asking asking;
 
-	if (!filtering() || (kind != RM_KIND_MEM_REGISTERS && kind != RM_KIND_BINAPI))
-		return false;
 	begin(&asking, call, call->asked.client);
-	rm_verdict_object(kind, handle, &asking.asker, &ruling);
+	rm_verdict_object(kind, named, &asking.asker, &ruling);
 	end(&asking);
 	return answer(call, call->frame->nr, &ruling);
+}
+
+bool ds_filter_object(struct ds_call *call, enum rm_kind kind, u32 handle)
+{
+	return filtering() && (kind == RM_KIND_MEM_REGISTERS || kind == RM_KIND_BINAPI) && judge_object(call, kind, handle);
+}
+
+bool ds_filter_channel(struct ds_call *call, const struct rm_alloc *alloc)
+{
+	/* 0: what is made on it decides */
+	bool computes = !alloc->engine ||
+			(alloc->engine >= NV2080_ENGINE_TYPE_GR0 && alloc->engine <= NV2080_ENGINE_TYPE_GR7);
+
+	return filtering() && computes && kind_of(call->client, call->asked.parent) == RM_KIND_DEVICE &&
+	       judge_object(call, RM_KIND_CHANNEL, true);
 }
 
 bool ds_filter_debugger(struct ds_call *call)
@@ -460,7 +341,7 @@ bool ds_filter_debugger(struct ds_call *call)
 		return false;
 	begin(&asking, call, call->asked.client);
 	debugged = owner_of(app);
-	if (!asking.asker.trusted && (asking.asker.managed || (debugged && is_managed(debugged))))
+	if (!asking.asker.trusted && (asking.asker.managed || (debugged && ds_process_steered(debugged))))
 		denied = !owns(&asking, app);
 	ds_process_put(debugged);
 	end(&asking);
@@ -522,21 +403,4 @@ bool ds_filter_io_memory(unsigned long address, u64 pages)
 	ds_denied(0, NV_ESC_RM_ALLOC_MEMORY, (enum detshare_denial)ruling.reason, ruling.status,
 		  "gives the GPU pages of the GPU");
 	return false;
-}
-
-void ds_filter_exit(void)
-{
-	struct hlist_node *next;
-	struct raw *raw;
-	struct guest *guest, *after;
-	unsigned int i;
-
-	list_for_each_entry_safe(guest, after, &guests, link) {
-		ds_process_put(guest->host);
-		kfree(guest);
-	}
-	for (i = 0; i < ARRAY_SIZE(raws); i++)
-		hlist_for_each_entry_safe(raw, next, &raws[i], link)
-			kfree(raw);
-	/* what kfree_rcu() was given needs no code of this module */
 }

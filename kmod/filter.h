@@ -14,7 +14,7 @@
 #include "rm/abi.h"
 
 struct ds_call;
-struct ds_process;
+struct rm_alloc;
 
 /* Atomic context: is this control, by the begin of its block (client, object, cmd, flags), to be judged? */
 bool ds_filter_wants(const struct rm_abi *abi, const void *block);
@@ -33,6 +33,8 @@ bool ds_filter_gpu_map(struct ds_call *call, u32 memory);
 bool ds_filter_map(struct ds_call *call);
 /* An object of that kind will be made, with the handle asked for (0: any). */
 bool ds_filter_object(struct ds_call *call, enum rm_kind kind, u32 handle);
+/* A channel, of which `alloc` says what was asked for. */
+bool ds_filter_channel(struct ds_call *call, const struct rm_alloc *alloc);
 /* A debugger's session, of which call->frame has the parameters. */
 bool ds_filter_debugger(struct ds_call *call);
 
@@ -44,20 +46,5 @@ u32 ds_filter_dup(u32 client, enum rm_kind kind, u32 command);
 
 /* os_lookup_user_io_memory() at this address: may the current process give these pages to the GPU? */
 bool ds_filter_io_memory(unsigned long address, u64 pages);
-
-/* Objects whose controls go to the firmware unread; those of RM_KIND_BINAPI. Called before the object can be used, after it died. */
-int ds_filter_raw_new(u32 client, u32 object);
-void ds_filter_raw_gone(u32 client, u32 object);
-
-/*
- * The client has got a duplicate of a channel group, or of what is in one, of another process: who manages that process manages
- * what the client does. -ENOMEM. gone: the object died; harmless if it was none.
- */
-int ds_filter_guest_new(u32 client, u32 object, struct ds_process *host);
-void ds_filter_guest_gone(u32 client, u32 object);
-/* Can an object of this kind be used to order about a channel group? */
-bool ds_filter_steers(enum rm_kind kind);
-
-void ds_filter_exit(void);
 
 #endif

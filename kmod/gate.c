@@ -244,17 +244,18 @@ void ds_gate_disarm(struct ds_gate *gate)
 
 static void tell_touch(struct ds_gate *gate)
 {
-	u64 now, idle;
+	u64 now, last;
 
 	if (!READ_ONCE(gate->armed) || !xchg(&gate->armed, false))
 		return;
 	now = ktime_get_ns();
-	idle = gate->last_ns ? now - gate->last_ns : 0;
+	/* another processor may have sampled a touch that is later than this one */
+	last = min(READ_ONCE(gate->last_ns), now);
 	WRITE_ONCE(gate->last_ns, now);
 	atomic64_inc(&gate->kicks);
 	spin_lock(&gate->calling);
 	if (gate->kicked)
-		gate->kicked(gate->owner, idle, task_pid_nr(current));
+		gate->kicked(gate->owner, last ? now - last : 0, task_pid_nr(current));
 	spin_unlock(&gate->calling);
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/err.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
 #include <linux/slab.h>
@@ -10,8 +11,8 @@
 #include "run.h"
 
 struct hold {
+	struct ds_subject subject;	/* held; the first */
 	struct list_head link;
-	struct ds_subject subject;	/* held */
 	bool gate, pause;
 	u64 until;			/* ktime, ns */
 };
@@ -212,8 +213,10 @@ static void expire(struct work_struct *work)
 		free_hold(hold);
 		any = true;
 	}
-	if (any)
+	if (any) {
 		ds_lanes_stale();
+		ds_sched_again();
+	}
 }
 
 /* Takes *made over. */
@@ -256,24 +259,20 @@ static bool take_out(const struct ds_subject *subject)
 
 int ds_hold_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_hold_result *result)
 {
-	struct hold *made = kzalloc(sizeof(*made), GFP_KERNEL);
-	struct ds_subject held = *subject;
+	struct hold *made = ds_subject_make(subject, sizeof(*made));
+	struct ds_subject held;
 	bool cannot = false;
 	int err;
 
-	if (!made)
-		return -ENOMEM;
-	err = ds_subject_hold(&held);
-	if (err) {
-		kfree(made);
-		return err;
-	}
-	made->subject = held;
-	ds_subject_copy(&made->subject);
+	if (IS_ERR(made))
+		return PTR_ERR(made);
+	held = made->subject;
+	ds_subject_copy(&held);
 	made->gate = gate;
 	made->pause = pause;
 	made->until = ktime_get_ns() + (u64)lease_ms * NSEC_PER_MSEC;
 	err = insert(made);
+	ds_sched_again();
 	if (!err)
 		err = settle(&held, pause, result, &cannot);
 	if (!err && cannot && !gate) {
@@ -295,6 +294,7 @@ int ds_hold_del(const struct ds_subject *subject, struct ds_hold_result *result)
 	/* one that is gone names nobody to wait for */
 	if (!take_out(subject))
 		return -ENOENT;
+	ds_sched_again();
 	if (ds_subject_hold(&held)) {
 		ds_lanes_stale();
 		return 0;

@@ -10,14 +10,15 @@
 #include "doorbell.h"
 #include "driver.h"
 #include "dups.h"
-#include "filter.h"
 #include "frame.h"
 #include "gpu.h"
+#include "guest.h"
 #include "lease.h"
 #include "limit.h"
 #include "netlink.h"
 #include "pin.h"
 #include "power.h"
+#include "raw.h"
 #include "rmcall.h"
 #include "run.h"
 #include "sched.h"
@@ -33,7 +34,8 @@ static const struct part {
 	{ ds_frame_init, ds_frame_exit },	/* the kernel's copies of calls */
 	{ NULL, ds_limit_exit },		/* limits and accounts */
 	{ ds_tenant_init, ds_tenant_exit },	/* named tenants */
-	{ NULL, ds_filter_exit },		/* what programs may not do */
+	{ NULL, ds_raw_exit },			/* what the filter must know */
+	{ NULL, ds_guest_exit },
 	{ NULL, ds_denials_exit },
 	{ ds_run_init, ds_run_exit },		/* lanes */
 	{ NULL, ds_client_exit },		/* files, clients, vCtxs */

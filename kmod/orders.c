@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/cgroup.h>
+#include <linux/err.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
@@ -13,8 +14,8 @@
 #include "tenant.h"
 
 struct standing {
+	struct ds_subject subject;	/* held; the first */
 	struct list_head link;
-	struct ds_subject subject;	/* held */
 	struct ds_order order;
 };
 
@@ -140,18 +141,12 @@ static void free_standing(struct standing *standing)
 
 int ds_orders_set(const struct ds_subject *subject, const struct ds_order *order)
 {
-	struct standing *made = kzalloc(sizeof(*made), GFP_KERNEL), *standing;
+	struct standing *made = ds_subject_make(subject, sizeof(*made)), *standing;
 	unsigned long flags;
-	int err;
+	int err = 0;
 
-	if (!made)
-		return -ENOMEM;
-	made->subject = *subject;
-	err = ds_subject_hold(&made->subject);
-	if (err) {
-		kfree(made);
-		return err;
-	}
+	if (IS_ERR(made))
+		return PTR_ERR(made);
 	made->order = *order;
 	made->order.set = true;
 	made->order.kind = subject->kind;

@@ -2,6 +2,7 @@
 #include <linux/ktime.h>
 #include <linux/slab.h>
 
+#include "channels.h"
 #include "pause.h"
 #include "rmcall.h"
 
@@ -39,17 +40,6 @@ struct batch {
 
 /* ---- what is there ------------------------------------------------------------- */
 
-/* Shares it channel groups with other processes? Under ds_clients_lock. */
-static bool is_shared(const struct ds_process *process)
-{
-	const struct ds_client *client;
-
-	list_for_each_entry(client, &ds_clients, link)
-		if (client->process == process && (client->mps || client->shared))
-			return true;
-	return false;
-}
-
 static u32 subdevice_of(struct ds_client *client, u32 gpu)
 {
 	struct rm_object *object = NULL;
@@ -82,41 +72,6 @@ static bool find_subdevice(struct ds_client *own, u32 gpu, struct batch *batch)
 	return false;
 }
 
-/* A channel of its own that may compute. Under client->tree. */
-static bool is_ours(const struct ds_client *client, const struct rm_object *channel, u32 gpu)
-{
-	const struct rm_object *parent;
-
-	if (channel->kind != RM_KIND_CHANNEL || channel->gpu != gpu || channel->flags & RM_OBJECT_DUP)
-		return false;
-	parent = rm_tree_parent(&client->rm, channel);
-	if (parent && parent->kind == RM_KIND_TSG)
-		return ds_tsg_computes(client, parent);
-	return (channel->engine >= NV2080_ENGINE_TYPE_GR0 && channel->engine <= NV2080_ENGINE_TYPE_GR7) ||
-	       rm_tree_computes(&client->rm, channel);
-}
-
-/* The run's client, with ds_clients_lock; NULL and not locked: it has gone. */
-static struct ds_client *lock_client(const struct ds_run *run)
-{
-	struct ds_client *client;
-	struct ds_vctx *vctx;
-	bool same = false;
-
-	down_read(&ds_clients_lock);
-	client = ds_client_find(run->client);
-	if (client && client->process == run->process) {
-		mutex_lock(&client->tree);
-		vctx = ds_vctx_find(client, run->gpu);
-		same = vctx && vctx->run == run;
-		mutex_unlock(&client->tree);
-	}
-	if (same)
-		return client;
-	up_read(&ds_clients_lock);
-	return NULL;
-}
-
 /* Under client->tree. */
 static void count_off(struct ds_run *run, struct ds_client *client)
 {
@@ -137,14 +92,14 @@ static void count_off(struct ds_run *run, struct ds_client *client)
  */
 static int collect(struct ds_run *run, bool off, u32 states, struct batch *batch)
 {
-	struct ds_client *client = lock_client(run);
+	struct ds_client *client = ds_run_client_lock(run);
 	struct rm_object *object = NULL;
 	int err = 0;
 
 	batch->count = 0;
 	if (!client)
 		return -ESRCH;
-	if (off && is_shared(run->process)) {
+	if (off && ds_shares_groups(run->process)) {
 		err = -EOPNOTSUPP;
 		goto unlock;
 	}
@@ -156,21 +111,21 @@ static int collect(struct ds_run *run, bool off, u32 states, struct batch *batch
 	while (batch->count < RM_CHANNELS_MAX && (object = rm_tree_next(&client->rm, object))) {
 		/* one that went off and looks like none of ours by now is turned on all the same */
 		if (object->kind != RM_KIND_CHANNEL || !(states & BIT(state_of(object))) || object->gpu != run->gpu ||
-		    (off && !is_ours(client, object, run->gpu)))
+		    (off && !ds_channel_computes(client, object, run->gpu)))
 			continue;
 		set_state(object, GOING);
 		batch->channels[batch->count++] = (struct rm_channel){ client->rm.handle, object->handle };
 	}
 	mutex_unlock(&client->tree);
 unlock:
-	up_read(&ds_clients_lock);
+	ds_run_client_unlock();
 	return err;
 }
 
 /* The driver has answered. */
 static void write_down(struct ds_run *run, const struct batch *batch, bool off, u32 status)
 {
-	struct ds_client *client = lock_client(run);
+	struct ds_client *client = ds_run_client_lock(run);
 	struct rm_object *channel;
 	unsigned int i;
 
@@ -191,7 +146,7 @@ static void write_down(struct ds_run *run, const struct batch *batch, bool off, 
 	}
 	count_off(run, client);
 	mutex_unlock(&client->tree);
-	up_read(&ds_clients_lock);
+	ds_run_client_unlock();
 }
 
 /* ---- to and fro ------------------------------------------------------------------ */
@@ -237,9 +192,11 @@ static int turn(struct ds_run *run, struct batch *batch, bool off, u32 states)
 			return -EIO;
 		/* failed, so all of them are unsure now; what they are for certain is on, once turned on */
 		if (status && off)
-			turn(run, batch, false, BIT(UNSURE));
+			err = turn(run, batch, false, BIT(UNSURE));
 		else if (status)
 			states |= BIT(UNSURE);
+		if (err)
+			return err;
 	}
 }
 
@@ -288,6 +245,9 @@ static void try_later(struct ds_run *run, int err, bool off)
 	pause->failures++;
 	ds_run_hold(run);
 	if (!queue_delayed_work(ds_rm_queue, &pause->retry, msecs_to_jiffies(ms)))
+		ds_run_put(run);
+	/* dropped meanwhile: ds_pause_drop_run() may have looked too early, and nobody else stops the timer */
+	if (READ_ONCE(run->gone) && cancel_delayed_work(&pause->retry))
 		ds_run_put(run);
 }
 
@@ -414,6 +374,62 @@ void ds_pause_channel_new(struct ds_client *client, u32 handle)
 		return;
 	queue(run);
 	ds_pause_wait(run);
+}
+
+/* The index-th run of a process, held; NULL: it has no so many. */
+struct of_process {
+	const struct ds_process *process;
+	unsigned int index;
+	struct ds_run *found;
+};
+
+static int at_index(struct ds_run *run, void *data)
+{
+	struct of_process *search = data;
+
+	if (run->process != search->process || search->index--)
+		return 0;
+	search->found = ds_run_hold(run);
+	return 1;
+}
+
+static void doubt(struct ds_run *run)
+{
+	struct ds_client *client = ds_run_client_lock(run);
+	struct rm_object *object = NULL;
+	bool any = false;
+
+	if (!client)
+		return;
+	mutex_lock(&client->tree);
+	while ((object = rm_tree_next(&client->rm, object))) {
+		if (object->kind != RM_KIND_CHANNEL || object->gpu != run->gpu || state_of(object) == ON)
+			continue;
+		set_state(object, UNSURE);
+		any = true;
+	}
+	mutex_unlock(&client->tree);
+	ds_run_client_unlock();
+	if (!any)
+		return;
+	spin_lock_irq(&run->lane->lock);
+	run->pause.asked++;
+	spin_unlock_irq(&run->lane->lock);
+	queue(run);
+}
+
+void ds_pause_doubt(const struct ds_process *process)
+{
+	unsigned int i;
+
+	for (i = 0;; i++) {
+		struct of_process search = { .process = process, .index = i };
+
+		if (!ds_runs_each(at_index, &search))
+			break;
+		doubt(search.found);
+		ds_run_put(search.found);
+	}
 }
 
 void ds_pause_channel_gone(struct ds_client *client, struct rm_object *channel)

@@ -24,6 +24,11 @@ const char *ds_pause_why(int err);
 void ds_pause_channel_new(struct ds_client *client, u32 handle);
 /* It is dying. Under client->tree. */
 void ds_pause_channel_gone(struct ds_client *client, struct rm_object *channel);
+/*
+ * A call of the process that could put its channels on or off was under way when it was paused: what is off goes off anew. No lock of this
+ * module's.
+ */
+void ds_pause_doubt(const struct ds_process *process);
 
 /*
  * Takes what runs now off the engine, once; waits for the driver. -ESRCH: nobody who is meant has a compute channel group; -EINTR: the caller

@@ -10,11 +10,15 @@
 #include "sched.h"
 #include "turns.h"
 #include "userd.h"
-#include "userd.h"
 
 /* The lane's work item looks no more often than this, whatever is asked for. */
 #define TICK_NS (250 * NSEC_PER_USEC)
 #define PERIOD_NS (DS_PERIOD_US * NSEC_PER_USEC)
+/* While GPU time is counted, runs are looked at so often at least. */
+#define METER_NS (2 * NSEC_PER_MSEC)
+/* Who was busy so long is asked again after this part of it, but not later than that. */
+#define ASK_PART 16
+#define ASK_MOST_NS (5 * NSEC_PER_MSEC)
 /* Floors above this leave nothing for whom they are defended against. */
 #define FLOOR_MOST 900
 
@@ -25,6 +29,7 @@ struct look {
 	u64 next;	/* when to look again, KTIME_MAX: when somebody says so */
 	u32 top;	/* highest rank that is active, 0: none */
 	bool free;	/* nobody is to be held */
+	bool metered;	/* GPU time is counted */
 };
 
 static void again_at(struct look *look, u64 when)
@@ -123,7 +128,7 @@ static void set_watched(struct ds_run *run, bool watched, u64 now)
 /* Whether a run is active matters where somebody is to be held for it, and where GPU time is counted. */
 static void watch_all(struct look *look)
 {
-	bool counted = ds_bucket_on() || ds_event_activity_wanted();
+	bool counted = look->metered || ds_event_activity_wanted();
 	struct ds_run *run;
 	u32 least = U32_MAX;
 
@@ -151,6 +156,86 @@ static void stay_active(struct ds_run *run, u64 now)
 	spin_unlock_irq(&run->lane->lock);
 }
 
+/* It launches or has something queued: until now it may have been at work all the time. */
+static void show_life(struct ds_run *run, u64 now)
+{
+	stay_active(run, now);
+	run->known_ns = now;
+	run->busy_ns = 0;
+	run->ended_ns = 0;
+}
+
+/* Who is held can show nothing: it is as active as it was, and wants to be who waits at a door. */
+static bool waits(struct ds_run *run)
+{
+	struct ds_gate_stats stats;
+
+	ds_gate_stats(run->gate, &stats);
+	return stats.waiting;
+}
+
+/* The driver's answer about the time since the run showed life last. false: there is none yet. */
+static bool is_told(struct ds_run *run, enum ds_busy *said, u64 *asked)
+{
+	bool told;
+
+	spin_lock_irq(&run->lane->lock);
+	*said = run->busy.said;
+	*asked = run->busy.asked_ns;
+	told = *asked > max(run->last_ns, run->pause.on_ns);
+	spin_unlock_irq(&run->lane->lock);
+	return told;
+}
+
+/*
+ * A run shows no life. What it launched may run still: the driver is asked, again and again while it says so. What the run did since
+ * is known up to the last question that is answered.
+ */
+static void inquire(struct look *look, struct ds_run *run)
+{
+	enum ds_busy said = DS_BUSY_UNKNOWN;
+	u64 asked, again;
+
+	if (ds_run_ended(run) || !ds_busy_can(run->gpu)) {
+		run->known_ns = look->now;
+		return;
+	}
+	if (!is_told(run, &said, &asked)) {
+		ds_busy_ask(run);
+		return;
+	}
+	switch (said) {
+	case DS_BUSY_YES:
+		run->busy_ns = asked;
+		run->known_ns = asked;
+		again = asked + clamp_t(u64, (asked - run->last_ns) / ASK_PART, TICK_NS, ASK_MOST_NS);
+		if (again <= look->now + TICK_NS / 2)
+			ds_busy_ask(run);
+		else
+			again_at(look, again);
+		break;
+	case DS_BUSY_NO:
+		/* between the two answers, so in their middle on average; one alone says nothing about when */
+		run->ended_ns = run->busy_ns ? run->busy_ns + (asked - run->busy_ns) / 2 : asked;
+		run->known_ns = look->now;
+		break;
+	case DS_BUSY_UNKNOWN:
+		run->known_ns = look->now;
+		break;
+	}
+}
+
+/* Is it to be waited for an answer before it counts as idle? */
+static bool may_be_busy(struct ds_run *run)
+{
+	enum ds_busy said;
+	u64 asked;
+
+	if (ds_run_ended(run) || !ds_busy_can(run->gpu))
+		return false;
+	return !is_told(run, &said, &asked) || said == DS_BUSY_YES;
+}
+
 /* It was quiet for its linger time: unless a kick comes this very moment, it is idle from now on. */
 static void go_idle(struct ds_run *run, u64 now)
 {
@@ -158,9 +243,11 @@ static void go_idle(struct ds_run *run, u64 now)
 	u64 last;
 
 	if (ds_gate_arm(run->gate) == DS_TOUCH_YES || ds_userd_lives(run)) {
-		stay_active(run, now);
+		show_life(run, now);
 		return;
 	}
+	if (may_be_busy(run))
+		return;
 	spin_lock_irq(&run->lane->lock);
 	last = run->last_ns;
 	/* it may have been kicked since it was armed */
@@ -175,35 +262,33 @@ static void go_idle(struct ds_run *run, u64 now)
 	ds_event_quiet(&event, now, now - last);
 }
 
-/* Who is held can show nothing: it is as active as it was, and wants to be who waits at a door. */
-static bool waits(struct ds_run *run)
+static bool is_quiet(const struct ds_run *run, u64 now)
 {
-	struct ds_gate_stats stats;
-
-	ds_gate_stats(run->gate, &stats);
-	return stats.waiting;
+	return now - min(now, READ_ONCE(run->last_ns)) >= run->rule.linger_ns;
 }
 
 static void sample(struct look *look, struct ds_run *run)
 {
-	u64 linger = run->rule.linger_ns, now = look->now, last;
+	u64 every = run->rule.linger_ns / 2, now = look->now;
+	bool held = is_held(run);
 
-	if (!run->watched)
-		return;
-	if (is_held(run)) {
-		if (run->active || waits(run))
+	if (!run->watched || held || !READ_ONCE(run->active)) {
+		run->known_ns = now;
+		/* nothing can begin while it is held */
+		if (run->watched && held && ((run->active && !ds_run_ended(run)) || waits(run)))
 			stay_active(run, now);
 		return;
 	}
-	if (!READ_ONCE(run->active))
-		return;
 	if (shows_life(run))
-		stay_active(run, now);
-	last = READ_ONCE(run->last_ns);
-	if (now - min(now, last) >= linger)
+		show_life(run, now);
+	else if (look->metered || is_quiet(run, now))
+		inquire(look, run);
+	else
+		run->known_ns = now;
+	if (is_quiet(run, now))
 		go_idle(run, now);
 	if (READ_ONCE(run->active))
-		again_at(look, now + linger / 2);
+		again_at(look, now + (look->metered ? min(every, METER_NS) : every));
 }
 
 static u32 top_rank(const struct look *look)
@@ -336,7 +421,7 @@ static void open(struct ds_run *run, u64 now)
 	/* its next kick is news if it was idle */
 	if (run->gated == less && run->watched) {
 		if (run->active)
-			stay_active(run, now);
+			show_life(run, now);
 		else
 			ds_gate_arm(run->gate);
 	}
@@ -373,7 +458,7 @@ static void look_at(struct look *look)
 static void work(struct work_struct *item)
 {
 	struct ds_lane *lane = container_of(item, struct ds_lane, work);
-	struct look look = { .lane = lane, .next = KTIME_MAX };
+	struct look look = { .lane = lane, .next = KTIME_MAX, .metered = ds_bucket_on() };
 
 	mutex_lock(&lane->members);
 	look.now = ktime_get_ns();

@@ -215,6 +215,26 @@ u32 ds_rm_preempt(u32 client, u32 tsg)
 	return end(question, act(question));
 }
 
+u32 ds_rm_no_realtime(u32 client, u32 tsg)
+{
+	struct question *question = begin();
+
+	if (!question)
+		return DS_RM_GONE;
+	rm_act_no_realtime(question->abi, client, tsg, &question->step);
+	return end(question, act(question));
+}
+
+u32 ds_rm_preemptible(u32 client, u32 subdevice, u32 tsg)
+{
+	struct question *question = begin();
+
+	if (!question)
+		return DS_RM_GONE;
+	rm_act_preemptible(question->abi, client, subdevice, tsg, &question->step);
+	return end(question, act(question));
+}
+
 u32 ds_rm_disable(u32 client, u32 subdevice, const struct rm_channel *channels, unsigned int count, bool off)
 {
 	struct question *question = begin();
@@ -361,6 +381,28 @@ u32 ds_rm_gpu_total(u32 client, u32 subdevice, u64 *bytes)
 	status = ask(question, client, subdevice, NV2080_CTRL_CMD_FB_GET_INFO_V2, abi->fb_get_info_v2.len);
 	if (!status)
 		*bytes = (u64)rm_get32(list, abi->fb_info.data) << 10;
+	return end(question, status);
+}
+
+u32 ds_rm_ask_idle(u32 client, u32 device, const u32 *channels, unsigned int count)
+{
+	struct question *question = begin();
+	const struct rm_abi *abi;
+	u32 status;
+	u8 *params;
+
+	if (!question)
+		return DS_RM_GONE;
+	abi = question->abi;
+	/* too long for the question itself */
+	params = kzalloc(abi->idle_channels.len, GFP_KERNEL);
+	if (!params)
+		return end(question, NV_ERR_NO_MEMORY);
+	if (rm_act_ask_idle(abi, channels, count, params))
+		status = NV_ERR_INVALID_ARGUMENT;
+	else
+		status = control(question, client, device, NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS, params, abi->idle_channels.len);
+	kfree(params);
 	return end(question, status);
 }
 

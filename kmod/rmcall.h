@@ -32,6 +32,8 @@ u32 ds_rm_get_slice(u32 client, u32 tsg, u64 *us);
 u32 ds_rm_set_slice(u32 client, u32 tsg, u64 us);
 u32 ds_rm_set_level(u32 client, u32 tsg, u32 level);
 u32 ds_rm_preempt(u32 client, u32 tsg);
+u32 ds_rm_no_realtime(u32 client, u32 tsg);
+u32 ds_rm_preemptible(u32 client, u32 subdevice, u32 tsg);
 u32 ds_rm_disable(u32 client, u32 subdevice, const struct rm_channel *channels, unsigned int count, bool off);
 u32 ds_rm_tpc_mode(u32 client, u32 tsg, enum rm_tpc_mode mode, bool all);
 u32 ds_rm_tpc_table(u32 client, u32 ctxshare, unsigned int used);
@@ -46,6 +48,8 @@ u32 ds_rm_parent(u32 client, u32 object, u32 *parent);
 u32 ds_rm_child(u32 client, u32 parent, u32 internal_class, u32 *child);
 /* "GPU-..." to a text of that size. */
 u32 ds_rm_gpu_uuid(u32 client, u32 subdevice, char *uuid, size_t size);
+/* Have these channels of the client nothing left to do? NV_OK: nothing; NV_ERR_TIMEOUT, NV_ERR_BUSY_RETRY: they have. */
+u32 ds_rm_ask_idle(u32 client, u32 device, const u32 *channels, unsigned int count);
 /* TPCs that work can use. */
 u32 ds_rm_gpu_tpcs(u32 client, u32 subdevice, unsigned int *tpcs);
 /* Bytes of the GPU's memory. */

@@ -104,6 +104,7 @@ static struct ds_run *make_run(struct ds_client *client, const struct ds_vctx *v
 	}
 	run->process = ds_process_hold(client->process);
 	ds_pause_init_run(run);
+	ds_busy_init_run(run);
 	atomic_inc(&run_count);
 	return run;
 }
@@ -309,6 +310,7 @@ void ds_runs_take_back(void)
 static int forget(struct ds_run *run, void *unused)
 {
 	ds_pause_forget(run);
+	flush_work(&run->busy.work);
 	return 0;
 }
 
@@ -337,6 +339,8 @@ void ds_run_exit(void)
 	struct ds_lane *lane;
 
 	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++) {
+		/* each starts the other; without runs the work item starts no timer */
+		cancel_work_sync(&lane->work);
 		hrtimer_cancel(&lane->timer);
 		cancel_work_sync(&lane->work);
 	}

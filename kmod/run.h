@@ -22,6 +22,7 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
+#include "busy.h"
 #include "client.h"
 #include "events.h"
 #include "gate.h"
@@ -75,6 +76,9 @@ struct ds_run {
 	u64 used_ns;			/* estimated GPU time; the lane's work item writes it */
 	u64 used_now;			/* of it, since the lane looked last */
 	u64 counted_ns;			/* ktime up to which used_ns is known */
+	u64 known_ns;			/* ktime up to which it is known what it did */
+	u64 busy_ns;			/* since it showed life last, the driver's last word that it was busy; 0: none */
+	u64 ended_ns;			/* since when it has nothing to do by the driver's word: ds_run_ended() */
 	unsigned int tsgs;		/* compute channel groups */
 	u64 slice_us;			/* of each, as set by us; 0: as it was */
 	s32 level;			/* the same, -1 */
@@ -86,6 +90,7 @@ struct ds_run {
 	bool lean;			/* let go by its floor */
 	u64 debt;			/* of its floor, ns times permille */
 	struct ds_run_pause pause;
+	struct ds_run_busy busy;
 };
 
 struct ds_lane {
@@ -108,6 +113,12 @@ struct ds_run *ds_run_hold(struct ds_run *run);
 void ds_run_put(struct ds_run *run);
 /* The vCtx goes: the run is dropped with what it holds. No lock but ds_file.order. */
 void ds_run_drop(struct ds_vctx *vctx);
+
+/* Since when it has nothing to do by the driver's word, ktime; 0: it may have, or has launched since. For the lane's work item. */
+static inline u64 ds_run_ended(const struct ds_run *run)
+{
+	return run->ended_ns > READ_ONCE(run->last_ns) ? run->ended_ns : 0;
+}
 
 /* The lane looks again, soon. Any context. */
 void ds_lane_look(struct ds_lane *lane);

@@ -1,59 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/completion.h>
 #include <linux/delay.h>
-#include <linux/err.h>
 #include <linux/slab.h>
 
 #include "bucket.h"
-#include "ceiling.h"
+#include "enact.h"
 #include "lease.h"
-#include "reflex.h"
 #include "rmcall.h"
 #include "run.h"
 #include "sched.h"
-#include "shares.h"
-
-#define LEVEL_BEFORE NVA06C_CTRL_INTERLEAVE_LEVEL_MEDIUM	/* the driver's default; it cannot be asked */
-#define SLICE_BEFORE_US 2048	/* the same, where the driver did not tell */
 
 #define RETRY_FIRST (HZ / 10)
 #define RETRY_MOST (30 * HZ)
 #define EXIT_TRIES 5
 #define EXIT_PAUSE_MS 200
-
-/* Hangs on a channel group's object (priv) from its first order on. Under client->tree. */
-struct managed {
-	u64 slice_before;	/* 0: never set by us */
-	u64 slice;		/* set by us, 0: as it was */
-	s32 level;		/* set by us, -1: as it was */
-	u32 tpc_percent;	/* ceiling in force, 0: none */
-	bool failed;		/* the driver refused something: not yet as it is to be */
-};
-
-/* What a channel group is to have. */
-struct want {
-	bool managed;
-	u64 slice;		/* 0: as it was */
-	s32 level;		/* -1: as it was */
-	u32 tpc_percent;	/* 0: no ceiling */
-};
-
-/* A compute channel group at the moment of a job. */
-struct target {
-	struct ds_process *process;	/* held */
-	u32 client, tsg, gpu;
-	struct managed is;
-	u64 boost;			/* slice by a reflex, 0: none */
-	unsigned int share;		/* 1 + its account's place among the shares; 0: no weight */
-	struct want want;
-};
-
-/* The driver's answers. */
-struct done {
-	bool slice, level, ceiling;	/* are as wanted now */
-	u64 slice_before;
-	u32 status, tpc_status;
-};
 
 /*
  * A job looks at all compute channel groups. It carries out what is ordered for those that it is meant for, and for all others
@@ -72,12 +32,6 @@ struct job {
 	u32 client, tsg;
 	struct ds_sched_result result;	/* to be read when it is done */
 	int err;
-};
-
-struct census {
-	struct target *targets;
-	struct ds_share *shares;
-	unsigned int count, room, shared;
 };
 
 static bool stopping;
@@ -102,253 +56,12 @@ bool ds_process_managed(const struct ds_process *process)
 	return ds_orders_of(process, &order);
 }
 
-/* ---- all compute channel groups ----------------------------------------------- */
-
-static void count_client(struct census *census, struct ds_client *client)
+bool ds_process_steered(struct ds_process *process)
 {
-	struct rm_object *object = NULL;
-	struct managed *managed;
-	struct ds_vctx *vctx;
-
-	mutex_lock(&client->tree);
-	while ((object = rm_tree_next(&client->rm, object))) {
-		struct target *target = &census->targets[census->count];
-
-		/* one that is shared with another client is its maker's */
-		if (!ds_tsg_computes(client, object) || object->flags & RM_OBJECT_DUP)
-			continue;
-		if (census->count++ >= census->room)
-			continue;
-		managed = object->priv;
-		vctx = ds_vctx_find(client, object->gpu);
-		*target = (struct target){
-			.process = ds_process_hold(client->process),
-			.client = client->rm.handle,
-			.tsg = object->handle,
-			.gpu = object->gpu,
-			.is.level = -1,
-			.boost = vctx && vctx->run ? READ_ONCE(vctx->run->boost_us) : 0,
-		};
-		if (managed)
-			target->is = *managed;
-	}
-	mutex_unlock(&client->tree);
+	return ds_process_managed(process) || ds_holds_of(process) || ds_bucket_meant(process);
 }
 
-static void free_census(struct census *census)
-{
-	unsigned int i;
-
-	for (i = 0; i < min(census->count, census->room); i++)
-		ds_process_put(census->targets[i].process);
-	kvfree(census->targets);
-	kvfree(census->shares);
-}
-
-static bool try_census(struct census *census, unsigned int room)
-{
-	struct ds_client *client;
-
-	*census = (struct census){ .room = room };
-	census->targets = kvcalloc(room, sizeof(*census->targets), GFP_KERNEL);
-	census->shares = kvcalloc(room, sizeof(*census->shares), GFP_KERNEL);
-	if (!census->targets || !census->shares)
-		return false;
-	down_read(&ds_clients_lock);
-	list_for_each_entry(client, &ds_clients, link)
-		count_client(census, client);
-	up_read(&ds_clients_lock);
-	return true;
-}
-
-/* -ENOMEM. */
-static int take_census(struct census *census)
-{
-	unsigned int room = 64;
-
-	for (;;) {
-		if (!try_census(census, room)) {
-			free_census(census);
-			return -ENOMEM;
-		}
-		if (census->count <= census->room)
-			return 0;
-		room = census->count + 64;
-		free_census(census);
-	}
-}
-
-static void decide(struct census *census, struct target *target)
-{
-	struct want *want = &target->want;
-	struct ds_share *share;
-	struct ds_class row;
-	struct ds_order order;
-	u32 weight;
-
-	*want = (struct want){ .level = -1 };
-	if (READ_ONCE(stopping) || !ds_orders_of(target->process, &order))
-		return;
-	want->managed = true;
-	if (!order.class[0] || !ds_class_get(order.class, target->gpu, &row))
-		row = (struct ds_class){ .level = -1 };
-	want->level = order.level >= 0 ? order.level : row.level;
-	want->tpc_percent = order.tpc_percent < 100 ? order.tpc_percent : 0;
-	weight = order.weight ?: row.weight;
-	if (order.slice_us || !weight) {
-		want->slice = order.slice_us ?: row.slice_us;
-		return;
-	}
-	/* shares are slices of turns that are equally many */
-	if (want->level < 0)
-		want->level = NVA06C_CTRL_INTERLEAVE_LEVEL_MEDIUM;
-	share = ds_share_of(census->shares, &census->shared, &(struct ds_share){
-		.gpu = target->gpu, .kind = order.kind, .account = order.account, .weight = weight });
-	share->tsgs++;
-	target->share = share - census->shares + 1;
-}
-
-static void decide_all(struct census *census)
-{
-	struct target *target;
-
-	for (target = census->targets; target < census->targets + census->count; target++)
-		decide(census, target);
-	ds_shares_slices(census->shares, census->shared);
-	for (target = census->targets; target < census->targets + census->count; target++) {
-		if (target->share)
-			target->want.slice = census->shares[target->share - 1].slice_us;
-		if (target->want.managed && target->boost)
-			target->want.slice = target->boost;
-	}
-}
-
-/* ---- jobs --------------------------------------------------------------------------- */
-
-/*
- * The channel group, with ds_clients_lock and its client's tree locked; NULL, and nothing locked: it has gone, or its name
- * belongs to another process by now.
- */
-static struct rm_object *lock_target(const struct target *target, struct ds_client **client)
-{
-	struct rm_object *tsg;
-
-	down_read(&ds_clients_lock);
-	*client = ds_client_find(target->client);
-	if (*client && (*client)->process == target->process) {
-		mutex_lock(&(*client)->tree);
-		tsg = rm_tree_find(&(*client)->rm, target->tsg);
-		if (tsg && ds_tsg_computes(*client, tsg))
-			return tsg;
-		mutex_unlock(&(*client)->tree);
-	}
-	up_read(&ds_clients_lock);
-	return NULL;
-}
-
-static void unlock_target(struct ds_client *client)
-{
-	mutex_unlock(&client->tree);
-	up_read(&ds_clients_lock);
-}
-
-static bool in_line(const struct target *target)
-{
-	const struct managed *is = &target->is;
-	const struct want *want = &target->want;
-
-	return !is->failed && is->slice == want->slice && is->level == want->level &&
-	       is->tpc_percent == want->tpc_percent;
-}
-
-static void set_slice(const struct target *target, struct done *done)
-{
-	const struct want *want = &target->want;
-	u64 us = want->slice ?: target->is.slice_before;
-
-	done->slice_before = target->is.slice_before;
-	if (!want->slice && !target->is.slice)
-		return;
-	if (!done->slice_before)
-		ds_rm_get_slice(target->client, target->tsg, &done->slice_before);
-	done->slice_before = done->slice_before ?: SLICE_BEFORE_US;
-	done->status = ds_rm_set_slice(target->client, target->tsg, us);
-	done->slice = !done->status;
-}
-
-static void set_level(const struct target *target, struct done *done)
-{
-	const struct want *want = &target->want;
-	u32 status;
-
-	if (want->level < 0 && target->is.level < 0)
-		return;
-	status = ds_rm_set_level(target->client, target->tsg, want->level >= 0 ? want->level : LEVEL_BEFORE);
-	done->level = !status;
-	done->status = done->status ?: status;
-}
-
-static void set_ceiling(const struct target *target, struct done *done)
-{
-	if (!target->want.tpc_percent && !target->is.tpc_percent)
-		return;
-	done->tpc_status = ds_ceiling_set(target->gpu, target->client, target->tsg, target->want.tpc_percent, &done->ceiling);
-}
-
-/* Under client->tree. */
-static void write_down(const struct target *target, const struct done *done, struct ds_client *client, struct rm_object *tsg)
-{
-	const struct want *want = &target->want;
-	struct managed *managed = tsg->priv;
-	struct ds_vctx *vctx = ds_vctx_find(client, tsg->gpu);
-
-	if (!managed) {
-		managed = tsg->priv = kzalloc(sizeof(*managed), GFP_KERNEL);
-		if (!managed)
-			return;
-		managed->level = -1;
-	}
-	if (done->slice) {
-		managed->slice_before = done->slice_before;
-		managed->slice = want->slice;
-	}
-	if (done->level)
-		managed->level = want->level;
-	if (done->ceiling)
-		managed->tpc_percent = want->tpc_percent;
-	/* a ceiling that cannot be had is told, not tried for ever */
-	managed->failed = done->status || ds_ceiling_again(done->tpc_status);
-	if (vctx && vctx->run)
-		ds_run_turns(vctx->run, managed->slice, managed->level);
-	/* what could not be put back is kept in mind */
-	if (!want->managed && !managed->failed) {
-		kfree(managed);
-		tsg->priv = NULL;
-	}
-}
-
-static void carry_out(const struct target *target, struct done *done)
-{
-	struct ds_client *client;
-	struct rm_object *tsg;
-
-	tsg = lock_target(target, &client);
-	if (!tsg)
-		return;
-	unlock_target(client);
-	set_slice(target, done);
-	set_level(target, done);
-	set_ceiling(target, done);
-	tsg = lock_target(target, &client);
-	if (!tsg) {
-		*done = (struct done){ 0 };	/* it died: nobody asks what became of it */
-		return;
-	}
-	write_down(target, done, client, tsg);
-	unlock_target(client);
-}
-
-static bool meant(const struct job *job, const struct target *target)
+static bool meant(const struct job *job, const struct ds_target *target)
 {
 	switch (job->scope) {
 	case FOR_SUBJECT:
@@ -361,7 +74,7 @@ static bool meant(const struct job *job, const struct target *target)
 	return false;
 }
 
-static void count_result(struct ds_sched_result *result, const struct done *done)
+static void count_result(struct ds_sched_result *result, const struct ds_done *done)
 {
 	if (done->status) {
 		result->failed++;
@@ -376,31 +89,33 @@ static void count_result(struct ds_sched_result *result, const struct done *done
 /* job NULL: for nobody, so only what has changed. The ordered queue's. */
 static int reconcile(struct job *job)
 {
-	struct census census;
-	struct target *target;
+	struct ds_census census;
+	struct ds_target *target;
 	bool failed = false;
 	int err;
 
-	err = take_census(&census);
+	err = ds_census_take(&census, READ_ONCE(stopping));
 	if (err) {
 		mod_delayed_work(ds_rm_ordered, &retry, retry_after);
 		return err;
 	}
-	decide_all(&census);
-	for (target = census.targets; target < census.targets + census.count; target++) {
+	for_each_target(target, &census) {
 		bool asked = job && meant(job, target);
-		struct done done = { 0 };
+		struct ds_done done;
 
-		if (!asked && in_line(target))
+		/* all of it anew: what the program chose may have come after what was set back */
+		if (asked)
+			target->is.tamed = false;
+		if (!asked && ds_target_in_line(target))
 			continue;
-		if (!target->want.managed && in_line(target) && !target->is.slice_before)
+		if (!target->want.managed && ds_target_in_line(target) && !target->is.slice_before)
 			continue;
-		carry_out(target, &done);
-		failed |= done.status || ds_ceiling_again(done.tpc_status);
+		ds_target_enact(target, &done);
+		failed |= ds_done_again(&done);
 		if (asked)
 			count_result(&job->result, &done);
 	}
-	free_census(&census);
+	ds_census_free(&census);
 	if (failed && !READ_ONCE(stopping)) {
 		mod_delayed_work(ds_rm_ordered, &retry, retry_after);
 		retry_after = min_t(unsigned long, 2 * retry_after, RETRY_MOST);
@@ -590,15 +305,24 @@ void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg)
 		ds_sched_again();
 }
 
+void ds_sched_doubt(struct ds_process *process)
+{
+	const struct ds_subject subject = { .kind = DETSHARE_KIND_PID, .process = process };
+	struct ds_sched_result result;
+
+	/* by a job: what is being written down at this moment is set anew too */
+	ds_sched_apply(&subject, &result);
+}
+
 void ds_sched_state(const struct rm_object *tsg, struct ds_tsg_state *state)
 {
-	const struct managed *managed = tsg->priv;
+	const struct ds_managed *managed = tsg->priv;
 
 	*state = (struct ds_tsg_state){ .level = -1 };
 	if (!managed)
 		return;
 	*state = (struct ds_tsg_state){
-		.managed = true,
+		.managed = managed->ordered,
 		.slice_before = managed->slice_before,
 		.slice = managed->slice,
 		.level = managed->level,

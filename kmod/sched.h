@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Carries out what is ordered for channel groups: slice, level, TPC ceiling. Orders (orders.h), rows of classes (reflex.h) and
- * weights (shares.h) say what each compute channel group is to have; a workqueue brings it about, one job after the other, by
- * asking the driver (rmcall.h). Each job looks at what is to be at the moment when it runs, so the last word is what stays, and what
+ * weights (shares.h) say what each compute channel group is to have (census.h); a workqueue brings it about, one job after the other, by
+ * asking the driver (enact.h). Each job looks at what is to be at the moment when it runs, so the last word is what stays, and what
  * was before the first is never forgotten. What failed is tried again until it is done. A channel group made later gets what is
  * ordered before its maker hears of it.
  */
@@ -26,12 +26,14 @@ struct ds_sched_result {
 int ds_sched_apply(const struct ds_subject *subject, struct ds_sched_result *result);
 /* Order, cgroup or tenant of the process may have changed: it is brought into line, soon. Any process context. */
 void ds_sched_follow(struct ds_process *process);
-/* Rows of classes or boosts have changed: everybody is brought into line, soon. Any context. */
+/* Rows of classes, boosts, holds or buckets have changed: everybody is brought into line, soon. Any context. */
 void ds_sched_again(void);
 /* This tenant or cgroup goes: its holds and buckets go. No spinlock held. */
 void ds_sched_desert(const struct ds_subject *subject);
 /* Is an order in force for it? Any context but hard interrupts. */
 bool ds_process_managed(const struct ds_process *process);
+/* Does anything stand for it that it could undo: an order, a hold, a bucket? Sleeps. */
+bool ds_process_steered(struct ds_process *process);
 
 /* The driver has made this channel group. Waits for it to get what is ordered. Not under client->tree. */
 void ds_sched_tsg_new(struct ds_client *client, u32 handle);
@@ -41,6 +43,11 @@ void ds_sched_part_new(struct ds_client *client, u32 handle);
 void ds_sched_client_found(struct ds_client *client);
 /* It is dying. Under client->tree. */
 void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg);
+
+/*
+ * The driver may have done to channel groups of the process what it asked for: they are brought into line anew. Not under client->tree.
+ */
+void ds_sched_doubt(struct ds_process *process);
 
 /* What is known of a channel group beyond its object. Under client->tree. */
 struct ds_tsg_state {

@@ -62,7 +62,7 @@ static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 	in->block = (void *)regs->r8;
 	in->size = (u32)regs->r9;
 	in->frame = NULL;
-	if (!head && nr == NV_ESC_RM_CONTROL && ds_enforcing() &&
+	if (!head && nr == NV_ESC_RM_CONTROL && ds_enforcing() && !ds_driver_stopping() &&
 	    (ds_transfer_in(in->block, in->size) || ds_filter_stops(in->block, in->size))) {
 		/* it became one after it was looked at: calls.c lets none of these pass without a frame */
 		regs->cx = DS_NO_ESCAPE;

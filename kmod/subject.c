@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/cgroup.h>
 #include <linux/err.h>
+#include <linux/slab.h>
 
 #include "process.h"
 #include "subject.h"
@@ -23,6 +24,22 @@ int ds_subject_hold(struct ds_subject *subject)
 		return 0;
 	}
 	return -EINVAL;
+}
+
+void *ds_subject_make(const struct ds_subject *subject, size_t size)
+{
+	struct ds_subject *made = kzalloc(size, GFP_KERNEL);
+	int err;
+
+	if (!made)
+		return ERR_PTR(-ENOMEM);
+	*made = *subject;
+	err = ds_subject_hold(made);
+	if (err) {
+		kfree(made);
+		return ERR_PTR(err);
+	}
+	return made;
 }
 
 void ds_subject_copy(const struct ds_subject *subject)

@@ -24,6 +24,8 @@ struct ds_subject {
  * such cgroup. The caller holds what it names, or ds_limits_lock for a tenant.
  */
 int ds_subject_hold(struct ds_subject *subject);
+/* A zeroed object of `size` bytes that begins with such a copy. ERR_PTR: -ENOMEM, -ENOENT. */
+void *ds_subject_make(const struct ds_subject *subject, size_t size);
 /* One more, of one that is held. Any context. */
 void ds_subject_copy(const struct ds_subject *subject);
 void ds_subject_put(struct ds_subject *subject);

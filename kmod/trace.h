@@ -61,24 +61,29 @@ TRACE_EVENT(detshare_refused,
 		  __entry->gpu, __entry->kind, __entry->asked, __entry->used, __entry->limit)
 );
 
-/* when: time of the fact, CLOCK_MONOTONIC ns. */
+/* What all events of a run have. when: time of the fact, CLOCK_MONOTONIC ns. */
+#define DS_RUN_FIELDS \
+	__field(u64, vctx) \
+	__field(u64, when) \
+	__field(u32, pid) \
+	__field(u32, gpu)
+#define DS_RUN_ASSIGN \
+	__entry->vctx = run->vctx; \
+	__entry->when = when; \
+	__entry->pid = run->pid; \
+	__entry->gpu = run->gpu
+
 TRACE_EVENT(detshare_kick,
 	TP_PROTO(const struct ds_event_run *run, u64 when, u64 idle_ns, pid_t by),
 	TP_ARGS(run, when, idle_ns, by),
 	TP_STRUCT__entry(
-		__field(u64, vctx)
-		__field(u64, when)
+		DS_RUN_FIELDS
 		__field(u64, idle_ns)
-		__field(u32, pid)
-		__field(u32, gpu)
 		__field(pid_t, by)
 	),
 	TP_fast_assign(
-		__entry->vctx = run->vctx;
-		__entry->when = when;
+		DS_RUN_ASSIGN;
 		__entry->idle_ns = idle_ns;
-		__entry->pid = run->pid;
-		__entry->gpu = run->gpu;
 		__entry->by = by;
 	),
 	TP_printk("vctx=%llu pid=%u gpu=%u when=%llu idle_ns=%llu by=%d", __entry->vctx, __entry->pid,
@@ -89,18 +94,12 @@ TRACE_EVENT(detshare_quiet,
 	TP_PROTO(const struct ds_event_run *run, u64 when, u64 idle_ns),
 	TP_ARGS(run, when, idle_ns),
 	TP_STRUCT__entry(
-		__field(u64, vctx)
-		__field(u64, when)
+		DS_RUN_FIELDS
 		__field(u64, idle_ns)
-		__field(u32, pid)
-		__field(u32, gpu)
 	),
 	TP_fast_assign(
-		__entry->vctx = run->vctx;
-		__entry->when = when;
+		DS_RUN_ASSIGN;
 		__entry->idle_ns = idle_ns;
-		__entry->pid = run->pid;
-		__entry->gpu = run->gpu;
 	),
 	TP_printk("vctx=%llu pid=%u gpu=%u when=%llu idle_ns=%llu", __entry->vctx, __entry->pid,
 		  __entry->gpu, __entry->when, __entry->idle_ns)
@@ -110,18 +109,12 @@ TRACE_EVENT(detshare_hold,
 	TP_PROTO(u8 cmd, const struct ds_event_run *run, u64 when, u32 reasons),
 	TP_ARGS(cmd, run, when, reasons),
 	TP_STRUCT__entry(
-		__field(u64, vctx)
-		__field(u64, when)
-		__field(u32, pid)
-		__field(u32, gpu)
+		DS_RUN_FIELDS
 		__field(u32, reasons)
 		__field(u8, cmd)
 	),
 	TP_fast_assign(
-		__entry->vctx = run->vctx;
-		__entry->when = when;
-		__entry->pid = run->pid;
-		__entry->gpu = run->gpu;
+		DS_RUN_ASSIGN;
 		__entry->reasons = reasons;
 		__entry->cmd = cmd;
 	),

@@ -166,13 +166,17 @@ struct target {
 };
 
 #define TARGETS_MAX 64
+/* Mappings that one look goes through, under a spinlock: of who has more, nothing is told. */
+#define STEPS_MAX 16384
 
 /* Under userd_lock. */
-static bool seen_by(const struct channel *channel, struct target *target)
+static bool seen_by(const struct channel *channel, struct target *target, unsigned int *steps)
 {
 	struct view *view;
 
 	list_for_each_entry(view, views_on(channel->client, channel->memory), in_client) {
+		if (++*steps > STEPS_MAX)
+			return false;
 		if (view->client != channel->client || view->memory != channel->memory || channel->offset < view->offset ||
 		    channel->offset - view->offset + USERD_GP_PUT + sizeof(u32) > view->length)
 			continue;
@@ -186,7 +190,7 @@ static bool seen_by(const struct channel *channel, struct target *target)
 static unsigned int collect(u32 client, u32 gpu, struct target *targets, unsigned int *known)
 {
 	struct channel *channel;
-	unsigned int count = 0;
+	unsigned int count = 0, steps = 0;
 
 	*known = 0;
 	spin_lock(&userd_lock);
@@ -194,7 +198,7 @@ static unsigned int collect(u32 client, u32 gpu, struct target *targets, unsigne
 		if (channel->client != client || channel->gpu != gpu)
 			continue;
 		++*known;
-		if (count == TARGETS_MAX || !seen_by(channel, &targets[count]))
+		if (count == TARGETS_MAX || !seen_by(channel, &targets[count], &steps))
 			continue;
 		targets[count].channel = channel;
 		targets[count].handle = channel->handle;

@@ -429,8 +429,8 @@ def create(path: Path, mode: int = 0o600) -> mmap.mmap:
 
 @contextmanager
 def map_file(path: Path, write: bool = False) -> Iterator[mmap.mmap]:
-    """An existing board file, mapped. BadBoard if it is too small."""
-    descriptor = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW)
+    """An existing board, mapped. BadBoard if it is too small."""
+    descriptor = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
         if size < SIZE:

@@ -2,7 +2,8 @@
 """The board directory: one activity page per GPU, and for each tenant a policy page, a counters page and a record.
 
 The record says what the pages do not: whose they are, and what was asked for. Pages and records outlive the daemon,
-so that the next one goes on where this one stopped, without a tenant noticing.
+so that the next one goes on where this one stopped, without a tenant noticing. What tenants may write is a sealed page
+where that can be had, else a file: then only a link lies here, for this daemon's helpers, as long as it lives.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.client import DEFAULT_RUN_DIR
 from detshare.ctl.errors import ControlError
 from detshare.ctl.rm.driver import ProcessId
+from detshare.runtime import sealed
 from detshare.runtime.board import Activity, BadBoard, Board, Counters, Policy, create
 from detshare.runtime.board_layout import PAGE_BYTES
 from detshare.runtime.reflexes import Wish
@@ -107,7 +109,7 @@ def _unmap(boards: tuple[Board, ...], maps: tuple[mmap.mmap, ...]) -> None:
 
 def _map(path: Path) -> mmap.mmap:
     """A page that stays mapped. OSError, BadBoard."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
         if size < PAGE_BYTES:
@@ -124,6 +126,10 @@ class Directory:
         self.path = path
         self._lock = -1
         self._activities: dict[str, tuple[Activity, mmap.mmap]] = {}
+        self._sealed: dict[Path, int] = {}
+        """descriptors of sealed pages, by what links to them"""
+        self.seals = False
+        """whether new pages are sealed; where not, whoever gets one can end all others that have it"""
 
     def open(self) -> None:
         """Make it, for this user only, and take it for this process. ControlError where another daemon has it."""
@@ -153,12 +159,17 @@ class Directory:
         with contextlib.suppress(OSError):  # full: the lock holds without a name in it
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self.seals = sealed.possible()
+        for path in self.path.iterdir():
+            if path.is_symlink():
+                path.unlink()  # of a daemon that is gone: the page itself is found by the tenants that have it
 
     def close(self) -> None:
         """Unmap and give up the lock; files of living tenants stay. Idempotent."""
-        for activity, mapped in self._activities.values():
-            _unmap((activity,), (mapped,))
-        self._activities.clear()
+        self._close_activities()
+        for descriptor in self._sealed.values():
+            os.close(descriptor)
+        self._sealed.clear()
         if self._lock >= 0:
             if not any(self.path.glob("*.policy")):
                 for left in self.path.glob("*.activity"):
@@ -170,6 +181,39 @@ class Directory:
                         self.path.rmdir()
             os.close(self._lock)
             self._lock = -1
+
+    # -- sealed pages -------------------------------------------------------------------------------------------
+
+    def _link(self, path: Path, descriptor: int) -> mmap.mmap:
+        """Map a sealed page that `path` shall name, and keep its descriptor, which is closed on failure. OSError."""
+        try:
+            path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+            mapped = mmap.mmap(descriptor, PAGE_BYTES)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._sealed[path] = descriptor
+        return mapped
+
+    def _make_writable(self, path: Path) -> mmap.mmap:
+        """A new page that tenants may write. OSError."""
+        return self._link(path, sealed.create(path.name)) if self.seals else create(path)
+
+    def take_back(self, pid: int) -> None:
+        """Have the sealed pages again that a program maps, which an earlier daemon served. OSError."""
+        if not self.seals:
+            return
+        for name, descriptor in sealed.find(pid).items():
+            path = self.path / name
+            if path in self._sealed or os.path.lexists(path):
+                os.close(descriptor)
+            else:
+                self._link(path, descriptor).close()
+
+    def _remove(self, path: Path) -> None:
+        if path in self._sealed:
+            os.close(self._sealed.pop(path))
+        path.unlink(missing_ok=True)
 
     # -- activity -----------------------------------------------------------------------------------------------
 
@@ -187,11 +231,22 @@ class Directory:
             page = Activity(mapped)
             page.check()
         except FileNotFoundError:
-            mapped = create(path)
+            mapped = self._make_writable(path)
             page = Activity(mapped)
             page.init_for(uuid.UUID(gpu.removeprefix("GPU-")).bytes)
         self._activities[path.name] = (page, mapped)
         return page
+
+    def _close_activities(self) -> None:
+        for activity, mapped in self._activities.values():
+            _unmap((activity,), (mapped,))
+        self._activities.clear()
+
+    def remove_activities(self) -> None:
+        """Remove every activity page, also one of another version: no tenant is left. OSError."""
+        self._close_activities()
+        for path in self.path.glob("*.activity"):
+            self._remove(path)
 
     # -- tenants ------------------------------------------------------------------------------------------------
 
@@ -199,9 +254,9 @@ class Directory:
         return self.path / f"{record.name}.{kind}"
 
     def make(self, record: Record) -> Pages:
-        """Files of a new tenant; its policy is the default one. OSError: nothing was made."""
+        """Pages of a new tenant; its policy is the default one. OSError: nothing was made."""
         try:
-            pages = Pages(create(self._file(record, "policy")), create(self._file(record, "counters")))
+            pages = Pages(create(self._file(record, "policy")), self._make_writable(self._file(record, "counters")))
             pages.policy.init()
             pages.counters.init()
             self.save(record)
@@ -223,6 +278,7 @@ class Directory:
 
     def load(self, record: Record) -> Pages:
         """Map the pages of a tenant that an earlier daemon served. OSError, BadBoard."""
+        self.take_back(record.pid)
         pages = Pages(_map(self._file(record, "policy")), _map(self._file(record, "counters")))
         try:
             pages.policy.check()
@@ -236,7 +292,7 @@ class Directory:
         """Remove a tenant's files."""
         for kind in ("tenant", "policy", "counters"):
             with contextlib.suppress(OSError):
-                self._file(record, kind).unlink(missing_ok=True)
+                self._remove(self._file(record, kind))
 
     def descriptors(self, record: Record) -> list[int]:
         """What its library gets: policy (read-only), counters, activity. The caller closes them. OSError."""
@@ -247,7 +303,7 @@ class Directory:
                 (self._file(record, "counters"), os.O_RDWR),
                 (self.activity_path(record.gpu.uuid, record.observed), os.O_RDWR),
             ):
-                opened.append(os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW))
+                opened.append(os.open(path, flags | os.O_CLOEXEC))
         except OSError:
             for each in opened:
                 os.close(each)

@@ -145,6 +145,8 @@ bool ds_keeper_start(struct ds_board *board);
 void ds_upkeep(struct ds_board *board, uint64_t now);
 void ds_policy_refresh(struct ds_board *board);
 bool ds_ticker_start(struct ds_board *board);
+/* a thread that counts in board->helpers until it ends; false: errno says why */
+bool ds_helper_start(void *(*run)(void *), struct ds_board *board);
 void ds_wake(struct ds_board *board);
 void ds_linger(struct ds_board *board); /* idle_at_ns was set: the keeper naps no longer than that */
 enum ds_sleeper { DS_KEEPER, DS_TICKER };

@@ -4,6 +4,7 @@
  * whatever the driver waits for; every gate opens by it at the latest.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -334,8 +335,20 @@ static void *keeper(void *arg)
 	return NULL;
 }
 
+bool ds_helper_start(void *(*run)(void *), struct ds_board *board)
+{
+	int error;
+
+	atomic_fetch_add(&board->helpers, 1);
+	error = ds_thread_start(run, board);
+	if (!error)
+		return true;
+	atomic_fetch_sub(&board->helpers, 1);
+	errno = error;
+	return false;
+}
+
 bool ds_keeper_start(struct ds_board *board)
 {
-	atomic_fetch_add(&board->helpers, 1);
-	return !ds_thread_start(keeper, board);
+	return ds_helper_start(keeper, board);
 }

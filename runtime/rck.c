@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The tenant's side of the resident control kernel (rck.ptx, detshare.runtime.rck): gates wait on words in device memory that it mirrors.
- * Not the default: on an H100 the host's word releases sooner (6 against 10 us), needs no SM, and a killed RCK helper takes every client of
+ * Not the default: on an H100 the host's word releases sooner (5 to 6 us, not 8 to 9), needs no SM, and a killed RCK helper takes every client of
  * the MPS server with it. Asked for by DETSHARE_GATE=rck (`detshare run --gate rck`).
  */
 #include <stdlib.h>

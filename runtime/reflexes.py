@@ -79,6 +79,12 @@ class Wish:
     """share of the SMs; None: all"""
     memory: int | None = None
     """bytes; None: no limit"""
+    exclusive: str = ""
+    """the pCtx that it has to itself, and"""
+    exclusive_sms: int = 0
+    """the first so many SMs, which that is"""
+    busy: str = ""
+    """a set of SMs while a higher class is active, or HOLD; empty: as its class has it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +126,12 @@ def reflex(
     """The reflex that follows from a wish, from the GPU's reserve, and from what was set for the class.
 
     A reserve of n SMs gives class high the first n and everybody else the rest, at all times: nobody is held. What
-    was set for the class goes before the reserve, a share of the program's own before both. `crowded`: higher classes
+    was set for the class goes before the reserve, what is the program's own before both. `crowded`: higher classes
     leave it hardly any time; it only changes what nobody has set.
     """
     setting(wish.klass)
     made = _DEFAULTS[wish.klass]
-    chosen = wish.percent is not None or (override is not None and override.busy is not None)
+    chosen = wish.percent is not None or wish.busy or (override is not None and override.busy is not None)
     if crowded and not chosen and wish.klass in CROWDED_STEPS:
         small = Tier(Kind.FIRST, min(CROWDED_STEPS[wish.klass] * gpu.step, gpu.largest))
         made = replace(made, mode=Mode.TIER, busy=small)
@@ -137,7 +143,24 @@ def reflex(
     if wish.percent is not None:
         tier = of_percent(wish.percent, gpu)
         made = replace(made, idle=tier, busy=tier)
-    return made
+    return Override(busy=wish.busy or None).apply(made, gpu)
+
+
+def apart(made: Reflex, sms: int, owner: bool, contended: bool) -> Reflex:
+    """The reflex where the first `sms` SMs belong to one program alone, which is the `owner`.
+
+    The others keep off these SMs at all times. `contended`: somebody of a higher class is among the others too; if
+    only the owner is, nobody has to hold for it.
+    """
+    if owner:
+        mine = Tier(Kind.FIRST, sms)
+        return replace(made, idle=mine, busy=mine, mode=Mode.TIER)
+
+    def clear(tier: Tier) -> Tier:
+        return tier if tier.kind is Kind.REST and tier.sms >= sms else Tier(Kind.REST, sms)
+
+    made = replace(made, idle=clear(made.idle), busy=clear(made.busy))
+    return made if contended else replace(made, busy=made.idle, mode=Mode.TIER)
 
 
 def overlaps(wish: Wish, reserve: int | None) -> bool:

@@ -102,6 +102,7 @@ static struct ds_stream *record_new(void)
 	gate = used ? stream->gate : NULL;
 	word = used ? atomic_load(&stream->word) : 0;
 	/* a thread may still be inside a call on the stream that this was: it takes back from `word` what it put there */
+	_Static_assert(offsetof(struct ds_stream, word) == 0, "word is first");
 	memset((char *)stream + sizeof(stream->word), 0, sizeof(*stream) - sizeof(stream->word));
 	if (!used)
 		atomic_init(&stream->word, 0);

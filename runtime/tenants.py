@@ -24,7 +24,7 @@ from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Directory, Record, uuid_text
 from detshare.runtime.leaving import Leaving, seconds_for
 from detshare.runtime.profiles import Profile, Profiles, key
-from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, Wish, reflex
+from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, Wish, apart, reflex
 from detshare.runtime.runs import Run, Runs, command_line
 from detshare.runtime.tenant import Pending, Refused, Tell, Tenant, View, view
 from detshare.runtime.tiers import Gpu, Kind, Table, Tier, check_reserve
@@ -59,20 +59,25 @@ class Tenants:
             if problem := self._runs.load():
                 self._tell("error", None, problem)
             left: set[str] = set()
+            ended: list[Record] = []
             for path, record in self._directory.records():
                 if record is None:
                     left.add(path.stem)
                     self._tell("error", None, f"{path.name} cannot be read: its program keeps its last policy")
                 elif procfs.start_time(record.pid) != record.start:
-                    self._free_slot(record)
-                    self._directory.remove(record)
+                    ended.append(record)
                 elif not self._readopt(record):
                     left.add(record.name)
             alive = {name for name in left if _alive_name(name)}
+            for name in alive:  # its slot stays its own
+                with contextlib.suppress(OSError):
+                    self._directory.take_back(int(name.partition("-")[0]))
+            for record in ended:  # after the living, who have the activity page
+                self._free_slot(record)
+                self._directory.remove(record)
             self._directory.sweep(set(self._tenants) | alive)
             if not self._tenants and not alive:
-                for path in self._directory.path.glob("*.activity"):
-                    path.unlink(missing_ok=True)  # also one of another version: nobody uses it any more
+                self._directory.remove_activities()
             for path in self._directory.path.glob("*.activity"):
                 self._find_orphans(path.name)
             self._apply_all()
@@ -80,8 +85,8 @@ class Tenants:
 
     def _readopt(self, record: Record) -> bool:
         try:
-            slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
             pages = self._directory.load(record)
+            slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
         except (OSError, BadBoard) as error:
             self._tell("error", record.pid, f"cannot go on with it, it keeps its last policy: {error}")
             return False
@@ -144,6 +149,9 @@ class Tenants:
         start = procfs.start_time(pid)
         if start is None:
             raise Refused(errno.ESRCH, f"there is no process {pid} in the daemon's pid namespace")
+        if uid not in (0, os.geteuid()) and not self._directory.seals:
+            text = "the daemon is not root, so its boards are not sealed and could be cut short under others"
+            raise Refused(errno.EPERM, f"{text}: only uid {os.geteuid()} and root may come")
         gpu = Gpu(uuid_text(asked.gpu_uuid), asked.sms, asked.sm_step)
         with self._lock:
             mine = [t for t in self._tenants.values() if t.record.process == (pid, start)]
@@ -322,12 +330,15 @@ class Tenants:
         wish = record.wish
         reserve, override = self._reserve_of(record.gpu), self._override_of(record)
         made = reflex(wish, record.gpu, reserve, override, tenant.crowded)
-        if record.observed:
-            made = Reflex(wish.klass, mode=Mode.TIER)
         rank = RANKS[wish.klass]
         tenant.slot.put("class", rank)
-        others = (t for t in self._tenants.values() if t.record.gpu.uuid == record.gpu.uuid and not t.record.observed)
-        higher = any(RANKS[t.record.wish.klass] > rank for t in others)
+        others = [t for t in self._tenants.values() if t.record.gpu.uuid == record.gpu.uuid and not t.record.observed]
+        owner = next((t for t in others if t.record.wish.exclusive), None)
+        higher = any(RANKS[t.record.wish.klass] > rank for t in others if t is not owner)
+        if owner is not None:
+            made = apart(made, owner.record.wish.exclusive_sms, owner is tenant, higher)
+        if record.observed:
+            made = Reflex(wish.klass, mode=Mode.TIER)
         gated = not record.observed and (tenant.slot.held or (higher and made.mode is Mode.HOLD))
         idle, busy = tenant.table.index(made.idle), tenant.table.index(made.busy)
         values = PolicyValues(
@@ -407,10 +418,21 @@ class Tenants:
                 self._apply(tenant)
             return changed
 
+    def owner(self, gpu: str) -> Tenant | None:
+        """Who has an exclusive pCtx of a GPU."""
+        with self._lock:
+            mine = (t for t in self._tenants.values() if t.record.gpu.uuid == gpu and not t.record.observed)
+            return next((t for t in mine if t.record.wish.exclusive), None)
+
     def reserve(self, sms: int | None) -> None:
-        """Keep `sms` SMs of each GPU for class high, or none. BadRequest where it is no tier of a GPU here."""
+        """Keep `sms` SMs of each GPU for class high, or none. BadRequest where it is no tier of a GPU here, or
+        where a program has the first SMs to itself."""
         with self._lock:
             if sms is not None:
+                for tenant in self._tenants.values():
+                    if name := tenant.record.wish.exclusive:
+                        pid = tenant.record.pid
+                        raise BadRequest(f"PID {pid} has {name} to itself, which begins at the first SM too")
                 for gpu in self._gpus():
                     check_reserve(sms, gpu)
             self._runs.reserve = sms

@@ -290,6 +290,5 @@ bool ds_ticker_start(struct ds_board *board)
 	board->ack = calloc(1, sizeof(*board->ack));
 	if (!board->ack)
 		return false;
-	atomic_fetch_add(&board->helpers, 1);
-	return !ds_thread_start(ticker, board);
+	return ds_helper_start(ticker, board);
 }

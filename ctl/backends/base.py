@@ -95,6 +95,16 @@ class Backend(Protocol):
         """
         raise NoSpatialLane
 
+    def bind(self, who: str, pctx: str, timeout: float | None = None) -> Outcome:
+        """Bind programs to a pCtx of their GPU's pool (detshare.ctl.pool): a set of SMs in the spatial lane, a ceiling
+        in the temporal one. Returns as set_sm does. NoSpatialLane."""
+        raise NoSpatialLane
+
+    def set_busy(self, who: str, sms: int | None) -> Outcome:
+        """What programs of the spatial lane have while a higher class is active: the largest set of at most `sms` SMs,
+        0 to hold, None as their class says. NoSpatialLane."""
+        raise NoSpatialLane
+
     def hold(self, who: str, lease_s: int | None = None) -> Outcome:
         """Let no new work of programs begin, until `resume` or `release`; what runs on the GPU goes on.
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from detshare.ctl import cgroups, classes, lasting, module, orders, select, tell
+from detshare.ctl import census, cgroups, classes, lasting, module, orders, select, tell
 from detshare.ctl.accounts import Target
 from detshare.ctl.backends.base import Backend, BadRequest
 from detshare.ctl.backends.root import RootBackend
@@ -248,7 +248,7 @@ class KmodBackend(Backend):
 
     def _standing(self, target: Target, rows: Iterable[Any]) -> bool:
         """Whether one of these rows is the target's."""
-        return any(orders.names(row, target) for row in rows)
+        return any(census.is_of(row, target) for row in rows)
 
     # -- holding ------------------------------------------------------------------------------------------------
 

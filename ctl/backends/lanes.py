@@ -96,6 +96,15 @@ class Lanes(Backend):
     def set_sm(self, who: str, percent: int, timeout: float | None = None) -> Outcome:
         return self._spatial.set_sm(who, percent, timeout)
 
+    def bind(self, who: str, pctx: str, timeout: float | None = None) -> Outcome:
+        def temporal(chosen: str) -> Outcome:
+            return replace(self._temporal.set_ceiling(chosen, self._spatial.pool.percent(pctx)), verb="bind")
+
+        return self._split("bind", who, lambda w: self._spatial.bind(w, pctx, timeout), temporal)
+
+    def set_busy(self, who: str, sms: int | None) -> Outcome:
+        return self._spatial.set_busy(who, sms)
+
     def hold(self, who: str, lease_s: int | None = None) -> Outcome:
         if self._temporal.name != "kmod":
             return self._spatial.hold(who, lease_s)

@@ -8,28 +8,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from detshare.ctl import classes, select
 from detshare.ctl.backends.base import Backend, BadRequest
 from detshare.ctl.errors import ControlError
+from detshare.ctl.pool import Pool, set_text
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
-from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, Spatial, State
-from detshare.runtime.reflexes import Override, Wish, overlaps
+from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, Spatial, State, times
+from detshare.runtime.reflexes import HOLD, Override, Wish, overlaps
 from detshare.runtime.service import Service
 from detshare.runtime.tenant import Pending, Tenant, View, wait
-from detshare.runtime.tiers import check_percent, of_percent
+from detshare.runtime.tiers import Gpu as SpatialGpu
+from detshare.runtime.tiers import check_percent, of_percent, parse
 
 TIMEOUT: float = 5.0
 """seconds that set-sm waits for programs to acknowledge, where nothing else was asked for"""
+MOST_SMS: Final = 4096
+"""more than any GPU has"""
+_SHARED: Final[dict[str, Any]] = {"exclusive": "", "exclusive_sms": 0}
+"""parts of a wish of who has nothing to itself"""
 _SLICES = "it is in the spatial lane, where kernels run side by side: use set-priority or set-sm"
 
 
 class ShimBackend(Backend):
     """Implements detshare.ctl.backends.base.Backend over a Service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, pool: Pool | None = None) -> None:
         self._service = service
+        self.pool = pool or Pool()
         self._tenants = service.tenants
 
     @property
@@ -117,20 +125,75 @@ class ShimBackend(Backend):
         pending: list[Pending] = []
 
         def act(holder: Holder) -> Change | Skip:
-            mine = self._tenants.change(holder.id, percent=None if percent == 100 else percent)
+            wish = {"percent": None if percent == 100 else percent, **_SHARED}
+            mine = self._tenants.change(holder.id, **wish)
             if not mine:
                 return Skip(holder.id.pid, "it has ended; nothing is left to do")
             pending.extend(mine)
             return Change(holder.id.pid, note=self._granted(mine[0].tenant, percent), stands=True)
 
-        outcome = self._verb("set-sm", who, act)
+        return self._acknowledged(self._verb("set-sm", who, act), pending, f"set-sm {who} {percent}", timeout)
+
+    def bind(self, who: str, pctx: str, timeout: float | None = None) -> Outcome:
+        pending: list[Pending] = []
+
+        def act(holder: Holder) -> Change | Skip:
+            tenants = self._tenants.of(holder.id)
+            if not tenants:
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            gpu = tenants[0].record.gpu
+            member = self.pool.find(pctx, gpu)
+            if member.exclusive:
+                wish: dict[str, Any] = {"percent": None, "exclusive": member.name, "exclusive_sms": member.sms}
+                if (why := self._taken(holder.id, gpu, pctx)) is not None:
+                    return Skip(holder.id.pid, why)
+            else:
+                wish = {"percent": None if member.percent == 100 else member.percent, **_SHARED}
+            mine = self._tenants.change(holder.id, **wish)
+            pending.extend(mine)
+            granted = mine[0].tenant.table.tiers[mine[0].tenant.pages.policy.read().tier_idle]
+            return Change(holder.id.pid, note=f"pCtx {pctx}: {granted.text(gpu.sms)} of {gpu.sms}", stands=True)
+
+        return self._acknowledged(self._verb("bind", who, act), pending, f"bind {who} {pctx}", timeout)
+
+    def set_busy(self, who: str, sms: int | None) -> Outcome:
+        def act(holder: Holder) -> Change | Skip:
+            tenants = self._tenants.of(holder.id)
+            if not tenants:
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            gpu = tenants[0].record.gpu
+            busy = "" if sms is None else _busy_set(sms, gpu)
+            self._tenants.change(holder.id, busy=busy)
+            made = "as its class says" if not busy else "it holds" if busy == HOLD else parse(busy, gpu).text(gpu.sms)
+            return Change(holder.id.pid, note=f"while a higher class is active: {made}", stands=True)
+
+        if sms is not None and not 0 <= sms <= MOST_SMS:
+            raise BadRequest(f"{sms} SMs is out of range: 0 (hold) to {MOST_SMS}")
+        return self._verb("set-busy", who, act)
+
+    def _taken(self, process: ProcessId, gpu: SpatialGpu, pctx: str) -> str | None:
+        """Why a program cannot have an exclusive pCtx of a GPU now."""
+        owner = self._tenants.owner(gpu.uuid)
+        if owner is not None and owner.record.process != process:
+            pid = owner.record.pid
+            name = owner.record.wish.exclusive
+            return f"PID {pid} has {name} to itself: move it first (detshare-ctl bind {pid} 100%)"
+        if self._tenants.reserved is not None:
+            sms = self._tenants.reserved
+            return f"{sms} SMs, from the first on, are reserved for class high: detshare-ctl reserve off"
+        return None
+
+    def _acknowledged(
+        self, outcome: Outcome, pending: list[Pending], asked: str, timeout: float | None
+    ) -> Outcome:
+        """The outcome, once nothing that was launched before contradicts it. ControlError after `timeout` seconds."""
         seconds = TIMEOUT if timeout is None else timeout
         late = sorted({tenant.record.pid for tenant in wait(pending, seconds)})
         if late:
             pids = ", ".join(map(str, late))
             stopped = f"PID {pids} did not acknowledge within {seconds:g} s: work of it from before may still run"
             following = "the change stands for all that it launches from now on; wait longer with --timeout, or see"
-            raise ControlError(f"set-sm {who} {percent}", stopped, f"{following}: detshare-ctl show {late[0]}")
+            raise ControlError(asked, stopped, f"{following}: detshare-ctl show {late[0]}")
         return outcome
 
     def _granted(self, tenant: Tenant, percent: int) -> str:
@@ -170,9 +233,8 @@ class ShimBackend(Backend):
             if wish == Wish() and not held:
                 return Skip(holder.id.pid, "nothing was set for it in the spatial lane")
             default = Wish()
-            self._tenants.change(
-                holder.id, klass=default.klass, percent=default.percent, memory=default.memory
-            )
+            plain = {name: getattr(default, name) for name in ("klass", "percent", "memory", "busy")}
+            self._tenants.change(holder.id, **plain, **_SHARED)
             return Change(holder.id.pid, note="spatial lane: not held, all SMs, class normal, no memory limit")
 
         return self._verb("release", who, act)
@@ -273,6 +335,12 @@ def _program(holder: Holder, views: list[View]) -> Program:
             in_flight=numbers["in_flight"],
             held_ms=numbers["held_ns"] / 1e6,
             pool_bytes=pool,
+            idle_set=set_text(first.idle),
+            exclusive=wish.exclusive,
+            step=gpu.step,
+            kernels=times(_summed(views, "hist_kernel")),
+            graphs=times(_summed(views, "hist_graph")),
+            busy_sms=0 if first.hold else first.busy.size(gpu.sms),
         ),
     )
 
@@ -282,3 +350,18 @@ def _sum(views: list[View], name: str) -> int:
 
 
 __all__ = ["TIMEOUT", "ShimBackend"]
+
+
+def _summed(views: list[View], name: str) -> list[int]:
+    """A histogram over all GPUs of a program. What the program wrote there need not be true."""
+    found = [histogram for view in views if isinstance(histogram := view.counters[name], list)]
+    return [sum(column) for column in zip(*found, strict=True)]
+
+
+def _busy_set(sms: int, gpu: SpatialGpu) -> str:
+    """The largest set of at most `sms` SMs that the GPU has, the smallest where that is none; HOLD for 0."""
+    if sms == 0:
+        return HOLD
+    if sms >= gpu.sms:
+        return "full"
+    return f"first:{min(gpu.largest, max(gpu.step, sms // gpu.step * gpu.step))}"

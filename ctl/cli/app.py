@@ -214,6 +214,23 @@ def set_reflex(
     return act.change(place, as_json, "set-reflex", klass, args=args)
 
 
+@command("set-busy", "sudo detshare-ctl set-busy 4242 16")
+@_who
+@click.argument("sms", metavar="SMS|hold|default")
+def set_busy(place: Place, as_json: bool, who: str, sms: str) -> int:
+    """Set what a program of the spatial lane has while a higher class is active.
+
+    SMS is a number of SMs: it gets the largest set of at most so many. hold: it stops at its next kernel boundary.
+    default: as its class says (set-reflex).
+    """
+    asked = f"set-busy {who} {sms[:20]}"
+    if sms not in ("hold", "default") and not (sms.isdecimal() and sms.isascii() and 0 < len(sms) < 5):
+        raise ControlError(asked, f"{sms[:20]!r} is no number of SMs", "give 16, hold or default", usage=True)
+    _needs_daemon(place, asked)
+    number = {"hold": 0, "default": None}.get(sms, int(sms) if sms.isdecimal() else None)
+    return act.change(place, as_json, "set-busy", who, args={"sms": number})
+
+
 def _needs_daemon(place: Place, asked: str) -> None:
     if not place.client().alive():
         raise gone(asked, place)

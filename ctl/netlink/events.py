@@ -16,6 +16,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from detshare.ctl import sizes
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent, told
+from detshare.ctl.netlink.glance import Glance, glance, messages
 from detshare.ctl.netlink.records import DENIALS, KINDS, EventRow, reasons, record
 from detshare.ctl.rm.driver import NotAllowed
 from detshare.ctl.snapshot import Event
@@ -40,12 +41,17 @@ NAMES: Final = {
 }
 FREQUENT: Final = frozenset({"kick", "quiet", "gated", "opened", "paused", "resumed"})
 """events that reflexes make many times a second"""
+ACTIVITY: Final = frozenset({"kick", "quiet"})
+"""those of the group `activity`"""
+_FREQUENT: Final = {command: name for command, name in NAMES.items() if name in FREQUENT}
 _BUFFER: Final = 4 << 20
 """bytes of events that may wait while nobody reads"""
 _PATIENCE_S: Final = 0.2
 _MOST_ABSENT: Final = 1000
-_MOST: Final = 1 << 20
-"""bytes of one reading"""
+_MOST: Final = 1 << 16
+"""bytes of one reading, which is one message of the kernel"""
+_AT_ONCE: Final = 2000
+"""readings in one go: who drains what never ends has to return at times"""
 
 
 class Numbers:
@@ -83,6 +89,8 @@ class Listener:
         """`cgroup_name`: number to path. `activity`: kick and quiet too. ModuleAbsent, NotAllowed, OSError."""
         self._cgroup_name = cgroup_name
         self._numbers = (Numbers(), Numbers())
+        self.worth: Callable[[str, Glance], bool] | None = None
+        """asked of each event of a FREQUENT kind: those that are not worth it are counted and not read"""
         with told("listen to the kernel module"):
             try:
                 self._socket = genl.DetShare(rcvbuf=_BUFFER)
@@ -116,9 +124,11 @@ class Listener:
     def drain(self) -> list[Event]:
         """What came since the last call, oldest first; a loss is an event of its own."""
         found: list[Event] = []
-        while True:
+        receive = self._socket.recv  # looked up once: pyroute2 hands it on
+        sift = self._sifter(self.worth) if self.worth is not None else bytes
+        for _ in range(_AT_ONCE):
             try:
-                data = self._socket.recv(_MOST, socket.MSG_DONTWAIT)
+                data = sift(receive(_MOST, socket.MSG_DONTWAIT))
             except BlockingIOError:
                 lost = sum(numbers.lost(time.monotonic()) for numbers in self._numbers)
                 if lost:
@@ -129,14 +139,37 @@ class Listener:
                     raise
                 # the kernel dropped what this socket had no room for; the gap in the numbers tells how many
                 continue
+            if not data:
+                continue
             with told("read events of the kernel module"):
                 for message in self._socket.marshal.parse(data):
                     if message["header"]["type"] == self._socket.prid:
                         found += self._take(record(EventRow, message))
+        return found
+
+    def _sifter(self, worth: Callable[[str, Glance], bool]) -> Callable[[bytes], bytes]:
+        """Takes away the frequent events that nobody wants; these are counted all the same."""
+        family, now = self._socket.prid, time.monotonic()
+
+        def sift(data: bytes) -> bytes:
+            whole = True
+            kept = []
+            for begin, end, kind, command in messages(data):
+                name = _FREQUENT.get(command)
+                if name is not None and kind == family:
+                    seen = glance(data, begin, end, command)
+                    if not worth(name, seen):
+                        self._numbers[name in ACTIVITY].take(seen.seq, now)
+                        whole = False
+                        continue
+                kept.append((begin, end))
+            return data if whole else b"".join(data[begin:end] for begin, end in kept)
+
+        return sift
 
     def _take(self, row: EventRow) -> list[Event]:
         name = NAMES.get(row.cmd)
-        self._numbers[name in ("kick", "quiet")].take(row.seq, time.monotonic())  # each group counts by itself
+        self._numbers[name in ACTIVITY].take(row.seq, time.monotonic())  # each group counts by itself
         return [event(row, self._cgroup_name)] if name is not None else []
 
 

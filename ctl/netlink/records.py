@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from detshare.ctl.netlink import genl
@@ -267,24 +269,42 @@ _PLURAL = {("HOOK", Status): "hooks", ("MECHANISM", Status): "mechanisms", ("PID
 _FIELD = {"CLASS": "klass"}
 
 
+@cache
+def _known(kind: Any) -> Mapping[str, Field[Any]]:
+    """A record's fields by name; asked for each of thousands of messages."""
+    return {field.name: field for field in fields(kind)}
+
+
+@cache
+def _place(kind: Any, prefix: str, name: str) -> tuple[str, str]:
+    """The field that an attribute is for, and its form: "plural", "bool", "as it is"; "" for an attribute of a newer
+    module. The family has so many names and no more."""
+    short = name.removeprefix(prefix)
+    if (plural := _PLURAL.get((short, kind))) is not None:
+        return plural, "plural"
+    field = _FIELD.get(short, short.lower())
+    known = _known(kind).get(field)
+    if known is None:
+        return field, ""
+    return field, "bool" if known.type == "bool" else "as it is"
+
+
 def record(kind: type[T], msg: Any) -> T:
     """A message of the family as a record; attributes of a newer module that the record lacks are passed over.
 
     ValueError where the message lacks what the record cannot be without.
     """
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    known = _known(kind)  # type: ignore[arg-type]  # classes are hashable
     values: dict[str, Any] = {"cmd": msg["cmd"]} if "cmd" in known else {}
+    prefix = msg.prefix
     for name, value in msg["attrs"]:
-        short = name.removeprefix(msg.prefix)
-        plural = _PLURAL.get((short, kind))
+        field, form = _place(kind, prefix, name)  # type: ignore[arg-type]
         if isinstance(value, bytes):  # a command name that is no UTF-8
             value = value.decode("utf-8", "replace")
-        if plural is not None:
-            values[plural] = (*values.get(plural, ()), value)
-            continue
-        field = _FIELD.get(short, short.lower())
-        if field in known:
-            values[field] = bool(value) if known[field].type == "bool" else value
+        if form == "plural":
+            values[field] = (*values.get(field, ()), value)
+        elif form:
+            values[field] = bool(value) if form == "bool" else value
     lacking = [n for n, f in known.items() if f.default is MISSING and n not in values]
     if lacking:
         raise ValueError(f"an answer of detshare.ko (command {msg['cmd']}) lacks {', '.join(lacking)}")

@@ -2,15 +2,62 @@
 """What a policy sees and what it may ask for, whoever runs it: the simulator or a daemon.
 
 A policy is a class with some of the hooks of `Policy`. Each hook gets a snapshot that it cannot change and returns
-actions; an action on a tenant that is not there, or beyond the GPU, is refused and counted, never half done.
+actions; an action on a tenant or a pool member that is not there, or beyond the GPU, is refused and counted, never half
+done. What nobody measures here has the value that its field defaults to: a policy must work with those alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
-__all__ = ["Action", "Bind", "Gate", "Policy", "Preempt", "Reflex", "Slice", "Snapshot", "TenantView"]
+__all__ = [
+    "HOOKS",
+    "Action",
+    "Bind",
+    "ClassRow",
+    "Gate",
+    "Move",
+    "PCtx",
+    "Policy",
+    "Preempt",
+    "Reflex",
+    "Shape",
+    "Slice",
+    "Snapshot",
+    "TenantView",
+]
+
+HOOKS: Final = ("on_attach", "on_launch", "on_completion", "on_congestion", "on_tick", "on_detach")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How long kernels of one shape took, from a log2 histogram. Times in microseconds: upper ends of buckets."""
+
+    name: str
+    """of the kernel, or "graph"; "" where nobody knows"""
+    blocks: int
+    """of the grid"""
+    threads: int
+    """of a block"""
+    count: int
+    p50_us: float
+    p90_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class PCtx:
+    """A member of a GPU's pool: a set of SMs, ready to run tenants that are moved to it."""
+
+    name: str
+    sms: int
+    exclusive: bool = False
+    """at most one tenant, and its SMs belong to no other member"""
+    bound: tuple[str, ...] = ()
+    """names of the tenants on it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +65,11 @@ class TenantView:
     """One tenant at one moment. Times in microseconds."""
 
     name: str
+    """in a daemon: the PID"""
     klass: str
-    """high, normal or low"""
+    """high, normal or low; idle, or a class that somebody made, in a daemon; "" where nobody gave it one"""
     sms: int
-    """SM quota"""
+    """SM quota now"""
     slice_us: float
     level: int
     """0 low, 1 medium, 2 high"""
@@ -33,9 +81,42 @@ class TenantView:
     in_flight_us: float
     """age of the oldest unfinished run, 0 without one"""
     kind: str
-    """of the run at the head: "prefill", "decode", "kernels", "" without one"""
+    """of the run at the head: "prefill", "decode", "communication", "kernels", "" without one or where nobody knows"""
     launches: int
     """kernels finished so far"""
+    lane: str = ""
+    """temporal or spatial, where tenants of one GPU differ; "": that of the snapshot"""
+    pctx: str = ""
+    """the pool member it is bound to"""
+    standing_sms: int | None = None
+    """SM quota while nobody of a higher class is active; None: all"""
+    reflex_sms: int | None = None
+    """SM quota while somebody is, 0: held; None: no reflex"""
+    weight: float | None = None
+    """part of the GPU in proportion to it; None: nobody gave it one"""
+    deadline_us: float | None = None
+    """a request that takes longer has missed its goal; None: no goal"""
+    delay_p50_us: float | None = None
+    delay_p99_us: float | None = None
+    """from a launch to its begin, over the last second; None: not measured"""
+    held_share: float = 0.0
+    """part of the last second in which its launches were held, 0 to 1"""
+    launches_per_s: float = 0.0
+    graph_launches: int = 0
+    """of `launches` and `launches_per_s` none: graphs launched so far"""
+    graph_launches_per_s: float = 0.0
+    blocks: int = 0
+    """grid of the launch at the head, else of the latest; 0: not known"""
+    used_us: float = 0.0
+    """GPU time so far, estimated"""
+    shapes: tuple[Shape, ...] = ()
+    """what it launches most, by time; at most 16"""
+    group: str = ""
+    """named tenant, cgroup or container that it belongs to"""
+    pid: int = 0
+    command: str = ""
+    by_hand: tuple[str, ...] = ()
+    """kinds of actions that a person has set by hand: "Slice", "Bind", ...; a policy's are refused until released"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +128,23 @@ class Snapshot:
     """temporal, spatial or mps"""
     sms: int
     tenants: tuple[TenantView, ...]
+    gpu: str = ""
+    """UUID"""
+    hour: float = 0.0
+    """of the day, local time, 0 to 24"""
+    pool: tuple[PCtx, ...] = ()
+
+    def tenant(self, name: str) -> TenantView | None:
+        """By name; None where it is not here."""
+        return next((each for each in self.tenants if each.name == name), None)
+
+    def member(self, name: str) -> PCtx | None:
+        """A member of the pool by name; None where there is none."""
+        return next((each for each in self.pool if each.name == name), None)
+
+    def lane_of(self, tenant: TenantView) -> str:
+        """The lane that one tenant is in."""
+        return tenant.lane or self.lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +153,16 @@ class Bind:
 
     tenant: str
     sms: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Bind a tenant to a member of the pool; counts from its next kernel on (spatial lane)."""
+
+    tenant: str
+    pctx: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +172,19 @@ class Slice:
     tenant: str
     slice_us: float
     level: int = 1
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Open or close a tenant's gate: at the next kernel boundary (spatial lane), at once (temporal lane)."""
+    """Open or close a tenant's gate: at the next kernel boundary (spatial lane), at once (temporal lane).
+
+    A gate that a daemon's policy closes opens by itself after ten seconds unless it is closed again.
+    """
 
     tenant: str
     open: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +192,7 @@ class Preempt:
     """End the tenant's time slice now (temporal lane)."""
 
     tenant: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +201,50 @@ class Reflex:
 
     tenant: str
     busy_sms: int | None
+    reason: str = ""
 
 
-Action = Bind | Slice | Gate | Preempt | Reflex
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """What a class means on this GPU; None: as it is. A daemon with detshare.ko writes it into the kernel."""
+
+    klass: str
+    rank: int | None = None
+    """while a class of a higher rank is active, lower ones are gated; 0: no rank"""
+    weight: int | None = None
+    slice_us: int | None = None
+    level: int | None = None
+    linger_us: int | None = None
+    """who is quiet for so long is not active any more"""
+    deadline_us: int | None = None
+    """gated for so long, it is paused; 0: never"""
+    floor_permille: int | None = None
+    """of each 100 ms, whatever others do"""
+    reason: str = ""
+
+
+Action = Bind | Move | Slice | Gate | Preempt | Reflex | ClassRow
+
+
+@dataclass(frozen=True)
+class NoParams:
+    """Of a policy that takes none."""
 
 
 class Policy:
-    """Hooks that do nothing. ``tick_us``: simulated or real time between two ticks, 0 for none."""
+    """Hooks that do nothing.
 
+    Parameters: a policy that takes any has a frozen dataclass `Params` in its class, with a default for each field
+    (int, float, bool or str) and a `__post_init__` that raises ValueError where a value cannot be meant. An object of
+    it is in `self.params`.
+    """
+
+    Params: ClassVar[type[Any]] = NoParams
     tick_us: float = 0.0
+    """simulated or real time between two ticks, 0 for none; a daemon ticks at most a hundred times a second"""
+
+    def __init__(self, params: Any = None) -> None:
+        self.params = self.Params() if params is None else params
 
     def on_attach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
         """A tenant came."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from detshare.ctl.sim.errors import SimError
 
-__all__ = ["AZURE", "BURSTGPT", "Trace", "azure", "burstgpt", "bursts", "diurnal", "load", "poisson"]
+__all__ = ["AZURE", "BURSTGPT", "Trace", "azure", "burstgpt", "bursts", "diurnal", "gamma", "load", "poisson"]
 
 AZURE: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURSTGPT: Final = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
@@ -197,3 +197,18 @@ def diurnal(
     random = np.random.default_rng(seed)
     times = _thinned(lambda times: rate * (1 - 0.8 * np.cos(2 * np.pi * times / day)), rate * 1.8, seconds, random)
     return _made("diurnal", times, random, prompt, answer)
+
+
+def gamma(
+    rate: float, seconds: float, seed: int, prompt: float = 1000, answer: float = 200, *, variation: float = 2.0
+) -> Trace:
+    """``rate`` on average, with gamma-distributed gaps; a coefficient of variation above 1 makes bunches."""
+    if not variation > 0:
+        raise SimError(f"gaps cannot vary by {variation:g}; use a coefficient of variation above 0")
+    random = np.random.default_rng(seed)
+    shape = variation**-2
+    gaps = random.gamma(shape, 1 / (rate * shape), max(16, round(rate * seconds * 2)))
+    times = np.cumsum(gaps)
+    while times[-1] < seconds:
+        times = np.concatenate((times, times[-1] + np.cumsum(random.gamma(shape, 1 / (rate * shape), len(gaps)))))
+    return _made("gamma", times[times < seconds], random, prompt, answer)

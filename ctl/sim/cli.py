@@ -13,11 +13,13 @@ from typing import Any
 
 import click
 
-from detshare.ctl.sim import arrivals, fleet, profile, report, speed
+from detshare.ctl.errors import ControlError
+from detshare.ctl.policy import registry
+from detshare.ctl.sim import arrivals, fleet, profile, report, services, speed
 from detshare.ctl.sim.errors import SimError
 from detshare.ctl.sim.gpu import Gpu
 from detshare.ctl.sim.llm import MODELS
-from detshare.ctl.sim.policies import load_policy
+from detshare.ctl.sim.policies import AT_ONCE, DAEMON, load_policy
 from detshare.ctl.sim.scenario import SCHEMES, Scenario, window
 
 __all__ = ["cli", "main"]
@@ -27,7 +29,21 @@ MADE: dict[str, Callable[..., arrivals.Trace]] = {
     "poisson": arrivals.poisson,
     "bursts": arrivals.bursts,
     "diurnal": arrivals.diurnal,
+    "gamma": arrivals.gamma,
 }
+
+
+PACE_HELP = "The policy hears and acts at once, or as slowly as a daemon: ten times a second, 1 ms late."
+
+
+def _params(words: tuple[str, ...], spec: str | None) -> dict[str, str]:
+    """key=value of a policy; UsageError where it is none."""
+    if words and spec is None:
+        raise click.UsageError("--param is for a policy; name one with --policy")
+    for word in words:
+        if "=" not in word:
+            raise click.UsageError(f"--param {word}: write key=value")
+    return dict(word.split("=", 1) for word in words)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,7 +73,9 @@ def cli() -> None:
 @click.option("--kv-tokens", type=click.IntRange(min=1), help="Tokens that the KV cache holds.")
 @click.option("--interleave", is_flag=True, help="Prefill and decode take turns, instead of prefill first.")
 @click.option("--scheme", "schemes", type=click.Choice(list(SCHEMES)), multiple=True, help="Several may be compared.")
-@click.option("--policy", "policy_path", type=FILE, help="Python file with a subclass of Policy.")
+@click.option("--policy", "policy_spec", metavar="NAME|FILE[:CLASS]", help="As detshare-ctl policy set takes it.")
+@click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Of the policy; may be repeated.")
+@click.option("--pace", type=click.Choice(["at-once", "daemon"]), default="at-once", show_default=True, help=PACE_HELP)
 @click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=60.0, show_default=True, help="Simulated.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many, from --seed on.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="The first.")
@@ -88,7 +106,13 @@ def run(path: Path | None, kind: str | None, schemes: tuple[str, ...], as_json: 
         def requests(number: int) -> arrivals.Trace:
             return MADE[kind or ""](options["rate"], seconds, number, options["prompt"], options["answer"])
 
-    policy_path = options["policy_path"]
+    spec = options["policy_spec"]
+    params = _params(options["params"], spec)
+    if spec and not registry.is_file(spec):
+        try:
+            registry.load(spec, params)
+        except ControlError as error:
+            raise click.UsageError(str(error)) from error
     scenario = Scenario(
         model,
         requests,
@@ -97,7 +121,8 @@ def run(path: Path | None, kind: str | None, schemes: tuple[str, ...], as_json: 
         options["ttft_ms"],
         options["tpot_ms"],
         not options["interleave"],
-        (lambda: load_policy(policy_path)) if policy_path else None,
+        (lambda: load_policy(spec, params)) if spec else None,
+        DAEMON if options["pace"] == "daemon" else AT_ONCE,
     )
     seeds = range(seed, seed + options["seeds"])
     columns = {
@@ -111,9 +136,11 @@ def run(path: Path | None, kind: str | None, schemes: tuple[str, ...], as_json: 
         click.echo(f"{len(seeds)} seeds from {seed}, {seconds:g} s each; +-: 95 % confidence; proof level: model")
 
 
-@cli.command("fleet", epilog="Example: detshare-sim fleet --made 5000 --seed 1")
+@cli.command("fleet", epilog="Example: detshare-sim fleet --made-services 5000 --seed 1")
 @click.option("--tenants", "path", type=FILE, help="CSV with the columns name, sms, memory_gib.")
 @click.option("--made", type=click.IntRange(1, 1_000_000), help="So many made-up tenants instead.")
+@click.option("--services", "load_path", type=FILE, help=f"CSV with the columns {', '.join(services.COLUMNS)}.")
+@click.option("--made-services", type=click.IntRange(1, 1_000_000), help="So many made-up services instead.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the made-up ones.")
 @click.option(
     "--gpus", type=click.IntRange(1, fleet.MOST_GPUS), default=fleet.MOST_GPUS, show_default=True, help="Most."
@@ -122,13 +149,29 @@ def run(path: Path | None, kind: str | None, schemes: tuple[str, ...], as_json: 
 @click.option("--memory-gib", type=click.FloatRange(min=1), default=80.0, show_default=True, help="Of a GPU.")
 @click.option("--json", "as_json", is_flag=True, help="For programs; with the place of each tenant.")
 def packed(
-    path: Path | None, made: int | None, seed: int, gpus: int, sms: int, memory_gib: float, as_json: bool
+    path: Path | None,
+    made: int | None,
+    load_path: Path | None,
+    made_services: int | None,
+    seed: int,
+    gpus: int,
+    sms: int,
+    memory_gib: float,
+    as_json: bool,
 ) -> None:
-    """How many GPUs tenants need when they share them by SMs and memory, and each on its own."""
-    if (path is None) == (made is None):
-        raise click.UsageError("name either --tenants FILE or --made COUNT")
+    """How many GPUs tenants need when they share them by SMs and memory, and each on its own.
+
+    Tenants are named with what they need, or as services of language models with their load: then each gets as many
+    replicas, and each of these as much of a GPU's time and memory, as its tokens need to come in time.
+    """
+    if sum(each is not None for each in (path, made, load_path, made_services)) != 1:
+        raise click.UsageError("name one of --tenants FILE, --made COUNT, --services FILE, --made-services COUNT")
     gpu = Gpu(sms=sms, memory_gib=memory_gib)
-    demands = fleet.read(path) if path is not None else fleet.made(made or 0, seed, gpu)
+    if load_path is not None or made_services is not None:
+        loads = services.read(load_path) if load_path is not None else services.made(made_services or 0, seed)
+        demands = services.demands(loads, gpu)
+    else:
+        demands = fleet.read(path) if path is not None else fleet.made(made or 0, seed, gpu)
     result = fleet.pack(demands, gpu, gpus)
     summary = {"tenants": len(demands), "gpus": result.gpus, "at_least": result.bound, "one_each": len(demands)}
     if as_json:

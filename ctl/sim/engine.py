@@ -11,11 +11,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from detshare.ctl.policy.types import Policy, Snapshot, TenantView
+from detshare.ctl.policy.types import PCtx, Policy, Snapshot, TenantView
 from detshare.ctl.sim.errors import SimError
 from detshare.ctl.sim.gpu import EPS, Gpu, Lane, Spatial, Temporal
+from detshare.ctl.sim.history import GRAPH
 from detshare.ctl.sim.mps import Mps
-from detshare.ctl.sim.policies import Reins
+from detshare.ctl.sim.policies import AT_ONCE, Pace, Reins
+from detshare.ctl.sim.rows import Rows
 from detshare.ctl.sim.tenants import Run, Tenant
 
 __all__ = ["LANES", "Engine"]
@@ -29,12 +31,22 @@ class Engine:
     """Runs tenants on one GPU in one lane, under a policy or none. Times in microseconds, from 0."""
 
     def __init__(
-        self, gpu: Gpu, lane: str, tenants: Iterable[Tenant], policy: Policy | None = None, *, seed: int = 0
+        self,
+        gpu: Gpu,
+        lane: str,
+        tenants: Iterable[Tenant],
+        policy: Policy | None = None,
+        *,
+        seed: int = 0,
+        pace: Pace = AT_ONCE,
+        pool: Iterable[PCtx] = (),
+        hour: float = 0.0,
     ) -> None:
         if lane not in LANES:
             raise SimError(f"lane {lane!r} is none: use one of {', '.join(LANES)}")
         self.gpu = gpu
         self.lane = LANES[lane](gpu, seed)
+        self._spatial = isinstance(self.lane, Spatial)
         self.tenants = tuple(tenants)
         names = [tenant.name for tenant in self.tenants]
         if len(set(names)) != len(names):
@@ -48,12 +60,18 @@ class Engine:
         """microseconds in which some kernel ran"""
         self.waited = 0.0
         """microseconds in which there was work, no gate was shut, and nothing ran: context switches only"""
-        self.reins = Reins(policy, self) if policy is not None else None
+        self.pool = {each.name: each for each in pool}
+        self.rows = Rows(self.tenants)
+        self._hour = hour
+        """of the day, at the begin"""
+        self.reins = Reins(policy, self, pace) if policy is not None else None
         self._attached = False
 
     def snapshot(self) -> Snapshot:
         """What a policy sees now."""
-        return Snapshot(self.now, self.lane.name, self.gpu.sms, tuple(self._view(tenant) for tenant in self.tenants))
+        views = tuple(map(self._view, self.tenants))
+        hour = (self._hour + self.now / 3.6e9) % 24.0
+        return Snapshot(self.now, self.lane.name, self.gpu.sms, views, "", hour, tuple(self.pool.values()))
 
     def _view(self, tenant: Tenant) -> TenantView:
         head = tenant.queue[0] if tenant.queue else None
@@ -69,6 +87,16 @@ class Engine:
             self.now - head.asked if head else 0.0,
             head.kind if head else "",
             tenant.launches + (math.floor(head.done / head.us + 1e-9) if head else 0),
+            pctx=tenant.pctx,
+            standing_sms=tenant.sms or None,
+            reflex_sms=tenant.reflex,
+            weight=tenant.weight,
+            deadline_us=tenant.deadline_us,
+            graph_launches=tenant.graphs,
+            blocks=head.blocks if head else 0,
+            used_us=tenant.sm_us / self.gpu.sms if self._spatial else tenant.worked,
+            shapes=tenant.history.shapes(),
+            group=tenant.group,
         )
 
     def run(self, until: float) -> None:
@@ -93,6 +121,8 @@ class Engine:
         horizon = min([until, *(tenant.wake for tenant in self.tenants)])
         if self.reins:
             horizon = min(horizon, self.reins.due(self.now))
+        if self.rows.ranked:
+            horizon = min(horizon, self.rows.look(self.now))
         plan = self.lane.plan(self.now, self.tenants)
         horizon = min(horizon, plan.until)
         for tenant, rate in zip(self.tenants, plan.rates, strict=True):
@@ -112,21 +142,24 @@ class Engine:
                 return
             was_idle = not tenant.queue
             tenant.queue.append(found)
+            tenant.graphs += found.graph
             if self.reins and (was_idle or found.kind != "kernels"):
-                self.reins.launched(tenant)
+                self.reins.launched(tenant, was_idle)
 
     def _advance(self, passed: float, rates: Sequence[float], sms: Sequence[float]) -> None:
         ran = waiting = False
         for tenant, rate, used in zip(self.tenants, rates, sms, strict=True):
-            waiting = waiting or (bool(tenant.queue) and tenant.gate_open)
+            waiting = waiting or (bool(tenant.queue) and tenant.may_run)
             if rate <= 0:
                 continue
             ran = True
+            if tenant.queue[0].began < 0:
+                tenant.queue[0].began = self.now
             tenant.queue[0].done += rate * passed
             tenant.worked += rate * passed
             tenant.sm_us += used * passed
             tenant.peak_sms = max(tenant.peak_sms, used)
-            if isinstance(self.lane, Spatial):
+            if self._spatial:
                 tenant.over_quota = max(tenant.over_quota, used - tenant.tier)
         if ran:
             self.busy += passed
@@ -140,7 +173,12 @@ class Engine:
                 tenant.launches += run.kernels
                 tenant.source.finished(run, self.now)
                 tenant.wake = self.now
+                for other in self.tenants:
+                    if other.name == tenant.partner:
+                        other.wake = self.now
                 if self.reins:
+                    took = (self.now - run.began) / (1 if run.graph else run.kernels)
+                    tenant.history.add(GRAPH if run.graph else "", run.blocks, took, 1 if run.graph else run.kernels)
                     self.reins.completed(tenant)
 
     def launches(self) -> int:

@@ -84,7 +84,7 @@ class Temporal:
             self._shape, self._round = shape, build_round(tenants)
             self._position = self._round.index(self._loaded) if self._loaded in self._round else -1
         plan = Plan([0.0] * len(tenants), [0.0] * len(tenants))
-        ready = [tenant for tenant in tenants if tenant.queue and tenant.gate_open]
+        ready = [tenant for tenant in tenants if tenant.queue and tenant.may_run]
         if not ready:
             return plan
         loaded = self._loaded
@@ -149,11 +149,11 @@ class Spatial:
 
     def wanted(self, tenant: Tenant, tenants: Sequence[Tenant]) -> float:
         """The quota that the tenant's next kernel gets."""
-        if not tenant.gate_open:
+        if not tenant.may_run:
             return 0.0
         quota = tenant.sms or self._gpu.sms
         if tenant.reflex is not None and any(
-            other.queue and other.gate_open and other.rank > tenant.rank for other in tenants
+            other.queue and other.may_run and other.rank > tenant.rank for other in tenants
         ):
             return float(min(quota, tenant.reflex))
         return float(quota)

@@ -19,9 +19,12 @@ from detshare.ctl.sim.arrivals import Trace
 from detshare.ctl.sim.errors import SimError
 from detshare.ctl.sim.tenants import Run
 
-__all__ = ["MODELS", "LlmModel", "LlmServer", "Served"]
+__all__ = ["MODELS", "Half", "LlmModel", "LlmServer", "Served"]
 
 NEVER: Final = math.inf
+TILE: Final = 128
+TILES: Final = 64
+"""rows of a block of a matrix product, and blocks for so many rows: from the sizes of an 8B model, for grids only"""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class LlmModel:
     chunk: int = 2048
     """tokens of prefill in one step"""
     most_sequences: int = 256
+    kv_kib: float = 128.0
+    """of memory for a token of context"""
 
     def decode_us(self, sequences: int, context: int) -> float:
         """One step."""
@@ -59,7 +64,7 @@ class LlmModel:
 
 MODELS: Final = {
     # 2.73 ms for a batch of 8 with 1024 tokens of context each is measured (pair: alone, p50); how it divides is not.
-    "measured-1.4b": LlmModel("measured-1.4b", 2150.0, 10.0, 0.0622, 8.0, 300_000, 2.8),
+    "measured-1.4b": LlmModel("measured-1.4b", 2150.0, 10.0, 0.0622, 8.0, 300_000, 2.8, kv_kib=192.0),
     # From sizes: 16 GB of weights and 128 KiB of KV a token over 3.35 TB/s at 75 %; 16 GFLOP a token at 400 TFLOP/s.
     "analytic-8b": LlmModel("analytic-8b", 6400.0, 10.0, 0.0522, 40.0, 400_000, 16.0),
 }
@@ -91,10 +96,13 @@ class Served:
 
 
 class LlmServer:
-    """Serves a trace. ``prefill_first``: prompts before tokens; else a prefill chunk and a decode step take turns."""
+    """Serves a trace. ``prefill_first``: prompts before tokens; else a prefill chunk and a decode step take turns.
 
-    def __init__(self, model: LlmModel, trace: Trace, *, prefill_first: bool = True) -> None:
-        self.model, self.trace, self.prefill_first = model, trace, prefill_first
+    ``graphs``: a decode step is launched as one graph.
+    """
+
+    def __init__(self, model: LlmModel, trace: Trace, *, prefill_first: bool = True, graphs: bool = True) -> None:
+        self.model, self.trace, self.prefill_first, self.graphs = model, trace, prefill_first, graphs
         need = (trace.prompt + trace.answer).max(initial=0)
         if need > model.kv_tokens:
             raise SimError(
@@ -107,8 +115,8 @@ class LlmServer:
         self._waiting: deque[_Sequence] = deque()
         self._prefilling: deque[_Sequence] = deque()
         self._decoding: list[_Sequence] = []
-        self._step: list[tuple[_Sequence, int]] = []
-        self._flight = False
+        self._steps: dict[str, list[tuple[_Sequence, int]]] = {}
+        """in flight, by kind: sequences, and tokens of their prompts"""
         self._last: dict[int, tuple[float, float, float]] = {}
         """by request: first token, latest token, longest gap"""
         self.kv = 0
@@ -119,8 +127,31 @@ class LlmServer:
 
     def poll(self, now: float) -> Run | float:
         """The next step, or the next arrival."""
-        if self._flight:
+        if self._steps:
             return NEVER
+        self._arrive(now)
+        run = self._prefill(now) if self._prefill_now() else self._decode(now)
+        return self._next_arrival() if run is None else run
+
+    def half(self, kind: str) -> Half:
+        """The process that does only "prefill", or only "decode": then the server is two sources, and none itself.
+
+        A sequence is handed over in no time, for both are on one GPU.
+        """
+        return Half(self, kind)
+
+    def _poll_half(self, kind: str, now: float) -> Run | float:
+        if kind in self._steps:
+            return NEVER
+        self._arrive(now)
+        if kind == "decode":
+            return self._decode(now) or NEVER
+        return self._prefill(now) if self._prefilling else self._next_arrival()
+
+    def _next_arrival(self) -> float:
+        return float(self._times[self._next]) if self._next < len(self._times) else NEVER
+
+    def _arrive(self, now: float) -> None:
         while self._next < len(self._times) and self._times[self._next] <= now:
             number = self._next
             self._waiting.append(
@@ -130,11 +161,6 @@ class LlmServer:
             )
             self._next += 1
         self._admit()
-        run = self._prefill(now) if self._prefill_now() else self._decode(now)
-        if run is None:
-            return float(self._times[self._next]) if self._next < len(self._times) else NEVER
-        self._flight = True
-        return run
 
     def _admit(self) -> None:
         while self._waiting and len(self._decoding) + len(self._prefilling) < self.model.most_sequences:
@@ -153,29 +179,30 @@ class LlmServer:
 
     def _prefill(self, now: float) -> Run:
         left = self.model.chunk
-        self._step = []
+        step = self._steps["prefill"] = []
         for sequence in self._prefilling:
             take = min(left, sequence.prompt - sequence.prefilled)
-            self._step.append((sequence, take))
+            step.append((sequence, take))
             left -= take
             if not left:
                 break
-        return self._run(now, self.model.prefill_us(self.model.chunk - left), "prefill", None)
+        return self._run(now, self.model.prefill_us(self.model.chunk - left), "prefill", self.model.chunk - left, None)
 
     def _decode(self, now: float) -> Run | None:
         if not self._decoding:
             return None
-        self._step = [(sequence, 0) for sequence in self._decoding]
-        context = sum(sequence.prompt + sequence.made for sequence in self._decoding)
-        return self._run(now, self.model.decode_us(len(self._decoding), context), "decode", self.model.decode_width)
+        self._steps["decode"] = [(sequence, 0) for sequence in self._decoding]
+        count, context = len(self._decoding), sum(sequence.prompt + sequence.made for sequence in self._decoding)
+        return self._run(now, self.model.decode_us(count, context), "decode", count, self.model.decode_width)
 
-    def _run(self, now: float, us: float, kind: str, width: float | None) -> Run:
-        return Run(now, self.model.kernels, us / self.model.kernels, kind, width)
+    def _run(self, now: float, us: float, kind: str, rows: int, width: float | None) -> Run:
+        blocks = math.ceil(rows / TILE) * TILES
+        graph = self.graphs and kind == "decode"
+        return Run(now, self.model.kernels, us / self.model.kernels, kind, width, blocks=blocks, graph=graph)
 
     def finished(self, run: Run, now: float) -> None:
         """The step's tokens are there."""
-        self._flight = False
-        for sequence, tokens in self._step:
+        for sequence, tokens in self._steps.pop(run.kind):
             if run.kind == "prefill":
                 sequence.prefilled += tokens
                 self.served.prompt_tokens += tokens
@@ -210,3 +237,19 @@ class LlmServer:
     def arrived(self) -> int:
         """Requests that arrived."""
         return self._next
+
+
+@dataclass
+class Half:
+    """One of the two processes of a server, as a source of runs."""
+
+    server: LlmServer
+    kind: str
+
+    def poll(self, now: float) -> Run | float:
+        """Its next step, or when to ask again; what the other half hands over is told by a wake-up."""
+        return self.server._poll_half(self.kind, now)
+
+    def finished(self, run: Run, now: float) -> None:
+        """The step's tokens are there."""
+        self.server.finished(run, now)

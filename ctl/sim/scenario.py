@@ -15,6 +15,7 @@ from detshare.ctl.sim.engine import Engine
 from detshare.ctl.sim.errors import SimError
 from detshare.ctl.sim.gpu import Gpu
 from detshare.ctl.sim.llm import LlmModel, LlmServer
+from detshare.ctl.sim.policies import AT_ONCE, Pace
 from detshare.ctl.sim.profile import Profile
 from detshare.ctl.sim.report import figures
 from detshare.ctl.sim.tenants import Saturate, Tenant
@@ -57,6 +58,7 @@ class Scenario:
     tpot_ms: float = 50.0
     prefill_first: bool = True
     policy: Callable[[], Policy] | None = None
+    pace: Pace = AT_ONCE
 
     def run(self, scheme: str, seed: int) -> dict[str, float]:
         """All figures of one seed; SimError for a scheme that is none."""
@@ -81,7 +83,7 @@ class Scenario:
             llm.sms = training.sms = gpu.sms // 2
             llm.slowed = {"training": self.profile.pair["64 SMs"]["lc"]}
         tenants = [llm] if scheme == "alone" else [llm, training]
-        engine = Engine(gpu, lane, tenants, self.policy() if self.policy else None, seed=seed)
+        engine = Engine(gpu, lane, tenants, self.policy() if self.policy else None, seed=seed, pace=self.pace)
         engine.run(self.seconds * 1e6)
         found = figures(server, engine.now, self.ttft_ms, self.tpot_ms)
         found["training, of alone"] = engine.rate(training)

@@ -11,9 +11,12 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from detshare.ctl.sim.history import History
+
 __all__ = ["RANKS", "Open", "Periodic", "Run", "Saturate", "Source", "Tenant", "lognormal_sigma"]
 
-RANKS: Final = {"low": 0, "normal": 1, "high": 2}
+RANKS: Final = {"idle": -1, "low": 0, "normal": 1, "": 1, "high": 2}
+"""of the classes; "" is a tenant that nobody gave one"""
 NEVER: Final = math.inf
 HOST_US: Final = 5.0
 """between the end of a request and the launch of the next: time enough for the GPU to take another context"""
@@ -33,6 +36,12 @@ class Run:
     """SMs above which it gets no faster; None: as its tenant"""
     done: float = 0.0
     """progress, in microseconds of its time alone"""
+    blocks: int = 0
+    """of the grids of its kernels; 0: not known"""
+    graph: bool = False
+    """launched as one graph"""
+    began: float = -1.0
+    """when its first kernel ran; below 0: not yet"""
 
     @property
     def work(self) -> float:
@@ -161,6 +170,14 @@ class Tenant:
     """by tenant: how many times longer kernels take while that one's kernels run too; measured"""
     congestion_us: float = 0.0
     """the age of a run from which the policy is told; 0: never"""
+    deadline_us: float | None = None
+    """of a run, as the policy sees it; None: it has no goal"""
+    weight: float | None = None
+    """as the policy sees it"""
+    group: str = ""
+    """named tenant or container, as the policy sees it"""
+    partner: str = ""
+    """a tenant whose source is asked again when a run of this one ends"""
 
     # what the engine keeps
     queue: deque[Run] = field(default_factory=deque, init=False)
@@ -176,6 +193,12 @@ class Tenant:
     tier: float = field(default=0.0, init=False)
     """spatial lane: the quota that the kernel in flight was launched with"""
     congested: Run | None = field(default=None, init=False)
+    held: bool = field(default=False, init=False)
+    """by the rows of the classes"""
+    pctx: str = field(default="", init=False)
+    graphs: int = field(default=0, init=False)
+    """launched so far"""
+    history: History = field(default_factory=History, init=False)
 
     @property
     def rank(self) -> int:
@@ -186,6 +209,11 @@ class Tenant:
     def active(self) -> bool:
         """Has unfinished work."""
         return bool(self.queue)
+
+    @property
+    def may_run(self) -> bool:
+        """Neither a shut gate nor a row holds it."""
+        return self.gate_open and not self.held
 
     def speed(self, sms: float, run: Run, all_sms: int) -> float:
         """Speed on so many SMs, 1 for that on all."""

@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from detshare.ctl.top.app import can_show_blocks, run
-from detshare.ctl.top.draw import Painter
+from detshare.ctl.top.draw import Painter, can_show_blocks
 from detshare.ctl.top.keys import View
 from detshare.ctl.top.rows import SORTS
 from detshare.ctl.top.source import Machine, Source, SourceError
@@ -31,10 +30,11 @@ def _once(source: Source, view: View) -> None:
         _fail(error)
         return
     console = Console(highlight=False)
-    for line in Painter(console.width, None, can_show_blocks(console)).frame(snapshot, view):
-        if not console.is_terminal:
-            line.rstrip()
-        console.print(line, soft_wrap=True)
+    lines = Painter(console.width, None, can_show_blocks(console)).frame(snapshot, view)
+    if console.is_terminal:
+        console.print(*lines, sep="\n", soft_wrap=True)
+    else:  # without styles there is nothing for rich to do, and it takes its time
+        click.echo("\n".join(line.plain.rstrip() for line in lines))
     if not source.can_act:
         click.echo(
             "no daemon answers: this was one read-only look (start detshared to change anything)", err=True
@@ -65,7 +65,7 @@ def main(run_dir: Path | None, interval: float, sort: str, text: str, once: bool
 
     Changes go through detshared; where none runs, what is shown is read-only.
     """
-    source, view = Machine(run_dir), View(sort=sort, filter=text)
+    source, view = Machine(run_dir, ticker=not (once or as_json)), View(sort=sort, filter=text)
     if as_json:
         try:
             click.echo(json.dumps(source.look()))
@@ -74,6 +74,8 @@ def main(run_dir: Path | None, interval: float, sort: str, text: str, once: bool
     elif once:
         _once(source, view)
     elif sys.stdin.isatty() and sys.stdout.isatty():
+        from detshare.ctl.top.app import run  # the live screen alone needs it, and --once is to be fast
+
         sys.exit(run(source, interval, Console(highlight=False), sys.stdin.fileno(), view))
     else:
         raise click.UsageError("a live screen needs a terminal; for a script or a pipe: --once (or --json)")

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from detshare.ctl.top.collector import Collector
-from detshare.ctl.top.draw import Painter
+from detshare.ctl.top.collector import Collector, Seen
+from detshare.ctl.top.draw import Painter, can_show_blocks
 from detshare.ctl.top.keys import Decoder, View, handle, pin
-from detshare.ctl.top.rows import ordered, rows, select
+from detshare.ctl.top.rows import Row, ordered, rows, select
 from detshare.ctl.top.source import Source
 from detshare.ctl.top.terminal import Waiter, keys_one_by_one
 
@@ -20,25 +20,33 @@ _REDRAW_SECONDS = 1.0
 """at least so often, so that the age of a frame shows"""
 
 
-def can_show_blocks(console: Console) -> bool:
-    """Whether the terminal takes more than ASCII."""
-    return console.encoding.lower().replace("-", "") == "utf8"
+class Listed:
+    """The rows of the last look, made once for each: keys come faster than looks."""
+
+    def __init__(self) -> None:
+        self._of: Seen | None = None
+        self._rows: list[Row] = []
+
+    def rows(self, seen: Seen) -> list[Row]:
+        if seen is not self._of:
+            self._of, self._rows = seen, rows(seen.snapshot or {})
+        return self._rows
 
 
-def _show(console: Console, collector: Collector, view: View) -> Text:
-    seen = collector.seen
+def show(console: Console, seen: Seen, view: View, listed: Listed) -> Text:
+    """One frame for the console's size."""
     width, height = console.size
-    shown = ordered(select(rows(seen.snapshot or {}), view.filter), view.sort)
-    pin(view, shown)
+    every = listed.rows(seen)
+    pin(view, ordered(select(every, view.filter), view.sort))
     age = time.monotonic() - seen.when if seen.snapshot is not None else 0.0
     painter = Painter(width, height, can_show_blocks(console))
-    lines = painter.frame(seen.snapshot, view, can_act=seen.can_act, error=seen.error, age=age)
+    lines = painter.frame(seen.snapshot, view, can_act=seen.can_act, error=seen.error, age=age, every=every)
     return Text("\n").join(lines)
 
 
 def run(source: Source, interval: float, console: Console, fd: int, view: View) -> int:
     """Show until q or a signal; the exit code. `fd`: the terminal from which keys come."""
-    decoder = Decoder()
+    decoder, listed = Decoder(), Listed()
     with (
         Waiter(fd) as waiter,
         keys_one_by_one(fd),
@@ -51,12 +59,12 @@ def run(source: Source, interval: float, console: Console, fd: int, view: View) 
         try:
             while not (view.quit or waiter.over):
                 collector.check()
-                live.update(_show(console, collector, view), refresh=True)
+                live.update(show(console, collector.seen, view, listed), refresh=True)
                 data = waiter.wait(min(interval, _REDRAW_SECONDS), in_pieces=decoder.waiting)
                 names = decoder.feed(data) if data else decoder.flush()
                 for name in names:
                     seen = collector.seen
-                    verb = handle(view, name, ordered(rows(seen.snapshot or {}), view.sort), seen.can_act)
+                    verb = handle(view, name, ordered(listed.rows(seen), view.sort), seen.can_act)
                     if verb is not None:
                         view.say(f"{verb.name} {verb.who} ...")
                         collector.submit(verb)

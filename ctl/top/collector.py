@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from detshare.ctl.top.keys import Verb
-from detshare.ctl.top.rows import clean, items, microseconds, number, whole
+from detshare.ctl.top.rates import Rates
 from detshare.ctl.top.source import Source, SourceError
+from detshare.ctl.top.values import clean, items, microseconds, number, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Collector:
         self._source, self._interval, self._notify = source, interval, notify
         self._verbs: queue.SimpleQueue[Verb | None] = queue.SimpleQueue()
         self._memory = Memory()
+        self._rates = Rates()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._guarded, name="collector", daemon=True)
 
@@ -138,6 +140,7 @@ class Collector:
         try:
             snapshot = self._source.look()
             self._memory.add_to(snapshot)
+            self._rates.add_to(snapshot)
             self.seen = Seen(snapshot, "", self._source.can_act, time.monotonic())
         except SourceError as error:
             self.seen = Seen(self.seen.snapshot, clean(str(error)), self._source.can_act, self.seen.when)

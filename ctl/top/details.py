@@ -6,19 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detshare.ctl.top.rows import (
-    UNKNOWN,
-    Row,
-    activity,
-    clean,
-    containment,
-    gpu_index,
-    items,
-    microseconds,
-    number,
-    texts,
-    whole,
-)
+from detshare.ctl.top.rows import Row, activity, containment, gpu_index
+from detshare.ctl.top.values import UNKNOWN, clean, items, microseconds, number, texts, whole
 
 _BOLD = "bold"
 
@@ -47,6 +36,29 @@ def _tsg(tsg: Mapping[str, Any], index: Mapping[str, str]) -> str:
     )
 
 
+def _lane(row: Row) -> list[str]:
+    """Lane, rates and who decided, where they are known."""
+    lines = []
+    cells, spatial = row.cells, row.raw.get("spatial")
+    if isinstance(spatial, Mapping):
+        sms = f"{_count(spatial.get('idle_sms'))} of {_count(spatial.get('sms'))} SMs"
+        lines.append(
+            f"lane spatial  pCtx {cells['PCTX']}  {sms} ({clean(spatial.get('idle')) or UNKNOWN}),"
+            f" beside a higher class {clean(spatial.get('busy')) or UNKNOWN}"
+        )
+        delay = f"launch to finish p99 {cells['Q99']}"
+    else:
+        delay = f"waits at a shut door p99 {cells['Q99']}"
+    if row.launches is not None:
+        what = "launches" if isinstance(spatial, Mapping) else "bursts of launches"
+        lines.append(f"{cells['L/S']} {what} a second  {delay}  held {cells['HELD']} of the time")
+    decided = row.raw.get("decided")
+    if isinstance(decided, Mapping) and decided:
+        told = ", ".join(f"{clean(what)} by {clean(who)}" for what, who in decided.items())
+        lines.append(f"decided: {told}; why: detshare-ctl why {cells['PID']}")
+    return lines
+
+
 def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str]]:
     """Lines of (text, style) for the selected program."""
     if row is None:
@@ -71,6 +83,7 @@ def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str
         lines += [(f"  memory: {text}", "") for text in containment(program)]
         lines += [(f"  tenant {tenant}", "")] if tenant else []
         lines += [(f"  launches: {text}", "") for text in activity(program)]
+    lines += [(f"  {text}", "") for text in _lane(row)]
     tsgs = items(program.get("tsgs"))
     lines += [(_tsg(tsg, index), "") for tsg in tsgs] or [("  no TSG: it has made no context yet", "dim")]
     lines += [(f"  note: {note}", "yellow") for note in texts(program.get("notes"))]

@@ -5,66 +5,51 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
-from rich.text import Text
+from rich.console import Console
+from rich.text import Span, Text
 
+from detshare.ctl.top.columns import BARS, WIDE, Column, columns, counted
 from detshare.ctl.top.details import details
 from detshare.ctl.top.keys import HELP, View, selected
-from detshare.ctl.top.rows import Row, bar, clean, gpu_rows, number, ordered, rows, select, texts
+from detshare.ctl.top.prompts import PROMPTS
+from detshare.ctl.top.rows import Row, gpu_rows, ordered, rows, select
+from detshare.ctl.top.ticker import ticker
+from detshare.ctl.top.values import bar, clean, number, texts
 
 _EMPTY: Mapping[str, Any] = {}
 _MESSAGE_LINES = 3
 _STATE_STYLES = {
     "running": "green", "active": "green", "gated": "yellow", "paused": "yellow", "no-context": "dim",
     "not-understood": "red", "read-only": "cyan",
-    "mps-server": "blue", "mps-client": "blue",
+    "mps-server": "blue", "mps-client": "blue", "spatial": "green",
 }  # fmt: skip
+_TITLES = {"BAR": "", "SM BAR": "SM", "MEM BAR": "", "USE": "MEM"}
 _CLASS_STYLES = {"high": "bold green", "normal": "", "low": "yellow", "idle": "dim"}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the table; `width` in cells of the screen."""
-
-    name: str
-    width: int
-    right: bool = False
-
-
-_MINIMAL = (Column("PID", 7, True), Column("CLASS", 6), Column("SHARE", 5, True), Column("STATE", 10))
-_NARROW = (
-    Column("PID", 7, True), Column("GPU", 3, True), Column("CLASS", 6), Column("SLICE", 6, True),
-    Column("LEVEL", 6), Column("MEM", 5, True), Column("SHARE", 5, True), Column("STATE", 10),
-)  # fmt: skip
-_WIDE = (
-    Column("PID", 7, True), Column("USER", 8), Column("CONTAINER", 12), Column("GPU", 5, True),
-    Column("CLASS", 7), Column("TSGS", 4, True), Column("SLICE", 7, True), Column("LEVEL", 6),
-    Column("MEM", 6, True), Column("SHARE", 5, True), Column("BAR", 16), Column("STATE", 14),
-)  # fmt: skip
-
-
-def columns(width: int, limits: bool = False) -> list[Column]:
-    """The columns for a screen of `width` cells; COMMAND takes what is left. `limits`: somebody may hold some."""
-    chosen = list(_WIDE if width >= 130 else _NARROW if width >= 72 else _MINIMAL)
-    for number_, column in enumerate(chosen):
-        if limits and column.name == "MEM":
-            chosen.insert(number_ + 1, Column("LIMIT", column.width, True))
-            break
-    used = 1 + sum(column.width + 1 for column in chosen)
-    return [*chosen, Column("COMMAND", max(width - used, 0))]
 
 
 def fit(text: str, width: int, right: bool = False, dots: str = "…") -> str:
     """`text` in exactly `width` cells; a cut is shown."""
     if width <= 0:
         return ""
+    if text.isascii() and len(text) <= width:
+        return text.rjust(width) if right else text.ljust(width)
     if cell_len(text) > width:
         kept = width - cell_len(dots)
         return set_cell_size(text, kept) + dots if kept > 0 else set_cell_size(text, width)
     return " " * (width - cell_len(text)) + text if right else set_cell_size(text, width)
+
+
+def _full(part: float | None) -> str:
+    """The colour of a memory bar."""
+    return "green" if part is None or part < 0.8 else "dark_orange3" if part < 0.95 else "red"
+
+
+def can_show_blocks(console: Console) -> bool:
+    """Whether the terminal takes more than ASCII."""
+    return console.encoding.lower().replace("-", "") == "utf8"
 
 
 class Painter:
@@ -92,15 +77,16 @@ class Painter:
         can_act: bool = True,
         error: str = "",
         age: float = 0.0,
+        every: Sequence[Row] | None = None,
     ) -> list[Text]:
-        """All lines; with a height exactly as many as the screen has at most."""
+        """All lines; with a height exactly as many as the screen has at most. `every`: its rows, if known."""
         shown = snapshot or _EMPTY
-        every = rows(shown)
+        every = rows(shown) if every is None else every
         found = ordered(select(every, view.filter), view.sort)
         head = self._header(shown, len(every), view, age)
-        foot = self._footer(view, can_act, error, snapshot is None)
+        foot = [*self._ticker(shown, every, view), *self._footer(view, can_act, error, snapshot is None)]
         room = None if self.height is None else max(self.height - len(head) - len(foot), 0)
-        body = self._help() if view.help else self._programs(shown, found, view, room, snapshot is not None)
+        body = self._help() if view.help else self._programs(shown, found, every, view, room, snapshot)
         if room is not None:
             body = [*body[:room], *[Text("")] * (room - len(body))]
         lines = [*head, *body, *foot]
@@ -112,7 +98,7 @@ class Painter:
         took = number(snapshot.get("seconds"))
         count = "1 program" if programs == 1 else f"{programs} programs"
         facts = [f"driver {driver}", f"backend {backend}", f"proof {proof}", count]
-        if self.width >= 130 and took is not None:
+        if self.width >= WIDE and took is not None:
             facts.append(f"look {took * 1e3:.1f} ms")
         if age >= 3.0:
             facts.append(f"{age:.0f} s old")
@@ -136,18 +122,25 @@ class Painter:
         return lines
 
     def _programs(
-        self, snapshot: Mapping[str, Any], found: Sequence[Row], view: View, room: int | None, looked: bool
+        self,
+        shown: Mapping[str, Any],
+        found: Sequence[Row],
+        every: Sequence[Row],
+        view: View,
+        room: int | None,
+        snapshot: Mapping[str, Any] | None,
     ) -> list[Text]:
-        chosen = columns(self.width, snapshot.get("backend") == "kmod")
+        limits = shown.get("backend") == "kmod" or any(row.limit is not None for row in every)
+        chosen = columns(self.width, limits, counted(every))
         cells = []
         for column in chosen:
-            name = "" if column.name == "BAR" else column.name
+            name = _TITLES.get(column.name, column.name)
             cells.append(fit(name, column.width, column.right))
         lines = [Text((" " + " ".join(cells)).ljust(self.width)[: self.width], "reverse", no_wrap=True)]
         current = selected(view, found)
         below: list[Text] = []
         if view.details:
-            for text, style in details(snapshot, current):
+            for text, style in details(shown, current):
                 below += self.wrapped(text, style, indent="    ") or [Text("")]
         fits = len(found)
         if room is not None:
@@ -164,30 +157,53 @@ class Painter:
             none = (
                 "no program has that text; esc drops the filter" if view.filter else "no program uses a GPU"
             )
-            lines.append(self.line(f" {none if looked else 'looking ...'}", "dim"))
+            lines.append(self.line(f" {none if snapshot is not None else 'looking ...'}", "dim"))
         return lines + below
 
     def _row(self, row: Row, chosen: Sequence[Column], current: bool) -> Text:
-        text = Text(">" if current else " ", no_wrap=True)
+        parts: list[tuple[str, str]] = [(">" if current else " ", "")]
         for number_, column in enumerate(chosen):
             if number_:
-                text.append(" ")
-            if column.name == "BAR":
-                text.append(bar(row.share, column.width, not self._unicode), "green")
-                continue
-            cell = row.state if column.name == "STATE" and column.width >= 14 else row.cells[column.name]
-            style = ""
-            if column.name == "STATE":
-                style = _STATE_STYLES.get(row.state, "")
-            elif column.name == "CLASS":
-                style = _CLASS_STYLES.get(row.klass or "", "")
-            text.append(fit(cell, column.width, column.right, "…" if self._unicode else "~"), style)
+                parts.append((" ", ""))
+            parts += self._cell(row, column)
+        # one Text of all: to append piece by piece takes rich most of a frame's time
+        spans, at = [], 0
+        for text, style in parts:
+            if style:
+                spans.append(Span(at, at + len(text), style))
+            at += len(text)
+        made = Text("".join(text for text, _ in parts), spans=spans, no_wrap=True)
         if current:
-            text.stylize("bold on grey23")
+            made.stylize("bold on grey23")
         else:
-            text.rstrip()
-        text.truncate(self.width)
-        return text
+            made.rstrip()
+        made.truncate(self.width)
+        return made
+
+    def _cell(self, row: Row, column: Column) -> list[tuple[str, str]]:
+        """The pieces of one cell, with their styles."""
+        if column.name in BARS:
+            value = {"BAR": row.share, "SM BAR": row.sms, "MEM BAR": row.limit}[column.name]
+            style = _full(value) if column.name == "MEM BAR" else "green"
+            return [(bar(value, column.width, not self._unicode), style)]
+        cell = row.state if column.name == "STATE" and column.width >= 14 else row.cells[column.name]
+        if column.name == "LANE":
+            cell = cell[: column.width]
+        text = fit(cell, column.width, column.right, "…" if self._unicode else "~")
+        if column.name == "USE" and row.limit is not None:
+            # a bar behind the text, full at the limit
+            used = round(min(max(row.limit, 0.0), 1.0) * len(text))
+            return [(text[:used], f"white on {_full(row.limit)}"), (text[used:], "")]
+        if column.name == "STATE":
+            return [(text, _STATE_STYLES.get(row.state, ""))]
+        return [(text, _CLASS_STYLES.get(row.klass or "", "") if column.name == "CLASS" else "")]
+
+    def _ticker(self, shown: Mapping[str, Any], every: Sequence[Row], view: View) -> list[Text]:
+        """The newest decisions; none where the screen is low, or where nothing decides."""
+        if self.height is None or self.height < 16 or view.help:
+            return []
+        most = 1 if self.height <= 24 else 4
+        return [self.line(text, style) for text, style in ticker(shown, {row.pid for row in every}, most)]
 
     def _help(self) -> list[Text]:
         lines = [self.line("")]
@@ -204,14 +220,10 @@ class Painter:
             lines += self.wrapped(told, "red", most=_MESSAGE_LINES)
         if view.message:
             lines += self.wrapped(view.message, "bold red" if view.bad else "green", most=_MESSAGE_LINES)
-        if view.mode == "filter":
-            return [*lines, self.line(f"show only: {view.prompt}_   enter keeps it, esc drops it", "bold")]
-        if view.mode == "weight":
-            who = view.selected[0] if view.selected else "-"
-            return [
-                *lines,
-                self.line(f"weight of {who} (1..1000): {view.prompt}_   enter sets it, esc leaves", "bold"),
-            ]
+        if view.mode in PROMPTS:
+            who = view.selected[0] if view.selected else None
+            asked = PROMPTS[view.mode].asks.format(who="-" if who is None else who)
+            return [*lines, self.line(f"{asked}: {view.prompt}_   {PROMPTS[view.mode].keys}", "bold")]
         keys = [
             "q quit",
             "s sort",

@@ -9,21 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from detshare.ctl.top.rows import SORTS, Row, select
+from detshare.ctl.top.prompts import PROMPTS
+from detshare.ctl.top.rows import SORTS, Row, select, sorts
+from detshare.ctl.top.values import texts
 
 HELP = (
     ("up/down, k/j", "select a program (home, end, page up, page down too)"),
-    ("s", "sort by share, memory, pid, class in turn"),
+    ("s", "sort in turn by share, memory, pid, class; launches, delay, held where they are counted"),
     ("/", "show only programs with a text in them; enter keeps it, esc drops it"),
     ("1 2 3 4", "class of the selected program: high, normal, low, idle"),
     ("w", "weight of the selected program (1..1000), GPU time in proportion"),
+    ("m", "memory limit of the selected program: 8G, 512M, max for none"),
+    ("x", "its percent of the SMs: spatial lane at once, temporal lane as a ceiling (needs detshare.ko)"),
+    ("o", "hold it: no new launch begins; again: let it go on"),
     ("p", "pause the selected program, or let it go on"),
     ("r", "release it: everything as it was before DetShare"),
+    ("P", "let another policy decide: NAME [key=value]"),
     ("d, enter", "details of the selected program"),
     ("? or h", "this page"),
     ("q", "quit"),
 )
-MAX_WEIGHT = 1000
 _CLASS_KEYS = {"1": "high", "2": "normal", "3": "low", "4": "idle"}
 _SEQUENCES = {
     "A": "up", "B": "down", "H": "home", "F": "end",
@@ -51,7 +56,7 @@ class View:
     filter: str = ""
     selected: tuple[int | None, int | None] | None = None
     mode: str = "list"
-    """list, filter (typing after /), weight (typing a number)"""
+    """list, or what is being typed: a name of prompts.PROMPTS"""
     prompt: str = ""
     details: bool = False
     help: bool = False
@@ -144,15 +149,21 @@ def _typed(view: View, key: str, found: Sequence[Row]) -> Verb | None:
     if key != "enter":
         return None
     mode, view.mode = view.mode, "list"
-    if mode != "weight":
-        return None
     text = view.prompt.strip()
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_WEIGHT):
-        view.say(
-            f"a weight is a whole number from 1 to {MAX_WEIGHT}, not {text!r}; nothing was changed", bad=True
-        )
+    if mode == "filter" or (mode == "policy" and not text):
         return None
-    return _verb(view, selected(view, found), "set-weight", {"weight": int(text)})
+    try:
+        args = PROMPTS[mode].parse(text)
+    except ValueError as error:
+        view.say(f"{error}; nothing was changed", bad=True)
+        return None
+    if mode == "policy":
+        return Verb(PROMPTS[mode].verb, "*", args)
+    row = selected(view, found)
+    name = PROMPTS[mode].verb
+    if mode == "sms" and row is not None and row.cells["LANE"] != "spatial":
+        name = "set-ceiling"
+    return _verb(view, row, name, args)
 
 
 def _verb(view: View, row: Row | None, name: str, args: Mapping[str, Any]) -> Verb | None:
@@ -160,6 +171,14 @@ def _verb(view: View, row: Row | None, name: str, args: Mapping[str, Any]) -> Ve
         view.say("the selected program is not here any more; select another one", bad=True)
         return None
     return Verb(name, str(row.pid), args)
+
+
+def _is_held(row: Row) -> bool:
+    """By hand: what a class or a policy holds for a moment is not meant."""
+    spatial, doing = row.raw.get("spatial"), row.raw.get("activity")
+    if isinstance(spatial, Mapping):
+        return spatial.get("held") is True
+    return isinstance(doing, Mapping) and "order" in texts(doing.get("reasons"))
 
 
 def handle(view: View, key: str, found: Sequence[Row], can_act: bool) -> Verb | None:
@@ -193,14 +212,15 @@ def handle(view: View, key: str, found: Sequence[Row], can_act: bool) -> Verb | 
         case "end" | "G":
             _move(view, found, len(found) - 1, relative=False)
         case "s":
-            view.sort = SORTS[(SORTS.index(view.sort) + 1) % len(SORTS)] if view.sort in SORTS else SORTS[0]
+            orders = sorts(found)
+            view.sort = orders[(orders.index(view.sort) + 1) % len(orders)] if view.sort in orders else orders[0]
         case "/":
             view.mode, view.prompt = "filter", view.filter
         case "esc":
             view.filter, view.details = "", False
         case "d" | "enter":
             view.details = not view.details
-        case "1" | "2" | "3" | "4" | "w" | "p" | "r" if not can_act:
+        case "1" | "2" | "3" | "4" | "w" | "p" | "r" | "m" | "x" | "o" | "P" if not can_act:
             view.say(
                 "no daemon answers here, so this is read-only; start detshared as root for keys to act",
                 bad=True,
@@ -211,9 +231,14 @@ def handle(view: View, key: str, found: Sequence[Row], can_act: bool) -> Verb | 
             return _verb(view, row, "resume" if row and row.state == "paused" else "pause", {})
         case "r":
             return _verb(view, row, "release", {})
-        case "w":
-            if _verb(view, row, "set-weight", {}):
-                view.mode, view.prompt = "weight", ""
+        case "o":
+            return _verb(view, row, "resume" if row and _is_held(row) else "hold", {})
+        case "w" | "m" | "x":
+            mode = {"w": "weight", "m": "memory", "x": "sms"}[key]
+            if _verb(view, row, PROMPTS[mode].verb, {}):
+                view.mode, view.prompt = mode, ""
+        case "P":
+            view.mode, view.prompt = "policy", ""
         case _:
             pass
     return None

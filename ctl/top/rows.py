@@ -6,14 +6,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-UNKNOWN = "-"
-SORTS = ("share", "memory", "pid", "class")
+from detshare.ctl.top.values import (
+    UNKNOWN,
+    Json,
+    clean,
+    items,
+    memory,
+    microseconds,
+    number,
+    percent,
+    rate,
+    texts,
+    whole,
+)
+
+SORTS = ("share", "memory", "pid", "class", "launches", "delay", "held")
+_ALWAYS = SORTS[:4]
 CLASSES = ("high", "normal", "low", "idle")
 _SHORT_STATE = {"not-understood": "unclear"}
-
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,16 @@ class Row:
     """bytes"""
     klass: str | None = None
     state: str = UNKNOWN
+    sms: float | None = None
+    """0..1 of the GPU's SMs"""
+    limit: float | None = None
+    """0..1 of its memory limit that is in use"""
+    launches: float | None = None
+    """a second"""
+    delay: float | None = None
+    """p99, microseconds: see rates.py"""
+    held: float | None = None
+    """0..1 of the time"""
     raw: Json = field(default_factory=dict)
 
     @property
@@ -46,80 +67,6 @@ class GpuRow:
     name: str
     uuid: str
     memory: str
-
-
-def clean(value: object) -> str:
-    """One line of printable text. Programs choose their own argv: no control code may reach the terminal."""
-    if not isinstance(value, str):
-        return ""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in value).strip()
-
-
-def whole(value: object) -> int | None:
-    """`value` if it is a whole number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def number(value: object) -> float | None:
-    """`value` if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def items(value: object) -> list[Json]:
-    """The objects of a JSON list; nothing for anything else."""
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
-
-
-def texts(value: object) -> list[str]:
-    """The strings of a JSON list that are not empty."""
-    return [clean(item) for item in value if clean(item)] if isinstance(value, list | tuple) else []
-
-
-def short(value: float) -> str:
-    """At most four characters where the value allows: 1, 1.2, 20, 200."""
-    return f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{value:.0f}"
-
-
-def microseconds(value: object) -> str:
-    """A time given in microseconds, in six characters at most: 50us, 2.05ms, 1s."""
-    us = number(value)
-    if us is None or us < 0:
-        return UNKNOWN
-    if us < 999.5:
-        return f"{us:.0f}us"
-    if us < 999_500:  # what would round to 1000
-        return f"{us / 1e3:.3g}ms"
-    return f"{us / 1e6:.{3 if us < 999.5e6 else 4}g}s" if us < 9_999e6 else ">9999s"
-
-
-def memory(value: object) -> str:
-    """Bytes in binary units: 512M, 1.2G."""
-    size = number(value)
-    if size is None or size < 0:
-        return UNKNOWN
-    for unit in ("B", "K", "M", "G"):
-        if size < 999.5:
-            return f"{short(size)}{unit}"
-        size /= 1024
-    return f"{short(size)}T"
-
-
-def percent(value: float | None) -> str:
-    """0..1 as percent."""
-    return UNKNOWN if value is None else f"{value * 100:.0f}%"
-
-
-def bar(value: float | None, width: int, ascii_only: bool = False) -> str:
-    """A bar of `width` cells for 0..1, in eighths of a cell."""
-    if value is None or width <= 0:
-        return " " * max(width, 0)
-    eighths = round(min(max(value, 0.0), 1.0) * width * 8)
-    full, rest = divmod(eighths, 8)
-    if ascii_only:
-        return ("#" * full).ljust(width)
-    return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width)
 
 
 def _same(values: Iterable[str]) -> str:
@@ -176,6 +123,25 @@ def activity(program: Json) -> list[str]:
     return lines
 
 
+def _lane(program: Json) -> tuple[str, str, float | None]:
+    """The lane, the pCtx (or the share of SMs, where it is bound to none), and 0..1 of the SMs."""
+    spatial, doing = program.get("spatial"), program.get("activity")
+    pctx, part, lane = clean(program.get("pctx")), None, "temporal"
+    if isinstance(spatial, Mapping):
+        lane = "spatial"
+        sms, mine = whole(spatial.get("sms")), whole(spatial.get("idle_sms"))
+        if isinstance(spatial.get("waiting"), bool) and spatial["waiting"] and not spatial.get("held"):
+            busy = whole(spatial.get("busy_sms"))
+            mine = mine if busy is None else busy
+        part = mine / sms if sms and mine is not None else None
+    elif isinstance(doing, Mapping):
+        ceiling = whole(doing.get("ceiling"))
+        part = 1.0 if ceiling is None else ceiling / 100
+    elif not compute_tsgs(program):
+        lane = UNKNOWN
+    return lane, pctx or percent(part), part
+
+
 def row(program: Json, index: Mapping[str, str]) -> Row:
     """One program of a snapshot; `index` as from gpu_index."""
     pid, weight = whole(program.get("pid")), whole(program.get("weight"))
@@ -183,6 +149,11 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
     state = _state(program)
     share, bytes_ = number(program.get("gpu_share")), whole(program.get("memory_bytes"))
     tsgs = compute_tsgs(program)
+    lane, pctx, sms = _lane(program)
+    found = program.get("rates")
+    rates: Json = found if isinstance(found, Mapping) else {}
+    launches, delay, held = (number(rates.get(name)) for name in ("launches_per_s", "queue_p99_us", "held"))
+    most = whole(program.get("memory_limit"))
     cells = {
         "PID": UNKNOWN if pid is None else str(pid),
         "GPU": _gpus_of(program, index),
@@ -190,7 +161,13 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         "SLICE": _same(microseconds(tsg.get("slice_us")) for tsg in tsgs),
         "LEVEL": _same(clean(tsg.get("level")) or UNKNOWN for tsg in tsgs),
         "MEM": memory(bytes_),
-        "LIMIT": memory(whole(program.get("memory_limit"))),
+        "LIMIT": memory(most),
+        "USE": memory(bytes_) + ("" if most is None else f"/{memory(most)}"),
+        "LANE": lane,
+        "PCTX": pctx,
+        "L/S": rate(launches),
+        "Q99": microseconds(delay),
+        "HELD": percent(held),
         "SHARE": percent(share),
         "STATE": _SHORT_STATE.get(state, state),
         "USER": clean(program.get("user")) or UNKNOWN,
@@ -198,7 +175,21 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         "TSGS": str(len(tsgs)) if isinstance(program.get("tsgs"), list | tuple) else UNKNOWN,
         "COMMAND": clean(program.get("command")) or UNKNOWN,
     }
-    return Row(pid, whole(program.get("start")), cells, share, bytes_, klass, state, program)
+    return Row(
+        pid=pid,
+        start=whole(program.get("start")),
+        cells=cells,
+        share=share,
+        memory=bytes_,
+        klass=klass,
+        state=state,
+        sms=sms,
+        limit=bytes_ / most if most and bytes_ is not None else None,
+        launches=launches,
+        delay=delay,
+        held=held,
+        raw=program,
+    )
 
 
 def containment(program: Json) -> list[str]:
@@ -264,19 +255,23 @@ def select(found: Iterable[Row], text: str) -> list[Row]:
     ]
 
 
+def sorts(found: Iterable[Row]) -> tuple[str, ...]:
+    """The orders that make a difference for these rows."""
+    every = list(found)
+    return (*_ALWAYS, *(by for by in SORTS[4:] if any(getattr(each, by) is not None for each in every)))
+
+
 def ordered(found: Iterable[Row], by: str) -> list[Row]:
-    """Largest share or memory first, lowest PID first, highest class first; what is unknown comes last."""
+    """Largest value first, lowest PID first, highest class first; what is unknown comes last."""
 
     def key(r: Row) -> tuple[float, float]:
         pid = math.inf if r.pid is None else r.pid
-        match by:
-            case "share":
-                return (math.inf if r.share is None else -r.share, pid)
-            case "memory":
-                return (math.inf if r.memory is None else -r.memory, pid)
-            case "class":
-                return (CLASSES.index(r.klass) if r.klass in CLASSES else len(CLASSES), pid)
-            case _:
-                return (pid, pid)
+        if by == "pid":
+            return (pid, pid)
+        if by == "class":
+            return (CLASSES.index(r.klass) if r.klass in CLASSES else len(CLASSES), pid)
+        values = {"share": r.share, "memory": r.memory, "launches": r.launches, "delay": r.delay, "held": r.held}
+        value = values.get(by)
+        return (math.inf if value is None else -value, pid)
 
     return sorted(found, key=key)

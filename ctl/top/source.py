@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from detshare.ctl.client import Client
 from detshare.ctl.errors import ControlError
+
+_POLICY_SECONDS: Final = 2.0
+"""between questions what was decided: the daemon reads its log for the answer"""
+_SINCE_S: Final = 300.0
+_DECISIONS: Final = 8
 
 
 class SourceError(Exception):
@@ -30,9 +36,14 @@ class Source(Protocol):
 class Machine:
     """The daemon of a run directory while one lives, else our own looks. Follows one that comes or goes."""
 
-    def __init__(self, run_dir: Path | None) -> None:
+    def __init__(self, run_dir: Path | None, ticker: bool = True) -> None:
+        """`ticker`: ask for decisions too."""
+        self._ticker = ticker
         self._client = Client(run_dir)
         self._can_act = False
+        self._policy: dict[str, Any] | None = None
+        self._decisions: list[dict[str, Any]] = []
+        self._policy_due = 0.0
 
     @property
     def can_act(self) -> bool:
@@ -44,7 +55,7 @@ class Machine:
             if self._client.alive():
                 found = self._client.programs()
                 self._can_act = True
-                return found
+                return self._decided(found)
             # it brings the driver tables and NVML with it, which a screen on the daemon does not need
             from detshare.ctl.oneshot import AUTO, OneShot
 
@@ -54,8 +65,28 @@ class Machine:
         except ControlError as error:
             raise SourceError(str(error)) from error
 
+    def _decided(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The same with the newest decisions and, now and then, the policy that makes them."""
+        if not self._ticker:
+            return found
+        try:
+            if time.monotonic() >= self._policy_due:
+                self._policy_due = time.monotonic() + _POLICY_SECONDS
+                self._decisions = self._client.decisions(_SINCE_S, _DECISIONS)["decisions"]
+                self._policy = self._client.policy()["policy"]
+        except (ControlError, KeyError):
+            return found  # a daemon without a policy shows its programs all the same
+        return {**found, "decisions": self._decisions, "policy": self._policy}
+
+    def _set_policy(self, name: str, params: dict[str, str]) -> dict[str, Any]:
+        self._client.policy_set(name, params)
+        self._policy_due = 0.0
+        return {"changed": [{"pid": 0, "tsgs": [], "note": f"policy {name} decides now"}], "skipped": []}
+
     def act(self, verb: str, who: str, args: dict[str, Any]) -> dict[str, Any]:
         try:
+            if verb == "policy-set":
+                return self._set_policy(args["name"], args["params"])
             return self._client.verb(verb, who, **args)
         except ControlError as error:
             raise SourceError(f"{error.stopped}; next: {error.next_step}") from error

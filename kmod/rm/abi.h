@@ -90,6 +90,10 @@ struct rm_uvm_size {
 	u16 size;	/* bytes of its parameters */
 };
 
+/* SET_CTXSW_PREEMPTION_MODE and _BIND: the flag that cilpPreemptMode is meant, and the only mode that takes a long kernel off. */
+#define RM_CTXSW_CILP_SET 0x1
+#define RM_CTXSW_CILP 2
+
 #include "tables.h"	/* struct rm_abi, numbers that are the same in all versions */
 
 enum rm_abi_match {

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 #include "act.h"
 
+/* NVOS30_FLAGS_* */
+#define IDLE_QUERY 2u			/* BEHAVIOR, bits 3:0 */
+#define IDLE_LIST (0u << 4)		/* CHANNEL, bits 7:4 */
+#define IDLE_PUSH_BUFFER (1u << 8)	/* IDLE, bits 30:8 */
+#define IDLE_GRAPHICS (4u << 8)
 /* Of one entry of a TPC table: globalTpcIndex, then lmemBlockIndex. */
 #define TPC_ENTRY_SIZE 4
 
@@ -43,6 +48,20 @@ void rm_act_preempt(const struct rm_abi *abi, u32 client, u32 tsg, struct rm_ste
 	rm_put8(step->params, abi->tsg_preempt.bWait, true);
 }
 
+void rm_act_no_realtime(const struct rm_abi *abi, u32 client, u32 tsg, struct rm_step *step)
+{
+	begin(step, client, tsg, NVA06C_CTRL_CMD_MAKE_REALTIME, abi->realtime.len);
+	rm_put8(step->params, abi->realtime.bRealtime, false);
+}
+
+void rm_act_preemptible(const struct rm_abi *abi, u32 client, u32 subdevice, u32 tsg, struct rm_step *step)
+{
+	begin(step, client, subdevice, NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, abi->ctxsw_mode.len);
+	rm_put32(step->params, abi->ctxsw_mode.flags, RM_CTXSW_CILP_SET);
+	rm_put32(step->params, abi->ctxsw_mode.hChannel, tsg);
+	rm_put32(step->params, abi->ctxsw_mode.cilpPreemptMode, RM_CTXSW_CILP);
+}
+
 int rm_act_disable(const struct rm_abi *abi, u32 client, u32 subdevice, const struct rm_channel *channels, unsigned int count,
 		   bool off, struct rm_step *step)
 {
@@ -67,6 +86,23 @@ void rm_act_restart_runlist(const struct rm_abi *abi, u32 client, u32 channel, b
 {
 	begin(step, client, channel, NVA06F_CTRL_CMD_RESTART_RUNLIST, abi->restart_runlist.len);
 	rm_put8(step->params, abi->restart_runlist.bForceRestart, force);
+}
+
+int rm_act_ask_idle(const struct rm_abi *abi, const u32 *channels, unsigned int count, void *params)
+{
+	unsigned int i;
+
+	if (!count || count > RM_CHANNELS_MAX)
+		return -EINVAL;
+	rm_put32(params, abi->idle_channels.numChannels, count);
+	for (i = 0; i < count; i++) {
+		struct rm_f32 channel_at = { abi->idle_channels.hChannels.off + 4 * i };
+
+		rm_put32(params, channel_at, channels[i]);
+	}
+	rm_put32(params, abi->idle_channels.flags, IDLE_QUERY | IDLE_LIST | IDLE_PUSH_BUFFER | IDLE_GRAPHICS);
+	rm_put32(params, abi->idle_channels.timeout, 1);
+	return 0;
 }
 
 void rm_act_tpc_mode(const struct rm_abi *abi, u32 client, u32 tsg, enum rm_tpc_mode mode, bool all, struct rm_step *step)

@@ -35,6 +35,14 @@ void rm_act_set_level(const struct rm_abi *abi, u32 client, u32 tsg, u32 level, 
 /* Off the engine once, and waits until it is off. It comes back at its turn. */
 void rm_act_preempt(const struct rm_abi *abi, u32 client, u32 tsg, struct rm_step *step);
 
+/*
+ * What a program may have chosen for itself before somebody managed it, set back. Turning real time off sets the level, so that is to be
+ * set after it. Who has switched its slice off has one again with rm_act_set_slice().
+ */
+void rm_act_no_realtime(const struct rm_abi *abi, u32 client, u32 tsg, struct rm_step *step);
+/* Kernels are taken off the engine in their midst (CILP). subdevice: any of the client on that GPU. */
+void rm_act_preemptible(const struct rm_abi *abi, u32 client, u32 subdevice, u32 tsg, struct rm_step *step);
+
 /* ---- channels --------------------------------------------------------------- */
 
 struct rm_channel {
@@ -49,6 +57,13 @@ int rm_act_disable(const struct rm_abi *abi, u32 client, u32 subdevice, const st
 		   bool off, struct rm_step *step);
 /* The present slice ends, the run list begins anew. `force`: even if this channel runs. */
 void rm_act_restart_runlist(const struct rm_abi *abi, u32 client, u32 channel, bool force, struct rm_step *step);
+
+/*
+ * Have channels of a client nothing left to do? NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS on the client's device, as a question: it waits for a
+ * microsecond, for 0 is the driver's own long timeout. NV_OK: nothing, NV_ERR_TIMEOUT: they have. `params`: abi->idle_channels.len zeroed
+ * bytes, more than a step has. -EINVAL: no channel, or more than RM_CHANNELS_MAX.
+ */
+int rm_act_ask_idle(const struct rm_abi *abi, const u32 *channels, unsigned int count, void *params);
 
 /* ---- TPC ceiling -------------------------------------------------------------- */
 

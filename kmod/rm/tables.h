@@ -393,6 +393,7 @@
 #define NV_ERR_OBJECT_NOT_FOUND 0x57
 #define NV_ERR_OPERATING_SYSTEM 0x59
 #define NV_ERR_STATE_IN_USE 0x63
+#define NV_ERR_TIMEOUT 0x65
 #define NV_OK 0x0
 
 struct rm_abi {

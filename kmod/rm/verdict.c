@@ -8,8 +8,6 @@
 #define CLASS_OF(cmd) ((cmd) >> 16)
 #define BINAPI_FIRST 0x2081
 #define BINAPI_LAST 0x2082
-#define CTXSW_CILP_SET 0x1	/* flags: cilpPreemptMode is meant */
-#define CTXSW_CILP 2		/* the only mode that takes a long kernel off */
 
 /* How parameters are looked at. */
 enum look {
@@ -186,7 +184,7 @@ static bool owns_all(const u8 *params, struct rm_fblk list, u32 count, const str
 
 static bool switches_preemption_off(u32 flags, u32 mode)
 {
-	return flags & CTXSW_CILP_SET && mode != CTXSW_CILP;
+	return flags & RM_CTXSW_CILP_SET && mode != RM_CTXSW_CILP;
 }
 
 /* Whether the parameters are those of somebody else; with them the rest of the rule's verdict. */
@@ -323,4 +321,6 @@ void rm_verdict_object(enum rm_kind kind, bool named, const struct rm_asker *ask
 		refuse(ruling, RM_DENIAL_DOORBELL, "asks for the GPU's registers");
 	else if (kind == RM_KIND_BINAPI && !named)
 		refuse(ruling, RM_DENIAL_RAW, "makes a raw interface with a handle that nobody knows");
+	else if (kind == RM_KIND_CHANNEL)
+		refuse(ruling, RM_DENIAL_ORDER, "makes a channel in no channel group");
 }

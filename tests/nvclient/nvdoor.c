@@ -11,7 +11,7 @@
 static const char usage[] =
 	"Reads commands from standard input, ID VERB [NUMBER]..., carries each out in a thread of its own and answers with a\n"
 	"JSON line when it is done. Slot 0 is the doorbell as CUDA maps it; a ring is counted where the simulated GPU counts.\n"
-	"  kick SLOT N        ring N times; SIGUSR1 is handled meanwhile\n"
+	"  kick SLOT N MS     ring N times; SIGUSR1 is handled meanwhile; rests of MS and more between two rings are counted\n"
 	"  page SLOT P        write to page P of the mapping\n"
 	"  spin SLOT THREADS  ring in that many threads until...\n"
 	"  halt               ...now: how often in all\n"
@@ -49,9 +49,10 @@ static void *carry_out(void *arg)
 	pthread_mutex_unlock(&out);
 	known = door_do(ask);
 	pthread_mutex_lock(&out);
-	printf("{\"id\":%llu,\"event\":\"end\",\"known\":%s,\"result\":%lld,\"signal\":%d,\"ns\":%llu,\"longest_ns\":%llu}\n",
+	printf("{\"id\":%llu,\"event\":\"end\",\"known\":%s,\"result\":%lld,\"signal\":%d,\"ns\":%llu,\"longest_ns\":%llu,\"rests\":%llu}\n",
 	       (unsigned long long)ask->id, known ? "true" : "false", (long long)ask->answer.result, ask->answer.signal,
-	       (unsigned long long)(nv_now_ns() - begin), (unsigned long long)ask->answer.longest_ns);
+	       (unsigned long long)(nv_now_ns() - begin), (unsigned long long)ask->answer.longest_ns,
+	       (unsigned long long)ask->answer.rests);
 	fflush(stdout);
 	pthread_mutex_unlock(&out);
 	free(ask);

@@ -156,7 +156,7 @@ int main(int argc, char **argv)
 		nv_die("no memory");
 	nv_must_program(&program, 0, NULL);
 	door = (volatile u8 *)program.doorbell;
-	genl_must_open(&genl, "detshare");
+	genl_must_open(&genl, "detshare", NULL);
 	/* who shuts gets its turns before who rings */
 	setpriority(PRIO_PROCESS, 0, -10);
 	for (u64 i = 0; i < threads; i++)

@@ -49,7 +49,8 @@ static NV_STATUS set_properties(struct sim_ask *ask)
 		sim_tsg_set_timeslice(channel->channel->group->tsg, value);
 		return NV_OK;
 	case PROPERTY_SLICE_OFF:
-		sim_tsg_disable_timeslice(channel->channel->group->tsg, value);
+		/* whatever the value; another slice ends it */
+		sim_tsg_disable_timeslice(channel->channel->group->tsg);
 		return NV_OK;
 	default:
 		return NV_ERR_NOT_SUPPORTED;
@@ -234,14 +235,17 @@ static NV_STATUS channel_numbers(struct sim_ask *ask)
 static NV_STATUS idle_channels(struct sim_ask *ask)
 {
 	u32 count = GET(NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, numChannels);
-	u32 us = GET(NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, timeout);
+	u32 us = GET(NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, timeout), flags = GET(NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, flags);
 	NV_STATUS status = NV_OK;
 
 	if (count > SIM_IDLE_MAX)
 		return NV_ERR_INVALID_ARGUMENT;
+	/* to the firmware and back: it looks in between */
+	sim_engine_take_time();
 	for (u32 i = 0; i < count && status == NV_OK; i++)
 		status = sim_idle_one(ask->object->client->handle,
-				      NV_GETI(ask->params, NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, hChannels, i), us);
+				      NV_GETI(ask->params, NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, hChannels, i), flags, us);
+	sim_engine_take_time();
 	return status;
 }
 

@@ -56,8 +56,8 @@ u32 sim_tsg_runlist(const struct sim_tsg *tsg);
 /* The controls take as long as on an H100 (module parameter engine_latency=0: no time). */
 int sim_tsg_set_timeslice(struct sim_tsg *tsg, u64 us); /* any value; even 0 makes progress */
 u64 sim_tsg_timeslice(const struct sim_tsg *tsg);
-/* no slice at all while it is on: the TSG gives way only when it has nothing to do */
-void sim_tsg_disable_timeslice(struct sim_tsg *tsg, bool disable);
+/* no slice at all until the next one is set: the TSG gives way only when it has nothing to do */
+void sim_tsg_disable_timeslice(struct sim_tsg *tsg);
 /* -EINVAL above HIGH, -EPERM while interleaving is off */
 int sim_tsg_set_interleave(struct sim_tsg *tsg, u32 level);
 u32 sim_tsg_interleave(const struct sim_tsg *tsg);
@@ -109,6 +109,10 @@ void sim_engine_settle(struct sim_engine *engine, bool disable);
 void sim_engine_suspend(struct sim_engine *engine, bool suspend);
 /* Off its engine now, once; false: it still had something to do after us microseconds (at most 1 s). */
 bool sim_chan_idle(struct sim_chan *chan, u32 us);
+/* Has it nothing left to do? A look, nothing more. One that waits for a semaphore has. */
+bool sim_chan_is_idle(struct sim_chan *chan);
+/* As long as half a control that changes nothing takes; sleeps. */
+void sim_engine_take_time(void);
 /* The present turn on its runlist ends and the round begins anew; not forced: unless it runs now. */
 void sim_chan_restart_runlist(struct sim_chan *chan, bool force);
 u32 sim_chan_unique(const struct sim_chan *chan);

@@ -107,6 +107,7 @@ enum sim_cost {
 	SIM_COST_CHANNELS_OFF,
 	SIM_COST_CHANNELS_ON,
 	SIM_COST_TPC_MODE,
+	SIM_COST_HALF,
 };
 void sim_take_time(enum sim_cost cost, bool busy);
 

@@ -82,8 +82,8 @@ int sim_tsg_set_timeslice(struct sim_tsg *tsg, u64 us)
 	sim_engine_lock(tsg->engine);
 	busy = runlist_busy(tsg->runlist);
 	tsg->timeslice_us = us;
-	if (!tsg->endless)
-		sched_tsg_set_slice(&tsg->sched, slice_ns(us));
+	tsg->endless = false;
+	sched_tsg_set_slice(&tsg->sched, slice_ns(us));
 	sim_engine_unlock(tsg->engine);
 	sim_take_time(SIM_COST_TIMESLICE, busy);
 	return 0;
@@ -298,7 +298,7 @@ int sim_engine_tsg_show(struct seq_file *m, struct sim_engine *engine)
 	seq_puts(
 		m,
 		"client handle engine slice_us level enabled gpu_time_us state channels finished faulted "
-		"off preempts rings last_ring_ns hung\n");
+		"off preempts rings last_ring_ns hung wfi endless realtime\n");
 	list_for_each_entry(tsg, &engine->tsgs, in_engine) {
 		chans = 0;
 		faulted = 0;
@@ -316,11 +316,11 @@ int sim_engine_tsg_show(struct seq_file *m, struct sim_engine *engine)
 			finished += chan->sched.finished;
 		}
 		seq_printf(
-			m, "0x%08x 0x%08x %u %llu %u %u %llu %s %u %llu %u %u %llu %llu %llu %u\n", tsg->client,
+			m, "0x%08x 0x%08x %u %llu %u %u %llu %s %u %llu %u %u %llu %llu %llu %u %d %d %d\n", tsg->client,
 			tsg->handle, tsg->engine_type, tsg->timeslice_us, tsg->level,
 			tsg->sched.enabled, div_u64(tsg->sched.gpu_time, NSEC_PER_USEC),
 			sched_tsg_state(&tsg->sched), chans, finished, faulted, off, tsg->preempts, tsg->rings,
-			tsg->last_ring, hung);
+			tsg->last_ring, hung, tsg->sched.wfi, tsg->endless, tsg->realtime);
 	}
 	sim_engine_unlock(engine);
 	return 0;

@@ -8,12 +8,11 @@
 #define IDLE_MOST_US 1000000u
 #define IDLE_STEP_US 100
 
-void sim_tsg_disable_timeslice(struct sim_tsg *tsg, bool disable)
+void sim_tsg_disable_timeslice(struct sim_tsg *tsg)
 {
 	sim_engine_lock(tsg->engine);
-	tsg->endless = disable;
-	sched_tsg_set_slice(&tsg->sched,
-			    disable ? SCHED_NEVER : tsg->timeslice_us * NSEC_PER_USEC);
+	tsg->endless = true;
+	sched_tsg_set_slice(&tsg->sched, SCHED_NEVER);
 	sim_engine_unlock(tsg->engine);
 	sim_take_time(SIM_COST_TIMESLICE, false);
 }
@@ -89,6 +88,16 @@ u32 sim_chan_unique(const struct sim_chan *chan)
 
 /* ---- runlists ---- */
 
+bool sim_chan_is_idle(struct sim_chan *chan)
+{
+	bool idle;
+
+	sim_engine_lock(chan->engine);
+	idle = chan->sched.state == CHAN_IDLE || chan->sched.state == CHAN_DEAD;
+	sim_engine_unlock(chan->engine);
+	return idle;
+}
+
 bool sim_chan_idle(struct sim_chan *chan, u32 us)
 {
 	u64 end = ktime_get_ns() + (u64)min(us, IDLE_MOST_US) * NSEC_PER_USEC;
@@ -99,9 +108,7 @@ bool sim_chan_idle(struct sim_chan *chan, u32 us)
 		sched_tsg_preempt(chan->sched.tsg);
 	sim_engine_unlock(chan->engine);
 	for (;;) {
-		sim_engine_lock(chan->engine);
-		idle = chan->sched.state == CHAN_IDLE || chan->sched.state == CHAN_DEAD;
-		sim_engine_unlock(chan->engine);
+		idle = sim_chan_is_idle(chan);
 		if (idle || ktime_get_ns() >= end)
 			return idle;
 		usleep_range(IDLE_STEP_US, 2 * IDLE_STEP_US);

@@ -38,11 +38,13 @@ static NV_STATUS do_control(struct sim_file *file, const struct sim_caller *by, 
 static NV_STATUS do_alloc(struct sim_file *file, const struct sim_caller *by, void *block, u32 size)
 {
 	bool wide = size == NV_SIZE(NVOS64_PARAMETERS);
-	u32 class = NV_GET(block, NVOS21_PARAMETERS, hClass), handle = NV_GET(block, NVOS21_PARAMETERS, hObjectNew);
 	NV_STATUS status;
+	u32 class, handle;
 
 	if (!wide && size != NV_SIZE(NVOS21_PARAMETERS))
 		return NV_ERR_INVALID_ARGUMENT;
+	class = NV_GET(block, NVOS21_PARAMETERS, hClass);
+	handle = NV_GET(block, NVOS21_PARAMETERS, hObjectNew);
 	switch (class) {
 	case NV01_EVENT:
 	case NV01_EVENT_OS_EVENT:

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* RM_IDLE_CHANNELS: takes channels off the GPU and waits until they are idle. Whose they are is not asked. */
+/*
+ * RM_IDLE_CHANNELS: takes channels off the GPU and waits until they are idle, or, as a question, only looks whether they are. Whose they
+ * are is not asked.
+ */
 #include "sim.h"
 
 #define CHANNEL_LO	4
 #define CHANNEL_HI	7
 #define CHANNEL_SINGLE	1	/* NVOS30_FLAGS_CHANNEL */
+#define BEHAVIOR_LO	0
+#define BEHAVIOR_HI	3
+#define BEHAVIOR_QUERY	2	/* NVOS30_FLAGS_BEHAVIOR; the next one is FORCE_BUSY_CHECK, a question as well */
 
-NV_STATUS sim_idle_one(u32 client_handle, u32 handle, u32 us)
+NV_STATUS sim_idle_one(u32 client_handle, u32 handle, u32 flags, u32 us)
 {
 	struct sim_client *client = sim_client_any(client_handle);
 	struct sim_object *found = client ? sim_object_find(client, handle) : NULL;
 
 	if (!found || found->kind != KIND_KernelChannel)
 		return NV_ERR_INVALID_CHANNEL;
+	if (NV_BITS(flags, BEHAVIOR) >= BEHAVIOR_QUERY)
+		return sim_chan_is_idle(found->channel->chan) ? NV_OK : NV_ERR_TIMEOUT;
 	return sim_chan_idle(found->channel->chan, us) ? NV_OK : NV_ERR_TIMEOUT;
 }
 
 static NV_STATUS idle_listed(const struct sim_caller *by, const void *block, u32 us)
 {
-	u32 count = NV_GET(block, NVOS30_PARAMETERS, numChannels);
+	u32 count = NV_GET(block, NVOS30_PARAMETERS, numChannels), flags = NV_GET(block, NVOS30_PARAMETERS, flags);
 	struct sim_params clients = { }, channels = { };
 	NV_STATUS status;
 
@@ -31,7 +39,7 @@ static NV_STATUS idle_listed(const struct sim_caller *by, const void *block, u32
 		status = NV_ERR_INVALID_ARGUMENT;
 	down_read(&sim_api_lock);
 	for (u32 i = 0; i < count && status == NV_OK; i++)
-		status = sim_idle_one(((u32 *)clients.data)[i], ((u32 *)channels.data)[i], us);
+		status = sim_idle_one(((u32 *)clients.data)[i], ((u32 *)channels.data)[i], flags, us);
 	up_read(&sim_api_lock);
 	sim_params_out(&clients, NV_ERR_GENERIC);	/* only read */
 	sim_params_out(&channels, NV_ERR_GENERIC);
@@ -41,15 +49,16 @@ static NV_STATUS idle_listed(const struct sim_caller *by, const void *block, u32
 void sim_idle_channels(const struct sim_caller *by, void *block)
 {
 	u32 handle = NV_GET(block, NVOS30_PARAMETERS, hClient), us = NV_GET(block, NVOS30_PARAMETERS, timeout);
+	u32 flags = NV_GET(block, NVOS30_PARAMETERS, flags);
 	NV_STATUS status = NV_OK;
 
 	down_read(&sim_api_lock);
 	if (!sim_client_find(handle, by))
 		status = NV_ERR_INVALID_CLIENT;
-	else if (NV_BITS(NV_GET(block, NVOS30_PARAMETERS, flags), CHANNEL) == CHANNEL_SINGLE)
-		status = sim_idle_one(handle, NV_GET(block, NVOS30_PARAMETERS, hChannel), us);
+	else if (NV_BITS(flags, CHANNEL) == CHANNEL_SINGLE)
+		status = sim_idle_one(handle, NV_GET(block, NVOS30_PARAMETERS, hChannel), flags, us);
 	up_read(&sim_api_lock);
-	if (status == NV_OK && NV_BITS(NV_GET(block, NVOS30_PARAMETERS, flags), CHANNEL) != CHANNEL_SINGLE)
+	if (status == NV_OK && NV_BITS(flags, CHANNEL) != CHANNEL_SINGLE)
 		status = idle_listed(by, block, us);
 	NV_PUT(block, NVOS30_PARAMETERS, status, status);
 }

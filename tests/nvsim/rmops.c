@@ -5,6 +5,7 @@
  */
 #include <linux/module.h>
 
+#include "debugfs.h"
 #include "files.h"
 #include "sim.h"
 
@@ -29,8 +30,10 @@ void rm_kernel_rmapi_op(nvidia_stack_t *sp, void *ops_cmd);
 
 static int alloc_stack(nvidia_stack_t **sp)
 {
+	bool late;
+
 	*sp = NULL;
-	return 0;
+	return sim_failing(SIM_FAILING_STACK, &late) ? -ENOMEM : 0;
 }
 
 static void free_stack(nvidia_stack_t *sp)
@@ -78,10 +81,26 @@ static void op_alloc(const struct sim_caller *by, void *p)
 
 static void op_control(const struct sim_caller *by, void *p)
 {
-	NV_PUT(p, NVOS54_PARAMETERS, status,
-	       sim_rm_control(by, NV_GET(p, NVOS54_PARAMETERS, hClient), NV_GET(p, NVOS54_PARAMETERS, hObject),
-			      NV_GET(p, NVOS54_PARAMETERS, cmd), NV_GET(p, NVOS54_PARAMETERS, flags),
-			      NV_GET(p, NVOS54_PARAMETERS, params), NV_GET(p, NVOS54_PARAMETERS, paramsSize)));
+	NV_STATUS failing, status = NV_OK;
+	bool late;
+
+	failing = sim_failing(NV_GET(p, NVOS54_PARAMETERS, cmd), &late);
+	if (!failing || late)
+		status = sim_rm_control(by, NV_GET(p, NVOS54_PARAMETERS, hClient), NV_GET(p, NVOS54_PARAMETERS, hObject),
+					NV_GET(p, NVOS54_PARAMETERS, cmd), NV_GET(p, NVOS54_PARAMETERS, flags),
+					NV_GET(p, NVOS54_PARAMETERS, params), NV_GET(p, NVOS54_PARAMETERS, paramsSize));
+	NV_PUT(p, NVOS54_PARAMETERS, status, failing ?: status);
+}
+
+static void op_free(const struct sim_caller *by, void *p)
+{
+	NV_STATUS status;
+	bool late;
+
+	status = sim_failing(SIM_FAILING_FREE, &late);
+	if (!status)
+		status = sim_rm_free(by, NV_GET(p, NVOS00_PARAMETERS, hRoot), NV_GET(p, NVOS00_PARAMETERS, hObjectOld));
+	NV_PUT(p, NVOS00_PARAMETERS, status, status);
 }
 
 static void op_dup(const struct sim_caller *by, void *p)
@@ -114,9 +133,7 @@ noinline void rm_kernel_rmapi_op(nvidia_stack_t *sp, void *ops_cmd)
 	might_sleep();
 	switch (*(u32 *)ops_cmd) {
 	case OP_FREE:
-		NV_PUT(params, NVOS00_PARAMETERS, status,
-		       sim_rm_free(&by, NV_GET(params, NVOS00_PARAMETERS, hRoot),
-				   NV_GET(params, NVOS00_PARAMETERS, hObjectOld)));
+		op_free(&by, params);
 		break;
 	case OP_ALLOC:
 		op_alloc(&by, params);

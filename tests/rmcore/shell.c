@@ -372,7 +372,7 @@ int main(void)
 			if (known)
 				commands[i].run();
 		}
-		if (!known && !tree_command(name) && !race_command(name) && !verdict_command(name))
+		if (!known && !tree_command(name) && !race_command(name) && !verdict_command(name) && !act_command(name))
 			die("%s is no command", name);
 		fflush(stdout);
 	}

@@ -2,11 +2,12 @@
 /*
  * What the parts of the test shell share: shell.c reads and decodes,
  * shell_tree.c keeps clients and accounts, shell_race.c has threads,
- * shell_verdict.c judges.
+ * shell_verdict.c judges, shell_act.c builds calls.
  */
 #ifndef DETSHARE_RMCORE_SHELL_H
 #define DETSHARE_RMCORE_SHELL_H
 
+#include "../../kmod/rm/act.h"
 #include "../../kmod/rm/answer.h"
 #include "../../kmod/rm/decode.h"
 #include "../../kmod/rm/quota.h"
@@ -28,6 +29,7 @@ void done(int error);		/* "ok" or "error NUMBER" */
 bool tree_command(const char *name);
 bool race_command(const char *name);
 bool verdict_command(const char *name);
+bool act_command(const char *name);
 /* Frees everything, so that what leaks is the core's. */
 void tree_end(void);
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -115,15 +116,16 @@ def guest_pytest(vm: Callable[..., Completed]) -> Callable[..., Completed]:
     """guest_pytest("tests/vm/guest/test_x.py", "-k", "word", kernel=..., driver=..., ...): runs tests in one guest.
 
     Fails with the guest's output when one of them fails, when there is none, and on a fault in the kernel log.
+    `leaks`, for kernel="debug" only: looks for lost memory too.
     """
 
-    def run(*tests: str | Path, **named: Any) -> Completed:
+    def run(*tests: str | Path, leaks: bool = False, **named: Any) -> Completed:
         command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts="]
         command += ["-ra", "--strict-markers", "--import-mode=importlib", *map(str, tests)]
         compile_ahead(command)
         # neither looks through all that is installed here nor imports what these tests do not use: 5 s in a guest
         lean = ["env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "DETSHARE_TESTS_WITHOUT_HYPOTHESIS=1"]
-        done = vm([*lean, *command], **named)
+        done = vm(f"{shlex.join([*lean, *command])} && vm-leaks" if leaks else [*lean, *command], **named)
         if done.returncode:
             pytest.fail(f"in the guest, exit code {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
         return done

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instrumented kernel finds what it is for; what stands on it is worth as much as this."""
+"""The instrumented kernel finds what it is for, and finds nothing in detshare.ko while its tests run there."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from detshare.tools.vm import kernels
+from tests.vm.conftest import Completed
+from tests.vm.test_ctl_root import puppet
+from tests.vm.test_kmod import clients
+
+__all__ = ["clients", "puppet"]  # fixtures
 
 pytestmark = pytest.mark.skipif(
     not kernels.cached(kernels.DEBUG), reason="no debug kernel in the cache: detshare-vm prepare --kernel debug (500 s)"
@@ -99,3 +105,34 @@ def test_a_module_that_does_no_harm_passes_and_nothing_is_lost(vm, faults) -> No
     )
     assert done.returncode == 0
     assert done.stdout.split()[-1] == "1"
+
+
+SUITES = {
+    "gates": ("kmod_gates.py",),
+    "states": ("sched_states.py",),
+    "pause": ("sched_pause.py", "sched_accounts.py"),
+    "reflex": ("sched_reflex.py", "sched_ceiling.py"),
+    "memory": ("kmod_clients.py", "kmod_limits.py", "kmod_transfers.py", "kmod_sched.py", "kmod_cgroups.py"),
+    "netlink": ("ctl_netlink.py",),
+    "kmod": ("ctl_kmod.py",),
+}
+"""What judges by counts: latencies and shares of an emulated processor under KASAN are nobody's."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_modules_own_tests_make_no_report_and_lose_no_memory(
+    guest_pytest: Callable[..., Completed], clients: Path, puppet: Path, suite: str
+) -> None:
+    done = guest_pytest(
+        *(f"tests/vm/guest/{file}" for file in SUITES[suite]),
+        leaks=True,
+        kernel=kernels.DEBUG,
+        driver="sim",
+        load=True,
+        timeout=2400,
+        mem=3072,
+        mounts=[clients],
+        env={"DETSHARE_NVCLIENT": str(clients), "DETSHARE_PUPPET": str(puppet)},
+    )
+    assert " passed" in done.stdout

@@ -15,8 +15,10 @@ import click
 
 from detshare.tools.bench.gates import gates
 from detshare.tools.bench.launch_path import launch_path
+from detshare.tools.bench.policies import policies
 from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.rm_core import rm_core
+from detshare.tools.bench.scale.cli import scale
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.sim_validation import sim_validation
 from detshare.tools.bench.steer import SteerError
@@ -175,7 +177,7 @@ def _run(options: Options, module: str) -> None:
 
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
-for _command in (gates, launch_path, rm_core, sim_validation, *COMMANDS):
+for _command in (gates, launch_path, policies, rm_core, scale, sim_validation, *COMMANDS):
     bench.add_command(_command)
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from detshare.tools.demo.children import Child
 from detshare.tools.demo.errors import DemoError
 
 _MODULES = {
-    "detshared": "detshare.ctl.daemon",
+    "detshared": "detshare.ctl.detshared",
     "detshare-ctl": "detshare.ctl.cli",
     "detshare-top": "detshare.ctl.top",
 }

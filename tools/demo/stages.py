@@ -139,9 +139,13 @@ class ModelStage(contextlib.ExitStack):
         return self._pids
 
     def measure(self, phase: str) -> Figures:
-        earlier = self._reading(self._pids[0]).get("count", 0)
+        before = self._reading(self._pids[0])
+        earlier, until = before.get("count", 0), before.get("time_s", 0.0) + READING_SECONDS
         self._screen.wait(f"measure {phase} (model)", READING_SECONDS)
-        seen, train = self._reading(self._pids[0]), self._reading(self._pids[1])
+        # on a busy machine the model's time goes slower than ours
+        while (seen := self._reading(self._pids[0])).get("time_s", until) < until:
+            time.sleep(0.1)
+        train = self._reading(self._pids[1])
         rate = None if phase == "alone" else train.get("throughput")
         # a reading of 0 us means that nothing was finished
         return Figures(

@@ -8,6 +8,7 @@ Everything may be deleted at any time when no detshare-vm runs; it is made again
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import glob
 import hashlib
@@ -97,7 +98,7 @@ def ensure(name: str, make: Callable[[Path], None]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f".part-{glob.escape(target.name)}.*"):
             shutil.rmtree(left, ignore_errors=True)
-            if not left.is_dir():
+            with contextlib.suppress(IsADirectoryError):  # also one that is written anew just now
                 left.unlink(missing_ok=True)
         stage = target.with_name(f".part-{target.name}.{os.getpid()}.{time.monotonic_ns():x}")
         try:

@@ -45,11 +45,14 @@ class LiveModel(ModelDriver):
         self.machine.start_work(process, self.gpu_models[0], workload)
 
     def catch_up(self) -> None:
-        """Advance the machine to now."""
+        """Advance the machine by the time that passed since it was advanced last.
+
+        What that takes itself is skipped: on a machine so busy that a second of the model takes longer than a second,
+        each question would else leave the next one a second to do, and a look asks dozens.
+        """
         with self._lock:
-            now = self._clock()
-            self.machine.advance(min(max(now - self._last, 0.0), LONGEST_STEP_S))
-            self._last = now
+            self.machine.advance(min(max(self._clock() - self._last, 0.0), LONGEST_STEP_S))
+            self._last = self._clock()
 
     def readings(self) -> dict[int, Reading]:
         """Latencies of the last READING_S and throughput of every program that has submitted work, by pid."""

@@ -26,12 +26,13 @@ class Kernel:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A program's recent past: latencies of the window asked for (0 where there were none), all requests so far,
-    and units (requests, images, ...) per second over the last second."""
+    units (requests, images, ...) per second over the last second, and what time it is in the model, in seconds."""
 
     p50_us: float
     p99_us: float
     count: int
     throughput: float
+    time_s: float
 
 
 class Workload(ABC):
@@ -92,7 +93,7 @@ class Workload(ABC):
         recent = sorted(latency for when, latency in self.finished if when >= now - window_ns)
         p50 = recent[len(recent) // 2] / 1000 if recent else 0.0
         p99 = recent[min(len(recent) - 1, len(recent) * 99 // 100)] / 1000 if recent else 0.0
-        return Reading(p50, p99, self.completed, self._recent(now, 1))
+        return Reading(p50, p99, self.completed, self._recent(now, 1), now / 1e9)
 
     def _bucket(self, number: int) -> list[float]:
         if number not in self._buckets:

@@ -44,17 +44,11 @@ static u32 ring_second(struct hostile *h)
 	return status;
 }
 
-/* The parent may map where its child may not: RM asks who made the client. */
-static u32 second_mapping(struct hostile *h)
+/* In a child, which may have to wait; the mapping is the parent's, for a child may map nothing: RM asks who made the client. */
+static void ring_and_unmap(struct hostile *h, volatile u32 *door)
 {
-	static volatile u32 *door;
-	u32 status;
-	int child;
+	int child = fork_process();
 
-	door = map_door(h, h->program.client, h->program.subdevice, h->program.usermode, &status);
-	if (!door)
-		return status;
-	child = fork_process();
 	if (!child) {
 		ring_at(door, h->channel.token);
 		leave(0);
@@ -64,6 +58,15 @@ static u32 second_mapping(struct hostile *h)
 	/* a ring is taken a little later, and not from a page that is gone */
 	rest(SETTLE_MS);
 	munmap((void *)door, SIM_USERMODE_SIZE);
+}
+
+static u32 second_mapping(struct hostile *h)
+{
+	u32 status;
+	volatile u32 *door = map_door(h, h->program.client, h->program.subdevice, h->program.usermode, &status);
+
+	if (door)
+		ring_and_unmap(h, door);
 	return status;
 }
 
@@ -74,7 +77,6 @@ static u32 duplicate(struct hostile *h)
 	struct nv *nv = &h->program.nv;
 	volatile u32 *door = NULL;
 	u8 *params = fresh_params();
-	int child;
 
 	status = nv_root(nv, &client);
 	rm_put32(params, nv->abi->device.deviceId, h->program.gpu_number);
@@ -89,16 +91,7 @@ static u32 duplicate(struct hostile *h)
 		door = map_door(h, client, subdevice, object, &status);
 	if (!door)
 		return status;
-	child = fork_process();
-	if (!child) {
-		ring_at(door, h->channel.token);
-		leave(0);
-	}
-	if (wait_for(child, TRY_MS) < 0)
-		kill_process(child);
-	/* a ring is taken a little later, and not from a page that is gone */
-	rest(SETTLE_MS);
-	munmap((void *)door, SIM_USERMODE_SIZE);
+	ring_and_unmap(h, door);
 	nv_free(nv, client, client, client);
 	return status;
 }

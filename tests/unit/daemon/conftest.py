@@ -19,19 +19,21 @@ from fake_backend import FakeBackend
 
 from detshare.ctl import daemon as daemon_module
 from detshare.ctl.client import SOCKET_NAME, Client
-from detshare.ctl.daemon import Daemon, listen
+from detshare.ctl.config import Config
+from detshare.ctl.daemon import Daemon
+from detshare.ctl.detshared import listen
 from detshare.ctl.oneshot import Built
 
 
 class Running:
     """What a test sees of a daemon that runs."""
 
-    def __init__(self, run_dir: Path, backend: FakeBackend) -> None:
+    def __init__(self, run_dir: Path, backend: FakeBackend, config: Config) -> None:
         self.run_dir = run_dir
         self.backend = backend
         self.socket = run_dir / SOCKET_NAME
         self.client = Client(run_dir)
-        self.daemon = Daemon(run_dir, 0.03, None)
+        self.daemon = Daemon(run_dir, 0.03, None, config=config)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
@@ -75,10 +77,14 @@ def start(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     """Start a daemon over a fake backend; `readings` as the model has them."""
     made: list[Running] = []
 
-    def make(backend: FakeBackend | None = None, readings: Callable[[], object] | None = None) -> Running:
+    def make(
+        backend: FakeBackend | None = None,
+        readings: Callable[[], object] | None = None,
+        config: Config = Config(),  # noqa: B008  frozen
+    ) -> Running:
         backend = backend or FakeBackend()
         monkeypatch.setattr(daemon_module, "build_backend", lambda name, where: Built(backend, readings))
-        running = Running(run_dir, backend)
+        running = Running(run_dir, backend, config)
         running.start()
         made.append(running)
         return running

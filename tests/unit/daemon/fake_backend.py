@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from detshare.ctl import classes, select
-from detshare.ctl.backends.base import NeedsModule
+from detshare.ctl.backends.base import Backend, NeedsModule
 from detshare.ctl.rm.driver import Gpu, Holder, NotAllowed, ProcessId
 from detshare.ctl.snapshot import (
     Account,
@@ -64,7 +64,7 @@ def _holder(program: Program) -> Holder:
     return Holder(program.id, 1, program.command, "", program.user, "", program.container, (5,), ())
 
 
-class FakeBackend:
+class FakeBackend(Backend):
     """Implements detshare.ctl.backends.base.Backend. `alive_elsewhere`: PIDs that live and use no GPU."""
 
     name = "fake"

@@ -16,7 +16,7 @@ import pytest
 from fake_backend import CONTAINER, FakeBackend, refusing
 from prometheus_client.parser import text_string_to_metric_families
 
-from detshare.ctl.api import peer_uid
+from detshare.ctl.access import Caller, caller_of
 from detshare.ctl.client import Client, ClientError
 
 
@@ -310,7 +310,7 @@ def test_looks_that_fail_are_shown_and_tried_again(running):
 
 
 def test_only_root_and_the_daemons_user_change_anything(running, monkeypatch):
-    monkeypatch.setattr("detshare.ctl.api.peer_uid", lambda connection: os.geteuid() + 1000)
+    monkeypatch.setattr("detshare.ctl.api.caller_of", lambda connection: Caller(1, os.geteuid() + 1000))
     with pytest.raises(ClientError, match="may not change") as caught:
         running.client.verb("pause", "4242")
     assert caught.value.status == 403
@@ -321,7 +321,7 @@ def test_only_root_and_the_daemons_user_change_anything(running, monkeypatch):
 def test_the_kernel_says_who_is_at_the_other_end():
     left, right = socket.socketpair(socket.AF_UNIX)
     with left, right:
-        assert peer_uid(left) == os.geteuid()
+        assert caller_of(left) == Caller(os.getpid(), os.geteuid())
 
 
 def test_doctor_adds_the_daemons_checks(running):

@@ -16,6 +16,9 @@ from fake_backend import FakeBackend
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from detshare.ctl.verbs import VERBS as VERB_ARGUMENTS
+
+ARGUMENTS = sorted({name for names in VERB_ARGUMENTS.values() for name in names})
 TIMES = int(os.environ.get("DETSHARE_FUZZ", "1"))
 BATCH = 25  # requests of one example
 SOME, ALL = 80, 200  # examples of each of two tests: 2 x 200 x 25 requests
@@ -36,10 +39,12 @@ JSON = st.recursive(
 )
 BODIES = st.one_of(
     st.dictionaries(st.sampled_from(["who", "class", "weight", "slice_us", "level", "x"]), JSON, max_size=4),
+    st.dictionaries(st.sampled_from(["who", "name", "params", *ARGUMENTS]), JSON, max_size=4),
     JSON,
 )
 VERBS = st.one_of(
     st.sampled_from(["set-priority", "set-weight", "set-slice", "pause", "resume", "preempt", "release"]),
+    st.sampled_from(sorted(VERB_ARGUMENTS)),
     st.sampled_from(["", "look", "close", "__init__", "Pause", "pause/", "%00", "..%2f", "set_weight"]),
 )
 DEPTHS = st.integers(min_value=1, max_value=15_000)
@@ -202,3 +207,67 @@ def raw(daemon, requests):
         assert all(status.startswith(b"4") for status in statuses), (data[:200], answer[:200])
     assert daemon.backend.state() == before
     assert len(daemon.backend.calls) == calls
+
+
+# -- addresses ----------------------------------------------------------------------------------------------------
+
+WORDS = st.one_of(
+    st.sampled_from(["v1", "programs", "pool", "events", "doctor", "readings", "metrics", "policy", "set", "resume"]),
+    st.sampled_from(["why", "decisions", "verbs", "4242", "-1", "0", "9" * 30, "%2e%2e", "%00", "%ff", "..", ""]),
+    st.text("abc/.%~", max_size=6),
+)
+QUERIES = st.one_of(
+    st.just(""),
+    st.dictionaries(
+        st.sampled_from(["since", "most", "follow", "x"]),
+        st.sampled_from(["0", "1", "-1", "nan", "inf", "1e400", "x", "", "%00", "9" * 400]),
+        max_size=2,
+    ).map(lambda made: "?" + "&".join(f"{name}={value}" for name, value in made.items() if (name, value) != FOLLOW)),
+)
+FOLLOW = ("follow", "1")
+"""that answer has no end; test_api follows events"""
+ADDRESSES = st.one_of(
+    st.lists(WORDS, max_size=4).map(lambda words: "/" + "/".join(words)),
+    st.sampled_from(["/v1/programs", "/v1/pool", "/v1/policy", "/v1/decisions", "/v1/why/4242"]),
+    st.sampled_from(["/v1/policy/set", "/v1/policy/resume", "/v1/policy/deadline"]),
+)
+ASKED = st.lists(
+    st.tuples(st.sampled_from(["GET", "POST", "PUT", "HEAD", "DELETE"]), ADDRESSES, QUERIES, _bodies()),
+    min_size=BATCH,
+    max_size=BATCH,
+)
+
+
+@_times(SOME)
+@given(requests=ASKED)
+def test_odd_addresses(daemon, requests):
+    addresses(daemon, requests)
+
+
+@pytest.mark.e2e
+@_times(ALL)
+@given(requests=ASKED)
+def test_all_odd_addresses(daemon, requests):
+    addresses(daemon, requests)
+
+
+def addresses(daemon, requests):
+    """Whatever is asked: an answer below 500, and an error in the one form."""
+    for method, address, query, body in requests:
+        head = f"{method} {address}{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(20)
+            sock.connect(str(daemon.socket))
+            sock.sendall(head.encode() + body)
+            answer = b""
+            while part := sock.recv(65536):
+                answer += part
+        status = int(answer.split(None, 2)[1])
+        assert status < 500, (method, address, query, body[:80], answer[-300:])
+        if status >= 400 and method != "HEAD":
+            error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+            assert error["asked"]
+            assert error["stopped"]
+            assert error["next"]
+            assert "Traceback" not in error["stopped"]

@@ -11,20 +11,24 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from detshare.ctl import daemon as daemon_module
+from detshare.ctl import detshared as daemon_module
 from detshare.ctl.client import SOCKET_NAME, Client
+from detshare.ctl.config import Config
+from detshare.ctl.config import Daemon as DaemonConfig
 from detshare.ctl.errors import ControlError
 
 pytestmark = pytest.mark.e2e
 
 
 def spawn(run_dir: Path, *args: str, **kwargs) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(run_dir), "--backend", "model", *args]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--backend", "model", *args]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **kwargs)
 
 
@@ -217,7 +221,7 @@ def test_systemd_is_told(run_dir, begin, tmp_path):
 def test_no_root_no_daemon(run_dir, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ControlError, match="needs root") as caught:
-        daemon_module.run(run_dir / "new", "root", 0.25)
+        daemon_module.run(run_dir / "new", Config(daemon=DaemonConfig(backend="root")))
     assert "sudo" in caught.value.next_step
     assert not (run_dir / "new").exists()
 
@@ -225,7 +229,7 @@ def test_no_root_no_daemon(run_dir, monkeypatch):
 @pytest.mark.skipif(Path("/sys/module/nvidia").exists(), reason="an NVIDIA driver is loaded")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_no_driver_no_daemon(run_dir):
-    command = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(run_dir), "--backend", "root"]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--backend", "root"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "no NVIDIA driver is loaded" in done.stderr
@@ -236,7 +240,7 @@ def test_no_driver_no_daemon(run_dir):
 
 @pytest.mark.skipif(Path("/sys/module/nvidia").exists(), reason="an NVIDIA driver is loaded")
 def test_without_a_driver_auto_is_the_model_and_says_so(run_dir):
-    command = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(run_dir)]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: process.poll() is not None or Client(run_dir).alive(), 60.0)
@@ -251,8 +255,61 @@ def test_without_a_driver_auto_is_the_model_and_says_so(run_dir):
 
 @pytest.mark.parametrize("args", [["--backend", "magic"], ["--interval", "0"], ["--interval", "nan"], ["--fast"]])
 def test_bad_options_are_2(args):
-    command = [sys.executable, "-m", "detshare.ctl.daemon", *args]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", *args]
     assert subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 2
+
+
+def test_a_wrong_configuration_is_told_and_nothing_starts(run_dir):
+    path = run_dir / "x.toml"
+    path.write_text("[daemon]\ninterval = 0\n[pool]\ntiers = [10]\n")
+    done = spawn(run_dir, "--config", str(path))
+    _, told = done.communicate(timeout=60)
+    assert done.returncode == 2
+    assert f"{path}:2: daemon.interval: it is 0; it is a number of seconds from 0.02 to 60" in told
+    assert f"{path}:4: pool.tiers: 100 is missing" in told
+    assert "next: correct it" in told
+    assert not (run_dir / "lock").exists()
+
+
+def test_a_configuration_is_followed_and_options_go_before_it(run_dir, spawned):
+    path = run_dir / "x.toml"
+    path.write_text(
+        "[daemon]\nbackend = 'model'\nlog_format = 'json'\nlog_level = 'error'\n[pool]\ntiers = [20, 100]\n"
+    )
+    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--config", str(path)]
+    process = subprocess.Popen([*command, "--log-level", "info"], stderr=subprocess.PIPE, text=True)
+    spawned.append(process)
+    wait_for(lambda: process.poll() is not None or Client(run_dir).alive(), 60.0)
+    names = {member["name"] for member in json.loads(ctl(run_dir, "pool", "--json").stdout)["pool"]}
+    assert names == {"20%", "100%"}
+    checks = {check["name"]: check for check in Client(run_dir).doctor()["checks"]}
+    assert f"because {path} says so" in checks["backend"]["detail"]
+    assert ctl(run_dir, "set-priority", "serve.py", "high").returncode == 0
+    process.terminate()
+    _, told = process.communicate(timeout=60)
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert any(line["message"] == f"configuration: {path}" for line in lines)
+    (audit,) = [line for line in lines if line.get("event") == "audit"]
+    assert (audit["verb"], audit["result"], audit["uid"]) == ("set-priority", "changed", os.geteuid())
+
+
+def test_metrics_on_loopback_by_configuration(run_dir, spawned):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = run_dir / "x.toml"
+    path.write_text(f"[metrics]\nlisten = '127.0.0.1:{port}'\n")
+    spawned.append(spawn(run_dir, "--config", str(path)))
+    wait_for(lambda: spawned[0].poll() is not None or Client(run_dir).alive(), 60.0)
+    address = f"http://127.0.0.1:{port}"
+    with urllib.request.urlopen(f"{address}/metrics", timeout=20) as answer:
+        assert "detshare_programs" in answer.read().decode()
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{address}/v1/programs", timeout=20)
+    other = spawn(run_dir / "other", "--config", str(path))
+    _, told = other.communicate(timeout=60)
+    assert other.returncode == 1
+    assert f"127.0.0.1:{port} cannot be listened on" in told
 
 
 def test_a_run_directory_that_is_too_long_is_told(run_dir):

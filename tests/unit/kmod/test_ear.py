@@ -99,6 +99,16 @@ def test_what_reflexes_do_is_not_told_what_is_ordered_is(heard: tuple[ear.Ear, L
     assert not made.changed()
 
 
+def test_a_context_that_went_while_held_is_not_remembered(heard: tuple[ear.Ear, Listener]) -> None:
+    made, kernel = heard
+    kernel.hear(genl.DETSHARE_CMD_PAUSED, reasons=ORDER, vctx_id=3)
+    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=ORDER, vctx_id=3)
+    kernel.hear(genl.DETSHARE_CMD_VCTX_GONE, vctx_id=3)
+    kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0, vctx_id=3)
+    kernel.hear(genl.DETSHARE_CMD_RESUMED, reasons=0, vctx_id=3)
+    assert after(made, 3) == ["paused", "gated", "vctx-gone"]
+
+
 def test_who_wants_to_be_told_is_told_at_once(heard: tuple[ear.Ear, Listener]) -> None:
     made, kernel = heard
     told: list[tuple[str, str, float]] = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from detshare.ctl import classes, orders, tell
+from detshare.ctl import census, classes, orders, tell
 from detshare.ctl.accounts import Target
 from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.holds import LEASE_S, Holds
@@ -164,6 +164,6 @@ def test_what_came_of_a_hold_in_words() -> None:
 def test_a_row_belongs_to_its_account() -> None:
     rows = [SchedRow(42), SchedRow(kind=genl.DETSHARE_KIND_CGROUP, cgroup_id=60), SchedRow(kind=2, tenant="red")]
     targets = [ONE, CREW, Target(AccountKind.TENANT, "red")]
-    assert [[orders.names(row, target) for target in targets] for row in rows] == [
+    assert [[census.is_of(row, target) for target in targets] for row in rows] == [
         [True, False, False], [False, True, False], [False, False, True],
     ]  # fmt: skip

@@ -68,5 +68,22 @@ def test_it_stands_still_with_its_clock_and_skips_long_silences() -> None:
     assert model.gpu_models[0].timeline.now - start == LONGEST_STEP_S * 1e9
 
 
+def test_a_chain_of_questions_ends_where_the_model_is_slower_than_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    model = LiveModel(clock=clock)
+    advance = model.machine.advance
+
+    def slow(seconds: float) -> None:
+        advance(seconds)
+        clock.now += 4 * seconds
+
+    monkeypatch.setattr(model.machine, "advance", slow)
+    begun = clock.now
+    for _ in range(50):
+        clock.now += 0.01
+        model.catch_up()
+    assert clock.now - begun == pytest.approx(50 * (0.01 + 4 * 0.01))
+
+
 def test_its_proof_is_the_model() -> None:
     assert LiveModel(clock=Clock()).proof == "model"

@@ -75,6 +75,29 @@ def test_a_policy_that_fails_is_a_message_and_exit_code_1(tmp_path: Path, text: 
     assert "Traceback" not in done.stderr
 
 
+def test_a_shipped_policy_is_named_with_parameters_and_at_the_pace_of_a_daemon() -> None:
+    requests = ["--arrivals", "gamma", "--rate", "4", "--scheme", "time-slicing"]
+    plain = run_json(*requests)["time-slicing"]
+    fair = run_json(*requests, "--policy", "fair", "--param", "high=50", "--pace", "daemon")["time-slicing"]
+    assert fair["TPOT ms p50"]["mean"] < plain["TPOT ms p50"]["mean"]
+    assert fair["actions refused"]["mean"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--policy", "unfair"], "there is no policy 'unfair'"),
+        (["--policy", "fair", "--param", "high=much"], "high='much' is not a number"),
+        (["--policy", "fair", "--param", "high"], "write key=value"),
+        (["--param", "high=1"], "name one with --policy"),
+    ],
+)
+def test_a_policy_that_cannot_be_meant_is_2(words: list[str], says: str) -> None:
+    done = CliRunner().invoke(cli, ["run", "--arrivals", "poisson", *SHORT, *words])
+    assert done.exit_code == 2
+    assert says in " ".join(done.output.split())
+
+
 def test_bad_usage_is_2_and_a_bad_file_is_1(tmp_path: Path) -> None:
     assert "name either" in (both := sim("run")).stderr
     assert both.returncode == 2

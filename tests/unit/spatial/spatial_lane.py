@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from detshare.runtime import board_layout as layout
+from detshare.runtime import sealed
 from detshare.runtime.board import Activity, Policy
 from detshare.runtime.mps import Mps
 from detshare.runtime.service import Service
@@ -34,6 +36,7 @@ fds = array.array("i")
 fds.frombytes(rights[0][2][: len(rights[0][2]) // 4 * 4])
 policy = Policy(mmap.mmap(fds[0], 4096, access=mmap.ACCESS_READ))
 counters = Counters(mmap.mmap(fds[1], 4096))
+activity = mmap.mmap(fds[2], 4096)
 for word in sys.stdin:
     match word.split():
         case ["ack"]:
@@ -51,6 +54,13 @@ for word in sys.stdin:
             opened = os.open(path, os.O_RDWR)
         case ["close"]:
             os.close(opened)
+        case ["cut", which]:
+            try:
+                os.ftruncate(fds[int(which)], 0)
+                print("yes", flush=True)
+            except OSError as error:
+                print(error.strerror, flush=True)
+            continue
         case ["writable"]:
             try:
                 mmap.mmap(fds[0], 4096)
@@ -149,7 +159,15 @@ class Lane:
         return Policy(bytearray(path.read_bytes())).read()
 
     def activity(self) -> Activity:
-        return Activity(bytearray((self.boards / f"{GPU_TEXT}.activity").read_bytes()))
+        """The GPU's page; without a daemon, as the programs have it."""
+        name = f"{GPU_TEXT}.activity"
+        if (self.boards / name).exists():
+            return Activity(bytearray((self.boards / name).read_bytes()))
+        found = sealed.find(next(p.pid for p in self.programs if p.process.poll() is None))
+        data = bytearray(os.pread(found[name], layout.PAGE_BYTES, 0))
+        for each in found.values():
+            os.close(each)
+        return Activity(data)
 
     def events(self) -> list[str]:
         """Texts of all events so far."""

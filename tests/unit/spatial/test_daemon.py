@@ -32,7 +32,7 @@ class Daemon:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "detshare.ctl.daemon", "--backend", "model", "--run-dir", str(self.folder)]
+        command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(self.folder)]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
         wait_for(lambda: self.process.poll() is not None or Client(self.folder).alive(), 20)
         assert self.process.poll() is None
@@ -196,7 +196,7 @@ def test_without_a_daemon_the_verbs_name_it(folder: Path) -> None:
 
 def test_a_taken_board_directory_costs_only_the_spatial_lane(daemon: Daemon, folder: Path) -> None:
     other = folder / "other"
-    command = [sys.executable, "-m", "detshare.ctl.daemon", "--backend", "model", "--run-dir", str(other)]
+    command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(other)]
     second = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=daemon.environment)
     try:
         wait_for(lambda: Client(other).alive(), 20)

@@ -21,6 +21,8 @@ from detshare.ctl.client import Client
 pytestmark = pytest.mark.e2e
 
 HERE = Path(__file__).parent
+SWITCHES = int(os.environ.get("DETSHARE_TEST_SWITCHES", "100"))
+"""of the policy; a thousand were tried by hand"""
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +59,7 @@ class Machine:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "detshare.ctl.daemon", "--backend", "model", "--run-dir", str(self.folder)]
+        command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(self.folder)]
         self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
         wait_for(lambda: self.daemon.poll() is not None or self.client.alive(), 20)
 
@@ -215,3 +217,77 @@ def test_a_library_of_the_spatial_lane_without_a_daemon_runs_natively(machine: M
     machine.environment = environment
     program = machine.run("--lane", "temporal")
     assert program.after(0, 3) == [(132, 131)] * 3
+
+
+POLICY = '''
+import time
+from detshare.ctl.policy.types import Bind, Policy, Reflex
+class Mine(Policy):
+    """Rule: whoever comes has 32 SMs, and 8 while a higher class is active."""
+    def on_attach(self, now, tenant):
+        {}
+'''
+BAD = {
+    "loops": "while True: pass",
+    "sleeps": "time.sleep(3600)",
+    "raises": "raise OSError('no')",
+    "returns": "return 17",
+    "never ends": "yield from iter(int, 1)",
+}
+
+
+def test_a_policy_binds_a_living_program_and_another_lets_it_go(machine: Machine, tmp_path: Path) -> None:
+    program = machine.run("--lane", "spatial", "--priority", "low")
+    program.until(lambda sms: sms == 132)
+    pid = program.process.pid
+    wait_for(lambda: machine.seen(pid))
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY.format("return [Bind(tenant, 32, 'room for others'), Reflex(tenant, 8)]"))
+    machine.client.policy_set(str(path))
+    program.until(lambda sms: sms == 32)
+    wait_for(lambda: set(machine.seen(pid)["decided"]) == {"Bind", "Reflex"})  # type: ignore[index,call-overload]
+    texts = [each["text"] for each in machine.client.why(pid)["decisions"]]
+    assert any(text.startswith(f"{pid}: 32 SMs; room for others [") for text in texts)
+    higher = machine.run("--lane", "spatial", "--priority", "high")
+    program.until(lambda sms: sms == 8)
+    higher.process.kill()
+    machine.client.policy_set("static")
+    program.until(lambda sms: sms == 132)
+    assert machine.client.policy()["policy"]["standing"] == 0
+
+
+def test_no_policy_delays_a_program(machine: Machine, tmp_path: Path) -> None:
+    program = machine.run("--lane", "spatial")
+    program.until(lambda sms: sms == 132)
+    wait_for(lambda: machine.seen(program.process.pid))
+    for name, body in BAD.items():
+        path = tmp_path / f"{name.replace(' ', '_')}.py"
+        path.write_text(POLICY.format(body))
+        machine.client.policy_set(str(path))
+        assert set(program.after(now(), 50)) == {(132, 131)}, name
+        wait_for(lambda: machine.client.policy()["policy"]["failed"])
+        assert set(program.after(now(), 50)) == {(132, 131)}, name
+    machine.client.policy_set("static")
+    assert machine.client.policy()["policy"]["failed"] == ""
+
+
+def test_policies_change_under_load_and_nothing_is_lost(machine: Machine, tmp_path: Path) -> None:
+    programs = [machine.run("--lane", "spatial", "--priority", klass) for klass in ("high", "low")]
+    for program in programs:
+        program.until(lambda sms: sms > 0)
+    pids = [program.process.pid for program in programs]
+    wait_for(lambda: all(machine.seen(pid) for pid in pids))
+    machine.client.verb("set-sm", str(pids[1]), percent=50)
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY.format("return [Bind(tenant, 32, 'room for others')]"))
+    for number in range(SWITCHES):
+        machine.client.policy_set((str(path), "fair", "strict", "slo-aware")[number % 4])
+        if number % 20 == 0:
+            assert all(program.after(now(), 5) for program in programs)
+    machine.client.policy_set("static")
+    status = machine.client.policy()["policy"]
+    assert (status["counts"]["switches"], status["failed"], status["standing"]) == (SWITCHES + 2, "", 0)
+    programs[0].until(lambda sms: sms == 132)
+    programs[1].until(lambda sms: sms == 64)
+    assert machine.seen(pids[1])["spatial"]["percent"] == 50, "what a person set"  # type: ignore[index]
+    assert machine.seen(pids[1])["class"] == "low"  # type: ignore[index]

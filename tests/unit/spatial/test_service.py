@@ -16,11 +16,12 @@ from detshare.ctl.errors import ControlError
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.driver import ProcessId
 from detshare.runtime import board_layout as layout
-from detshare.runtime.board import Activity, Policy, Tier, map_file, monotonic_ns
+from detshare.runtime import sealed
+from detshare.runtime.board import Attach, Policy, Tier, map_file, monotonic_ns
 from detshare.runtime.directory import Directory
 from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Override
 from detshare.runtime.service import Service
-from detshare.runtime.tenant import wait
+from detshare.runtime.tenant import Refused, wait
 
 pytestmark = pytest.mark.e2e
 
@@ -138,6 +139,46 @@ def test_a_hold_is_a_lease_that_the_daemon_renews(lane: Lane) -> None:
     assert lane.page(program).gate_us == 0
 
 
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a daemon that is not root."""
+    monkeypatch.setattr(sealed, "possible", lambda: False)
+
+
+def test_another_daemon_goes_on_with_boards_that_are_files(files: None, lane: Lane) -> None:
+    test_another_daemon_goes_on_without_the_program_noticing(lane, killed=True)
+    assert (lane.boards / f"{GPU_TEXT}.activity").is_file()
+    assert not (lane.boards / f"{GPU_TEXT}.activity").is_symlink()
+
+
+def test_boards_that_are_files_go_to_nobody_who_could_cut_them_under_others(files: None, lane: Lane) -> None:
+    asked = Attach(layout.VERSION, bytes(16), os.getpid(), 132, 8, 80 << 30, "")
+    with pytest.raises(Refused, match="cut short") as refused:
+        lane.service.tenants.attach(asked, os.getpid(), os.geteuid() + 1)
+    assert refused.value.status == errno.EPERM
+    assert lane.start().status == 0
+
+
+@pytest.mark.skipif(not sealed.possible(), reason="sealed boards need root")
+@pytest.mark.parametrize("which", [1, 2], ids=["counters", "activity"])
+def test_a_program_cannot_cut_a_board_short_under_others(lane: Lane, which: int) -> None:
+    hostile, other = lane.start(), lane.start()
+    assert hostile.do(f"cut {which}") == "Operation not permitted"
+    assert lane.view(hostile).counters["launches"] == 0  # the daemon touches it and lives
+    assert lane.activity().slots[other.slot].get("state") == layout.SLOT_LIVE
+    lane.again()
+    assert hostile.do(f"cut {which}") == "Operation not permitted"
+    assert [lane.view(program).record.slot for program in (hostile, other)] == [0, 1]
+
+
+def test_a_daemon_whose_programs_all_went_with_the_last_one_takes_others(lane: Lane) -> None:
+    program = lane.start()
+    lane.service.close(restore=False)
+    program.end()
+    lane.again(restore=False)
+    assert lane.start().status == 0
+
+
 @pytest.mark.parametrize("killed", [True, False])
 def test_another_daemon_goes_on_without_the_program_noticing(lane: Lane, killed: bool) -> None:
     program, other = lane.start("red"), lane.start()
@@ -199,12 +240,8 @@ def test_a_library_of_another_version_is_told_both(lane: Lane) -> None:
 
 def test_an_activity_page_of_another_version_is_not_written(lane: Lane) -> None:
     program = lane.start()
-    lane.service.close(restore=False)
     path = lane.boards / f"{GPU_TEXT}.activity"
-    with map_file(path, write=True) as mapped:
-        page = Activity(mapped)
-        page.put("version", layout.VERSION + 1)
-        page.close()
+    lane.service.directory.activity(GPU_TEXT, False).put("version", layout.VERSION + 1)
     before = path.read_bytes()
     lane.again(restore=False)
     refused = lane.start()
@@ -232,9 +269,9 @@ def test_a_full_file_system_is_said_and_leaves_nothing_behind(lane: Lane, monkey
 def test_a_file_system_that_is_really_full(folder, mps) -> None:
     boards = folder / "boards"
     boards.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k,mode=0700", "tmpfs", str(boards)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k,mode=0700", "tmpfs", str(boards)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a file system of 16 KiB can be mounted by root only")
+        pytest.skip("a file system of 8 KiB can be mounted by root only")
     lane = None
     try:
         lane = Lane(folder, mps)

@@ -47,7 +47,7 @@ def run_dir() -> Iterator[Path]:
         log = Path(folder) / "log"
         with log.open("wb") as out:
             daemon = subprocess.Popen(
-                [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", folder, "--backend", "model"],
+                [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", folder, "--backend", "model"],
                 stderr=out,
             )
         try:
@@ -204,7 +204,7 @@ def test_the_terminal_is_put_back_when_top_itself_fails() -> None:
 def test_a_daemon_that_goes_away_leaves_a_screen_that_says_so() -> None:
     with tempfile.TemporaryDirectory(prefix="dst-") as folder:
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", folder, "--backend", "model"],
+            [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", folder, "--backend", "model"],
             stderr=subprocess.DEVNULL,
         )
         try:

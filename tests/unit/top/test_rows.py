@@ -10,7 +10,8 @@ from top_fakes import GPU, program, snapshot, tsg
 
 from detshare.ctl.top.draw import Painter
 from detshare.ctl.top.keys import View
-from detshare.ctl.top.rows import bar, clean, gpu_rows, memory, microseconds, ordered, rows, select
+from detshare.ctl.top.rows import gpu_rows, ordered, rows, select
+from detshare.ctl.top.values import bar, clean, memory, microseconds
 
 
 def cells(**more: Any) -> dict[str, str]:

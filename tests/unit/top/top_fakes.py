@@ -60,3 +60,26 @@ class FakeSource:
             "skipped": [],
             "seconds": 0.001,
         }
+
+
+def spatial(**more: Any) -> dict[str, Any]:
+    return {
+        "sms": 132, "idle": "first 32", "busy": "held", "idle_sms": 32, "percent": 25, "memory_limit": None,
+        "held": False, "waiting": False, "epoch": 1, "acknowledged": True, "launches": 0, "graph_launches": 0,
+        "remaps": 0, "full_runs": 0, "in_flight": 0, "held_ms": 0.0, "pool_bytes": 0, "idle_set": "first:32",
+        "exclusive": "", "step": 8, "busy_sms": 0, "kernels": None, "graphs": None, **more,
+    }  # fmt: skip
+
+
+RATES = {"launches_per_s": 45_200.0, "held": 0.12, "queue_p99_us": 8192.0}
+
+
+def counted(pid: int = 4242, **more: Any) -> dict[str, Any]:
+    """A program of the spatial lane as the collector hands it on."""
+    return program(
+        pid, state="spatial", pctx="25%", memory_limit=4 << 30, spatial=spatial(), rates=RATES, **more
+    )
+
+
+def decision(text: str, tenant: int = 4242, when: float = 0.0) -> dict[str, Any]:
+    return {"when": when, "what": "decision", "text": text, "tenant": str(tenant), "fate": "done", "policy": "strict"}

@@ -253,9 +253,7 @@ def test_a_class_of_a_container_is_for_its_cgroup(backend: KmodBackend, driver: 
     assert backend.look().orders == ()
 
 
-def test_a_reloaded_module_gets_back_what_was_wished_for(
-    backend: KmodBackend, driver: SimDriver, link: Link
-) -> None:
+def test_a_reloaded_module_gets_back_what_was_wished_for(backend: KmodBackend, driver: SimDriver, link: Link) -> None:
     process = scenario.cuda_process(driver)
     backend.set_priority(str(process.id.pid), "low")
     for row in link.orders():

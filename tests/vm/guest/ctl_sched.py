@@ -65,7 +65,7 @@ class Daemon:
     """A detshared of this test."""
 
     def __init__(self) -> None:
-        words = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(RUN), "--backend", "kmod"]
+        words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
         self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
 
         def alive() -> bool:
@@ -226,7 +226,7 @@ def test_who_comes_after_a_killed_daemon_takes_up_what_he_finds(family: genl.Det
 
 
 def test_two_daemons_are_one_too_many(daemon: Daemon) -> None:
-    words = [sys.executable, "-m", "detshare.ctl.daemon", "--run-dir", str(RUN), "--backend", "kmod"]
+    words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
     second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert second.returncode == 1
     assert "detshared" in second.stderr

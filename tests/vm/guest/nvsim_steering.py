@@ -147,7 +147,10 @@ def test_properties_of_a_channel_are_its_groups_slice(rm: Rm, other: Rm) -> None
     theirs.submit(bell, MS)
     assert not theirs.wait(0.2), "without a slice it never gives way"
     assert put(2, 0) == 0
-    assert theirs.wait()
+    assert mine.row()["endless"] == "1", "whatever its value"
+    assert not theirs.wait(0.2)
+    assert put(0, 5000) == 0
+    assert theirs.wait(), "another slice ends it"
     stolen = Block.of("NV0080_CTRL_FIFO_SET_CHANNEL_PROPERTIES_PARAMS", hChannel=mine.memory)
     assert rm.control(rm.device, command, stolen) == status("NV_ERR_INVALID_CHANNEL")
     close([mine, theirs], bell)

@@ -27,7 +27,7 @@ ORDER, REFLEX, BUCKET = 1, 2, 4  # hold
 def tsgs(gpu: int = 0) -> list[dict[str, Any]]:
     """The simulated GPU's own account of its compute channel groups; numbers as int."""
     header, *lines = (line.split() for line in (TRUTH.parent / f"gpu{gpu}" / "tsgs").read_text().splitlines())
-    rows = [dict(zip(header, line, strict=False)) for line in lines]
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
     found = [{key: int(value, 0) if value[0].isdigit() else value for key, value in each.items()} for each in rows]
     return [each for each in found if each["engine"] == GR0]
 

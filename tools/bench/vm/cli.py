@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from detshare.tools.bench.vm import (
+    daemon_recovery,
     fuzz,
     hostile,
     interception,
@@ -21,7 +22,7 @@ from detshare.tools.bench.vm import (
     stress,
     unload,
 )
-from detshare.tools.bench.vm.machines import ALL, MACHINES, SIMULATED, ExperimentError, Machine
+from detshare.tools.bench.vm.machines import ALL, MACHINES, SIM_DEBUG, SIMULATED, ExperimentError, Machine
 from detshare.tools.bench.vm.report import Report
 
 __all__ = ["COMMANDS"]
@@ -56,10 +57,10 @@ _SCALES = {
         60,
         ("sim",),
         "15 min",
-        ("sim",),
+        tuple(SIMULATED),
     ),
     "kill-storm": _Scale(
-        "kill -9 of clients in mid-allocation.", "--clients", "Killed.", 1000, 100, ("sim",), "5 min", ("sim",)
+        "kill -9 of clients in mid-allocation.", "--clients", "Killed.", 1000, 100, ("sim",), "5 min", tuple(SIMULATED)
     ),
     "sched": _Scale(
         "Latency by class, shares, buckets, gates, events and floors of the module.",
@@ -74,12 +75,23 @@ _SCALES = {
     "hostile": _Scale(
         "A hostile tenant against its orders, holds and neighbours.",
         "--people",
-        "That it plays: 1, root as in a container; 2, an ordinary user too.",
+        "That it plays on each kernel: 1, root as in a container on 6.12, an ordinary user on 6.1; 2, both.",
         2,
         1,
         ("sim", "sim-6.1"),
         "40 min",
         tuple(SIMULATED),
+    ),
+    "daemon-recovery": _Scale(
+        "kill -9 of the daemon at random points under load.",
+        "--kills",
+        "Of daemons.",
+        100,
+        8,
+        ("sim",),
+        "40 min",
+        ("sim",),
+        seeded=True,
     ),
     "stress": _Scale(
         "Random orders, limits, births, deaths and reloads at once, on the instrumented kernel.",
@@ -139,18 +151,21 @@ _SCALES = {
         40_000,
         ("535", "sim"),
         "45 min",
+        tuple(ALL),
     ),
 }
 
 
 def _measure(name: str, report: Report, machine: Machine, amount: int, seed: int) -> None:
     """The rows of one machine."""
-    if name in observers.MEASURES:
+    if name == "daemon-recovery":
+        daemon_recovery.measure(report, amount, seed)
+    elif name in observers.MEASURES:
         observers.MEASURES[name](report, machine, amount)
     elif name == "stress":
         stress.measure(report, machine, amount, seed)
     elif name == "hostile":
-        hostile.measure(report, machine, hostile.PEOPLE[:amount])
+        hostile.measure(report, machine, hostile.people(machine)[:amount])
     elif name == "sched":
         sched.measure(report, machine, amount)
     elif name == "interception":
@@ -160,11 +175,11 @@ def _measure(name: str, report: Report, machine: Machine, amount: int, seed: int
     elif name == "fuzz":
         fuzz.measure(report, machine, amount // 4, (1, 2, 3, 4))
     elif name == "kill-storm":
-        kill_storm.measure(report, amount // 10, 9, amount // 10)
+        kill_storm.measure(report, amount // 10, 9, amount // 10, machine)
     else:
         control = min(30, amount)
-        quota_attack.measure(report, amount, control)
-        quota_attack.measure(report, max(20, amount // 5), control, threads=4, processes=2)
+        quota_attack.measure(report, amount, control, machine=machine)
+        quota_attack.measure(report, max(20, amount // 5), control, threads=4, processes=2, machine=machine)
 
 
 def _terminated(number: int, _frame: object) -> None:
@@ -173,7 +188,9 @@ def _terminated(number: int, _frame: object) -> None:
 
 
 def _run(name: str, machines: tuple[str, ...], amount: int, seed: int | None, option: str, out: Path) -> None:
-    """One result for each level of proof: NAME for the stronger one, NAME-sim beside it."""
+    """One result for each level of proof: NAME for the stronger one, NAME-sim beside it. The instrumented kernel alone
+    makes NAME-debug.
+    """
     signal.signal(signal.SIGTERM, _terminated)
     chosen = [ALL[each] for each in machines]
     proofs = sorted({machine.proof for machine in chosen})
@@ -181,7 +198,8 @@ def _run(name: str, machines: tuple[str, ...], amount: int, seed: int | None, op
     command = " ".join(("detshare bench", name, *words))
     missed = 0
     for proof in proofs:
-        report = Report(name if len(proofs) == 1 or proof == "driver" else f"{name}-sim", proof, command)
+        suffix = "-debug" if chosen == [SIM_DEBUG] else "" if len(proofs) == 1 or proof == "driver" else "-sim"
+        report = Report(f"{name}{suffix}", proof, command)
         try:
             for machine in chosen:
                 if machine.proof == proof:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from detshare.tools.bench.vm.machines import Line, Machine, run
+from detshare.tools.bench.vm.machines import SIM_61, Line, Machine, run
 from detshare.tools.bench.vm.report import Report
 
 PEOPLE = ("root", "user")
@@ -23,11 +23,22 @@ _ASIDE = {"ring", "run"}
 """Goals that filter=0 does not let through: a hold holds without the filter too."""
 
 
+def people(machine: Machine) -> tuple[str, ...]:
+    """Who plays on a machine, first whom it is for: each of them is first somewhere."""
+    return PEOPLE[::-1] if machine == SIM_61 else PEOPLE
+
+
 def measure(report: Report, machine: Machine, who: tuple[str, ...] = PEOPLE, only: tuple[str, ...] = ()) -> None:
     """Rows of one machine."""
+
+    def took(line: Line) -> None:
+        report.record(line)
+        if line["event"] == "trick":
+            report.say(f"{line['run']}, {line['who']}: {line['name']} {'works' if line['worked'] else 'does not work'}")
+
     for person in who:
         words = [word for name in only for word in ("--only", name)]
-        lines = run(machine, "hostile", "--who", person, *words, timeout=3600, took=report.record)
+        lines = run(machine, "hostile", "--who", person, *words, timeout=3600, took=took)
         _person(report, f"{machine.text}, {_WORDS[person]}", lines, whole=not only)
 
 

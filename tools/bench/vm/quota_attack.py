@@ -3,18 +3,25 @@
 
 from __future__ import annotations
 
-from detshare.tools.bench.vm.machines import SIM, Line, run
+from detshare.tools.bench.vm.machines import SIM, Line, Machine, run
 from detshare.tools.bench.vm.report import Report
 
 
 def measure(
-    report: Report, seconds: float, control_seconds: float, threads: int = 8, processes: int = 1, seed: int = 1
+    report: Report,
+    seconds: float,
+    control_seconds: float,
+    threads: int = 8,
+    processes: int = 1,
+    seed: int = 1,
+    machine: Machine = SIM,
 ) -> None:
     """Rows of one attack: controls without the module and without its shield, then the limit."""
-    who = f"{threads} threads" if processes == 1 else f"{processes} processes of {threads} threads"
+    people = f"{threads} threads" if processes == 1 else f"{processes} processes of {threads} threads"
+    who = f"{machine.text}, {people}"
     words = ["--seconds", seconds, "--control-seconds", control_seconds, "--threads", threads]
     words += ["--processes", processes, "--seed", seed]
-    lines = run(SIM, "quota_attack", *words, timeout=300 + 2 * (seconds + control_seconds), took=report.record)
+    lines = run(machine, "quota_attack", *words, timeout=300 + 2 * (seconds + control_seconds), took=report.record)
     runs = {line["run"]: line for line in lines if line["event"] == "run"}
     attacks = [line for line in lines if line["event"] == "attack" and "way" in line and line["run"] == "limit"]
     (account,) = (line for line in lines if line["event"] == "account")

@@ -59,14 +59,15 @@ class Report:
         """Rows whose target is not met."""
         return [row for row in self.rows if row.ok is False]
 
-    def write(self, folder: Path) -> Path:
-        """NAME.json and raw/NAME.jsonl.gz; the path of the first."""
+    def write(self, folder: Path, machine: str = "") -> Path:
+        """NAME.json and raw/NAME.jsonl.gz; the path of the first. `machine`: another one than a guest of this."""
         raw = folder / "raw" / f"{self.name}.jsonl.gz"
         raw.parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(raw, "wt", encoding="utf-8") as stream:
             for line in self._raw:
                 stream.write(json.dumps(line, separators=(",", ":")) + "\n")
-        machine = results.machine() if self.proof == "unit" else f"guest in QEMU without KVM on {results.machine()}"
+        guest = f"guest in QEMU without KVM on {results.machine()}"
+        machine = machine or (results.machine() if self.proof == "unit" else guest)
         result = results.Result(
             self.name, self.proof, self.command, results.commit(), machine, results.now(), tuple(self.rows)
         )

@@ -11,10 +11,6 @@ from detshare.tools.bench.vm.machines import Machine, run
 from detshare.tools.bench.vm.report import Report
 
 PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors")
-SLICE_LOW, DEADLINE = 50.0, 1000.0
-BURST = 100
-"""microseconds and rings, as in inside/sched.py"""
-
 Line = dict[str, Any]
 
 
@@ -66,8 +62,8 @@ def _latency(report: Report, what: str, lines: list[Line], pauses: list[Line]) -
         line = by[scheme]
         name = f"{what}: high class beside endless kernels, {text}"
         report.row(f"{name}, p50", line["gpu_p50_us"], "us", alone["gpu_p50_us"])
-        # what one may have to wait for: the low class's slice, or its pause at the deadline of its gate
-        bound = alone["gpu_p99_us"] + SLICE_LOW + (DEADLINE + pause if scheme == "classes" else 0.0)
+        # what one may have to wait for: the low class's slice, and its pause, were it due at once
+        bound = alone["gpu_p99_us"] + line["slice_low_us"] + (pause if scheme == "classes" else 0.0)
         target = None if scheme == "no module" else "<= 1 x baseline"
         report.row(f"{name}, p99 (baseline: alone, a slice and a pause more)", line["gpu_p99_us"], "us", bound, target)
         high, low = line["used_us"]
@@ -102,8 +98,13 @@ def _idle(report: Report, what: str, lines: list[Line]) -> None:
     for line in lines:
         kicks, faults = line["kicks"], line["faults"]
         if line["what"] == "bursts":
-            bursts = kicks / BURST
-            report.row(f"{what}: bursts of {BURST} rings after 6 ms of rest", bursts, "bursts", target=">= 1")
+            bursts = kicks / line["burst"]
+            report.row(
+                f"{what}: bursts of {line['burst']} rings after {line['rest_ms']} ms of rest",
+                bursts,
+                "bursts",
+                target=">= 1",
+            )
             report.row(f"{what}: page faults for a burst", faults / bursts, "faults", target="<= 1.05")
             continue
         text = "no class" if line["what"] == "unmanaged" else "the highest of two classes"

@@ -306,13 +306,13 @@ static double per_call(int count, bool with, unsigned int functions)
 	return (double)(ds_now_ns() - began) / count;
 }
 
-/* the best of some alternated rounds each: what the path costs, not what the machine does beside */
+/* The best of many alternated rounds: what the path costs, not what the machine does beside. Each is shorter than a turn of the scheduler. */
 static void bench(int count, unsigned int functions)
 {
 	double bare = 1e9, with = 1e9, now;
 	int n;
 
-	for (n = 0; n < 10; n++) {
+	for (n = 0; n < 100; n++) {
 		now = per_call(count, false, functions);
 		bare = now < bare ? now : bare;
 		now = per_call(count, true, functions);

@@ -29,22 +29,15 @@ _RAN_US = 20_000  # of GPU time: more than what was on the GPU when it was pause
 _ENOUGH_S = 20.0
 _REFUSED = {0x1B, 0x5F}  # NV_ERR_INSUFFICIENT_PERMISSIONS, NV_ERR_PROTECTION_FAULT
 _GONE = 0x80000000  # the ioctl itself failed
+_SET = ("slice_us", "level", "wfi", "endless", "realtime")
+"""What the simulator shows of a channel group that a tenant may want otherwise than it was ordered."""
+_HURT = (*_SET, "off", "hung")
+"""What it shows of one that others did something to."""
 _BY_ANSWER = {
-    *(
-        "preempt",
-        "restart-runlist",
-        "policy",
-        "no-slice",
-        "wfi",
-        "wfi-raw",
-        "wfi-bind",
-        "tpc-mode",
-        "tpc-mode-device",
-        "tpc-table",
-    ),
+    *("preempt", "restart-runlist", "policy", "wfi-bind", "tpc-mode", "tpc-mode-device", "tpc-table"),
     *("other-idle", "other-wfi"),
 }
-"""Tricks whose effect passes at once or is not shown: what can be seen is the driver's yes, or the mode read back."""
+"""Tricks whose effect passes at once or is not shown: the driver's yes, or the mode read back, counts too."""
 _HELD = {"run", "ring"}
 """Goals against a pause or a gate. Those alone stand for the program then: no order."""
 _BY_CHILD = {"own-slice-child", "own-slice-dup"}
@@ -62,7 +55,7 @@ def _tsgs() -> list[Row]:
     """The simulator's channel groups, by the names of its heading."""
     heading, *lines = (_GPU / "tsgs").read_text(encoding="ascii").splitlines()
     names = heading.split()
-    rows = [dict(zip(names, line.split(), strict=False)) for line in lines]
+    rows = [dict(zip(names, line.split(), strict=True)) for line in lines]
     return [
         {key: int(text, 0) if re.fullmatch(r"0x[0-9a-f]+|\d+", text) else text for key, text in row.items()}
         for row in rows
@@ -77,8 +70,11 @@ def _of(client: int, handle: int) -> Row:
 
 
 def _value(row: Row, key: str) -> int:
-    value = row.get(key, 0)
-    return value if isinstance(value, int) else 0
+    return int(row[key])
+
+
+def _differ(keys: tuple[str, ...], before: Row, after: Row) -> bool:
+    return any(before[key] != after[key] for key in keys)
 
 
 class _Program:
@@ -108,6 +104,9 @@ class _Program:
             return None
         line = self._process.stdout.readline()
         return json.loads(line) if line else None
+
+    def lives(self) -> bool:
+        return self._process.poll() is None
 
     def tell(self, text: str) -> None:
         assert self._process.stdin is not None
@@ -214,17 +213,16 @@ def _judge(trick: dict[str, str], status: int | None, before: dict[str, Any], af
     name, goal = trick["name"], trick["goal"]
     own, other = (before["own"], after["own"]), (before["other"], after["other"])
     yes = status is not None and not status & _GONE and status not in _REFUSED
-    if name in _BY_ANSWER:
-        return yes and (status == 0 or name == "other-idle")
+    if name in _BY_ANSWER and yes and (status == 0 or name == "other-idle"):
+        return True
     if goal == "order":
-        shown = [key for key in own[0] if key in ("slice_us", "level", "wfi", "noslice", "tpc", "realtime")]
-        return any(own[0][key] != own[1][key] for key in shown)
+        return _differ(_SET, *own)
     if goal == "run":
         return bool(after["ran_us"] - before["ran_us"] > _RAN_US)
     if goal == "ring":
         return _value(own[1], "rings") > _value(own[0], "rings")
     if goal == "neighbour":
-        return any(other[0].get(key) != other[1].get(key) for key in ("slice_us", "level", "off", "hung", "wfi"))
+        return _differ(_HURT, *other)
     return status == 0  # door, tell
 
 
@@ -256,10 +254,11 @@ def _play(run: str, who: str, trick: dict[str, str], neighbour: _Program, link: 
         known = _denials(link)
         before = _look(hostile, neighbour)
         hostile.tell(trick["name"])
-        answer = hostile.read(_ENOUGH_S)
+        answer, most_us = _watch(hostile, neighbour)
         if aside:
             time.sleep(0.05)
         after = _look(hostile, neighbour)
+        after["ran_us"] = max(after["ran_us"], most_us)
         status = answer["status"] if answer is not None else None
         guest.say(
             event="trick",
@@ -276,8 +275,16 @@ def _play(run: str, who: str, trick: dict[str, str], neighbour: _Program, link: 
         )
         if orders is not None:
             orders.end()
-    changed = ("off", "hung", "slice_us", "level")
-    return any(before["other"].get(key) != after["other"].get(key) for key in changed)
+    return _differ(_HURT, before["other"], after["other"])
+
+
+def _watch(hostile: _Program, neighbour: _Program) -> tuple[dict[str, Any] | None, int]:
+    """Its answer, and the most GPU time that was seen until then: that of a child is gone with the child."""
+    answer, most_us, end = None, 0, time.monotonic() + _ENOUGH_S
+    while answer is None and hostile.lives() and time.monotonic() < end:
+        answer = hostile.read(0.01)
+        most_us = max(most_us, _gpu_time(neighbour.client))
+    return answer, most_us
 
 
 def _alone(neighbour: _Program, seconds: float) -> int:

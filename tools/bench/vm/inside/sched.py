@@ -5,31 +5,33 @@ from __future__ import annotations
 
 import argparse
 import json
-import select
-import socket
 import time
 from collections.abc import Callable
 
 from detshare.ctl.netlink import genl
-from detshare.ctl.netlink.events import NAMES
 from detshare.tools.bench.vm.inside import guest
 from detshare.tools.bench.vm.inside.workers import Worker, attributes, family, held, run_of, workers
 
 LC = ("nvlatency", "--us", 500, "--period-ms", 10, "--quiet")
 ENDLESS = ("nvbackground", "--endless", "--quiet")
 BUSY = ("nvbackground", "--us", 2000, "--depth", 64, "--quiet")
+SELDOM = ("nvbackground", "--us", 50_000, "--depth", 1, "--quiet")
 SLICE_LOW, SLICE_HIGH = 50, 20_000
-DEADLINE_US = 1000
-LINGER_US = 2000
+DEADLINE_US = 5000  # above what the high class needs: a pause costs more than the short slices of the low class do
+HASTY_US = 1000  # where pauses are to be seen
+LINGER_US = 200  # who is at work is known; this is only the pause between two launches that is no rest
+REST_US = 1000  # as the target of faults has it
 SETTLE = 1.0
-BURST = 100
+BURST, REST_MS = 100, 6
 KICKS = "/sys/kernel/debug/nvsim/gpu0/kicks"
 
 
-def _classes(link: genl.DetShare, floor: int | None = None, linger: int = LINGER_US) -> None:
+def _classes(
+    link: genl.DetShare, floor: int | None = None, linger: int = LINGER_US, deadline: int = DEADLINE_US
+) -> None:
     link.class_set("high", 10, slice_us=SLICE_HIGH, level=genl.DETSHARE_LEVEL_HIGH, linger_us=linger)
     link.class_set(
-        "low", 1, slice_us=SLICE_LOW, level=genl.DETSHARE_LEVEL_LOW, deadline_us=DEADLINE_US, floor_permille=floor
+        "low", 1, slice_us=SLICE_LOW, level=genl.DETSHARE_LEVEL_LOW, deadline_us=deadline, floor_permille=floor
     )
 
 
@@ -54,13 +56,13 @@ def latency(seconds: float) -> None:
             time.sleep(0.02)
 
 
-def _steer(link: genl.DetShare, members: list[Worker], scheme: str) -> None:
+def _steer(link: genl.DetShare, members: list[Worker], scheme: str, deadline: int = DEADLINE_US) -> None:
     high, low = members
     if scheme == "slices":
         link.sched_set(high.pid, slice_us=SLICE_HIGH, level=genl.DETSHARE_LEVEL_HIGH)
         link.sched_set(low.pid, slice_us=SLICE_LOW, level=genl.DETSHARE_LEVEL_LOW)
     else:
-        _classes(link)
+        _classes(link, deadline=deadline)
         link.sched_set(high.pid, "high")
         link.sched_set(low.pid, "low")
 
@@ -71,7 +73,8 @@ def _measure_latency(scheme: str, seconds: float, members: list[Worker]) -> None
     used = held(seconds, *members)
     span = time.monotonic() - begin
     summary = members[0].summary()
-    guest.say(**summary | {"event": "latency", "scheme": scheme, "span": span, "used_us": used})
+    terms = {"slice_low_us": SLICE_LOW, "deadline_us": DEADLINE_US, "linger_us": LINGER_US}
+    guest.say(**summary | terms | {"event": "latency", "scheme": scheme, "span": span, "used_us": used})
 
 
 def shares(seconds: float) -> None:
@@ -95,17 +98,34 @@ def shares(seconds: float) -> None:
 
 
 def buckets(seconds: float) -> None:
-    """GPU time for a second of time, of a program that launches often, and of one whose kernels never end."""
+    """GPU time for a second of time, of programs that launch often, after their linger time is over, and only once.
+
+    From one moment at which the bucket got empty to another.
+    """
     guest.load()
-    for kernels, command in (("kernels of 2 ms", BUSY), ("endless kernels", ENDLESS)):
+    for kernels, command in (("kernels of 2 ms", BUSY), ("kernels of 50 ms", SELDOM), ("endless kernels", ENDLESS)):
         for permille in (100, 300, 700):
             with workers(command) as (member,), family() as link:
                 link.bucket_set(permille * 1000, 20_000, **member.subject)
                 time.sleep(SETTLE)
-                begin = time.monotonic()
-                (used,) = held(seconds, member)
-                span = time.monotonic() - begin
+                begin, before = _emptied(link, member)
+                time.sleep(seconds)
+                end, after = _emptied(link, member)
+                span, used = end - begin, after - before
                 guest.say(event="bucket", kernels=kernels, permille=permille, used_us=used, span=span)
+
+
+def _emptied(link: genl.DetShare, member: Worker) -> tuple[float, int]:
+    """Time and GPU time when its bucket gets empty next, or after two seconds in which it does not."""
+
+    def often() -> int:
+        (told,) = (attributes(message) for message in link.bucket_get())
+        return int(told["emptied"])
+
+    before, end = often(), time.monotonic() + 2
+    while often() == before and time.monotonic() < end:
+        time.sleep(0.001)
+    return time.monotonic(), member.gpu_us()
 
 
 def idle(seconds: float) -> None:
@@ -114,9 +134,9 @@ def idle(seconds: float) -> None:
     with workers(("nvbackground", "--us", 5000, "--depth", 4, "--quiet")) as (low,), family() as link:
         for what in ("unmanaged", "managed", "bursts"):
             if what == "managed":
-                _classes(link)
+                _classes(link, linger=REST_US)
                 link.sched_set(low.pid, "low")
-            words = ("--burst", BURST, "--idle-ms", 6) if what == "bursts" else ()
+            words = ("--burst", BURST, "--idle-ms", REST_MS) if what == "bursts" else ()
             with workers(("nvkick", "--seconds", 3600, *words)) as (member,):
                 if what != "unmanaged":
                     link.sched_set(member.pid, "high")
@@ -126,7 +146,8 @@ def idle(seconds: float) -> None:
                 # the later count of rings, so that a fault between the two is not put down to fewer rings
                 last, kicks = run_of(link, member), member.kicks() - kicks
                 faults = last["faults"] - first["faults"]
-                guest.say(event="idle", what=what, kicks=kicks, faults=faults, caught=last["kicks"] - first["kicks"])
+                caught, terms = last["kicks"] - first["kicks"], {"burst": BURST, "rest_ms": REST_MS}
+                guest.say(event="idle", what=what, kicks=kicks, faults=faults, caught=caught, **terms)
 
 
 def gates(rounds: int) -> None:
@@ -141,28 +162,20 @@ def gates(rounds: int) -> None:
 
 
 def events(seconds: float) -> None:
-    """How late a launch after a rest is told. Messages are stamped as they come and read later: Python is slow here."""
+    """How late a launch after a rest, and what follows from it, is told to a program that listens."""
     guest.load()
     commands = (("nvlatency", "--us", 500, "--period-ms", 100, "--quiet"), BUSY)
-    with workers(*commands) as (high, low), family() as link, genl.DetShare(rcvbuf=4 << 20) as ears:
-        _steer(link, [high, low], "classes")
-        ears.add_membership(genl.DETSHARE_MCGRP_EVENTS)
-        ears.add_membership(genl.DETSHARE_MCGRP_ACTIVITY)
-        readable = select.poll()
-        readable.register(ears.fileno(), select.POLLIN)
-        came: list[tuple[int, bytes]] = []
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if readable.poll(100):
-                data = ears.recv(1 << 16, socket.MSG_DONTWAIT)
-                came.append((time.monotonic_ns(), data))
+    with workers(*commands) as (high, low), family() as link:
+        _steer(link, [high, low], "classes", deadline=HASTY_US)
+        ears = [guest.start("nvlisten", "--group", group, "--seconds", seconds) for group in ("activity", "events")]
         late: dict[str, list[float]] = {}
-        for stamp, data in came:
-            for message in ears.marshal.parse(data):
-                name = NAMES.get(message.get("cmd"))
-                told = dict(message["attrs"]).get("DETSHARE_A_EVENT_TIME")
-                if name is not None and told is not None:
-                    late.setdefault(name, []).append((stamp - told) / 1e3)
+        for ear in ears:
+            out, _ = ear.communicate()
+            if ear.returncode:
+                raise guest.GuestError(f"nvlisten ended with {ear.returncode}")
+            for told in map(json.loads, out.splitlines()):
+                if "received" in told:
+                    late.setdefault(told["event"], []).append((told["received"] - told["time"]) / 1e3)
         guest.say(event="events", late_us=late)
 
 
@@ -171,7 +184,7 @@ def floors(seconds: float) -> None:
     guest.load()
     for floor in (None, 100, 300):
         with workers(BUSY, ENDLESS) as (high, low), family() as link:
-            _classes(link, floor, linger=100_000)
+            _classes(link, floor, linger=100_000, deadline=HASTY_US)
             link.sched_set(high.pid, "high")
             link.sched_set(low.pid, "low")
             time.sleep(SETTLE)

@@ -57,7 +57,7 @@ class Worker:
 
     def _rows(self, file: str) -> list[dict[str, str]]:
         header, *lines = (line.split() for line in (_GPU / file).read_text(encoding="ascii").splitlines())
-        rows = [dict(zip(header, line, strict=False)) for line in lines]
+        rows = [dict(zip(header, line, strict=True)) for line in lines]
         return [row for row in rows if int(row["client"], 0) == self.ready["client"]]
 
     def summary(self) -> dict[str, Any]:

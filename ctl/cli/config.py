@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands about the daemon's configuration file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from detshare.ctl import config as configuration
+from detshare.ctl.cli.command import command, main
+from detshare.ctl.cli.link import Place
+
+
+class Configs(click.Group):
+    """Shows how its commands are used."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write("Example:\n  sudo detshare-ctl config check\n")
+
+
+@main.group("config", cls=Configs, context_settings={"help_option_names": ["-h", "--help"]})
+def group() -> None:
+    """Check and show the daemon's configuration.
+
+    Each command takes --json.
+    """
+
+
+_path = click.argument("path", required=False, type=click.Path(path_type=Path))
+
+
+@command("check", "sudo detshare-ctl config check ./detshare.toml", group=group)
+@_path
+def check(place: Place, as_json: bool, path: Path | None) -> None:
+    """Tell all that is wrong in a configuration file, with line, key and reason.
+
+    Without PATH it is the one that the daemon reads. Exits with 2 where something is wrong; nothing is changed.
+    """
+    found = configuration.load(path)
+    where = "" if found.path is None else str(found.path)
+    if as_json:
+        click.echo(json.dumps({"ok": True, "path": where or None}, indent=1))
+    elif where:
+        click.echo(f"{where}: nothing is wrong")
+    else:
+        click.echo(f"there is no {configuration.DEFAULT_PATH}; everything is as by default")
+
+
+@command("show", "sudo detshare-ctl config show", group=group)
+@_path
+def show(place: Place, as_json: bool, path: Path | None) -> None:
+    """Show what a configuration file comes to, defaults included.
+
+    The answer may be written to a file and used as one.
+    """
+    found = configuration.load(path)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1))
+        return
+    source = f"from {found.path}" if found.path is not None else f"defaults: there is no {configuration.DEFAULT_PATH}"
+    click.echo(f"# {source}")
+    for name, section in found.to_json().items():
+        if name != "path":
+            click.echo(_section(name, section), nl=False)
+
+
+def _section(name: str, section: dict[str, Any]) -> str:
+    lines = ["", f"[{name}]"]
+    below = []
+    for key, value in section.items():
+        if isinstance(value, dict):
+            if value:
+                below += ["", f"[{name}.{key}]", *_lines(value)]
+        elif key == "exclusive":
+            for table in value:
+                below += ["", f"[[{name}.{key}]]", *_lines(table)]
+        else:
+            lines.append(f"{key} = {_value(value)}")
+    return "\n".join([*lines, *below]) + "\n"
+
+
+def _lines(table: dict[str, Any]) -> list[str]:
+    return [f"{name} = {_value(value)}" for name, value in table.items()]
+
+
+def _value(value: object) -> str:
+    """TOML's form of a string, a number or a list, which is JSON's."""
+    return json.dumps(value, ensure_ascii=False)

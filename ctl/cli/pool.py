@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands about the pool of pCtxs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from detshare.ctl.cli import act
+from detshare.ctl.cli.command import command
+from detshare.ctl.cli.link import Place, gone
+
+
+@command("pool", "sudo detshare-ctl pool")
+def pool(place: Place, as_json: bool) -> None:
+    """Show the pCtxs of each GPU, and who is bound to them.
+
+    A pCtx is a set of SMs that programs are bound to. Shared ones come from `tiers`, exclusive ones from
+    [[pool.exclusive]] of the daemon's configuration. Needs the daemon.
+    """
+    client = place.client()
+    if not client.alive():
+        raise gone("list the pool", place)
+    answer = client.pool()
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+        return
+    Console(highlight=False).print(_table(answer) if answer["pool"] else "no GPU is known yet")
+
+
+def _table(answer: dict[str, Any]) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for title, justify in (("GPU", "left"), ("PCTX", "left"), ("SMS", "right"), ("SET", "left"), ("BOUND", "left")):
+        made.add_column(title, justify=justify)  # type: ignore[arg-type]
+    for member in answer["pool"]:
+        bound = ", ".join(map(str, member["bound"])) or "-"
+        told = member["note"] if member["note"] and not member["bound"] else bound
+        name = f"{member['name']} (exclusive)" if member["exclusive"] else member["name"]
+        made.add_row(member["gpu"][:12], name, str(member["sms"] or "-"), member["set"] or "-", told)
+    return made
+
+
+@command("bind", "sudo detshare-ctl bind 4242 25%")
+@click.argument("who")
+@click.argument("pctx", metavar="PCTX")
+def bind(place: Place, as_json: bool, who: str, pctx: str) -> int:
+    """Bind a program to a pCtx of its GPU's pool.
+
+    PCTX is a tier such as 25%, or the name of an exclusive one: then everybody else of the spatial lane runs on the
+    rest. A program of the temporal lane gets a ceiling of that share (needs detshare.ko). `bind WHO 100%` undoes it;
+    `detshare-ctl pool` lists what there is. Needs the daemon.
+    """
+    if not place.client().alive():
+        raise gone(f"bind {who} {pctx}", place)
+    return act.change(place, as_json, "bind", who, args={"pctx": pctx})

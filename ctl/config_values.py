@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each value of the configuration may be. Every check returns the value as it is used, or raises Bad."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+BACKENDS: Final = ("auto", "kmod", "root", "model")
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("text", "json")
+INTERVALS: Final = (0.02, 60.0)
+MOST_TIERS: Final = 16
+MOST_SMS: Final = 4096
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+_PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_ACCOUNT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,255}\$?")
+_GPU: Final = re.compile(r"GPU-[0-9a-f-]{8,40}")
+
+
+class Bad(ValueError):
+    """A value that cannot be used; `below`: which part of it."""
+
+    def __init__(self, reason: str, *below: str | int) -> None:
+        super().__init__(reason)
+        self.below = below
+
+
+def shown(value: object) -> str:
+    """A value as the file has it, short."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    try:
+        text = ascii(value) if isinstance(value, str) else str(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a number too large to show"
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _one_of(value: object, allowed: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise Bad(f"it is {shown(value)}; it is one of {', '.join(allowed)}")
+    return value
+
+
+def check_backend(value: object) -> str:
+    """auto, kmod, root or model."""
+    return _one_of(value, BACKENDS)
+
+
+def check_level(value: object) -> str:
+    """How much is logged."""
+    return _one_of(value, LEVELS)
+
+
+def check_log_format(value: object) -> str:
+    """How lines are logged."""
+    return _one_of(value, FORMATS)
+
+
+def check_interval(value: object) -> float:
+    """Seconds between looks."""
+    low, high = INTERVALS
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise Bad(f"it is {shown(value)}; it is a number of seconds from {low:g} to {high:g}")
+    return float(value)
+
+
+def check_policy(value: object) -> str:
+    """A policy's name, or the path of its file; whether there is one is seen when it is loaded."""
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= 4096 or value != value.strip():
+        raise Bad(f"it is {shown(value)}; it is a policy's name such as \"slo-aware\", or the path of a .py file")
+    if not _NAME.fullmatch(value) and "/" not in value:
+        raise Bad(f"{shown(value)} is no policy's name, and no path: a path has a / in it (/etc/detshare/mine.py)")
+    return value
+
+
+def check_parameters(value: object) -> dict[str, str]:
+    """A policy's parameters, as text: the policy itself knows their types."""
+    if not isinstance(value, dict):
+        raise Bad(f"it is {shown(value)}; it is a table: parameters = {{ quota = 0.5 }}")
+    made: dict[str, str] = {}
+    for name, each in value.items():
+        if not _PARAMETER.fullmatch(name):
+            raise Bad("no parameter can be called so", name)
+        if not isinstance(each, str | int | float) or (isinstance(each, float) and not math.isfinite(each)):
+            raise Bad(f"it is {shown(each)}; it is a string, a number, true or false", name)
+        if isinstance(each, str) and not each.isprintable():
+            raise Bad("it holds characters that cannot be printed", name)
+        try:
+            made[name] = str(each).lower() if isinstance(each, bool) else str(each)
+        except ValueError:
+            raise Bad("it is a number too large to show", name) from None
+    return made
+
+
+def _percent(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 100
+
+
+def check_tiers(value: object) -> tuple[int, ...]:
+    """Shares of the SMs in percent, ascending, 100 among them: somebody has to be able to have all."""
+    if not isinstance(value, list) or not value:
+        raise Bad(f"it is {shown(value)}; it is a list of percents such as [10, 25, 50, 75, 100]")
+    for each in value:
+        if not _percent(each):
+            raise Bad(f"{shown(each)} is no share in percent: a whole number from 1 to 100")
+    if len(value) > MOST_TIERS:
+        raise Bad(f"{len(value)} tiers are more than a program's board has room for: {MOST_TIERS} at most")
+    if len(set(value)) != len(value):
+        raise Bad("a tier occurs twice")
+    if 100 not in value:
+        raise Bad("100 is missing: a program that nobody confines has the whole GPU")
+    return tuple(sorted(value))
+
+
+def check_tables(value: object) -> list[dict[str, Any]]:
+    """A list of tables."""
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise Bad(f"it is {shown(value)}; each exclusive pCtx is a table of its own: [[pool.exclusive]]")
+    return value
+
+
+def check_exclusive(table: Mapping[str, object], taken: Collection[str]) -> tuple[str, int, str]:
+    """Name, SMs and GPU of an exclusive pCtx."""
+    known = ("name", "sms", "gpu")
+    for key in table:
+        if key not in known:
+            raise Bad(f"there is no such key; [[pool.exclusive]] takes {', '.join(known)}", key)
+    for key in ("name", "sms"):
+        if key not in table:
+            raise Bad(f"{key} is missing")
+    name, sms, gpu = table["name"], table["sms"], table.get("gpu", "")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Bad(f"it is {shown(name)}; it is a letter or _, then letters, digits, _ . -, 63 at most", "name")
+    if name in taken:
+        raise Bad(f"two exclusive pCtxs are called {name}", "name")
+    if isinstance(sms, bool) or not isinstance(sms, int) or not 0 < sms <= MOST_SMS:
+        raise Bad(f"it is {shown(sms)}; it is a number of SMs from 1 to {MOST_SMS}", "sms")
+    if not isinstance(gpu, str) or (gpu and not _GPU.fullmatch(gpu)):
+        raise Bad(f"it is {shown(gpu)}; it is a GPU's UUID as nvidia-smi -L has it: GPU-...", "gpu")
+    return name, sms, gpu
+
+
+def check_group(value: object) -> str:
+    """A group's name; whether there is one is seen at the start. Empty: no group."""
+    if not isinstance(value, str) or (value and not _ACCOUNT.fullmatch(value)):
+        raise Bad(f"it is {shown(value)}; it is a group's name, or \"\" for none")
+    return value
+
+
+def check_users(value: object) -> tuple[str, ...]:
+    """Names of users."""
+    if not isinstance(value, list):
+        raise Bad(f"it is {shown(value)}; it is a list of users such as [\"ann\", \"bob\"]")
+    for each in value:
+        if not isinstance(each, str) or not _ACCOUNT.fullmatch(each):
+            raise Bad(f"{shown(each)} is no user's name")
+    return tuple(dict.fromkeys(value))
+
+
+def check_listen(value: object) -> str:
+    """A loopback address and a port: figures name programs and users of this machine."""
+    wanted = 'it is "127.0.0.1:9835" or "[::1]:9835", or "" for none'
+    if value == "":
+        return ""
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not colon or not (port.isdecimal() and port.isascii() and len(port) < 6 and 0 < int(port) < 65536):
+        raise Bad(f"it is {shown(value)}; {wanted}")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise Bad(f"it is {shown(value)}; {wanted}") from None
+    if not address.is_loopback or (address.version == 6) is not host.startswith("["):
+        raise Bad(f"{host} is not this machine's loopback: {wanted}; to be read from elsewhere, put a proxy before it")
+    return f"{host}:{int(port)}"

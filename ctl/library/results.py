@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of the daemon as typed values. What a newer daemon tells besides stays in `raw`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process that uses a GPU."""
+
+    pid: int
+    command: str
+    user: str
+    container: str
+    state: str
+    """running, paused, gated, spatial, no-context, ...: see docs/architecture.md"""
+    priority: str | None
+    """the class; None: not managed"""
+    weight: int | None
+    lane: str
+    """spatial or temporal"""
+    pctx: str
+    """the member of the pool that it is bound to; empty: none"""
+    gpus: tuple[str, ...]
+    """UUIDs"""
+    memory_bytes: int | None
+    memory_limit: int | None
+    gpu_share: float | None
+    """0..1 of the last second"""
+    decided: Mapping[str, str]
+    """what was decided -> by whom"""
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Program:
+        return cls(
+            pid=data["pid"],
+            command=data["command"],
+            user=data["user"],
+            container=data["container"],
+            state=data["state"],
+            priority=data["class"],
+            weight=data["weight"],
+            lane="spatial" if data.get("spatial") else "temporal",
+            pctx=data.get("pctx", ""),
+            gpus=tuple(data["gpus"]),
+            memory_bytes=data["memory_bytes"],
+            memory_limit=data.get("memory_limit"),
+            gpu_share=data["gpu_share"],
+            decided=dict(data.get("decided") or {}),
+            raw=data,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the machine."""
+
+    backend: str
+    proof: str
+    """gpu, driver, model or unit: how far this may be believed"""
+    driver: str
+    programs: tuple[Program, ...]
+    warnings: tuple[str, ...]
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Look:
+        programs = tuple(Program.of(each) for each in data["programs"])
+        return cls(data["backend"], data["proof"], data["driver"], programs, tuple(data["warnings"]), data)
+
+    def program(self, pid: int) -> Program | None:
+        """The one with this PID."""
+        return next((each for each in self.programs if each.pid == pid), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a change did."""
+
+    verb: str
+    changed: tuple[int, ...]
+    """PIDs; 0: something that is no process"""
+    skipped: Mapping[int, str]
+    """PID -> why it was left alone"""
+    seconds: float
+    """that the driver took"""
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Result:
+        changed = tuple(each["pid"] for each in data["changed"])
+        skipped = {each["pid"]: each["reason"] for each in data["skipped"]}
+        return cls(data["verb"], changed, skipped, data["seconds"], data)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who decides on what people left open."""
+
+    name: str
+    rule: str
+    params: Mapping[str, Any]
+    failed: str
+    """empty: it works"""
+    standing: int
+    """decisions of it that stand"""
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Policy:
+        return cls(data["name"], data["rule"], dict(data["params"]), data["failed"] or "", data["standing"], data)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One line of the log of decisions."""
+
+    when: float
+    """Unix seconds"""
+    text: str
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Decision:
+        return cls(data["when"], data["text"], data)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, kinds, units and labels of all that /metrics gives. docs/metrics.md lists the same; a test compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+INFO: Final = "info"
+
+PROGRAM: Final = ("pid", "command", "user", "container")
+"""labels of a series about one program; it ends with the program"""
+
+Family = CounterMetricFamily | GaugeMetricFamily | InfoMetricFamily
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """One metric. Counters get `_total`, infos `_info` behind the name, as OpenMetrics has it."""
+
+    name: str
+    kind: str
+    unit: str
+    """seconds, bytes, or empty: a number or a ratio 0 to 1"""
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def sample(self) -> str:
+        """The name of its samples, which a query asks for."""
+        return self.name + {COUNTER: "_total", INFO: "_info"}.get(self.kind, "")
+
+    def family(self) -> Family:
+        """Empty, to be filled."""
+        if self.kind == INFO:
+            return InfoMetricFamily(self.name, self.help)
+        kind = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
+        return kind(self.name, self.help, labels=self.labels, unit=self.unit)
+
+
+def _program(name: str, kind: str, unit: str, help_: str, *labels: str) -> Name:
+    return Name(f"detshare_program_{name}", kind, unit, (*PROGRAM, *labels), help_)
+
+
+NAMES: Final = (
+    Name("detshare_looks", COUNTER, "", (), "Looks at the machine"),
+    Name("detshare_looks_failed", COUNTER, "", (), "Looks that failed"),
+    Name("detshare_verbs", COUNTER, "", ("verb", "result"), "Changing requests"),
+    Name("detshare_backend", INFO, "", ("name", "proof", "driver"), "Backend, and the proof level of what it sees"),
+    Name("detshare_look_seconds", GAUGE, "seconds", (), "Length of the last look"),
+    Name("detshare_programs", GAUGE, "", (), "Programs seen"),
+    Name("detshare_programs_left_out", GAUGE, "", (), "Programs seen that have no series of their own"),
+    Name("detshare_class_programs", GAUGE, "", ("class",), "Programs of a class; empty: of none"),
+    Name("detshare_policy", INFO, "", ("name",), "The policy that decides"),
+    Name("detshare_policy_failed", GAUGE, "", (), "1 where the policy failed and nothing new is decided"),
+    Name("detshare_policy_calls", COUNTER, "", (), "Hooks of policies that were called"),
+    Name("detshare_policy_actions", COUNTER, "", ("result",), "Actions that policies asked for"),
+    Name("detshare_policy_standing", GAUGE, "", (), "Decisions of the policy that stand now"),
+    Name("detshare_policy_latency_seconds", GAUGE, "seconds", ("percentile",), "From an event to its decision"),
+    Name("detshare_account_memory_bytes", GAUGE, "bytes", ("kind", "name", "gpu"), "GPU memory charged to a limit"),
+    Name("detshare_account_limit_bytes", GAUGE, "bytes", ("kind", "name", "gpu"), "The limit"),
+    Name("detshare_account_refused", COUNTER, "", ("kind", "name", "gpu"), "Requests refused because of the limit"),
+    _program("memory_bytes", GAUGE, "bytes", "GPU memory in use"),
+    _program("memory_limit_bytes", GAUGE, "bytes", "The lowest memory limit that applies"),
+    _program("memory_refused", COUNTER, "", "Requests for memory that were refused"),
+    _program("gpu_share", GAUGE, "", "Share of the last second with kernels on the SMs, 0 to 1"),
+    _program("weight", GAUGE, "", "Weight, where one was set"),
+    _program("class", GAUGE, "", "1 for the program's class", "class"),
+    _program("state", GAUGE, "", "1 for the program's state, 0 for the others", "state"),
+    _program("slice_seconds", GAUGE, "seconds", "Time slice of a compute TSG; level is empty where it was never set",
+             "gpu", "tsg", "level"),
+    _program("sms", GAUGE, "", "Spatial lane: SMs while no higher class is active"),
+    _program("launches", COUNTER, "", "Spatial lane: launches", "kind"),
+    _program("in_flight", GAUGE, "", "Spatial lane: launches that have not finished"),
+    _program("held_seconds", COUNTER, "seconds", "Spatial lane: time that launching threads waited"),
+    _program("run_seconds", GAUGE, "seconds", "Spatial lane: launch to finish, over the program's life", "kind",
+             "percentile"),
+    _program("bursts", COUNTER, "", "Temporal lane, detshare.ko: bursts of launches that were seen"),
+    _program("gpu_seconds", COUNTER, "seconds", "Temporal lane, detshare.ko: GPU time, an estimate"),
+    _program("waits", COUNTER, "", "Temporal lane, detshare.ko: waits at a shut door"),
+    _program("wait_seconds", COUNTER, "seconds", "Temporal lane, detshare.ko: time of these waits"),
+    _program("denied", COUNTER, "", "Temporal lane, detshare.ko: calls that were not let through to the driver"),
+)  # fmt: skip

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a policy's actions: checked, done, remembered, undone; and what people take out of its hands."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from detshare.ctl.decisions.log import Log
+from detshare.ctl.errors import ControlError
+from detshare.ctl.policy import apply
+from detshare.ctl.policy.apply import Request
+from detshare.ctl.policy.guard import Guard, kind_of
+from detshare.ctl.policy.host import Answer
+from detshare.ctl.policy.ledger import BY_VERB, Ledger, Put, encode
+from detshare.ctl.policy.types import Action, ClassRow, Gate, Preempt, Snapshot, TenantView
+from detshare.ctl.policy.view import Viewer
+from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.snapshot import ClassInfo, Event, Outcome
+from detshare.ctl.verbs import LEVELS
+
+__all__ = ["Hands", "Perform"]
+
+RATE_S: Final = 500
+BURST: Final = 5000
+"""decisions that are carried out a second, and at once"""
+
+Perform = Callable[[Sequence[Request]], list[Outcome | ControlError]]
+"""Does verbs, one after the other, on the backend's thread; as many answers as requests"""
+
+
+class Hands:
+    """For the engine's thread alone."""
+
+    def __init__(
+        self,
+        perform: Perform,
+        tell: Callable[[Event], None],
+        *,
+        backend: str,
+        decisions: Log,
+        ledger: Ledger,
+        viewer: Viewer,
+        clock: Callable[[], float],
+    ) -> None:
+        self._perform, self._tell = perform, tell
+        self.backend = backend
+        self.decisions, self.ledger = decisions, ledger
+        self._viewer, self._clock = viewer, clock
+        self.guards: dict[str, Guard] = {}
+        """GPU -> what was let through there"""
+        self.classes: dict[str, ClassInfo] = {}
+        """rows of the last look, and what was written since"""
+        self.refused: deque[tuple[float, str]] = deque(maxlen=20)
+        self._left, self._filled = float(BURST), clock()
+        self.counts = {"actions": 0, "refused": 0, "undone": 0}
+
+    def snapshot(self, gpu: str) -> Snapshot:
+        """One GPU as it is now."""
+        return self._viewer.snapshot(gpu, self._clock() * 1e6, time.time())
+
+    def see(self, now: float) -> None:
+        """There was a look."""
+        for gpu, guard in self.guards.items():
+            if guard.waits:
+                guard.see(self.snapshot(gpu))
+
+    # -- a policy's actions ---------------------------------------------------------------------------------------
+
+    def carry_out(self, answer: Answer) -> list[list[Any]]:
+        """What became of each action: "done", "stands", or why not."""
+        made: list[list[Any]] = []
+        for action in answer.actions:
+            now = self.snapshot(answer.call.now.gpu)
+            fate = self._one(action, now)
+            if fate == "stands":
+                continue
+            try:
+                shown = encode(action)
+            except Exception:  # noqa: BLE001  it is no action
+                shown = {"do": type(action).__name__[:60]}
+            made.append([shown, fate])
+            if fate == "done":
+                self.counts["actions"] += 1
+            else:
+                self.counts["refused"] += 1
+                self.refused.append((time.time(), f"{answer.call.hook}: {_short(shown)}: {fate}"))
+        return made
+
+    def _one(self, action: Any, now: Snapshot) -> str:
+        guard = self.guards.setdefault(now.gpu, Guard())
+        problem = guard.check(action, now)
+        if problem is not None:
+            return problem
+        if isinstance(action, ClassRow):
+            return self._row(action, now)
+        process = self._viewer.processes[action.tenant]
+        view = now.tenant(action.tenant)
+        assert view is not None
+        kind = kind_of(action)
+        put = self.ledger.puts.get((process, kind))
+        if not isinstance(action, Preempt) and (
+            apply.same(put.action if put else None, action) or (put is None and apply.stands(action, view))
+        ):
+            return "stands"
+        if isinstance(action, Gate) and action.open and put is None:
+            return "stands"
+        problem = self._spend() or self._do(apply.requests(action, now, self.backend))
+        if problem:
+            guard.undone(action)
+            return problem
+        self._note(process, kind, action, view, now.gpu)
+        return "done"
+
+    def _note(self, process: ProcessId, kind: str, action: Action, view: TenantView, gpu: str) -> None:
+        """What stands from now on."""
+        if isinstance(action, Preempt):
+            return
+        if isinstance(action, Gate) and action.open:
+            self.ledger.puts.pop((process, kind), None)
+            self.ledger.touch()
+        else:
+            if kind in ("Bind", "Move"):
+                other = self.ledger.puts.pop((process, "Move" if kind == "Bind" else "Bind"), None)
+                standing = other.before if other is not None else apply.before(action, view)
+            else:
+                standing = apply.before(action, view)
+            self.ledger.put(process, kind, Put(gpu, apply.plain(action), standing))
+        self._viewer.acted(gpu, action)
+
+    def _row(self, row: ClassRow, now: Snapshot) -> str:
+        if row.klass in self.ledger.hand_rows:
+            return f"a person wrote the row of class {row.klass}; it stands until: policy resume {row.klass}"
+        standing = self.classes.get(row.klass)
+        if standing is not None and _row_stands(row, standing):
+            return "stands"
+        problem = self._spend() or self._do(apply.requests(row, now, self.backend))
+        if problem:
+            self.guards[now.gpu].undone(row)
+            return problem
+        self.ledger.rows.setdefault(row.klass, apply.row_back(row.klass, standing))
+        self.ledger.touch()
+        if standing is not None:
+            self.classes[row.klass] = _with(row, standing)
+        return "done"
+
+    def _spend(self) -> str:
+        """Empty where one more decision may be carried out now: people's verbs wait on the same thread."""
+        now = self._clock()
+        self._left = min(float(BURST), self._left + (now - self._filled) * RATE_S)
+        self._filled = now
+        if self._left < 1:
+            return f"too many decisions: {RATE_S} a second are carried out, {BURST} at once"
+        self._left -= 1
+        return ""
+
+    def _do(self, requests: Sequence[Request]) -> str:
+        """Empty where it was done, else why not."""
+        for answer in self._perform(requests):
+            if isinstance(answer, ControlError):
+                if "did not acknowledge" in answer.stopped:
+                    continue  # the change stands for all that is launched from now on, which is what was asked
+                return answer.stopped
+            if not answer.changed:
+                reasons = "; ".join(skip.reason for skip in answer.skipped)
+                return reasons or "nothing was to be changed"
+        return ""
+
+    def open_overdue(self, now: float) -> None:
+        """Gates that were shut for as long as a policy may."""
+        for gpu, guard in self.guards.items():
+            for name in guard.overdue(now * 1e6):
+                process = self._viewer.processes.get(name)
+                if process is None or self.ledger.puts.pop((process, "Gate"), None) is None:
+                    continue
+                self.ledger.touch()
+                problem = self._do([Request("resume", name, {})])
+                self._viewer.acted(gpu, Gate(name, True))
+                text = "its gate was shut for as long as a policy may, and was opened"
+                self._say("policy", int(name), text + (f"; {problem}" if problem else ""))
+                self.decisions.note("opened", tenant=name, gpu=gpu, text=text)
+
+    # -- people -------------------------------------------------------------------------------------------------
+
+    def by_hand(self, verb: str, pids: set[int], everything: bool) -> None:
+        """A person did a verb to these programs."""
+        processes = [process for process in self._viewer.processes.values() if process.pid in pids or everything]
+        for process in processes:
+            if verb == "release":
+                self.ledger.released(process)
+            else:
+                self.ledger.taken(process, BY_VERB[verb])
+            for gpu in self._viewer.gpus():
+                if str(process.pid) in self._viewer.tenants(gpu):
+                    self._viewer.change(gpu, str(process.pid), by_hand=tuple(sorted(self.ledger.hand.get(process, ()))))
+                    if verb in ("release", "resume") and gpu in self.guards:
+                        self.guards[gpu].undone(Gate(str(process.pid), False))
+        if processes:
+            self.decisions.note("hand", verb=verb, tenants=[str(process.pid) for process in processes])
+
+    def row_by_hand(self, klass: str) -> None:
+        """A person wrote a row."""
+        self.ledger.rows.pop(klass, None)
+        self.ledger.hand_rows.add(klass)
+        self.ledger.touch()
+        self.decisions.note("hand", verb="set-class", klass=klass)
+
+    def undo(self, process: ProcessId, kind: str, put: Put) -> None:
+        """Take back one thing that a policy set."""
+        name = str(process.pid)
+        if self._viewer.processes.get(name) != process or self.ledger.puts.pop((process, kind), None) is None:
+            return
+        self.ledger.touch()
+        hand = tuple(self.ledger.hand.get(process, ()))
+        problem = self._do(apply.undo(kind, name, put.before, hand))
+        self.ledger.settling[process, kind] = self._clock()
+        if put.before is not None:
+            self._viewer.acted(put.gpu, put.before)
+        if kind == "Gate" and put.gpu in self.guards:
+            self.guards[put.gpu].check(Gate(name, True), self.snapshot(put.gpu))
+        self.counts["undone"] += 1
+        self.decisions.note("undone", tenant=name, gpu=put.gpu, action=encode(put.action), result=problem or "done")
+
+    def undo_row(self, klass: str) -> None:
+        """Take back a row that a policy wrote."""
+        back = self.ledger.rows.pop(klass, None)
+        self.ledger.touch()
+        problem = self._do([Request("set-class", klass, args) for args in back or ()])
+        self.counts["undone"] += 1
+        self.decisions.note("undone", klass=klass, result=problem or "done")
+
+    def give_back(self, pids: set[int], klass: str) -> tuple[int, list[tuple[str, str]]]:
+        """How much was given back to the policy, and of whom it should hear anew: (GPU, tenant)."""
+        anew = []
+        found = [process for process in self._viewer.processes.values() if process.pid in pids]
+        for process in found:
+            self.ledger.give_back(process)
+            name = str(process.pid)
+            for gpu in self._viewer.gpus():
+                if name in self._viewer.tenants(gpu):
+                    self._viewer.change(gpu, name, by_hand=())
+                    anew.append((gpu, name))
+        if klass in self.ledger.hand_rows:
+            self.ledger.hand_rows.discard(klass)
+            self.ledger.touch()
+            found = found or [ProcessId(0, 0)]
+        if found:
+            self.decisions.note("resumed", tenants=[str(p.pid) for p in found if p.pid], klass=klass)
+        return len(found), anew
+
+    def _say(self, kind: str, pid: int | None, text: str) -> None:
+        self._tell(Event(time.time(), kind, pid, text))
+
+
+def _row_stands(row: ClassRow, standing: ClassInfo) -> bool:
+    changed = _with(row, standing)
+    return changed == standing
+
+
+def _with(row: ClassRow, standing: ClassInfo) -> ClassInfo:
+    names = ("rank", "weight", "slice_us", "linger_us", "deadline_us", "floor_permille")
+    values: dict[str, Any] = {name: getattr(row, name) for name in names if getattr(row, name) is not None}
+    if row.level is not None:
+        values["level"] = LEVELS[row.level]
+    return replace(standing, **values)
+
+
+def _short(shown: Mapping[str, Any]) -> str:
+    words = [str(shown.get("do", "?")), *(f"{k}={v}" for k, v in shown.items() if k not in ("do", "reason"))]
+    return " ".join(words)[:200]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the looks before the last one have to be remembered for: rates, ages, GPU time."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from detshare.ctl.snapshot import Program
+
+__all__ = ["History"]
+
+WINDOW_S: Final = 1.0
+"""over which rates are formed"""
+
+
+@dataclass(slots=True)
+class History:
+    """One program."""
+
+    last: Program | None = None
+    """as the last look had it"""
+    version: int = -1
+    """of what people and policies decided, when its views were made"""
+    calm: bool = False
+    """nothing of its views changes while the program does not"""
+    seen_at: float = 0.0
+    """seconds: the last look, calm or not"""
+
+    samples: deque[tuple[float, int, int, float]] = field(default_factory=deque)
+    """(when, launches, graph launches, milliseconds held)"""
+    progress: tuple[int, ...] = ()
+    """what moves with each launch; empty while it has no work"""
+    stood_since: float = 0.0
+    """when that moved last"""
+    used_us: float = 0.0
+    used_at: float | None = None
+    """when it was added to last"""
+
+    def age(self, now_us: float, progress: tuple[int, ...]) -> float:
+        """For how long nothing moved: what is in flight is that old at least. 0 where nothing tells."""
+        if progress != self.progress:
+            self.progress, self.stood_since = progress, now_us
+        return now_us - self.stood_since if progress else 0.0
+
+    def used(self, now_us: float, share: float) -> float:
+        """GPU time so far: the share of the latest interval, added up, where nobody counts better."""
+        if self.used_at is not None:
+            self.used_us += share * max(0.0, now_us - self.used_at)
+        self.used_at = now_us
+        return round(self.used_us, -3)
+
+    def rates(self, now: float, launches: int, graphs: int, held_ms: float) -> tuple[float, float, float]:
+        """Launches and graphs a second, part of the time held."""
+        if self.calm and self.samples:  # what was not noted stood still until the last look
+            self.samples[-1] = (self.seen_at, *self.samples[-1][1:])
+        self.samples.append((now, launches, graphs, held_ms))
+        while len(self.samples) > 2 and now - self.samples[1][0] >= WINDOW_S:
+            self.samples.popleft()
+        begun, first, first_graphs, first_held = self.samples[0]
+        seconds = now - begun
+        if seconds <= 0:
+            return 0.0, 0.0, 0.0
+        held = min(1.0, max(0.0, (held_ms - first_held) / 1000 / seconds))
+        # two digits: what wobbles beyond them is no news
+        return _round((launches - first) / seconds), _round((graphs - first_graphs) / seconds), round(held, 2)
+
+
+def _round(rate: float) -> float:
+    return float(f"{max(0.0, rate):.2g}")

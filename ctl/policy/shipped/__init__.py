@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policies that DetShare brings, one file each. docs/policies.md is their catalogue."""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fair``: GPU time and SMs in proportion to weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from detshare.ctl.policy.shipped.asked import Asked, fitting
+from detshare.ctl.policy.types import Action, Bind, Move, Policy, Slice, Snapshot, TenantView
+
+__all__ = ["Fair", "apportion"]
+
+MOST_SLICE_US: Final = 1_000_000.0
+
+
+def apportion(weights: Sequence[float], whole: int) -> list[int]:
+    """Whole parts that add up to ``whole``, by largest remainders; each at least 1 as long as there are enough."""
+    total = sum(weights)
+    exact = [whole * weight / total for weight in weights]
+    parts = [int(each) for each in exact]
+    order = sorted(range(len(parts)), key=lambda index: (parts[index] - exact[index], index))
+    for index in order[: whole - sum(parts)]:
+        parts[index] += 1
+    while parts and min(parts) < 1 < max(parts):
+        parts[parts.index(max(parts))] -= 1
+        parts[parts.index(min(parts))] += 1
+    return parts
+
+
+class Fair(Policy):
+    """Rule: who works gets its weight divided by the weights of all who work.
+
+    A tenant's weight is what was set for it (set-weight), else that of its class. Temporal lane: slices of `unit_ms` x
+    weight on one level, all scaled so that the smallest is at least `shortest_us`; set once, for a tenant at rest
+    costs nobody a turn. Spatial lane: the SMs are divided among the active tenants, to the last SM, as members of the
+    pool where they fit and as quotas else; so an idle tenant's SMs go to the others (work-conserving).
+
+    Source: weighted fair queueing on slices, as time-slicing with unequal slices gives it (docs/classes.md);
+    apportionment by largest remainders (Hamilton).
+    Limits: exact between tenants that always have work; one that rests in mid-slice gives the rest of its slice away.
+    Switches (0.2 ms) cost all alike. A tenant with several contexts has several turns: give it a weight by
+    `set-weight`, which divides by their number. In the pool a member below the exact share is taken: what is left over
+    stays idle.
+    """
+
+    @dataclass(frozen=True)
+    class Params:
+        """Weights of the classes."""
+
+        high: float = 8.0
+        normal: float = 4.0
+        low: float = 1.0
+        idle: float = 1.0
+        unit_ms: float = 1.0
+        shortest_us: float = 1000.0
+
+        def __post_init__(self) -> None:
+            if min(self.high, self.normal, self.low, self.idle) <= 0:
+                raise ValueError("the weights high, normal, low and idle must be above 0")
+            if max(self.high, self.normal, self.low, self.idle) > 1000 * min(
+                self.high, self.normal, self.low, self.idle
+            ):
+                raise ValueError("the largest weight of a class is more than 1000 times the smallest")
+            if not 0.02 <= self.unit_ms <= 100 or not 20 <= self.shortest_us <= 100_000:
+                raise ValueError("unit_ms must be 0.02 to 100, shortest_us 20 to 100000")
+
+    def __init__(self, params: Params | None = None) -> None:
+        super().__init__(params)
+        self._asked = Asked()
+
+    def on_attach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
+        """A new division."""
+        self._asked.forget(tenant)
+        return self._divide(now)
+
+    def on_detach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
+        """The others have its part."""
+        self._asked.forget(tenant)
+        return self._divide(now)
+
+    def on_launch(self, now: Snapshot, tenant: str) -> Iterable[Action]:
+        """Who was at rest wants its part again."""
+        return self._spaces(now)
+
+    def on_completion(self, now: Snapshot, tenant: str) -> Iterable[Action]:
+        """Who is at rest needs none."""
+        return self._spaces(now)
+
+    def _divide(self, now: Snapshot) -> Iterator[Action]:
+        timed = [each for each in now.tenants if now.lane_of(each) == "temporal"]
+        if timed:
+            unit = self.params.unit_ms * 1000
+            smallest = min(map(self._weight, timed)) * unit
+            unit *= max(1.0, self.params.shortest_us / smallest)
+            for view in timed:
+                weight = self._weight(view)
+                slice_us = float(round(min(MOST_SLICE_US, unit * weight)))
+                yield from self._asked.put(view, Slice(view.name, slice_us, 1, f"weight {weight:g}"))
+        yield from self._spaces(now)
+
+    def _spaces(self, now: Snapshot) -> Iterator[Action]:
+        wanting = [each for each in now.tenants if each.active and now.lane_of(each) == "spatial"]
+        weights = [self._weight(each) for each in wanting]
+        taken: set[str] = set()
+        for view, sms in zip(wanting, apportion(weights, now.sms), strict=True):
+            why = f"weight {self._weight(view):g} of {sum(weights):g}: {sms} of {now.sms} SMs"
+            member = fitting(now, view, sms, taken)
+            if member is not None and "Bind" not in view.by_hand:
+                taken.add(member.name)
+                yield from self._asked.put(view, Move(view.name, member.name, why))
+            elif sms:
+                yield from self._asked.put(view, Bind(view.name, sms, why))
+
+    def _weight(self, view: TenantView) -> float:
+        return view.weight if view.weight else float(getattr(self.params, view.klass, self.params.normal))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tpot-first``: the next token of who decodes goes before the first token of who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from detshare.ctl.policy.shipped.asked import Asked
+from detshare.ctl.policy.shipped.phases import DECODE, PREFILL, Phases
+from detshare.ctl.policy.types import Action, Bind, Policy, Preempt, Slice, Snapshot, TenantView
+
+__all__ = ["TpotFirst"]
+
+LESS: Final = 0.7
+MORE: Final = 1.15
+"""a look at tokens that come too late, or early enough, changes the part of those in prefill by these"""
+EARLY: Final = 0.85
+"""of the time allowed: below it there is room for more prefill"""
+MOST: Final = 2.0
+"""times the decoder's slice: its level gives it more turns than prefill has"""
+
+
+class TpotFirst(Policy):
+    """Rule: who decodes has long slices on the highest level; who is in prefill beside it gets what tokens leave over.
+
+    Phases are recognised from the launches (phases.py). A decoder launches a graph for each token of its batch, so the
+    time between two of them is measured ten times a second. While it is above `margin` of `tpot_ms` the slices of those
+    in prefill shrink from look to look, down to `shortest_us`; while it is well below they grow again, at most to twice
+    those of the decoder, `decode_us`. In the spatial lane SMs shrink and grow, at most to `prefill_percent`. A prefill
+    older than `patience_ms` gets back what it had until it is done. All is given back when no graph was launched for
+    `linger_ms`. A decoder without graphs cannot be timed: beside it those in prefill have a quarter.
+
+    Source: TPOT-First of the DetShare paper (arXiv 2603.15042) in words; recognition and controller are ours.
+    Limits: prefill and decode of one process take turns by themselves, nobody outside can change that: it is for a
+    prefill and a decode server on one GPU. Launches are counted where the runtime or eBPF sees them; else no phase is
+    known and nothing is done. A server that prefills with graphs looks as if it decoded. Who was given a class, weight
+    or slice by hand keeps it in the temporal lane: give servers none.
+    """
+
+    tick_us = 100_000.0
+
+    @dataclass(frozen=True)
+    class Params:
+        """Times in the unit that their name ends with."""
+
+        tpot_ms: float = 50.0
+        margin: float = 0.9
+        """of the limit: batches grow between two looks"""
+        decode_us: float = 20_000.0
+        shortest_us: float = 1000.0
+        patience_ms: float = 2000.0
+        linger_ms: float = 1000.0
+        prefill_percent: float = 50.0
+
+        def __post_init__(self) -> None:
+            if self.tpot_ms <= 0 or not 0 < self.margin <= 1:
+                raise ValueError("tpot_ms must be above 0, margin above 0 and at most 1")
+            if not 200 <= self.shortest_us <= self.decode_us <= 1_000_000:
+                raise ValueError("shortest_us must be at least 200, decode_us at least that and at most 1000000")
+            if self.patience_ms <= 0 or self.linger_ms < 0 or not 0 < self.prefill_percent <= 100:
+                raise ValueError("patience_ms and prefill_percent (at most 100) must be above 0, linger_ms at least 0")
+
+    def __init__(self, params: Params | None = None) -> None:
+        super().__init__(params)
+        self._asked = Asked()
+        self._phases = Phases()
+        self._graphs: dict[str, tuple[float, int]] = {}
+        """of each decoder at the last tick: when, and how many so far; none for one that was at rest"""
+        self._decoded: dict[str, float] = {}
+        """when each tenant was seen to decode last"""
+        self._part = 0.5
+        """of a decoder's slice for those in prefill"""
+        self.phase: dict[str, str] = {}
+        """of each tenant that has one"""
+
+    def on_attach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
+        """Nothing is known of it, or any more."""
+        self._asked.forget(tenant)
+        self._phases.forget(tenant)
+        for kept in (self._graphs, self._decoded, self.phase):
+            kept.pop(tenant, None)
+        return ()
+
+    on_detach = on_attach
+
+    def on_launch(self, now: Snapshot, tenant: str) -> Iterable[Action]:
+        """Another phase, another balance."""
+        view = now.tenant(tenant)
+        return self._balance(now) if view is not None and self._look(now, view) else ()
+
+    def on_tick(self, now: Snapshot) -> Iterable[Action]:
+        """Who does what, how fast tokens come, who waited too long, who is at rest."""
+        for view in now.tenants:
+            self._look(now, view)
+        self._adjust(now)
+        return self._balance(now)
+
+    def _look(self, now: Snapshot, view: TenantView) -> bool:
+        """Whether its phase is another one now."""
+        before, phase = self.phase.get(view.name, ""), self._phases.look(view, now.sms)
+        self.phase[view.name] = phase
+        if phase == DECODE and view.active:
+            self._decoded[view.name] = now.now_us
+        return phase != before
+
+    def _adjust(self, now: Snapshot) -> None:
+        worst, counted = 0.0, {}
+        for view in now.tenants:
+            if self.phase.get(view.name) == DECODE and view.active and view.graph_launches:
+                then, graphs = self._graphs.get(view.name, (now.now_us, view.graph_launches))
+                worst = max(worst, (now.now_us - then) / max(1, view.graph_launches - graphs))
+                counted[view.name] = now.now_us, view.graph_launches
+        self._graphs = counted
+        allowed = self.params.margin * self.params.tpot_ms * 1000
+        if worst > allowed:
+            self._part = max(self.params.shortest_us / self.params.decode_us, self._part * LESS)
+        elif 0 < worst < EARLY * allowed and any(each.active and self._inside(each) for each in now.tenants):
+            self._part = min(MOST, self._part * MORE)
+
+    def _inside(self, view: TenantView) -> bool:
+        return self.phase.get(view.name) == PREFILL
+
+    def _balance(self, now: Snapshot) -> Iterator[Action]:
+        since = now.now_us - self.params.linger_ms * 1000
+        decoders = {name for name, when in self._decoded.items() if when >= since and self.phase.get(name) == DECODE}
+        busy = bool(decoders) and any(map(self._inside, now.tenants))
+        part = self._part if any(each.graph_launches for each in now.tenants if each.name in decoders) else 0.25
+        for view in now.tenants:
+            lane = now.lane_of(view)
+            if busy and lane == "temporal" and view.name in decoders:
+                yield from self._asked.put(view, Slice(view.name, self.params.decode_us, 2, "decodes: goes first"))
+            elif not busy or not self._inside(view):
+                yield from self._asked.back(view, "prefill and decode are not beside each other")
+            elif view.in_flight_us >= self.params.patience_ms * 1000:
+                yield from self._asked.back(view, f"in prefill for {view.in_flight_us / 1e6:.1f} s: long enough")
+            elif lane == "temporal":
+                yield from self._shrink(view, part, f"{', '.join(sorted(decoders))} decodes: {part:.0%} for prefill")
+            elif lane == "spatial":
+                sms = max(1, int(now.sms * self.params.prefill_percent / 100 * min(1.0, part)))
+                yield from self._asked.put(view, Bind(view.name, sms, f"{part:.0%} beside who decodes"))
+
+    def _shrink(self, view: TenantView, part: float, why: str) -> Iterator[Action]:
+        slice_us = max(self.params.shortest_us, round(part * self.params.decode_us, -2))
+        changed = self._asked.put(view, Slice(view.name, slice_us, 1, why))
+        yield from changed
+        if changed and view.active and slice_us < view.slice_us:
+            yield Preempt(view.name, why)

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From looks at the machine to what policies see: one snapshot for each GPU, tenants that did not change unchanged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from detshare.ctl import classes, snapshot
+from detshare.ctl.policy.history import History
+from detshare.ctl.policy.types import (
+    Action,
+    Bind,
+    Gate,
+    Move,
+    PCtx,
+    Reflex,
+    Shape,
+    Slice,
+    Snapshot,
+    TenantView,
+)
+from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.snapshot import Program, State
+
+__all__ = ["Viewer", "hour_of_day", "in_order"]
+
+BUSY_SHARE: Final = 0.005
+"""of the last second on the SMs: who has more counts as active where nothing better is known"""
+DEFAULT_SLICE_US: Final = 2048.0
+_LEVEL: Final = 1
+_NO_TENANT: Final = frozenset({State.NOT_UNDERSTOOD, State.NO_CONTEXT})
+
+
+def hour_of_day(unix: float) -> float:
+    """Local time, 0 to 24, to the minute: finer would make each look another one."""
+    at = time.localtime(unix)
+    return at.tm_hour + at.tm_min / 60
+
+
+def in_order(name: str) -> tuple[int, str]:
+    """How tenants of a snapshot are sorted: by PID, so that a snapshot read from a log is equal to what it was."""
+    return len(name), name
+
+
+class Viewer:
+    """Remembers what rates and ages need. Not for several threads.
+
+    `hand`: the kinds of actions that a person has decided for a program. `deadlines`: of a request, microseconds.
+    """
+
+    def __init__(
+        self,
+        hand: Callable[[Program], tuple[str, ...]] = lambda program: (),
+        deadlines: Mapping[ProcessId, float] | None = None,
+        version: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`version`: another one whenever `hand` or `deadlines` may say something else."""
+        self._hand, self._version = hand, version
+        self._deadlines = {} if deadlines is None else deadlines
+        self._pool: Mapping[str, tuple[PCtx, ...]] = {}
+        self._placed: dict[str, dict[str, str]] = {}
+        """GPU -> tenant -> pool member"""
+        self._touched: set[str] = set()
+        """tenants whose views were changed since the look"""
+        self._history: dict[ProcessId, History] = {}
+        self._views: dict[str, dict[str, TenantView]] = {}
+        self.processes: dict[str, ProcessId] = {}
+        """name -> the process that it means now"""
+        self._gpus: dict[str, tuple[int, str]] = {}
+        """UUID -> SMs and lane"""
+
+    def look(self, seen: snapshot.Snapshot, now_us: float, pool: Mapping[str, tuple[PCtx, ...]] | None = None) -> None:
+        """Take a look at the machine; `now_us` is the clock of the snapshots, `pool` the members of each GPU's."""
+        self._pool = pool or {}
+        self._placed = {
+            gpu: {name: member.name for member in reversed(members) for name in member.bound}
+            for gpu, members in self._pool.items()
+        }
+        version, now_s = self._version(), now_us / 1e6
+        views: dict[str, dict[str, TenantView]] = {gpu.uuid: {} for gpu in seen.gpus}
+        tenants = [program for program in seen.programs if program.state not in _NO_TENANT]
+        tenants.sort(key=lambda program: program.id)
+        self.processes = {str(program.id.pid): program.id for program in tenants}
+        self._history = {p.id: self._history.get(p.id) or History() for p in tenants}
+        sms: dict[str, int] = {}
+        for program in tenants:
+            for gpu in program.gpus:
+                if program.spatial is not None:
+                    sms[gpu] = program.spatial.sms
+        for program in tenants:
+            history, name = self._history[program.id], str(program.id.pid)
+            still = history.calm and history.version == version and name not in self._touched
+            if not (still and history.last == program):
+                still = False
+                history.last, history.version = program, version
+            for gpu in program.gpus:
+                old = self._views.get(gpu, {}).get(name)
+                if not (still and old is not None and old.pctx == self._placed.get(gpu, {}).get(name, "")):
+                    made = self._view(program, gpu, history, now_us, sms.get(gpu, 0))
+                    old = old if old == made else made
+                views.setdefault(gpu, {})[name] = old
+            history.seen_at = now_s
+        self._touched = set()
+        self._gpus = {
+            gpu: (
+                sms.get(gpu, 0),
+                "spatial" if mine and all(v.lane == "spatial" for v in mine.values()) else "temporal",
+            )
+            for gpu, mine in views.items()
+        }
+        self._views = views
+
+    def _view(self, program: Program, gpu: str, history: History, now_us: float, sms: int) -> TenantView:
+        spatial, activity = program.spatial, program.activity
+        compute = [tsg for tsg in program.compute if tsg.gpu == gpu]
+        slice_us = float(max((tsg.slice_us for tsg in compute), default=0)) or DEFAULT_SLICE_US
+        level = next((int(tsg.level) for tsg in compute if tsg.level is not None), _LEVEL)
+        shut = program.state in (State.PAUSED, State.GATED)
+        active = (program.gpu_share or 0.0) > BUSY_SHARE
+        launches = graphs = queued = 0
+        held_ms = used_us = 0.0
+        shapes: tuple[Shape, ...] = ()
+        standing = reflex = None
+        if spatial is not None:
+            active, queued, shut = spatial.in_flight > 0, spatial.in_flight, spatial.held
+            launches, graphs, held_ms = spatial.launches, spatial.graph_launches, spatial.held_ms
+            standing = spatial.idle_sms
+            reflex = None if spatial.busy_sms == spatial.idle_sms else spatial.busy_sms
+            shapes = tuple(
+                Shape(name, 0, 0, seen.count, seen.p50_us, seen.p90_us, seen.p99_us)
+                for name, seen in (("", spatial.kernels), ("graph", spatial.graphs))
+                if seen is not None
+            )
+        elif activity is not None:
+            active = activity.state != "idle" or activity.waiting > 0
+            queued, used_us, held_ms = activity.waiting or int(active), float(activity.used_us), activity.wait_ms
+            launches = activity.kicks
+            shut = "order" in activity.reasons
+        elif active:
+            queued = 1
+        if activity is None:
+            used_us = history.used(now_us, program.gpu_share or 0.0)
+        rates = history.rates(now_us / 1e6, launches, graphs, held_ms)
+        moving: tuple[int, ...] = ()
+        if spatial is not None and active:
+            moving = (launches, graphs)
+        elif activity is not None and activity.waiting:
+            moving = (activity.waits,)
+        history.calm = not active and not any(rates) and not program.gpu_share
+        setting = classes.CLASSES.get(program.klass or "")
+        return TenantView(
+            name=str(program.id.pid),
+            klass=program.klass or "",
+            sms=standing or sms,
+            slice_us=slice_us,
+            level=int(setting.level) if setting is not None and not compute else level,
+            gate_open=not shut,
+            active=active,
+            queued=queued,
+            in_flight_us=history.age(now_us, moving),
+            kind="",
+            launches=launches,
+            lane="spatial" if spatial is not None else "temporal",
+            standing_sms=standing,
+            reflex_sms=reflex,
+            weight=program.weight,
+            deadline_us=self._deadlines.get(program.id),
+            held_share=rates[2],
+            launches_per_s=rates[0],
+            graph_launches=graphs,
+            graph_launches_per_s=rates[1],
+            used_us=used_us,
+            shapes=shapes,
+            group=program.tenant or program.container,
+            pid=program.id.pid,
+            command=program.command[:200],
+            by_hand=self._hand(program),
+            pctx=self._placed.get(gpu, {}).get(str(program.id.pid), ""),
+        )
+
+    def edge(self, name: str, active: bool) -> list[str]:
+        """An event said that a tenant began or stopped working: the GPUs on which that is news."""
+        changed = []
+        for gpu, mine in self._views.items():
+            view = mine.get(name)
+            if view is not None and view.active != active:
+                mine[name] = replace(view, active=active, queued=int(active), in_flight_us=0.0)
+                self._touched.add(name)
+                changed.append(gpu)
+        return changed
+
+    def change(self, gpu: str, name: str, **values: object) -> None:
+        """What an action did, until the next look shows it."""
+        view = self._views.get(gpu, {}).get(name)
+        if view is not None:
+            self._touched.add(name)
+            self._views[gpu][name] = replace(view, **values)  # type: ignore[arg-type]
+
+    def acted(self, gpu: str, action: Action) -> None:
+        """What an action did, until the next look shows it."""
+        match action:
+            case Slice(tenant, slice_us, level):
+                self.change(gpu, tenant, slice_us=slice_us, level=level)
+            case Bind(tenant, sms):
+                self.change(gpu, tenant, standing_sms=sms, sms=sms, pctx="")
+            case Move(tenant, pctx):
+                self.change(gpu, tenant, pctx=pctx)
+            case Gate(tenant, is_open):
+                self.change(gpu, tenant, gate_open=is_open)
+            case Reflex(tenant, busy_sms):
+                self.change(gpu, tenant, reflex_sms=busy_sms)
+
+    def by_name(self) -> Mapping[str, tuple[TenantView, ...]]:
+        """GPU -> its tenants."""
+        return {gpu: tuple(mine.values()) for gpu, mine in tuple(self._views.items())}
+
+    def gpus(self) -> Iterable[str]:
+        """UUIDs of the last look."""
+        return tuple(self._views)
+
+    def tenants(self, gpu: str) -> Mapping[str, TenantView]:
+        """By name."""
+        return self._views.get(gpu, {})
+
+    def snapshot(self, gpu: str, now_us: float, unix: float) -> Snapshot:
+        """What a policy sees of one GPU."""
+        sms, lane = self._gpus.get(gpu, (0, "temporal"))
+        return Snapshot(
+            now_us=now_us,
+            lane=lane,
+            sms=sms,
+            tenants=tuple(self._views.get(gpu, {}).values()),
+            gpu=gpu,
+            hour=hour_of_day(unix),
+            pool=self._pool.get(gpu, ()),
+        )

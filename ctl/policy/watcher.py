@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From looks and events to hooks that are to be called."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from detshare.ctl import snapshot
+from detshare.ctl.policy.edges import Edges
+from detshare.ctl.policy.types import PCtx, TenantView
+from detshare.ctl.policy.view import Viewer
+from detshare.ctl.rm.driver import ProcessId
+
+__all__ = ["Due", "Watcher"]
+
+CONGESTION_US: Final = 100_000.0
+"""of a tenant without a deadline"""
+
+
+class Due(NamedTuple):
+    """A hook that is to be called."""
+
+    gpu: str
+    hook: str
+    tenant: str | None
+    since: float | None
+    """seconds: since when it was known; None: that does not count"""
+
+
+class Watcher:
+    """For the engine's thread, but for `edges.hear`."""
+
+    def __init__(
+        self,
+        viewer: Viewer,
+        pool: Callable[[snapshot.Snapshot], Mapping[str, tuple[PCtx, ...]]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._viewer, self._pool, self._clock = viewer, pool, clock
+        self.edges = Edges()
+        self.calls: deque[Due] = deque()
+        self._known: dict[str, dict[str, ProcessId]] = {}
+        self._congested: set[tuple[str, str, float]] = set()
+
+    def look(self, seen: snapshot.Snapshot, now: float) -> None:
+        """Who came and went, who began and stopped to work, who waits too long."""
+        before = {gpu: dict(self._viewer.tenants(gpu)) for gpu in self._viewer.gpus()}
+        self._viewer.look(seen, now * 1e6, self._pool(seen))
+        now = self._clock()  # who came and went is known from here on
+        processes = self._viewer.processes
+        known: dict[str, dict[str, ProcessId]] = {}
+        for gpu in {*before, *self._viewer.gpus()}:
+            mine, old, was = self._viewer.tenants(gpu), before.get(gpu, {}), self._known.get(gpu, {})
+            known[gpu] = {name: processes[name] for name in mine}
+            for name in was:
+                if known[gpu].get(name) != was[name]:
+                    self.calls.append(Due(gpu, "on_detach", name, now))
+                    self._forget(name)
+            for name, view in mine.items():
+                if was.get(name) != processes[name]:
+                    self.calls.append(Due(gpu, "on_attach", name, now))
+                    if view.active:
+                        self._edge(gpu, name, True, now)
+                elif name in old and old[name].active != view.active:
+                    self._edge(gpu, name, view.active, now)
+                if view.active:
+                    self._congestion(gpu, view, now)
+        self._known = known
+
+    def _forget(self, name: str) -> None:
+        self.edges.forget(name)
+        self._congested = {key for key in self._congested if key[1] != name}
+
+    def _congestion(self, gpu: str, view: TenantView, now: float) -> None:
+        if view.in_flight_us <= (view.deadline_us or CONGESTION_US):
+            return
+        key = (gpu, view.name, round((now * 1e6 - view.in_flight_us) / 1000))
+        if key not in self._congested:
+            self._congested = {each for each in self._congested if each[:2] != key[:2]} | {key}
+            self.calls.append(Due(gpu, "on_congestion", view.name, now))
+
+    def take_edges(self, now: float) -> None:
+        """What events said since the last time."""
+        for name, active, since in self.edges.take(now):
+            for gpu in self._viewer.edge(name, active):
+                self._edge(gpu, name, active, since)
+
+    def _edge(self, gpu: str, name: str, active: bool, since: float) -> None:
+        self.edges.told(name, active, self._clock())
+        self.calls.append(Due(gpu, "on_launch" if active else "on_completion", name, since))

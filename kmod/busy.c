@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/bitops.h>
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+
+#include "busy.h"
+#include "channels.h"
+#include "rmcall.h"
+
+static bool ask_busy = true;
+module_param(ask_busy, bool, 0644);
+MODULE_PARM_DESC(ask_busy, "ask the driver whether programs that show no life still run something (default: y)");
+
+/* An answer takes a fraction of a millisecond. A driver that takes longer than this so often in a row does not answer, but idles channels. */
+#define SLOW_NS NSEC_PER_SEC
+#define SLOW_MOST 3
+#define TRIES_MOST 3
+
+static struct gpu {
+	enum detshare_ability ability;
+	u32 status;		/* the driver's no */
+	unsigned int slow;	/* answers in a row */
+	unsigned int tries;	/* with new channels */
+} gpus[RM_GPUS];
+static DEFINE_MUTEX(gpus_lock);	/* a leaf */
+
+enum detshare_ability ds_busy_ability(u32 gpu, u32 *status)
+{
+	enum detshare_ability ability = DETSHARE_ABILITY_UNKNOWN;
+
+	*status = NV_OK;
+	if (gpu >= RM_GPUS)
+		return ability;
+	mutex_lock(&gpus_lock);
+	ability = gpus[gpu].ability;
+	*status = gpus[gpu].status;
+	mutex_unlock(&gpus_lock);
+	return ability;
+}
+
+bool ds_busy_can(u32 gpu)
+{
+	return READ_ONCE(ask_busy) && gpu < RM_GPUS && READ_ONCE(gpus[gpu].ability) != DETSHARE_ABILITY_ABSENT;
+}
+
+void ds_busy_forget(void)
+{
+	mutex_lock(&gpus_lock);
+	memset(gpus, 0, sizeof(gpus));
+	mutex_unlock(&gpus_lock);
+}
+
+/* ---- what the driver is good for --------------------------------------------- */
+
+static enum ds_busy meaning(u32 status)
+{
+	switch (status) {
+	case NV_OK:
+		return DS_BUSY_NO;
+	case NV_ERR_TIMEOUT:
+	case NV_ERR_BUSY_RETRY:
+		return DS_BUSY_YES;
+	default:
+		return DS_BUSY_UNKNOWN;
+	}
+}
+
+/* Is it this driver that cannot tell, or are it these channels? */
+static bool is_inability(u32 status)
+{
+	return status == NV_ERR_NOT_SUPPORTED || status == NV_ERR_INSUFFICIENT_PERMISSIONS || status == NV_ERR_INVALID_COMMAND ||
+	       status == NV_ERR_INVALID_FLAGS || status == NV_ERR_INVALID_ARGUMENT;
+}
+
+/* `idle`: what was asked about has nothing to do for certain. */
+static void learn(u32 gpu, u32 status, bool idle, u64 took)
+{
+	const char *why = NULL;
+	struct gpu *known = &gpus[gpu];
+
+	mutex_lock(&gpus_lock);
+	known->slow = took > SLOW_NS ? known->slow + 1 : 0;
+	if (is_inability(status))
+		why = "it refuses";
+	else if (idle && meaning(status) == DS_BUSY_YES)
+		why = "it calls a new channel busy";
+	else if (known->slow >= SLOW_MOST)
+		why = "it takes too long";
+	if (known->ability == DETSHARE_ABILITY_ABSENT) {
+		why = NULL;
+	} else if (why) {
+		WRITE_ONCE(known->ability, DETSHARE_ABILITY_ABSENT);
+		known->status = status;
+	} else if (meaning(status) == DS_BUSY_NO) {
+		WRITE_ONCE(known->ability, DETSHARE_ABILITY_PRESENT);
+	}
+	mutex_unlock(&gpus_lock);
+	if (why)
+		pr_warn("the driver is not asked on GPU %u whether programs still run something: %s (status %#x). Kernels longer than a class's linger time look idle\n",
+			gpu, why, status);
+}
+
+/* ---- one question -------------------------------------------------------------- */
+
+struct question {
+	u32 client, device;
+	unsigned int count;
+	u32 channels[RM_CHANNELS_MAX];
+};
+
+static u32 device_above(const struct ds_client *client, const struct rm_object *object)
+{
+	while (object && object->kind != RM_KIND_DEVICE)
+		object = rm_tree_parent(&client->rm, object);
+	return object ? object->handle : 0;
+}
+
+/* The next channels of the run's, from the skip-th on. false: there are none, or they are not to be asked about. */
+static bool collect(const struct ds_run *run, unsigned int skip, struct question *question)
+{
+	struct ds_client *client = ds_run_client_lock(run);
+	struct rm_object *object = NULL;
+
+	question->count = 0;
+	if (!client)
+		return false;
+	mutex_lock(&client->tree);
+	question->client = client->rm.handle;
+	while (question->count < RM_CHANNELS_MAX && (object = rm_tree_next(&client->rm, object))) {
+		if (!ds_channel_computes(client, object, run->gpu) || (skip && skip--))
+			continue;
+		question->device = device_above(client, object);
+		question->channels[question->count++] = object->handle;
+	}
+	mutex_unlock(&client->tree);
+	if (ds_shares_groups(run->process))
+		question->count = 0;
+	ds_run_client_unlock();
+	return question->count && question->device;
+}
+
+/* *asked: about when the driver looked. */
+static u32 ask(u32 gpu, const struct question *question, bool idle, u64 *asked)
+{
+	u64 begin = ktime_get_ns(), took;
+	u32 status;
+
+	status = ds_rm_ask_idle(question->client, question->device, question->channels, question->count);
+	took = ktime_get_ns() - begin;
+	/* nobody tells when within the call; one that takes long has waited to be told, not to look */
+	*asked = begin + min_t(u64, took, NSEC_PER_MSEC / 2) / 2;
+	if (status != DS_RM_GONE)
+		learn(gpu, status, idle, took);
+	return status;
+}
+
+/* Busy if any of its channels is; who was never heard to say no is not believed. */
+static enum ds_busy ask_all(const struct ds_run *run, struct question *question, u64 *asked)
+{
+	enum ds_busy said = DS_BUSY_UNKNOWN;
+	unsigned int skip = 0;
+
+	*asked = ktime_get_ns();
+	while (collect(run, skip, question)) {
+		said = meaning(ask(run->gpu, question, false, asked));
+		if (said != DS_BUSY_NO)
+			break;
+		skip += question->count;
+	}
+	if (said == DS_BUSY_YES && READ_ONCE(gpus[run->gpu].ability) != DETSHARE_ABILITY_PRESENT)
+		return DS_BUSY_UNKNOWN;
+	return said;
+}
+
+static void work(struct work_struct *item)
+{
+	struct ds_run *run = container_of(item, struct ds_run, busy.work);
+	struct question *question = kmalloc(sizeof(*question), GFP_KERNEL);
+	enum ds_busy said = DS_BUSY_UNKNOWN;
+	u64 asked = ktime_get_ns();
+
+	if (question)
+		said = ask_all(run, question, &asked);
+	kfree(question);
+	spin_lock_irq(&run->lane->lock);
+	run->busy.said = said;
+	run->busy.asked_ns = asked;
+	run->busy.asking = false;
+	spin_unlock_irq(&run->lane->lock);
+	ds_lane_look(run->lane);
+	ds_run_put(run);
+}
+
+void ds_busy_ask(struct ds_run *run)
+{
+	bool asks;
+
+	spin_lock_irq(&run->lane->lock);
+	asks = !run->busy.asking && !run->gone;
+	run->busy.asking |= asks;
+	spin_unlock_irq(&run->lane->lock);
+	if (!asks)
+		return;
+	ds_run_hold(run);
+	/* it is not queued: who asked last has let go of `asking` as its last word */
+	if (!queue_work(ds_rm_queue, &run->busy.work))
+		ds_run_put(run);
+}
+
+void ds_busy_init_run(struct ds_run *run)
+{
+	INIT_WORK(&run->busy.work, work);
+}
+
+/* ---- a channel that has nothing to do -------------------------------------------- */
+
+struct trial {
+	struct work_struct work;
+	u32 gpu;
+	struct question question;
+};
+
+static void try_it(struct work_struct *item)
+{
+	struct trial *trial = container_of(item, struct trial, work);
+	u64 asked;
+
+	ask(trial->gpu, &trial->question, true, &asked);
+}
+
+static bool worth_a_try(u32 gpu)
+{
+	bool worth;
+
+	mutex_lock(&gpus_lock);
+	worth = gpus[gpu].ability == DETSHARE_ABILITY_UNKNOWN && gpus[gpu].tries < TRIES_MOST;
+	gpus[gpu].tries += worth;
+	mutex_unlock(&gpus_lock);
+	return worth;
+}
+
+/* false: there is nothing to try, or it was tried. */
+static bool prepare(struct trial *trial, struct ds_client *client, u32 handle)
+{
+	struct rm_object *channel;
+	bool wanted;
+
+	mutex_lock(&client->tree);
+	channel = rm_tree_find(&client->rm, handle);
+	wanted = channel && channel->gpu < RM_GPUS && ds_channel_computes(client, channel, channel->gpu);
+	if (wanted) {
+		trial->gpu = channel->gpu;
+		trial->question.client = client->rm.handle;
+		trial->question.device = device_above(client, channel);
+		trial->question.channels[0] = handle;
+		trial->question.count = 1;
+	}
+	mutex_unlock(&client->tree);
+	return wanted && trial->question.device && !client->shared && READ_ONCE(ask_busy) &&
+	       worth_a_try(trial->gpu);
+}
+
+void ds_busy_channel_new(struct ds_client *client, u32 handle)
+{
+	struct trial *trial = kzalloc(sizeof(*trial), GFP_KERNEL);
+
+	if (!trial)
+		return;
+	if (prepare(trial, client, handle)) {
+		INIT_WORK(&trial->work, try_it);
+		queue_work(ds_rm_queue, &trial->work);
+		/* nobody can have given it work: its maker does not know of it yet */
+		flush_work(&trial->work);
+	}
+	kfree(trial);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Has a run that shows no life any more still something to do? USERD tells what was fetched, not what is finished, so the driver is
+ * asked whether the run's channels are idle (FIFO_IDLE_CHANNELS as a question, rm/act.h), from a work item.
+ *
+ * A driver that refuses, that calls a new channel busy, or that takes its time is not asked again on that GPU: what shows no life counts
+ * as idle there. Nor is anybody asked about who shares channel groups with other processes (MPS).
+ */
+#ifndef DETSHARE_BUSY_H
+#define DETSHARE_BUSY_H
+
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+#include "detshare_uapi.h"
+
+struct ds_client;
+struct ds_run;
+
+enum ds_busy {
+	DS_BUSY_UNKNOWN,	/* nobody could tell */
+	DS_BUSY_NO,
+	DS_BUSY_YES,
+};
+
+/* The last answer, for reflex.c; guarded by lane->lock. */
+struct ds_run_busy {
+	struct work_struct work;
+	bool asking;
+	enum ds_busy said;
+	u64 asked_ns;		/* ktime, about; 0: never asked */
+};
+
+/* Asks, unless that is under way; the lane looks again when the answer is there. The lane's work item. */
+void ds_busy_ask(struct ds_run *run);
+/* Can the driver be asked on this GPU? */
+bool ds_busy_can(u32 gpu);
+/* The same, for people; *status: with what it refused, NV_OK: it did not. */
+enum detshare_ability ds_busy_ability(u32 gpu, u32 *status);
+
+/*
+ * The driver has made this channel, which has nothing to do yet: does it say so? Asked until it is known on each GPU whether it does.
+ * ds_file.order held, tree not.
+ */
+void ds_busy_channel_new(struct ds_client *client, u32 handle);
+/* The driver is gone. */
+void ds_busy_forget(void);
+
+/* run.c's. */
+void ds_busy_init_run(struct ds_run *run);
+
+#endif

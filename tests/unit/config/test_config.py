@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration file: what is wrong in it is told with file, line, key and reason; nothing else ever comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from detshare.ctl import config
+from detshare.ctl.cli import main
+from detshare.ctl.config import Config, ConfigError
+
+TIMES = int(os.environ.get("DETSHARE_FUZZ", "1"))
+WHOLE = """\
+# all there is
+[daemon]
+backend = "kmod"
+interval = 1
+log_level = "debug"
+log_format = "json"
+
+[policy]
+name = "tpot-first"
+[policy.parameters]
+quota = 0.5
+strict = true
+
+[pool]
+tiers = [100, 25, 50]
+[[pool.exclusive]]
+name = "inference"
+sms = 32
+gpu = "GPU-12345678-1111-2222-3333-444444444444"
+[[pool.exclusive]]
+name = "other"
+sms = 16
+gpu = "GPU-12345678-1111-2222-3333-555555555555"
+
+[access]
+group = "gpu"
+users = ["ann", "bob"]
+
+[metrics]
+listen = "127.0.0.1:9835"
+"""
+
+
+def wrong(text: str) -> list[tuple[int, str, str]]:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text.encode(), Path("/etc/x.toml"))
+    return [(each.line, each.key, each.reason) for each in caught.value.problems]
+
+
+def test_every_key_is_read():
+    found = config.parse(WHOLE.encode())
+    assert found.daemon == config.Daemon("kmod", 1.0, "debug", "json")
+    assert found.policy == config.Policy("tpot-first", {"quota": "0.5", "strict": "true"})
+    assert found.pool.tiers == (25, 50, 100)
+    assert [(each.name, each.sms, each.gpu[-1]) for each in found.pool.exclusive] == [
+        ("inference", 32, "4"),
+        ("other", 16, "5"),
+    ]
+    assert found.access == config.Access("gpu", ("ann", "bob"))
+    assert found.metrics.listen == "127.0.0.1:9835"
+
+
+def test_an_empty_file_and_none_are_the_defaults(tmp_path, monkeypatch):
+    assert config.parse(b"", tmp_path) == Config(path=tmp_path)
+    monkeypatch.setattr(config, "DEFAULT_PATH", tmp_path / "none.toml")
+    assert config.load() == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "reason"),
+    [
+        ("[daemon]\n\ninterval = 0\n", 3, "daemon.interval", "from 0.02 to 60"),
+        ("[daemon]\ninterval = nan\n", 2, "daemon.interval", "from 0.02 to 60"),
+        ("[daemon]\ninterval = true\n", 2, "daemon.interval", "it is true"),
+        ("[daemon]\nbackend = 'magic'\n", 2, "daemon.backend", "one of auto, kmod, root, model"),
+        ("[daemon]\nlog_format = 'xml'\n", 2, "daemon.log_format", "one of text, json"),
+        ("[daemon]\nspeed = 1\n", 2, "daemon.speed", "takes backend, interval"),
+        ("\n[engine]\nx = 1\n", 2, "engine", "sections are daemon, policy"),
+        ("daemon = 3\n", 1, "daemon", "it is a section"),
+        ("[policy]\nname = 'no such thing'\n", 2, "policy.name", "no policy's name"),
+        ("[policy]\nname = 'a'\nparameters = {a = [1]}\n", 3, "policy.parameters.a", "a list"),
+        ("[policy.parameters]\na = 1\nb = nan\n", 3, "policy.parameters.b", "number"),
+        ("[pool]\ntiers = [\n 10,\n 101,\n]\n", 2, "pool.tiers", "101 is no share"),
+        ("[pool]\ntiers = [10]\n", 2, "pool.tiers", "100 is missing"),
+        ("[pool]\ntiers = [10, 100, 10]\n", 2, "pool.tiers", "twice"),
+        ("[pool]\nexclusive = 3\n", 2, "pool.exclusive", "[[pool.exclusive]]"),
+        ("[[pool.exclusive]]\nname = 'a'\n", 1, "pool.exclusive[0]", "sms is missing"),
+        ("[[pool.exclusive]]\nname = 'a'\nsms = 0\n", 3, "pool.exclusive[0].sms", "from 1 to 4096"),
+        (
+            "[[pool.exclusive]]\nname='a'\nsms=8\n[[pool.exclusive]]\nname='b'\nsms=8\n",
+            4,
+            "pool.exclusive[1]",
+            "a is exclusive on that GPU already",
+        ),
+        ("[access]\nusers = 'ann'\n", 2, "access.users", "a list of users"),
+        ("[access]\nusers = ['a b']\n", 2, "access.users", "no user's name"),
+        ("[metrics]\nlisten = '0.0.0.0:80'\n", 2, "metrics.listen", "not this machine's loopback"),
+        ("[metrics]\nlisten = '127.0.0.1:0'\n", 2, "metrics.listen", "127.0.0.1:9835"),
+        ("[daemon\n", 1, "", "no TOML"),
+        ("x = 1\nx = 2\n", 2, "", "no TOML"),
+        ("[daemon]\ninterval = " + "9" * 5000, 0, "", "a number is too long"),
+    ],
+)
+def test_what_is_wrong_is_told_with_line_key_and_reason(text, line, key, reason):
+    found = wrong(text)
+    assert len(found) == 1
+    assert found[0][:2] == (line, key)
+    assert reason in found[0][2]
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    assert [(line, key) for line, key, _ in wrong("[daemon]\nbackend = 1\ninterval = 'x'\n[a]\n")] == [
+        (2, "daemon.backend"),
+        (3, "daemon.interval"),
+        (4, "a"),
+    ]
+
+
+def test_a_file_that_others_may_write_is_refused(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text(WHOLE)
+    path.chmod(0o664)
+    with pytest.raises(ConfigError, match="others may write it"):
+        config.load(path)
+    path.chmod(0o644)
+    assert config.load(path).access.group == "gpu"
+
+
+@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir(), lambda p: p.write_bytes(b"\xff")])
+def test_no_file_and_no_text_are_told(tmp_path, make):
+    make(tmp_path / "x.toml")
+    with pytest.raises(ConfigError) as caught:
+        config.load(tmp_path / "x.toml")
+    assert str(tmp_path / "x.toml") in str(caught.value)
+    assert "config check" in caught.value.next_step
+
+
+# -- the commands -------------------------------------------------------------------------------------------------
+
+
+def test_config_check_and_show(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text(WHOLE)
+    checked = CliRunner().invoke(main, ["config", "check", str(path)])
+    assert (checked.exit_code, checked.stdout) == (0, f"{path}: nothing is wrong\n")
+    shown = CliRunner().invoke(main, ["config", "show", str(path)])
+    assert config.parse(shown.stdout.encode(), path) == config.load(path)  # it may be used as a file
+    data = json.loads(CliRunner().invoke(main, ["config", "show", str(path), "--json"]).stdout)
+    assert data["pool"]["tiers"] == [25, 50, 100]
+    path.write_text("[pool]\ntiers = 3\n")
+    failed = CliRunner().invoke(main, ["config", "check", str(path), "--json"])
+    assert failed.exit_code == 2
+    problem = {"line": 2, "key": "pool.tiers", "file": str(path)}
+    assert json.loads(failed.stdout)["error"]["problems"][0].items() >= problem.items()
+    assert f"{path}:2: pool.tiers: " in failed.stderr
+
+
+# -- garbage ------------------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["daemon", "policy", "pool", "access", "metrics", "exclusive", "parameters", "tiers", "users"])
+KEYS = st.one_of(
+    NAMES, st.sampled_from(["backend", "interval", "name", "sms", "gpu", "group", "listen"]), st.text(max_size=5)
+)
+VALUES = st.recursive(
+    st.one_of(
+        st.integers(),
+        st.floats(),
+        st.booleans(),
+        st.text(max_size=8),
+        st.dates(),
+        st.sampled_from(["auto", "127.0.0.1:1"]),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, str | bool):
+        return json.dumps(value)
+    return str(value)
+
+
+def _line() -> st.SearchStrategy[str]:
+    pair = st.tuples(KEYS, VALUES).map(lambda each: f"{json.dumps(each[0])} = {_toml(each[1])}")
+    below = st.tuples(NAMES, KEYS).map(lambda each: f"{each[0]}.{json.dumps(each[1])}")
+    header = st.one_of(NAMES, below).flatmap(lambda name: st.sampled_from([f"[{name}]", f"[[{name}]]"]))
+    return st.one_of(pair, header, st.text(max_size=12))
+
+
+GARBAGE = st.one_of(
+    st.lists(_line(), max_size=8).map(lambda lines: "\n".join(lines).encode(errors="surrogatepass")),
+    st.binary(max_size=80),
+    st.tuples(st.integers(0, len(WHOLE)), st.binary(max_size=6)).map(
+        lambda each: WHOLE.encode()[: each[0]] + each[1] + WHOLE.encode()[each[0] :]
+    ),
+    st.integers(1, 20_000).map(lambda n: b"a = " + b"[" * n),
+)
+
+
+def _garbage(examples: int) -> settings:
+    checks = list(HealthCheck)
+    return settings(max_examples=examples * TIMES, deadline=None, database=None, suppress_health_check=checks)
+
+
+def garbage(data: bytes) -> None:
+    """A Config, or errors with places: never another exception, never a control character."""
+    problems: tuple[config.Problem, ...] = ()
+    told: dict[str, object]
+    try:
+        told = config.parse(data).to_json()
+    except ConfigError as error:
+        problems, told = error.problems, error.to_json()
+    json.dumps(told)
+    assert ("error" in told) is bool(problems)
+    for problem in problems:
+        assert 0 <= problem.line <= data.count(b"\n") + 1
+        assert problem.reason
+        assert problem.text(Path("/x")).isprintable(), problem
+
+
+@_garbage(300)
+@given(data=GARBAGE)
+def test_garbage(data):
+    garbage(data)
+
+
+@pytest.mark.e2e
+@_garbage(3000)
+@given(data=GARBAGE)
+def test_all_garbage(data):
+    garbage(data)

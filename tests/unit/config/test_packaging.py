@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies in packaging/ fits what the daemon reads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from detshare.ctl import config
+
+TOP = Path(__file__).parents[3]
+
+
+def test_the_example_is_the_defaults():
+    text = (TOP / "packaging/detshare.toml").read_bytes()
+    assert replace(config.parse(text), path=None) == config.Config()
+
+
+def test_every_comment_of_the_example_that_is_a_key_can_be_used():
+    text = (TOP / "packaging/detshare.toml").read_text()
+    more = "\n".join(line.removeprefix("# ") for line in text.splitlines() if re.match(r"# (\[\[|name|sms|gpu)", line))
+    found = config.parse(more.encode())
+    assert found.pool.exclusive == (config.Exclusive("inference", 32, "GPU-12345678-1111-2222-3333-444444444444"),)
+
+
+def test_the_page_names_every_key():
+    page = (TOP / "docs/configuration.md").read_text()
+    for section, keys in config.Config().to_json().items():
+        for key in keys or ():
+            assert f"`{section}.{key}`" in page

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API about policies: what it takes, what it refuses, and that a policy keeps nobody waiting."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from detshare.ctl.errors import ControlError
+
+SHORT = '''
+from detshare.ctl.policy.types import Policy, Slice
+class Short(Policy):
+    """Rule: short."""
+    def on_attach(self, now, tenant):
+        return [Slice(tenant, 300.0, 0, "it may wait")]
+'''
+HANGS = SHORT.replace('return [Slice(tenant, 300.0, 0, "it may wait")]', "\n        while True: pass")
+
+
+def wait_for(true, seconds: float = 15.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "did not come true"
+        time.sleep(0.02)
+
+
+def ask(daemon, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("detshared", timeout=20)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(daemon.socket))
+    connection.request(method, path, body if isinstance(body, bytes | None) else json.dumps(body).encode())
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def slices(daemon) -> set[int]:
+    tsgs = [tsg for each in daemon.client.programs()["programs"] for tsg in each["tsgs"] if tsg["kind"] == "compute"]
+    return {tsg["slice_us"] for tsg in tsgs}
+
+
+@pytest.fixture
+def short(tmp_path):
+    path = tmp_path / "short.py"
+    path.write_text(SHORT)
+    return str(path)
+
+
+def test_the_default_policy_decides_and_does_nothing(start):
+    daemon = start()
+    answer = daemon.client.policy()
+    assert answer["policy"]["name"] == "slo-aware"
+    assert answer["policy"]["failed"] == ""
+    assert {"slo-aware", "static", "fair"} <= {each["name"] for each in answer["known"]}
+    wait_for(lambda: daemon.backend.looks > 10)
+    assert daemon.backend.calls == []
+    checks = {each["name"]: each for each in daemon.client.doctor()["checks"]}
+    assert checks["policy"]["ok"] is True
+
+
+def test_a_policy_from_a_file_decides_and_why_tells_it(start, short):
+    daemon = start()
+    status = daemon.client.policy_set(short)
+    assert status["name"] == short
+    wait_for(lambda: daemon.client.policy()["policy"]["counts"]["actions"] == 2)
+    wait_for(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": f"policy {short}"})
+    wait_for(lambda: slices(daemon) == {300})
+    told = daemon.client.why(4242)
+    assert any("slice 300 us, level low; it may wait" in each["text"] for each in told["decisions"])
+    assert f"time slice decided by policy {short}" in told["now"]
+    texts = [each["text"] for each in daemon.client.decisions()["decisions"]]
+    assert any(text.startswith("4300: slice 300 us") for text in texts)
+    assert len(daemon.client.decisions(most=1)["decisions"]) == 1
+
+
+def test_what_a_person_sets_wins_until_policy_resume(start, short):
+    daemon = start()
+    daemon.client.verb("set-priority", "4242", klass="high")
+    daemon.client.policy_set(short)
+    wait_for(lambda: daemon.client.policy()["policy"]["counts"]["refused"] == 1)
+    wait_for(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": "hand"})
+    assert daemon.client.policy_resume("4242") == {"resumed": [4242], "class": ""}
+    wait_for(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": f"policy {short}"})
+    with pytest.raises(ControlError, match="nothing that a person set matches"):
+        daemon.client.policy_resume("nobody-of-that-name")
+
+
+def test_a_policy_that_hangs_keeps_nobody_waiting(start, tmp_path):
+    path = tmp_path / "hangs.py"
+    path.write_text(HANGS)
+    daemon = start()
+    daemon.client.policy_set(str(path))
+    wait_for(lambda: daemon.client.policy()["policy"]["failed"])
+    assert "on_attach ran for more than 50 ms" in daemon.client.policy()["policy"]["failed"]
+    looks = daemon.backend.looks
+    wait_for(lambda: daemon.backend.looks > looks + 5)
+    assert daemon.client.verb("set-priority", "4242", klass="high")["changed"]
+    checks = {each["name"]: each for each in daemon.client.doctor()["checks"]}
+    assert checks["policy"]["ok"] is False
+    wait_for(lambda: daemon.client.policy()["policy"]["stuck_threads"] == 0)
+    daemon.client.policy_set("static")
+    assert daemon.client.policy()["policy"]["failed"] == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": 3},
+        {"name": ""},
+        {"name": "fair", "params": []},
+        {"name": "fair", "params": {"unit_ms": 1}},
+        {"name": "fair", "more": 1},
+        {"name": "nosuch"},
+        {"name": "fair", "params": {"nosuch": "1"}},
+        {"name": "fair", "params": {"unit_ms": "x"}},
+        {"name": "/nosuch/file.py"},
+        {"name": "fair\n"},
+        [],
+        b"{",
+    ],
+)
+def test_what_cannot_be_meant_changes_nothing(start, body):
+    daemon = start()
+    status, answer = ask(daemon, "POST", "/v1/policy/set", body)
+    assert status == 400
+    assert set(answer["error"]) == {"asked", "stopped", "next"}
+    assert daemon.client.policy()["policy"]["name"] == "slo-aware"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/why/x", 400),
+        ("/v1/why/4242?since=x", 400),
+        ("/v1/why/4242?since=-1", 400),
+        ("/v1/why/4242?since=nan", 400),
+        ("/v1/why/99999999999", 400),
+        ("/v1/why/31337", 409),
+        ("/v1/decisions?most=1e9", 400),
+        ("/v1/decisions?since=", 400),
+        ("/v1/policy", 200),
+    ],
+)
+def test_reading(start, path, status):
+    assert ask(start(), "GET", path)[0] == status
+
+
+def test_who_may_not_change_anything_may_not_set_a_policy(start, monkeypatch):
+    daemon = start()
+    monkeypatch.setattr("detshare.ctl.access.Access.may_change", lambda self, caller: False)
+    for path, body in (("/v1/policy/set", {"name": "fair"}), ("/v1/policy/resume", {"who": "4242"})):
+        status, answer = ask(daemon, "POST", path, body)
+        assert status == 403
+        assert "may not" in answer["error"]["stopped"]
+    assert daemon.client.policy()["policy"]["name"] == "slo-aware"
+    assert ask(daemon, "GET", "/v1/policy")[0] == 200
+
+
+def test_only_root_has_the_daemon_run_a_file(start, short, monkeypatch):
+    daemon = start()
+    monkeypatch.setattr("detshare.ctl.access.Access.may_change", lambda self, caller: True)
+    monkeypatch.setattr("detshare.ctl.decisions.routes.runs_files", lambda caller: False)
+    status, answer = ask(daemon, "POST", "/v1/policy/set", {"name": short})
+    assert status == 403
+    assert "run a file" in answer["error"]["stopped"]
+    assert ask(daemon, "POST", "/v1/policy/set", {"name": "fair"})[0] == 200
+
+
+def test_a_deadline_is_set_and_taken_away(start):
+    daemon = start()
+    assert daemon.client.policy_deadline("4242", 20_000.0) == {"pids": [4242], "deadline_us": 20_000.0}
+    texts = [each["text"] for each in daemon.client.why(4242)["decisions"]]
+    assert "4242: deadline 20 ms, by a person" in texts
+    assert daemon.client.policy_deadline("4242", None)["deadline_us"] is None
+    with pytest.raises(ControlError, match="no program on a GPU matches"):
+        daemon.client.policy_deadline("nobody-of-that-name", 20_000.0)
+    for us in (0, -1, 1e10, True, "20ms"):
+        assert ask(daemon, "POST", "/v1/policy/deadline", {"who": "4242", "us": us})[0] == 400

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names as documented, both formats read by prometheus_client's own parsers, and no label without bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
+from detshare.ctl import metrics
+from detshare.ctl.metric_names import COUNTER, NAMES, PROGRAM
+from detshare.ctl.rm.driver import Gpu, ProcessId
+from detshare.ctl.snapshot import (
+    Account,
+    AccountKind,
+    Activity,
+    Kind,
+    Level,
+    Program,
+    Snapshot,
+    Spatial,
+    State,
+    Times,
+    Tsg,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+OPEN = "application/openmetrics-text; version=1.0.0"
+TIMES = Times(9, 2.048, 4.096, 8.192)
+POLICY = {
+    "name": "strict", "failed": "", "counts": {"calls": 9, "actions": 3, "refused": 1, "undone": 0},
+    "standing": 2, "latency_p50_ms": 0.5, "latency_p99_ms": 4.0,
+}  # fmt: skip
+
+
+def tsg(handle: int) -> Tsg:
+    return Tsg("GPU-1", 5, 7, handle, 1, 2, 3, Kind.COMPUTE, "GR0", (1,), (2,), 2048, Level.HIGH)
+
+
+def program(pid: int, **more: Any) -> Program:
+    given = {"klass": "high", "weight": 3, "memory_bytes": 1 << 30, "gpu_share": 0.5, "tsgs": (tsg(9),), **more}
+    return Program(ProcessId(pid, pid), "python serve.py", "ann", "ab" * 32, State.RUNNING, gpus=("GPU-1",), **given)
+
+
+def spatial() -> Spatial:
+    return Spatial(
+        132, "first 32", "held", 32, 25, None, False, False, 1, True, 1000, 7, 0, 0, 4, 1500.0, 0, kernels=TIMES,
+        graphs=TIMES,
+    )  # fmt: skip
+
+
+def machine(*programs: Program, accounts: tuple[Account, ...] = ()) -> Snapshot:
+    gpu = Gpu("GPU-1", 0, "H100", "0000:01:00.0", 80 << 30)
+    return Snapshot("kmod", "driver", "580.0", 1.0, 0.004, (gpu,), programs, accounts=accounts)
+
+
+RED = Account(AccountKind.TENANT, "red", None, 8 << 30, 1 << 30, 1 << 30, 2)
+FULL = machine(
+    program(1, spatial=spatial(), limits=(RED,), refused=2),
+    program(2, activity=Activity("active", kicks=5, used_us=2_000_000, waits=3, wait_ms=4.0, denied=1)),
+    accounts=(RED,),
+)
+
+
+def pages(seen: Snapshot | None = FULL) -> tuple[str, str]:
+    counters = metrics.Counters(looks=7)
+    counters.verbs["set-priority", "changed"] = 2
+    made = metrics.registry(lambda: seen, counters, lambda: POLICY)
+    plain, plain_kind = metrics.render(made)
+    full, open_kind = metrics.render(made, OPEN)
+    assert plain_kind.startswith("text/plain; version=0.0.4")
+    assert open_kind.startswith("application/openmetrics-text; version=1.0.0")
+    return plain.decode(), full.decode()
+
+
+def samples(seen: Snapshot | None = FULL) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (each.name, tuple(sorted(each.labels.items()))): each.value
+        for family in parse_open(pages(seen)[1])
+        for each in family.samples
+    }
+
+
+def value(name: str, seen: Snapshot | None = FULL, **labels: str) -> list[float]:
+    return [v for (found, has), v in samples(seen).items() if found == name and labels.items() <= dict(has).items()]
+
+
+def test_a_full_machine_shows_every_name_that_there_is_and_no_other() -> None:
+    families = {family.name: family for family in parse_open(pages()[1])}
+    assert set(families) == {each.name for each in NAMES}
+    for each in NAMES:
+        family = families[each.name]
+        assert (family.type, family.unit, family.documentation) == (each.kind, each.unit, each.help)
+        for sample in family.samples:
+            assert sample.name == each.sample
+            assert set(sample.labels) == set(each.labels)
+
+
+def test_both_formats_say_the_same() -> None:
+    plain, full = pages()
+    assert full.endswith("# EOF\n")
+    told = {(s.name, tuple(sorted(s.labels.items()))): s.value for f in parse_plain(plain) for s in f.samples}
+    assert told == samples()
+
+
+def test_values_are_in_the_units_of_their_names() -> None:
+    assert value("detshare_program_slice_seconds", pid="1", level="high") == [0.002048]
+    assert value("detshare_program_held_seconds_total") == [1.5]
+    assert value("detshare_program_run_seconds", kind="graph", percentile="99") == [pytest.approx(8.192e-6)]
+    assert value("detshare_program_gpu_seconds_total") == [2.0]
+    assert value("detshare_program_wait_seconds_total") == [0.004]
+    assert value("detshare_program_memory_limit_bytes", pid="1") == [8 << 30]
+    assert value("detshare_policy_latency_seconds", percentile="99") == [0.004]
+    assert value("detshare_policy_actions_total", result="done") == [3]
+
+
+def test_what_is_not_known_has_no_series() -> None:
+    bare = machine(program(3, klass=None, weight=None, memory_bytes=None, gpu_share=None, tsgs=()))
+    names = {name for name, _ in samples(bare) if name.startswith("detshare_program_")}
+    assert names == {"detshare_program_state"}
+    assert not [name for name, _ in samples(None) if name.startswith("detshare_program")]
+
+
+def test_the_document_lists_exactly_these() -> None:
+    told = [
+        tuple(cell.strip() for cell in line.strip("|").split("|"))
+        for line in (ROOT / "docs" / "metrics.md").read_text().splitlines()
+        if line.startswith("| `detshare_")
+    ]
+    wanted = []
+    for each in NAMES:
+        mine = each.labels[: len(PROGRAM)] == PROGRAM
+        labels = ["*program*"] if mine else []
+        labels += [f"`{label}`" for label in (each.labels[len(PROGRAM) :] if mine else each.labels)]
+        wanted.append((f"`{each.sample}`", each.kind, each.unit or "-", ", ".join(labels) or "-", each.help))
+    assert told == wanted
+
+
+def test_the_document_tells_the_bounds_that_there_are() -> None:
+    text = " ".join((ROOT / "docs" / "metrics.md").read_text().split())
+    assert f"At most {metrics.MOST_PROGRAMS} programs" in text
+    assert f"with {metrics.MOST_TSGS} time slices each" in text
+    assert f"At most {metrics.MOST_ACCOUNTS} tenants" in text
+
+
+def test_series_are_bounded_however_many_programs_groups_and_limits_there_are() -> None:
+    crowd = [program(pid, tsgs=tuple(map(tsg, range(50)))) for pid in range(1, 1001)]
+    limits = tuple(Account(AccountKind.CGROUP, f"/job-{n}", None, 1) for n in range(1000))
+    found = samples(machine(*crowd, accounts=limits))
+    per_program = [name for name, _ in found if name.startswith("detshare_program_")]
+    most = len(State) + metrics.MOST_TSGS + 4  # memory, share, weight, class
+    assert len(per_program) == metrics.MOST_PROGRAMS * most
+    assert sum(name == "detshare_account_limit_bytes" for name, _ in found) == metrics.MOST_ACCOUNTS
+    assert value("detshare_programs_left_out", machine(*crowd)) == [1000 - metrics.MOST_PROGRAMS]
+    assert value("detshare_programs", machine(*crowd)) == [1000]
+
+
+def test_the_eldest_keep_their_series() -> None:
+    crowd = [program(pid) for pid in range(1000, 0, -1)]
+    pids = {int(dict(labels)["pid"]) for name, labels in samples(machine(*crowd)) if name.endswith("program_weight")}
+    assert pids == set(range(1, metrics.MOST_PROGRAMS + 1))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=200), st.text(max_size=80))
+def test_no_command_line_breaks_the_page(command: str, user: str) -> None:
+    hostile = dataclasses.replace(program(5), command=command, user=user)
+    plain, full = pages(machine(hostile))
+    assert len(list(parse_open(full))) == len(list(parse_plain(plain))) > 5
+    for name, labels in samples(machine(hostile)):
+        if name == "detshare_program_weight":
+            assert len(dict(labels)["command"]) <= 64
+
+
+@pytest.mark.parametrize(
+    ("accept", "openly"),
+    [
+        ("", False), ("*/*", False), ("text/plain", False), (OPEN, True),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1", True),
+        ("application/openmetrics-text; version=0.0.1", True), ("application/openmetrics-text", True),
+        ("application/openmetrics-text;q=0", False), ("application/openmetrics-text; version=9.0.0", False),
+        ("application/openmetrics-text;q=nonsense", False), (";;;,,,=", False),
+    ],
+)  # fmt: skip
+def test_the_format_is_the_one_that_was_asked_for(accept: str, openly: bool) -> None:
+    body, kind = metrics.render(metrics.registry(lambda: FULL, metrics.Counters()), accept)
+    assert kind.startswith("application/openmetrics-text") is openly
+    assert body.endswith(b"# EOF\n") is openly
+
+
+# -- the dashboard ----------------------------------------------------------------------------------------------
+
+DASHBOARD = json.loads((ROOT / "packaging" / "grafana" / "detshare.json").read_text())
+
+
+def expressions() -> list[str]:
+    return [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+
+
+def test_the_dashboard_asks_only_for_what_there_is() -> None:
+    known = {each.sample: each for each in NAMES}
+    asked = {name for text in expressions() for name in re.findall(r"\bdetshare_\w+", text)}
+    assert asked <= set(known)
+    assert len(asked) > len(known) / 2
+    for text in expressions():
+        for name, labels in re.findall(r"\b(detshare_\w+)\{([^}]*)\}", text):
+            for label in re.findall(r"(\w+)=", labels):
+                assert label == "instance" or label in known[name].labels, (name, label)
+            assert (known[name].kind != COUNTER) or re.search(r"(rate|increase)\(" + name, text)
+    for variable in DASHBOARD["templating"]["list"]:
+        assert set(re.findall(r"\bdetshare_\w+", variable["definition"])) <= set(known)
+
+
+def test_legends_name_labels_that_the_series_have() -> None:
+    known = {each.sample: each for each in NAMES}
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            (name, *_) = re.findall(r"\bdetshare_\w+", target["expr"])
+            labels = known[name].labels
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= set(labels), target
+
+
+def test_the_dashboard_has_what_an_import_needs() -> None:
+    assert DASHBOARD["id"] is None, "an id would be another dashboard's"
+    assert DASHBOARD["uid"]
+    assert len(DASHBOARD["uid"]) <= 40
+    assert DASHBOARD["title"]
+    assert DASHBOARD["schemaVersion"] >= 36
+    (source,) = DASHBOARD["__inputs"]
+    assert (source["type"], source["pluginId"]) == ("datasource", "prometheus")
+    wanted = "${" + source["name"] + "}"
+    required = {each["id"] for each in DASHBOARD["__requires"] if each["type"] == "panel"}
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        assert panel["type"] in required
+        assert panel["datasource"]["uid"] == wanted
+        assert all(target["datasource"]["uid"] == wanted for target in panel["targets"])
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len(set(refs)) == len(refs)
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not taken & cells, panel["title"]
+        taken |= cells
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)

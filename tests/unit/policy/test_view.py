@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What policies see of a look: rates, ages, GPU time, and the same object where nothing changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from policy_world import GPU, activity, program
+
+from detshare.ctl.policy.types import PCtx
+from detshare.ctl.policy.view import Viewer
+from detshare.ctl.rm.driver import Gpu
+from detshare.ctl.snapshot import Snapshot as Look
+from detshare.ctl.snapshot import State, Times
+
+
+def look(viewer: Viewer, now: float, *programs, pool=None) -> None:
+    gpu = Gpu(GPU, 0, "Fake H100", "0000:01:00.0", 80 << 30)
+    viewer.look(Look("model", "unit", "580.0", now, 0.001, (gpu,), programs), now * 1e6, pool)
+
+
+def spatial(pid: int, **counters):
+    made = program(pid, lane="spatial")
+    return replace(made, spatial=replace(made.spatial, **counters))
+
+
+def test_rates_are_of_the_last_second():
+    viewer = Viewer()
+    for number in range(20):
+        launches = 100 * number if number < 10 else 900
+        look(viewer, number * 0.25, spatial(1, launches=launches, graph_launches=number, held_ms=number * 25.0))
+        if number == 9:
+            busy = viewer.tenants(GPU)["1"]
+    assert (busy.launches_per_s, busy.graph_launches_per_s, busy.held_share) == (400.0, 4.0, 0.1)
+    assert viewer.tenants(GPU)["1"].launches_per_s == 0.0
+
+
+def test_in_flight_is_the_age_of_what_does_not_move():
+    viewer = Viewer()
+    look(viewer, 0.0, spatial(1, in_flight=2, launches=7))
+    look(viewer, 0.3, spatial(1, in_flight=2, launches=7))
+    assert viewer.tenants(GPU)["1"].in_flight_us == 300_000.0
+    look(viewer, 0.4, spatial(1, in_flight=2, launches=8))
+    assert viewer.tenants(GPU)["1"].in_flight_us == 0.0
+    look(viewer, 0.6, spatial(1, in_flight=0, launches=8))
+    assert (viewer.tenants(GPU)["1"].in_flight_us, viewer.tenants(GPU)["1"].active) == (0.0, False)
+
+
+def test_gpu_time_is_what_the_module_counts_else_the_sum_of_shares():
+    viewer = Viewer()
+    for number in range(5):
+        counted = replace(program(2), activity=activity("active", used_us=1000 * number))
+        look(viewer, float(number), replace(program(1), gpu_share=0.25), counted)
+    assert viewer.tenants(GPU)["1"].used_us == pytest.approx(1e6)
+    assert viewer.tenants(GPU)["2"].used_us == 4000
+
+
+def test_who_did_not_change_is_the_same_object():
+    viewer = Viewer()
+    idle = [program(pid) for pid in range(1, 4)]
+    look(viewer, 0.0, *idle)
+    before = dict(viewer.tenants(GPU))
+    look(viewer, 0.25, *idle)
+    assert all(viewer.tenants(GPU)[name] is view for name, view in before.items())
+
+
+def test_gates_shapes_pool_and_lanes_are_shown():
+    viewer = Viewer(hand=lambda seen: ("Gate",) if seen.id.pid == 2 else ())
+    pool = {GPU: (PCtx("25%", 32, False, ("1",)),)}
+    times = Times(100, 2.0, 4.0, 8.0)
+    look(
+        viewer,
+        0.0,
+        spatial(1, kernels=times, graphs=times, idle_sms=32, busy_sms=8),
+        replace(program(2), state=State.PAUSED),
+        replace(program(3), activity=activity("gated", reasons=("reflex",), waiting=1)),
+        replace(program(4), state=State.NO_CONTEXT),
+        pool=pool,
+    )
+    views = viewer.tenants(GPU)
+    assert sorted(views) == ["1", "2", "3"], "who has no context is no tenant"
+    first = views["1"]
+    assert (first.lane, first.pctx, first.standing_sms, first.reflex_sms) == ("spatial", "25%", 32, 8)
+    assert [(each.name, each.p90_us) for each in first.shapes] == [("", 4.0), ("graph", 4.0)]
+    assert (views["2"].gate_open, views["2"].by_hand) == (False, ("Gate",))
+    assert (views["3"].gate_open, views["3"].active) == (True, True), "a reflex is no gate of a policy"
+    now = viewer.snapshot(GPU, 5.0, 0.0)
+    assert (now.sms, now.lane, now.member("25%").sms) == (132, "temporal", 32)
+    assert [each.name for each in now.tenants] == ["1", "2", "3"]

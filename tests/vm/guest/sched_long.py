@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that outlast the linger time of their class are seen to run and paid for; who is really idle is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from detshare.ctl.netlink import genl
+from tests.vm.guest.kmod_tools import eventually, row
+from tests.vm.guest.sched_shares import settled
+from tests.vm.guest.sched_tools import (
+    ACTIVE,
+    IDLE,
+    PAUSED,
+    Worker,
+    family,
+    long_run,
+    of,
+    progress,
+    run_of,
+    worker,
+)
+
+__all__ = ["family", "worker"]  # fixtures
+
+Workers = Callable[..., Worker]
+SECONDS = 20 if long_run() else 4
+ASK = Path("/sys/module/detshare/parameters/ask_busy")
+ENDLESS = ("nvbackground", "--endless")
+# the GPU is never idle, and for half the time USERD says that all is fetched
+LONG = ("nvbackground", "--us", 30_000, "--depth", 2)
+
+
+@pytest.fixture
+def unasked() -> Iterator[None]:
+    """The driver is not asked: what a driver that cannot tell leaves."""
+    ASK.write_text("0")
+    yield
+    ASK.write_text("1")
+
+
+def bucket(family: genl.DetShare) -> dict[str, int]:
+    (told,) = (row(message) for message in family.bucket_get())
+    return told
+
+
+@pytest.mark.parametrize("command", [ENDLESS, LONG], ids=["endless", "30 ms"])
+@pytest.mark.parametrize("permille", [100, 300, 700])
+def test_a_bucket_caps_long_kernels(
+    family: genl.DetShare, worker: Workers, permille: int, command: tuple[object, ...]
+) -> None:
+    """With the linger time of who has no class, one millisecond."""
+    one = worker(*command)
+    family.bucket_set(permille * 1000, permille * 3000, **of(one))
+    begin, before, told, level = settled(family, one)
+    time.sleep(SECONDS)
+    end, after, tells, left = settled(family, one)
+    used, came = after - before, permille * 1000 * (end - begin) - (left - level)
+    assert used == pytest.approx(tells - told, rel=0.02), "the estimate"
+    assert used == pytest.approx(came, rel=0.02), "the rate"
+
+
+def test_without_the_drivers_word_an_endless_kernel_escapes(
+    unasked: None, family: genl.DetShare, worker: Workers
+) -> None:
+    one = worker(*ENDLESS)
+    family.bucket_set(300_000, 30_000, **of(one))
+    assert progress(one, 2) > 1_600_000
+
+
+def test_who_rests_after_long_kernels_does_not_pay(family: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvlatency", "--us", 20_000, "--period-ms", 80)
+    family.bucket_set(500_000, 500_000, **of(one))
+    time.sleep(0.5)
+    before, told = one.gpu_us(), bucket(family)["used_us"]
+    time.sleep(SECONDS)
+    used = one.gpu_us() - before
+    tells = bucket(family)
+    assert (tells["emptied"], tells["empty"], one.off()) == (0, 0, 0)
+    # one kernel more or less between the two readings
+    assert tells["used_us"] - told == pytest.approx(used, rel=0.1, abs=20_000)
+
+
+def test_who_has_ended_its_work_is_idle(family: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvlatency", "--us", 30_000, "--period-ms", 60_000)
+    family.bucket_set(300_000, 300_000, **of(one))
+    eventually(lambda: one.gpu_us() >= 30_000)
+    eventually(lambda: run_of(family, one)["state"] == IDLE)
+    told = bucket(family)["used_us"]
+    time.sleep(1)
+    assert bucket(family)["used_us"] == told
+    assert run_of(family, one)["reasons"] == 0
+
+
+def test_a_higher_class_holds_the_lower_as_long_as_its_kernel_runs(family: genl.DetShare, worker: Workers) -> None:
+    family.class_set("high", 10, linger_us=1000)
+    family.class_set("low", 1, slice_us=50, deadline_us=1000)
+    low, high = worker("nvbackground"), worker(*ENDLESS)
+    family.sched_set(low.pid, "low")
+    family.sched_set(high.pid, "high")
+    eventually(lambda: run_of(family, low)["state"] == PAUSED)
+    assert progress(low, 1) == 0
+    assert run_of(family, high)["state"] == ACTIVE
+    high.end()
+    eventually(lambda: low.off() == 0)
+    assert progress(low) > 100_000
+
+
+def test_a_higher_class_with_long_kernels_and_rests(family: genl.DetShare, worker: Workers) -> None:
+    """Beside 40 ms of work every 100 ms the lower class has nearly all the rest, and nothing of the work's time."""
+    family.class_set("high", 10, linger_us=1000)
+    family.class_set("low", 1, slice_us=50, deadline_us=1000)
+    low, high = worker("nvbackground"), worker("nvlatency", "--us", 40_000, "--period-ms", 100)
+    family.sched_set(low.pid, "low")
+    family.sched_set(high.pid, "high")
+    eventually(lambda: run_of(family, low)["reasons"] != 0)
+    begin, before = time.monotonic(), (low.gpu_us(), high.gpu_us())
+    time.sleep(SECONDS)
+    used = [each.gpu_us() - was for each, was in zip((low, high), before, strict=True)]
+    left = (time.monotonic() - begin) * 1e6 - used[1]
+    assert used[0] > 0.8 * left
+    assert high.summary()["gpu_p50_us"] < 44_000
