@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 _NOISE = re.compile(
     r"//[^\n]*"
@@ -131,6 +132,7 @@ class Module:
         return _parameters(match[2]), _body(_block(self._text, match.end()))
 
 
+@lru_cache(maxsize=1 << 12)
 def width(code: str) -> int:
     """Bits of what an instruction makes: of its first type, twice as many where it says so; 64 where it has none."""
     if ".b128" in code:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from detshare.ebpf.ptx import Body, Kernel, Module, Parameter, Statement, Word, width
@@ -85,6 +86,12 @@ def _look(module: Module, name: str) -> Kernel | None:
     return Kernel(name, len(parameters), words, flow.anywhere)
 
 
+@lru_cache(maxsize=1 << 16)
+def _symbols(operand: str) -> tuple[str, ...]:
+    return tuple(_SYMBOL.findall(operand))
+
+
+@lru_cache(maxsize=1 << 12)
 def _number(operand: str) -> int | None:
     return int(operand.rstrip("U"), 0) if _NUMBER.match(operand) and not re.match(r"^-?0\d", operand) else None
 
@@ -143,7 +150,7 @@ class Flow:
 
     def _sources(self, body: str, operand: str, numbers: bool = True) -> set[Source]:
         found: set[Source] = set()
-        for name in _SYMBOL.findall(operand):
+        for name in _symbols(operand):
             cell = self._cells.get((body, name))
             if cell:
                 found |= cell
@@ -165,7 +172,7 @@ class Flow:
         self._grown |= len(cell) > before
 
     def _assign(self, body: str, target: str, sources: Iterable[Source]) -> None:
-        for name in _SYMBOL.findall(target):
+        for name in _symbols(target):
             self._put(self._cells.setdefault((body, name), set()), sources)
 
     def _whole(self, sources: set[Source]) -> set[Source]:
@@ -188,7 +195,7 @@ class Flow:
             self._load(body, code, operands)
         elif kind == "cp":
             self._copy(body, code, operands)
-        elif kind in _UNKNOWN or not re.match(r"^[a-z]\w*(?:\.|$)", code):
+        elif kind in _UNKNOWN or not _is_instruction(code):
             self._give_up(f"it uses {kind}")
         elif kind in _READ_ONLY or kind in _BITS_ONLY or not operands:
             pass
@@ -235,7 +242,7 @@ class Flow:
         address, bits = operands[1].strip("[] "), width(code)
         if ".param" in code and (match := _PLACE.fullmatch(address)):
             if not body and match[1] in self._parameters:
-                for number, target in enumerate(_SYMBOL.findall(operands[0])):
+                for number, target in enumerate(_symbols(operands[0])):
                     value = Source("value", match[1], int(match[2] or 0) + number * bits // 8, bits)
                     self._assign(body, target, {value})
             if (body, match[1]) in self._cells:
@@ -340,6 +347,11 @@ def _only_own(sources: set[Source]) -> bool:
     """An address in parameters, or in this thread's memory, with an index at most."""
     own = any(each.kind in ("place", "local") for each in sources)
     return own and all(each.kind in ("place", "local", "piece") or each.bits < 64 for each in sources)
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_instruction(code: str) -> bool:
+    return bool(re.match(r"^[a-z]\w*(?:\.|$)", code))
 
 
 def _covered(sources: Iterable[Source]) -> set[tuple[str, int]]:

@@ -223,7 +223,8 @@ def program(seed: int) -> Program:
 
 def _shuffled(lines: list[str], pick: random.Random) -> str:
     """The same in pieces that jump to each other, in any order; scopes stay whole."""
-    pieces, depth = [[]], 0  # type: list[list[str]], int
+    pieces: list[list[str]] = [[]]
+    depth = 0
     for line in lines:
         pieces[-1].append(line)
         depth += (line == "{") - (line == "}")
