@@ -39,6 +39,7 @@ CHECK_S = 1.0
 SETTLE_S = 3.0
 """a new context is read again at least this long after its first TSG was seen"""
 _BATCH = 256
+_ANNOUNCED = 4096
 
 
 @dataclass(slots=True)
@@ -97,6 +98,12 @@ class Adopter:
         self._limit = abi.constant("RS_CLIENT_HANDLE_MAX")
         self._newest = -1
         self._newest_at = -1
+        self._announced: dict[int, dict[tuple[int, int], bool]] = {}
+
+    def announce(self, pid: int, fd: int, client: int, *, whole: bool) -> None:
+        """Somebody saw that client get objects on that descriptor: it need not be searched for, and its process is read
+        at the next refresh. `whole`: all clients of the descriptor are announced."""
+        self._announced.setdefault(pid, {})[fd, client] = whole
 
     def reread(self, process: ProcessId) -> None:
         """Read this process's objects anew at the next refresh; its clients stay known."""
@@ -127,6 +134,8 @@ class Adopter:
         holders = list(holders)
         for process in self._known.keys() - {holder.id for holder in holders}:
             del self._known[process]
+        if len(self._announced) > _ANNOUNCED:
+            self._announced.clear()  # of programs that ended before a look saw them
         if any(h.id not in self._known or h.control_fds != self._known[h.id].holder.control_fds for h in holders):
             self._newest_at = -1  # a newcomer may hold as many objects as one that ended: its clients are newer still
         now = self._clock()
@@ -140,7 +149,10 @@ class Adopter:
             before = known.holder
             moved = (holder.control_fds, holder.device_fds) != (before.control_fds, before.device_fds)
             known.holder = holder
+            announced = self._announced.pop(holder.id.pid, {})
             try:
+                for (fd, client), whole in announced.items():
+                    self._believe(known, resources, fd, client, whole)
                 self._visit(known, resources, first, moved, search_ends, reread_ends)
             except ProcessGone:
                 del self._known[holder.id]
@@ -161,6 +173,17 @@ class Adopter:
             self._read(known, resources)
         elif known.adoption.tsgs and started - known.checked_at >= CHECK_S:
             self._check(known)
+
+    def _believe(self, known: _Known, resources: int, fd: int, client: int, whole: bool) -> None:
+        """Take a client as found that was announced; reading it asks the driver, so a wrong one is dropped there."""
+        if fd not in known.holder.control_fds:
+            return
+        search = known.searches.setdefault(fd, _Search(self._top(resources) + 1))
+        if client not in search.found:
+            search.found.append(client)
+        if whole:
+            search.span = self._limit
+        known.read_at, known.resources = float("-inf"), -1
 
     def _set_aside(self, known: _Known, resources: int, error: Exception) -> None:
         """Keep what was known of a program that cannot be read now, and leave it alone for a while."""

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -23,6 +23,9 @@ from detshare.ctl.policy.desk import Desk
 from detshare.ctl.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.verbs import VERBS, describe
 
+if TYPE_CHECKING:
+    from detshare.ctl.dirt import Dirt
+
 log = logging.getLogger("detshared.api")
 
 BODY_LIMIT: Final = 64 << 10
@@ -30,7 +33,8 @@ BODY_LIMIT: Final = 64 << 10
 REQUEST_SECONDS: Final = 10.0
 """time in which a whole request has to arrive"""
 _NEXT: Final = (
-    "there are GET /v1/programs, /v1/pool, /v1/events, /v1/doctor, /v1/policy, /v1/decisions, /v1/why/PID, /metrics "
+    "there are GET /v1/programs, /v1/pool, /v1/events, /v1/doctor, /v1/policy, /v1/decisions, /v1/why/PID, "
+    "/v1/dirty/PID, /metrics "
     "and POST /v1/verbs/VERB, /v1/policy/set, /v1/policy/resume; people use detshare-ctl"
 )
 
@@ -48,6 +52,8 @@ class Service(Protocol):
         """The policy's. ControlError while there is none."""
         ...
 
+    @property
+    def dirt(self) -> Dirt: ...
     def pool(self) -> dict[str, Any]: ...
     async def verb(
         self, name: str, who: object, args: dict[str, object], caller: Caller | None = None
@@ -157,9 +163,11 @@ def make_app(service: Service) -> web.Application:
     app.router.add_get("/v1/readings", _readings)
     app.router.add_post("/v1/verbs/{verb}", _verb)
     app.router.add_get("/metrics", _metrics)
-    from detshare.ctl.decisions import routes  # it needs what is defined here
+    from detshare.ctl import dirt  # both need what is defined here
+    from detshare.ctl.decisions import routes
 
     routes.add(app)
+    dirt.add(app)
     return app
 
 

@@ -111,6 +111,10 @@ class Client:
         body = json.dumps({"who": who, "us": deadline_us}).encode()
         return self._json("POST", "/v1/policy/deadline", f"policy deadline {who}", body)
 
+    def dirty(self, pid: int, after: int = -1) -> dict[str, Any]:
+        """{"watching": False, "why"}, or with True {"interval", "epochs", "partial"}: what a program wrote lately."""
+        return self._json("GET", f"/v1/dirty/{pid}?after={after}", f"dirty {pid}")
+
     def why(self, pid: int, since_s: float = 600.0) -> dict[str, Any]:
         """Why a program stands as it does: {"now", "policy", "decisions", ...}."""
         return self._json("GET", f"/v1/why/{pid}?since={since_s:g}", f"why {pid}")

@@ -18,7 +18,9 @@ from detshare.ctl.config_lines import Lines
 from detshare.ctl.config_values import (
     Bad,
     check_backend,
+    check_classes,
     check_exclusive,
+    check_flag,
     check_group,
     check_interval,
     check_level,
@@ -61,6 +63,12 @@ class Daemon:
     """seconds from one look to the next"""
     log_level: str = "info"
     log_format: str = "text"
+    observers: bool = False
+    """with backend root: hear of new contexts by eBPF"""
+    dirty: bool = False
+    """watch what programs write, from their begin on, by eBPF"""
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """command pattern -> class of programs of which nobody asked anything; the first that matches counts"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ class Metrics:
 class Config:
     """All of it. `path` None: there is no file, everything is as by default."""
 
-    daemon: Daemon = Daemon()
+    daemon: Daemon = field(default_factory=Daemon)
     policy: Policy = field(default_factory=Policy)
     pool: Pool = Pool()
     access: Access = Access()
@@ -161,6 +169,9 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "interval": check_interval,
         "log_level": check_level,
         "log_format": check_log_format,
+        "observers": check_flag,
+        "dirty": check_flag,
+        "classes": check_classes,
     },
     "policy": {"name": check_policy, "parameters": check_parameters},
     "pool": {"tiers": check_tiers, "exclusive": check_tables},

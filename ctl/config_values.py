@@ -12,6 +12,8 @@ from typing import Any, Final
 BACKENDS: Final = ("auto", "kmod", "root", "model")
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
+CLASSES: Final = ("high", "normal", "low", "idle")
+MOST_PATTERN: Final = 4096
 INTERVALS: Final = (0.02, 60.0)
 MOST_TIERS: Final = 16
 MOST_SMS: Final = 4096
@@ -63,6 +65,25 @@ def check_level(value: object) -> str:
 def check_log_format(value: object) -> str:
     """How lines are logged."""
     return _one_of(value, FORMATS)
+
+
+def check_flag(value: object) -> bool:
+    """Yes or no."""
+    if not isinstance(value, bool):
+        raise Bad(f"it is {shown(value)}; it is true or false")
+    return value
+
+
+def check_classes(value: object) -> dict[str, str]:
+    """Command patterns and the class that each gives."""
+    if not isinstance(value, dict):
+        raise Bad(f"it is {shown(value)}; it is a table: classes = {{ \"*train.py*\" = \"low\" }}")
+    for pattern, klass in value.items():
+        if not pattern.strip() or not pattern.isprintable() or len(pattern) > MOST_PATTERN:
+            raise Bad(f"no command line is like that: some text, {MOST_PATTERN} characters at most", pattern)
+        if not isinstance(klass, str) or klass not in CLASSES:
+            raise Bad(f"it is {shown(klass)}; it is one of {', '.join(CLASSES)}", pattern)
+    return dict(value)
 
 
 def check_interval(value: object) -> float:

@@ -20,6 +20,7 @@ from detshare.ctl.access import Access, Caller
 from detshare.ctl.api import HttpError
 from detshare.ctl.backends.base import Backend
 from detshare.ctl.config import Config
+from detshare.ctl.dirt import Dirt
 from detshare.ctl.errors import ControlError
 from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, start_guardian
 from detshare.ctl.policy.apply import Request
@@ -35,6 +36,8 @@ VERB_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 30.0
 """how long restoring may take at the end before the guardian is left to do it"""
 EVENTS_KEPT: Final = 1000
+TOGETHER_S: Final = 0.02
+"""a context is made of many objects: how long after the first that was greeted the look begins"""
 START_SECONDS: Final = 3.0
 """how long a program that starts under `detshare run` may wait for its class"""
 T = TypeVar("T")
@@ -64,6 +67,7 @@ class Daemon:
         self._why = ""
         self._spatial = spatial
         self._no_spatial: ControlError | None = None
+        self._woken = asyncio.Event()
         self._snapshot: Snapshot | None = None
         self._failure = ""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -71,6 +75,7 @@ class Daemon:
         self.counters = metrics.Counters()
         self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status)
         self._desk: Desk | None = None
+        self.dirt = Dirt(config.daemon.dirty)
 
     async def _work(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, job)
@@ -86,6 +91,10 @@ class Daemon:
         self._why = why or self._built.why
         loop = asyncio.get_running_loop()
         self._backend.listen(lambda event: self._hear(loop, event), self._edge)
+        await self._work(lambda: self._backend.stand(self.config.daemon.classes))
+        if self.config.daemon.observers:
+            await self._work(lambda: self._backend.wake_by(lambda: self._wake(loop)))
+        await self.dirt.open()
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
@@ -185,8 +194,32 @@ class Daemon:
             await self._look()
             await self._work(self._keep_guarded)
             took = time.monotonic() - begun
-            # a thousand programs are looked at more seldom, rather than without rest
-            await asyncio.sleep(max(0.01, self._interval - took, 2 * took))
+            await self._rest(took)
+
+    async def _rest(self, took: float) -> None:
+        """Until the next look after one that took so long. New contexts are greeted at once, and looked at soon."""
+        # a thousand programs are looked at more seldom, rather than without rest
+        now, least = time.monotonic(), max(0.01, 2 * took)
+        earliest, due = now + least, now + max(least, self._interval - took)
+        while (left := due - time.monotonic()) > 0:
+            try:
+                await asyncio.wait_for(self._woken.wait(), left)
+            except TimeoutError:
+                return
+            self._woken.clear()
+            await self._work(self._greet_now)
+            due = min(due, max(earliest, time.monotonic() + TOGETHER_S))
+
+    def _greet_now(self) -> None:
+        try:
+            self._backend.greet()
+        except Exception as error:  # noqa: BLE001  the look that follows tells what lasts
+            log.warning("greeting failed: %s", explain(error, "greet a new context").stopped, exc_info=error)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        """There is somebody to greet, or to look at; in whatever thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks any more
+            loop.call_soon_threadsafe(self._woken.set)
 
     def _keep_guarded(self) -> None:
         """Start another guardian where the last one ended: nothing may be changed without one."""
@@ -350,7 +383,7 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
-        checks.append(self.desk.doctor())
+        checks += [self.desk.doctor(), *self.dirt.doctor()]
         return checks + await self._work(self._backend.doctor)
 
     async def readings(self) -> dict[str, Any]:
@@ -380,6 +413,12 @@ class Daemon:
 
     async def close(self) -> bool:
         """Restore every program. False where it did not end well: then the guardian has to do it."""
+        try:
+            return await self._restore()
+        finally:
+            await self.dirt.close()
+
+    async def _restore(self) -> bool:
         if self._built is None:
             return True
         if self._desk is not None:

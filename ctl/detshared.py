@@ -187,6 +187,11 @@ def run(run_dir: Path, config: Config, why: str = "") -> int:
     type=options.Seconds(*INTERVALS),
     help="Seconds from one look at the machine to the next.  [default: 0.25]",
 )
+@click.option(
+    "--observers/--no-observers",
+    default=None,
+    help="With backend root: hear of new contexts by eBPF, besides looking.  [default: no]",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), help="Lines, or a JSON object each.  [default: text]")
 def main(run_dir: Path, path: Path | None, **given: Any) -> None:

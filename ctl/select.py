@@ -70,4 +70,9 @@ def parse(who: str) -> Selector:
         raise BadRequest(f"{text} is no PID: they run from 1 to {_MOST_PID}")
     if _CONTAINER.fullmatch(text):
         return Selector(text, By.CONTAINER)
-    return Selector(text if re.search(r"[*?\[]", text) else f"*{text}*", By.COMMAND)
+    return by_command(text)
+
+
+def by_command(pattern: str) -> Selector:
+    """The Selector of a command pattern, whatever else it might be read as."""
+    return Selector(pattern if re.search(r"[*?\[]", pattern) else f"*{pattern}*", By.COMMAND)

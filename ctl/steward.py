@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from detshare.ctl import classes
 from detshare.ctl.journal import Before, Journal, Paused
 from detshare.ctl.rm.abi import Abi
 from detshare.ctl.rm.client import NoObject, RmClient, RmError
@@ -19,6 +20,7 @@ from detshare.ctl.rm.driver import Driver, DriverError, ProcessId
 from detshare.ctl.snapshot import Kind, Level, Tsg, TsgChange
 from detshare.ctl.undo import resume as resume_channels
 from detshare.ctl.undo import still_there, undo_process
+from detshare.ctl.wishes import Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,22 @@ class Plan:
     level: Level
 
 
+def plan_of(wish: Wish) -> Plan | None:
+    """What a class or a raw slice means for each TSG; None where neither is wished."""
+    if wish.klass is not None:
+        setting = classes.setting(wish.klass)
+        return Plan(setting.slice_us, setting.level)
+    if wish.slice_us is not None:
+        return Plan(wish.slice_us, wish.level if wish.level is not None else Level.MEDIUM)
+    return None
+
+
 class Steward:
     """Acts on one machine's programs through its driver."""
 
     def __init__(self, driver: Driver, abi: Abi, journal: Journal) -> None:
         self._driver = driver
-        self._abi = abi
+        self.abi = abi
         self.journal = journal
         # What we last gave a TSG, by its handle and its hardware number: a handle may come to name another TSG.
         self._levels: dict[tuple[ProcessId, int, int], tuple[int, Level]] = {}
@@ -98,7 +110,7 @@ class Steward:
             return change
         key = (process, tsg.client, tsg.handle)
         with self._driver.borrow(process, tsg.fd) as descriptor:
-            client = RmClient(descriptor, self._abi, tsg.client)
+            client = RmClient(descriptor, self.abi, tsg.client)
             self._verify(client, tsg)
             self.journal.remember(
                 Before(process.pid, process.start, tsg.fd, tsg.client, tsg.handle, tsg.tsg_id, tsg.gpu, found)
@@ -112,9 +124,9 @@ class Steward:
         return change
 
     def _verify(self, client: RmClient, tsg: Tsg) -> None:
-        if not still_there(client, self._abi, tsg.handle, tsg.tsg_id):
-            status = self._abi.status("NV_ERR_OBJECT_NOT_FOUND")
-            raise NoObject(f"TSG {tsg.handle:#x} is another one by now", status, self._abi.status_name(status))
+        if not still_there(client, self.abi, tsg.handle, tsg.tsg_id):
+            status = self.abi.status("NV_ERR_OBJECT_NOT_FOUND")
+            raise NoObject(f"TSG {tsg.handle:#x} is another one by now", status, self.abi.status_name(status))
 
     def _unchanged(self, process: ProcessId, tsg: Tsg) -> TsgChange:
         level = self.level(process, tsg)
@@ -141,7 +153,7 @@ class Steward:
                     continue
                 with self._driver.borrow(process, fd) as descriptor:
                     self.journal.pause(Paused(process.pid, process.start, fd, handle, subdevice, tuple(channels)))
-                    RmClient(descriptor, self._abi, handle).switch_channels(subdevice, channels, run=False)
+                    RmClient(descriptor, self.abi, handle).switch_channels(subdevice, channels, run=False)
         except BaseException:
             with suppress(RmError, DriverError, OSError):
                 self.resume(process)
@@ -153,7 +165,7 @@ class Steward:
         refused: Exception | None = None
         for paused in tuple(self.journal.paused.get(process, ())):
             try:
-                resume_channels(self._driver, self._abi, paused)
+                resume_channels(self._driver, self.abi, paused)
             except (RmError, DriverError, OSError) as error:
                 refused = error
         if refused is not None:
@@ -165,7 +177,7 @@ class Steward:
         changes = []
         for tsg in tsgs:
             with self._driver.borrow(process, tsg.fd) as descriptor:
-                client = RmClient(descriptor, self._abi, tsg.client)
+                client = RmClient(descriptor, self.abi, tsg.client)
                 self._verify(client, tsg)
                 client.preempt(tsg.handle)
             changes.append(self._unchanged(process, tsg))
@@ -184,7 +196,7 @@ class Steward:
 
     def release(self, process: ProcessId) -> list[str]:
         """Put a process back as it was found. Returns what could not be done."""
-        problems = undo_process(self._driver, self._abi, self.journal, process)
+        problems = undo_process(self._driver, self.abi, self.journal, process)
         if not problems:
             self.forget(process)
         return problems

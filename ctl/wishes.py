@@ -7,11 +7,12 @@ Pauses are not kept: a program must never stay stopped because somebody restarte
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from detshare.ctl import classes
+from detshare.ctl import classes, select
 from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Level
@@ -70,6 +71,8 @@ class Wishes:
         self._path = run_dir / f"wishes-{driver}.json"
         self._by_process: dict[ProcessId, Wish] = {}
         self._by_container: dict[str, Wish] = {}
+        self._standing: list[tuple[select.Selector, Wish]] = []
+        self._left: set[ProcessId] = set()
         self._load()
 
     def _load(self) -> None:
@@ -138,6 +141,22 @@ class Wishes:
     def of_container(self, container: str) -> Wish | None:
         """What a program in a container with this id gets, where it has no wish of its own."""
         return next((w for c, w in self._by_container.items() if container and container.startswith(c)), None)
+
+    def stand(self, rules: Mapping[str, str]) -> None:
+        """From now on: command pattern -> class of programs of which nobody asked anything. Not kept in the file."""
+        self._standing = [(select.by_command(pattern), Wish(klass=klass)) for pattern, klass in rules.items()]
+
+    def born(self, program: select.Named) -> Wish | None:
+        """What a program without a wish of its own gets: its container's, else that of the first pattern it matches."""
+        wish = self.of_container(program.container)
+        if wish is not None or program.id in self._left:
+            return wish
+        return next((wish for selector, wish in self._standing if selector.matches(program)), None)
+
+    def leave(self, process: ProcessId) -> None:
+        """Forget a process that is to be as nobody's: no pattern counts for it any more. OSError: it is still kept."""
+        self.drop(process)
+        self._left.add(process)
 
     def pause(self, process: ProcessId, paused: bool) -> None:
         """Remember, in this daemon only, whether a process is to be held."""

@@ -7,6 +7,7 @@ this Python (of a virtual environment) does not see it.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -15,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from detshare.ebpf.bpf import Map, refused
+from detshare.ebpf.bpf import Map, lockdown, refused
 from detshare.ebpf.errors import EbpfError
 
 _SYSTEM = Path("/usr/lib/python3/dist-packages")
@@ -89,6 +90,8 @@ class Compiled:
         except OSError as error:
             raise refused(asked, error) from error
         except Exception as error:  # bcc raises no other for whatever its compiler says
+            if lockdown():
+                raise refused(asked, OSError(errno.EPERM, str(error))) from error
             raise EbpfError(asked, str(error), "use prebuilt objects: DETSHARE_EBPF=libbpf") from error
 
     def program(self, name: str) -> int:

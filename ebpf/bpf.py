@@ -75,13 +75,14 @@ def possible_cpus() -> int:
 
 def refused(asked: str, error: OSError) -> EbpfError:
     """What a refusal of bpf(2) or perf_event_open(2) means, and what can be done."""
+    # a program that uses what lockdown took away is an invalid one
+    if error.errno in (errno.EPERM, errno.EACCES, errno.EINVAL) and (locked := lockdown()):
+        return EbpfError(
+            asked,
+            f"this kernel is locked down ({locked}), which keeps programs from reading kernel memory",
+            "boot without lockdown=confidentiality, or do without eBPF",
+        )
     if error.errno in (errno.EPERM, errno.EACCES):
-        if locked := _lockdown():
-            return EbpfError(
-                asked,
-                f"this kernel is locked down ({locked}), which keeps programs from reading kernel memory",
-                "boot without lockdown=confidentiality, or do without eBPF",
-            )
         return EbpfError(
             asked,
             f"not permitted ({error.strerror}): that needs CAP_BPF and CAP_PERFMON",
@@ -92,7 +93,7 @@ def refused(asked: str, error: OSError) -> EbpfError:
     return EbpfError(asked, error.strerror or str(error), "see `detshare-trace doctor`")
 
 
-def _lockdown() -> str:
+def lockdown() -> str:
     """"confidentiality" where that is in force; integrity alone allows all that is used here."""
     try:
         text = Path("/sys/kernel/security/lockdown").read_text()

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 
-from detshare.ebpf import attach, libraries, loader
-from detshare.ebpf.bpf import Map, MapKind, MapSpec
+from detshare.ebpf import attach, libraries, loader, packing
+from detshare.ebpf.bpf import Map, MapKind, MapSpec, lockdown, refused
 from detshare.ebpf.errors import EbpfError
 
 
@@ -39,6 +40,8 @@ def loading() -> Check:
     """Whether programs can be loaded, and how: what `detshare-ctl doctor` shows too. Never raises."""
     try:
         Map(MapSpec("doctor", MapKind.ARRAY, 4, 4, 1)).close()
+        if lockdown():  # maps can be had all the same
+            raise refused("load programs", OSError(errno.EPERM, os.strerror(errno.EPERM)))
         choice = loader.choices()[0]
     except EbpfError as error:
         return Check("ebpf", None, f"observers cannot be loaded: {error.why}", error.advice)
@@ -65,6 +68,10 @@ def checks() -> list[Check]:
         found.append(Check("detshare:*", None, "there" if module else "not there: detshare.ko is not loaded"))
     except EbpfError as error:
         found.append(Check("tracepoints", False, error.why, error.advice))
+    if absent := packing.missing():
+        advice = "as root: apt-get install liblz4-1 libzstd1"
+        text = f"{', '.join(absent)} not installed: of compressed images `dirty` cannot tell what kernels write"
+        found.append(Check("images", False, text, advice))
     libs = libraries.installed()
     known = {each.identity for each in libs}
     libs += [each for each in libraries.of_programs() if each.identity not in known]

@@ -48,22 +48,41 @@ LIBCUDA = click.option(
 
 
 class Ended(Exception):
-    """SIGTERM or SIGINT: the tool prints what it has and ends well."""
+    """SIGTERM or SIGINT."""
 
 
-@contextmanager
-def _gently() -> Iterator[None]:
-    def end(number: int, frame: object) -> None:
-        raise Ended
+class Watching:
+    """The time of watching. SIGTERM and SIGINT end its waits, never work that is under way, and then the block well."""
 
-    before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    except Ended:
-        pass
-    finally:
-        for each, handler in before.items():
+    def __init__(self) -> None:
+        self._ended = self._waits = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Watching:
+        self._before = {each: signal.signal(each, self._end) for each in (signal.SIGTERM, signal.SIGINT)}
+        click.echo("watching; Ctrl-C ends", err=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        for each, handler in self._before.items():
             signal.signal(each, handler)
+        return kind is Ended
+
+    def _end(self, number: int, frame: object) -> None:
+        self._ended = True
+        if self._waits:
+            raise Ended
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Around whatever only waits."""
+        self._waits = True
+        try:
+            if self._ended:
+                raise Ended
+            yield
+        finally:
+            self._waits = False
 
 
 def _alive(pid: int | None) -> bool:
@@ -80,9 +99,10 @@ def _watchable(pid: int | None) -> None:
         raise EbpfError(f"watch PID {pid}", foreign, "run in the host's pid namespace (docker: --pid=host)")
 
 
-def _notes(tracer: Any) -> list[str]:
+def _notes(tracer: Any, pid: int | None) -> list[str]:
     """Why a view is partial."""
-    return [*tracer.notes(), *filter(None, [checks.foreign_pids()])]
+    ended = "" if _alive(pid) else f"PID {pid} has ended"
+    return list(dict.fromkeys([*tracer.notes(), *filter(None, [ended, checks.foreign_pids()])]))
 
 
 def _rarely(look: Callable[[], int]) -> Callable[[], None]:
@@ -99,14 +119,15 @@ def _rarely(look: Callable[[], int]) -> Callable[[], None]:
     return now_and_then
 
 
-def _steps(seconds: float | None, pid: int | None, step: float) -> Iterator[None]:
+def _steps(watching: Watching, seconds: float | None, pid: int | None, step: float) -> Iterator[None]:
     """Until the time is over or the process has ended, each at most `step` seconds after the one before."""
     until = None if seconds is None else time.monotonic() + seconds
     while _alive(pid):
         left = step if until is None else min(step, until - time.monotonic())
         if left <= 0:
             return
-        time.sleep(left)
+        with watching.wait():
+            time.sleep(left)
         yield
 
 
@@ -125,7 +146,7 @@ def cli() -> None:
 @click.option("--count", is_flag=True, help="Only the numbers, at the end.")
 def objects(pid: int | None, duration: float | None, as_json: bool, count: bool) -> None:
     """RM objects of every process: births and deaths as they happen."""
-    from detshare.ebpf.objects import ObjectTracer
+    from detshare.ebpf.objects import RING_BYTES, ObjectTracer
 
     version = procfs.driver_version()
     if version is None:
@@ -142,8 +163,8 @@ def objects(pid: int | None, duration: float | None, as_json: bool, count: bool)
     if not as_json and not count:
         click.echo(f"{'TIME':>12} {'PID':>7}   {'KIND':8}{'CLIENT':>10} {'HANDLE':>10} {'PARENT':>10} CLASS")
 
-    def tell() -> None:
-        for each in tracer.poll(STEP_S):
+    def tell(most: int = 4096) -> None:
+        for each in tracer.poll(0, most):
             if pid not in (None, each.pid):
                 continue
             name = names.get(each.number, f"{each.number:#x}") if each.kind != "process" else ""
@@ -158,11 +179,13 @@ def objects(pid: int | None, duration: float | None, as_json: bool, count: bool)
             click.echo(f"{each.when / 1e9:12.6f} {each.pid:7d} {sign} {each.kind:8}{handles} {name}".rstrip())
 
     until = None if duration is None else time.monotonic() + duration
-    with _gently():
+    with Watching() as watching:
         while (until is None or time.monotonic() < until) and _alive(pid):
+            with watching.wait():
+                tracer.wait(STEP_S)
             tell()
-        tell()
-    notes = _notes(tracer)
+    tell(RING_BYTES)
+    notes = _notes(tracer, pid)
     if as_json:
         show.line({"born": dict(births), "died": dict(deaths), "events": tracer.taken, "partial": notes})
     else:
@@ -201,7 +224,7 @@ def launches(
                     "counts": [{**asdict(each), "kind": NAMES[each.kind]} for each in counts],
                     "shapes": [asdict(each) for each in shaped],
                     "libraries": tracer.probes.paths,
-                    "partial": _notes(tracer),
+                    "partial": _notes(tracer, pid),
                 }
             )
             return
@@ -217,39 +240,37 @@ def launches(
             grid, block = ("x".join(map(str, sizes)) for sizes in (each.grid, each.block))
             click.echo(f"  PID {each.pid} function {each.function:#x} grid {grid} block {block}: {each.calls}")
 
-    with _gently():
-        for _ in _steps(duration, pid, min(interval or 1.0, 1.0)):
+    with Watching() as watching:
+        for _ in _steps(watching, duration, pid, min(interval or 1.0, 1.0)):
             look()
             if interval is not None:
                 tell()
     tell()
-    show.partial([] if as_json else _notes(tracer))
+    show.partial([] if as_json else _notes(tracer, pid))
     tracer.close()
 
 
 @cli.command(epilog="Example: detshare-trace dirty --pid 4711 --interval 1")
 @common
 @click.option("--interval", type=Seconds(min=0.1), default=1.0, show_default=True, help="Length of an epoch, seconds.")
+@click.option("--strict", is_flag=True, help="A kernel of which there is only machine code may write anywhere.")
 @LIBCUDA
 def dirty(
-    pid: int | None, duration: float | None, as_json: bool, interval: float, libcuda: tuple[str, ...]
+    pid: int | None, duration: float | None, as_json: bool, interval: float, strict: bool, libcuda: tuple[str, ...]
 ) -> None:
     """Which share of its GPU memory each program may have written, by epochs. Never too little."""
-    from detshare.ebpf.dirty import DirtyTracer, Epoch
+    from detshare.ctl.rm.nvml import architectures
+    from detshare.ebpf.dirty import DirtyTracer
+    from detshare.ebpf.epochs import Epoch
 
     _watchable(pid)
-    tracer = DirtyTracer(only=pid, libcuda=libcuda)
+    tracer = DirtyTracer(only=pid, libcuda=libcuda, devices=architectures(), strict=strict)
     look = _rarely(tracer.look)
 
     def tell(epoch: Epoch) -> None:
         why = [*epoch.reasons, *(f"partial: {each}" for each in epoch.partial)]
         if as_json:
-            allocations = {"allocations": len(epoch.allocations), "dirty": len(epoch.dirty)}
-            sizes = {"total_bytes": epoch.total, "dirty_bytes": epoch.bytes, "share": round(epoch.share, 4)}
-            show.line(
-                {"pid": epoch.pid, "epoch": epoch.number, **sizes, **allocations, "reasons": list(epoch.reasons),
-                 "partial": [*epoch.partial, *_notes(tracer)]}
-            )  # fmt: skip
+            show.line({**epoch.to_json(), "partial": [*epoch.partial, *_notes(tracer, pid)]})
             return
         text = show.clean("; ".join(why))
         click.echo(
@@ -260,8 +281,8 @@ def dirty(
     if not as_json:
         click.echo(f"{'PID':>7} {'EPOCH':>6} {'MEMORY':>7} {'DIRTY':>7} SHARE ALLOCATIONS")
     ends = time.monotonic() + interval
-    with _gently():
-        for _ in _steps(duration, pid, min(0.05, interval)):
+    with Watching() as watching:
+        for _ in _steps(watching, duration, pid, min(0.05, interval)):
             tracer.poll()
             if time.monotonic() < ends:
                 continue
@@ -271,7 +292,7 @@ def dirty(
             for each in [pid] if pid is not None else tracer.programs():
                 tell(tracer.epoch(each))
             tracer.settle()
-    show.partial([] if as_json else _notes(tracer))
+    show.partial([] if as_json else _notes(tracer, pid))
     tracer.close()
 
 
@@ -284,21 +305,21 @@ def latency(pid: int | None, duration: float | None, as_json: bool) -> None:
 
     _watchable(pid)
     tracer = LatencyTracer()
-    with _gently():
-        for _ in _steps(duration, pid, 1.0):
+    with Watching() as watching:
+        for _ in _steps(watching, duration, pid, 1.0):
             pass
     found = [each for each in tracer.histograms() if pid in (None, each.pid)]
     if as_json:
         for each in found:
             show.line({**asdict(each), "kind": KINDS[each.kind]})
-        show.line({"partial": _notes(tracer)})
+        show.line({"partial": _notes(tracer, pid)})
     else:
         for each in found:
             detail = f" {each.detail:#x}" if each.kind.name == "IOCTL" else ""
             mean, longest = show.duration(each.sum / each.count), show.duration(each.most)
             click.echo(f"PID {each.pid} {KINDS[each.kind]}{detail}: {each.count}, mean {mean}, longest {longest}")
             show.histogram(each.buckets)
-        show.partial(_notes(tracer))
+        show.partial(_notes(tracer, pid))
     tracer.close()
 
 

@@ -18,6 +18,7 @@ MAP(BPF_MAP_TYPE_HASH, syncs, sizeof(struct ds_sync_key), sizeof(struct ds_sync)
 MAP(BPF_MAP_TYPE_HASH, layouts, sizeof(struct ds_layout_key), sizeof(struct ds_layout))
 MAP(BPF_MAP_TYPE_HASH, inside, 8, sizeof(struct ds_open))
 MAP(BPF_MAP_TYPE_PERCPU_ARRAY, scratch, 4, sizeof(struct ds_dirty_record))
+MAP(BPF_MAP_TYPE_PERCPU_ARRAY, scan, 4, sizeof(struct ds_scan))
 
 #define AT_2D_HOST	80
 #define AT_3D_HOST	128
@@ -27,7 +28,7 @@ struct writing {
 	u64 stream;
 	u32 pid;
 	u32 tid;
-	u64 low, high;
+	u64 low, span;	/* of all allocations; with none, an address that is no program's */
 	u64 epoch;
 	u64 captured;
 	long full;
@@ -46,12 +47,14 @@ static __always_inline void writing_begin(struct writing *writing, u32 pid, u64 
 	writing->stream = stream;
 	writing->pid = pid;
 	writing->tid = (u32)id;
-	writing->low = 0;
-	writing->high = 0;
+	writing->low = 1ull << 62;
+	writing->span = 0;
 	writing->captured = 0;
 	if (known) {
-		writing->low = known->low;
-		writing->high = known->high;
+		if (known->high) {
+			writing->low = known->low;
+			writing->span = known->high - known->low;
+		}
 		writing->captured = known->captures ? 1 : 0;
 	}
 	if (map_set(threads, &id, &writing->now, BPF_ANY))
@@ -81,7 +84,7 @@ static __always_inline void keep(struct writing *writing, u64 word)
 /* A word that may be an address; one past the end of an allocation is one too. */
 static __always_inline void keep_address(struct writing *writing, u64 word, u64 flags)
 {
-	if (word >= writing->low && word <= writing->high && writing->high)
+	if (word - writing->low <= writing->span)
 		keep(writing, word | flags);
 }
 
@@ -139,13 +142,39 @@ static __always_inline void write_unknown(struct writing *writing, u64 function,
 		note_trouble(DS_LOST);
 }
 
+/* Every word that may be an address, of what was read: structures, of which nobody says what is where. */
+static __always_inline void write_scanned(struct writing *writing, const struct ds_scan *seen)
+{
+	u32 i, end = seen->used / 4;
+
+	for (i = 1; i < DS_SCAN / 4; i++) {
+		if (i >= end)
+			break;
+		keep_address(writing, seen->words[i - 1] | (u64)seen->words[i] << 32, 0);
+	}
+}
+
+/* Puts a run of bytes behind those that are there already. */
+static __always_inline void scan_add(struct ds_scan *seen, u32 size, u64 at)
+{
+	u32 used = seen->used;
+
+	if (size > DS_SCAN || used > DS_SCAN || used + size > DS_SCAN) {
+		seen->bad = 1;
+		return;
+	}
+	if (bpf_probe_read_user((u8 *)seen->words + used, size, (void *)at))
+		seen->bad = 1;
+	seen->used = used + ((size + 3) & ~3u);
+}
+
 static __always_inline void write_words(struct writing *writing, u64 function, u64 params, u64 extra)
 {
 	struct ds_layout_key key = { .pid = writing->pid, .function = function };
 	struct ds_layout *layout = map_find(layouts, &key);
 	u64 pair[2], at, word, buffer = 0;
-	long bad = 0;
-	u32 i;
+	struct ds_scan *seen;
+	u32 i, zero = 0;
 
 	if (layout && layout->count > DS_WORDS) {
 		keep(writing, DS_ANYWHERE);
@@ -171,21 +200,33 @@ static __always_inline void write_words(struct writing *writing, u64 function, u
 			keep(writing, DS_ANYWHERE);
 		return;
 	}
+	seen = map_find(scan, &zero);
+	if (!seen)
+		return;
+	seen->used = 0;
+	seen->bad = 0;
 	for (i = 0; i < DS_WORDS; i++) {
 		if (i >= layout->count)
 			break;
-		word = 0;
 		if (buffer) {
 			at = buffer + layout->words[i].packed;
 		} else {
 			at = 0;
-			bad |= bpf_probe_read_user(&at, sizeof(at), (void *)(params + 8 * layout->words[i].parameter));
+			if (bpf_probe_read_user(&at, sizeof(at), (void *)(params + 8 * layout->words[i].parameter)))
+				seen->bad = 1;
 			at += layout->words[i].offset;
 		}
-		bad |= bpf_probe_read_user(&word, sizeof(word), (void *)at);
+		if (layout->words[i].size > sizeof(word)) {
+			scan_add(seen, layout->words[i].size, at);
+			continue;
+		}
+		word = 0;
+		if (bpf_probe_read_user(&word, sizeof(word), (void *)at))
+			seen->bad = 1;
 		keep_address(writing, word, 0);
 	}
-	if (bad)
+	write_scanned(writing, seen);
+	if (seen->bad)
 		keep(writing, DS_ANYWHERE);
 }
 

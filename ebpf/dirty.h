@@ -64,11 +64,22 @@ struct ds_layout {
 	struct {
 		u16 parameter;
 		u16 offset;	/* in the parameter */
-		u32 packed;	/* in the buffer of all parameters */
+		u16 packed;	/* in the buffer of all parameters */
+		u16 size;	/* 8; more: an address may lie at every multiple of four in it */
 	} words[DS_WORDS];
 };
 
 #define DS_ANY_WORD 0xffffffffu
+
+/* Bytes of a launch's parameters that are looked through; reads may pass the end by as much. */
+#define DS_SCAN 4096
+
+/* Numbers stand here and not in variables, so that the verifier need not follow what each of them can be. */
+struct ds_scan {
+	u32 used;	/* bytes of `words` */
+	u32 bad;	/* something could not be read, or did not fit */
+	u32 words[2 * DS_SCAN / 4];
+};
 
 struct ds_layout_key {
 	u64 pid;

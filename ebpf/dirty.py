@@ -14,14 +14,15 @@ import struct
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from detshare.ebpf.bpf import MapKind, MapSpec
 from detshare.ebpf.dirty_table import TABLE, WORDS, Kind, entry_of
-from detshare.ebpf.images import NotUnderstood, from_file, from_memory
+from detshare.ebpf.epochs import Allocation, Epoch
+from detshare.ebpf.images import Image, NotUnderstood, from_file, from_memory
 from detshare.ebpf.loader import Loaded, Trouble
 from detshare.ebpf.probes import MAPS, Probes
-from detshare.ebpf.ptx import Kernel
+from detshare.ebpf.ptx import Kernel, Word
 from detshare.ebpf.ring import Ring
 
 ANYWHERE, GRAPHS = 1, 2
@@ -32,51 +33,15 @@ _HEAD = struct.Struct("<QIIIiQQQ")
 _SYNC_KEY, _SYNC = struct.Struct("<QQ"), struct.Struct("<QQ")
 _LAYOUT_KEY = struct.Struct("<QQ")
 _LAYOUT_SIZE = 8 + 8 * WORDS
+_SCAN = 4096
+_SCAN_SIZE = 8 + 2 * _SCAN
 _ANY_WORD = 0xFFFFFFFF
+_WORD = struct.Struct("<HHHH")
 _RAW = struct.Struct("<QQQQ")
 _RAW_PARAMETERS, _RAW_BYTES = 16, 64
 _RECORD = _HEAD.size + _RAW.size + _RAW_PARAMETERS * _RAW_BYTES
 _NR_MEMBARRIER, _MEMBARRIER_GLOBAL = 324, 1
 TOUCHES = 1 << 18
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """Memory of a program's GPU. `how`: plain, managed, mapped. `physical`: what a mapped one shows, else 0."""
-
-    address: int
-    size: int
-    how: str = "plain"
-    physical: int = 0
-    serial: int = 0
-    """tells two allocations at one address apart"""
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """What a program may have written in one epoch. `reasons`: why all of it had to be called dirty, if so."""
-
-    pid: int
-    number: int
-    allocations: tuple[Allocation, ...]
-    dirty: tuple[Allocation, ...]
-    reasons: tuple[str, ...] = ()
-    partial: tuple[str, ...] = ()
-
-    @property
-    def total(self) -> int:
-        """Bytes that are allocated."""
-        return sum(each.size for each in self.allocations)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of dirty allocations."""
-        return sum(each.size for each in self.dirty)
-
-    @property
-    def share(self) -> float:
-        """Of what is allocated; 0 where that is nothing."""
-        return self.bytes / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +60,25 @@ def _words_of(kernel: Kernel | None, data: bytes, packed: bool, failed: int) -> 
     found = set()
     for each in kernel.words:
         at = each.packed if packed else each.parameter * _RAW_BYTES + each.offset
-        inside = packed or (each.parameter < _RAW_PARAMETERS and each.offset + 8 <= _RAW_BYTES)
-        parts = {at // _RAW_BYTES, (at + 7) // _RAW_BYTES}
-        if not inside or at + 8 > len(data) or any(failed >> part & 1 for part in parts):
+        inside = packed or (each.parameter < _RAW_PARAMETERS and each.offset + each.size <= _RAW_BYTES)
+        parts = range(at // _RAW_BYTES, (at + each.size - 1) // _RAW_BYTES + 1)
+        if not inside or at + each.size > len(data) or any(failed >> part & 1 for part in parts):
             return {ANYWHERE}
-        found.add(int(struct.unpack_from("<Q", data, at)[0]))
+        found |= {int(struct.unpack_from("<Q", data, at + step)[0]) for step in range(0, each.size - 7, 4)}
     return found
+
+
+def _fitting(words: tuple[Word, ...]) -> tuple[Word, ...] | None:
+    """The same places in as few words as the kernel keeps; None: more than it can look at."""
+    if len(words) > WORDS:
+        spans: dict[tuple[int, int], Word] = {}
+        for each in words:
+            key = each.parameter, each.offset % 4
+            first = spans.setdefault(key, each)
+            spans[key] = replace(first, size=max(first.size, each.offset + each.size - first.offset))
+        words = tuple(spans.values())
+    fits = len(words) <= WORDS and sum(each.size + 3 for each in words if each.size > 8) <= _SCAN
+    return words if fits and all(each.packed < 1 << 16 and each.size <= _SCAN for each in words) else None
 
 
 @dataclass(slots=True)
@@ -110,7 +88,7 @@ class _Process:
     allocations: dict[int, Allocation] = field(default_factory=dict)
     reservations: dict[int, int] = field(default_factory=dict)
     freeing: dict[int, list[Allocation]] = field(default_factory=dict)
-    modules: dict[int, dict[str, Kernel]] = field(default_factory=dict)
+    modules: dict[int, Image | None] = field(default_factory=dict)
     functions: dict[int, Kernel | None] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     contexts: set[int] = field(default_factory=set)
@@ -138,8 +116,14 @@ class DirtyTracer:
         libcuda: Iterable[str] = (),
         touches: int = TOUCHES,
         ring_bytes: int = 1 << 22,
+        devices: Iterable[int] = (),
+        strict: bool = False,
     ) -> None:
-        """`only`: one process; else all. EbpfError."""
+        """`only`: one process; else all. `devices`: architectures of the GPUs here (90 for sm_90); none: any may be.
+
+        `strict`: a kernel of which there is only machine code may write anywhere; else it is taken to write from its
+        parameters alone, and the epoch says so (partial). EbpfError."""
+        self._devices, self._strict = frozenset(devices), strict
         self._program = Loaded(
             "dirty",
             (
@@ -153,6 +137,7 @@ class DirtyTracer:
                 MapSpec("layouts", MapKind.HASH, _LAYOUT_KEY.size, _LAYOUT_SIZE, 65536),
                 MapSpec("inside", MapKind.HASH, 8, 64, 16384),
                 MapSpec("scratch", MapKind.PERCPU_ARRAY, 4, _RECORD, 1),
+                MapSpec("scan", MapKind.PERCPU_ARRAY, 4, _SCAN_SIZE, 1),
             ),
             many=("opened", "launched", "wrote", "left"),
         )
@@ -230,15 +215,18 @@ class DirtyTracer:
 
     def _module(self, process: _Process, pid: int, handle: int, image: int, path: str | None) -> None:
         try:
-            found = from_file(pid, path) if path is not None else from_memory(pid, image)
+            found: Image | None = from_file(pid, path) if path is not None else from_memory(pid, image)
         except NotUnderstood as error:
-            found = {}
+            found = None
             process.unknown[str(error)] = process.unknown.get(str(error), 0) + 1
         process.modules[handle] = found
 
     def _function(self, process: _Process, pid: int, handle: int, of: int, name: str) -> None:
         if name:
-            kernel = process.modules.get(of, {}).get(name)
+            image = process.modules.get(of)
+            kernel = None if image is None else image.kernel(name, self._devices)
+            if kernel is not None and kernel.assumed and self._strict:
+                kernel = replace(kernel, anywhere=kernel.anywhere or kernel.assumed)
         elif of in process.modules:  # a library's module: the same kernels
             process.modules[handle] = process.modules[of]
             return
@@ -247,9 +235,9 @@ class DirtyTracer:
         process.functions[handle] = kernel
         layouts, key = self._program.maps["layouts"], _LAYOUT_KEY.pack(pid, handle)
         packed = struct.pack("<II", _ANY_WORD, 0)
-        if kernel is not None and not kernel.anywhere and len(kernel.words) <= WORDS:
-            packed = struct.pack("<II", len(kernel.words), 0)
-            packed += b"".join(struct.pack("<HHI", each.parameter, each.offset, each.packed) for each in kernel.words)
+        if kernel is not None and not kernel.anywhere and (words := _fitting(kernel.words)) is not None:
+            packed = struct.pack("<II", len(words), 0)
+            packed += b"".join(_WORD.pack(each.parameter, each.offset, each.packed, each.size) for each in words)
         with suppress(OSError):  # a full table: its launches may write anywhere
             layouts.set(key, packed.ljust(_LAYOUT_SIZE, b"\0"))
 
@@ -308,6 +296,10 @@ class DirtyTracer:
         dirty = alive if reasons else self._hit(process, words)
         process.carried = {each for each in touches if not self._finished(process, pid, each)}
         partial = [] if process.whole else ["it began before this trace: earlier allocations are not known"]
+        assumed = sorted({each.name for each in process.functions.values() if each is not None and each.assumed})
+        if assumed and not self._strict:
+            names = ", ".join(assumed[:4]) + (", ..." if len(assumed) > 4 else "")
+            partial.append(f"{len(assumed)} kernel(s) taken to write from their parameters alone ({names})")
         return Epoch(pid, self._number - 1, tuple(alive), tuple(dirty), tuple(reasons), tuple(partial))
 
     def end_epoch(self, pid: int) -> Epoch:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from detshare.ctl.netlink import genl
 from detshare.ebpf.attach import has_tracepoint
 from detshare.ebpf.bpf import MapKind, MapSpec
 from detshare.ebpf.errors import EbpfError
@@ -85,11 +84,10 @@ class LatencyTracer:
         self.how = self._program.how
         self._missing: list[str] = []
         try:
-            for slot, name in enumerate(_COMMANDS):
-                self._program.maps["commands"].set(struct.pack("<I", slot), struct.pack("<I", getattr(genl, name)))
             self._program.tracepoint("syscalls/sys_exit_ioctl", "ioctl_exit")
             self._program.tracepoint("syscalls/sys_enter_ioctl", "ioctl_enter")
             if has_tracepoint("detshare/detshare_hold"):
+                self._tell_commands()
                 self._program.tracepoint("detshare/detshare_hold", "held")
             else:
                 self._missing.append("gates and pauses: detshare.ko is not loaded")
@@ -99,6 +97,12 @@ class LatencyTracer:
         except BaseException:
             self._program.close()
             raise
+
+    def _tell_commands(self) -> None:
+        from detshare.ctl.netlink import genl  # brings pyroute2, most of a second
+
+        for slot, name in enumerate(_COMMANDS):
+            self._program.maps["commands"].set(struct.pack("<I", slot), struct.pack("<I", getattr(genl, name)))
 
     def _function(self, kind: Kind, names: list[str]) -> None:
         if not names:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 
-from detshare.ebpf.bpf import UPROBE_MULTI, Map, refused
+from detshare.ebpf.bpf import UPROBE_MULTI, Map, lockdown, refused
 from detshare.ebpf.errors import EbpfError
 
 _OLDEST = 1
@@ -123,7 +123,8 @@ class Object:
     def _failure(self, asked: str, number: int) -> EbpfError:
         said = [line for line in "\n".join(_said).splitlines() if line.strip()]
         text = next((line for line in reversed(said) if "BTF" in line and "failed" in line), "")
-        if number in (errno.EPERM, errno.EACCES) and not any("processed" in line for line in said):
+        verified = any("processed" in line for line in said)
+        if lockdown() or (number in (errno.EPERM, errno.EACCES) and not verified):
             return refused(asked, OSError(number, os.strerror(number)))
         tail = "; ".join(line.removeprefix("libbpf: ") for line in said[-4:])
         return EbpfError(

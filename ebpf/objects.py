@@ -56,6 +56,7 @@ class ObjectTracer:
         self.world = World(decoder)
         self._ignored = {os.getpid(), *ignored}
         self._early = [holder.id.pid for holder in procfs.holders()]
+        self._early_seen: set[int] = set()
         self._program = Loaded(
             "objects",
             (
@@ -93,7 +94,17 @@ class ObjectTracer:
             if record.pid in self._ignored:
                 continue
             self.taken += 1
+            if record.pid in self._early:
+                self._early_seen.add(record.pid)
             yield from self.world.take(record)
+
+    def wait(self, seconds: float) -> bool:
+        """True when there is something to poll() within that time."""
+        return self._ring.wait(seconds)
+
+    def records(self) -> Iterator[bytes]:
+        """What waits to be read, as objects.bpf.c wrote it: taken, and of no effect on the world."""
+        return self._ring.read()
 
     def drain(self, quiet: float = 0.05, most_s: float = 10.0) -> list[Happening]:
         """Everything up to a moment without news."""
@@ -113,7 +124,7 @@ class ObjectTracer:
 
     def notes(self) -> list[str]:
         """Why the view is partial; empty when it is whole."""
-        early = [pid for pid in self._early if pid in self.world.processes or os.path.exists(f"/proc/{pid}")]
+        early = [pid for pid in self._early if pid in self._early_seen or os.path.exists(f"/proc/{pid}")]
         said = [*self._program.notes, *self.trouble().words(), *self.world.notes()]
         if early:
             said.append(f"{len(early)} program(s) were running before this trace: what they had made is not known")

@@ -159,6 +159,19 @@ class Backend(Protocol):
         cannot tell do nothing."""
         return None
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Call `wake`, from any thread, when greet() or a look would find something new. Backends that cannot tell do
+        nothing."""
+        return None
+
+    def greet(self) -> None:
+        """Give contexts that were just made what was wished for them; what a look would do, without looking. Quick."""
+        return None
+
+    def stand(self, rules: Mapping[str, str]) -> None:
+        """Command pattern -> class of programs of which nobody asked anything; the first that matches counts."""
+        return None
+
     def close(self, restore: bool = True) -> None:
         """Stop; with `restore`, first put every program back as it was found. Idempotent.
 

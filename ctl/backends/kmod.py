@@ -142,7 +142,7 @@ class KmodBackend(Backend):
                 with suppress(OSError):
                     self._wishes.drop(process)
         for holder in seen.holders.values():
-            wish = self._wishes.of_container(holder.container)
+            wish = self._wishes.born(holder)
             if wish is not None and not self._wishes.get(holder.id).steers:
                 with suppress(OSError):
                     self._wishes.steer(holder.id, wish)
@@ -231,6 +231,8 @@ class KmodBackend(Backend):
             if self._wanted.get(target).steers:
                 done = done or ["forgotten"]
             self._wanted.drop(target)
+            if pid:
+                self._wishes.leave(target.process)
             self._watch.stale()
             if not done:
                 return Skip(pid, "it is not managed: nothing to put back")
@@ -248,6 +250,11 @@ class KmodBackend(Backend):
         found = [seen.target(row) for rows in (seen.orders, seen.holds, seen.buckets) for row in rows]
         extra = [target for target in found if target is not None and target.kind is not AccountKind.PID]
         return self._verb("release", who, act, extra)
+
+    def stand(self, rules: Mapping[str, str]) -> None:
+        for klass in rules.values():
+            classes.setting(klass)
+        self._wishes.stand(rules)
 
     def _standing(self, target: Target, rows: Iterable[Any]) -> bool:
         """Whether one of these rows is the target's."""

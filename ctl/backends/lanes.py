@@ -152,6 +152,15 @@ class Lanes(Backend):
     def attend(self, on: bool) -> None:
         self._temporal.attend(on)
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        self._temporal.wake_by(wake)
+
+    def greet(self) -> None:
+        self._temporal.greet()
+
+    def stand(self, rules: Mapping[str, str]) -> None:
+        self._temporal.stand(rules)
+
     def close(self, restore: bool = True) -> None:
         try:
             self._spatial.close(restore)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detshare.ctl import classes, doctor, select
 from detshare.ctl.adopt import Adopter
@@ -22,10 +23,15 @@ from detshare.ctl.journal import Journal, locked
 from detshare.ctl.rm.abi import Abi, UnknownBranch, branches, for_version
 from detshare.ctl.rm.client import RmError
 from detshare.ctl.rm.driver import Driver, DriverError, ProcessGone, ProcessId
+from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, State, TsgChange
-from detshare.ctl.steward import Plan, Steward
+from detshare.ctl.steward import Plan, Steward, plan_of
 from detshare.ctl.watch import Watch
 from detshare.ctl.wishes import Wish, Wishes
+from detshare.ebpf.errors import EbpfError
+
+if TYPE_CHECKING:
+    from detshare.ctl.greeter import Greeter
 
 _MOST_EVENTS = 10_000
 _FAILURES = (RmError, DriverError, OSError)
@@ -73,6 +79,7 @@ class RootBackend(Backend):
         self._watch = Watch(driver, self._adopter, self._problem, clock)
         self._seen: dict[ProcessId, Program] = {}
         self._closed = False
+        self._greeter: Greeter | None = None
 
     @property
     def name(self) -> str:
@@ -109,6 +116,7 @@ class RootBackend(Backend):
 
     def look(self, *, enforce: bool = True) -> Snapshot:
         started = self._clock()
+        self.greet()
         self._watch.refresh()
         if enforce and self._abi is not None:
             self._tidy()
@@ -164,7 +172,7 @@ class RootBackend(Backend):
                 with suppress(OSError):
                     self._act.prune(process, adoption.tsgs)
         for holder in self._watch.holders:
-            wish = self._wishes.of_container(holder.container)
+            wish = self._wishes.born(holder)
             if wish is not None and not self._wishes.get(holder.id).steers:
                 with suppress(OSError):
                     self._wishes.steer(holder.id, wish)
@@ -180,17 +188,12 @@ class RootBackend(Backend):
         except OSError as error:
             self._complain(process, f"ended, but the journal cannot say so: {error}")
 
-    def _plan(self, program: Program, gpu: str) -> Plan | None:
-        wish = self._wishes.get(program.id)
-        if wish.klass is not None:
-            setting = classes.setting(wish.klass)
-            return Plan(setting.slice_us, setting.level)
-        if wish.weight is not None:
-            tenants = self._wishes.tenant(wish.tenant) or [program.id]
-            return Plan(classes.weight_slice(wish.weight, self._watch.compute_tsgs(tenants, gpu)), Level.MEDIUM)
-        if wish.slice_us is not None:
-            return Plan(wish.slice_us, wish.level if wish.level is not None else Level.MEDIUM)
-        return None
+    def _plan(self, process: ProcessId, gpu: str) -> Plan | None:
+        wish = self._wishes.get(process)
+        if wish.weight is None or wish.klass is not None:
+            return plan_of(wish)
+        tenants = self._wishes.tenant(wish.tenant) or [process]
+        return Plan(classes.weight_slice(wish.weight, self._watch.compute_tsgs(tenants, gpu)), Level.MEDIUM)
 
     def _enforce(self, program: Program) -> None:
         """Bring a program to what was wished for it: new contexts, and those that changed themselves."""
@@ -231,7 +234,7 @@ class RootBackend(Backend):
         """Apply the wish to the program's compute TSGs. RmError, DriverError, OSError."""
         changes: list[TsgChange] = []
         for gpu in dict.fromkeys(t.gpu for t in program.compute):
-            plan = self._plan(program, gpu)
+            plan = self._plan(program.id, gpu)
             if plan is not None:
                 try:
                     changes += self._act.apply(program.id, [t for t in program.compute if t.gpu == gpu], plan)
@@ -332,7 +335,7 @@ class RootBackend(Backend):
             problems = self._act.release(target.id)
             if problems:
                 return Skip(target.id.pid, "; ".join(problems))
-            self._wishes.drop(target.id)
+            self._wishes.leave(target.id)
             if self._adopter is not None:
                 self._adopter.reread(target.id)
             return Change(target.id.pid, note="put back as it was found" if touched else "forgotten")
@@ -340,7 +343,7 @@ class RootBackend(Backend):
         def pending(process: ProcessId) -> Change | Skip:
             if not self._wishes.get(process).steers:
                 return Skip(process.pid, "it uses no GPU and nothing was set for it")
-            self._wishes.drop(process)
+            self._wishes.leave(process)
             return Change(process.pid, note="forgotten")
 
         if selector.by is select.By.CONTAINER:
@@ -457,13 +460,37 @@ class RootBackend(Backend):
     def alive(self, process: ProcessId) -> bool:
         return self._driver.alive(process)
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        if self._adopter is None or self._abi is None or not isinstance(self._driver, KernelDriver):
+            return
+        from detshare.ctl.births import Births
+        from detshare.ctl.greeter import Greeter
+
+        try:
+            births = Births(self._abi, wake)
+            self._greeter = Greeter(births, self._driver, self._adopter, self._act, self._wishes)
+        except EbpfError as error:
+            self._say("error", None, f"new contexts are found by looking only: {error}")
+
+    def greet(self) -> None:
+        for process, done in self._greeter.greet() if self._greeter is not None else ():
+            self._say("change", process, done)
+
+    def stand(self, rules: Mapping[str, str]) -> None:
+        for klass in rules.values():
+            classes.setting(klass)
+        self._wishes.stand(rules)
+
     def doctor(self) -> list[Check]:
-        return doctor.checks(self._driver, self._abi, branches(), os.geteuid(), self._run_dir, self.name)
+        found = doctor.checks(self._driver, self._abi, branches(), os.geteuid(), self._run_dir, self.name)
+        return found if self._greeter is None else [*found, self._greeter.doctor()]
 
     def close(self, restore: bool = True) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._greeter is not None:
+            self._greeter.close()
         if restore and self._steward is not None:
             with locked(self._run_dir):
                 for process in self._journal.processes():

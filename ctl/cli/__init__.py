@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from detshare.ctl.cli import completion, config, held, policy, pool
+from detshare.ctl.cli import completion, config, dirty, held, policy, pool
 from detshare.ctl.cli.app import main
 
-__all__ = ["completion", "config", "held", "main", "policy", "pool"]
+__all__ = ["completion", "config", "dirty", "held", "main", "policy", "pool"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,12 @@ def _section(name: str, section: dict[str, Any]) -> str:
 
 
 def _lines(table: dict[str, Any]) -> list[str]:
-    return [f"{name} = {_value(value)}" for name, value in table.items()]
+    return [f"{_key(name)} = {_value(value)}" for name, value in table.items()]
+
+
+def _key(name: str) -> str:
+    """TOML's form of a key; patterns of commands have to be quoted."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
 
 
 def _value(value: object) -> str:

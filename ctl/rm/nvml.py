@@ -72,3 +72,19 @@ class Nvml:
             for pid, (when, busy) in newest.items():
                 share[pid, uuid] = busy / 100 if latest - when <= 1_500_000 else 0.0
         return Usage(memory, share)
+
+
+def architectures() -> frozenset[int]:
+    """Of the GPUs here, as 90 for compute capability 9.0; empty where NVML does not tell all of them."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            devices = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            pairs = [pynvml.nvmlDeviceGetCudaComputeCapability(device) for device in devices]
+        finally:
+            pynvml.nvmlShutdown()  # this process shall not be one that holds a GPU
+    except Exception:  # noqa: BLE001 - see Nvml
+        return frozenset()
+    return frozenset(10 * int(major) + int(minor) for major, minor in pairs)

@@ -96,20 +96,22 @@ def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, 
     )
 
 
+def holder(pid: int) -> Holder | None:
+    """A process that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl; None where it does not, or has ended."""
+    try:
+        control, devices = nvidia_fds(pid)
+        start = start_time(pid) if control or devices else None
+        return None if start is None else describe(pid, start, control, devices)
+    except OSError:
+        return None  # ended meanwhile, or another user's while we are not root
+
+
 def holders() -> Iterator[Holder]:
     """Every process but this one that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl."""
     me = os.getpid()
     for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == me:
-            continue
-        pid = int(name)
-        try:
-            control, devices = nvidia_fds(pid)
-            start = start_time(pid) if control or devices else None
-            if start is not None:
-                yield describe(pid, start, control, devices)
-        except OSError:
-            continue  # ended meanwhile, or another user's while we are not root
+        if name.isdigit() and int(name) != me and (found := holder(int(name))) is not None:
+            yield found
 
 
 def _information(path: Path) -> dict[str, str]:

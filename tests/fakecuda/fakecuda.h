@@ -29,6 +29,9 @@ typedef int (*fakecuda_kernel)(struct fakecuda_call *call);
 /* Kernels of that name run this code from now on. A plugin calls it from `void fakecuda_plugin(void)`. */
 void fakecuda_register_kernel(const char *name, fakecuda_kernel run);
 
+/* Kernels of binary images (ELF, fat binary) have from now on the parameters that PTX text says of their names. */
+void fakecuda_describe(const char *ptx);
+
 /* Device memory for a kernel that reads (write = 0) or writes it: the host address, or NULL if the range is no live
  * memory of the launch's context. The access is checked against all unordered ones. */
 void *fakecuda_touch(struct fakecuda_call *call, uint64_t address, size_t size, int write);

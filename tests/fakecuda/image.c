@@ -5,7 +5,8 @@
  *   kernel NAME [params=8,4,...] [duration_us=F] [registers=N] [shared=N] [max_threads=N] [cluster=N]
  *   global NAME size=N
  * PTX text: each .entry is a kernel with its parameters; comment lines `// fakecuda: kernel NAME duration_us=F ...` add
- * what PTX does not say. A binary (ELF, fat binary) is taken to hold every kernel asked for, each doing nothing.
+ * what PTX does not say. A binary (ELF, fat binary) is taken to hold every kernel asked for, each doing nothing unless
+ * code was registered for its name; fakecuda_describe() tells its parameters.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -38,13 +39,22 @@ static struct kernel *find(const struct image *image, const char *name)
 	return NULL;
 }
 
+static struct image described;
+
 struct kernel *image_kernel(struct image *image, const char *name)
 {
+	const struct kernel *known = find(&described, name);
 	struct kernel *kernel = find(image, name);
 
 	if (!kernel && image->any_name) {
 		kernel = kernel_new(image, name);
-		kernel->any_params = true;
+		kernel->any_params = !known;
+		if (known) {
+			kernel->params = known->params;
+			kernel->param_bytes = known->param_bytes;
+			memcpy(kernel->param_size, known->param_size, sizeof(known->param_size));
+			memcpy(kernel->param_offset, known->param_offset, sizeof(known->param_offset));
+		}
 	}
 	return kernel;
 }
@@ -206,6 +216,13 @@ static CUresult parse_ptx(const char *text, struct image *image)
 			return CUDA_ERROR_INVALID_PTX;
 	}
 	return image->kernels ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+}
+
+__attribute__((visibility("default"))) void fakecuda_describe(const char *ptx)
+{
+	pthread_mutex_lock(&fake_lock);
+	parse_ptx(ptx, &described);
+	pthread_mutex_unlock(&fake_lock);
 }
 
 CUresult image_parse(const void *data, struct image *image)

@@ -31,6 +31,8 @@ class Maker:
     pinned: set[int] = field(default_factory=set)
     """what a graph writes may not be freed"""
     graph: frozenset[int] | None = None
+    chases: bool = True
+    """whether kernels may store through pointers that they find in memory"""
 
     def alloc(self) -> Step:
         size, how = self.random.choice(SIZES), self.random.choice(HOWS)
@@ -122,14 +124,14 @@ class Maker:
             return [self.kernel()]
         if chance < 0.85:
             return [Step("sync", waits=True), self.copy(), Step("sync", waits=True)]
-        if chance < 0.88:
+        if chance < 0.88 and self.chases:
             return self.chase()
         return self.graph_steps() if chance < 0.94 else [self.wait()]
 
 
-def program(seed: int, epochs: int) -> list[list[Step]]:
+def program(seed: int, epochs: int, chases: bool = True) -> list[list[Step]]:
     """Steps of so many epochs."""
-    maker = Maker(random.Random(seed))
+    maker = Maker(random.Random(seed), chases=chases)
     found: list[list[Step]] = []
     for _ in range(epochs):
         steps: list[Step] = []

@@ -5,6 +5,7 @@
  *
  *   alloc plain|managed|async|pitch|mapped BYTES   address; allocations are numbered from 0
  *   free N
+ *   module FILE              kernels come from this image from now on; the one of the tracee itself is PTX text
  *   launch COUNT             launches of `fill` into allocation 0, on one stream, 8 x 128 threads
  *   mixed COUNT              the same by all interfaces in turn
  *   copy COUNT               copies of 4 KiB: to the device, from it, on it, in turn
@@ -24,6 +25,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "fakecuda.h"
 #include "kernels.h"
 
 #define MOST 4096
@@ -113,12 +115,34 @@ static void release(unsigned int n)
 	held[n].at = 0;
 }
 
+static struct {
+	char name[32];
+	CUfunction function;
+} known[64];
+
+static void load(const char *path)
+{
+	FILE *file = fopen(path, "rbe");
+	size_t size;
+	char *image;
+
+	if (!file) {
+		perror(path);
+		exit(1);
+	}
+	fseek(file, 0, SEEK_END);
+	size = (size_t)ftell(file);
+	rewind(file);
+	image = calloc(1, size + 1);	/* never freed: programs that are linked with their images keep them too */
+	if (!image || fread(image, 1, size, file) != size)
+		exit(1);
+	fclose(file);
+	OK(cuModuleLoadData(&module, image));
+	memset(known, 0, sizeof(known));
+}
+
 static CUfunction function(const char *name)
 {
-	static struct {
-		char name[32];
-		CUfunction function;
-	} known[64];
 	unsigned int i = 0;
 
 	for (; known[i].function; i++)
@@ -254,6 +278,12 @@ static void obey(char *line)
 		allocate(way, a);
 		return;
 	}
+	if (!strcmp(word, "module")) {
+		line[strcspn(line, "\n")] = 0;
+		load(line + used);
+		puts("ok");
+		return;
+	}
 	if (!strcmp(word, "kernel")) {
 		int further = 0;
 
@@ -314,6 +344,7 @@ int main(void)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	tracee_register();
+	fakecuda_describe(tracee_ptx);
 	OK(cuInit(0));
 	OK(cuDeviceGet(&device, 0));
 	OK(cuDevicePrimaryCtxRetain(&context, device));

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -16,10 +17,11 @@ LIBCUDA = ROOT / "build" / "fakecuda" / "libcuda.so.1"
 class Tracee:
     """A running tracee, on virtual time unless told otherwise."""
 
-    def __init__(self, library: Path = LIBCUDA.parent, **environment: str) -> None:
+    def __init__(self, library: Path = LIBCUDA.parent, before: Sequence[str] = (), **environment: str) -> None:
+        """`before`: a command that starts it; `pid` is that command's then."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAKECUDA_", "LD_"))}
         self._process = subprocess.Popen(
-            [str(PROGRAM)],
+            [*before, str(PROGRAM)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

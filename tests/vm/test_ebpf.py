@@ -1,17 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""detshare.ebpf in guests: observers beside the stand-in for libcuda, counted exactly."""
+"""detshare.ebpf in guests: observers beside the simulated driver and the stand-in for libcuda, counted exactly."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from detshare.ebpf import build
 from tests.vm.conftest import TOP, Completed
+from tests.vm.test_kmod import clients
 
-KERNELS = [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"]
+__all__ = ["clients"]  # a fixture
+
+# births takes the module away, lockdown everything
+OF_THE_DRIVER = [f"tests/vm/guest/ebpf_{name}.py" for name in ("objects", "latency", "births", "lockdown")]
+OF_CUDA = [f"tests/vm/guest/ebpf_{name}.py" for name in ("launches", "dirty")]
+"""all of them run on this machine's own kernel besides, in tests/unit/ebpf/test_here.py"""
+SOME = [
+    f"{OF_CUDA[0]}::test_10007_launches_are_counted_exactly",
+    f"{OF_CUDA[0]}::test_503_copies_are_counted_with_direction_and_bytes",
+    f"{OF_CUDA[0]}::test_a_program_without_libcuda_makes_the_view_partial",
+    f"{OF_CUDA[1]}::test_never_less_than_what_was_written",
+]
+GUESTS = [
+    pytest.param("6.12", SOME, id="6.12"),
+    pytest.param("6.1", OF_CUDA, id="6.1", marks=pytest.mark.thorough),
+    pytest.param("6.12", OF_CUDA, id="6.12-all", marks=pytest.mark.thorough),
+]
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +48,38 @@ def tracee() -> None:
 
 
 @pytest.mark.usefixtures("objects", "tracee")
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_launches_and_dirty_memory(guest_pytest: Callable[..., Completed], kernel: str) -> None:
-    files = [f"tests/vm/guest/{name}" for name in ("ebpf_launches.py", "ebpf_dirty.py")]
-    done = guest_pytest(*files, kernel=kernel, timeout=900, env={"DETSHARE_EBPF": "libbpf"})
+@pytest.mark.parametrize(("kernel", "first"), GUESTS)
+def test_observers(guest_pytest: Callable[..., Completed], clients: Path, kernel: str, first: list[str]) -> None:
+    done = guest_pytest(
+        *first,
+        *OF_THE_DRIVER,
+        kernel=kernel,
+        driver="sim",
+        load=True,
+        timeout=900,
+        mounts=[clients],
+        env={"DETSHARE_NVCLIENT": str(clients), "DETSHARE_EBPF": "libbpf"},
+    )
     assert " passed" in done.stdout
+
+
+# Kernels that were cached before the link was made with them.
+LINK_SOURCE = """
+modules=/lib/modules/$(uname -r)
+headers=$(readlink -f "$modules/build")
+[ -e "$modules/source" ] || ln -sfn "${headers%/*}"/linux-headers-*-common "$modules/source"
+exec "$@"
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("tracee")
+@pytest.mark.parametrize("kernel", ["6.1", "6.12"])
+def test_the_same_source_by_bcc(vm: Callable[..., Completed], kernel: str) -> None:
+    """bcc compiles in the guest, which takes an emulated processor minutes."""
+    test = "tests/vm/guest/ebpf_launches.py::test_10007_launches_are_counted_exactly"
+    words = ["env", "DETSHARE_EBPF=bcc", "DETSHARE_TESTS_WITHOUT_HYPOTHESIS=1", sys.executable, "-m", "pytest"]
+    words += ["-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib", test]
+    done = vm(["sh", "-c", LINK_SOURCE, "sh", *words], kernel=kernel, timeout=1500)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "1 passed" in done.stdout

@@ -24,6 +24,11 @@ backend = "kmod"
 interval = 1
 log_level = "debug"
 log_format = "json"
+observers = true
+dirty = true
+[daemon.classes]
+"*train.py*" = "low"
+vllm = "high"
 
 [policy]
 name = "tpot-first"
@@ -59,7 +64,8 @@ def wrong(text: str) -> list[tuple[int, str, str]]:
 
 def test_every_key_is_read():
     found = config.parse(WHOLE.encode())
-    assert found.daemon == config.Daemon("kmod", 1.0, "debug", "json")
+    classes = {"*train.py*": "low", "vllm": "high"}
+    assert found.daemon == config.Daemon("kmod", 1.0, "debug", "json", observers=True, dirty=True, classes=classes)
     assert found.policy == config.Policy("tpot-first", {"quota": "0.5", "strict": "true"})
     assert found.pool.tiers == (25, 50, 100)
     assert [(each.name, each.sms, each.gpu[-1]) for each in found.pool.exclusive] == [
@@ -85,6 +91,11 @@ def test_an_empty_file_and_none_are_the_defaults(tmp_path, monkeypatch):
         ("[daemon]\nbackend = 'magic'\n", 2, "daemon.backend", "one of auto, kmod, root, model"),
         ("[daemon]\nlog_format = 'xml'\n", 2, "daemon.log_format", "one of text, json"),
         ("[daemon]\nspeed = 1\n", 2, "daemon.speed", "takes backend, interval"),
+        ("[daemon]\nobservers = 1\n", 2, "daemon.observers", "true or false"),
+        ("[daemon]\ndirty = 'yes'\n", 2, "daemon.dirty", "true or false"),
+        ("[daemon]\nclasses = 'low'\n", 2, "daemon.classes", "it is a table"),
+        ("[daemon.classes]\na = 'high'\nb = 'best'\n", 3, "daemon.classes.b", "one of high, normal, low, idle"),
+        ("[daemon.classes]\n' ' = 'low'\n", 2, "daemon.classes. ", "no command line is like that"),
         ("\n[engine]\nx = 1\n", 2, "engine", "sections are daemon, policy"),
         ("daemon = 3\n", 1, "daemon", "it is a section"),
         ("[policy]\nname = 'no such thing'\n", 2, "policy.name", "no policy's name"),

@@ -19,8 +19,9 @@ def test_the_example_is_the_defaults():
 
 def test_every_comment_of_the_example_that_is_a_key_can_be_used():
     text = (TOP / "packaging/detshare.toml").read_text()
-    more = "\n".join(line.removeprefix("# ") for line in text.splitlines() if re.match(r"# (\[\[|name|sms|gpu)", line))
+    more = "\n".join(line.removeprefix("# ") for line in text.splitlines() if re.match(r'# (\[|name|sms|gpu|")', line))
     found = config.parse(more.encode())
+    assert found.daemon.classes == {"*train.py*": "low", "vllm serve *": "high"}
     assert found.pool.exclusive == (config.Exclusive("inference", 32, "GPU-12345678-1111-2222-3333-444444444444"),)
 
 

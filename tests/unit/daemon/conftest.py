@@ -28,12 +28,12 @@ from detshare.ctl.oneshot import Built
 class Running:
     """What a test sees of a daemon that runs."""
 
-    def __init__(self, run_dir: Path, backend: FakeBackend, config: Config) -> None:
+    def __init__(self, run_dir: Path, backend: FakeBackend, config: Config, interval: float) -> None:
         self.run_dir = run_dir
         self.backend = backend
         self.socket = run_dir / SOCKET_NAME
         self.client = Client(run_dir)
-        self.daemon = Daemon(run_dir, 0.03, None, config=config)
+        self.daemon = Daemon(run_dir, interval, None, config=config)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
@@ -81,10 +81,11 @@ def start(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
         backend: FakeBackend | None = None,
         readings: Callable[[], object] | None = None,
         config: Config = Config(),  # noqa: B008  frozen
+        interval: float = 0.03,
     ) -> Running:
         backend = backend or FakeBackend()
         monkeypatch.setattr(daemon_module, "build_backend", lambda name, where: Built(backend, readings))
-        running = Running(run_dir, backend, config)
+        running = Running(run_dir, backend, config, interval)
         running.start()
         made.append(running)
         return running

@@ -85,6 +85,10 @@ class FakeBackend(Backend):
         """a look waits for it"""
         self.tenants: list[str] = []
         self.teller: Callable[[Event], None] | None = None
+        self.waker: Callable[[], None] | None = None
+        self.greeted = 0
+        self.fail_greeting: Exception | None = None
+        self.rules: Mapping[str, str] = {}
         self.standing: dict[str, Any] = {}
         """more fields of a look"""
         self._events: list[Event] = []
@@ -112,6 +116,18 @@ class FakeBackend(Backend):
             tenants=tuple(Tenant(name, (4242,)) for name in self.tenants),
             **self.standing,
         )
+
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        self.waker = wake
+
+    def greet(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.greeted += 1
+        if self.fail_greeting is not None:
+            raise self.fail_greeting
+
+    def stand(self, rules: Mapping[str, str]) -> None:
+        self.rules = rules
 
     def set_priority(self, who: str, klass: str) -> Outcome:
         classes.setting(klass)

@@ -49,10 +49,11 @@ def test_an_unknown_loader_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_refusals_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     error = OSError(errno.EPERM, os.strerror(errno.EPERM))
-    monkeypatch.setattr(bpf, "_lockdown", lambda: "")
+    monkeypatch.setattr(bpf, "lockdown", lambda: "")
     assert "CAP_BPF" in bpf.refused("load", error).why
-    monkeypatch.setattr(bpf, "_lockdown", lambda: "confidentiality")
+    monkeypatch.setattr(bpf, "lockdown", lambda: "confidentiality")
     assert "locked down" in bpf.refused("load", error).why
+    assert "locked down" in bpf.refused("load", OSError(errno.EINVAL, "invalid program")).why
 
 
 @pytest.mark.parametrize("source", build.sources(), ids=lambda path: path.name)
@@ -97,6 +98,18 @@ def test_without_rights_a_tool_says_what_is_missing() -> None:
     assert done.returncode == 1
     assert "CAP_BPF" in done.stderr
     assert "next: " in done.stderr
+
+
+def test_what_is_no_libcuda_makes_the_view_partial_and_a_pid_that_is_nobodys_is_refused() -> None:
+    if os.geteuid() != 0 or checks.loading().ok is not True:
+        pytest.skip("needs root and eBPF")
+    words = [TRACE, "launches", "--duration", "0.1", "--libcuda", sys.executable]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "it exports no function of CUDA's driver; name another with --libcuda" in done.stderr
+    done = subprocess.run([*words, "--pid", str(1 << 22)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "there is no such process" in done.stderr
 
 
 def test_libraries_are_found_in_other_places_and_once(tmp_path: Path, libcuda: Path) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl import doctor
+from detshare.ctl.adopt import Adopter
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import Call, ModelDriver, second_gpu
 from detshare.ctl.backends.root import RootBackend
+from detshare.ctl.rm.abi import for_version
 from detshare.ctl.snapshot import Kind, State
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program
@@ -193,3 +195,36 @@ def test_doctor_names_the_backend_and_wants_no_root_for_the_model(
     assert found["what it means"].detail.startswith("backend model: ")
     assert [c.name for c in found.values() if c.ok is False] == []
     assert (found["root"].ok is True) is (euid == 0)
+
+
+def test_an_announced_client_is_read_without_a_search(clock: Clock, driver: ModelDriver) -> None:
+    abi = for_version(driver.version)
+    asked: list[Call] = []
+    process = scenario.cuda_process(driver)
+    for _ in range(600):
+        driver.newest_client()  # the handles that a search goes through
+    file = next(fd for fd, file in process.fds.items() if file.is_control and driver.rm.clients_of(file))
+    client = driver.rm.clients_of(process.fds[file])[0].handle
+    driver.before_control = asked.append
+    searching, told = Adopter(driver, abi, clock), Adopter(driver, abi, clock)
+    holders = driver.holders()
+    found = searching.refresh(holders, driver.resource_count())[process.id]
+    questions, asked[:] = len(asked), []
+    told.announce(process.id.pid, file, client, whole=True)
+    assert told.refresh(holders, driver.resource_count())[process.id].tsgs == found.tsgs
+    assert len(found.tsgs) == 4
+    assert len(asked) < questions - 300
+
+
+def test_a_wrong_announcement_does_no_harm(clock: Clock, driver: ModelDriver) -> None:
+    process = scenario.cuda_process(driver)
+    adopter = Adopter(driver, for_version(driver.version), clock)
+    file = next(fd for fd, file in process.fds.items() if file.is_control)
+    adopter.announce(process.id.pid, file, 0xC1DFFFFF, whole=False)
+    adopter.announce(process.id.pid, 999, 0xC1D00000, whole=True)
+    adopter.announce(process.id.pid + 1, file, 0xC1D00000, whole=True)
+    for _ in range(3):
+        found = adopter.refresh(driver.holders(), driver.resource_count())[process.id]
+        clock.sleep(1)
+    assert len(found.tsgs) == 4
+    assert {client for _, client in found.clients} != {0xC1DFFFFF}

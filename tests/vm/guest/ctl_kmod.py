@@ -253,6 +253,17 @@ def test_a_class_of_a_container_is_for_its_cgroup(backend: KmodBackend, driver: 
     assert backend.look().orders == ()
 
 
+def test_a_class_that_stands_for_a_command_is_ordered_of_the_kernel(backend: KmodBackend, driver: SimDriver) -> None:
+    backend.stand({"python3 train*": "low"})
+    process = scenario.opened_only(driver, "python3 train.py")
+    backend.look()
+    scenario.make_context(driver, process)  # no look lies between this and its class
+    assert classes.CLASSES["low"].slice_us in {each[0] for each in truth(driver, process)}
+    assert backend.release(str(process.id.pid)).changed
+    backend.look()
+    assert classes.CLASSES["low"].slice_us not in {each[0] for each in truth(driver, process)}
+
+
 def test_a_reloaded_module_gets_back_what_was_wished_for(backend: KmodBackend, driver: SimDriver, link: Link) -> None:
     process = scenario.cuda_process(driver)
     backend.set_priority(str(process.id.pid), "low")

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detshare.ebpf.dirty import DirtyTracer, Epoch
+from detshare.ebpf.dirty import DirtyTracer
+from detshare.ebpf.epochs import Epoch
+from tests.tracee import images
 from tests.tracee.programs import program
 from tests.tracee.tracee import LIBCUDA, Tracee
 
@@ -21,6 +24,20 @@ def tracer() -> Iterator[DirtyTracer]:
     time.sleep(0.05)  # a process's start is known to a hundredth of a second: these shall begin later without doubt
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[DirtyTracer]:
+    made = DirtyTracer(libcuda=[str(LIBCUDA)], strict=True)
+    time.sleep(0.05)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Images of other forms than PTX text."""
+    return images.of_the_tracee(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture
@@ -51,6 +68,49 @@ def test_what_is_read_only_or_unused_is_not_dirty(tracer: DirtyTracer, tracee: T
     assert numbers(found, tracee) == {3}
     assert found.bytes == 65536
     assert 0 < found.share < 1
+
+
+@pytest.mark.parametrize("shape", ["lz4", "zstd"])
+def test_compressed_ptx_tells_as_much_as_text(
+    tracer: DirtyTracer, tracee: Tracee, shapes: dict[str, Path], shape: str
+) -> None:
+    tracee.say(f"module {shapes[shape]}")
+    tracee.say("kernel plain look @1 w:100")
+    tracee.say("kernel plain scatter s:@5,@3+512,w:9,w:9")
+    tracee.say("sync")
+    found = tracer.end_epoch(tracee.pid)
+    assert (found.reasons, found.partial) == ((), ())
+    assert numbers(found, tracee) == {3}
+
+
+def test_machine_code_alone_writes_from_all_parameters_and_is_called_partial(
+    tracer: DirtyTracer, tracee: Tracee, shapes: dict[str, Path]
+) -> None:
+    tracee.say(f"module {shapes['code']}")
+    for _ in range(2):  # the first before its layout is known, perhaps
+        tracee.say("kernel plain look @1+64 w:100")
+        tracee.say("kernel extra scatter s:@5+64,@3+512,w:9,w:9")
+        tracee.say("kernel ex packed s:w:5,@0+64,w:9")
+        tracee.say("sync")
+        found = tracer.end_epoch(tracee.pid)
+        assert found.reasons == ()
+        assert numbers(found, tracee) == {0, 1, 3, 5}
+        assert any("parameters alone" in note and "look" in note for note in found.partial)
+
+
+def test_who_may_lose_nothing_takes_machine_code_to_write_anywhere(
+    strict: DirtyTracer, shapes: dict[str, Path]
+) -> None:
+    with Tracee() as tracee:
+        for _ in range(3):
+            tracee.say("alloc plain 65536")
+        tracee.say(f"module {shapes['code']}")
+        tracee.say("kernel plain look @1 w:100")
+        tracee.say("sync")
+        found = strict.end_epoch(tracee.pid)
+        assert numbers(found, tracee) == {0, 1, 2}
+        assert found.partial == ()
+        assert any("look" in reason and "machine code" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize("way", ["plain", "ex", "extra", "coop"])
@@ -126,13 +186,17 @@ def test_a_program_from_before_is_partial(tracer: DirtyTracer) -> None:
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 1 << 32))
-def test_never_less_than_what_was_written(tracer: DirtyTracer, seed: int) -> None:
+@given(seed=st.integers(0, 1 << 32), shape=st.sampled_from(["text", "lz4", "zstd", "code"]))
+def test_never_less_than_what_was_written(
+    tracer: DirtyTracer, shapes: dict[str, Path], seed: int, shape: str
+) -> None:
     written = reported = 0
     with Tracee() as tracee:
+        if shape != "text":
+            tracee.say(f"module {shapes[shape]}")
         pending: set[int] = set()
         dead: set[int] = set()
-        for steps in program(seed, 4):
+        for steps in program(seed, 4, chases=shape != "code"):
             expected = set(pending)
             for step in steps:
                 tracee.say(step.command)

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from detshare.ctl.rm import procfs
 from detshare.ebpf.launches import COPIES, Count, Kind, LaunchTracer
 from tests.tracee.tracee import LIBCUDA, Tracee
+from tests.vm.guest.ebpf_tools import tracing
+from tests.vm.guest.kmod_tools import Hog
 
 
 @pytest.fixture(scope="module")
@@ -130,18 +130,33 @@ def test_a_stripped_libcuda_in_another_place_is_found_when_a_program_uses_it(
 
 
 def test_only_one_process_and_an_end_in_mid_trace(tracee: Tracee) -> None:
-    words = [os.path.join(os.path.dirname(sys.executable), "detshare-trace"), "launches", "--json"]
-    words += ["--pid", str(tracee.pid)]
-    command = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    time.sleep(6)
-    with Tracee() as other:
-        other.say("alloc plain 4096")
-        other.say("launch 5")
-    tracee.say("launch 19")
-    tracee.end()
-    out, _ = command.communicate(timeout=60)
-    found = json.loads(out.splitlines()[-1])
+    with tracing("launches", "--json", "--pid", str(tracee.pid), ends=False) as trace:
+        with Tracee() as other:
+            other.say("alloc plain 4096")
+            other.say("launch 5")
+        tracee.say("launch 19")
+        tracee.end()
+    found = json.loads(trace.out.splitlines()[-1])
     launched = [each for each in found["counts"] if each["kind"] == "launch"]
     assert [(each["pid"], each["calls"]) for each in launched] == [(tracee.pid, 19)]
     assert found["partial"] == [f"PID {tracee.pid} has ended"]
-    assert command.returncode == 0
+    assert trace.code == 0
+
+
+def test_a_program_in_another_pid_namespace_has_the_number_that_it_has_here(tracer: LaunchTracer) -> None:
+    with Tracee(before=("unshare", "--pid", "--fork")) as tracee:
+        tracee.say("alloc plain 4096")
+        tracee.say("launch 23")
+        (pid,) = map(int, Path(f"/proc/{tracee.pid}/task/{tracee.pid}/children").read_text().split())
+        assert [each.calls for each in of(tracer, pid, Kind.LAUNCH)] == [23]
+
+
+def test_a_program_without_libcuda_makes_the_view_partial(tracer: LaunchTracer) -> None:
+    if procfs.driver_version() is None:
+        pytest.skip("no driver is loaded here that a static program could hold; tests/vm/test_ebpf.py has one")
+    hog = Hog()
+    try:
+        assert hog.take(1)
+        assert any(f"PID {hog.pid}: holds a GPU and maps no libcuda" in note for note in tracer.notes())
+    finally:
+        hog.end()

@@ -108,10 +108,14 @@ class Hog:
         return answer
 
     def say(self, line: str) -> dict[str, Any]:
+        return self.say_all([line])[0]
+
+    def say_all(self, lines: list[str]) -> list[dict[str, Any]]:
+        """Their answers; all lines and all answers have to fit into a pipe, 64 KiB."""
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.write("".join(f"{line}\n" for line in lines))
         self.process.stdin.flush()
-        return self._answer()
+        return [self._answer() for _ in lines]
 
     def take(self, mib: int) -> bool:
         """Asks for so much; False: refused as the driver refuses."""

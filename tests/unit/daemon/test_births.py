@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon that is woken by births: it greets at once, then looks, and rests no less than it should."""
+
+from __future__ import annotations
+
+import time
+
+from fake_backend import FakeBackend
+
+from detshare.ctl.config import Config
+from detshare.ctl.config import Daemon as DaemonConfig
+
+WATCHING = Config(daemon=DaemonConfig(observers=True, classes={"*train*": "low"}))
+
+
+def eventually(true, seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "did not come true"
+        time.sleep(0.005)
+
+
+def test_a_birth_is_greeted_and_looked_at_long_before_the_next_look_is_due(start):
+    backend = FakeBackend()
+    start(backend, config=WATCHING, interval=60.0)
+    eventually(lambda: backend.looks >= 2)  # the one at the start, and the first of the loop
+    assert backend.rules == {"*train*": "low"}
+    assert backend.greeted == 0
+    looks = backend.looks
+    backend.waker()
+    eventually(lambda: backend.greeted == 1)
+    eventually(lambda: backend.looks == looks + 1)
+    time.sleep(0.2)
+    assert (backend.greeted, backend.looks) == (1, looks + 1)
+    assert len(backend.threads) == 1
+
+
+def test_births_in_a_row_are_greeted_each_and_looked_at_together(start):
+    backend = FakeBackend()
+    start(backend, config=WATCHING, interval=60.0)
+    eventually(lambda: backend.looks >= 2)
+    looks = backend.looks
+    for count in range(1, 21):
+        backend.waker()
+        eventually(lambda wanted=count: backend.greeted >= wanted)
+    eventually(lambda: backend.looks > looks)
+    assert backend.looks - looks <= 20
+
+
+def test_a_greeting_that_fails_ends_nothing(start):
+    backend = FakeBackend()
+    backend.fail_greeting = OSError("gone")
+    running = start(backend, config=WATCHING, interval=60.0)
+    eventually(lambda: backend.looks >= 2)
+    looks = backend.looks
+    backend.waker()
+    eventually(lambda: backend.looks > looks)
+    assert [p["pid"] for p in running.client.programs()["programs"]] == [4242, 4300, 4400]
+
+
+def test_without_the_option_nobody_is_asked_to_wake(start):
+    backend = FakeBackend()
+    start(backend)
+    assert backend.waker is None
+
+
+def test_births_after_the_end_are_no_error(start):
+    backend = FakeBackend()
+    running = start(backend, config=WATCHING, interval=60.0)
+    running.stop()
+    backend.waker()

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Births as an observer tells them, and what is done at once; with real programs: tests/vm/guest/ebpf_births.py."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from detshare.ctl import births, greeter
+from detshare.ctl.adopt import Adopter
+from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.births import Births, Context
+from detshare.ctl.greeter import Greeter
+from detshare.ctl.journal import Journal
+from detshare.ctl.rm.abi import for_version
+from detshare.ctl.steward import Steward
+from detshare.ctl.wishes import Wish, Wishes
+from detshare.ebpf.loader import Trouble
+from detshare.ebpf.records import Decoder, Kind, Record
+from detshare.ebpf.world import Happening, World
+from tests.unit.root.conftest import KERNEL
+
+pytestmark = pytest.mark.skipif(KERNEL, reason="of records and the model; tests/vm/guest/ebpf_births.py has programs")
+ABI = for_version("580.142")
+PID, FILE, CLIENT = 4711, 10, 0xC1D00001
+DEVICE, SUBDEVICE, GROUP, SHARE, CHANNEL, COMPUTE = range(2, 8)
+
+
+class Tracer:
+    """ObjectTracer without a kernel: it tells what the test says."""
+
+    how = "test"
+
+    def __init__(self, abi: object) -> None:
+        self.world = World(Decoder(ABI), lambda pid, fd: True)
+        self.said: queue.Queue[list[Happening]] = queue.Queue()
+        self.lost = 0
+        self.closed = False
+        self.broken = False
+
+    def poll(self, seconds: float) -> Iterator[Happening]:
+        if self.broken:
+            raise OSError("the ring is gone")
+        try:
+            yield from self.said.get(timeout=seconds)
+        except queue.Empty:
+            return
+
+    def trouble(self) -> Trouble:
+        return Trouble(lost=self.lost)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def made(self, name: str, handle: int, parent: int, when: int = 1000) -> None:
+        block = ABI.layout("NVOS64_PARAMETERS").pack(
+            hRoot=CLIENT if parent else 0, hObjectParent=parent, hObjectNew=handle, hClass=ABI.klass(name)
+        )
+        escape = ABI.constant("NV_ESC_RM_ALLOC")
+        self.said.put(self.world.take(Record(when, FILE, PID, 3, len(block), 0, Kind.CALL, 255, escape, bytes(block))))
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    monkeypatch.setattr(births, "ObjectTracer", Tracer)
+    woken = threading.Event()
+    made = Births(ABI, woken.set)
+    tracer: Any = made._tracer
+    yield SimpleNamespace(births=made, tracer=tracer, woken=woken)
+    made.close()
+    assert tracer.closed
+
+
+def context(tracer: Tracer) -> None:
+    tracer.made("NV01_ROOT_CLIENT", CLIENT, 0)
+    tracer.made("NV01_DEVICE_0", DEVICE, CLIENT)
+    tracer.made("NV20_SUBDEVICE_0", SUBDEVICE, DEVICE)
+    tracer.made("KEPLER_CHANNEL_GROUP_A", GROUP, DEVICE, when=7777)
+
+
+def test_a_context_share_makes_a_group_a_context(heard: SimpleNamespace) -> None:
+    context(heard.tracer)
+    assert heard.woken.wait(10)
+    assert heard.births.contexts() == []  # it may be for copies yet
+    heard.woken.clear()
+    heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, GROUP)
+    assert heard.woken.wait(10)
+    assert heard.births.contexts() == [Context(PID, 3, CLIENT, GROUP, DEVICE, SUBDEVICE, 7777)]
+    assert heard.births.contexts() == []
+    assert [(born.pid, born.fd, born.client, born.whole) for born in heard.births.take()] == [(PID, 3, CLIENT, True)]
+
+
+def test_a_compute_object_on_a_channel_does_too_and_a_copy_engine_does_not(heard: SimpleNamespace) -> None:
+    context(heard.tracer)
+    heard.tracer.made("HOPPER_CHANNEL_GPFIFO_A", CHANNEL, GROUP)
+    heard.tracer.made("HOPPER_DMA_COPY_A", 9, CHANNEL)
+    heard.tracer.made("HOPPER_CHANNEL_GPFIFO_A", 10, DEVICE)  # a bare one
+    heard.tracer.made("HOPPER_COMPUTE_A", 11, 10)
+    heard.woken.clear()
+    heard.tracer.made("HOPPER_COMPUTE_A", COMPUTE, CHANNEL)
+    assert heard.woken.wait(10)
+    _until(lambda: heard.tracer.said.empty())
+    found = heard.births.contexts()
+    assert [each.tsg for each in found] == [GROUP]
+
+
+def test_doctor_tells_of_losses_and_of_an_end(heard: SimpleNamespace) -> None:
+    assert heard.births.doctor().ok is True
+    heard.tracer.lost = 3
+    assert heard.births.doctor().ok is None
+    assert "3 event(s) lost" in heard.births.doctor().detail
+    heard.tracer.broken = True
+    heard.births._thread.join(10)
+    assert heard.births.doctor().ok is False
+
+
+def _until(true: Callable[[], bool]) -> None:
+    waiting = threading.Event()
+    for _ in range(1000):
+        if true():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("did not come true")
+
+
+class Told:
+    """Births as the greeter sees them."""
+
+    def __init__(self, *contexts: Context) -> None:
+        self.told = list(contexts)
+
+    def take(self) -> list[births.Born]:
+        return []
+
+    def contexts(self) -> list[Context]:
+        found, self.told = self.told, []
+        return found
+
+
+@pytest.mark.parametrize("by", ["wish", "command", "nothing", "weight"])
+def test_a_context_is_given_what_is_wished_and_nothing_else(
+    driver: ModelDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    process = scenario.cuda_process(driver, "python3 train.py")
+    (file, client, tsgs) = next(
+        (file, client, [n for n in client.objects.values() if n.tsg is not None])
+        for file in process.fds.values()
+        if file.is_control
+        for client in driver.rm.clients_of(file)
+    )
+    fd = next(number for number, each in process.fds.items() if each is file)
+    holders = {holder.id.pid: holder for holder in driver.holders()}
+    monkeypatch.setattr(greeter.procfs, "holder", holders.get)
+    wishes = Wishes(tmp_path, driver.proof)
+    if by == "wish":
+        wishes.steer(process.id, Wish(klass="low"))
+    elif by == "weight":
+        wishes.steer(process.id, Wish(weight=3))
+    elif by == "command":
+        wishes.stand({"*train*": "low"})
+    steward = Steward(driver, driver.abi, Journal(tmp_path, driver.proof))
+    handle = tsgs[0].handle
+    told = Told(
+        Context(process.id.pid, fd, client.handle, handle, tsgs[0].parent, 0, 0),
+        Context(1, 3, client.handle, handle, 2, 0, 0),  # no such program
+        Context(process.id.pid, fd, client.handle, 0x999, 2, 0, 0),  # no such TSG any more
+    )
+    adopter = Adopter(driver, driver.abi)
+    made = Greeter(told, driver, adopter, steward, wishes)  # type: ignore[arg-type]
+    done = list(made.greet())
+    if by in ("nothing", "weight"):
+        assert done == []
+        assert tsgs[0].tsg.slice_us == 2048
+    else:
+        assert [(who, text.partition(",")[0]) for who, text in done] == [
+            (process.id, "a new context brought to class low")
+        ]
+        assert tsgs[0].tsg.slice_us == 50
+    assert list(made.greet()) == []

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""detshare-ctl dirty, by itself and by a daemon that watches, beside a program whose writes are known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detshare.ctl.client import Client
+from tests.tracee.tracee import LIBCUDA, Tracee
+
+CTL = [sys.executable, "-m", "detshare.ctl.cli"]
+DAEMON = "from detshare.ctl.detshared import main; main()"
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Client]:
+    """A daemon over simulated programs, which watches what the real ones write."""
+    config = tmp_path / "detshare.toml"
+    config.write_text('[daemon]\nbackend = "model"\ndirty = true\n', encoding="utf-8")
+    config.chmod(0o600)
+    words = [sys.executable, "-c", DAEMON, "--run-dir", str(tmp_path), "--config", str(config)]
+    with (tmp_path / "log").open("w+") as log, subprocess.Popen(words, stdout=log, stderr=log) as process:
+        client = Client(tmp_path)
+        until = time.monotonic() + PATIENCE
+        while not client.alive():
+            assert process.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        yield client
+        process.terminate()
+        assert process.wait(PATIENCE) == 0, (tmp_path / "log").read_text(encoding="utf-8")
+
+
+def test_by_itself_it_tells_of_what_is_allocated_from_then_on() -> None:
+    with Tracee() as tracee:
+        words = [*CTL, "dirty", str(tracee.pid), "--epochs", "2", "--libcuda", str(LIBCUDA), "--json"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asked:
+            number = 0
+            while asked.poll() is None:
+                tracee.say("alloc plain 65536")
+                tracee.say(f"set {number} 0 64")
+                tracee.say("sync")
+                number += 1
+                time.sleep(0.02)
+            assert asked.stdout is not None
+            assert asked.stderr is not None
+            out, err = asked.stdout.read(), asked.stderr.read()
+    assert asked.returncode == 0, err
+    found = json.loads(out)
+    assert (found["pid"], found["by"], len(found["epochs"])) == (tracee.pid, "detshare-ctl", 2)
+    assert any(each["dirty_bytes"] > 0 for each in found["epochs"])
+    assert all("began before" in " ".join(each["partial"]) for each in found["epochs"])
+
+
+def test_the_daemon_knows_a_program_from_its_begin_on(daemon: Client) -> None:
+    until = time.monotonic() + PATIENCE
+    with Tracee() as first:  # so that the daemon comes to know this libcuda
+        while not daemon.dirty(first.pid)["epochs"]:
+            first.say("sync")
+            assert time.monotonic() < until, daemon.doctor()
+            time.sleep(0.05)
+    with Tracee() as tracee:
+        for _ in range(4):
+            tracee.say("alloc plain 65536")
+        tracee.say("set 2 0 64")
+        words = [*CTL, "--run-dir", str(daemon.run_dir), "dirty", str(tracee.pid), "--json"]
+        while True:
+            time.sleep(0.3)
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            found = json.loads(done.stdout)
+            if done.returncode == 0 and found["epochs"][-1]["dirty"] == 1:
+                break
+            assert time.monotonic() < until, (done.stdout, done.stderr)
+        (epoch,) = found["epochs"]
+        assert (found["by"], epoch["share"], epoch["allocations"], epoch["partial"]) == ("daemon", 0.25, 4, [])
+
+
+def test_a_program_that_ends_is_told_as_one() -> None:
+    with Tracee() as tracee:
+        pid = tracee.pid
+    done = subprocess.run([*CTL, "dirty", str(pid)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no such process" in done.stderr
