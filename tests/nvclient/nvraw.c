@@ -215,6 +215,43 @@ static void without_device(u32 client)
 	escape("RM_MAP_MEMORY of nothing", nv.ctl, NV_ESC_RM_MAP_MEMORY, nv.abi->nvos33.len, 0);
 }
 
+/* Parameters in the serialised form: no driver has one for any class, nor for these controls. */
+static void serialised_alloc(const char *name, u32 client, u32 class)
+{
+	fresh(0);
+	rm_put32(OUTER, nv.abi->nvos64.hRoot, client);
+	rm_put32(OUTER, nv.abi->nvos64.hObjectParent, client);
+	rm_put32(OUTER, nv.abi->nvos64.hObjectNew, 0xcaf00005);
+	rm_put32(OUTER, nv.abi->nvos64.hClass, class);
+	rm_put64(OUTER, nv.abi->nvos64.pAllocParms, (uintptr_t)NESTED);
+	rm_put32(OUTER, nv.abi->nvos64.flags, NVOS64_FLAGS_FINN_SERIALIZED);
+	escape(name, nv.ctl, NV_ESC_RM_ALLOC, nv.abi->nvos64.len, 64);
+}
+
+static void serialised_control(const char *name, u32 client, u32 cmd, u32 size)
+{
+	fresh(0);
+	rm_put32(OUTER, nv.abi->nvos54.hClient, client);
+	rm_put32(OUTER, nv.abi->nvos54.hObject, client);
+	rm_put32(OUTER, nv.abi->nvos54.cmd, cmd);
+	rm_put32(OUTER, nv.abi->nvos54.flags, NVOS54_FLAGS_FINN_SERIALIZED);
+	rm_put64(OUTER, nv.abi->nvos54.params, (uintptr_t)NESTED);
+	rm_put32(OUTER, nv.abi->nvos54.paramsSize, size);
+	escape(name, nv.ctl, NV_ESC_RM_CONTROL, nv.abi->nvos54.len, size);
+}
+
+static void serialised(u32 client)
+{
+	serialised_alloc("RM_ALLOC NV01_DEVICE_0, serialised", client, NV01_DEVICE_0);
+	serialised_alloc("RM_ALLOC NV01_MEMORY_LOCAL_USER, serialised", client, NV01_MEMORY_LOCAL_USER);
+	serialised_alloc("RM_ALLOC of no class, serialised", client, 0x17d8aae7);
+	serialised_control("GET_ATTACHED_IDS, serialised", client, 0x201, 128);
+	serialised_control("EXPORT_OBJECT_TO_FD, serialised", client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD,
+			   nv.abi->export_to_fd.len);
+	serialised_control("EXPORT_OBJECTS_TO_FD, serialised", client, NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD,
+			   nv.abi->exports_to_fd.len);
+}
+
 static void wrong_sizes(void)
 {
 	static const u32 numbers[] = { NV_ESC_RM_ALLOC, NV_ESC_RM_CONTROL, NV_ESC_RM_FREE, NV_ESC_RM_VID_HEAP_CONTROL,
@@ -312,6 +349,7 @@ int main(int argc, char **argv)
 	device("RM_ALLOC NV01_DEVICE_0 of no GPU, NVOS64", client, false);
 	device("RM_ALLOC NV01_DEVICE_0 of no GPU, NVOS21", client, true);
 	without_device(client);
+	serialised(client);
 	wrong_sizes();
 	free_object("RM_FREE of nothing", client, 0xcaf00009);
 	free_object("RM_FREE NV01_ROOT", old, old);
