@@ -33,11 +33,12 @@ class Happening:
 
 @dataclass(slots=True)
 class Object:
-    """An RM object of a client."""
+    """An RM object of a client. `copied`: a duplicate, which names what another handle names too."""
 
     parent: int
     number: int
     born: int
+    copied: bool = False
 
 
 @dataclass(slots=True)
@@ -164,7 +165,7 @@ class World:
             origin = self.clients.get(made.source[0])
             source = origin.objects.get(made.source[1]) if origin is not None else None
             number = source.number if source is not None else 0
-        client.objects[made.handle] = Object(made.parent, number, record.when)
+        client.objects[made.handle] = Object(made.parent, number, record.when, made.source is not None)
         yield Happening(record.when, True, "object", client.pid, client.handle, made.handle, made.parent, number)
 
     def _freed(self, record: Record, freed: Freed) -> Iterator[Happening]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,7 +105,7 @@ def fatbin(parts: Iterable[Part]) -> bytes:
 
 
 def cubin(
-    kernels: dict[str, Sequence[tuple[int, int]]],
+    kernels: Mapping[str, Sequence[tuple[int, int]]],
     arch: int = 90,
     origin: int = 90,
     special: bool = False,

@@ -111,6 +111,21 @@ def test_a_compute_object_on_a_channel_does_too_and_a_copy_engine_does_not(heard
     assert [each.tsg for each in found] == [GROUP]
 
 
+def test_the_group_of_an_mps_server_is_not_its_clients(heard: SimpleNamespace) -> None:
+    context(heard.tracer)
+    copy = 12
+    block = ABI.layout("NVOS55_PARAMETERS").pack(
+        hClient=CLIENT, hParent=DEVICE, hObject=copy, hClientSrc=CLIENT, hObjectSrc=GROUP
+    )
+    escape = ABI.constant("NV_ESC_RM_DUP_OBJECT")
+    record = Record(1, FILE, PID, 3, len(block), 0, Kind.CALL, 255, escape, bytes(block))
+    heard.tracer.said.put(heard.tracer.world.take(record))
+    heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, copy)
+    _until(lambda: heard.tracer.said.empty())
+    assert [born.client for born in heard.births.take()] == [CLIENT]
+    assert heard.births.contexts() == []
+
+
 def test_doctor_tells_of_losses_and_of_an_end(heard: SimpleNamespace) -> None:
     assert heard.births.doctor().ok is True
     heard.tracer.lost = 3

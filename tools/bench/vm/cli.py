@@ -18,6 +18,7 @@ from detshare.tools.bench.vm import (
     kill_storm,
     observers,
     quota_attack,
+    root_backend,
     sched,
     stress,
     unload,
@@ -123,6 +124,16 @@ _SCALES = {
         "10 min",
         tuple(SIMULATED),
     ),
+    "root-backend": _Scale(
+        "Backend root that hears of births by eBPF: what it hears of, and how soon programs have their class.",
+        "--births",
+        "Of programs, in each part.",
+        50,
+        6,
+        ("sim", "sim-6.1"),
+        "15 min",
+        ("sim", "sim-6.1"),
+    ),
     "ebpf-overhead": _Scale(
         "What observers add to a launch and, in guests, to a call.",
         "--rounds",
@@ -160,6 +171,8 @@ def _measure(name: str, report: Report, machine: Machine, amount: int, seed: int
     """The rows of one machine."""
     if name == "daemon-recovery":
         daemon_recovery.measure(report, amount, seed)
+    elif name == "root-backend":
+        root_backend.measure(report, machine, amount)
     elif name in observers.MEASURES:
         observers.MEASURES[name](report, machine, amount)
     elif name == "stress":

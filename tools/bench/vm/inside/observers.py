@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -18,14 +20,20 @@ from detshare.ctl.rm.abi import for_version
 from detshare.ebpf.dirty import DirtyTracer
 from detshare.ebpf.launches import COPIES, Kind, LaunchTracer
 from detshare.ebpf.objects import ObjectTracer
+from detshare.ebpf.records import Decoder, unpack
+from detshare.ebpf.records import Kind as Record
+from detshare.ebpf.world import World
 from detshare.tools.bench.vm.inside import guest
 
 TOP = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(TOP))
 
 LAUNCHES, COPIED, ALLOCATIONS, PROCESSES = 10007, 503, 1009, 101
-PAIRS = 50021
-"""clients that are made and freed: twice as many calls, as fast as they go"""
+PAIRS = 12503
+"""clients that one program of the storm makes and frees, as fast as it goes, after as many by which it warms up"""
+STORMS = 2
+CALLS = STORMS * (2 * 2 * PAIRS + 3)
+"""what they ask for in all, with a client, a device and a subdevice of their own"""
 _BIRTHS = """import os, struct, fcntl
 for _ in range({count}):
     if not os.fork():
@@ -84,15 +92,23 @@ def counts() -> None:
     time.sleep(0.5)
     found = Counter((each.kind, each.born) for each in objects.drain())
     guest.say(event="processes", born=found["process", True], died=found["process", False])
-    before = objects.trouble().lost
-    took = _storm(PAIRS)
-    found = _drained(objects)
-    guest.say(event="storm", pairs=found["client", False], seconds=took, lost=objects.trouble().lost - before)
-    objects.close()
     small = ObjectTracer(_abi(), ring_bytes=4096)
-    _storm(1009)
-    guest.say(event="forced", lost=small.trouble().lost, told=bool(small.notes()))
+    before = objects.trouble().lost
+    rate = sum(_storms(PAIRS, STORMS))
+    told = [unpack(data).kind for data in objects.records()]
+    lost = objects.trouble().lost - before
+    guest.say(event="storm", calls=told.count(Record.CALL), events=len(told), rate=rate, lost=lost)
+    missed, kept = small.trouble().lost, sum(1 for _ in small.records())
+    guest.say(event="forced", lost=missed, kept=kept, told=any(str(missed) in note for note in small.notes()))
     small.close()
+    objects.close()
+
+
+def _storms(pairs: int, programs: int) -> list[float]:
+    """Calls a second that each of some programs made, all of them at once, by its own clock."""
+    words = ("--kind", "client", "--batches", "1", "--calls", pairs)
+    started = [guest.start("nvloop", *words) for _ in range(programs)]
+    return [2e9 / json.loads(each.communicate()[0])["median_ns"] for each in started]
 
 
 def _storm(pairs: int) -> float:
@@ -121,10 +137,37 @@ def _per_launch(launches: int, settle: Callable[[], None] = lambda: None) -> flo
     return min(rounds)
 
 
+_VERSION = "580.142"
+"""of the records that a reader is given where no driver is loaded"""
+
+
+def _reader(pairs: int) -> float:
+    """Records, of clients that are made and freed, that a reader of `objects` takes in in a second of its CPU time."""
+    abi = for_version(procfs.driver_version() or _VERSION)
+    head, world = struct.Struct("<QQIIIiHHHH"), World(Decoder(abi))
+    made, freed = abi.layout("NVOS64_PARAMETERS"), abi.layout("NVOS00_PARAMETERS")
+    records = []
+    for number in range(pairs):
+        handle = abi.constant("RS_CLIENT_HANDLE_BASE") + number
+        for escape, block in (
+            ("NV_ESC_RM_ALLOC", made.pack(hObjectNew=handle, hClass=abi.klass("NV01_ROOT_CLIENT"))),
+            ("NV_ESC_RM_FREE", freed.pack(hRoot=handle, hObjectOld=handle)),
+        ):
+            told = (number, 1, 4711, 3, len(block), 0, Record.CALL, 255, abi.constant(escape), len(block))
+            records.append(head.pack(*told) + bytes(block))
+    begin = time.process_time()
+    found = sum(len(world.take(unpack(data))) for data in records)
+    took = time.process_time() - begin
+    if found < 2 * pairs:
+        raise guest.GuestError(f"a reader saw {found} births and deaths in {2 * pairs} records")
+    return 2 * pairs / took
+
+
 def overhead(rounds: int) -> None:
-    """A launch and an allocation, alone and watched, in turns."""
+    """A launch and an allocation, alone and watched, in turns; and how fast a reader reads."""
     from tests.tracee.tracee import LIBCUDA
 
+    guest.say(event="reader", rates=[_reader(20_000) for _ in range(3)])
     for number in range(rounds):
         guest.say(event="launch", round=number, observer="none", ns=_per_launch(5000))
         watching = LaunchTracer(libcuda=[str(LIBCUDA)])
@@ -142,57 +185,16 @@ def overhead(rounds: int) -> None:
         objects.close()
 
 
-def dirty(programs: int, seed: int) -> None:
-    """Random programs whose writes are known: what was reported of each epoch."""
-    from tests.tracee.programs import program
-    from tests.tracee.tracee import LIBCUDA, Tracee
-
-    tracer = DirtyTracer(libcuda=[str(LIBCUDA)])
-    time.sleep(0.05)
-    for number in range(seed, seed + programs):
-        pending: set[int] = set()
-        dead: set[int] = set()
-        with Tracee() as tracee:
-            for steps in program(number, 5):
-                expected = set(pending)
-                for step in steps:
-                    tracee.say(step.command)
-                    tracer.poll()
-                    expected |= step.writes
-                    pending = set() if step.waits else pending | step.writes
-                    if step.command.startswith("free"):
-                        dead.add(int(step.command.split()[1]))
-                found = tracer.end_epoch(tracee.pid)
-                sizes = {each.address: each.size for each in found.allocations}
-                live = {tracee.addresses[each] for each in expected - dead}
-                guest.say(
-                    event="epoch",
-                    seed=number,
-                    missed=len(live - {each.address for each in found.dirty}),
-                    written=sum(sizes.get(address, 0) for address in live),
-                    reported=found.bytes,
-                    total=found.total,
-                    whole=bool(found.reasons),
-                )
-        tracer.forget(tracee.pid)
-    trouble = tracer.trouble()
-    guest.say(event="lost", lost=trouble.lost + trouble.full + trouble.unread)
-    tracer.close()
-
-
 def _body() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog="example: observers counts")
-    parser.add_argument("what", choices=("counts", "overhead", "dirty"))
+    parser.add_argument("what", choices=("counts", "overhead"))
     parser.add_argument("--amount", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     os.environ.setdefault("DETSHARE_EBPF", "libbpf")
     if asked.what == "counts":
         counts()
-    elif asked.what == "overhead":
-        overhead(asked.amount)
     else:
-        dirty(asked.amount, asked.seed)
+        overhead(asked.amount)
 
 
 if __name__ == "__main__":

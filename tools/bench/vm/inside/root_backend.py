@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backend root with the observer `objects` as its ear: what it hears beside what others know, and how soon it acts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from detshare.ctl.adopt import Adopter
+from detshare.ctl.rm.abi import Abi, for_version
+from detshare.ctl.rm.client import channel_classes
+from detshare.ctl.rm.kernel import KernelDriver
+from detshare.ebpf.objects import ObjectTracer
+from detshare.tools.bench.vm.inside import guest
+
+CLASS, SLICE_US = "low", 50
+_GPU = Path("/sys/kernel/debug/nvsim/gpu0")
+_MODULE = Path("/sys/kernel/debug/detshare/objects")
+_CONFIG = """
+[daemon]
+backend = "root"
+interval = {interval}
+observers = {observers}
+[daemon.classes]
+"tenant *" = "{klass}"
+"""
+
+
+def _program() -> tuple[subprocess.Popen[str], str]:
+    """One with a context that does next to nothing, and the line by which it said that it has it."""
+    process = subprocess.Popen(
+        ["tenant", "--period-us", "1000000"], executable=guest.client("nvkick"), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline()
+
+
+def _eventually(true: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > until:
+            raise guest.GuestError(f"within {seconds:g} s: {what}")
+        time.sleep(0.001)
+
+
+def _groups(tracer: ObjectTracer, abi: Abi) -> dict[tuple[int, int], Any]:
+    """(client, TSG) -> (descriptor, channels, context shares) as they were heard of."""
+    group, share = abi.klass("KEPLER_CHANNEL_GROUP_A"), abi.klass("FERMI_CONTEXT_SHARE_A")
+    channels = channel_classes(abi)
+    found = {}
+    for client in tracer.world.clients.values():
+        for handle, each in client.objects.items():
+            if each.number == group:
+                below = [(h, o.number) for h, o in client.objects.items() if o.parent == handle]
+                found[client.handle, handle] = (
+                    client.fd,
+                    sorted(h for h, number in below if number in channels),
+                    sorted(h for h, number in below if number == share),
+                )
+    return found
+
+
+def agreement(rounds: int) -> None:
+    """Births and deaths of programs, and after each what everybody knows of."""
+    driver = KernelDriver()
+    abi = for_version(driver.version)
+    tracer, adopter = ObjectTracer(abi), Adopter(driver, abi)
+    running: list[subprocess.Popen[str]] = []
+    for number in range(rounds):
+        if len(running) < 3 or number % 2:
+            running.append(_program()[0])
+        else:
+            guest.stop(running.pop(0))
+        tracer.drain()
+        heard = _groups(tracer, abi)
+        adopted = adopter.refresh(driver.holders(), driver.resource_count()).values()
+        asked = {
+            (tsg.client, tsg.handle): (tsg.fd, sorted(tsg.channels), sorted(tsg.context_shares))
+            for adoption in adopted
+            for tsg in adoption.tsgs
+        }
+        # the adopter has a client of its own, which the tracer leaves out
+        clients = {*tracer.world.clients}
+        objects = sum(len(client.objects) for client in tracer.world.clients.values())
+        guest.say(
+            event="agreement",
+            round=number,
+            programs=len(running),
+            groups=len(heard),
+            differ=len({key for key in heard.keys() | asked.keys() if heard.get(key) != asked.get(key)}),
+            objects=objects,
+            driver=int((_GPU / "objects").read_text()),
+            module=int(_MODULE.read_text()) - len(clients) - 1,
+        )
+    guest.stop(*running)
+    guest.say(event="heard", lost=tracer.trouble().lost, notes=tracer.notes())
+    tracer.close()
+    driver.close()
+
+
+def _slices() -> list[int]:
+    lines = (_GPU / "tsgs").read_text().splitlines()
+    place = lines[0].split().index("slice_us")
+    return [int(line.split()[place]) for line in lines[1:]]
+
+
+def births(programs: int, observers: bool, interval: float) -> None:
+    """Programs one after another under a detshared that looks so often; when each had its class."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, log = Path(folder) / "detshare.toml", Path(folder) / "log"
+        config.write_text(_CONFIG.format(interval=interval, observers=str(observers).lower(), klass=CLASS))
+        words = [sys.executable, "-P", "-m", "detshare.ctl.detshared"]
+        words += ["--config", str(config), "--run-dir", f"{folder}/run"]
+        with log.open("w") as writing:
+            process = subprocess.Popen(words, stderr=writing)
+        _eventually(lambda: "ready on" in log.read_text() or process.poll() is not None, "detshared is ready")
+        if process.poll() is not None:
+            raise guest.GuestError(f"detshared ended: {log.read_text()}")
+        for number in range(programs):
+            tenant, _ = _program()
+            begun = time.monotonic()
+            _eventually(lambda: _slices() == [SLICE_US], "the program has its class")
+            took = time.monotonic() - begun
+            said = rf"change {tenant.pid}: a new context .* ([\d.]+) ms after"
+            if observers:
+                _eventually(lambda wanted=said: bool(re.search(wanted, log.read_text())), "detshared tells of it")  # type: ignore[misc]
+            told = re.search(said, log.read_text())
+            ms = float(told[1]) if told else None
+            guest.say(event="birth", number=number, observers=observers, waited_ms=took * 1e3, ms=ms)
+            guest.stop(tenant)
+            _eventually(lambda: _slices() == [], "the driver is empty again")
+        process.send_signal(signal.SIGTERM)
+        guest.say(event="ended", observers=observers, status=process.wait(120))
+
+
+def _body() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="example: root_backend --amount 20")
+    parser.add_argument("--amount", type=int, default=20)
+    amount = parser.parse_args().amount
+    os.environ.setdefault("DETSHARE_EBPF", "libbpf")
+    agreement(amount)
+    guest.unload()
+    births(amount, True, 60.0)
+    births(amount, False, 0.25)
+
+
+if __name__ == "__main__":
+    guest.main(_body)
