@@ -20,6 +20,7 @@ from detshare.tools.vm.kernels import DEBUG, Kernel
 from detshare.tools.vm.loads import Loads
 from detshare.tools.vm.options import Options
 from detshare.tools.vm.qemu import Machine, Qemu
+from detshare.tools.vm.say import warn
 from detshare.tools.vm.splat import splat
 
 BOOT_LIMIT = 180.0  # s from QEMU's start to the guest's first word, on a very busy host
@@ -106,7 +107,7 @@ class _Listener:
         self.splat_at: int | None = None
         self.words: dict[str, tuple[str, float]] = {}
         self.jump = 0.0  # s that the guest's clock is ahead of ours
-        self._begin = time.monotonic()
+        self.begin = time.monotonic()
 
     def take(self, name: str, data: bytes) -> None:
         if name in self._partial:
@@ -127,7 +128,7 @@ class _Listener:
         self.lines.append(text)
         if stamp := _STAMP.match(text):
             # the guest's clock began at 0 after us, and lines come late, never early
-            self.jump = max(self.jump, float(stamp[1]) - (time.monotonic() - self._begin))
+            self.jump = max(self.jump, float(stamp[1]) - (time.monotonic() - self.begin))
         if self.splat_at is None and splat(text) is not None:
             self.splat_at = len(self.lines) - 1
 
@@ -147,20 +148,24 @@ def run(
 ) -> Outcome:
     """Boots a guest and runs the command in it. Output is written to `out` and `err` as it comes.
 
-    The guest is gone when this returns or raises, whatever the reason.
+    A guest whose QEMU ends itself before the command began is started anew, once; stderr tells. The guest is gone when
+    this returns or raises, whatever the reason.
     """
     begin = time.monotonic()
-    listener = _Listener(out, err, log)
     mounts = tuple(sorted({path.resolve() for path in options.mounts}))
     hardware = Machine(options.memory, options.cpus, mounts, loads.reserved, options.tty, tsc.khz())
     with cache.in_use(), tempfile.TemporaryDirectory(prefix="detshare-vm-") as folder:
         image = initramfs.image(kernel, settings(options, kernel, loads), Path(folder) / "image")
-        guest = Qemu(kernel, image, hardware)
-        complaint = ""
-        try:
-            late = _listen(guest, listener, begin, options, ready)
-        finally:
-            complaint = guest.end()
+        for again in (True, False):
+            listener = _Listener(out, err, log)
+            guest = Qemu(kernel, image, hardware)
+            try:
+                late = _listen(guest, listener, begin, options, ready)
+            finally:
+                complaint = guest.end()
+            if not again or not guest.aborted or "begin" in listener.words or listener.splat_at is not None:
+                break
+            warn(f"QEMU ended itself before the command began; the guest is started once more{_said(complaint)}")
     began = listener.words["begin"][1] - begin if "begin" in listener.words else None
     status, command, trouble = _verdict(listener, late, options, complaint)
     if status and listener.jump > JUMP:
@@ -181,7 +186,7 @@ def _listen(
             words = listener.words
             deadline = begin + options.timeout
             if "up" not in words:
-                deadline = min(deadline, begin + _boot_limit(options))
+                deadline = min(deadline, listener.begin + _boot_limit(options))
             for last in ("exit", "failed"):
                 if last in words:
                     deadline = words[last][1] + LAST_WORDS

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -15,6 +16,9 @@ from detshare.tools.vm.kernels import DEBUG, Kernel, bootable
 
 # in the order of the guest's ports 1, 2, 3; the kernel's log is the serial port
 PORTS = ("control", "out", "err")
+# Devices interrupt by pin: without vectors they have no MSI-X. QEMU 10.0 with two CPUs has ended itself while the
+# kernel wrote into a device's table of vectors (msix_table_mmio_write: Assertion).
+_NO_MSIX = "vectors=0"
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,11 @@ class Qemu:
             channel.close()
         return str(complaint.decode(errors="replace").strip())
 
+    @property
+    def aborted(self) -> bool:
+        """QEMU has ended itself, by an assertion say: no doing of the guest's, nor of ours."""
+        return self.process.poll() == -signal.SIGABRT
+
 
 def arguments(kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, int]) -> list[str]:
     """The whole command line. KVM is never asked for: the bed must behave alike where there is none.
@@ -98,7 +107,7 @@ def arguments(kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, 
         *("-machine", "q35", "-smp", str(machine.cpus), "-m", f"{machine.memory}M"),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"),
         *("-kernel", str(bootable(kernel)), "-initrd", str(image), "-append", " ".join(append)),
-        *("-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
+        *("-device", f"virtio-rng-pci,{_NO_MSIX}", "-device", f"virtio-serial-pci,{_NO_MSIX}"),
     ]
     for name, number in sockets.items():
         command += ["-chardev", f"socket,id={name},fd={number}"]
@@ -117,5 +126,5 @@ def _filesystem(tag: str, path: Path, *, read_only: bool) -> Sequence[str]:
     mode = ",readonly=on" if read_only else ""
     return (
         *("-fsdev", f"local,id={tag},path={path},security_model=none,multidevs=remap{mode}"),
-        *("-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+        *("-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag},{_NO_MSIX}"),
     )

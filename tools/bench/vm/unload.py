@@ -14,7 +14,7 @@ def measure(report: Report, machine: Machine, rounds: int, processes: int = 8) -
     words: tuple[object, ...] = ("--rounds", rounds, "--processes", processes)
     if machine.driver == "sim":
         words += ("--simulated",)
-    lines = run(machine, "unload", *words, timeout=300 + rounds * 20, took=report.record)
+    lines = run(machine, "unload", *words, timeout=300 + rounds * 40, took=report.record)
     done = [line for line in lines if line["event"] == "round"]
     (after,) = (line for line in lines if line["event"] == "after")
     what = machine.text
