@@ -85,6 +85,7 @@ class FakeBackend(Backend):
         """a look waits for it"""
         self.tenants: list[str] = []
         self.teller: Callable[[Event], None] | None = None
+        self.edge: Callable[[int, bool], None] | None = None
         self.standing: dict[str, Any] = {}
         """more fields of a look"""
         self._events: list[Event] = []
