@@ -21,8 +21,9 @@ from detshare.ctl.rm.abi import UnknownBranch, for_version
 from detshare.ctl.rm.driver import Driver, DriverError
 from detshare.ctl.undo import undo_all
 
-START_SECONDS = 15.0
-"""how long a guardian may take to watch"""
+START_SECONDS = 60.0
+"""how long a guardian may take to watch: an emulated or overloaded machine needs 15 s to start Python; one that ends is
+seen at once"""
 _READY = b"r"
 _CLEAN = b"q"
 _RETRIES = 200

@@ -56,7 +56,7 @@ PROOFS: Final = {
 DEFAULT_FOLDER: Final = Path("docs/results")
 TABLE_NAME: Final = "README.md"
 
-_NAME = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+_NAME = re.compile(r"(?=.{1,100}\Z)[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _RESULT_KEYS: Final = ("name", "proof", "command", "commit", "machine", "when", "rows")
 _ROW_KEYS: Final = ("what", "value", "unit", "baseline", "target", "ok")
 
@@ -213,7 +213,7 @@ def _problems(where: str, document: object, compare_ok: bool) -> list[str]:
     problems += _text_problems(where, document, _RESULT_KEYS[:-1])
     name, proof, when, rows = (document.get(key) for key in ("name", "proof", "when", "rows"))
     if isinstance(name, str) and name.strip() and not _NAME.fullmatch(name):
-        problems.append(f"{where}: name is {name!r}; use a-z, 0-9, - and _, as it names a file")
+        problems.append(f"{where}: name is {name!r}; use a-z, 0-9, - and _, 100 at most, as it names a file")
     if isinstance(proof, str) and proof.strip() and proof not in PROOFS:
         problems.append(f"{where}: proof is {proof!r}; it must be one of {', '.join(PROOFS)}")
     if isinstance(when, str) and when.strip():

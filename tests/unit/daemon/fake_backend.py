@@ -89,6 +89,7 @@ class FakeBackend(Backend):
         self.greeted = 0
         self.fail_greeting: Exception | None = None
         self.rules: Mapping[str, str] = {}
+        self.edge: Callable[[int, bool], None] | None = None
         self.standing: dict[str, Any] = {}
         """more fields of a look"""
         self._events: list[Event] = []

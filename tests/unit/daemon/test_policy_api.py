@@ -63,6 +63,40 @@ def test_the_default_policy_decides_and_does_nothing(start):
     assert checks["policy"]["ok"] is True
 
 
+HEARING = """
+from detshare.ctl.policy.types import Policy
+class Mine(Policy):
+    kicks = "always"
+    def on_launch(self, now, tenant):
+        with open({!r}, "a") as file:
+            file.write(f"{{tenant}} {{now.tenant(tenant).active}}\\n")
+"""
+
+
+def test_a_launch_that_the_kernel_tells_reaches_the_policy_and_no_person(start, tmp_path):
+    daemon = start()
+    path, told = tmp_path / "hearing.py", tmp_path / "told"
+    path.write_text(HEARING.format(str(told)))
+    assert daemon.backend.calls == []
+    daemon.client.policy_set(str(path))
+    wait_for(lambda: daemon.backend.calls == [("attend", True)])
+    before = [each["kind"] for each in daemon.client.events()]
+    daemon.backend.edge(4300, True)
+    wait_for(lambda: told.exists() and "4300 True\n" in told.read_text())
+    assert [each["kind"] for each in daemon.client.events()] == before
+    daemon.client.policy_set("static")
+    wait_for(lambda: daemon.backend.calls == [("attend", True), ("attend", False)])
+
+
+def test_a_policy_whose_kicks_cannot_be_meant_is_refused(start, tmp_path):
+    daemon = start()
+    path = tmp_path / "hearing.py"
+    path.write_text(HEARING.format("x").replace("always", "often"))
+    with pytest.raises(ControlError, match="its kicks is 'often'"):
+        daemon.client.policy_set(str(path))
+    assert daemon.client.policy()["policy"]["name"] == "slo-aware"
+
+
 def test_a_policy_from_a_file_decides_and_why_tells_it(start, short):
     daemon = start()
     status = daemon.client.policy_set(short)
