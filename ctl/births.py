@@ -68,8 +68,8 @@ class Births:
         while not self._over.is_set():
             try:
                 found = [each for each in self._tracer.poll(_POLL_S) if self._take(each)]
-            except OSError as error:
-                log.warning("births cannot be heard any more, looks find them: %s", error)
+            except Exception as error:  # noqa: BLE001  whatever it is, looks go on
+                log.warning("births cannot be heard any more, looks find them: %s", error, exc_info=error)
                 return
             if found:
                 self._wake()
@@ -88,7 +88,7 @@ class Births:
         return happening.kind == "object"
 
     def _context(self, client: Client, happening: Happening) -> Context | None:
-        """The compute TSG that a birth is below of; a bare channel has none."""
+        """The compute TSG that a birth is below of. A bare channel has none, and an MPS client's is its server's."""
         above = happening.parent
         if happening.number in self._compute:
             channel = client.objects.get(above)
@@ -96,7 +96,7 @@ class Births:
         elif happening.number != self._share:
             return None
         tsg = client.objects.get(above)
-        if tsg is None or tsg.number != self._group:
+        if tsg is None or tsg.number != self._group or tsg.copied:
             return None
         beside = ((h, each) for h, each in client.objects.items() if each.parent == tsg.parent)
         subdevice = next((handle for handle, each in beside if each.number == self._subdevice), 0)

@@ -119,7 +119,13 @@ def _rarely(look: Callable[[], int]) -> Callable[[], None]:
     return now_and_then
 
 
-def _steps(watching: Watching, seconds: float | None, pid: int | None, step: float) -> Iterator[None]:
+def _steps(
+    watching: Watching,
+    seconds: float | None,
+    pid: int | None,
+    step: float,
+    rest: Callable[[float], object] = time.sleep,
+) -> Iterator[None]:
     """Until the time is over or the process has ended, each at most `step` seconds after the one before."""
     until = None if seconds is None else time.monotonic() + seconds
     while _alive(pid):
@@ -127,7 +133,7 @@ def _steps(watching: Watching, seconds: float | None, pid: int | None, step: flo
         if left <= 0:
             return
         with watching.wait():
-            time.sleep(left)
+            rest(left)
         yield
 
 
@@ -282,7 +288,7 @@ def dirty(
         click.echo(f"{'PID':>7} {'EPOCH':>6} {'MEMORY':>7} {'DIRTY':>7} SHARE ALLOCATIONS")
     ends = time.monotonic() + interval
     with Watching() as watching:
-        for _ in _steps(watching, duration, pid, min(0.05, interval)):
+        for _ in _steps(watching, duration, pid, min(0.05, interval), tracer.wait):
             tracer.poll()
             if time.monotonic() < ends:
                 continue

@@ -201,8 +201,10 @@ static __always_inline void write_words(struct writing *writing, u64 function, u
 		return;
 	}
 	seen = map_find(scan, &zero);
-	if (!seen)
+	if (!seen) {
+		keep(writing, DS_ANYWHERE);
 		return;
+	}
 	seen->used = 0;
 	seen->bad = 0;
 	for (i = 0; i < DS_WORDS; i++) {

@@ -33,6 +33,9 @@ _HEAD = struct.Struct("<QIIIiQQQ")
 _SYNC_KEY, _SYNC = struct.Struct("<QQ"), struct.Struct("<QQ")
 _LAYOUT_KEY = struct.Struct("<QQ")
 _LAYOUT_SIZE = 8 + 8 * WORDS
+_MOST_KEPT = 1 << 30
+_MOST_SPENT_S = 300.0
+"""of one process: it shall not use up the observer by what it loads; beyond, its kernels may write anywhere"""
 _SCAN = 4096
 _SCAN_SIZE = 8 + 2 * _SCAN
 _ANY_WORD = 0xFFFFFFFF
@@ -97,6 +100,10 @@ class _Process:
     launched: list[tuple[int, _Touch]] = field(default_factory=list)
     """(epoch, touch) of launches whose layout the kernel did not have yet"""
     calls: dict[int, list[int]] = field(default_factory=dict)
+    kept: int = 0
+    """bytes of images"""
+    spent: float = 0.0
+    """seconds of this thread on its images"""
 
 
 def _grace() -> None:
@@ -168,9 +175,13 @@ class DirtyTracer:
 
     # -- events: allocations, modules, functions ----------------------------------------------------------------
 
+    def wait(self, seconds: float) -> bool:
+        """True when there is something to take note of within that time."""
+        return self._ring.wait(seconds)
+
     def poll(self, seconds: float = 0.0) -> None:
         """Takes note of allocations and modules; to be called often, for images are read while they are there."""
-        self._ring.wait(seconds)
+        self.wait(seconds)
         for data in self._ring.read():
             self._take(data)
 
@@ -200,7 +211,9 @@ class DirtyTracer:
                     del process.allocations[each.address]
         elif kind is Kind.UNKNOWN:
             stream, epoch, captured, packed = _RAW.unpack_from(data, _HEAD.size)
-            # what a function is was told before, in the same ring
+            # what a function is was told before, in the same ring: of one that is still unknown nothing will be told
+            if a not in process.functions:
+                self._lay_out(process, pid, a, None)
             rest = data[_HEAD.size + _RAW.size :]
             words = _words_of(process.functions.get(a), rest, bool(packed), status)
             process.launched += [(epoch, _Touch(tid, stream, word, when)) for word in words]
@@ -214,17 +227,25 @@ class DirtyTracer:
             self._function(process, pid, a, b, text)
 
     def _module(self, process: _Process, pid: int, handle: int, image: int, path: str | None) -> None:
+        begun = time.thread_time()
+        found: Image | None = None
         try:
-            found: Image | None = from_file(pid, path) if path is not None else from_memory(pid, image)
+            if process.kept > _MOST_KEPT:
+                raise NotUnderstood(f"its program's images come to more than {_MOST_KEPT >> 20} MiB")
+            devices = self._devices
+            found = from_file(pid, path, devices) if path is not None else from_memory(pid, image, devices)
+            process.kept += found.size
         except NotUnderstood as error:
-            found = None
             process.unknown[str(error)] = process.unknown.get(str(error), 0) + 1
         process.modules[handle] = found
+        process.spent += time.thread_time() - begun
 
     def _function(self, process: _Process, pid: int, handle: int, of: int, name: str) -> None:
         if name:
             image = process.modules.get(of)
-            kernel = None if image is None else image.kernel(name, self._devices)
+            begun = time.thread_time()
+            kernel = None if image is None or process.spent > _MOST_SPENT_S else image.kernel(name)
+            process.spent += time.thread_time() - begun
             if kernel is not None and kernel.assumed and self._strict:
                 kernel = replace(kernel, anywhere=kernel.anywhere or kernel.assumed)
         elif of in process.modules:  # a library's module: the same kernels
@@ -232,6 +253,10 @@ class DirtyTracer:
             return
         else:
             kernel = process.functions.get(of)
+        self._lay_out(process, pid, handle, kernel)
+
+    def _lay_out(self, process: _Process, pid: int, handle: int, kernel: Kernel | None) -> None:
+        """From now on the kernel knows what launches of a function may write; None: anything."""
         process.functions[handle] = kernel
         layouts, key = self._program.maps["layouts"], _LAYOUT_KEY.pack(pid, handle)
         packed = struct.pack("<II", _ANY_WORD, 0)
@@ -318,6 +343,8 @@ class DirtyTracer:
         names = sorted({f"{k.name}: {k.anywhere}" for k in process.functions.values() if k is not None and k.anywhere})
         said = [f"kernel {name}" for name in names[:4]]
         said += [f"{count} module(s) not understood: {why}" for why, count in process.unknown.items()]
+        if process.spent > _MOST_SPENT_S:
+            said.append(f"reading its images took more than {_MOST_SPENT_S:.0f} s")
         return said or ["a call or a kernel of which we cannot tell where it writes"]
 
     @staticmethod

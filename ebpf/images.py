@@ -7,6 +7,7 @@ PTX tells it. Machine code tells only which parameters there are; PTX of the sam
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from detshare.ebpf.packing import MOST, Packing
 from detshare.ebpf.ptx import Kernel, Word
 
 _STEP = 1 << 16
+_MOST = 256 << 20
+"""bytes of an image as it is stored, for all architectures"""
 MACHINE_CODE = "only machine code tells of it"
 
 
@@ -31,14 +34,17 @@ class Image:
     """What one module was loaded from."""
 
     parts: tuple[Part, ...]
+    """those that may run here"""
 
-    def kernel(self, name: str, devices: Collection[int] = ()) -> Kernel | None:
-        """What a kernel may write, whichever of the parts runs. `devices`: architectures that are here (90); none: any.
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return sum(len(each.data) for each in self.parts)
 
-        None: no part has it.
-        """
+    def kernel(self, name: str) -> Kernel | None:
+        """What a kernel may write, whichever of the parts runs. None: no part has it."""
         texts, codes, found = [], [], []
-        for each in _may_run(self.parts, devices):
+        for each in self.parts:
             try:
                 opened = _open(each)
             except NotUnderstood as error:
@@ -73,7 +79,7 @@ def _may_run(parts: Collection[Part], devices: Collection[int]) -> list[Part]:
     return list(dict.fromkeys(chosen))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _open(part: Part) -> ptx.Module | cubin.Cubin:
     if part.kind not in (Kind.PTX, Kind.CUBIN):
         raise NotUnderstood(f"its fat binary holds code of a kind that is not known ({part.kind})")
@@ -114,8 +120,8 @@ def _read(pid: int, address: int, size: int) -> bytes:
         return memory.read(size)
 
 
-def from_memory(pid: int, address: int) -> Image:
-    """The image at an address of a process. NotUnderstood."""
+def from_memory(pid: int, address: int, devices: Collection[int] = ()) -> Image:
+    """The image at an address of a process; `devices` as of understand(). NotUnderstood."""
     try:
         head = _read(pid, address, 16)
         if struct.unpack_from("<I", head)[0] == fatbin.WRAPPER:
@@ -126,10 +132,10 @@ def from_memory(pid: int, address: int) -> Image:
         elif head[:4] == b"\x7fELF":
             size = _elf_length(pid, address)
         else:
-            return understand(_text(pid, address))
-        if size > MOST:
+            return understand(_text(pid, address), devices)
+        if size > _MOST:
             raise NotUnderstood(f"its image says to be {size} bytes")
-        return understand(_read(pid, address, size))
+        return understand(_read(pid, address, size), devices)
     except (OSError, ValueError, struct.error, OverflowError) as error:
         raise NotUnderstood(f"its image could not be read any more ({error})") from None
 
@@ -152,18 +158,24 @@ def _text(pid: int, address: int) -> bytes:
     return b"".join(parts)
 
 
-def from_file(pid: int, path: str) -> Image:
-    """The image in a file that a process named. NotUnderstood."""
+def from_file(pid: int, path: str, devices: Collection[int] = ()) -> Image:
+    """The image in a file that a process named; `devices` as of understand(). NotUnderstood."""
     root = f"/proc/{pid}/root" if os.path.isabs(path) else f"/proc/{pid}/cwd/"
     try:
-        data = Path(root + path).read_bytes()
+        # a path may name anything by now: a pipe would keep us waiting, a device would never end
+        with open(os.open(root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise NotUnderstood("its file is no ordinary one")
+            data = file.read(_MOST + 1)
     except OSError as error:
         raise NotUnderstood(f"its file could not be read ({error.strerror})") from None
-    return understand(data)
+    if len(data) > _MOST:
+        raise NotUnderstood("its file is too large")
+    return understand(data, devices)
 
 
-def understand(data: bytes) -> Image:
-    """An image that was read. NotUnderstood."""
+def understand(data: bytes, devices: Collection[int] = ()) -> Image:
+    """An image that was read. `devices`: architectures that are here (90 for sm_90); none: any. NotUnderstood."""
     if data[:4] == struct.pack("<I", fatbin.MAGIC):
         try:
             parts = fatbin.parts(data)
@@ -171,7 +183,7 @@ def understand(data: bytes) -> Image:
             raise NotUnderstood(str(error)) from None
         if not parts:
             raise NotUnderstood("its fat binary is empty")
-        return Image(tuple(parts))
+        return Image(tuple(_may_run(parts, devices)))
     kind = Kind.CUBIN if data[:4] == b"\x7fELF" else Kind.PTX
     if kind is Kind.PTX and not (b".entry" in data or b".version" in data):
         raise NotUnderstood("it is no image that we know")

@@ -10,7 +10,7 @@ import ctypes
 from enum import IntEnum
 from functools import cache
 
-MOST = 256 << 20
+MOST = 64 << 20
 """bytes of one part, unpacked; more is refused"""
 
 

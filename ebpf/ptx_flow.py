@@ -55,8 +55,8 @@ _MASKING: Final = ("shr", "and", "bfe", "prmt", "lop3", "bfi", "shf")
 _HARMLESS: Final = ("__assertfail", "vprintf", "free")
 """functions of the driver that write to no allocation"""
 _ADDRESS_BITS: Final = 57
-_MOST_OPERATIONS: Final = 4_000_000
-"""then a kernel is too large to be followed; some ten seconds"""
+_MOST_STEPS: Final = 1_000_000
+"""statements and sources that are gone through; then a kernel is too large to be followed, after some ten seconds"""
 
 
 def kernel(module: Module, name: str) -> Kernel | None:
@@ -123,9 +123,11 @@ class Flow:
             for name, each in list(self._bodies.items()):
                 for statement in each.statements:
                     self._follow(name, statement)
-                self._done += len(each.statements)
-            if self._done > _MOST_OPERATIONS:
-                self._give_up("it is too large to be followed")
+                    self._done += 1
+                    if self._done > _MOST_STEPS:
+                        self._give_up("it is too large to be followed")
+                    if self.anywhere:
+                        return
 
     def words(self) -> set[Word]:
         """Places of addresses that are written from."""
@@ -154,6 +156,7 @@ class Flow:
             cell = self._cells.get((body, name))
             if cell:
                 found |= cell
+                self._done += len(cell)
             elif name[0].isdigit():
                 value = _number(name) if numbers else None
                 if value is not None and 32 < value.bit_length() <= _ADDRESS_BITS:

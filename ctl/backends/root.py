@@ -172,7 +172,10 @@ class RootBackend(Backend):
                 with suppress(OSError):
                     self._act.prune(process, adoption.tsgs)
         for holder in self._watch.holders:
-            wish = self._wishes.born(holder)
+            # what a command gets is for the program's own TSG, not for a server's that others are in too
+            group = self._watch.groups.get(holder.id)
+            alone = group is None or group.server in (None, holder.id)
+            wish = self._wishes.born(holder) if alone else self._wishes.of_container(holder.container)
             if wish is not None and not self._wishes.get(holder.id).steers:
                 with suppress(OSError):
                     self._wishes.steer(holder.id, wish)

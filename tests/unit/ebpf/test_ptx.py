@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -249,3 +250,52 @@ def test_random_kernels_are_not_all_given_up() -> None:
     plain = [each for each in map(ptx_programs.program, range(300)) if "ld.global" not in each.text]
     understood = [each for each in plain if not kernels(each.text)["k"].anywhere]
     assert len(understood) > len(plain) / 3
+
+
+LETTERS = '.,;{}[]()%@:$ \n/*"+=0Aat'
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 1 << 20), st.lists(st.tuples(st.integers(0, 1 << 20), st.text(LETTERS, max_size=6)), max_size=8))
+def test_damaged_text_is_read_without_an_error(seed: int, changes: list[tuple[int, str]]) -> None:
+    text = ptx_programs.program(seed).text
+    for at, put in changes:
+        at %= len(text)
+        text = text[:at] + put + text[at + len(put) // 2 :]
+    for name, found in kernels(text).items():
+        assert found.name == name
+
+
+HUGE = 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".entry a " * HUGE,
+        ".entry " + "a" * HUGE,
+        ".entry k(" * HUGE,
+        ".entry k(" + ".param .u64 a " * HUGE + "){}",
+        ".entry k(" + ".param .u64 a, " * HUGE + "){}",
+        ".func (" * HUGE,
+        ".func .attribute(" * HUGE,
+        ".global " * HUGE,
+        ".global .b8 " + "a " * HUGE + ";",
+        "/*" * HUGE,
+        '"\\' * HUGE,
+        ".loc 1 " * HUGE,
+        ".loc 1 1 1, function_name " * HUGE,
+        ".entry k(){" + "{ a" * HUGE,
+        ".entry k(){ st.u32 " + "[(" * HUGE + "; }",
+        ".entry k(){ " + "a:" * HUGE + " }",
+        ".entry k(){ " + "a " * HUGE + " }",
+        ".entry k(.param .u64 p){ ld.param.u64 %r1, [p];"
+        + "".join(f"add.u64 %r{n}, %r{n + 1}, %r{n + 2};" for n in range(20000, 1, -1))
+        + "mov.u64 %r20001, %r1; st.u32 [%r2], %r1; }",
+    ],
+)
+def test_a_text_that_was_made_to_take_long_does_not(text: str) -> None:
+    """Images are whatever a program loads. What takes quadratic time would need hours for these."""
+    begun = time.thread_time()
+    kernels(text)
+    assert time.thread_time() - begun < 60

@@ -65,6 +65,19 @@ def test_a_program_that_was_released_stays_as_it_was_found(
     assert compute(driver, process) == OWN
 
 
+def test_a_command_in_an_mps_servers_group_does_not_decide_for_all_in_it(
+    backend: RootBackend, driver: ModelDriver, clock: Clock
+) -> None:
+    server = scenario.mps_server(driver)
+    scenario.mps_client(driver, server, "python3 train.py")
+    backend.stand(RULES)
+    for _ in range(3):
+        backend.look()
+        clock.sleep(1.0)
+    assert compute(driver, server) == OWN
+    assert program(backend, server).klass is None
+
+
 def test_a_class_that_is_none_is_refused(backend: RootBackend) -> None:
     with pytest.raises(BadRequest, match="no class"):
         backend.stand({"*": "best"})

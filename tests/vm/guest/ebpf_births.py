@@ -46,6 +46,7 @@ def daemon(folder: Path) -> Iterator[Path]:
     finally:
         process.kill()
         process.wait()
+        print(log.read_text())  # shown where a test fails
 
 
 def comes(true: Callable[[], bool], seconds: float = LONG_S) -> float:

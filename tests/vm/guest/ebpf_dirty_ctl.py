@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""detshare-ctl dirty, by itself and by a daemon that watches, beside a program whose writes are known."""
+"""detshare-ctl dirty, by itself and by a daemon that watches, beside a program whose writes are known; and what strict
+means. Each makes an observer of its own, which takes a guest long: these run where the kernel is the machine's own."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.client import Client
+from detshare.ebpf.dirty import DirtyTracer
+from tests.tracee import images
 from tests.tracee.tracee import LIBCUDA, Tracee
 
 CTL = [sys.executable, "-m", "detshare.ctl.cli"]
@@ -89,3 +92,29 @@ def test_a_program_that_ends_is_told_as_one() -> None:
     done = subprocess.run([*CTL, "dirty", str(pid)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no such process" in done.stderr
+
+
+def test_who_may_lose_nothing_takes_machine_code_to_write_anywhere(tmp_path: Path) -> None:
+    made = images.of_the_tracee(tmp_path)
+    strict = DirtyTracer(libcuda=[str(LIBCUDA)], strict=True)
+    try:
+        time.sleep(0.05)  # a process's start is known to a hundredth of a second
+        with Tracee() as tracee:
+            for _ in range(3):
+                tracee.say("alloc plain 65536")
+            tracee.say(f"module {made['code']}")
+            tracee.say("kernel plain look @1 w:100")
+            tracee.say("sync")
+            found = strict.end_epoch(tracee.pid)
+            assert {each.address for each in found.dirty} == set(tracee.addresses)
+            assert found.partial == ()
+            assert any("look" in reason and "machine code" in reason for reason in found.reasons)
+            tracee.say(f"module {made['lz4']}")
+            tracee.say("kernel plain bump @1")
+            tracee.say("sync")
+            strict.end_epoch(tracee.pid)
+            tracee.say("kernel plain bump @1+64")
+            tracee.say("sync")
+            assert [each.address for each in strict.end_epoch(tracee.pid).dirty] == [tracee.addresses[1]]
+    finally:
+        strict.close()

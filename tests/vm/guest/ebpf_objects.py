@@ -14,7 +14,7 @@ import pytest
 
 from detshare.ebpf.objects import ObjectTracer
 from detshare.ebpf.world import Happening
-from tests.vm.guest.ebpf_tools import abi, raw_program, tell, told, tracing
+from tests.vm.guest.ebpf_tools import BIRTHS, abi, raw_program, tell, told, tracing
 from tests.vm.guest.kmod_tools import CLIENTS, Hog, leak, truth
 
 
@@ -61,13 +61,7 @@ def test_1009_allocations_are_counted_exactly_and_the_module_agrees(tracer: Obje
 
 
 def test_101_processes_are_born_and_die(tracer: ObjectTracer) -> None:
-    raw_program(
-        "for _ in range(101):\n"
-        "    if not os.fork():\n"
-        "        make_client(os.open('/dev/nvidiactl', os.O_RDWR))\n"
-        "        os._exit(0)\n"
-        "    os.wait()\n"
-    ).wait()
+    raw_program(BIRTHS).wait()
     happened = tracer.drain()
     assert kinds(happened) == {(kind, born): 101 for kind in ("process", "client") for born in (True, False)}
     pids = [each.pid for each in happened if each.kind == "process" and each.born]
