@@ -9,12 +9,12 @@
 #include "bucket.h"
 #include "run.h"
 #include "sched.h"
-#include "turns.h"
+#include "usage.h"
 
 /* What it holds on one GPU. */
 struct level {
 	s64 ns;		/* below 0: used before it could be held back */
-	u64 at;		/* ktime up to which it was filled, 0: never, so it is full */
+	u64 at;		/* ktime up to which it was filled and what was used is taken out; 0: never, so it is full */
 	u64 used, emptied;
 	bool empty;
 };
@@ -37,76 +37,25 @@ bool ds_bucket_on(void)
 	return !list_empty_careful(&buckets);
 }
 
-/* ---- what runs use ---------------------------------------------------------------- */
+/* ---- one bucket --------------------------------------------------------------------- */
+
+/* What came in since, and what went out meanwhile: it runs over only with what is left of both. */
+static void fill(struct bucket *bucket, struct level *level, u64 until, u64 used)
+{
+	if (level->at) {
+		level->ns += mul_u64_u64_div_u64(until - min(until, level->at), bucket->rate, 1000000);
+		level->ns = min_t(s64, level->ns - (s64)used, bucket->burst);
+		level->used += used;
+	} else {
+		/* what was used before it was there is not its own */
+		level->ns = bucket->burst;
+	}
+	level->at = until;
+}
 
 static bool runs_now(const struct ds_run *run)
 {
 	return run->watched && READ_ONCE(run->active) && !ds_run_ended(run) && !READ_ONCE(run->pause.off);
-}
-
-/*
- * The time in which it was at work and on the run list since it was counted last, and *until when that is known now: not beyond the last
- * sign of what it does, nor, while a call that takes it off or puts it back is under way, beyond the beginning of the call.
- */
-static u64 time_on(const struct ds_run *run, u64 now, u64 *until)
-{
-	const struct ds_run_pause *pause = &run->pause;
-	u64 from = max3(run->counted_ns, run->since_ns, pause->on_ns), ended = ds_run_ended(run), to;
-
-	*until = max(min(now, run->known_ns), run->counted_ns);
-	if (pause->moving_ns)
-		*until = clamp(pause->moving_ns, run->counted_ns, *until);
-	/* one that went idle was at work until it had ended */
-	if (!run->watched || !run->counted_ns || (!run->active && !ended))
-		return 0;
-	to = pause->off ? min(pause->off_ns, *until) : *until;
-	if (ended)
-		to = min(to, ended);
-	return to - min(from, to);
-}
-
-static u64 used_by(const struct ds_run *run, const struct ds_turns *turns, u64 round, u64 time)
-{
-	u64 own = ds_turns_used(turns, run->level, run->tsgs, run->slice_us);
-
-	return round ? mul_u64_u64_div_u64(time, own, round) : time;
-}
-
-static void count_use(struct ds_lane *lane, u64 now)
-{
-	struct ds_turns turns = { 0 };
-	struct ds_run *run;
-	u64 round = 0, until;
-
-	spin_lock_irq(&lane->lock);
-	list_for_each_entry(run, &lane->runs, link)
-		if (time_on(run, now, &until))
-			ds_turns_add(&turns, run->level, run->tsgs);
-	ds_turns_count(&turns);
-	list_for_each_entry(run, &lane->runs, link)
-		if (time_on(run, now, &until))
-			round += ds_turns_taken(&turns, run->level, run->tsgs, run->slice_us);
-	list_for_each_entry(run, &lane->runs, link) {
-		run->used_now = used_by(run, &turns, round, time_on(run, now, &until));
-		run->used_ns += run->used_now;
-		run->counted_ns = until;
-	}
-	spin_unlock_irq(&lane->lock);
-}
-
-/* ---- one bucket --------------------------------------------------------------------- */
-
-/* What came in since, and what went out meanwhile: it runs over only with what is left of both. */
-static void fill(struct bucket *bucket, struct level *level, u64 now, u64 used)
-{
-	if (!level->at)
-		level->ns = bucket->burst;
-	else
-		level->ns += mul_u64_u64_div_u64(now - min(now, level->at), bucket->rate, 1000000);
-	level->ns -= used;
-	level->ns = min_t(s64, level->ns, bucket->burst);
-	level->used += used;
-	level->at = now;
 }
 
 static u64 enough(const struct bucket *bucket)
@@ -115,32 +64,32 @@ static u64 enough(const struct bucket *bucket)
 }
 
 /* When it will be empty if things go on like this, or have enough again. */
-static u64 next_change(const struct bucket *bucket, const struct level *level, u64 now, u64 drain)
+static u64 next_change(const struct bucket *bucket, const struct level *level, u64 drain)
 {
 	if (level->empty)
-		return now + div64_u64((enough(bucket) - level->ns) * 1000000, bucket->rate);
+		return level->at + div64_u64((enough(bucket) - level->ns) * 1000000, bucket->rate);
 	if (drain <= bucket->rate)
 		return KTIME_MAX;
-	return now + div64_u64((u64)level->ns * 1000000, drain - bucket->rate);
+	return level->at + div64_u64((u64)level->ns * 1000000, drain - bucket->rate);
 }
 
-static u64 turn(struct bucket *bucket, struct ds_lane *lane, u64 now)
+static u64 turn(struct bucket *bucket, struct ds_lane *lane, u64 until)
 {
 	struct level *level = &bucket->levels[lane->gpu];
-	u64 used = 0, drain = 0, span = now - lane->looked_ns;
+	u64 used = 0, drain = 0;
 	struct ds_run *run;
 	bool any = false;
 
 	list_for_each_entry(run, &lane->runs, link) {
 		if (!ds_subject_meant(&bucket->subject, run->process))
 			continue;
-		used += run->used_now;
+		used += run->usage.charged;
 		/* if it goes on as it did, but for who may be alone from now on */
 		if (runs_now(run))
 			drain = 1000000;
 		any = true;
 	}
-	fill(bucket, level, now, used);
+	fill(bucket, level, until, used);
 	if (!level->empty && level->ns <= 0) {
 		level->empty = true;
 		level->emptied++;
@@ -149,21 +98,20 @@ static u64 turn(struct bucket *bucket, struct ds_lane *lane, u64 now)
 	}
 	list_for_each_entry(run, &lane->runs, link)
 		run->spent |= level->empty && ds_subject_meant(&bucket->subject, run->process);
-	return any && span ? next_change(bucket, level, now, drain) : KTIME_MAX;
+	return any ? next_change(bucket, level, drain) : KTIME_MAX;
 }
 
 u64 ds_bucket_turn(struct ds_lane *lane, u64 now)
 {
+	u64 next = KTIME_MAX, until = ds_usage_charge(lane, now);
 	struct bucket *bucket;
 	struct ds_run *run;
-	u64 next = KTIME_MAX;
 
-	count_use(lane, now);
 	list_for_each_entry(run, &lane->runs, link)
 		run->spent = false;
 	mutex_lock(&buckets_lock);
 	list_for_each_entry(bucket, &buckets, link)
-		next = min(next, turn(bucket, lane, now));
+		next = min(next, turn(bucket, lane, until));
 	mutex_unlock(&buckets_lock);
 	return next;
 }

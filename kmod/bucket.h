@@ -4,8 +4,7 @@
  * itself. When a bucket is empty its runs are gated and paused, until half a burst has come in. It is a cap, like cpu.max: it holds
  * whether or not anybody else wants the GPU.
  *
- * What a run uses is an estimate, for no driver tells: the time in which it had something to do (busy.h) and was not paused, times its part
- * of a round of the run list among all that had then (turns.h).
+ * What a run uses is an estimate, and known a little late (usage.h): a bucket that was overdrawn meanwhile is empty for longer.
  */
 #ifndef DETSHARE_BUCKET_H
 #define DETSHARE_BUCKET_H

@@ -37,13 +37,14 @@ static void again_at(struct look *look, u64 when)
 	look->next = min(look->next, max(when, look->now + TICK_NS));
 }
 
-/* Under lane->lock. */
+/* It has something to do, or may have. Under lane->lock. */
 static void set_active(struct ds_run *run, u64 now)
 {
 	if (!run->active)
 		run->since_ns = now;
 	run->active = true;
 	run->last_ns = max(run->last_ns, now);
+	run->launched_ns = max(run->launched_ns, now);
 }
 
 void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who)
@@ -54,6 +55,8 @@ void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who)
 	unsigned long flags;
 
 	spin_lock_irqsave(&run->lane->lock, flags);
+	if (ds_run_ended(run))
+		run->since_ns = now;
 	set_active(run, now);
 	run->seen_ns = now;
 	spin_unlock_irqrestore(&run->lane->lock, flags);
@@ -120,6 +123,7 @@ static void set_watched(struct ds_run *run, bool watched, u64 now)
 	run->watched = watched;
 	/* what it did until now is not known: let it show that it is quiet */
 	set_active(run, now);
+	run->since_ns = now;
 	spin_unlock_irq(&run->lane->lock);
 	if (!watched)
 		ds_gate_disarm(run->gate);
@@ -149,23 +153,17 @@ static bool shows_life(struct ds_run *run)
 	return ds_gate_touched(run->gate) == DS_TOUCH_YES || ds_userd_lives(run);
 }
 
-static void stay_active(struct ds_run *run, u64 now)
-{
-	spin_lock_irq(&run->lane->lock);
-	set_active(run, now);
-	spin_unlock_irq(&run->lane->lock);
-}
-
 /* It launches or has something queued: until now it may have been at work all the time. */
 static void show_life(struct ds_run *run, u64 now)
 {
-	stay_active(run, now);
+	spin_lock_irq(&run->lane->lock);
+	set_active(run, now);
+	run->ended_ns = 0;
+	spin_unlock_irq(&run->lane->lock);
 	run->known_ns = now;
 	run->busy_ns = 0;
-	run->ended_ns = 0;
 }
 
-/* Who is held can show nothing: it is as active as it was, and wants to be who waits at a door. */
 static bool waits(struct ds_run *run)
 {
 	struct ds_gate_stats stats;
@@ -182,7 +180,7 @@ static bool is_told(struct ds_run *run, enum ds_busy *said, u64 *asked)
 	spin_lock_irq(&run->lane->lock);
 	*said = run->busy.said;
 	*asked = run->busy.asked_ns;
-	told = *asked > max(run->last_ns, run->pause.on_ns);
+	told = *asked > max(run->launched_ns, run->pause.on_ns);
 	spin_unlock_irq(&run->lane->lock);
 	return told;
 }
@@ -194,7 +192,7 @@ static bool is_told(struct ds_run *run, enum ds_busy *said, u64 *asked)
 static void inquire(struct look *look, struct ds_run *run)
 {
 	enum ds_busy said = DS_BUSY_UNKNOWN;
-	u64 asked, again;
+	u64 asked, again, launched = READ_ONCE(run->launched_ns);
 
 	if (ds_run_ended(run) || !ds_busy_can(run->gpu)) {
 		run->known_ns = look->now;
@@ -208,7 +206,7 @@ static void inquire(struct look *look, struct ds_run *run)
 	case DS_BUSY_YES:
 		run->busy_ns = asked;
 		run->known_ns = asked;
-		again = asked + clamp_t(u64, (asked - run->last_ns) / ASK_PART, TICK_NS, ASK_MOST_NS);
+		again = asked + clamp_t(u64, (asked - min(asked, launched)) / ASK_PART, TICK_NS, ASK_MOST_NS);
 		if (again <= look->now + TICK_NS / 2)
 			ds_busy_ask(run);
 		else
@@ -216,7 +214,9 @@ static void inquire(struct look *look, struct ds_run *run)
 		break;
 	case DS_BUSY_NO:
 		/* between the two answers, so in their middle on average; one alone says nothing about when */
-		run->ended_ns = run->busy_ns ? run->busy_ns + (asked - run->busy_ns) / 2 : asked;
+		if (run->busy_ns > launched)
+			asked = run->busy_ns + (asked - run->busy_ns) / 2;
+		WRITE_ONCE(run->ended_ns, asked);
 		run->known_ns = look->now;
 		break;
 	case DS_BUSY_UNKNOWN:
@@ -267,16 +267,46 @@ static bool is_quiet(const struct ds_run *run, u64 now)
 	return now - min(now, READ_ONCE(run->last_ns)) >= run->rule.linger_ns;
 }
 
+/*
+ * Who is held can show nothing: it is as active as it was, and wants to be who waits at a door. That it has nothing to do while it waits
+ * stays as it was, too.
+ */
+static void keep(struct ds_run *run, u64 now)
+{
+	bool wants = waits(run);
+
+	spin_lock_irq(&run->lane->lock);
+	if (!run->active && wants) {
+		run->since_ns = now;
+		run->ended_ns = now;
+	}
+	if ((run->active && !ds_run_ended(run)) || wants) {
+		run->active = true;
+		run->last_ns = max(run->last_ns, now);
+	}
+	spin_unlock_irq(&run->lane->lock);
+}
+
+static void sample_held(struct look *look, struct ds_run *run)
+{
+	/* a gate leaves what is queued alone: that is paid for, and ends */
+	if (look->metered && READ_ONCE(run->active) && !READ_ONCE(run->pause.off))
+		inquire(look, run);
+	else
+		run->known_ns = look->now;
+	keep(run, look->now);
+}
+
 static void sample(struct look *look, struct ds_run *run)
 {
 	u64 every = run->rule.linger_ns / 2, now = look->now;
-	bool held = is_held(run);
 
-	if (!run->watched || held || !READ_ONCE(run->active)) {
+	if (run->watched && is_held(run)) {
+		sample_held(look, run);
+		return;
+	}
+	if (!run->watched || !READ_ONCE(run->active)) {
 		run->known_ns = now;
-		/* nothing can begin while it is held */
-		if (run->watched && held && ((run->active && !ds_run_ended(run)) || waits(run)))
-			stay_active(run, now);
 		return;
 	}
 	if (shows_life(run))
@@ -412,18 +442,20 @@ static void shut(struct ds_run *run)
 		tell(run, DETSHARE_CMD_GATED);
 }
 
-static void open(struct ds_run *run, u64 now)
+static void open(struct look *look, struct ds_run *run)
 {
 	u32 less = run->gated & ~run->wanted;
 
 	if (!less)
 		return;
-	/* its next kick is news if it was idle */
+	/* its next kick is news if it has nothing to do: it pays from then on, not from now on */
 	if (run->gated == less && run->watched) {
-		if (run->active)
-			show_life(run, now);
+		if (run->active && !ds_run_ended(run))
+			show_life(run, look->now);
 		else
 			ds_gate_arm(run->gate);
+		/* it was not to be looked at while it was held */
+		again_at(look, look->now + run->rule.linger_ns / 2);
 	}
 	run->gated &= ~less;
 	ds_gate_release(run->gate, less);
@@ -452,7 +484,7 @@ static void look_at(struct look *look)
 	list_for_each_entry(run, &lane->runs, link)
 		shut(run);
 	list_for_each_entry(run, &lane->runs, link)
-		open(run, look->now);
+		open(look, run);
 }
 
 static void work(struct work_struct *item)

@@ -27,6 +27,7 @@
 #include "events.h"
 #include "gate.h"
 #include "process.h"
+#include "usage.h"
 
 /* What the class of a run's process says. rank 0: no class with a row, so no reflex holds it and it holds nobody. */
 struct ds_rule {
@@ -70,12 +71,11 @@ struct ds_run {
 	bool watched;			/* somebody wants to know whether it is active; if not, it counts as active for people */
 	bool active;
 	u64 since_ns;			/* since when it is, or the last time it was */
-	u64 last_ns;			/* last sign of activity */
+	u64 last_ns;			/* last sign of activity, or of wanting to be active */
+	u64 launched_ns;		/* last sign of having something to do */
 	u64 seen_ns;			/* last kick that was caught, 0: none */
 	u64 held_ns;			/* since when a reflex holds it, 0: it does not */
 	u64 used_ns;			/* estimated GPU time; the lane's work item writes it */
-	u64 used_now;			/* of it, since the lane looked last */
-	u64 counted_ns;			/* ktime up to which used_ns is known */
 	u64 known_ns;			/* ktime up to which it is known what it did */
 	u64 busy_ns;			/* since it showed life last, the driver's last word that it was busy; 0: none */
 	u64 ended_ns;			/* since when it has nothing to do by the driver's word: ds_run_ended() */
@@ -89,6 +89,7 @@ struct ds_run {
 	bool spent;			/* a bucket of it is empty */
 	bool lean;			/* let go by its floor */
 	u64 debt;			/* of its floor, ns times permille */
+	struct ds_usage usage;
 	struct ds_run_pause pause;
 	struct ds_run_busy busy;
 };
@@ -102,6 +103,7 @@ struct ds_lane {
 	struct hrtimer timer;
 	bool stale;			/* rules, holds or buckets may have changed; lock */
 	u64 looked_ns;			/* when the work item looked last; its own */
+	u64 charged_ns;			/* ktime up to which what its runs use is charged; the same */
 };
 
 /*
@@ -114,10 +116,12 @@ void ds_run_put(struct ds_run *run);
 /* The vCtx goes: the run is dropped with what it holds. No lock but ds_file.order. */
 void ds_run_drop(struct ds_vctx *vctx);
 
-/* Since when it has nothing to do by the driver's word, ktime; 0: it may have, or has launched since. For the lane's work item. */
+/* Since when it has nothing to do by the driver's word, ktime; 0: it may have, or has launched since. */
 static inline u64 ds_run_ended(const struct ds_run *run)
 {
-	return run->ended_ns > READ_ONCE(run->last_ns) ? run->ended_ns : 0;
+	u64 ended = READ_ONCE(run->ended_ns);
+
+	return ended > READ_ONCE(run->launched_ns) ? ended : 0;
 }
 
 /* The lane looks again, soon. Any context. */

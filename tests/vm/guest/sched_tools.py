@@ -43,7 +43,7 @@ class Worker:
             assert self.ready["event"] == "ready"
             # one that lives in another's channel group has none of its own
             if program == "nvbackground" and "--join" not in options:
-                eventually(lambda: self.gpu_us() > 0)
+                eventually(lambda: all(each["gpu_time_us"] for each in self.rows()))
         except BaseException:
             self.end()
             raise
@@ -65,7 +65,8 @@ class Worker:
         return [each for each in tsgs() if each["client"] == self.ready["client"]]
 
     def gpu_us(self) -> int:
-        return sum(each["gpu_time_us"] for each in self.rows())
+        (used,) = gpu_times(self)
+        return used
 
     def off(self) -> int:
         """Channels that are off the run list."""
@@ -157,11 +158,17 @@ def progress(worker: Worker, seconds: float = 0.3) -> int:
     return worker.gpu_us() - before
 
 
+def gpu_times(*workers: Worker) -> list[int]:
+    """GPU time that each has had, in microseconds: all of them at the same moment, however slow this guest is."""
+    rows = tsgs()
+    return [sum(row["gpu_time_us"] for row in rows if row["client"] == each.ready["client"]) for each in workers]
+
+
 def shares(*workers: Worker, seconds: float) -> list[int]:
     """GPU time that each gets in so long, in microseconds."""
-    before = [each.gpu_us() for each in workers]
+    before = gpu_times(*workers)
     time.sleep(seconds)
-    return [each.gpu_us() - was for each, was in zip(workers, before, strict=True)]
+    return [now - was for now, was in zip(gpu_times(*workers), before, strict=True)]
 
 
 def long_run() -> bool:

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/kernel.h>
+#include <linux/list.h>
+#include <linux/math64.h>
+#include <linux/string.h>
+#include <linux/time64.h>
+
+#include "run.h"
+#include "turns.h"
+#include "usage.h"
+
+/* Nobody's silence keeps the others from being charged for longer. */
+#define LATE_NS (200 * NSEC_PER_MSEC)
+/* A time is charged in no more pieces, however often its runs began and ended. */
+#define PIECES_MOST 16
+
+/* ---- what is known of one run ------------------------------------------------------- */
+
+/* Its spell of work since it was seen last, and *until when it is seen now. Under lane->lock. */
+static struct ds_spell newest(const struct ds_run *run, u64 now, u64 *until)
+{
+	const struct ds_run_pause *pause = &run->pause;
+	u64 seen = run->usage.seen_ns, late = now - min(now, LATE_NS), ended = ds_run_ended(run);
+	struct ds_spell spell = { .from = max3(seen, run->since_ns, pause->on_ns) };
+
+	*until = max3(min(now, run->known_ns), seen, late);
+	spell.to = *until;
+	if (pause->moving_ns) {
+		/* a call that takes it off or puts it back is under way: it is off from the beginning of one that does not return */
+		spell.to = clamp(pause->moving_ns, seen, *until);
+		*until = max(spell.to, late);
+	}
+	if (pause->off)
+		spell.to = min(spell.to, pause->off_ns);
+	if (ended)
+		spell.to = min(spell.to, ended);
+	/* one that went idle was at work until it had ended */
+	if (!run->watched || !seen || (!run->active && !ended))
+		spell.to = spell.from;
+	return spell;
+}
+
+static void append(struct ds_usage *usage, struct ds_spell spell)
+{
+	struct ds_spell *last = usage->count ? &usage->spells[usage->count - 1] : NULL;
+
+	if (spell.from >= spell.to)
+		return;
+	/* who begins and ends too often to be written down pays for the gap */
+	if (last && (last->to >= spell.from || usage->count == DS_SPELLS_MOST))
+		last->to = max(last->to, spell.to);
+	else
+		usage->spells[usage->count++] = spell;
+}
+
+/* Under lane->lock. */
+static void see(struct ds_run *run, u64 now)
+{
+	u64 until;
+
+	append(&run->usage, newest(run, now, &until));
+	run->usage.seen_ns = until;
+}
+
+/* What is charged goes. */
+static void forget(struct ds_usage *usage, u64 until)
+{
+	unsigned int gone = 0;
+
+	while (gone < usage->count && usage->spells[gone].to <= until)
+		gone++;
+	usage->count -= gone;
+	memmove(usage->spells, usage->spells + gone, usage->count * sizeof(*usage->spells));
+	if (usage->count)
+		usage->spells[0].from = max(usage->spells[0].from, until);
+}
+
+/* ---- what it costs -------------------------------------------------------------------- */
+
+static u64 work_in(const struct ds_usage *usage, u64 from, u64 to)
+{
+	const struct ds_spell *spell;
+	u64 work = 0;
+
+	for (spell = usage->spells; spell < usage->spells + usage->count; spell++)
+		if (spell->from < to && spell->to > from)
+			work += min(spell->to, to) - max(spell->from, from);
+	return work;
+}
+
+/* When somebody begins or ends next, from `least` on. */
+static u64 next_edge(const struct ds_lane *lane, u64 least, u64 until)
+{
+	const struct ds_spell *spell;
+	const struct ds_run *run;
+
+	list_for_each_entry(run, &lane->runs, link) {
+		for (spell = run->usage.spells; spell < run->usage.spells + run->usage.count; spell++) {
+			if (spell->from >= least)
+				until = min(until, spell->from);
+			if (spell->to >= least)
+				until = min(until, spell->to);
+		}
+	}
+	return until;
+}
+
+static void charge(struct ds_lane *lane, u64 from, u64 to)
+{
+	struct ds_turns turns = { 0 };
+	struct ds_run *run;
+	u64 round = 0, own, work;
+
+	list_for_each_entry(run, &lane->runs, link)
+		if (work_in(&run->usage, from, to))
+			ds_turns_add(&turns, run->level, run->tsgs);
+	ds_turns_count(&turns);
+	list_for_each_entry(run, &lane->runs, link)
+		if (work_in(&run->usage, from, to))
+			round += ds_turns_taken(&turns, run->level, run->tsgs, run->slice_us);
+	list_for_each_entry(run, &lane->runs, link) {
+		work = work_in(&run->usage, from, to);
+		own = ds_turns_used(&turns, run->level, run->tsgs, run->slice_us);
+		run->usage.charged += round ? mul_u64_u64_div_u64(work, own, round) : work;
+	}
+}
+
+u64 ds_usage_charge(struct ds_lane *lane, u64 now)
+{
+	u64 from = lane->charged_ns, until = now, at, least;
+	struct ds_run *run;
+
+	spin_lock_irq(&lane->lock);
+	list_for_each_entry(run, &lane->runs, link) {
+		see(run, now);
+		until = min(until, run->usage.seen_ns);
+		run->usage.charged = 0;
+	}
+	until = max(until, from);
+	least = max((until - from) / PIECES_MOST, 1ULL);
+	while (from < until) {
+		at = next_edge(lane, from + least, until);
+		charge(lane, from, at);
+		from = at;
+	}
+	list_for_each_entry(run, &lane->runs, link) {
+		forget(&run->usage, until);
+		run->used_ns += run->usage.charged;
+	}
+	spin_unlock_irq(&lane->lock);
+	lane->charged_ns = until;
+	return until;
+}
