@@ -26,10 +26,11 @@ SOME = [
     f"{OF_CUDA[0]}::test_a_program_without_libcuda_makes_the_view_partial",
     f"{OF_CUDA[1]}::test_never_less_than_what_was_written",
 ]
+ALL = [*OF_CUDA, "tests/vm/guest/ebpf_gates.py"]
 GUESTS = [
     pytest.param("6.12", SOME, id="6.12"),
-    pytest.param("6.1", OF_CUDA, id="6.1", marks=pytest.mark.thorough),
-    pytest.param("6.12", OF_CUDA, id="6.12-all", marks=pytest.mark.thorough),
+    pytest.param("6.1", ALL, id="6.1", marks=pytest.mark.thorough),
+    pytest.param("6.12", ALL, id="6.12-all", marks=pytest.mark.thorough),
 ]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.vm.guest.kmod_tools import CLIENTS, TRUTH, unload
@@ -63,22 +65,35 @@ def late(log: Path) -> list[float]:
     return [float(each) for each in re.findall(r"([\d.]+) ms after its first TSG", log.read_text())]
 
 
-def slices() -> list[int]:
-    """Of every TSG that the simulated driver has."""
-    lines = (TRUTH / "tsgs").read_text().splitlines()
-    place = lines[0].split().index("slice_us")
-    return sorted(int(line.split()[place]) for line in lines[1:])
+@dataclass(frozen=True)
+class Program:
+    """One with a context."""
+
+    pid: int
+    client: int
+    tsg: int
+
+    @property
+    def slice_us(self) -> int:
+        """Of its TSG, as the simulated driver has it."""
+        lines = (TRUTH / "tsgs").read_text().splitlines()
+        names = lines[0].split()
+        for line in lines[1:]:
+            row = dict(zip(names, line.split(), strict=True))
+            if (int(row["client"], 16), int(row["handle"], 16)) == (self.client, self.tsg):
+                return int(row["slice_us"])
+        raise LookupError(f"the driver has no TSG of PID {self.pid}")
 
 
 @contextmanager
-def program(name: str) -> Iterator[subprocess.Popen[str]]:
+def program(name: str) -> Iterator[Program]:
     """A program with a context, called so."""
     words = [name, "--period-us", "1000000"]
     process = subprocess.Popen(words, executable=CLIENTS / "nvkick", stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        assert process.stdout.readline()
-        yield process
+        ready = json.loads(process.stdout.readline())
+        yield Program(process.pid, ready["client"], ready["tsg"])
     finally:
         process.kill()
         process.communicate()
@@ -88,14 +103,14 @@ def test_a_standing_class_comes_with_the_context_and_without_a_look(tmp_path: Pa
     unload()
     with daemon(tmp_path) as log:
         for name, slice_us in (("trained", LOW_US), ("/opt/served", HIGH_US)):
-            with program(name) as process:
-                comes(lambda wanted=slice_us: slices() == [wanted])
-                comes(lambda pid=process.pid: f"change {pid}: a new context brought to class" in log.read_text())
-            comes(lambda: slices() == [])
-        with program("untrained") as process:
-            own = slices()
-            with program("trained"):
-                comes(lambda: slices() == sorted([*own, LOW_US]))
+            with program(name) as its:
+                comes(lambda its=its, wanted=slice_us: its.slice_us == wanted)
+                comes(lambda its=its: f"change {its.pid}: a new context brought to class" in log.read_text())
+        with program("untrained") as other:
+            own = other.slice_us
+            with program("trained") as its:
+                comes(lambda: its.slice_us == LOW_US)
                 comes(lambda: len(late(log)) == 3)
-            assert f" {process.pid}: a new context" not in log.read_text()
+            assert other.slice_us == own not in (LOW_US, HIGH_US)
+            assert f" {other.pid}: a new context" not in log.read_text()
         print(f"given {late(log)} ms after the first TSG")

@@ -4,15 +4,10 @@
 from __future__ import annotations
 
 import subprocess
-import time
 
-from detshare.ctl.netlink import genl
 from detshare.ebpf.latency import Histogram, Kind, LatencyTracer
 from tests.vm.guest.ebpf_tools import tracing
-from tests.vm.guest.gate_tools import Door, Gate, until
-from tests.vm.guest.kmod_tools import CLIENTS, PID, RM_ALLOC, RM_FREE, family
-
-__all__ = ["family"]  # a fixture
+from tests.vm.guest.kmod_tools import CLIENTS, RM_ALLOC, RM_FREE
 
 PAIRS = 503
 OWN = 3
@@ -39,36 +34,6 @@ def test_every_call_is_in_a_histogram_of_the_call_and_of_the_driver() -> None:
             assert 0 < each.percentile(0.5) <= each.percentile(1.0)
             assert 2 ** max(each.buckets) <= each.most < 2 ** (max(each.buckets) + 1)
         assert not tracer.trouble()
-        assert tracer.notes() == []
-    finally:
-        tracer.close()
-
-
-def test_a_shut_gate_and_a_pause_are_measured(family: genl.DetShare) -> None:
-    tracer = LatencyTracer()
-    try:
-        with Door() as door:
-
-            def of(kind: Kind) -> list[Histogram]:
-                return [each for each in tracer.histograms() if (each.pid, each.kind) == (door.pid, kind)]
-
-            door.do("kick", 0, 1)
-            with Gate(door.pid):
-                waiting = door.ask("kick", 0, 1)
-                assert door.waits(waiting)  # for 0.3 s
-            door.end(waiting)
-            assert until(lambda: of(Kind.GATE) and of(Kind.FAULT) and of(Kind.HELD))
-            (gate,), (held,) = of(Kind.GATE), of(Kind.HELD)
-            assert (gate.count, held.count) == (1, 1)
-            assert 0.29e9 < gate.sum <= held.sum
-            assert sum(each.most for each in of(Kind.FAULT)) >= gate.sum
-            family.hold_set(False, True, 60_000, kind=PID, pid=door.pid)
-            time.sleep(0.1)
-            family.hold_del(kind=PID, pid=door.pid)
-            assert until(lambda: of(Kind.PAUSED))
-            (paused,) = of(Kind.PAUSED)
-            assert paused.count == 1
-            assert paused.sum > 0.09e9
         assert tracer.notes() == []
     finally:
         tracer.close()

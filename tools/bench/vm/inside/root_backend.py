@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -107,10 +108,12 @@ def agreement(rounds: int) -> None:
     driver.close()
 
 
-def _slices() -> list[int]:
+def _slice(client: int, tsg: int) -> int:
+    """Of a TSG, microseconds; 0 where the driver has it no more."""
     lines = (_GPU / "tsgs").read_text().splitlines()
     place = lines[0].split().index("slice_us")
-    return [int(line.split()[place]) for line in lines[1:]]
+    found = (line.split() for line in lines[1:] if [int(word, 16) for word in line.split()[:2]] == [client, tsg])
+    return next((int(words[place]) for words in found), 0)
 
 
 def births(programs: int, observers: bool, interval: float) -> None:
@@ -126,9 +129,10 @@ def births(programs: int, observers: bool, interval: float) -> None:
         if process.poll() is not None:
             raise guest.GuestError(f"detshared ended: {log.read_text()}")
         for number in range(programs):
-            tenant, _ = _program()
-            begun = time.monotonic()
-            _eventually(lambda: _slices() == [SLICE_US], "the program has its class")
+            tenant, line = _program()
+            begun, ready = time.monotonic(), json.loads(line)
+            where = (ready["client"], ready["tsg"])
+            _eventually(lambda where=where: _slice(*where) == SLICE_US, "the program has its class")  # type: ignore[misc]
             took = time.monotonic() - begun
             said = rf"change {tenant.pid}: a new context .* ([\d.]+) ms after"
             if observers:
@@ -137,7 +141,7 @@ def births(programs: int, observers: bool, interval: float) -> None:
             ms = float(told[1]) if told else None
             guest.say(event="birth", number=number, observers=observers, waited_ms=took * 1e3, ms=ms)
             guest.stop(tenant)
-            _eventually(lambda: _slices() == [], "the driver is empty again")
+            _eventually(lambda where=where: not _slice(*where), "the driver has forgotten the program")  # type: ignore[misc]
         process.send_signal(signal.SIGTERM)
         guest.say(event="ended", observers=observers, status=process.wait(120))
 
