@@ -88,19 +88,19 @@ test-unit: setup ## unit and property tests, no GPU, under 60 s
 	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
-	$(BIN)/pytest -q $(TWO) tests -m "e2e and not gpu and not vm and not alone"
-	$(BIN)/pytest -q tests -m "e2e and not gpu and not vm and alone"
+	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu and not alone"
+	$(BIN)/pytest -q tests/unit -m "e2e and not gpu and alone"
 
 test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and simulated drivers; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
-	$(BIN)/pytest -q $(TWO) tests -m "vm and not gpu and not alone and not thorough"
-	$(BIN)/pytest -q tests -m "vm and not gpu and alone and not thorough"
+	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and not gpu and not alone and not thorough"
+	$(BIN)/pytest -q tests/vm -m "vm and not gpu and alone and not thorough"
 
 test-vm-all: setup ## the same and what would take too long for each change: other kernels, whole lists
 	@$(BIN)/detshare-vm prepare >/dev/null
 	@$(BIN)/detshare-vm prepare --kernel debug >/dev/null
-	$(BIN)/pytest -q $(TWO) tests -m "vm and not gpu and not alone"
-	$(BIN)/pytest -q tests -m "vm and not gpu and alone"
+	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and not gpu and not alone"
+	$(BIN)/pytest -q tests/vm -m "vm and not gpu and alone"
 
 test-gpu: setup ## tests on this machine's GPU (as root)
 	$(BIN)/pytest tests -m gpu

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detshare.tools.vm.machine import CLOCK_JUMPED
+from tests.vm import order
 
 TOP = Path(__file__).resolve().parents[2]
 IN_GUEST = os.environ.get("DETSHARE_VM") == "1"
@@ -22,11 +25,14 @@ IN_GUEST = os.environ.get("DETSHARE_VM") == "1"
 collect_ignore_glob = [] if IN_GUEST else ["guest/*"]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.vm)
+    yield
+    if not IN_GUEST and all(item.get_closest_marker("vm") for item in items):
+        items[:] = order.for_two_workers(items)
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,31 @@ def arguments(
     return [sys.executable, "-P", "-m", "detshare.tools.vm.cli", "run", *words]
 
 
+def run_guest(
+    log: Path, command: str | Sequence[str], env: Mapping[str, str] | None = None, cwd: Path = TOP, **named: Any
+) -> Completed:
+    """What the fixture `vm` says. The kernel log is written to `log`."""
+    words = ["sh", "-c", command] if isinstance(command, str) else list(command)
+    for _ in range(2):
+        done = subprocess.run(
+            [*arguments(**named), "--log", str(log), "--", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+        )
+        # shown by pytest where the test fails
+        print(done.stdout, end="")
+        print(done.stderr, end="", file=sys.stderr)
+        if done.returncode != CLOCK_JUMPED:
+            break
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return Completed(done.returncode, done.stdout, done.stderr, text)
+
+
 @pytest.fixture
 def vm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Completed]:
     """vm(COMMAND, kernel="6.12", driver="none", gpus=1, load=False, ..., env={}, cwd=TOP) -> Completed.
@@ -74,41 +105,84 @@ def vm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Completed]:
     the guest, seconds; building what is missing in the cache comes before it.
     """
 
-    def run(
-        command: str | Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path = TOP, **named: Any
-    ) -> Completed:
-        log = tmp_path_factory.mktemp("vm") / "kernel.log"
-        words = ["sh", "-c", command] if isinstance(command, str) else list(command)
-        for _ in range(2):
-            done = subprocess.run(
-                [*arguments(**named), "--log", str(log), "--", *words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                check=False,
-                cwd=cwd,
-                env={**os.environ, **(env or {})},
-            )
-            # shown by pytest where the test fails
-            print(done.stdout, end="")
-            print(done.stderr, end="", file=sys.stderr)
-            if done.returncode != CLOCK_JUMPED:
-                break
-        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        return Completed(done.returncode, done.stdout, done.stderr, text)
+    def run(command: str | Sequence[str], **named: Any) -> Completed:
+        return run_guest(tmp_path_factory.mktemp("vm") / "kernel.log", command, **named)
 
     return run
 
 
-def compile_ahead(command: Sequence[str]) -> None:
-    """Bytecode of what `command`, a pytest, imports: a guest would make it again in each run, ten times slower."""
+@pytest.fixture(scope="session")
+def vm_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Completed]:
+    """vm_once(NAME, COMMAND, ...): as vm, one guest for several tests: the first that asks starts it, in any worker."""
+    from tests.unit.builds import once
+
+    def run(name: str, command: str | Sequence[str], **named: Any) -> Completed:
+        def made(folder: Path) -> Path:
+            done = run_guest(folder / "kernel.log", command, **named)
+            (folder / "completed.json").write_text(json.dumps(asdict(done)))
+            return folder / "completed.json"
+
+        return Completed(**json.loads(once(tmp_path_factory, f"guest-{name}", made).read_text()))
+
+    return run
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of several commands of a guest: its exit code, what it wrote to stdout."""
+
+    status: int
+    text: str
+
+
+_MARK = "--- step"
+
+
+def steps(**commands: str) -> str:
+    """A text for sh -c: each command by itself, whatever the ones before it ended with. `results` takes them apart."""
+    return "\n".join(
+        f"echo '{_MARK} {name}'\n(\n{text}\n)\nstatus=$?; echo; echo {_MARK} $status" for name, text in commands.items()
+    )
+
+
+def results(output: str) -> dict[str, Step]:
+    """By name, what the commands of `steps` did, up to the one that never ended."""
+    found: dict[str, Step] = {}
+    name, text = "", ""
+    for line in output.splitlines(keepends=True):
+        word = line.removeprefix(_MARK).strip() if line.startswith(_MARK) else ""
+        if word.isdigit():
+            found[name] = Step(int(word), text.removesuffix("\n"))
+        elif word:
+            name, text = word, ""
+        else:
+            text += line
+    return found
+
+
+@functools.cache
+def compile_ahead() -> None:
+    """Bytecode of what tests in guests import: a guest would make it again in each run, ten times slower."""
     folders = (str(TOP / name) for name in ("ctl", "ebpf", "tools", "tests/vm"))
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": TOP}
     subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], check=False, **quiet)
     # the tests' own is pytest's, with its asserts; what cannot be imported here fails in the guest with its reason
+    every = sorted(map(str, (Path(__file__).parent / "guest").glob("*.py")))
     environment = {**os.environ, "DETSHARE_VM": "1"}
-    subprocess.run([*command, "--collect-only"], check=False, env=environment, timeout=60, **quiet)
+    subprocess.run([*_pytest_words(every), "--collect-only"], check=False, env=environment, timeout=120, **quiet)
+
+
+def _pytest_words(tests: Sequence[str]) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts="]
+    return [*command, "-ra", "--strict-markers", "--import-mode=importlib", *tests]
+
+
+def guest_words(*tests: str | Path) -> list[str]:
+    """The words that run these tests in a guest."""
+    compile_ahead()
+    # neither looks through all that is installed here nor imports what these tests do not use: 5 s in a guest
+    lean = ["env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "DETSHARE_TESTS_WITHOUT_HYPOTHESIS=1"]
+    return [*lean, *_pytest_words(list(map(str, tests)))]
 
 
 @pytest.fixture
@@ -120,12 +194,8 @@ def guest_pytest(vm: Callable[..., Completed]) -> Callable[..., Completed]:
     """
 
     def run(*tests: str | Path, leaks: bool = False, **named: Any) -> Completed:
-        command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts="]
-        command += ["-ra", "--strict-markers", "--import-mode=importlib", *map(str, tests)]
-        compile_ahead(command)
-        # neither looks through all that is installed here nor imports what these tests do not use: 5 s in a guest
-        lean = ["env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "DETSHARE_TESTS_WITHOUT_HYPOTHESIS=1"]
-        done = vm(f"{shlex.join([*lean, *command])} && vm-leaks" if leaks else [*lean, *command], **named)
+        command = guest_words(*tests)
+        done = vm(f"{shlex.join(command)} && vm-leaks" if leaks else command, **named)
         if done.returncode:
             pytest.fail(f"in the guest, exit code {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
         return done

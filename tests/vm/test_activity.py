@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.vm.conftest import Completed
-from tests.vm.test_gates import clients
+from tests.vm.test_kmod import clients
 
 __all__ = ["clients"]  # a fixture
 

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import resource
+import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -16,9 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.vm.conftest import Step, guest_words, results, steps
+
 TOP = Path(__file__).resolve().parents[2]
 DETSHARE_VM = [sys.executable, "-P", "-m", "detshare.tools.vm.cli"]
-KERNELS = ["6.1", "6.12"]
 
 FAULTS = """\
 #include <linux/delay.h>
@@ -59,111 +64,108 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return build
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_guest_has_what_programs_count_on(guest_pytest, kernel) -> None:
-    guest_pytest("tests/vm/guest/test_guest.py", kernel=kernel)
+CLOCK = "for i in 1 2 3 4 5 6 7 8; do cut -d' ' -f1 /proc/uptime; date +%s.%N; sleep 1; done"
+
+
+@pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])
+def test_a_guest_comes_soon_keeps_time_and_has_what_programs_count_on(vm, tmp_path, kernel) -> None:
+    script = f"{CLOCK}; exec {shlex.join(guest_words('tests/vm/guest/test_guest.py'))}"
+    command = [*DETSHARE_VM, "run", "--kernel", kernel, "--", "sh", "-c", script]
+    with (tmp_path / "told").open("w+") as told:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told, text=True, cwd=TOP)
+        assert process.stdout is not None
+        seen = [(float(process.stdout.readline() or "nan"), time.time()) for _ in range(16)]
+        output = process.stdout.read()
+        status = process.wait()
+        told.seek(0)
+        said = told.read()
+    assert status == 0, f"{output}\n{said}"
     assert not (TOP / "written-in-guest").exists()
+    # Every latency measured in a guest stands on its clock; a busy host must not bend it. The median of all pairs: a
+    # line may come here late, but not most of them.
+    for clock in (seen[::2], seen[1::2]):
+        pairs = [(one, other) for one, other in itertools.combinations(clock, 2) if other[0] - one[0] > 2.5]
+        assert len(pairs) > 10
+        assert 0.9 < statistics.median((other[0] - one[0]) / (other[1] - one[1]) for one, other in pairs) < 1.1
+    assert min(abs(date - now) for date, now in seen[1::2]) < 3  # the date is right, too
+    # the promise is for a warm cache and a machine with nothing else to do; else the time that the CPUs took is judged
+    if began(said) >= 15:
+        before = cpu_seconds()
+        assert vm(["true"], kernel=kernel).returncode == 0
+        assert cpu_seconds() - before < 15
 
 
-@pytest.mark.parametrize(("driver", "kernel", "gpus"), [("nvidia-535", "6.1", 4), ("nvidia-550", "6.12", 1)])
-def test_genuine_driver_answers_on_fake_gpus(guest_pytest, driver, kernel, gpus) -> None:
-    guest_pytest("tests/vm/guest/test_genuine.py", driver=driver, kernel=kernel, gpus=gpus)
+def cpu_seconds() -> float:
+    """What all programs took that this one has waited for, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def test_words_streams_and_exit_code_pass_unchanged(vm) -> None:
+def began(said: str) -> float:
+    """Seconds from the start of detshare-vm to the start of the command, as it told them."""
+    return float(said.split("the command runs after ")[1].split()[0])
+
+
+def test_words_streams_folders_and_exit_code_pass_unchanged_and_a_good_run_has_no_fault(vm, faults, tmp_path) -> None:
     odd = "a 'b' \"c\" $HOME `id` \\ * \t ü\nsecond line"
-    script = 'printf %s "$1"; printf %s "$DETSHARE_ODD" >&2; exit 7'
-    done = vm(["sh", "-c", script, "sh", odd], env={"DETSHARE_ODD": odd})
-    assert (done.returncode, done.stdout) == (7, odd)
+    kept, lost = tmp_path / "kept", tmp_path / "lost"
+    kept.mkdir()
+    lost.mkdir()
+    (kept / "given").write_text("from the host\n")
+    script = f"""
+        pwd; printf '%s\\n' "$1"; printf %s "$DETSHARE_ODD" >&2
+        cat {kept}/given; mkdir -p {kept}/below {lost}; echo guest | tee {kept}/below/made {lost}/made /etc/made
+        insmod {faults("6.12")} kind=none && rmmod faults; echo "module: $?"
+        echo 'test: WARNING: not one, BUG: neither' >/dev/kmsg
+        vm-load driver; echo "no driver: $?"
+        exit 7
+    """
+    done = vm(["sh", "-c", script, "sh", odd], env={"DETSHARE_ODD": odd}, cwd=TOP / "docs", mounts=[kept])
+    assert done.returncode == 7
+    assert done.stdout == f"{TOP}/docs\n{odd}\nfrom the host\nguest\nmodule: 0\nno driver: 1\n"
     assert odd in done.stderr
+    assert "without a driver" in done.stderr
     assert "detshare-vm: guest is up" in done.log
     assert "guest is up" not in done.stdout + done.stderr
-
-
-def test_a_command_killed_by_a_signal_shows_as_in_a_shell(vm) -> None:
-    assert vm("kill -KILL $$").returncode == 128 + 9
+    assert "WARNING: not one" in done.log  # what programs write there is no fault
+    assert (kept / "below" / "made").read_text() == "guest\n"
+    assert not (lost / "made").exists()
+    assert not Path("/etc/made").exists()
 
 
 def test_a_command_that_is_not_there_is_127(vm) -> None:
     assert vm(["no-such-command"]).returncode == 127
 
 
-def test_the_working_folder_is_the_callers(vm) -> None:
-    assert vm(["pwd"], cwd=TOP / "docs").stdout.strip() == str(TOP / "docs")
-
-
-def test_mounted_folders_are_written_through_and_nothing_else_is(vm, tmp_path) -> None:
-    kept, lost = tmp_path / "kept", tmp_path / "lost"
-    kept.mkdir()
-    lost.mkdir()
-    (kept / "given").write_text("from the host\n")
-    script = f"cat {kept}/given; mkdir -p {kept}/below {lost}; echo guest | tee {kept}/below/made {lost}/made /etc/made"
-    done = vm(script, mounts=[kept])
-    assert done.returncode == 0
-    assert done.stdout == "from the host\nguest\n"
-    assert (kept / "below" / "made").read_text() == "guest\n"
-    assert not (lost / "made").exists()
-    assert not Path("/etc/made").exists()
-
-
-def test_much_binary_output_comes_whole(tmp_path) -> None:
+def test_output_is_live_and_whole_and_what_a_killed_command_leaves_running_ends_with_it(tmp_path) -> None:
     data = tmp_path / "data"
     data.write_bytes(os.urandom(1 << 20) * 8)
-    command = [*DETSHARE_VM, "run", "-q", "--mount", str(tmp_path), "--", "cat", str(data)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(data.read_bytes()).digest()
-
-
-def test_output_is_streamed_and_what_is_left_running_ends_with_the_command() -> None:
     begin = time.monotonic()
-    script = "echo first; sleep 4; echo second; sleep 1000 & sleep 1000 >/dev/null &"
-    process = subprocess.Popen([*DETSHARE_VM, "run", "-q", "--", "sh", "-c", script], stdout=subprocess.PIPE, text=True)
+    script = f"echo first; sleep 4; echo second; sleep 1000 & sleep 1000 >/dev/null & cat {data}; kill -KILL $$"
+    command = [*DETSHARE_VM, "run", "-q", "--mount", str(tmp_path), "--", "sh", "-c", script]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    times = [(line.strip(), time.monotonic()) for line in process.stdout]
-    assert process.wait() == 0
-    assert [word for word, _ in times] == ["first", "second"]
+    times = [(process.stdout.readline(), time.monotonic()) for _ in range(2)]
+    rest = process.stdout.read()
+    assert process.wait() == 128 + 9  # as in a shell
+    assert [line for line, _ in times] == [b"first\n", b"second\n"]
     assert times[1][1] - times[0][1] > 2
-    assert time.monotonic() - begin < 60
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_the_guests_clock_runs_as_the_hosts(kernel) -> None:
-    # every latency measured in a guest stands on it; a busy host must not bend it
-    command = [*DETSHARE_VM, "run", "-q", "--kernel", kernel, "--", "sh", "-c"]
-    script = "for i in 1 2 3 4 5 6 7; do cut -d' ' -f1 /proc/uptime; date +%s.%N; sleep 1; done"
-    process = subprocess.Popen([*command, script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    seen = [(float(line), time.time()) for line in process.stdout]
-    assert process.wait() == 0
-    for first, last in ((seen[0], seen[-2]), (seen[1], seen[-1])):
-        assert 0.9 < (last[0] - first[0]) / (last[1] - first[1]) < 1.1
-    assert abs(seen[-1][0] - seen[-1][1]) < 3  # the date is right, too
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_command_runs_soon_after_the_start(vm, kernel) -> None:
-    # the promise is for a warm cache; this machine may be busy with something else once or twice
-    times = []
-    while not times or (times[-1] >= 15 and len(times) < 4):
-        done = vm(["true"], kernel=kernel)
-        assert done.returncode == 0
-        times.append(float(done.stderr.split("the command runs after ")[1].split()[0]))
-    assert min(times) < 15
+    assert hashlib.sha256(rest).digest() == hashlib.sha256(data.read_bytes()).digest()
+    assert time.monotonic() - begin < 300  # what is left running sleeps three times as long
 
 
 @pytest.mark.parametrize(
     ("kernel", "kind", "said"),
     [
-        ("6.1", "warning", "WARNING: CPU"),
+        pytest.param("6.1", "warning", "WARNING: CPU", marks=pytest.mark.thorough),
         ("6.12", "warning", "WARNING: CPU"),
         ("6.12", "oops", "BUG: kernel NULL pointer"),
         ("6.1", "panic", "asked for"),
     ],
 )
 def test_a_fault_in_the_kernel_is_told_and_fails(vm, faults, kernel, kind, said) -> None:
-    begin = time.monotonic()
-    done = vm(f"insmod {faults(kernel)} kind={kind}; exit 0", kernel=kernel)
-    assert done.returncode == 1
+    done = vm(f"insmod {faults(kernel)} kind={kind}; exit 0", kernel=kernel, timeout=90)
+    assert done.returncode == 1  # not 124: it does not wait for the time to run out
     assert f"detshare-vm: the kernel reported a fault: {said}" in done.stderr.replace(
         "Kernel panic - not syncing: ", ""
     )
@@ -171,38 +173,37 @@ def test_a_fault_in_the_kernel_is_told_and_fails(vm, faults, kernel, kind, said)
     assert "Call Trace" in done.stderr
     assert ".cache" not in done.stderr.split("cut here")[-1].split("Modules linked in")[0]
     assert said in done.log
-    assert time.monotonic() - begin < 90
-
-
-def test_a_module_that_does_no_harm_passes(vm, faults) -> None:
-    assert vm(f"insmod {faults('6.12')} kind=none && rmmod faults").returncode == 0
-
-
-def test_what_programs_write_to_the_kernel_log_is_no_fault(vm) -> None:
-    done = vm("echo 'test: WARNING: not one, BUG: neither' >/dev/kmsg")
-    assert done.returncode == 0
-    assert "WARNING: not one" in done.log
 
 
 def test_a_command_that_takes_too_long_is_ended(vm) -> None:
-    done = vm("echo before; echo told >/dev/kmsg; sleep 1000", timeout=25)
-    assert done.returncode == 124
+    for seconds in (25, 120):
+        done = vm("echo before; echo told >/dev/kmsg; sleep 1000", timeout=seconds)
+        assert done.returncode == 124
+        if done.stdout:  # else the guest was not up in that time, as on a machine that is busy with other things
+            break
     assert done.stdout == "before\n"
-    assert "did not end within 25 s" in done.stderr
+    assert f"did not end within {seconds} s" in done.stderr
     assert "told" in done.stderr
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_the_guest_ends_with_its_starter(number: signal.Signals, status: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "up"), [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, True), (signal.SIGKILL, -9, False)]
+)
+def test_the_guest_ends_with_its_starter(number: signal.Signals, status: int, up: bool) -> None:
+    """When its command runs, and before."""
     mark = f"DETSHARE_MARK={uuid.uuid4().hex}"
     command = [*DETSHARE_VM, "run", "-q", "--", "sh", "-c", "echo up; sleep 1000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, mark.split("=")[0]: mark})
     assert process.stdout is not None
-    process.stdout.readline()
+    if up:
+        process.stdout.readline()
+    deadline = time.monotonic() + 60
+    while not carriers(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert carriers(mark) != []
     process.send_signal(number)
-    assert process.wait(20) == status
-    deadline = time.monotonic() + 10
+    assert process.wait(60) == status
+    deadline = time.monotonic() + 30
     while carriers(mark) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert carriers(mark) == []
@@ -222,31 +223,12 @@ def carriers(mark: str) -> list[str]:
     return found
 
 
-def test_order_by_hand_leaves_the_driver_to_the_command(vm) -> None:
-    script = "test ! -e /sys/module/nvidia && vm-load driver && test -c /dev/nvidiactl && vm-load -r driver"
-    assert vm(script, driver="nvidia-550", order="by-hand").returncode == 0
-
-
 def test_simulated_driver_has_the_gpus_and_options_asked_for(vm) -> None:
     script = "ls /dev/nvidia[0-9]; cat /sys/module/nvidia/parameters/heap_mb; cat /proc/driver/nvidia/version"
     done = vm(script, driver="sim", gpus=3, driver_options=["heap_mb=512"])
     assert done.returncode == 0
     assert done.stdout.splitlines()[:4] == ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "512"]
     assert "nvsim" in done.stdout
-
-
-@pytest.mark.parametrize("order", ["driver-first", "module-first"])
-def test_module_and_driver_are_loaded_in_the_order_asked_for(vm, order) -> None:
-    done = vm("cut -d' ' -f1 /proc/modules", driver="sim", load=True, order=order)
-    assert done.returncode == 0
-    loaded = [name for name in done.stdout.split() if name in ("nvidia", "detshare")]  # the newest comes first
-    assert loaded == (["detshare", "nvidia"] if order == "driver-first" else ["nvidia", "detshare"])
-
-
-def test_loading_without_a_driver_is_told(vm) -> None:
-    done = vm("vm-load driver")
-    assert done.returncode == 1
-    assert "without a driver" in done.stderr
 
 
 def test_two_builds_of_the_same_sources_at_once_make_one(tmp_path) -> None:
@@ -270,6 +252,21 @@ def test_a_build_that_fails_names_the_source(tmp_path) -> None:
     assert done.returncode == 1
     assert f"{tmp_path}/wrong.c:1" in done.stderr
     assert "error:" in done.stderr
+
+
+def test_steps_of_a_guest_are_told_apart() -> None:
+    commands = steps(
+        one="echo x; false", two="printf 'no end of line'; exit 7", three="printf 'a\\n\\n'", four="exec true"
+    )
+    done = subprocess.run(["sh", "-c", f"{commands}; kill -9 $$"], capture_output=True, text=True, check=False)
+    assert done.returncode == -9
+    found = results(done.stdout)
+    assert found == {
+        "one": Step(1, "x\n"),
+        "two": Step(7, "no end of line"),
+        "three": Step(0, "a\n\n"),
+        "four": Step(0, ""),
+    }
 
 
 def test_each_file_of_tests_in_guests_is_run_by_somebody() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from detshare.tools.replay.conformance import TRACES, convert_all
 from detshare.tools.replay.run import CLIENTS, Report, build, parse
+from tests.vm.conftest import results, steps
 
 
 @pytest.fixture(scope="module")
@@ -33,26 +34,36 @@ def check(reports: list[Report]) -> None:
         assert report.checks > 2 * report.calls
 
 
-@pytest.mark.parametrize(("kernel", "load"), [("6.12", False), ("6.1", True), ("6.12", True)])
-def test_both_traces_are_answered_as_recorded_and_leave_nothing(
-    vm: Callable[..., Any], scripts: Path, kernel: str, load: bool
-) -> None:
-    truth = "cat /sys/kernel/debug/nvsim/gpu0/used /sys/kernel/debug/nvsim/gpu0/objects"
-    command = f"{replays(scripts)} && {truth}"
-    if not load:
-        command += f" && .venv/bin/python -m detshare.tools.replay {TRACES}/h100-580-runtime-greenctx.jsonl.gz"
-    done = vm(command, kernel=kernel, driver="sim", load=load, mounts=[scripts])
+TRUTH = "cat /sys/kernel/debug/nvsim/gpu0/used /sys/kernel/debug/nvsim/gpu0/objects"
+
+
+def test_both_traces_are_answered_as_recorded_and_leave_nothing_on_6_1(vm: Callable[..., Any], scripts: Path) -> None:
+    done = vm(f"{replays(scripts)} && {TRUTH}", kernel="6.1", driver="sim", load=True, mounts=[scripts])
     check(parse(done.stdout))
     assert done.returncode == 0, done.stderr
     assert "\n0\n0\n" in done.stdout, done.stdout
-    assert load or "521 of 521 calls accepted with the recorded status" in done.stdout
 
 
-def test_a_driver_of_another_branch_is_told_apart(vm: Callable[..., Any], scripts: Path) -> None:
-    """Recorded with 580: the same words have other sizes for 550, and that must show."""
-    every = replays(scripts).replace("&&", ";")
-    done = vm(every, driver="sim", mounts=[scripts], driver_options=["version=550.163.01"])
-    assert done.returncode == 1
-    reports = parse(done.stdout)
+def test_both_traces_are_answered_as_recorded_and_leave_nothing(vm: Callable[..., Any], scripts: Path) -> None:
+    """Without the module and with it; and a driver of another branch is told apart."""
+    work = f"{replays(scripts)} && {TRUTH}"
+    commands = steps(
+        bare=f"vm-load driver && {work}",
+        command=f".venv/bin/python -m detshare.tools.replay {TRACES}/h100-580-runtime-greenctx.jsonl.gz",
+        loaded=f"vm-load module && {work}",
+        # recorded with 580: the same words have other sizes for 550, and that must show
+        other=f"vm-load -r module && vm-load -r driver && vm-load driver version=550.163.01 && "
+        f"{replays(scripts).replace('&&', ';')}",
+    )
+    done = vm(commands, driver="sim", load=True, order="by-hand", mounts=[scripts], timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = results(done.stdout)
+    for name in ("bare", "loaded"):
+        check(parse(found[name].text))
+        assert found[name].status == 0, done.stderr
+        assert found[name].text.endswith("\n0\n0\n"), found[name].text
+    assert "521 of 521 calls accepted with the recorded status" in found["command"].text
+    reports = parse(found["other"].text)
+    assert found["other"].status == 1
     assert reports
     assert all(report.mismatches for report in reports)

@@ -3,23 +3,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.vm.conftest import TOP, Completed
+from tests.vm.conftest import Completed
+from tests.vm.test_kmod import clients
 
-
-@pytest.fixture(scope="session")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of tests/nvclient, built."""
-    out = tmp_path_factory.mktemp("nvclient")
-    words = ["make", "-s", "-C", str(TOP / "tests" / "nvclient"), f"OUT={out}", f"-j{os.cpu_count()}"]
-    subprocess.run(words, check=True)
-    return out
+__all__ = ["clients"]  # a fixture
 
 
 @pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With detshare.ko the genuine drivers answer the same bytes, little later. In full: detshare bench interception."""
+"""The genuine drivers with detshare.ko: the same bytes, little later. In full: detshare bench interception."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,25 +12,59 @@ import pytest
 from detshare.tools.bench.vm import interception
 from detshare.tools.bench.vm.machines import MACHINES, PROGRAMS, SIM, prepare
 from detshare.tools.bench.vm.report import Report
+from tests.vm.conftest import Completed, guest_words, results, steps
+from tests.vm.test_kmod import CLIENTS
 
 MOST = 100_000.0
 """ns that an intercepted call may take longer, in an emulated CPU on a busy machine"""
 
 
-@pytest.mark.parametrize(("machine", "order"), [("535", "driver-first"), ("550", "module-first")])
-def test_answers_are_the_same_to_the_byte(vm: Callable[..., Any], tmp_path: Path, machine: str, order: str) -> None:
+ORDERS = {"535": "module-first", "550": "driver-first"}
+GPUS = {"535": 4, "550": 1}
+SUITE = [f"tests/vm/guest/{name}" for name in (*CLIENTS, "test_genuine.py")]
+
+
+def genuine(vm_once: Callable[..., Completed], machine: str) -> Completed:
+    """One guest with a genuine driver, for all that is asked of it."""
     prepare()
-    nvraw, out = shlex.quote(str(PROGRAMS / "nvraw")), shlex.quote(str(tmp_path))
-    runs = (
-        f"{nvraw} >{out}/with && vm-load -r module && {nvraw} >{out}/without && vm-load module && {nvraw} >{out}/again"
+    nvraw, where = shlex.quote(str(PROGRAMS / "nvraw")), MACHINES[machine]
+    commands = steps(
+        order="cut -d' ' -f1 /proc/modules",
+        suite=shlex.join(guest_words(*SUITE)),
+        **{"with": nvraw},
+        without=f"vm-load -r module && {nvraw}",
+        again=f"vm-load module && {nvraw}",
     )
-    where = MACHINES[machine]
-    done = vm(runs, kernel=where.kernel, driver=where.driver, load=True, order=order, mounts=[tmp_path])
+    named: dict[str, Any] = {"kernel": where.kernel, "driver": where.driver, "gpus": GPUS[machine], "timeout": 600}
+    return vm_once(f"genuine-{machine}", commands, load=True, order=ORDERS[machine], **named)
+
+
+@pytest.mark.parametrize("machine", ORDERS)
+def test_clients_come_and_go_and_the_driver_answers_on_fake_gpus(
+    vm_once: Callable[..., Completed], machine: str
+) -> None:
+    done = genuine(vm_once, machine)
     assert done.returncode == 0, done.stderr
-    said = {name: (tmp_path / name).read_text() for name in ("with", "without", "again")}
-    assert len(said["without"].splitlines()) > 40
-    assert "RM_ALLOC NV01_ROOT NVOS21" in said["without"]
-    assert said["with"] == said["without"] == said["again"]
+    suite = results(done.stdout)["suite"]
+    assert suite.status == 0, suite.text
+    assert " passed" in suite.text
+    assert "limits are in force" in done.log
+
+
+@pytest.mark.parametrize("machine", ORDERS)
+def test_answers_are_the_same_to_the_byte(vm_once: Callable[..., Completed], machine: str) -> None:
+    said = results(genuine(vm_once, machine).stdout)
+    assert [said[name].status for name in ("with", "without", "again")] == [0, 0, 0]
+    assert len(said["without"].text.splitlines()) > 40
+    assert "RM_ALLOC NV01_ROOT NVOS21" in said["without"].text
+    assert said["with"].text == said["without"].text == said["again"].text
+
+
+@pytest.mark.parametrize("machine", ORDERS)
+def test_module_and_driver_are_loaded_in_the_order_asked_for(vm_once: Callable[..., Completed], machine: str) -> None:
+    order = results(genuine(vm_once, machine).stdout)["order"]
+    loaded = [name for name in order.text.split() if name in ("nvidia", "detshare")]  # the newest comes first
+    assert loaded == (["detshare", "nvidia"] if ORDERS[machine] == "driver-first" else ["nvidia", "detshare"])
 
 
 @pytest.mark.alone

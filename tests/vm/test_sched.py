@@ -7,29 +7,40 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.vm.conftest import Completed
 from tests.vm.test_kmod import clients
 
 __all__ = ["clients"]  # a fixture
 
-FILES = [
-    *("sched_pause.py", "sched_reflex.py", "sched_shares.py", "sched_ceiling.py"),
-    *("sched_accounts.py", "sched_states.py", "sched_tame.py"),
-    # a rate by the clock of a program that polls: for a machine without other work
-    pytest.param("sched_long.py", marks=pytest.mark.thorough),
-]
+GUESTS = {
+    "orders": ("sched_pause.py", "sched_reflex.py", "sched_accounts.py", "sched_tame.py"),
+    "shares": ("sched_shares.py", "sched_ceiling.py"),
+    "states": ("sched_states.py",),
+    "long": ("sched_long.py",),
+}
+"""files that share a guest"""
 
 
-@pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])
-@pytest.mark.parametrize("file", FILES)
-def test_in_the_guest(guest_pytest: Callable[..., Completed], clients: Path, kernel: str, file: str) -> None:
+def guests() -> list[ParameterSet]:
+    found = []
+    for name in GUESTS:
+        for kernel in ("6.12", "6.1"):
+            # long is a rate by the clock of a program that polls: for a machine without other work
+            marks = [pytest.mark.thorough] if kernel == "6.1" or name == "long" else []
+            found.append(pytest.param(name, kernel, id=f"{name}-{kernel}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("name", "kernel"), guests())
+def test_in_the_guest(guest_pytest: Callable[..., Completed], clients: Path, name: str, kernel: str) -> None:
     done = guest_pytest(
-        f"tests/vm/guest/{file}",
+        *(f"tests/vm/guest/{file}" for file in GUESTS[name]),
         kernel=kernel,
         driver="sim",
         load=True,
-        timeout=600,
+        timeout=900,
         mounts=[clients],
         env={"DETSHARE_NVCLIENT": str(clients)},
     )

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from detshare.tools.vm import cache
@@ -17,7 +18,7 @@ from detshare.tools.vm.checkout import TOP
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.kernels import Kernel
 from detshare.tools.vm.say import step
-from detshare.tools.vm.toolchain import compiler, compiler_version, failure
+from detshare.tools.vm.toolchain import CHECKED, compiler, compiler_version, failure
 
 _FORMAT = "2"  # changes when the same sources shall be built in another way
 _KEPT = 8  # builds of one module for one kernel
@@ -60,19 +61,17 @@ def _walk(folder: Path) -> list[Path]:
 
 
 def build(folder: Path, kernel: Kernel, *variables: str) -> Path:
-    """The folder of the cache that holds the module(s) of `folder` for that kernel; make variables as NAME=VALUE."""
+    """The folder of the cache that holds the module(s) of `folder` for that kernel; make variables as NAME=VALUE.
+
+    Without variables one that sparse read too will do.
+    """
     base, files = sources(folder)
     inside = folder.resolve().relative_to(base)
-    name = cache.key(
-        _FORMAT,
-        cache.key_of_files(base, files),
-        str(inside),
-        kernel.release,
-        str(kernel.root),
-        compiler_version(),
-        *variables,
-    )
     label = folder.resolve().name if inside != Path() or base != TOP else "detshare"
+    what = (cache.key_of_files(base, files), str(inside), kernel.release, str(kernel.root), compiler_version())
+
+    def named(variables: Sequence[str]) -> str:
+        return f"build/{label}-{kernel.release}-{cache.key(_FORMAT, *what, *variables)}"
 
     def make(stage: Path) -> None:
         for file in files:
@@ -91,7 +90,8 @@ def build(folder: Path, kernel: Kernel, *variables: str) -> Path:
         for left in [*stage.rglob("*.o"), *stage.rglob(".*.cmd")]:  # ten times the size of what they made
             left.unlink()
 
-    made = cache.ensure(f"build/{label}-{kernel.release}-{name}", make)
+    made = None if variables else cache.present(named(CHECKED))
+    made = made or cache.ensure(named(variables), make)
     _drop_old(made.parent, f"{label}-{kernel.release}-")
     return made / inside
 

@@ -110,6 +110,12 @@ def ensure(name: str, make: Callable[[Path], None]) -> Path:
     return target
 
 
+def present(name: str) -> Path | None:
+    """The thing of that name below root(), if somebody made it."""
+    target = root() / name
+    return target if _used(target) else None
+
+
 def _used(target: Path) -> bool:
     """Whether it is there; if so it counts as used now, which `clean --older-than` looks at."""
     try:

@@ -9,6 +9,9 @@ import subprocess
 
 from detshare.tools.vm.errors import VmError
 
+CHECKED = ("C=2", "CHECK=sparse -Wsparse-error")
+"""Make variables with which a build fails on what sparse finds. The module that they make is the same."""
+
 
 @functools.cache
 def compiler() -> str:
@@ -26,10 +29,10 @@ def compiler_version() -> str:
 
 
 def sparse() -> tuple[str, ...]:
-    """Make variables with which a build fails on what sparse finds; VmError where there is no sparse."""
+    """CHECKED; VmError where there is no sparse."""
     if shutil.which("sparse") is None:
         raise VmError("check a kernel module", "sparse is missing", "as root: apt-get install sparse")
-    return ("C=2", "CHECK=sparse -Wsparse-error")
+    return CHECKED
 
 
 def failure(log: str, lines: int = 60) -> str:
