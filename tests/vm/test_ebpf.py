@@ -17,8 +17,11 @@ from tests.vm.test_kmod import clients
 __all__ = ["clients"]  # a fixture
 
 # births takes the module away, lockdown everything
-OF_THE_DRIVER = [f"tests/vm/guest/ebpf_{name}.py" for name in ("objects", "latency", "births", "lockdown")]
-OF_CUDA = [f"tests/vm/guest/ebpf_{name}.py" for name in ("launches", "dirty")]
+GUEST = "tests/vm/guest"
+OF_THE_DRIVER = [
+    *(f"{GUEST}/{name}" for name in ("ebpf_objects.py", "ebpf_latency.py", "ebpf_births.py", "ebpf_lockdown.py"))
+]
+OF_CUDA = [f"{GUEST}/{name}" for name in ("ebpf_launches.py", "ebpf_dirty.py")]
 """all of them run on this machine's own kernel besides, in tests/unit/ebpf/test_here.py"""
 SOME = [
     f"{OF_CUDA[0]}::test_10007_launches_are_counted_exactly",
