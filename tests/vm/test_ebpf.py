@@ -19,7 +19,7 @@ __all__ = ["clients"]  # a fixture
 # births takes the module away, lockdown everything
 GUEST = "tests/vm/guest"
 OF_THE_DRIVER = [
-    *(f"{GUEST}/{name}" for name in ("ebpf_objects.py", "ebpf_latency.py", "ebpf_births.py", "ebpf_lockdown.py"))
+    f"{GUEST}/{name}" for name in ("ebpf_objects.py", "ebpf_latency.py", "ebpf_births.py", "ebpf_lockdown.py")
 ]
 OF_CUDA = [f"{GUEST}/{name}" for name in ("ebpf_launches.py", "ebpf_dirty.py")]
 """all of them run on this machine's own kernel besides, in tests/unit/ebpf/test_here.py"""
