@@ -32,6 +32,8 @@ from detshare.ctl.verbs import explain
 
 log = logging.getLogger("detshared")
 
+SWITCH_S: Final = 0.0005
+"""after which a thread gives up the interpreter where another waits for it"""
 LOCK_PATIENCE: Final = 1.0
 """seconds to wait for a one-shot command, or a daemon that is ending, to give up the lock"""
 
@@ -88,9 +90,7 @@ def _let_in(path: Path, group: int | None) -> None:
     path.parent.chmod(stat.S_IMODE(path.parent.stat().st_mode) | 0o011)  # to pass through; nothing there is readable
 
 
-async def serve(
-    run_dir: Path, config: Config, guard: Guard | None, backend: str = "auto", why: str = ""
-) -> int:
+async def serve(run_dir: Path, config: Config, guard: Guard | None, backend: str = "auto", why: str = "") -> int:
     """Run until SIGTERM or SIGINT. 0, or 1 where not everything could be restored (the guardian goes on then)."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -156,6 +156,8 @@ def run(run_dir: Path, config: Config, why: str = "") -> int:
     else:
         require_root(asked)
     rundir.prepare(run_dir, asked)
+    # who decides waits for each of the daemon's other threads; Python's own 5 ms are all the time that a decision has
+    sys.setswitchinterval(SWITCH_S)
     with contextlib.ExitStack() as stack:
         for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
             lock = rundir.Lock(path, "detshared")

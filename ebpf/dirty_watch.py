@@ -12,12 +12,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from detshare.ebpf.dirty import DirtyTracer
-from detshare.ebpf.epochs import Epoch
+from detshare.ebpf.epochs import KEPT, Epoch
 
 log = logging.getLogger("detshare.dirty")
 
-KEPT: Final = 64
-"""epochs of each program"""
 _POLL_S: Final = 0.05
 _LOOK_S: Final = 1.0
 

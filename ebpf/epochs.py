@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+KEPT: Final = 64
+"""epochs of each program that a watch keeps"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,8 @@ from detshare.ctl.cli import tables
 from detshare.ctl.cli.command import command
 from detshare.ctl.cli.link import Place
 from detshare.ctl.errors import ControlError
-from detshare.ctl.rm import nvml
-from detshare.ebpf import checks, show
-from detshare.ebpf.dirty_watch import KEPT, DirtyWatch
-from detshare.ebpf.errors import EbpfError
+from detshare.ebpf import show
+from detshare.ebpf.epochs import KEPT
 
 _INTERVAL: Final = 1.0
 _PATIENCE: Final = 30.0
@@ -96,6 +94,12 @@ def _watched(
     asked: str, pid: int, epochs: int, interval: float, notes: list[str], strict: bool, libcuda: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     """Epochs as they end; `notes` is filled at the end."""
+    # not at the top: no other command is to wait for them
+    from detshare.ctl.rm import nvml
+    from detshare.ebpf import checks
+    from detshare.ebpf.dirty_watch import DirtyWatch
+    from detshare.ebpf.errors import EbpfError
+
     if foreign := checks.foreign_pids():
         raise ControlError(asked, foreign, "run in the host's pid namespace (docker: --pid=host)")
     try:

@@ -7,7 +7,7 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,9 +15,11 @@ from detshare.ctl.cli import tables
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.client import Client
-from detshare.ctl.decisions.replay import Difference, Replay
 from detshare.ctl.errors import ControlError
 from detshare.ctl.policy import registry
+
+if TYPE_CHECKING:
+    from detshare.ctl.decisions.replay import Difference
 
 _EXAMPLE: Final = """\
 Example:
@@ -215,6 +217,8 @@ def replay(place: Place, as_json: bool, log: Path, name: str, params: tuple[str,
     policy, lines with + by this policy and not then. Nothing is changed, no daemon is asked.
     """
     asked = f"replay {log} --policy {name}"
+    from detshare.ctl.decisions.replay import Replay  # not at the top: no other command is to wait for it
+
     made = Replay(registry.load(name, _params(asked, params)), log)
     shown: list[Difference] = []
     count = 0
