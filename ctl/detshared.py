@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -158,6 +159,7 @@ def run(run_dir: Path, config: Config, why: str = "") -> int:
     rundir.prepare(run_dir, asked)
     # who decides waits for each of the daemon's other threads; Python's own 5 ms are all the time that a decision has
     sys.setswitchinterval(SWITCH_S)
+    gc.freeze()  # the collector need not look again at what stays as long as the daemon
     with contextlib.ExitStack() as stack:
         for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
             lock = rundir.Lock(path, "detshared")
