@@ -3,24 +3,21 @@
 #include <linux/string.h>
 
 #include "bucket.h"
+#include "floor.h"
 #include "lease.h"
 #include "pause.h"
 #include "reflex.h"
 #include "run.h"
 #include "sched.h"
-#include "turns.h"
 #include "userd.h"
 
 /* The lane's work item looks no more often than this, whatever is asked for. */
 #define TICK_NS (250 * NSEC_PER_USEC)
-#define PERIOD_NS (DS_PERIOD_US * NSEC_PER_USEC)
 /* While GPU time is counted, runs are looked at so often at least. */
 #define METER_NS (2 * NSEC_PER_MSEC)
 /* Who was busy so long is asked again after this part of it, but not later than that. */
 #define ASK_PART 16
 #define ASK_MOST_NS (5 * NSEC_PER_MSEC)
-/* Floors above this leave nothing for whom they are defended against. */
-#define FLOOR_MOST 900
 
 /* One look at a lane. */
 struct look {
@@ -28,6 +25,7 @@ struct look {
 	u64 now;
 	u64 next;	/* when to look again, KTIME_MAX: when somebody says so */
 	u32 top;	/* highest rank that is active, 0: none */
+	u32 sure;	/* the same, of those who are not in doubt */
 	bool free;	/* nobody is to be held */
 	bool metered;	/* GPU time is counted */
 };
@@ -83,7 +81,7 @@ static void refresh(struct ds_run *run, u64 now)
 			rule.weight = order.weight ?: row.weight;
 			rule.linger_ns = (row.linger_us ?: DS_LINGER_US) * NSEC_PER_USEC;
 			rule.deadline_ns = row.deadline_us * NSEC_PER_USEC;
-			rule.floor = min_t(u32, row.floor, FLOOR_MOST);
+			rule.floor = min_t(u32, row.floor, DS_FLOOR_MOST);
 		}
 	}
 	if (!rule.linger_ns)
@@ -317,82 +315,31 @@ static void sample(struct look *look, struct ds_run *run)
 		run->known_ns = now;
 	if (is_quiet(run, now))
 		go_idle(run, now);
-	if (READ_ONCE(run->active))
+	/* who is quiet and still active waits for the driver's answer, armed: that and its next launch come by themselves */
+	if (READ_ONCE(run->active) && !is_quiet(run, now))
 		again_at(look, now + (look->metered ? min(every, METER_NS) : every));
 }
 
-static u32 top_rank(const struct look *look)
+/* The driver is being asked, and when the run was certainly active last is not even half way from its launch to now. */
+static bool in_doubt(const struct ds_run *run, u64 now)
 {
-	const struct ds_run *run;
-	u32 top = 0;
+	u64 launched = READ_ONCE(run->launched_ns), sure = max(run->busy_ns, launched + run->rule.linger_ns);
+
+	return is_quiet(run, now) && READ_ONCE(run->busy.asking) && sure < launched + (now - min(now, launched)) / 2;
+}
+
+static void find_top(struct look *look)
+{
+	struct ds_run *run;
 
 	/* who is held by order or has nothing left is nobody to wait for */
-	list_for_each_entry(run, &look->lane->runs, link)
-		if (run->watched && READ_ONCE(run->active) && !run->holds && !run->spent)
-			top = max(top, run->rule.rank);
-	return top;
-}
-
-/* ---- floors ------------------------------------------------------------------------------ */
-
-/* The slice with which a lean run gets its floor, beside those above it that are active. */
-static u64 floor_slice(const struct look *look, const struct ds_run *lean)
-{
-	struct ds_turns turns = { 0 };
-	const struct ds_run *run;
-	u64 others = 0, own;
-
-	list_for_each_entry(run, &look->lane->runs, link)
-		if (run == lean || (run->rule.rank > lean->rule.rank && READ_ONCE(run->active)))
-			ds_turns_add(&turns, run->level, run->tsgs);
-	ds_turns_count(&turns);
-	list_for_each_entry(run, &look->lane->runs, link)
-		if (run != lean && run->rule.rank > lean->rule.rank && READ_ONCE(run->active))
-			others += ds_turns_taken(&turns, run->level, run->tsgs, run->slice_us);
-	/* all that is not its own slices: f / (1 - f) of that is to be its own */
-	others += ds_turns_taken(&turns, lean->level, lean->tsgs, 1) - ds_turns_used(&turns, lean->level, lean->tsgs, 1);
-	own = div_u64(others * lean->rule.floor, 1000 - lean->rule.floor);
-	return max(div64_u64(own, ds_turns_used(&turns, lean->level, lean->tsgs, 1)), 1ULL);
-}
-
-static void set_boost(struct ds_run *run, u64 us)
-{
-	u64 is = run->boost_us;
-
-	/* small changes are not worth a call */
-	if (us == is || (us && is && us < is + is / 8 && us + us / 8 > is))
-		return;
-	WRITE_ONCE(run->boost_us, us);
-	ds_sched_again();
-}
-
-static void pay(struct look *look, struct ds_run *run, u64 elapsed)
-{
-	u32 floor = run->rule.floor;
-	u64 owed = (u64)floor * (1000 - floor) * (PERIOD_NS / 1000), paid;
-	bool below = run->rule.rank && run->rule.rank < look->top;
-
-	if (!floor || look->free) {
-		run->debt = 0;
-	} else if (below && !run->lean) {
-		if (run->gated & DETSHARE_HOLD_REFLEX)
-			run->debt += elapsed * floor;
-		if (run->debt < owed)
-			again_at(look, look->now + div_u64(owed - run->debt, floor));
-	} else if (!below) {
-		paid = elapsed * (1000 - floor);
-		run->debt -= min(run->debt, paid);
-		if (run->debt)
-			again_at(look, look->now + div_u64(run->debt, 1000 - floor));
+	list_for_each_entry(run, &look->lane->runs, link) {
+		if (!run->watched || !READ_ONCE(run->active) || run->holds || run->spent)
+			continue;
+		look->top = max(look->top, run->rule.rank);
+		if (!in_doubt(run, look->now))
+			look->sure = max(look->sure, run->rule.rank);
 	}
-	if (run->debt >= owed && owed)
-		run->lean = true;
-	else if (!run->debt)
-		run->lean = false;
-	if (!run->lean)
-		set_boost(run, 0);
-	else if (below)
-		set_boost(run, floor_slice(look, run));
 }
 
 /* ---- what is to be ------------------------------------------------------------------------- */
@@ -403,6 +350,7 @@ static void decide(struct look *look, struct ds_run *run)
 	bool spent = run->spent && !look->free;
 	u32 holds = look->free ? 0 : run->holds;
 	u64 deadline = 0;
+	bool late;
 
 	spin_lock_irq(&run->lane->lock);
 	if (!below)
@@ -411,13 +359,17 @@ static void decide(struct look *look, struct ds_run *run)
 		run->held_ns = look->now;
 	if (below && run->rule.deadline_ns)
 		deadline = run->held_ns + run->rule.deadline_ns;
+	late = deadline && deadline <= look->now;
+	/* a pause costs more than an answer: nobody is paused for who may have ended, until the driver has answered */
+	if (run->rule.rank >= look->sure)
+		late = late && run->pause.wanted & DETSHARE_HOLD_REFLEX;
 	spin_unlock_irq(&run->lane->lock);
 	run->wanted = (holds & DS_HOLDS_GATE ? DETSHARE_HOLD_ORDER : 0) | (below ? DETSHARE_HOLD_REFLEX : 0) |
 		      (spent ? DETSHARE_HOLD_BUCKET : 0);
 	if (deadline > look->now)
 		again_at(look, deadline);
 	ds_pause_want(run, DETSHARE_HOLD_ORDER, holds & DS_HOLDS_PAUSE);
-	ds_pause_want(run, DETSHARE_HOLD_REFLEX, deadline && deadline <= look->now);
+	ds_pause_want(run, DETSHARE_HOLD_REFLEX, late);
 	ds_pause_want(run, DETSHARE_HOLD_BUCKET, spent);
 }
 
@@ -466,7 +418,7 @@ static void open(struct look *look, struct ds_run *run)
 static void look_at(struct look *look)
 {
 	struct ds_lane *lane = look->lane;
-	u64 elapsed = look->now - lane->looked_ns;
+	struct ds_floor_look floors = { .now = look->now, .elapsed = look->now - lane->looked_ns, .free = look->free };
 	struct ds_run *run;
 
 	refresh_all(look);
@@ -475,9 +427,10 @@ static void look_at(struct look *look)
 		sample(look, run);
 	if (!look->free)
 		look->next = min(look->next, ds_bucket_turn(lane, look->now));
-	look->top = top_rank(look);
+	find_top(look);
+	floors.top = look->top;
 	list_for_each_entry(run, &lane->runs, link) {
-		pay(look, run, elapsed);
+		again_at(look, ds_floor_count(run, &floors));
 		decide(look, run);
 	}
 	lane->looked_ns = look->now;

@@ -9,6 +9,8 @@
 #include "sched.h"
 
 static struct ds_lane lanes[RM_GPUS];
+/* Not bound to the processor of who launched: the look that a launch asks for does not delay the launch. */
+static struct workqueue_struct *queue;
 static bool let_go;
 static atomic_t run_count;
 
@@ -16,7 +18,7 @@ static atomic_t run_count;
 
 void ds_lane_look(struct ds_lane *lane)
 {
-	queue_work(system_highpri_wq, &lane->work);
+	queue_work(queue, &lane->work);
 }
 
 static bool is_used(struct ds_lane *lane)
@@ -324,6 +326,9 @@ int ds_run_init(void)
 {
 	struct ds_lane *lane;
 
+	queue = alloc_workqueue("detshare_lanes", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!queue)
+		return -ENOMEM;
 	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++) {
 		lane->gpu = lane - lanes;
 		mutex_init(&lane->members);
@@ -344,4 +349,5 @@ void ds_run_exit(void)
 		hrtimer_cancel(&lane->timer);
 		cancel_work_sync(&lane->work);
 	}
+	destroy_workqueue(queue);
 }
