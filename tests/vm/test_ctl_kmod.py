@@ -23,10 +23,18 @@ def test_in_the_guest(guest_pytest: Callable[..., Completed], puppet: Path, file
     assert " passed" in done.stdout
 
 
-def test_the_scheduler_from_the_command_line(guest_pytest: Callable[..., Completed], clients: Path) -> None:
+@pytest.mark.parametrize(
+    "file",
+    [
+        "ctl_sched.py",
+        # a policy's decisions as the kernel's rows, over a killed daemon
+        pytest.param("ctl_policies.py", marks=pytest.mark.thorough),
+    ],
+)
+def test_the_scheduler_from_the_command_line(guest_pytest: Callable[..., Completed], clients: Path, file: str) -> None:
     """On programs that keep the GPU busy. An emulated processor takes five minutes for it."""
     done = guest_pytest(
-        "tests/vm/guest/ctl_sched.py",
+        f"tests/vm/guest/{file}",
         driver="sim",
         load=True,
         timeout=900,

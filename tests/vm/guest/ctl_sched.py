@@ -66,14 +66,24 @@ class Daemon:
 
     def __init__(self) -> None:
         words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
-        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        log = RUN.with_suffix(".log")
+
+        def start() -> subprocess.Popen[bytes]:
+            with log.open("a") as file:
+                return subprocess.Popen(words, stderr=file)
+
+        self.process = start()
 
         def alive() -> bool:
             if self.process.poll() is not None:  # the guardian of an earlier one may not have done yet
-                self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+                self.process = start()
             return Client(RUN).alive()
 
-        eventually(alive, 240)
+        try:
+            eventually(alive, 240)
+        except AssertionError:
+            print(log.read_text()[-8000:])
+            raise
 
     def end(self, number: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
