@@ -106,7 +106,7 @@ class Account:
         return f"{self.kind.value} {self.name}" + ("" if self.gpu is None else f" on GPU {self.gpu}")
 
     def to_json(self) -> dict[str, Any]:
-        return plain(self) | {"kind": self.kind.value}
+        return {**plain(self), "kind": self.kind.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class Bucket:
     empty: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return plain(self) | {"kind": self.kind.value}
+        return {**plain(self), "kind": self.kind.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class Hold:
     """by this daemon, so that it lasts as long as the daemon"""
 
     def to_json(self) -> dict[str, Any]:
-        return plain(self) | {"kind": self.kind.value}
+        return {**plain(self), "kind": self.kind.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class StandingOrder:
     text: str
 
     def to_json(self) -> dict[str, Any]:
-        return plain(self) | {"kind": self.kind.value}
+        return {**plain(self), "kind": self.kind.value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,7 @@ class Closing:
     @property
     def better(self) -> bool:
         """The managed p99 is below the one before."""
-        before, after = self.phases["before"].p99_us, self.phases["after"].p99_us
-        return before is not None and after is not None and after < before
+        return improved(self.phases)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "better": self.better}
@@ -51,6 +50,12 @@ class Closing:
         if alone:
             seen += f" ({before / alone:.2f}x and {after / alone:.2f}x alone)"
         return seen if self.better else f"{seen}: NOT better; see detshare-ctl doctor"
+
+
+def improved(phases: Mapping[str, Figures]) -> bool:
+    """The p99 after is below the one before."""
+    before, after = phases["before"].p99_us, phases["after"].p99_us
+    return before is not None and after is not None and after < before
 
 
 def percentile(values: Sequence[float], part: float) -> float | None:
