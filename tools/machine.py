@@ -61,19 +61,23 @@ def machine(proc: Path = Path("/proc/driver/nvidia")) -> str:
 
 
 def commit() -> str:
-    """The commit measured: $DETSHARE_COMMIT, else ``git describe --always --dirty`` of the sources, else "unknown"."""
+    """The commit measured: $DETSHARE_COMMIT, else that of the sources, with ``-dirty`` where one of them was changed
+    since, else "unknown". Results are no sources: an experiment writes its own while it runs.
+    """
     told = os.environ.get("DETSHARE_COMMIT", "").strip()
     if told:
         return told
+    found = _git("describe", "--always")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs/results")
+    return "unknown" if not found else f"{found}-dirty" if changed else found
+
+
+def _git(*words: str) -> str:
+    """What git says; empty where it says nothing or cannot be asked."""
+    # of this file's checkout, not of the folder that the user happens to stand in
+    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).resolve().parent), *words]
     try:
-        # of this file's checkout, not of the folder that the user happens to stand in
-        done = subprocess.run(
-            ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=20,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return done.stdout.strip() if done.returncode == 0 and done.stdout.strip() else "unknown"
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -60,11 +60,16 @@ def test_commit_is_told_described_or_unknown(tmp_path: Path, monkeypatch: pytest
     assert machine.commit() == "unknown"
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.org"]
     (tmp_path / "machine.py").write_text("one\n")
+    measured = tmp_path / "docs" / "results" / "raw" / "x.jsonl"
+    measured.parent.mkdir(parents=True)
+    measured.write_text("1\n")
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-qm", "one"], check=True)
     clean = machine.commit()
     assert len(clean) >= 7
     assert "dirty" not in clean
+    measured.write_text("2\n")
+    assert machine.commit() == clean, "a result is no source: a run writes its own before it is over"
     (tmp_path / "machine.py").write_text("two\n")
     assert machine.commit() == f"{clean}-dirty"
