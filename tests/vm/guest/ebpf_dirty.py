@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,13 +14,13 @@ from detshare.ebpf.dirty import DirtyTracer
 from detshare.ebpf.epochs import Epoch
 from tests.tracee import images
 from tests.tracee.programs import program
+from tests.tracee.told import epochs
 from tests.tracee.tracee import LIBCUDA, Tracee
 
 
 @pytest.fixture(scope="module")
 def tracer() -> Iterator[DirtyTracer]:
     made = DirtyTracer(libcuda=[str(LIBCUDA)])
-    time.sleep(0.05)  # a process's start is known to a hundredth of a second: these shall begin later without doubt
     yield made
     made.close()
 
@@ -180,24 +179,10 @@ def test_never_less_than_what_was_written(
     with Tracee() as tracee:
         if shape != "text":
             tracee.say(f"module {shapes[shape]}")
-        pending: set[int] = set()
-        dead: set[int] = set()
-        for steps in program(seed, 4, chases=shape != "code"):
-            expected = set(pending)
-            for step in steps:
-                tracee.say(step.command)
-                tracer.poll()
-                expected |= step.writes
-                pending = set() if step.waits else pending | step.writes
-                if step.command.startswith("free"):
-                    dead.add(int(step.command.split()[1]))
-            found = tracer.end_epoch(tracee.pid)
-            got = {each.address for each in found.dirty}
-            live = {tracee.addresses[number] for number in expected - dead}
-            assert live <= got, (steps, found.reasons)
-            sizes = {each.address: each.size for each in found.allocations}
-            assert set(sizes) == {a for n, a in enumerate(tracee.addresses) if n not in dead}
-            written += sum(sizes[address] for address in live)
-            reported += found.bytes
+        for told in epochs(tracer, tracee, program(seed, 4, chases=shape != "code")):
+            assert not told.missed, (told.steps, told.found.reasons)
+            assert {each.address for each in told.found.allocations} == told.living
+            written += told.written_bytes
+            reported += told.found.bytes
     tracer.forget(tracee.pid)
     assert reported >= written

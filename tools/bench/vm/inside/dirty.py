@@ -8,7 +8,6 @@ import os
 import struct
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from detshare.ebpf.dirty import DirtyTracer
@@ -26,41 +25,28 @@ def programs(amount: int, seed: int, folder: Path) -> None:
     """Programs, five epochs each: what was reported of each epoch."""
     from tests.tracee import images
     from tests.tracee.programs import program
+    from tests.tracee.told import epochs
     from tests.tracee.tracee import LIBCUDA, Tracee
 
     made = images.of_the_tracee(folder)
     tracer = DirtyTracer(libcuda=[str(LIBCUDA)])
-    time.sleep(0.05)
     for number in range(seed, seed + amount):
         shape = SHAPES[number % len(SHAPES)]
-        pending: set[int] = set()
-        dead: set[int] = set()
         with Tracee() as tracee:
             if shape in made:
                 tracee.say(f"module {made[shape]}")
             # of machine code it is not known that it stores through pointers in memory; epochs say so (partial)
-            for steps in program(number, 5, chases=shape != "code"):
-                expected = set(pending)
-                for step in steps:
-                    tracee.say(step.command)
-                    tracer.poll()
-                    expected |= step.writes
-                    pending = set() if step.waits else pending | step.writes
-                    if step.command.startswith("free"):
-                        dead.add(int(step.command.split()[1]))
-                found = tracer.end_epoch(tracee.pid)
-                sizes = {each.address: each.size for each in found.allocations}
-                live = {tracee.addresses[each] for each in expected - dead}
+            for told in epochs(tracer, tracee, program(number, 5, chases=shape != "code")):
                 guest.say(
                     event="epoch",
                     seed=number,
                     shape=shape,
-                    missed=len(live - {each.address for each in found.dirty}),
-                    written=sum(sizes.get(address, 0) for address in live),
-                    reported=found.bytes,
-                    total=found.total,
-                    whole=bool(found.reasons),
-                    partial=bool(found.partial),
+                    missed=len(told.missed),
+                    written=told.written_bytes,
+                    reported=told.found.bytes,
+                    total=told.found.total,
+                    whole=bool(told.found.reasons),
+                    partial=bool(told.found.partial),
                 )
         tracer.forget(tracee.pid)
     trouble = tracer.trouble()
