@@ -81,9 +81,9 @@ class Compiled:
         flags += [f"-DFD_{name}={made.fd}" for name, made in maps.items()]
         text = source.read_text(encoding="utf-8")
         try:
-            self._bpf = bcc.BPF(text=text, cflags=flags)
+            self._bpf = bcc.BPF(text=text.encode(), cflags=flags)
             self._programs = {
-                name: self._bpf.load_func(name, getattr(bcc.BPF, kind)).fd
+                name: self._bpf.load_func(name.encode(), getattr(bcc.BPF, kind)).fd
                 for name, kind in _kinds(text).items()
                 if name not in left_out
             }

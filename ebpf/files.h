@@ -27,16 +27,16 @@ static __always_inline struct file *ds_file(u32 fd)
 	struct file **slots = 0, *file = 0;
 	unsigned int most = 0;
 
-	kernel_read(&files, task, files);
+	member_read(&files, task, files);
 	if (!files)
 		return 0;
-	kernel_read(&table, files, fdt);
+	member_read(&table, files, fdt);
 	if (!table)
 		return 0;
-	kernel_read(&most, table, max_fds);
+	member_read(&most, table, max_fds);
 	if (fd >= most)
 		return 0;
-	kernel_read(&slots, table, fd);
+	member_read(&slots, table, fd);
 	if (!slots)
 		return 0;
 	bpf_probe_read_kernel(&file, sizeof(file), (void *)((u64)slots + (u64)fd * sizeof(void *)));
@@ -52,11 +52,11 @@ static __always_inline int ds_minor(struct file *file)
 
 	if (!file)
 		return -1;
-	kernel_read(&inode, file, f_inode);
+	member_read(&inode, file, f_inode);
 	if (!inode)
 		return -1;
-	kernel_read(&mode, inode, i_mode);
-	kernel_read(&device, inode, i_rdev);
+	member_read(&mode, inode, i_mode);
+	member_read(&device, inode, i_rdev);
 	if ((mode & DS_S_IFMT) != DS_S_IFCHR || device >> DS_MINOR_BITS != DS_NVIDIA_MAJOR)
 		return -1;
 	return (int)(device & ((1u << DS_MINOR_BITS) - 1));

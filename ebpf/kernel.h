@@ -6,6 +6,7 @@
  * - bcc (DETSHARE_BCC): compiled on the spot against the kernel's own headers. Maps are made by the loader, which
  *   gives the descriptor of each as FD_<map>; and so it does for objects (bpf_map__reuse_fd), so that sizes stand in
  *   one place, the loader's table, which is compared with MAP() here.
+ *   There are no constants in memory: an array that does not begin as zeros is set element by element.
  * x86-64 only: registers of a call's arguments.
  */
 #ifndef DETSHARE_EBPF_KERNEL_H
@@ -22,7 +23,7 @@
 #define map_find(name, key)	bpf_map_lookup_elem_(MAP_OF_UINT(name), key)
 #define map_set(name, key, value, flags)	bpf_map_update_elem_(MAP_OF_UINT(name), key, value, flags)
 #define map_drop(name, key)	bpf_map_delete_elem_(MAP_OF_UINT(name), key)
-#define kernel_read(to, pointer, member)	bpf_probe_read_kernel(to, sizeof(*(to)), &(pointer)->member)
+#define member_read(to, pointer, member)	bpf_probe_read_kernel(to, sizeof(*(to)), &(pointer)->member)
 
 #else
 
@@ -50,7 +51,7 @@ typedef __s64 s64;
 #define map_find(name, key)	bpf_map_lookup_elem(&name, key)
 #define map_set(name, key, value, flags)	bpf_map_update_elem(&name, key, value, flags)
 #define map_drop(name, key)	bpf_map_delete_elem(&name, key)
-#define kernel_read(to, pointer, member) \
+#define member_read(to, pointer, member) \
 	bpf_probe_read_kernel(to, sizeof(*(to)), __builtin_preserve_access_index(&(pointer)->member))
 
 #define CO_RE __attribute__((preserve_access_index))

@@ -82,10 +82,11 @@ static __always_inline u32 direction(u32 source, u32 target)
 static __always_inline void count_block(const struct ds_call *call)
 {
 	bool flat = call->probe->kind == DS_COPY_2D;
-	u64 at = call_arg(call, call->probe->target), size[3] = { 0, 0, 1 };
+	u64 at = call_arg(call, call->probe->target), size[3] = { 0 };
 	u32 source = 0, target = 0;
 	long bad;
 
+	size[2] = 1;
 	bad = bpf_probe_read_user(&source, sizeof(source), (void *)(at + (flat ? AT_2D_SOURCE : AT_3D_SOURCE)));
 	bad |= bpf_probe_read_user(&target, sizeof(target), (void *)(at + (flat ? AT_2D_TARGET : AT_3D_TARGET)));
 	if (flat)

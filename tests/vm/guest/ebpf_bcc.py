@@ -10,6 +10,8 @@ from typing import Protocol, TypeVar
 import pytest
 
 from detshare.ebpf import loader
+from detshare.ebpf.dirty import DirtyTracer
+from detshare.ebpf.latency import LatencyTracer
 from detshare.ebpf.launches import Kind, LaunchTracer
 from detshare.ebpf.objects import ObjectTracer
 from tests.tracee.tracee import LIBCUDA, Tracee
@@ -69,3 +71,10 @@ def test_101_births_and_deaths_by_both(both: Callable[..., tuple[ObjectTracer, O
         assert told[0] == told[1]
         assert sum(kind == "process" and not born for kind, born, _, _ in told[0]) == 101
         assert first.notes() == second.notes() == []
+
+
+@pytest.mark.parametrize("make", [LatencyTracer, lambda: DirtyTracer(libcuda=[str(LIBCUDA)])], ids=["latency", "dirty"])
+def test_the_others_are_taken_by_it_too(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Tracer]) -> None:
+    monkeypatch.setenv("DETSHARE_EBPF", "bcc")
+    with closing(make()) as made:
+        assert made.how == "bcc"
