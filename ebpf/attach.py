@@ -14,6 +14,9 @@ from detshare.ebpf.bpf import link_perf_event, open_raw_tracepoint, refused
 from detshare.ebpf.errors import EbpfError
 
 _NR_PERF_EVENT_OPEN = 298  # x86-64
+_NR_FSOPEN, _NR_FSCONFIG, _NR_FSMOUNT = 430, 431, 432
+_FSOPEN_CLOEXEC = _FSMOUNT_CLOEXEC = 1
+_FSCONFIG_CMD_CREATE = 6
 _TYPE_TRACEPOINT = 2
 _CLOEXEC = 8
 _IOC_ENABLE, _IOC_SET_BPF = 0x2400, 0x40042408
@@ -44,11 +47,30 @@ def _run(fd: int, program: int) -> int:
     return fd
 
 
+@cache
+def _own_tracefs() -> Path | None:
+    """One of this process's own, which is mounted nowhere and ends with it; None where that is refused."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    opened = int(libc.syscall(_NR_FSOPEN, b"tracefs", _FSOPEN_CLOEXEC))
+    if opened < 0:
+        return None
+    try:
+        if libc.syscall(_NR_FSCONFIG, opened, _FSCONFIG_CMD_CREATE, None, None, 0) < 0:
+            return None
+        mounted = int(libc.syscall(_NR_FSMOUNT, opened, _FSMOUNT_CLOEXEC, 0))
+    finally:
+        os.close(opened)
+    return Path(f"/proc/self/fd/{mounted}") if mounted >= 0 else None
+
+
 def events() -> Path:
-    """Where the kernel lists its tracepoints; EbpfError where tracefs is not mounted."""
+    """Where the kernel lists its tracepoints, whether tracefs is mounted or not; EbpfError where it cannot be had."""
     for folder in _TRACEFS:
         if (folder / "events").is_dir():
             return folder / "events"
+    own = _own_tracefs()
+    if own is not None and (own / "events").is_dir():
+        return own / "events"
     raise EbpfError(
         "find the kernel's tracepoints",
         "tracefs is not mounted, or not for us",

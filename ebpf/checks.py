@@ -56,11 +56,13 @@ def checks() -> list[Check]:
     try:
         folder = attach.events()
         ready = (folder / "syscalls" / "sys_enter_ioctl").is_dir()
+        # one that is mounted nowhere has no place that would tell anybody anything
+        where = "seen, though tracefs is not mounted" if folder.is_relative_to("/proc") else str(folder)
         found.append(
             Check(
                 "tracepoints",
                 ready,
-                str(folder) if ready else "this kernel has no tracepoints of system calls",
+                where if ready else "this kernel has no tracepoints of system calls",
                 "" if ready else "`objects` needs CONFIG_FTRACE_SYSCALLS",
             )
         )

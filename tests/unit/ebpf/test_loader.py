@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -98,6 +99,18 @@ def test_without_rights_a_tool_says_what_is_missing() -> None:
     assert done.returncode == 1
     assert "CAP_BPF" in done.stderr
     assert "next: " in done.stderr
+
+
+def test_tracepoints_are_found_where_tracefs_is_not_mounted() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    bare = 'while umount -t tracefs -a 2>/dev/null && grep -q " tracefs " /proc/mounts; do :; done'
+    words = ["unshare", "--mount", "sh", "-c", f'{bare}; exec "$0" doctor --json', TRACE]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    found = {each["name"]: each for each in json.loads(done.stdout)}
+    if "no tracepoints of system calls" in found["tracepoints"]["text"]:
+        pytest.skip("this kernel has none")
+    assert (found["tracepoints"]["ok"], found["tracepoints"]["text"]) == (True, "seen, though tracefs is not mounted")
 
 
 def test_what_is_no_libcuda_makes_the_view_partial_and_a_pid_that_is_nobodys_is_refused() -> None:
