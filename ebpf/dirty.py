@@ -12,14 +12,14 @@ import ctypes
 import os
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from detshare.ebpf.bpf import MapKind, MapSpec
 from detshare.ebpf.dirty_table import TABLE, WORDS, Kind, entry_of
 from detshare.ebpf.epochs import Allocation, Epoch
-from detshare.ebpf.images import Image, NotUnderstood, from_file, from_memory
+from detshare.ebpf.images import Image, NotUnderstood, from_file, from_memory, understand
 from detshare.ebpf.loader import Loaded, Trouble
 from detshare.ebpf.probes import MAPS, Probes
 from detshare.ebpf.ptx import Kernel, Word
@@ -42,7 +42,8 @@ _ANY_WORD = 0xFFFFFFFF
 _WORD = struct.Struct("<HHHH")
 _RAW = struct.Struct("<QQQQ")
 _RAW_PARAMETERS, _RAW_BYTES = 16, 64
-_RECORD = _HEAD.size + _RAW.size + _RAW_PARAMETERS * _RAW_BYTES
+_NAME = 4096
+_RECORD = _HEAD.size + max(_NAME, _RAW.size + _RAW_PARAMETERS * _RAW_BYTES)
 _NR_MEMBARRIER, _MEMBARRIER_GLOBAL = 324, 1
 TOUCHES = 1 << 18
 
@@ -85,12 +86,35 @@ def _fitting(words: tuple[Word, ...]) -> tuple[Word, ...] | None:
 
 
 @dataclass(slots=True)
+class _Pieces:
+    """Of the image at an address, as far as they were told; `size`: bytes of all of it, 0: not known yet."""
+
+    address: int
+    data: bytearray = field(default_factory=bytearray)
+    size: int = 0
+
+    def add(self, offset: int, data: bytes, size: int) -> None:
+        self.size = size if offset == len(self.data) else 0
+        self.data += data if offset == len(self.data) else b""
+
+    def image(self, devices: Collection[int]) -> Image | None:
+        """None: it was not told in full, or there is more of it than was thought."""
+        if not self.size or len(self.data) != self.size:
+            return None
+        with suppress(NotUnderstood):
+            return understand(bytes(self.data), devices)
+        return None
+
+
+@dataclass(slots=True)
 class _Process:
     whole: bool
     begun: int = 0
     allocations: dict[int, Allocation] = field(default_factory=dict)
     reservations: dict[int, int] = field(default_factory=dict)
     freeing: dict[int, list[Allocation]] = field(default_factory=dict)
+    pieces: dict[int, _Pieces] = field(default_factory=dict)
+    """by thread, of the image of the module that it tells of next"""
     modules: dict[int, Image | None] = field(default_factory=dict)
     functions: dict[int, Kernel | None] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
@@ -122,7 +146,7 @@ class DirtyTracer:
         only: int | None = None,
         libcuda: Iterable[str] = (),
         touches: int = TOUCHES,
-        ring_bytes: int = 1 << 22,
+        ring_bytes: int = 1 << 24,
         devices: Iterable[int] = (),
         strict: bool = False,
     ) -> None:
@@ -155,8 +179,6 @@ class DirtyTracer:
         self._number = 0
         self._serial = 0
         self._before = Trouble()
-        self._begun = 0
-        """a process that began later was seen from its begin, whichever libcuda it uses"""
         self.how = self._program.how
         try:
             self._ring = Ring(self._program.maps["events"])
@@ -168,10 +190,7 @@ class DirtyTracer:
 
     def look(self) -> int:
         """Attaches to libraries that programs began to use since; how many."""
-        found = self.probes.look(self._extra)
-        if found:
-            self._begun = time.monotonic_ns()
-        return found
+        return self.probes.look(self._extra)
 
     # -- events: allocations, modules, functions ----------------------------------------------------------------
 
@@ -188,12 +207,18 @@ class DirtyTracer:
     def _process(self, pid: int) -> _Process:
         known = self._processes.get(pid)
         if known is None:
-            known = self._processes[pid] = _Process(whole=_started_after(pid, self._begun))
+            known = self._processes[pid] = _Process(whole=self.probes.whole(pid))
         return known
 
     def _take(self, data: bytes) -> None:
         when, pid, tid, number, status, a, b, c = _HEAD.unpack_from(data)
         kind, process = Kind(number), self._process(pid)
+        if kind is Kind.IMAGE:
+            if b == 0:
+                process.pieces[tid] = _Pieces(a)
+            if (pieces := process.pieces.get(tid)) is not None:
+                pieces.add(b, data[_HEAD.size : _HEAD.size + status], c)
+            return
         text = data[_HEAD.size :].split(b"\0")[0].decode("utf-8", "replace") if c or kind is Kind.FUNCTION else ""
         if kind in (Kind.ALLOC, Kind.PITCH, Kind.MAP, Kind.MANAGED):
             self._serial += 1
@@ -213,7 +238,7 @@ class DirtyTracer:
             stream, epoch, captured, packed = _RAW.unpack_from(data, _HEAD.size)
             # what a function is was told before, in the same ring: of one that is still unknown nothing will be told
             if a not in process.functions:
-                self._lay_out(process, pid, a, None)
+                self._lay_out(process, pid, a, Kernel(f"at {a:#x}", 0, (), "it was not seen where its program got it"))
             rest = data[_HEAD.size + _RAW.size :]
             words = _words_of(process.functions.get(a), rest, bool(packed), status)
             process.launched += [(epoch, _Touch(tid, stream, word, when)) for word in words]
@@ -222,18 +247,23 @@ class DirtyTracer:
         elif kind is Kind.CONTEXT:
             process.contexts.add(a)
         elif kind is Kind.MODULE:
-            self._module(process, pid, a, b, text if c else None)
+            pieces = process.pieces.pop(tid, None)
+            told = pieces.image(self._devices) if pieces is not None and pieces.address == b and not c else None
+            self._module(process, pid, a, b, text if c else None, told)
         elif kind is Kind.FUNCTION:
             self._function(process, pid, a, b, text)
 
-    def _module(self, process: _Process, pid: int, handle: int, image: int, path: str | None) -> None:
+    def _module(
+        self, process: _Process, pid: int, handle: int, image: int, path: str | None, told: Image | None
+    ) -> None:
+        """`told`: the image, where it came with the event; else it is read where the program has it."""
         begun = time.thread_time()
         found: Image | None = None
         try:
             if process.kept > _MOST_KEPT:
                 raise NotUnderstood(f"its program's images come to more than {_MOST_KEPT >> 20} MiB")
             devices = self._devices
-            found = from_file(pid, path, devices) if path is not None else from_memory(pid, image, devices)
+            found = told or (from_file(pid, path, devices) if path is not None else from_memory(pid, image, devices))
             process.kept += found.size
         except NotUnderstood as error:
             process.unknown[str(error)] = process.unknown.get(str(error), 0) + 1
@@ -246,6 +276,8 @@ class DirtyTracer:
             begun = time.thread_time()
             kernel = None if image is None or process.spent > _MOST_SPENT_S else image.kernel(name)
             process.spent += time.thread_time() - begun
+            if kernel is None and image is not None and process.spent <= _MOST_SPENT_S:
+                kernel = Kernel(name, 0, (), "its image does not have it")
             if kernel is not None and kernel.assumed and self._strict:
                 kernel = replace(kernel, anywhere=kernel.anywhere or kernel.assumed)
         elif of in process.modules:  # a library's module: the same kernels
@@ -422,14 +454,3 @@ class DirtyTracer:
         with suppress(BufferError):
             self._ring.close()
         self._program.close()
-
-
-def _started_after(pid: int, monotonic_ns: int) -> bool:
-    """Whether a process began after that moment; its start is known to a hundredth of a second."""
-    from detshare.ctl.rm import procfs
-
-    start = procfs.start_time(pid)
-    if start is None:
-        return False
-    boot_offset = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
-    return start * (1_000_000_000 // os.sysconf("SC_CLK_TCK")) >= monotonic_ns + boot_offset

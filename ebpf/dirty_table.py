@@ -34,6 +34,7 @@ class Kind(IntEnum):
     GRAPH_CHANGE = 19
     CAPTURE = 20
     CAPTURED = 21
+    IMAGE = 253
     UNKNOWN = 254
     FREEING = 255
 

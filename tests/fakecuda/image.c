@@ -185,13 +185,13 @@ static const char *ptx_params(struct kernel *kernel, const char *at)
 static CUresult parse_ptx(const char *text, struct image *image)
 {
 	const char *at = text;
-	char name[256];
+	char name[8192];
 
 	while ((at = strstr(at, ".entry"))) {
 		int used = 0;
 
 		at += 6;
-		if (sscanf(at, " %255[A-Za-z0-9_$]%n", name, &used) == 1) {
+		if (sscanf(at, " %8191[A-Za-z0-9_$]%n", name, &used) == 1) {
 			struct kernel *kernel = kernel_new(image, name);
 			const char *open = at + used + strspn(at + used, " \t\n\r");
 

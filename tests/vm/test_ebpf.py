@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from detshare.ebpf import bcc, build
+from detshare.tools.bench.ebpf import native
 from tests.vm.conftest import TOP, Completed
 from tests.vm.test_kmod import clients
 
@@ -19,9 +20,10 @@ __all__ = ["clients"]  # a fixture
 # births takes the module away, lockdown everything
 GUEST = "tests/vm/guest"
 OF_THE_DRIVER = [
-    f"{GUEST}/{name}" for name in ("ebpf_objects.py", "ebpf_latency.py", "ebpf_births.py", "ebpf_lockdown.py")
+    f"{GUEST}/{name}"
+    for name in ("ebpf_objects.py", "ebpf_recorder.py", "ebpf_latency.py", "ebpf_births.py", "ebpf_lockdown.py")
 ]
-OF_CUDA = [f"{GUEST}/{name}" for name in ("ebpf_launches.py", "ebpf_dirty.py")]
+OF_CUDA = [f"{GUEST}/{name}" for name in ("ebpf_launches.py", "ebpf_dirty.py", "ebpf_dirty_images.py")]
 """all of them run on this machine's own kernel besides, in tests/unit/ebpf/test_here.py"""
 SOME = [
     f"{OF_CUDA[0]}::test_10007_launches_are_counted_exactly",
@@ -46,7 +48,8 @@ def objects() -> None:
 
 @pytest.fixture(scope="session")
 def tracee() -> None:
-    """The traced program and its libcuda, built in the checkout."""
+    """The traced program and its libcuda, and what measurements of observers run, built in the checkout."""
+    native.build()
     for part in ("fakecuda", "tracee"):
         subprocess.run(["make", "-s", "-C", str(TOP / "tests" / part)], check=True)
 
@@ -87,4 +90,4 @@ def test_the_same_source_by_bcc(vm: Callable[..., Completed], kernel: str) -> No
     words += ["-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib", "tests/vm/guest/ebpf_bcc.py"]
     done = vm(["sh", "-c", LINK_SOURCE, "sh", *words], kernel=kernel, driver="sim", timeout=1500)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "2 passed" in done.stdout
+    assert "4 passed" in done.stdout

@@ -17,7 +17,7 @@ TOP = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("file", ["ebpf_launches.py", "ebpf_dirty.py", "ebpf_dirty_ctl.py"])
+@pytest.mark.parametrize("file", ["ebpf_launches.py", "ebpf_dirty.py", "ebpf_dirty_images.py", "ebpf_dirty_ctl.py"])
 def test_launches_and_dirty_memory_on_this_kernel(file: str) -> None:
     if reason := build.why_not():
         pytest.skip(f"{reason}; as root: apt-get install clang libbpf-dev")

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Module images whose owner takes them away as soon as they are loaded, as cuBLAS and compilers at run time do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detshare.ebpf.dirty import DirtyTracer
+from detshare.ebpf.epochs import Epoch
+from tests.tracee import images
+from tests.tracee.tracee import LIBCUDA
+
+KERNELS = Path(images.__file__).with_name("kernels.ptx")
+_PROGRAM = """
+import ctypes, json, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *words):
+    status = getattr(cuda, name)(*words)
+    assert status == 0, (name, status)
+device, context, module, function = ctypes.c_int(), *(ctypes.c_void_p() for _ in range(3))
+memory = [ctypes.c_uint64() for _ in range(3)]
+call("cuInit", 0)
+call("cuDeviceGet", ctypes.byref(device), 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+call("cuCtxSetCurrent", context)
+for each in memory:
+    call("cuMemAlloc_v2", ctypes.byref(each), ctypes.c_size_t(1 << 20))
+data = open(sys.argv[1], "rb").read() + bytes(8)
+image = ctypes.create_string_buffer(data, len(data))
+load = cuda.cuModuleLoadData
+status = load(ctypes.byref(module), image)
+ctypes.memset(image, 0x55, len(data))
+assert status == 0, status
+call("cuModuleGetFunction", ctypes.byref(function), module, sys.argv[2].encode())
+words = (memory[1], ctypes.c_uint32(1))
+params = (ctypes.c_void_p * 2)(*[ctypes.addressof(each) for each in words])
+call("cuCtxSynchronize")
+print(json.dumps([each.value for each in memory]), flush=True)
+sys.stdin.readline()
+call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, params, None)
+call("cuMemsetD8_v2", memory[2], ctypes.c_ubyte(1), ctypes.c_size_t(64))
+call("cuCtxSynchronize")
+print("done", flush=True)
+sys.stdin.readline()
+"""
+"""`look` reads its first parameter and writes nothing; what a fill writes is known in any case"""
+
+
+@pytest.fixture(scope="module")
+def tracer() -> Iterator[DirtyTracer]:
+    made = DirtyTracer(libcuda=[str(LIBCUDA)])
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Images by form; `long`: more PTX text than is told with an event."""
+    folder = tmp_path_factory.mktemp("images")
+    text = KERNELS.read_text()
+    long, pieces = folder / "long.ptx", folder / "pieces.ptx"
+    long.write_text(text + "// nothing\n" * (1 << 17))
+    pieces.write_text(text + "// nothing\n" * 4000)
+    return {**images.of_the_tracee(folder), "text": KERNELS, "pieces": pieces, "long": long}
+
+
+def run(tracer: DirtyTracer, image: Path, kernel: str = "look") -> tuple[Epoch, list[int]]:
+    """The epoch of a launch of a kernel that came from an image which is gone, and of a fill."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(LIBCUDA.parent), "FAKECUDA_CLOCK": "virtual"}
+    program = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, str(image), kernel],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    addresses: list[int] = json.loads(program.stdout.readline())
+    tracer.end_epoch(program.pid)
+    tracer.end_epoch(program.pid)
+    program.stdin.write("\n")
+    program.stdin.flush()
+    assert program.stdout.readline().strip() == "done"
+    found = tracer.end_epoch(program.pid)
+    program.communicate("\n")
+    assert program.returncode == 0
+    tracer.forget(program.pid)
+    return found, addresses
+
+
+@pytest.mark.parametrize("shape", ["text", "pieces", "lz4", "zstd", "code"])
+def test_an_image_that_is_gone_was_told_with_its_load(
+    tracer: DirtyTracer, shapes: dict[str, Path], shape: str
+) -> None:
+    if shape not in shapes:
+        pytest.skip(f"no library packs {shape} here")
+    found, addresses = run(tracer, shapes[shape])
+    assert found.reasons == ()
+    written = {addresses[2]} if shape != "code" else {addresses[1], addresses[2], addresses[0]}
+    assert {addresses[2]} <= {each.address for each in found.dirty} <= written
+
+
+@pytest.mark.parametrize("length", [255, 256, 1000, 4000])
+def test_kernels_may_have_long_names(tracer: DirtyTracer, tmp_path: Path, length: int) -> None:
+    name = "look" + "x" * (length - 4)
+    image = tmp_path / "named.ptx"
+    image.write_text(re.sub(r"\blook\b", name, KERNELS.read_text()))
+    found, addresses = run(tracer, image, name)
+    assert found.reasons == ()
+    assert {each.address for each in found.dirty} == {addresses[2]}
+
+
+def test_a_kernel_that_cannot_be_found_is_named(tracer: DirtyTracer, tmp_path: Path) -> None:
+    name = "look" + "x" * 5000
+    image = tmp_path / "named.ptx"
+    image.write_text(re.sub(r"\blook\b", name, KERNELS.read_text()))
+    found, _ = run(tracer, image, name)
+    assert [reason[:20] for reason in found.reasons] == ["kernel " + name[:13]]
+    assert found.reasons[0].endswith("its image does not have it")
+    assert found.share == 1.0
+
+
+def test_an_image_too_long_to_be_told_makes_everything_dirty(tracer: DirtyTracer, shapes: dict[str, Path]) -> None:
+    found, addresses = run(tracer, shapes["long"])
+    assert found.reasons
+    assert {each.address for each in found.dirty} == set(addresses)
+    assert tracer.trouble().lost == 0
