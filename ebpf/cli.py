@@ -21,6 +21,7 @@ from detshare.ctl.rm import procfs
 from detshare.ctl.rm.abi import UnknownBranch, for_version
 from detshare.ebpf import checks, show
 from detshare.ebpf.errors import EbpfError
+from detshare.ebpf.rarely import rarely
 
 __all__ = ["cli", "main"]
 
@@ -103,20 +104,6 @@ def _notes(tracer: Any, pid: int | None) -> list[str]:
     """Why a view is partial."""
     ended = "" if _alive(pid) else f"PID {pid} has ended"
     return list(dict.fromkeys([*tracer.notes(), *filter(None, [ended, checks.foreign_pids()])]))
-
-
-def _rarely(look: Callable[[], int]) -> Callable[[], None]:
-    """Looks for new libraries, which reads every process's mappings, for a twentieth of the time at most."""
-    rests = 0.0
-
-    def now_and_then() -> None:
-        nonlocal rests
-        begun = time.monotonic()
-        if begun >= rests:
-            look()
-            rests = time.monotonic() + max(1.0, 20 * (time.monotonic() - begun))
-
-    return now_and_then
 
 
 def _steps(
@@ -220,7 +207,7 @@ def launches(
 
     _watchable(pid)
     tracer = LaunchTracer(only=pid, libcuda=libcuda)
-    look = _rarely(tracer.look)
+    look = rarely(tracer.look)
 
     def tell() -> None:
         counts, shaped = tracer.counts(), tracer.shapes()[:shapes]
@@ -271,7 +258,7 @@ def dirty(
 
     _watchable(pid)
     tracer = DirtyTracer(only=pid, libcuda=libcuda, devices=architectures(), strict=strict)
-    look = _rarely(tracer.look)
+    look = rarely(tracer.look)
 
     def tell(epoch: Epoch) -> None:
         why = [*epoch.reasons, *(f"partial: {each}" for each in epoch.partial)]
@@ -298,6 +285,10 @@ def dirty(
             for each in [pid] if pid is not None else tracer.programs():
                 tell(tracer.epoch(each))
             tracer.settle()
+        if pid is not None and not _alive(pid):  # what it did since the last cut
+            tracer.poll()
+            tracer.cut()
+            tell(tracer.epoch(pid))
     show.partial([] if as_json else _notes(tracer, pid))
     tracer.close()
 

@@ -13,11 +13,11 @@ from typing import Final
 
 from detshare.ebpf.dirty import DirtyTracer
 from detshare.ebpf.epochs import KEPT, Epoch
+from detshare.ebpf.rarely import rarely
 
 log = logging.getLogger("detshare.dirty")
 
 _POLL_S: Final = 0.05
-_LOOK_S: Final = 1.0
 
 
 class DirtyWatch:
@@ -47,14 +47,11 @@ class DirtyWatch:
     def _run(self) -> None:
         try:
             ends = time.monotonic() + self.interval
-            looked = time.monotonic()
+            look = rarely(self._tracer.look)
             while not self._over.is_set():
                 self._tracer.poll(min(_POLL_S, self.interval))
-                now = time.monotonic()
-                if now - looked > _LOOK_S:
-                    self._tracer.look()
-                    looked = time.monotonic()
-                if now >= ends:
+                look()
+                if time.monotonic() >= ends:
                     self._cut()
                     ends = max(ends + self.interval, time.monotonic())
         except Exception as error:

@@ -173,11 +173,12 @@ class LaunchTracer:
             found.append(Shaped(pid, function, (gx, gy, gz), (bx, by, bz), struct.unpack("<Q", value)[0]))
         return sorted(found, key=lambda each: -each.calls)
 
-    def forget(self, pid: int) -> None:
-        """Frees what is kept of a process that has ended."""
+    def forget(self, *pids: int) -> None:
+        """Frees what is kept of processes that have ended."""
+        ended = {struct.pack("<I", pid) for pid in pids}
         for name in ("counts", "shapes"):
             made = self._program.maps[name]
-            for key in [key for key in made.keys() if key[:4] == struct.pack("<I", pid)]:  # noqa: SIM118 - a map of BPF
+            for key in [key for key, _ in made.items() if key[:4] in ended]:
                 made.drop(key)
 
     def trouble(self) -> Trouble:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from detshare.ctl.rm import procfs
 from detshare.ebpf import elf, libraries
 from detshare.ebpf.bpf import MapKind, MapSpec
 from detshare.ebpf.errors import EbpfError
@@ -68,6 +69,8 @@ class Probes:
         """`entry`, `back`: functions of the program for calls and returns; `only`: the one process that is watched."""
         self._program, self._table, self._entry, self._back, self._only = program, table, entry, back, only
         self._seen: set[tuple[int, int]] = set()
+        self._early: dict[int, int | None] = {}
+        """programs that had mapped a library before it was attached to, and when they began"""
         self._next = 1
         self.paths: list[str] = []
         self.problems: list[str] = []
@@ -76,7 +79,7 @@ class Probes:
 
     def attach(self, found: Iterable[Found]) -> int:
         """Attaches to those that are new; how many. What cannot be attached to becomes a problem, said once."""
-        count = 0
+        fresh: set[tuple[int, int]] = set()
         for each in found:
             if each.identity in self._seen:
                 continue
@@ -87,8 +90,17 @@ class Probes:
                 self.problems.append(str(error))
                 continue
             self.paths.append(each.path)
-            count += 1
-        return count
+            fresh.add(each.identity)
+        if fresh:
+            # asked after attaching: who maps one of them later was seen from its first call on
+            mine = libraries.by_program() if self._only is None else {self._only: libraries.mapped(self._only)}
+            early = (pid for pid, several in mine.items() if any(each.identity in fresh for each in several))
+            self._early |= {pid: procfs.start_time(pid) for pid in early}
+        return len(fresh)
+
+    def whole(self, pid: int) -> bool:
+        """Whether all calls of a program were seen; not of one that used its libcuda before we knew that."""
+        return pid not in self._early or procfs.start_time(pid) not in (self._early[pid], None)
 
     def look(self, extra: Iterable[str] = ()) -> int:
         """Attaches to every libcuda that is installed or in use by now and was not attached to; how many."""

@@ -17,6 +17,7 @@ from detshare.ctl.client import Client
 from detshare.ebpf.dirty import DirtyTracer
 from tests.tracee import images
 from tests.tracee.tracee import LIBCUDA, Tracee
+from tests.vm.guest.ebpf_tools import tracing
 
 CTL = [sys.executable, "-m", "detshare.ctl.cli"]
 DAEMON = "from detshare.ctl.detshared import main; main()"
@@ -94,11 +95,23 @@ def test_a_program_that_ends_is_told_as_one() -> None:
     assert "no such process" in done.stderr
 
 
+def test_what_a_program_did_before_it_ended_is_told_though_no_epoch_was_over() -> None:
+    with Tracee() as tracee:
+        words = ("--pid", str(tracee.pid), "--interval", "600", "--json", "--libcuda", str(LIBCUDA))
+        with tracing("dirty", *words, ends=False) as trace:
+            tracee.say("alloc plain 65536")
+            tracee.say("set 0 0 64")
+            tracee.end()
+    assert trace.code == 0
+    (told,) = map(json.loads, trace.out.splitlines())
+    assert (told["dirty_bytes"], told["allocations"]) == (65536, 1)
+    assert f"PID {tracee.pid} has ended" in told["partial"]
+
+
 def test_who_may_lose_nothing_takes_machine_code_to_write_anywhere(tmp_path: Path) -> None:
     made = images.of_the_tracee(tmp_path)
     strict = DirtyTracer(libcuda=[str(LIBCUDA)], strict=True)
     try:
-        time.sleep(0.05)  # a process's start is known to a hundredth of a second
         with Tracee() as tracee:
             for _ in range(3):
                 tracee.say("alloc plain 65536")

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from detshare.ctl.rm import procfs
+from detshare.ebpf.launch_watch import LaunchWatch, Sums
 from detshare.ebpf.launches import COPIES, Count, Kind, LaunchTracer
 from tests.tracee.tracee import LIBCUDA, Tracee
 from tests.vm.guest.ebpf_tools import tracing
@@ -127,6 +129,30 @@ def test_a_stripped_libcuda_in_another_place_is_found_when_a_program_uses_it(
         tracee.say("launch 11")
         assert [each.calls for each in of(tracer, tracee.pid, Kind.LAUNCH)] == [11]
     assert tracer.look() == 0
+
+
+def test_a_watch_adds_up_what_programs_do_and_forgets_those_that_ended() -> None:
+    watch = LaunchWatch(libcuda=[str(LIBCUDA)])
+    try:
+        with Tracee() as tracee:
+            tracee.say("alloc plain 65536")
+            tracee.say("alloc plain 65536")
+            tracee.say("mixed 1009")
+            tracee.say("copy 503")
+            tracee.say("set 0 0 4099")
+            time.sleep(0.2)  # it is read ten times a second at most
+            until = time.monotonic() + 30
+            while (found := watch.read().get(tracee.pid, Sums())).fills == 0 and time.monotonic() < until:
+                time.sleep(0.05)
+            assert (found.launches, found.copies, found.copied_bytes, found.fills) == (1009, 503, 503 * 4096, 1)
+            assert (found.shapes, found.waits, found.partial) == ({(8, 128): 1009}, 1, ())
+            assert watch.read()[tracee.pid] == found
+        until = time.monotonic() + 30
+        while tracee.pid in watch.read():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        watch.close()
 
 
 def test_only_one_process_and_an_end_in_mid_trace(tracee: Tracee) -> None:
