@@ -17,6 +17,7 @@ static const char usage[] =
 	"     version     CHECK_VERSION_STR\n"
 	"     handle      a control with nested parameters (GET_HANDLE_INFO)\n"
 	"     client      a client, allocated and freed: two calls, counted as one\n"
+	"     missing     an object that is not there, freed: what costs the driver least of all that changes objects\n"
 	"     fb-info     FB_GET_INFO_V2; needs a GPU\n"
 	"     memory      64 KiB of video memory, allocated and freed: two calls, counted as one; needs a GPU\n"
 	"  --batches N  batches of each kind (31)\n"
@@ -70,6 +71,14 @@ static u32 client(struct loop *loop)
 	return status ? status : nv_free(&loop->program.nv, fresh, fresh, fresh);
 }
 
+static u32 missing(struct loop *loop)
+{
+	/* some versions say that there is none, some that it is freed */
+	u32 status = nv_free(&loop->program.nv, loop->client, loop->client, 0x7fffffff);
+
+	return status >= NV_ERRNO(0) ? status : 0;
+}
+
 static u32 fb_info(struct loop *loop)
 {
 	u64 total, free;
@@ -93,7 +102,7 @@ static const struct kind {
 	bool gpu;
 } kinds[] = {
 	{ "empty", empty, false }, { "version", version, false }, { "handle", handle, false },
-	{ "client", client, false }, { "fb-info", fb_info, true }, { "memory", memory, true },
+	{ "client", client, false }, { "missing", missing, false }, { "fb-info", fb_info, true }, { "memory", memory, true },
 };
 
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))

@@ -17,11 +17,12 @@ COUNTED: dict[str, dict[str, Any]] = {
     "allocations": {"born": inside.ALLOCATIONS, "died": inside.ALLOCATIONS},
     "processes": {"born": inside.PROCESSES, "died": inside.PROCESSES},
     "storm": {"calls": inside.CALLS, "events": inside.CALLS + 9, "rate": 60_000.0, "lost": 0},
-    "forced": {"lost": inside.CALLS, "kept": 9, "told": True},
+    "forced": {"lost": inside.FORCED, "kept": 9, "events": inside.FORCED + 9, "told": True},
 }
 ROUND = {"event": "agreement", "groups": 3, "differ": 0, "objects": 9, "driver": 9, "module": 9}
-BORN: dict[str, Any] = {"event": "birth", "observers": True, "waited_ms": 1.0, "ms": 3.0}
-LOOKED = {"event": "birth", "observers": False, "waited_ms": 130.0, "ms": None}
+LEGS = {"told": 1.0, "set": 3.0}
+BORN: dict[str, Any] = {"event": "birth", "observers": True, "waited_ms": 1.0, "ms": 3.0, "legs": LEGS}
+LOOKED = {"event": "birth", "observers": False, "waited_ms": 130.0, "ms": None, "legs": {}}
 ENDED = {"event": "ended", "status": 0}
 
 
@@ -53,8 +54,9 @@ def test_exact_counts_meet_every_target(monkeypatch: pytest.MonkeyPatch) -> None
         ("processes", {"died": 100}, "programs that died"),
         ("storm", {"calls": 5}, "storm, calls told of"),
         ("storm", {"lost": 1}, "storm, events lost"),
-        ("forced", {"told": False}, "the same with a ring of one page: the loss is said"),
-        ("forced", {"kept": 8}, "the same with a ring of one page: events lost and kept"),
+        ("storm", {"rate": 49_999.0}, "storm, calls a second while nobody read"),
+        ("forced", {"told": False}, "a ring of one page: the loss is said"),
+        ("forced", {"kept": 8}, "a ring of one page: events lost and kept"),
     ],
 )
 def test_each_wrong_count_misses_its_target(

@@ -29,11 +29,12 @@ TOP = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(TOP))
 
 LAUNCHES, COPIED, ALLOCATIONS, PROCESSES = 10007, 503, 1009, 101
-PAIRS = 12503
-"""clients that one program of the storm makes and frees, as fast as it goes, after as many by which it warms up"""
-STORMS = 2
-CALLS = STORMS * (2 * 2 * PAIRS + 3)
+STORM, STORMS = 50021, 2
+"""calls that one program of the storm makes, as fast as it goes, after as many by which it warms up; and programs"""
+CALLS = STORMS * (2 * STORM + 3)
 """what they ask for in all, with a client, a device and a subdevice of their own"""
+FORCED = 5003
+"""the same of the one program whose calls find a ring of a page"""
 _BIRTHS = """import os, struct, fcntl
 for _ in range({count}):
     if not os.fork():
@@ -92,23 +93,26 @@ def counts() -> None:
     time.sleep(0.5)
     found = Counter((each.kind, each.born) for each in objects.drain())
     guest.say(event="processes", born=found["process", True], died=found["process", False])
-    small = ObjectTracer(_abi(), ring_bytes=4096)
+    guest.unload()  # which would look at each call, too
     before = objects.trouble().lost
-    rate = sum(_storms(PAIRS, STORMS))
+    rate = sum(_storms(STORM, STORMS))
     told = [unpack(data).kind for data in objects.records()]
     lost = objects.trouble().lost - before
     guest.say(event="storm", calls=told.count(Record.CALL), events=len(told), rate=rate, lost=lost)
-    missed, kept = small.trouble().lost, sum(1 for _ in small.records())
-    guest.say(event="forced", lost=missed, kept=kept, told=any(str(missed) in note for note in small.notes()))
+    small = ObjectTracer(_abi(), ring_bytes=4096)
+    _storms(FORCED, 1)
+    missed, kept, events = small.trouble().lost, sum(1 for _ in small.records()), sum(1 for _ in objects.records())
+    told_of = any(str(missed) in note for note in small.notes())
+    guest.say(event="forced", lost=missed, kept=kept, events=events, told=told_of)
     small.close()
     objects.close()
 
 
-def _storms(pairs: int, programs: int) -> list[float]:
+def _storms(calls: int, programs: int) -> list[float]:
     """Calls a second that each of some programs made, all of them at once, by its own clock."""
-    words = ("--kind", "client", "--batches", "1", "--calls", pairs)
+    words = ("--kind", "missing", "--batches", "1", "--calls", calls)
     started = [guest.start("nvloop", *words) for _ in range(programs)]
-    return [2e9 / json.loads(each.communicate()[0])["median_ns"] for each in started]
+    return [1e9 / json.loads(each.communicate()[0])["median_ns"] for each in started]
 
 
 def _storm(pairs: int) -> float:
