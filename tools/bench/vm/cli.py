@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from detshare.tools.bench.ebpf import experiment
+from detshare.tools.bench.ebpf.part import PartError
 from detshare.tools.bench.vm import (
     daemon_recovery,
     fuzz,
@@ -27,6 +29,9 @@ from detshare.tools.bench.vm.machines import ALL, MACHINES, SIM_DEBUG, SIMULATED
 from detshare.tools.bench.vm.report import Report
 
 __all__ = ["COMMANDS"]
+
+GPU = "gpu"
+"""this machine with its GPU, instead of a guest"""
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,17 @@ _SCALES = {
         6,
         ("sim", "sim-6.1"),
         "15 min",
-        ("sim", "sim-6.1"),
+        ("sim", "sim-6.1", GPU),
+    ),
+    "ebpf-objects": _Scale(
+        "RM objects as the observer tells of them beside a recorder in the program, and storms of RM calls.",
+        "--rounds",
+        "Of the one set.",
+        1,
+        1,
+        (GPU,),
+        "5 min",
+        (GPU,),
     ),
     "ebpf-overhead": _Scale(
         "What observers add to a launch and, in guests, to a call.",
@@ -142,7 +157,7 @@ _SCALES = {
         1,
         ("here",),
         "5 min",
-        ("here", *SIMULATED),
+        ("here", *SIMULATED, GPU),
     ),
     "dirty": _Scale(
         "Memory that observers call dirty beside what random programs wrote.",
@@ -152,7 +167,7 @@ _SCALES = {
         20,
         ("here",),
         "5 min",
-        ("here", *SIMULATED),
+        ("here", *SIMULATED, GPU),
     ),
     "fuzz": _Scale(
         "Random ioctls, with and without the module.",
@@ -229,8 +244,38 @@ def _run(name: str, machines: tuple[str, ...], amount: int, seed: int | None, op
         raise SystemExit(1)
 
 
+def _run_on_gpu(name: str, out: Path, quick: bool, parts: tuple[str, ...]) -> None:
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        rows = experiment.measure(name, out, quick, parts)
+    except PartError as error:
+        raise click.ClickException(f"bench {name} on the GPU: {error}") from error
+    judged = [row.ok for row in rows if row.ok is not None]
+    click.echo(f"{out / name}-gpu.json: {sum(judged)} of {len(judged)} targets met, {len(rows)} rows")
+    missed = [row for row in rows if row.ok is False]
+    for row in missed:
+        click.echo(f"  not met: {row.what}: {row.value:g} {row.unit}, target {row.target}")
+    if missed:
+        raise SystemExit(1)
+
+
 def _command(name: str, scale: _Scale) -> click.Command:
-    def body(amount: int | None, machines: tuple[str, ...], out: Path, quick: bool, seed: int | None = None) -> None:
+    def body(
+        amount: int | None,
+        machines: tuple[str, ...],
+        out: Path,
+        quick: bool,
+        seed: int | None = None,
+        parts: tuple[str, ...] = (),
+    ) -> None:
+        chosen = machines or scale.on
+        if GPU in chosen:
+            if set(chosen) != {GPU}:
+                raise click.UsageError(f"--on {GPU} makes a result of its own; name it alone")
+            _run_on_gpu(name, out, quick, parts)
+            return
+        if parts:
+            raise click.UsageError(f"--part is of --on {GPU}")
         _run(name, machines or scale.on, amount or (scale.quick if quick else scale.full), seed, scale.option, out)
 
     where = "On this machine as root" if "here" in scale.on else "In guests of this machine (QEMU)"
@@ -260,6 +305,10 @@ def _command(name: str, scale: _Scale) -> click.Command:
                 ["--seed"], type=click.IntRange(1), default=1, show_default=True, help="Of every random choice."
             )
         )
+    if GPU in scale.can:
+        known = tuple(experiment.parts(name))
+        text = f"With --on {GPU}: this part of it alone; may be repeated."
+        parameters.append(click.Option(["--part", "parts"], type=click.Choice(known), multiple=True, help=text))
     callback: Callable[..., None] = body
     epilog = f"\b\nExample:\n  detshare bench {name} --quick --out /tmp/results"
     return click.Command(name, params=parameters, callback=callback, help=about, epilog=epilog)
