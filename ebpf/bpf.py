@@ -19,7 +19,9 @@ from detshare.ebpf.errors import EbpfError
 
 _NR_BPF = 321  # x86-64
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY = 0, 1, 2, 3, 4
-_RAW_TRACEPOINT_OPEN, _LINK_CREATE = 17, 28
+_RAW_TRACEPOINT_OPEN, _MAP_LOOKUP_BATCH, _LINK_CREATE = 17, 24, 28
+_BATCH = 4096
+"""entries that are read by one call, unless a bucket of a hash has more"""
 _ATTACH_PERF_EVENT = 41
 UPROBE_MULTI = 48
 """BPF_TRACE_UPROBE_MULTI: a program's expected attach type for link_uprobes()"""
@@ -58,7 +60,11 @@ def _libc() -> ctypes.CDLL:
 
 def bpf(command: int, attributes: bytes) -> int:
     """bpf(2) with the beginning of a union bpf_attr; OSError."""
-    block = ctypes.create_string_buffer(attributes.ljust(_ATTR, b"\0"), _ATTR)
+    return _bpf(command, ctypes.create_string_buffer(attributes.ljust(_ATTR, b"\0"), _ATTR))
+
+
+def _bpf(command: int, block: ctypes.Array[ctypes.c_char]) -> int:
+    """With all of one, which the kernel may write to; OSError."""
     done = int(_libc().syscall(_NR_BPF, command, block, _ATTR))
     if done < 0:
         number = ctypes.get_errno()
@@ -167,11 +173,31 @@ class Map:
             yield found
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """All entries, each once; see keys()."""
-        for key in list(dict.fromkeys(self.keys())):
-            value = self.get(key)
-            if value is not None:
-                yield key, value
+        """All entries, each once, a few calls for all of them (Linux 5.6); values as get() has them."""
+        most, before, after = min(_BATCH, self.spec.entries), 0, ctypes.create_string_buffer(max(self.spec.key, 4))
+        while True:
+            keys = ctypes.create_string_buffer(most * self.spec.key)
+            values = ctypes.create_string_buffer(most * self._room)
+            places = (before, *map(ctypes.addressof, (after, keys, values)))
+            block = ctypes.create_string_buffer(struct.pack("<QQQQIIQQ", *places, most, self.fd, 0, 0), _ATTR)
+            more = True
+            try:
+                _bpf(_MAP_LOOKUP_BATCH, block)
+            except FileNotFoundError:
+                more = False
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                most *= 2  # a bucket has more than there was room for
+                continue
+            (count,) = struct.unpack_from("<I", block, 32)
+            found, beside = keys.raw, values.raw
+            for number in range(count):
+                key, value = number * self.spec.key, number * self._room
+                yield found[key : key + self.spec.key], beside[value : value + self._room]
+            if not more:
+                return
+            before = ctypes.addressof(after)
 
     def close(self) -> None:
         if self.fd >= 0:

@@ -85,8 +85,13 @@ def without_libcuda() -> list[int]:
 def of_programs() -> list[Found]:
     """The libcuda of every program that runs now."""
     found: dict[tuple[int, int], Found] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            for each in mapped(int(name)):
-                found.setdefault(each.identity, each)
+    for several in by_program().values():
+        for each in several:
+            found.setdefault(each.identity, each)
     return list(found.values())
+
+
+def by_program() -> dict[int, list[Found]]:
+    """PID -> what it has mapped, of every program that has any."""
+    every = ((pid, mapped(pid)) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))))
+    return {pid: several for pid, several in every if several}
