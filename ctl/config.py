@@ -67,6 +67,8 @@ class Daemon:
     """with backend root: hear of new contexts by eBPF"""
     dirty: bool = False
     """watch what programs write, from their begin on, by eBPF"""
+    launches: bool = False
+    """count what programs launch, by eBPF, for policies, `show`, `top`, `why` and metrics"""
     classes: Mapping[str, str] = field(default_factory=dict)
     """command pattern -> class of programs of which nobody asked anything; the first that matches counts"""
 
@@ -171,6 +173,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "log_format": check_log_format,
         "observers": check_flag,
         "dirty": check_flag,
+        "launches": check_flag,
         "classes": check_classes,
     },
     "policy": {"name": check_policy, "parameters": check_parameters},

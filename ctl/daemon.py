@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +24,7 @@ from detshare.ctl.backends.base import Backend
 from detshare.ctl.config import Config
 from detshare.ctl.dirt import Dirt
 from detshare.ctl.errors import ControlError
+from detshare.ctl.launched import Launched
 from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, start_guardian
 from detshare.ctl.policy.apply import Request
 from detshare.ctl.policy.desk import Desk
@@ -68,6 +71,10 @@ class Daemon:
         self._spatial = spatial
         self._no_spatial: ControlError | None = None
         self._woken = asyncio.Event()
+        self._turn = threading.Lock()
+        """of who works with the backend: the worker, or for a moment the thread that hears of a new context"""
+        self._greeting = False
+        """somebody waits to be greeted by the worker"""
         self._snapshot: Snapshot | None = None
         self._failure = ""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -76,9 +83,15 @@ class Daemon:
         self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status)
         self._desk: Desk | None = None
         self.dirt = Dirt(config.daemon.dirty)
+        self._launched = Launched(config.daemon.launches)
 
     async def _work(self, job: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, job)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self._in_turn, job)
+
+    def _in_turn(self, job: Callable[[], T]) -> T:
+        """A job with the backend, which one thread at a time may have."""
+        with self._turn:
+            return job()
 
     @property
     def _backend(self) -> Backend:
@@ -95,6 +108,7 @@ class Daemon:
         if self.config.daemon.observers:
             await self._work(lambda: self._backend.wake_by(lambda: self._wake(loop)))
         await self.dirt.open()
+        await self._launched.open()
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
@@ -130,7 +144,7 @@ class Daemon:
         """What a policy decided, in the thread of its engine. The next regular look shows what it did."""
         asked = describe(requests[0].verb, requests[0].who, requests[0].args) if requests else ""
         try:
-            return self._worker.submit(self._perform_now, requests).result(VERB_SECONDS)
+            return self._worker.submit(self._in_turn, lambda: self._perform_now(requests)).result(VERB_SECONDS)
         except TimeoutError:
             stopped = f"the driver did not answer within {VERB_SECONDS:.0f} s; it may still happen"
             return [ControlError(asked, stopped, "see dmesg | grep NVRM")]
@@ -178,7 +192,8 @@ class Daemon:
         notes = []
         for verb, args in asked:
             try:
-                outcome, _ = self._worker.submit(self._verb_now, verb, str(pid), args).result(START_SECONDS)
+                job = functools.partial(self._verb_now, verb, str(pid), args)
+                outcome, _ = self._worker.submit(self._in_turn, job).result(START_SECONDS)
             except TimeoutError:
                 notes.append(f"{verb} was not done within {START_SECONDS:g} s; it may still happen")
             except Exception as error:  # noqa: BLE001  the program starts whatever it is
@@ -207,19 +222,30 @@ class Daemon:
             except TimeoutError:
                 return
             self._woken.clear()
-            await self._work(self._greet_now)
             due = min(due, max(earliest, time.monotonic() + TOGETHER_S))
 
-    def _greet_now(self) -> None:
+    def _greet_now(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._greeting = False
         try:
             self._backend.greet()
         except Exception as error:  # noqa: BLE001  the look that follows tells what lasts
             log.warning("greeting failed: %s", explain(error, "greet a new context").stopped, exc_info=error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks any more
+            loop.call_soon_threadsafe(self._woken.set)
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         """There is somebody to greet, or to look at; in whatever thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks any more
-            loop.call_soon_threadsafe(self._woken.set)
+        with contextlib.suppress(RuntimeError):  # the worker is gone: this process is ending
+            # here and now, where nobody works with the backend: a millisecond later the driver may be busy with what
+            # the program asks for next, and each thread on the way takes its part of one
+            if self._turn.acquire(blocking=False):
+                try:
+                    self._greet_now(loop)
+                finally:
+                    self._turn.release()
+            elif not self._greeting:
+                self._greeting = True
+                self._worker.submit(self._in_turn, lambda: self._greet_now(loop))
 
     def _keep_guarded(self) -> None:
         """Start another guardian where the last one ended: nothing may be changed without one."""
@@ -256,7 +282,7 @@ class Daemon:
         self._took(snapshot, events)
 
     def _look_now(self) -> tuple[Snapshot, Sequence[Event]]:
-        snapshot = self._backend.look()
+        snapshot = self._launched.add_to(self._backend.look())
         return snapshot, self._backend.drain_events()
 
     def _took(self, snapshot: Snapshot, events: Sequence[Event]) -> None:
@@ -282,7 +308,7 @@ class Daemon:
     def _attend(self, on: bool) -> None:
         """The policy wants to hear of that, or not any more."""
         with contextlib.suppress(RuntimeError):  # the worker is gone: this process is ending
-            self._worker.submit(self._backend.attend, on)
+            self._worker.submit(self._in_turn, lambda: self._backend.attend(on))
 
     def _tell(self, event: Event) -> None:
         log.info("%s%s: %s", event.kind, f" {event.pid}" if event.pid else "", event.text)
@@ -383,7 +409,7 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
-        checks += [self.desk.doctor(), *self.dirt.doctor()]
+        checks += [self.desk.doctor(), *self.dirt.doctor(), *self._launched.doctor()]
         return checks + await self._work(self._backend.doctor)
 
     async def readings(self) -> dict[str, Any]:
@@ -417,6 +443,7 @@ class Daemon:
             return await self._restore()
         finally:
             await self.dirt.close()
+            await self._launched.close()
 
     async def _restore(self) -> bool:
         if self._built is None:

@@ -86,4 +86,10 @@ NAMES: Final = (
     _program("waits", COUNTER, "", "Temporal lane, detshare.ko: waits at a shut door"),
     _program("wait_seconds", COUNTER, "seconds", "Temporal lane, detshare.ko: time of these waits"),
     _program("denied", COUNTER, "", "Temporal lane, detshare.ko: calls that were not let through to the driver"),
+    _program("observed_launches", COUNTER, "", "eBPF, daemon.launches: launches that were seen", "kind"),
+    _program("observed_copies", COUNTER, "", "eBPF, daemon.launches: copies"),
+    _program("observed_copied_bytes", COUNTER, "bytes", "eBPF, daemon.launches: what they copied"),
+    _program("observed_waits", COUNTER, "", "eBPF, daemon.launches: waits for a stream, an event or a context"),
+    _program("observed_wait_seconds", COUNTER, "seconds", "eBPF, daemon.launches: time of these waits"),
+    _program("observed_partial", GAUGE, "", "eBPF, daemon.launches: 1 where not all calls could be seen"),
 )  # fmt: skip

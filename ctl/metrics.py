@@ -164,6 +164,14 @@ def _about_program(page: _Page, program: Program) -> None:
         add("waits", activity.waits)
         add("wait_seconds", activity.wait_ms / 1e3)
         add("denied", activity.denied)
+    if (observed := program.observed) is not None:
+        add("observed_launches", observed.launches, "kernel")
+        add("observed_launches", observed.graph_launches, "graph")
+        add("observed_copies", observed.copies)
+        add("observed_copied_bytes", observed.copied_bytes)
+        add("observed_waits", observed.waits)
+        add("observed_wait_seconds", observed.wait_ms / 1e3)
+        add("observed_partial", float(bool(observed.partial)))
 
 
 def _percentiles(times: Times | None) -> Iterable[tuple[str, float]]:

@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Any, Final
 
+from detshare.ctl.observed import Observed
 from detshare.ctl.rm.driver import Gpu, ProcessId
 
 
@@ -353,6 +354,8 @@ class Program:
     """None: it is in the temporal lane"""
     activity: Activity | None = None
     """None: the kernel module is not there, or the program cannot launch work yet"""
+    observed: Observed | None = None
+    """None: launches are not watched (`daemon.launches`), or it made no call to CUDA yet"""
     decided: Mapping[str, str] = field(default_factory=dict, hash=False)
     """what was decided (Slice, Bind, Move, Gate, Reflex) -> by whom: "hand", or "policy NAME"; asked of a daemon"""
     pctx: str = ""

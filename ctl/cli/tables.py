@@ -256,6 +256,7 @@ def show(console: Console, answer: Json, program: Json) -> None:
     ]
     rows += activity_rows(program)
     rows += spatial_rows(program)
+    rows += observed_rows(program)
     rows += decided_rows(program)
     rows += [("note", clean(note)) for note in program["notes"]]
     for name, value in rows:
@@ -302,6 +303,23 @@ def activity_rows(program: Json) -> list[tuple[str, str]]:
         times = count(each["count"], "time")
         rows.append(("denied", f"{clean(each['name'])}: {times} ({clean(each['reason'])}; {answer})"))
     return rows
+
+
+def observed_rows(program: Json) -> list[tuple[str, str]]:
+    """What `show` says of a program's calls to CUDA, as somebody outside saw them."""
+    seen = program.get("observed")
+    if not seen:
+        return []
+    by = clean(seen["source"])
+    rate = f"{seen['launches_per_s']:g} + {seen['graph_launches_per_s']:g} a second"
+    done = f"{count(seen['copies'], 'copy').replace('copys', 'copies')} ({size(seen['copied_bytes'])})"
+    rows = [
+        (f"by {by}", f"{seen['launches']} launches + {seen['graph_launches']} of graphs, {rate}"),
+        ("", f"{done}, {count(seen['fills'], 'fill')}, {count(seen['waits'], 'wait')} of {seen['wait_ms']:.1f} ms"),
+    ]
+    for each in seen["grids"][:4]:
+        rows.append(("", f"grid of {each['blocks']} x {each['threads'] or '-'} threads: {each['launches']} times"))
+    return [*rows, *((f"partial by {by}", clean(why)) for why in seen["partial"])]
 
 
 def standing(answer: Json) -> list[Table]:

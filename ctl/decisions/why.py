@@ -211,6 +211,11 @@ def _standing(program: Program, seen: Snapshot) -> list[str]:
         for denial in activity.denials:
             told = "told that it was done" if denial.status == 0 else f"answered {denial.status:#x}"
             lines.append(f"refused by detshare.ko: {denial.count} x {denial.name} ({denial.reason}), {told}")
+    if (observed := program.observed) is not None:
+        rate = f"{observed.launches_per_s:g} launches and {observed.graph_launches_per_s:g} graphs a second"
+        grid = f", most of them {observed.blocks} blocks" if observed.blocks else ""
+        partial = f" (partial: {'; '.join(observed.partial)})" if observed.partial else ""
+        lines.append(f"seen by {observed.source}: {rate}{grid}{partial}")
     if program.refused:
         lines.append(f"refused by its memory limit: {program.refused} request(s)")
     lines += list(program.notes)

@@ -36,7 +36,8 @@ KICKS: Final = ("never", "deadlines", "always")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How long kernels of one shape took, from a log2 histogram. Times in microseconds: upper ends of buckets."""
+    """How long kernels of one shape took, from a log2 histogram. Times in microseconds: upper ends of buckets; 0 where
+    launches were counted from outside (eBPF), which times nothing."""
 
     name: str
     """of the kernel, or "graph"; "" where nobody knows"""
@@ -110,11 +111,11 @@ class TenantView:
     graph_launches_per_s: float = 0.0
     blocks: int = 0
     """grid of the launch at the head, else of the latest; in a daemon of the kernel that was timed last, some a second
-    are; 0: not known"""
+    are, or of those that eBPF saw most in the last second; 0: not known"""
     used_us: float = 0.0
     """GPU time so far, estimated"""
     shapes: tuple[Shape, ...] = ()
-    """what it launches most, by time on the GPU; at most 16, from samples"""
+    """what it launches most, by time on the GPU, from samples; by number where eBPF counted them; at most 16"""
     group: str = ""
     """named tenant, cgroup or container that it belongs to"""
     pid: int = 0

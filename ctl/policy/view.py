@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from detshare.ctl import classes, snapshot
+from detshare.ctl.observed import Observed
 from detshare.ctl.policy.history import History
 from detshare.ctl.policy.types import (
     Action,
@@ -51,6 +52,14 @@ def _shapes(spatial: Spatial) -> tuple[Shape, ...]:
     return tuple(
         Shape(name, blocks, threads, int(float(f"{t.count:.2g}")), t.p50_us, t.p90_us, t.p99_us)
         for name, blocks, threads, t in known
+    )
+
+
+def _grids(observed: Observed) -> tuple[Shape, ...]:
+    """What it launches most, by number; two digits of it."""
+    return tuple(
+        Shape("", each.blocks, each.threads, int(float(f"{each.launches:.2g}")), 0.0, 0.0, 0.0)
+        for each in observed.grids
     )
 
 
@@ -153,6 +162,9 @@ class Viewer:
             shut = "order" in activity.reasons
         elif active:
             queued = 1
+        if spatial is None and (observed := program.observed) is not None:
+            launches, graphs = observed.launches, observed.graph_launches
+            blocks, shapes = observed.blocks, _grids(observed)
         if activity is None:
             used_us = history.used(now_us, program.gpu_share or 0.0)
         rates = history.rates(now_us / 1e6, launches, graphs, held_ms)

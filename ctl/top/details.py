@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detshare.ctl.top.rows import Row, activity, containment, gpu_index
+from detshare.ctl.top.rows import Row, activity, containment, gpu_index, observed
 from detshare.ctl.top.values import UNKNOWN, clean, items, microseconds, number, texts, whole
 
 _BOLD = "bold"
@@ -52,7 +52,10 @@ def _lane(row: Row) -> list[str]:
         waited = rates.get("door_p99_us") if isinstance(rates, Mapping) else None
         delay = f"waits at a shut door p99 {microseconds(waited)}"
     if row.launches is not None:
+        seen = row.raw.get("observed")
         what = "launches" if isinstance(spatial, Mapping) else "bursts of launches"
+        if not isinstance(spatial, Mapping) and isinstance(seen, Mapping):
+            what = f"launches ({clean(seen.get('source'))})"
         lines.append(f"{cells['L/S']} {what} a second  {delay}  held {cells['HELD']} of the time")
     decided = row.raw.get("decided")
     if isinstance(decided, Mapping) and decided:
@@ -86,6 +89,7 @@ def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str
         lines += [(f"  tenant {tenant}", "")] if tenant else []
         lines += [(f"  launches: {text}", "") for text in activity(program)]
     lines += [(f"  {text}", "") for text in _lane(row)]
+    lines += [(f"  {text}", "") for text in observed(program)]
     tsgs = items(program.get("tsgs"))
     lines += [(_tsg(tsg, index), "") for tsg in tsgs] or [("  no TSG: it has made no context yet", "dim")]
     lines += [(f"  note: {note}", "yellow") for note in texts(program.get("notes"))]

@@ -31,14 +31,18 @@ class _Known:
 
 
 def _counted(program: Mapping[str, Any]) -> tuple[int, float, int] | None:
-    """Launches (bursts in the temporal lane), milliseconds waited, waits; None where nobody counts."""
-    spatial, doing = program.get("spatial"), program.get("activity")
+    """Launches (bursts, where only the kernel module sees the program), milliseconds waited, waits; None where nobody
+    counts."""
+    spatial, doing, seen = (program.get(name) for name in ("spatial", "activity", "observed"))
     if isinstance(spatial, Mapping):
         launches = (whole(spatial.get("launches")) or 0) + (whole(spatial.get("graph_launches")) or 0)
         return launches, number(spatial.get("held_ms")) or 0.0, 0
+    waited, waits = 0.0, 0
     if isinstance(doing, Mapping):
-        return whole(doing.get("kicks")) or 0, number(doing.get("wait_ms")) or 0.0, whole(doing.get("waits")) or 0
-    return None
+        waited, waits = number(doing.get("wait_ms")) or 0.0, whole(doing.get("waits")) or 0
+    if isinstance(seen, Mapping):
+        return (whole(seen.get("launches")) or 0) + (whole(seen.get("graph_launches")) or 0), waited, waits
+    return (whole(doing.get("kicks")) or 0, waited, waits) if isinstance(doing, Mapping) else None
 
 
 def _p99(values: deque[float]) -> float | None:

@@ -123,6 +123,27 @@ def activity(program: Json) -> list[str]:
     return lines
 
 
+def observed(program: Json) -> list[str]:
+    """What was seen from outside of a program's calls to CUDA, a line each."""
+    seen = program.get("observed")
+    if not isinstance(seen, Mapping):
+        return []
+    by = clean(seen.get("source")) or UNKNOWN
+    counts = {name: whole(seen.get(name)) for name in ("launches", "graph_launches", "copies", "fills", "waits")}
+    told = {name: UNKNOWN if count is None else str(count) for name, count in counts.items()}
+    copied, waited = memory(whole(seen.get("copied_bytes"))), number(seen.get("wait_ms"))
+    lines = [
+        f"{by}: {told['launches']} launches, {told['graph_launches']} graphs, {told['copies']} copies ({copied}),"
+        f" {told['fills']} fills, {told['waits']} waits ({UNKNOWN if waited is None else f'{waited:.1f} ms'})"
+    ]
+    grids = [
+        f"{whole(each.get('blocks'))} x {whole(each.get('threads')) or UNKNOWN}: {whole(each.get('launches'))}"
+        for each in items(seen.get("grids"))[:4]
+    ]
+    lines += [f"{by}: blocks x threads: launches  {', '.join(grids)}"] if grids else []
+    return [*lines, *(f"{by}: partial: {why}" for why in texts(seen.get("partial")))]
+
+
 def _lane(program: Json) -> tuple[str, str, float | None]:
     """The lane, the pCtx (or the share of SMs, where it is bound to none), and 0..1 of the SMs."""
     spatial, doing = program.get("spatial"), program.get("activity")

@@ -12,6 +12,8 @@ __all__ = ["DECODE", "PREFILL", "Phases"]
 
 DECODE: Final = "decode"
 PREFILL: Final = "prefill"
+ANY_SMS: Final = (58, 160)
+"""of the GPUs that servers run on: no fewer (L4), and no more"""
 
 
 class Phases:
@@ -19,7 +21,9 @@ class Phases:
 
     Who launched a graph since the last look decodes. Else grids tell: those of a prefill fill the GPU more than twice,
     those of a decode step without graphs leave SMs free; in between it is what it was before. Grids are those of the
-    launch at the head, else of the shape that took most time. A tenant of class low or idle is no server.
+    launch at the head, else of the shape that took most time. Where nobody knows the GPU's SMs, which
+    is so in the temporal lane, a grid has to tell for a small and for a large GPU. A tenant of class low or idle is
+    no server.
     """
 
     def __init__(self) -> None:
@@ -35,12 +39,13 @@ class Phases:
         phase = self._phase.get(tenant.name, "")
         if not tenant.active and tenant.graph_launches == (before or 0):
             return phase
+        least, most = (sms, sms) if sms else ANY_SMS
         blocks = tenant.blocks or next((each.blocks for each in tenant.shapes if each.name != "graph"), 0)
         if tenant.graph_launches > (before or 0):
             phase = DECODE
-        elif blocks > 2 * sms:
+        elif blocks > 2 * most:
             phase = PREFILL
-        elif 0 < blocks <= sms:
+        elif 0 < blocks <= least:
             phase = DECODE
         self._phase[tenant.name] = phase
         return phase

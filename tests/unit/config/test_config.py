@@ -25,6 +25,7 @@ interval = 1
 log_level = "debug"
 log_format = "json"
 observers = true
+launches = true
 dirty = true
 [daemon.classes]
 "*train.py*" = "low"
@@ -65,7 +66,8 @@ def wrong(text: str) -> list[tuple[int, str, str]]:
 def test_every_key_is_read():
     found = config.parse(WHOLE.encode())
     classes = {"*train.py*": "low", "vllm": "high"}
-    assert found.daemon == config.Daemon("kmod", 1.0, "debug", "json", observers=True, dirty=True, classes=classes)
+    watched = {"observers": True, "dirty": True, "launches": True}
+    assert found.daemon == config.Daemon("kmod", 1.0, "debug", "json", classes=classes, **watched)
     assert found.policy == config.Policy("tpot-first", {"quota": "0.5", "strict": "true"})
     assert found.pool.tiers == (25, 50, 100)
     assert [(each.name, each.sms, each.gpu[-1]) for each in found.pool.exclusive] == [
@@ -93,6 +95,7 @@ def test_an_empty_file_and_none_are_the_defaults(tmp_path, monkeypatch):
         ("[daemon]\nspeed = 1\n", 2, "daemon.speed", "takes backend, interval"),
         ("[daemon]\nobservers = 1\n", 2, "daemon.observers", "true or false"),
         ("[daemon]\ndirty = 'yes'\n", 2, "daemon.dirty", "true or false"),
+        ("[daemon]\nlaunches = 0\n", 2, "daemon.launches", "true or false"),
         ("[daemon]\nclasses = 'low'\n", 2, "daemon.classes", "it is a table"),
         ("[daemon.classes]\na = 'high'\nb = 'best'\n", 3, "daemon.classes.b", "one of high, normal, low, idle"),
         ("[daemon.classes]\n' ' = 'low'\n", 2, "daemon.classes. ", "no command line is like that"),

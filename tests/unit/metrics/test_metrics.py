@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 
 from detshare.ctl import metrics
 from detshare.ctl.metric_names import COUNTER, NAMES, PROGRAM
+from detshare.ctl.observed import Observed
 from detshare.ctl.rm.driver import Gpu, ProcessId
 from detshare.ctl.snapshot import (
     Account,
@@ -66,6 +67,7 @@ RED = Account(AccountKind.TENANT, "red", None, 8 << 30, 1 << 30, 1 << 30, 2)
 FULL = machine(
     program(1, spatial=spatial(), limits=(RED,), refused=2),
     program(2, activity=Activity("active", kicks=5, used_us=2_000_000, waits=3, wait_ms=4.0, denied=1)),
+    program(3, observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",))),
     accounts=(RED,),
 )
 
@@ -117,6 +119,10 @@ def test_values_are_in_the_units_of_their_names() -> None:
     assert value("detshare_program_run_seconds", kind="graph", percentile="99") == [pytest.approx(8.192e-6)]
     assert value("detshare_program_gpu_seconds_total") == [2.0]
     assert value("detshare_program_wait_seconds_total") == [0.004]
+    assert value("detshare_program_observed_launches_total", kind="graph") == [5]
+    assert value("detshare_program_observed_copied_bytes_total") == [4096]
+    assert value("detshare_program_observed_wait_seconds_total") == [0.0015]
+    assert value("detshare_program_observed_partial") == [1]
     assert value("detshare_program_memory_limit_bytes", pid="1") == [8 << 30]
     assert value("detshare_policy_latency_seconds", percentile="99") == [0.004]
     assert value("detshare_policy_actions_total", result="done") == [3]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches of programs that nobody asks, for snapshots: seen by eBPF where `daemon.launches` says so.
+
+Sums are kept in the kernel and read with each look, so a launch costs its program a probe and the daemon nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from detshare.ctl.observed import Grid, Observed
+from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.snapshot import Check, Snapshot
+from detshare.ebpf.errors import EbpfError
+from detshare.ebpf.launch_watch import LaunchWatch, Sums
+
+__all__ = ["Launched"]
+
+log = logging.getLogger("detshared.launches")
+
+WINDOW_S: Final = 1.0
+"""over which rates are formed"""
+MOST_GRIDS: Final = 16
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of one program."""
+
+    samples: deque[tuple[float, int, int]] = field(default_factory=deque)
+    """(seconds, launches, graph launches)"""
+    shapes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """as they were when a window began"""
+    shaped_at: float = 0.0
+    blocks: int = 0
+
+
+class Launched:
+    """The watch of one daemon; `wanted` False: there is none. add_to() is for one thread."""
+
+    def __init__(self, wanted: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._wanted, self._clock = wanted, clock
+        self._watch: LaunchWatch | None = None
+        self._problem: EbpfError | None = None
+        self._known: dict[ProcessId, _Known] = {}
+
+    async def open(self) -> None:
+        """Begins to watch. Where that cannot be, the rest of the daemon goes on without."""
+        if not self._wanted:
+            return
+        try:
+            self._watch = await asyncio.to_thread(LaunchWatch)
+        except EbpfError as error:
+            self._problem = error
+            log.warning("launches are not watched: %s", error)
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        """The same with what was seen of each program."""
+        if self._watch is None:
+            return snapshot
+        sums, now = self._watch.read(), self._clock()
+        before = {process.pid: process for process in self._known}
+        known: dict[ProcessId, _Known] = {}
+        programs = []
+        for program in snapshot.programs:
+            found = sums.get(program.id.pid)
+            if found is not None and before.get(program.id.pid, program.id) != program.id:
+                self._watch.forget(program.id.pid)  # the number is another program's now
+                found = None
+            if found is None:
+                programs.append(program)
+                continue
+            mine = known[program.id] = self._known.get(program.id) or _Known()
+            programs.append(dataclasses.replace(program, observed=_observed(found, mine, now)))
+        self._known = known
+        return dataclasses.replace(snapshot, programs=tuple(programs))
+
+    def doctor(self) -> list[Check]:
+        """A line where it was wanted."""
+        if self._problem is not None:
+            return [Check("launches", False, f"not watched: {self._problem.why}", self._problem.advice)]
+        if self._watch is None:
+            return []
+        notes = self._watch.notes()
+        said = f"launches are watched by eBPF ({self._watch.how})"
+        return [Check("launches", None if notes else True, "; ".join(notes) or said)]
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._watch is not None:
+            await asyncio.to_thread(self._watch.close)
+
+
+def _observed(sums: Sums, known: _Known, now: float) -> Observed:
+    launches_per_s, graphs_per_s = _rates(known, now, sums)
+    if now - known.shaped_at >= WINDOW_S:
+        fresh = sums.shapes - known.shapes
+        if fresh:
+            known.blocks = max(fresh, key=lambda shape: (fresh[shape], shape))[0]
+        known.shapes, known.shaped_at = sums.shapes.copy(), now
+    return Observed(
+        launches=sums.launches,
+        graph_launches=sums.graphs,
+        copies=sums.copies,
+        copied_bytes=sums.copied_bytes,
+        fills=sums.fills,
+        waits=sums.waits,
+        wait_ms=round(sums.wait_ns / 1e6, 3),
+        launches_per_s=launches_per_s,
+        graph_launches_per_s=graphs_per_s,
+        blocks=known.blocks,
+        grids=tuple(Grid(*shape, count) for shape, count in sums.shapes.most_common(MOST_GRIDS)),
+        partial=sums.partial,
+    )
+
+
+def _rates(known: _Known, now: float, sums: Sums) -> tuple[float, float]:
+    samples = known.samples
+    samples.append((now, sums.launches, sums.graphs))
+    while len(samples) > 2 and now - samples[1][0] >= WINDOW_S:
+        samples.popleft()
+    begun, launches, graphs = samples[0]
+    seconds = now - begun
+    if seconds <= 0:
+        return 0.0, 0.0
+    return _two((sums.launches - launches) / seconds), _two((sums.graphs - graphs) / seconds)
+
+
+def _two(rate: float) -> float:
+    """Two digits: what wobbles beyond them is no news."""
+    return float(f"{max(0.0, rate):.2g}")
