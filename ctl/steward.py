@@ -7,8 +7,8 @@ Everything is written to the journal before the driver is asked to change it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,23 +84,34 @@ class Steward:
         """(client, channel) of what we switched off."""
         return {(p.client, c) for p in self.journal.paused.get(process, ()) for c in p.channels}
 
-    def apply(self, process: ProcessId, tsgs: Iterable[Tsg], plan: Plan) -> list[TsgChange]:
+    def apply(
+        self, process: ProcessId, tsgs: Iterable[Tsg], plan: Plan, through: RmClient | None = None
+    ) -> list[TsgChange]:
         """Bring TSGs of one process to a plan; only what differs is asked of the driver.
 
+        `through`: a client of a descriptor that is borrowed, over which all of them were read a moment ago.
         NoObject where a TSG is not the one we know any more, RmError where the driver refuses, ProcessGone.
         """
         changes = []
         refused: RmError | None = None
         for tsg in tsgs:
             try:
-                changes.append(self._apply(process, tsg, plan))
+                changes.append(self._apply(process, tsg, plan, through))
             except RmError as error:  # the others get theirs all the same
                 refused = refused or error
         if refused is not None:
             raise refused
         return changes
 
-    def _apply(self, process: ProcessId, tsg: Tsg, plan: Plan) -> TsgChange:
+    @contextmanager
+    def _known(self, process: ProcessId, tsg: Tsg) -> Iterator[RmClient]:
+        """A client over a borrowed descriptor that still knows this very TSG."""
+        with self._driver.borrow(process, tsg.fd) as descriptor:
+            client = RmClient(descriptor, self.abi, tsg.client)
+            self._verify(client, tsg)
+            yield client
+
+    def _apply(self, process: ProcessId, tsg: Tsg, plan: Plan, through: RmClient | None) -> TsgChange:
         found = self.found_slice(process, tsg)
         wanted = found if plan.slice_us is None else plan.slice_us
         has_level = self.level(process, tsg)
@@ -109,9 +120,7 @@ class Steward:
         if tsg.slice_us == wanted and level_stands:
             return change
         key = (process, tsg.client, tsg.handle)
-        with self._driver.borrow(process, tsg.fd) as descriptor:
-            client = RmClient(descriptor, self.abi, tsg.client)
-            self._verify(client, tsg)
+        with self._known(process, tsg) if through is None else nullcontext(through) as client:
             self.journal.remember(
                 Before(process.pid, process.start, tsg.fd, tsg.client, tsg.handle, tsg.tsg_id, tsg.gpu, found)
             )

@@ -18,6 +18,7 @@ struct pending {
 
 MAP(BPF_MAP_TYPE_RINGBUF, events, 0, 0)
 MAP(BPF_MAP_TYPE_ARRAY, escapes, 4, 4)	/* escape -> bytes of its block, 0: of no interest; slot 256: the XFER escape */
+MAP(BPF_MAP_TYPE_ARRAY, control, 4, sizeof(struct ds_control))
 MAP(BPF_MAP_TYPE_HASH, calls, 8, sizeof(struct pending))	/* pid_tgid -> a call inside the driver */
 MAP(BPF_MAP_TYPE_HASH, holders, 4, 4)	/* processes that hold or held a file of the driver */
 MAP(BPF_MAP_TYPE_PERCPU_ARRAY, scratch, 4, sizeof(struct ds_object_record))
@@ -63,6 +64,19 @@ static __always_inline void learn(u32 pid)
 		note_trouble(DS_FULL);
 }
 
+/* Whether a call is a control that nobody wants to be told of: most calls are. */
+static __always_inline bool needless(u32 escape, u64 block)
+{
+	u32 zero = 0, command = 0;
+	struct ds_control *wanted = map_find(control, &zero);
+
+	if (!wanted || !wanted->command || escape != wanted->escape)
+		return false;
+	if (bpf_probe_read_user(&command, sizeof(command), (void *)(block + wanted->offset)))
+		return true;
+	return command != wanted->command;
+}
+
 SEC("tracepoint/syscalls/sys_enter_ioctl")
 int ioctl_enter(struct ds_sys_enter *ctx)
 {
@@ -101,6 +115,8 @@ int ioctl_enter(struct ds_sys_enter *ctx)
 		call.bytes = header.bytes;
 		at = header.at;
 	}
+	if (needless(escape, at))
+		return 0;
 	call.file = (u64)file;
 	call.block = at;
 	call.fd = fd;
@@ -289,8 +305,8 @@ int process_fork(struct ds_raw_args *ctx)
 	struct ds_object_record *record;
 	int from = 0, to = 0;
 
-	kernel_read(&from, parent, tgid);
-	kernel_read(&to, child, tgid);
+	member_read(&from, parent, tgid);
+	member_read(&to, child, tgid);
 	if (from == to || !known((u32)from))
 		return 0;
 	learn((u32)to);
@@ -329,9 +345,9 @@ int process_exit(struct ds_raw_args *ctx)
 	map_drop(calls, &id);
 	if (!known(pid))
 		return 0;
-	kernel_read(&signal, task, signal);
+	member_read(&signal, task, signal);
 	if (signal)
-		kernel_read(&live, signal, live.counter);
+		member_read(&live, signal, live.counter);
 	if (live > 0)
 		return 0;
 	map_drop(holders, &pid);

@@ -31,4 +31,12 @@ struct ds_object_record {
 
 #define DS_RECORD_HEAD	40
 
+/* The one control that is told of; no command: none. */
+struct ds_control {
+	u32 escape;	/* by which controls are asked for */
+	u32 offset;	/* of the command in their block */
+	u32 command;
+	u32 spare;
+};
+
 #endif

@@ -23,6 +23,7 @@ RING_BYTES = 1 << 24
 _CALLS, _HOLDERS = 16384, 16384
 _RECORD = 232
 _PENDING = 32
+_CONTROL = struct.Struct("<IIII")
 _TRACEPOINTS = {
     "ioctl_enter": "sys_enter_ioctl",
     "ioctl_exit": "sys_exit_ioctl",
@@ -50,8 +51,11 @@ _RAW = {
 class ObjectTracer:
     """Watches from its making until it is closed. Not for several threads."""
 
-    def __init__(self, abi: Abi, *, ring_bytes: int = RING_BYTES, ignored: Collection[int] = ()) -> None:
-        """`ignored`: processes whose calls are left out besides our own. EbpfError."""
+    def __init__(
+        self, abi: Abi, *, ring_bytes: int = RING_BYTES, ignored: Collection[int] = (), control: str = ""
+    ) -> None:
+        """`ignored`: processes whose calls are left out besides our own. `control`: the name of one that is told of
+        besides births and deaths, where the driver did it. EbpfError."""
         decoder = Decoder(abi)
         self.world = World(decoder)
         self._ignored = {os.getpid(), *ignored}
@@ -62,6 +66,7 @@ class ObjectTracer:
             (
                 MapSpec("events", MapKind.RINGBUF, 0, 0, ring_bytes),
                 MapSpec("escapes", MapKind.ARRAY, 4, 4, XFER_SLOT + 1),
+                MapSpec("control", MapKind.ARRAY, 4, _CONTROL.size, 1),
                 MapSpec("calls", MapKind.HASH, 8, _PENDING, _CALLS),
                 MapSpec("holders", MapKind.HASH, 4, 4, _HOLDERS),
                 MapSpec("scratch", MapKind.PERCPU_ARRAY, 4, _RECORD, 1),
@@ -76,8 +81,13 @@ class ObjectTracer:
             for function, where in _TRACEPOINTS.items():
                 if has_tracepoint(f"syscalls/{where}") or where.endswith("ioctl"):
                     self._program.tracepoint(f"syscalls/{where}", function)
-            escapes = self._program.maps["escapes"]
-            for escape, size in {XFER_SLOT: decoder.xfer, **decoder.escapes()}.items():
+            escapes, sizes = self._program.maps["escapes"], {XFER_SLOT: decoder.xfer, **decoder.escapes()}
+            if control:
+                escape, size, offset = decoder.controls
+                told = _CONTROL.pack(escape, offset, abi.control(control).number, 0)
+                self._program.maps["control"].set(bytes(4), told)
+                sizes[escape] = size
+            for escape, size in sizes.items():
                 escapes.set(struct.pack("<I", escape), struct.pack("<I", size))
         except BaseException:
             self._program.close()

@@ -81,6 +81,18 @@ class Freed:
     handle: int
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A control was done on an RM object. `number`: its command."""
+
+    client: int
+    handle: int
+    number: int
+
+
+Change = Made | Freed | Asked
+
+
 class Decoder:
     """From parameter blocks, as the driver left them, to what was made or freed. For one driver version."""
 
@@ -92,7 +104,7 @@ class Decoder:
         }
         """classes of memory objects"""
         self._local = abi.klass("NV01_MEMORY_LOCAL_USER")
-        self._by_size: dict[tuple[int, int], Callable[[bytes], Made | Freed | None]] = {}
+        self._by_size: dict[tuple[int, int], Callable[[bytes], Change | None]] = {}
         self.xfer = abi.constant("NV_ESC_IOCTL_XFER_CMD")
         for escape, layout, members in (
             ("NV_ESC_RM_ALLOC", "NVOS21_PARAMETERS", _PLAIN),
@@ -105,21 +117,27 @@ class Decoder:
             ),
         ):
             self._add(escape, layout, self._maker(layout, members))
+        asked = abi.layout("NVOS54_PARAMETERS")
+        self.controls = abi.constant("NV_ESC_RM_CONTROL"), asked.size, asked.fields["cmd"].offset
+        """escape of controls, bytes of their block, and where in it the command is"""
+        self._add("NV_ESC_RM_CONTROL", "NVOS54_PARAMETERS", self._control())
         self._add("NV_ESC_RM_FREE", "NVOS00_PARAMETERS", self._free())
         self._add("NV_ESC_RM_DUP_OBJECT", "NVOS55_PARAMETERS", self._dup())
         self._add("NV_ESC_RM_VID_HEAP_CONTROL", "NVOS32_PARAMETERS", self._vid_heap())
 
-    def _add(self, escape: str, layout: str, decode: Callable[[bytes], Made | Freed | None]) -> None:
+    def _add(self, escape: str, layout: str, decode: Callable[[bytes], Change | None]) -> None:
         self._by_size[self._abi.constant(escape), self._abi.layout(layout).size] = decode
 
     def escapes(self) -> dict[int, int]:
-        """Escape -> bytes of the longest block it may have; what objects.bpf.c is told."""
+        """Escape -> bytes of the longest block it may have, of calls that make or free; what objects.bpf.c is told."""
         sizes: dict[int, int] = {}
         for escape, size in self._by_size:
+            if escape == self.controls[0]:
+                continue
             sizes[escape] = max(size, sizes.get(escape, 0))
         return sizes
 
-    def _maker(self, layout: str, members: tuple[str, ...]) -> Callable[[bytes], Made | Freed | None]:
+    def _maker(self, layout: str, members: tuple[str, ...]) -> Callable[[bytes], Change | None]:
         read = self._abi.layout(layout).record(*members).unpack_from
         roots = self.roots
 
@@ -131,7 +149,7 @@ class Decoder:
 
         return decode
 
-    def _free(self) -> Callable[[bytes], Made | Freed | None]:
+    def _free(self) -> Callable[[bytes], Change | None]:
         read = self._abi.layout("NVOS00_PARAMETERS").record("hRoot", "hObjectOld", "status").unpack_from
 
         def decode(block: bytes) -> Freed | None:
@@ -140,7 +158,16 @@ class Decoder:
 
         return decode
 
-    def _dup(self) -> Callable[[bytes], Made | Freed | None]:
+    def _control(self) -> Callable[[bytes], Change | None]:
+        read = self._abi.layout("NVOS54_PARAMETERS").record("hClient", "hObject", "cmd", "status").unpack_from
+
+        def decode(block: bytes) -> Asked | None:
+            client, handle, command, status = read(block)
+            return None if status else Asked(client, handle, command)
+
+        return decode
+
+    def _dup(self) -> Callable[[bytes], Change | None]:
         names = ("hClient", "hParent", "hObject", "hClientSrc", "hObjectSrc", "status")
         read = self._abi.layout("NVOS55_PARAMETERS").record(*names).unpack_from
 
@@ -150,7 +177,7 @@ class Decoder:
 
         return decode
 
-    def _vid_heap(self) -> Callable[[bytes], Made | Freed | None]:
+    def _vid_heap(self) -> Callable[[bytes], Change | None]:
         abi = self._abi
         layout = abi.layout("NVOS32_PARAMETERS")
         read = layout.record("hRoot", "hObjectParent", "function", "status").unpack_from
@@ -164,7 +191,7 @@ class Decoder:
         freeing = abi.constant("NVOS32_FUNCTION_FREE")
         freed_at = layout.fields["data.Free.hMemory"].offset
 
-        def decode(block: bytes) -> Made | Freed | None:
+        def decode(block: bytes) -> Change | None:
             root, parent, function, status = read(block)
             if status:
                 return None
@@ -176,7 +203,7 @@ class Decoder:
 
         return decode
 
-    def decode(self, record: Record) -> Made | Freed | None:
+    def decode(self, record: Record) -> Change | None:
         """What a call did; None: nothing that counts, or the driver refused it."""
         if record.kind is not Kind.CALL or record.ret < 0:
             return None

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from detshare.ctl.rm.procfs import NVIDIA_MAJOR
-from detshare.ebpf.records import Decoder, Freed, Kind, Made, Record
+from detshare.ebpf.records import Asked, Decoder, Freed, Kind, Made, Record
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One birth or death. `kind`: process, client or object; `handle` and `number` (class) are 0 for a process."""
+    """One birth or death. `kind`: process, client or object; `handle` and `number` (class) are 0 for a process.
+
+    Or, where the tracer was asked for it, a `control` that was done on an object: `number` is its command.
+    """
 
     when: int
     born: bool
@@ -89,6 +92,9 @@ class World:
                 yield from self._made(record, change)
             elif isinstance(change, Freed):
                 yield from self._freed(record, change)
+            elif isinstance(change, Asked):
+                asked = (change.client, change.handle, 0, change.number)
+                yield Happening(record.when, False, "control", record.pid, *asked)
         elif record.kind is Kind.HOLD:
             yield from self._hold(record, record.pid, record.fd, record.file, new=bool(record.other))
         elif record.kind is Kind.CLOSE:

@@ -8,6 +8,7 @@ import pwd
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -72,24 +73,49 @@ def nvidia_fds(pid: int) -> tuple[list[int], list[tuple[int, int]]]:
     return sorted(control), sorted(devices)
 
 
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a process is known by: a part of its Holder, as that has it."""
+
+    id: ProcessId
+    command: str
+    container: str
+
+
+def name(process: ProcessId) -> Name:
+    """By three files of /proc at most. OSError if it ended."""
+    base = f"/proc/{process.pid}"
+    command = _argv(base) or f"[{Path(f'{base}/comm').read_text().rstrip()}]"
+    return Name(process, command, _cgroup(base)[1])
+
+
+def _argv(base: str) -> str:
+    return Path(f"{base}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+
+
+def _cgroup(base: str) -> tuple[str, str]:
+    """Path, and the container's id in it."""
+    cgroup = Path(f"{base}/cgroup").read_text().strip().rpartition(":")[2]
+    found = _CONTAINER.search(cgroup)
+    return cgroup, found[1] if found else ""
+
+
 def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, int]]) -> Holder:
     """The Holder of a process whose descriptors are known. OSError if it ended."""
     base = f"/proc/{pid}"
     comm = Path(f"{base}/comm").read_text().rstrip("\n")
-    argv = Path(f"{base}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
-    cgroup = Path(f"{base}/cgroup").read_text().strip().rpartition(":")[2]
-    found = _CONTAINER.search(cgroup)
+    cgroup, container = _cgroup(base)
     status = dict(
         line.split(":", 1) for line in Path(f"{base}/status").read_text().splitlines() if ":" in line
     )
     return Holder(
         id=ProcessId(pid, start),
         parent=int(status.get("PPid", "0")),
-        command=argv or f"[{comm}]",
+        command=_argv(base) or f"[{comm}]",
         comm=comm,
         user=_user(int(status.get("Uid", "0").split()[0])),
         cgroup=cgroup,
-        container=found[1] if found else "",
+        container=container,
         control_fds=tuple(control),
         device_fds=tuple(devices),
         pid_namespace=os.stat(f"{base}/ns/pid").st_ino,

@@ -11,7 +11,7 @@
 
 static const char usage[] =
 	"[--kicks N] [--seconds S] [--period-us N] [--burst N --idle-ms N] [--gap-us N] [--mappings N] [--work-us N]\n"
-	"               [--read] [--gpu N] [--version V]\n"
+	"               [--own-slice US] [--read] [--gpu N] [--version V]\n"
 	"Stores the token of a channel of its own to the doorbell again and again, and prints JSON lines: ready, gap (a ring\n"
 	"that took longer than --gap-us), summary. Times are ns of CLOCK_MONOTONIC.\n"
 	"  --kicks N      end after so many (0: until --seconds or SIGTERM)\n"
@@ -22,6 +22,7 @@ static const char usage[] =
 	"  --gap-us N     what counts as a gap (1000)\n"
 	"  --mappings N   doorbell mappings of one usermode object, rung in turn (1)\n"
 	"  --work-us N    submit a kernel of this duration with each ring that finds room (0: ring only)\n"
+	"  --own-slice US sets this time slice itself, half a second after its context was made, and is ready then\n"
 	"  --read         read the GPU's clock on the doorbell's page instead of storing\n"
 	"example: nvkick --kicks 1000000; nvkick --burst 100 --idle-ms 20 --seconds 5";
 
@@ -29,7 +30,7 @@ static const char usage[] =
 #define HISTOGRAM 40 /* by powers of two, ns */
 
 struct kick {
-	u64 kicks, burst, mappings;
+	u64 kicks, burst, mappings, own_slice;
 	double seconds, period, idle, gap, work;
 	bool read;
 	/* what came of it */
@@ -56,6 +57,7 @@ static void options(struct kick *kick, u64 *gpu, const char **version, int argc,
 		{ "gap-us", required_argument, NULL, 'a' },
 		{ "mappings", required_argument, NULL, 'm' },
 		{ "work-us", required_argument, NULL, 'w' },
+		{ "own-slice", required_argument, NULL, 'o' },
 		{ "read", no_argument, NULL, 'r' },
 		{ "gpu", required_argument, NULL, 'g' },
 		{ "version", required_argument, NULL, 'v' },
@@ -89,6 +91,9 @@ static void options(struct kick *kick, u64 *gpu, const char **version, int argc,
 			break;
 		case 'w':
 			kick->work = nv_decimal(optarg, "--work-us");
+			break;
+		case 'o':
+			kick->own_slice = nv_number(optarg, "--own-slice");
 			break;
 		case 'r':
 			kick->read = true;
@@ -191,6 +196,13 @@ int main(int argc, char **argv)
 			       nv_status_name(status));
 	}
 	kernel.ns = (u64)(kick.work * 1e3);
+	if (kick.own_slice) {
+		nv_sleep(0.5);
+		status = nv_control(&program.nv, program.client, program.tsg, NVA06C_CTRL_CMD_SET_TIMESLICE,
+				    &kick.own_slice, 8);
+		if (status)
+			nv_die("its own slice: status 0x%x %s", status, nv_status_name(status));
+	}
 	printf("{\"event\":\"ready\",\"pid\":%d,\"t\":%.6f,\"client\":%u,\"tsg\":%u}\n", getpid(), nv_now(),
 	       program.client, program.tsg);
 	fflush(stdout);

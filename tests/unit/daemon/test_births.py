@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from fake_backend import FakeBackend
@@ -32,7 +33,27 @@ def test_a_birth_is_greeted_and_looked_at_long_before_the_next_look_is_due(start
     eventually(lambda: backend.looks == looks + 1)
     time.sleep(0.2)
     assert (backend.greeted, backend.looks) == (1, looks + 1)
-    assert len(backend.threads) == 1
+
+
+def test_it_is_greeted_by_who_heard_of_it_unless_somebody_works_with_the_backend(start):
+    backend = FakeBackend()
+    start(backend, config=WATCHING, interval=60.0)
+    eventually(lambda: backend.looks >= 2)
+    worker = set(backend.threads)
+    backend.waker()
+    assert backend.greeted == 1, "before the call is over"
+    assert backend.threads - worker == {threading.get_ident()}
+    backend.hang = threading.Event()
+    looks = backend.looks
+    eventually(lambda: backend.looks > looks)  # it hangs now
+    backend.waker()
+    backend.waker()
+    time.sleep(0.1)
+    assert backend.greeted == 1
+    hung, backend.hang = backend.hang, None
+    hung.set()
+    eventually(lambda: backend.greeted == 2)
+    assert len(backend.threads) == 2
 
 
 def test_births_in_a_row_are_greeted_each_and_looked_at_together(start):

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +31,7 @@ from tests.unit.root.conftest import KERNEL
 
 pytestmark = pytest.mark.skipif(KERNEL, reason="of records and the model; tests/vm/guest/ebpf_births.py has programs")
 ABI = for_version("580.142")
+CONTROL = "NVA06C_CTRL_CMD_SET_TIMESLICE"
 PID, FILE, CLIENT = 4711, 10, 0xC1D00001
 DEVICE, SUBDEVICE, GROUP, SHARE, CHANNEL, COMPUTE = range(2, 8)
 
@@ -38,14 +41,15 @@ class Tracer:
 
     how = "test"
 
-    def __init__(self, abi: object) -> None:
+    def __init__(self, abi: object, control: str = "") -> None:
+        assert control == CONTROL
         self.world = World(Decoder(ABI), lambda pid, fd: True)
         self.said: queue.Queue[list[Happening]] = queue.Queue()
         self.lost = 0
         self.closed = False
         self.broken = False
 
-    def poll(self, seconds: float) -> Iterator[Happening]:
+    def poll(self, seconds: float, most: int) -> Iterator[Happening]:
         if self.broken:
             raise OSError("the ring is gone")
         try:
@@ -64,6 +68,13 @@ class Tracer:
             hRoot=CLIENT if parent else 0, hObjectParent=parent, hObjectNew=handle, hClass=ABI.klass(name)
         )
         escape = ABI.constant("NV_ESC_RM_ALLOC")
+        self.said.put(self.world.take(Record(when, FILE, PID, 3, len(block), 0, Kind.CALL, 255, escape, bytes(block))))
+
+
+    def asked(self, control: str, handle: int, when: int = 9000, status: int = 0) -> None:
+        number = ABI.control(control).number
+        block = ABI.layout("NVOS54_PARAMETERS").pack(hClient=CLIENT, hObject=handle, cmd=number, status=status)
+        escape = ABI.constant("NV_ESC_RM_CONTROL")
         self.said.put(self.world.take(Record(when, FILE, PID, 3, len(block), 0, Kind.CALL, 255, escape, bytes(block))))
 
 
@@ -92,9 +103,44 @@ def test_a_context_share_makes_a_group_a_context(heard: SimpleNamespace) -> None
     heard.woken.clear()
     heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, GROUP)
     assert heard.woken.wait(10)
-    assert heard.births.contexts() == [Context(PID, 3, CLIENT, GROUP, DEVICE, SUBDEVICE, 7777)]
+    (found,) = heard.births.contexts()
+    assert found.heard > 0
+    assert replace(found, heard=0) == Context(PID, 3, CLIENT, GROUP, DEVICE, SUBDEVICE, 7777, 1000)
     assert heard.births.contexts() == []
     assert [(born.pid, born.fd, born.client, born.whole) for born in heard.births.take()] == [(PID, 3, CLIENT, True)]
+
+
+def test_a_slice_that_a_program_sets_itself_is_told_of_its_compute_groups_alone(heard: SimpleNamespace) -> None:
+    context(heard.tracer)
+    assert not heard.births._computes(heard.tracer.world.clients[CLIENT], GROUP)  # nobody knows yet what it is for
+    heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, GROUP)
+    _until(lambda: bool(heard.births._contexts))
+    assert [each.again for each in heard.births.contexts()] == [False]
+    heard.tracer.asked(CONTROL, GROUP, status=0x56)  # refused
+    heard.tracer.asked(CONTROL, SHARE)
+    heard.tracer.asked(CONTROL, 0x999)
+    _until(lambda: heard.tracer.said.empty())
+    assert heard.births.contexts() == []
+    heard.woken.clear()
+    heard.tracer.asked(CONTROL, GROUP, when=9999)
+    assert heard.woken.wait(10)
+    (found,) = heard.births.contexts()
+    assert replace(found, heard=0) == Context(PID, 3, CLIENT, GROUP, DEVICE, SUBDEVICE, 7777, 9999, again=True)
+
+
+def test_who_sets_it_again_and_again_is_left_to_looks(heard: SimpleNamespace) -> None:
+    context(heard.tracer)
+    heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, GROUP)
+    _until(lambda: bool(heard.births._contexts))
+    heard.births.contexts()
+    heard.tracer.asked(CONTROL, GROUP)
+    _until(lambda: bool(heard.births._contexts))
+    heard.births.contexts()
+    heard.births._answered[CLIENT, GROUP] = time.monotonic_ns() + 1_000_000_000
+    heard.woken.clear()
+    heard.tracer.asked(CONTROL, GROUP)
+    assert heard.woken.wait(10)  # for a look
+    assert heard.births.contexts() == []
 
 
 def test_a_compute_object_on_a_channel_does_too_and_a_copy_engine_does_not(heard: SimpleNamespace) -> None:
@@ -151,12 +197,18 @@ class Told:
     def __init__(self, *contexts: Context) -> None:
         self.told = list(contexts)
 
+    def meet(self, pid: int) -> None:
+        raise AssertionError("the greeter puts its own here")
+
     def take(self) -> list[births.Born]:
         return []
 
     def contexts(self) -> list[Context]:
         found, self.told = self.told, []
         return found
+
+    def done(self) -> None:
+        assert not self.told
 
 
 @pytest.mark.parametrize("by", ["wish", "command", "nothing", "weight"])
@@ -172,7 +224,8 @@ def test_a_context_is_given_what_is_wished_and_nothing_else(
     )
     fd = next(number for number, each in process.fds.items() if each is file)
     holders = {holder.id.pid: holder for holder in driver.holders()}
-    monkeypatch.setattr(greeter.procfs, "holder", holders.get)
+    monkeypatch.setattr(greeter.procfs, "start_time", lambda pid: holders[pid].id.start if pid in holders else None)
+    monkeypatch.setattr(greeter.procfs, "name", lambda process: holders[process.pid])
     wishes = Wishes(tmp_path, driver.proof)
     if by == "wish":
         wishes.steer(process.id, Wish(klass="low"))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,7 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from detshare.ctl.client import Client
+from tests.tracee.tracee import LIBCUDA, Tracee
 from tests.vm.guest.kmod_tools import CLIENTS, TRUTH, unload
 
 CONFIG = """
@@ -21,11 +25,12 @@ CONFIG = """
 backend = "root"
 interval = 60
 observers = true
+launches = true
 [daemon.classes]
 "trained *" = "low"
 "*served*" = "high"
 """
-LOW_US, HIGH_US = 50, 20_000
+LOW_US, HIGH_US, OWN_US = 50, 20_000, 2048
 LONG_S = 20.0
 """for an emulated processor beside others; a third of the interval between looks"""
 
@@ -37,8 +42,9 @@ def daemon(folder: Path) -> Iterator[Path]:
     config.write_text(CONFIG)
     config.chmod(0o600)
     words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", folder / "run", "--config", config]
+    libraries = {**os.environ, "LD_LIBRARY_PATH": str(LIBCUDA.parent)}  # as if it were installed
     with log.open("w") as writing:
-        process = subprocess.Popen(words, stderr=writing)
+        process = subprocess.Popen(words, stderr=writing, env=libraries)
     try:
         comes(lambda: "ready on" in log.read_text() or process.poll() is not None, 120)
         assert process.poll() is None, log.read_text()
@@ -86,9 +92,9 @@ class Program:
 
 
 @contextmanager
-def program(name: str) -> Iterator[Program]:
+def program(name: str, *more: str) -> Iterator[Program]:
     """A program with a context, called so."""
-    words = [name, "--period-us", "1000000"]
+    words = [name, "--period-us", "1000000", *more]
     process = subprocess.Popen(words, executable=CLIENTS / "nvkick", stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -113,4 +119,29 @@ def test_a_standing_class_comes_with_the_context_and_without_a_look(tmp_path: Pa
                 comes(lambda: len(late(log)) == 3)
             assert other.slice_us == own not in (LOW_US, HIGH_US)
             assert f" {other.pid}: a new context" not in log.read_text()
+        # as libcuda does, late in making a context: nobody would look at it again for a minute
+        with program("trained", "--own-slice", str(OWN_US)) as its:
+            comes(lambda: f"change {its.pid}: brought back to class low" in log.read_text())
+            assert f"after it set a slice of {OWN_US} us itself" in log.read_text()
+            assert its.slice_us == LOW_US
         print(f"given {late(log)} ms after the first TSG")
+        launches_are_told(Client(tmp_path / "run"))
+
+
+def launches_are_told(client: Client) -> None:
+    """Of a program that holds the driver and calls CUDA, and that nobody asked: 1009 launches of a grid, 503 copies."""
+    holding = ("sh", "-c", 'exec 9</dev/nvidiactl; exec "$@"', "sh")
+    with Tracee(before=holding) as tracee:
+        for line in ("alloc plain 65536", "alloc plain 65536", "launch 1009", "copy 503"):
+            tracee.say(line)
+
+        def seen() -> dict[str, Any]:
+            client.verb("set-priority", str(tracee.pid), **{"class": "low"})  # a look comes with it
+            programs = client.programs()["programs"]
+            return next((each["observed"] or {} for each in programs if each["pid"] == tracee.pid), {})
+
+        comes(lambda: seen().get("copies") == 503)
+        found = seen()
+        assert (found["launches"], found["partial"], found["source"]) == (1009, [], "eBPF")
+        assert found["grids"] == [{"blocks": 8, "threads": 128, "launches": 1009}]
+        assert (found["copied_bytes"], found["waits"]) == (503 * 4096, 1)

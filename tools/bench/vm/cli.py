@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -245,6 +246,9 @@ def _run(name: str, machines: tuple[str, ...], amount: int, seed: int | None, op
 
 
 def _run_on_gpu(name: str, out: Path, quick: bool, parts: tuple[str, ...]) -> None:
+    if os.geteuid() or not Path("/dev/nvidiactl").exists():
+        missing = "root" if os.geteuid() else "an NVIDIA GPU with its driver loaded: there is no /dev/nvidiactl here"
+        raise click.ClickException(f"bench {name} --on {GPU} needs {missing}")
     signal.signal(signal.SIGTERM, _terminated)
     try:
         rows = experiment.measure(name, out, quick, parts)
@@ -278,8 +282,14 @@ def _command(name: str, scale: _Scale) -> click.Command:
             raise click.UsageError(f"--part is of --on {GPU}")
         _run(name, machines or scale.on, amount or (scale.quick if quick else scale.full), seed, scale.option, out)
 
-    where = "On this machine as root" if "here" in scale.on else "In guests of this machine (QEMU)"
-    about = f"{scale.summary} {where}, no GPU needed. Takes about {scale.takes}."
+    where = "In guests of this machine (QEMU), no GPU needed"
+    if "here" in scale.on:
+        where = "On this machine as root, no GPU needed"
+    elif GPU in scale.on:
+        where = "On this machine's GPU, as root"
+    about = f"{scale.summary} {where}. Takes about {scale.takes}."
+    if GPU in scale.can and GPU not in scale.on:
+        about += f" With --on {GPU} it is another measurement, on this machine's GPU."
     parameters: list[click.Parameter] = [
         click.Option(
             [scale.option, "amount"], type=click.IntRange(1), help=f"{scale.meaning}  [default: {scale.full}]"
@@ -288,7 +298,7 @@ def _command(name: str, scale: _Scale) -> click.Command:
             ["--on", "machines"],
             type=click.Choice(scale.can),
             multiple=True,
-            help=f"Driver in the guest; may be repeated.  [default: {', '.join(scale.on)}]",
+            help=f"Driver in the guest, or this machine; may be repeated.  [default: {', '.join(scale.on)}]",
         ),
         click.Option(
             ["--out"],

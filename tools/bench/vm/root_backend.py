@@ -12,6 +12,14 @@ from detshare.tools.bench.vm.machines import ExperimentError, Machine, run
 from detshare.tools.bench.vm.report import Report
 
 WITHIN_MS = 10
+_STEPS = {
+    "told": "its program made what tells that it is for compute",
+    "heard": "detshared read that",
+    "greeted": "it began to act",
+    "wish found": "it knew the class",
+    "TSG read": "it had asked the driver about the TSG",
+    "set": "slice and level were set",
+}
 
 
 def measure(report: Report, machine: Machine, amount: int) -> None:
@@ -42,6 +50,9 @@ def measure(report: Report, machine: Machine, amount: int) -> None:
     report.row(f"{without}: first TSG to class, median", median(times), "ms", target=f"<= {WITHIN_MS}")
     report.row(f"{without}: first TSG to class, p90", percentile(times, 90), "ms")
     report.row(f"{without}: first TSG to class, longest", max(times), "ms")
+    for step in next((line["legs"] for line in watched if line["legs"]), ()):
+        taken = median(line["legs"][step] for line in watched if step in line["legs"])
+        report.row(f"{without}: of that, from the first TSG until {_STEPS[step]}, median", taken, "ms")
     waited = median(line["waited_ms"] for line in births if not line["observers"])
     report.row(f"{where}: without observers, a look every 0.25 s: context made to class, median", waited, "ms")
     soon = median(line["waited_ms"] for line in watched)

@@ -31,6 +31,7 @@ _CONFIG = """
 backend = "root"
 interval = {interval}
 observers = {observers}
+log_level = "debug"
 [daemon.classes]
 "tenant *" = "{klass}"
 """
@@ -116,6 +117,13 @@ def _slice(client: int, tsg: int) -> int:
     return next((int(words[place]) for words in found), 0)
 
 
+def _legs(pid: int, log: str) -> dict[str, float]:
+    """What the daemon's log says of the way to a class: step -> ms after the program's first TSG was made."""
+    said = re.search(rf"PID {pid}, ms after its first TSG was made: (.*)", log)
+    steps = (step.rpartition(" ") for step in said[1].split(", ")) if said else ()
+    return {what: float(ms) for what, _, ms in steps}
+
+
 def births(programs: int, observers: bool, interval: float) -> None:
     """Programs one after another under a detshared that looks so often; when each had its class."""
     with tempfile.TemporaryDirectory() as folder:
@@ -136,10 +144,13 @@ def births(programs: int, observers: bool, interval: float) -> None:
             took = time.monotonic() - begun
             said = rf"change {tenant.pid}: a new context .* ([\d.]+) ms after"
             if observers:
-                _eventually(lambda wanted=said: bool(re.search(wanted, log.read_text())), "detshared tells of it")  # type: ignore[misc]
+                # by a look where one came first: then no time was told, and a row says that it was not at birth
+                either = rf"change {tenant.pid}: .* brought to"
+                _eventually(lambda wanted=either: bool(re.search(wanted, log.read_text())), "detshared tells of it")  # type: ignore[misc]
             told = re.search(said, log.read_text())
             ms = float(told[1]) if told else None
-            guest.say(event="birth", number=number, observers=observers, waited_ms=took * 1e3, ms=ms)
+            legs = _legs(tenant.pid, log.read_text()) if observers else {}
+            guest.say(event="birth", number=number, observers=observers, waited_ms=took * 1e3, ms=ms, legs=legs)
             guest.stop(tenant)
             _eventually(lambda where=where: not _slice(*where), "the driver has forgotten the program")  # type: ignore[misc]
         process.send_signal(signal.SIGTERM)
