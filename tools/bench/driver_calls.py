@@ -181,6 +181,18 @@ def unhurt(acting: Acting, endless: Program) -> None:
     acting.session.row("ask idle, an endless kernel: it goes on", float(goes_on), "yes", None, "== 1")
 
 
+def idle_otherwise(acting: Acting, of: Tenant) -> None:
+    """A program that rests beside an endless kernel is idle; what is said of one whose channels are off is a probe."""
+    session = acting.session
+    [rest] = session.start_all({"rest": kernels("periodic", "--us", 50, "--period-ms", 5000, "--iterations", 1000)})
+    with acting.tenant(rest) as resting:
+        idleness(acting, resting, "at rest beside an endless kernel", False)
+    session.finish(rest)
+    acting.switch(of, True)
+    idleness(acting, of, "an endless kernel, its channels off", None)
+    acting.switch(of, False)
+
+
 def shares(acting: Acting, programs: tuple[Program, Program]) -> None:
     """Two programs that could fill the GPU; their parts of the kernels follow their slices."""
     session = acting.session
@@ -391,7 +403,9 @@ def run(session: Session) -> None:
         pauses(acting, endless, of)
         [other] = session.start_all({"other": saturate})
         calls(acting, of, "beside another program", 1)
+        _try(session, "ask idle", lambda: idleness(acting, of, "an endless kernel beside another program", True))
         with acting.tenant(other) as second:
+            _try(session, "ask idle", lambda: idle_otherwise(acting, of))
             _try(session, "probe: foreign pause", lambda: intrusion(acting, endless, of, second))
             _try(session, "probe: questions", lambda: questions(acting, of, second))
     session.finish(endless)
