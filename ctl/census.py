@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from detshare.ctl import activity
 from detshare.ctl.accounts import NO_PROCESS, Target
@@ -144,20 +144,23 @@ def programs(
     tsgs: dict[int, list[TsgRow]] = defaultdict(list)
     for row in census.tsgs:
         tsgs[row.vctx_id].append(row)
+    numbers = {row.engine for row in census.tsgs}
+    engines = {each: abi.engine_name(each) if abi is not None else f"engine {each:#x}" for each in numbers}
     seen = census.vctxs_of()
     runs = activity.by_pid(census.runs)
     weights = {row.pid: row.weight for row in census.orders if KINDS.get(row.kind) is AccountKind.PID}
     found = []
     for process, rows in seen.items():
         holder = census.holders.get(process)
-        mine = [_tsg(census, tsg, abi) for row in rows for tsg in tsgs.get(row.vctx_id, ())]
+        mine = [_tsg(census, tsg, engines[tsg.engine]) for row in rows for tsg in tsgs.get(row.vctx_id, ())]
         denied = [row for row in census.denied if row.pid == process.pid]
         doing = activity.of_process(runs.get(process.pid, ()), denied, abi)
-        program = _program(census, process, rows, mine, holder, process in paused, doing, share or {}, lineage)
         weight = weights.get(process.pid)
         if weight is None:
             weight = next((run.weight for run in runs.get(process.pid, ()) if run.weight), None)
-        found.append(replace(program, weight=weight))
+        found.append(
+            _program(census, process, rows, mine, holder, process in paused, doing, weight, share or {}, lineage)
+        )
     uuids = {gpu.minor: gpu.uuid for gpu in census.gpus}
     for process, holder in census.holders.items():
         if process not in seen:
@@ -168,8 +171,7 @@ def programs(
     return sorted(found, key=lambda program: program.id)
 
 
-def _tsg(census: Census, row: TsgRow, abi: Abi | None) -> Tsg:
-    engine = abi.engine_name(row.engine) if abi is not None else f"engine {row.engine:#x}"
+def _tsg(census: Census, row: TsgRow, engine: str) -> Tsg:
     kind = Kind.COMPUTE if row.compute else Kind.COPY if engine.startswith("COPY") else Kind.OTHER
     return Tsg(
         gpu=census.uuid(row.gpu) if row.gpu is not None else "",
@@ -196,6 +198,7 @@ def _program(
     holder: Holder | None,
     paused: bool,
     doing: Activity | None,
+    weight: int | None,
     share: Mapping[tuple[int, str], float],
     lineage: Callable[[str], Mapping[int, str]],
 ) -> Program:
@@ -222,6 +225,7 @@ def _program(
         tenant=tenant,
         refused=sum(row.refused for row in rows),
         activity=doing,
+        weight=weight,
     )
 
 

@@ -35,6 +35,9 @@ log = logging.getLogger("detshared")
 
 SWITCH_S: Final = 0.0005
 """after which a thread gives up the interpreter where another waits for it"""
+FULL: Final = 100
+"""collections of younger objects between two of all, which stop every thread for milliseconds: what looks leave behind
+is in no cycles, so it is gone without them"""
 LOCK_PATIENCE: Final = 1.0
 """seconds to wait for a one-shot command, or a daemon that is ending, to give up the lock"""
 
@@ -160,6 +163,7 @@ def run(run_dir: Path, config: Config, why: str = "") -> int:
     # who decides waits for each of the daemon's other threads; Python's own 5 ms are all the time that a decision has
     sys.setswitchinterval(SWITCH_S)
     gc.freeze()  # the collector need not look again at what stays as long as the daemon
+    gc.set_threshold(*gc.get_threshold()[:2], FULL)
     with contextlib.ExitStack() as stack:
         for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
             lock = rundir.Lock(path, "detshared")

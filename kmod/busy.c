@@ -143,13 +143,14 @@ static bool collect(const struct ds_run *run, unsigned int skip, struct question
 /* *asked: about when the driver looked. */
 static u32 ask(u32 gpu, const struct question *question, bool idle, u64 *asked)
 {
-	u64 begin = ktime_get_ns(), took;
+	u64 begin = ktime_get_ns(), took, near;
 	u32 status;
 
 	status = ds_rm_ask_idle(question->client, question->device, question->channels, question->count);
 	took = ktime_get_ns() - begin;
-	/* nobody tells when within the call; one that takes long has waited to be told, not to look */
-	*asked = begin + min_t(u64, took, NSEC_PER_MSEC / 2) / 2;
+	/* nobody tells when within the call: "busy" when it has waited for "idle", which may have been told late */
+	near = min_t(u64, took, NSEC_PER_MSEC / 2) / 2;
+	*asked = begin + (meaning(status) == DS_BUSY_YES ? took - near : near);
 	if (status != DS_RM_GONE)
 		learn(gpu, status, idle, took);
 	return status;

@@ -15,9 +15,15 @@
 #define TICK_NS (250 * NSEC_PER_USEC)
 /* While GPU time is counted, runs are looked at so often at least. */
 #define METER_NS (2 * NSEC_PER_MSEC)
-/* Who was busy so long is asked again after this part of it, but not later than that. */
+/* Who was busy so long is asked again after this part of it, but not at once, for an answer takes about as long, and not later than that. */
 #define ASK_PART 16
+#define ASK_LEAST_NS NSEC_PER_MSEC
+/* Of what a run was busy for certain, the part that it may have rested unseen before its next launch. */
+#define REST_PART 32
+#define RESTS_MOST 4u
 #define ASK_MOST_NS (5 * NSEC_PER_MSEC)
+/* A pause waits no longer for proof that a higher class is at work. */
+#define DOUBT_MOST_NS (50 * NSEC_PER_MSEC)
 
 /* One look at a lane. */
 struct look {
@@ -25,7 +31,6 @@ struct look {
 	u64 now;
 	u64 next;	/* when to look again, KTIME_MAX: when somebody says so */
 	u32 top;	/* highest rank that is active, 0: none */
-	u32 sure;	/* the same, of those who are not in doubt */
 	bool free;	/* nobody is to be held */
 	bool metered;	/* GPU time is counted */
 };
@@ -45,6 +50,47 @@ static void set_active(struct ds_run *run, u64 now)
 	run->launched_ns = max(run->launched_ns, now);
 }
 
+/*
+ * Nobody saw it at work since half way from its launch until `at`: the driver has not answered yet, or the lane came late to look, and
+ * what it found may have been over long ago.
+ */
+static bool in_doubt(const struct ds_run *run, u64 at)
+{
+	u64 began = READ_ONCE(run->began_ns), sure = max(READ_ONCE(run->busy_ns), began + run->rule.linger_ns);
+
+	return sure < began + (at - min(at, began)) / 2;
+}
+
+/* It launched between `from` and now. Under lane->lock, before set_active(). */
+static void set_begun(struct ds_run *run, u64 from, u64 now)
+{
+	if (!run->active || ds_run_ended(run) || in_doubt(run, from))
+		WRITE_ONCE(run->steady_ns, now);
+	WRITE_ONCE(run->began_ns, from);
+}
+
+static u64 at_work_since(const struct ds_run *run)
+{
+	return max(READ_ONCE(run->launched_ns), READ_ONCE(run->pause.on_ns));
+}
+
+/*
+ * It launches after a silence whose end nobody saw: the driver's last word was "busy". On average it ended its work half way between. A
+ * program that launches while its kernels run looks the same, so one that is never heard to rest has nothing for it, and what others may
+ * have is bounded. Under lane->lock.
+ */
+static void guess_rest(struct ds_run *run, u64 now)
+{
+	u64 since = at_work_since(run), busy = READ_ONCE(run->busy_ns);
+
+	if (!run->active || !run->rests || run->rest.to || busy <= since || busy >= now)
+		return;
+	if (run->pause.off || run->pause.moving_ns || run->pause.wanted)
+		return;
+	run->rests--;
+	run->rest = (struct ds_spell){ .from = now - min((now - busy) / 2, (busy - since) / REST_PART), .to = now };
+}
+
 void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who)
 {
 	struct ds_run *run = owner;
@@ -55,6 +101,9 @@ void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who)
 	spin_lock_irqsave(&run->lane->lock, flags);
 	if (ds_run_ended(run))
 		run->since_ns = now;
+	else
+		guess_rest(run, now);
+	set_begun(run, now, now);
 	set_active(run, now);
 	run->seen_ns = now;
 	spin_unlock_irqrestore(&run->lane->lock, flags);
@@ -120,6 +169,8 @@ static void set_watched(struct ds_run *run, bool watched, u64 now)
 	spin_lock_irq(&run->lane->lock);
 	run->watched = watched;
 	/* what it did until now is not known: let it show that it is quiet */
+	run->active = false;
+	set_begun(run, now, now);
 	set_active(run, now);
 	run->since_ns = now;
 	spin_unlock_irq(&run->lane->lock);
@@ -146,20 +197,24 @@ static bool is_held(const struct ds_run *run)
 	return run->gated || READ_ONCE(run->pause.off);
 }
 
-static bool shows_life(struct ds_run *run)
+/* Since when at the earliest it has shown life, 0: it has not. A touch was at any moment since the lane looked last. */
+static u64 shows_life(struct ds_run *run, u64 now)
 {
-	return ds_gate_touched(run->gate) == DS_TOUCH_YES || ds_userd_lives(run);
+	if (ds_gate_touched(run->gate) == DS_TOUCH_YES)
+		return min(max(run->lane->looked_ns, READ_ONCE(run->began_ns)), now);
+	return ds_userd_lives(run) ? now : 0;
 }
 
 /* It launches or has something queued: until now it may have been at work all the time. */
-static void show_life(struct ds_run *run, u64 now)
+static void show_life(struct ds_run *run, u64 from, u64 now)
 {
 	spin_lock_irq(&run->lane->lock);
+	set_begun(run, from, now);
 	set_active(run, now);
 	run->ended_ns = 0;
+	WRITE_ONCE(run->busy_ns, 0);
 	spin_unlock_irq(&run->lane->lock);
 	run->known_ns = now;
-	run->busy_ns = 0;
 }
 
 static bool waits(struct ds_run *run)
@@ -190,7 +245,7 @@ static bool is_told(struct ds_run *run, enum ds_busy *said, u64 *asked)
 static void inquire(struct look *look, struct ds_run *run)
 {
 	enum ds_busy said = DS_BUSY_UNKNOWN;
-	u64 asked, again, launched = READ_ONCE(run->launched_ns);
+	u64 asked, again, launched = at_work_since(run);
 
 	if (ds_run_ended(run) || !ds_busy_can(run->gpu)) {
 		run->known_ns = look->now;
@@ -202,9 +257,9 @@ static void inquire(struct look *look, struct ds_run *run)
 	}
 	switch (said) {
 	case DS_BUSY_YES:
-		run->busy_ns = asked;
+		WRITE_ONCE(run->busy_ns, asked);
 		run->known_ns = asked;
-		again = asked + clamp_t(u64, (asked - min(asked, launched)) / ASK_PART, TICK_NS, ASK_MOST_NS);
+		again = asked + clamp_t(u64, (asked - min(asked, launched)) / ASK_PART, ASK_LEAST_NS, ASK_MOST_NS);
 		if (again <= look->now + TICK_NS / 2)
 			ds_busy_ask(run);
 		else
@@ -214,7 +269,10 @@ static void inquire(struct look *look, struct ds_run *run)
 		/* between the two answers, so in their middle on average; one alone says nothing about when */
 		if (run->busy_ns > launched)
 			asked = run->busy_ns + (asked - run->busy_ns) / 2;
+		spin_lock_irq(&run->lane->lock);
 		WRITE_ONCE(run->ended_ns, asked);
+		run->rests = min(run->rests + 1, RESTS_MOST);
+		spin_unlock_irq(&run->lane->lock);
 		run->known_ns = look->now;
 		break;
 	case DS_BUSY_UNKNOWN:
@@ -241,7 +299,7 @@ static void go_idle(struct ds_run *run, u64 now)
 	u64 last;
 
 	if (ds_gate_arm(run->gate) == DS_TOUCH_YES || ds_userd_lives(run)) {
-		show_life(run, now);
+		show_life(run, now, now);
 		return;
 	}
 	if (may_be_busy(run))
@@ -297,7 +355,7 @@ static void sample_held(struct look *look, struct ds_run *run)
 
 static void sample(struct look *look, struct ds_run *run)
 {
-	u64 every = run->rule.linger_ns / 2, now = look->now;
+	u64 every = run->rule.linger_ns / 2, now = look->now, from;
 
 	if (run->watched && is_held(run)) {
 		sample_held(look, run);
@@ -307,8 +365,9 @@ static void sample(struct look *look, struct ds_run *run)
 		run->known_ns = now;
 		return;
 	}
-	if (shows_life(run))
-		show_life(run, now);
+	from = shows_life(run, now);
+	if (from)
+		show_life(run, from, now);
 	else if (look->metered || is_quiet(run, now))
 		inquire(look, run);
 	else
@@ -320,26 +379,37 @@ static void sample(struct look *look, struct ds_run *run)
 		again_at(look, now + (look->metered ? min(every, METER_NS) : every));
 }
 
-/* The driver is being asked, and when the run was certainly active last is not even half way from its launch to now. */
-static bool in_doubt(const struct ds_run *run, u64 now)
+/* Who is held by order or has nothing left is nobody to wait for. */
+static bool is_waited_for(const struct ds_run *run)
 {
-	u64 launched = READ_ONCE(run->launched_ns), sure = max(run->busy_ns, launched + run->rule.linger_ns);
-
-	return is_quiet(run, now) && READ_ONCE(run->busy.asking) && sure < launched + (now - min(now, launched)) / 2;
+	return run->watched && READ_ONCE(run->active) && !run->holds && !run->spent;
 }
 
 static void find_top(struct look *look)
 {
 	struct ds_run *run;
 
-	/* who is held by order or has nothing left is nobody to wait for */
-	list_for_each_entry(run, &look->lane->runs, link) {
-		if (!run->watched || !READ_ONCE(run->active) || run->holds || run->spent)
-			continue;
-		look->top = max(look->top, run->rule.rank);
-		if (!in_doubt(run, look->now))
-			look->sure = max(look->sure, run->rule.rank);
+	list_for_each_entry(run, &look->lane->runs, link)
+		if (is_waited_for(run))
+			look->top = max(look->top, run->rule.rank);
+}
+
+/*
+ * When a run that is held is to be paused: its deadline after one above it is active without a doubt. A pause and its end cost more than an
+ * answer of the driver's, so nobody is paused for who may have ended, but for a bound.
+ */
+static u64 pause_at(const struct look *look, const struct ds_run *run)
+{
+	u64 deadline = run->rule.deadline_ns, when = run->held_ns + deadline + DOUBT_MOST_NS;
+	const struct ds_run *other;
+
+	list_for_each_entry(other, &look->lane->runs, link) {
+		if (when <= look->now)
+			break;
+		if (other->rule.rank > run->rule.rank && is_waited_for(other) && !in_doubt(other, look->now))
+			when = min(when, max(run->held_ns, READ_ONCE(other->steady_ns)) + deadline);
 	}
+	return when;
 }
 
 /* ---- what is to be ------------------------------------------------------------------------- */
@@ -357,13 +427,13 @@ static void decide(struct look *look, struct ds_run *run)
 		run->held_ns = 0;
 	else if (!run->held_ns)
 		run->held_ns = look->now;
+	spin_unlock_irq(&run->lane->lock);
 	if (below && run->rule.deadline_ns)
 		deadline = run->held_ns + run->rule.deadline_ns;
+	/* who is paused stays so while the one above may be at work */
+	if (deadline && deadline <= look->now && !(READ_ONCE(run->pause.wanted) & DETSHARE_HOLD_REFLEX))
+		deadline = pause_at(look, run);
 	late = deadline && deadline <= look->now;
-	/* a pause costs more than an answer: nobody is paused for who may have ended, until the driver has answered */
-	if (run->rule.rank >= look->sure)
-		late = late && run->pause.wanted & DETSHARE_HOLD_REFLEX;
-	spin_unlock_irq(&run->lane->lock);
 	run->wanted = (holds & DS_HOLDS_GATE ? DETSHARE_HOLD_ORDER : 0) | (below ? DETSHARE_HOLD_REFLEX : 0) |
 		      (spent ? DETSHARE_HOLD_BUCKET : 0);
 	if (deadline > look->now)
@@ -403,7 +473,7 @@ static void open(struct look *look, struct ds_run *run)
 	/* its next kick is news if it has nothing to do: it pays from then on, not from now on */
 	if (run->gated == less && run->watched) {
 		if (run->active && !ds_run_ended(run))
-			show_life(run, look->now);
+			show_life(run, look->now, look->now);
 		else
 			ds_gate_arm(run->gate);
 		/* it was not to be looked at while it was held */

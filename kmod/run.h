@@ -73,12 +73,16 @@ struct ds_run {
 	u64 since_ns;			/* since when it is, or the last time it was */
 	u64 last_ns;			/* last sign of activity, or of wanting to be active */
 	u64 launched_ns;		/* last sign of having something to do */
+	u64 began_ns;			/* it has had something to do at some moment from here to launched_ns: a look may come late */
+	u64 steady_ns;			/* since when it is active without a doubt */
 	u64 seen_ns;			/* last kick that was caught, 0: none */
 	u64 held_ns;			/* since when a reflex holds it, 0: it does not */
 	u64 used_ns;			/* estimated GPU time; the lane's work item writes it */
 	u64 known_ns;			/* ktime up to which it is known what it did */
 	u64 busy_ns;			/* since it showed life last, the driver's last word that it was busy; 0: none */
 	u64 ended_ns;			/* since when it has nothing to do by the driver's word: ds_run_ended() */
+	struct ds_spell rest;		/* before its last launch, not seen by usage.c yet; to 0: none */
+	unsigned int rests;		/* that the driver told of, and that were not taken as a sign of one that it did not */
 	unsigned int tsgs;		/* compute channel groups */
 	u64 slice_us;			/* of each, as set by us; 0: as it was */
 	s32 level;			/* the same, -1 */

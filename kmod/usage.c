@@ -53,13 +53,28 @@ static void append(struct ds_usage *usage, struct ds_spell spell)
 		usage->spells[usage->count++] = spell;
 }
 
-/* Under lane->lock. */
+/* What is to be known of a run to charge it. Only this needs the lane's lock, which faults take. */
 static void see(struct ds_run *run, u64 now)
 {
+	struct ds_usage *usage = &run->usage;
+	struct ds_spell spell, rest;
 	u64 until;
 
-	append(&run->usage, newest(run, now, &until));
-	run->usage.seen_ns = until;
+	spin_lock_irq(&run->lane->lock);
+	spell = newest(run, now, &until);
+	rest = run->rest;
+	if (rest.to <= until)
+		run->rest.to = 0;
+	usage->tsgs = run->tsgs;
+	usage->slice_us = run->slice_us;
+	usage->level = run->level;
+	spin_unlock_irq(&run->lane->lock);
+	if (rest.to) {
+		append(usage, (struct ds_spell){ .from = spell.from, .to = min(spell.to, rest.from) });
+		spell.from = max(spell.from, rest.to);
+	}
+	append(usage, spell);
+	usage->seen_ns = until;
 }
 
 /* What is charged goes. */
@@ -105,24 +120,39 @@ static u64 next_edge(const struct ds_lane *lane, u64 least, u64 until)
 	return until;
 }
 
+static u64 own_part(const struct ds_turns *turns, const struct ds_usage *usage)
+{
+	return ds_turns_used(turns, usage->level, usage->tsgs, usage->slice_us);
+}
+
 static void charge(struct ds_lane *lane, u64 from, u64 to)
 {
 	struct ds_turns turns = { 0 };
+	struct ds_usage *usage;
 	struct ds_run *run;
-	u64 round = 0, own, work;
+	u64 round = 0, work;
 
 	list_for_each_entry(run, &lane->runs, link)
 		if (work_in(&run->usage, from, to))
-			ds_turns_add(&turns, run->level, run->tsgs);
+			ds_turns_add(&turns, run->usage.level, run->usage.tsgs);
 	ds_turns_count(&turns);
-	list_for_each_entry(run, &lane->runs, link)
-		if (work_in(&run->usage, from, to))
-			round += ds_turns_taken(&turns, run->level, run->tsgs, run->slice_us);
 	list_for_each_entry(run, &lane->runs, link) {
-		work = work_in(&run->usage, from, to);
-		own = ds_turns_used(&turns, run->level, run->tsgs, run->slice_us);
-		run->usage.charged += round ? mul_u64_u64_div_u64(work, own, round) : work;
+		usage = &run->usage;
+		if (work_in(usage, from, to))
+			round += ds_turns_taken(&turns, usage->level, usage->tsgs, usage->slice_us);
 	}
+	list_for_each_entry(run, &lane->runs, link) {
+		usage = &run->usage;
+		work = work_in(usage, from, to);
+		usage->charged += round ? mul_u64_u64_div_u64(work, own_part(&turns, usage), round) : work;
+	}
+}
+
+static void add_used(struct ds_run *run)
+{
+	spin_lock_irq(&run->lane->lock);
+	run->used_ns += run->usage.charged;
+	spin_unlock_irq(&run->lane->lock);
 }
 
 u64 ds_usage_charge(struct ds_lane *lane, u64 now)
@@ -130,7 +160,6 @@ u64 ds_usage_charge(struct ds_lane *lane, u64 now)
 	u64 from = lane->charged_ns, until = now, at, least;
 	struct ds_run *run;
 
-	spin_lock_irq(&lane->lock);
 	list_for_each_entry(run, &lane->runs, link) {
 		see(run, now);
 		until = min(until, run->usage.seen_ns);
@@ -145,9 +174,8 @@ u64 ds_usage_charge(struct ds_lane *lane, u64 now)
 	}
 	list_for_each_entry(run, &lane->runs, link) {
 		forget(&run->usage, until);
-		run->used_ns += run->usage.charged;
+		add_used(run);
 	}
-	spin_unlock_irq(&lane->lock);
 	lane->charged_ns = until;
 	return until;
 }

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from detshare.ctl.client import Client as Wire
-from detshare.ctl.library.results import Decision, Look, Policy, Program, Result
+from detshare.ctl.library.results import Decision, Event, Look, Policy, Program, Result
 
 __all__ = ["Client"]
 
@@ -94,9 +93,9 @@ class Client:
         """What was decided about one program, oldest first."""
         return tuple(Decision.of(each) for each in self._wire.why(pid, since_s)["decisions"])
 
-    def events(self, follow: bool = False) -> Iterator[dict[str, Any]]:
+    def events(self, follow: bool = False) -> Iterator[Event]:
         """What the daemon saw, oldest first; with `follow`, without end."""
-        return self._wire.events(follow)
+        return map(Event.of, self._wire.events(follow))
 
     def _do(self, verb: str, who: str | int, **args: object) -> Result:
         return Result.of(self._wire.verb(verb, str(who), **args))

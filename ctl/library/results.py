@@ -59,6 +59,21 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU of this machine."""
+
+    uuid: str
+    minor: int
+    name: str
+    memory_bytes: int
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Gpu:
+        return cls(data["uuid"], data["minor"], data["name"], data["memory_bytes"], data)
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """One look at the machine."""
 
@@ -66,14 +81,16 @@ class Look:
     proof: str
     """gpu, driver, model or unit: how far this may be believed"""
     driver: str
+    gpus: tuple[Gpu, ...]
     programs: tuple[Program, ...]
     warnings: tuple[str, ...]
     raw: Json = field(repr=False, hash=False)
 
     @classmethod
     def of(cls, data: Json) -> Look:
+        gpus = tuple(Gpu.of(each) for each in data["gpus"])
         programs = tuple(Program.of(each) for each in data["programs"])
-        return cls(data["backend"], data["proof"], data["driver"], programs, tuple(data["warnings"]), data)
+        return cls(data["backend"], data["proof"], data["driver"], gpus, programs, tuple(data["warnings"]), data)
 
     def program(self, pid: int) -> Program | None:
         """The one with this PID."""
@@ -130,3 +147,22 @@ class Decision:
     @classmethod
     def of(cls, data: Json) -> Decision:
         return cls(data["when"], data["text"], data)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the daemon or the kernel module saw or did."""
+
+    when: float
+    """Unix seconds"""
+    kind: str
+    """daemon, attach, detach, change, policy, error, refused, ..."""
+    pid: int | None
+    text: str
+    data: Mapping[str, Any]
+    """what was told besides"""
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Event:
+        return cls(data["when"], data["kind"], data["pid"], data["text"], dict(data.get("data") or {}), data)

@@ -12,6 +12,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.accounts import Target
 from detshare.ctl.netlink import genl
+from detshare.ctl.netlink.answer import Answer
 from detshare.ctl.netlink.errors import ModuleAbsent, told
 from detshare.ctl.netlink.records import (
     BucketRow,
@@ -65,6 +66,8 @@ class Link:
 
     def __init__(self) -> None:
         self._socket: genl.DetShare | None = None
+        self._rows: dict[Any, dict[bytes, Any]] = {}
+        """of the last whole dump of each kind, by what said them: most say the same the next time"""
 
     def close(self) -> None:
         """Idempotent; the next question opens it again."""
@@ -105,13 +108,22 @@ class Link:
             reason = "detshare.ko was unloaded; load it again, or restart detshared to go on without"
             raise ModuleAbsent(reason) from None
 
-    def _dump(self, asked: str, kind: type[T], call: Callable[[genl.DetShare], Iterable[Any]]) -> list[T]:
+    def _dump(
+        self, asked: str, kind: type[T], call: Callable[[genl.DetShare], Iterable[Answer]], part: bool = False
+    ) -> list[T]:
+        """`part`: it is asked for some of the rows only."""
+
         def whole(socket: genl.DetShare) -> list[T]:
             for _ in range(_DUMPS):
                 messages = list(call(socket))
-                if not any(msg["header"]["flags"] & _NLM_F_DUMP_INTR for msg in messages):
+                if not any(msg.header["flags"] & _NLM_F_DUMP_INTR for msg in messages):
                     break
-            return [record(kind, msg) for msg in messages]
+            if part:
+                return [record(kind, msg) for msg in messages]
+            last: dict[bytes, T] = self._rows.get(kind, {})
+            rows = [(body := msg.body, last.get(body) or record(kind, msg)) for msg in messages]
+            self._rows[kind] = dict(rows)
+            return [row for _, row in rows]
 
         return self._ask(asked, whole)
 
@@ -124,10 +136,10 @@ class Link:
         return self._dump("list GPUs", GpuRow, lambda s: s.gpu_get())
 
     def vctxs(self, pid: int | None = None) -> list[VctxRow]:
-        return self._dump("list virtual contexts", VctxRow, lambda s: s.vctx_get(pid))
+        return self._dump("list virtual contexts", VctxRow, lambda s: s.vctx_get(pid), part=pid is not None)
 
     def tsgs(self, pid: int | None = None) -> list[TsgRow]:
-        return self._dump("list channel groups", TsgRow, lambda s: s.tsg_get(pid))
+        return self._dump("list channel groups", TsgRow, lambda s: s.tsg_get(pid), part=pid is not None)
 
     def limits(self) -> list[LimitRow]:
         return self._dump("list memory limits", LimitRow, lambda s: s.limit_get())
@@ -148,10 +160,10 @@ class Link:
         return self._dump("list holds", HoldRow, lambda s: s.hold_get())
 
     def runs(self, pid: int | None = None) -> list[RunRow]:
-        return self._dump("list what runs", RunRow, lambda s: s.run_get(pid))
+        return self._dump("list what runs", RunRow, lambda s: s.run_get(pid), part=pid is not None)
 
     def denied(self, pid: int | None = None) -> list[DeniedRow]:
-        return self._dump("list what was denied", DeniedRow, lambda s: s.denied_get(pid))
+        return self._dump("list what was denied", DeniedRow, lambda s: s.denied_get(pid), part=pid is not None)
 
     # -- changing -----------------------------------------------------------------------------------------------
 

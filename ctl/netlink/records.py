@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from detshare.ctl.netlink import genl
+from detshare.ctl.netlink.answer import Answer
 
 T = TypeVar("T")
 
@@ -276,38 +277,47 @@ def _known(kind: Any) -> Mapping[str, Field[Any]]:
 
 
 @cache
-def _place(kind: Any, prefix: str, name: str) -> tuple[str, str]:
-    """The field that an attribute is for, and its form: "plural", "bool", "as it is"; "" for an attribute of a newer
-    module. The family has so many names and no more."""
-    short = name.removeprefix(prefix)
-    if (plural := _PLURAL.get((short, kind))) is not None:
-        return plural, "plural"
-    field = _FIELD.get(short, short.lower())
-    known = _known(kind).get(field)
-    if known is None:
-        return field, ""
-    return field, "bool" if known.type == "bool" else "as it is"
+def _places(kind: Any, message: Any) -> Mapping[int, tuple[str, str]]:
+    """By number of an attribute of a class of messages: the field that it is for, and its form: "plural", "bool",
+    "as it is". Without those of a newer module."""
+    known, found = _known(kind), {}
+    for number, (name, _) in enumerate(message.nla_map):
+        short = name.removeprefix(message.prefix)
+        field = _PLURAL.get((short, kind)) or _FIELD.get(short, short.lower())
+        if (short, kind) in _PLURAL:
+            found[number] = field, "plural"
+        elif field in known:
+            found[number] = field, "bool" if known[field].type == "bool" else "as it is"
+    return found
 
 
-def record(kind: type[T], msg: Any) -> T:
+@cache
+def _needed(kind: Any) -> tuple[str, ...]:
+    """Fields that a record cannot be without."""
+    return tuple(name for name, field in _known(kind).items() if field.default is MISSING)
+
+
+def record(kind: type[T], msg: Answer) -> T:
     """A message of the family as a record; attributes of a newer module that the record lacks are passed over.
 
-    ValueError where the message lacks what the record cannot be without.
+    ValueError where the message lacks what the record cannot be without, or is malformed.
     """
-    known = _known(kind)  # type: ignore[arg-type]  # classes are hashable
-    values: dict[str, Any] = {"cmd": msg["cmd"]} if "cmd" in known else {}
-    prefix = msg.prefix
-    for name, value in msg["attrs"]:
-        field, form = _place(kind, prefix, name)  # type: ignore[arg-type]
-        if isinstance(value, bytes):  # a command name that is no UTF-8
-            value = value.decode("utf-8", "replace")
-        if form == "plural":
+    values: dict[str, Any] = {"cmd": msg.cmd} if "cmd" in _known(kind) else {}  # type: ignore[arg-type]
+    places = _places(kind, msg.kind) if msg.kind is not None else {}  # type: ignore[arg-type]  # classes are hashable
+    for number, value in msg.values():
+        place = places.get(number)
+        if place is None:
+            continue
+        field, form = place
+        if form == "as it is":
+            values[field] = value
+        elif form == "bool":
+            values[field] = bool(value)
+        else:
             values[field] = (*values.get(field, ()), value)
-        elif form:
-            values[field] = bool(value) if form == "bool" else value
-    lacking = [n for n, f in known.items() if f.default is MISSING and n not in values]
+    lacking = [name for name in _needed(kind) if name not in values]  # type: ignore[arg-type]
     if lacking:
-        raise ValueError(f"an answer of detshare.ko (command {msg['cmd']}) lacks {', '.join(lacking)}")
+        raise ValueError(f"an answer of detshare.ko (command {msg.cmd}) lacks {', '.join(lacking)}")
     return kind(**values)
 
 

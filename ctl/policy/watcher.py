@@ -53,17 +53,19 @@ class Watcher:
         known: dict[str, dict[str, ProcessId]] = {}
         for gpu in {*before, *self._viewer.gpus()}:
             mine, old, was = self._viewer.tenants(gpu), before.get(gpu, {}), self._known.get(gpu, {})
-            known[gpu] = {name: processes[name] for name in mine}
-            for name in was:
-                if known[gpu].get(name) != was[name]:
+            known[gpu] = current = {name: processes[name] for name in mine}
+            same = current == was  # nearly always: nobody of a thousand has to be compared one by one
+            for name in () if same else was:
+                if current.get(name) != was[name]:
                     self.calls.append(Due(gpu, "on_detach", name, now))
                     self._forget(name)
             for name, view in mine.items():
-                if was.get(name) != processes[name]:
+                last = old.get(name)
+                if not same and was.get(name) != current[name]:
                     self.calls.append(Due(gpu, "on_attach", name, now))
                     if view.active:
                         self._edge(gpu, name, True, now)
-                elif name in old and old[name].active != view.active:
+                elif last is not None and last is not view and last.active != view.active:
                     self._edge(gpu, name, view.active, now)
                 if view.active:
                     self._congestion(gpu, view, now)

@@ -22,7 +22,7 @@ from detshare.ctl.sim.tenants import Run, Tenant
 
 __all__ = ["LANES", "Engine"]
 
-LANES: Final[dict[str, Callable[[Gpu, int], Lane]]] = {"temporal": Temporal, "spatial": Spatial, "mps": Mps}
+LANES: Final[dict[str, Callable[[Gpu, int], Lane | Mps]]] = {"temporal": Temporal, "spatial": Spatial, "mps": Mps}
 MOST_STUCK: Final = 10_000
 """events within a microsecond: more is a source or a policy that does not let time go on"""
 
@@ -115,14 +115,19 @@ class Engine:
 
     def _step(self, until: float) -> None:
         self.events += 1
+        horizon, now = until, self.now
         for tenant in self.tenants:
-            if tenant.wake <= self.now:
+            if tenant.wake <= now:
                 self._poll(tenant)
-        horizon = min([until, *(tenant.wake for tenant in self.tenants)])
+            if tenant.wake < horizon:
+                horizon = tenant.wake
         if self.reins:
             horizon = min(horizon, self.reins.due(self.now))
         if self.rows.ranked:
             horizon = min(horizon, self.rows.look(self.now))
+        if isinstance(self.lane, Mps):
+            self._go(self.lane, horizon)
+            return
         plan = self.lane.plan(self.now, self.tenants)
         horizon = min(horizon, plan.until)
         for tenant, rate in zip(self.tenants, plan.rates, strict=True):
@@ -132,6 +137,16 @@ class Engine:
         self._advance(passed, plan.rates, plan.sms)
         self.now = max(self.now, horizon)
         self.lane.advanced(passed, self.tenants)
+        self._complete()
+
+    def _go(self, lane: Mps, until: float) -> None:
+        """As far as the lane comes by itself."""
+        events, now = lane.events, self.now
+        moment = lane.go(now, until if until > now else now, self.tenants)
+        self.events += lane.events - events - 1
+        if lane.works:
+            self.busy += moment - now
+        self.now = moment
         self._complete()
 
     def _poll(self, tenant: Tenant) -> None:
@@ -153,12 +168,7 @@ class Engine:
             if rate <= 0:
                 continue
             ran = True
-            if tenant.queue[0].began < 0:
-                tenant.queue[0].began = self.now
-            tenant.queue[0].done += rate * passed
-            tenant.worked += rate * passed
-            tenant.sm_us += used * passed
-            tenant.peak_sms = max(tenant.peak_sms, used)
+            tenant.progress(self.now, passed, rate, used)
             if self._spatial:
                 tenant.over_quota = max(tenant.over_quota, used - tenant.tier)
         if ran:
@@ -168,8 +178,11 @@ class Engine:
 
     def _complete(self) -> None:
         for tenant in self.tenants:
-            while tenant.queue and tenant.queue[0].work - tenant.queue[0].done <= EPS:
-                run = tenant.queue.popleft()
+            while tenant.queue:
+                run = tenant.queue[0]
+                if run.kernels * run.us - run.done > EPS:
+                    break
+                tenant.queue.popleft()
                 tenant.launches += run.kernels
                 tenant.source.finished(run, self.now)
                 tenant.wake = self.now

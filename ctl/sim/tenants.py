@@ -215,6 +215,17 @@ class Tenant:
         """Neither a shut gate nor a row holds it."""
         return self.gate_open and not self.held
 
+    def progress(self, now: float, passed: float, rate: float, sms: float) -> None:
+        """The run at the head of its queue ran for so long from `now` on, at a speed (1: alone) and on so many SMs."""
+        run, done = self.queue[0], rate * passed
+        if run.began < 0:
+            run.began = now
+        run.done += done
+        self.worked += done
+        self.sm_us += sms * passed
+        if sms > self.peak_sms:
+            self.peak_sms = sms
+
     def speed(self, sms: float, run: Run, all_sms: int) -> float:
         """Speed on so many SMs, 1 for that on all."""
         if sms <= 0:

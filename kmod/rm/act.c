@@ -2,10 +2,16 @@
 #include "act.h"
 
 /* NVOS30_FLAGS_* */
-#define IDLE_QUERY 2u			/* BEHAVIOR, bits 3:0 */
+/*
+ * BEHAVIOR, bits 3:0: on an H100 (580) FORCE_BUSY_CHECK tells of a running kernel and leaves it alone. QUERY, 2, says NV_OK of one: it
+ * looks at what is queued.
+ */
+#define IDLE_FORCE_BUSY_CHECK 3u
 #define IDLE_LIST (0u << 4)		/* CHANNEL, bits 7:4 */
 #define IDLE_PUSH_BUFFER (1u << 8)	/* IDLE, bits 30:8 */
 #define IDLE_GRAPHICS (4u << 8)
+/* How long the firmware may wait for "idle". An H100 has looked after 200 us and not after 100, when it says "busy" of all. */
+#define IDLE_WAIT_US 400u
 /* Of one entry of a TPC table: globalTpcIndex, then lmemBlockIndex. */
 #define TPC_ENTRY_SIZE 4
 
@@ -100,8 +106,8 @@ int rm_act_ask_idle(const struct rm_abi *abi, const u32 *channels, unsigned int 
 
 		rm_put32(params, channel_at, channels[i]);
 	}
-	rm_put32(params, abi->idle_channels.flags, IDLE_QUERY | IDLE_LIST | IDLE_PUSH_BUFFER | IDLE_GRAPHICS);
-	rm_put32(params, abi->idle_channels.timeout, 1);
+	rm_put32(params, abi->idle_channels.flags, IDLE_FORCE_BUSY_CHECK | IDLE_LIST | IDLE_PUSH_BUFFER | IDLE_GRAPHICS);
+	rm_put32(params, abi->idle_channels.timeout, IDLE_WAIT_US);
 	return 0;
 }
 

@@ -236,15 +236,17 @@ static NV_STATUS idle_channels(struct sim_ask *ask)
 {
 	u32 count = GET(NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, numChannels);
 	u32 us = GET(NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, timeout), flags = GET(NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, flags);
+	u64 end;
 	NV_STATUS status = NV_OK;
 
 	if (count > SIM_IDLE_MAX)
 		return NV_ERR_INVALID_ARGUMENT;
 	/* to the firmware and back: it looks in between */
 	sim_engine_take_time();
+	end = sim_idle_end(us);
 	for (u32 i = 0; i < count && status == NV_OK; i++)
 		status = sim_idle_one(ask->object->client->handle,
-				      NV_GETI(ask->params, NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, hChannels, i), flags, us);
+				      NV_GETI(ask->params, NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS, hChannels, i), flags, us, end);
 	sim_engine_take_time();
 	return status;
 }

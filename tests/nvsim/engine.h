@@ -107,8 +107,14 @@ int sim_chan_disable(struct sim_chan *chan, bool disable, bool only_scheduling, 
 void sim_engine_settle(struct sim_engine *engine, bool disable);
 /* All channels off, or as they were; disable nests as sim_chan_disable() does. */
 void sim_engine_suspend(struct sim_engine *engine, bool suspend);
-/* Off its engine now, once; false: it still had something to do after us microseconds (at most 1 s). */
-bool sim_chan_idle(struct sim_chan *chan, u32 us);
+/* Off its engine now, once; false: it still had something to do at `end` (ktime; at most 1 s from now). */
+bool sim_chan_idle(struct sim_chan *chan, u64 end);
+/* The same, and nothing is taken off. */
+bool sim_chan_wait_idle(struct sim_chan *chan, u64 end);
+/* Is it disabled, as often as it may be? */
+bool sim_chan_is_off(struct sim_chan *chan);
+/* Has it no entry left that was not fetched? What was fetched may run. */
+bool sim_chan_is_fetched(struct sim_chan *chan);
 /* Has it nothing left to do? A look, nothing more. One that waits for a semaphore has. */
 bool sim_chan_is_idle(struct sim_chan *chan);
 /* As long as half a control that changes nothing takes; sleeps. */

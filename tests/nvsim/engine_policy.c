@@ -98,21 +98,46 @@ bool sim_chan_is_idle(struct sim_chan *chan)
 	return idle;
 }
 
-bool sim_chan_idle(struct sim_chan *chan, u32 us)
+bool sim_chan_is_off(struct sim_chan *chan)
 {
-	u64 end = ktime_get_ns() + (u64)min(us, IDLE_MOST_US) * NSEC_PER_USEC;
-	bool idle;
+	bool off;
 
 	sim_engine_lock(chan->engine);
-	if (chan->sched.tsg)
-		sched_tsg_preempt(chan->sched.tsg);
+	off = chan->sched.disabled;
 	sim_engine_unlock(chan->engine);
+	return off;
+}
+
+bool sim_chan_is_fetched(struct sim_chan *chan)
+{
+	bool fetched;
+
+	sim_engine_lock(chan->engine);
+	fetched = chan->ring.get == chan->ring.put;
+	sim_engine_unlock(chan->engine);
+	return fetched;
+}
+
+bool sim_chan_wait_idle(struct sim_chan *chan, u64 end)
+{
+	bool idle;
+
+	end = min(end, ktime_get_ns() + (u64)IDLE_MOST_US * NSEC_PER_USEC);
 	for (;;) {
 		idle = sim_chan_is_idle(chan);
 		if (idle || ktime_get_ns() >= end)
 			return idle;
 		usleep_range(IDLE_STEP_US, 2 * IDLE_STEP_US);
 	}
+}
+
+bool sim_chan_idle(struct sim_chan *chan, u64 end)
+{
+	sim_engine_lock(chan->engine);
+	if (chan->sched.tsg)
+		sched_tsg_preempt(chan->sched.tsg);
+	sim_engine_unlock(chan->engine);
+	return sim_chan_wait_idle(chan, end);
 }
 
 void sim_chan_restart_runlist(struct sim_chan *chan, bool force)

@@ -294,7 +294,8 @@ void sim_context_dma(const struct sim_caller *by, void *block);
 void sim_idle_channels(const struct sim_caller *by, void *block);
 #define SIM_IDLE_MAX	4096
 /* flags: NVOS30_FLAGS_*; sim_api_lock held */
-NV_STATUS sim_idle_one(u32 client, u32 handle, u32 flags, u32 us);
+u64 sim_idle_end(u32 us);
+NV_STATUS sim_idle_one(u32 client, u32 handle, u32 flags, u32 us, u64 end);
 
 /* ---- the rest of the module ---- */
 

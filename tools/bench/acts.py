@@ -84,6 +84,7 @@ class Acts:
         self._abi = ctypes.c_void_p(self._library.rm_abi_lookup(version.encode(), ctypes.byref(match)))
         if not self._abi:
             raise ActsError(f"the core has no table for driver {version}; next: see docs/development.md")
+        self._recorded = Recorded(for_version(version).table)
 
     def _step(self, name: str, *words: object) -> _Step:
         step = _Step()
@@ -119,6 +120,15 @@ class Acts:
     def restart_runlist(self, client: int, channel: int, force: bool) -> _Step:
         words = (ctypes.c_uint32(client), ctypes.c_uint32(channel), ctypes.c_bool(force))
         return self._step("rm_act_restart_runlist", *words)
+
+    def ask_idle(self, client: int, device: int, channels: Sequence[int]) -> Raw:
+        """The question whether these channels have nothing left to do, without waiting for it."""
+        recorded = self._recorded.ask(client, device, "NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS")
+        params = ctypes.create_string_buffer(recorded.size)  # too long for a step
+        handles = (ctypes.c_uint32 * len(channels))(*channels)
+        if self._library.rm_act_ask_idle(self._abi, handles, ctypes.c_uint(len(channels)), params):
+            raise ActsError(f"rm_act_ask_idle refused {len(channels)} channels")
+        return Raw(client, device, recorded.cmd, params.raw)
 
     def tpc_mode(self, client: int, tsg: int, mode: int, every: bool) -> _Step:
         """mode: 0 none, 1 static, 2 dynamic."""

@@ -12,6 +12,7 @@ import random
 import re
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -38,6 +39,9 @@ BEFORE = {
     "TPC table": (12.0, 12.0),
 }
 """p50 in microseconds on another H100 with this driver, idle and busy: the reference that rows are compared with"""
+
+MEANS = {0x00: "idle", 0x65: "busy", 0x03: "busy"}
+"""NV_OK, NV_ERR_TIMEOUT, NV_ERR_BUSY_RETRY, as busy.c takes them"""
 
 
 class Acting:
@@ -145,6 +149,48 @@ def pauses(acting: Acting, endless: Program, of: Tenant) -> None:
     except ProgramError:
         goes_on = bool(moved)
     session.row("off twice, on twice: the kernel goes on", float(goes_on), "yes", None, "== 1")
+
+
+def idleness(acting: Acting, of: Tenant, where: str, busy: bool | None) -> None:
+    """The question of busy.c, over and over: answers and latencies. `busy`: what is so, None: now and then."""
+    session = acting.session
+    question = acting.acts.ask_idle(of.client, of.tsg.device, of.tsg.channels)
+    answers = []
+    for _ in range(20 if session.options.quick else 200):
+        answers.append(acting.send("ask idle", of, question))
+        time.sleep(0.0017)
+    took = [answer.us for answer in answers]
+    told = Counter(MEANS.get(answer.status, "unknown") for answer in answers)
+    session.mark("idleness", where=where, statuses=dict(Counter(hex(answer.status) for answer in answers)))
+    session.row(f"ask idle, {where}: p50", percentile(took, 50), "us")
+    session.row(f"ask idle, {where}: p99", percentile(took, 99), "us")
+    session.row(f"ask idle, {where}: answers that are no answer", told["unknown"], "answers", None, "== 0")
+    target = None if busy is None else "== 1" if busy else "== 0"
+    session.row(f"ask idle, {where}: answered busy", told["busy"] / len(answers), "part", None, target)
+
+
+def unhurt(acting: Acting, endless: Program) -> None:
+    """After the questions the kernel that they were about still counts."""
+    asked = time.monotonic()
+    try:
+        before = endless.wait_for("window", 3.0, asked)
+        endless.wait_for("window", 3.0, asked, "t0", lambda line: line["progress"] > before["progress"])
+        goes_on = True
+    except ProgramError:
+        goes_on = False
+    acting.session.row("ask idle, an endless kernel: it goes on", float(goes_on), "yes", None, "== 1")
+
+
+def idle_otherwise(acting: Acting, of: Tenant) -> None:
+    """A program that rests beside an endless kernel is idle; what is said of one whose channels are off is a probe."""
+    session = acting.session
+    [rest] = session.start_all({"rest": kernels("periodic", "--us", 50, "--period-ms", 5000, "--iterations", 1000)})
+    with acting.tenant(rest) as resting:
+        idleness(acting, resting, "at rest beside an endless kernel", False)
+    session.finish(rest)
+    acting.switch(of, True)
+    idleness(acting, of, "an endless kernel, its channels off", None)
+    acting.switch(of, False)
 
 
 def shares(acting: Acting, programs: tuple[Program, Program]) -> None:
@@ -347,14 +393,19 @@ def run(session: Session) -> None:
     [idle] = session.start_all({"idle": kernels("periodic", "--us", 50, "--period-ms", 200, "--iterations", 1000)})
     with acting.tenant(idle) as of:
         calls(acting, of, "idle", 0)
+        _try(session, "ask idle", lambda: idleness(acting, of, "a kernel of 50 us each 200 ms", None))
     session.finish(idle)
 
     [endless] = session.start_all({"endless": kernels("endless", "--gap-us", GAP_US)})
     with acting.tenant(endless) as of:
+        _try(session, "ask idle", lambda: idleness(acting, of, "an endless kernel", True))
+        _try(session, "ask idle", lambda: unhurt(acting, endless))
         pauses(acting, endless, of)
         [other] = session.start_all({"other": saturate})
         calls(acting, of, "beside another program", 1)
+        _try(session, "ask idle", lambda: idleness(acting, of, "an endless kernel beside another program", True))
         with acting.tenant(other) as second:
+            _try(session, "ask idle", lambda: idle_otherwise(acting, of))
             _try(session, "probe: foreign pause", lambda: intrusion(acting, endless, of, second))
             _try(session, "probe: questions", lambda: questions(acting, of, second))
     session.finish(endless)

@@ -281,8 +281,8 @@ def sim_validation(measured: Path, out: Path, as_json: bool) -> None:
         stream.write("".join(json.dumps({**asdict(each), "error": each.error}) + "\n" for each in compared))
     found = rows(compared)
     for case in speed.measure(time.process_time):
-        target = None if "every kernel" in case.what else ">= 1000000"
-        found.append(results.Row(f"speed: {case.what}", case.launches_per_s, "launches/s of CPU", target=target))
+        rate = case.launches_per_s
+        found.append(results.Row(f"speed: {case.what}", rate, "launches/s of CPU", target=">= 1000000"))
     result = results.Result(
         NAME, "model", f"detshare bench {NAME}", results.commit(), results.machine(), results.now(), tuple(found)
     )

@@ -58,6 +58,12 @@ def test_answers_are_typed(running: Any) -> None:
     assert "nothing matches" in next(iter(missing.skipped.values()))
 
 
+def test_a_look_names_gpus_and_programs(running: Any) -> None:
+    look = detshare.Client(running.run_dir).look()
+    assert {gpu.uuid for gpu in look.gpus} >= {uuid for program in look.programs for uuid in program.gpus}
+    assert all(gpu.name and gpu.minor >= 0 for gpu in look.gpus)
+
+
 def test_policies_and_decisions_are_typed(running: Any) -> None:
     client = detshare.Client(running.run_dir)
     assert client.policy().name == "slo-aware"
@@ -66,7 +72,9 @@ def test_policies_and_decisions_are_typed(running: Any) -> None:
     client.set_priority(4242, "low")
     assert any("static" in each.text for each in client.decisions())
     assert any("set-priority" in each.text for each in client.why(4242))
-    assert any(event["kind"] == "daemon" for event in client.events())
+    started = next(event for event in client.events() if event.kind == "daemon")
+    assert "detshared started" in started.text
+    assert started.when > 1e9
 
 
 def test_an_error_says_what_was_asked_what_stopped_it_and_what_is_next(running: Any) -> None:

@@ -258,3 +258,57 @@ def test_the_dashboard_has_what_an_import_needs() -> None:
         taken |= cells
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
+
+
+FIELDS: dict[str, Any] = {
+    "id": type(None), "uid": str, "title": str, "tags": list, "timezone": str, "editable": bool, "graphTooltip": int,
+    "panels": list, "time": dict, "timepicker": dict, "templating": dict, "annotations": dict, "refresh": str,
+    "schemaVersion": int, "version": int, "links": list,
+}  # fmt: skip
+"""what Grafana's documentation of its classic dashboard model lists"""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "stat": {
+        "textMode": {"auto", "value", "value_and_name", "name", "none"},
+        "colorMode": {"none", "value", "background", "background_solid"},
+        "graphMode": {"none", "line", "area"},
+        "justifyMode": {"auto", "center"},
+        "orientation": {"auto", "horizontal", "vertical"},
+    },
+    "timeseries": {},
+}
+"""words that an option of each kind of panel may have"""
+OBJECTS: dict[str, dict[str, set[Any]]] = {
+    "legend": {"displayMode": {"list", "table", "hidden"}, "placement": {"bottom", "right"}},
+    "tooltip": {"mode": {"single", "multi", "none"}, "sort": {"none", "asc", "desc"}},
+}
+CALCULATIONS = {"lastNotNull", "last", "max", "min", "mean", "sum", "count", "range", "delta"}
+
+
+def test_the_dashboard_has_the_fields_that_grafana_documents() -> None:
+    for name, kind in FIELDS.items():
+        assert isinstance(DASHBOARD[name], kind), name
+    assert set(DASHBOARD) - set(FIELDS) == {"__inputs", "__requires", "description"}
+    assert DASHBOARD["graphTooltip"] in (0, 1, 2)
+    assert set(DASHBOARD["time"]) == {"from", "to"}
+    assert re.fullmatch(r"\d+[smhd]", DASHBOARD["refresh"])
+    assert isinstance(DASHBOARD["annotations"]["list"], list)
+    for variable in DASHBOARD["templating"]["list"]:
+        assert re.fullmatch(r"\w+", variable["name"])
+        assert variable["type"] in ("query", "interval", "datasource", "custom", "constant", "textbox", "adhoc")
+        assert (variable["refresh"], variable["hide"]) in {(r, h) for r in (0, 1, 2) for h in (0, 1, 2)}
+        assert variable["sort"] in range(9)
+    for panel in DASHBOARD["panels"]:
+        assert set(panel) >= {"id", "title", "type", "datasource", "gridPos", "targets", "fieldConfig", "options"}
+        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
+        assert isinstance(panel["options"], dict)
+        for name, value in panel["options"].items():
+            if name in OBJECTS:
+                assert all(value[key] in allowed for key, allowed in OBJECTS[name].items() if key in value), panel
+            elif name == "reduceOptions":
+                assert set(value["calcs"]) <= CALCULATIONS
+            else:
+                assert value in OPTIONS[panel["type"]][name], (panel["title"], name)
+        assert set(panel["options"].get("legend", {}).get("calcs", ())) <= CALCULATIONS
+        for target in panel["targets"]:
+            assert re.fullmatch(r"[A-Z]", target["refId"])
+            assert target.get("instant", False) is not target.get("range", True)

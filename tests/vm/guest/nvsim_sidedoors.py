@@ -218,6 +218,33 @@ def test_idle_channels_takes_anybodys_off(rm: Rm, other: Rm) -> None:
     channel.close()
 
 
+def test_questions_whether_a_channel_is_idle_are_answered_as_by_an_h100(rm: Rm) -> None:
+    """Measured there: docs/scheduling.md."""
+    channel, bell = Channel(rm), Doorbell(rm)
+    assert channel.schedule() == 0
+    query, check, idle, busy = 2, 3, 0, status("NV_ERR_TIMEOUT")
+
+    def ask(behaviour: int, wait_us: int) -> int:
+        params = Block.of(
+            "NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS", numChannels=1, flags=behaviour | 5 << 8, timeout=wait_us
+        )
+        params.put("hChannels", channel.handle, 0)
+        return rm.control(rm.device, "NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS", params)
+
+    assert (ask(check, 400), ask(query, 400)) == (idle, idle)
+    assert (ask(check, 1), ask(query, 100)) == (busy, busy), "nothing is looked at in so short a time"
+    channel.submit(bell, ENDLESS)
+    assert until(channel.moves)
+    before = int(channel.row()["preempts"])
+    assert (ask(check, 400), ask(query, 400)) == (busy, idle), "one looks at what runs, one at what was fetched"
+    assert int(channel.row()["preempts"]) == before, "a question takes nothing off"
+    channel.release()
+    assert channel.wait()
+    assert ask(check, 400_000) == idle
+    bell.close()
+    channel.close()
+
+
 def test_numbers_of_anybodys_channels_are_told(rm: Rm, other: Rm) -> None:
     channel = Channel(rm)
     if version().startswith("550"):

@@ -22,6 +22,8 @@ from detshare.tools.bench.stats import latencies, percentile, rate, spread
 
 HOWS = {"without": MPS, "with": How("spatial"), "plain": PLAIN}
 TARGET = "<= 1.01"
+CONTEXTS = 3
+"""times as many turns for contexts: one differs by 10 % from the next, and is over in a tenth of a second"""
 
 
 def ns_per_launch(windows: list[Line]) -> float:
@@ -105,7 +107,7 @@ def take_turns(session: Session, lanes: Lanes, seen: dict[str, dict[str, list[fl
 
 def contexts(session: Session, lanes: Lanes, seen: dict[str, list[float]]) -> None:
     """The first context of fresh processes, in turns; the first of each way is not counted."""
-    for turn in range(session.options.rounds + 1):
+    for turn in range(CONTEXTS * session.options.rounds + 1):
         order = list(HOWS)
         if turn % 2:
             order.reverse()

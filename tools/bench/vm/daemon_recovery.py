@@ -39,7 +39,10 @@ def measure(report: Report, kills: int, seed: int) -> None:
     lost = sum(len(line["wrong"]) for line in killed)
     report.row("answered changes that the kernel had not after the kill", lost, "changes", target="== 0")
     changed = sum(len(line["changed"]) for line in killed)
-    report.row("settings that the next daemon changed", changed, "settings", target="== 0")
+    row = "settings that the next daemon changed though nobody had asked for it"
+    report.row(row, changed, "settings", target="== 0")
+    finished = sum(len(line["finished"]) for line in killed)
+    report.row("changes under way at a kill that the next daemon finished or took back", finished, "changes")
     differs = sum(len(line["differs"]) for line in killed)
     report.row("settings that the next daemon shows otherwise than the kernel", differs, "settings", target="== 0")
     report.row("kills without another daemon for a lease and a second", len(alone), "kills", target="> 0")

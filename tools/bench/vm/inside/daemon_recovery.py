@@ -250,8 +250,11 @@ def _round(number: int, chance: random.Random, nursery: Nursery, load: Load, lin
     """One kill of the daemon that runs, and what is there after it; seconds that the next one took to answer."""
     members = [load.first, load.second, load.limited]
     early = number % 4 == 3
+    answered = load.answers
+    renewed = time.monotonic()
     if early:  # while it starts: from its fork on
         nursery.kill()
+        renewed = time.monotonic()
         nursery.start()
     killed_at = chance.uniform(0, start_s if early else LONGEST)
     load.go.set()
@@ -261,7 +264,9 @@ def _round(number: int, chance: random.Random, nursery: Nursery, load: Load, lin
     load.stop()
     truth = _truth(link, load)
     wrong = {name: truth[name] for name, asked in load.asked.items() if truth[name] not in asked.may_be()}
-    if "hold" in wrong and not truth["hold"] and time.monotonic() - dead > LEASE_S / 2:
+    if not early or load.answers != answered:
+        renewed = dead
+    if "hold" in wrong and not truth["hold"] and time.monotonic() - renewed > LEASE_S / 2:
         del wrong["hold"]  # its lease ended before we looked
     alone = number % 10 == 5
     held_after = None
@@ -274,6 +279,8 @@ def _round(number: int, chance: random.Random, nursery: Nursery, load: Load, lin
     shown, kernel = _shown(load), _truth(link, load)
     told = {name: [shown[name], kernel[name]] for name in shown if shown[name] != kernel[name]}
     lasting = {name: [truth[name], kernel[name]] for name in kernel if name != "hold" and truth[name] != kernel[name]}
+    # what was asked for and not answered yet may be done or not, and by whichever daemon
+    finished = {name: lasting.pop(name) for name in list(lasting) if kernel[name] in load.asked[name].may_be()}
     for name, asked in load.asked.items():
         asked.stands, asked.open = kernel[name], []
     guest.say(
@@ -284,6 +291,7 @@ def _round(number: int, chance: random.Random, nursery: Nursery, load: Load, lin
         answers=load.answers,
         wrong=wrong,
         changed=lasting,
+        finished=finished,
         differs=told,
         stopped=moving.count(False),
         alive=sum(m.process.poll() is None for m in (load.first, load.second, load.limited, load.held)),

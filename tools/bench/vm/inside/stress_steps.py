@@ -228,13 +228,23 @@ def _move(world: World) -> str | None:
 
 
 def _remove_cgroup(world: World) -> str | None:
+    folder = world.cgroup()
+    # programs are moved in more often than they end: without this all three can stay in use until the end
+    if world.chance.random() < 0.5:
+        _empty(folder)
     try:
-        world.cgroup().rmdir()
+        folder.rmdir()
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
             raise
         return "in use"
     return None
+
+
+def _empty(cgroup: Path) -> None:
+    for pid in (cgroup / "cgroup.procs").read_text(encoding="ascii").split():
+        with contextlib.suppress(ProcessLookupError):
+            (CGROUPS.parent / "cgroup.procs").write_text(pid, encoding="ascii")
 
 
 def _birth(world: World) -> str | None:
