@@ -28,6 +28,7 @@ KILL: dict[str, Any] = {
     "answers": 9,
     "wrong": {},
     "changed": {},
+    "finished": {"bucket": [1, 2]},
     "differs": {},
     "stopped": 0,
     "alive": 4,
@@ -58,7 +59,7 @@ def test_a_recovery_without_fault_meets_every_target(monkeypatch):
     ("wrong", "what"),
     [
         ({"wrong": {"bucket": 1}}, "answered changes that the kernel had not after the kill"),
-        ({"changed": {"bucket": [1, 2]}}, "settings that the next daemon changed"),
+        ({"changed": {"bucket": [1, 2]}}, "settings that the next daemon changed though nobody had asked for it"),
         ({"differs": {"bucket": [1, 2]}}, "settings that the next daemon shows otherwise than the kernel"),
         ({"stopped": 1}, "programs that got no GPU time after a kill, though nobody holds them"),
         ({"alive": 3}, "programs that ended of it"),
