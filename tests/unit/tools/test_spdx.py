@@ -30,6 +30,7 @@ def put(root: Path, name: str, text: str) -> None:
         ("kmod/check.py", "", "Apache-2.0"),
         ("tests/nvsim/rm.c", "", "GPL-2.0-only"),
         ("tests/fakegpu/Kbuild", "", "GPL-2.0-only"),
+        ("tests/unit/kmod/harness.c", "", "GPL-2.0-only"),
         ("Kbuild", "", "GPL-2.0-only"),
         ("ebpf/watch.bpf.c", "", "GPL-2.0-only"),
         ("ebpf/load.py", "", "Apache-2.0"),
