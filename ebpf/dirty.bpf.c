@@ -270,6 +270,20 @@ static __always_inline void write_block(const struct ds_call *call, struct writi
 	keep_address(writing, two[1], DS_FORWARD);
 }
 
+static __always_inline void unload(u32 pid)
+{
+	struct ds_bounds none = { .low = ~0ull }, *known = map_find(bounds, &pid);
+
+	if (!known) {
+		map_set(bounds, &pid, &none, BPF_NOEXIST);
+		known = map_find(bounds, &pid);
+	}
+	if (known)
+		__sync_fetch_and_add(&known->unloads, 1);
+	else
+		note_trouble(DS_FULL);
+}
+
 static __always_inline void capture(u32 pid, s64 more)
 {
 	struct ds_bounds none = { .low = ~0ull }, *known = map_find(bounds, &pid);
@@ -364,6 +378,10 @@ int wrote(struct pt_regs *ctx)
 		capture(call.pid, kind == DS_D_CAPTURE ? 1 : -1);
 		return 0;
 	}
+	if (kind == DS_D_UNLOAD) {
+		unload(call.pid);
+		return 0;
+	}
 	writing_begin(&writing, call.pid, call_stream(&call));
 	if (kind == DS_D_WRITE_2D || kind == DS_D_WRITE_3D) {
 		write_block(&call, &writing);
@@ -450,6 +468,8 @@ static __always_inline void image_tell(u32 pid, u64 image)
 static __always_inline void made(struct ds_open *open, struct ds_dirty_record *record)
 {
 	struct ds_layout_key function = { 0 };
+	struct ds_bounds *known;
+	struct ds_layout *layout;
 	u64 value = 0, pitch = 0;
 	u32 bytes = 0;
 	long length;
@@ -486,10 +506,17 @@ static __always_inline void made(struct ds_open *open, struct ds_dirty_record *r
 		}
 		break;
 	case DS_D_FUNCTION:
-		/* a handle may be used again: until its reader says what it is now, its launches are told in full */
+		/*
+		 * Libraries get the same function again and again. Only after an unload a handle may be another one's: until
+		 * its reader says what it is now, its launches are told in full.
+		 */
 		function.pid = open->pid;
 		function.function = value;
-		map_drop(layouts, &function);
+		known = map_find(bounds, &open->pid);
+		layout = map_find(layouts, &function);
+		record->c = known ? known->unloads : 0;
+		if (layout && layout->unloads != (u32)record->c)
+			map_drop(layouts, &function);
 		record->b = open->args[1];
 		if (open->args[2]) {
 			length = bpf_probe_read_user_str(record->name, DS_NAME, (void *)open->args[2]);

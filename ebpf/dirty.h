@@ -26,6 +26,7 @@ enum ds_dirty_kind {
 	DS_D_GRAPH_CHANGE,	/* puts into a graph what we do not follow */
 	DS_D_CAPTURE,
 	DS_D_CAPTURED,
+	DS_D_UNLOAD,		/* functions go: a handle that is given out again may be another one's */
 };
 
 /* Words of the table `touched` that are no addresses. */
@@ -53,6 +54,7 @@ struct ds_bounds {
 	u64 low;	/* of all allocations of a process */
 	u64 high;
 	u64 captures;	/* that are open */
+	u64 unloads;	/* that have begun */
 };
 
 #define DS_WORDS 32
@@ -60,7 +62,7 @@ struct ds_bounds {
 /* Where a kernel's parameters hold addresses that it may write from. */
 struct ds_layout {
 	u32 count;	/* DS_ANY_WORD: it may write anywhere */
-	u32 spare;
+	u32 unloads;	/* there were so many when its program got the function */
 	struct {
 		u16 parameter;
 		u16 offset;	/* in the parameter */

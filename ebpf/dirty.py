@@ -39,6 +39,8 @@ _MOST_SPENT_S = 300.0
 _SCAN = 4096
 _SCAN_SIZE = 8 + 2 * _SCAN
 _ANY_WORD = 0xFFFFFFFF
+_NO_UNLOADS = 0xFFFFFFFF
+"""it is not known how many there were; no number that occurs"""
 _WORD = struct.Struct("<HHHH")
 _RAW = struct.Struct("<QQQQ")
 _RAW_PARAMETERS, _RAW_BYTES = 16, 64
@@ -121,6 +123,8 @@ class _Process:
     contexts: set[int] = field(default_factory=set)
     carried: set[_Touch] = field(default_factory=set)
     captured: set[int] = field(default_factory=set)
+    early: set[str] = field(default_factory=set)
+    """kernels that were launched before their layout was known, with more parameters than are told then"""
     launched: list[tuple[int, _Touch]] = field(default_factory=list)
     """(epoch, touch) of launches whose layout the kernel did not have yet"""
     calls: dict[int, list[int]] = field(default_factory=dict)
@@ -162,7 +166,7 @@ class DirtyTracer:
                 MapSpec("events", MapKind.RINGBUF, 0, 0, ring_bytes),
                 MapSpec("epoch", MapKind.ARRAY, 4, 8, 1),
                 MapSpec("touched", MapKind.HASH, _KEY.size, _TOUCH.size, touches),
-                MapSpec("bounds", MapKind.HASH, 4, 24, 4096),
+                MapSpec("bounds", MapKind.HASH, 4, 32, 4096),
                 MapSpec("threads", MapKind.HASH, 8, 8, 65536),
                 MapSpec("syncs", MapKind.HASH, _SYNC_KEY.size, _SYNC.size, 16384),
                 MapSpec("layouts", MapKind.HASH, _LAYOUT_KEY.size, _LAYOUT_SIZE, 65536),
@@ -240,7 +244,10 @@ class DirtyTracer:
             if a not in process.functions:
                 self._lay_out(process, pid, a, Kernel(f"at {a:#x}", 0, (), "it was not seen where its program got it"))
             rest = data[_HEAD.size + _RAW.size :]
-            words = _words_of(process.functions.get(a), rest, bool(packed), status)
+            known = process.functions.get(a)
+            words = _words_of(known, rest, bool(packed), status)
+            if ANYWHERE in words and known is not None and not known.anywhere:
+                process.early.add(known.name)
             process.launched += [(epoch, _Touch(tid, stream, word, when)) for word in words]
             if captured:
                 process.captured |= words
@@ -251,7 +258,7 @@ class DirtyTracer:
             told = pieces.image(self._devices) if pieces is not None and pieces.address == b and not c else None
             self._module(process, pid, a, b, text if c else None, told)
         elif kind is Kind.FUNCTION:
-            self._function(process, pid, a, b, text)
+            self._function(process, pid, a, b, text, c)
 
     def _module(
         self, process: _Process, pid: int, handle: int, image: int, path: str | None, told: Image | None
@@ -270,7 +277,7 @@ class DirtyTracer:
         process.modules[handle] = found
         process.spent += time.thread_time() - begun
 
-    def _function(self, process: _Process, pid: int, handle: int, of: int, name: str) -> None:
+    def _function(self, process: _Process, pid: int, handle: int, of: int, name: str, unloads: int) -> None:
         if name:
             image = process.modules.get(of)
             begun = time.thread_time()
@@ -285,15 +292,20 @@ class DirtyTracer:
             return
         else:
             kernel = process.functions.get(of)
-        self._lay_out(process, pid, handle, kernel)
+        self._lay_out(process, pid, handle, kernel, unloads)
 
-    def _lay_out(self, process: _Process, pid: int, handle: int, kernel: Kernel | None) -> None:
-        """From now on the kernel knows what launches of a function may write; None: anything."""
+    def _lay_out(
+        self, process: _Process, pid: int, handle: int, kernel: Kernel | None, unloads: int = _NO_UNLOADS
+    ) -> None:
+        """From now on the kernel knows what launches of a function may write; None: anything. `unloads`: there were so
+        many when its program got it, for after another one the handle may be another function's."""
+        if kernel is not None and not kernel.anywhere and _fitting(kernel.words) is None:
+            kernel = replace(kernel, anywhere="it has more parameters than a probe looks at")
         process.functions[handle] = kernel
         layouts, key = self._program.maps["layouts"], _LAYOUT_KEY.pack(pid, handle)
-        packed = struct.pack("<II", _ANY_WORD, 0)
+        packed = struct.pack("<II", _ANY_WORD, unloads & _ANY_WORD)
         if kernel is not None and not kernel.anywhere and (words := _fitting(kernel.words)) is not None:
-            packed = struct.pack("<II", len(words), 0)
+            packed = struct.pack("<II", len(words), unloads & _ANY_WORD)
             packed += b"".join(_WORD.pack(each.parameter, each.offset, each.packed, each.size) for each in words)
         with suppress(OSError):  # a full table: its launches may write anywhere
             layouts.set(key, packed.ljust(_LAYOUT_SIZE, b"\0"))
@@ -345,6 +357,7 @@ class DirtyTracer:
             words |= process.captured
         if ANYWHERE in words:
             reasons += self._why(process)
+        process.early.clear()
         trouble = self._program.trouble()
         if trouble != self._before:
             lost = Trouble(*(getattr(trouble, n) - getattr(self._before, n) for n in ("lost", "full", "unread")))
@@ -374,6 +387,7 @@ class DirtyTracer:
     def _why(process: _Process) -> list[str]:
         names = sorted({f"{k.name}: {k.anywhere}" for k in process.functions.values() if k is not None and k.anywhere})
         said = [f"kernel {name}" for name in names[:4]]
+        said += [f"kernel {name}: launched before its parameters were known" for name in sorted(process.early)[:4]]
         said += [f"{count} module(s) not understood: {why}" for why, count in process.unknown.items()]
         if process.spent > _MOST_SPENT_S:
             said.append(f"reading its images took more than {_MOST_SPENT_S:.0f} s")

@@ -34,6 +34,7 @@ class Kind(IntEnum):
     GRAPH_CHANGE = 19
     CAPTURE = 20
     CAPTURED = 21
+    UNLOAD = 22
     IMAGE = 253
     UNKNOWN = 254
     FREEING = 255
@@ -109,6 +110,8 @@ def _table() -> dict[str, Shape]:
         table[f"cuMemsetD{bits}Async"] = Shape(Kind.WRITE, target=1, stream=4)
         table[f"cuMemsetD2D{bits}"] = Shape(Kind.WRITE, target=1)
         table[f"cuMemsetD2D{bits}Async"] = Shape(Kind.WRITE, target=1, stream=6)
+    for name in ("cuModuleUnload", "cuLibraryUnload", "cuCtxDestroy", "cuDevicePrimaryCtxReset"):
+        table[name] = Shape(Kind.UNLOAD)
     for name in ("cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync", "cuLaunchCooperativeKernelMultiDevice"):
         table[name] = Shape(Kind.ANYWHERE)
     for name in ("cuMemcpyBatchAsync", "cuMemcpy3DBatchAsync", "cuStreamBatchMemOp", "cuMemPrefetchBatchAsync"):

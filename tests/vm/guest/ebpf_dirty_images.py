@@ -134,3 +134,86 @@ def test_an_image_too_long_to_be_told_makes_everything_dirty(tracer: DirtyTracer
     assert found.reasons
     assert {each.address for each in found.dirty} == set(addresses)
     assert tracer.trouble().lost == 0
+
+
+_BIG = """.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry big(.param .align 8 .b8 big_where[256])
+{
+	.reg .b64 %d<4>;
+	ld.param.u64 %d1, [big_where+248];
+	cvta.to.global.u64 %d2, %d1;
+	st.global.u64 [%d2], %d1;
+	ret;
+}
+"""
+_AGAIN = """
+import ctypes, json, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *words):
+    status = getattr(cuda, name)(*words)
+    assert status == 0, (name, status)
+device, context, module, function = ctypes.c_int(), *(ctypes.c_void_p() for _ in range(3))
+memory = [ctypes.c_uint64() for _ in range(3)]
+call("cuInit", 0)
+call("cuDeviceGet", ctypes.byref(device), 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+call("cuCtxSetCurrent", context)
+for each in memory:
+    call("cuMemAlloc_v2", ctypes.byref(each), ctypes.c_size_t(1 << 20))
+image = open(sys.argv[1], "rb").read() + bytes(1)
+call("cuModuleLoadData", ctypes.byref(module), image)
+where = (ctypes.c_uint64 * 32)()
+where[31] = memory[1].value
+params = (ctypes.c_void_p * 1)(ctypes.addressof(where))
+print(json.dumps([each.value for each in memory]), flush=True)
+for line in sys.stdin:
+    if line.strip() == "unload":
+        call("cuModuleUnload", module)
+        call("cuModuleLoadData", ctypes.byref(module), image)
+    call("cuModuleGetFunction", ctypes.byref(function), module, b"big")
+    if line.strip() == "get":
+        print("done", flush=True)
+        continue
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, params, None)
+    call("cuCtxSynchronize")
+    print("done", flush=True)
+"""
+
+
+def test_a_function_that_is_got_again_stays_known_until_something_is_unloaded(
+    tracer: DirtyTracer, tmp_path: Path
+) -> None:
+    """Its parameters are more than is told with a launch of a function that is not known."""
+    image = tmp_path / "big.ptx"
+    image.write_text(_BIG)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(LIBCUDA.parent), "FAKECUDA_CLOCK": "virtual"}
+    words = [sys.executable, "-c", _AGAIN, str(image)]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        addresses: list[int] = json.loads(program.stdout.readline())
+
+        def epoch(line: str) -> Epoch:
+            assert program.stdin is not None
+            assert program.stdout is not None
+            program.stdin.write(f"{line}\n")
+            program.stdin.flush()
+            assert program.stdout.readline().strip() == "done"
+            return tracer.end_epoch(program.pid)
+
+        epoch("get")
+        for _ in range(3):
+            found = epoch("launch")
+            assert found.reasons == ()
+            assert {each.address for each in found.dirty} == {addresses[1], addresses[0]}
+        # nobody reads between the function's new begin and its launch: it could be any function
+        found = epoch("unload")
+        assert found.reasons
+        assert found.share == 1.0
+        program.stdin.close()
+        assert program.wait(30) == 0
+    tracer.forget(program.pid)
