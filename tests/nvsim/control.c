@@ -53,6 +53,14 @@ static u64 pointer_of(const void *params, u32 at)
 	return sim_get(params, at, 8);
 }
 
+/* A deprecated command works without an export, and so without a size that was compared. */
+static bool holds_lists(const struct nested *n, u32 size)
+{
+	u32 last = max(n->pointer_at, n->pointer2_at);
+
+	return size >= max(n->count_at + sizeof(u32), last + sizeof(u64));
+}
+
 static NV_STATUS copy_lists_in(const struct nested *n, struct sim_ask *ask, struct sim_params *one,
 			       struct sim_params *two)
 {
@@ -169,6 +177,8 @@ static NV_STATUS run(u32 client, u32 object, u32 cmd, struct sim_ask *ask)
 
 	if (ask->serialised) {
 		n = NULL;	/* lists are in the blob */
+	} else if (n && ask->params && !holds_lists(n, ask->size)) {
+		return NV_ERR_INVALID_ARGUMENT;
 	} else if (n && ask->params && ask->by->user_params) {
 		status = copy_lists_in(n, ask, &one, &two);
 	} else if (n && ask->params) {

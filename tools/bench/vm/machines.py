@@ -33,6 +33,8 @@ __all__ = [
 
 TOP: Final = Path(__file__).resolve().parents[3]
 PROGRAMS: Final = TOP / "build" / "nvclient"
+LOGS: Final = TOP / "build" / "kernel-logs"
+"""of the last run of each program on each machine"""
 _TAIL = 60  # lines of stderr that an error quotes
 
 Line = dict[str, Any]
@@ -96,6 +98,8 @@ def run(
     """
     prepare()
     command = [sys.executable, "-P", "-m", "detshare.tools.vm.cli", "run", "--kernel", machine.kernel]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    command += ["--log", str(LOGS / f"{program}-{machine.name}.txt")]
     command += ["--driver", machine.driver, "--load", "--timeout", f"{timeout:g}"]
     command += ["--env", f"DETSHARE_NVCLIENT={PROGRAMS}", *options, "--"]
     inside = [sys.executable, "-P", "-m", f"detshare.tools.bench.vm.inside.{program}", *map(str, words)]
