@@ -179,14 +179,22 @@ static void work(struct work_struct *item)
 	struct ds_run *run = container_of(item, struct ds_run, busy.work);
 	struct question *question = kmalloc(sizeof(*question), GFP_KERNEL);
 	enum ds_busy said = DS_BUSY_UNKNOWN;
-	u64 asked = ktime_get_ns();
+	u64 begun = ktime_get_ns(), asked = begun;
+	unsigned int moves;
 
+	spin_lock_irq(&run->lane->lock);
+	moves = run->pause.moves;
+	spin_unlock_irq(&run->lane->lock);
 	if (question)
 		said = ask_all(run, question, &asked);
 	kfree(question);
 	spin_lock_irq(&run->lane->lock);
-	run->busy.said = said;
-	run->busy.asked_ns = asked;
+	/* of a channel that is off the driver says that it is idle, whatever it had begun: what may be about that is no answer */
+	if (moves == run->pause.moves && !(moves & 1) && !run->pause.off) {
+		run->busy.said = said;
+		run->busy.begun_ns = begun;
+		run->busy.asked_ns = asked;
+	}
 	run->busy.asking = false;
 	spin_unlock_irq(&run->lane->lock);
 	ds_lane_look(run->lane);

@@ -28,7 +28,7 @@ struct ds_run_busy {
 	struct work_struct work;
 	bool asking;
 	enum ds_busy said;
-	u64 asked_ns;		/* ktime, about; 0: never asked */
+	u64 begun_ns, asked_ns;		/* ktime: before the question; when the driver looked, about. 0: never asked */
 };
 
 /* Asks, unless that is under way; the lane looks again when the answer is there. The lane's work item. */

@@ -159,6 +159,7 @@ static u32 call(struct ds_run *run, struct batch *batch, bool off)
 
 	spin_lock_irq(&run->lane->lock);
 	pause->moving_ns = begin;
+	pause->moves++;
 	spin_unlock_irq(&run->lane->lock);
 	status = ds_rm_disable(batch->client, batch->subdevice, batch->channels, batch->count, off);
 	/* when within the call it happened nobody tells; a call that takes long has waited to be told, not to happen */
@@ -166,6 +167,7 @@ static u32 call(struct ds_run *run, struct batch *batch, bool off)
 	write_down(run, batch, off, status);
 	spin_lock_irq(&run->lane->lock);
 	pause->status = status;
+	pause->moves++;
 	if (!status && off)
 		pause->off_ns = effect;
 	else if (!status)

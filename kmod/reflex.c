@@ -233,7 +233,8 @@ static bool is_told(struct ds_run *run, enum ds_busy *said, u64 *asked)
 	spin_lock_irq(&run->lane->lock);
 	*said = run->busy.said;
 	*asked = run->busy.asked_ns;
-	told = *asked > max(run->launched_ns, run->pause.on_ns);
+	/* one that began before may be about the time before, too */
+	told = run->busy.begun_ns > max(run->launched_ns, run->pause.on_ns);
 	spin_unlock_irq(&run->lane->lock);
 	return told;
 }

@@ -52,6 +52,7 @@ struct ds_run_pause {
 	int err;		/* why it cannot be paused: -EOPNOTSUPP (shared with others by MPS), -ENODEV, -EIO; lane->lock */
 	unsigned int failures;	/* in a row; the work item's own */
 	u64 moving_ns;		/* since when a call is under way, 0: none is; lane->lock */
+	unsigned int moves;	/* calls that began, and those that ended: odd while one is under way; lane->lock */
 	u64 off_ns, on_ns;	/* ktime at which it was taken off, put back, about; lane->lock */
 };
 
