@@ -110,7 +110,9 @@ def _table() -> dict[str, Shape]:
         table[f"cuMemsetD{bits}Async"] = Shape(Kind.WRITE, target=1, stream=4)
         table[f"cuMemsetD2D{bits}"] = Shape(Kind.WRITE, target=1)
         table[f"cuMemsetD2D{bits}Async"] = Shape(Kind.WRITE, target=1, stream=6)
-    for name in ("cuModuleUnload", "cuLibraryUnload", "cuCtxDestroy", "cuDevicePrimaryCtxReset"):
+    # the last of several who let go of a context ends it, with its modules; green contexts hold it too
+    ends = ("cuCtxDestroy", "cuCtxDetach", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset", "cuGreenCtxDestroy")
+    for name in ("cuModuleUnload", "cuLibraryUnload", *ends):
         table[name] = Shape(Kind.UNLOAD)
     for name in ("cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync", "cuLaunchCooperativeKernelMultiDevice"):
         table[name] = Shape(Kind.ANYWHERE)

@@ -19,7 +19,7 @@ from tests.tracee import images
 from tests.tracee.tracee import LIBCUDA
 
 KERNELS = Path(images.__file__).with_name("kernels.ptx")
-_PROGRAM = """
+_BEGIN = """
 import ctypes, json, sys
 cuda = ctypes.CDLL("libcuda.so.1")
 def call(name, *words):
@@ -33,6 +33,10 @@ call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
 call("cuCtxSetCurrent", context)
 for each in memory:
     call("cuMemAlloc_v2", ctypes.byref(each), ctypes.c_size_t(1 << 20))
+"""
+_PROGRAM = (
+    _BEGIN
+    + """
 data = open(sys.argv[1], "rb").read() + bytes(8)
 image = ctypes.create_string_buffer(data, len(data))
 load = cuda.cuModuleLoadData
@@ -51,6 +55,7 @@ call("cuCtxSynchronize")
 print("done", flush=True)
 sys.stdin.readline()
 """
+)
 """`look` reads its first parameter and writes nothing; what a fill writes is known in any case"""
 
 
@@ -148,20 +153,9 @@ _BIG = """.version 7.0
 	ret;
 }
 """
-_AGAIN = """
-import ctypes, json, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-def call(name, *words):
-    status = getattr(cuda, name)(*words)
-    assert status == 0, (name, status)
-device, context, module, function = ctypes.c_int(), *(ctypes.c_void_p() for _ in range(3))
-memory = [ctypes.c_uint64() for _ in range(3)]
-call("cuInit", 0)
-call("cuDeviceGet", ctypes.byref(device), 0)
-call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-call("cuCtxSetCurrent", context)
-for each in memory:
-    call("cuMemAlloc_v2", ctypes.byref(each), ctypes.c_size_t(1 << 20))
+_AGAIN = (
+    _BEGIN
+    + """
 image = open(sys.argv[1], "rb").read() + bytes(1)
 call("cuModuleLoadData", ctypes.byref(module), image)
 where = (ctypes.c_uint64 * 32)()
@@ -172,6 +166,9 @@ for line in sys.stdin:
     if line.strip() == "unload":
         call("cuModuleUnload", module)
         call("cuModuleLoadData", ctypes.byref(module), image)
+    if line.strip() == "release":
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        call("cuDevicePrimaryCtxRelease_v2", device)
     call("cuModuleGetFunction", ctypes.byref(function), module, b"big")
     if line.strip() == "get":
         print("done", flush=True)
@@ -180,6 +177,7 @@ for line in sys.stdin:
     call("cuCtxSynchronize")
     print("done", flush=True)
 """
+)
 
 
 def test_a_function_that_is_got_again_stays_known_until_something_is_unloaded(
@@ -211,9 +209,11 @@ def test_a_function_that_is_got_again_stays_known_until_something_is_unloaded(
             assert found.reasons == ()
             assert {each.address for each in found.dirty} == {addresses[1], addresses[0]}
         # nobody reads between the function's new begin and its launch: it could be any function
-        found = epoch("unload")
-        assert found.reasons
-        assert found.share == 1.0
+        for ending in ("release", "unload"):
+            found = epoch(ending)
+            assert found.reasons, ending
+            assert found.share == 1.0
+            assert epoch("launch").reasons == ()
         program.stdin.close()
         assert program.wait(30) == 0
     tracer.forget(program.pid)
