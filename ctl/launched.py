@@ -49,6 +49,8 @@ class Launched:
         self._wanted, self._clock = wanted, clock
         self._watch: LaunchWatch | None = None
         self._problem: EbpfError | None = None
+        self._unread = ""
+        """why what was seen could not be read the last time; empty: it could"""
         self._known: dict[ProcessId, _Known] = {}
 
     async def open(self) -> None:
@@ -65,7 +67,14 @@ class Launched:
         """The same with what was seen of each program."""
         if self._watch is None:
             return snapshot
-        sums, now = self._watch.read(), self._clock()
+        try:
+            sums, now = self._watch.read(), self._clock()
+        except (EbpfError, OSError) as error:  # a look tells of programs, with or without this
+            if not self._unread:
+                log.warning("launches cannot be read, looks go on without: %s", error)
+            self._unread = f"they cannot be read: {error}"
+            return snapshot
+        self._unread = ""
         before = {process.pid: process for process in self._known}
         known: dict[ProcessId, _Known] = {}
         programs = []
@@ -88,6 +97,8 @@ class Launched:
             return [Check("launches", False, f"not watched: {self._problem.why}", self._problem.advice)]
         if self._watch is None:
             return []
+        if self._unread:
+            return [Check("launches", False, self._unread, "restart detshared; see dmesg if it stays so")]
         notes = self._watch.notes()
         said = f"launches are watched by eBPF ({self._watch.how})"
         return [Check("launches", None if notes else True, "; ".join(notes) or said)]

@@ -67,6 +67,20 @@ def ctl(running, *words: str) -> str:
     return done.stdout
 
 
+def test_a_look_tells_of_programs_though_launches_cannot_be_read(start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(watch: FakeWatch) -> dict[int, Sums]:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(launched, "LaunchWatch", FakeWatch)
+    monkeypatch.setattr(FakeWatch, "read", broken)
+    running = start(config=WATCHING)
+    shown = json.loads(ctl(running, "ps", "--json"))
+    assert {each["pid"] for each in shown["programs"]} >= {4242, 4300}
+    assert all(each.get("observed") is None for each in shown["programs"])
+    lines = CliRunner().invoke(main, ["--run-dir", str(running.run_dir), "doctor"], env={"COLUMNS": "160"}).output
+    assert "they cannot be read" in lines
+
+
 def test_the_api_has_them_with_their_source(watched):
     by_pid = {each["pid"]: each["observed"] for each in watched.client.programs()["programs"]}
     assert by_pid[4400] is None
