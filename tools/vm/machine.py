@@ -21,7 +21,7 @@ from detshare.tools.vm.loads import Loads
 from detshare.tools.vm.options import Options
 from detshare.tools.vm.qemu import Machine, Qemu
 from detshare.tools.vm.say import warn
-from detshare.tools.vm.splat import splat
+from detshare.tools.vm.splat import splat, stall
 
 BOOT_LIMIT = 180.0  # s from QEMU's start to the guest's first word, on a very busy host
 DEBUG_BOOT_LIMIT = 600.0  # the same with the instrumented kernel
@@ -105,6 +105,7 @@ class _Listener:
         self._partial: dict[str, bytes] = {"log": b"", "control": b""}
         self.lines: list[str] = []
         self.splat_at: int | None = None
+        self.stalled = False  # the first report is of processors that stood still before the guest was up
         self.words: dict[str, tuple[str, float]] = {}
         self.jump = 0.0  # s that the guest's clock is ahead of ours
         self.begin = time.monotonic()
@@ -131,6 +132,7 @@ class _Listener:
             self.jump = max(self.jump, float(stamp[1]) - (time.monotonic() - self.begin))
         if self.splat_at is None and splat(text) is not None:
             self.splat_at = len(self.lines) - 1
+            self.stalled = "up" not in self.words and stall(text)
 
     def _control_line(self, text: str) -> None:
         word, _, rest = text.partition(" ")
@@ -148,8 +150,9 @@ def run(
 ) -> Outcome:
     """Boots a guest and runs the command in it. Output is written to `out` and `err` as it comes.
 
-    A guest whose QEMU ends itself before the command began is started anew, once; stderr tells. The guest is gone when
-    this returns or raises, whatever the reason.
+    A guest whose QEMU ends itself before the command began, or whose processors stand still before it is up, is started
+    anew, once; stderr tells. `options.timeout` counts from its last start. The guest is gone when this returns or
+    raises, whatever the reason.
     """
     begin = time.monotonic()
     mounts = tuple(sorted({path.resolve() for path in options.mounts}))
@@ -163,15 +166,30 @@ def run(
                 late = _listen(guest, listener, begin, options, ready)
             finally:
                 complaint = guest.end()
-            if not again or not guest.aborted or "begin" in listener.words or listener.splat_at is not None:
+            never = _never_began(guest, listener, late, options)
+            if never is None or not again:
                 break
-            warn(f"QEMU ended itself before the command began; the guest is started once more{_said(complaint)}")
+            warn(f"{never}; the guest is started once more{_said(complaint)}")
     began = listener.words["begin"][1] - begin if "begin" in listener.words else None
     status, command, trouble = _verdict(listener, late, options, complaint)
     if status and listener.jump > JUMP:
         status, trouble = CLOCK_JUMPED, _jumped(listener.jump, trouble or f"the command exited with {command}")
     took = time.monotonic() - begin
     return Outcome(status, command, trouble, began, took, listener.lines, listener.splat_at)
+
+
+def _never_began(guest: Qemu, listener: _Listener, late: bool, options: Options) -> str | None:
+    """What of the emulator's doing ended a run before anything was tested; None where nothing did.
+
+    Nothing of ours is loaded before the guest is up. QEMU 10.0 was seen to lose the timer of a CPU while the kernel
+    booted: the CPU sleeps for good, and the other one reports a stall, if it can.
+    """
+    silent = late and "up" not in listener.words and options.timeout > _boot_limit(options)
+    if listener.stalled or (silent and listener.splat_at is None):
+        return "the guest's processors stood still before it was up"
+    if guest.aborted and "begin" not in listener.words and listener.splat_at is None:
+        return "QEMU ended itself before the command began"
+    return None
 
 
 def _listen(
@@ -184,7 +202,9 @@ def _listen(
         while selector.get_map():
             now = time.monotonic()
             words = listener.words
-            deadline = begin + options.timeout
+            deadline = listener.begin + options.timeout
+            if listener.stalled:
+                return True
             if "up" not in words:
                 deadline = min(deadline, listener.begin + _boot_limit(options))
             for last in ("exit", "failed"):

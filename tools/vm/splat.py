@@ -20,6 +20,7 @@ _SPLAT = re.compile(
     """,
     re.VERBOSE,
 )
+_STALL = re.compile(r"(?:rcu: )?INFO: rcu.*detected|rcu: .*stall|watchdog: BUG: soft lockup")
 _SUBJECT = re.compile(r"^(?:<\d+>)?(?:\[\s*\d+\.\d+\]\s?)?(?:\[\s*[TC]\d+\]\s?)?(.*)$")
 _DIE = re.compile(r"\[#\d+\]")
 _OTHERS = re.compile(r"^detshare-vm: ")
@@ -39,6 +40,11 @@ def splat(line: str) -> str | None:
     if _SPLAT.match(text) or (_DIE.search(text) and re.match(r"[A-Za-z ,]+: [0-9a-f]{4} ", text)):
         return text
     return None
+
+
+def stall(line: str) -> bool:
+    """True when this line reports that a processor stood still, whoever's doing it was."""
+    return _STALL.match(message(line)) is not None
 
 
 def first(lines: Iterable[str]) -> tuple[int, str] | None:

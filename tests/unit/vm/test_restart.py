@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest whose QEMU ends itself is begun anew, once, and only before its command began.
+"""A guest whose QEMU ends itself, or loses a CPU while booting, is begun anew, once, before its command began only.
 
 In QEMU's place runs a program that does just that.
 """
@@ -20,7 +20,7 @@ from detshare.tools.vm.machine import Outcome
 from detshare.tools.vm.options import Options
 
 PROGRAM = f"""#!{sys.executable}
-import os, re, sys
+import os, re, sys, time
 from pathlib import Path
 ports = dict(re.findall(r"socket,id=(\\w+),fd=(\\d+)", " ".join(sys.argv)))
 lives = Path(__file__).with_name("lives")
@@ -31,6 +31,16 @@ for line in {{"begun": ("up", "begin"), "up": ("up",), "well": ("up", "begin", "
     os.write(int(ports["control"]), line.encode() + b"\\n")
 if word == "splat":
     os.write(int(ports["log"]), b"[    0.900000] BUG: kernel NULL pointer dereference\\n")
+if word == "silent":
+    time.sleep(600)
+if word in ("stall", "late"):
+    if word == "late":
+        os.write(int(ports["control"]), b"up\\n")
+        time.sleep(0.5)  # the two channels are read in no order
+    os.write(int(ports["log"]), b"[    1.445398] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\\n")
+    if word == "stall":
+        time.sleep(600)
+    sys.exit(0)
 if word == "refuses":
     sys.exit("no such device")
 if word != "well":
@@ -70,11 +80,33 @@ def test_one_that_ends_before_the_command_began_is_started_anew(
     assert "Assertion failed" in said
 
 
+@pytest.mark.parametrize("before", ["stall", "silent"])
+def test_one_that_loses_a_cpu_while_it_boots_is_started_anew(
+    run: Callable[[str], tuple[Outcome, str]],
+    before: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if before == "silent":
+        monkeypatch.setattr(machine, "BOOT_LIMIT", 2.0)
+    outcome, left = run(f"{before} well never")
+    assert (outcome.status, outcome.trouble, left) == (0, None, "never")
+    assert "the guest's processors stood still before it was up; the guest is started once" in capsys.readouterr().err
+
+
+def test_one_that_loses_a_cpu_each_time_it_boots_is_told(run: Callable[[str], tuple[Outcome, str]]) -> None:
+    outcome, left = run("stall stall never")
+    assert left == "never"
+    assert outcome.status != 0
+    assert "detected stalls" in (outcome.trouble or "")
+
+
 @pytest.mark.parametrize(
     ("lives", "said"),
     [
         ("begun never", "the guest ended before the command did; QEMU said: msix.c:228"),
         ("splat never", "the kernel reported a fault"),
+        ("late never", "detected stalls on CPUs"),
         ("refuses never", "QEMU said: no such device"),
         ("dead dead never", "QEMU said: msix.c:228"),
     ],
