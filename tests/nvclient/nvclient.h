@@ -89,6 +89,7 @@ struct nv_program {
 	u32 client, device, subdevice, vaspace, tsg, ctxshare, usermode;
 	volatile u32 *doorbell;
 	u64 next_va;
+	u64 tsg_asked; /* when its TSG was asked for, CLOCK_MONOTONIC ns */
 	/* set before nv_program_context(): live in another client's TSG, as a client of MPS does */
 	u32 join_client, join_tsg;
 };

@@ -203,8 +203,8 @@ int main(int argc, char **argv)
 		if (status)
 			nv_die("its own slice: status 0x%x %s", status, nv_status_name(status));
 	}
-	printf("{\"event\":\"ready\",\"pid\":%d,\"t\":%.6f,\"client\":%u,\"tsg\":%u}\n", getpid(), nv_now(),
-	       program.client, program.tsg);
+	printf("{\"event\":\"ready\",\"pid\":%d,\"t\":%.6f,\"client\":%u,\"tsg\":%u,\"tsg_asked_ns\":%llu}\n", getpid(),
+	       nv_now(), program.client, program.tsg, (unsigned long long)program.tsg_asked);
 	fflush(stdout);
 	begin = due = nv_now();
 	before = faults();

@@ -6,7 +6,7 @@
 #include "work.h"
 
 static const char usage[] =
-	"[--us N] [--period-ms N] [--burst N] [--sms N] [--gpu N] [--window S] [--seconds S] [--quiet]\n"
+	"[--us N] [--period-ms N] [--burst N] [--sms N] [--gpu N] [--window S] [--seconds S] [--quiet] [--each]\n"
 	"                 [--share | --join CLIENT:TSG | --replay FILE] [--version V]\n"
 	"Runs kernels every period until SIGTERM and prints JSON lines: ready, window, summary. The summary has the\n"
 	"percentiles of the whole run: as this program saw them (p50_us ...) and from submission to the end by the GPU's\n"
@@ -19,6 +19,8 @@ static const char usage[] =
 	"  --window S     seconds between two window lines (1)\n"
 	"  --seconds S    end after so long (0: until SIGTERM)\n"
 	"  --quiet        no window lines\n"
+	"  --each         before the summary a line with all of the run, written at its end: [submission by CLOCK_MONOTONIC in\n"
+	"                 seconds, latency as this program saw it, and by the GPU's clock, in microseconds]\n"
 	"  --share        be an MPS server: others may --join its TSG\n"
 	"  --join C:T     be an MPS client: live in TSG T of client C, as its ready line says them\n"
 	"  --replay FILE  first replay a converted trace, then work in a channel of its compute TSG\n"
@@ -50,7 +52,7 @@ int main(int argc, char **argv)
 			;
 		if (nv_finished(channel) != channel->submitted)
 			break;
-		work_latency(&work, (double)(nv_now_ns() - begin) / 1e3,
+		work_latency(&work, begin, (double)(nv_now_ns() - begin) / 1e3,
 			     (double)(s64)(nv_finished_at(channel, channel->submitted) - begin) /
 				     1e3);
 		work_done(&work, work.burst);

@@ -95,6 +95,7 @@ int main(int argc, char **argv)
 	double seconds = 0, begin;
 	u64 seed = 1;
 	u32 gpu = 0;
+	sigset_t asked;
 	int c;
 
 	nv_program_name(argv[0]);
@@ -126,6 +127,10 @@ int main(int argc, char **argv)
 		nv_usage(usage, 2);
 	signal(SIGTERM, stop);
 	signal(SIGINT, stop);
+	/* who starts this may hold it back until here, so that an early one is not lost and does not kill */
+	sigemptyset(&asked);
+	sigaddset(&asked, SIGTERM);
+	sigprocmask(SIG_UNBLOCK, &asked, NULL);
 	stress.random = (seed + 1) * 0x9e3779b97f4a7c15ull;
 	nv_must_program(&stress.program, gpu, version);
 	nv_must_channel(&stress.channels[stress.channel_count++], &stress.program);

@@ -147,6 +147,7 @@ static u32 program_tsg(struct nv_program *program, const char **step)
 	}
 	*step = "TSG";
 	rm_put32(params, nv->abi->tsg.engineType, NV2080_ENGINE_TYPE_GR0);
+	program->tsg_asked = nv_now_ns();
 	return nv_alloc(nv, program->client, program->device, &program->tsg, KEPLER_CHANNEL_GROUP_A,
 			params, nv->abi->tsg.len);
 }

@@ -24,6 +24,7 @@ static const struct option options[] = {
 	{ "burst", required_argument, NULL, 'b' },
 	{ "endless", no_argument, NULL, 'e' },
 	{ "quiet", no_argument, NULL, 'q' },
+	{ "each", no_argument, NULL, 'E' },
 	{ "share", no_argument, NULL, 'S' },
 	{ "join", required_argument, NULL, 'j' },
 	{ "gpu", required_argument, NULL, 'g' },
@@ -63,6 +64,9 @@ static void option(struct work *work, int c, const char *usage)
 		break;
 	case 'q':
 		work->quiet = true;
+		break;
+	case 'E':
+		work->each = true;
 		break;
 	case 'S':
 		work->share = true;
@@ -104,7 +108,7 @@ void work_options(struct work *work, int argc, char **argv, const char *usage)
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
 		option(work, c, usage);
 	if (optind != argc || !work->tsgs || work->tsgs > WORK_TSGS || !work->burst ||
-	    (work->latencies ? work->endless || work->tsgs > 1 : !work->depth || work->burst > 1))
+	    (work->latencies ? work->endless || work->tsgs > 1 : !work->depth || work->burst > 1 || work->each))
 		nv_usage(usage, 2);
 	if (work->replay)
 		replay_fix_addresses(argv);
@@ -141,7 +145,8 @@ void work_open(struct work *work)
 		work->kept_us = calloc(WORK_LATENCIES, sizeof(*work->kept_us));
 		work->all_us = calloc(WORK_ALL, sizeof(*work->all_us));
 		work->gpu_us = calloc(WORK_ALL, sizeof(*work->gpu_us));
-		if (!work->kept_us || !work->all_us || !work->gpu_us)
+		work->at_ns = calloc(WORK_ALL, sizeof(*work->at_ns));
+		if (!work->kept_us || !work->all_us || !work->gpu_us || !work->at_ns)
 			nv_die("no memory for latencies");
 	}
 	if (work->replay)
@@ -216,11 +221,12 @@ static void window(struct work *work, double now)
 	work->t0 = now;
 }
 
-void work_latency(struct work *work, double us, double gpu_us)
+void work_latency(struct work *work, u64 at_ns, double us, double gpu_us)
 {
 	if (work->kept < WORK_LATENCIES)
 		work->kept_us[work->kept++] = (float)us;
 	if (work->all < WORK_ALL) {
+		work->at_ns[work->all] = at_ns;
 		work->all_us[work->all] = (float)us;
 		work->gpu_us[work->all++] = (float)gpu_us;
 	}
@@ -235,10 +241,22 @@ void work_done(struct work *work, u64 count)
 		window(work, now);
 }
 
+static void print_each(const struct work *work)
+{
+	printf("{\"event\":\"each\",\"each\":[");
+	for (u32 i = 0; i < work->all; i++)
+		printf("%s[%.6f,%.1f,%.1f]", i ? "," : "", (double)work->at_ns[i] / 1e9,
+		       (double)work->all_us[i], (double)work->gpu_us[i]);
+	puts("]}");
+}
+
 void work_summary(struct work *work)
 {
 	u64 gpu_us;
 
+	/* before they are sorted */
+	if (work->each)
+		print_each(work);
 	work->total += work->count;
 	printf("{\"event\":\"summary\",\"seconds\":%.6f,\"count\":%llu,\"items\":0",
 	       nv_now() - work->begin, (unsigned long long)work->total);

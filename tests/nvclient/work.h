@@ -17,7 +17,7 @@ struct work {
 	double us, period, window, seconds;
 	u32 sms, depth, gpu, tsgs, burst;
 	const char *version, *replay;
-	bool latencies, endless, quiet, share;
+	bool latencies, endless, quiet, share, each;
 	u32 join_client, join_tsg;
 	/* the rest is work.c's */
 	struct nv_program program;
@@ -27,6 +27,7 @@ struct work {
 	u32 kept, all;
 	float *kept_us;
 	float *all_us, *gpu_us; /* seen by the client, and by the GPU's clock from submission to end */
+	u64 *at_ns; /* CLOCK_MONOTONIC of the submission */
 };
 
 void work_options(struct work *work, int argc, char **argv, const char *usage);
@@ -38,8 +39,8 @@ void work_ready(struct work *work);
 bool work_running(const struct work *work);
 /* prints the window if its time is over */
 void work_done(struct work *work, u64 count);
-/* One that took so long; work_done() counts it. */
-void work_latency(struct work *work, double us, double gpu_us);
+/* One that was submitted then and took so long; work_done() counts it. */
+void work_latency(struct work *work, u64 at_ns, double us, double gpu_us);
 void work_summary(struct work *work);
 
 #endif

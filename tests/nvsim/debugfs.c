@@ -125,6 +125,7 @@ int sim_debugfs_init(void)
 		return PTR_ERR(root);
 	debugfs_create_file("totals", 0400, root, NULL, &totals_fops);
 	sim_debugfs_failing(root);
+	sim_debugfs_waiting(root);
 	for (unsigned int i = 0; i < sim_gpu_count; i++) {
 		struct sim_gpu *gpu = &sim_gpus[i];
 		struct dentry *folder;

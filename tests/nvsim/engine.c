@@ -15,9 +15,11 @@
 
 #define GR_SWITCH_NS   200000
 #define COPY_SWITCH_NS 20000 /* not measured */
-/* how often doorbells are looked at: while somebody rang lately, and else */
+/* how often doorbells are looked at: while one is about to be rung, while somebody rang lately, and else */
+#define POLL_SOON_NS 50000
 #define POLL_NS	     100000
 #define POLL_IDLE_NS 500000
+#define SOON_NS	     (2 * NSEC_PER_MSEC)
 #define LATELY_NS    (200 * NSEC_PER_MSEC)
 /* the thread runs events of several kernels at once rather than wake more often */
 #define SHORTEST_SLEEP_NS 50000
@@ -76,7 +78,9 @@ static u64 engine_look(struct sim_engine *engine)
 		sim_poll_watched(engine);
 		engine_advance(engine, now);
 		next = engine_next(engine);
-		if (!list_empty(&engine->watched) || now - engine->last_ring < LATELY_NS)
+		if (now - min(now, READ_ONCE(engine->expected)) < SOON_NS)
+			next = min(next, now + POLL_SOON_NS);
+		else if (!list_empty(&engine->watched) || now - engine->last_ring < LATELY_NS)
 			next = min(next, now + POLL_NS);
 		else if (!list_empty(&engine->doorbells))
 			next = min(next, now + POLL_IDLE_NS);

@@ -149,6 +149,8 @@ struct sim_doorbell *sim_doorbell_create(struct sim_engine *engine,
 void sim_doorbell_destroy(struct sim_doorbell *doorbell);
 struct page *sim_doorbell_page(const struct sim_doorbell *doorbell, unsigned int i);
 bool sim_doorbell_has(struct sim_engine *engine, const struct page *page); /* a first page of one */
+/* Its page came back by a fault: it is about to be rung, and an H100 knows of that within a microsecond. */
+void sim_doorbell_expect(struct sim_doorbell *doorbell);
 void sim_doorbell_post(struct sim_doorbell *doorbell, u32 token);
 /*
  * One line per doorbell after a heading: way client object pid, kicks (as clients count them in

@@ -116,6 +116,12 @@ void sim_doorbell_post(struct sim_doorbell *doorbell, u32 token)
 	wake_engine(doorbell->engine);
 }
 
+void sim_doorbell_expect(struct sim_doorbell *doorbell)
+{
+	WRITE_ONCE(doorbell->engine->expected, ktime_get_ns());
+	wake_engine(doorbell->engine);
+}
+
 void sim_ring_posted(struct sim_engine *engine, u64 now)
 {
 	u32 tokens[SIM_POSTS], count;

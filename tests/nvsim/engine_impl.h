@@ -42,6 +42,7 @@ struct sim_engine {
 	u64 unique;	     /* the last number given to a TSG or channel */
 	u32 policy_client;   /* who turned interleaving off; 0: it is on */
 	u64 last_ring;
+	u64 expected; /* when a doorbell was about to be rung, ktime; not guarded */
 	struct page *filler; /* doorbell pages behind the first */
 	spinlock_t post_lock;
 	u32 posted[SIM_POSTS]; /* tokens that nobody acted on yet; post_lock, as is nposted */

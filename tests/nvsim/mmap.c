@@ -138,6 +138,8 @@ static noinline vm_fault_t nvidia_fault(struct vm_fault *vmf)
 	if (gpu->safe_to_mmap)
 		result = insert_all(vmf->vma, file);
 	mutex_unlock(&gpu->mmap_lock);
+	if (file->ring && result == VM_FAULT_NOPAGE)
+		sim_doorbell_expect(file->ring);
 	up_read(&nv_system_pm_lock);
 	return result;
 }

@@ -82,15 +82,19 @@ static void op_alloc(const struct sim_caller *by, void *p)
 
 static void op_control(const struct sim_caller *by, void *p)
 {
+	u32 cmd = NV_GET(p, NVOS54_PARAMETERS, cmd);
 	NV_STATUS failing, status = NV_OK;
 	bool late;
 
-	failing = sim_failing(NV_GET(p, NVOS54_PARAMETERS, cmd), &late);
+	sim_waiting(cmd, SIM_BEGUN);
+	failing = sim_failing(cmd, &late);
 	if (!failing || late)
-		status = sim_rm_control(by, NV_GET(p, NVOS54_PARAMETERS, hClient), NV_GET(p, NVOS54_PARAMETERS, hObject),
-					NV_GET(p, NVOS54_PARAMETERS, cmd), NV_GET(p, NVOS54_PARAMETERS, flags),
-					NV_GET(p, NVOS54_PARAMETERS, params), NV_GET(p, NVOS54_PARAMETERS, paramsSize));
+		status = sim_rm_control(by, NV_GET(p, NVOS54_PARAMETERS, hClient), NV_GET(p, NVOS54_PARAMETERS, hObject), cmd,
+					NV_GET(p, NVOS54_PARAMETERS, flags), NV_GET(p, NVOS54_PARAMETERS, params),
+					NV_GET(p, NVOS54_PARAMETERS, paramsSize));
+	sim_waiting(cmd, SIM_DONE);
 	NV_PUT(p, NVOS54_PARAMETERS, status, failing ?: status);
+	sim_waiting(cmd, SIM_ANSWERED);
 }
 
 static void op_free(const struct sim_caller *by, void *p)
