@@ -351,6 +351,7 @@ void ds_alloc(struct ds_call *call)
 		break;
 	case RM_KIND_CHANNEL:
 		ds_userd_channel_new(call->client, plan.gpu, call->done.object, &plan.alloc);
+		ds_sched_channel_new(call->client, call->done.object);
 		ds_pause_channel_new(call->client, call->done.object);
 		ds_busy_channel_new(call->client, call->done.object);
 		break;

@@ -116,6 +116,26 @@ u64 ds_bucket_turn(struct ds_lane *lane, u64 now)
 	return next;
 }
 
+void ds_bucket_pay(struct ds_run *run, u64 ns)
+{
+	struct bucket *bucket;
+	struct level *level;
+
+	spin_lock_irq(&run->lane->lock);
+	run->used_ns += ns;
+	spin_unlock_irq(&run->lane->lock);
+	mutex_lock(&buckets_lock);
+	list_for_each_entry(bucket, &buckets, link) {
+		level = &bucket->levels[run->gpu];
+		/* what was used before it was there is not its own */
+		if (!level->at || !ds_subject_meant(&bucket->subject, run->process))
+			continue;
+		level->ns -= ns;
+		level->used += ns;
+	}
+	mutex_unlock(&buckets_lock);
+}
+
 /* ---- for people ------------------------------------------------------------------------ */
 
 static struct bucket *find(const struct ds_subject *subject)

@@ -15,6 +15,7 @@
 
 struct ds_lane;
 struct ds_process;
+struct ds_run;
 
 struct ds_bucket_info {
 	struct ds_subject subject;	/* held */
@@ -42,6 +43,9 @@ bool ds_bucket_meant(const struct ds_process *process);
 bool ds_bucket_on(void);
 /* Counts what was used since the lane looked last, says which runs are spent. When to look again, ktime in ns; KTIME_MAX: no need to. */
 u64 ds_bucket_turn(struct ds_lane *lane, u64 now);
+
+/* Takes GPU time that the run used beside what ds_bucket_turn() counts, ns. With the lane's members. */
+void ds_bucket_pay(struct ds_run *run, u64 ns);
 
 void ds_bucket_exit(void);
 

@@ -4,8 +4,10 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 
+#include "bucket.h"
 #include "busy.h"
 #include "channels.h"
+#include "detshare_uapi.h"
 #include "rmcall.h"
 
 static bool ask_busy = true;
@@ -15,29 +17,18 @@ MODULE_PARM_DESC(ask_busy, "ask the driver whether programs that show no life st
 /* An answer takes a fraction of a millisecond. A driver that takes longer than this so often in a row does not answer, but idles channels. */
 #define SLOW_NS NSEC_PER_SEC
 #define SLOW_MOST 3
+/* New channels that are asked about in a row, and then once in so long, until the driver has called somebody idle. */
 #define TRIES_MOST 3
+#define TRY_AGAIN_NS NSEC_PER_SEC
 
 static struct gpu {
 	enum detshare_ability ability;
-	u32 status;		/* the driver's no */
 	unsigned int slow;	/* answers in a row */
+	bool given_up;		/* for good */
 	unsigned int tries;	/* with new channels */
+	u64 tried_ns;		/* the last time, ktime */
 } gpus[RM_GPUS];
 static DEFINE_MUTEX(gpus_lock);	/* a leaf */
-
-enum detshare_ability ds_busy_ability(u32 gpu, u32 *status)
-{
-	enum detshare_ability ability = DETSHARE_ABILITY_UNKNOWN;
-
-	*status = NV_OK;
-	if (gpu >= RM_GPUS)
-		return ability;
-	mutex_lock(&gpus_lock);
-	ability = gpus[gpu].ability;
-	*status = gpus[gpu].status;
-	mutex_unlock(&gpus_lock);
-	return ability;
-}
 
 bool ds_busy_can(u32 gpu)
 {
@@ -73,27 +64,29 @@ static bool is_inability(u32 status)
 	       status == NV_ERR_INVALID_FLAGS || status == NV_ERR_INVALID_ARGUMENT;
 }
 
-/* `idle`: what was asked about has nothing to do for certain. */
-static void learn(u32 gpu, u32 status, bool idle, u64 took)
+/*
+ * Only "idle" shows that the driver can tell, and nobody can make it say that of what runs. A program can bring about all else: a refusal is
+ * believed of who never said it, and until then.
+ */
+static void learn(u32 gpu, u32 status, u64 took)
 {
 	const char *why = NULL;
 	struct gpu *known = &gpus[gpu];
 
 	mutex_lock(&gpus_lock);
 	known->slow = took > SLOW_NS ? known->slow + 1 : 0;
-	if (is_inability(status))
-		why = "it refuses";
-	else if (idle && meaning(status) == DS_BUSY_YES)
-		why = "it calls a new channel busy";
-	else if (known->slow >= SLOW_MOST)
-		why = "it takes too long";
-	if (known->ability == DETSHARE_ABILITY_ABSENT) {
-		why = NULL;
-	} else if (why) {
+	if (known->slow >= SLOW_MOST) {
+		if (!known->given_up)
+			why = "it takes too long";
+		known->given_up = true;
 		WRITE_ONCE(known->ability, DETSHARE_ABILITY_ABSENT);
-		known->status = status;
+	} else if (known->given_up) {
+		/* for good */
 	} else if (meaning(status) == DS_BUSY_NO) {
 		WRITE_ONCE(known->ability, DETSHARE_ABILITY_PRESENT);
+	} else if (known->ability == DETSHARE_ABILITY_UNKNOWN && is_inability(status)) {
+		why = "it refuses";
+		WRITE_ONCE(known->ability, DETSHARE_ABILITY_ABSENT);
 	}
 	mutex_unlock(&gpus_lock);
 	if (why)
@@ -104,6 +97,7 @@ static void learn(u32 gpu, u32 status, bool idle, u64 took)
 /* ---- one question -------------------------------------------------------------- */
 
 struct question {
+	bool counted;	/* the run pays for its GPU time */
 	u32 client, device;
 	unsigned int count;
 	u32 channels[RM_CHANNELS_MAX];
@@ -134,14 +128,15 @@ static bool collect(const struct ds_run *run, unsigned int skip, struct question
 		question->channels[question->count++] = object->handle;
 	}
 	mutex_unlock(&client->tree);
-	if (ds_shares_groups(run->process))
+	/* "busy" may be about others of its group: that is for who pays, and not for who waits for it */
+	if (!question->counted && ds_shares_groups(run->process))
 		question->count = 0;
 	ds_run_client_unlock();
 	return question->count && question->device;
 }
 
 /* *asked: about when the driver looked. */
-static u32 ask(u32 gpu, const struct question *question, bool idle, u64 *asked)
+static u32 ask(u32 gpu, const struct question *question, u64 *asked)
 {
 	u64 begin = ktime_get_ns(), took, near;
 	u32 status;
@@ -152,7 +147,7 @@ static u32 ask(u32 gpu, const struct question *question, bool idle, u64 *asked)
 	near = min_t(u64, took, NSEC_PER_MSEC / 2) / 2;
 	*asked = begin + (meaning(status) == DS_BUSY_YES ? took - near : near);
 	if (status != DS_RM_GONE)
-		learn(gpu, status, idle, took);
+		learn(gpu, status, took);
 	return status;
 }
 
@@ -163,8 +158,9 @@ static enum ds_busy ask_all(const struct ds_run *run, struct question *question,
 	unsigned int skip = 0;
 
 	*asked = ktime_get_ns();
+	question->counted = ds_bucket_meant(run->process);
 	while (collect(run, skip, question)) {
-		said = meaning(ask(run->gpu, question, false, asked));
+		said = meaning(ask(run->gpu, question, asked));
 		if (said != DS_BUSY_NO)
 			break;
 		skip += question->count;
@@ -235,16 +231,22 @@ static void try_it(struct work_struct *item)
 	struct trial *trial = container_of(item, struct trial, work);
 	u64 asked;
 
-	ask(trial->gpu, &trial->question, true, &asked);
+	ask(trial->gpu, &trial->question, &asked);
 }
 
 static bool worth_a_try(u32 gpu)
 {
+	struct gpu *known = &gpus[gpu];
+	u64 now = ktime_get_ns();
 	bool worth;
 
 	mutex_lock(&gpus_lock);
-	worth = gpus[gpu].ability == DETSHARE_ABILITY_UNKNOWN && gpus[gpu].tries < TRIES_MOST;
-	gpus[gpu].tries += worth;
+	worth = known->ability != DETSHARE_ABILITY_PRESENT && !known->given_up &&
+		(known->tries < TRIES_MOST || now - known->tried_ns >= TRY_AGAIN_NS);
+	if (worth) {
+		known->tries++;
+		known->tried_ns = now;
+	}
 	mutex_unlock(&gpus_lock);
 	return worth;
 }

@@ -3,16 +3,15 @@
  * Has a run that shows no life any more still something to do? USERD tells what was fetched, not what is finished, so the driver is
  * asked whether the run's channels are idle (FIFO_IDLE_CHANNELS as a question, rm/act.h), from a work item.
  *
- * A driver that refuses, that calls a new channel busy, or that takes its time is not asked again on that GPU: what shows no life counts
- * as idle there. Nor is anybody asked about who shares channel groups with other processes (MPS).
+ * "Busy" is believed of a driver that has called somebody idle, which no program can make it say of what runs. One that refuses from the
+ * beginning is tried again with new channels only, one that takes its time never: what shows no life counts as idle there. Who shares channel
+ * groups with other processes (MPS) is asked about where it pays for GPU time: the answer is about all of them.
  */
 #ifndef DETSHARE_BUSY_H
 #define DETSHARE_BUSY_H
 
 #include <linux/types.h>
 #include <linux/workqueue.h>
-
-#include "detshare_uapi.h"
 
 struct ds_client;
 struct ds_run;
@@ -23,7 +22,7 @@ enum ds_busy {
 	DS_BUSY_YES,
 };
 
-/* The last answer, for reflex.c; guarded by lane->lock. */
+/* The last answer, for activity.c; guarded by lane->lock. */
 struct ds_run_busy {
 	struct work_struct work;
 	bool asking;
@@ -35,8 +34,6 @@ struct ds_run_busy {
 void ds_busy_ask(struct ds_run *run);
 /* Can the driver be asked on this GPU? */
 bool ds_busy_can(u32 gpu);
-/* The same, for people; *status: with what it refused, NV_OK: it did not. */
-enum detshare_ability ds_busy_ability(u32 gpu, u32 *status);
 
 /*
  * The driver has made this channel, which has nothing to do yet: does it say so? Asked until it is known on each GPU whether it does.

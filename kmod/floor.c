@@ -2,6 +2,7 @@
 #include <linux/ktime.h>
 #include <linux/list.h>
 #include <linux/math64.h>
+#include <linux/string.h>
 
 #include "floor.h"
 #include "run.h"
@@ -15,9 +16,28 @@ static bool is_above(const struct ds_run *run, const struct ds_run *lean)
 	return run != lean && run->rule.rank > lean->rule.rank && READ_ONCE(run->active);
 }
 
+static bool claims(const struct ds_run *run)
+{
+	return run->lean || (READ_ONCE(run->active) && run->gated & DETSHARE_HOLD_REFLEX);
+}
+
+/* A floor is the class's: those of it that are held and want the GPU divide it, or who opens many clients had it many times. */
+static u32 floor_of(const struct ds_run *run)
+{
+	const struct ds_run *other;
+	unsigned int count = 0;
+
+	if (!run->rule.floor)
+		return 0;
+	list_for_each_entry(other, &run->lane->runs, link)
+		count += (other == run || claims(other)) && !strcmp(other->rule.class, run->rule.class);
+	return max(run->rule.floor / count, 1u);
+}
+
 /* The slice with which a lean run gets its floor, beside those above it that are active. */
 static u64 slice_of(const struct ds_run *lean)
 {
+	u32 floor = floor_of(lean);
 	struct ds_turns turns = { 0 };
 	const struct ds_run *run;
 	u64 others = 0, own;
@@ -31,7 +51,7 @@ static u64 slice_of(const struct ds_run *lean)
 			others += ds_turns_taken(&turns, run->level, run->tsgs, run->slice_us);
 	/* all that is not its own slices: f / (1 - f) of that is to be its own */
 	others += ds_turns_taken(&turns, lean->level, lean->tsgs, 1) - ds_turns_used(&turns, lean->level, lean->tsgs, 1);
-	own = div_u64(others * lean->rule.floor, 1000 - lean->rule.floor);
+	own = div_u64(others * floor, 1000 - floor);
 	return max(div64_u64(own, ds_turns_used(&turns, lean->level, lean->tsgs, 1)), 1ULL);
 }
 
@@ -48,7 +68,7 @@ static void set_boost(struct ds_run *run, u64 us)
 
 u64 ds_floor_count(struct ds_run *run, const struct ds_floor_look *look)
 {
-	u32 floor = run->rule.floor;
+	u32 floor = floor_of(run);
 	u64 owed = (u64)floor * (1000 - floor) * (PERIOD_NS / 1000), next = KTIME_MAX;
 	bool below = run->rule.rank && run->rule.rank < look->top;
 

@@ -11,6 +11,34 @@ static DEFINE_SPINLOCK(gates_lock);
 static atomic_t gate_count, waiting_count;
 static bool open_for_good;
 
+static bool is_sibling(const struct ds_gate *gate, const struct ds_gate *other)
+{
+	return other != gate && other->gpu == gate->gpu && other->process == gate->process;
+}
+
+/* More siblings would make each look at one of them a look at all. What they hide is left to unseen.h. */
+#define SIBLINGS_MOST 8
+
+static bool has_siblings(const struct ds_gate *gate)
+{
+	unsigned int count = READ_ONCE(gate->siblings);
+
+	return count && count <= SIBLINGS_MOST;
+}
+
+/* A gate comes or goes; it is in the list. Under gates_lock. */
+static void count_siblings(struct ds_gate *gate, int change)
+{
+	struct ds_gate *other;
+
+	list_for_each_entry(other, &gates, link) {
+		if (!is_sibling(gate, other))
+			continue;
+		WRITE_ONCE(other->siblings, other->siblings + change);
+		WRITE_ONCE(gate->siblings, gate->siblings + change);
+	}
+}
+
 struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, ds_kicked_fn kicked, void *owner)
 {
 	struct ds_gate *gate = kzalloc(sizeof(*gate), GFP_KERNEL_ACCOUNT);
@@ -30,6 +58,7 @@ struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, ds_kicked_fn kicked, v
 	atomic_inc(&gate_count);
 	spin_lock(&gates_lock);
 	list_add_tail(&gate->link, &gates);
+	count_siblings(gate, 1);
 	spin_unlock(&gates_lock);
 	return gate;
 }
@@ -45,6 +74,7 @@ void ds_gate_put(struct ds_gate *gate)
 	if (!gate || !refcount_dec_and_test(&gate->refs))
 		return;
 	spin_lock(&gates_lock);
+	count_siblings(gate, -1);
 	list_del(&gate->link);
 	spin_unlock(&gates_lock);
 	put_pid(gate->process);
@@ -133,7 +163,7 @@ static void withdraw(struct ds_gate *gate)
 	zap(gate);
 }
 
-/* The same for doors of others that the gate's process may use. Not under a gate's shutting. */
+/* The same for roaming doors of others, that the gate's process may use. Not under a gate's shutting. */
 static void withdraw_roaming(struct ds_gate *gate)
 {
 	struct ds_gate *other;
@@ -194,6 +224,7 @@ void ds_gate_arming_end(struct ds_gate *gate)
 		wake_up_all(&gate->wait);
 }
 
+/* Under shutting. */
 static enum ds_touch sample(struct ds_gate *gate)
 {
 	enum ds_touch touch = DS_TOUCH_NO;
@@ -206,6 +237,46 @@ static enum ds_touch sample(struct ds_gate *gate)
 	return touch;
 }
 
+/* What was seen of one is news for its siblings: nobody sees it again. */
+static void let_hear(struct ds_gate *gate)
+{
+	struct ds_gate *other;
+
+	if (!has_siblings(gate))
+		return;
+	spin_lock(&gates_lock);
+	list_for_each_entry(other, &gates, link)
+		if (is_sibling(gate, other))
+			WRITE_ONCE(other->heard, true);
+	spin_unlock(&gates_lock);
+}
+
+/* Looks at the doors of siblings, and takes them back if the gate is being armed; what it finds, the gate hears. Not under shutting. */
+static void look_at_siblings(struct ds_gate *gate, bool arms)
+{
+	struct ds_gate *other;
+
+	if (!has_siblings(gate))
+		return;
+	for_each_gate_of(other, gate->gpu) {
+		if (!is_sibling(gate, other))
+			continue;
+		mutex_lock(&other->shutting);
+		if (sample(other) == DS_TOUCH_YES) {
+			WRITE_ONCE(other->heard, true);
+			let_hear(other);
+		}
+		if (arms)
+			withdraw(other);
+		mutex_unlock(&other->shutting);
+	}
+}
+
+static bool has_heard(struct ds_gate *gate)
+{
+	return READ_ONCE(gate->heard) && xchg(&gate->heard, false);
+}
+
 enum ds_touch ds_gate_touched(struct ds_gate *gate)
 {
 	enum ds_touch touch;
@@ -213,7 +284,10 @@ enum ds_touch ds_gate_touched(struct ds_gate *gate)
 	mutex_lock(&gate->shutting);
 	touch = sample(gate);
 	mutex_unlock(&gate->shutting);
-	return touch;
+	if (touch == DS_TOUCH_YES)
+		let_hear(gate);
+	look_at_siblings(gate, false);
+	return has_heard(gate) ? DS_TOUCH_YES : touch;
 }
 
 enum ds_touch ds_gate_arm(struct ds_gate *gate)
@@ -232,9 +306,16 @@ enum ds_touch ds_gate_arm(struct ds_gate *gate)
 		withdraw(gate);
 	}
 	mutex_unlock(&gate->shutting);
-	if (arms)
-		withdraw_roaming(gate);
-	return touch;
+	if (touch == DS_TOUCH_YES)
+		let_hear(gate);
+	if (!arms)
+		return touch;
+	withdraw_roaming(gate);
+	look_at_siblings(gate, true);
+	if (!has_heard(gate))
+		return touch;
+	WRITE_ONCE(gate->armed, false);
+	return DS_TOUCH_YES;
 }
 
 void ds_gate_disarm(struct ds_gate *gate)
@@ -246,17 +327,32 @@ static void tell_touch(struct ds_gate *gate)
 {
 	u64 now, last;
 
-	if (!READ_ONCE(gate->armed) || !xchg(&gate->armed, false))
-		return;
-	now = ktime_get_ns();
-	/* another processor may have sampled a touch that is later than this one */
-	last = min(READ_ONCE(gate->last_ns), now);
-	WRITE_ONCE(gate->last_ns, now);
-	atomic64_inc(&gate->kicks);
+	/* whoever finds it no longer armed finds its owner told: a touch may not overtake the word of the one before */
 	spin_lock(&gate->calling);
-	if (gate->kicked)
-		gate->kicked(gate->owner, last ? now - last : 0, task_pid_nr(current));
+	if (READ_ONCE(gate->armed) && xchg(&gate->armed, false)) {
+		now = ktime_get_ns();
+		/* another processor may have sampled a touch that is later than this one */
+		last = min(READ_ONCE(gate->last_ns), now);
+		WRITE_ONCE(gate->last_ns, now);
+		atomic64_inc(&gate->kicks);
+		if (gate->kicked)
+			gate->kicked(gate->owner, last ? now - last : 0, task_pid_nr(current));
+	}
 	spin_unlock(&gate->calling);
+}
+
+static bool sibling_is_armed(struct ds_gate *gate)
+{
+	struct ds_gate *other;
+	bool armed = false;
+
+	if (!has_siblings(gate))
+		return false;
+	spin_lock(&gates_lock);
+	list_for_each_entry(other, &gates, link)
+		armed = armed || (is_sibling(gate, other) && READ_ONCE(other->armed));
+	spin_unlock(&gates_lock);
+	return armed;
 }
 
 bool ds_gate_changed(struct ds_gate *gate)
@@ -264,18 +360,19 @@ bool ds_gate_changed(struct ds_gate *gate)
 	struct ds_gate *against = ds_gate_against(gate);
 
 	ds_gate_put(against);
-	return against || READ_ONCE(gate->armed);
+	return against || READ_ONCE(gate->armed) || sibling_is_armed(gate);
 }
 
 void ds_gate_touch(struct ds_gate *gate)
 {
+	bool roams = ds_gate_roams(gate), hears = has_siblings(gate);
 	struct ds_gate *other;
 
 	tell_touch(gate);
-	if (!ds_gate_roams(gate))
+	if (!roams && !hears)
 		return;
 	for_each_gate_of(other, gate->gpu)
-		if (other != gate && is_current(other))
+		if ((hears && is_sibling(gate, other)) || (roams && other != gate && is_current(other)))
 			tell_touch(other);
 }
 

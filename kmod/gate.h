@@ -4,6 +4,9 @@
  * doorbell then waits, killably and without a lock, and goes on when it opens. An open gate costs nothing: the page is mapped, no
  * touch is seen. An armed one sees the first touch, then costs nothing again.
  *
+ * Any doorbell rings any channel, so the gates of one process on a GPU hear of each other's touches: who has a channel by one client and
+ * the doorbell by another launches all the same; up to nine of them, for each look at one is a look at all. They are shut each for itself.
+ *
  * A shut gate keeps new work of idle channels away. It does not stop what runs or is queued (pause.h does).
  *
  * Locks: client.h.
@@ -64,7 +67,7 @@ enum ds_touch ds_gate_arm(struct ds_gate *gate);
 /* No touch is awaited any more; the page comes back with the next one, uncounted. Any context but NMI. */
 void ds_gate_disarm(struct ds_gate *gate);
 
-/* Was a doorbell written to since the last call, or ds_gate_arm()? From the page tables, without a fault. Sleeps. */
+/* Was a doorbell of the gate's or a sibling's written to since the last call, or ds_gate_arm()? From the page tables, without a fault. Sleeps. */
 enum ds_touch ds_gate_touched(struct ds_gate *gate);
 
 struct ds_gate_stats {

@@ -23,6 +23,8 @@ struct ds_gate {
 	u32 gpu;
 	struct pid *process;
 	struct list_head link;		/* all gates; gates_lock */
+	unsigned int siblings;		/* other gates of this process and GPU; gates_lock to change it */
+	bool heard;			/* a door of a sibling's was touched */
 	atomic_t reasons;
 	atomic_t arming;		/* calls that are about to make a door: shut to faults until they are decided */
 	bool armed;

@@ -193,7 +193,7 @@ static int holder_join_all(struct ds_holder *holder)
 	if (err)
 		return err;
 	if (!holder->process->tenant)
-		holder->process->tenant = ds_tenant_of(holder->process->pid);
+		WRITE_ONCE(holder->process->tenant, ds_tenant_of(holder->process));
 	if (holder->gpu >= RM_GPUS)
 		return 0;
 	list_for_each_entry(entry, &ds_entries, link) {
@@ -214,6 +214,7 @@ int ds_holder_add(struct ds_holder *holder)
 	err = holder_join_all(holder);
 	if (!err) {
 		list_add_tail(&holder->link, &ds_holders);
+		WRITE_ONCE(holder->process->holders, holder->process->holders + 1);
 	} else {
 		mutex_lock(holder->lock);
 		rm_payer_leave_all(&holder->payer);
@@ -227,6 +228,7 @@ void ds_holder_remove(struct ds_holder *holder)
 {
 	mutex_lock(&ds_limits_lock);
 	list_del(&holder->link);
+	WRITE_ONCE(holder->process->holders, holder->process->holders - 1);
 	mutex_lock(holder->lock);
 	rm_payer_leave_all(&holder->payer);
 	mutex_unlock(holder->lock);
@@ -282,7 +284,7 @@ int ds_holders_move(struct ds_process *process, struct ds_tenant *tenant)
 			ds_entry_leave(left, holder);
 	}
 	if (!err)
-		process->tenant = tenant;
+		WRITE_ONCE(process->tenant, tenant);
 	return err;
 }
 

@@ -199,7 +199,7 @@ static bool is_gone(const struct ds_entry *entry)
 {
 	switch (entry->subject.kind) {
 	case DETSHARE_KIND_PID:
-		return !ds_process_alive(entry->subject.process);
+		return ds_process_gone(entry->subject.process);
 	case DETSHARE_KIND_CGROUP:
 		/* who died in it may have left memory to others */
 		return !(entry->cgroup->self.flags & CSS_ONLINE) && !concerns_anybody(entry);

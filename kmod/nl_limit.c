@@ -372,7 +372,7 @@ int ds_nl_tenant_del(struct sk_buff *request, struct genl_info *info)
 		err = -ENOENT;
 	} else if (!process) {
 		ds_tenant_remove(tenant);
-	} else if (ds_tenant_of(process->pid) != tenant) {
+	} else if (ds_tenant_of(process) != tenant) {
 		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[DETSHARE_A_TENANT_PID], "the process does not belong to this tenant");
 		err = -ENOENT;
 	} else {

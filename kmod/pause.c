@@ -241,7 +241,7 @@ static void try_later(struct ds_run *run, int err, bool off)
 	struct ds_run_pause *pause = &run->pause;
 	unsigned int ms;
 
-	if (err == -ESRCH || (off && (err == -EOPNOTSUPP || err == -ENODEV)) || READ_ONCE(run->gone))
+	if (err == -ESRCH || (off && err == -EOPNOTSUPP) || READ_ONCE(run->gone))
 		return;
 	ms = min_t(unsigned int, RETRY_FIRST_MS << min(pause->failures, 10U), RETRY_MOST_MS);
 	pause->failures++;

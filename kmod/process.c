@@ -130,6 +130,8 @@ void ds_process_put(struct ds_process *process)
 	spin_unlock(&table_lock);
 	if (process->cgroup)
 		cgroup_put(process->cgroup);
+	if (process->ended_in)
+		cgroup_put(process->ended_in);
 	put_pid(process->pid);
 	kfree(process);
 }
@@ -144,6 +146,32 @@ bool ds_process_alive(const struct ds_process *process)
 	alive = task && atomic_read(&task->signal->live) > 0;
 	rcu_read_unlock();
 	return alive;
+}
+
+bool ds_process_gone(const struct ds_process *process)
+{
+	return !READ_ONCE(process->holders) && !ds_process_alive(process);
+}
+
+void ds_process_ends(struct task_struct *task)
+{
+	struct ds_process *process;
+	struct cgroup *cgroup;
+
+	if (!ds_process_count() || atomic_read(&task->signal->live))
+		return;
+	process = ds_process_find(task_tgid(task));
+	if (!process)
+		return;
+	/* one that ends is moved no more, and keeps its cgroup */
+	rcu_read_lock();
+	cgroup = task_dfl_cgroup(task);
+	cgroup_get(cgroup);
+	rcu_read_unlock();
+	/* of the last threads two may come here */
+	if (cmpxchg(&process->ended_in, NULL, cgroup))
+		cgroup_put(cgroup);
+	ds_process_put(process);
 }
 
 pid_t ds_process_nr(const struct ds_process *process)
@@ -165,20 +193,21 @@ void ds_process_comm(struct ds_process *process, char comm[TASK_COMM_LEN])
 
 /*
  * Where the process is: where its leader is, as the kernel's memory controller sees it. A leader that has ended is moved no more, so
- * another thread stands for it. NULL: none is left. Under RCU.
+ * another thread stands for it; if none is left, it is where it ended. NULL: that was before it was known. Under RCU.
  */
 static struct cgroup *present_cgroup(const struct ds_process *process)
 {
 	struct task_struct *leader = pid_task(process->pid, PIDTYPE_TGID), *thread;
 
 	if (!leader)
-		return NULL;
+		return READ_ONCE(process->ended_in);
 	if (likely(!(READ_ONCE(leader->flags) & PF_EXITING)))
 		return task_dfl_cgroup(leader);
 	for_each_thread(leader, thread)
 		if (!(READ_ONCE(thread->flags) & PF_EXITING))
 			return task_dfl_cgroup(thread);
-	return NULL;
+	/* the last one may not have come to ds_process_ends() yet */
+	return READ_ONCE(process->ended_in) ?: task_dfl_cgroup(leader);
 }
 
 bool ds_process_moved(const struct ds_process *process)
@@ -238,7 +267,7 @@ void ds_processes_desert(const struct ds_tenant *tenant)
 	for (i = 0; i < ARRAY_SIZE(table); i++)
 		hlist_for_each_entry(process, &table[i], link)
 			if (process->tenant == tenant)
-				process->tenant = NULL;
+				WRITE_ONCE(process->tenant, NULL);
 	spin_unlock(&table_lock);
 }
 

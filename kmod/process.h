@@ -35,8 +35,10 @@ struct ds_process {
 	refcount_t refs;
 	u64 start;		/* clock ticks since boot */
 	char comm[TASK_COMM_LEN];
-	struct ds_tenant *tenant;	/* guarded by ds_limits_lock; NULL: none, or holds nothing yet */
+	struct ds_tenant *tenant;	/* written under ds_limits_lock; NULL: none, or holds nothing yet */
 	struct cgroup *cgroup;		/* where its charges are, held; the same, and NULL the same */
+	unsigned int holders;		/* limit.h: that pay for it; written under ds_limits_lock */
+	struct cgroup *ended_in;	/* where its last thread ended, held; set once. NULL: it has not */
 	struct ds_order order;
 	u64 followed;			/* orders.c: number of the cgroup for which it was last brought into line */
 };
@@ -54,6 +56,13 @@ void ds_process_put(struct ds_process *process);
 
 /* Is a thread of it left? */
 bool ds_process_alive(const struct ds_process *process);
+/*
+ * Has it ended, and left nothing? Who inherited its files goes on with its clients when it has ended. Whoever meant it at its end, by its
+ * cgroup or tenant too, means those clients as long as there are any.
+ */
+bool ds_process_gone(const struct ds_process *process);
+/* A thread ends that may be the last one of its process. Atomic. */
+void ds_process_ends(struct task_struct *task);
 /* Its number in the initial pid namespace; the one it had, if it is dead. */
 pid_t ds_process_nr(const struct ds_process *process);
 /* Its name of this moment, or the last one known. */
@@ -61,11 +70,11 @@ void ds_process_comm(struct ds_process *process, char comm[TASK_COMM_LEN]);
 
 /* Is it in another cgroup (v2) than its charges? Takes no lock. */
 bool ds_process_moved(const struct ds_process *process);
-/* The cgroup that it is in, held; NULL: it is dead. */
+/* The cgroup that it is in, or was in when it ended, held; NULL: it was dead when it became known. */
 struct cgroup *ds_process_cgroup(const struct ds_process *process);
-/* Is it in that cgroup (v2), or below it, at this moment? Any context. */
+/* Is it in that cgroup (v2), or below it, at this moment, or was it when it ended? Any context. */
 bool ds_process_within(const struct ds_process *process, struct cgroup *cgroup);
-/* The number of the cgroup that it is in; 0: it is dead. Any context. */
+/* The number of the cgroup that ds_process_cgroup() tells; 0: none. Any context. */
 u64 ds_process_cgroup_id(const struct ds_process *process);
 
 /* No process belongs to this tenant any more. The caller holds ds_limits_lock. */

@@ -5,8 +5,7 @@
  *
  * - While a run of a higher rank is active, runs of lower ranks are gated; `deadline` after that, they are paused, but not for one of
  *   whom the driver is just being asked whether it still runs something.
- * - A run is active from a kick on until it was quiet for the `linger` of its class. It is looked at only while somebody with
- *   a lower rank is there.
+ * - Who is active: activity.h. A run is looked at only while somebody with a lower rank is there, or GPU time is counted.
  * - A class with a `floor` does not starve (floor.h).
  *
  * So nothing is held while no one else wants the GPU, and with one class only nothing is armed, sampled or timed.
@@ -19,9 +18,6 @@
 #include "class.h"
 
 struct ds_lane;
-
-/* A gate of a run saw its first touch; see ds_kicked_fn. */
-void ds_reflex_kicked(void *owner, u64 idle_ns, pid_t who);
 
 /* run.c's. */
 void ds_reflex_init_lane(struct ds_lane *lane);

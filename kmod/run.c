@@ -2,6 +2,7 @@
 #include <linux/ktime.h>
 #include <linux/slab.h>
 
+#include "activity.h"
 #include "bucket.h"
 #include "pause.h"
 #include "reflex.h"
@@ -99,7 +100,7 @@ static struct ds_run *make_run(struct ds_client *client, const struct ds_vctx *v
 	run->client = client->rm.handle;
 	run->vctx = vctx->id;
 	run->level = -1;
-	run->gate = ds_gate_new(run->gpu, client->process->pid, ds_reflex_kicked, run);
+	run->gate = ds_gate_new(run->gpu, client->process->pid, ds_activity_kicked, run);
 	if (!run->gate) {
 		kfree(run);
 		return NULL;
@@ -160,6 +161,8 @@ void ds_run_drop(struct ds_vctx *vctx)
 		return;
 	vctx->run = NULL;
 	mutex_lock(&run->lane->members);
+	if (ds_bucket_on())
+		ds_bucket_pay(run, ds_usage_end(run, ktime_get_ns()));
 	spin_lock_irqsave(&run->lane->lock, flags);
 	list_del(&run->link);
 	run->gone = true;

@@ -27,6 +27,7 @@
 #include "events.h"
 #include "gate.h"
 #include "process.h"
+#include "unseen.h"
 #include "usage.h"
 
 /* What the class of a run's process says. rank 0: no class with a row, so no reflex holds it and it holds nobody. */
@@ -77,6 +78,7 @@ struct ds_run {
 	u64 began_ns;			/* it has had something to do at some moment from here to launched_ns: a look may come late */
 	u64 steady_ns;			/* since when it is active without a doubt */
 	u64 seen_ns;			/* last kick that was caught, 0: none */
+	bool fresh;			/* one was, and the lane has not looked since */
 	u64 held_ns;			/* since when a reflex holds it, 0: it does not */
 	u64 used_ns;			/* estimated GPU time; the lane's work item writes it */
 	u64 known_ns;			/* ktime up to which it is known what it did */
@@ -91,10 +93,12 @@ struct ds_run {
 	/* the lane's work item's own */
 	u32 wanted;			/* DETSHARE_HOLD_*: that the gate is to have */
 	u32 gated;			/* that it has */
-	bool spent;			/* a bucket of it is empty */
+	bool counted;			/* a bucket is meant for it */
+	bool spent;			/* that is empty */
 	bool lean;			/* let go by its floor */
 	u64 debt;			/* of its floor, ns times permille */
 	struct ds_usage usage;
+	struct ds_run_unseen unseen;
 	struct ds_run_pause pause;
 	struct ds_run_busy busy;
 };
@@ -109,6 +113,7 @@ struct ds_lane {
 	bool stale;			/* rules, holds or buckets may have changed; lock */
 	u64 looked_ns;			/* when the work item looked last; its own */
 	u64 charged_ns;			/* ktime up to which what its runs use is charged; the same */
+	u64 unseen_ns;			/* when one that counted as idle was asked about last, ktime; the same */
 };
 
 /*

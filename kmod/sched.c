@@ -4,6 +4,7 @@
 #include <linux/slab.h>
 
 #include "bucket.h"
+#include "channels.h"
 #include "enact.h"
 #include "lease.h"
 #include "rmcall.h"
@@ -227,26 +228,42 @@ static void do_for_tsg(struct ds_client *client, u32 tsg)
 	run_job(job, NULL);
 }
 
-void ds_sched_tsg_new(struct ds_client *client, u32 handle)
+/* The GPU that it is scheduled on; RM_GPU_NONE: it computes nothing. Under client->tree. */
+static u32 scheduled_on(const struct ds_client *client, const struct rm_object *object)
 {
-	struct rm_object *tsg;
-	bool computes;
-	u32 gpu = RM_GPU_NONE;
+	if (!object || object->gpu >= RM_GPUS)
+		return RM_GPU_NONE;
+	if (object->kind == RM_KIND_CHANNEL)
+		return ds_channel_computes(client, object, object->gpu) ? object->gpu : RM_GPU_NONE;
+	return ds_tsg_computes(client, object) ? object->gpu : RM_GPU_NONE;
+}
+
+/* The client has a run on the object's GPU from here on. false: the object is not scheduled. */
+static bool take_in(struct ds_client *client, u32 handle)
+{
+	u32 gpu;
 
 	mutex_lock(&client->tree);
-	tsg = rm_tree_find(&client->rm, handle);
-	computes = tsg && ds_tsg_computes(client, tsg);
-	if (computes)
-		gpu = tsg->gpu;
+	gpu = scheduled_on(client, rm_tree_find(&client->rm, handle));
 	mutex_unlock(&client->tree);
-	if (!computes)
-		return;
+	if (gpu == RM_GPU_NONE)
+		return false;
 	if (!ds_run_of(client, gpu))
 		pr_warn_ratelimited("no memory to schedule client %#x of process %d\n", client->rm.handle,
 				    ds_process_nr(client->process));
 	ds_run_count_tsgs(client, gpu);
-	if (ds_process_managed(client->process))
+	return true;
+}
+
+void ds_sched_tsg_new(struct ds_client *client, u32 handle)
+{
+	if (take_in(client, handle) && ds_process_managed(client->process))
 		do_for_tsg(client, handle);
+}
+
+void ds_sched_channel_new(struct ds_client *client, u32 handle)
+{
+	take_in(client, handle);
 }
 
 void ds_sched_part_new(struct ds_client *client, u32 handle)
@@ -270,17 +287,18 @@ void ds_sched_part_new(struct ds_client *client, u32 handle)
 
 void ds_sched_client_found(struct ds_client *client)
 {
-	u32 gpus[RM_GPUS], count = 0, i;
+	u32 gpus[RM_GPUS], count = 0, gpu, i;
 	struct rm_object *object = NULL;
 
 	mutex_lock(&client->tree);
 	while ((object = rm_tree_next(&client->rm, object))) {
-		if (!ds_tsg_computes(client, object) || object->gpu >= RM_GPUS)
+		gpu = scheduled_on(client, object);
+		if (gpu == RM_GPU_NONE)
 			continue;
-		for (i = 0; i < count && gpus[i] != object->gpu; i++)
+		for (i = 0; i < count && gpus[i] != gpu; i++)
 			;
 		if (i == count)
-			gpus[count++] = object->gpu;
+			gpus[count++] = gpu;
 	}
 	mutex_unlock(&client->tree);
 	for (i = 0; i < count; i++) {

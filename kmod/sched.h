@@ -37,6 +37,8 @@ bool ds_process_steered(struct ds_process *process);
 
 /* The driver has made this channel group. Waits for it to get what is ordered. Not under client->tree. */
 void ds_sched_tsg_new(struct ds_client *client, u32 handle);
+/* The driver has made a channel. Its group may be a duplicate of another client's, or none, so that no group has made the run. */
+void ds_sched_channel_new(struct ds_client *client, u32 handle);
 /* A compute object or a context share: its channel group can have a ceiling from now on, or needs it there too. As above. */
 void ds_sched_part_new(struct ds_client *client, u32 handle);
 /* A client that is older than the module was found, with channel groups. Holds only ds_file.order. */

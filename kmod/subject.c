@@ -92,7 +92,7 @@ bool ds_subject_gone(const struct ds_subject *subject)
 {
 	switch (subject->kind) {
 	case DETSHARE_KIND_PID:
-		return !ds_process_alive(subject->process);
+		return ds_process_gone(subject->process);
 	case DETSHARE_KIND_CGROUP:
 		return !(READ_ONCE(subject->folder->self.flags) & CSS_ONLINE);
 	case DETSHARE_KIND_TENANT:
@@ -109,7 +109,7 @@ bool ds_subject_meant(const struct ds_subject *subject, const struct ds_process 
 	case DETSHARE_KIND_CGROUP:
 		return ds_process_within(process, subject->folder);
 	case DETSHARE_KIND_TENANT:
-		return ds_tenant_of(process->pid) == subject->tenant;
+		return ds_tenant_of(process) == subject->tenant;
 	}
 	return false;
 }

@@ -34,9 +34,9 @@ bool ds_subject_same(const struct ds_subject *a, const struct ds_subject *b);
 
 /* Of one that is held. Any context but hard interrupts: */
 
-/* Its process has ended, its cgroup or tenant was removed: nobody is meant any more. */
+/* Its process is gone (process.h), its cgroup or tenant was removed: nobody is meant any more. */
 bool ds_subject_gone(const struct ds_subject *subject);
-/* Does the process belong to it at this moment? */
+/* Does the process belong to it at this moment, or did it when it ended? */
 bool ds_subject_meant(const struct ds_subject *subject, const struct ds_process *process);
 
 #endif

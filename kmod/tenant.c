@@ -85,6 +85,7 @@ static void on_exit(void *data, struct task_struct *task)
 	struct member *member;
 	unsigned long flags;
 
+	ds_process_ends(task);
 	if (!READ_ONCE(member_count) || atomic_read(&task->signal->live))
 		return;
 	spin_lock_irqsave(&members_lock, flags);
@@ -102,19 +103,6 @@ static void find_tracepoint(struct tracepoint *tracepoint, void *data)
 		at_exit = tracepoint;
 }
 
-static int watch(void)
-{
-	int err;
-
-	err = tracepoint_probe_register(at_fork, on_fork, NULL);
-	if (err)
-		return err;
-	err = tracepoint_probe_register(at_exit, on_exit, NULL);
-	if (err)
-		tracepoint_probe_unregister(at_fork, on_fork, NULL);
-	return err;
-}
-
 int ds_tenants_watch(void)
 {
 	static DEFINE_MUTEX(lock);
@@ -122,7 +110,7 @@ int ds_tenants_watch(void)
 
 	mutex_lock(&lock);
 	if (!watching) {
-		err = watch();
+		err = tracepoint_probe_register(at_fork, on_fork, NULL);
 		watching = !err;
 	}
 	mutex_unlock(&lock);
@@ -225,20 +213,21 @@ free:
 	return err;
 }
 
-struct ds_tenant *ds_tenant_of(struct pid *pid)
+struct ds_tenant *ds_tenant_of(const struct ds_process *process)
 {
 	struct ds_tenant *tenant = NULL;
 	struct member *member;
 	unsigned long flags;
 
-	if (!READ_ONCE(member_count))
-		return NULL;
-	spin_lock_irqsave(&members_lock, flags);
-	member = find_member(pid);
-	if (member)
-		tenant = member->tenant;
-	spin_unlock_irqrestore(&members_lock, flags);
-	return tenant;
+	if (READ_ONCE(member_count)) {
+		spin_lock_irqsave(&members_lock, flags);
+		member = find_member(process->pid);
+		if (member)
+			tenant = member->tenant;
+		spin_unlock_irqrestore(&members_lock, flags);
+	}
+	/* who has clients has this from the first one on; it stays when the member has ended */
+	return tenant ?: READ_ONCE(process->tenant);
 }
 
 int ds_tenant_each(const struct ds_tenant *tenant, int (*tell)(pid_t pid, void *data), void *data)
@@ -260,18 +249,18 @@ int ds_tenant_each(const struct ds_tenant *tenant, int (*tell)(pid_t pid, void *
 int ds_tenant_init(void)
 {
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
-	return at_fork && at_exit ? 0 : -ENOENT;
+	/* deaths are watched always: whoever is meant later, by his cgroup, may have ended before */
+	return at_fork && at_exit ? tracepoint_probe_register(at_exit, on_exit, NULL) : -ENOENT;
 }
 
 void ds_tenant_exit(void)
 {
 	struct ds_tenant *tenant, *next;
 
-	if (watching) {
+	if (watching)
 		tracepoint_probe_unregister(at_fork, on_fork, NULL);
-		tracepoint_probe_unregister(at_exit, on_exit, NULL);
-		tracepoint_synchronize_unregister();
-	}
+	tracepoint_probe_unregister(at_exit, on_exit, NULL);
+	tracepoint_synchronize_unregister();
 	mutex_lock(&ds_limits_lock);
 	list_for_each_entry_safe(tenant, next, &tenants, link)
 		ds_tenant_remove(tenant);

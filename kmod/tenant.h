@@ -27,7 +27,7 @@ void ds_tenant_hold(struct ds_tenant *tenant);
 void ds_tenant_put(struct ds_tenant *tenant);
 
 /*
- * Births and deaths of processes are watched from the first tenant on: before ds_tenant_make(), without ds_limits_lock, for it
+ * Births of processes are watched from the first tenant on: before ds_tenant_make(), without ds_limits_lock, for it
  * waits for CPU hotplug, which may wait for somebody's mmap_lock, under which ds_limits_lock is taken. -ENOMEM and the like.
  */
 int ds_tenants_watch(void);
@@ -44,8 +44,8 @@ void ds_tenant_remove(struct ds_tenant *tenant);
  * -ENOMEM; nothing was changed then.
  */
 int ds_tenant_take(struct ds_tenant *tenant, struct ds_process *process);
-/* NULL: none. */
-struct ds_tenant *ds_tenant_of(struct pid *pid);
+/* The tenant that the process belongs to; of one that ended with clients: belonged to, until that is removed. NULL: none. */
+struct ds_tenant *ds_tenant_of(const struct ds_process *process);
 /* Calls `tell` for each living process of the tenant until that returns non-zero, and returns that. Atomic. */
 int ds_tenant_each(const struct ds_tenant *tenant, int (*tell)(pid_t pid, void *data), void *data);
 

@@ -179,3 +179,29 @@ u64 ds_usage_charge(struct ds_lane *lane, u64 now)
 	lane->charged_ns = until;
 	return until;
 }
+
+static bool is_at_work(const struct ds_run *run)
+{
+	return run->watched && READ_ONCE(run->active) && !ds_run_ended(run) && !READ_ONCE(run->pause.off);
+}
+
+u64 ds_usage_end(struct ds_run *run, u64 now)
+{
+	struct ds_lane *lane = run->lane;
+	struct ds_turns turns = { 0 };
+	struct ds_run *other;
+	u64 round = 0;
+
+	spin_lock_irq(&lane->lock);
+	run->known_ns = now;
+	spin_unlock_irq(&lane->lock);
+	see(run, now);
+	list_for_each_entry(other, &lane->runs, link)
+		if (other == run || is_at_work(other))
+			ds_turns_add(&turns, other->usage.level, other->usage.tsgs);
+	ds_turns_count(&turns);
+	list_for_each_entry(other, &lane->runs, link)
+		if (other == run || is_at_work(other))
+			round += ds_turns_taken(&turns, other->usage.level, other->usage.tsgs, other->usage.slice_us);
+	return mul_u64_u64_div_u64(work_in(&run->usage, lane->charged_ns, now), own_part(&turns, &run->usage), round);
+}

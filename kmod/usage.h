@@ -12,6 +12,7 @@
 #include <linux/types.h>
 
 struct ds_lane;
+struct ds_run;
 
 #define DS_SPELLS_MOST 8
 
@@ -37,5 +38,7 @@ struct ds_usage {
  * ago at least. Who is not known up to there is taken for being at work until then.
  */
 u64 ds_usage_charge(struct ds_lane *lane, u64 now);
+/* The run goes: what it used and is not charged for yet, beside those that are at work now; ns. With the lane's members. */
+u64 ds_usage_end(struct ds_run *run, u64 now);
 
 #endif

@@ -4,6 +4,7 @@
 #include <linux/highmem.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
@@ -275,14 +276,30 @@ static bool read_words(struct mm_struct *mm, struct target *target)
 	       vma->vm_ops->access(vma, at, target->words, sizeof(target->words), 0) == sizeof(target->words);
 }
 
+/* Held; NULL: it has none any more. A thread that has ended, the first one too, has left it to the others. */
+static struct mm_struct *memory_of(const struct ds_process *process)
+{
+	struct task_struct *leader, *thread;
+	struct mm_struct *mm = NULL;
+
+	rcu_read_lock();
+	leader = pid_task(process->pid, PIDTYPE_TGID);
+	if (leader) {
+		for_each_thread(leader, thread) {
+			mm = get_task_mm(thread);
+			if (mm)
+				break;
+		}
+	}
+	rcu_read_unlock();
+	return mm;
+}
+
 static void read_all(const struct ds_process *process, struct target *targets, unsigned int count)
 {
-	struct task_struct *task = get_pid_task(process->pid, PIDTYPE_TGID);
-	struct mm_struct *mm = task ? get_task_mm(task) : NULL;
+	struct mm_struct *mm = memory_of(process);
 	unsigned int i;
 
-	if (task)
-		put_task_struct(task);
 	if (!mm)
 		return;
 	if (mmap_read_trylock(mm)) {

@@ -15,10 +15,11 @@ from tests.vm.test_kmod import clients
 __all__ = ["clients"]  # a fixture
 
 GUESTS = {
-    "orders": ("sched_pause.py", "sched_reflex.py", "sched_accounts.py", "sched_tame.py"),
+    "orders": ("sched_pause.py", "sched_reflex.py", "sched_accounts.py", "sched_tame.py", "sched_answers.py"),
     "shares": ("sched_shares.py", "sched_ceiling.py"),
-    "states": ("sched_states.py",),
+    "states": ("sched_states.py", "sched_heirs.py"),
     "long": ("sched_long.py",),
+    "hidden": ("sched_hidden.py",),
 }
 """files that share a guest"""
 

@@ -11,16 +11,8 @@ import pytest
 from click.testing import Result
 from fake_backend import FakeBackend
 
-from detshare.ctl.snapshot import (
-    AccountKind,
-    Activity,
-    Bucket,
-    ClassInfo,
-    Denial,
-    Hold,
-    StandingOrder,
-    State,
-)
+from detshare.ctl.snapshot import AccountKind, Bucket, ClassInfo, Hold, StandingOrder, State
+from detshare.ctl.work import Activity, Denial
 
 Ctl = Callable[..., Result]
 

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that hide what they do: it is seen, paid for and held all the same, by the simulated GPU's account."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from detshare.ctl.netlink import genl
+from tests.vm.guest.kmod_tools import PID, TENANT, eventually, load, row, unload
+from tests.vm.guest.nvsim_rm import Block, Rm
+from tests.vm.guest.nvsim_tools import tsg, vas
+from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, SIM, Channel, Doorbell
+from tests.vm.guest.sched_answers import QUESTION, waiting
+from tests.vm.guest.sched_tools import Worker, family, tsgs, worker
+
+__all__ = ["family", "worker"]  # fixtures
+
+Workers = Callable[..., Worker]
+Play = Generator[dict[str, Any], object, None]
+"""what a program does: it says something, waits until it is asked to go on, says something, ..."""
+RATE, BURST = 100_000, 20_000  # a tenth of the GPU
+FIRST_TOKEN = 1  # of the first channel of the first run list
+ESCAPED = 0.3
+"""part of the GPU that no bucket of a tenth lets through, however slow the host; who escapes has nearly all of it"""
+
+
+class Program:
+    """A fork of this process that plays; it ends with all forks of its own."""
+
+    def __init__(self, play: Callable[..., Play], *words: object) -> None:
+        here, there = socket.socketpair()
+        self.pid = os.fork()
+        if not self.pid:
+            here.close()
+            self._run(play(*words), there)
+        there.close()
+        self.file = here.makefile("rw")
+        self.ready = self._answer()
+
+    @staticmethod
+    def _run(play: Play, there: socket.socket) -> None:
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            with there.makefile("rw") as file:
+                for said in play:
+                    file.write(json.dumps(said) + "\n")
+                    file.flush()
+                    file.readline()
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _answer(self) -> dict[str, Any]:
+        line = self.file.readline()
+        assert line, "the program has ended"
+        answer = json.loads(line)
+        assert isinstance(answer, dict)
+        return answer
+
+    def ask(self) -> dict[str, Any]:
+        """Lets it go on, up to its next answer."""
+        self.file.write("\n")
+        self.file.flush()
+        return self._answer()
+
+    @property
+    def clients(self) -> list[int]:
+        return list(self.ready["clients"])
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        self.file.close()
+
+
+Programs = Callable[..., Program]
+
+
+@pytest.fixture
+def program(worker: Workers) -> Iterator[Programs]:
+    """program(PLAY, WORD...): ends with the test, before `worker` looks that nothing is left."""
+    made: list[Program] = []
+
+    def make(play: Callable[..., Play], *words: object) -> Program:
+        made.append(Program(play, *words))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+def of(who: Program | Worker) -> dict[str, int]:
+    return {"kind": PID, "pid": who.pid}
+
+
+def gpu_us(clients: list[int]) -> int:
+    return sum(each["gpu_time_us"] for each in tsgs() if each["client"] in clients)
+
+
+def share(clients: list[int], seconds: float = 2.0) -> float:
+    """Part of the GPU that they get in so long."""
+    begin, before = time.monotonic(), gpu_us(clients)
+    time.sleep(seconds)
+    return (gpu_us(clients) - before) / (time.monotonic() - begin) / 1e6
+
+
+def started(rm: Rm) -> Channel:
+    """A channel that runs what it is given."""
+    channel = Channel(rm)
+    channel.compute()
+    assert channel.schedule() == 0
+    return channel
+
+
+# ---- one program, two clients -------------------------------------------------------------
+
+
+def two_clients() -> Play:
+    """The doorbell is one client's, the channel is the other's."""
+    one, other = Rm.start(), Rm.start()
+    bell, channel = Doorbell(one), started(other)
+    yield {"clients": [one.client, other.client]}
+    channel.submit(bell, ENDLESS)
+    yield {}
+
+
+def duplicate(front: bool) -> Play:
+    """The second client has a duplicate of the first one's channel group, and its channel in there."""
+    one, other = Rm.start(), Rm.start()
+    space = vas(one)
+    group = tsg(one, space)
+    if front:
+        Channel(one, group, space=space).compute()
+    copy = other.handle()
+    assert other.dup(one.client, group, copy) == 0
+    channel = Channel(other, copy, space=vas(other))
+    channel.compute()
+    assert channel.schedule() == 0
+    bell = Doorbell(one)
+    yield {"clients": [one.client, other.client]}
+    channel.submit(bell, ENDLESS)
+    yield {}
+
+
+HIDING = [(two_clients,), (duplicate, False), (duplicate, True)]
+NAMES = ["two clients", "duplicate", "duplicate and a channel of its maker's"]
+
+
+@pytest.mark.parametrize("words", HIDING, ids=NAMES)
+def test_a_bucket_hears_of_all_clients_of_a_program(
+    family: genl.DetShare, program: Programs, words: tuple[Any, ...]
+) -> None:
+    one = program(*words)
+    family.bucket_set(RATE, BURST, **of(one))
+    time.sleep(0.5)  # idle, so that only its launch can tell
+    one.ask()
+    assert share(one.clients, 3) < ESCAPED
+
+
+@pytest.mark.parametrize("words", HIDING, ids=NAMES)
+def test_a_pause_stops_all_clients_of_a_program(
+    family: genl.DetShare, program: Programs, words: tuple[Any, ...]
+) -> None:
+    one = program(*words)
+    one.ask()
+    eventually(lambda: gpu_us(one.clients) > 0)
+    answer = row(family.hold_set(gate=True, pause=True, **of(one)))
+    assert (answer["vctxs"], answer["paused"], answer["failed"]) == (2, 2, 0)
+    assert share(one.clients, 0.5) == 0
+
+
+@pytest.mark.parametrize("words", HIDING, ids=NAMES)
+def test_a_lower_class_is_held_with_all_its_clients(
+    family: genl.DetShare, program: Programs, worker: Workers, words: tuple[Any, ...]
+) -> None:
+    low = program(*words)
+    high = worker("nvbackground", "--endless")
+    low.ask()
+    eventually(lambda: gpu_us(low.clients) > 0)
+    family.class_set("high", 10)
+    family.class_set("low", 1, deadline_us=3000)
+    family.sched_set(low.pid, "low")
+    family.sched_set(high.pid, "high")
+    eventually(lambda: share(low.clients, 0.5) == 0)
+
+
+def test_a_higher_class_is_heard_by_any_of_its_doorbells(
+    family: genl.DetShare, program: Programs, worker: Workers
+) -> None:
+    low, high = worker("nvbackground", "--endless"), program(two_clients)
+    family.class_set("high", 10)
+    family.class_set("low", 1, deadline_us=3000)
+    family.sched_set(low.pid, "low")
+    family.sched_set(high.pid, "high")
+    eventually(lambda: share([low.ready["client"]], 0.3) > 0.5)
+    high.ask()
+    eventually(lambda: share([low.ready["client"]], 0.5) == 0)
+
+
+# ---- rung for by another ------------------------------------------------------------------
+
+
+def rung_for() -> Play:
+    """A fork with a client and a doorbell of its own rings for it."""
+    rm = Rm.start()
+    channel = started(rm)
+    go, told = os.pipe()
+    said, word = os.pipe()
+    yield {"clients": [rm.client]}
+    friend = os.fork()
+    if not friend:
+        bell = Doorbell(Rm.start())
+        os.write(word, b"r")
+        os.read(go, 1)
+        bell.kick(channel.token)
+        signal.pause()
+    os.read(said, 1)
+    yield {"friend": friend}
+    channel.queue(ENDLESS)
+    os.write(told, b"g")
+    yield {}
+
+
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_a_bucket_hears_who_is_rung_for_by_another_program(
+    family: genl.DetShare, program: Programs, where: str
+) -> None:
+    """Of the same account, and of none."""
+    one = program(rung_for)
+    family.tenant_set("crew", one.pid)
+    family.bucket_set(RATE, BURST, kind=TENANT, tenant="crew")
+    friend = one.ask()["friend"]
+    if where == "outside":
+        family.tenant_del("crew", friend)
+    time.sleep(0.5)
+    one.ask()
+    time.sleep(1)
+    assert share(one.clients, 3) < ESCAPED
+    family.tenant_del("crew")
+
+
+# ---- many clients ---------------------------------------------------------------------------
+
+
+def crowd(count: int) -> Play:
+    """As many clients, each with an endless kernel."""
+    made = [(rm, started(rm), Doorbell(rm)) for rm in (Rm.start() for _ in range(count))]
+    for _, channel, bell in made:
+        channel.submit(bell, ENDLESS)
+    yield {"clients": [rm.client for rm, _, _ in made]}
+
+
+def test_ten_clients_have_one_floor(family: genl.DetShare, program: Programs, worker: Workers) -> None:
+    """Of a tenth; ten slices of which each is the tenth of a round would be half of it."""
+    low, high = program(crowd, 10), worker("nvbackground", "--endless")
+    family.class_set("high", 10)
+    family.class_set("low", 1, deadline_us=3000, floor_permille=100)
+    family.sched_set(low.pid, "low")
+    family.sched_set(high.pid, "high")
+    time.sleep(1)
+
+    def part() -> float:
+        before, above = gpu_us(low.clients), high.gpu_us()
+        time.sleep(2)
+        used, rest = gpu_us(low.clients) - before, high.gpu_us() - above
+        return used / (used + rest)
+
+    eventually(lambda: 0.02 < part() < 0.2, 30)
+
+
+def short_lives(count: int, us: int) -> Play:
+    """Clients that were made before, each freed with a kernel that has run so long."""
+    made = [(rm, started(rm), Doorbell(rm)) for rm in (Rm.start() for _ in range(count))]
+    yield {"clients": [rm.client for rm, _, _ in made]}
+    ran = 0
+    for rm, channel, bell in made:
+        channel.submit(bell, ENDLESS)
+        while channel.ran_ns < us * 1000:
+            time.sleep(0.0005)
+        ran += channel.ran_ns // 1000
+        assert rm.free(rm.client) == 0
+    yield {"ran_us": ran}
+
+
+def test_who_is_freed_pays_before(family: genl.DetShare, program: Programs) -> None:
+    """Nobody is charged before the driver has answered; it answers too late here."""
+    one = program(short_lives, 3, 120_000)
+    # more than it can use: nothing is held, all is counted
+    family.bucket_set(1_000_000, 10_000_000, **of(one))
+    time.sleep(0.5)
+    (before,) = (row(message)["used_us"] for message in family.bucket_get())
+    with waiting(QUESTION, after_ms=900):
+        ran = one.ask()["ran_us"]
+        (after,) = (row(message)["used_us"] for message in family.bucket_get())
+    assert after - before > 0.8 * ran
+
+
+# ---- the first channel of all -----------------------------------------------------------------
+
+
+def busy_from_birth() -> Play:
+    """A fork rings its first channel before it hears that there is one."""
+    rm = Rm.start()
+    bell, space = Doorbell(rm), vas(rm)
+    like = Channel(rm, tsg(rm, space, engine=9), space=space)  # of a copy engine: memory for the one that counts
+    assert rm.free(like.handle) == 0
+    like.handle, like.group = rm.handle(), tsg(rm, space)
+    assert like.schedule() == 0
+    like.queue(ENDLESS)
+    yield {"clients": [rm.client]}
+    if not os.fork():
+        while True:
+            struct.pack_into("<I", bell.at, SIM["USERMODE_DOORBELL"], FIRST_TOKEN)
+            time.sleep(0.001)
+    params = Block.of("NV_CHANNEL_ALLOC_PARAMS", gpFifoEntries=ENTRIES, gpFifoOffset=like.base + 0x1000)
+    params.put("hUserdMemory", like.memory, 0)
+    begin = time.monotonic()
+    assert rm.alloc("HOPPER_CHANNEL_GPFIFO_A", like.group, like.handle, params)[0] == 0
+    yield {"moves": like.moves(), "took": time.monotonic() - begin}
+
+
+def test_a_channel_that_is_busy_from_birth_teaches_nobody(worker: Workers, program: Programs) -> None:
+    """The first compute channel is asked about to learn whether this driver can tell who is busy."""
+    unload()
+    load()
+    first = program(busy_from_birth)
+    with waiting(QUESTION, before_ms=200):
+        said = first.ask()
+    assert said["moves"]
+    assert said["took"] > 0.2, "it was not asked about"
+    first.end()
+    with genl.DetShare() as made:
+        one = worker("nvbackground", "--endless")
+        made.bucket_set(RATE, BURST, **of(one))
+        time.sleep(0.5)
+        assert share([one.ready["client"]], 3) < ESCAPED
+        made.bucket_del(**of(one))
