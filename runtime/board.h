@@ -20,6 +20,8 @@
 #define DS_MAGIC_ATTACH 0x52764c44
 /* 'DLvY': its answer */
 #define DS_MAGIC_ATTACHED 0x59764c44
+/* 'DLvT': all of the library's second message, where its request went ahead */
+#define DS_MAGIC_TAKEN 0x54764c44
 /* tenants per GPU; bits 24..31 of a word are a byte of their own, which only the daemon stores */
 #define DS_SLOTS 24
 /* bit of slot.word: held by hand; the daemon stores byte 3 (HELD_BYTE) */
@@ -276,7 +278,7 @@ struct ds_attach {
 	uint32_t pid; /* as the tenant sees it, for messages; SO_PEERCRED decides */
 	uint32_t sms; /* of the whole GPU */
 	uint32_t sm_step; /* granularity of green contexts; 0: none can be made */
-	uint32_t _reserved0;
+	uint32_t ahead; /* 1: there is no context yet; what is given is free again unless MAGIC_TAKEN follows on this connection */
 	uint64_t memory_total; /* bytes */
 	char tenant[64]; /* $DETSHARE_TENANT or empty; NUL-terminated */
 	uint8_t _rest[16];
@@ -288,7 +290,7 @@ _Static_assert(offsetof(struct ds_attach, gpu_uuid) == 8, "ds_attach.gpu_uuid");
 _Static_assert(offsetof(struct ds_attach, pid) == 24, "ds_attach.pid");
 _Static_assert(offsetof(struct ds_attach, sms) == 28, "ds_attach.sms");
 _Static_assert(offsetof(struct ds_attach, sm_step) == 32, "ds_attach.sm_step");
-_Static_assert(offsetof(struct ds_attach, _reserved0) == 36, "ds_attach._reserved0");
+_Static_assert(offsetof(struct ds_attach, ahead) == 36, "ds_attach.ahead");
 _Static_assert(offsetof(struct ds_attach, memory_total) == 40, "ds_attach.memory_total");
 _Static_assert(offsetof(struct ds_attach, tenant) == 48, "ds_attach.tenant");
 

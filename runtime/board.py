@@ -19,12 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board_layout import Field
 
 __all__ = [
+    "TAKEN",
     "Activity",
     "Attach",
     "Attached",
@@ -347,6 +348,8 @@ class Attach:
     sm_step: int
     memory_total: int
     tenant: str
+    ahead: bool = False
+    """it has no context yet, and will say whether it takes what it is given"""
 
     @classmethod
     def unpack(cls, data: bytes) -> Attach:
@@ -362,18 +365,23 @@ class Attach:
             raise BadBoard(f"request of {len(data)} bytes, {layout.ATTACH_SIZE} expected")
         view = _Message(bytearray(data), layout.ATTACH_FIELDS)
         numbers = {name: view.get(name) for name in ("pid", "sms", "sm_step", "memory_total")}
-        return cls(version=version, gpu_uuid=view.raw("gpu_uuid"), tenant=_text(view.raw("tenant")), **numbers)
+        tenant, ahead = _text(view.raw("tenant")), bool(view.get("ahead"))
+        return cls(version=version, gpu_uuid=view.raw("gpu_uuid"), tenant=tenant, ahead=ahead, **numbers)
 
     def pack(self) -> bytes:
         """The message, as the library sends it."""
         data = bytearray(layout.ATTACH_SIZE)
         view = _Message(data, layout.ATTACH_FIELDS)
         view.put("magic", layout.MAGIC_ATTACH)
-        for name in ("version", "pid", "sms", "sm_step", "memory_total"):
+        for name in ("version", "pid", "sms", "sm_step", "memory_total", "ahead"):
             view.put(name, getattr(self, name))
         view.put_raw("gpu_uuid", self.gpu_uuid)
         view.put_raw("tenant", _cut(self.tenant, view.FIELDS["tenant"].count))
         return bytes(data)
+
+
+TAKEN: Final = struct.pack("<I", layout.MAGIC_TAKEN)
+"""the library's second message, where its request went ahead of its context: that is there"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ MAGIC_POLICY = 0x50764c44  # 'DLvP'
 MAGIC_COUNTERS = 0x43764c44  # 'DLvC'
 MAGIC_ATTACH = 0x52764c44  # 'DLvR': a request to the daemon
 MAGIC_ATTACHED = 0x59764c44  # 'DLvY': its answer
+MAGIC_TAKEN = 0x54764c44  # 'DLvT': all of the library's second message, where its request went ahead
 SLOTS = 24  # tenants per GPU; bits 24..31 of a word are a byte of their own, which only the daemon stores
 HELD = 0x80000000  # bit of slot.word: held by hand; the daemon stores byte 3 (HELD_BYTE)
 HELD_BYTE = 0x80  # what the daemon stores in byte 3 of slot.word to hold; 0 releases
@@ -156,6 +157,7 @@ ATTACH_FIELDS = {
     "pid": Field(24, "u32", 0),
     "sms": Field(28, "u32", 0),
     "sm_step": Field(32, "u32", 0),
+    "ahead": Field(36, "u32", 0),
     "memory_total": Field(40, "u64", 0),
     "tenant": Field(48, "char", 64),
 }

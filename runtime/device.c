@@ -146,6 +146,25 @@ static void aside(struct ds_device *device)
 	contexts_changed();
 }
 
+/* The daemon answers while the driver makes the context. */
+static void ask_ahead(struct ds_device *device, CUdevice ordinal)
+{
+	ds_lock(device);
+	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN) {
+		device->ordinal = ordinal;
+		if (!lacking(device))
+			ds_board_ask_ahead(device);
+	}
+	ds_unlock(device);
+}
+
+static void ask_no_more(struct ds_device *device)
+{
+	ds_lock(device);
+	ds_board_ask_no_more(device);
+	ds_unlock(device);
+}
+
 /* under device->lock; `context` is its primary context and alive */
 static void attach(struct ds_device *device, CUcontext context)
 {
@@ -183,6 +202,7 @@ static void attach_if_new(struct ds_device *device, CUdevice ordinal, CUcontext 
 	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN) {
 		device->ordinal = ordinal;
 		attach(device, context);
+		ds_board_ask_no_more(device);
 		fresh = atomic_load(&device->state) == DS_DEVICE_MANAGED;
 		contexts_changed();
 	}
@@ -370,13 +390,22 @@ static struct ds_device *managed(CUdevice ordinal)
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
-	CUresult result = real->cuDevicePrimaryCtxRetain(context, ordinal);
+	struct ds_device *device;
+	CUresult result;
 
-	if (result != CUDA_SUCCESS || ordinal < 0 || ordinal >= DS_MAX_DEVICES || ds_thread.locked)
+	if (ordinal < 0 || ordinal >= DS_MAX_DEVICES || ds_thread.locked)
+		return real->cuDevicePrimaryCtxRetain(context, ordinal);
+	device = &ds_devices[ordinal];
+	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN)
+		ask_ahead(device, ordinal);
+	result = real->cuDevicePrimaryCtxRetain(context, ordinal);
+	if (result != CUDA_SUCCESS) {
+		ask_no_more(device);
 		return result;
-	if (atomic_load(&ds_devices[ordinal].state) == DS_DEVICE_UNKNOWN)
-		attach_if_new(&ds_devices[ordinal], ordinal, *context);
-	atomic_fetch_add(&ds_devices[ordinal].retains, 1);
+	}
+	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN)
+		attach_if_new(device, ordinal, *context);
+	atomic_fetch_add(&device->retains, 1);
 	return result;
 }
 

@@ -64,6 +64,8 @@ class Record:
     """of its profile"""
     observed: bool = False
     """it runs in the temporal lane and is only counted"""
+    ahead: bool = False
+    """it has not said yet that it took its boards"""
     wish: Wish = field(default_factory=Wish)
 
     @property

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Boards, reflexes, gates: what a launch does with them, inline, and what board.c, gate.c, keeper.c, ticker.c, profile.c,
+ * Boards, reflexes, gates: what a launch does with them, inline, and what board.c, attach.c, gate.c, keeper.c, ticker.c, profile.c,
  * shape.c and rck.c share.
  *
  * Threads. The keeper touches shared memory only, never the driver: it can open a gate whatever the driver is waiting for (cuMemFree,
@@ -119,6 +119,9 @@ struct ds_board {
 };
 
 
+/* attach.c: asks the daemon and maps its pages; *slot is its choice. false: none, and `why` says why */
+enum { DS_POLICY_PAGE, DS_COUNTERS_PAGE, DS_ACTIVITY_PAGE, DS_PAGES };
+bool ds_pages_ask(struct ds_device *device, void **maps, unsigned int *slot, char *why, size_t room);
 /* gate.c */
 struct ds_tally *ds_tally_slow(struct ds_board *board);
 void ds_idle_later(struct ds_board *board, uint64_t launches); /* all done: idle now, or after the linger time */

@@ -320,8 +320,14 @@ struct ds_launch {
 void ds_launch_begin(struct ds_launch *launch);
 void ds_launch_end(struct ds_launch *launch, CUresult result);
 
-/* ---- board.c, gate.c ---- */
+/* ---- board.c, attach.c, gate.c ---- */
 
+/*
+ * Sends the request for the boards while there is no context yet, and waits for nothing; ordinal, SMs and UUID of the device are known. Either
+ * ds_board_attach() or ds_board_ask_no_more() follows, which takes the request back. All three under device->lock.
+ */
+void ds_board_ask_ahead(struct ds_device *device);
+void ds_board_ask_no_more(struct ds_device *device);
 /* asks the daemon for the boards of this device; false: none, and one line in the log says why */
 bool ds_board_attach(struct ds_device *device);
 void ds_board_detach(struct ds_device *device);

@@ -22,7 +22,7 @@ from detshare.ctl.errors import ControlError
 from detshare.ctl.rm import procfs
 from detshare.ctl.snapshot import Check, Event
 from detshare.runtime.admission import Admission, Steer
-from detshare.runtime.board import Attach, Attached, BadBoard
+from detshare.runtime.board import TAKEN, Attach, Attached, BadBoard
 from detshare.runtime.descriptors import make_room
 from detshare.runtime.directory import Directory, Record, default_path
 from detshare.runtime.mps import Mps, MpsError, State
@@ -63,6 +63,8 @@ class Service:
         self._listener: socket.socket | None = None
         self._epoll: select.epoll | None = None
         self._connections: dict[int, tuple[socket.socket, float]] = {}
+        self._ahead: dict[int, tuple[socket.socket, Tenant]] = {}
+        """of programs that were answered while they make their context, each with what it was given"""
         self._jobs = ThreadPoolExecutor(4, thread_name_prefix="spatial")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spatial", daemon=True)
@@ -133,7 +135,7 @@ class Service:
             remains.release()
         self.tenants.close()
         self.directory.close()
-        for connection, _ in self._connections.values():
+        for connection, *_ in (*self._connections.values(), *self._ahead.values()):
             connection.close()
         for each in (self._listener, self._epoll):
             if each is not None:
@@ -182,6 +184,8 @@ class Service:
             self._accept()
         elif descriptor in self._connections:
             self._read(descriptor)
+        elif descriptor in self._ahead:
+            self._hear(descriptor)
         else:
             self.tenants.gone(descriptor)
 
@@ -206,16 +210,19 @@ class Service:
         return connection
 
     def _read(self, descriptor: int) -> None:
-        connection = self._forget(descriptor)
+        connection, _ = self._connections[descriptor]
+        data = _word(connection)
+        if data is None:
+            return
+        self._forget(descriptor)
         try:
-            data = connection.recv(_LARGEST)
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             pid, uid, gid = struct.unpack("3i", credentials)
             if data.startswith(b"{"):
                 self._jobs.submit(self._answer_run, connection, data, pid, uid, gid)
                 return
-            if data:
-                self._answer_attach(connection, data, pid, uid)
+            if data and self._answer_attach(connection, data, pid, uid):
+                return
         except OSError as error:
             log.debug("a connection broke: %s", error)
         connection.close()
@@ -234,14 +241,16 @@ class Service:
                 connection.settimeout(1.0)
                 connection.send(json.dumps(answer).encode())
 
-    def _answer_attach(self, connection: socket.socket, data: bytes, pid: int, uid: int) -> None:
+    def _answer_attach(self, connection: socket.socket, data: bytes, pid: int, uid: int) -> bool:
+        """Whether the connection is still needed."""
         try:
-            tenant, descriptors = self.tenants.attach(Attach.unpack(data), pid, uid)
+            asked = Attach.unpack(data)
+            tenant, descriptors = self.tenants.attach(asked, pid, uid)
         except (Refused, BadBoard) as error:
             status = error.status if isinstance(error, Refused) else errno.EINVAL
             self._say("error", pid, f"gets no board and runs without the spatial lane: {error}")
             connection.send(Attached(status, 0, str(error)).pack())
-            return
+            return False
         try:
             answer = Attached(0, tenant.record.slot).pack()
             rights = struct.pack(f"{len(descriptors)}i", *descriptors)
@@ -254,6 +263,36 @@ class Service:
                 os.close(each)
         if not tenant.record.observed:
             self._unlisted.add(tenant.record.pid)
+        if asked.ahead:
+            assert self._epoll is not None
+            self._ahead[connection.fileno()] = (connection, tenant)
+            self._epoll.register(connection.fileno(), select.EPOLLIN)
+        else:
+            self._came(tenant)
+        return asked.ahead
+
+    def _hear(self, descriptor: int) -> None:
+        """A program that asked ahead of its context has it now, or gave up."""
+        connection, tenant = self._ahead[descriptor]
+        word = _word(connection)
+        if word is None:
+            return
+        self._part(descriptor)
+        if word == TAKEN:
+            self.tenants.taken(tenant)
+            self._came(tenant)
+        else:
+            self.tenants.withdraw(tenant)
+
+    def _part(self, descriptor: int) -> None:
+        """No more is said on this connection."""
+        assert self._epoll is not None
+        connection, _ = self._ahead.pop(descriptor)
+        self._epoll.unregister(descriptor)
+        connection.close()
+
+    def _came(self, tenant: Tenant) -> None:
+        if not tenant.record.observed:
             self._jobs.submit(self._settle, tenant)
 
     def _tick(self) -> None:
@@ -261,6 +300,8 @@ class Service:
         for descriptor in late:
             self._forget(descriptor).close()
         self.tenants.tick()
+        for descriptor in [d for d, (_, tenant) in self._ahead.items() if not self.tenants.has(tenant)]:
+            self._part(descriptor)
         # While somebody waits for the server, who holds the lock looks himself.
         if self._mps_lock.acquire(blocking=False):
             try:
@@ -337,3 +378,15 @@ class Service:
         if self.tenants.reserved is not None:
             checks.append(Check("reserve", None, f"the first {self.tenants.reserved} SMs are kept for class high"))
         return checks
+
+
+def _word(connection: socket.socket) -> bytes | None:
+    """What a peer says; empty where it went away, None where the event was of an earlier descriptor of this number,
+    which was closed meanwhile."""
+    try:
+        return connection.recv(_LARGEST)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        log.debug("a connection broke: %s", error)
+        return b""

@@ -66,7 +66,11 @@ class Tenants:
                     self._tell("error", None, f"{path.name} cannot be read: its program keeps its last policy")
                 elif procfs.start_time(record.pid) != record.start:
                     ended.append(record)
-                elif not self._readopt(record):
+                elif self._readopt(record):
+                    continue
+                elif record.ahead:
+                    ended.append(record)  # it did not take its boards, and asks again when it has a context
+                else:
                     left.add(record.name)
             alive = {name for name in left if _alive_name(name)}
             for name in alive:  # its slot stays its own
@@ -88,7 +92,8 @@ class Tenants:
             pages = self._directory.load(record)
             slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
         except (OSError, BadBoard) as error:
-            self._tell("error", record.pid, f"cannot go on with it, it keeps its last policy: {error}")
+            if not record.ahead:
+                self._tell("error", record.pid, f"cannot go on with it, it keeps its last policy: {error}")
             return False
         try:
             pidfd = os.pidfd_open(record.pid)
@@ -171,6 +176,7 @@ class Tenants:
                 command=" ".join(command)[:4096],
                 key=run.key if run else key(command),
                 observed=run is not None and run.observed,
+                ahead=asked.ahead,
                 wish=run.wish if run else Wish(),
             )
             return self._admit(record)
@@ -211,12 +217,24 @@ class Tenants:
         self._tell("attach", record.pid, f"{how}{named}, class {record.wish.klass}, {record.gpu.uuid}")
         return tenant, descriptors
 
-    def withdraw(self, tenant: Tenant) -> None:
-        """Its library did not take the answer."""
+    def has(self, tenant: Tenant) -> bool:
+        """Whether it has not left, and no other came in its place."""
         with self._lock:
-            if self._tenants.get(tenant.record.name) is tenant:
-                self._drop(tenant)
-                self._apply_all(tenant.record.gpu.uuid)
+            return self._tenants.get(tenant.record.name) is tenant
+
+    def taken(self, tenant: Tenant) -> None:
+        """Its library took what it was given before it had a context."""
+        with self._lock:
+            if self.has(tenant) and tenant.record.ahead:
+                tenant.record = replace(tenant.record, ahead=False)
+                with contextlib.suppress(OSError):  # its pages are mapped, so it is found again in any case
+                    self._directory.save(tenant.record)
+
+    def withdraw(self, tenant: Tenant) -> None:
+        """Its library did not take what it was given: all of it is free again."""
+        with self._lock:
+            if self.has(tenant):
+                self._leave(tenant)
 
     def gone(self, pidfd: int) -> None:
         """A process ended: free what it had."""
@@ -263,7 +281,7 @@ class Tenants:
     def keep(self, tenant: Tenant) -> None:
         """Duplicate the descriptors that the program has by now; who may not be asked is not kept, and that is told."""
         with self._lock:
-            if self._tenants.get(tenant.record.name) is not tenant or tenant.descriptors is None:
+            if not self.has(tenant) or tenant.descriptors is None:
                 return
             try:
                 tenant.descriptors.take()

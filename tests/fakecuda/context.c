@@ -77,12 +77,19 @@ CUresult primary_of(struct device *device, struct context **context)
 
 API(cuDevicePrimaryCtxRetain, CUcontext *, handle, CUdevice, ordinal)
 {
+	const char *fail = getenv("FAKECUDA_PRIMARY_FAIL");
+	static unsigned int made;
 	struct device *device;
 	struct context *context;
 
 	TRY(device_of(ordinal, &device));
 	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!device->primary) {
+		take_time("FAKECUDA_PRIMARY_US");
+		if (fail && made++ < (unsigned int)atoi(fail))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	TRY(primary_of(device, &context));
 	context->refs++;
 	*handle = (CUcontext)context;

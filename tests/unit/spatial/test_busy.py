@@ -11,7 +11,7 @@ from spatial_lane import GPU_TEXT, Lane
 from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.backends.shim import ShimBackend
 from detshare.ctl.shapes import shapes
-from detshare.ctl.snapshot import times
+from detshare.ctl.work import times
 from detshare.runtime.reflexes import HOLD, Mode, Override, Wish, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent
 

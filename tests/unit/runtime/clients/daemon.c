@@ -63,6 +63,7 @@ static void *serve(void *data)
 	while (1) {
 		int connection = accept(listener, NULL, NULL);
 		struct ds_attach request;
+		uint32_t taken = 0;
 
 		if (connection < 0)
 			continue;
@@ -71,8 +72,11 @@ static void *serve(void *data)
 			activity->slots[0].state = DS_SLOT_LIVE;
 			activity->slots[0].class_ = DS_CLASS_NORMAL;
 			activity->slots[0].word = 0;
+			/* before the answer: the program looks at it as soon as it is through */
 			atomic_fetch_add(&attached, 1);
 			send_answer(connection);
+			if (request.ahead && (recv(connection, &taken, sizeof(taken), 0) != sizeof(taken) || taken != DS_MAGIC_TAKEN))
+				atomic_fetch_sub(&attached, 1);
 		}
 		close(connection);
 	}

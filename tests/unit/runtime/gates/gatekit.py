@@ -20,7 +20,7 @@ from detshare.runtime.board import Activity, Attach, Attached, Counters, Policy,
 
 ROOT = Path(__file__).resolve().parents[4]
 RUNTIME = ROOT / "runtime"
-PARTS = ("thread", "board", "gate", "keeper", "ticker", "ahead", "profile", "shape", "rck")
+PARTS = ("thread", "board", "attach", "gate", "keeper", "ticker", "ahead", "profile", "shape", "rck")
 UUID = b"u" * 16
 TIERS = (Tier(layout.TIER_FULL, 0), Tier(layout.TIER_FIRST, 32), Tier(layout.TIER_FIRST, 64))
 HOLD = {"mode_busy": layout.MODE_HOLD, "tier_busy": 1, "tiers": TIERS}
