@@ -6,13 +6,14 @@
  * Words carry the number of their epoch. A reader raises it, waits until no program that saw the old number can run any
  * more, and then reads what nobody changes.
  */
+#include "bounds.h"
 #include "calls.h"
 #include "dirty.h"
+#include "images.h"
 
 MAP(BPF_MAP_TYPE_RINGBUF, events, 0, 0)
 MAP(BPF_MAP_TYPE_ARRAY, epoch, 4, 8)
 MAP(BPF_MAP_TYPE_HASH, touched, sizeof(struct ds_touch_key), sizeof(struct ds_touch))
-MAP(BPF_MAP_TYPE_HASH, bounds, 4, sizeof(struct ds_bounds))
 MAP(BPF_MAP_TYPE_HASH, threads, 8, 8)	/* pid_tgid -> when it called last */
 MAP(BPF_MAP_TYPE_HASH, syncs, sizeof(struct ds_sync_key), sizeof(struct ds_sync))
 MAP(BPF_MAP_TYPE_HASH, layouts, sizeof(struct ds_layout_key), sizeof(struct ds_layout))
@@ -270,52 +271,6 @@ static __always_inline void write_block(const struct ds_call *call, struct writi
 	keep_address(writing, two[1], DS_FORWARD);
 }
 
-static __always_inline void unload(u32 pid)
-{
-	struct ds_bounds none = { .low = ~0ull }, *known = map_find(bounds, &pid);
-
-	if (!known) {
-		map_set(bounds, &pid, &none, BPF_NOEXIST);
-		known = map_find(bounds, &pid);
-	}
-	if (known)
-		__sync_fetch_and_add(&known->unloads, 1);
-	else
-		note_trouble(DS_FULL);
-}
-
-static __always_inline void capture(u32 pid, s64 more)
-{
-	struct ds_bounds none = { .low = ~0ull }, *known = map_find(bounds, &pid);
-
-	if (!known) {
-		map_set(bounds, &pid, &none, BPF_NOEXIST);
-		known = map_find(bounds, &pid);
-	}
-	if (known && (more > 0 || known->captures))
-		__sync_fetch_and_add(&known->captures, more);
-	else if (!known)
-		note_trouble(DS_FULL);
-}
-
-static __always_inline void widen(u32 pid, u64 low, u64 size)
-{
-	struct ds_bounds none = { .low = ~0ull }, *known = map_find(bounds, &pid);
-
-	if (!known) {
-		map_set(bounds, &pid, &none, BPF_NOEXIST);
-		known = map_find(bounds, &pid);
-	}
-	if (!known) {
-		note_trouble(DS_FULL);
-		return;
-	}
-	if (low < known->low)
-		known->low = low;
-	if (low + size > known->high)
-		known->high = low + size;
-}
-
 static __always_inline void call_open(const struct ds_call *call, u64 cookie)
 {
 	u64 id = bpf_get_current_pid_tgid();
@@ -398,73 +353,6 @@ int wrote(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Bytes of the image that begins so; 0: up to a zero, as a text ends. */
-static __always_inline u64 image_length(const u64 head[8])
-{
-	u64 sections, segments;
-
-	switch ((u32)head[0]) {
-	case DS_FATBIN:
-		return (head[0] >> 48) + head[1];
-	case DS_ELF:
-		/* a cubin ends with the table of its sections, or with that of its segments */
-		sections = head[5] + (head[7] >> 32 & 0xffff) * DS_ELF_SECTION;
-		segments = head[4] + (head[7] & 0xffff) * DS_ELF_SEGMENT;
-		return sections > segments ? sections : segments;
-	}
-	return 0;
-}
-
-static __always_inline void image_tell(u32 pid, u64 image)
-{
-	struct ds_image_record *piece;
-	u64 head[8] = { 0 }, total, at, size;
-	bool text, last;
-	long got;
-	u32 i;
-
-	if (bpf_probe_read_user(head, sizeof(head), (void *)image) || (u32)head[0] == DS_FATBIN_WRAPPER)
-		return;
-	total = image_length(head);
-	text = !total;
-	if (total > DS_IMAGE_PIECE * DS_IMAGE_PIECES ||
-	    bpf_ringbuf_query(MAP_OF(events), BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(MAP_OF(events), BPF_RB_RING_SIZE) / 2)
-		return;
-	for (i = 0; i < DS_IMAGE_PIECES; i++) {
-		/* places follow from i alone: what one piece was like must not multiply what the verifier has to look at */
-		at = (u64)i * (text ? DS_IMAGE_PIECE - 1 : DS_IMAGE_PIECE);
-		piece = bpf_ringbuf_reserve(MAP_OF(events), sizeof(*piece), 0);
-		if (!piece)
-			return;
-		piece->when = 0;
-		piece->pid = pid;
-		piece->tid = (u32)bpf_get_current_pid_tgid();
-		piece->kind = DS_IMAGE;
-		piece->a = image;
-		piece->b = at;
-		if (text) {
-			got = bpf_probe_read_user_str(piece->bytes, DS_IMAGE_PIECE, (void *)(image + at)) - 1;
-			last = got < DS_IMAGE_PIECE - 1;
-			piece->c = last ? at + got : 0;
-		} else {
-			size = total - at;
-			last = size <= DS_IMAGE_PIECE;
-			if (size > DS_IMAGE_PIECE)
-				size = DS_IMAGE_PIECE;
-			got = bpf_probe_read_user(piece->bytes, (u32)size, (void *)(image + at)) ? -1 : (long)size;
-			piece->c = total;
-		}
-		if (got < 0) {
-			bpf_ringbuf_discard(piece, 0);
-			return;
-		}
-		piece->status = (s32)got;
-		bpf_ringbuf_submit(piece, 0);
-		if (last)
-			return;
-	}
-}
-
 static __always_inline void made(struct ds_open *open, struct ds_dirty_record *record)
 {
 	struct ds_layout_key function = { 0 };
@@ -502,7 +390,7 @@ static __always_inline void made(struct ds_open *open, struct ds_dirty_record *r
 			length = bpf_probe_read_user_str(record->name, DS_NAME, (void *)open->args[1]);
 			bytes = length > 0 ? (u32)length : 0;
 		} else {
-			image_tell(open->pid, open->args[1]);
+			image_tell(MAP_OF(events), open->pid, open->args[1]);
 		}
 		break;
 	case DS_D_FUNCTION:

@@ -3,6 +3,8 @@
 #ifndef DETSHARE_EBPF_DIRTY_H
 #define DETSHARE_EBPF_DIRTY_H
 
+#include "kernel.h"
+
 enum ds_dirty_kind {
 	DS_D_ALLOC = 1,		/* target: where the address goes; bytes: its size (a product, with second) */
 	DS_D_PITCH,		/* as cuMemAllocPitch: target, second: where the pitch goes, third: rows */
@@ -127,34 +129,8 @@ struct ds_dirty_record {
 	};
 };
 
-/*
- * The image that a module was loaded from, a piece at a time, before the record of the module and by the same thread: who
- * loads it may free it at once. Left out are larger ones, what a wrapper points to (that stays), and all of them while the
- * ring is half full; a reader that lacks pieces looks into the program's memory.
- */
-#define DS_IMAGE_PIECE	4096
-#define DS_IMAGE_PIECES	256
-
-struct ds_image_record {
-	u64 when;
-	u32 pid;
-	u32 tid;
-	u32 kind;
-	s32 status;	/* bytes in this piece */
-	u64 a;		/* the image's address */
-	u64 b;		/* where in it the piece begins */
-	u64 c;		/* bytes of the image; 0: not known yet */
-	u8 bytes[DS_IMAGE_PIECE];
-};
-
-#define DS_FATBIN_WRAPPER	0x466243b1u
-#define DS_FATBIN		0xba55ed50u
-#define DS_ELF			0x464c457fu
-#define DS_ELF_SECTION		64
-#define DS_ELF_SEGMENT		56
-
 #define DS_DIRTY_HEAD 48
-#define DS_IMAGE 0xfd	/* kind: a piece of an image */
+#define DS_IMAGE 0xfd	/* kind: a piece of an image, a ds_image_record */
 #define DS_UNKNOWN 0xfe	/* kind: a launch of a function whose layout is not known yet; a: the function */
 #define DS_FREEING 0xff	/* kind: a free begins, whose end is told as DS_D_FREE */
 

@@ -11,21 +11,13 @@ from pathlib import Path
 import pytest
 from builds import made
 
-from detshare.ebpf import build, checks
-
 TOP = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("observers")
 @pytest.mark.parametrize("file", ["ebpf_launches.py", "ebpf_dirty.py", "ebpf_dirty_images.py", "ebpf_dirty_ctl.py"])
 def test_launches_and_dirty_memory_on_this_kernel(file: str) -> None:
-    if reason := build.why_not():
-        pytest.skip(f"{reason}; as root: apt-get install clang libbpf-dev")
-    for source in build.sources():
-        build.build(source)
-    loading = checks.loading()
-    if loading.ok is not True:
-        pytest.skip(f"{loading.text}; {loading.advice}")
     made("tracee")
     words = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts="]
     done = subprocess.run(

@@ -12,23 +12,12 @@ from hypothesis import strategies as st
 
 from detshare.ebpf.dirty import DirtyTracer
 from detshare.ebpf.epochs import Epoch
-from tests.tracee import images
 from tests.tracee.programs import program
 from tests.tracee.told import epochs
-from tests.tracee.tracee import LIBCUDA, Tracee
+from tests.tracee.tracee import Tracee
+from tests.vm.guest.dirty_tools import observing, shapes, tracer
 
-
-@pytest.fixture(scope="module")
-def tracer() -> Iterator[DirtyTracer]:
-    made = DirtyTracer(libcuda=[str(LIBCUDA)])
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Images of other forms than PTX text."""
-    return images.of_the_tracee(tmp_path_factory.mktemp("images"))
+__all__ = ["shapes", "tracer"]  # fixtures
 
 
 @pytest.fixture
@@ -132,27 +121,22 @@ def test_a_pointer_in_memory_makes_all_dirty_with_the_reason(tracer: DirtyTracer
 
 
 def test_a_full_table_makes_all_dirty() -> None:
-    tracer = DirtyTracer(libcuda=[str(LIBCUDA)], touches=2)
-    try:
-        with Tracee() as tracee:
-            for _ in range(4):
-                tracee.say("alloc plain 65536")
-            tracer.poll(0.1)
-            for number in range(4):
-                tracee.say(f"set {number} 64 64")
-            found = tracer.end_epoch(tracee.pid)
-            assert len(found.dirty) == 4
-            assert any("table was full" in reason for reason in found.reasons)
-    finally:
-        tracer.close()
+    with observing(touches=2) as tracer, Tracee() as tracee:
+        for _ in range(4):
+            tracee.say("alloc plain 65536")
+        tracer.poll(0.1)
+        for number in range(4):
+            tracee.say(f"set {number} 64 64")
+        found = tracer.end_epoch(tracee.pid)
+        assert len(found.dirty) == 4
+        assert any("table was full" in reason for reason in found.reasons)
 
 
 def test_a_program_from_before_is_partial(tracer: DirtyTracer) -> None:
     with Tracee() as tracee:
         tracee.say("alloc plain 65536")
         tracee.say("launch 1")
-        late = DirtyTracer(libcuda=[str(LIBCUDA)])
-        try:
+        with observing() as late:
             tracee.say("alloc plain 65536")
             tracee.say("set 1 0 64")
             found = late.end_epoch(tracee.pid)
@@ -166,8 +150,6 @@ def test_a_program_from_before_is_partial(tracer: DirtyTracer) -> None:
             found = late.end_epoch(tracee.pid)
             assert late.trouble() == before
             assert found.reasons != ()
-        finally:
-            late.close()
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.client import Client
-from detshare.ebpf.dirty import DirtyTracer
-from tests.tracee import images
 from tests.tracee.tracee import LIBCUDA, Tracee
+from tests.vm.guest.dirty_tools import observing, shapes
 from tests.vm.guest.ebpf_tools import tracing
+
+__all__ = ["shapes"]  # a fixture
 
 CTL = [sys.executable, "-m", "detshare.ctl.cli"]
 DAEMON = "from detshare.ctl.detshared import main; main()"
@@ -108,26 +109,21 @@ def test_what_a_program_did_before_it_ended_is_told_though_no_epoch_was_over() -
     assert f"PID {tracee.pid} has ended" in told["partial"]
 
 
-def test_who_may_lose_nothing_takes_machine_code_to_write_anywhere(tmp_path: Path) -> None:
-    made = images.of_the_tracee(tmp_path)
-    strict = DirtyTracer(libcuda=[str(LIBCUDA)], strict=True)
-    try:
-        with Tracee() as tracee:
-            for _ in range(3):
-                tracee.say("alloc plain 65536")
-            tracee.say(f"module {made['code']}")
-            tracee.say("kernel plain look @1 w:100")
-            tracee.say("sync")
-            found = strict.end_epoch(tracee.pid)
-            assert {each.address for each in found.dirty} == set(tracee.addresses)
-            assert found.partial == ()
-            assert any("look" in reason and "machine code" in reason for reason in found.reasons)
-            tracee.say(f"module {made['lz4']}")
-            tracee.say("kernel plain bump @1")
-            tracee.say("sync")
-            strict.end_epoch(tracee.pid)
-            tracee.say("kernel plain bump @1+64")
-            tracee.say("sync")
-            assert [each.address for each in strict.end_epoch(tracee.pid).dirty] == [tracee.addresses[1]]
-    finally:
-        strict.close()
+def test_who_may_lose_nothing_takes_machine_code_to_write_anywhere(shapes: dict[str, Path]) -> None:
+    with observing(strict=True) as strict, Tracee() as tracee:
+        for _ in range(3):
+            tracee.say("alloc plain 65536")
+        tracee.say(f"module {shapes['code']}")
+        tracee.say("kernel plain look @1 w:100")
+        tracee.say("sync")
+        found = strict.end_epoch(tracee.pid)
+        assert {each.address for each in found.dirty} == set(tracee.addresses)
+        assert found.partial == ()
+        assert any("look" in reason and "machine code" in reason for reason in found.reasons)
+        tracee.say(f"module {shapes['lz4']}")
+        tracee.say("kernel plain bump @1")
+        tracee.say("sync")
+        strict.end_epoch(tracee.pid)
+        tracee.say("kernel plain bump @1+64")
+        tracee.say("sync")
+        assert [each.address for each in strict.end_epoch(tracee.pid).dirty] == [tracee.addresses[1]]

@@ -3,12 +3,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +12,9 @@ import pytest
 from detshare.ebpf.dirty import DirtyTracer
 from detshare.ebpf.epochs import Epoch
 from tests.tracee import images
-from tests.tracee.tracee import LIBCUDA
+from tests.vm.guest.dirty_tools import Program, shapes, tracer
+
+__all__ = ["shapes", "tracer"]  # fixtures
 
 KERNELS = Path(images.__file__).with_name("kernels.ptx")
 _BEGIN = """
@@ -60,55 +58,34 @@ sys.stdin.readline()
 
 
 @pytest.fixture(scope="module")
-def tracer() -> Iterator[DirtyTracer]:
-    made = DirtyTracer(libcuda=[str(LIBCUDA)])
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def forms(shapes: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Images by form; `long`: more PTX text than is told with an event."""
-    folder = tmp_path_factory.mktemp("images")
+    folder = tmp_path_factory.mktemp("texts")
     text = KERNELS.read_text()
     long, pieces = folder / "long.ptx", folder / "pieces.ptx"
     long.write_text(text + "// nothing\n" * (1 << 17))
     pieces.write_text(text + "// nothing\n" * 4000)
-    return {**images.of_the_tracee(folder), "text": KERNELS, "pieces": pieces, "long": long}
+    return {**shapes, "text": KERNELS, "pieces": pieces, "long": long}
 
 
 def run(tracer: DirtyTracer, image: Path, kernel: str = "look") -> tuple[Epoch, list[int]]:
     """The epoch of a launch of a kernel that came from an image which is gone, and of a fill."""
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(LIBCUDA.parent), "FAKECUDA_CLOCK": "virtual"}
-    program = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(image), kernel],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    assert program.stdin is not None
-    assert program.stdout is not None
-    addresses: list[int] = json.loads(program.stdout.readline())
-    tracer.end_epoch(program.pid)
-    tracer.end_epoch(program.pid)
-    program.stdin.write("\n")
-    program.stdin.flush()
-    assert program.stdout.readline().strip() == "done"
-    found = tracer.end_epoch(program.pid)
-    program.communicate("\n")
-    assert program.returncode == 0
+    with Program([sys.executable, "-c", _PROGRAM, str(image), kernel]) as program:
+        tracer.end_epoch(program.pid)
+        tracer.end_epoch(program.pid)
+        program.say()
+        found = tracer.end_epoch(program.pid)
     tracer.forget(program.pid)
-    return found, addresses
+    return found, program.addresses
 
 
 @pytest.mark.parametrize("shape", ["text", "pieces", "lz4", "zstd", "code"])
 def test_an_image_that_is_gone_was_told_with_its_load(
-    tracer: DirtyTracer, shapes: dict[str, Path], shape: str
+    tracer: DirtyTracer, forms: dict[str, Path], shape: str
 ) -> None:
-    if shape not in shapes:
+    if shape not in forms:
         pytest.skip(f"no library packs {shape} here")
-    found, addresses = run(tracer, shapes[shape])
+    found, addresses = run(tracer, forms[shape])
     assert found.reasons == ()
     written = {addresses[2]} if shape != "code" else {addresses[1], addresses[2], addresses[0]}
     assert {addresses[2]} <= {each.address for each in found.dirty} <= written
@@ -134,8 +111,8 @@ def test_a_kernel_that_cannot_be_found_is_named(tracer: DirtyTracer, tmp_path: P
     assert found.share == 1.0
 
 
-def test_an_image_too_long_to_be_told_makes_everything_dirty(tracer: DirtyTracer, shapes: dict[str, Path]) -> None:
-    found, addresses = run(tracer, shapes["long"])
+def test_an_image_too_long_to_be_told_makes_everything_dirty(tracer: DirtyTracer, forms: dict[str, Path]) -> None:
+    found, addresses = run(tracer, forms["long"])
     assert found.reasons
     assert {each.address for each in found.dirty} == set(addresses)
     assert tracer.trouble().lost == 0
@@ -186,34 +163,21 @@ def test_a_function_that_is_got_again_stays_known_until_something_is_unloaded(
     """Its parameters are more than is told with a launch of a function that is not known."""
     image = tmp_path / "big.ptx"
     image.write_text(_BIG)
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(LIBCUDA.parent), "FAKECUDA_CLOCK": "virtual"}
-    words = [sys.executable, "-c", _AGAIN, str(image)]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as program:
-        assert program.stdin is not None
-        assert program.stdout is not None
-        addresses: list[int] = json.loads(program.stdout.readline())
+    with Program([sys.executable, "-c", _AGAIN, str(image)]) as program:
 
         def epoch(line: str) -> Epoch:
-            assert program.stdin is not None
-            assert program.stdout is not None
-            program.stdin.write(f"{line}\n")
-            program.stdin.flush()
-            assert program.stdout.readline().strip() == "done"
+            program.say(line)
             return tracer.end_epoch(program.pid)
 
         epoch("get")
         for _ in range(3):
             found = epoch("launch")
             assert found.reasons == ()
-            assert {each.address for each in found.dirty} == {addresses[1], addresses[0]}
+            assert {each.address for each in found.dirty} == {program.addresses[1], program.addresses[0]}
         # nobody reads between the function's new begin and its launch: it could be any function
         for ending in ("release", "unload"):
             found = epoch(ending)
             assert found.reasons, ending
             assert found.share == 1.0
             assert epoch("launch").reasons == ()
-        program.stdin.close()
-        assert program.wait(30) == 0
     tracer.forget(program.pid)
