@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.records import DENIALS, RUN_STATES, DeniedRow, RunRow, reasons
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.snapshot import Activity, Denial
+from detshare.ctl.work import Activity, Denial
 
 _UVM = 0x30000000  # kmod/denials.h: an ioctl of nvidia-uvm
 _ESCAPES = 0x100

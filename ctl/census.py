@@ -26,7 +26,8 @@ from detshare.ctl.netlink.records import (
 from detshare.ctl.programs import MPS_COMM
 from detshare.ctl.rm.abi import Abi
 from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
-from detshare.ctl.snapshot import Account, AccountKind, Activity, Kind, Level, Program, State, Tenant, Tsg
+from detshare.ctl.snapshot import Account, AccountKind, Kind, Level, Program, State, Tenant, Tsg
+from detshare.ctl.work import Activity
 
 UNKNOWN = -1
 """in fields of a Tsg that only asking on the program's own descriptor would tell"""

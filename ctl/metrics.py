@@ -14,7 +14,8 @@ from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import Collector
 
 from detshare.ctl.metric_names import NAMES, Family
-from detshare.ctl.snapshot import Account, Program, Snapshot, State, Times, times
+from detshare.ctl.snapshot import Account, Program, Snapshot, State
+from detshare.ctl.work import Times, times
 
 __all__ = ["MOST_ACCOUNTS", "MOST_PROGRAMS", "MOST_TSGS", "Counters", "registry", "render"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from detshare.ctl.snapshot import ShapeTimes, times
+from detshare.ctl.work import ShapeTimes, times
 from detshare.runtime import board_layout as layout
 
 __all__ = ["shapes"]

@@ -17,7 +17,8 @@ from detshare.ctl.pool import Pool, set_text
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
 from detshare.ctl.shapes import shapes
-from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, Spatial, State, times
+from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, State
+from detshare.ctl.work import Spatial, times
 from detshare.runtime.reflexes import HOLD, Override, Wish, overlaps
 from detshare.runtime.service import Service
 from detshare.runtime.tenant import Pending, Tenant, View, wait

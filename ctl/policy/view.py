@@ -24,7 +24,8 @@ from detshare.ctl.policy.types import (
     TenantView,
 )
 from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import Program, Spatial, State
+from detshare.ctl.snapshot import Program, State
+from detshare.ctl.work import Spatial
 
 __all__ = ["Viewer", "hour_of_day", "in_order"]
 

@@ -19,19 +19,8 @@ from detshare.ctl import metrics
 from detshare.ctl.metric_names import COUNTER, NAMES, PROGRAM
 from detshare.ctl.observed import Observed
 from detshare.ctl.rm.driver import Gpu, ProcessId
-from detshare.ctl.snapshot import (
-    Account,
-    AccountKind,
-    Activity,
-    Kind,
-    Level,
-    Program,
-    Snapshot,
-    Spatial,
-    State,
-    Times,
-    Tsg,
-)
+from detshare.ctl.snapshot import Account, AccountKind, Kind, Level, Program, Snapshot, State, Tsg
+from detshare.ctl.work import Activity, Spatial, Times
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN = "application/openmetrics-text; version=1.0.0"

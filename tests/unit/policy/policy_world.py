@@ -17,21 +17,9 @@ from detshare.ctl.policy.ledger import Ledger
 from detshare.ctl.policy.registry import Loaded
 from detshare.ctl.policy.types import Action, PCtx, Policy, Snapshot, TenantView
 from detshare.ctl.rm.driver import Gpu, ProcessId
-from detshare.ctl.snapshot import (
-    Activity,
-    Change,
-    ClassInfo,
-    Event,
-    Kind,
-    Level,
-    Outcome,
-    Program,
-    Skip,
-    Spatial,
-    State,
-    Tsg,
-)
+from detshare.ctl.snapshot import Change, ClassInfo, Event, Kind, Level, Outcome, Program, Skip, State, Tsg
 from detshare.ctl.snapshot import Snapshot as Look
+from detshare.ctl.work import Activity, Spatial
 
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 

@@ -11,8 +11,9 @@ from policy_world import GPU, activity, program
 from detshare.ctl.policy.types import PCtx, Shape
 from detshare.ctl.policy.view import Viewer
 from detshare.ctl.rm.driver import Gpu
-from detshare.ctl.snapshot import ShapeTimes, State, Times
 from detshare.ctl.snapshot import Snapshot as Look
+from detshare.ctl.snapshot import State
+from detshare.ctl.work import ShapeTimes, Times
 
 
 def look(viewer: Viewer, now: float, *programs, pool=None) -> None:
