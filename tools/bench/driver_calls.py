@@ -193,6 +193,18 @@ def idle_otherwise(acting: Acting, of: Tenant) -> None:
     acting.switch(of, False)
 
 
+def idle_waiting(acting: Acting) -> None:
+    """What is said of a program whose only work is to wait for a semaphore: nothing runs, its channel is not done."""
+    session = acting.session
+    [program] = session.start_all({"parked": kernels("parked")})
+    with acting.tenant(program) as of:
+        idleness(acting, of, "a stream that waits for a word", None)
+    session.finish(program)
+    [summary] = program.lines("summary")
+    what = "ask idle, a stream that waits for a word: it waited all the time"
+    session.row(what, float(summary["waited"]), "yes", None, "== 1")
+
+
 def shares(acting: Acting, programs: tuple[Program, Program]) -> None:
     """Two programs that could fill the GPU; their parts of the kernels follow their slices."""
     session = acting.session
@@ -395,6 +407,7 @@ def run(session: Session) -> None:
         calls(acting, of, "idle", 0)
         _try(session, "ask idle", lambda: idleness(acting, of, "a kernel of 50 us each 200 ms", None))
     session.finish(idle)
+    _try(session, "ask idle", lambda: idle_waiting(acting))
 
     [endless] = session.start_all({"endless": kernels("endless", "--gap-us", GAP_US)})
     with acting.tenant(endless) as of:

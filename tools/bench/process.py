@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -13,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+
+from detshare.tools.bench.lines import Line, events
 
 __all__ = ["READY_SECONDS", "Line", "Program", "ProgramError"]
 
-Line = dict[str, Any]
 READY_SECONDS = 180.0
 END_SECONDS = 15.0
 
@@ -71,13 +70,7 @@ class Program:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for text in self._process.stdout:
-            try:
-                line = json.loads(text)
-            except ValueError:
-                continue  # a library's chatter
-            if not isinstance(line, dict) or "event" not in line:
-                continue
+        for line in events(self._process.stdout):
             if self._record is not None:
                 self._record({"program": self.name, "of": self.pid, **line})
             with self._news:

@@ -21,8 +21,8 @@ COUNTED: dict[str, dict[str, Any]] = {
 }
 ROUND = {"event": "agreement", "groups": 3, "differ": 0, "objects": 9, "driver": 9, "module": 9}
 LEGS = {"told": 1.0, "set": 3.0}
-BORN: dict[str, Any] = {"event": "birth", "observers": True, "waited_ms": 1.0, "ms": 3.0, "legs": LEGS}
-LOOKED = {"event": "birth", "observers": False, "waited_ms": 130.0, "ms": None, "legs": {}}
+BORN: dict[str, Any] = {"event": "birth", "observers": True, "waited_ms": 1.0, "ms": 3.0, "greeted": True, "legs": LEGS}
+LOOKED = {"event": "birth", "observers": False, "waited_ms": 130.0, "ms": 135.0, "greeted": False, "legs": {}}
 ENDED = {"event": "ended", "status": 0}
 
 
@@ -30,7 +30,7 @@ def _missed(monkeypatch: pytest.MonkeyPatch, module: Any, measure: Any, lines: l
     monkeypatch.setattr(module, "run", lambda *args, took, **named: [took(line) or line for line in lines])
     monkeypatch.setattr(module.build, "sources", list)
     report = Report("x", "model", "x")
-    measure(report, SIM, 2)
+    measure(report, SIM, 3)
     return [row.what.removeprefix(f"{SIM.text}: ") for row in report.missed]
 
 
@@ -65,12 +65,12 @@ def test_each_wrong_count_misses_its_target(
     assert counts(monkeypatch, {event: wrong}) == [what]
 
 
-def births(monkeypatch: pytest.MonkeyPatch, **wrong: Any) -> list[str]:
+def births(monkeypatch: pytest.MonkeyPatch, born: dict[str, Any] = BORN, **wrong: Any) -> list[str]:
     def line(made: dict[str, Any]) -> dict[str, Any]:
         return made | {name: value for name, value in wrong.items() if name in made}
 
     heard = {"event": "heard", "lost": 0, "notes": []}
-    lines = [line(each) for each in (ROUND, ROUND, heard, BORN, BORN)]
+    lines = [line(each) for each in (ROUND, ROUND, heard, BORN, BORN, born)]
     return _missed(monkeypatch, root_backend, root_backend.measure, [*lines, LOOKED, line(ENDED), ENDED])
 
 
@@ -91,3 +91,11 @@ def test_a_backend_that_hears_everything_meets_every_target(monkeypatch: pytest.
 )
 def test_each_fault_misses_its_target(monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], what: str) -> None:
     assert births(monkeypatch, **wrong) == [what]
+
+
+def test_a_class_that_a_look_gave_first_counts_and_one_that_came_late_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = BORN | {"greeted": False, "legs": {}}
+    assert births(monkeypatch, looked | {"ms": 40.0}) == []
+    late = "no module, a look a minute: programs that had their class within 100 ms"
+    assert births(monkeypatch, looked | {"ms": 101.0}) == [late]
+    assert births(monkeypatch, BORN | {"ms": 101.0}) == [late]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,27 +71,82 @@ def test_each_kind_of_tenant_is_first_on_some_kernel() -> None:
     assert all(sorted(hostile.people(machine)) == sorted(hostile.PEOPLE) for machine in MACHINES.values())
 
 
-def latency(scheme: str, p99: float, low: int) -> Line:
+def latency(scheme: str, p99: float, low: int = 0, turn: int = 0) -> Line:
     return {
-        "event": "latency", "scheme": scheme, "gpu_p50_us": 500.0, "gpu_p99_us": p99, "used_us": [100_000, low],
-        "span": 1.0, "slice_low_us": 50, "deadline_us": 1000,
+        "event": "latency", "scheme": scheme, "round": turn, "gpu_us": [500.0] * 98 + [p99] * 2,
+        "used_us": [100_000, low], "span": 1.0, "slice_low_us": 50, "deadline_us": 1000,
     }  # fmt: skip
+
+
+PAUSES = [{"event": "pauses", "pause_ns": [1_000_000] * 5}]
 
 
 @pytest.mark.parametrize(
     ("p99", "low", "late", "starved"),
-    [(1600.0, 820_000, False, False), (1700.0, 820_000, True, False), (600.0, 800_000, False, True)],
+    [(1800.0, 820_000, False, False), (1900.0, 820_000, True, False), (600.0, 800_000, False, True)],
 )
 def test_latency_and_what_is_left_for_others(report: Report, p99: float, low: int, late: bool, starved: bool) -> None:
-    lines = [
-        latency("alone", 600.0, 0) | {"used_us": [100_000]},
-        latency("no module", 9e9, 0),
-        latency("slices", 650.0, 0),
-    ]
-    pauses = [{"event": "pause", "pause_ns": 1_000_000}] * 5
-    sched._latency(report, "sim", [*lines, latency("classes", p99, low)], pauses)
+    """Alone 600 us, a slice of 50, a switch of 200, a pause of 1000."""
+    lines = [latency("alone", 600.0), latency("no module", 9e9), latency("slices", 650.0)]
+    sched._latency(report, "sim", [*lines, latency("classes", p99, low)], PAUSES)
     assert missed(report, "endless kernels, classes, p99") == late
     assert missed(report, "low class, classes") == starved
+
+
+@pytest.mark.parametrize(("p99", "late"), [(840.0, False), (860.0, True)])
+def test_slices_alone_are_given_no_pause(report: Report, p99: float, late: bool) -> None:
+    lines = [latency("alone", 600.0), latency("no module", 9e9), latency("slices", p99), latency("classes", 600.0)]
+    sched._latency(report, "sim", lines, PAUSES)
+    assert missed(report, "endless kernels, slices only, p99") == late
+    (bare,) = (row for row in report.rows if "slices only, the same p99" in row.what)
+    assert (bare.value, bare.baseline, bare.target) == (p99, 650.0, None)
+
+
+def test_latencies_of_all_rounds_are_one_measurement_and_rounds_show_their_spread(report: Report) -> None:
+    lines = [latency(scheme, 600.0, turn=turn) for scheme in ("alone", "no module", "classes") for turn in range(3)]
+    lines += [latency("slices", p99, turn=turn) for turn, p99 in enumerate((600.0, 900.0, 700.0))]
+    sched._latency(report, "sim", lines, PAUSES)
+    shown = {row.what.rsplit(", ", 1)[1]: row.value for row in report.rows if "slices only" in row.what}
+    assert shown["p50"] == 500.0
+    assert [row.value for row in report.rows if "fewest launches" in row.what] == [300]
+    assert (shown["least p99 of a round"], shown["greatest p99 of a round"]) == (600.0, 900.0)
+    (whole,) = (row for row in report.rows if "slices only, p99" in row.what)
+    assert whole.value == 700.0  # the third greatest of 300
+
+
+def test_a_switch_is_what_two_endless_programs_lose(report: Report) -> None:
+    line = {"event": "switches", "slice_us": 1000, "span": 1.2, "used_us": [500_000, 500_000]}
+    sched._switches(report, "sim", line)
+    assert [(row.value, row.baseline) for row in report.rows] == [(200.0, sched.SWITCH_US)]
+
+
+def test_what_the_simulated_gpu_charges_for_a_switch_is_what_rows_allow() -> None:
+    source = (Path(__file__).parents[3] / "tests" / "nvsim" / "engine.c").read_text(encoding="utf-8")
+    (charged,) = re.findall(r"^#define GR_SWITCH_NS\s+(\d+)$", source, re.MULTILINE)
+    assert int(charged) == sched.SWITCH_US * 1000
+
+
+def events(**late: list[float]) -> Line:
+    return {"event": "events", "kernels_us": 20_000, "deadline_us": 1000, "expected": ["paused"], "late_us": late}
+
+
+@pytest.mark.parametrize(
+    ("late", "wrong"),
+    [
+        ({"paused": [900.0] * 20}, []),
+        ({"paused": [1100.0] * 20}, ["p50 of 20"]),
+        ({"paused": [100.0] * 19}, ["heard"]),
+        ({}, ["heard"]),
+        ({"paused": [100.0] * 20, "gated": [9000.0] * 19}, []),
+        ({"paused": [100.0] * 20, "gated": [9000.0] * 20}, ["p50 of 20"]),
+    ],
+)
+def test_events_that_are_missing_or_late_are_a_miss(
+    report: Report, late: dict[str, list[float]], wrong: list[str]
+) -> None:
+    sched._events(report, "sim", events(**late))
+    assert [row.what.rsplit(": ", 1)[1].rsplit(", ", 1)[-1] for row in report.missed] == wrong
+    assert any("too few to judge" in row.what for row in report.rows) == (len(late.get("gated", [])) == 19)
 
 
 def test_a_share_beside_its_weight_is_a_miss(report: Report) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Line", "Part", "PartError", "main", "of", "say"]
+from detshare.tools.bench.lines import Line
 
-Line = dict[str, Any]
+__all__ = ["Line", "Part", "PartError", "main", "of", "say"]
 
 
 class PartError(RuntimeError):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import subprocess
@@ -12,7 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from detshare.tools.bench.ebpf.part import Line, PartError
+from detshare.tools.bench.ebpf.part import PartError
+from detshare.tools.bench.lines import Line, events
 
 __all__ = ["Told"]
 
@@ -35,13 +35,8 @@ class Told:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for text in self._process.stdout:
-            try:
-                line = json.loads(text)
-            except ValueError:
-                continue  # a library's chatter
-            if isinstance(line, dict) and "event" in line:
-                self._lines.put(line)
+        for line in events(self._process.stdout):
+            self._lines.put(line)
         self._lines.put(None)
 
     def answer(self, seconds: float, meanwhile: Callable[[], None] | None = None) -> Line:

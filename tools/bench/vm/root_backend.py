@@ -12,6 +12,8 @@ from detshare.tools.bench.vm.machines import ExperimentError, Machine, run
 from detshare.tools.bench.vm.report import Report
 
 WITHIN_MS = 10
+LATE_MS = 100
+"""no birth may take longer, whoever gave the class: looks alone take some 500 ms"""
 _STEPS = {
     "told": "its program made what tells that it is for compute",
     "heard": "detshared read that",
@@ -43,10 +45,12 @@ def measure(report: Report, machine: Machine, amount: int) -> None:
     report.row(f"{where}: events lost", heard["lost"], "events", target="== 0")
     births = [line for line in lines if line["event"] == "birth"]
     watched = [line for line in births if line["observers"]]
-    times = [each["ms"] for each in watched if each["ms"] is not None]
+    times = [each["ms"] for each in watched]
     without = f"{where}: no module, a look a minute"
-    given = f"{without}: programs that were given their class at birth"
-    report.row(given, len(times), "programs", target=f"== {amount}")
+    soon = sum(ms <= LATE_MS for ms in times)
+    report.row(f"{without}: programs that had their class within {LATE_MS} ms", soon, "programs", target=f"== {amount}")
+    first = sum(not each["greeted"] for each in watched)
+    report.row(f"{without}: programs that a look gave their class before they were greeted", first, "programs")
     report.row(f"{without}: first TSG to class, median", median(times), "ms", target=f"<= {WITHIN_MS}")
     report.row(f"{without}: first TSG to class, p90", percentile(times, 90), "ms")
     report.row(f"{without}: first TSG to class, longest", max(times), "ms")
@@ -55,7 +59,7 @@ def measure(report: Report, machine: Machine, amount: int) -> None:
         report.row(f"{without}: of that, from the first TSG until {_STEPS[step]}, median", taken, "ms")
     waited = median(line["waited_ms"] for line in births if not line["observers"])
     report.row(f"{where}: without observers, a look every 0.25 s: context made to class, median", waited, "ms")
-    soon = median(line["waited_ms"] for line in watched)
-    report.row(f"{where}: with them, context made to class, median", soon, "ms", baseline=waited)
+    heard_of = median(line["waited_ms"] for line in watched)
+    report.row(f"{where}: with them, context made to class, median", heard_of, "ms", baseline=waited)
     ended = [line["status"] for line in lines if line["event"] == "ended"]
     report.row(f"{where}: daemons that ended well", ended.count(0), "daemons", target="== 2")

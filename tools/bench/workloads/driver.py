@@ -21,6 +21,7 @@ __all__ = ["CudaError", "Device", "Kernel", "compile_cubin"]
 HERE = Path(__file__).resolve().parent
 MULTIPROCESSORS, MAJOR, MINOR = 16, 75, 76  # CUdevice_attribute
 HOST_MAPPED = 2  # CU_MEMHOSTALLOC_DEVICEMAP
+NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class CudaError(RuntimeError):
@@ -198,6 +199,13 @@ class Device:
     def wait(self, event: ctypes.c_void_p) -> None:
         """Wait for an event."""
         self.call("cuEventSynchronize", event)
+
+    def over(self, event: ctypes.c_void_p) -> bool:
+        """Whether all work before an event has ended."""
+        if self.cuda.cuEventQuery(event) == NOT_READY:
+            return False
+        self.call("cuEventQuery", event)
+        return True
 
     def elapsed_us(self, first: ctypes.c_void_p, last: ctypes.c_void_p) -> float:
         """Microseconds of GPU time between two finished events."""

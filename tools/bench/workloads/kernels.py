@@ -7,6 +7,7 @@ periodic: one kernel of about --us every --period-ms, launch and synchronize tim
 saturate: kernels that fill all SMs, back to back, --depth of them queued; counts finished kernels. With several
   --iterations SIGUSR1 goes on to the next size, and a `size` line says that only kernels of it are queued.
 endless: one kernel that never ends by itself; its progress counter in mapped host memory is printed.
+parked: a stream that waits for a word of memory until the program ends; nothing runs.
 verify: integer work with a known answer, each answer checked.
 launchloop: nanoseconds per launch of an empty kernel.
 graphloop: the same of a CUDA graph of 20 empty kernels.
@@ -175,6 +176,22 @@ def endless(device: Device, work: Workload, args: argparse.Namespace) -> None:
     work.summary(progress=counter.value - begun)
 
 
+def parked(device: Device, work: Workload, args: argparse.Namespace) -> None:
+    """A channel that waits for a semaphore, which nobody releases before the end."""
+    host, there = device.mapped(64)
+    stream = device.stream()
+    device.call("cuStreamWaitValue32_v2", stream, there, ctypes.c_uint32(1), 0)
+    event = device.event()
+    device.record(event, stream)
+    work.ready(mode="parked", sms=device.sms)
+    while work.running:
+        work.pause(0.05)
+    waited = not device.over(event)
+    ctypes.c_uint32.from_address(host).value = 1
+    device.synchronize()
+    work.summary(waited=waited)
+
+
 def verify(device: Device, work: Workload, args: argparse.Namespace) -> None:
     """The sum of all threads' last numbers has a closed form; each kernel's sum is compared with it."""
     a, c, grid = 6364136223846793005, 1442695040888963407, device.sms * 8
@@ -270,6 +287,7 @@ def main() -> int:
         "periodic": periodic,
         "saturate": saturate,
         "endless": endless,
+        "parked": parked,
         "verify": verify,
         "launchloop": launchloop,
         "graphloop": graphloop,

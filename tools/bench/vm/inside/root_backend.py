@@ -20,10 +20,11 @@ from detshare.ctl.adopt import Adopter
 from detshare.ctl.rm.abi import Abi, for_version
 from detshare.ctl.rm.client import channel_classes
 from detshare.ctl.rm.kernel import KernelDriver
+from detshare.ctl.snapshot import Level
 from detshare.ebpf.objects import ObjectTracer
 from detshare.tools.bench.vm.inside import guest
 
-CLASS, SLICE_US = "low", 50
+CLASS, STEERED = "low", (50, Level.LOW)
 _GPU = Path("/sys/kernel/debug/nvsim/gpu0")
 _MODULE = Path("/sys/kernel/debug/detshare/objects")
 _CONFIG = """
@@ -109,12 +110,13 @@ def agreement(rounds: int) -> None:
     driver.close()
 
 
-def _slice(client: int, tsg: int) -> int:
-    """Of a TSG, microseconds; 0 where the driver has it no more."""
+def _steering(client: int, tsg: int) -> tuple[int, int] | None:
+    """(slice in microseconds, level) of a TSG as the simulated driver has them; None where it has it no more."""
     lines = (_GPU / "tsgs").read_text().splitlines()
-    place = lines[0].split().index("slice_us")
+    names = lines[0].split()
+    places = names.index("slice_us"), names.index("level")
     found = (line.split() for line in lines[1:] if [int(word, 16) for word in line.split()[:2]] == [client, tsg])
-    return next((int(words[place]) for words in found), 0)
+    return next(((int(words[places[0]]), int(words[places[1]])) for words in found), None)
 
 
 def _legs(pid: int, log: str) -> dict[str, float]:
@@ -125,7 +127,10 @@ def _legs(pid: int, log: str) -> dict[str, float]:
 
 
 def births(programs: int, observers: bool, interval: float) -> None:
-    """Programs one after another under a detshared that looks so often; when each had its class."""
+    """Programs one after another under a detshared that looks so often; when the driver had each with its class.
+
+    `ms` is from before the program asked for its TSG until the driver's table was read with the class in it: no less
+    than it took. `waited_ms` begins when its context was made."""
     with tempfile.TemporaryDirectory() as folder:
         config, log = Path(folder) / "detshare.toml", Path(folder) / "log"
         config.write_text(_CONFIG.format(interval=interval, observers=str(observers).lower(), klass=CLASS))
@@ -138,21 +143,25 @@ def births(programs: int, observers: bool, interval: float) -> None:
             raise guest.GuestError(f"detshared ended: {log.read_text()}")
         for number in range(programs):
             tenant, line = _program()
-            begun, ready = time.monotonic(), json.loads(line)
+            begun, ready = time.monotonic_ns(), json.loads(line)
             where = (ready["client"], ready["tsg"])
-            _eventually(lambda where=where: _slice(*where) == SLICE_US, "the program has its class")  # type: ignore[misc]
-            took = time.monotonic() - begun
-            said = rf"change {tenant.pid}: a new context .* ([\d.]+) ms after"
-            if observers:
-                # by a look where one came first: then no time was told, and a row says that it was not at birth
-                either = rf"change {tenant.pid}: .* brought to"
-                _eventually(lambda wanted=either: bool(re.search(wanted, log.read_text())), "detshared tells of it")  # type: ignore[misc]
-            told = re.search(said, log.read_text())
-            ms = float(told[1]) if told else None
-            legs = _legs(tenant.pid, log.read_text()) if observers else {}
-            guest.say(event="birth", number=number, observers=observers, waited_ms=took * 1e3, ms=ms, legs=legs)
+            _eventually(lambda where=where: _steering(*where) == STEERED, "the program has its class")  # type: ignore[misc]
+            seen = time.monotonic_ns()
+            # the driver's table says when, whoever set it; the log tells of the steps, where it was set by greeting
+            said = rf"change {tenant.pid}: .* brought to"
+            _eventually(lambda said=said: bool(re.search(said, log.read_text())), "detshared tells of it")  # type: ignore[misc]
+            legs = _legs(tenant.pid, log.read_text())
+            guest.say(
+                event="birth",
+                number=number,
+                observers=observers,
+                waited_ms=(seen - begun) / 1e6,
+                ms=(seen - ready["tsg_asked_ns"]) / 1e6,
+                greeted=bool(legs),
+                legs=legs,
+            )
             guest.stop(tenant)
-            _eventually(lambda where=where: not _slice(*where), "the driver has forgotten the program")  # type: ignore[misc]
+            _eventually(lambda where=where: _steering(*where) is None, "the driver has forgotten the program")  # type: ignore[misc]
         process.send_signal(signal.SIGTERM)
         guest.say(event="ended", observers=observers, status=process.wait(120))
 

@@ -4,24 +4,32 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from collections.abc import Callable
 
 from detshare.ctl.netlink import genl
+from detshare.tools.bench.stats import percentile
 from detshare.tools.bench.vm.inside import guest
-from detshare.tools.bench.vm.inside.workers import Worker, attributes, family, held, run_of, workers
+from detshare.tools.bench.vm.inside.workers import Spell, Worker, attributes, family, held, reading, run_of, workers
 
-LC = ("nvlatency", "--us", 500, "--period-ms", 10, "--quiet")
+LC = ("nvlatency", "--us", 500, "--period-ms", 10, "--quiet", "--each")
 ENDLESS = ("nvbackground", "--endless", "--quiet")
 BUSY = ("nvbackground", "--us", 2000, "--depth", 64, "--quiet")
 SELDOM = ("nvbackground", "--us", 50_000, "--depth", 1, "--quiet")
 SLICE_LOW, SLICE_HIGH = 50, 20_000
+SLICE_EVEN = 1000
 DEADLINE_US = 5000  # above what the high class needs: a pause costs more than the short slices of the low class do
 HASTY_US = 1000  # where pauses are to be seen
 LINGER_US = 200  # who is at work is known; this is only the pause between two launches that is no rest
 REST_US = 1000  # as the target of faults has it
 SETTLE = 1.0
+SCHEMES = ("alone", "no module", "slices", "classes")
+ROUNDS = 4  # of all schemes, by turns
+SETTLE_ROUND = 0.5  # only what begins later counts
+PAUSES = 40  # in each round
+LONG_US = 20_000  # a kernel that outlasts HASTY_US and the proof that it runs
 BURST, REST_MS = 100, 6
 KICKS = "/sys/kernel/debug/nvsim/gpu0/kicks"
 
@@ -36,24 +44,66 @@ def _classes(
 
 
 def latency(seconds: float) -> None:
-    """A high-class program alone, and beside a low-class one with endless kernels."""
-    for scheme in ("alone", "no module", "slices", "classes"):
-        guest.unload() if scheme == "no module" else guest.load()
-        commands = (LC,) if scheme == "alone" else (LC, ENDLESS)
-        with workers(*commands) as members:
-            if scheme in ("slices", "classes"):
-                with family() as link:
-                    _steer(link, members, scheme)
-                    _measure_latency(scheme, seconds, members)
-            else:
-                _measure_latency(scheme, seconds, members)
-    guest.load()
+    """A high-class program alone, and beside a low-class one with endless kernels: by turns, so that a slow moment of
+    the host is nobody's in particular."""
+    for turn in range(ROUNDS):
+        for scheme in (*SCHEMES[turn:], *SCHEMES[:turn]):
+            guest.unload() if scheme == "no module" else guest.load()
+            commands = (LC,) if scheme == "alone" else (LC, ENDLESS)
+            with workers(*commands) as members, contextlib.ExitStack() as orders:
+                if scheme in ("slices", "classes"):
+                    _steer(orders.enter_context(family()), members, scheme)
+                time.sleep(SETTLE_ROUND)
+                spell = held(seconds / ROUNDS, *members)
+                members[0].summary()
+                _say_latency(scheme, turn, spell, members[0])
+        guest.load()
+        _pauses()
+    _switches()
+
+
+def _say_latency(scheme: str, turn: int, spell: Spell, high: Worker) -> None:
+    """What it launched in that time."""
+    (each,) = (line["each"] for line in high.lines if line["event"] == "each")
+    mine = [(seen, gpu) for at, seen, gpu in each if spell.begin <= at < spell.end]
+    if not mine:
+        raise guest.GuestError(f"latency, {scheme}: the program launched nothing in {spell.span:.1f} s")
+    seen = [us for us, _ in mine]
+    guest.say(
+        event="latency",
+        scheme=scheme,
+        round=turn,
+        span=round(spell.span, 6),
+        used_us=spell.used_us,
+        p50_us=percentile(seen, 50),
+        p99_us=percentile(seen, 99),
+        gpu_us=sorted(round(us) for _, us in mine),
+        slice_low_us=SLICE_LOW,
+        deadline_us=DEADLINE_US,
+        linger_us=LINGER_US,
+    )
+
+
+def _pauses() -> None:
     with workers(ENDLESS) as (low,), family() as link:
-        for _ in range(40):
+        took: dict[str, list[int | None]] = {"pause_ns": [], "gate_ns": []}
+        for _ in range(PAUSES):
             answer = attributes(link.hold_set(True, True, 5000, **low.subject))
-            guest.say(event="pause", pause_ns=answer.get("pause_ns"), gate_ns=answer.get("gate_ns"))
+            for name, values in took.items():
+                values.append(answer.get(name))
             link.hold_del(**low.subject)
-            time.sleep(0.02)
+            time.sleep(0.005)
+        guest.say(event="pauses", **took)
+
+
+def _switches() -> None:
+    """Two endless programs in equal slices: what neither of them gets is spent on switches."""
+    with workers(ENDLESS, ENDLESS) as members, family() as link:
+        for member in members:
+            link.sched_set(member.pid, slice_us=SLICE_EVEN)
+        time.sleep(SETTLE_ROUND)
+        spell = held(1.0, *members)
+        guest.say(event="switches", slice_us=SLICE_EVEN, span=round(spell.span, 6), used_us=spell.used_us)
 
 
 def _steer(link: genl.DetShare, members: list[Worker], scheme: str, deadline: int = DEADLINE_US) -> None:
@@ -67,16 +117,6 @@ def _steer(link: genl.DetShare, members: list[Worker], scheme: str, deadline: in
         link.sched_set(low.pid, "low")
 
 
-def _measure_latency(scheme: str, seconds: float, members: list[Worker]) -> None:
-    time.sleep(SETTLE)
-    begin = time.monotonic()
-    used = held(seconds, *members)
-    span = time.monotonic() - begin
-    summary = members[0].summary()
-    terms = {"slice_low_us": SLICE_LOW, "deadline_us": DEADLINE_US, "linger_us": LINGER_US}
-    guest.say(**summary | terms | {"event": "latency", "scheme": scheme, "span": span, "used_us": used})
-
-
 def shares(seconds: float) -> None:
     """Weights, with equal and unequal numbers of channel groups; and without the module. Endless kernels want the GPU
     whether or not the guest's CPUs are busy."""
@@ -85,7 +125,7 @@ def shares(seconds: float) -> None:
         commands = [(*ENDLESS, "--tsgs", count) for count in groups]
         with workers(*commands) as members:
             time.sleep(SETTLE)
-            guest.say(event="shares", weights=None, groups=groups, used_us=held(seconds / 2, *members))
+            _say_shares(None, groups, held(seconds / 2, *members))
     guest.load()
     for weights in ((1, 3), (1, 16)):
         for groups in ((1, 1), (4, 1), (1, 4)):
@@ -94,7 +134,12 @@ def shares(seconds: float) -> None:
                 for member, weight in zip(members, weights, strict=True):
                     link.sched_set(member.pid, weight=weight)
                 time.sleep(SETTLE)
-                guest.say(event="shares", weights=weights, groups=groups, used_us=held(seconds, *members))
+                _say_shares(weights, groups, held(seconds, *members))
+
+
+def _say_shares(weights: tuple[int, int] | None, groups: tuple[int, int], spell: Spell) -> None:
+    span = round(spell.span, 6)
+    guest.say(event="shares", weights=weights, groups=groups, used_us=spell.used_us, span=span)
 
 
 def buckets(seconds: float) -> None:
@@ -125,7 +170,8 @@ def _emptied(link: genl.DetShare, member: Worker) -> tuple[float, int]:
     before, end = often(), time.monotonic() + 2
     while often() == before and time.monotonic() < end:
         time.sleep(0.001)
-    return time.monotonic(), member.gpu_us()
+    at, (used,) = reading(member)
+    return at, used
 
 
 def idle(seconds: float) -> None:
@@ -162,21 +208,29 @@ def gates(rounds: int) -> None:
 
 
 def events(seconds: float) -> None:
-    """How late a launch after a rest, and what follows from it, is told to a program that listens."""
+    """How late a launch after a rest, and what follows from it, is told to a program that listens; and how late
+    pauses are, which need a higher class whose kernels outlast the deadline."""
     guest.load()
-    commands = (("nvlatency", "--us", 500, "--period-ms", 100, "--quiet"), BUSY)
-    with workers(*commands) as (high, low), family() as link:
-        _steer(link, [high, low], "classes", deadline=HASTY_US)
+    short, long = ("kick", "quiet", "gated", "opened"), ("paused", "resumed")
+    _listen(max(3.0, seconds), 500, 100, short)
+    _listen(max(3.0, seconds * 0.3), LONG_US, 60, (*short, *long))
+
+
+def _listen(seconds: float, us: int, period_ms: int, expected: tuple[str, ...]) -> None:
+    high = ("nvlatency", "--us", us, "--period-ms", period_ms, "--quiet")
+    with workers(high, BUSY) as members, family() as link:
+        _steer(link, members, "classes", deadline=HASTY_US)
         ears = [guest.start("nvlisten", "--group", group, "--seconds", seconds) for group in ("activity", "events")]
-        late: dict[str, list[float]] = {}
+        late: dict[str, list[int]] = {}
         for ear in ears:
             out, _ = ear.communicate()
             if ear.returncode:
                 raise guest.GuestError(f"nvlisten ended with {ear.returncode}")
             for told in map(json.loads, out.splitlines()):
                 if "received" in told:
-                    late.setdefault(told["event"], []).append((told["received"] - told["time"]) / 1e3)
-        guest.say(event="events", late_us=late)
+                    late.setdefault(told["event"], []).append(round((told["received"] - told["time"]) / 1e3))
+        terms = {"kernels_us": us, "deadline_us": HASTY_US}
+        guest.say(event="events", expected=expected, late_us=late, **terms)
 
 
 def floors(seconds: float) -> None:
@@ -188,17 +242,16 @@ def floors(seconds: float) -> None:
             link.sched_set(high.pid, "high")
             link.sched_set(low.pid, "low")
             time.sleep(SETTLE)
-            begin = time.monotonic()
-            longest, moved, last = 0.0, begin, low.gpu_us()
-            first = (high.gpu_us(), last)
-            while (now := time.monotonic()) - begin < seconds:
-                value = low.gpu_us()
-                if value != last:
-                    longest, moved, last = max(longest, now - moved), now, value
+            first = now = moved = reading(high, low)
+            longest = 0.0
+            while now.at - first.at < seconds:
                 time.sleep(0.002)
-            longest = max(longest, time.monotonic() - moved)
-            used = [high.gpu_us() - first[0], low.gpu_us() - first[1]]
-            guest.say(event="floor", permille=floor, used_us=used, span=time.monotonic() - begin, longest_s=longest)
+                now = reading(high, low)
+                longest = max(longest, now.at - moved.at)
+                if now.used_us[1] != moved.used_us[1]:
+                    moved = now
+            used = [last - was for last, was in zip(now.used_us, first.used_us, strict=True)]
+            guest.say(event="floor", permille=floor, used_us=used, span=now.at - first.at, longest_s=longest)
 
 
 def _body() -> None:

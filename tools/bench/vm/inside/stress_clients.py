@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,16 @@ OTHERS: tuple[tuple[object, ...], ...] = (
     ("nvfuzz", "--calls", ENDLESS, "--every", ENDLESS),
 )
 _SEEDED = ("nvstress", "nvstorm", "nvfuzz")
+
+
+@contextlib.contextmanager
+def _held_back(number: signal.Signals) -> Iterator[None]:
+    """What is started meanwhile has the signal blocked, and takes it when it is ready for it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass
@@ -80,7 +91,11 @@ class Crowd:
         if worker:
             words += ["--patience", PATIENCE]
         output = self._folder / f"{name}-{self._number}"
-        with output.open("w", encoding="utf-8") as out, Path(f"{output}.err").open("w", encoding="utf-8") as err:
+        with (
+            output.open("w", encoding="utf-8") as out,
+            Path(f"{output}.err").open("w", encoding="utf-8") as err,
+            _held_back(signal.SIGTERM) if worker else contextlib.nullcontext(),
+        ):
             process = guest.start(str(name), *words, stdout=out, stderr=err)
         client = Client(str(name), process, output)
         self.clients.append(client)

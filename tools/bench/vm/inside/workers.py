@@ -9,14 +9,14 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
 from detshare.tools.bench.vm.inside import guest
 
-__all__ = ["Worker", "attributes", "family", "held", "run_of", "workers"]
+__all__ = ["Reading", "Spell", "Worker", "attributes", "family", "held", "reading", "run_of", "workers"]
 
 _GPU = Path("/sys/kernel/debug/nvsim/gpu0")
 _PATIENCE = 30.0
@@ -48,17 +48,16 @@ class Worker:
         return {"kind": genl.DETSHARE_KIND_PID, "pid": self.pid}
 
     def gpu_us(self) -> int:
-        """GPU time of its channel groups, as the simulated GPU counts it."""
-        return sum(int(row["gpu_time_us"]) for row in self._rows("tsgs"))
+        """GPU time of its channel groups; to compare with another's see `reading`."""
+        return reading(self).used_us[0]
 
     def kicks(self) -> int:
         """Stores to its doorbells, exactly."""
-        return sum(int(row["kicks"]) for row in self._rows("kicks"))
+        return sum(int(row["kicks"]) for row in self.rows(_table("kicks")))
 
-    def _rows(self, file: str) -> list[dict[str, str]]:
-        header, *lines = (line.split() for line in (_GPU / file).read_text(encoding="ascii").splitlines())
-        rows = [dict(zip(header, line, strict=True)) for line in lines]
-        return [row for row in rows if int(row["client"], 0) == self.ready["client"]]
+    def rows(self, table: list[dict[str, str]]) -> list[dict[str, str]]:
+        """Those of its client."""
+        return [row for row in table if int(row["client"], 0) == self.ready["client"]]
 
     def summary(self) -> dict[str, Any]:
         """Ask it to end, wait for that; its last line. `lines` are those before."""
@@ -118,8 +117,43 @@ def run_of(link: genl.DetShare, worker: Worker) -> dict[str, Any]:
     return next(row for row in rows if row["client"] == worker.ready["client"])
 
 
-def held(seconds: float, *members: Worker) -> list[int]:
-    """GPU time that each gets in so long, microseconds."""
-    before = [member.gpu_us() for member in members]
+def _table(file: str) -> list[dict[str, str]]:
+    """What the simulated GPU lists, all of one moment: it writes the list under its lock, at the first read."""
+    header, *lines = (line.split() for line in (_GPU / file).read_text(encoding="ascii").splitlines())
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+class Reading(NamedTuple):
+    """GPU time of some programs at one moment."""
+
+    at: float  # CLOCK_MONOTONIC, seconds
+    used_us: list[int]
+
+
+class Spell(NamedTuple):
+    """From one reading to another."""
+
+    begin: float
+    end: float
+    used_us: list[int]
+
+    @property
+    def span(self) -> float:
+        """Seconds between the two."""
+        return self.end - self.begin
+
+
+def reading(*members: Worker) -> Reading:
+    """GPU time of each one's channel groups, as the simulated GPU counts it."""
+    begin = time.monotonic()
+    table = _table("tsgs")
+    at = (begin + time.monotonic()) / 2
+    return Reading(at, [sum(int(row["gpu_time_us"]) for row in member.rows(table)) for member in members])
+
+
+def held(seconds: float, *members: Worker) -> Spell:
+    """GPU time that each gets in so long."""
+    first = reading(*members)
     time.sleep(seconds)
-    return [member.gpu_us() - was for member, was in zip(members, before, strict=True)]
+    last = reading(*members)
+    return Spell(first.at, last.at, [now - was for now, was in zip(last.used_us, first.used_us, strict=True)])
