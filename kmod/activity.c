@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/ktime.h>
+#include <linux/math64.h>
 
 #include "activity.h"
 #include "run.h"
@@ -7,7 +8,10 @@
 
 /* While GPU time is counted, runs are looked at so often at least. */
 #define METER_NS (2 * NSEC_PER_MSEC)
-/* Who was busy so long is asked again after this part of it, but not at once, for an answer takes about as long, and not later than that. */
+/*
+ * Who was busy so long is asked again after this part of it, by half more or less, but not at once, for an answer takes about as long, and not
+ * later than that.
+ */
 #define ASK_PART 16
 #define ASK_LEAST_NS NSEC_PER_MSEC
 #define ASK_MOST_NS (5 * NSEC_PER_MSEC)
@@ -81,6 +85,11 @@ void ds_activity_kicked(void *owner, u64 idle_ns, pid_t who)
 	ds_lane_look(run->lane);
 	ds_run_event(run, &event);
 	ds_event_kick(&event, now, idle_ns, who);
+	/* the page is not back before this returns: what took so long was not the GPU's work */
+	spin_lock_irqsave(&run->lane->lock, flags);
+	if (run->since_ns == now)
+		run->since_ns = ktime_get_ns();
+	spin_unlock_irqrestore(&run->lane->lock, flags);
 }
 
 /* ---- who is looked at -------------------------------------------------------------------- */
@@ -166,6 +175,14 @@ static bool is_told(struct ds_run *run, enum ds_busy *said, u64 *asked)
 	return told;
 }
 
+/* Chance has a part in it: else kernels that all take the same time would all be charged with the same error. */
+static u64 ask_again_at(const struct ds_run *run, u64 asked, u64 launched)
+{
+	u64 gap = clamp_t(u64, (asked - min(asked, launched)) / ASK_PART, ASK_LEAST_NS, ASK_MOST_NS);
+
+	return asked + gap / 2 + mul_u64_u32_shr(gap, READ_ONCE(run->busy.chance), 32);
+}
+
 /*
  * A run shows no life. What it launched may run still: the driver is asked, again and again while it says so. What the run did since
  * is known up to the last question that is answered.
@@ -187,17 +204,19 @@ static void inquire(struct ds_look *look, struct ds_run *run)
 	case DS_BUSY_YES:
 		WRITE_ONCE(run->busy_ns, asked);
 		run->known_ns = asked;
-		again = asked + clamp_t(u64, (asked - min(asked, launched)) / ASK_PART, ASK_LEAST_NS, ASK_MOST_NS);
+		again = ask_again_at(run, asked, launched);
 		if (again <= look->now + DS_LOOK_TICK_NS / 2)
 			ds_busy_ask(run);
 		else
 			ds_look_again(look, again);
 		break;
 	case DS_BUSY_NO:
-		/* between the two answers, so in their middle on average; one alone says nothing about when */
+		spin_lock_irq(&run->lane->lock);
+		/* between the two answers, so in their middle on average; one alone says nothing about when, but for work that was let go on */
 		if (run->busy_ns > launched)
 			asked = run->busy_ns + (asked - run->busy_ns) / 2;
-		spin_lock_irq(&run->lane->lock);
+		else if (run->resumed_ns >= run->launched_ns)
+			asked = launched + (asked - min(asked, launched)) / 2;
 		WRITE_ONCE(run->ended_ns, asked);
 		run->rests = min(run->rests + 1, RESTS_MOST);
 		spin_unlock_irq(&run->lane->lock);
@@ -334,10 +353,12 @@ void ds_activity_sample(struct ds_look *look, struct ds_run *run)
 void ds_activity_reopen(struct ds_look *look, struct ds_run *run)
 {
 	/* its next kick is news if it has nothing to do: it pays from then on, not from now on */
-	if (run->active && !ds_run_ended(run))
+	if (run->active && !ds_run_ended(run)) {
 		ds_activity_seen(run, look->now, look->now);
-	else
+		run->resumed_ns = look->now;
+	} else {
 		ds_gate_arm(run->gate);
+	}
 	/* it was not to be looked at while it was held */
 	ds_look_again(look, look->now + run->rule.linger_ns / 2);
 }

@@ -3,6 +3,7 @@
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/random.h>
 
 #include "bucket.h"
 #include "busy.h"
@@ -190,6 +191,7 @@ static void work(struct work_struct *item)
 		run->busy.said = said;
 		run->busy.begun_ns = begun;
 		run->busy.asked_ns = asked;
+		run->busy.chance = get_random_u32();
 	}
 	run->busy.asking = false;
 	spin_unlock_irq(&run->lane->lock);

@@ -28,6 +28,7 @@ struct ds_run_busy {
 	bool asking;
 	enum ds_busy said;
 	u64 begun_ns, asked_ns;		/* ktime: before the question; when the driver looked, about. 0: never asked */
+	u32 chance;			/* drawn with the answer: nobody foresees the next question */
 };
 
 /* Asks, unless that is under way; the lane looks again when the answer is there. The lane's work item. */

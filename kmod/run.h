@@ -95,6 +95,7 @@ struct ds_run {
 	u32 gated;			/* that it has */
 	bool counted;			/* a bucket is meant for it */
 	bool spent;			/* that is empty */
+	u64 resumed_ns;			/* when it was let go on with what it had begun, ktime: launched_ns then. 0: never */
 	bool lean;			/* let go by its floor */
 	u64 debt;			/* of its floor, ns times permille */
 	struct ds_usage usage;
