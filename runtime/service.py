@@ -57,6 +57,7 @@ class Service:
         self._profiles = Profiles(run_dir / "profiles.json")
         self.tenants = Tenants(self.directory, self._profiles, self._say)
         self.tenants.died = self._died
+        self.policies = self.tenants.policies
         self.mps = mps or Mps(run_dir / "mps")
         self._mps_lock = threading.Lock()
         self._admission = Admission(self.tenants, self.mps, self._mps_lock, self._profiles, steer)
@@ -124,7 +125,7 @@ class Service:
             self._thread.join(5.0)
         self._jobs.shutdown(wait=True, cancel_futures=True)
         if restore:
-            self.tenants.stand_aside()
+            self.policies.stand_aside()
         with self._mps_lock:
             living = [pid for pid in self.tenants.pids() if procfs.start_time(pid) is not None]
             if self.mps.state is State.RUNNING and not living and self.mps.idle():
@@ -375,8 +376,8 @@ class Service:
                 checks.append(Check("mps server", True, text))
         if self._last_fall:
             checks.append(Check("mps faults", None, f"the last: {self._last_fall}"))
-        if self.tenants.reserved is not None:
-            checks.append(Check("reserve", None, f"the first {self.tenants.reserved} SMs are kept for class high"))
+        if self.policies.reserved is not None:
+            checks.append(Check("reserve", None, f"the first {self.policies.reserved} SMs are kept for class high"))
         return checks
 
 

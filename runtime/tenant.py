@@ -51,6 +51,11 @@ class Tenant:
     """higher classes leave it hardly any time"""
 
 
+def spatial(tenants: Iterable[Tenant]) -> list[Tenant]:
+    """Those of the spatial lane; the others are only watched."""
+    return [tenant for tenant in tenants if not tenant.record.observed]
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A tenant as others see it; the counters are what the program itself says."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The spatial lane's tenants: slots, pages and policies. Any thread may call; nothing here waits for a program."""
+"""The spatial lane's tenants: how they come, stay and go. Any thread may call; nothing here waits for a program."""
 
 from __future__ import annotations
 
@@ -10,27 +10,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
 
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.classes import setting
 from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import ProcessId
 from detshare.runtime import board_layout as layout
-from detshare.runtime import crowding
-from detshare.runtime.board import Attach, BadBoard, PolicyValues, Slot, monotonic_ns
-from detshare.runtime.board import Tier as PageTier
+from detshare.runtime.board import Attach, BadBoard, Slot, monotonic_ns
 from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Directory, Record, uuid_text
 from detshare.runtime.leaving import Leaving, seconds_for
+from detshare.runtime.policies import Policies
 from detshare.runtime.profiles import Profile, Profiles, key
-from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, Wish, apart, reflex
+from detshare.runtime.reflexes import RANKS, Wish
 from detshare.runtime.runs import Run, Runs, command_line
-from detshare.runtime.tenant import Pending, Refused, Tell, Tenant, View, view
-from detshare.runtime.tiers import Gpu, Kind, Table, Tier, check_reserve
-
-LEASE_NS: Final = 2_000_000_000
-"""how long a hold by hand stands without being renewed: a daemon that died keeps nobody stopped"""
+from detshare.runtime.tenant import Refused, Tell, Tenant, View, spatial, view
+from detshare.runtime.tiers import Gpu, Kind, Table, Tier
 
 
 class Tenants:
@@ -43,6 +35,7 @@ class Tenants:
         self._lock = threading.RLock()
         self._tenants: dict[str, Tenant] = {}
         self._runs = Runs(directory.path / "state.json")
+        self.policies = Policies(self._tenants, self._lock, self._runs, directory, tell)
         self._ended: deque[Record] = deque(maxlen=layout.SLOTS)
         """the last that ended"""
         self._orphans: list[Slot] = []
@@ -84,7 +77,7 @@ class Tenants:
                 self._directory.remove_activities()
             for path in self._directory.path.glob("*.activity"):
                 self._find_orphans(path.name)
-            self._apply_all()
+            self.policies.apply_all()
             return len(self._tenants)
 
     def _readopt(self, record: Record) -> bool:
@@ -134,13 +127,7 @@ class Tenants:
         """Remember what a program that is about to start shall get."""
         with self._lock:
             self._runs.add(run)
-            self._save()
-
-    def _save(self) -> None:
-        try:
-            self._runs.save()
-        except OSError as error:
-            self._tell("error", None, f"what was asked for is not kept over a restart of the daemon: {error}")
+            self.policies.save()
 
     # -- coming and going ---------------------------------------------------------------------------------------
 
@@ -211,7 +198,7 @@ class Tenants:
         tenant = Tenant(record, pages, slot, pidfd, Table(record.gpu), descriptors=_descriptors(record, pidfd))
         slot.assign(record.pid, record.start, RANKS[record.wish.klass])
         self._tenants[record.name] = tenant
-        self._apply_all(record.gpu.uuid)
+        self.policies.apply_all(record.gpu.uuid)
         how = "is watched in the temporal lane" if record.observed else f"entered the spatial lane, slot {slot.index}"
         named = f" as {record.tenant}" if record.tenant else ""
         self._tell("attach", record.pid, f"{how}{named}, class {record.wish.klass}, {record.gpu.uuid}")
@@ -248,7 +235,7 @@ class Tenants:
         # `active` is set by the very first launch; the count follows a tick later
         working = bool(tenant.slot.get("active") or tenant.pages.counters.get("in_flight"))
         self._bury(tenant, working)
-        self._apply_all(tenant.record.gpu.uuid)
+        self.policies.apply_all(tenant.record.gpu.uuid)
         if not tenant.record.observed:
             self._ended.append(tenant.record)
             self._tell("detach", tenant.record.pid, f"left the spatial lane{' in mid-work' if working else ''}")
@@ -308,167 +295,20 @@ class Tenants:
             return {tenant.pidfd for tenant in self._tenants.values()}
 
     def tick(self) -> None:
-        """Renew what is a lease, and forget what ended unseen. A few times a second."""
+        """Bring policies up to date, and forget what ended unseen. A few times a second."""
         with self._lock:
-            until = monotonic_ns() + LEASE_NS
-            for tenant in self._tenants.values():
-                tenant.pages.policy.lease(until if tenant.slot.held else 0)
+            self.policies.tick()
             for slot in list(self._orphans):
                 if procfs.start_time(slot.get("pid")) != slot.get("starttime"):
                     slot.free()
                     self._orphans.remove(slot)
             if self._runs.prune({tenant.record.tenant for tenant in self._tenants.values()}):
-                self._save()
-            self._look_at_crowding()
+                self.policies.save()
             for tenant in list(self._tenants.values()):
                 if tenant.descriptors is not None and tenant.descriptors.let_go:
                     self._leave(tenant)  # exec: its context went with its memory
 
-    def _look_at_crowding(self) -> None:
-        spatial = [tenant for tenant in self._tenants.values() if not tenant.record.observed]
-        for tenant, share in crowding.look(spatial, monotonic_ns()):
-            before = tenant.reflex
-            self._apply(tenant)
-            made = tenant.reflex
-            if made is not None and made != before:
-                does = "holds" if made.mode is Mode.HOLD else f"runs on {made.busy.text(tenant.record.gpu.sms)}"
-                text = f"higher classes are active {share:.0%} of the time: while one is, it {does}"
-                self._tell("reflex", tenant.record.pid, text)
-
-    # -- policies -----------------------------------------------------------------------------------------------
-
-    def _apply_all(self, gpu: str | None = None) -> None:
-        for tenant in self._tenants.values():
-            if gpu in (None, tenant.record.gpu.uuid):
-                self._apply(tenant)
-
-    def _apply(self, tenant: Tenant) -> Pending:
-        """Bring a tenant's page to what its wish, the reserve and its neighbours say."""
-        record, policy = tenant.record, tenant.pages.policy
-        wish = record.wish
-        reserve, override = self._reserve_of(record.gpu), self._override_of(record)
-        made = reflex(wish, record.gpu, reserve, override, tenant.crowded)
-        rank = RANKS[wish.klass]
-        tenant.slot.put("class", rank)
-        others = [t for t in self._tenants.values() if t.record.gpu.uuid == record.gpu.uuid and not t.record.observed]
-        owner = next((t for t in others if t.record.wish.exclusive), None)
-        higher = any(RANKS[t.record.wish.klass] > rank for t in others if t is not owner)
-        if owner is not None:
-            made = apart(made, owner.record.wish.exclusive_sms, owner is tenant, higher)
-        if record.observed:
-            made = Reflex(wish.klass, mode=Mode.TIER)
-        gated = not record.observed and (tenant.slot.held or (higher and made.mode is Mode.HOLD))
-        idle, busy = tenant.table.index(made.idle), tenant.table.index(made.busy)
-        values = PolicyValues(
-            class_=rank,
-            tier_idle=idle,
-            tier_busy=busy,
-            mode_busy=int(made.mode),
-            linger_us=made.linger_us,
-            gate_us=GATE_US if gated else 0,
-            ahead_us=AHEAD_US if higher and made.idle != made.busy else 0,
-            depth=made.depth,
-            floor_permille=made.floor_permille,
-            floor_period_us=made.floor_period_us,
-            memory_limit=wish.memory or 0,
-            tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
-        )
-        tenant.reflex = made
-        if policy.epoch % 2 or policy.read() != values:
-            policy.write(**_fields(values))
-        return Pending(tenant, policy.epoch)
-
-    def _reserve_of(self, gpu: Gpu) -> int | None:
-        if self._runs.reserve is None:
-            return None
-        try:
-            return check_reserve(self._runs.reserve, gpu)
-        except BadRequest as error:
-            self._tell("error", None, f"no reserve on {gpu.uuid}: {error}")
-            return None
-
-    def _override_of(self, record: Record) -> Override | None:
-        override = self._runs.overrides.get(record.wish.klass)
-        try:
-            if override is not None:
-                override.check(record.gpu)
-        except BadRequest as error:
-            self._tell("error", record.pid, f"the reflex of class {record.wish.klass} is not applied: {error}")
-            return None
-        return override
-
-    def override(self, klass: str, override: Override) -> None:
-        """Set the reflex of a whole class. BadRequest where it cannot be on a GPU here."""
-        setting(klass)
-        with self._lock:
-            for gpu in self._gpus():
-                override.check(gpu)
-            self._runs.overrides[klass] = override
-            if override == Override():
-                del self._runs.overrides[klass]
-            self._save()
-            self._apply_all()
-
-    def _gpus(self) -> set[Gpu]:
-        """The GPUs that programs are on; before there is one, any that could be."""
-        return {t.record.gpu for t in self._tenants.values()} or {Gpu("", 4096, 8)}
-
-    def change(self, process: ProcessId, **wish: Any) -> list[Pending]:
-        """Change a program's wish (fields of Wish); what has to be acknowledged. OSError: not kept over a restart."""
-        with self._lock:
-            pending = []
-            for tenant in self.of(process):
-                record = replace(tenant.record, wish=replace(tenant.record.wish, **wish))
-                self._directory.save(record)
-                tenant.record = record
-                pending.append(self._apply(tenant))
-                self._apply_all(record.gpu.uuid)
-            return [Pending(each.tenant, each.tenant.pages.policy.epoch) for each in pending]
-
-    def hold(self, process: ProcessId, on: bool) -> bool:
-        """Hold a program at its next kernel boundaries, or let it run on. False where that was so already."""
-        with self._lock:
-            changed = False
-            for tenant in self.of(process):
-                changed |= tenant.slot.held is not on
-                tenant.pages.policy.lease(monotonic_ns() + LEASE_NS if on else 0)
-                tenant.slot.hold(on)
-                self._apply(tenant)
-            return changed
-
-    def owner(self, gpu: str) -> Tenant | None:
-        """Who has an exclusive pCtx of a GPU."""
-        with self._lock:
-            mine = (t for t in self._tenants.values() if t.record.gpu.uuid == gpu and not t.record.observed)
-            return next((t for t in mine if t.record.wish.exclusive), None)
-
-    def reserve(self, sms: int | None) -> None:
-        """Keep `sms` SMs of each GPU for class high, or none. BadRequest where it is no tier of a GPU here, or
-        where a program has the first SMs to itself."""
-        with self._lock:
-            if sms is not None:
-                for tenant in self._tenants.values():
-                    if name := tenant.record.wish.exclusive:
-                        pid = tenant.record.pid
-                        raise BadRequest(f"PID {pid} has {name} to itself, which begins at the first SM too")
-                for gpu in self._gpus():
-                    check_reserve(sms, gpu)
-            self._runs.reserve = sms
-            self._save()
-            self._apply_all()
-
-    @property
-    def reserved(self) -> int | None:
-        """SMs kept for class high."""
-        return self._runs.reserve
-
-    def stand_aside(self) -> None:
-        """The daemon ends: nobody is held, and every program has the whole GPU. What was asked for is kept."""
-        with self._lock:
-            for tenant in self._tenants.values():
-                tenant.slot.hold(False)
-                tenant.pages.policy.lease(0)
-                tenant.pages.policy.write(tier_idle=0, tier_busy=0, mode_busy=layout.MODE_TIER, gate_us=0)
+    # -- the end ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Unmap everything; files of living tenants stay."""
@@ -483,15 +323,10 @@ class Tenants:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def of(self, process: ProcessId) -> list[Tenant]:
-        """A program's tenants in the spatial lane, one for each GPU."""
-        with self._lock:
-            return [t for t in self._tenants.values() if t.record.process == process and not t.record.observed]
-
     def lose(self, pids: Iterable[int], why: str) -> list[Record]:
         """Note that programs lost their context with an MPS server; all of them, also those that ended of it."""
         with self._lock:
-            lost = [t for t in self._tenants.values() if t.record.pid in set(pids) and not t.record.observed]
+            lost = [t for t in spatial(self._tenants.values()) if t.record.pid in set(pids)]
             for tenant in lost:
                 tenant.lost = why
             ended = [record for record in self._ended if record.pid in set(pids)]
@@ -501,27 +336,22 @@ class Tenants:
         """PIDs of programs in the spatial lane that launched something in the last `seconds`."""
         since = monotonic_ns() - int(seconds * 1e9)
         with self._lock:
-            spatial = [t for t in self._tenants.values() if not t.record.observed]
-            return [t.record.pid for t in spatial if t.pages.counters.get("last_launch") > since]
+            mine = spatial(self._tenants.values())
+            return [t.record.pid for t in mine if t.pages.counters.get("last_launch") > since]
 
     def pids(self) -> list[int]:
         """PIDs of the programs in the spatial lane."""
         with self._lock:
-            return sorted({t.record.pid for t in self._tenants.values() if not t.record.observed})
+            return sorted({t.record.pid for t in spatial(self._tenants.values())})
 
     def views(self) -> list[View]:
         """Every tenant of the spatial lane."""
         with self._lock:
-            shown = [t for t in self._tenants.values() if not t.record.observed and t.reflex is not None]
-            return [view(tenant) for tenant in shown]
+            return [view(t) for t in spatial(self._tenants.values()) if t.reflex is not None]
 
 
 def _descriptors(record: Record, pidfd: int) -> Descriptors | None:
     return None if record.observed else Descriptors(record.pid, pidfd)
-
-
-def _fields(values: PolicyValues) -> dict[str, Any]:
-    return {name: getattr(values, name) for name in values.__slots__}
 
 
 def _alive_name(name: str) -> bool:

@@ -41,6 +41,7 @@ class ShimBackend(Backend):
         self._service = service
         self.pool = pool or Pool()
         self._tenants = service.tenants
+        self._policies = service.policies
 
     @property
     def name(self) -> str:
@@ -110,13 +111,13 @@ class ShimBackend(Backend):
         return Skip(selector.pid, f"{what} in the spatial lane: start it with detshare run --lane spatial -- COMMAND")
 
     def _wish(self, process: ProcessId) -> Wish | None:
-        return next((tenant.record.wish for tenant in self._tenants.of(process)), None)
+        return next((tenant.record.wish for tenant in self._policies.of(process)), None)
 
     def set_priority(self, who: str, klass: str) -> Outcome:
         classes.setting(klass)
 
         def act(holder: Holder) -> Change | Skip:
-            if not self._tenants.change(holder.id, klass=klass):
+            if not self._policies.change(holder.id, klass=klass):
                 return Skip(holder.id.pid, "it has ended; nothing is left to do")
             return Change(holder.id.pid, note=f"spatial lane: class {klass}", stands=True)
 
@@ -128,7 +129,7 @@ class ShimBackend(Backend):
 
         def act(holder: Holder) -> Change | Skip:
             wish = {"percent": None if percent == 100 else percent, **_SHARED}
-            mine = self._tenants.change(holder.id, **wish)
+            mine = self._policies.change(holder.id, **wish)
             if not mine:
                 return Skip(holder.id.pid, "it has ended; nothing is left to do")
             pending.extend(mine)
@@ -140,7 +141,7 @@ class ShimBackend(Backend):
         pending: list[Pending] = []
 
         def act(holder: Holder) -> Change | Skip:
-            tenants = self._tenants.of(holder.id)
+            tenants = self._policies.of(holder.id)
             if not tenants:
                 return Skip(holder.id.pid, "it has ended; nothing is left to do")
             gpu = tenants[0].record.gpu
@@ -151,7 +152,7 @@ class ShimBackend(Backend):
                     return Skip(holder.id.pid, why)
             else:
                 wish = {"percent": None if member.percent == 100 else member.percent, **_SHARED}
-            mine = self._tenants.change(holder.id, **wish)
+            mine = self._policies.change(holder.id, **wish)
             pending.extend(mine)
             granted = mine[0].tenant.table.tiers[mine[0].tenant.pages.policy.read().tier_idle]
             return Change(holder.id.pid, note=f"pCtx {pctx}: {granted.text(gpu.sms)} of {gpu.sms}", stands=True)
@@ -160,12 +161,12 @@ class ShimBackend(Backend):
 
     def set_busy(self, who: str, sms: int | None) -> Outcome:
         def act(holder: Holder) -> Change | Skip:
-            tenants = self._tenants.of(holder.id)
+            tenants = self._policies.of(holder.id)
             if not tenants:
                 return Skip(holder.id.pid, "it has ended; nothing is left to do")
             gpu = tenants[0].record.gpu
             busy = "" if sms is None else _busy_set(sms, gpu)
-            self._tenants.change(holder.id, busy=busy)
+            self._policies.change(holder.id, busy=busy)
             made = "as its class says" if not busy else "it holds" if busy == HOLD else parse(busy, gpu).text(gpu.sms)
             return Change(holder.id.pid, note=f"while a higher class is active: {made}", stands=True)
 
@@ -175,13 +176,13 @@ class ShimBackend(Backend):
 
     def _taken(self, process: ProcessId, gpu: SpatialGpu, pctx: str) -> str | None:
         """Why a program cannot have an exclusive pCtx of a GPU now."""
-        owner = self._tenants.owner(gpu.uuid)
+        owner = self._policies.owner(gpu.uuid)
         if owner is not None and owner.record.process != process:
             pid = owner.record.pid
             name = owner.record.wish.exclusive
             return f"PID {pid} has {name} to itself: move it first (detshare-ctl bind {pid} 100%)"
-        if self._tenants.reserved is not None:
-            sms = self._tenants.reserved
+        if self._policies.reserved is not None:
+            sms = self._policies.reserved
             return f"{sms} SMs, from the first on, are reserved for class high: detshare-ctl reserve off"
         return None
 
@@ -205,8 +206,8 @@ class ShimBackend(Backend):
         note = f"{made.text(gpu.sms)} of {gpu.sms}"
         if made != of_percent(percent, gpu):
             note += "; its table of tiers is full, so it got the next smaller one that it had before"
-        if overlaps(tenant.record.wish, self._tenants.reserved):
-            note += f"; this lies in the {self._tenants.reserved} SMs that are reserved for class high"
+        if overlaps(tenant.record.wish, self._policies.reserved):
+            note += f"; this lies in the {self._policies.reserved} SMs that are reserved for class high"
         return note
 
     def hold(self, who: str, lease_s: int | None = None) -> Outcome:
@@ -222,7 +223,7 @@ class ShimBackend(Backend):
 
     def _hold(self, verb: str, who: str, on: bool) -> Outcome:
         def act(holder: Holder) -> Change | Skip:
-            if not self._tenants.hold(holder.id, on):
+            if not self._policies.hold(holder.id, on):
                 return Skip(holder.id.pid, "it is held already" if on else "it is not held")
             return Change(holder.id.pid, note="held from its next kernel boundary on" if on else "spatial lane")
 
@@ -231,12 +232,12 @@ class ShimBackend(Backend):
     def release(self, who: str) -> Outcome:
         def act(holder: Holder) -> Change | Skip:
             wish = self._wish(holder.id)
-            held = self._tenants.hold(holder.id, False)
+            held = self._policies.hold(holder.id, False)
             if wish == Wish() and not held:
                 return Skip(holder.id.pid, "nothing was set for it in the spatial lane")
             default = Wish()
             plain = {name: getattr(default, name) for name in ("klass", "percent", "memory", "busy")}
-            self._tenants.change(holder.id, **plain, **_SHARED)
+            self._policies.change(holder.id, **plain, **_SHARED)
             return Change(holder.id.pid, note="spatial lane: not held, all SMs, class normal, no memory limit")
 
         return self._verb("release", who, act)
@@ -246,19 +247,19 @@ class ShimBackend(Backend):
             raise BadRequest("in the spatial lane a memory limit counts for each GPU by itself: leave --gpu out")
 
         def act(holder: Holder) -> Change | Skip:
-            if not self._tenants.change(holder.id, memory=limit):
+            if not self._policies.change(holder.id, memory=limit):
                 return Skip(holder.id.pid, "it has ended; nothing is left to do")
             return Change(holder.id.pid, note="spatial lane: its own runtime refuses what is beyond", stands=True)
 
         return self._verb("set-memory", who, act)
 
     def set_reserve(self, sms: int | None) -> Outcome:
-        self._tenants.reserve(sms)
+        self._policies.reserve(sms)
         text = "no SMs are reserved" if sms is None else f"the first {sms} SMs of each GPU are kept for class high"
         return Outcome("set-reserve", (Change(0, note=f"{text}; everybody else has the rest" if sms else text),))
 
     def set_reflex(self, klass: str, change: Mapping[str, str | int | None]) -> Outcome:
-        self._tenants.override(klass, Override(**change))  # type: ignore[arg-type]  # check() looks at each
+        self._policies.override(klass, Override(**change))  # type: ignore[arg-type]  # check() looks at each
         said = ", ".join(f"{name} {value}" for name, value in change.items() if value is not None) or "as by default"
         return Outcome("set-reflex", (Change(0, note=f"class {klass} of the spatial lane: {said}"),))
 

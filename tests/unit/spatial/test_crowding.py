@@ -110,7 +110,7 @@ def test_the_daemon_moves_a_crowded_program_and_lets_it_hold_again(lane: Lane) -
     high, low = lane.start(tenant="high"), lane.start(tenant="low")
     for program, klass in ((high, "high"), (low, "low")):
         process = next(v.record.process for v in lane.service.tenants.views() if v.record.pid == program.pid)
-        lane.service.tenants.change(process, klass=klass)
+        lane.service.policies.change(process, klass=klass)
     assert busy(lane, low.pid) == (FULL, True)
     began = monotonic_ns()
 

@@ -67,9 +67,9 @@ def test_what_a_dead_program_had_is_freed_at_once(lane: Lane) -> None:
 
 def test_gates_are_there_only_while_somebody_higher_is(lane: Lane) -> None:
     low, high = lane.start(), lane.start()
-    lane.service.tenants.change(process(low.pid), klass="low")
+    lane.service.policies.change(process(low.pid), klass="low")
     assert lane.page(low).gate_us == GATE_US  # the other one is normal
-    lane.service.tenants.change(process(high.pid), klass="high")
+    lane.service.policies.change(process(high.pid), klass="high")
     page = lane.page(low)
     assert (page.gate_us, page.mode_busy, page.class_) == (GATE_US, layout.MODE_HOLD, layout.CLASS_LOW)
     assert page.floor_permille == 50
@@ -81,48 +81,48 @@ def test_gates_are_there_only_while_somebody_higher_is(lane: Lane) -> None:
 
 def test_work_ahead_is_bounded_where_a_higher_class_changes_the_tier(lane: Lane) -> None:
     low, high = lane.start(), lane.start()
-    lane.service.tenants.change(process(low.pid), klass="low")
-    lane.service.tenants.change(process(high.pid), klass="high")
+    lane.service.policies.change(process(low.pid), klass="low")
+    lane.service.policies.change(process(high.pid), klass="high")
     assert lane.page(low).ahead_us == 0  # it holds: its gates do it
-    lane.service.tenants.override("low", Override(busy="rest:32"))
+    lane.service.policies.override("low", Override(busy="rest:32"))
     assert lane.page(low).ahead_us == AHEAD_US
     assert lane.page(high).ahead_us == 0
-    lane.service.tenants.override("low", Override(idle="rest:32", busy="rest:32"))
+    lane.service.policies.override("low", Override(idle="rest:32", busy="rest:32"))
     assert lane.page(low).ahead_us == 0  # nothing changes
-    lane.service.tenants.override("low", Override(busy="rest:32"))
+    lane.service.policies.override("low", Override(busy="rest:32"))
     high.end()
     wait_for(lambda: lane.page(low).ahead_us == 0)
 
 
 def test_another_gpus_programs_do_not_count(lane: Lane) -> None:
     low, high = lane.start(), lane.start(gpu=uuid.uuid4())
-    lane.service.tenants.change(process(low.pid), klass="low")
-    lane.service.tenants.change(process(high.pid), klass="high")
+    lane.service.policies.change(process(low.pid), klass="low")
+    lane.service.policies.change(process(high.pid), klass="high")
     assert lane.page(low).gate_us == 0
 
 
 def test_a_share_is_a_tier_and_waits_for_the_acknowledgement(lane: Lane) -> None:
     program = lane.start()
-    pending = lane.service.tenants.change(process(program.pid), percent=25)
+    pending = lane.service.policies.change(process(program.pid), percent=25)
     page = lane.page(program)
     assert page.tiers[page.tier_idle] == page.tiers[page.tier_busy] == Tier(layout.TIER_FIRST, 32)
     assert wait(pending, 0.1)
     program.do("ack")
     assert not wait(pending, 1)
-    again = lane.service.tenants.change(process(program.pid), percent=25)
+    again = lane.service.policies.change(process(program.pid), percent=25)
     assert not wait(again, 0.1)  # nothing changed, so there is nothing to wait for
 
 
 def test_nobody_waits_for_a_program_that_ended(lane: Lane) -> None:
     program = lane.start()
-    pending = lane.service.tenants.change(process(program.pid), percent=25)
+    pending = lane.service.policies.change(process(program.pid), percent=25)
     program.end()
     assert not wait(pending, 5)
 
 
 def test_a_hold_is_a_lease_that_the_daemon_renews(lane: Lane) -> None:
     program = lane.start()
-    assert lane.service.tenants.hold(process(program.pid), True)
+    assert lane.service.policies.hold(process(program.pid), True)
     assert lane.activity().slots[0].get("word") == layout.HELD
     assert lane.page(program).gate_us == GATE_US  # what is queued from now on waits too
     (path,) = lane.boards.glob(f"{program.pid}-*.policy")
@@ -133,8 +133,8 @@ def test_a_hold_is_a_lease_that_the_daemon_renews(lane: Lane) -> None:
     first = lease()
     assert first > monotonic_ns()
     wait_for(lambda: lease() > first)
-    assert not lane.service.tenants.hold(process(program.pid), True)
-    assert lane.service.tenants.hold(process(program.pid), False)
+    assert not lane.service.policies.hold(process(program.pid), True)
+    assert lane.service.policies.hold(process(program.pid), False)
     assert lane.activity().slots[0].get("word") == 0
     assert lane.page(program).gate_us == 0
 
@@ -182,10 +182,10 @@ def test_a_daemon_whose_programs_all_went_with_the_last_one_takes_others(lane: L
 @pytest.mark.parametrize("killed", [True, False])
 def test_another_daemon_goes_on_without_the_program_noticing(lane: Lane, killed: bool) -> None:
     program, other = lane.start("red"), lane.start()
-    lane.service.tenants.change(process(program.pid), percent=25, klass="low")
-    lane.service.tenants.hold(process(program.pid), True)
+    lane.service.policies.change(process(program.pid), percent=25, klass="low")
+    lane.service.policies.hold(process(program.pid), True)
     if killed:
-        lane.service.tenants.stand_aside = lambda: None  # type: ignore[method-assign]
+        lane.service.policies.stand_aside = lambda: None  # type: ignore[method-assign]
     other_pid = other.pid
     lane.service.close(restore=not killed)
     page = lane.page(program)
@@ -200,13 +200,13 @@ def test_another_daemon_goes_on_without_the_program_noticing(lane: Lane, killed:
     assert lane.activity().slots[1].get("state") == layout.SLOT_FREE
     assert not list(lane.boards.glob(f"{other_pid}-*"))
     assert program.do("ack") == "done"
-    assert not wait(lane.service.tenants.change(process(program.pid), percent=25), 1)
+    assert not wait(lane.service.policies.change(process(program.pid), percent=25), 1)
     assert lane.start().slot == 1
 
 
 def test_a_half_written_policy_is_mended(lane: Lane) -> None:
     program = lane.start()
-    lane.service.tenants.stand_aside = lambda: None  # type: ignore[method-assign]
+    lane.service.policies.stand_aside = lambda: None  # type: ignore[method-assign]
     lane.service.close(restore=False)
     (path,) = lane.boards.glob(f"{program.pid}-*.policy")
     with map_file(path, write=True) as mapped:
@@ -485,8 +485,8 @@ def test_mps_ends_with_the_daemon_only_where_nobody_uses_it(lane: Lane, folder) 
 
 def test_a_reserve_splits_and_is_kept(lane: Lane) -> None:
     high, low = lane.start(), lane.start()
-    lane.service.tenants.change(process(high.pid), klass="high")
-    lane.service.tenants.reserve(32)
+    lane.service.policies.change(process(high.pid), klass="high")
+    lane.service.policies.reserve(32)
     for program, tier in ((high, Tier(layout.TIER_FIRST, 32)), (low, Tier(layout.TIER_REST, 32))):
         page = lane.page(program)
         assert page.tiers[page.tier_idle] == page.tiers[page.tier_busy] == tier
@@ -494,5 +494,5 @@ def test_a_reserve_splits_and_is_kept(lane: Lane) -> None:
     lane.again()
     page = lane.page(low)
     assert page.tiers[page.tier_idle] == Tier(layout.TIER_REST, 32)
-    lane.service.tenants.reserve(None)
+    lane.service.policies.reserve(None)
     assert lane.page(low).tier_idle == 0
