@@ -126,20 +126,46 @@ def test_rows_of_dirty() -> None:
     assert missed(still) == ["GPT training step: allocations that changed, median"]
 
 
-BIRTH: Line = {"event": "birth", "kind": "light", "ms": 4.0, "kept": True}
+BIRTH: Line = {"event": "birth", "kind": "light", "had_ms": 90.0, "greeted": True, "ms": 4.0, "kept": True}
+LOOKED = {"greeted": False, "ms": None}
 
 
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [
-        ({"ms": None}, "given their class at birth"),
+        ({"had_ms": None}, "whose compute TSG had the class's slice within 500 ms of their being ready, by asking"),
+        ({"had_ms": 501.0}, "whose compute TSG had the class's slice within 500 ms of their being ready, by asking"),
         ({"ms": 99.0}, "first TSG to class, median"),
-        ({"kept": False}, "whose compute TSG has the class's slice, by asking"),
+        ({"kept": False}, "whose compute TSG has it when it is asked again"),
     ],
 )
 def test_rows_of_root(wrong: dict[str, Any], what: str) -> None:
     assert missed(root.rows([BIRTH] * 3)) == []
     assert missed(root.rows([{**BIRTH, **wrong}] * 3)) == [f"programs by the driver's interface: {what}"]
+
+
+def test_a_class_that_a_look_gave_first_counts_and_has_no_time_of_its_own() -> None:
+    found = root.rows([{**BIRTH, "ms": 6.0}, BIRTH | LOOKED, BIRTH | LOOKED | {"had_ms": None}])
+    rows = {row.what.removeprefix("programs by the driver's interface: "): row for row in found}
+    assert rows["that a look gave it before they were greeted"].value == 1
+    assert rows["first TSG to class, median"].value == 6.0
+    assert [row.what.rpartition(", ")[0].rpartition(": ")[2] for row in found if row.ok is False] == [
+        "whose compute TSG had the class's slice within 500 ms of their being ready"
+    ]
+
+
+def test_only_births_without_a_witness_are_timed() -> None:
+    witnessed = BIRTH | {"ms": 50.0, "witness": {"told": 0.3, "questions": 3, "seen": 50.2}}
+    rows = {row.what.rpartition(": ")[2]: row.value for row in root.rows([BIRTH, BIRTH, witnessed])}
+    assert rows["first TSG to class, longest"] == 4.0
+    assert rows["first TSG to class as another process reads the slice back, median of 1"] == 50.2
+
+
+@pytest.mark.parametrize(
+    ("slices", "steered"), [([], False), ([50], True), ([50, 2048], False), ([50, 50], True), ([2048], False)]
+)
+def test_a_program_has_its_class_when_all_its_groups_have(slices: list[int], steered: bool) -> None:
+    assert root.steered([{"slice_us": each} for each in slices]) is steered
 
 
 BODY = """

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from detshare.tools.bench.lines import Line
 from detshare.tools.bench.vm import hostile, sched, stress
 from detshare.tools.bench.vm.machines import MACHINES, SIM, SIM_61
 from detshare.tools.bench.vm.report import Report
 
-Line = dict[str, Any]
 LOG = {"event": "log", "lines": 400, "lost": 0, "faults": 0}
 
 

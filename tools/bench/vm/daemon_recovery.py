@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from statistics import median
 
-from detshare.tools.bench.vm.machines import SIM, Line, run
+from detshare.tools.bench.lines import Line
+from detshare.tools.bench.vm.machines import SIM, run
 from detshare.tools.bench.vm.report import Report
 
 PROGRAMS = 4

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from detshare.tools.bench.lines import Line
 from detshare.tools.bench.vm.inside.dirty import SHAPES
-from detshare.tools.bench.vm.machines import Line, Machine, run
+from detshare.tools.bench.vm.machines import Machine, run
 from detshare.tools.bench.vm.report import Report
 
 _NAMES = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from detshare.tools.bench.vm.machines import SIM_61, Line, Machine, run
+from detshare.tools.bench.lines import Line
+from detshare.tools.bench.vm.machines import SIM_61, Machine, run
 from detshare.tools.bench.vm.report import Report
 
 PEOPLE = ("root", "user")

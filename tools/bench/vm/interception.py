@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from statistics import median
 
-from detshare.tools.bench.vm.machines import Line, Machine, run
+from detshare.tools.bench.lines import Line
+from detshare.tools.bench.vm.machines import Machine, run
 from detshare.tools.bench.vm.report import Report
 
 KINDS = {

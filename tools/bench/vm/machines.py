@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from detshare.tools.bench.lines import Line
 
 __all__ = [
     "ALL",
@@ -36,8 +38,6 @@ PROGRAMS: Final = TOP / "build" / "nvclient"
 LOGS: Final = TOP / "build" / "kernel-logs"
 """of the last run of each program on each machine"""
 _TAIL = 60  # lines of stderr that an error quotes
-
-Line = dict[str, Any]
 
 
 class ExperimentError(RuntimeError):

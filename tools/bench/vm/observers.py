@@ -9,9 +9,10 @@ from statistics import median
 
 from detshare.ebpf import build
 from detshare.ebpf.errors import EbpfError
+from detshare.tools.bench.lines import Line
 from detshare.tools.bench.vm import dirty as written
 from detshare.tools.bench.vm.inside import observers as inside
-from detshare.tools.bench.vm.machines import HERE, TOP, ExperimentError, Line, Machine, run
+from detshare.tools.bench.vm.machines import HERE, TOP, ExperimentError, Machine, run
 from detshare.tools.bench.vm.report import Report
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from detshare.tools.bench.vm.machines import SIM, Line, Machine, run
+from detshare.tools.bench.lines import Line
+from detshare.tools.bench.vm.machines import SIM, Machine, run
 from detshare.tools.bench.vm.report import Report
 
 

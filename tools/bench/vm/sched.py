@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
+from detshare.tools.bench.lines import Line
 from detshare.tools.bench.stats import percentile, spread
 from detshare.tools.bench.vm.machines import Machine, run
 from detshare.tools.bench.vm.report import Report
 
 PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors")
-Line = dict[str, Any]
 
 SWITCH_US: Final = 200
 """What loading another channel group's context takes on an H100 (docs/classes.md, three results), and by it in

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
+from detshare.tools.bench.lines import Line
 from detshare.tools.bench.vm.inside import guest
-
-Line = dict[str, Any]
 
 
 def _nvfuzz(words: tuple[object, ...], told: Line | None) -> list[Line]:

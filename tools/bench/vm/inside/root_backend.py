@@ -6,10 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,20 +19,12 @@ from detshare.ctl.rm.client import channel_classes
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ctl.snapshot import Level
 from detshare.ebpf.objects import ObjectTracer
+from detshare.tools.bench.births import SLICE_US, Daemon, eventually
 from detshare.tools.bench.vm.inside import guest
 
-CLASS, STEERED = "low", (50, Level.LOW)
+STEERED = (SLICE_US, Level.LOW)
 _GPU = Path("/sys/kernel/debug/nvsim/gpu0")
 _MODULE = Path("/sys/kernel/debug/detshare/objects")
-_CONFIG = """
-[daemon]
-backend = "root"
-interval = {interval}
-observers = {observers}
-log_level = "debug"
-[daemon.classes]
-"tenant *" = "{klass}"
-"""
 
 
 def _program() -> tuple[subprocess.Popen[str], str]:
@@ -47,12 +36,9 @@ def _program() -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline()
 
 
-def _eventually(true: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > until:
-            raise guest.GuestError(f"within {seconds:g} s: {what}")
-        time.sleep(0.001)
+def _need(true: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    if not eventually(true, seconds):
+        raise guest.GuestError(f"within {seconds:g} s: {what}")
 
 
 def _groups(tracer: ObjectTracer, abi: Abi) -> dict[tuple[int, int], Any]:
@@ -119,38 +105,27 @@ def _steering(client: int, tsg: int) -> tuple[int, int] | None:
     return next(((int(words[places[0]]), int(words[places[1]])) for words in found), None)
 
 
-def _legs(pid: int, log: str) -> dict[str, float]:
-    """What the daemon's log says of the way to a class: step -> ms after the program's first TSG was made."""
-    said = re.search(rf"PID {pid}, ms after its first TSG was made: (.*)", log)
-    steps = (step.rpartition(" ") for step in said[1].split(", ")) if said else ()
-    return {what: float(ms) for what, _, ms in steps}
-
-
 def births(programs: int, observers: bool, interval: float) -> None:
     """Programs one after another under a detshared that looks so often; when the driver had each with its class.
 
     `ms` is from before the program asked for its TSG until the driver's table was read with the class in it: no less
     than it took. `waited_ms` begins when its context was made."""
-    with tempfile.TemporaryDirectory() as folder:
-        config, log = Path(folder) / "detshare.toml", Path(folder) / "log"
-        config.write_text(_CONFIG.format(interval=interval, observers=str(observers).lower(), klass=CLASS))
-        words = [sys.executable, "-P", "-m", "detshare.ctl.detshared"]
-        words += ["--config", str(config), "--run-dir", f"{folder}/run"]
-        with log.open("w") as writing:
-            process = subprocess.Popen(words, stderr=writing)
-        _eventually(lambda: "ready on" in log.read_text() or process.poll() is not None, "detshared is ready")
-        if process.poll() is not None:
-            raise guest.GuestError(f"detshared ended: {log.read_text()}")
+    with (
+        tempfile.TemporaryDirectory() as made,
+        Daemon(Path(made), "tenant *", observers=observers, interval=interval) as daemon,
+    ):
+        if not daemon.ready(120.0):
+            raise guest.GuestError(f"detshared is not ready: {daemon.text}")
         for number in range(programs):
             tenant, line = _program()
             begun, ready = time.monotonic_ns(), json.loads(line)
             where = (ready["client"], ready["tsg"])
-            _eventually(lambda where=where: _steering(*where) == STEERED, "the program has its class")  # type: ignore[misc]
+            _need(lambda where=where: _steering(*where) == STEERED, "the program has its class")  # type: ignore[misc]
             seen = time.monotonic_ns()
             # the driver's table says when, whoever set it; the log tells of the steps, where it was set by greeting
-            said = rf"change {tenant.pid}: .* brought to"
-            _eventually(lambda said=said: bool(re.search(said, log.read_text())), "detshared tells of it")  # type: ignore[misc]
-            legs = _legs(tenant.pid, log.read_text())
+            if not daemon.tells_of(tenant.pid, 120.0):
+                raise guest.GuestError("detshared does not tell of a class that the driver has")
+            legs = daemon.legs(tenant.pid)
             guest.say(
                 event="birth",
                 number=number,
@@ -161,9 +136,8 @@ def births(programs: int, observers: bool, interval: float) -> None:
                 legs=legs,
             )
             guest.stop(tenant)
-            _eventually(lambda where=where: _steering(*where) is None, "the driver has forgotten the program")  # type: ignore[misc]
-        process.send_signal(signal.SIGTERM)
-        guest.say(event="ended", observers=observers, status=process.wait(120))
+            _need(lambda where=where: _steering(*where) is None, "the driver has forgotten the program")  # type: ignore[misc]
+        guest.say(event="ended", observers=observers, status=daemon.end())
 
 
 def _body() -> None:
