@@ -18,10 +18,15 @@ def libcuda() -> Path:
 
 
 @pytest.fixture(scope="session")
-def observers() -> None:
-    """CO-RE objects of the sources as they are; where they cannot be loaded, tests are skipped with the reason."""
+def compiler() -> None:
+    """What CO-RE objects are made with; where it is missing, tests are skipped with the reason."""
     if reason := build.why_not():
         pytest.skip(f"{reason}; as root: apt-get install clang libbpf-dev")
+
+
+@pytest.fixture(scope="session")
+def observers(compiler: None) -> None:
+    """CO-RE objects of the sources as they are; where they cannot be loaded, tests are skipped with the reason."""
     for source in build.sources():
         build.build(source)
     loading = checks.loading()

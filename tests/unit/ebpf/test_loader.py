@@ -57,19 +57,17 @@ def test_refusals_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "locked down" in bpf.refused("load", OSError(errno.EINVAL, "invalid program")).why
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("source", build.sources(), ids=lambda path: path.name)
 def test_bcc_is_told_of_every_function_of_a_source(source: Path) -> None:
     """What the regular expression finds is what clang makes programs of."""
-    if reason := build.why_not():
-        pytest.skip(f"{reason}; as root: apt-get install clang libbpf-dev")
     symbols = subprocess.run(["nm", build.build(source)], check=True, capture_output=True, text=True).stdout
     compiled = {line.split()[2] for line in symbols.splitlines() if " T " in line}
     assert set(_kinds(source.read_text())) == compiled
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_source_with_a_mistake_says_where(tmp_path: Path) -> None:
-    if reason := build.why_not():
-        pytest.skip(f"{reason}; as root: apt-get install clang libbpf-dev")
     source = tmp_path / "wrong.bpf.c"
     source.write_text("int x = ;\n")
     with pytest.raises(EbpfError, match=r"wrong.bpf.c:1"):
