@@ -43,7 +43,8 @@ def is_of(row: LimitRow | SchedRow | HoldRow | BucketRow, target: Target) -> boo
     """Whether a row is this very account's."""
     match target.kind if KINDS.get(row.kind) is target.kind else None:
         case AccountKind.PID:
-            return row.pid == target.process.pid
+            mine = target.process
+            return row.pid == mine.pid and (row.start_time == mine.start or not row.start_time or not mine.start)
         case AccountKind.CGROUP:
             return row.cgroup_id == target.cgroup
         case AccountKind.TENANT:
@@ -91,6 +92,13 @@ class Census:
             if found.pid == pid:
                 return found
         return next((ProcessId(row.pid, row.start_time) for row in self.vctxs if row.pid == pid), None)
+
+    def steered(self, pid: int) -> ProcessId | None:
+        """The process of this number for which something stands. It may have ended, and left its clients to others."""
+        listed: tuple[Sequence[SchedRow | HoldRow | BucketRow | LimitRow], ...]
+        listed = (self.orders, self.holds, self.buckets, self.limits)
+        mine = (row for rows in listed for row in rows if KINDS.get(row.kind) is AccountKind.PID and row.pid == pid)
+        return next((ProcessId(pid, row.start_time) for row in mine), None)
 
     def target(self, row: SchedRow | HoldRow | BucketRow) -> Target | None:
         """The account of a row; None for a kind that only a newer module has."""

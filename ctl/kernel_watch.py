@@ -92,11 +92,14 @@ class KernelWatch:
         return status
 
     def targets(self, who: str) -> list[Target]:
-        """The accounts that `who` names, a living PID without a GPU too. BadRequest where it cannot be meant."""
+        """The accounts that `who` names, a PID without a GPU too: living, or one for which something stands. BadRequest
+        where it cannot be meant."""
         found = list(self.census.holders.values())
         with suppress(BadRequest):
             selector = select.parse(who)
-            process = self._driver.find(selector.pid) if selector.by is select.By.PID else None
+            process = None
+            if selector.by is select.By.PID:
+                process = self._driver.find(selector.pid) or self.census.steered(selector.pid)
             if process is not None and process not in self.census.holders:
                 found.append(Holder(process, 0, "", "", "", "", "", (), ()))
         return accounts.resolve(who, [row.name for row in self.census.tenants], found)

@@ -69,21 +69,43 @@ struct genl_family ds_family = {
 	.n_mcgrps = ARRAY_SIZE(groups),
 };
 
-struct ds_process *ds_nl_process(struct nlattr *attribute, struct netlink_ext_ack *extack)
+static struct ds_process *find_process(u32 pid, u64 start, bool ended)
 {
 	struct ds_process *process;
-	u32 pid;
 
-	if (!attribute) {
+	if (!pid || pid > PID_MAX_LIMIT)
+		return ERR_PTR(-ESRCH);
+	process = ds_process_get(pid);
+	if (!IS_ERR(process) && start && process->start != start) {
+		ds_process_put(process);
+		process = ERR_PTR(-ESRCH);
+	}
+	return ended && PTR_ERR_OR_ZERO(process) == -ESRCH ? ds_process_get_ended(pid, start) : process;
+}
+
+static struct ds_process *named_process(struct nlattr *pid, struct nlattr *start, bool ended, struct netlink_ext_ack *extack)
+{
+	struct ds_process *process;
+
+	if (!pid) {
 		NL_SET_ERR_MSG(extack, "no process is named: add the attribute pid");
 		return ERR_PTR(-EINVAL);
 	}
-	pid = nla_get_u32(attribute);
-	process = pid > 0 && pid <= PID_MAX_LIMIT ? ds_process_get(pid) : ERR_PTR(-ESRCH);
+	process = find_process(nla_get_u32(pid), start ? nla_get_u64(start) : 0, ended);
 	if (PTR_ERR_OR_ZERO(process) == -ESRCH)
-		NL_SET_ERR_MSG_ATTR(extack, attribute,
+		NL_SET_ERR_MSG_ATTR(extack, pid,
 				    "no such process: it ended, or the number is that of a thread or of another pid namespace");
 	return process;
+}
+
+struct ds_process *ds_nl_process(struct nlattr *pid, struct nlattr *start, struct netlink_ext_ack *extack)
+{
+	return named_process(pid, start, false, extack);
+}
+
+struct ds_process *ds_nl_process_known(struct nlattr *pid, struct nlattr *start, struct netlink_ext_ack *extack)
+{
+	return named_process(pid, start, true, extack);
 }
 
 int ds_nl_check_driver(struct netlink_ext_ack *extack)

@@ -41,13 +41,16 @@ struct ds_subject;
 
 /* Where an attribute set says whom it means. */
 struct ds_nl_names {
-	int pad, kind, pid, cgroup, tenant;
+	int pad, kind, pid, start, cgroup, tenant;
 };
 
 /* Whom a request means, held (subject.h); without a kind, a process. On error there is a message, and nothing is held. */
 int ds_nl_subject(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
 		  struct ds_subject *subject);
-/* The same for what is to hold from now on for everybody who belongs to it. */
+/* The same, but a process may have ended: what stands for it stands for who goes on with its clients. */
+int ds_nl_subject_known(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
+			struct ds_subject *subject);
+/* As ds_nl_subject(), for what is to hold from now on for everybody who belongs to it. */
 int ds_nl_subject_watched(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
 			  struct ds_subject *subject);
 int ds_nl_put_subject(struct sk_buff *skb, const struct ds_nl_names *names, const struct ds_subject *subject);
@@ -62,9 +65,12 @@ int ds_nl_put_mechanisms(struct sk_buff *skb, enum detshare_mode mode);
 bool ds_nl_name_is_good(const char *name);
 
 /*
- * The living process that a request names, held. ERR_PTR and a message: no such attribute, no such process, no memory.
+ * The living process that a request names, held; `start`: the attribute with its start, NULL: any. ERR_PTR and a message: no such
+ * attribute, no such process, no memory.
  */
-struct ds_process *ds_nl_process(struct nlattr *attribute, struct netlink_ext_ack *extack);
+struct ds_process *ds_nl_process(struct nlattr *pid, struct nlattr *start, struct netlink_ext_ack *extack);
+/* The same; if none that lives is meant, one that has ended. */
+struct ds_process *ds_nl_process_known(struct nlattr *pid, struct nlattr *start, struct netlink_ext_ack *extack);
 
 /* An answer to a request: begin, put attributes, end. */
 struct sk_buff *ds_nl_answer(struct genl_info *info, void **header);

@@ -12,6 +12,7 @@ static const struct ds_nl_names names = {
 	.pad = DETSHARE_A_BUCKET_PAD,
 	.kind = DETSHARE_A_BUCKET_KIND,
 	.pid = DETSHARE_A_BUCKET_PID,
+	.start = DETSHARE_A_BUCKET_START_TIME,
 	.cgroup = DETSHARE_A_BUCKET_CGROUP_ID,
 	.tenant = DETSHARE_A_BUCKET_TENANT,
 };
@@ -124,7 +125,7 @@ int ds_nl_bucket_del(struct sk_buff *request, struct genl_info *info)
 	struct ds_subject subject;
 	int err;
 
-	err = ds_nl_subject(info->attrs, &names, info->extack, &subject);
+	err = ds_nl_subject_known(info->attrs, &names, info->extack, &subject);
 	if (err)
 		return err;
 	err = ds_bucket_del(&subject);

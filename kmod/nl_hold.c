@@ -8,6 +8,7 @@ static const struct ds_nl_names names = {
 	.pad = DETSHARE_A_HOLD_PAD,
 	.kind = DETSHARE_A_HOLD_KIND,
 	.pid = DETSHARE_A_HOLD_PID,
+	.start = DETSHARE_A_HOLD_START_TIME,
 	.cgroup = DETSHARE_A_HOLD_CGROUP_ID,
 	.tenant = DETSHARE_A_HOLD_TENANT,
 };
@@ -128,7 +129,7 @@ int ds_nl_hold_del(struct sk_buff *request, struct genl_info *info)
 	struct ds_subject subject;
 	int err;
 
-	err = ds_nl_subject(info->attrs, &names, info->extack, &subject);
+	err = ds_nl_subject_known(info->attrs, &names, info->extack, &subject);
 	if (err)
 		return err;
 	err = ds_hold_del(&subject, &result);

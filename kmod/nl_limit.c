@@ -31,7 +31,8 @@ static int put_limit(struct sk_buff *skb, const struct ds_limit_info *limit)
 		return err;
 	switch (subject->kind) {
 	case DETSHARE_KIND_PID:
-		return nla_put_u32(skb, DETSHARE_A_LIMIT_PID, ds_process_nr(subject->process));
+		return nla_put_u32(skb, DETSHARE_A_LIMIT_PID, ds_process_nr(subject->process)) ?:
+		       put_u64(skb, DETSHARE_A_LIMIT_START_TIME, subject->process->start);
 	case DETSHARE_KIND_CGROUP:
 		return put_u64(skb, DETSHARE_A_LIMIT_CGROUP_ID, subject->cgroup);
 	case DETSHARE_KIND_TENANT:
@@ -40,11 +41,15 @@ static int put_limit(struct sk_buff *skb, const struct ds_limit_info *limit)
 	return 0;
 }
 
-/* What a request names; its process is held, its tenant stays while ds_limits_lock is held, which the caller holds. */
-static int subject_of(struct nlattr **attrs, struct netlink_ext_ack *extack, struct ds_subject *subject)
+/*
+ * What a request names, with `ended` also a process that has; its process is held, its tenant stays while ds_limits_lock is held, which
+ * the caller holds.
+ */
+static int subject_of(struct nlattr **attrs, bool ended, struct netlink_ext_ack *extack, struct ds_subject *subject)
 {
 	struct nlattr *name = attrs[DETSHARE_A_LIMIT_TENANT];
 	struct nlattr *cgroup = attrs[DETSHARE_A_LIMIT_CGROUP_ID];
+	struct nlattr *pid = attrs[DETSHARE_A_LIMIT_PID], *start = attrs[DETSHARE_A_LIMIT_START_TIME];
 
 	*subject = (struct ds_subject){ 0 };
 	if (!attrs[DETSHARE_A_LIMIT_KIND]) {
@@ -54,7 +59,7 @@ static int subject_of(struct nlattr **attrs, struct netlink_ext_ack *extack, str
 	subject->kind = nla_get_u32(attrs[DETSHARE_A_LIMIT_KIND]);
 	switch (subject->kind) {
 	case DETSHARE_KIND_PID:
-		subject->process = ds_nl_process(attrs[DETSHARE_A_LIMIT_PID], extack);
+		subject->process = ended ? ds_nl_process_known(pid, start, extack) : ds_nl_process(pid, start, extack);
 		return PTR_ERR_OR_ZERO(subject->process);
 	case DETSHARE_KIND_CGROUP:
 		if (!cgroup) {
@@ -150,7 +155,7 @@ int ds_nl_limit_set(struct sk_buff *request, struct genl_info *info)
 	if (!skb)
 		return -ENOMEM;
 	mutex_lock(&ds_limits_lock);
-	err = subject_of(info->attrs, extack, &subject);
+	err = subject_of(info->attrs, false, extack, &subject);
 	if (!err && subject.kind == DETSHARE_KIND_CGROUP)
 		err = check_cgroup(subject.cgroup, info->attrs[DETSHARE_A_LIMIT_CGROUP_ID], extack);
 	if (err)
@@ -177,7 +182,7 @@ int ds_nl_limit_del(struct sk_buff *request, struct genl_info *info)
 	if (err)
 		return err;
 	mutex_lock(&ds_limits_lock);
-	err = subject_of(info->attrs, info->extack, &subject);
+	err = subject_of(info->attrs, true, info->extack, &subject);
 	if (!err) {
 		err = ds_limit_del(&subject, gpu);
 		if (err)
@@ -198,6 +203,10 @@ static bool asked_for(struct nlattr **attrs, const struct ds_limit_info *limit)
 	if (attrs[DETSHARE_A_LIMIT_PID] &&
 	    (subject->kind != DETSHARE_KIND_PID ||
 	     nla_get_u32(attrs[DETSHARE_A_LIMIT_PID]) != ds_process_nr(subject->process)))
+		return false;
+	if (attrs[DETSHARE_A_LIMIT_START_TIME] &&
+	    (subject->kind != DETSHARE_KIND_PID ||
+	     nla_get_u64(attrs[DETSHARE_A_LIMIT_START_TIME]) != subject->process->start))
 		return false;
 	if (attrs[DETSHARE_A_LIMIT_CGROUP_ID] &&
 	    (subject->kind != DETSHARE_KIND_CGROUP ||
@@ -301,7 +310,7 @@ int ds_nl_tenant_set(struct sk_buff *request, struct genl_info *info)
 	if (err)
 		return err;
 	if (info->attrs[DETSHARE_A_TENANT_PID]) {
-		process = ds_nl_process(info->attrs[DETSHARE_A_TENANT_PID], info->extack);
+		process = ds_nl_process(info->attrs[DETSHARE_A_TENANT_PID], NULL, info->extack);
 		if (IS_ERR(process))
 			return PTR_ERR(process);
 	}
@@ -359,7 +368,7 @@ int ds_nl_tenant_del(struct sk_buff *request, struct genl_info *info)
 	if (err)
 		return err;
 	if (info->attrs[DETSHARE_A_TENANT_PID]) {
-		process = ds_nl_process(info->attrs[DETSHARE_A_TENANT_PID], info->extack);
+		process = ds_nl_process(info->attrs[DETSHARE_A_TENANT_PID], NULL, info->extack);
 		if (IS_ERR(process))
 			return PTR_ERR(process);
 	}

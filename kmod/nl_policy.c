@@ -22,6 +22,7 @@ const struct nla_policy detshare_limit_get_policy[DETSHARE_A_LIMIT_MAX + 1] = {
 	[DETSHARE_A_LIMIT_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_LIMIT_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
 	[DETSHARE_A_LIMIT_GPU] = { .type = NLA_U32 },
+	[DETSHARE_A_LIMIT_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_limit_set_policy[DETSHARE_A_LIMIT_MAX + 1] = {
@@ -31,6 +32,7 @@ const struct nla_policy detshare_limit_set_policy[DETSHARE_A_LIMIT_MAX + 1] = {
 	[DETSHARE_A_LIMIT_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
 	[DETSHARE_A_LIMIT_GPU] = { .type = NLA_U32 },
 	[DETSHARE_A_LIMIT_LIMIT] = { .type = NLA_U64 },
+	[DETSHARE_A_LIMIT_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_limit_del_policy[DETSHARE_A_LIMIT_MAX + 1] = {
@@ -39,6 +41,7 @@ const struct nla_policy detshare_limit_del_policy[DETSHARE_A_LIMIT_MAX + 1] = {
 	[DETSHARE_A_LIMIT_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_LIMIT_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
 	[DETSHARE_A_LIMIT_GPU] = { .type = NLA_U32 },
+	[DETSHARE_A_LIMIT_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_tenant_get_policy[DETSHARE_A_TENANT_MAX + 1] = {
@@ -59,6 +62,7 @@ const struct nla_policy detshare_sched_get_policy[DETSHARE_A_SCHED_MAX + 1] = {
 	[DETSHARE_A_SCHED_KIND] = NLA_POLICY_MAX(NLA_U32, DETSHARE_KIND_TENANT),
 	[DETSHARE_A_SCHED_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_SCHED_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
+	[DETSHARE_A_SCHED_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_sched_set_policy[DETSHARE_A_SCHED_MAX + 1] = {
@@ -71,6 +75,7 @@ const struct nla_policy detshare_sched_set_policy[DETSHARE_A_SCHED_MAX + 1] = {
 	[DETSHARE_A_SCHED_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
 	[DETSHARE_A_SCHED_WEIGHT] = { .type = NLA_U32 },
 	[DETSHARE_A_SCHED_TPC_PERCENT] = { .type = NLA_U32 },
+	[DETSHARE_A_SCHED_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_sched_del_policy[DETSHARE_A_SCHED_MAX + 1] = {
@@ -78,6 +83,7 @@ const struct nla_policy detshare_sched_del_policy[DETSHARE_A_SCHED_MAX + 1] = {
 	[DETSHARE_A_SCHED_KIND] = NLA_POLICY_MAX(NLA_U32, DETSHARE_KIND_TENANT),
 	[DETSHARE_A_SCHED_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_SCHED_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
+	[DETSHARE_A_SCHED_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_class_get_policy[DETSHARE_A_CLASS_MAX + 1] = {
@@ -107,6 +113,7 @@ const struct nla_policy detshare_bucket_get_policy[DETSHARE_A_BUCKET_MAX + 1] = 
 	[DETSHARE_A_BUCKET_PID] = { .type = NLA_U32 },
 	[DETSHARE_A_BUCKET_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_BUCKET_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
+	[DETSHARE_A_BUCKET_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_bucket_set_policy[DETSHARE_A_BUCKET_MAX + 1] = {
@@ -116,6 +123,7 @@ const struct nla_policy detshare_bucket_set_policy[DETSHARE_A_BUCKET_MAX + 1] = 
 	[DETSHARE_A_BUCKET_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
 	[DETSHARE_A_BUCKET_RATE_US] = { .type = NLA_U64 },
 	[DETSHARE_A_BUCKET_BURST_US] = { .type = NLA_U64 },
+	[DETSHARE_A_BUCKET_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_bucket_del_policy[DETSHARE_A_BUCKET_MAX + 1] = {
@@ -123,6 +131,7 @@ const struct nla_policy detshare_bucket_del_policy[DETSHARE_A_BUCKET_MAX + 1] = 
 	[DETSHARE_A_BUCKET_PID] = { .type = NLA_U32 },
 	[DETSHARE_A_BUCKET_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_BUCKET_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
+	[DETSHARE_A_BUCKET_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_hold_get_policy[DETSHARE_A_HOLD_MAX + 1] = {
@@ -130,6 +139,7 @@ const struct nla_policy detshare_hold_get_policy[DETSHARE_A_HOLD_MAX + 1] = {
 	[DETSHARE_A_HOLD_PID] = { .type = NLA_U32 },
 	[DETSHARE_A_HOLD_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_HOLD_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
+	[DETSHARE_A_HOLD_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_hold_set_policy[DETSHARE_A_HOLD_MAX + 1] = {
@@ -140,6 +150,7 @@ const struct nla_policy detshare_hold_set_policy[DETSHARE_A_HOLD_MAX + 1] = {
 	[DETSHARE_A_HOLD_GATE] = { .type = NLA_U8 },
 	[DETSHARE_A_HOLD_PAUSE] = { .type = NLA_U8 },
 	[DETSHARE_A_HOLD_LEASE_MS] = { .type = NLA_U32 },
+	[DETSHARE_A_HOLD_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_hold_del_policy[DETSHARE_A_HOLD_MAX + 1] = {
@@ -147,6 +158,7 @@ const struct nla_policy detshare_hold_del_policy[DETSHARE_A_HOLD_MAX + 1] = {
 	[DETSHARE_A_HOLD_PID] = { .type = NLA_U32 },
 	[DETSHARE_A_HOLD_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_HOLD_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
+	[DETSHARE_A_HOLD_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_preempt_policy[DETSHARE_A_SCHED_MAX + 1] = {
@@ -154,6 +166,7 @@ const struct nla_policy detshare_preempt_policy[DETSHARE_A_SCHED_MAX + 1] = {
 	[DETSHARE_A_SCHED_KIND] = NLA_POLICY_MAX(NLA_U32, DETSHARE_KIND_TENANT),
 	[DETSHARE_A_SCHED_CGROUP_ID] = { .type = NLA_U64 },
 	[DETSHARE_A_SCHED_TENANT] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
+	[DETSHARE_A_SCHED_START_TIME] = { .type = NLA_U64 },
 };
 
 const struct nla_policy detshare_run_get_policy[DETSHARE_A_RUN_MAX + 1] = {

@@ -16,6 +16,7 @@ static const struct ds_nl_names names = {
 	.pad = DETSHARE_A_SCHED_PAD,
 	.kind = DETSHARE_A_SCHED_KIND,
 	.pid = DETSHARE_A_SCHED_PID,
+	.start = DETSHARE_A_SCHED_START_TIME,
 	.cgroup = DETSHARE_A_SCHED_CGROUP_ID,
 	.tenant = DETSHARE_A_SCHED_TENANT,
 };
@@ -176,7 +177,7 @@ int ds_nl_sched_del(struct sk_buff *request, struct genl_info *info)
 	int err;
 
 	ds_orders_reap();
-	err = ds_nl_subject(info->attrs, &names, info->extack, &subject);
+	err = ds_nl_subject_known(info->attrs, &names, info->extack, &subject);
 	if (err)
 		return err;
 	err = ds_orders_del(&subject);

@@ -44,15 +44,15 @@ static int tenant_of(struct nlattr *attribute, struct netlink_ext_ack *extack, s
 	return -ENOENT;
 }
 
-int ds_nl_subject(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
-		  struct ds_subject *subject)
+static int subject_of(struct nlattr **attrs, const struct ds_nl_names *names, bool ended, struct netlink_ext_ack *extack,
+		      struct ds_subject *subject)
 {
-	struct nlattr *kind = attrs[names->kind];
+	struct nlattr *kind = attrs[names->kind], *pid = attrs[names->pid], *start = attrs[names->start];
 
 	*subject = (struct ds_subject){ .kind = kind ? nla_get_u32(kind) : DETSHARE_KIND_PID };
 	switch (subject->kind) {
 	case DETSHARE_KIND_PID:
-		subject->process = ds_nl_process(attrs[names->pid], extack);
+		subject->process = ended ? ds_nl_process_known(pid, start, extack) : ds_nl_process(pid, start, extack);
 		return PTR_ERR_OR_ZERO(subject->process);
 	case DETSHARE_KIND_CGROUP:
 		return cgroup_of(attrs[names->cgroup], extack, subject);
@@ -60,6 +60,18 @@ int ds_nl_subject(struct nlattr **attrs, const struct ds_nl_names *names, struct
 		return tenant_of(attrs[names->tenant], extack, subject);
 	}
 	return -EINVAL;
+}
+
+int ds_nl_subject(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
+		  struct ds_subject *subject)
+{
+	return subject_of(attrs, names, false, extack, subject);
+}
+
+int ds_nl_subject_known(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
+			struct ds_subject *subject)
+{
+	return subject_of(attrs, names, true, extack, subject);
 }
 
 int ds_nl_subject_watched(struct nlattr **attrs, const struct ds_nl_names *names, struct netlink_ext_ack *extack,
@@ -86,7 +98,8 @@ int ds_nl_put_subject(struct sk_buff *skb, const struct ds_nl_names *names, cons
 		return err;
 	switch (subject->kind) {
 	case DETSHARE_KIND_PID:
-		return nla_put_u32(skb, names->pid, ds_process_nr(subject->process));
+		return nla_put_u32(skb, names->pid, ds_process_nr(subject->process)) ?:
+		       nla_put_u64_64bit(skb, names->start, subject->process->start, names->pad);
 	case DETSHARE_KIND_CGROUP:
 		return nla_put_u64_64bit(skb, names->cgroup, subject->cgroup, names->pad);
 	case DETSHARE_KIND_TENANT:
@@ -97,12 +110,14 @@ int ds_nl_put_subject(struct sk_buff *skb, const struct ds_nl_names *names, cons
 
 bool ds_nl_subject_asked(struct nlattr **attrs, const struct ds_nl_names *names, const struct ds_subject *subject)
 {
-	const struct nlattr *kind = attrs[names->kind], *pid = attrs[names->pid];
+	const struct nlattr *kind = attrs[names->kind], *pid = attrs[names->pid], *start = attrs[names->start];
 	const struct nlattr *cgroup = attrs[names->cgroup], *tenant = attrs[names->tenant];
 
 	if (kind && nla_get_u32(kind) != subject->kind)
 		return false;
 	if (pid && (subject->kind != DETSHARE_KIND_PID || nla_get_u32(pid) != ds_process_nr(subject->process)))
+		return false;
+	if (start && (subject->kind != DETSHARE_KIND_PID || nla_get_u64(start) != subject->process->start))
 		return false;
 	if (cgroup && (subject->kind != DETSHARE_KIND_CGROUP || nla_get_u64(cgroup) != subject->cgroup))
 		return false;

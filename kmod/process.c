@@ -114,6 +114,23 @@ struct ds_process *ds_process_get(pid_t nr)
 	return process;
 }
 
+struct ds_process *ds_process_get_ended(pid_t nr, u64 start)
+{
+	struct ds_process *process, *found = NULL;
+	unsigned int i;
+
+	spin_lock(&table_lock);
+	for (i = 0; i < ARRAY_SIZE(table); i++)
+		hlist_for_each_entry(process, &table[i], link)
+			if (ds_process_nr(process) == nr && (!start || process->start == start) &&
+			    (!found || process->start >= found->start) && !ds_process_alive(process))
+				found = process;
+	if (found && !refcount_inc_not_zero(&found->refs))
+		found = NULL;
+	spin_unlock(&table_lock);
+	return found ?: ERR_PTR(-ESRCH);
+}
+
 struct ds_process *ds_process_hold(struct ds_process *process)
 {
 	refcount_inc(&process->refs);

@@ -49,6 +49,11 @@ struct ds_process *ds_process_current(void);
  * The living process with this number in the initial pid namespace; made known if it was not. -ESRCH, -ENOMEM.
  */
 struct ds_process *ds_process_get(pid_t pid);
+/*
+ * The one with this number that has ended and is still known, the youngest of several; of those that started then, if `start` is not 0.
+ * -ESRCH.
+ */
+struct ds_process *ds_process_get_ended(pid_t pid, u64 start);
 /* Only if it is known already; NULL otherwise. Also a dead one, by the struct pid it had. */
 struct ds_process *ds_process_find(struct pid *pid);
 struct ds_process *ds_process_hold(struct ds_process *process);

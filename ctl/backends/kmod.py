@@ -375,7 +375,7 @@ class KmodBackend(Backend):
         answers: list[Change | Skip] = []
         for target in targets:
             try:
-                if target.kind is AccountKind.PID and not self._driver.alive(target.process):
+                if target.kind is AccountKind.PID and not self._is_there(target.process):
                     raise ProcessGone(f"PID {target.process.pid} has ended")
                 answers.append(act(target, programs.get(target.process)))
             except ProcessGone as error:
@@ -386,6 +386,10 @@ class KmodBackend(Backend):
         for change in done.changed:
             self._say(verb, change.pid or None, self._tell(verb, change))
         return done
+
+    def _is_there(self, process: ProcessId) -> bool:
+        """Whether it lives, or something stands for who goes on with its clients."""
+        return self._driver.alive(process) or self._watch.census.steered(process.pid) == process
 
     def _tell(self, verb: str, change: Change) -> str:
         """What a verb did, for its event."""

@@ -260,7 +260,7 @@ class DetShare(GenericNetlinkSocket):
         return self._dump(DETSHARE_CMD_TSG_GET, pid=pid)
 
     def limit_get(self, **account: Any) -> tuple[Answer, ...]:
-        """Limits; `account`: kind, pid, cgroup_id, tenant, gpu."""
+        """Limits; `account`: kind, pid, start_time, cgroup_id, tenant, gpu."""
         return self._dump(DETSHARE_CMD_LIMIT_GET, **account)
 
     def limit_set(self, limit: int, **account: Any) -> Answer:
@@ -284,7 +284,7 @@ class DetShare(GenericNetlinkSocket):
         self._ack(DETSHARE_CMD_TENANT_DEL, name=name, pid=pid)
 
     def sched_get(self, **subject: Any) -> tuple[Answer, ...]:
-        """Standing orders; `subject`: kind, pid, cgroup_id, tenant."""
+        """Standing orders; `subject`: kind, pid, start_time, cgroup_id, tenant."""
         return self._dump(DETSHARE_CMD_SCHED_GET, **subject)
 
     def sched_set(

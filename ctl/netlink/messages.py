@@ -118,6 +118,7 @@ class detshare_limit_msg(genlmsg):
         ("DETSHARE_A_LIMIT_USED", "uint64"),
         ("DETSHARE_A_LIMIT_PEAK", "uint64"),
         ("DETSHARE_A_LIMIT_REFUSED", "uint64"),
+        ("DETSHARE_A_LIMIT_START_TIME", "uint64"),
     )
 
 
@@ -155,6 +156,7 @@ class detshare_sched_msg(genlmsg):
         ("DETSHARE_A_SCHED_TPC_PERCENT", "uint32"),
         ("DETSHARE_A_SCHED_TPC_STATUS", "uint32"),
         ("DETSHARE_A_SCHED_PROCESSES", "uint32"),
+        ("DETSHARE_A_SCHED_START_TIME", "uint64"),
     )
 
 
@@ -195,6 +197,7 @@ class detshare_bucket_msg(genlmsg):
         ("DETSHARE_A_BUCKET_USED_US", "uint64"),
         ("DETSHARE_A_BUCKET_EMPTIED", "uint64"),
         ("DETSHARE_A_BUCKET_EMPTY", "uint8"),
+        ("DETSHARE_A_BUCKET_START_TIME", "uint64"),
     )
 
 
@@ -220,6 +223,7 @@ class detshare_hold_msg(genlmsg):
         ("DETSHARE_A_HOLD_WHY", "asciiz"),
         ("DETSHARE_A_HOLD_GATE_NS", "uint64"),
         ("DETSHARE_A_HOLD_PAUSE_NS", "uint64"),
+        ("DETSHARE_A_HOLD_START_TIME", "uint64"),
     )
 
 

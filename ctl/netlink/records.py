@@ -107,6 +107,7 @@ class LimitRow:
     used: int = 0
     peak: int = 0
     refused: int = 0
+    start_time: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class SchedRow:
     tpc_percent: int | None = None
     tpc_status: int = 0
     processes: int = 0
+    start_time: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ class BucketRow:
     used_us: int = 0
     emptied: int = 0
     empty: bool = False
+    start_time: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,7 @@ class HoldRow:
     why: str = ""
     gate_ns: int = 0
     pause_ns: int = 0
+    start_time: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from pyroute2.netlink.exceptions import NetlinkError
 
+from detshare.ctl.cli import main
 from detshare.ctl.netlink import genl
 from tests.vm.guest.kmod_tools import CGROUP, MIB, NO_MEMORY, PID, TENANT, eventually, leak, row
 from tests.vm.guest.nvsim_rm import Rm
@@ -24,6 +28,7 @@ __all__ = ["family"]  # a fixture
 
 KINDS = ("pid", "tenant", "cgroup")
 FOLDER = Path("/sys/fs/cgroup/heirs")
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 SET, FOUND = (50, genl.DETSHARE_LEVEL_LOW), (SLICE, LEVEL)
 
 
@@ -188,6 +193,18 @@ def test_an_order_stands_until_the_heir_has_ended(family: genl.DetShare, maker: 
     eventually(lambda: family.sched_get() == ())
 
 
+def test_the_command_takes_away_what_stands_for_who_has_ended(family: genl.DetShare, maker: Maker) -> None:
+    family.sched_set(maker.pid, "low", *SET)
+    family.bucket_set(100_000, 20_000, kind=PID, pid=maker.pid)
+    maker.ends()
+    made = CliRunner().invoke(main, ["--run-dir", "/run/detshare-heirs", "release", str(maker.pid)])
+    assert made.exit_code == 0, made.output
+    assert maker.set() == FOUND
+    assert family.sched_get() == () == family.bucket_get()
+    made = CliRunner().invoke(main, ["--run-dir", "/run/detshare-heirs", "release", str(maker.pid)])
+    assert made.exit_code == 1, made.output
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_limit(family: genl.DetShare, maker: Maker, kind: str) -> None:
     with meant(family, kind, maker.pid) as subject:
@@ -199,6 +216,117 @@ def test_a_limit(family: genl.DetShare, maker: Maker, kind: str) -> None:
         if kind != "pid":
             family.limit_del(**subject)
     eventually(lambda: family.limit_get() == ())
+
+
+@pytest.fixture(params=[False, True], ids=["by its number", "by its start too"])
+def who(request: pytest.FixtureRequest, maker: Maker) -> dict[str, int]:
+    """The maker as a subject."""
+    return {"kind": PID, "pid": maker.pid} | ({"start_time": _start(maker.pid)} if request.param else {})
+
+
+def _start(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+
+
+def test_the_order_of_who_has_ended_is_found_and_taken_away(
+    family: genl.DetShare, maker: Maker, who: dict[str, int]
+) -> None:
+    start = _start(maker.pid)
+    family.sched_set(maker.pid, "low", *SET)
+    maker.ends()
+    (found,) = map(row, family.sched_get(**who))
+    assert (found["pid"], found["start_time"], found["processes"]) == (maker.pid, start, 1)
+    assert family.sched_get(pid=maker.pid, start_time=start + 1) == ()
+    answer = row(family.sched_del(**who))
+    assert (answer["pid"], answer["tsgs_set"]) == (maker.pid, 1)
+    assert maker.set() == FOUND
+    assert family.sched_get() == ()
+    _refused(errno.ENOENT, lambda: family.sched_del(**who))
+
+
+def test_the_hold_of_who_has_ended_is_found_and_taken_away(
+    family: genl.DetShare, maker: Maker, who: dict[str, int]
+) -> None:
+    family.hold_set(gate=True, pause=True, lease_ms=600_000, kind=PID, pid=maker.pid)
+    maker.ends()
+    maker.works(held=True)
+    assert maker.part(0.5) == 0
+    (found,) = map(row, family.hold_get(**who))
+    assert (found["pid"], found["paused"]) == (maker.pid, 1)
+    assert row(family.hold_del(**who))["pid"] == maker.pid
+    eventually(lambda: maker.part(0.5) > 0)
+    assert family.hold_get() == ()
+
+
+def test_the_bucket_of_who_has_ended_is_found_and_taken_away(
+    family: genl.DetShare, maker: Maker, who: dict[str, int]
+) -> None:
+    family.bucket_set(100_000, 20_000, kind=PID, pid=maker.pid)
+    maker.ends()
+    maker.works()
+    assert maker.part(2) < 0.5
+    (found,) = map(row, family.bucket_get(**who))
+    assert found["pid"] == maker.pid
+    family.bucket_del(**who)
+    eventually(lambda: maker.part(0.5) > 0.7)
+    assert family.bucket_get() == ()
+
+
+def test_the_limit_of_who_has_ended_is_found_and_taken_away(
+    family: genl.DetShare, maker: Maker, who: dict[str, int]
+) -> None:
+    family.limit_set(12 * MIB, kind=PID, pid=maker.pid)
+    maker.ends()
+    assert [maker.takes() for _ in range(2)] == [0, NO_MEMORY]
+    (found,) = map(row, family.limit_get(**who))
+    assert found["pid"] == maker.pid
+    family.limit_del(**who)
+    assert maker.takes() == 0
+    assert family.limit_get() == ()
+
+
+def _refused(number: int, ask: Callable[[], object]) -> None:
+    with pytest.raises(NetlinkError) as refused:
+        ask()
+    assert refused.value.code == number
+
+
+@pytest.mark.skipif(not LAST_PID.exists(), reason="this kernel lets nobody choose numbers of processes")
+def test_who_has_the_number_of_one_that_has_ended_is_another(family: genl.DetShare, maker: Maker) -> None:
+    ended = _start(maker.pid)
+    family.sched_set(maker.pid, "low", *SET)
+    maker.ends()
+    another = _with_number(maker.pid)
+    try:
+        start = _start(another)
+        assert start != ended
+        _refused(errno.ENOENT, lambda: family.sched_del(another))
+        _refused(errno.ESRCH, lambda: family.sched_set(another, "other", start_time=ended))
+        family.sched_set(another, "other", start_time=start)
+        found = {each["start_time"]: each["class"] for each in map(row, family.sched_get(pid=another))}
+        assert found == {ended: "low", start: "other"}
+        family.sched_del(another, start_time=ended)
+        assert maker.set() == FOUND
+        assert [row(each)["class"] for each in family.sched_get()] == ["other"]
+        family.sched_del(another)
+    finally:
+        os.kill(another, signal.SIGKILL)
+        os.waitpid(another, 0)
+
+
+def _with_number(pid: int) -> int:
+    """A child that waits, with this number that nobody has."""
+    for _ in range(20):
+        LAST_PID.write_text(str(pid - 1))
+        child = os.fork()
+        if not child:
+            signal.pause()
+            os._exit(0)
+        if child == pid:
+            return child
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    raise AssertionError(f"nobody can get the number {pid}")
 
 
 def test_an_order_for_a_cgroup_that_comes_after_the_end(family: genl.DetShare, maker: Maker) -> None:

@@ -134,7 +134,7 @@ def family() -> Iterator[genl.DetShare]:
                     take(**{key: each[key] for key in keys if key in each})
 
 
-SUBJECT = ("kind", "pid", "cgroup_id", "tenant")
+SUBJECT = ("kind", "pid", "start_time", "cgroup_id", "tenant")
 
 
 def of(worker: Worker) -> dict[str, int]:
