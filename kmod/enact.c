@@ -7,6 +7,7 @@
 #include "rmcall.h"
 #include "run.h"
 #include "sched.h"
+#include "subdevice.h"
 
 #define LEVEL_BEFORE NVA06C_CTRL_INTERLEAVE_LEVEL_MEDIUM	/* the driver's default; it cannot be asked */
 #define SLICE_BEFORE_US 2048	/* the same, where the driver did not tell */
@@ -38,17 +39,20 @@ static void unlock_target(struct ds_client *client)
 	up_read(&ds_clients_lock);
 }
 
-/* Has a context whose preemption mode can be set? Then any subdevice of the client's there, else 0. Under client->tree. */
-static u32 ground_of(const struct ds_client *client, const struct rm_object *tsg)
-{
-	const struct rm_object *object = NULL;
+/* What the preemption mode of a channel group is set through. */
+struct ground {
+	bool context;	/* there is one */
+	u32 device, subdevice;
+};
 
-	if (!rm_tree_computes(&client->rm, tsg))
-		return 0;
-	while ((object = rm_tree_next(&client->rm, object)))
-		if (object->kind == RM_KIND_SUBDEVICE && object->gpu == tsg->gpu)
-			return object->handle;
-	return 0;
+/* Under client->tree. */
+static void look(const struct ds_client *client, const struct rm_object *tsg, struct ground *ground)
+{
+	*ground = (struct ground){
+		.context = rm_tree_computes(&client->rm, tsg),
+		.device = ds_device_of(client, tsg->gpu),
+		.subdevice = ds_subdevice_of(client, tsg->gpu),
+	};
 }
 
 /* What this driver does not know no program can have chosen. */
@@ -57,15 +61,29 @@ static u32 unless_unknown(u32 status)
 	return status == NV_ERR_NOT_SUPPORTED || status == NV_ERR_INVALID_COMMAND ? NV_OK : status;
 }
 
-/* subdevice 0: it has no context yet, so it chose nothing. Real time goes first: leaving it sets the level. */
-static void tame(const struct ds_target *target, u32 subdevice, struct ds_done *done)
+static u32 make_preemptible(const struct ds_target *target, const struct ground *ground)
+{
+	struct ds_subdevice made;
+	u32 status;
+
+	if (ground->subdevice)
+		return ds_rm_preemptible(target->client, ground->subdevice, target->tsg);
+	status = ds_subdevice_make(target->client, ground->device, &made);
+	if (!status)
+		status = ds_rm_preemptible(target->client, made.handle, target->tsg);
+	ds_subdevice_done(&made);
+	return status;
+}
+
+/* Who has no context yet chose nothing. Real time goes first: leaving it sets the level. */
+static void tame(const struct ds_target *target, const struct ground *ground, struct ds_done *done)
 {
 	u32 status = NV_OK;
 	u64 us;
 
-	if (target->want.tamed && !target->is.tamed && subdevice) {
+	if (target->want.tamed && !target->is.tamed && ground->context) {
 		status = unless_unknown(ds_rm_no_realtime(target->client, target->tsg));
-		status = unless_unknown(ds_rm_preemptible(target->client, subdevice, target->tsg)) ?: status;
+		status = unless_unknown(make_preemptible(target, ground)) ?: status;
 		/* a slice that is switched off still has its length, and begins to count when that is set */
 		if (!target->want.slice && !ds_rm_get_slice(target->client, target->tsg, &us))
 			status = ds_rm_set_slice(target->client, target->tsg, us ?: SLICE_BEFORE_US) ?: status;
@@ -151,15 +169,15 @@ void ds_target_enact(const struct ds_target *target, struct ds_done *done)
 {
 	struct ds_client *client;
 	struct rm_object *tsg;
-	u32 subdevice;
+	struct ground ground;
 
 	*done = (struct ds_done){ 0 };
 	tsg = lock_target(target, &client);
 	if (!tsg)
 		return;
-	subdevice = ground_of(client, tsg);
+	look(client, tsg, &ground);
 	unlock_target(client);
-	tame(target, subdevice, done);
+	tame(target, &ground, done);
 	set_slice(target, done);
 	set_level(target, done);
 	set_ceiling(target, done);

@@ -5,6 +5,7 @@
 #include "channels.h"
 #include "pause.h"
 #include "rmcall.h"
+#include "subdevice.h"
 
 #define RETRY_FIRST_MS 100
 #define RETRY_MOST_MS 5000
@@ -34,42 +35,50 @@ static void set_state(struct rm_object *channel, enum state state)
 /* Channels of one run for one call. */
 struct batch {
 	u32 client, subdevice;
+	struct ds_subdevice made;	/* in the run's client, if nobody has one */
 	unsigned int count;
 	struct rm_channel channels[RM_CHANNELS_MAX];
 };
 
 /* ---- what is there ------------------------------------------------------------- */
 
-static u32 subdevice_of(struct ds_client *client, u32 gpu)
-{
-	struct rm_object *object = NULL;
-
-	while ((object = rm_tree_next(&client->rm, object)))
-		if (object->kind == RM_KIND_SUBDEVICE && object->gpu == gpu)
-			return object->handle;
-	return 0;
-}
-
-/* Any will do: the program's own first, it lives as long as its channels. Under ds_clients_lock. */
+/* Any will do: the program's own first, it lives as long as its channels; one that was made for this last. Under ds_clients_lock. */
 static bool find_subdevice(struct ds_client *own, u32 gpu, struct batch *batch)
 {
 	struct ds_client *client = own;
 
 	mutex_lock(&client->tree);
-	batch->subdevice = subdevice_of(client, gpu);
+	batch->subdevice = ds_subdevice_of(client, gpu);
 	mutex_unlock(&client->tree);
 	batch->client = client->rm.handle;
 	if (batch->subdevice)
 		return true;
 	list_for_each_entry(client, &ds_clients, link) {
 		mutex_lock(&client->tree);
-		batch->subdevice = subdevice_of(client, gpu);
+		batch->subdevice = ds_subdevice_of(client, gpu);
 		mutex_unlock(&client->tree);
 		batch->client = client->rm.handle;
 		if (batch->subdevice)
 			return true;
 	}
-	return false;
+	batch->client = own->rm.handle;
+	batch->subdevice = batch->made.handle;
+	return batch->subdevice;
+}
+
+/* Who has channels has a device, and a device without a subdevice can get one. */
+static bool make_subdevice(struct ds_run *run, struct batch *batch)
+{
+	struct ds_client *client = ds_run_client_lock(run);
+	u32 device;
+
+	if (!client)
+		return false;
+	mutex_lock(&client->tree);
+	device = ds_device_of(client, run->gpu);
+	mutex_unlock(&client->tree);
+	ds_run_client_unlock();
+	return device && !ds_subdevice_make(run->client, device, &batch->made);
 }
 
 /* Under client->tree. */
@@ -202,6 +211,13 @@ static int turn(struct ds_run *run, struct batch *batch, bool off, u32 states)
 	}
 }
 
+static int turn_all(struct ds_run *run, struct batch *batch, bool off)
+{
+	int err = turn(run, batch, false, off ? BIT(UNSURE) : BIT(UNSURE) | BIT(OFF));
+
+	return err || !off ? err : turn(run, batch, true, BIT(ON));
+}
+
 static int carry_out(struct ds_run *run, bool off)
 {
 	struct batch *batch = kmalloc(sizeof(*batch), GFP_KERNEL);
@@ -209,9 +225,12 @@ static int carry_out(struct ds_run *run, bool off)
 
 	if (!batch)
 		return -ENOMEM;
-	err = turn(run, batch, false, off ? BIT(UNSURE) : BIT(UNSURE) | BIT(OFF));
-	if (!err && off)
-		err = turn(run, batch, true, BIT(ON));
+	batch->made = (struct ds_subdevice){ 0 };
+	err = turn_all(run, batch, off);
+	if (err == -ENODEV && make_subdevice(run, batch)) {
+		err = turn_all(run, batch, off);
+		ds_subdevice_done(&batch->made);
+	}
 	kfree(batch);
 	return err;
 }
@@ -343,7 +362,7 @@ const char *ds_pause_why(int err)
 	case -EOPNOTSUPP:
 		return "it shares channel groups with other processes (MPS), and pausing one of them would hang the others";
 	case -ENODEV:
-		return "nobody on this GPU has a subdevice through which the driver could be asked";
+		return "nobody on this GPU has a subdevice through which the driver could be asked, and it refuses to make one; it is asked again";
 	case -ENOMEM:
 		return "the kernel has no memory";
 	default:

@@ -24,6 +24,7 @@ struct ds_rm_ops {
 };
 
 #define OP_FREE 0x00
+#define OP_ALLOC 0x15
 #define OP_CONTROL 0x36
 
 /* nvidia_kernel_rmapi_ops_t: the operation's number, then its parameters as the ioctl has them. */
@@ -142,6 +143,31 @@ u32 ds_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size)
 	if (!question)
 		return DS_RM_GONE;
 	return end(question, control(question, client, object, cmd, params, size));
+}
+
+u32 ds_rm_alloc(u32 client, u32 parent, u32 class, u32 *object)
+{
+	struct question *question = begin();
+	const struct rm_abi *abi;
+	struct rm_op *op;
+	u32 status;
+
+	*object = 0;
+	if (!question)
+		return DS_RM_GONE;
+	abi = question->abi;
+	op = &question->op;
+	op->op = OP_ALLOC;
+	rm_put32(op->params, abi->nvos21.hRoot, client);
+	rm_put32(op->params, abi->nvos21.hObjectParent, parent);
+	rm_put32(op->params, abi->nvos21.hClass, class);
+	status = perform(op);
+	/* NVOS21 before 575, NVOS64 from there on: they begin alike, and where one has its status the other has nothing here */
+	if (!status)
+		status = rm_get32(op->params, abi->nvos21.status) ?: rm_get32(op->params, abi->nvos64.status);
+	if (!status)
+		*object = rm_get32(op->params, abi->nvos21.hObjectNew);
+	return end(question, status);
 }
 
 u32 ds_rm_free(u32 client, u32 object)

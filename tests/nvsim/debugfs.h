@@ -13,6 +13,7 @@ void sim_debugfs_waiting(struct dentry *folder);
 NV_STATUS sim_failing(u32 cmd, bool *late);
 #define SIM_FAILING_STACK 0x1	/* in the place of a control: alloc_stack() has no memory */
 #define SIM_FAILING_FREE 0x2	/* RM_FREE */
+#define SIM_FAILING_ALLOC 0x3	/* RM_ALLOC */
 
 /* Of a call of another kernel module; it waits there as long as a test wants. */
 enum sim_stage { SIM_BEGUN, SIM_DONE, SIM_ANSWERED, SIM_STAGES };

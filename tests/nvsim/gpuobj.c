@@ -37,10 +37,16 @@ static void device_destroy(struct sim_object *object)
 
 const struct sim_ops sim_device_ops = { .construct = device_construct, .destroy = device_destroy };
 
+/* A device has one at most. */
 static NV_STATUS subdevice_construct(struct sim_object *object, struct sim_alloc *alloc)
 {
+	struct sim_object *other;
+
 	if (alloc->params && NV_GET(alloc->params, NV2080_ALLOC_PARAMETERS, subDeviceId))
 		return NV_ERR_INVALID_ARGUMENT;
+	list_for_each_entry(other, &object->parent->children, sibling)
+		if (other != object && other->class == NV20_SUBDEVICE_0)
+			return NV_ERR_INSUFFICIENT_RESOURCES;
 	return NV_OK;
 }
 

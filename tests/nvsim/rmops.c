@@ -68,16 +68,23 @@ static int set_callbacks(const void *callbacks)
 	return -EINVAL;		/* nvidia-modeset's alone */
 }
 
-/* A client's kernel handle: root classes are made with the class they ask for. */
+/* A client's kernel handle: root classes are made with the class they ask for. NVOS21 before 575, NVOS64 from there on. */
 static void op_alloc(const struct sim_caller *by, void *p)
 {
-	u32 handle = NV_GET(p, NVOS64_PARAMETERS, hObjectNew), class = NV_GET(p, NVOS64_PARAMETERS, hClass);
+	u32 handle = NV_GET(p, NVOS21_PARAMETERS, hObjectNew), class = NV_GET(p, NVOS21_PARAMETERS, hClass);
+	bool wide = sim_abi > 0, late;
+	NV_STATUS status;
 
-	NV_PUT(p, NVOS64_PARAMETERS, status,
-	       sim_rm_alloc(by, NV_GET(p, NVOS64_PARAMETERS, hRoot), NV_GET(p, NVOS64_PARAMETERS, hObjectParent), &handle,
-			    class, NV_GET(p, NVOS64_PARAMETERS, pAllocParms), 0,
-			    NV_GET(p, NVOS64_PARAMETERS, flags) & NVOS64_FLAGS_FINN_SERIALIZED));
-	NV_PUT(p, NVOS64_PARAMETERS, hObjectNew, handle);
+	status = sim_failing(SIM_FAILING_ALLOC, &late);
+	if (!status)
+		status = sim_rm_alloc(by, NV_GET(p, NVOS21_PARAMETERS, hRoot), NV_GET(p, NVOS21_PARAMETERS, hObjectParent), &handle,
+				      class, NV_GET(p, NVOS21_PARAMETERS, pAllocParms), 0,
+				      wide && (NV_GET(p, NVOS64_PARAMETERS, flags) & NVOS64_FLAGS_FINN_SERIALIZED));
+	NV_PUT(p, NVOS21_PARAMETERS, hObjectNew, handle);
+	if (wide)
+		NV_PUT(p, NVOS64_PARAMETERS, status, status);
+	else
+		NV_PUT(p, NVOS21_PARAMETERS, status, status);
 }
 
 static void op_control(const struct sim_caller *by, void *p)

@@ -35,6 +35,16 @@ def test_handles_parents_and_reuse(rm: Rm) -> None:
     assert rm.alloc("MPS_COMPUTE", rm.client, 0x12, root=0xC1D0FFFF)[0] == status("NV_ERR_INVALID_OBJECT_HANDLE")
 
 
+def test_a_device_has_one_subdevice(rm: Rm) -> None:
+    size = Block.of("NV2080_ALLOC_PARAMETERS")
+    assert rm.alloc("NV20_SUBDEVICE_0", rm.device, 0x10, size)[0] == status("NV_ERR_INSUFFICIENT_RESOURCES")
+    assert rm.alloc("NV01_DEVICE_0", rm.client, 0x20, Block.of("NV0080_ALLOC_PARAMETERS"))[0] == 0
+    assert rm.alloc("NV20_SUBDEVICE_0", 0x20, 0x10, size)[0] == 0
+    assert rm.free(rm.subdevice) == 0
+    code, chosen = rm.alloc("NV20_SUBDEVICE_0", rm.device, 0, size)
+    assert (code, chosen >> 20) == (0, 0xCAF)
+
+
 def test_a_device_needs_the_gpus_own_file(rm: Rm) -> None:
     os.close(rm.gpu)
     params = Block.of("NV0080_ALLOC_PARAMETERS")

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import PID, TENANT, eventually, load, row, unload
-from tests.vm.guest.nvsim_rm import Block, Rm
+from tests.vm.guest.kmod_failures import failing
+from tests.vm.guest.kmod_tools import PID, TENANT, TRUTH, eventually, load, row, unload
+from tests.vm.guest.nvsim_rm import Block, Rm, status
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, SIM, Channel, Doorbell
 from tests.vm.guest.sched_answers import QUESTION, waiting
@@ -29,6 +30,7 @@ Workers = Callable[..., Worker]
 Play = Generator[dict[str, Any], object, None]
 """what a program does: it says something, waits until it is asked to go on, says something, ..."""
 RATE, BURST = 100_000, 20_000  # a tenth of the GPU
+ALLOC = 3  # in the place of a control: no object is made
 FIRST_TOKEN = 1  # of the first channel of the first run list
 ESCAPED = 0.3
 """part of the GPU that no bucket of a tenth lets through, however slow the host; who escapes has nearly all of it"""
@@ -209,6 +211,63 @@ def test_a_higher_class_is_heard_by_any_of_its_doorbells(
     eventually(lambda: share([low.ready["client"]], 0.3) > 0.5)
     high.ask()
     eventually(lambda: share([low.ready["client"]], 0.5) == 0)
+
+
+# ---- nobody's subdevice ---------------------------------------------------------------------
+
+
+def bare() -> Play:
+    """Its kernel runs; then it frees its subdevice, and in the end makes it anew."""
+    rm = Rm.start()
+    bell, channel = Doorbell(rm), started(rm)
+    channel.submit(bell, ENDLESS)
+    yield {"clients": [rm.client]}
+    assert rm.free(rm.subdevice) == 0
+    yield {}
+    params = Block.of("NV2080_ALLOC_PARAMETERS")
+    yield {"made": rm.alloc("NV20_SUBDEVICE_0", rm.device, rm.subdevice, params)[0]}
+
+
+def objects() -> int:
+    return int((TRUTH / "objects").read_text())
+
+
+def test_a_pause_needs_nobodys_subdevice(family: genl.DetShare, program: Programs) -> None:
+    """The module makes one for the time of its call, and leaves nothing behind."""
+    one = program(bare)
+    one.ask()
+    assert share(one.clients, 0.5) > 0
+    before = objects()
+    answer = row(family.hold_set(gate=False, pause=True, **of(one)))
+    assert (answer["vctxs"], answer["paused"], answer["failed"]) == (1, 1, 0)
+    assert share(one.clients, 0.5) == 0
+    assert objects() == before
+    family.hold_del(**of(one))
+    eventually(lambda: share(one.clients, 0.2) > 0)
+    assert objects() == before
+    assert one.ask()["made"] == 0
+
+
+def test_who_frees_its_subdevice_while_paused_comes_back(family: genl.DetShare, program: Programs) -> None:
+    one = program(bare)
+    eventually(lambda: share(one.clients, 0.2) > 0)
+    family.hold_set(gate=False, pause=True, **of(one))
+    one.ask()
+    before = objects()
+    family.hold_del(**of(one))
+    eventually(lambda: share(one.clients, 0.2) > 0)
+    assert objects() == before
+
+
+def test_a_driver_that_makes_no_subdevice_is_asked_again(family: genl.DetShare, program: Programs) -> None:
+    one = program(bare)
+    one.ask()
+    with failing(ALLOC, status("NV_ERR_INSUFFICIENT_RESOURCES")):
+        answer = row(family.hold_set(gate=False, pause=True, **of(one)))
+        assert (answer["paused"], answer["failed"]) == (0, 1)
+        assert "subdevice" in answer["why"]
+        assert share(one.clients, 0.5) > 0
+    eventually(lambda: share(one.clients, 0.2) == 0)
 
 
 # ---- rung for by another ------------------------------------------------------------------

@@ -67,6 +67,16 @@ def test_what_was_chosen_before_is_set_back(
         assert (untamed.row()["slice_us"], untamed.row()["level"]) == ("700", "2")
 
 
+def test_who_has_freed_its_subdevice_keeps_nothing(family: genl.DetShare, untamed: Channel, rm: Rm) -> None:
+    objects = Path("/sys/kernel/debug/nvsim/gpu0/objects")
+    assert rm.free(rm.subdevice) == 0
+    before = objects.read_text()
+    by_order(family)
+    assert chosen(untamed) == ("0", "0", "0")
+    assert (untamed.row()["slice_us"], untamed.row()["level"]) == ("700", "2")
+    assert objects.read_text() == before
+
+
 def test_a_driver_that_fails_is_asked_again(family: genl.DetShare, untamed: Channel) -> None:
     failure = status("NV_ERR_BUSY_RETRY")
     FAILING.write_text(f"{number(MODE):#x} {failure:#x} 2")

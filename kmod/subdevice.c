@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "rmcall.h"
+#include "subdevice.h"
+
+static u32 find(const struct ds_client *client, enum rm_kind kind, u32 gpu)
+{
+	const struct rm_object *object = NULL;
+
+	while ((object = rm_tree_next(&client->rm, object)))
+		if (object->kind == kind && object->gpu == gpu)
+			return object->handle;
+	return 0;
+}
+
+u32 ds_subdevice_of(const struct ds_client *client, u32 gpu)
+{
+	return find(client, RM_KIND_SUBDEVICE, gpu);
+}
+
+u32 ds_device_of(const struct ds_client *client, u32 gpu)
+{
+	return find(client, RM_KIND_DEVICE, gpu);
+}
+
+u32 ds_subdevice_make(u32 client, u32 device, struct ds_subdevice *subdevice)
+{
+	u32 status;
+
+	*subdevice = (struct ds_subdevice){ .client = client };
+	status = ds_rm_alloc(client, device, NV20_SUBDEVICE_0, &subdevice->handle);
+	subdevice->ours = !status;
+	if (status == NV_ERR_INSUFFICIENT_RESOURCES)
+		status = ds_rm_child(client, device, __nvoc_class_id_Subdevice, &subdevice->handle);
+	return status;
+}
+
+void ds_subdevice_done(struct ds_subdevice *subdevice)
+{
+	if (subdevice->ours)
+		ds_rm_free(subdevice->client, subdevice->handle);
+	*subdevice = (struct ds_subdevice){ 0 };
+}
