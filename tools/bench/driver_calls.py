@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from detshare.ctl.rm.abi import for_version
 from detshare.ctl.rm.kernel import ControlFile, KernelDriver
 from detshare.tools.bench import userd
 from detshare.tools.bench.acts import Acts, ActsError, Answer, Recorded, Tenant, tenant
 from detshare.tools.bench.catalog import kernels
 from detshare.tools.bench.process import Program, ProgramError
+from detshare.tools.bench.rm_objects import objects
 from detshare.tools.bench.session import Session
 from detshare.tools.bench.stats import percentile, rate
 
@@ -203,6 +205,23 @@ def idle_waiting(acting: Acting) -> None:
     [summary] = program.lines("summary")
     what = "ask idle, a stream that waits for a word: it waited all the time"
     session.row(what, float(summary["waited"]), "yes", None, "== 1")
+
+
+def subdevices(acting: Acting) -> None:
+    """A device has one at most, and the driver chooses its handle: the module makes one where nobody has any."""
+    abi, session = for_version(acting.driver.version), acting.session
+    none_left = abi.status("NV_ERR_INSUFFICIENT_RESOURCES")
+    with objects(abi) as own:
+        status, device = own.alloc("NV01_DEVICE_0", own.client)
+        session.row("a device of a client of ours: status", status, "NV_STATUS", None, "== 0")
+        status, first = own.alloc("NV20_SUBDEVICE_0", device)
+        session.row("a subdevice of it by the handle 0: status", status, "NV_STATUS", None, "== 0")
+        session.row("a subdevice of it by the handle 0: the driver chose one", float(first != 0), "yes", None, "== 1")
+        status, _ = own.alloc("NV20_SUBDEVICE_0", device)
+        session.row("a second one: status", status, "NV_STATUS", none_left, f"== {none_left}")
+        session.row("the first one freed: status", own.free(first), "NV_STATUS", None, "== 0")
+        status, _ = own.alloc("NV20_SUBDEVICE_0", device)
+        session.row("another in its place: status", status, "NV_STATUS", None, "== 0")
 
 
 def shares(acting: Acting, programs: tuple[Program, Program]) -> None:
@@ -406,6 +425,7 @@ def run(session: Session) -> None:
     with acting.tenant(idle) as of:
         calls(acting, of, "idle", 0)
         _try(session, "ask idle", lambda: idleness(acting, of, "a kernel of 50 us each 200 ms", None))
+        _try(session, "subdevices", lambda: subdevices(acting))
     session.finish(idle)
     _try(session, "ask idle", lambda: idle_waiting(acting))
 
