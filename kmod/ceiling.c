@@ -7,6 +7,7 @@
 #include "client.h"
 #include "rmcall.h"
 #include "sched.h"
+#include "subdevice.h"
 
 #define SHARES_MAX 64	/* context shares of one channel group */
 
@@ -20,7 +21,7 @@ static DEFINE_MUTEX(gpus_lock);	/* a leaf */
 /* What a ceiling is set on: the channel group's context shares, and who is asked how many TPCs there are. */
 struct ground {
 	bool computes;		/* it has a compute object */
-	u32 subdevice;
+	u32 device, subdevice;
 	unsigned int count;
 	u32 shares[SHARES_MAX];
 };
@@ -44,18 +45,30 @@ static bool look(u32 client_handle, u32 tsg_handle, struct ground *ground)
 		for (object = rm_tree_child(&client->rm, tsg); object; object = rm_tree_sibling(&client->rm, object))
 			if (object->kind == RM_KIND_CTXSHARE && ground->count < SHARES_MAX)
 				ground->shares[ground->count++] = object->handle;
-		object = NULL;
-		while (!ground->subdevice && (object = rm_tree_next(&client->rm, object)))
-			if (object->kind == RM_KIND_SUBDEVICE && object->gpu == tsg->gpu)
-				ground->subdevice = object->handle;
+		ground->device = ds_device_of(client, tsg->gpu);
+		ground->subdevice = ds_subdevice_of(client, tsg->gpu);
 	}
 	mutex_unlock(&client->tree);
 	up_read(&ds_clients_lock);
 	return tsg;
 }
 
+static u32 ask(u32 client, const struct ground *ground, unsigned int *tpcs)
+{
+	struct ds_subdevice made;
+	u32 status;
+
+	if (ground->subdevice)
+		return ds_rm_gpu_tpcs(client, ground->subdevice, tpcs);
+	if (ds_subdevice_make(client, ground->device, &made))
+		return NV_ERR_OBJECT_NOT_FOUND;
+	status = ds_rm_gpu_tpcs(client, made.handle, tpcs);
+	ds_subdevice_done(&made);
+	return status;
+}
+
 /* Once for each GPU. */
-static u32 count_tpcs(u32 gpu, u32 client, u32 subdevice, unsigned int *tpcs)
+static u32 count_tpcs(u32 gpu, u32 client, const struct ground *ground, unsigned int *tpcs)
 {
 	u32 status;
 
@@ -64,9 +77,7 @@ static u32 count_tpcs(u32 gpu, u32 client, u32 subdevice, unsigned int *tpcs)
 	mutex_unlock(&gpus_lock);
 	if (*tpcs)
 		return NV_OK;
-	if (!subdevice)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	status = ds_rm_gpu_tpcs(client, subdevice, tpcs);
+	status = ask(client, ground, tpcs);
 	if (status)
 		return status;
 	mutex_lock(&gpus_lock);
@@ -131,7 +142,7 @@ u32 ds_ceiling_set(u32 gpu, u32 client, u32 tsg, u32 percent, bool *is_set)
 	/* told by sched.c when there is something to cap */
 	if (!ground->computes || !ground->count)
 		goto free;
-	status = count_tpcs(gpu, client, ground->subdevice, &tpcs);
+	status = count_tpcs(gpu, client, ground, &tpcs);
 	if (!status)
 		status = set(client, tsg, ground, rm_tpcs_of(tpcs, percent ?: 100));
 	learn(gpu, status);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,7 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import CLIENTS, eventually, row
+from tests.vm.guest.kmod_tools import CLIENTS, TRUTH, eventually, load, row, unload
+from tests.vm.guest.nvsim_rm import Block, Rm
+from tests.vm.guest.nvsim_tools import tsg, vas
+from tests.vm.guest.nvsim_work import Channel
 from tests.vm.guest.sched_tools import Worker, family, tsgs, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -68,3 +72,29 @@ def test_an_order_before_the_program_caps_it_without_being_asked_again(family: g
         finally:
             shell.kill()
     eventually(lambda: tsgs() == [])
+
+
+def test_who_has_freed_its_subdevice_is_capped_where_nobody_has_counted() -> None:
+    """The module has not asked yet how many TPCs there are, and makes a subdevice for that."""
+    unload()
+    load()
+    rm = Rm.start()
+    try:
+        space, share = vas(rm), rm.handle()
+        group = tsg(rm, space)
+        params = Block.of("NV_CTXSHARE_ALLOCATION_PARAMETERS", hVASpace=space)
+        assert rm.alloc("FERMI_CONTEXT_SHARE_A", group, share, params)[0] == 0
+        channel = Channel(rm, group, share=share, space=space)
+        channel.compute()
+        assert channel.schedule() == 0
+        assert rm.free(rm.subdevice) == 0
+        objects = (TRUTH / "objects").read_text()
+        with genl.DetShare() as link:
+            answer = row(link.sched_set(os.getpid(), None, tpc_percent=50))
+            assert (answer["tsgs_set"], answer.get("tpc_status", 0)) == (1, 0)
+            assert row(link.gpu_get()[0])["ceiling"] == genl.DETSHARE_ABILITY_PRESENT
+            link.sched_del(os.getpid())
+        assert (TRUTH / "objects").read_text() == objects
+        channel.close()
+    finally:
+        rm.close()
