@@ -212,7 +212,7 @@ def subdevices(acting: Acting) -> None:
     abi, session = for_version(acting.driver.version), acting.session
     none_left = abi.status("NV_ERR_INSUFFICIENT_RESOURCES")
     with objects(abi) as own:
-        status, device = own.alloc("NV01_DEVICE_0", own.client)
+        status, device = own.alloc("NV01_DEVICE_0", own.client, zeros=True)
         session.row("a device of a client of ours: status", status, "NV_STATUS", None, "== 0")
         status, first = own.alloc("NV20_SUBDEVICE_0", device)
         session.row("a subdevice of it by the handle 0: status", status, "NV_STATUS", None, "== 0")

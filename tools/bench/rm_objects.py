@@ -14,7 +14,7 @@ from detshare.ctl.rm.abi import Abi
 __all__ = ["Objects", "objects"]
 
 _PARAMETERS = 256
-"""of zeros: more than any class of these has; a device of GPU 0, its only subdevice"""
+"""of zeros, more than any class has: a device of GPU 0"""
 
 
 class Objects:
@@ -28,8 +28,8 @@ class Objects:
         if status:
             raise OSError(f"the driver gave us no RM client: {abi.status_name(status)}")
 
-    def alloc(self, klass: str, parent: int, handle: int = 0) -> tuple[int, int]:
-        """NV_ESC_RM_ALLOC. Status and handle; handle 0: the driver's choice."""
+    def alloc(self, klass: str, parent: int, handle: int = 0, *, zeros: bool = False) -> tuple[int, int]:
+        """NV_ESC_RM_ALLOC, without parameters or with zeros. Status and handle; handle 0: the driver's choice."""
         layout = self._abi.layout("NVOS64_PARAMETERS")
         parameters = (ctypes.c_char * _PARAMETERS)()
         block = layout.pack(
@@ -37,7 +37,7 @@ class Objects:
             hObjectParent=parent,
             hObjectNew=handle,
             hClass=self._abi.klass(klass),
-            pAllocParms=ctypes.addressof(parameters) if self.client else 0,
+            pAllocParms=ctypes.addressof(parameters) if zeros else 0,
         )
         self._call("NV_ESC_RM_ALLOC", block)
         return layout.get(block, "status"), layout.get(block, "hObjectNew")
