@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
@@ -30,6 +31,8 @@ log = logging.getLogger("detshared.policy")
 
 ANSWER_S: Final = 20.0
 """how long a switch may take before whoever asked for it is told so"""
+CATCH_UP_S: Final = 2.0
+"""how long an answer waits for what was said before it to be logged; then it goes without"""
 LONGEST_SINCE_S: Final = 7 * 86400.0
 T = TypeVar("T")
 
@@ -132,6 +135,7 @@ class Desk:
 
     async def why(self, pid: int, since_s: float, seen: snapshot.Snapshot) -> dict[str, Any]:
         """The answer to GET /v1/why/PID."""
+        await self._catch_up()
         status = self.engine.status()
         loop = asyncio.get_running_loop()
         marked = self.mark(seen)
@@ -139,7 +143,13 @@ class Desk:
 
     async def recent(self, since_s: float, most: int) -> list[dict[str, Any]]:
         """The newest decisions in words, oldest first."""
+        await self._catch_up()
         return await asyncio.get_running_loop().run_in_executor(None, lambda: why.recent(self.folder, since_s, most))
+
+    async def _catch_up(self) -> None:
+        """A verb is answered before the engine hears of it: who asks next is to find it in the log."""
+        with contextlib.suppress(TimeoutError, ControlError):
+            await asyncio.wait_for(asyncio.wrap_future(self.engine.settled()), CATCH_UP_S)
 
     async def _wait(self, done: Future[T], asked: str) -> T:
         try:

@@ -186,6 +186,10 @@ class Engine:
 
         return self._ask(do)
 
+    def settled(self) -> Future[None]:
+        """Done when everything that was said before is worked off, and logged."""
+        return self._ask(lambda: None)
+
     def _ask(self, do: Callable[[], T]) -> Future[T]:
         command: _Command[T] = _Command(do, Future())
         if self._stop:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,20 @@ def test_policies_and_decisions_are_typed(running: Any) -> None:
     started = next(event for event in client.events() if event.kind == "daemon")
     assert "detshared started" in started.text
     assert started.when > 1e9
+
+
+def test_why_waits_for_what_was_said_before_it(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hands = running.daemon._desk.engine._hands
+    by_hand = hands.by_hand
+
+    def late(*words: Any) -> None:
+        time.sleep(0.5)
+        by_hand(*words)
+
+    monkeypatch.setattr(hands, "by_hand", late)
+    client = detshare.Client(running.run_dir)
+    client.set_priority(4242, "low")
+    assert any("set-priority" in each.text for each in client.why(4242))
 
 
 def test_an_error_says_what_was_asked_what_stopped_it_and_what_is_next(running: Any) -> None:
