@@ -76,6 +76,8 @@ class Daemon:
         self._greeting = False
         """somebody waits to be greeted by the worker"""
         self._snapshot: Snapshot | None = None
+        self._look_cpu = 0.0
+        """seconds of CPU that the last look took"""
         self._failure = ""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._queues: set[asyncio.Queue[Event | None]] = set()
@@ -208,13 +210,13 @@ class Daemon:
             begun = time.monotonic()
             await self._look()
             await self._work(self._keep_guarded)
-            took = time.monotonic() - begun
-            await self._rest(took)
+            await self._rest(time.monotonic() - begun)
 
     async def _rest(self, took: float) -> None:
         """Until the next look after one that took so long. New contexts are greeted at once, and looked at soon."""
-        # a thousand programs are looked at more seldom, rather than without rest
-        now, least = time.monotonic(), max(0.01, 2 * took)
+        # A thousand programs are looked at more seldom, rather than without rest. What a look only waits for does not
+        # count: while contexts are made the driver answers slowly, and just then there is something to see.
+        now, least = time.monotonic(), max(0.01, 2 * self._look_cpu)
         earliest, due = now + least, now + max(least, self._interval - took)
         while (left := due - time.monotonic()) > 0:
             try:
@@ -282,8 +284,11 @@ class Daemon:
         self._took(snapshot, events)
 
     def _look_now(self) -> tuple[Snapshot, Sequence[Event]]:
+        begun = time.thread_time()
         snapshot = self._launched.add_to(self._backend.look())
-        return snapshot, self._backend.drain_events()
+        events = self._backend.drain_events()
+        self._look_cpu = time.thread_time() - begun
+        return snapshot, events
 
     def _took(self, snapshot: Snapshot, events: Sequence[Event]) -> None:
         self.counters.looks += 1

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long the daemon rests between looks: by the CPU time of a look, not by what it waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fake_backend import FakeBackend
+
+from detshare.ctl.snapshot import Snapshot
+
+LOOK_S = 0.2
+
+
+class Looking(FakeBackend):
+    """Each look takes `LOOK_S`, spent by `spend`. `begun` and `ended`: when, CLOCK_MONOTONIC."""
+
+    def __init__(self, spend: Callable[[], None]) -> None:
+        super().__init__()
+        self.spend = spend
+        self.begun: list[float] = []
+        self.ended: list[float] = []
+
+    def look(self, *, enforce: bool = True) -> Snapshot:
+        self.begun.append(time.monotonic())
+        self.spend()
+        seen = super().look(enforce=enforce)
+        self.ended.append(time.monotonic())
+        return seen
+
+    def rests(self) -> list[float]:
+        return [begun - ended for begun, ended in zip(self.begun[1:], self.ended, strict=False)]
+
+
+def burn() -> None:
+    until = time.thread_time() + LOOK_S
+    while time.thread_time() < until:
+        pass
+
+
+def rests(start: Callable[..., Any], spend: Callable[[], None]) -> list[float]:
+    """The daemon's own look at its start and the first of its loop follow each other: the rests after those."""
+    backend = Looking(spend)
+    running = start(backend, interval=0.05)
+    until = time.monotonic() + 20
+    while len(backend.begun) < 6 and time.monotonic() < until:
+        time.sleep(0.02)
+    running.stop()
+    return backend.rests()[1:5]
+
+
+def test_a_look_that_waited_for_the_driver_is_followed_by_the_next(start: Callable[..., Any]) -> None:
+    found = rests(start, lambda: time.sleep(LOOK_S))
+    assert len(found) == 4
+    assert min(found) < LOOK_S
+
+
+def test_a_look_that_took_the_cpu_is_followed_by_twice_its_time(start: Callable[..., Any]) -> None:
+    found = rests(start, burn)
+    assert len(found) == 4
+    assert min(found) >= 2 * LOOK_S * 0.95
