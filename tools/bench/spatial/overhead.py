@@ -4,11 +4,15 @@
 *without*: an MPS client. *with*: the same under ``detshare run --lane spatial``. *plain*: without MPS, for comparison.
 All live at the same time, stopped (SIGSTOP) but for the one that is measured, and take turns; each turn gives one
 ratio. Main threads are pinned to one CPU: where the scheduler puts them is worth more than what is measured here.
+In a turn each way has its time twice, the second time in reverse order: hosts get slower and faster by a third within
+a minute, and what does so evenly cancels out.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +28,8 @@ HOWS = {"without": MPS, "with": How("spatial"), "plain": PLAIN}
 TARGET = "<= 1.01"
 CONTEXTS = 3
 """times as many turns for contexts: one differs by 10 % from the next, and is over in a tenth of a second"""
+REST_S = 0.3
+"""between the end of a process and the next one's start: the driver cleans up for a while, at the cost of who comes"""
 
 
 def ns_per_launch(windows: list[Line]) -> float:
@@ -92,12 +98,16 @@ def take_turns(session: Session, lanes: Lanes, seen: dict[str, dict[str, list[fl
             order = list(HOWS)
             if turn % 2:
                 order.reverse()
-            for way in order:
+            windows: dict[str, list[Line]] = defaultdict(list)
+            for way in (*order, *reversed(order)):
                 program = programs[name, way]
                 program.go_on()
-                slot = session.slot(f"{name}, {way}", session.options.seconds * measure.longer, program, settle=SETTLE)
+                seconds = session.options.seconds * measure.longer / 2
+                slot = session.slot(f"{name}, {way}", seconds, program, settle=SETTLE)
                 program.hold()
-                seen[name][way].append(measure.value(slot.windows[program.name]))
+                windows[way] += slot.windows[program.name]
+            for way in HOWS:
+                seen[name][way].append(measure.value(windows[way]))
         session.say(f"turn {turn + 1} of {session.options.rounds}")
         if turn + 1 < session.options.rounds and session.left < 1.05 * (session.elapsed - began) / (turn + 1) + 8.0:
             session.say("the budget has no room for more turns")
@@ -106,12 +116,11 @@ def take_turns(session: Session, lanes: Lanes, seen: dict[str, dict[str, list[fl
 
 
 def contexts(session: Session, lanes: Lanes, seen: dict[str, list[float]]) -> None:
-    """The first context of fresh processes, in turns; the first of each way is not counted."""
+    """The first context of fresh processes, in turns of chance; the first of each way is not counted."""
+    chance = random.Random(session.options.seed)  # else each would follow the same one always
     for turn in range(CONTEXTS * session.options.rounds + 1):
-        order = list(HOWS)
-        if turn % 2:
-            order.reverse()
-        for way in order:
+        for way in chance.sample(list(HOWS), len(HOWS)):
+            time.sleep(REST_S)
             program = lanes.start(f"context, {way}", HOWS[way], kernels("context"))
             took = float(program.wait_for("context", 30.0)["ms"])
             lanes.drop(program)
