@@ -38,6 +38,16 @@ def test_file_system_is_mounted(path: str, kind: str) -> None:
     assert mounts()[path] == kind
 
 
+def test_switching_trace_events_does_not_rewrite_the_scheduler() -> None:
+    """An emulated CPU that runs it just then may keep a breakpoint that is gone."""
+    tracing = Path("/sys/kernel/tracing")
+    (tracing / "events/module/module_load/enable").write_text("1")
+    try:
+        assert (tracing / "options/record-cmd").read_text().strip() == "0"
+    finally:
+        (tracing / "events/module/module_load/enable").write_text("0")
+
+
 def test_memory_cgroups_can_be_made() -> None:
     Path("/sys/fs/cgroup/cgroup.subtree_control").write_text("+memory")
     group = Path("/sys/fs/cgroup/some")
