@@ -98,14 +98,17 @@ static bool insert(struct search *search, struct found *found)
 		.bytes = found->bytes,
 	};
 	struct rm_object *parent, *object = NULL;
-	struct ds_vctx *vctx;
+	struct ds_vctx *vctx, *own = NULL;
 
 	if (found->class == NV01_DEVICE_0) {
 		insert.gpu = gpu_of(search, found->handle);
-		if (IS_ERR(ds_vctx_get(client, insert.gpu)))
+		own = ds_vctx_get(client, insert.gpu);
+		if (IS_ERR(own))
 			return false;
 	}
 	mutex_lock(&client->tree);
+	if (own)
+		own->device = true;
 	if (rm_tree_reserve(&client->rm))
 		goto unlock;
 	parent = rm_tree_find(&client->rm, found->parent);

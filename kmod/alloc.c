@@ -189,8 +189,11 @@ static void settle_raw(struct ds_call *call, const struct plan *plan, bool made)
 		ds_raw_gone(client->rm.handle, call->asked.object);
 }
 
-/* From plan to object: the way that all allocations go. `bytes_of` tells what the driver took, from its answer. */
-static void allocate(struct ds_call *call, struct plan *plan,
+/*
+ * From plan to object: the way that all allocations go. `bytes_of` tells what the driver took, from its answer. false: there is no new
+ * object, whatever stands in the caller's block.
+ */
+static bool allocate(struct ds_call *call, struct plan *plan,
 		     u64 (*bytes_of)(struct ds_call *call, const struct plan *plan))
 {
 	struct ds_client *client = call->client;
@@ -211,14 +214,15 @@ static void allocate(struct ds_call *call, struct plan *plan,
 	}
 	if (err) {
 		ds_alloc_refused(call, plan->vctx, refusal.asked ? &refusal : NULL);
-		return;
+		return false;
 	}
-	if (!ds_call_driver(call)) {
+	/* nobody works with a channel that a pause does not know, because the caller's memory makes the answer wait */
+	if (plan->alloc.kind == RM_KIND_CHANNEL ? !ds_call_aside(call) : !ds_call_driver(call)) {
 		mutex_lock(&client->tree);
 		abandon(client, plan);
 		mutex_unlock(&client->tree);
 		settle_raw(call, plan, false);
-		return;
+		return false;
 	}
 	bytes = bytes_of ? bytes_of(call, plan) : plan->charged;
 	settle_raw(call, plan, true);
@@ -229,7 +233,7 @@ static void allocate(struct ds_call *call, struct plan *plan,
 		mutex_unlock(&client->tree);
 		ds_rm_free(client->rm.handle, call->done.object);
 		ds_alloc_refused(call, plan->vctx, refusal.asked ? &refusal : NULL);
-		return;
+		return false;
 	}
 	object = insert(client, plan, call->done.object, bytes);
 	if (object && object->kind == RM_KIND_TSG)
@@ -237,6 +241,7 @@ static void allocate(struct ds_call *call, struct plan *plan,
 	if (object && object->kind == RM_KIND_MPS)
 		client->mps = true;
 	mutex_unlock(&client->tree);
+	return object;
 }
 
 void ds_alloc_client(struct ds_call *call)
@@ -283,16 +288,23 @@ static bool filtered(struct ds_call *call, const struct rm_alloc *alloc)
 
 static void allocate_device(struct ds_call *call, struct plan *plan)
 {
+	struct ds_client *client = call->client;
 	struct ds_vctx *vctx;
 
 	plan->gpu = plan->alloc.device_id < RM_GPUS ? plan->alloc.device_id : RM_GPU_NONE;
-	vctx = ds_vctx_get(call->client, plan->gpu);
+	vctx = ds_vctx_get(client, plan->gpu);
 	if (IS_ERR(vctx)) {
 		ds_call_refuse(call, PTR_ERR(vctx) == -ENOSPC ? NV_ERR_INSUFFICIENT_RESOURCES :
 								 NV_ERR_NO_MEMORY);
 		return;
 	}
-	allocate(call, plan, NULL);
+	if (!allocate(call, plan, NULL)) {
+		ds_vctx_unused(vctx);
+		return;
+	}
+	mutex_lock(&client->tree);
+	vctx->device = vctx->gpu != RM_GPU_NONE;
+	mutex_unlock(&client->tree);
 }
 
 /*
@@ -342,8 +354,7 @@ void ds_alloc(struct ds_call *call)
 	mutex_lock(&call->client->tree);
 	plan.gpu = gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
-	allocate(call, &plan, answered_bytes);
-	if (call->done.status || !call->frame->returned)
+	if (!allocate(call, &plan, answered_bytes))
 		return;
 	switch (plan.alloc.kind) {
 	case RM_KIND_TSG:
@@ -493,7 +504,8 @@ void ds_alloc_free(struct ds_call *call)
 {
 	struct ds_client *client = call->client;
 
-	if (!ds_call_driver(call) || !client)
+	/* what is gone must not be taken for living because the caller's memory makes the answer wait */
+	if (!ds_call_aside(call) || !client)
 		return;
 	if (call->asked.object == client->rm.handle) {
 		ds_client_remove(client);

@@ -114,11 +114,40 @@ bool ds_call_driver(struct ds_call *call)
 	return !frame->rm_status && !call->done.status;
 }
 
+bool ds_call_aside(struct ds_call *call)
+{
+	struct ds_call aside = *call;
+	bool done;
+
+	aside.cmd = _IO(NV_IOCTL_MAGIC, DS_NO_ESCAPE);
+	call->frame->ours = true;
+	done = ds_call_driver(&aside);
+	call->done = aside.done;
+	call->ret = aside.ret;
+	return done;
+}
+
+/* The answer of a call that went aside. As with the driver, what was made stays where the caller cannot be told of it. */
+static void tell(struct ds_call *call)
+{
+	struct ds_frame *frame = call->frame;
+	struct rm_f32 at = { call->asked.off_status };
+
+	if (!frame->ours || !frame->returned)
+		return;
+	if (frame->answered && at.off != RM_ABSENT &&
+	    copy_to_user((void __user *)frame->user_params, frame->params, frame->params_size))
+		rm_put32(frame->block, at, NV_ERR_INVALID_ADDRESS);
+	if (copy_to_user((void __user *)call->arg, frame->block, frame->size))
+		call->ret = -EFAULT;
+}
+
 void ds_call_refuse(struct ds_call *call, u32 status)
 {
 	struct rm_f32 at = { call->asked.off_status };
 
 	ds_count(refused);
+	call->frame->ours = false;
 	if (at.off != RM_ABSENT)
 		rm_put32(call->frame->block, at, status);
 	call->ret = copy_to_user((void __user *)call->arg, call->frame->block, call->frame->size) ?
@@ -330,6 +359,7 @@ static void handle(struct ds_call *call)
 		decide(call);
 	mutex_unlock(&call->known->order);
 	ds_file_put(call->known);
+	tell(call);
 }
 
 /* A control that is no transfer: the order of calls on its file does not matter for it. */

@@ -34,6 +34,11 @@ long ds_calls_ioctl(const struct ds_hook *hook, struct file *file, unsigned int 
 
 /* Lets the driver do it, on the frame. true: it did, and call->done says what; else nothing has happened. */
 bool ds_call_driver(struct ds_call *call);
+/*
+ * The same on the frame alone: what the driver answers reaches the caller's memory when the handler has returned and nothing is held. Nested
+ * parameters must have been read, if the class has any.
+ */
+bool ds_call_aside(struct ds_call *call);
 /* Answers the caller with this NV_STATUS in the driver's stead. */
 void ds_call_refuse(struct ds_call *call, u32 status);
 

@@ -136,7 +136,8 @@ struct ds_client *ds_client_find(u32 handle)
 {
 	struct ds_client *client;
 
-	list_for_each_entry(client, &ds_clients, link)
+	/* the newest: the driver gives a handle again as soon as a client is gone there, which may be before it is gone here */
+	list_for_each_entry_reverse(client, &ds_clients, link)
 		if (client->rm.handle == handle)
 			return client;
 	return NULL;
@@ -200,9 +201,18 @@ free:
 	return ERR_PTR(err);
 }
 
+static void free_vctx(struct ds_vctx *vctx)
+{
+	ds_run_drop(vctx);
+	ds_holder_remove(&vctx->holder);
+	ds_keeper_put(vctx->keeper);
+	kfree(vctx);
+}
+
 void ds_client_remove(struct ds_client *client)
 {
 	struct ds_vctx *vctx, *next;
+	u32 handle = client->rm.handle;
 
 	down_write(&ds_clients_lock);
 	list_del(&client->link);
@@ -211,21 +221,17 @@ void ds_client_remove(struct ds_client *client)
 	/* nobody finds it any more, and who had found it held the lock */
 	mutex_lock(&client->tree);
 	rm_client_destroy(&client->rm);
+	client->rm.handle = handle;	/* what is told below is told of it */
 	mutex_unlock(&client->tree);
-	if (!list_empty(&client->pins)) {
-		down_write(&ds_clients_lock);
-		ds_pins_orphan(client);
-		up_write(&ds_clients_lock);
-	}
+	/* after whoever had found a pin of it */
+	down_write(&ds_clients_lock);
+	ds_pins_orphan(client);
+	up_write(&ds_clients_lock);
 	list_for_each_entry(vctx, &client->vctxs, link)
 		if (ds_vctx_shown(vctx))
 			ds_event_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
-	list_for_each_entry_safe(vctx, next, &client->vctxs, link) {
-		ds_run_drop(vctx);
-		ds_holder_remove(&vctx->holder);
-		ds_keeper_put(vctx->keeper);
-		kfree(vctx);
-	}
+	list_for_each_entry_safe(vctx, next, &client->vctxs, link)
+		free_vctx(vctx);
 	ds_process_put(client->process);
 	kfree(client);
 }
@@ -287,6 +293,23 @@ struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu)
 	return vctx;
 }
 
+void ds_vctx_unused(struct ds_vctx *vctx)
+{
+	struct ds_client *client = vctx->client;
+
+	if (vctx->device || vctx->gpu == RM_GPU_NONE)
+		return;
+	ds_event_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
+	mutex_lock(&client->tree);
+	list_del(&vctx->link);
+	client->rm.payer[vctx->gpu] = NULL;
+	mutex_unlock(&client->tree);
+	free_vctx(vctx);
+	/* the first one, which had become that of the GPU, is itself again */
+	if (list_is_singular(&client->vctxs))
+		ds_event_vctx(DETSHARE_CMD_VCTX_NEW, list_first_entry(&client->vctxs, struct ds_vctx, link));
+}
+
 bool ds_vctx_shown(const struct ds_vctx *vctx)
 {
 	return vctx->gpu != RM_GPU_NONE || list_is_singular(&vctx->client->vctxs);
@@ -297,7 +320,7 @@ u32 ds_client_first_gpu(struct ds_client *client)
 	struct ds_vctx *vctx;
 
 	list_for_each_entry(vctx, &client->vctxs, link)
-		if (vctx->gpu != RM_GPU_NONE)
+		if (vctx->device)
 			return vctx->gpu;
 	return RM_GPU_NONE;
 }

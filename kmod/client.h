@@ -87,6 +87,7 @@ struct ds_vctx {
 	struct ds_run *run;	/* run.h; NULL: nothing that could be scheduled was seen. Set under file->order and client->tree */
 	u64 id;
 	u32 gpu;
+	bool device;	/* the client has had a device on this GPU; guarded by client->tree */
 	atomic64_t refused;
 };
 
@@ -118,6 +119,8 @@ void ds_client_remove(struct ds_client *client);
  * ERR_PTR: -ENOMEM, -ENOSPC (too many limits).
  */
 struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu);
+/* The device that this vCtx was for was not made: without one before it, it goes. The caller holds file->order, and not client->tree. */
+void ds_vctx_unused(struct ds_vctx *vctx);
 /* The caller holds client->tree. NULL: none. */
 struct ds_vctx *ds_vctx_find(struct ds_client *client, u32 gpu);
 /* Under client->tree. */

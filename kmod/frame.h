@@ -39,7 +39,7 @@ struct ds_frame {
 	bool returned;		/* block[] is what the driver made of it */
 	bool unreadable;	/* params could not be read: the driver finds them so too */
 	bool answered;		/* params[] is what the driver answered */
-	bool ours;		/* a question of our own: neither block nor params are the caller's */
+	bool ours;		/* the driver finds block and params here only: a question of our own, or a call that goes aside */
 	u32 rm_status;		/* what rm_ioctl() returned */
 	u32 untold;		/* why the answer in params[] did not reach the caller; 0: it did */
 	unsigned long user_params;	/* where the caller has the nested parameters, 0: none */

@@ -34,9 +34,26 @@ u32 ds_subdevice_make(u32 client, u32 device, struct ds_subdevice *subdevice)
 	return status;
 }
 
+/* The program has freed ours, and something of its own has that handle now. */
+static bool replaced(const struct ds_subdevice *subdevice)
+{
+	struct ds_client *client;
+	bool known = false;
+
+	down_read(&ds_clients_lock);
+	client = ds_client_find(subdevice->client);
+	if (client) {
+		mutex_lock(&client->tree);
+		known = rm_tree_find(&client->rm, subdevice->handle);
+		mutex_unlock(&client->tree);
+	}
+	up_read(&ds_clients_lock);
+	return known;
+}
+
 void ds_subdevice_done(struct ds_subdevice *subdevice)
 {
-	if (subdevice->ours)
+	if (subdevice->ours && !replaced(subdevice))
 		ds_rm_free(subdevice->client, subdevice->handle);
 	*subdevice = (struct ds_subdevice){ 0 };
 }
