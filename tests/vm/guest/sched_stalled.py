@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that the caller's own memory makes wait (userfaultfd), and calls that the driver refuses: nobody hides there."""
+"""Calls that own memory makes wait (userfaultfd), and those that the driver refuses: nobody hides there."""
 
 from __future__ import annotations
 
