@@ -262,6 +262,8 @@ bool ds_calls_file(const struct file *file)
 		*frame->taken = ds_file_get(file);
 		return *frame->taken;
 	}
+	if (frame->shown)
+		*frame->shown = file;
 	return true;
 }
 

@@ -158,20 +158,19 @@ bool ds_driver_older_clients(void)
 	return READ_ONCE(driver.older_clients);
 }
 
-bool ds_driver_pin(void)
+struct module *ds_driver_pin(void)
 {
-	bool pinned;
+	struct module *module;
 
 	mutex_lock(&driver.lock);
-	pinned = driver.module && try_module_get(driver.module);
+	module = driver.module && try_module_get(driver.module) ? driver.module : NULL;
 	mutex_unlock(&driver.lock);
-	return pinned;
+	return module;
 }
 
-void ds_driver_unpin(void)
+void ds_driver_unpin(struct module *module)
 {
-	/* it cannot have gone: it was pinned */
-	module_put(driver.module);
+	module_put(module);
 }
 
 int ds_driver_rm_ops(struct ds_rm_ops *ops)

@@ -51,9 +51,10 @@ void ds_driver_identify(void);
 /* May there be clients that were made before the hooks were there? */
 bool ds_driver_older_clients(void);
 
-/* Keeps nvidia.ko for the time of a call. false: it is not there, or going. */
-bool ds_driver_pin(void);
-void ds_driver_unpin(void);
+/* Keeps nvidia.ko for the time of a call. NULL: it is not there, or going. */
+struct module *ds_driver_pin(void);
+/* What was pinned, for this module may have forgotten it meanwhile. */
+void ds_driver_unpin(struct module *module);
 
 /* Fills in the kernel's interface to RM (nvidia_get_rm_ops) for this version. -ENODEV. The caller has pinned. */
 struct ds_rm_ops;

@@ -7,7 +7,7 @@
 void ds_exports_init(struct ds_exports *exports)
 {
 	mutex_init(&exports->lock);
-	INIT_LIST_HEAD(&exports->slots);
+	exports->slots = RB_ROOT;
 }
 
 void ds_exported_free(struct ds_exported *slot)
@@ -24,21 +24,34 @@ void ds_exports_close(struct ds_exports *exports)
 
 	mutex_lock(&exports->lock);
 	exports->closed = true;
-	list_for_each_entry_safe(slot, next, &exports->slots, link) {
-		list_del(&slot->link);
+	rbtree_postorder_for_each_entry_safe(slot, next, &exports->slots, link)
 		ds_exported_free(slot);
-	}
+	exports->slots = RB_ROOT;
 	mutex_unlock(&exports->lock);
+}
+
+static struct ds_exported *slot_of(const struct rb_node *node)
+{
+	return rb_entry(node, struct ds_exported, link);
+}
+
+static int compare(const void *index, const struct rb_node *node)
+{
+	u32 wanted = *(const u32 *)index, is = slot_of(node)->index;
+
+	return wanted < is ? -1 : wanted > is;
+}
+
+static bool is_below(struct rb_node *node, const struct rb_node *other)
+{
+	return slot_of(node)->index < slot_of(other)->index;
 }
 
 struct ds_exported *ds_exports_find(struct ds_exports *exports, u32 index)
 {
-	struct ds_exported *slot;
+	struct rb_node *node = rb_find(&index, &exports->slots, compare);
 
-	list_for_each_entry(slot, &exports->slots, link)
-		if (slot->index == index)
-			return slot;
-	return NULL;
+	return node ? slot_of(node) : NULL;
 }
 
 void ds_exports_put(struct ds_exports *exports, struct ds_exported *slot)
@@ -49,9 +62,10 @@ void ds_exports_put(struct ds_exports *exports, struct ds_exported *slot)
 		ds_exported_free(slot);
 		return;
 	}
-	if (before) {
-		list_del(&before->link);
-		ds_exported_free(before);
+	if (!before) {
+		rb_add(&slot->link, &exports->slots, is_below);
+		return;
 	}
-	list_add(&slot->link, &exports->slots);
+	rb_replace_node(&before->link, &slot->link, &exports->slots);
+	ds_exported_free(before);
 }

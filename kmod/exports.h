@@ -3,20 +3,20 @@
 #ifndef DETSHARE_EXPORTS_H
 #define DETSHARE_EXPORTS_H
 
-#include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/rbtree.h>
 #include <linux/types.h>
 
 struct ds_exports {
 	struct mutex lock;
-	struct list_head slots;
+	struct rb_root slots;	/* by place */
 	u64 turns;		/* exports to it, in the order in which the driver made them */
 	bool closed;
 };
 
 /* An object exported to a file. */
 struct ds_exported {
-	struct list_head link;
+	struct rb_node link;
 	u32 index;
 	u64 turn;
 	struct ds_pin *pin;

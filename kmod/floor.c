@@ -48,10 +48,10 @@ static u64 slice_of(const struct ds_run *lean)
 	ds_turns_count(&turns);
 	list_for_each_entry(run, &lean->lane->runs, link)
 		if (is_above(run, lean))
-			others += ds_turns_taken(&turns, run->level, run->tsgs, run->slice_us);
+			others = ds_turns_sum(others, ds_turns_taken(&turns, run->level, run->tsgs, run->slice_us));
 	/* all that is not its own slices: f / (1 - f) of that is to be its own */
-	others += ds_turns_taken(&turns, lean->level, lean->tsgs, 1) - ds_turns_used(&turns, lean->level, lean->tsgs, 1);
-	own = div_u64(others * floor, 1000 - floor);
+	others = ds_turns_sum(others, ds_turns_taken(&turns, lean->level, lean->tsgs, 1) - ds_turns_used(&turns, lean->level, lean->tsgs, 1));
+	own = div_u64(min(others, U64_MAX / 1000) * floor, 1000 - floor);
 	return max(div64_u64(own, ds_turns_used(&turns, lean->level, lean->tsgs, 1)), 1ULL);
 }
 

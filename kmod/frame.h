@@ -51,6 +51,7 @@ struct ds_frame {
 	struct ds_transfer *transfer;	/* of an export or import by descriptor */
 	struct ds_door_claim *claim;	/* of a mapping of a doorbell */
 	struct ds_file **taken;	/* of a registration: which file the driver took, held */
+	const struct file **shown;	/* of a mapping of other memory: which file the driver took, a name */
 	u8 block[DS_FRAME_BLOCK_MAX] __aligned(8);
 	u8 own[DS_FRAME_PARAMS_INLINE] __aligned(8);
 };

@@ -26,13 +26,12 @@ static void ask(struct work_struct *work)
 	ds_rm_gpu_uuid(question->client, question->subdevice, uuid, sizeof(uuid));
 	ds_rm_gpu_total(question->client, question->subdevice, &total);
 	mutex_lock(&gpus_lock);
-	/* the client may have gone meanwhile; the next one is asked again then */
+	/* what the driver did not tell the next one is asked again */
 	if (uuid[0])
 		strscpy(gpus[question->gpu].uuid, uuid, sizeof(uuid));
 	if (total)
 		gpus[question->gpu].total = total;
 	mutex_unlock(&gpus_lock);
-	kfree(question);
 }
 
 void ds_gpu_seen(u32 gpu, u32 client, u32 subdevice)
@@ -56,6 +55,9 @@ void ds_gpu_seen(u32 gpu, u32 client, u32 subdevice)
 	question->subdevice = subdevice;
 	INIT_WORK(&question->work, ask);
 	queue_work(ds_rm_queue, &question->work);
+	/* until the caller goes on the handle names no other GPU's subdevice */
+	flush_work(&question->work);
+	kfree(question);
 }
 
 /* Under gpus_lock. */

@@ -11,7 +11,7 @@ struct ds_gpu {
 	u64 total;	/* bytes, 0: not known yet */
 };
 
-/* A client has made this subdevice: through it the GPU is asked who it is, soon. */
+/* A client has made this subdevice: through it the GPU is asked who it is. The order of the client's file is held, nothing below it. */
 void ds_gpu_seen(u32 gpu, u32 client, u32 subdevice);
 /*
  * The index of the GPU behind a subdevice, by its UUID: one that is known, else the first that no program has used.

@@ -260,7 +260,7 @@ static void try_later(struct ds_run *run, int err, bool off)
 	struct ds_run_pause *pause = &run->pause;
 	unsigned int ms;
 
-	if (err == -ESRCH || (off && err == -EOPNOTSUPP) || READ_ONCE(run->gone))
+	if (err == -ESRCH || (off && err == -EOPNOTSUPP) || READ_ONCE(run->gone) || READ_ONCE(pause->forgotten))
 		return;
 	ms = min_t(unsigned int, RETRY_FIRST_MS << min(pause->failures, 10U), RETRY_MOST_MS);
 	pause->failures++;
@@ -501,6 +501,9 @@ void ds_pause_wait_resumed(struct ds_run *run)
 
 void ds_pause_forget(struct ds_run *run)
 {
+	WRITE_ONCE(run->pause.forgotten, true);
+	/* what had begun before may have started the timer, and the timer another one, which starts none */
+	flush_work(&run->pause.work);
 	if (cancel_delayed_work_sync(&run->pause.retry))
 		ds_run_put(run);
 	flush_work(&run->pause.work);

@@ -37,6 +37,7 @@ struct rm_op {
 
 /* A question to the driver, zeroed; on the heap, for the driver may hand it to hardware. The driver is pinned while it lives. */
 struct question {
+	struct module *driver;
 	const struct rm_abi *abi;
 	struct rm_op op;
 	union {
@@ -95,22 +96,25 @@ static u32 perform(struct rm_op *op)
 /* NULL: no driver that is known, or no memory; for whoever asks that is the same: nobody answers. */
 static struct question *begin(void)
 {
+	struct module *driver = ds_driver_pin();
 	struct question *question;
 
-	if (!ds_driver_pin())
+	if (!driver)
 		return NULL;
 	question = ds_abi() ? kzalloc(sizeof(*question), GFP_KERNEL) : NULL;
-	if (question)
-		question->abi = ds_abi();
-	else
-		ds_driver_unpin();
+	if (!question) {
+		ds_driver_unpin(driver);
+		return NULL;
+	}
+	question->driver = driver;
+	question->abi = ds_abi();
 	return question;
 }
 
 static u32 end(struct question *question, u32 status)
 {
+	ds_driver_unpin(question->driver);
 	kfree(question);
-	ds_driver_unpin();
 	return status;
 }
 

@@ -44,6 +44,7 @@ struct ds_rule {
 struct ds_run_pause {
 	struct work_struct work;
 	struct delayed_work retry;
+	bool forgotten;		/* nothing is tried again */
 	wait_queue_head_t wait;
 	u32 wanted;		/* DETSHARE_HOLD_*: paused while any is set; lane->lock */
 	u64 asked, settled;	/* counts changes of wanted, and those that the driver has answered; lane->lock */

@@ -20,8 +20,12 @@ struct ds_turns {
 void ds_turns_add(struct ds_turns *turns, s32 level, unsigned int tsgs);
 /* When all are added. */
 void ds_turns_count(struct ds_turns *turns);
-/* One round's part of so many channel groups, in ns: what they use, and with the switches what others wait. */
+/*
+ * One round's part of so many channel groups, in ns: what they use, and with the switches what others wait. What does not fit is U64_MAX, so
+ * no part is more than the whole, if that is added up by ds_turns_sum().
+ */
 u64 ds_turns_used(const struct ds_turns *turns, s32 level, unsigned int tsgs, u64 slice_us);
 u64 ds_turns_taken(const struct ds_turns *turns, s32 level, unsigned int tsgs, u64 slice_us);
+u64 ds_turns_sum(u64 a, u64 b);
 
 #endif

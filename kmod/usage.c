@@ -139,7 +139,7 @@ static void charge(struct ds_lane *lane, u64 from, u64 to)
 	list_for_each_entry(run, &lane->runs, link) {
 		usage = &run->usage;
 		if (work_in(usage, from, to))
-			round += ds_turns_taken(&turns, usage->level, usage->tsgs, usage->slice_us);
+			round = ds_turns_sum(round, ds_turns_taken(&turns, usage->level, usage->tsgs, usage->slice_us));
 	}
 	list_for_each_entry(run, &lane->runs, link) {
 		usage = &run->usage;
@@ -202,6 +202,7 @@ u64 ds_usage_end(struct ds_run *run, u64 now)
 	ds_turns_count(&turns);
 	list_for_each_entry(other, &lane->runs, link)
 		if (other == run || is_at_work(other))
-			round += ds_turns_taken(&turns, other->usage.level, other->usage.tsgs, other->usage.slice_us);
+			round = ds_turns_sum(round, ds_turns_taken(&turns, other->usage.level, other->usage.tsgs,
+								  other->usage.slice_us));
 	return mul_u64_u64_div_u64(work_in(&run->usage, lane->charged_ns, now), own_part(&turns, &run->usage), round);
 }

@@ -90,9 +90,13 @@ static void remember(struct ds_call *call, const struct file *file)
 void ds_userd_map(struct ds_call *call)
 {
 	struct file *file = call->client && ds_enforcing() ? fget(call->asked.fd) : NULL;
+	const struct file *shown = NULL;
 
-	if (ds_call_driver(call) && file)
+	call->frame->shown = &shown;
+	/* the descriptor may name another file by the time the driver looks: of one that is not its own nobody tells the end */
+	if (ds_call_driver(call) && file && file == shown)
 		remember(call, file);
+	call->frame->shown = NULL;
 	if (file)
 		fput(file);
 }

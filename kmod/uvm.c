@@ -99,8 +99,11 @@ static u32 gpu_of(const struct ds_process *process)
 
 static void free_file(struct uvm_file *file)
 {
+	/* until it is no holder any more, accounts come and go */
+	mutex_lock(&file->lock);
 	if (file->bytes)
 		rm_payer_uncharge(&file->holder.payer, file->bytes);
+	mutex_unlock(&file->lock);
 	mtree_destroy(&file->ranges);
 	ds_holder_remove(&file->holder);
 	ds_process_put(file->process);

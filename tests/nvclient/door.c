@@ -176,20 +176,26 @@ static void do_halt(struct door_ask *ask)
 
 /* ---- mappings ---- */
 
-static void arm(struct door_ask *ask, const struct nv *nv, u32 client, u32 parent, u32 object)
+static s64 arm_file(const struct nv *nv, u32 client, u32 parent, u32 object, u64 length, int fd)
 {
-	struct door_slot *into = slot(ask);
 	u8 block[128] = { 0 };
 	int error;
 
-	into->fd = nv_must_open_device(ask->door->program.gpu_device);
 	rm_put32(block, nv->abi->nvos33.hClient, client);
 	rm_put32(block, nv->abi->nvos33.hDevice, parent);
 	rm_put32(block, nv->abi->nvos33.hMemory, object);
-	rm_put64(block, nv->abi->nvos33.length, SIM_USERMODE_SIZE);
-	rm_put32(block, nv->abi->nvos33.fd, into->fd);
+	rm_put64(block, nv->abi->nvos33.length, length);
+	rm_put32(block, nv->abi->nvos33.fd, (u32)fd);
 	error = nv_ioctl(nv->ctl, NV_ESC_RM_MAP_MEMORY, block, nv->abi->nvos33.len);
-	ask->answer.result = error ?: (s64)rm_get32(block, nv->abi->nvos33.status);
+	return error ?: (s64)rm_get32(block, nv->abi->nvos33.status);
+}
+
+static void arm(struct door_ask *ask, const struct nv *nv, u32 client, u32 parent, u32 object)
+{
+	struct door_slot *into = slot(ask);
+
+	into->fd = nv_must_open_device(ask->door->program.gpu_device);
+	ask->answer.result = arm_file(nv, client, parent, object, SIM_USERMODE_SIZE, into->fd);
 }
 
 static void do_arm(struct door_ask *ask)
@@ -278,6 +284,49 @@ static void do_dup(struct door_ask *ask)
 	arm(ask, &ask->door->other, client, subdevice, object);
 	if (!ask->answer.result)
 		map_fd(ask, slot(ask)->fd);
+}
+
+/* A descriptor that names now one file, now the other. */
+struct swapper {
+	int fd, other;
+	volatile int device;
+	volatile bool halt;
+};
+
+static void *swap_files(void *arg)
+{
+	struct swapper *swapper = arg;
+
+	while (!swapper->halt) {
+		dup2(swapper->device, swapper->fd);
+		dup2(swapper->other, swapper->fd);
+	}
+	return NULL;
+}
+
+static void do_swap(struct door_ask *ask)
+{
+	const struct nv_memory_request memory = { .class = NV01_MEMORY_LOCAL_USER, .size = 2 << 20, .flags = 0x1c101 };
+	const struct nv_program *program = &ask->door->program;
+	u32 handle = nv_next_handle(&ask->door->program.nv);
+	struct swapper swapper = { .other = memfd_create("other", 0) };
+	pthread_t thread;
+	u64 i;
+
+	swapper.fd = dup(swapper.other);
+	swapper.device = -1;
+	if (nv_memory(&program->nv, program->client, program->device, &handle, &memory, NULL) || swapper.fd < 0 ||
+	    pthread_create(&thread, NULL, swap_files, &swapper))
+		nv_die("nothing to swap");
+	for (i = 0; i < ask->a; i++) {
+		swapper.device = nv_must_open_device(program->gpu_device);
+		ask->answer.result += !arm_file(&program->nv, program->client, program->device, handle, PAGE, swapper.fd);
+		close(swapper.device);
+	}
+	swapper.halt = true;
+	pthread_join(thread, NULL);
+	close(swapper.fd);
+	close(swapper.other);
 }
 
 static void do_free(struct door_ask *ask)
@@ -466,7 +515,7 @@ static const struct {
 	const char *verb;
 	void (*act)(struct door_ask *ask);
 } acts[] = {
-	{ "queue", do_queue },	{ "ring", do_ring },	   { "kin", do_kin },
+	{ "queue", do_queue },	{ "ring", do_ring },	   { "kin", do_kin },	      { "swap", do_swap },
 	{ "kick", do_kick },	{ "page", do_page },	   { "spin", do_spin },	      { "halt", do_halt },
 	{ "map", do_map },	{ "arm", do_arm },	   { "again", do_again },     { "protect", do_protect },
 	{ "move", do_move },	{ "cut", do_cut },	   { "child", do_child },     { "pass", do_pass },

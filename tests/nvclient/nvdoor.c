@@ -25,6 +25,7 @@ static const char usage[] =
 	"  child SLOT N       a child rings its inherited mapping N times\n"
 	"  kin SLOT MS        a child with a client of its own rings its inherited mapping, every ms for so long\n"
 	"  pass SLOT N        a child maps the inherited file and rings it N times\n"
+	"  swap N             arm N files for memory through a descriptor that another thread swaps: how many it were\n"
 	"  dup SLOT           the doorbell of a duplicate, in another client\n"
 	"  read SLOT, write SLOT, futex SLOT   the kernel writes, reads, adds on the page for a system call\n"
 	"  mem SLOT, poke SLOT, vm SLOT        /proc/self/mem, ptrace, process_vm_writev\n"

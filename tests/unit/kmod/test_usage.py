@@ -11,9 +11,10 @@ import pytest
 
 HERE = Path(__file__).parent
 KMOD = HERE.parents[2] / "kmod"
-HEADERS = ("kernel", "list", "math64", "string", "time64", "types")
+HEADERS = ("kernel", "list", "math64", "overflow", "string", "time64", "types")
 MS = 1_000_000
 BEGIN = 1_000 * MS
+LOW, MEDIUM, HIGH = 0, 1, 2
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         "ended": 2,
         "rest": 3,
         "groups": 3,
+        "level": 2,
+        "end": 2,
+        "traps": 0,
         "charge": 1,
         "used": 1,
         "sections": 0,
@@ -91,6 +95,30 @@ def test_time_is_divided_by_turns(bench: ctypes.CDLL) -> None:
     # a round is 4 x (1 + 0.2) + 4 + 0.2 ms, of which each uses 4
     for used in charge(bench, 2, BEGIN + 90 * MS):
         assert used == pytest.approx(40 * MS, rel=1e-6)
+
+
+def test_time_is_divided_by_levels(bench: ctypes.CDLL) -> None:
+    bench.bench_begin(3, BEGIN)
+    for i, level in enumerate((LOW, MEDIUM, HIGH)):
+        bench.bench_level(i, level)
+        bench.bench_groups(i, 2, 1000)
+    # two of each: a round is 2 x 1 turns of LOW, 2 x 2 of MEDIUM, 2 x 6 of HIGH, of 1 + 0.2 ms each
+    low, medium, high = charge(bench, 3, BEGIN + 18 * 12 * MS)
+    assert (low, medium, high) == pytest.approx((20 * MS, 40 * MS, 120 * MS), rel=1e-6)
+
+
+@pytest.mark.parametrize("groups", [1 << 10, 1 << 12, 1 << 16, 1 << 20, (1 << 32) - 1])
+@pytest.mark.parametrize("slice_us", [2048, 60_000_000, 1 << 44, (1 << 64) - 1])
+def test_rounds_that_do_not_fit_charge_nobody_more_than_his_time(
+    bench: ctypes.CDLL, groups: int, slice_us: int
+) -> None:
+    bench.bench_begin(3, BEGIN)
+    for i, level in enumerate((LOW, MEDIUM, HIGH)):
+        bench.bench_level(i, level)
+        bench.bench_groups(i, groups, slice_us)
+    assert max(charge(bench, 3, BEGIN + 10 * MS)) <= 10 * MS
+    assert bench.bench_end(2, BEGIN + 30 * MS) <= 20 * MS
+    assert bench.bench_traps() == 0
 
 
 def test_nobody_is_charged_before_all_are_known_for_200_ms_at_most(bench: ctypes.CDLL) -> None:

@@ -52,6 +52,17 @@ void bench_groups(u64 i, u64 tsgs, u64 slice_us)
 	runs[i].slice_us = slice_us;
 }
 
+void bench_level(u64 i, u64 level)
+{
+	runs[i].level = level;
+}
+
+/* What it would still pay if it went now. */
+u64 bench_end(u64 i, u64 now)
+{
+	return ds_usage_end(&runs[i], now);
+}
+
 u64 bench_charge(u64 now)
 {
 	return ds_usage_charge(&lane, now);
@@ -65,6 +76,11 @@ u64 bench_used(u64 i)
 u64 bench_sections(void)
 {
 	return lane.lock.sections;
+}
+
+u64 bench_traps(void)
+{
+	return lane.lock.traps;
 }
 
 u64 bench_sums_in_lock(void)

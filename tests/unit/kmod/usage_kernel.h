@@ -13,11 +13,14 @@ typedef uint64_t u64;
 typedef uint32_t u32;
 typedef int32_t s32;
 
+#define U64_MAX UINT64_MAX
 #define NSEC_PER_USEC 1000ULL
 #define NSEC_PER_MSEC 1000000ULL
 #define READ_ONCE(x) (x)
 #define max3(a, b, c) max(max(a, b), c)
 #define clamp(x, low, high) min(max(x, low), high)
+#define check_add_overflow __builtin_add_overflow
+#define check_mul_overflow __builtin_mul_overflow
 
 static inline u64 min(u64 a, u64 b)
 {
@@ -40,6 +43,7 @@ struct list_head {
 struct lock {
 	bool held;
 	u64 sections, sums;	/* sums: made while it was held */
+	u64 traps;	/* quotients that do not fit, which a processor refuses */
 };
 
 extern struct lock *usage_lock;
@@ -57,8 +61,14 @@ static inline void spin_unlock_irq(struct lock *lock)
 
 static inline u64 mul_u64_u64_div_u64(u64 a, u64 b, u64 c)
 {
+	unsigned __int128 product = (unsigned __int128)a * b;
+
 	usage_lock->sums += usage_lock->held;
-	return (unsigned __int128)a * b / c;
+	if (!c || product / c > U64_MAX) {
+		usage_lock->traps++;
+		return 0;
+	}
+	return product / c;
 }
 
 #include "usage.h"

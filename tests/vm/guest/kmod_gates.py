@@ -309,6 +309,15 @@ def test_the_door_goes_with_its_file(door: Door) -> None:
     assert (leak("doors"), leak("userd")) == (0, 0)
 
 
+def test_a_file_that_is_swapped_for_another_is_not_remembered(door: Door) -> None:
+    """One that is not the driver's would stay known for good: nobody tells of its end."""
+    assert 0 < door.do("swap", 3000)["result"] < 3000
+    door.process.kill()
+    door.process.wait()
+    assert until(lambda: gone(door.pid))
+    assert (leak("doors"), leak("userd")) == (0, 0)
+
+
 @pytest.mark.parametrize(("threads", "shut_us", "open_us"), [(6, 0, 0), (2, 300, 300)])
 def test_many_threads_while_the_gate_flaps(threads: int, shut_us: int, open_us: int) -> None:
     """Rings that were counted while the gate was shut, and rings that were lost: none."""
