@@ -17,7 +17,10 @@
 #define DOOR_BITS 12
 #define PASSING_BITS 8
 
-/* Doors by file. A door stays as long as its file is open, so whoever has the file mapped may use it without more. */
+/*
+ * Doors by file. One that may show a doorbell is there before its file is armed and until that is released; one whose claim fails goes
+ * before, whoever has the file mapped.
+ */
 static struct hlist_head doors[1 << DOOR_BITS];
 static DEFINE_SPINLOCK(doors_lock);
 static atomic_t door_count;
@@ -41,19 +44,47 @@ struct rw_semaphore *ds_door_passing(const struct file *file)
 	return &passings[hash_ptr(file, PASSING_BITS)];
 }
 
-struct ds_door *ds_door_of(const struct file *file)
+/* Under RCU or doors_lock. */
+static struct ds_door *find(const struct file *file)
 {
-	struct ds_door *door, *found = NULL;
+	struct ds_door *door;
+
+	hlist_for_each_entry_rcu(door, bucket_of(file), link, lockdep_is_held(&doors_lock))
+		if (door->file == file)
+			return door;
+	return NULL;
+}
+
+bool ds_door_is(const struct file *file)
+{
+	bool is;
 
 	rcu_read_lock();
-	hlist_for_each_entry_rcu(door, bucket_of(file), link) {
-		if (door->file == file) {
-			found = door;
-			break;
-		}
-	}
+	is = find(file);
 	rcu_read_unlock();
-	return found;
+	return is;
+}
+
+struct ds_door *ds_door_of(const struct file *file)
+{
+	struct ds_door *door;
+
+	rcu_read_lock();
+	door = find(file);
+	if (door && !refcount_inc_not_zero(&door->refs))
+		door = NULL;
+	rcu_read_unlock();
+	return door;
+}
+
+void ds_door_put(struct ds_door *door)
+{
+	if (!refcount_dec_and_test(&door->refs))
+		return;
+	atomic_sub(atomic_read(&door->abroad), &door->gate->abroad);
+	ds_gate_put(door->gate);
+	mmdrop(door->mm);
+	kfree_rcu(door, rcu);
 }
 
 static struct ds_door *new_door(struct ds_gate *gate, const struct file *file)
@@ -62,6 +93,7 @@ static struct ds_door *new_door(struct ds_gate *gate, const struct file *file)
 
 	if (!door)
 		return NULL;
+	refcount_set(&door->refs, 1);
 	door->file = file;
 	door->gate = ds_gate_get(gate);
 	door->mm = current->mm;
@@ -76,9 +108,11 @@ static bool publish(struct ds_door *door)
 	struct ds_door *other;
 
 	spin_lock(&doors_lock);
-	other = ds_door_of(door->file);
-	if (!other)
+	other = find(door->file);
+	if (!other) {
+		refcount_inc(&door->refs);
 		hlist_add_head_rcu(&door->link, bucket_of(door->file));
+	}
 	spin_unlock(&doors_lock);
 	if (!other)
 		atomic_inc(&door_count);
@@ -97,6 +131,7 @@ static void enter(struct ds_door *door)
 	mutex_unlock(&gate->shutting);
 }
 
+/* What has been published is no door any more. The caller's own reference, if it has one, stays. */
 static void forget(struct ds_door *door)
 {
 	struct ds_gate *gate = door->gate;
@@ -111,11 +146,8 @@ static void forget(struct ds_door *door)
 		atomic_sub(door->assumed, &gate->n_assumed);
 	}
 	mutex_unlock(&gate->shutting);
-	atomic_sub(atomic_read(&door->abroad), &gate->abroad);
-	ds_gate_put(gate);
 	atomic_dec(&door_count);
-	mmdrop(door->mm);
-	kfree_rcu(door, rcu);
+	ds_door_put(door);
 }
 
 /* A shared address space is not to be touched: it is that of all control files, or of a driver that cannot revoke. */
@@ -178,21 +210,20 @@ static bool is_usermode(struct ds_call *call, u32 *gpu)
 	return class_rings(class);
 }
 
-/* The file becomes a door, or is one. NULL: no memory, or another call is about to arm it and one of the two must fail. */
+/* The file becomes a door, or is one; held. NULL: no memory, or another call is about to arm it and one of the two must fail. */
 static struct ds_door *claim_door(struct ds_gate *gate, const struct file *file, bool *made)
 {
 	struct ds_door *door = ds_door_of(file);
 
 	*made = !door;
-	if (door)
-		return list_empty_careful(&door->in_gate) ? NULL : door;
-	door = new_door(gate, file);
+	if (door && !list_empty_careful(&door->in_gate))
+		return door;
+	if (!door)
+		door = new_door(gate, file);
 	if (!door)
 		return NULL;
-	if (!publish(door)) {
-		ds_gate_put(gate);
-		mmdrop(door->mm);
-		kfree(door);
+	if (!*made || !publish(door)) {
+		ds_door_put(door);
 		return NULL;
 	}
 	down_write(ds_door_passing(file));
@@ -216,13 +247,14 @@ static void map_claimed(struct ds_call *call, struct ds_gate *gate, const struct
 	call->frame->claim = &claim;
 	ds_call_driver(call);
 	call->frame->claim = NULL;
-	if (!made)
+	if (!door)
 		return;
 	/* what may be armed stays a door */
-	if (!claim.taken || (call->frame->returned && (call->frame->rm_status || call->done.status)))
+	if (made && (!claim.taken || (call->frame->returned && (call->frame->rm_status || call->done.status))))
 		forget(door);
-	else
+	else if (made)
 		enter(door);
+	ds_door_put(door);
 }
 
 void ds_door_map(struct ds_call *call)
@@ -258,8 +290,10 @@ void ds_door_release(const struct file *file)
 {
 	struct ds_door *door = ds_door_of(file);
 
-	if (door)
-		forget(door);
+	if (!door)
+		return;
+	forget(door);
+	ds_door_put(door);
 }
 
 /* ---- adoption and unloading ------------------------------------------------ */
@@ -285,7 +319,7 @@ static unsigned int find_files(struct file **files)
 	if (!mm || mmap_read_lock_killable(mm))
 		return 0;
 	while (count < FOUND_MAX && (vma = find_vma(mm, at))) {
-		if (looks_like_door(vma) && !ds_door_of(vma->vm_file))
+		if (looks_like_door(vma) && !ds_door_is(vma->vm_file))
 			files[count++] = get_file(vma->vm_file);
 		at = vma->vm_end;
 	}
@@ -324,6 +358,8 @@ void ds_doors_adopt(struct ds_client *client)
 			door->pages = DS_DOOR_PAGES;
 			enter(door);
 		}
+		if (door)
+			ds_door_put(door);
 		fput(files[count]);
 	}
 	kfree(files);
@@ -366,7 +402,9 @@ void ds_doors_restore(void)
 			hlist_for_each_entry(door, &doors[i], link) {
 				if (door->split) {
 					file = (struct file *)door->file;
-					if (!atomic_long_inc_not_zero(&file->f_count))
+					if (atomic_long_inc_not_zero(&file->f_count))
+						refcount_inc(&door->refs);
+					else
 						file = NULL;
 					door->split = false;
 					again = true;
@@ -376,6 +414,7 @@ void ds_doors_restore(void)
 			spin_unlock(&doors_lock);
 			if (file) {
 				restore_pieces(door);
+				ds_door_put(door);
 				fput(file);
 			}
 		}

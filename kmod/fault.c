@@ -16,7 +16,7 @@ bool ds_door_wants_file(struct ftrace_regs *fregs)
 
 bool ds_door_wants_vma(struct ftrace_regs *fregs)
 {
-	return ds_door_of(((struct vm_area_struct *)ds_regs_argument(fregs, 0))->vm_file);
+	return ds_door_is(((struct vm_area_struct *)ds_regs_argument(fregs, 0))->vm_file);
 }
 
 /* Writes down what the pages of a whole mapping show. Page tables may be as the driver left them, or empty. */
@@ -34,6 +34,10 @@ static void learn(struct ds_door *door, struct vm_area_struct *vma)
 	smp_store_release(&door->pages_known, true);
 }
 
+/*
+ * A door may come or go between the making of a mapping and its end only where the file is armed with something else: whatever shows a
+ * doorbell is counted by, and taken off, the one door that its file ever has. Of the others a count may be off until the door is freed.
+ */
 static void count_mapping(struct ds_door *door, struct vm_area_struct *vma)
 {
 	if (vma_pages(vma) < READ_ONCE(door->pages))
@@ -49,16 +53,22 @@ void ds_door_open(const struct ds_hook *hook, struct vm_area_struct *vma)
 	struct ds_door *door = ds_door_of(vma->vm_file);
 
 	ds_hook_call(hook, (unsigned long)vma, 0, 0);
+	if (!door)
+		return;
 	count_mapping(door, vma);
+	ds_door_put(door);
 }
 
 void ds_door_close(const struct ds_hook *hook, struct vm_area_struct *vma)
 {
 	struct ds_door *door = ds_door_of(vma->vm_file);
 
-	/* mappings that are older than the door were not counted */
-	if (vma->vm_mm != door->mm && atomic_dec_if_positive(&door->abroad) >= 0)
-		atomic_dec(&door->gate->abroad);
+	if (door) {
+		/* mappings that are older than the door were not counted */
+		if (vma->vm_mm != door->mm && atomic_dec_if_positive(&door->abroad) >= 0)
+			atomic_dec(&door->gate->abroad);
+		ds_door_put(door);
+	}
 	ds_hook_call(hook, (unsigned long)vma, 0, 0);
 }
 
@@ -68,19 +78,24 @@ void ds_door_close(const struct ds_hook *hook, struct vm_area_struct *vma)
  * nor to be written by the kernel on its behalf, and are taken out again: the first touch faults. (Not PROT_NONE: with that, kernels
  * refuse high addresses on some CPUs.)
  */
-static int map_door(const struct ds_hook *hook, struct ds_door *door, struct file *file, struct vm_area_struct *vma)
+static int map_door(const struct ds_hook *hook, struct file *file, struct vm_area_struct *vma)
 {
 	pgprotval_t rights = pgprot_val(vma->vm_page_prot) & (_PAGE_USER | _PAGE_RW);
+	struct ds_door *door;
 	int ret;
 
 	vma->vm_page_prot = __pgprot(pgprot_val(vma->vm_page_prot) & ~rights);
 	ret = ds_hook_call(hook, (unsigned long)file, (unsigned long)vma, 0);
-	if (!ret) {
+	/* only now: the door of before may have been a claim that failed, and the file armed for another since */
+	door = ret ? NULL : ds_door_of(file);
+	if (door) {
 		WRITE_ONCE(door->pages, vma_pages(vma));
 		learn(door, vma);
-		zap_vma_ptes(vma, vma->vm_start, vma->vm_end - vma->vm_start);
 		count_mapping(door, vma);
+		ds_door_put(door);
 	}
+	if (!ret)
+		zap_vma_ptes(vma, vma->vm_start, vma->vm_end - vma->vm_start);
 	/* what the driver says about caching stays */
 	if (!(vma->vm_flags & VM_WRITE))
 		rights &= ~_PAGE_RW;
@@ -90,15 +105,15 @@ static int map_door(const struct ds_hook *hook, struct ds_door *door, struct fil
 
 int ds_door_mmap(const struct ds_hook *hook, struct file *file, struct vm_area_struct *vma)
 {
-	struct ds_door *door;
+	bool is_door;
 	int ret;
 
 	down_read(ds_door_passing(file));
-	door = ds_door_of(file);
-	if (!door)
+	is_door = ds_door_is(file);
+	if (!is_door)
 		ret = ds_hook_call(hook, (unsigned long)file, (unsigned long)vma, 0);
 	up_read(ds_door_passing(file));
-	return door ? map_door(hook, door, file, vma) : ret;
+	return is_door ? map_door(hook, file, vma) : ret;
 }
 
 /* Puts a piece of a mapping back that has been split: the driver cannot. */
@@ -155,12 +170,13 @@ static vm_fault_t wait_at(struct ds_gate *gate, struct vm_fault *vmf)
 	}
 	if (vmf->flags & FAULT_FLAG_RETRY_NOWAIT)
 		return VM_FAULT_RETRY;
-	/* the mapping and its file may go from here on, and the door with them */
+	/* the mapping and its file may go from here on */
 	ds_release_fault_lock(vmf);
 	ds_gate_wait(gate, user ? TASK_INTERRUPTIBLE : TASK_KILLABLE);
 	return VM_FAULT_RETRY;
 }
 
+/* The door is put: nobody keeps one while he waits. */
 static vm_fault_t fault_on_door(const struct ds_hook *hook, struct ds_door *door, struct vm_fault *vmf)
 {
 	struct ds_gate *gate = door->gate, *against;
@@ -172,6 +188,7 @@ static vm_fault_t fault_on_door(const struct ds_hook *hook, struct ds_door *door
 	if (!against)
 		result = let_through(hook, door, vmf);
 	up_read(&gate->inserting);
+	ds_door_put(door);
 	if (against) {
 		result = wait_at(against, vmf);
 		ds_gate_put(against);
@@ -200,13 +217,14 @@ vm_fault_t ds_door_fault(const struct ds_hook *hook, struct vm_fault *vmf)
 int ds_door_access(const struct ds_hook *hook, struct vm_area_struct *vma, unsigned long address, void *buffer, int length,
 		   int write)
 {
-	struct ds_door *door = ds_door_of(vma->vm_file);
-	struct ds_gate *gate = door->gate, *against;
+	struct ds_door *door = write ? ds_door_of(vma->vm_file) : NULL;
+	struct ds_gate *gate, *against;
 	int ret = -EAGAIN;
 
-	if (!write)
+	if (!door)
 		return ds_call_past((unsigned long)vma, address, (unsigned long)buffer, length, write,
 				    READ_ONCE(hook->past));
+	gate = door->gate;
 	down_read(&gate->inserting);
 	against = ds_gate_against(gate);
 	if (against) {
@@ -221,5 +239,6 @@ int ds_door_access(const struct ds_hook *hook, struct vm_area_struct *vma, unsig
 				   READ_ONCE(hook->past));
 	}
 	up_read(&gate->inserting);
+	ds_door_put(door);
 	return ret;
 }

@@ -44,6 +44,7 @@ struct ds_gate {
 };
 
 struct ds_door {
+	refcount_t refs;		/* one of them as long as it is in doors */
 	struct hlist_node link;		/* doors, by file */
 	const struct file *file;	/* a name; to be used under gate->shutting while in_gate, or by who has it mapped */
 	struct ds_gate *gate;		/* held; constant */
@@ -52,7 +53,7 @@ struct ds_door {
 	bool assumed;
 	bool split;			/* there is, or was, a mapping of a part of it */
 	unsigned int pages;		/* of a whole mapping; 0: there was none yet */
-	atomic_t abroad;		/* mappings in other address spaces */
+	atomic_t abroad;		/* mappings in other address spaces; in gate->abroad until the door is freed */
 	/* What page i shows; of use once pages_known. Several may write it at once: the same. */
 	unsigned long pfns[DS_DOOR_PAGES];
 	bool pages_known;
@@ -80,8 +81,12 @@ void ds_gate_wait(struct ds_gate *gate, unsigned int state);
 /* A call is about to make a door, and is through with it: faults wait meanwhile. */
 void ds_gate_arming_begin(struct ds_gate *gate);
 void ds_gate_arming_end(struct ds_gate *gate);
-/* The caller keeps the file open. NULL: it is no door. Any context. */
+/* Held; NULL: it is no door. The caller keeps the file open. */
 struct ds_door *ds_door_of(const struct file *file);
+/* Not in atomic context. */
+void ds_door_put(struct ds_door *door);
+/* For the moment. Any context. */
+bool ds_door_is(const struct file *file);
 /*
  * By file. Read: a mapping or a fault of a file that is no door is under way in the driver. Write, for a moment: none of those began before
  * the file became one. Below mmap_lock.

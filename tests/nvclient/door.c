@@ -176,7 +176,7 @@ static void do_halt(struct door_ask *ask)
 
 /* ---- mappings ---- */
 
-static s64 arm_file(const struct nv *nv, u32 client, u32 parent, u32 object, u64 length, int fd)
+s64 door_arm(const struct nv *nv, u32 client, u32 parent, u32 object, u64 length, int fd)
 {
 	u8 block[128] = { 0 };
 	int error;
@@ -195,7 +195,7 @@ static void arm(struct door_ask *ask, const struct nv *nv, u32 client, u32 paren
 	struct door_slot *into = slot(ask);
 
 	into->fd = nv_must_open_device(ask->door->program.gpu_device);
-	ask->answer.result = arm_file(nv, client, parent, object, SIM_USERMODE_SIZE, into->fd);
+	ask->answer.result = door_arm(nv, client, parent, object, SIM_USERMODE_SIZE, into->fd);
 }
 
 static void do_arm(struct door_ask *ask)
@@ -220,6 +220,21 @@ static void map_fd(struct door_ask *ask, int fd)
 static void do_map(struct door_ask *ask)
 {
 	do_arm(ask);
+	if (!ask->answer.result)
+		map_fd(ask, slot(ask)->fd);
+}
+
+static void do_view(struct door_ask *ask)
+{
+	const struct nv_memory_request request = {
+		.class = NV01_MEMORY_LOCAL_USER, .size = SIM_USERMODE_SIZE, .flags = 0x1c101
+	};
+	struct nv_program *program = &ask->door->program;
+	u32 memory = nv_next_handle(&program->nv);
+
+	ask->answer.result = nv_memory(&program->nv, program->client, program->device, &memory, &request, NULL);
+	if (!ask->answer.result)
+		arm(ask, &program->nv, program->client, program->device, memory);
 	if (!ask->answer.result)
 		map_fd(ask, slot(ask)->fd);
 }
@@ -320,7 +335,7 @@ static void do_swap(struct door_ask *ask)
 		nv_die("nothing to swap");
 	for (i = 0; i < ask->a; i++) {
 		swapper.device = nv_must_open_device(program->gpu_device);
-		ask->answer.result += !arm_file(&program->nv, program->client, program->device, handle, PAGE, swapper.fd);
+		ask->answer.result += !door_arm(&program->nv, program->client, program->device, handle, PAGE, swapper.fd);
 		close(swapper.device);
 	}
 	swapper.halt = true;
@@ -401,6 +416,22 @@ static void do_pass(struct door_ask *ask)
 		_exit(ring_many(ask, slot(ask)->at, ask->b, 0) ? 0 : 100 + ask->answer.signal);
 	}
 	await(ask, child);
+}
+
+static void do_handle(struct door_ask *ask)
+{
+	pid_t child = fork_bound();
+	s64 handled;
+
+	door_handle(ask);
+	handled = ask->answer.result;
+	if (!child)
+		_exit(ask->answer.signal ? 100 + ask->answer.signal : handled < 0 ? (int)-handled : 0);
+	if (handled < 0)
+		return;
+	await(ask, child);
+	if (!ask->answer.result)
+		ask->answer.result = handled;
 }
 
 static void do_vm(struct door_ask *ask)
@@ -521,6 +552,7 @@ static const struct {
 	{ "move", do_move },	{ "cut", do_cut },	   { "child", do_child },     { "pass", do_pass },
 	{ "dup", do_dup },	{ "free", do_free },	   { "vm", do_vm },	      { "poke", do_poke },
 	{ "read", do_read },	{ "write", do_write },	   { "futex", do_futex },     { "mem", do_mem },
+	{ "view", do_view },	{ "claim", door_claim },   { "handle", do_handle },
 	{ "calls", do_calls },	{ "handled", do_handled }, { "exec", do_exec },	      { "abort", do_abort },
 };
 

@@ -53,4 +53,10 @@ bool door_do(struct door_ask *ask);
 bool door_ring(volatile u8 *page, int *signal);
 void door_catch(void);
 
+/* RM_MAP_MEMORY: the driver's status, or -errno. */
+s64 door_arm(const struct nv *nv, u32 client, u32 parent, u32 object, u64 length, int fd);
+void door_claim(struct door_ask *ask);
+/* In this process only. result < 0: not what may be expected. */
+void door_handle(struct door_ask *ask);
+
 #endif

@@ -19,6 +19,7 @@ from tests.vm.guest.kmod_tools import CLIENTS, MODULE, leak
 
 EFAULT, EIO = 14, 5
 LINGER_MS = 100
+CLAIMS_MS = 4000
 
 
 @pytest.fixture
@@ -312,6 +313,28 @@ def test_the_door_goes_with_its_file(door: Door) -> None:
 def test_a_file_that_is_swapped_for_another_is_not_remembered(door: Door) -> None:
     """One that is not the driver's would stay known for good: nobody tells of its end."""
     assert 0 < door.do("swap", 3000)["result"] < 3000
+    door.process.kill()
+    door.process.wait()
+    assert until(lambda: gone(door.pid))
+    assert (leak("doors"), leak("userd")) == (0, 0)
+
+
+def test_a_claim_that_fails_while_the_file_is_handled(door: Door) -> None:
+    """A file that shows something else is a door for as long as the driver needs to refuse the doorbell."""
+    assert door.do("view", 1)["result"] == 0
+    claims, handled = door.ask("claim", 1, CLAIMS_MS), door.ask("handle", 1, CLAIMS_MS)
+    done = door.end(handled, CLAIMS_MS / 1000 + PATIENCE_S)
+    assert (done["signal"], int(done["result"]) > 0) == (0, True), done
+    assert door.end(claims)["result"] > 0
+    assert Gate(door.pid).stats()["doors"] == 1
+    # what the child had mapped is not counted any more: nobody else's gate costs a fault
+    with Door() as other:
+        door.do("kick", 0, 1)
+        faults = Gate(door.pid).stats()["faults"]
+        with Gate(other.pid):
+            door.do("kick", 0, 1)
+        assert Gate(door.pid).stats()["faults"] == faults
+    shut_then_open(door, "kick", 0, 1)
     door.process.kill()
     door.process.wait()
     assert until(lambda: gone(door.pid))
