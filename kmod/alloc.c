@@ -378,6 +378,30 @@ void ds_alloc(struct ds_call *call)
 	}
 }
 
+/*
+ * The driver frees an object, the client itself perhaps. What is gone must not be taken for living because the caller's memory makes the answer
+ * wait.
+ */
+static void let_go(struct ds_call *call, u32 handle)
+{
+	struct ds_client *client = call->client;
+
+	if (!ds_call_aside(call) || !client)
+		return;
+	if (handle == client->rm.handle) {
+		ds_client_remove(client);
+		return;
+	}
+	mutex_lock(&client->tree);
+	rm_tree_free(&client->rm, handle);
+	mutex_unlock(&client->tree);
+}
+
+void ds_alloc_free(struct ds_call *call)
+{
+	let_go(call, call->asked.object);
+}
+
 /* ---- the legacy ways ------------------------------------------------------ */
 
 static u64 vid_heap_bytes(struct ds_call *call, const struct plan *plan)
@@ -432,13 +456,10 @@ void ds_alloc_vid_heap(struct ds_call *call)
 		allocate(call, &plan, vid_heap_bytes);
 		return;
 	}
-	if (!ds_call_driver(call))
-		return;
-	if (!rm_decode_vid_heap_free(call->abi, call->frame->block, call->frame->size, &handle)) {
-		mutex_lock(&client->tree);
-		rm_tree_free(&client->rm, handle);
-		mutex_unlock(&client->tree);
-	}
+	if (rm_decode_vid_heap_free(call->abi, call->frame->block, call->frame->size, &handle))
+		ds_call_driver(call);
+	else
+		let_go(call, handle);
 }
 
 static u64 memory_bytes(struct ds_call *call, const struct plan *plan)
@@ -498,20 +519,4 @@ void ds_alloc_object(struct ds_call *call)
 	plan.gpu = gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
 	allocate(call, &plan, NULL);
-}
-
-void ds_alloc_free(struct ds_call *call)
-{
-	struct ds_client *client = call->client;
-
-	/* what is gone must not be taken for living because the caller's memory makes the answer wait */
-	if (!ds_call_aside(call) || !client)
-		return;
-	if (call->asked.object == client->rm.handle) {
-		ds_client_remove(client);
-		return;
-	}
-	mutex_lock(&client->tree);
-	rm_tree_free(&client->rm, call->asked.object);
-	mutex_unlock(&client->tree);
 }

@@ -136,7 +136,7 @@ static bool is_paused(struct ds_run *run)
 }
 
 struct search {
-	u32 client;
+	const struct asking *asking;
 	struct ds_run *found;	/* held */
 };
 
@@ -144,19 +144,19 @@ static int find_paused(struct ds_run *run, void *data)
 {
 	struct search *search = data;
 
-	if (run->client != search->client || !is_paused(run))
+	if ((run->process != search->asking->process && run->process != search->asking->owner) || !is_paused(run))
 		return 0;
 	search->found = ds_run_hold(run);
 	return 1;
 }
 
 /*
- * Scheduling channels might put them on that are off, or about to be: until no run of this client is. false: the caller is being
- * killed.
+ * Scheduling channels might put them on that are off, or about to be: until no run of the caller's or the owner's is; a group may have a
+ * duplicate in a client without one. false: the caller is being killed.
  */
-static bool wait_while_paused(u32 client)
+static bool wait_while_paused(const struct asking *asking)
 {
-	struct search search = { .client = client };
+	struct search search = { .asking = asking };
 	int err = 0;
 
 	while (!err && ds_runs_each(find_paused, &search)) {
@@ -219,23 +219,22 @@ void ds_filter_control(struct ds_call *call)
 {
 	struct rm_ruling ruling;
 	struct asking asking;
-	bool managed;
 
 	begin(&asking, call, call->asked.client);
 	judge(call, &asking, &ruling);
-	managed = asking.asker.managed;
-	end(&asking);
 	if (ruling.verdict == RM_REFUSE && !ruling.trick) {
 		ds_call_refuse(call, ruling.status);
 	} else if (answer(call, call->asked.cmd, &ruling)) {
-		return;
-	} else if (ruling.verdict == RM_WAIT && !wait_while_paused(call->asked.client)) {
+		/* told */
+	} else if (ruling.verdict == RM_WAIT && !wait_while_paused(&asking)) {
 		call->ret = -EINTR;
 	} else {
 		ds_call_driver(call);
-		if (!managed)
+		/* a pause may have come while the driver scheduled what it is to stop */
+		if (!asking.asker.managed || ruling.verdict == RM_WAIT)
 			look_back(call->asked.client);
 	}
+	end(&asking);
 }
 
 /* ---- other calls --------------------------------------------------------------------------- */

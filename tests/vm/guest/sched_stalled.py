@@ -113,14 +113,7 @@ def client_stalled() -> Play:
     """Its first client's free does not come back; its second one has the same handle and works."""
     old = Rm.start(device=False)
     call = freeing(old, old.client)
-    rm = Rm(os.open("/dev/nvidiactl", os.O_RDWR), os.open("/dev/nvidia0", os.O_RDWR))
-    assert rm.alloc("NV01_ROOT", 0, old.client, root=0) == (0, old.client)
-    rm.client = old.client
-    assert rm.alloc("NV01_DEVICE_0", rm.client, rm.device, Block.of("NV0080_ALLOC_PARAMETERS"))[0] == 0
-    assert rm.alloc("NV20_SUBDEVICE_0", rm.device, rm.subdevice, Block.of("NV2080_ALLOC_PARAMETERS"))[0] == 0
-    channel = started(rm)
-    channel.submit(Doorbell(rm), ENDLESS)
-    yield {"clients": [rm.client]}
+    yield from again(old.client)
     yield {"status": call.end()}
 
 
@@ -131,6 +124,37 @@ def test_a_client_that_is_being_freed_does_not_hide_the_next_one(family: genl.De
     assert (answer["paused"], answer["failed"]) == (1, 0)
     assert share(one.clients, 0.5) == 0
     assert one.ask()["status"] == 0
+    assert share(one.clients, 0.5) == 0
+
+
+def reborn() -> Play:
+    """Its first client is freed as if it were memory; its second one has the same handle and works."""
+    old = Rm.start(device=False)
+    block = Block.of("NVOS32_PARAMETERS", hRoot=old.client, function=number("NVOS32_FUNCTION_FREE"))
+    block.put("data.Free.hMemory", old.client)
+    block.put("data.Free.flags", number("NVOS32_FREE_FLAGS_MEMORY_HANDLE_PROVIDED"))
+    escape(old.ctl, "NV_ESC_RM_VID_HEAP_CONTROL", block)
+    assert block.get("status") == 0
+    yield from again(old.client)
+
+
+def again(handle: int) -> Play:
+    """A client of that handle, on other files, with an endless kernel."""
+    rm = Rm(os.open("/dev/nvidiactl", os.O_RDWR), os.open("/dev/nvidia0", os.O_RDWR))
+    assert rm.alloc("NV01_ROOT", 0, handle, root=0) == (0, handle)
+    rm.client = handle
+    assert rm.alloc("NV01_DEVICE_0", rm.client, rm.device, Block.of("NV0080_ALLOC_PARAMETERS"))[0] == 0
+    assert rm.alloc("NV20_SUBDEVICE_0", rm.device, rm.subdevice, Block.of("NV2080_ALLOC_PARAMETERS"))[0] == 0
+    channel = started(rm)
+    channel.submit(Doorbell(rm), ENDLESS)
+    yield {"clients": [rm.client]}
+
+
+def test_a_client_that_was_freed_as_memory_is_gone(family: genl.DetShare, program: Programs) -> None:
+    one = program(reborn)
+    eventually(lambda: share(one.clients, 0.2) > 0)
+    answer = row(family.hold_set(gate=False, pause=True, **of(one)))
+    assert (answer["vctxs"], answer["paused"], answer["failed"]) == (1, 1, 0)
     assert share(one.clients, 0.5) == 0
 
 
