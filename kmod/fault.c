@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Mappings of doors: how they are made, come back by faults, and are looked into. */
+#include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
 
@@ -189,6 +190,8 @@ static vm_fault_t fault_on_door(const struct ds_hook *hook, struct ds_door *door
 		result = let_through(hook, door, vmf);
 	up_read(&gate->inserting);
 	ds_door_put(door);
+	if (IS_ERR(against))
+		return VM_FAULT_SIGBUS;
 	if (against) {
 		result = wait_at(against, vmf);
 		ds_gate_put(against);
@@ -229,7 +232,8 @@ int ds_door_access(const struct ds_hook *hook, struct vm_area_struct *vma, unsig
 	against = ds_gate_against(gate);
 	if (against) {
 		atomic64_inc(&gate->denied);
-		ds_gate_put(against);
+		if (!IS_ERR(against))
+			ds_gate_put(against);
 		ds_denied_atomic(0, NV_ESC_RM_MAP_MEMORY, DETSHARE_DENIAL_DOORBELL, NV_ERR_INVALID_STATE,
 				 "writes past page tables to a doorbell that is shut");
 	} else {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/delay.h>
+#include <linux/err.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -121,15 +122,21 @@ static bool is_current(const struct ds_gate *gate)
 struct ds_gate *ds_gate_against(struct ds_gate *gate)
 {
 	struct ds_gate *other;
+	bool own = false;
 
 	if (ds_gate_shut(gate))
 		return ds_gate_get(gate);
 	if (!ds_gate_roams(gate))
 		return NULL;
-	for_each_gate_of(other, gate->gpu)
-		if (is_current(other) && ds_gate_shut(other))
+	for_each_gate_of(other, gate->gpu) {
+		if (!is_current(other) || READ_ONCE(other->left))
+			continue;
+		own = true;
+		if (ds_gate_shut(other))
 			return other;
-	return NULL;
+	}
+	/* the client of the door is gone, and nothing that could be shut stands for who uses it */
+	return own || !READ_ONCE(gate->left) ? NULL : ERR_PTR(-EPERM);
 }
 
 static void zap(struct ds_gate *gate)
@@ -359,7 +366,8 @@ bool ds_gate_changed(struct ds_gate *gate)
 {
 	struct ds_gate *against = ds_gate_against(gate);
 
-	ds_gate_put(against);
+	if (!IS_ERR(against))
+		ds_gate_put(against);
 	return against || READ_ONCE(gate->armed) || sibling_is_armed(gate);
 }
 

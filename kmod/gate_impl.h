@@ -70,7 +70,10 @@ static inline bool ds_gate_roams(const struct ds_gate *gate)
 	return READ_ONCE(gate->left) || atomic_read(&gate->abroad);
 }
 
-/* The gate that shuts a door of `gate` to the current process, held; NULL: none does. As ds_gate_shut(). */
+/*
+ * The gate that shuts a door of `gate` to the current process, held; NULL: none does. As ds_gate_shut(). ERR_PTR(-EPERM): the client of the
+ * door is gone, and the process has no gate of its own on that GPU that could be shut.
+ */
 struct ds_gate *ds_gate_against(struct ds_gate *gate);
 /* The current process is let touch a door of this gate: armed gates tell their owners. */
 void ds_gate_touch(struct ds_gate *gate);

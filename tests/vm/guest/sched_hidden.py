@@ -312,6 +312,36 @@ def test_a_bucket_hears_who_is_rung_for_by_another_program(
     family.tenant_del("crew")
 
 
+def orphan(forks: bool) -> Play:
+    """A client without a doorbell, and a doorbell whose client is gone; a fork without a client rings, or itself."""
+    rm, spare = Rm.start(), Rm.start()
+    channel, bell = started(rm), Doorbell(spare)
+    assert spare.free(spare.client) == 0
+    yield {"clients": [rm.client]}
+    child = os.fork() if forks else 0
+    if not child:
+        channel.queue(ENDLESS)
+        bell.kick(channel.token)
+    if forks and not child:
+        signal.pause()
+    yield {}
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_doorbell_without_a_client_wakes_nobody_who_is_held(
+    family: genl.DetShare, program: Programs, forks: bool
+) -> None:
+    one = program(orphan, forks)
+    family.tenant_set("crew", one.pid)
+    family.hold_set(gate=True, pause=False, kind=TENANT, tenant="crew")
+    one.file.write("\n")
+    one.file.flush()
+    time.sleep(0.3)
+    assert share(one.clients, 0.5) == 0
+    family.hold_del(kind=TENANT, tenant="crew")
+    family.tenant_del("crew")
+
+
 # ---- many clients ---------------------------------------------------------------------------
 
 
