@@ -15,25 +15,37 @@ static bool ask_busy = true;
 module_param(ask_busy, bool, 0644);
 MODULE_PARM_DESC(ask_busy, "ask the driver whether programs that show no life still run something (default: y)");
 
-/* An answer takes a fraction of a millisecond. A driver that takes longer than this so often in a row does not answer, but idles channels. */
+/*
+ * An answer takes a fraction of a millisecond. A driver that takes longer than this so often in a row does not answer, but idles channels; or
+ * somebody holds its locks. So it is asked again some time later, and if it is slow then, after a longer time.
+ */
 #define SLOW_NS NSEC_PER_SEC
 #define SLOW_MOST 3
+#define REST_S 10
+#define LONG_REST_S 60
 /* New channels that are asked about in a row, and then once in so long, until the driver has called somebody idle. */
 #define TRIES_MOST 3
 #define TRY_AGAIN_NS NSEC_PER_SEC
 
 static struct gpu {
 	enum detshare_ability ability;
-	unsigned int slow;	/* answers in a row */
-	bool given_up;		/* for good */
+	unsigned int slow;	/* answers in a row, to questions that did not wait together */
+	u64 slow_ns;		/* when the last of them came, ktime */
+	u64 rest_ns;		/* not asked until then, ktime */
 	unsigned int tries;	/* with new channels */
 	u64 tried_ns;		/* the last time, ktime */
 } gpus[RM_GPUS];
 static DEFINE_MUTEX(gpus_lock);	/* a leaf */
 
+static bool rests(const struct gpu *known, u64 now)
+{
+	return now < READ_ONCE(known->rest_ns);
+}
+
 bool ds_busy_can(u32 gpu)
 {
-	return READ_ONCE(ask_busy) && gpu < RM_GPUS && READ_ONCE(gpus[gpu].ability) != DETSHARE_ABILITY_ABSENT;
+	return READ_ONCE(ask_busy) && gpu < RM_GPUS && READ_ONCE(gpus[gpu].ability) != DETSHARE_ABILITY_ABSENT &&
+	       !rests(&gpus[gpu], ktime_get_ns());
 }
 
 void ds_busy_forget(void)
@@ -65,34 +77,50 @@ static bool is_inability(u32 status)
 	       status == NV_ERR_INVALID_FLAGS || status == NV_ERR_INVALID_ARGUMENT;
 }
 
+/* gpus_lock is held. How long it is left alone from now on, in seconds; 0: it is not. */
+static unsigned int learn_pace(struct gpu *known, u64 begin, u64 took)
+{
+	unsigned int seconds;
+
+	if (took <= SLOW_NS) {
+		known->slow = 0;
+		return 0;
+	}
+	if (begin < known->slow_ns)
+		return 0;
+	known->slow_ns = begin + took;
+	if (++known->slow < SLOW_MOST)
+		return 0;
+	seconds = known->slow == SLOW_MOST ? REST_S : LONG_REST_S;
+	WRITE_ONCE(known->rest_ns, known->slow_ns + seconds * NSEC_PER_SEC);
+	return seconds;
+}
+
 /*
  * Only "idle" shows that the driver can tell, and nobody can make it say that of what runs. A program can bring about all else: a refusal is
  * believed of who never said it, and until then.
  */
-static void learn(u32 gpu, u32 status, u64 took)
+static void learn(u32 gpu, u32 status, u64 begin, u64 took)
 {
-	const char *why = NULL;
 	struct gpu *known = &gpus[gpu];
+	unsigned int seconds;
+	bool refuses = false;
 
 	mutex_lock(&gpus_lock);
-	known->slow = took > SLOW_NS ? known->slow + 1 : 0;
-	if (known->slow >= SLOW_MOST) {
-		if (!known->given_up)
-			why = "it takes too long";
-		known->given_up = true;
-		WRITE_ONCE(known->ability, DETSHARE_ABILITY_ABSENT);
-	} else if (known->given_up) {
-		/* for good */
-	} else if (meaning(status) == DS_BUSY_NO) {
+	seconds = learn_pace(known, begin, took);
+	if (meaning(status) == DS_BUSY_NO) {
 		WRITE_ONCE(known->ability, DETSHARE_ABILITY_PRESENT);
 	} else if (known->ability == DETSHARE_ABILITY_UNKNOWN && is_inability(status)) {
-		why = "it refuses";
+		refuses = true;
 		WRITE_ONCE(known->ability, DETSHARE_ABILITY_ABSENT);
 	}
 	mutex_unlock(&gpus_lock);
-	if (why)
-		pr_warn("the driver is not asked on GPU %u whether programs still run something: %s (status %#x). Kernels longer than a class's linger time look idle\n",
-			gpu, why, status);
+	if (refuses)
+		pr_warn("the driver is not asked on GPU %u whether programs still run something: it refuses (status %#x). Kernels longer than a class's linger time look idle\n",
+			gpu, status);
+	if (seconds)
+		pr_warn("the driver is not asked on GPU %u for %u s whether programs still run something: it takes too long. Kernels longer than a class's linger time look idle\n",
+			gpu, seconds);
 }
 
 /* ---- one question -------------------------------------------------------------- */
@@ -148,7 +176,7 @@ static u32 ask(u32 gpu, const struct question *question, u64 *asked)
 	near = min_t(u64, took, NSEC_PER_MSEC / 2) / 2;
 	*asked = begin + (meaning(status) == DS_BUSY_YES ? took - near : near);
 	if (status != DS_RM_GONE)
-		learn(gpu, status, took);
+		learn(gpu, status, begin, took);
 	return status;
 }
 
@@ -243,7 +271,7 @@ static bool worth_a_try(u32 gpu)
 	bool worth;
 
 	mutex_lock(&gpus_lock);
-	worth = known->ability != DETSHARE_ABILITY_PRESENT && !known->given_up &&
+	worth = known->ability != DETSHARE_ABILITY_PRESENT && !rests(known, now) &&
 		(known->tries < TRIES_MOST || now - known->tried_ns >= TRY_AGAIN_NS);
 	if (worth) {
 		known->tries++;

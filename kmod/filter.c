@@ -182,6 +182,8 @@ static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling 
 			*ruling = (struct rm_ruling){ .verdict = RM_REFUSE, .status = NV_ERR_NO_MEMORY };
 			return;
 		}
+		if (!asking->asker.trusted && !frame->unreadable)
+			rm_verdict_shorten(call->abi, asked.cmd, asked.raw, frame->params);
 		asked.params = frame->unreadable ? NULL : frame->params;
 		asked.params_size = size;
 	}
@@ -239,17 +241,27 @@ void ds_filter_control(struct ds_call *call)
 
 /* ---- other calls --------------------------------------------------------------------------- */
 
+/* The driver gets the frame's block. */
+static void shorten(struct ds_call *call)
+{
+	struct rm_f32 at = call->abi->nvos30.timeout;
+
+	rm_put32(call->frame->block, at, rm_verdict_idle_us(rm_get32(call->frame->block, at)));
+}
+
 bool ds_filter_idle(struct ds_call *call)
 {
 	u64 count = call->asked.length;
 	struct rm_ruling ruling;
 	struct asking asking;
-	bool answered = true;
+	bool answered = true, listed = count && call->asked.params;
 
-	if (!filtering() || !count || !call->asked.params)
+	if (!filtering())
 		return false;
 	begin(&asking, call, call->asked.client);
-	if (asking.asker.trusted) {
+	if (!asking.asker.trusted)
+		shorten(call);
+	if (asking.asker.trusted || !listed) {
 		answered = false;
 	} else if (count > RM_IDLE_MAX) {
 		ds_call_refuse(call, NV_ERR_INVALID_ARGUMENT);

@@ -1632,6 +1632,7 @@ static const struct rm_uvm_size uvms_5[] = {
 	.phClients = { 0x10 }, \
 	.phDevices = { 0x18 }, \
 	.phChannels = { 0x20 }, \
+	.timeout = { 0x2c }, \
 	.status = { 0x30 } }
 
 /* NVOS32_PARAMETERS */

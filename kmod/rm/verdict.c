@@ -12,6 +12,8 @@
 /* How parameters are looked at. */
 enum look {
 	NOTHING,
+	FOREIGN,	/* not at all: who is named there nobody can tell, so only the trusted may */
+	IDLE_TIME,	/* to shorten it, see rm_verdict_shorten() */
 	DISABLE_LIST,
 	GROUP_IDS,
 	CHANNEL_IDS,
@@ -29,23 +31,44 @@ struct rule {
 
 /* In the order of their numbers. What looks at parameters gives its verdict on those. */
 static const struct rule rules[] = {
+	{ NV0000_CTRL_CMD_IDLE_CHANNELS, RM_REFUSE, FOREIGN, "waits for another's channels to be idle" },
 	{ NV0080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
 	{ NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES, RM_REFUSE, NOTHING, "sets channel properties" },
 	{ NV0080_CTRL_CMD_FIFO_STOP_RUNLIST, RM_REFUSE, NOTHING, "stops a runlist" },
 	{ NV0080_CTRL_CMD_FIFO_START_RUNLIST, RM_REFUSE, NOTHING, "starts a runlist" },
+	{ NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS, RM_PASS, IDLE_TIME, "waits for its channels to be idle" },
 	{ NV0090_CTRL_CMD_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
+	{ NV00FE_CTRL_CMD_SUBMIT_OPERATIONS, RM_REFUSE, NOTHING, "has the driver map memory for the GPU later" },
+	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_ALL_RM_LOCKS, RM_REFUSE, NOTHING, "holds the driver's locks" },
+	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_NO_GPUS_LOCK, RM_REFUSE, NOTHING, "holds the driver's locks" },
+	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_API_LOCK_READ_MODE, RM_REFUSE, NOTHING, "holds the driver's locks" },
+	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_NO_GPUS_LOCK_API_LOCK_READ_MODE, RM_REFUSE, NOTHING, "holds the driver's locks" },
+	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_INTERNAL_ALL_RM_LOCKS, RM_REFUSE, NOTHING, "holds the driver's locks" },
+	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_INTERNAL_NO_GPUS_LOCK, RM_REFUSE, NOTHING, "holds the driver's locks" },
+	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_INTERNAL_API_LOCK_READ_MODE, RM_REFUSE, NOTHING, "holds the driver's locks" },
+	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_INTERNAL_NO_GPUS_LOCK_API_LOCK_READ_MODE, RM_REFUSE, NOTHING, "holds the driver's locks" },
 	{ NV2080_CTRL_CMD_GPU_SET_COMPUTE_MODE_RULES, RM_REFUSE, NOTHING, "sets the GPU's compute mode" },
 	{ SET_COMPUTE_POLICY_CONFIG, RM_REFUSE, NOTHING, "sets the GPU's compute policy" },
+	{ NV2080_CTRL_CMD_GPU_MARK_DEVICE_FOR_DRAIN_AND_RESET, RM_REFUSE, NOTHING, "takes the GPU out of service" },
+	{ NV2080_CTRL_CMD_SET_GPFIFO, RM_REFUSE, NOTHING, "gives a channel another ring" },
+	{ NV2080_CTRL_CMD_FIFO_BIND_ENGINES, RM_REFUSE, NOTHING, "binds channels to engines" },
 	{ NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, RM_REFUSE, DISABLE_LIST, "switches channels on or off" },
 	{ NV2080_CTRL_CMD_FIFO_CONFIG_CTXSW_TIMEOUT, RM_REFUSE, NOTHING, "sets the context switch timeout" },
 	{ NV2080_CTRL_CMD_FIFO_RUNLIST_SET_SCHED_POLICY, RM_REFUSE, NOTHING, "sets the runlist's policy" },
 	{ NV2080_CTRL_CMD_FIFO_UPDATE_CHANNEL_INFO, RM_PASS, CHANNEL_INFO, "gives a channel another ring" },
+	{ NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS_FOR_KEY_ROTATION, RM_REFUSE, FOREIGN, "switches channels on or off" },
 	{ NV2080_CTRL_CMD_FIFO_OBJSCHED_SET_STATE, RM_REFUSE, NOTHING, "sets the software scheduler" },
 	{ NV2080_CTRL_CMD_FIFO_GET_CHANNEL_GROUP_UNIQUE_ID_INFO, RM_PASS, GROUP_IDS, "asks for ids of a channel group" },
 	{ NV2080_CTRL_CMD_FIFO_QUERY_CHANNEL_UNIQUE_ID, RM_PASS, CHANNEL_IDS, "asks for ids of channels" },
+	{ NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
+	{ NV2080_CTRL_CMD_GR_CTXSW_PM_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
 	{ NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, RM_REFUSE, MODE, "makes its kernels hard to preempt" },
 	{ NV2080_CTRL_CMD_GR_CTXSW_PREEMPTION_BIND, RM_REFUSE, MODE_BIND, "makes its kernels hard to preempt" },
 	{ NV2080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
+	{ NV2080_CTRL_CMD_GR_CTXSW_SETUP_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
+	{ NV506F_CTRL_CMD_RESET_ISOLATED_CHANNEL, RM_REFUSE, NOTHING, "resets a channel" },
+	{ NV5080_CTRL_CMD_DEFERRED_API, RM_REFUSE, NOTHING, "has the driver do something later" },
+	{ NV5080_CTRL_CMD_DEFERRED_API_V2, RM_REFUSE, NOTHING, "has the driver do something later" },
 	{ NV9067_CTRL_CMD_SET_TPC_PARTITION_TABLE, RM_REFUSE, NOTHING, "sets its TPC table" },
 	{ NV9067_CTRL_CMD_SET_CWD_WATERMARK, RM_REFUSE, NOTHING, "sets its work distributor's watermark" },
 	{ NV906F_CTRL_CMD_RESET_CHANNEL, RM_REFUSE, NOTHING, "resets a channel" },
@@ -105,12 +128,12 @@ static bool is_raw(u32 cmd, bool raw)
 	return raw || is_legacy(cmd) || (CLASS_OF(cmd) >= BINAPI_FIRST && CLASS_OF(cmd) <= BINAPI_LAST);
 }
 
-/* The plain control that firmware may take a raw one for. */
-static u32 plain_of(u32 cmd)
+/* The plain control that firmware may take a raw one for. What goes through a raw interface is one of its subdevice, whatever class it says. */
+static u32 plain_of(u32 cmd, bool raw)
 {
 	u32 class = CLASS_OF(cmd);
 
-	if (class == BINAPI_FIRST || class == BINAPI_LAST)
+	if (raw || class == BINAPI_FIRST || class == BINAPI_LAST)
 		class = NV20_SUBDEVICE_0;
 	return class << 16 | (cmd & 0xffff & ~(u32)GSS_LEGACY_ALL);
 }
@@ -125,6 +148,8 @@ static u32 size_of(const struct rm_abi *abi, u32 look)
 	switch (look) {
 	case DISABLE_LIST:
 		return abi->disable_channels.len;
+	case IDLE_TIME:
+		return abi->idle_channels.len;
 	case GROUP_IDS:
 		return abi->group_ids.len;
 	case CHANNEL_IDS:
@@ -140,9 +165,14 @@ static u32 size_of(const struct rm_abi *abi, u32 look)
 	}
 }
 
+static const struct rule *rule_of(u32 cmd, bool raw)
+{
+	return find_rule(is_raw(cmd, raw) ? plain_of(cmd, raw) : cmd);
+}
+
 u32 rm_verdict_params(const struct rm_abi *abi, u32 cmd, u32 flags, bool raw)
 {
-	const struct rule *rule = find_rule(is_raw(cmd, raw) ? plain_of(cmd) : cmd);
+	const struct rule *rule = rule_of(cmd, raw);
 
 	return rule && !(flags & NVOS54_FLAGS_FINN_SERIALIZED) ? size_of(abi, rule->look) : 0;
 }
@@ -241,13 +271,15 @@ static bool has_params(const struct rm_abi *abi, const struct rule *rule, const 
 static void judge_raw(const struct rm_abi *abi, const struct rm_asked *asked, const struct rm_asker *asker,
 		      struct rm_ruling *ruling)
 {
-	const struct rule *rule = find_rule(plain_of(asked->cmd));
+	const struct rule *rule = rule_of(asked->cmd, asked->raw);
 
 	/* of these alone the driver does not ask whose the client is */
 	if (is_legacy(asked->cmd) && !asker->owns(asker->data, asked->client))
 		refuse(ruling, RM_DENIAL_FOREIGN, "sends a raw command for another's client");
 	else if (asker->managed && !is_known_raw(asked->cmd))
 		refuse(ruling, RM_DENIAL_RAW, "sends a raw command to the firmware");
+	else if (rule && rule->look == FOREIGN)
+		refuse(ruling, RM_DENIAL_FOREIGN, rule->trick);
 	else if (rule && has_params(abi, rule, asked))
 		judge_params(abi, rule, asked->params, asker, ruling);
 	else
@@ -287,13 +319,29 @@ void rm_verdict_control(const struct rm_abi *abi, const struct rm_asked *asked, 
 	rule = find_rule(asked->cmd);
 	if (!rule)
 		return;
-	if (rule->look == NOTHING)
+	if (rule->look == FOREIGN)
+		refuse(ruling, RM_DENIAL_FOREIGN, rule->trick);
+	else if (rule->look == NOTHING)
 		judge_order(rule, asker, ruling);
 	else if (has_params(abi, rule, asked))
 		judge_params(abi, rule, asked->params, asker, ruling);
 	else if (asker->managed && rule->managed == RM_REFUSE)
 		refuse(ruling, RM_DENIAL_ORDER, rule->trick);
 	/* else the driver refuses it: it has no such control, or not of this size */
+}
+
+u32 rm_verdict_idle_us(u32 us)
+{
+	return us && us < RM_IDLE_MOST_US ? us : RM_IDLE_MOST_US;
+}
+
+void rm_verdict_shorten(const struct rm_abi *abi, u32 cmd, bool raw, u8 *params)
+{
+	const struct rule *rule = rule_of(cmd, raw);
+	struct rm_f32 at = abi->idle_channels.timeout;
+
+	if (rule && rule->look == IDLE_TIME)
+		rm_put32(params, at, rm_verdict_idle_us(rm_get32(params, at)));
 }
 
 void rm_verdict_idle(const u8 *clients, u32 count, const struct rm_asker *asker, struct rm_ruling *ruling)

@@ -60,6 +60,14 @@ u32 rm_verdict_params(const struct rm_abi *abi, u32 cmd, u32 flags, bool raw);
 void rm_verdict_control(const struct rm_abi *abi, const struct rm_asked *asked, const struct rm_asker *asker,
 			struct rm_ruling *ruling);
 
+/*
+ * How long the driver may wait for channels to be idle: it holds its GPU lock as long. Of RM_IDLE_CHANNELS, of which 0 is some seconds, and of
+ * the parameters, of the size that rm_verdict_params() said, of a control of an asker who is not trusted.
+ */
+#define RM_IDLE_MOST_US 10000
+u32 rm_verdict_idle_us(u32 us);
+void rm_verdict_shorten(const struct rm_abi *abi, u32 cmd, bool raw, u8 *params);
+
 /* Most clients that one RM_IDLE_CHANNELS names. */
 #define RM_IDLE_MAX 4096
 

@@ -112,17 +112,42 @@ static NV_STATUS engine_of(struct sim_ask *ask)
 	return NV_OK;
 }
 
-static struct sim_object *listed(struct sim_ask *ask, u32 i)
+/* The driver does not ask whose the listed channels are. */
+static struct sim_object *channel_of(struct sim_ask *ask, u32 client_handle, u32 handle)
 {
-	/* the driver does not ask whose the listed channels are */
-	struct sim_client *client = sim_client_any(NV_GETI(ask->params, NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS,
-							   hClientList, i));
+	struct sim_client *client = sim_client_any(client_handle);
 	struct sim_object *found;
 
 	if (!client)
 		return NULL;
-	found = sim_object_find(client, NV_GETI(ask->params, NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hChannelList, i));
+	found = sim_object_find(client, handle);
 	return found && found->kind == KIND_KernelChannel && found->gpu == ask->object->gpu ? found : NULL;
+}
+
+static struct sim_object *listed(struct sim_ask *ask, u32 i)
+{
+	return channel_of(ask, NV_GETI(ask->params, NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hClientList, i),
+			  NV_GETI(ask->params, NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, hChannelList, i));
+}
+
+/*
+ * As disable_channels(), for user space too: a count, the clients, the channels, and whether they come on again by themselves (here never).
+ * The ABI data has the size only, of just these.
+ */
+static NV_STATUS disable_for_keys(struct sim_ask *ask)
+{
+	const u32 *count = ask->params, *clients = count + 1;
+	const u32 *channels = clients + NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES;
+
+	if (!*count || *count > NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES)
+		return NV_ERR_INVALID_PARAM_STRUCT;
+	for (u32 i = 0; i < *count; i++)
+		if (!channel_of(ask, clients[i], channels[i]))
+			return NV_ERR_INVALID_CHANNEL;
+	for (u32 i = 0; i < *count; i++)
+		sim_chan_disable(channel_of(ask, clients[i], channels[i])->channel->chan, true, false, false);
+	sim_engine_settle(ask->object->gpu->engine, true);
+	return NV_OK;
 }
 
 static NV_STATUS disable_channels(struct sim_ask *ask)
@@ -175,6 +200,7 @@ const struct sim_handler sim_fifo_handlers[] = {
 	{ NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN, false, token },
 	{ NV906F_CTRL_GET_CLASS_ENGINEID, false, engine_of },
 	{ NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, false, disable_channels },
+	{ NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS_FOR_KEY_ROTATION, false, disable_for_keys },
 	{ NV0080_CTRL_CMD_FIFO_GET_CHANNELLIST, false, channel_list },
 	{ },
 };

