@@ -276,6 +276,8 @@ static bool filtered(struct ds_call *call, const struct rm_alloc *alloc)
 
 	if (alloc->kind == RM_KIND_CHANNEL)
 		return ds_filter_channel(call, alloc);
+	if (alloc->kind == RM_KIND_COMPUTE || alloc->kind == RM_KIND_GR)
+		return ds_filter_engine_object(call);
 	if (ds_filter_object(call, alloc->kind, call->asked.object))
 		return true;
 	if (alloc->kind == RM_KIND_DEBUGGER && ds_filter_debugger(call))
@@ -284,6 +286,36 @@ static bool filtered(struct ds_call *call, const struct rm_alloc *alloc)
 		if (ds_filter_gpu_map(call, alloc->deps[i]))
 			return true;
 	return false;
+}
+
+/* What was made is scheduled, paused and watched before its maker hears of it. */
+static void follow(struct ds_call *call, const struct plan *plan)
+{
+	struct ds_client *client = call->client;
+	u32 handle = call->done.object;
+
+	switch (plan->alloc.kind) {
+	case RM_KIND_TSG:
+		ds_sched_tsg_new(client, handle);
+		break;
+	case RM_KIND_CHANNEL:
+		ds_userd_channel_new(client, plan->gpu, handle, &plan->alloc);
+		ds_sched_channel_new(client, handle);
+		ds_pause_channel_new(client, handle);
+		ds_busy_channel_new(client, handle);
+		break;
+	case RM_KIND_COMPUTE:
+	case RM_KIND_GR:
+	case RM_KIND_CTXSHARE:
+		if (ds_sched_part_new(client, handle))
+			ds_busy_channel_new(client, plan->parent);
+		break;
+	case RM_KIND_SUBDEVICE:
+		ds_gpu_seen(plan->gpu, client->rm.handle, handle);
+		break;
+	default:
+		break;
+	}
 }
 
 static void allocate_device(struct ds_call *call, struct plan *plan)
@@ -354,28 +386,8 @@ void ds_alloc(struct ds_call *call)
 	mutex_lock(&call->client->tree);
 	plan.gpu = gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
-	if (!allocate(call, &plan, answered_bytes))
-		return;
-	switch (plan.alloc.kind) {
-	case RM_KIND_TSG:
-		ds_sched_tsg_new(call->client, call->done.object);
-		break;
-	case RM_KIND_CHANNEL:
-		ds_userd_channel_new(call->client, plan.gpu, call->done.object, &plan.alloc);
-		ds_sched_channel_new(call->client, call->done.object);
-		ds_pause_channel_new(call->client, call->done.object);
-		ds_busy_channel_new(call->client, call->done.object);
-		break;
-	case RM_KIND_COMPUTE:
-	case RM_KIND_CTXSHARE:
-		ds_sched_part_new(call->client, call->done.object);
-		break;
-	case RM_KIND_SUBDEVICE:
-		ds_gpu_seen(plan.gpu, call->client->rm.handle, call->done.object);
-		break;
-	default:
-		break;
-	}
+	if (allocate(call, &plan, answered_bytes))
+		follow(call, &plan);
 }
 
 /*
@@ -518,5 +530,6 @@ void ds_alloc_object(struct ds_call *call)
 	}
 	plan.gpu = gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
-	allocate(call, &plan, NULL);
+	if (allocate(call, &plan, NULL))
+		follow(call, &plan);
 }

@@ -311,7 +311,10 @@ void ds_busy_channel_new(struct ds_client *client, u32 handle)
 	if (prepare(trial, client, handle)) {
 		INIT_WORK(&trial->work, try_it);
 		queue_work(ds_rm_queue, &trial->work);
-		/* nobody can have given it work: its maker does not know of it yet */
+		/*
+		 * nobody can have given a new one work: its maker does not know of it yet. One that has just got its first object may have
+		 * some: the answer teaches nothing then.
+		 */
 		flush_work(&trial->work);
 	}
 	kfree(trial);

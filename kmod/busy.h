@@ -37,7 +37,7 @@ void ds_busy_ask(struct ds_run *run);
 bool ds_busy_can(u32 gpu);
 
 /*
- * The driver has made this channel, which has nothing to do yet: does it say so? Asked until it is known on each GPU whether it does.
+ * The driver has made this channel, or its first object: it has nothing to do yet; does it say so? Asked until it is known on each GPU whether it does.
  * ds_file.order held, tree not.
  */
 void ds_busy_channel_new(struct ds_client *client, u32 handle);

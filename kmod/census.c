@@ -2,12 +2,19 @@
 #include <linux/slab.h>
 
 #include "census.h"
+#include "channels.h"
 #include "class.h"
 #include "client.h"
 #include "orders.h"
 #include "rmcall.h"
 #include "run.h"
 #include "sched.h"
+
+/* One that is shared with another client is its maker's, unless only who has the object in it can know that it computes. */
+static bool is_makers(const struct rm_object *tsg)
+{
+	return tsg->flags & RM_OBJECT_DUP && (!tsg->engine || ds_engine_computes(tsg->engine));
+}
 
 static void count_client(struct ds_census *census, struct ds_client *client)
 {
@@ -19,8 +26,7 @@ static void count_client(struct ds_census *census, struct ds_client *client)
 	while ((object = rm_tree_next(&client->rm, object))) {
 		struct ds_target *target = &census->targets[census->count];
 
-		/* one that is shared with another client is its maker's */
-		if (!ds_tsg_computes(client, object) || object->flags & RM_OBJECT_DUP)
+		if (!ds_tsg_computes(client, object) || is_makers(object))
 			continue;
 		if (census->count++ >= census->room)
 			continue;

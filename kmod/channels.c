@@ -46,6 +46,5 @@ bool ds_channel_computes(const struct ds_client *client, const struct rm_object 
 	parent = rm_tree_parent(&client->rm, channel);
 	if (parent && parent->kind == RM_KIND_TSG)
 		return ds_tsg_computes(client, parent);
-	return (channel->engine >= NV2080_ENGINE_TYPE_GR0 && channel->engine <= NV2080_ENGINE_TYPE_GR7) ||
-	       rm_tree_computes(&client->rm, channel);
+	return ds_may_compute(channel);
 }

@@ -120,7 +120,7 @@ static int collect(struct ds_run *run, bool off, u32 states, struct batch *batch
 	while (batch->count < RM_CHANNELS_MAX && (object = rm_tree_next(&client->rm, object))) {
 		/* one that went off and looks like none of ours by now is turned on all the same */
 		if (object->kind != RM_KIND_CHANNEL || !(states & BIT(state_of(object))) || object->gpu != run->gpu ||
-		    (off && !ds_channel_computes(client, object, run->gpu)))
+		    (off && object->flags & RM_OBJECT_DUP))
 			continue;
 		set_state(object, GOING);
 		batch->channels[batch->count++] = (struct rm_channel){ client->rm.handle, object->handle };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Hard pause: the compute channels of a run are taken off the run list (FIFO_DISABLE_CHANNELS), what runs is taken off the
+ * Hard pause: all channels of a run are taken off the run list (FIFO_DISABLE_CHANNELS), what runs is taken off the
  * engine. The driver counts: off twice needs on twice. So each channel knows whether it is off by us (rm_object.priv), and at
  * most one of ours is outstanding. A call that failed leaves its channels unsure: they are turned on once more than may be
  * needed, which does no harm, and never left off. What is outstanding is tried again until it is done or the channel is gone.

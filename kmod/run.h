@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Runs: what is scheduled. A run is the scheduling state of one vCtx (a client on a GPU), made with its first compute channel
- * group or its first doorbell. Its process says what holds for it: class, bucket, holds.
+ * Runs: what is scheduled. A run is the scheduling state of one vCtx (a client on a GPU), made with its first channel group,
+ * channel or doorbell. Its process says what holds for it: class, bucket, holds.
  *
  * Each GPU has a lane: its runs, and the reflexes between them (reflex.h). One work item per lane decides and shuts and opens
  * gates, so holds of a gate never race each other; pauses are carried out by a work item per run (pause.h), for they ask the

@@ -42,12 +42,7 @@ static unsigned long retry_after = RETRY_FIRST;	/* the ordered queue's own */
 
 bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg)
 {
-	if (tsg->kind != RM_KIND_TSG)
-		return false;
-	if (tsg->engine >= NV2080_ENGINE_TYPE_GR0 && tsg->engine <= NV2080_ENGINE_TYPE_GR7)
-		return true;
-	/* the engine of one that is older than the module is not known */
-	return !tsg->engine && rm_tree_computes(&client->rm, tsg);
+	return tsg->kind == RM_KIND_TSG && ds_may_compute(tsg);
 }
 
 bool ds_process_managed(const struct ds_process *process)
@@ -228,23 +223,28 @@ static void do_for_tsg(struct ds_client *client, u32 tsg)
 	run_job(job, NULL);
 }
 
-/* The GPU that it is scheduled on; RM_GPU_NONE: it computes nothing. Under client->tree. */
-static u32 scheduled_on(const struct ds_client *client, const struct rm_object *object)
+/* The GPU that it is scheduled on, whatever its engine; RM_GPU_NONE: it is not. Under client->tree. */
+static u32 scheduled_on(const struct rm_object *object)
 {
 	if (!object || object->gpu >= RM_GPUS)
 		return RM_GPU_NONE;
-	if (object->kind == RM_KIND_CHANNEL)
-		return ds_channel_computes(client, object, object->gpu) ? object->gpu : RM_GPU_NONE;
-	return ds_tsg_computes(client, object) ? object->gpu : RM_GPU_NONE;
+	return object->kind == RM_KIND_CHANNEL || object->kind == RM_KIND_TSG ? object->gpu : RM_GPU_NONE;
 }
 
-/* The client has a run on the object's GPU from here on. false: the object is not scheduled. */
+/*
+ * The client has a run on the object's GPU from here on, so that holds and pauses reach it. false: the object is no channel group that
+ * computes.
+ */
 static bool take_in(struct ds_client *client, u32 handle)
 {
+	struct rm_object *object;
+	bool computes;
 	u32 gpu;
 
 	mutex_lock(&client->tree);
-	gpu = scheduled_on(client, rm_tree_find(&client->rm, handle));
+	object = rm_tree_find(&client->rm, handle);
+	gpu = scheduled_on(object);
+	computes = object && ds_tsg_computes(client, object);
 	mutex_unlock(&client->tree);
 	if (gpu == RM_GPU_NONE)
 		return false;
@@ -252,7 +252,7 @@ static bool take_in(struct ds_client *client, u32 handle)
 		pr_warn_ratelimited("no memory to schedule client %#x of process %d\n", client->rm.handle,
 				    ds_process_nr(client->process));
 	ds_run_count_tsgs(client, gpu);
-	return true;
+	return computes;
 }
 
 void ds_sched_tsg_new(struct ds_client *client, u32 handle)
@@ -266,23 +266,37 @@ void ds_sched_channel_new(struct ds_client *client, u32 handle)
 	take_in(client, handle);
 }
 
-void ds_sched_part_new(struct ds_client *client, u32 handle)
+static bool has_ceiling(struct ds_process *process)
 {
 	struct ds_order order;
+
+	return ds_orders_of(process, &order) && order.tpc_percent;
+}
+
+bool ds_sched_part_new(struct ds_client *client, u32 handle)
+{
 	struct rm_object *object;
+	bool computes = false;
 	u32 tsg = 0;
 
-	if (!ds_orders_of(client->process, &order) || !order.tpc_percent)
-		return;
 	mutex_lock(&client->tree);
 	object = rm_tree_find(&client->rm, handle);
 	while (object && object->kind != RM_KIND_TSG)
 		object = rm_tree_parent(&client->rm, object);
-	if (object)
+	if (object) {
 		tsg = object->handle;
+		/* not by its engine, so by what was made in it */
+		computes = !ds_engine_computes(object->engine) && ds_tsg_computes(client, object);
+	}
 	mutex_unlock(&client->tree);
-	if (tsg)
+	if (!tsg)
+		return false;
+	if (computes)
+		take_in(client, tsg);
+	/* what it set while it did not compute may have to be tamed, too */
+	if (computes ? ds_process_steered(client->process) : has_ceiling(client->process))
 		do_for_tsg(client, tsg);
+	return computes;
 }
 
 void ds_sched_client_found(struct ds_client *client)
@@ -292,7 +306,7 @@ void ds_sched_client_found(struct ds_client *client)
 
 	mutex_lock(&client->tree);
 	while ((object = rm_tree_next(&client->rm, object))) {
-		gpu = scheduled_on(client, object);
+		gpu = scheduled_on(object);
 		if (gpu == RM_GPU_NONE)
 			continue;
 		for (i = 0; i < count && gpus[i] != gpu; i++)
@@ -316,7 +330,7 @@ void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg)
 
 	kfree(tsg->priv);
 	tsg->priv = NULL;
-	if (vctx && vctx->run)
+	if (vctx && vctx->run && ds_tsg_computes(client, tsg))
 		ds_run_tsg_gone(vctx->run);
 	/* what it had of a weight goes to its siblings */
 	if (managed)

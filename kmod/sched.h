@@ -39,8 +39,11 @@ bool ds_process_steered(struct ds_process *process);
 void ds_sched_tsg_new(struct ds_client *client, u32 handle);
 /* The driver has made a channel. Its group may be a duplicate of another client's, or none, so that no group has made the run. */
 void ds_sched_channel_new(struct ds_client *client, u32 handle);
-/* A compute object or a context share: its channel group can have a ceiling from now on, or needs it there too. As above. */
-void ds_sched_part_new(struct ds_client *client, u32 handle);
+/*
+ * A graphics or compute object, or a context share: its channel group can have a ceiling from now on, or needs it there too. As above.
+ * true: the group computes, though not by its engine, and was taken in.
+ */
+bool ds_sched_part_new(struct ds_client *client, u32 handle);
 /* A client that is older than the module was found, with channel groups. Holds only ds_file.order. */
 void ds_sched_client_found(struct ds_client *client);
 /* It is dying. Under client->tree. */
@@ -62,7 +65,7 @@ struct ds_tsg_state {
 
 void ds_sched_state(const struct rm_object *tsg, struct ds_tsg_state *state);
 
-/* Is it a channel group for compute? Under client->tree. */
+/* Is it a channel group that may compute, as ds_may_compute() has it? Under client->tree. */
 bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg);
 
 /* Forgets all orders and puts back what was; waits for the driver. */

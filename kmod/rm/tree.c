@@ -287,6 +287,16 @@ static void disown(struct rm_client *client, const struct rm_insert *insert)
 		rm_payer_uncharge(payer, insert->bytes);
 }
 
+static void note_worked(struct rm_client *client, const struct rm_object *object)
+{
+	struct rm_object *above = at_or_null(client, object->parent);
+
+	if (object->kind != RM_KIND_COMPUTE && object->kind != RM_KIND_GR)
+		return;
+	for (; above && above != at(client, ROOT) && above->kind != RM_KIND_DEVICE; above = at_or_null(client, above->parent))
+		above->flags |= RM_OBJECT_WORKED;
+}
+
 struct rm_object *rm_tree_insert(struct rm_client *client, const struct rm_insert *insert)
 {
 	struct rm_object *object, *parent, *base;
@@ -312,6 +322,7 @@ struct rm_object *rm_tree_insert(struct rm_client *client, const struct rm_inser
 	object->bytes = insert->memory ? 0 : insert->bytes;
 	object->memory = insert->memory;
 	object->priv = insert->priv;
+	note_worked(client, object);
 	for (i = 0; i < insert->n_deps && i < RM_DEPS_MAX; i++) {
 		base = rm_tree_find(client, insert->deps[i]);
 		if (base && base != object && base != parent && !depends_on(client, object, base))

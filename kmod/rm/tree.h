@@ -28,6 +28,7 @@
 #define RM_OBJECT_GHOST 0x01	/* never seen made: known as somebody's parent only */
 #define RM_OBJECT_DUP 0x02
 #define RM_OBJECT_DYING 0x04	/* within a free: taken out of the table */
+#define RM_OBJECT_WORKED 0x08	/* a TSG or channel below which a graphics or compute object was made; what was launched by it outlives it */
 
 struct rm_memory;
 

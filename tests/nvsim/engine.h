@@ -95,6 +95,8 @@ struct sim_chan_where {
 struct sim_chan *sim_chan_create(struct sim_tsg *tsg, void *vas, u64 gpfifo_va, u32 entries,
 				 const struct sim_chan_where *where);
 void sim_chan_destroy(struct sim_chan *chan);
+/* It has a graphics or compute object: on a copy engine no kernel can be launched before. */
+void sim_chan_compute(struct sim_chan *chan);
 int sim_chan_schedule(struct sim_chan *chan, bool enable);
 /*
  * Nests; enabling once too often does no harm. only_scheduling: what runs goes on. rewind: entries

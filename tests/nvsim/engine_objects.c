@@ -191,6 +191,7 @@ struct sim_chan *sim_chan_create(struct sim_tsg *tsg, void *vas, u64 gpfifo_va, 
 	chan->userd_offset = where->userd_offset;
 	INIT_LIST_HEAD(&chan->watch);
 	ring_init(&chan->ring, &engine->memory, vas, gpfifo_va, entries);
+	chan->ring.only_copies = tsg->engine_type > 1;
 	sched_chan_add(&tsg->sched, &chan->sched);
 	engine->chans++;
 	sim_engine_unlock(engine);
@@ -209,6 +210,13 @@ void sim_chan_destroy(struct sim_chan *chan)
 	sim_engine_unlock(engine);
 	put_page(chan->userd);
 	kfree(chan);
+}
+
+void sim_chan_compute(struct sim_chan *chan)
+{
+	sim_engine_lock(chan->engine);
+	chan->ring.only_copies = false;
+	sim_engine_unlock(chan->engine);
 }
 
 int sim_chan_schedule(struct sim_chan *chan, bool enable)

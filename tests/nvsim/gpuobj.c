@@ -248,9 +248,11 @@ static NV_STATUS engine_construct(struct sim_object *object, struct sim_alloc *a
 		}
 		return object->engine < ENGINE_COPY0 || object->engine > ENGINE_LAST ? NV_ERR_INVALID_ARGUMENT : NV_OK;
 	}
-	if (group_engine != ENGINE_GR0)
+	/* no H100 was asked whether its copy engines on the graphics run list take one: the worst is that they do */
+	if (sim_tsg_runlist(object->parent->channel->group->tsg))
 		return NV_ERR_INVALID_CLASS;
 	object->parent->channel->group->graphics = true;
+	sim_chan_compute(object->parent->channel->chan);
 	return NV_OK;
 }
 

@@ -145,6 +145,8 @@ static enum ring_result launch(struct ring *ring)
 {
 	struct ring_kernel *kernel = &ring->kernel;
 
+	if (ring->only_copies)
+		return fault(ring, SIM_KERNEL_LAUNCH);
 	if (!kernel->sms)
 		kernel->sms = 1;
 	if (kernel->ns < SHORTEST_KERNEL)

@@ -52,6 +52,7 @@ struct ring {
 	u32 acquire; /* SEM_EXECUTE word of an acquire that waits; 0: none */
 	bool acquiring;
 	struct ring_kernel kernel;
+	bool only_copies; /* LAUNCH means nothing here */
 	u64 fault;
 };
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from detshare.tools.replay.run import CLIENTS
-from tests.vm.guest.nvsim_rm import Rm, status
-from tests.vm.guest.nvsim_tools import in_child, other, rm
+from tests.vm.guest.nvsim_rm import Block, Rm, status
+from tests.vm.guest.nvsim_tools import in_child, other, rm, tsg, vas
 from tests.vm.guest.nvsim_work import (
     DOORBELL_SIZE,
     ENDLESS,
@@ -98,6 +98,25 @@ def test_an_entry_may_be_found_without_a_ring_while_the_channel_is_busy(rm: Rm) 
     assert not channel.wait(0.1), "and not when the channel has gone idle"
     bell.close()
     channel.close()
+
+
+def test_a_copy_engine_launches_for_a_compute_object_only(rm: Rm) -> None:
+    bell, space = Doorbell(rm), vas(rm)
+    for computes in (True, False):
+        channel = Channel(rm, tsg(rm, space, engine=9), space=space)
+        if computes:
+            channel.compute()
+        assert channel.schedule() == 0
+        channel.submit(bell, MS)
+        assert channel.wait(0.5) is computes
+        assert channel.row()["faulted"] == str(int(not computes))
+        channel.close()
+    far = Channel(rm, tsg(rm, space, engine=11), space=space)
+    params = Block.of("NV_GR_ALLOCATION_PARAMETERS")
+    refused = rm.alloc("HOPPER_COMPUTE_A", far.handle, rm.handle(), params)[0]
+    assert refused == status("NV_ERR_INVALID_CLASS"), "it has a run list of its own"
+    far.close()
+    bell.close()
 
 
 def test_a_revoked_mapping_comes_back_whole(rm: Rm, other: Rm) -> None:

@@ -22,7 +22,7 @@ from tests.vm.guest.nvsim_rm import Block, Rm, status
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, SIM, Channel, Doorbell
 from tests.vm.guest.sched_answers import QUESTION, waiting
-from tests.vm.guest.sched_tools import Worker, family, tsgs, worker
+from tests.vm.guest.sched_tools import COPY0, GR0, Worker, family, tsgs, worker
 
 __all__ = ["family", "worker"]  # fixtures
 
@@ -47,7 +47,7 @@ class Program:
             self._run(play(*words), there)
         there.close()
         self.file = here.makefile("rw")
-        self.ready = self._answer()
+        self.ready = self.answer()
 
     @staticmethod
     def _run(play: Play, there: socket.socket) -> None:
@@ -63,18 +63,22 @@ class Program:
         finally:
             os._exit(code)
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         line = self.file.readline()
         assert line, "the program has ended"
         answer = json.loads(line)
         assert isinstance(answer, dict)
         return answer
 
-    def ask(self) -> dict[str, Any]:
-        """Lets it go on, up to its next answer."""
+    def go(self) -> None:
+        """Lets it go on."""
         self.file.write("\n")
         self.file.flush()
-        return self._answer()
+
+    def ask(self) -> dict[str, Any]:
+        """Lets it go on, up to its next answer."""
+        self.go()
+        return self.answer()
 
     @property
     def clients(self) -> list[int]:
@@ -110,7 +114,7 @@ def of(who: Program | Worker) -> dict[str, int]:
 
 
 def gpu_us(clients: list[int]) -> int:
-    return sum(each["gpu_time_us"] for each in tsgs() if each["client"] in clients)
+    return sum(each["gpu_time_us"] for each in tsgs(engines=(GR0, COPY0)) if each["client"] in clients)
 
 
 def share(clients: list[int], seconds: float = 2.0) -> float:
@@ -405,7 +409,7 @@ def busy_from_birth() -> Play:
     """A fork rings its first channel before it hears that there is one."""
     rm = Rm.start()
     bell, space = Doorbell(rm), vas(rm)
-    like = Channel(rm, tsg(rm, space, engine=9), space=space)  # of a copy engine: memory for the one that counts
+    like = Channel(rm, tsg(rm, space, engine=COPY0), space=space)  # of a copy engine: memory for the one that counts
     assert rm.free(like.handle) == 0
     like.handle, like.group = rm.handle(), tsg(rm, space)
     assert like.schedule() == 0

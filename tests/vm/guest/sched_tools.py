@@ -19,17 +19,18 @@ from detshare.ctl.netlink import genl
 from tests.vm.guest.kmod_tools import CLIENTS, PID, TRUTH, eventually, leak, row
 
 GR0 = 1
+COPY0 = 9  # shares the run list of GR0
 SLICE, LEVEL = 2048, genl.DETSHARE_LEVEL_MEDIUM  # what a compute channel group has by itself
 IDLE, ACTIVE, GATED, PAUSED = range(4)  # run-state
 ORDER, REFLEX, BUCKET = 1, 2, 4  # hold
 
 
-def tsgs(gpu: int = 0) -> list[dict[str, Any]]:
-    """The simulated GPU's own account of its compute channel groups; numbers as int."""
+def tsgs(gpu: int = 0, engines: tuple[int, ...] = (GR0,)) -> list[dict[str, Any]]:
+    """The simulated GPU's own account of its channel groups of these engines; numbers as int."""
     header, *lines = (line.split() for line in (TRUTH.parent / f"gpu{gpu}" / "tsgs").read_text().splitlines())
     rows = [dict(zip(header, line, strict=True)) for line in lines]
     found = [{key: int(value, 0) if value[0].isdigit() else value for key, value in each.items()} for each in rows]
-    return [each for each in found if each["engine"] == GR0]
+    return [each for each in found if each["engine"] in engines]
 
 
 class Worker:
