@@ -9,6 +9,7 @@
 #include "busy.h"
 #include "channels.h"
 #include "detshare_uapi.h"
+#include "guest.h"
 #include "rmcall.h"
 
 static bool ask_busy = true;
@@ -298,8 +299,8 @@ static bool prepare(struct trial *trial, struct ds_client *client, u32 handle)
 		trial->question.count = 1;
 	}
 	mutex_unlock(&client->tree);
-	return wanted && trial->question.device && !client->shared && READ_ONCE(ask_busy) &&
-	       worth_a_try(trial->gpu);
+	return wanted && trial->question.device && !client->shared && !ds_guest_shares(client->process) &&
+	       READ_ONCE(ask_busy) && worth_a_try(trial->gpu);
 }
 
 void ds_busy_channel_new(struct ds_client *client, u32 handle)

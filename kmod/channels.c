@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "channels.h"
+#include "guest.h"
 #include "sched.h"
 
 struct ds_client *ds_run_client_lock(const struct ds_run *run)
@@ -31,6 +32,8 @@ bool ds_shares_groups(const struct ds_process *process)
 {
 	const struct ds_client *client;
 
+	if (ds_guest_shares(process))
+		return true;
 	list_for_each_entry(client, &ds_clients, link)
 		if (client->process == process && (client->shared || (client->mps && client->partial)))
 			return true;

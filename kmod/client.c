@@ -158,7 +158,7 @@ static void object_dies(struct rm_client *rm, struct rm_object *object)
 		ds_userd_channel_gone(client, object->handle);
 	}
 	if (object->flags & RM_OBJECT_DUP && ds_guest_steers(object->kind))
-		ds_guest_gone(rm->handle, object->handle, NULL);
+		ds_guest_gone(rm->handle, client->process, object->handle);
 	if (object->kind == RM_KIND_BINAPI)
 		ds_raw_gone(rm->handle, object->handle);
 }

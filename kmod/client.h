@@ -73,7 +73,7 @@ struct ds_client {
 	struct list_head pins;		/* pin.c's, in flight; guarded by tree */
 	bool partial;			/* older than the module */
 	bool mps;
-	bool shared;			/* another process has duplicated a channel group of it */
+	bool shared;			/* has duplicated a channel group of a client that is not known */
 };
 
 /*

@@ -13,6 +13,7 @@ struct source {
 	u32 gpu;
 	struct rm_memory *memory;	/* held for the destination's payer */
 	struct ds_process *owner;	/* held; NULL: of nobody that is known */
+	u32 hosts;		/* ds_guest_count() of its client, when those that it has were noted */
 };
 
 /* The vCtx that the new object belongs to, and pays for it. Under the destination's tree. */
@@ -69,8 +70,7 @@ static int look(struct ds_call *call, struct source *source, struct ds_vctx **vc
 		err = hold(call, owner, source, vctx, refusal);
 		ds_trees_unlock(owner, call->client);
 		source->ours = owner->file == call->known;
-		if (owner->process != call->client->process && !source->owner)
-			source->owner = ds_process_hold(owner->process);
+		source->owner = ds_process_hold(owner->process);
 	}
 	up_read(&ds_clients_lock);
 	return err;
@@ -142,41 +142,47 @@ static bool steers(const struct ds_call *call, const struct source *source)
 }
 
 /*
- * Of another process's channel group: its owner's orders hold for the client from before the driver made the duplicate. It is noted by the
- * handle that was asked for; when the driver has answered, by the right one or not at all.
+ * Perhaps of another process's channel group, or of what its client has of one: the orders of all whose it may be hold for this client
+ * from before the driver makes the duplicate.
  */
-static int note_host(struct ds_call *call, const struct source *source)
+static int note_hosts(struct ds_call *call, struct source *source)
 {
-	return source->owner ? ds_guest_new(call->client->rm.handle, call->asked.object, source->owner) : 0;
+	struct ds_client *client = call->client;
+	int err = 0;
+
+	if (source->owner && source->owner != client->process)
+		err = ds_guest_new(client->rm.handle, client->process, source->owner);
+	do {
+		source->hosts = ds_guest_count(call->asked.src_client);
+		err = err ?: ds_guest_copy(client->rm.handle, client->process, call->asked.src_client);
+	} while (!err && source->hosts != ds_guest_count(call->asked.src_client));
+	return err;
 }
 
-static void settle_host(struct ds_call *call, const struct source *source, bool made)
+static void settle_hosts(struct ds_call *call, const struct source *source, bool made)
 {
-	u32 client = call->client->rm.handle;
+	struct ds_client *client = call->client;
+	u32 object = made && steers(call, source) ? call->done.object : 0;
 
-	if (!source->owner)
-		return;
-	made = made && steers(call, source);
-	if (made && call->done.object == call->asked.object)
-		return;
-	if (made && ds_guest_new(client, call->done.object, source->owner))
-		pr_warn_once("no memory to note whose channel group process %d is in\n",
-			     ds_process_nr(call->client->process));
-	ds_guest_gone(client, call->asked.object, source->owner);
+	/* two processes have it in common from now on, as under MPS: neither can be paused alone */
+	ds_guest_settle(client->rm.handle, client->process, object, source->class == KEPLER_CHANNEL_GROUP_A);
+	if (object && !source->owner && source->class == KEPLER_CHANNEL_GROUP_A)
+		WRITE_ONCE(client->shared, true);
 }
 
-/* Two processes have a channel group in common from now on, as under MPS: neither can be paused alone. */
-static void note_sharing(struct ds_call *call)
+/* Has the source's client become another's, or a guest of one more, since its hosts were noted? Then it may be a duplicate of theirs. */
+static bool changed(struct ds_call *call, const struct source *source)
 {
 	struct ds_client *owner;
+	bool other;
 
+	if (source->ours || !steers(call, source))
+		return false;
 	down_read(&ds_clients_lock);
 	owner = ds_client_find(call->asked.src_client);
-	if (!owner || owner->process != call->client->process)
-		WRITE_ONCE(call->client->shared, true);
-	if (owner && owner->process != call->client->process)
-		WRITE_ONCE(owner->shared, true);
+	other = (owner ? owner->process : NULL) != source->owner;
 	up_read(&ds_clients_lock);
+	return other || ds_guest_count(call->asked.src_client) != source->hosts;
 }
 
 /* With room for the object reserved. false: there is none; it was answered. */
@@ -187,25 +193,32 @@ static bool duplicate(struct ds_call *call, struct source *source)
 	struct ds_refusal refusal;
 	u64 bytes;
 
-	if (look(call, source, &vctx, &refusal) || note_host(call, source)) {
+	if (look(call, source, &vctx, &refusal) || note_hosts(call, source)) {
+		settle_hosts(call, source, false);
 		drop(call, source, vctx);
 		goto refuse;
 	}
 	if (!ds_call_driver(call)) {
-		settle_host(call, source, false);
+		settle_hosts(call, source, false);
 		drop(call, source, vctx);
 		return false;
 	}
 	if (!verify(call, source, vctx, &bytes, &refusal)) {
-		settle_host(call, source, false);
+		settle_hosts(call, source, false);
 		goto refuse;
 	}
-	settle_host(call, source, true);
+	if (changed(call, source)) {
+		ds_rm_free(client->rm.handle, call->done.object);
+		settle_hosts(call, source, false);
+		drop(call, source, vctx);
+		ds_call_refuse(call, NV_ERR_BUSY_RETRY);
+		return false;
+	}
 	mutex_lock(&client->tree);
 	insert(call, source, vctx, bytes);
 	mutex_unlock(&client->tree);
-	if (source->class == KEPLER_CHANNEL_GROUP_A)
-		note_sharing(call);
+	/* after one that had its handle has died */
+	settle_hosts(call, source, true);
 	return true;
 refuse:
 	ds_alloc_refused(call, vctx, refusal.asked ? &refusal : NULL);

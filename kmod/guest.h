@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Guests: clients that have a duplicate of a channel group of another process, or of what is in one. Who manages that process manages
- * what they do.
+ * Guests: clients that have a duplicate of a channel group of another process, or of what is in one, from whomever they have it: who
+ * duplicates from a guest is a guest of the same hosts. Who manages a host manages what they do.
  */
 #ifndef DETSHARE_GUEST_H
 #define DETSHARE_GUEST_H
@@ -12,10 +12,21 @@
 
 struct ds_process;
 
-/* The client has got such a duplicate. -ENOMEM. */
-int ds_guest_new(u32 client, u32 object, struct ds_process *host);
-/* The object died, or was not made after all; harmless if it was none. host NULL: whoever's. */
-void ds_guest_gone(u32 client, u32 object, const struct ds_process *host);
+/*
+ * The client of `process` is about to get such a duplicate. Calls on its file follow each other, so that all of its that is asked for is
+ * of one call. ds_guest_new(): of an object of the host. ds_guest_copy(): of an object of the client `from`, with whatever that one is a
+ * guest of: which of its objects will turn out to be duplicated nobody knows yet. -ENOMEM.
+ */
+int ds_guest_new(u32 client, struct ds_process *process, struct ds_process *host);
+int ds_guest_copy(u32 client, struct ds_process *process, u32 from);
+/* Changes whenever the client becomes the guest of one more. */
+u32 ds_guest_count(u32 client);
+/* What was asked for was made with this handle, 0: not made. `group`: a whole channel group, which both have in common now. */
+void ds_guest_settle(u32 client, struct ds_process *process, u32 object, bool group);
+/* The object died; harmless if it was none. */
+void ds_guest_gone(u32 client, const struct ds_process *process, u32 object);
+/* Has it a channel group in common with another process, as host or as guest? */
+bool ds_guest_shares(const struct ds_process *process);
 /* Can an object of this kind be used to order about a channel group? */
 bool ds_guest_steers(enum rm_kind kind);
 

@@ -40,6 +40,7 @@ struct ds_process {
 	unsigned int holders;		/* limit.h: that pay for it; written under ds_limits_lock */
 	struct cgroup *ended_in;	/* where its last thread ended, held; set once. NULL: it has not */
 	struct ds_order order;
+	atomic_t groups;		/* guest.h: channel groups that it has in common with others, as often as they were duplicated */
 	u64 followed;			/* orders.c: number of the cgroup for which it was last brought into line */
 };
 

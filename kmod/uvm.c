@@ -246,7 +246,8 @@ static void uvm_vm_close(struct vm_area_struct *vma)
 	unsigned long start = vma->vm_start, end = vma->vm_end;
 
 	ds_hook_call(&hooks[VM_CLOSE], (unsigned long)vma, 0, 0);
-	if (known)
+	/* of who ends, a file that several processes share keeps what it had: till it is closed, that is paid for */
+	if (known && current->mm)
 		unmap(known, start, end);
 	ds_hook_leave();
 }

@@ -10,7 +10,8 @@ from detshare.tools.bench.vm.machines import SIM, SIM_61, Machine
 from detshare.tools.bench.vm.report import Report
 
 SOME = (
-    *("own-slice", "own-slice-xfer", "own-slice-32bit", "own-slice-race", "own-slice-raw", "own-slice-dup"),
+    *("own-slice", "own-slice-xfer", "own-slice-32bit", "own-slice-race", "own-slice-raw"),
+    *("own-slice-dup", "own-slice-dup-twice"),
     *("resume", "resume-binapi", "new-group", "second-mapping", "proc-mem", "uvm-door", "descriptor"),
     *("other-off", "other-off-keys", "other-off-class", "other-slice-raw", "other-numbers"),
 )

@@ -19,7 +19,8 @@ GUESTS = {
     "shares": ("sched_shares.py", "sched_ceiling.py"),
     "states": ("sched_states.py", "sched_heirs.py"),
     "long": ("sched_long.py",),
-    "hidden": ("sched_hidden.py", "sched_copies.py", "sched_stalled.py"),
+    "hidden": ("sched_hidden.py", "sched_stalled.py"),
+    "copies": ("sched_copies.py", "sched_guests.py"),
 }
 """files that share a guest"""
 

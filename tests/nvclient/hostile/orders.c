@@ -107,26 +107,43 @@ static u32 slice_by_bound_file(struct hostile *h)
 	return status;
 }
 
-/* A child with a client of its own and a duplicate of its parent's channel group. */
-static u32 set_slice_of_duplicate(struct hostile *h)
+/* A new client on a file of its own gets a duplicate of a channel group. */
+static u32 duplicate_group(struct hostile *h, u32 *client, u32 *group)
 {
 	struct nv *nv = &h->program.nv;
-	u32 from = h->program.client, client, device = 0x70000001, group = 0x70000002, status;
+	u32 from = *client, source = *group, device = 0x70000001, status;
 	u8 *params = fresh_params();
 
 	nv->ctl = nv_open_device("nvidiactl");
 	if (nv->ctl < 0)
 		return NV_ERRNO(-nv->ctl);
-	status = nv_root(nv, &client);
+	*group = 0x70000002;
+	status = nv_root(nv, client);
 	rm_put32(params, nv->abi->device.deviceId, h->program.gpu_number);
 	if (!status)
-		status = nv_alloc(nv, client, client, &device, NV01_DEVICE_0, params, nv->abi->device.len);
-	if (!status)
-		status = nv_dup(nv, client, device, &group, from, h->program.tsg);
-	if (!status)
-		status = nv_control(nv, client, group, NVA06C_CTRL_CMD_SET_TIMESLICE, slice_params(),
-				    nv->abi->timeslice.len);
-	return status;
+		status = nv_alloc(nv, *client, *client, &device, NV01_DEVICE_0, params, nv->abi->device.len);
+	return status ? status : nv_dup(nv, *client, device, group, from, source);
+}
+
+static u32 set_slice_of(struct hostile *h, u32 clients)
+{
+	struct nv *nv = &h->program.nv;
+	u32 client = h->program.client, group = h->program.tsg, status = 0;
+
+	while (!status && clients--)
+		status = duplicate_group(h, &client, &group);
+	return status ? status : nv_control(nv, client, group, NVA06C_CTRL_CMD_SET_TIMESLICE, slice_params(),
+					    nv->abi->timeslice.len);
+}
+
+static u32 set_slice_of_duplicate(struct hostile *h)
+{
+	return set_slice_of(h, 1);
+}
+
+static u32 set_slice_of_second_duplicate(struct hostile *h)
+{
+	return set_slice_of(h, 2);
 }
 
 static u32 slice_by_duplicate(struct hostile *h)
@@ -134,6 +151,13 @@ static u32 slice_by_duplicate(struct hostile *h)
 	u32 status = nv_share(&h->program.nv, h->program.client, h->program.tsg, RS_SHARE_TYPE_ALL, 0);
 
 	return status ? status : in_child(h, set_slice_of_duplicate, 500);
+}
+
+static u32 slice_by_second_duplicate(struct hostile *h)
+{
+	u32 status = nv_share(&h->program.nv, h->program.client, h->program.tsg, RS_SHARE_TYPE_ALL, 0);
+
+	return status ? status : in_child(h, set_slice_of_second_duplicate, 500);
 }
 
 static u32 slice_by_raw_command(struct hostile *h)
@@ -320,6 +344,8 @@ const struct trick order_tricks[] = {
 	{ "own-slice-32bit", "order", "the same, as a 32-bit program", slice_by_32_bits },
 	{ "own-slice-child", "order", "the same, by a child that inherited the file", slice_by_child },
 	{ "own-slice-dup", "order", "the same, by a child with a duplicate of the channel group", slice_by_duplicate },
+	{ "own-slice-dup-twice", "order", "the same, with a duplicate of that in a second client of the child",
+	  slice_by_second_duplicate },
 	{ "own-slice-bound", "order", "the same, through a file bound by REGISTER_FD", slice_by_bound_file },
 	{ "own-slice-race", "order", "a harmless control that another process turns into it", slice_by_race },
 	{ "own-slice-raw", "order", "the same, as a command that goes to the firmware unread", slice_by_raw_command },

@@ -40,7 +40,7 @@ _BY_ANSWER = {
 """Tricks whose effect passes at once or is not shown: the driver's yes, or the mode read back, counts too."""
 _HELD = {"run", "ring"}
 """Goals against a pause or a gate. Those alone stand for the program then: no order."""
-_BY_CHILD = {"own-slice-child", "own-slice-dup"}
+_BY_CHILD = {"own-slice-child", "own-slice-dup", "own-slice-dup-twice"}
 """Tricks by a child that nobody manages, with what its parent has."""
 _AS = {
     # as in a container: every capability but that of an administrator
