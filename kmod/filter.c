@@ -198,21 +198,27 @@ static bool doubt(struct ds_process *process)
 	return false;
 }
 
+static bool doubt_pause(struct ds_process *process)
+{
+	ds_pause_doubt(process);
+	return false;
+}
+
 /*
  * The driver has carried out what was let through. If somebody began to manage the program meanwhile, the call may have come after what was
- * ordered, and undone it.
+ * ordered, and undone it: `again` sets that anew.
  */
-static void look_back(u32 client)
+static void look_back(u32 client, bool (*again)(struct ds_process *process))
 {
 	struct asking asking;
 
 	begin(&asking, NULL, client);
 	if (asking.asker.managed) {
 		if (asking.process)
-			doubt(asking.process);
+			again(asking.process);
 		if (asking.owner && asking.owner != asking.process)
-			doubt(asking.owner);
-		ds_guest_any(client, doubt);
+			again(asking.owner);
+		ds_guest_any(client, again);
 	}
 	end(&asking);
 }
@@ -232,9 +238,11 @@ void ds_filter_control(struct ds_call *call)
 		call->ret = -EINTR;
 	} else {
 		ds_call_driver(call);
-		/* a pause may have come while the driver scheduled what it is to stop */
-		if (!asking.asker.managed || ruling.verdict == RM_WAIT)
-			look_back(call->asked.client);
+		/* a pause may have come while the driver scheduled what it is to stop; of the rest a managed program's call undoes nothing */
+		if (!asking.asker.managed)
+			look_back(call->asked.client, doubt);
+		else if (ruling.verdict == RM_WAIT)
+			look_back(call->asked.client, doubt_pause);
 	}
 	end(&asking);
 }

@@ -20,7 +20,7 @@ from tests.vm.guest.sched_hidden import (
     Play,
     Programs,
     Workers,
-    gpu_us,
+    held_by_a_higher_class,
     of,
     program,
     share,
@@ -119,15 +119,7 @@ def test_the_slice_of_its_class_reaches_it(
 def test_a_lower_class_is_held_with_it(
     family: genl.DetShare, program: Programs, worker: Workers, words: tuple[object, ...]
 ) -> None:
-    low = program(*words)
-    high = worker("nvbackground", "--endless")
-    low.ask()
-    eventually(lambda: gpu_us(low.clients) > 0)
-    family.class_set("high", 10)
-    family.class_set("low", 1, deadline_us=3000)
-    family.sched_set(low.pid, "low")
-    family.sched_set(high.pid, "high")
-    eventually(lambda: share(low.clients, 0.5) == 0)
+    held_by_a_higher_class(family, program(*words), worker("nvbackground", "--endless"))
 
 
 def plain_copies(of_graphics: bool) -> Play:

@@ -189,12 +189,8 @@ def test_a_pause_stops_all_clients_of_a_program(
     assert share(one.clients, 0.5) == 0
 
 
-@pytest.mark.parametrize("words", HIDING, ids=NAMES)
-def test_a_lower_class_is_held_with_all_its_clients(
-    family: genl.DetShare, program: Programs, worker: Workers, words: tuple[Any, ...]
-) -> None:
-    low = program(*words)
-    high = worker("nvbackground", "--endless")
+def held_by_a_higher_class(family: genl.DetShare, low: Program, high: Worker) -> None:
+    """It goes on, begins to work, and has nothing of the GPU any more once both have their classes."""
     low.ask()
     eventually(lambda: gpu_us(low.clients) > 0)
     family.class_set("high", 10)
@@ -202,6 +198,13 @@ def test_a_lower_class_is_held_with_all_its_clients(
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
     eventually(lambda: share(low.clients, 0.5) == 0)
+
+
+@pytest.mark.parametrize("words", HIDING, ids=NAMES)
+def test_a_lower_class_is_held_with_all_its_clients(
+    family: genl.DetShare, program: Programs, worker: Workers, words: tuple[Any, ...]
+) -> None:
+    held_by_a_higher_class(family, program(*words), worker("nvbackground", "--endless"))
 
 
 def test_a_higher_class_is_heard_by_any_of_its_doorbells(
