@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Any, Final
 
+from detshare.ctl.gputime.types import GpuTime, Place, Schedule
 from detshare.ctl.observed import Observed
 from detshare.ctl.rm.driver import Gpu, ProcessId
 from detshare.ctl.work import Activity, Spatial
@@ -212,6 +213,7 @@ class Program:
     weight: int | None = None
     memory_bytes: int | None = None
     gpu_share: float | None = None
+    """of the last second, 0..1, on the GPU where it has most: by the context-switch log, by NVML where that is refused"""
     adopted_ms: float | None = None
     notes: tuple[str, ...] = ()
     limits: tuple[Account, ...] = ()
@@ -230,6 +232,12 @@ class Program:
     """what was decided (Slice, Bind, Move, Gate, Reflex) -> by whom: "hand", or "policy NAME"; asked of a daemon"""
     pctx: str = ""
     """the member of its GPU's pool that it is bound to; empty: a share of its own, or no daemon that has a pool"""
+    floor: float | None = None
+    """share of time, 0..1, that it has at least while a higher class leaves nothing; None: not managed"""
+    gpu_time: tuple[GpuTime, ...] = ()
+    """for each GPU that it had lately; empty where the context-switch log is refused"""
+    places: tuple[Place, ...] = ()
+    """in the rotation of each GPU"""
 
     @property
     def memory_limit(self) -> int | None:
@@ -294,6 +302,8 @@ class Snapshot:
     classes: tuple[ClassInfo, ...] = ()
     buckets: tuple[Bucket, ...] = ()
     holds: tuple[Hold, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    """of each GPU where a daemon, or the kernel module, rotates the background"""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -311,6 +321,7 @@ class Snapshot:
             "classes": [asdict(row) for row in self.classes],
             "buckets": [bucket.to_json() for bucket in self.buckets],
             "holds": [hold.to_json() for hold in self.holds],
+            "schedules": [plain(schedule) for schedule in self.schedules],
         }
 
 

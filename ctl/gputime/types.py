@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -93,7 +92,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A program's place in the rotation of a GPU."""
+    """A program's place in the rotation of a GPU (by UUID)."""
 
     gpu: str
     tenant: str
@@ -121,7 +120,5 @@ class Schedule:
     """what the foreground leaves between two runs, median"""
     floor: float = 0.0
     """share of time that the background gets in windows"""
-    places: Mapping[int, Place] | None = None
-    """PID -> its place"""
     why: str = ""
     """the measurement that decided the mode and the slice, in words"""

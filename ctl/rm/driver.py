@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from detshare.ctl.gputime.types import Switch
+
 
 class ProcessId(NamedTuple):
     """A process that cannot be confused with a later one of the same number.
@@ -100,6 +102,25 @@ class Descriptor(Protocol):
         ...
 
 
+class SwitchLog(Protocol):
+    """The log of context switches of one GPU, of all programs, from its opening on."""
+
+    @property
+    def dropped(self) -> int:
+        """Records that were lost because nobody read them in time."""
+        ...
+
+    def read(self) -> list[Switch]:
+        """What was written since the last call, oldest first. NotAllowed where the driver refuses it by now."""
+        ...
+
+    def now_ns(self) -> int:
+        """The GPU's clock, in which records are written."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Driver(Protocol):
     """A machine's NVIDIA driver."""
 
@@ -142,3 +163,7 @@ class Driver(Protocol):
         ...
 
     def usage(self) -> Usage: ...
+
+    def switch_log(self, gpu: Gpu) -> SwitchLog:
+        """Open the log of a GPU. NotAllowed where the driver refuses it; the message says why."""
+        ...
