@@ -213,7 +213,7 @@ class Program:
     weight: int | None = None
     memory_bytes: int | None = None
     gpu_share: float | None = None
-    """of the last second, 0..1, on the GPU where it has most: by the context-switch log, by NVML where that is refused"""
+    """of the last second, 0..1, on the GPU where it has most: by the context-switch log, else by NVML"""
     adopted_ms: float | None = None
     notes: tuple[str, ...] = ()
     limits: tuple[Account, ...] = ()
