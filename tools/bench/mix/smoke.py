@@ -86,7 +86,7 @@ def _digests(name: str, program: Program, say: Callable[[str], None]) -> bool:
     except ProgramError as error:
         say(f"again-{name}: FAILED: {error}")
         return False
-    alike = first["sha256"] == second["sha256"]
+    alike = bool(first["sha256"] == second["sha256"])
     took = second["t"] - first["t"]
     say(f"again-{name}: {'two digests alike' if alike else 'DIGESTS DIFFER'}, {took:.2f} s for one")
     return alike
