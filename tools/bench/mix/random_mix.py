@@ -101,7 +101,7 @@ class Troupe:
 
     def begin(self) -> None:
         """Start all and take the digest of each alone. ProgramError where fewer than two can run here."""
-        started = {kind: self.session.start(kind, self.start(kind)) for kind in KINDS}
+        started = {kind: self.launch(kind) for kind in KINDS}
         begun = time.monotonic()
         for kind, program in started.items():
             try:
@@ -130,6 +130,10 @@ class Troupe:
             raise ProgramError("fewer than two programs can run here, so there is no mix")
         for player in self.players.values():
             player.program.go_on()
+
+    def launch(self, kind: str) -> Program:
+        """A process of that kind, a tenant of its own: whatever runs in one container would be one."""
+        return self.session.start(kind, self.start(kind), {"DETSHARE_TENANT": kind}, told=True)
 
     # -- acts ---------------------------------------------------------------------------------------------------
 
@@ -182,8 +186,7 @@ class Troupe:
         player.program.signal(signal.SIGKILL)
         self.session.drop(player.program)
         self.still.away(player.kind)
-        anew = self.session.start(player.kind, self.start(player.kind))
-        self.players[player.kind] = Player(player.kind, anew)
+        self.players[player.kind] = Player(player.kind, self.launch(player.kind))
 
     def kill_daemon(self) -> None:
         """kill -9 of the daemon: whoever was off must get on. Then a new daemon."""
