@@ -2,7 +2,8 @@
 """Adoption: learning a running program's RM objects by asking on its own descriptors.
 
 Three questions of the driver make the scan exact and cheap:
-- a client answers only through the file it was made on, so "does this handle exist?" finds a descriptor's clients;
+- a client answers only through the file it was made on, so "does this handle exist?" finds a descriptor's clients
+  (Descriptor.owns: the driver logs no answer to it, as it does where a control names no client);
 - GET_CHILD_HANDLE names the first device or TSG below an object, whatever handles its library chose;
 - GET_HANDLE_INFO gives class and parent of any handle, so the tree is what the driver says, not a guess by position.
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.client import RmClient, RmError, WrongClient, owned_clients
+from detshare.ctl.rm.client import RmClient, RmError, WrongClient
 from detshare.ctl.rm.driver import Descriptor, DescriptorGone, Driver, DriverError, Holder, ProcessGone, ProcessId
 from detshare.ctl.snapshot import Kind, Tsg
 from detshare.ctl.tree import DEEP_GAP, GAP, Depth, ObjectTree, read_tree
@@ -257,7 +258,7 @@ class Adopter:
 
     def _try(self, descriptor: Descriptor, search: _Search, counters: range) -> None:
         handles = (self._base + counter % self._limit for counter in counters)
-        for handle in owned_clients(descriptor, self._abi, handles):
+        for handle in filter(descriptor.owns, handles):
             if handle not in search.found:
                 search.found.append(handle)
 

@@ -23,6 +23,7 @@ from detshare.ctl.rm.driver import (
     Descriptor,
     DescriptorGone,
     DriverAbsent,
+    DriverError,
     Gpu,
     Holder,
     NotAllowed,
@@ -42,7 +43,12 @@ def _escape(abi: Abi, name: str, size: int) -> int:
 
 
 class ControlFile:
-    """An open descriptor of /dev/nvidiactl, ours or a duplicate."""
+    """An open descriptor of /dev/nvidiactl, ours or a duplicate.
+
+    owns() asks NV_ESC_RM_SHARE to share object 0, which no client has: nothing is shared, and the three statuses say
+    whose the client is (serverShareResourceAccess, rs_server.c; 535 to 595 are alike). NV_ESC_RM_CONTROL would log
+    each handle that is no client's (RmDeprecatedGetControlHandler, rmapi_deprecated_control.c).
+    """
 
     def __init__(self, fd: int, abi: Abi) -> None:
         self._fd = fd
@@ -50,6 +56,14 @@ class ControlFile:
         self._request = _escape(abi, "NV_ESC_RM_CONTROL", self._layout.size)
         self._block = self._layout.pack()
         self._put = self._layout.record("hClient", "hObject", "cmd", "params", "paramsSize").pack_into
+        shared = abi.layout("NVOS57_PARAMETERS")
+        self._share_request = _escape(abi, "NV_ESC_RM_SHARE", shared.size)
+        self._share_block = shared.pack()
+        record = shared.record("hClient", "status")
+        self._put_share, self._get_share = record.pack_into, record.unpack_from
+        self._mine = abi.status("NV_ERR_OBJECT_NOT_FOUND")
+        self._not_mine = (abi.status("NV_ERR_INVALID_OBJECT_HANDLE"), abi.status("NV_ERR_INVALID_CLIENT"))
+        self._status_name = abi.status_name
 
     def control(self, client: int, target: int, command: int, params: bytearray) -> int:
         """NV_ESC_RM_CONTROL. Returns the RM status; OSError where the ioctl fails."""
@@ -59,6 +73,17 @@ class ControlFile:
         self._put(block, 0, client, target, command, ctypes.addressof(view), len(params))
         fcntl.ioctl(self._fd, self._request, block, True)
         return self._layout.get(block, "status")
+
+    def owns(self, client: int) -> bool:
+        block = self._share_block
+        self._put_share(block, 0, client, 0)
+        fcntl.ioctl(self._fd, self._share_request, block, True)
+        _, status = self._get_share(block)
+        if status == self._mine:
+            return True
+        if status in self._not_mine:
+            return False
+        raise DriverError(f"asking whose client {client:#x} is: the driver answered {self._status_name(status)}")
 
 
 class KernelDriver:
