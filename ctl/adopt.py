@@ -91,6 +91,9 @@ class Adopter:
     """
 
     def __init__(self, driver: Driver, abi: Abi, clock: Callable[[], float] = time.monotonic) -> None:
+        self.abi = abi
+        self.makers: dict[int, int] = {}
+        """client -> PID of who was seen making it; perhaps of clients that are no more"""
         self._driver = driver
         self._abi = abi
         self._clock = clock
@@ -105,6 +108,8 @@ class Adopter:
         """Somebody saw that client get objects on that descriptor: it need not be searched for, and its process is read
         at the next refresh. `whole`: all clients of the descriptor are announced."""
         self._announced.setdefault(pid, {})[fd, client] = whole
+        if whole:
+            self.makers[client] = pid
 
     def reread(self, process: ProcessId) -> None:
         """Read this process's objects anew at the next refresh; its clients stay known."""
@@ -137,6 +142,8 @@ class Adopter:
             del self._known[process]
         if len(self._announced) > _ANNOUNCED:
             self._announced.clear()  # of programs that ended before a look saw them
+        if len(self.makers) > _ANNOUNCED:
+            self.makers.clear()  # the driver can be asked
         if any(h.id not in self._known or h.control_fds != self._known[h.id].holder.control_fds for h in holders):
             self._newest_at = -1  # a newcomer may hold as many objects as one that ended: its clients are newer still
         now = self._clock()

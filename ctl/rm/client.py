@@ -13,6 +13,7 @@ from detshare.ctl.rm.driver import Descriptor
 _INFO = "NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO"
 _CHILD = "NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE"
 _DISABLE = "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"
+_PIDS = "NV2080_CTRL_CMD_GPU_GET_PIDS"
 _GID = "NV2080_CTRL_CMD_GPU_GET_GID_INFO"
 
 
@@ -168,6 +169,15 @@ class RmClient:
         params = layout.pack(flags=self._abi.constant("NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_ASCII"))
         self._control("asking for the GPU's UUID", subdevice, _GID, params)
         return layout.raw(params, "data").split(b"\0")[0].decode("ascii", "replace")
+
+    def pids(self, subdevice: int, klass: int) -> frozenset[int]:
+        """Processes that made objects of a class on the GPU behind a subdevice, in the numbers of our pid namespace;
+        of NV20_SUBDEVICE_0: that have any client with this GPU."""
+        layout = self._abi.params(_PIDS)
+        params = layout.pack(id=klass)  # idType 0: by class
+        self._control(f"asking who made objects of class {klass:#x}", subdevice, _PIDS, params)
+        count = min(layout.get(params, "pidTblCount"), layout.fields["pidTbl"].count)
+        return frozenset(layout.get(params, "pidTbl", index) for index in range(count))
 
     def switch_channels(self, subdevice: int, channels: Sequence[int], *, run: bool) -> None:
         """Stop channels (and take what runs on them off the GPU) or let them run again.

@@ -19,6 +19,13 @@ _NO_CLIENT = (
     "NVRM: nvCheckOkFailedNoLog: Check failed: Object handle is not valid [NV_ERR_INVALID_OBJECT_HANDLE] (0x00000033) "
     "returned from serverGetClientUnderLock(&g_resServ, pArgs->hClient, &pClient) @ rmapi_deprecated_control.c:108"
 )
+"""of a control that names no client"""
+_NO_ENGINE_OBJECT = (
+    "NVRM: nvAssertOkFailedNoLog: Assertion failed: Requested object not found [NV_ERR_OBJECT_NOT_FOUND] (0x00000057) "
+    "returned from kchannelGetClassEngineID_HAL(pGpu, pKernelChannel, pParams->hObject, &pParams->classEngineID, "
+    "&pParams->classID, &rmEngineType) @ kernel_channel.c:2965"
+)
+"""of a question for the engine of an object that the channel has not"""
 
 
 class RmServer:
@@ -33,6 +40,7 @@ class RmServer:
         self.clients: dict[int, Client] = {}
         self.kernel_log: list[str] = []
         """what the driver writes into the kernel log, a line each"""
+        self.no_engine_object = _NO_ENGINE_OBJECT
         self.next_client = 0
         """index of the next client handle; settable, to test the wrap at 2^20"""
         self._base = abi.constant("RS_CLIENT_HANDLE_BASE")
