@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 
@@ -13,15 +13,7 @@ from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.root import RootBackend
 from detshare.ctl.snapshot import State
 from tests.unit.root.conftest import Clock
-from tests.unit.root.helpers import program, truth
-
-
-def copy(driver: ModelDriver, taker: ModelProcess, giver: ModelProcess, fds: Iterable[int] | None = None) -> None:
-    """As pidfd_getfd does it: the files that are control files, under the taker's lowest free numbers."""
-    for fd, file in sorted(giver.fds.items()):
-        if file.is_control and (fds is None or fd in fds):
-            number = next(n for n in range(3, 1 << 20) if n not in taker.fds)
-            taker.fds[number] = driver.rm.share_file(file)
+from tests.unit.root.helpers import program, take_all, truth
 
 
 def owner_of(backend: RootBackend, *processes: ModelProcess) -> list[int]:
@@ -34,7 +26,7 @@ def test_an_older_monitor_with_duplicates_owns_nothing(backend: RootBackend, dri
     monitor = driver.machine.spawn("monitor")
     tenants = [scenario.cuda_process(driver, f"tenant{n}") for n in range(2)]
     for tenant in tenants:
-        copy(driver, monitor, tenant)
+        take_all(monitor, tenant)
     assert owner_of(backend, monitor, *tenants) == [0, 4, 4]
     assert [program(backend, tenant).state for tenant in tenants] == [State.RUNNING] * 2
     assert any(f"PID {tenants[0].id.pid}" in note for note in program(backend, monitor).notes)
@@ -48,7 +40,7 @@ def test_an_older_monitor_with_duplicates_owns_nothing(backend: RootBackend, dri
 def test_a_monitor_that_uses_the_gpu_itself(backend: RootBackend, driver: ModelDriver, own: str) -> None:
     monitor = scenario.nvml_process(driver) if own == "nvml" else scenario.cuda_process(driver, "monitor")
     tenant = scenario.cuda_process(driver, "tenant")
-    copy(driver, monitor, tenant)
+    take_all(monitor, tenant)
     assert owner_of(backend, monitor, tenant) == [0 if own == "nvml" else 4, 4]
 
 
@@ -60,7 +52,7 @@ def test_a_monitor_that_comes_and_goes_changes_nothing(
     assert owner_of(backend, tenant) == [4]
     late = driver.machine.spawn("late")
     for monitor in (early, late):
-        copy(driver, monitor, tenant)
+        take_all(monitor, tenant)
         clock.sleep(1.0)
         assert owner_of(backend, monitor, tenant) == [0, 4]
     driver.machine.kill(early)
@@ -71,7 +63,7 @@ def test_a_monitor_that_comes_and_goes_changes_nothing(
 def test_the_child_and_not_the_monitor_is_heir(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
     monitor = driver.machine.spawn("monitor")
     parent = scenario.cuda_process(driver, "parent")
-    copy(driver, monitor, parent)
+    take_all(monitor, parent)
     child = driver.machine.fork(parent)
     assert owner_of(backend, monitor, parent, child) == [0, 4, 0]
     driver.machine.kill(parent)
@@ -94,7 +86,7 @@ def test_who_was_heard_of_making_it_owns_it(
     driver.inject["NV2080_CTRL_CMD_GPU_GET_PIDS"] = driver.abi.status("NV_ERR_INSUFFICIENT_PERMISSIONS")
     monitor = driver.machine.spawn("monitor")
     tenant = scenario.cuda_process(driver, "tenant")
-    copy(driver, monitor, tenant)
+    take_all(monitor, tenant)
     adopter = backend._adopter
     assert adopter is not None
     for fd, file in tenant.fds.items():
@@ -107,7 +99,7 @@ def test_who_was_heard_of_making_it_owns_it(
 def test_the_driver_is_asked_once(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
     monitor = driver.machine.spawn("monitor")
     tenant = scenario.cuda_process(driver, "tenant")
-    copy(driver, monitor, tenant)
+    take_all(monitor, tenant)
     backend.look()
     asked = driver.calls["NV2080_CTRL_CMD_GPU_GET_PIDS"]
     assert asked > 0
