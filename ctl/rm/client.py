@@ -179,6 +179,7 @@ class RmClient:
             params = layout.pack(numChannels=len(batch), flags=_FORCE_BUSY_CHECK, timeout=_IDLE_LIMIT_US)
             for index, channel in enumerate(batch):
                 layout.put(params, "hChannels", channel, index)
+            self._make_sure("asking whether channels rest")
             status = self._descriptor.control(self.handle, device, self._abi.control(_IDLE).number, params)
             if status in (self._abi.status("NV_ERR_TIMEOUT"), self._abi.status("NV_ERR_BUSY_RETRY")):
                 return False
