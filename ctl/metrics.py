@@ -138,7 +138,7 @@ def _about_program(page: _Page, program: Program) -> None:
     add("memory_bytes", program.memory_bytes)
     add("memory_limit_bytes", program.memory_limit)
     add("memory_refused", program.refused if program.limits or program.refused else None)
-    add("gpu_share", program.gpu_share)
+    add("gpu_share", program.share)
     add("weight", program.weight)
     if program.klass is not None:
         add("class", 1, program.klass)
