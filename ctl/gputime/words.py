@@ -65,8 +65,8 @@ def spark(values: Sequence[object], width: int, ascii_only: bool = False) -> str
     if not known or width <= 0:
         return ""
     each = math.ceil(len(known) / width)
-    known = known[len(known) % each :] if each > 1 else known
-    means = [sum(known[at : at + each]) / each for at in range(0, len(known), each)]
+    groups = [known[max(end - each, 0) : end] for end in range(len(known), 0, -each)][::-1]
+    means = [sum(group) / len(group) for group in groups]
     marks = _ASCII if ascii_only else _BLOCKS
     return "".join(" " if mean <= 0 else marks[min(int(mean * len(marks)), len(marks) - 1)] for mean in means)
 
@@ -134,16 +134,17 @@ def gpu_times(program: Json, numbers: Mapping[str, str]) -> list[str]:
 def schedule(each: Json) -> str:
     """The rotation of a GPU in a line: mode, how the foreground comes, who holds, who comes then."""
     mode, pattern = _text(each.get("mode")), _text(each.get("pattern"))
-    parts = [_MODES.get(mode, mode), _PATTERNS.get(pattern, pattern)]
     gap, floor = _number(each.get("gap_us")), _number(each.get("floor"))
-    if gap and pattern not in ("", "none"):
-        parts[-1] += f" (gaps of {_us(gap)})"
     holder, after = _text(each.get("holder")), _text(each.get("next"))
     left = _number(each.get("left_s"))
+    parts = [_MODES.get(mode, mode)]
     if holder:
         parts.append(f"{holder} has its turn" + ("" if left is None else f" for {seconds(left)}"))
     if after:
         parts.append(f"then {after}")
+    parts.append(_PATTERNS.get(pattern, pattern))
+    if gap and pattern not in ("", "none"):
+        parts[-1] += f" (gaps of {_us(gap)})"
     if slice_us := _number(each.get("slice_us")):
         parts.append(f"slice {_us(slice_us)}")
     if mode == "windows" and floor is not None:

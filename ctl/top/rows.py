@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from detshare.ctl.gputime import words
 from detshare.ctl.top.values import (
     UNKNOWN,
     Json,
@@ -51,6 +52,10 @@ class Row:
     """p99, microseconds: see rates.py"""
     held: float | None = None
     """0..1 of the time"""
+    lately: Sequence[object] = ()
+    """shares of each tenth of a second, oldest first"""
+    stalled: bool = False
+    """it has work and makes no progress"""
     raw: Json = field(default_factory=dict)
 
     @property
@@ -190,6 +195,7 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         "Q99": microseconds(delay),
         "HELD": percent(held),
         "SHARE": percent(share),
+        "TURN": words.turn(program) or UNKNOWN,
         "STATE": _SHORT_STATE.get(state, state),
         "USER": clean(program.get("user")) or UNKNOWN,
         "CONTAINER": clean(program.get("container"))[:12] or UNKNOWN,
@@ -209,6 +215,8 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         launches=launches,
         delay=delay,
         held=held,
+        lately=words.history(program),
+        stalled=bool(words.stalled(program)),
         raw=program,
     )
 

@@ -122,13 +122,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = st.sampled_from(sorted({*program(), "gpus", "programs"}))
+FIELDS = st.sampled_from(sorted({*program(), "gpus", "programs", "gpu_time", "places", "gpu_memory", "floor"}))
 
 
 @given(
     st.dictionaries(FIELDS, JSON, max_size=8),
     st.dictionaries(st.sampled_from(sorted(tsg())), JSON, max_size=6),
-    st.dictionaries(st.sampled_from(sorted(snapshot())), JSON, max_size=4),
+    st.dictionaries(st.sampled_from(sorted({*snapshot(), "schedules"})), JSON, max_size=4),
 )
 def test_no_snapshot_makes_a_frame_fail(
     broken: dict[str, Any], group: dict[str, Any], above: dict[str, Any]
