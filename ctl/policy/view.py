@@ -143,7 +143,7 @@ class Viewer:
         slice_us = float(max((tsg.slice_us for tsg in compute), default=0)) or DEFAULT_SLICE_US
         level = next((int(tsg.level) for tsg in compute if tsg.level is not None), _LEVEL)
         shut = program.state in (State.PAUSED, State.GATED)
-        active = (program.gpu_share or 0.0) > BUSY_SHARE
+        active = (program.share or 0.0) > BUSY_SHARE
         launches = graphs = queued = 0
         held_ms = used_us = 0.0
         shapes: tuple[Shape, ...] = ()
@@ -167,14 +167,14 @@ class Viewer:
             launches, graphs = observed.launches, observed.graph_launches
             blocks, shapes = observed.blocks, _grids(observed)
         if activity is None:
-            used_us = history.used(now_us, program.gpu_share or 0.0)
+            used_us = history.used(now_us, program.share or 0.0)
         rates = history.rates(now_us / 1e6, launches, graphs, held_ms)
         moving: tuple[int, ...] = ()
         if spatial is not None and active:
             moving = (launches, graphs)
         elif activity is not None and activity.waiting:
             moving = (activity.waits,)
-        history.calm = not active and not any(rates) and not program.gpu_share and delays is None
+        history.calm = not active and not any(rates) and not program.share and delays is None
         setting = classes.CLASSES.get(program.klass or "")
         return TenantView(
             name=str(program.id.pid),
