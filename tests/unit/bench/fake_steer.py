@@ -36,6 +36,19 @@ class FakeSteer:
         self.told.append(("release", pid, {}))
         self.classes.pop(pid, None)
 
+    def policy(self, name: str, params: dict[str, str] | None = None) -> dict[str, Any]:
+        self.told.append(("policy", 0, {"name": name, **(params or {})}))
+        return {}
+
+    def policy_status(self) -> dict[str, Any]:
+        return {"counts": {"actions": len(self.told)}, "refused": [{"when": 0.0, "text": "on_tick: no module"}]}
+
+    def let_decide(self, pid: int) -> None:
+        self.told.append(("let decide", pid, {}))
+
+    def deadline(self, pid: int, us: float | None) -> None:
+        self.told.append(("deadline", pid, {"us": us}))
+
     def ps(self) -> dict[str, Any]:
         """Who is high has 0.1 of the GPU, all who are low have 0.88 by their weights."""
         now = time.monotonic()

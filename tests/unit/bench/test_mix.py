@@ -281,6 +281,19 @@ def test_a_budget_that_is_used_up_ends_the_run_with_what_there_is(
     ]
 
 
+def test_a_resumed_run_keeps_what_was_measured_and_measures_alone_anew(tmp_path: Path, fakes: None) -> None:
+    before = [*alone("earlier"), of(Cell("graph", TWO, OURS, (1, 1)), 2200.0, {n: Back(4.0, 0.1) for n in TWO})]
+    asked = mixes.Asked(0.3, 10.0, patterns=("graph + vit: def*", "graph + vit + gpt2: DetShare 1:1"), settle=0.1)
+    path = tmp_path / "cells.jsonl"
+    with session_of(tmp_path, FakeSteer(tmp_path / "run")) as session:
+        mixes.run(session, replace(asked, resumed=tuple(before)), path)
+        assert results.check(session.write()) == []
+    kept = load(path)
+    assert kept[: len(before)] == before
+    assert [cell.cell for cell in kept[len(before) :]] == ["graph: alone", "vit: alone", "graph + vit: default slicing"]
+    assert sum(row.what.startswith("graph + vit + gpt2: DetShare 1:1: p99") for row in session.rows) == 1
+
+
 def test_a_run_in_which_nothing_could_be_measured_is_an_error(tmp_path: Path, fakes: None) -> None:
     asked = mixes.Asked(1.0, 10.0, patterns=("graph + vit: D*",))
     with (

@@ -24,11 +24,13 @@ LATE = 0.3
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a program is given before it runs: its class, weight and floor (percent)."""
+    """What a program is given before it runs: its class ("": none), weight and floor (percent)."""
 
     klass: str
     weight: int | None = None
     floor: float | None = None
+    decides: str = "hand"
+    """"policy": the policy may change what was set; a person's word goes before it otherwise"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ class Stage:
         session.mark("play", what=what, programs=names)
         try:
             for name, each in (wanted or {}).items():
-                notes.append(self.give(name, each))
+                if each.klass:
+                    notes.append(self.give(name, each))
+                if each.decides == "policy":
+                    session.steer.let_decide(self.workers[name].pid)
             for name in names[::-1]:
                 how = {"period_ms": period_ms} if name == lc else {}
                 self.workers[name].go(**how)
