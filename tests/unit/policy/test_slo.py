@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -100,7 +101,7 @@ class Plant:
 
     def changes(self, seconds: float) -> int:
         last = self.floors[-int(seconds / STEP_S) :]
-        return sum(a != b for a, b in zip(last, last[1:], strict=False))
+        return sum(a != b for a, b in itertools.pairwise(last))
 
 
 def rising(base: float, slope: float) -> Callable[[float, bool], float]:
