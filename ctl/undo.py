@@ -94,7 +94,7 @@ def undo_process(driver: Driver, abi: Abi, journal: Journal, process: ProcessId)
     def note(error: Exception) -> None:
         problems.append(f"PID {process.pid}: {error}")
 
-    for paused in tuple(journal.paused.get(process, ())):
+    for paused in (*journal.paused.get(process, ()), *journal.turned.get(process, ())):
         try:
             resume(driver, abi, paused)
         except (RmError, DriverError, OSError) as error:

@@ -51,12 +51,14 @@ class Lanes(Backend):
             sum(each.seconds for each in done),
         )
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
         return self._split(
             "set-priority",
             who,
             lambda w: self._spatial.set_priority(w, klass),
-            lambda w: self._temporal.set_priority(w, klass),
+            lambda w: self._temporal.set_priority(w, klass, weight, floor, tenant),
         )
 
     def set_weight(self, who: str, weight: int) -> Outcome:

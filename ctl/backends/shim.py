@@ -113,7 +113,9 @@ class ShimBackend(Backend):
     def _wish(self, process: ProcessId) -> Wish | None:
         return next((tenant.record.wish for tenant in self._policies.of(process)), None)
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
         classes.setting(klass)
 
         def act(holder: Holder) -> Change | Skip:

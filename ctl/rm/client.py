@@ -12,6 +12,10 @@ from detshare.ctl.rm.driver import Descriptor
 _INFO = "NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO"
 _CHILD = "NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE"
 _DISABLE = "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"
+_IDLE = "NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS"
+_FORCE_BUSY_CHECK = 3 | 1 << 8 | 4 << 8
+"""NVOS30_FLAGS (nvos.h): behaviour FORCE_BUSY_CHECK, of a list of channels, push buffers and the graphics engine"""
+_IDLE_LIMIT_US = 400
 _GID = "NV2080_CTRL_CMD_GPU_GET_GID_INFO"
 
 
@@ -157,6 +161,25 @@ class RmClient:
         params = layout.pack(hObject=engine_object)
         answer = self._control(f"asking for the engine of {engine_object:#x}", channel, name, params)
         return layout.get(answer, "engineID")
+
+    def idle(self, device: int, channels: Sequence[int]) -> bool | None:
+        """Whether the driver says that channels below `device` have nothing left to run; None where it does not know.
+
+        FORCE_BUSY_CHECK waits `_IDLE_LIMIT_US` at most; an answer takes 0.7 to 1.1 ms (docs/scheduling.md).
+        """
+        layout = self._abi.params(_IDLE)
+        most = layout.fields["hChannels"].count
+        for start in range(0, len(channels), most):
+            batch = channels[start : start + most]
+            params = layout.pack(numChannels=len(batch), flags=_FORCE_BUSY_CHECK, timeout=_IDLE_LIMIT_US)
+            for index, channel in enumerate(batch):
+                layout.put(params, "hChannels", channel, index)
+            status = self._descriptor.control(self.handle, device, self._abi.control(_IDLE).number, params)
+            if status in (self._abi.status("NV_ERR_TIMEOUT"), self._abi.status("NV_ERR_BUSY_RETRY")):
+                return False
+            if status:
+                return None
+        return True
 
     def gpu_uuid(self, subdevice: int) -> str:
         """UUID of the GPU behind a subdevice, as NVML prints it."""

@@ -38,6 +38,7 @@ def make_controls(server: RmServer) -> Controls:
         ("NV0000_CTRL_CMD_SYSTEM_GET_CLIENT_DATABASE_INFO", Kind.CLIENT, True, handlers.database),
         ("NV2080_CTRL_CMD_GPU_GET_GID_INFO", Kind.SUBDEVICE, False, handlers.gid),
         ("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS", Kind.SUBDEVICE, False, handlers.disable_channels),
+        ("NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS", Kind.DEVICE, False, handlers.idle_channels),
         ("NV906F_CTRL_GET_CLASS_ENGINEID", Kind.CHANNEL, False, handlers.engine_of),
         ("NVA06C_CTRL_CMD_GET_INFO", Kind.TSG, False, handlers.tsg_info),
         ("NVA06C_CTRL_CMD_GET_TIMESLICE", Kind.TSG, False, handlers.get_slice),
@@ -176,6 +177,19 @@ class _Handlers:
         if not enable:
             self._note_hangs(channels)
         return self._ok
+
+    def idle_channels(self, node: Node, params: bytearray) -> int:
+        layout = self._abi.layout("NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS")
+        count = layout.get(params, "numChannels")
+        if not 1 <= count <= layout.fields["hChannels"].count:
+            return self._abi.status("NV_ERR_INVALID_ARGUMENT")
+        busy = False
+        for index in range(count):
+            found = node.client.objects.get(layout.get(params, "hChannels", index))
+            if found is None or found.channel is None or found.tsg is None:
+                return self._abi.status("NV_ERR_INVALID_CHANNEL")
+            busy |= found.channel.enabled and not found.tsg.gpu.timeline.idle(found.tsg)
+        return self._abi.status("NV_ERR_TIMEOUT") if busy else self._ok
 
     def _note_hangs(self, channels: list[Channel]) -> None:
         """Measured trap: disabling one MPS client's channels hangs the server's other clients."""

@@ -229,14 +229,16 @@ class RmServer:
 
     def _bind(self, node: Node, engine: int) -> None:
         """Tie a new object to the hardware it stands for."""
+        pid = node.client.pid
         if node.kind is Kind.TSG:
             assert node.gpu is not None
-            node.tsg = node.gpu.new_tsg(engine or self.abi.constant("NV2080_ENGINE_TYPE_GR0"))
+            node.tsg = node.gpu.new_tsg(engine or self.abi.constant("NV2080_ENGINE_TYPE_GR0"), pid)
         elif node.kind is Kind.CHANNEL:
             assert node.gpu is not None
             assert node.parent is not None
             # a channel right below a device gets a group of its own
-            node.tsg = node.parent.tsg or node.gpu.new_tsg(engine or self.abi.constant("NV2080_ENGINE_TYPE_GR0"))
+            gr0 = self.abi.constant("NV2080_ENGINE_TYPE_GR0")
+            node.tsg = node.parent.tsg or node.gpu.new_tsg(engine or gr0, pid)
             node.channel = node.gpu.new_channel(node.tsg)
         elif node.kind in (Kind.COMPUTE, Kind.COPY):
             node.engine = engine or self.abi.constant("NV2080_ENGINE_TYPE_GR0")
