@@ -14,7 +14,7 @@ from typing import Any, Final
 from detshare.ctl.classes import CLASSES
 from detshare.ctl.netlink import genl
 from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, Usage
+from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, SwitchLog, Usage
 
 __all__ = ["FIRST_PID", "GPU", "Answers", "MadeDriver", "encoded"]
 
@@ -206,3 +206,6 @@ class MadeDriver:
 
     def usage(self) -> Usage:
         return Usage()
+
+    def switch_log(self, gpu: Gpu) -> SwitchLog:
+        raise NotAllowed(f"{gpu.name} is made up: it has no context-switch log")
