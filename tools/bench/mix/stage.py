@@ -11,7 +11,7 @@ from detshare.tools.bench.mix.figures import Back, Server, back, server
 from detshare.tools.bench.mix.watch import Watch
 from detshare.tools.bench.mix.worker import Worker, rest
 from detshare.tools.bench.process import ProgramError
-from detshare.tools.bench.session import Session
+from detshare.tools.bench.session import Session, steal_seconds
 from detshare.tools.bench.steer import SteerError
 
 __all__ = ["SETTLE", "Played", "Stage", "Wanted"]
@@ -107,9 +107,11 @@ class Stage:
                 self.workers[name].answered()
             time.sleep(self.settle)
             with Watch(session.steer.ps, self.gpu) as watch:
-                begin = time.monotonic()
+                begin, stolen = time.monotonic(), steal_seconds()
                 self._pass(names, begin + seconds)
                 end = time.monotonic()
+                session.measured += end - begin
+                session.stolen += steal_seconds() - stolen
             time.sleep(LATE)
             played = self._seen(names, lc, begin, end, watch)
             notes += list(played.notes)
