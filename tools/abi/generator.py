@@ -112,6 +112,9 @@ def tables() -> str:
             entry = by_name.get(name)
             if entry is None:
                 raise BadData(f"controls.json has no {name} for {version}")
+            if entry["param"].split()[0] == "0":  # the export table's way to say that it takes none
+                control_index[name] = control_pool.add([entry["id"], 0, ""])
+                continue
             size = layout(structs, entry["param"], version)[0]
             if entry["size"] not in (None, size):
                 raise BadData(f"{name} of {version}: {entry['size']} bytes in controls.json, {size} in structs.json")
