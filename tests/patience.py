@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from detshare.ctl.patience import Patience
 
 T = TypeVar("T")
-IDLE_S = 30.0
+IDLE_S = 60.0
 """seconds in which nothing is done at all: what is waited for does not come"""
+LONG_S = 600.0
+"""for calls that can only be given a time, such as a socket's: it ends what hangs, on the slowest machine too"""
 
 
-def comes(true: Callable[[], T], idle_s: float = IDLE_S, pause: float = 0.01) -> T:
+def comes(true: Callable[[], T], idle_s: float = IDLE_S, pause: float = 0.002) -> T:
     """What `true` answers once that counts as true, else its last answer."""
     patience = Patience(idle_s)
     while not (answer := true()) and not patience.spent():
@@ -23,7 +27,7 @@ def comes(true: Callable[[], T], idle_s: float = IDLE_S, pause: float = 0.01) ->
     return answer
 
 
-def until(true: Callable[[], T], idle_s: float = IDLE_S, pause: float = 0.01, said: Callable[[], object] = str) -> T:
+def until(true: Callable[[], T], idle_s: float = IDLE_S, pause: float = 0.002, said: Callable[[], object] = str) -> T:
     """What `true` answers once that counts as true. AssertionError, with what `said` has to say, where it hangs."""
     patience = Patience(idle_s)
     while not (answer := true()):
@@ -78,3 +82,30 @@ def run(command: Sequence[Any], *, idle_s: float = IDLE_S, **named: Any) -> subp
     if check:
         done.check_returncode()
     return done
+
+
+class Slept:
+    """`seconds` in which neither this process nor one below it did anything while the block ran.
+
+    For what must not wait for something: what it took a slow or busy machine to do the rest does not count.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._patience = Patience(float("inf"), busy_s=float("inf"))
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._count, name="slept", daemon=True)
+
+    def _count(self) -> None:
+        while not self._ended.wait(0.25):
+            self._patience.spent()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._patience.spent()
+        self.seconds = self._patience.idle

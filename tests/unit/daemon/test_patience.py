@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,3 +142,12 @@ def test_a_command_of_a_test_gives_what_subprocess_gives_and_one_that_hangs_fail
         waiting.run([sys.executable, "-c", "raise SystemExit(1)"], check=True)
     with pytest.raises(AssertionError, match="did nothing for 1 s"):
         waiting.run([sys.executable, "-c", "import time; time.sleep(3600)"], idle_s=1)
+
+
+def test_what_a_block_slept_is_told_from_what_it_worked() -> None:
+    with waiting.Slept() as slept:
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(2)"], check=True)
+        begun = time.process_time()
+        while time.process_time() - begun < 2:
+            pass
+    assert 1 < slept.seconds < 3
