@@ -183,6 +183,9 @@ class MadeDriver:
             for n in range(count)
         ]
 
+    def switch_log(self, gpu: Gpu) -> SwitchLog:
+        raise NotAllowed("no GPU is behind this driver, so it has no context-switch log")
+
     def gpus(self) -> list[Gpu]:
         return [GPU]
 
