@@ -209,6 +209,3 @@ class MadeDriver:
 
     def usage(self) -> Usage:
         return Usage()
-
-    def switch_log(self, gpu: Gpu) -> SwitchLog:
-        raise NotAllowed(f"{gpu.name} is made up: it has no context-switch log")
