@@ -56,7 +56,7 @@ class FakeSteer:
         programs: list[dict[str, Any]] = [{"pid": 1, "gpu_time": []}]
         for pid, one in self.classes.items():
             share = 0.1 if one.get("klass") == "high" else 0.88 * low.get(pid, 0) / max(1, sum(low.values()))
-            log = [{"gpu": "GPU-0", "seconds": 0.2, "share": share + 0.002, "useful": share, "stalled_s": 0.0}]
+            log = [{"gpu": "GPU-0", "seconds": 0.2, "share": share + 0.002, "useful": share, "switches_s": now}]
             programs.append({"pid": pid, "gpu_time": log if self.logged else []})
         return {"proof": "model", "taken": now, "programs": programs, "schedules": [], "gpus": []}
 

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -26,6 +28,7 @@ from detshare.tools.bench.mix.cells import (
 )
 from detshare.tools.bench.mix.figures import Back, Measured, Reading, Server, back, integrate, longest_gap, readings
 from detshare.tools.bench.mix.store import CellsError, Store, load
+from detshare.tools.bench.mix.watch import Watch
 from detshare.tools.bench.mix.worker import BACKGROUNDS, SERVERS
 from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.session import Options, Session
@@ -110,6 +113,32 @@ def test_readings_are_of_the_gpu_that_is_named_or_the_busiest() -> None:
 def test_a_background_has_a_rate_and_a_gap() -> None:
     found = back([1.0, 2.0, 4.0], 1.0, 5.0, None)
     assert (found.rate, found.gap_s, found.share) == (0.75, 2.0, None)
+
+
+class Frozen:
+    """A daemon whose log stands still after some looks."""
+
+    def __init__(self, fresh: int) -> None:
+        self.left, self.asked = fresh, 0
+
+    def ps(self) -> dict[str, Any]:
+        self.asked += 1
+        self.left = max(0, self.left - 1)
+        log = {"gpu": "A", "seconds": 0.01, "share": 0.5, "useful": 0.4, "switches_s": self.left}
+        return {"taken": time.monotonic(), "programs": [{"pid": 7, "gpu_time": [log]}]}
+
+
+@pytest.mark.parametrize(("fresh", "known"), [(4, True), (1, False)])
+def test_a_log_that_nobody_reads_any_more_says_nothing(
+    fresh: int, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detshare.tools.bench.mix.watch.EVERY", 0.02)
+    frozen = Frozen(fresh)
+    begin = time.monotonic()
+    with Watch(frozen.ps) as watch:
+        while frozen.asked < 8:
+            time.sleep(0.01)
+    assert (watch.of(7, begin, time.monotonic()) is not None) is known
 
 
 # -- verdicts -----------------------------------------------------------------------------------------------------
