@@ -165,7 +165,7 @@ def read(path: Path) -> Recording:
 
 
 def _parsed(lines: Iterator[Any]) -> Recording:
-    head = next(lines, {})
+    head: Any = next(lines, {})
     if head.get("format") != FORMAT or head.get("version") != VERSION:
         raise ValueError(f"format {head.get('format')!r}, version {head.get('version')!r}")
     runs: list[list[Run]] = [[] for _ in head["gpus"]]

@@ -73,6 +73,16 @@ def test_a_part_of_a_recording(tmp_path: Path) -> None:
     assert [each["pid"] for each in json.loads(said)["gpus"][0]["programs"]] == [7]
 
 
+def test_the_model_has_a_log_too(tmp_path: Path) -> None:
+    code, said, _ = run("--backend", "model", "--seconds", "0.3", "--json", "--svg", tmp_path / "a.svg")
+    answer = json.loads(said)
+    assert code == 0
+    assert answer["proof"] == "model"
+    shares = {each["command"].split()[1]: each["share"] for each in answer["gpus"][0]["programs"]}
+    assert shares["train.py"] > shares["serve.py"] > 0
+    assert "proof level model" in (tmp_path / "a.svg").read_text()
+
+
 @pytest.mark.parametrize(
     "args",
     [

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detshare.ctl.gputime import chrome, lanes
+from detshare.ctl.gputime.meter import RESTORE_NS
 from detshare.ctl.gputime.recording import NoRecording, read, record, write
 from detshare.ctl.gputime.types import Run
 from detshare.ctl.rm.driver import NotAllowed
@@ -102,7 +103,7 @@ def test_lanes_add_up() -> None:
     assert (first.pid, second.pid) == (7, 8)
     assert first.share == pytest.approx(0.5 * 0.915)
     assert (first.runs_s, first.run_us) == (500.0, 915.0)
-    assert sum(run.end_ns - run.start_ns for run in first.restores) == 500 * lanes.RESTORE_NS
+    assert sum(run.end_ns - run.start_ns for run in first.restores) == 500 * RESTORE_NS
     gaps = lanes.switches(gpu)
     assert gaps.share == pytest.approx(0.085, abs=1e-3)
     assert lanes.switches(recording([Run(1, 2_000, 3_000), Run(2, 10**6, 10**7)], 1.0).gpus[0]).runs == ()  # idle
