@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from detshare.ctl.gputime.types import Mode
 from detshare.ctl.metric_names import NAMES, Family
+from detshare.ctl.requests import Table
 from detshare.ctl.snapshot import Account, Program, Snapshot, State
 from detshare.ctl.work import Times, times
 
@@ -70,10 +71,12 @@ class _Machine(Collector):
         snapshot: Callable[[], Snapshot | None],
         counters: Counters,
         policy: Callable[[], Policy | None],
+        requests: Table | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._counters = counters
         self._policy = policy
+        self._requests = requests
 
     def collect(self) -> Iterable[Metric]:
         page = _Page()
@@ -81,6 +84,9 @@ class _Machine(Collector):
         page.add("detshare_looks_failed", self._counters.failed_looks)
         for labels, count in sorted(self._counters.verbs.items()):
             page.add("detshare_verbs", count, *labels)
+        if self._requests is not None:
+            for result in ("taken", "refused", "dropped"):
+                page.add("detshare_requests_reported", getattr(self._requests, result), result)
         policy = self._policy()
         if policy is not None:
             _about_policy(page, policy)
@@ -178,6 +184,10 @@ def _about_program(page: _Page, program: Program) -> None:
         add("waits", activity.waits)
         add("wait_seconds", activity.wait_ms / 1e3)
         add("denied", activity.denied)
+    if (requests := program.requests) is not None:
+        add("requests", requests.total, requests.source)
+        add("request_seconds", requests.p50_s, requests.source, "50")
+        add("request_seconds", requests.p99_s, requests.source, "99")
     if (observed := program.observed) is not None:
         add("observed_launches", observed.launches, "kernel")
         add("observed_launches", observed.graph_launches, "graph")
@@ -203,10 +213,11 @@ def registry(
     snapshot: Callable[[], Snapshot | None],
     counters: Counters,
     policy: Callable[[], Policy | None] = lambda: None,
+    requests: Table | None = None,
 ) -> CollectorRegistry:
     """A registry of our own: nothing of another library in this process shows up in it."""
     made = CollectorRegistry()
-    made.register(_Machine(snapshot, counters, policy))
+    made.register(_Machine(snapshot, counters, policy, requests))
     return made
 
 

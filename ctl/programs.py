@@ -24,18 +24,6 @@ class MpsGroup:
     members: frozenset[ProcessId]
 
 
-def owners(holders: list[Holder], adoptions: Mapping[ProcessId, Adoption]) -> dict[int, ProcessId]:
-    """Client handle -> the process it belongs to.
-
-    A forked child inherits its parent's descriptors and so reaches the same clients; the eldest process owns them.
-    """
-    found: dict[int, ProcessId] = {}
-    for holder in sorted(holders, key=lambda h: (h.id.start, h.id.pid)):
-        for _, client in adoptions[holder.id].clients if holder.id in adoptions else ():
-            found.setdefault(client, holder.id)
-    return found
-
-
 def mps_groups(
     holders: list[Holder], adoptions: Mapping[ProcessId, Adoption], owner: Mapping[int, ProcessId]
 ) -> dict[ProcessId, MpsGroup]:
@@ -88,8 +76,8 @@ def build(
     process = holder.id
     tsgs = tuple(replace(t, level=level(process, t)) for t in adoption.tsgs if owner.get(t.client) == process)
     notes = list(adoption.notes)
-    elders = {owner[c] for _, c in adoption.clients if c in owner} - {process}
-    notes += [f"shares descriptors with PID {elder.pid}, which owns what they reach" for elder in sorted(elders)]
+    makers = {owner[c] for _, c in adoption.clients if c in owner} - {process}
+    notes += [f"shares descriptors with PID {maker.pid}, which owns what they reach" for maker in sorted(makers)]
     if group is not None and group.members - {process}:
         others = ", ".join(str(p.pid) for p in sorted(group.members - {process}))
         notes.append(f"MPS: one TSG with PID {others}; slices act on all of them, pausing would hang them")

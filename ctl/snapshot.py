@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final
 
 from detshare.ctl.gputime.types import GpuTime, Place, Schedule
-from detshare.ctl.observed import Observed
+from detshare.ctl.observed import Observed, Requests
 from detshare.ctl.rm.driver import Gpu, ProcessId
 from detshare.ctl.work import Activity, Spatial
 
@@ -239,6 +239,8 @@ class Program:
     """for each GPU that it had lately; empty where the context-switch log is refused"""
     places: tuple[Place, ...] = ()
     """in the rotation of each GPU"""
+    requests: Requests | None = None
+    """how long its requests take; None: nobody says"""
     gpu_memory: Mapping[str, int] = field(default_factory=dict, hash=False)
     """GPU UUID -> bytes of memory_bytes that are on it; also on GPUs that it does not compute on"""
 

@@ -284,6 +284,7 @@ def show(console: Console, answer: Json, program: Json) -> None:
     rows += turn_rows(answer, program)
     rows += activity_rows(program)
     rows += spatial_rows(program)
+    rows += request_rows(program)
     rows += observed_rows(program)
     rows += decided_rows(program)
     rows += [("note", clean(note)) for note in program["notes"]]
@@ -347,6 +348,16 @@ def activity_rows(program: Json) -> list[tuple[str, str]]:
         times = count(each["count"], "time")
         rows.append(("denied", f"{clean(each['name'])}: {times} ({clean(each['reason'])}; {answer})"))
     return rows
+
+
+def request_rows(program: Json) -> list[tuple[str, str]]:
+    """What `show` says of how long a program's requests take."""
+    told = program.get("requests")
+    if not told:
+        return []
+    times = f"p50 {duration(told['p50_s'] * 1e6)}, p99 {duration(told['p99_s'] * 1e6)}"
+    window = f"{count(told['count'], 'request')} of the last {told['seconds']:g} s"
+    return [("requests", f"{times}: {window}, {clean(told['source'])}; the last {told['age_s']:g} s ago")]
 
 
 def observed_rows(program: Json) -> list[tuple[str, str]]:

@@ -19,7 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from detshare.ctl import metrics
 from detshare.ctl.gputime.types import GpuTime, Mode, Pattern, Schedule
 from detshare.ctl.metric_names import COUNTER, NAMES, PROGRAM
-from detshare.ctl.observed import Observed
+from detshare.ctl.observed import Observed, Requests
+from detshare.ctl.requests import Table
 from detshare.ctl.rm.driver import Gpu, ProcessId
 from detshare.ctl.snapshot import Account, AccountKind, Kind, Level, Program, Snapshot, State, Tsg
 from detshare.ctl.work import Activity, Spatial, Times
@@ -69,6 +70,8 @@ FULL = machine(
     program(2, activity=Activity("active", kicks=5, used_us=2_000_000, waits=3, wait_ms=4.0, denied=1)),
     program(3, observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",))),
     program(4, gpu_time=(ON_ONE, ON_TWO), floor=0.02),
+    program(3, observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",)),
+            requests=Requests(200, 4.0, 0.01, 0.02, 0.1, 900)),
     accounts=(RED,),
     schedules=(TURNS,),
 )
@@ -77,7 +80,7 @@ FULL = machine(
 def pages(seen: Snapshot | None = FULL) -> tuple[str, str]:
     counters = metrics.Counters(looks=7)
     counters.verbs["set-priority", "changed"] = 2
-    made = metrics.registry(lambda: seen, counters, lambda: POLICY)
+    made = metrics.registry(lambda: seen, counters, lambda: POLICY, Table())
     plain, plain_kind = metrics.render(made)
     full, open_kind = metrics.render(made, OPEN)
     assert plain_kind.startswith("text/plain; version=0.0.4")
