@@ -49,8 +49,8 @@ _COUNTED_WIDE = (
 
 
 _TURN: Final = Column("TURN", 8)
-_LATELY: Final = Column("LATELY", 16)
-_LATELY_NARROW: Final = Column("LATELY", 8)
+_LATELY: Final = Column("LATELY", 17, True)
+_LATELY_NARROW: Final = Column("LATELY", 10, True)
 _LEAST: Final = ("CONTAINER", "TSGS", "USER", "MEM BAR", "SM BAR", "PCTX", "HELD", "Q99")
 _COMMAND: Final = 12
 

@@ -80,7 +80,7 @@ def _turns(
     for each in words.schedules(snapshot):
         if (reason := words.why(each)) and clean(each.get("gpu")) in mine:
             lines.append((f"GPU {index.get(clean(each.get('gpu')), '?')} rotates so because {reason}", "cyan"))
-    return lines + [(text, "bold red") for text in words.warnings([program], index)]
+    return lines + [(text, "bold red") for text in words.warning(program, index)]
 
 
 def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str]]:
