@@ -302,8 +302,7 @@ def turn_rows(answer: Json, program: Json) -> list[tuple[str, str]]:
     if lately := words.history(program):
         rows.append(("lately", f"[{words.spark(lately, SLOTS)}] {SLOT_S:g} s each, the newest to the right"))
     rows += [("turn", text) for text in words.places(program, numbers)]
-    if program.get("floor") is not None:
-        rows.append(("floor", f"{program['floor']:.1%} of the time, while a higher class leaves nothing"))
+    rows += [("floor", text) for text in words.floor(program)]
     for each in words.schedules(answer):
         if each["gpu"] in program["gpus"]:
             rows.append(("rotation", f"GPU {numbers.get(each['gpu'], '?')}: {words.schedule(each)}"))

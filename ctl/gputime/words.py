@@ -113,6 +113,14 @@ def places(program: Json, numbers: Mapping[str, str]) -> list[str]:
     return lines
 
 
+def floor(program: Json) -> list[str]:
+    """What it has at least, in a phrase; none for a program above the background, which needs no floor."""
+    share = _number(program.get("floor"))
+    if share is None or (not share and program.get("class") not in ("low", "idle")):
+        return []
+    return [f"{share:.1%} of the time, while a higher class leaves nothing"]
+
+
 def gpu_times(program: Json, numbers: Mapping[str, str]) -> list[str]:
     """What it had of each GPU over the last seconds, in a sentence each."""
     lines = []

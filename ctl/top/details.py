@@ -74,8 +74,7 @@ def _turns(
     if lately := words.history(program):
         lines.append((f"lately [{words.spark(lately, SLOTS)}] {SLOT_S:g} s each, the newest to the right", "green"))
     lines += [(text, "") for text in words.places(program, index)]
-    floor = number(program.get("floor"))
-    lines += [(f"floor {floor:.1%} of the time, while a higher class leaves nothing", "")] if floor is not None else []
+    lines += [(f"floor {text}", "") for text in words.floor(program)]
     mine = texts(program.get("gpus"))
     for each in words.schedules(snapshot):
         if (reason := words.why(each)) and clean(each.get("gpu")) in mine:

@@ -60,6 +60,13 @@ def test_who_is_without_progress_is_warned_of() -> None:
     assert words.warning(program(7, gpu_time=(replace(STALLED, stalled_s=0.9),)).to_json(), NUMBERS) == []
 
 
+def test_a_floor_is_said_of_the_background_only() -> None:
+    assert words.floor(program(7, floor=0.02).to_json()) == ["2.0% of the time, while a higher class leaves nothing"]
+    assert words.floor(program(7, floor=0.0).to_json()) == ["0.0% of the time, while a higher class leaves nothing"]
+    assert words.floor(program(7, floor=0.0, klass="high").to_json()) == []
+    assert words.floor(program(7, floor=None).to_json()) == []
+
+
 def test_a_rotation_in_a_line() -> None:
     assert words.schedule(plain(SCHEDULE)) == (
         "turns, train has its turn for 40ms, then eval, foreground in bursts (gaps of 18.3 ms), slice 50 us"
@@ -83,7 +90,7 @@ JSON = st.recursive(
 
 
 @given(
-    st.sampled_from(["gpu_time", "places", "class", "state", "command", "pid"]),
+    st.sampled_from(["gpu_time", "places", "class", "state", "command", "pid", "floor"]),
     st.sampled_from(sorted({*plain(TIME), *plain(SCHEDULE), "standing", "next_s", "tenant"})),
     JSON,
     JSON,
@@ -92,7 +99,7 @@ def test_any_json_has_words(field: str, inner: str, value: object, below: object
     whole = program(7, Standing.WAITS, gpu_time=(STALLED,)).to_json()
     changed = [{**each, inner: below} for each in (*whole["gpu_time"], *whole["places"])]
     for shown in ({**whole, field: value}, {**whole, "gpu_time": changed, "places": changed}):
-        said = [words.turn(shown), *words.places(shown, NUMBERS), *words.gpu_times(shown, NUMBERS)]
+        said = [words.turn(shown), *words.places(shown, NUMBERS), *words.gpu_times(shown, NUMBERS), *words.floor(shown)]
         said += [words.spark(words.history(shown), 10), words.schedule({**plain(SCHEDULE), inner: below})]
         assert all(isinstance(each, str) for each in said + words.warning(shown, NUMBERS))
 
