@@ -21,8 +21,8 @@ from tests.unit.gputime.recordings import MadeDriver, MadeLog, busy, end, record
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> MadeDriver:
-    first = MadeLog([[start(100, 7), end(250_100, 7), start(300_000, 8), end(900_000, 8)]], 1_000_000)
-    second = MadeLog([[start(0, 9)]], 1_000_000, drops=(1,))
+    first = MadeLog([[start(100, 7), end(250_100, 7), start(300_000, 8), end(900_000, 8)]], 1_000_001)
+    second = MadeLog([[start(1, 9)]], 1_000_001, drops=(1,))
     driver = MadeDriver({"GPU-1": first, "GPU-2": second}, {7: "/usr/bin/python serve.py", 9: "python \x1b[31mx"})
     monkeypatch.setattr(timeline, "driver", lambda backend: driver)
     return driver
