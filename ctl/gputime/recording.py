@@ -168,7 +168,7 @@ def read(path: Path) -> Recording:
 
 
 def _parsed(lines: Iterator[Any]) -> Recording:
-    head: Any = next(lines, {})
+    head: dict[str, Any] = next(lines, {})
     if head.get("format") != FORMAT or head.get("version") != VERSION:
         raise ValueError(f"format {head.get('format')!r}, version {head.get('version')!r}")
     runs: list[list[Run]] = [[] for _ in head["gpus"]]
