@@ -44,11 +44,15 @@ class ControlFile:
         self._status_name = abi.status_name
 
     def control(self, client: int, target: int, command: int, params: bytearray) -> int:
-        """NV_ESC_RM_CONTROL. Returns the RM status; OSError where the ioctl fails."""
+        """NV_ESC_RM_CONTROL. Returns the RM status; OSError where the ioctl fails.
+
+        A control without parameters takes no address either (_rmapiRmControl, control.c).
+        """
         block = self._layout.pack()
         # The view pins the buffer's address for the length of the call.
         view = (ctypes.c_char * len(params)).from_buffer(params)
-        self._put(block, 0, client, target, command, ctypes.addressof(view), len(params))
+        address = ctypes.addressof(view) if params else 0
+        self._put(block, 0, client, target, command, address, len(params))
         fcntl.ioctl(self._fd, self._request, block, True)
         return self._layout.get(block, "status")
 
