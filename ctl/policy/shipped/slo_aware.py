@@ -42,7 +42,7 @@ class SloAware(Policy):
     tick_us = 100_000.0
     kicks = "deadlines"
     lacks = {
-        "requests": "no program tells how long its requests take (detshare.tenant(...).observe): no p99 is held",
+        "requests": "nobody knows how long requests take (tenant(...).observe, daemon.launches): no p99 is held",
         "floors": "nobody rotates the background here: of what holds a p99 only the pause of class idle is left",
         "rows": "without detshare.ko nobody sees requests begin and end: own times are those that programs report",
     }

@@ -621,7 +621,7 @@ def test_a_policy_says_what_it_cannot_do_here(world):
     made.choose("slo-aware")
     made.look()
     remarks = made.engine.status()["remarks"]
-    assert ["detshare.ko" in remarks[0], "no program tells" in remarks[1], len(remarks)] == [True, True, 2]
+    assert ["detshare.ko" in remarks[0], "nobody knows how long" in remarks[1], len(remarks)] == [True, True, 2]
     made.programs[1] = program(1, klass="high", requests=Requests(9, 4.0, 0.01, 0.08, 0.1, 9))
     made.look(1.0)
     assert len(made.engine.status()["remarks"]) == 1
