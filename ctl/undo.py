@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from detshare.ctl.journal import Before, Journal, Paused
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.client import RmClient, RmError, WrongClient, channel_classes, owned_clients
+from detshare.ctl.rm.client import RmClient, RmError, WrongClient, channel_classes
 from detshare.ctl.rm.driver import DescriptorGone, Driver, DriverError, ProcessGone, ProcessId
 from detshare.ctl.snapshot import Level
 
@@ -37,7 +37,7 @@ def reach(driver: Driver, abi: Abi, fact: Before | Paused) -> Iterator[RmClient]
     for process, fd in places:
         try:
             with driver.borrow(process, fd) as descriptor:
-                if any(owned_clients(descriptor, abi, [fact.client])):
+                if descriptor.owns(fact.client):
                     yield RmClient(descriptor, abi, fact.client)
                     return
         except (ProcessGone, DescriptorGone):

@@ -238,7 +238,7 @@ def _busy(program: Program) -> str:
         return ", active" if program.spatial.in_flight else ""
     if program.activity is not None:
         return f", {program.activity.state}"
-    return f", {program.gpu_share:.0%} of the last second" if program.gpu_share else ""
+    return f", {program.share:.0%} of the GPU" if program.share else ""
 
 
 def recent(folder: Path, since_s: float, most: int) -> list[dict[str, Any]]:

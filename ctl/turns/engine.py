@@ -167,7 +167,7 @@ class Turns:
         states = self._rotation.states
         found = [k for k, s in states.items() if gpu in s.tenant.gpus and not s.rests]
         waiting = [key for key in found if key not in self._rotation.grants]
-        return sorted(waiting, key=lambda k: (-states[k].tenant.rank, states[k].count))
+        return sorted(waiting, key=lambda k: (-states[k].tenant.rank, states[k].waits_since))
 
     def places(self, process: ProcessId) -> tuple[Place, ...]:
         """A program's place in the rotation of each of its GPUs."""
@@ -236,7 +236,7 @@ class Turns:
             for tenant, seconds in self._look(gpu, now).items():
                 useful[tenant][gpu] = seconds
         for tenant, by_gpu in useful.items():
-            self._rotation.worked(tenant, by_gpu, now)
+            self._rotation.worked(tenant, by_gpu)
         full = frozenset(gpu for gpu in gpus if self._foregrounds[gpu].full)
         self._ask(now, full)
         wanted = self._rotation.step(now, full)
@@ -288,7 +288,17 @@ class Turns:
                 self._seen[key] = now
                 self._rotation.ran(key, now)
                 useful[key] = passed
+        if now - self._asked[gpu] >= LOOK_S:
+            self._asked[gpu] = now
+            self._rouse(gpu, now)
         return useful
+
+    def _rouse(self, gpu: str, now: float) -> None:
+        """Nothing shows who of those at rest works again: they are asked."""
+        for (process, where), member in self._members.items():
+            rests = where == gpu and not member.fixed and self._rotation.standing(member.tenant) is Standing.RESTS
+            if rests and self._hand.idle(process, member.tsgs) is not True:
+                self._rotation.ran(member.tenant, now)
 
     def _judge(self, gpu: str, background: frozenset[int], now: float) -> None:
         fore = self._foregrounds[gpu]

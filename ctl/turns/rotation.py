@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose turn it is: the rule of turns, windows and floors as a pure function of what was told. No clock, no driver.
 
-A tenant holds all of its GPUs at once, so that the ranks of one job never wait for each other. Turns pass by weight:
-each tenant has a count of useful time divided by its weight, and the lowest count is next. Where the foreground leaves
+A tenant holds all of its GPUs at once, so that the ranks of one job never wait for each other. Turns go round, and last
+by weight: each tenant has a count of useful time divided by its weight, and whose count is behind has a longer turn
+until it is not. Where the foreground leaves
 no useful gaps (`full`) nobody has turns, but each class has its floor, in whole windows.
 """
 
@@ -14,8 +15,10 @@ from typing import Final
 
 from detshare.ctl.gputime.types import Standing
 
-UNIT_S: Final = 0.1
-"""a turn at weight 1"""
+UNIT_S: Final = 0.2
+"""a turn at weight 1: each change of turns may meet a request of the foreground, and delays that by a millisecond"""
+MOST_CORRECTION: Final = 0.5
+"""of a turn's length, by which it is made longer or shorter"""
 ROUND_S: Final = 0.8
 """a round is not longer, so nobody waits for more than a second"""
 SHORTEST_S: Final = 0.02
@@ -55,7 +58,6 @@ class _State:
     """useful seconds by weight"""
     rests: bool = False
     waits_since: float = 0.0
-    worked_at: float = 0.0
     entered: bool = False
     """it ran in its present window"""
 
@@ -81,14 +83,14 @@ class Rotation:
             if key in self.states:
                 self.states[key].tenant = tenant
             else:
-                self.states[key] = _State(tenant, least, waits_since=now, worked_at=now)
+                self.states[key] = _State(tenant, least, waits_since=now)
         places = {(gpu, tenant.rank) for tenant in found.values() for gpu in tenant.gpus}
         self.owed = {place: self.owed.get(place, 0.0) for place in places}
 
     def _least(self) -> float:
         return min((s.count for s in self.states.values() if not s.rests), default=0.0)
 
-    def worked(self, key: str, seconds: Mapping[str, float], now: float) -> None:
+    def worked(self, key: str, seconds: Mapping[str, float]) -> None:
         """A tenant could work for so long on each GPU since the last call; a job's ranks work at the same time.
 
         Less than nothing takes back what was counted of a run that ended earlier than was thought.
@@ -98,8 +100,6 @@ class Rotation:
             return
         useful = max(seconds.values(), default=0.0)
         state.count += useful / state.tenant.weight
-        if useful > 0:
-            state.worked_at = now
         for gpu, used in seconds.items():
             place = (gpu, state.tenant.rank)
             if place in self.owed:
@@ -210,7 +210,7 @@ class Rotation:
         turns = [s for s in waiting if s not in due and not self._full(s.tenant, full)
                  and all(s.tenant.rank >= self._top(gpu) for gpu in s.tenant.gpus)]  # fmt: skip
         for window, group in ((True, due), (False, turns)):
-            for state in sorted(group, key=lambda s: (not self._late(s, now), s.count, s.waits_since, s.tenant.key)):
+            for state in sorted(group, key=_order):
                 gpus = state.tenant.gpus
                 if gpus & taken:
                     if len(gpus) > 1:
@@ -222,9 +222,6 @@ class Rotation:
                 state.entered = False
                 self.grants[state.tenant.key] = Grant(state.tenant.key, window, now, until)
 
-    def _late(self, state: _State, now: float) -> bool:
-        return now - max(state.worked_at, state.waits_since) > ROUND_S
-
     def _hurry(self, gpus: frozenset[str], now: float) -> None:
         """The next tenant needs several GPUs, some of them are taken: those turns end as soon as they are worth it."""
         for key, grant in self.grants.items():
@@ -234,8 +231,15 @@ class Rotation:
     def length(self, state: _State) -> float:
         """A turn by weight among those with work who share a GPU with it and rank alike."""
         tenant = state.tenant
-        weights = [s.tenant.weight for s in self.states.values()
-                   if not s.rests and s.tenant.gpus & tenant.gpus and s.tenant.rank == tenant.rank]  # fmt: skip
-        unit = UNIT_S / max(min(weights, default=1), 1)
-        whole = sum(weights) * unit
-        return max(SHORTEST_S, tenant.weight * unit * min(1.0, ROUND_S / whole if whole else 1.0))
+        alike = (s for s in self.states.values() if s.tenant.gpus & tenant.gpus and s.tenant.rank == tenant.rank)
+        peers = [s for s in alike if not s.rests] or [state]
+        whole = sum(s.tenant.weight for s in peers)
+        turn = tenant.weight * min(UNIT_S / min(s.tenant.weight for s in peers), ROUND_S / whole)
+        behind = tenant.weight * (sum(s.count * s.tenant.weight for s in peers) / whole - state.count)
+        most = MOST_CORRECTION * turn
+        return max(SHORTEST_S, turn + min(max(behind, -most), most))
+
+
+def _order(state: _State) -> tuple[float, float, str]:
+    """Whoever waits longest is next."""
+    return state.waits_since, state.count, state.tenant.key

@@ -67,6 +67,12 @@ class ModelDescriptor:
             raise OSError(errno.EBADF, "the borrowed descriptor was given back")
         return self._driver.issue(self._process, self._file, client, target, command, params)
 
+    def owns(self, client: int) -> bool:
+        if self.closed:
+            raise OSError(errno.EBADF, "the borrowed descriptor was given back")
+        self._driver.questions += 1
+        return self._driver.rm.owns(self._file, client)
+
 
 class ModelSwitchLog:
     """The log of one simulated GPU, from its opening on (protocol SwitchLog)."""
@@ -115,6 +121,8 @@ class ModelDriver:
         self.latency: Mapping[str, float] = {}
         self.sleep: Callable[[float], None] = time.sleep
         self.calls: Counter[str] = Counter()
+        self.questions = 0
+        """how often a descriptor was asked whether it owns a client"""
         self.borrows = 0
         self.borrowed = 0
         """descriptors on loan now"""

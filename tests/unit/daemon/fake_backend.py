@@ -130,10 +130,13 @@ class FakeBackend(Backend):
     def stand(self, rules: Mapping[str, str]) -> None:
         self.rules = rules
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
         classes.setting(klass)
         level = classes.setting(klass).level
-        return self._verb("set-priority", who, lambda p: replace(p, klass=klass, tsgs=_set(p, 777, level)), late=True)
+        given = {"klass": klass, "weight": weight, "floor": floor}
+        return self._verb("set-priority", who, lambda p: replace(p, tsgs=_set(p, 777, level), **given), late=True)
 
     def set_weight(self, who: str, weight: int) -> Outcome:
         classes.check_weight(weight)

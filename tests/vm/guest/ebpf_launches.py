@@ -14,6 +14,7 @@ import pytest
 from detshare.ctl.rm import procfs
 from detshare.ebpf.launch_watch import LaunchWatch, Sums
 from detshare.ebpf.launches import COPIES, Count, Kind, LaunchTracer, seconds_of
+from tests.patience import comes, until
 from tests.tracee.tracee import LIBCUDA, Tracee
 from tests.vm.guest.ebpf_tools import tracing
 from tests.vm.guest.kmod_tools import Hog
@@ -159,16 +160,12 @@ def test_a_watch_adds_up_what_programs_do_and_forgets_those_that_ended() -> None
             tracee.say("copy 503")
             tracee.say("set 0 0 4099")
             time.sleep(0.2)  # it is read ten times a second at most
-            until = time.monotonic() + 30
-            while (found := watch.read().get(tracee.pid, Sums())).fills == 0 and time.monotonic() < until:
-                time.sleep(0.05)
+            comes(lambda: watch.read().get(tracee.pid, Sums()).fills, pause=0.05)
+            found = watch.read().get(tracee.pid, Sums())
             assert (found.launches, found.copies, found.copied_bytes, found.fills) == (1009, 503, 503 * 4096, 1)
             assert (found.shapes, found.waits, found.partial) == ({(8, 128): 1009}, 1, ())
             assert watch.read()[tracee.pid] == found
-        until = time.monotonic() + 30
-        while tracee.pid in watch.read():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: tracee.pid not in watch.read(), pause=0.05)
     finally:
         watch.close()
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import RM_FREE, eventually, family, free_client, load, make_client, unload, vctxs
+from tests.patience import until
+from tests.vm.guest.kmod_tools import RM_FREE, family, free_client, load, make_client, unload, vctxs
 
 __all__ = ["family"]  # a fixture
 
@@ -91,7 +92,7 @@ def test_what_lies_behind_the_block_is_not_written(old: tuple[int, int]) -> None
     if not neighbour:
         rewrite_for_ever(shared)
     rounds = struct.Struct("<Q")
-    eventually(lambda: rounds.unpack_from(shared, 520) > (0,))
+    until(lambda: rounds.unpack_from(shared, 520) > (0,))
     try:
         for stranger in range(NOBODY, NOBODY + 3000):
             struct.pack_into("<IIII", shared, 0, stranger, stranger, stranger, 0)
