@@ -31,7 +31,6 @@ _HOOKS = {
 _LEVELS = ("low", "medium", "high")
 _KINDS = {
     "Slice": "time slice",
-    "Share": "share of the background",
     "Bind": "share of SMs",
     "Move": "pool member",
     "Gate": "gate",
@@ -54,10 +53,6 @@ def say(action: Mapping[str, Any]) -> str:
         case "Slice":
             level = _LEVELS[int(action.get("level", 1))]
             return f"{tenant}: slice {duration(float(action.get('slice_us', 0)))}, level {level}"
-        case "Share":
-            known = [(name, unit) for name, unit in (("floor", " %"), ("weight", "")) if name in action]
-            parts = [f"{name} {action[name]}{unit}" for name, unit in known]
-            return f"{tenant}: {', '.join(parts) or 'floor and weight of its class'}"
         case "Bind":
             return f"{tenant}: {action.get('sms')} SMs"
         case "Move":
