@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from detshare.ctl.errors import ClientError
 
-__all__ = ["DEFAULT_RUN_DIR", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
+__all__ = ["DEFAULT_RUN_DIR", "REPORTS_NAME", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
 
 DEFAULT_RUN_DIR: Final = Path("/run/detshare")
 SOCKET_NAME: Final = "detshared.sock"
+REPORTS_NAME: Final = "reports.sock"
+"""beside it: datagrams of programs that tell how long their requests took"""
 ANSWER_SECONDS: Final = 75.0
 """how long an answer may take; longer than the daemon's own limit on a verb"""
 _MAX_ANSWER: Final = 256 << 20

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from detshare.ctl.adopt import Adoption
@@ -45,6 +45,11 @@ def mps_groups(
     return groups
 
 
+def at_work_on(tsgs: Iterable[Tsg], opened: Iterable[str]) -> tuple[str, ...]:
+    """GPUs (UUIDs) that a program computes on; of one that computes on none, those that it opened."""
+    return tuple(dict.fromkeys(t.gpu for t in tsgs if t.kind is Kind.COMPUTE and t.gpu)) or tuple(dict.fromkeys(opened))
+
+
 def _state(adoption: Adoption, holder: Holder, group: MpsGroup | None, paused: bool, tsgs: tuple[Tsg, ...]) -> State:
     if group is not None:
         return State.MPS_SERVER if group.server == holder.id else State.MPS_CLIENT
@@ -76,9 +81,9 @@ def build(
     if group is not None and group.members - {process}:
         others = ", ".join(str(p.pid) for p in sorted(group.members - {process}))
         notes.append(f"MPS: one TSG with PID {others}; slices act on all of them, pausing would hang them")
-    gpus = tuple(dict.fromkeys([t.gpu for t in tsgs if t.gpu] + [uuids[m] for _, m in holder.device_fds if m in uuids]))
-    memory = [usage.memory_bytes[process.pid, g] for g in gpus if (process.pid, g) in usage.memory_bytes]
-    share = [usage.gpu_share[process.pid, g] for g in gpus if (process.pid, g) in usage.gpu_share]
+    every = dict.fromkeys([t.gpu for t in tsgs if t.gpu] + [uuids[m] for _, m in holder.device_fds if m in uuids])
+    memory = {g: usage.memory_bytes[process.pid, g] for g in every if (process.pid, g) in usage.memory_bytes}
+    share = [usage.gpu_share[process.pid, g] for g in every if (process.pid, g) in usage.gpu_share]
     return Program(
         id=process,
         command=holder.command,
@@ -86,10 +91,11 @@ def build(
         container=holder.container,
         state=_state(adoption, holder, group, paused, tsgs),
         tsgs=tsgs,
-        gpus=gpus,
+        gpus=at_work_on(tsgs, every),
         klass=wish.klass,
         weight=wish.weight,
-        memory_bytes=sum(memory) if memory else None,
+        memory_bytes=sum(memory.values()) if memory else None,
+        gpu_memory=memory,
         gpu_share=max(share) if share else None,
         adopted_ms=round(1000 * adoption.seconds, 2) if adoption.seconds else None,
         notes=tuple(dict.fromkeys(notes)),

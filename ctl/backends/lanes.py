@@ -180,6 +180,7 @@ def _merged(seen: Program, mine: Program | None) -> Program:
         klass=mine.klass,
         gpus=mine.gpus or seen.gpus,
         memory_bytes=seen.memory_bytes if seen.memory_bytes is not None else mine.memory_bytes,
+        gpu_memory=seen.gpu_memory or mine.gpu_memory,
         notes=(*mine.notes, *seen.notes),
         tenant=seen.tenant or mine.tenant,
         spatial=mine.spatial,

@@ -42,11 +42,17 @@ if TYPE_CHECKING:
     from detshare.ctl.greeter import Greeter
 
 _MOST_EVENTS = 10_000
+ALONE_S = 1.0
+"""a program that comes to run less often than so many times a second has the GPU to itself"""
 STALLED_S = 1.0
 """a managed program that has work and made no progress for so long is warned of"""
 _FAILURES = (RmError, DriverError, OSError)
 _DONE = {"pause": "paused", "resume": "runs again", "preempt": "taken off the GPU once", "release": "released"}
 """what an event says of a verb; of the others it says the wish"""
+
+
+def _alone(time_: GpuTime, share: float) -> GpuTime:
+    return replace(time_, share=share, useful=min(time_.useful, share))
 
 
 class RootBackend(Backend):
@@ -206,12 +212,10 @@ class RootBackend(Backend):
         places = self._turns.places(program.id) if self._turns is not None else ()
         wish = self._wishes.get(program.id)
         floor = floor_of(wish, self._floors.table()) if rank_of(wish) is not None else None
-        share = max((t.share for t in mine), default=None)
-        # who has the GPU alone is not interrupted, and keeps it while it rests: then NVML knows better
-        alone = bool(mine) and all(t.switches_s < 1 for t in mine)
-        known = share is not None and not (alone and program.gpu_share is not None)
-        kept = share if known else program.gpu_share
-        return replace(program, gpu_time=mine, places=places, floor=floor, gpu_share=kept)
+        if program.gpu_share is not None:
+            # who has a GPU alone is not interrupted, and keeps it while it rests: of that NVML knows more
+            mine = tuple(t if t.switches_s >= ALONE_S else _alone(t, program.gpu_share) for t in mine)
+        return replace(program, gpu_time=mine, places=places, floor=floor)
 
     def _retune(self, process: ProcessId, gpu: str, slice_us: int) -> None:
         """Another slice for a program that has a turn; in the thread of the turns."""

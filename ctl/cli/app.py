@@ -40,7 +40,10 @@ def ps(place: Place, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     console.print(tables.proof(answer))
-    console.print(*tables.warnings(answer), sep="\n", end="\n" if answer["warnings"] else "")
+    for line in tables.warnings(answer):
+        console.print(line)
+    for line in tables.rotations(answer):
+        console.print(line)
     if answer["programs"]:
         console.print(tables.programs(answer, console.width))
     else:
@@ -295,7 +298,8 @@ def tenant_list(place: Place, as_json: bool) -> None:
         _print_json({"tenants": answer["tenants"], "accounts": answer["accounts"]})
         return
     console = Console(highlight=False)
-    console.print(*tables.warnings(answer), sep="\n", end="\n" if answer["warnings"] else "")
+    for line in tables.warnings(answer):
+        console.print(line)
     if answer["tenants"]:
         console.print(tables.tenants(answer))
     elif answer["backend"] == "kmod":

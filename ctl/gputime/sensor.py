@@ -54,7 +54,7 @@ class Sensor:
         return self._cpu_s / max(self._clock() - self._began, 1e-9)
 
     def poll(self, gpu: str) -> list[Run] | None:
-        """Read what is new of a GPU; the runs that ended. None where its log cannot be read."""
+        """Read what is new of a GPU; the runs that ended. None where its log cannot be read, or said nothing so far."""
         begun = time.thread_time()
         with self._lock:
             source = self._sources.get(gpu)
@@ -63,7 +63,10 @@ class Sensor:
             assert source.log is not None
             try:
                 switches = source.log.read()
-                closed = source.meter.feed(switches, source.log.now_ns(), source.log.dropped)
+                now_ns = source.log.now_ns()
+                if not now_ns:
+                    return None
+                closed = source.meter.feed(switches, now_ns, source.log.dropped)
             except (DriverError, OSError) as error:
                 self._refuse(source, error)
                 return None

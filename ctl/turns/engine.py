@@ -288,7 +288,17 @@ class Turns:
                 self._seen[key] = now
                 self._rotation.ran(key, now)
                 useful[key] = passed
+        if now - self._asked[gpu] >= LOOK_S:
+            self._asked[gpu] = now
+            self._rouse(gpu, now)
         return useful
+
+    def _rouse(self, gpu: str, now: float) -> None:
+        """Nothing shows who of those at rest works again: they are asked."""
+        for (process, where), member in self._members.items():
+            rests = where == gpu and not member.fixed and self._rotation.standing(member.tenant) is Standing.RESTS
+            if rests and self._hand.idle(process, member.tsgs) is not True:
+                self._rotation.ran(member.tenant, now)
 
     def _judge(self, gpu: str, background: frozenset[int], now: float) -> None:
         fore = self._foregrounds[gpu]

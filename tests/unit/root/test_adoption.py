@@ -52,6 +52,20 @@ def test_two_contexts_and_two_gpus(clock: Clock, tmp_path_factory: pytest.TempPa
     assert len({t.subdevice for t in found.compute}) == 2
 
 
+def test_a_program_is_on_the_gpus_it_computes_on(clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> None:
+    first, second = ModelDriver().gpus()[0], second_gpu()
+    driver = ModelDriver(gpus=(first, second))
+    backend = RootBackend(driver, tmp_path_factory.mktemp("run"), clock=clock)
+    process, waiting = scenario.cuda_process(driver, memory=3 << 30), scenario.opened_only(driver)
+    for each in (process, waiting):
+        for gpu in (first, second):  # as CUDA does: whatever it can see is opened
+            each.open(f"/dev/nvidia{gpu.minor}")
+    found = program(backend, process)
+    assert found.gpus == (first.uuid,)
+    assert found.gpu_memory == {first.uuid: found.memory_bytes}
+    assert program(backend, waiting).gpus == (first.uuid, second.uuid)
+
+
 def test_a_later_context_is_seen_within_a_second(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
     process = scenario.opened_only(driver)
     assert program(backend, process).state is State.NO_CONTEXT

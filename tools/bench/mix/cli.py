@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from detshare.tools.bench.conduct import conduct
+from detshare.tools.bench.mix import gang, random_mix, saturated
 from detshare.tools.bench.mix import run as mixes
 from detshare.tools.bench.mix.cells import chosen, plan
 from detshare.tools.bench.mix.smoke import smoke
@@ -106,4 +107,41 @@ def mix(
     conduct(options, lambda session: mixes.run(session, asked, options.out / "raw" / "mix-cells.jsonl"))
 
 
-COMMANDS = (mix,)
+@click.command("mix-saturated", epilog="Example: sudo detshare bench mix-saturated --quick")
+@click.option("--seconds", type=click.FloatRange(2, 600), help="Of each case (default 10, with --quick 6).")
+@click.option("--quick", is_flag=True, help="One background, two floors.")
+@_shared(BUDGET)
+def mix_saturated(seconds: float | None, quick: bool, **more: Any) -> None:
+    """A server that leaves no useful gaps, back to back and every 1.2 times its own time, with floors of 0 to 10 %.
+
+    Writes mix-saturated.json. Takes about 6 minutes; with --quick about 2.
+    """
+    length = seconds or (6.0 if quick else 10.0)
+    words = f"--seconds {length:g}" + (" --quick" if quick else "")
+    conduct(_options("mix-saturated", words, length, quick, more), lambda session: saturated.run(session, quick))
+
+
+@click.command("mix-random", epilog="Example: sudo detshare bench mix-random --minutes 2 --budget-s 240")
+@click.option("--minutes", type=click.FloatRange(0.1, 600), default=10.0, show_default=True, help="Of random acts.")
+@_shared(900.0)
+def mix_random(minutes: float, **more: Any) -> None:
+    """Random classes, weights, pauses, kills of programs and of the daemon, over eight programs: bits and progress.
+
+    Writes mix-random.json. Takes the minutes and about two more; a smaller --budget-s makes the minutes fewer.
+    """
+    words = f"--minutes {minutes:g}"
+    conduct(_options("mix-random", words, 60 * minutes, False, more), lambda session: random_mix.run(session, minutes))
+
+
+@click.command("mix-gang", epilog="Example: sudo detshare bench mix-gang")
+@click.option("--seconds", type=click.FloatRange(2, 600), default=20.0, show_default=True, help="Of each case.")
+@_shared(300.0)
+def mix_gang(seconds: float, **more: Any) -> None:
+    """Two training jobs of two ranks each on two GPUs beside a server on the first; then one job is killed in its turn.
+
+    Needs two GPUs. Writes mix-gang.json. Takes about 3 minutes.
+    """
+    conduct(_options("mix-gang", f"--seconds {seconds:g}", seconds, False, more), gang.run)
+
+
+COMMANDS = (mix, mix_saturated, mix_random, mix_gang)

@@ -22,7 +22,7 @@ def smoke(session: Session, seconds: float, kinds: Sequence[str] = (), say: Call
     wanted = [name for name in (*SERVERS, *BACKGROUNDS) if not kinds or name in kinds]
     small = [name for name in KINDS if not kinds or f"again-{name}" in kinds]
     begun = time.monotonic()
-    repeating = {name: session.start(f"again-{name}", again(name)) for name in small}
+    repeating = {name: session.start(f"again-{name}", again(name), told=True) for name in small}
     workers = warm(session, [start(session, name, command(name)) for name in wanted])
     failed = len(wanted) - len(workers)
     session.say(f"{len(workers)} programs are warm after {time.monotonic() - begun:.0f} s")
@@ -43,7 +43,7 @@ def smoke(session: Session, seconds: float, kinds: Sequence[str] = (), say: Call
 def _words(worker: Worker) -> str:
     ready = worker.program.lines("ready")[0]
     instead = f", INSTEAD since {ready['instead']}" if ready.get("instead") else ""
-    return f"({ready['what']}, started in {ready['started_s']} s{instead})"
+    return f"({ready['what']}, started in {ready.get('started_s', 0)} s{instead})"
 
 
 def _interval(worker: Worker, seconds: float, **how: float) -> tuple[float, float]:
@@ -86,7 +86,7 @@ def _digests(name: str, program: Program, say: Callable[[str], None]) -> bool:
     except ProgramError as error:
         say(f"again-{name}: FAILED: {error}")
         return False
-    alike = first["sha256"] == second["sha256"]
+    alike = bool(first["sha256"] == second["sha256"])
     took = second["t"] - first["t"]
     say(f"again-{name}: {'two digests alike' if alike else 'DIGESTS DIFFER'}, {took:.2f} s for one")
     return alike

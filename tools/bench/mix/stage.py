@@ -60,12 +60,11 @@ class Stage:
         try:
             steer.verb("set-priority", pid, klass=wanted.klass, weight=wanted.weight, floor=wanted.floor)
         except SteerError as error:
-            if (wanted.weight is None and wanted.floor is None) or "has no argument" not in str(error):
+            if wanted.weight is None or wanted.floor is not None or "has no argument" not in str(error):
                 raise
             steer.verb("set-priority", pid, klass=wanted.klass)
-            if wanted.weight is not None:
-                steer.verb("set-weight", pid, weight=wanted.weight)
-            return f"{name}: set-priority takes no weight or floor here: {str(error)[:160]}"
+            steer.verb("set-weight", pid, weight=wanted.weight)
+            return f"{name}: set-priority takes no weight here: {str(error)[:160]}"
         return ""
 
     def release(self, names: Iterable[str]) -> None:

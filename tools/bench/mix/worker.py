@@ -97,8 +97,12 @@ class Worker:
 
 
 def start(session: Session, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Worker:
-    """Start a program that takes orders; `warm` waits for it."""
-    return Worker(name, session.start(name, argv, env, told=True))
+    """Start a program that takes orders, a tenant of its own unless its environment has it be a rank of a job.
+
+    Whatever runs in one container or service is one tenant otherwise. `warm` waits for it.
+    """
+    own = {} if env is not None and "WORLD_SIZE" in env else {"DETSHARE_TENANT": name}
+    return Worker(name, session.start(name, argv, {**own, **(env or {})}, told=True))
 
 
 def warm(session: Session, workers: Iterable[Worker], seconds: float = START_SECONDS) -> dict[str, Worker]:

@@ -98,11 +98,10 @@ def eager(layers: int, width: int) -> tuple[Callable[[], None], str, str]:
         return *blocks(layers, width), f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def observer(spec: str) -> Callable[[float], object] | None:
-    """What is told each latency in seconds: ``tenant(NAME).observe`` of a library; None where there is none."""
-    library, _, name = spec.partition(":")
+def observer(library: str) -> Callable[[float], object] | None:
+    """What is told each latency in seconds: ``tenant().observe`` of a library; None where there is none."""
     try:
-        return getattr(importlib.import_module(library).tenant(name), "observe", None)
+        return getattr(importlib.import_module(library).tenant(), "observe", None)
     except Exception:  # noqa: BLE001  (a server works without, and its ready line says that it does)
         return None
 
@@ -113,7 +112,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=("graph", "eager"), default="graph")
     parser.add_argument("--layers", type=int, default=12, help="eager: layers")
     parser.add_argument("--width", type=int, default=1024, help="eager: hidden size")
-    parser.add_argument("--observe", metavar="LIBRARY:TENANT", help="tell a library each latency, as that tenant")
+    parser.add_argument("--observe", metavar="LIBRARY", help="tell a library each latency")
     args = parser.parse_args()
     orders = Orders()
     begun, why = time.monotonic(), ""
