@@ -27,7 +27,7 @@ _PROC: Final = Path("/proc")
 class Patience:
     """Two clocks over a process and all below it, from now on.
 
-    `idle_s`: so many seconds may it do nothing. `busy_s`: so many may its busiest thread be on a processor or at a disk.
+    `idle_s`: so many seconds may it do nothing. `busy_s`: so many may a thread be on a processor or at a disk.
     `pid`: the process, this one by default. One that is gone does nothing.
     """
 
