@@ -17,10 +17,12 @@ from typing import Any, Final
 from detshare.ctl.errors import ClientError
 from detshare.ctl.patience import Patience
 
-__all__ = ["DEFAULT_RUN_DIR", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
+__all__ = ["DEFAULT_RUN_DIR", "REPORTS_NAME", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
 
 DEFAULT_RUN_DIR: Final = Path("/run/detshare")
 SOCKET_NAME: Final = "detshared.sock"
+REPORTS_NAME: Final = "reports.sock"
+"""beside it: datagrams of programs that tell how long their requests took"""
 ANSWER_SECONDS: Final = 75.0
 """how long a daemon may do nothing instead of answering; longer than its own limit on a verb"""
 _MAX_ANSWER: Final = 256 << 20

@@ -29,6 +29,8 @@ from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, st
 from detshare.ctl.policy.apply import Request
 from detshare.ctl.policy.desk import Desk
 from detshare.ctl.pool import Pool
+from detshare.ctl.reports import Reports
+from detshare.ctl.requests import Table
 from detshare.ctl.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.verbs import describe, explain, run_verb
 
@@ -76,13 +78,17 @@ class Daemon:
         self._greeting = False
         """somebody waits to be greeted by the worker"""
         self._snapshot: Snapshot | None = None
+        self._looked: Snapshot | None = None
+        """as the backend's thread saw it last"""
         self._look_cpu = 0.0
         """seconds of CPU that the last look took"""
         self._failure = ""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._queues: set[asyncio.Queue[Event | None]] = set()
+        self.requests = Table()
+        self.reports = Reports(self.requests)
         self.counters = metrics.Counters()
-        self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status)
+        self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status, self.requests)
         self._desk: Desk | None = None
         self.dirt = Dirt(config.daemon.dirty)
         self._launched = Launched(config.daemon.launches)
@@ -159,11 +165,20 @@ class Daemon:
             asked = describe(each.verb, each.who, each.args)
             try:
                 self._require_guard(each.verb, asked)
+                self._require_class(each, asked)
                 made.append(run_verb(self._backend, each.verb, each.who, each.args))
             except Exception as error:  # noqa: BLE001  told in the log of decisions
                 made.append(explain(error, asked))
                 break
         return made
+
+    def _require_class(self, request: Request, asked: str) -> None:
+        """ControlError where a person gave the program another class since the policy looked."""
+        if request.klass is None or self._looked is None:
+            return
+        now = next((each.klass for each in self._looked.programs if str(each.id.pid) == request.who), None)
+        if (now or "") != request.klass:
+            raise ControlError(asked, f"it has class {now or 'none'} meanwhile", "the policy looks again")
 
     def _with_lanes(self, built: Built) -> Built:
         """The same with the spatial lane beside it; where that cannot be had, a remark in the events."""
@@ -285,13 +300,14 @@ class Daemon:
 
     def _look_now(self) -> tuple[Snapshot, Sequence[Event]]:
         begun = time.thread_time()
-        snapshot = self._launched.add_to(self._backend.look())
+        snapshot = self._looked = self._launched.add_to(self._backend.look())
         events = self._backend.drain_events()
         self._look_cpu = time.thread_time() - begun
         return snapshot, events
 
     def _took(self, snapshot: Snapshot, events: Sequence[Event]) -> None:
         self.counters.looks += 1
+        snapshot = self.requests.add_to(snapshot)
         self._snapshot = self._pool.placed(snapshot)
         if self._desk is not None:
             self._desk.look(snapshot)
@@ -383,7 +399,7 @@ class Daemon:
             self.access.check_lowering(tenant, str(who), args, self._backend.look(), describe(name, who, args))
         outcome = run_verb(self._backend, name, who, args)
         if self._desk is not None:
-            self._desk.hand(name, who, outcome)
+            self._desk.hand(name, who, outcome, args)
         try:
             return outcome, self._look_now()  # so that who asked sees the effect in his next question
         except Exception:  # noqa: BLE001  the verb was done: say so; the regular look shows this failure
@@ -444,6 +460,7 @@ class Daemon:
 
     async def close(self) -> bool:
         """Restore every program. False where it did not end well: then the guardian has to do it."""
+        self.reports.close()
         try:
             return await self._restore()
         finally:

@@ -166,6 +166,7 @@ class Log:
             "lane": now.lane,
             "sms": now.sms,
             "hour": round(now.hour, 3),
+            "can": [name for name in ("rows", "shares") if getattr(now, name)],
         }
         if ticks := self._ticks.get(now.gpu):
             record["ticks"] = ticks
@@ -312,4 +313,6 @@ def _snapshot(record: Mapping[str, Any], mine: Mapping[str, TenantView], pool: t
         gpu=str(record["gpu"]),
         hour=float(record["hour"]),
         pool=pool,
+        rows="rows" in record.get("can", ("rows",)),
+        shares="shares" in record.get("can", ()),
     )

@@ -30,6 +30,7 @@ _HOOKS = {
 _LEVELS = ("low", "medium", "high")
 _KINDS = {
     "Slice": "time slice",
+    "Share": "share of the background",
     "Bind": "share of SMs",
     "Move": "pool member",
     "Gate": "gate",
@@ -52,6 +53,10 @@ def say(action: Mapping[str, Any]) -> str:
         case "Slice":
             level = _LEVELS[int(action.get("level", 1))]
             return f"{tenant}: slice {duration(float(action.get('slice_us', 0)))}, level {level}"
+        case "Share":
+            known = [(name, unit) for name, unit in (("floor", " %"), ("weight", "")) if name in action]
+            parts = [f"{name} {action[name]}{unit}" for name, unit in known]
+            return f"{tenant}: {', '.join(parts) or 'floor and weight of its class'}"
         case "Bind":
             return f"{tenant}: {action.get('sms')} SMs"
         case "Move":
@@ -211,6 +216,11 @@ def _standing(program: Program, seen: Snapshot) -> list[str]:
         for denial in activity.denials:
             told = "told that it was done" if denial.status == 0 else f"answered {denial.status:#x}"
             lines.append(f"refused by detshare.ko: {denial.count} x {denial.name} ({denial.reason}), {told}")
+    if (requests := program.requests) is not None:
+        p50, p99 = duration(requests.p50_s * 1e6), duration(requests.p99_s * 1e6)
+        lines.append(
+            f"requests ({requests.source}): p50 {p50}, p99 {p99} of {requests.count} in the last {requests.seconds:g} s"
+        )
     if (observed := program.observed) is not None:
         rate = f"{observed.launches_per_s:g} launches and {observed.graph_launches_per_s:g} graphs a second"
         grid = f", most of them {observed.blocks} blocks" if observed.blocks else ""
@@ -233,7 +243,7 @@ def _busy(program: Program) -> str:
         return ", active" if program.spatial.in_flight else ""
     if program.activity is not None:
         return f", {program.activity.state}"
-    return f", {program.gpu_share:.0%} of the last second" if program.gpu_share else ""
+    return f", {program.share:.0%} of the GPU" if program.share else ""
 
 
 def recent(folder: Path, since_s: float, most: int) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ class Engine:
         self.decisions = decisions
         self._limit_s, self._clock = limit_s, clock
         self.ledger = ledger or Ledger()
-        self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines, lambda: self.ledger.version)
+        self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines, lambda: self.ledger.version, backend)
         self._watch = Watcher(self._viewer, pool, clock)
         self._hands = Hands(
             perform,
@@ -148,14 +148,14 @@ class Engine:
 
         return self._ask(do)
 
-    def hand(self, verb: str, who: str, outcome: Outcome) -> None:
+    def hand(self, verb: str, who: str, outcome: Outcome, args: Mapping[str, object] | None = None) -> None:
         """A person did a verb: what it is about is his from now on."""
         pids = {change.pid for change in outcome.changed}
         if verb in ("set-class", "set-reflex"):
             self._ask(lambda: self._hands.row_by_hand(who))
         elif verb in BY_VERB or verb == "release":
             everything = verb == "release" and who.strip() == "*"
-            self._ask(lambda: self._hands.by_hand(verb, pids, everything))
+            self._ask(lambda: self._hands.by_hand(verb, pids, everything, args or {}))
 
     def give_back(self, pids: set[int], klass: str = "") -> Future[int]:
         """`policy resume`: what people set for these programs, or for a class, binds the policy no more."""

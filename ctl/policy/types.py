@@ -8,13 +8,14 @@ done. What nobody measures here has the value that its field defaults to: a poli
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 __all__ = [
     "HOOKS",
     "KICKS",
+    "MECHANISMS",
     "Action",
     "Bind",
     "ClassRow",
@@ -25,6 +26,7 @@ __all__ = [
     "Preempt",
     "Reflex",
     "Shape",
+    "Share",
     "Slice",
     "Snapshot",
     "TenantView",
@@ -32,6 +34,8 @@ __all__ = [
 
 HOOKS: Final = ("on_attach", "on_launch", "on_completion", "on_congestion", "on_tick", "on_detach")
 KICKS: Final = ("never", "deadlines", "always")
+MECHANISMS: Final = ("rows", "shares", "launches", "requests")
+"""that may be missing: rows of classes, shares, launches that are seen, requests whose times are known"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,15 @@ class TenantView:
     """named tenant, cgroup or container that it belongs to"""
     pid: int = 0
     command: str = ""
+    floor: float | None = None
+    """percent of time that it has at least while a higher class leaves nothing; None: not managed, or not known"""
+    requests: int = 0
+    """that ended in the window of the two times that follow; 0: nobody says how long they take"""
+    request_p50_us: float = 0.0
+    request_p99_us: float = 0.0
+    request_window_us: float = 0.0
+    request_age_us: float = 0.0
+    """since the last one"""
     by_hand: tuple[str, ...] = ()
     """kinds of actions that a person has set by hand: "Slice", "Bind", ...; a policy's are refused until released"""
 
@@ -138,6 +151,10 @@ class Snapshot:
     hour: float = 0.0
     """of the day, local time, 0 to 24"""
     pool: tuple[PCtx, ...] = ()
+    rows: bool = True
+    """ClassRow can be done: detshare.ko is there, or this is the simulator"""
+    shares: bool = False
+    """Share can be done: somebody rotates the background of this GPU"""
 
     def tenant(self, name: str) -> TenantView | None:
         """By name; None where it is not here."""
@@ -177,6 +194,18 @@ class Slice:
     tenant: str
     slice_us: float
     level: int = 1
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a tenant of the background gets (temporal lane, tenants with a class): its weight among those that take
+    turns with it, and its floor, the percent of time that it has while higher classes leave nothing. None: as by
+    default."""
+
+    tenant: str
+    floor: int | None = None
+    weight: int | None = None
     reason: str = ""
 
 
@@ -228,7 +257,7 @@ class ClassRow:
     reason: str = ""
 
 
-Action = Bind | Move | Slice | Gate | Preempt | Reflex | ClassRow
+Action = Bind | Move | Slice | Share | Gate | Preempt | Reflex | ClassRow
 
 
 @dataclass(frozen=True)
@@ -247,6 +276,8 @@ class Policy:
     Params: ClassVar[type[Any]] = NoParams
     tick_us: float = 0.0
     """simulated or real time between two ticks, 0 for none; a daemon ticks at most a hundred times a second"""
+    lacks: ClassVar[Mapping[str, str]] = {}
+    """what is different where something is missing, for `policy show`: one of MECHANISMS -> a sentence"""
     kicks: ClassVar[str] = "never"
     """when on_launch and on_completion are to come within milliseconds for programs that detshare.ko sees, instead of
     with the next look: "always", while somebody has a deadline ("deadlines"), or "never". It costs each program a page

@@ -34,6 +34,7 @@ from detshare.ctl.rm.nvml import Nvml
 from detshare.ctl.rm.pidfd import getfd
 from detshare.ctl.rm.session import CONTROL_NODE, ControlFile, Session
 
+
 class KernelDriver:
     """The driver loaded on this machine (protocol detshare.ctl.rm.driver.Driver)."""
 
@@ -133,7 +134,8 @@ class KernelDriver:
             self._own = Session(abi)
         name = "NV0000_CTRL_CMD_SYSTEM_GET_CLIENT_DATABASE_INFO"
         layout = abi.params(name)
-        return layout.get(self._own.control("counting RM objects", self._own.client, name, layout.pack()), "resourceCount")
+        answer = self._own.control("counting RM objects", self._own.client, name, layout.pack())
+        return layout.get(answer, "resourceCount")
 
     def switch_log(self, gpu: Gpu) -> SwitchLog:
         gpus = sorted(self.gpus(), key=lambda g: g.pci)

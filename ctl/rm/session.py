@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.driver import DriverAbsent, NotAllowed
+from detshare.ctl.rm.driver import DriverAbsent, DriverError, NotAllowed
 
 CONTROL_NODE: Final = "/dev/nvidiactl"
 _DEVICE: Final = 0xD0000001
@@ -24,22 +24,47 @@ def escape(abi: Abi, name: str, size: int) -> int:
 
 
 class ControlFile:
-    """An open descriptor of /dev/nvidiactl, ours or a duplicate."""
+    """An open descriptor of /dev/nvidiactl, ours or a duplicate.
+
+    owns() asks NV_ESC_RM_SHARE to share object 0, which no client has: nothing is shared, and the three statuses say
+    whose the client is (serverShareResourceAccess, rs_server.c; 535 to 595 are alike). NV_ESC_RM_CONTROL would log
+    each handle that is no client's (RmDeprecatedGetControlHandler, rmapi_deprecated_control.c).
+    """
 
     def __init__(self, fd: int, abi: Abi) -> None:
         self._fd = fd
         self._layout = abi.layout("NVOS54_PARAMETERS")
         self._request = escape(abi, "NV_ESC_RM_CONTROL", self._layout.size)
         self._put = self._layout.record("hClient", "hObject", "cmd", "params", "paramsSize").pack_into
+        shared = abi.layout("NVOS57_PARAMETERS")
+        self._share_request = escape(abi, "NV_ESC_RM_SHARE", shared.size)
+        self._share = shared.record("hClient", "status")
+        self._mine = abi.status("NV_ERR_OBJECT_NOT_FOUND")
+        self._not_mine = (abi.status("NV_ERR_INVALID_OBJECT_HANDLE"), abi.status("NV_ERR_INVALID_CLIENT"))
+        self._status_name = abi.status_name
 
     def control(self, client: int, target: int, command: int, params: bytearray) -> int:
-        """NV_ESC_RM_CONTROL. Returns the RM status; OSError where the ioctl fails."""
+        """NV_ESC_RM_CONTROL. Returns the RM status; OSError where the ioctl fails.
+
+        A control without parameters takes no address either (_rmapiRmControl, control.c).
+        """
         block = self._layout.pack()
         # The view pins the buffer's address for the length of the call.
         view = (ctypes.c_char * len(params)).from_buffer(params)
-        self._put(block, 0, client, target, command, ctypes.addressof(view), len(params))
+        address = ctypes.addressof(view) if params else 0
+        self._put(block, 0, client, target, command, address, len(params))
         fcntl.ioctl(self._fd, self._request, block, True)
         return self._layout.get(block, "status")
+
+    def owns(self, client: int) -> bool:
+        block = bytearray(self._share.pack(client, 0))
+        fcntl.ioctl(self._fd, self._share_request, block, True)
+        _, status = self._share.unpack(block)
+        if status == self._mine:
+            return True
+        if status in self._not_mine:
+            return False
+        raise DriverError(f"asking whose client {client:#x} is: the driver answered {self._status_name(status)}")
 
 
 class Session:
