@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from click.testing import CliRunner
 from detshare.ctl.gputime import recording as recordings
 from detshare.ebpf import timeline
 from detshare.ebpf.cli import cli
+from tests import patience
 from tests.unit.gputime.recordings import MadeDriver, MadeLog, busy, end, recording, start
 
 
@@ -130,10 +130,8 @@ def test_who_is_not_root_is_told() -> None:
 
 
 def test_the_command_itself_exits_with_1_and_the_next_step() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--from", "/nowhere"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--from", "/nowhere"]
+    done = patience.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "read a recording" in done.stderr
     assert "next:" in done.stderr
