@@ -130,6 +130,11 @@ class Turns:
         with self._lock:
             self._excluded.discard(process)
 
+    def gpus(self) -> frozenset[str]:
+        """GPUs whose log this thread reads."""
+        with self._lock:
+            return frozenset(gpu for _, gpu in self._members)
+
     def slice_us(self, process: ProcessId, gpu: str) -> int | None:
         """What the slice of a member's TSGs on a GPU is; None: it takes no part there."""
         with self._lock:

@@ -6,6 +6,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+<<<<<<< HEAD
+=======
+import signal
+import subprocess
+>>>>>>> show
 import sys
 from pathlib import Path
 
@@ -136,3 +141,16 @@ def test_the_command_itself_exits_with_1_and_the_next_step() -> None:
     assert "read a recording" in done.stderr
     assert "next:" in done.stderr
     assert "Example: detshare-trace timeline" in run("--help")[1]
+
+
+def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl.gz"
+    command = [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--backend", "model", "--seconds", "600"]
+    with subprocess.Popen([*command, "--json", "--out", str(out)], stdout=-1, stderr=-1, text=True) as process:
+        assert process.stderr is not None
+        assert "watching" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert json.loads(said)["files"] == [str(out)]
+    assert recordings.read(out).gpus[0].seconds < 600
