@@ -22,7 +22,7 @@ from detshare.ctl.rm.abi import UnknownBranch, for_version
 from detshare.ctl.rm.driver import Driver, DriverError
 from detshare.ctl.undo import undo_all
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 """how long a guardian may do nothing before it watches: one that ends is seen at once, one that works is waited for"""
 _READY = b"r"
 _CLEAN = b"q"

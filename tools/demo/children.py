@@ -102,7 +102,7 @@ class Workload(Child):
                     case "window":
                         self._windows.append(event)
 
-    def wait_ready(self, idle_s: float = 60.0) -> None:
+    def wait_ready(self, idle_s: float = 120.0) -> None:
         """Until it is warmed up, however slow this machine is; DemoError when it ends first or hangs."""
         patience = Patience(idle_s, self.pid)
         while not self._ready.wait(0.1):

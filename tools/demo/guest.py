@@ -35,7 +35,7 @@ ATTEMPTS: Final = 3
 """at the phase that is judged: its p99 is the second longest of 200 latencies, so one halt of the host is enough"""
 LEAST: Final = 100
 """latencies of a phase: an emulated machine that has other things to do needs longer than the phase for them"""
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 60.0
 """seconds in which none of the programs does anything, after which a phase has nothing more to tell"""
 SETTLE_SECONDS: Final = 1.0
 """what was under way when something changed belongs to neither phase"""

@@ -105,7 +105,7 @@ def start_daemon(run_dir: Path, backend: str) -> Child:
     return Child("detshared", command, dict(os.environ))
 
 
-def wait_daemon(daemon: Child, client: Client, idle_s: float = 30.0) -> None:
+def wait_daemon(daemon: Child, client: Client, idle_s: float = 120.0) -> None:
     """Until it answers, however slow this machine is; DemoError, with its last words if it ends, where it hangs."""
     patience = Patience(idle_s, daemon.pid)
     while True:

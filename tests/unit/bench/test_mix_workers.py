@@ -13,6 +13,7 @@ from detshare.tools.bench.mix import worker
 from detshare.tools.bench.mix.worker import Worker, rest, start, warm
 from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.session import Options, Session
+from tests.patience import comes
 
 FAKE = Path(__file__).resolve().parent / "fake_mix_worker.py"
 
@@ -32,10 +33,7 @@ def one(session: Session, kind: str) -> Worker:
 
 
 def until_steps(background: Worker, count: int) -> list[float]:
-    end = time.monotonic() + 20
-    while len(found := background.steps(0.0, time.monotonic())) < count and time.monotonic() < end:
-        time.sleep(0.01)
-    return found
+    return comes(lambda: found if len(found := background.steps(0.0, time.monotonic())) >= count else [])
 
 
 def test_a_background_steps_only_between_go_and_stop(session: Session) -> None:

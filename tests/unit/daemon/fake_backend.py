@@ -133,10 +133,12 @@ class FakeBackend(Backend):
     def set_priority(
         self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
     ) -> Outcome:
-        classes.setting(klass)
         level = classes.setting(klass).level
-        given = {"klass": klass, "weight": weight, "floor": floor}
-        return self._verb("set-priority", who, lambda p: replace(p, tsgs=_set(p, 777, level), **given), late=True)
+
+        def act(program: Program) -> Program:
+            return replace(program, klass=klass, weight=weight, floor=floor, tsgs=_set(program, 777, level))
+
+        return self._verb("set-priority", who, act, late=True)
 
     def set_weight(self, who: str, weight: int) -> Outcome:
         classes.check_weight(weight)

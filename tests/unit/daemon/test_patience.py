@@ -21,13 +21,16 @@ class World:
     def __init__(self, proc: Path) -> None:
         self.proc, self.now = proc, 100.0
 
-    def put(self, pid: int, task: int, ran: float, waited: float, children: str = "", ended: float = 0) -> None:
+    def put(
+        self, pid: int, task: int, ran: float, waited: float, children: str = "", ended: float = 0, state: str = "S"
+    ) -> None:
         folder = self.proc / str(pid) / "task" / str(task)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "schedstat").write_text(f"{int(ran * 1e9)} {int(waited * 1e9)} 7\n")
         (folder / "children").write_text(children)
-        rest = ["S", *["0"] * 12, str(int(ended * 100)), "0", "0"]
-        (self.proc / str(pid) / "stat").write_text(f"{pid} (a (b) c) {' '.join(rest)}\n")
+        rest = [state, *["0"] * 12, str(int(ended * 100)), "0", "0"]
+        for where in (self.proc / str(pid), folder):
+            (where / "stat").write_text(f"{pid} (a (b) c) {' '.join(rest)}\n")
 
     def patience(self, idle_s: float, pid: int, busy_s: float = 100.0) -> Patience:
         return Patience(idle_s, pid, busy_s, lambda: self.now, self.proc)
@@ -70,7 +73,18 @@ def test_who_only_spends_processor_time_is_left_after_far_more_of_it(world: Worl
         world.put(1, 1, second, 3 * second)  # a quarter of a processor
         told = made.spent()
         assert bool(told) is (second == 20)
-    assert "20 s of processor time without a result" in told
+    assert told == "spent 20 s on a processor or at a disk without a result"
+
+
+def test_who_waits_for_a_disk_is_waited_for_and_not_for_ever(world: World) -> None:
+    world.put(1, 1, 0, 0)
+    made = world.patience(5, 1, busy_s=20)
+    for second in range(1, 21):
+        world.now += 1
+        world.put(1, 11, 0, 0, state="D")
+        told = made.spent()
+        assert bool(told) is (second == 20)
+    assert "at a disk" in told
 
 
 def test_a_sign_of_work_done_starts_the_processor_time_anew(world: World) -> None:
@@ -119,7 +133,7 @@ def test_a_process_that_sleeps_is_told_from_one_that_works() -> None:
             finally:
                 process.kill()
     assert found["sleeps"] == "did nothing for 2 s"
-    assert found["works"].startswith("spent 1 s of processor time")
+    assert found["works"].startswith("spent 1 s on a processor")
 
 
 @pytest.mark.parametrize(

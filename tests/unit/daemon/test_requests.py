@@ -9,7 +9,6 @@ import random
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from detshare.ctl.reports import BYTES_S, HEAD, MOST_BYTES
 from detshare.ctl.requests import Table, Window, values_of
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.rm.procfs import start_time
+from tests.patience import until
 
 ME = os.getpid()
 
@@ -49,15 +49,6 @@ def table(clock: Clock | None = None, may: bool = False) -> Table:
 def of(made: Table, pid: int) -> Any:
     window = made._windows.get(ProcessId(pid, pid * 10))
     return None if window is None else window.figures(made._clock())
-
-
-def wait_for(what: Callable[[], Any]) -> Any:
-    """What is true in the end; a minute is for a machine that has other things to do."""
-    until = time.monotonic() + 60
-    while not (found := what()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    return found
 
 
 # the window
@@ -234,11 +225,11 @@ def test_what_a_program_observes_is_shown_counted_and_told_to_policies(mine: Cal
             me.observe(0.010)
         me.observe(0.050)
     assert me.unreported == ""
-    found = wait_for(lambda: (told := seen(running)) and told["count"] == 100 and told)
+    found = until(lambda: (told := seen(running)) and told["count"] == 100 and told)
     assert found["p50_s"] == pytest.approx(0.010, rel=0.03)
     assert found["source"] == "reported"
     viewer = running.daemon._desk.engine._viewer
-    view = wait_for(lambda: (each := viewer.tenants(view_gpu(running))[str(ME)]).requests == 100 and each)
+    view = until(lambda: (each := viewer.tenants(view_gpu(running))[str(ME)]).requests == 100 and each)
     assert view.request_p99_us == pytest.approx(1e6 * found["p99_s"])
     for words in (("show", str(ME)), ("why", str(ME))):
         told = CliRunner().invoke(main, ["--run-dir", str(running.run_dir), *words], env={"COLUMNS": "200"}).stdout
@@ -271,9 +262,9 @@ def test_a_line_from_any_language_is_taken_and_garbage_is_refused(mine: Callable
         plain.sendto(b"0.1\n" * MOST_BYTES, path)
         plain.sendto(b"", path)
         plain.sendto(b"for 4300\n0.5\n", path)  # somebody else's, who is not even there
-    found = wait_for(lambda: seen(running))
+    found = until(lambda: seen(running))
     assert (found["count"], found["p99_s"]) == (1, pytest.approx(0.020, rel=0.03))
-    wait_for(lambda: running.daemon.requests.refused == 4)
+    until(lambda: running.daemon.requests.refused == 4)
 
 
 def test_without_a_daemon_nothing_happens_and_the_reason_is_there(tmp_path: Path) -> None:
@@ -303,7 +294,7 @@ def test_a_program_that_outlives_its_daemon_reports_to_the_next(mine: Callable[[
     reporter._due = 0.0
     reporter.observe(0.03)
     assert reporter.reason == ""
-    assert wait_for(lambda: seen(second))["p99_s"] == pytest.approx(0.03, rel=0.03)
+    assert until(lambda: seen(second))["p99_s"] == pytest.approx(0.03, rel=0.03)
 
 
 def test_a_fork_reports_for_itself(run_dir: Path) -> None:
@@ -338,8 +329,8 @@ def test_a_flood_of_datagrams_neither_stops_the_daemon_nor_the_sender(mine: Call
                 sent += plain.sendto(b"0.001\n", path) > 0
     assert running.client.alive()
     before = running.daemon.counters.looks
-    wait_for(lambda: running.daemon.counters.looks > before + 2)
-    wait_for(lambda: running.daemon.requests.taken + running.daemon.requests.dropped >= sent)
+    until(lambda: running.daemon.counters.looks > before + 2)
+    until(lambda: running.daemon.requests.taken + running.daemon.requests.dropped >= sent)
     reporter = Reporter(running.run_dir)
     reporter.observe(0.5)
     assert reporter.reason == ""

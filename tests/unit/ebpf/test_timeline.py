@@ -6,7 +6,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+<<<<<<< HEAD
+=======
+import signal
 import subprocess
+>>>>>>> show
 import sys
 from pathlib import Path
 
@@ -16,13 +20,14 @@ from click.testing import CliRunner
 from detshare.ctl.gputime import recording as recordings
 from detshare.ebpf import timeline
 from detshare.ebpf.cli import cli
+from tests import patience
 from tests.unit.gputime.recordings import MadeDriver, MadeLog, busy, end, recording, start
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> MadeDriver:
-    first = MadeLog([[start(100, 7), end(250_100, 7), start(300_000, 8), end(900_000, 8)]], 1_000_000)
-    second = MadeLog([[start(0, 9)]], 1_000_000, drops=(1,))
+    first = MadeLog([[start(100, 7), end(250_100, 7), start(300_000, 8), end(900_000, 8)]], 1_000_001)
+    second = MadeLog([[start(1, 9)]], 1_000_001, drops=(1,))
     driver = MadeDriver({"GPU-1": first, "GPU-2": second}, {7: "/usr/bin/python serve.py", 9: "python \x1b[31mx"})
     monkeypatch.setattr(timeline, "driver", lambda backend: driver)
     return driver
@@ -73,6 +78,16 @@ def test_a_part_of_a_recording(tmp_path: Path) -> None:
     assert [each["pid"] for each in json.loads(said)["gpus"][0]["programs"]] == [7]
 
 
+def test_the_model_has_a_log_too(tmp_path: Path) -> None:
+    code, said, _ = run("--backend", "model", "--seconds", "0.3", "--json", "--svg", tmp_path / "a.svg")
+    answer = json.loads(said)
+    assert code == 0
+    assert answer["proof"] == "model"
+    shares = {each["command"].split()[1]: each["share"] for each in answer["gpus"][0]["programs"]}
+    assert shares["train.py"] > shares["serve.py"] > 0
+    assert "proof level model" in (tmp_path / "a.svg").read_text()
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -120,11 +135,22 @@ def test_who_is_not_root_is_told() -> None:
 
 
 def test_the_command_itself_exits_with_1_and_the_next_step() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--from", "/nowhere"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--from", "/nowhere"]
+    done = patience.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "read a recording" in done.stderr
     assert "next:" in done.stderr
     assert "Example: detshare-trace timeline" in run("--help")[1]
+
+
+def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl.gz"
+    command = [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--backend", "model", "--seconds", "600"]
+    with subprocess.Popen([*command, "--json", "--out", str(out)], stdout=-1, stderr=-1, text=True) as process:
+        assert process.stderr is not None
+        assert "watching" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert json.loads(said)["files"] == [str(out)]
+    assert recordings.read(out).gpus[0].seconds < 600
