@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from fake_backend import FakeBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import detshare
 from detshare.ctl import requests
+from detshare.ctl.cli import main
 from detshare.ctl.client import REPORTS_NAME
 from detshare.ctl.kinship import may_speak_for
 from detshare.ctl.library.reporter import Reporter
@@ -229,6 +231,11 @@ def test_what_a_program_observes_is_shown_counted_and_told_to_policies(mine: Cal
     viewer = running.daemon._desk.engine._viewer
     view = until(lambda: (each := viewer.tenants(view_gpu(running))[str(ME)]).requests == 100 and each)
     assert view.request_p99_us == pytest.approx(1e6 * found["p99_s"])
+    for words in (("show", str(ME)), ("why", str(ME))):
+        told = CliRunner().invoke(main, ["--run-dir", str(running.run_dir), *words], env={"COLUMNS": "200"}).stdout
+        (line,) = [each for each in told.splitlines() if each.strip().startswith("requests")]
+        assert "p50 10" in line
+        assert "of 100 in" in line or "100 requests of" in line
     page, _ = metrics_of(running)
     assert any("program_request_seconds{" in line and 'percentile="99"' in line for line in page.splitlines())
     assert 'detshare_requests_reported_total{result="taken"} 100.0' in page

@@ -125,8 +125,8 @@ def test_records_without_decisions_are_limited_and_those_left_out_are_counted(tm
         log.turn("mine", snapshot(*changed, now_us=float(number)), [["on_launch", "1", []]])
     log.turn("mine", snapshot(*many, now_us=99.0), [["on_launch", "1", DONE]])
     read = found(tmp_path / "d")
-    assert len(read) < 10
-    assert len(read) + read[-1].left_out == 51
+    assert len(read) < 25  # more are let through the longer it takes
+    assert len(read) + sum(each.left_out for each in read) == 51
     assert read[-1].calls[0][2] == DONE
 
 
