@@ -78,8 +78,6 @@ class Daemon:
         self._greeting = False
         """somebody waits to be greeted by the worker"""
         self._snapshot: Snapshot | None = None
-        self._looked: Snapshot | None = None
-        """as the backend's thread saw it last"""
         self._look_cpu = 0.0
         """seconds of CPU that the last look took"""
         self._failure = ""
@@ -165,20 +163,11 @@ class Daemon:
             asked = describe(each.verb, each.who, each.args)
             try:
                 self._require_guard(each.verb, asked)
-                self._require_class(each, asked)
                 made.append(run_verb(self._backend, each.verb, each.who, each.args))
             except Exception as error:  # noqa: BLE001  told in the log of decisions
                 made.append(explain(error, asked))
                 break
         return made
-
-    def _require_class(self, request: Request, asked: str) -> None:
-        """ControlError where a person gave the program another class since the policy looked."""
-        if request.klass is None or self._looked is None:
-            return
-        now = next((each.klass for each in self._looked.programs if str(each.id.pid) == request.who), None)
-        if (now or "") != request.klass:
-            raise ControlError(asked, f"it has class {now or 'none'} meanwhile", "the policy looks again")
 
     def _with_lanes(self, built: Built) -> Built:
         """The same with the spatial lane beside it; where that cannot be had, a remark in the events."""
@@ -300,7 +289,7 @@ class Daemon:
 
     def _look_now(self) -> tuple[Snapshot, Sequence[Event]]:
         begun = time.thread_time()
-        snapshot = self._looked = self._launched.add_to(self._backend.look())
+        snapshot = self._launched.add_to(self._backend.look())
         events = self._backend.drain_events()
         self._look_cpu = time.thread_time() - begun
         return snapshot, events
@@ -399,7 +388,7 @@ class Daemon:
             self.access.check_lowering(tenant, str(who), args, self._backend.look(), describe(name, who, args))
         outcome = run_verb(self._backend, name, who, args)
         if self._desk is not None:
-            self._desk.hand(name, who, outcome, args)
+            self._desk.hand(name, who, outcome)
         try:
             return outcome, self._look_now()  # so that who asked sees the effect in his next question
         except Exception:  # noqa: BLE001  the verb was done: say so; the regular look shows this failure

@@ -3,8 +3,8 @@
 
 The driver keeps the maker of each client and names the makers of all objects of a class (GPU_GET_PIDS), by process and
 not by client. So: of those who reach a client, its maker is the one that is named; where several are, the one that has
-no such objects in a client of its own, for which it would be named. A client whose maker has ended belongs to a child
-that it left and that still holds it.
+another client which the driver says is of the same process, or that has no such objects in a client of its own, for
+which it would be named. A client whose maker has ended belongs to a child that it left and that still holds it.
 """
 
 from __future__ import annotations
@@ -100,13 +100,29 @@ class Makers:
             return eldest, False
         named = [holder.id for holder in case.reach if holder.id.pid in pids]
         if len(named) > 1:
-            named = [one for one in named if not _explained(one, case.client, cases)] or named
+            kin = [one for one in named if self._related(one, case.client, cases, adoptions)]
+            named = kin if len(kin) == 1 else [one for one in named if not _explained(one, case.client, cases)] or named
         if named:
             return named[0], len(named) == 1
         late = [process for process, adoption in adoptions.items() if process.pid in pids and not adoption.understood]
         if any(process not in {holder.id for holder in case.reach} for process in late):
             return None, False  # perhaps of one whose clients are not all found yet
         return self._heir(case), True
+
+    def _related(
+        self, process: ProcessId, client: int, cases: Mapping[int, _Case], adoptions: Mapping[ProcessId, Adoption]
+    ) -> bool:
+        """Whether the driver says that a client which only this process reaches has the same maker."""
+        for fd, other in adoptions[process].clients:
+            if len(cases[other].reach) > 1:
+                continue
+            try:
+                with self._driver.borrow(process, fd) as descriptor:
+                    if RmClient(descriptor, self._abi, other).same_maker(client):
+                        return True
+            except (RmError, DriverError, OSError):
+                continue
+        return False
 
     def _heir(self, case: _Case) -> ProcessId:
         """The maker has ended: the eldest of its children, if it was known, else of all who reach the client."""

@@ -20,14 +20,16 @@ from typing import Final
 
 from detshare.ctl.requests import Table
 
-__all__ = ["DATAGRAMS_S", "MOST_BYTES", "Reports"]
+__all__ = ["BYTES_S", "HEAD", "MOST_BYTES", "Reports"]
 
 log = logging.getLogger("detshared.reports")
 
 MOST_BYTES: Final = 8192
 """of a datagram"""
-DATAGRAMS_S: Final = 4000
+BYTES_S: Final = 1 << 19
 """are read a second, of all programs together: what is more waits in the kernel's queue, or is lost by who sends it"""
+HEAD: Final = 128
+"""bytes that a datagram counts for besides its own"""
 _TURN: Final = 64
 """are read before others have the loop"""
 _REST_S: Final = 0.1
@@ -42,7 +44,7 @@ class Reports:
         self._socket: socket.socket | None = None
         self._path: Path | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._left, self._filled = float(DATAGRAMS_S), clock()
+        self._left, self._filled = float(BYTES_S), clock()
         self._resting: asyncio.TimerHandle | None = None
 
     def open(self, path: Path, let_in: Callable[[Path], None]) -> None:
@@ -67,10 +69,10 @@ class Reports:
     def _readable(self) -> None:
         assert self._socket is not None
         now = self._clock()
-        self._left = min(float(DATAGRAMS_S), self._left + (now - self._filled) * DATAGRAMS_S)
+        self._left = min(float(BYTES_S), self._left + (now - self._filled) * BYTES_S)
         self._filled = now
         for _ in range(_TURN):
-            if self._left < 1:
+            if self._left < 0:
                 self._rest()
                 return
             try:
@@ -81,7 +83,7 @@ class Reports:
                 log.warning("reports of programs cannot be read: %s", error)
                 self._rest()
                 return
-            self._left -= 1
+            self._left -= HEAD + len(data)
             pid = _sender(ancillary)
             if pid <= 0 or flags & socket.MSG_TRUNC:
                 self._table.refused += 1

@@ -29,7 +29,7 @@ MOST_SENDERS: Final = 256
 """programs with a window of their own"""
 MOST_BUCKETS: Final = 1024
 """of one window: who fills more of them has a shorter one"""
-VALUES_S: Final = 50_000
+VALUES_S: Final = 20_000
 """of one program a second; what is more is dropped unread"""
 SLOT_S: Final = 0.5
 SHORTEST_S: Final = 1e-6

@@ -152,7 +152,7 @@ def tell(shown: Recording, files: Iterable[Path], as_json: bool) -> None:
         rows.append(_row(gpu, "-", lanes.switches(gpu), "(switches)"))
     if shown.proof != "gpu":
         click.echo(f"proof level {shown.proof}")
-    show.table(["GPU", "PID", "SHARE", "RUNS/S", "MEDIAN", "COMMAND"], rows)
+    show.table(["GPU", "PID", "SHARE", "RUNS/S", "MEDIAN", "COMMAND"], rows, last_left=True)
     for file in files:
         click.echo(f"wrote {file}")
     show.partial(notes)

@@ -28,7 +28,7 @@ _COLUMNS = (
     ("LIMIT", True),
     ("SMS", True),
     ("SHARE", True),
-    ("LATELY", False),
+    ("LATELY", True),
     ("TURN", False),
     ("STATE", False),
 )
@@ -161,7 +161,7 @@ def programs(answer: Json, width: int) -> Lines:
                 *([size(program.get("memory_limit"))] if limits else []),
                 *([_sms(program)] if spatial else []),
                 f"{share:.0%}" if share is not None else "-",
-                *([words.spark(words.history(program), _LATELY)] if lately else []),
+                *([words.spark(words.history(program), _LATELY, whole=SLOTS)] if lately else []),
                 *([words.turn(program) or "-"] if turns else []),
                 state,
                 command(program["command"]),
@@ -241,8 +241,7 @@ def tenants(answer: Json) -> Table:
 
 def warnings(answer: Json) -> list[Text]:
     """What the look could not see or do, and who makes no progress."""
-    stalled = words.warnings(answer["programs"], _numbers(answer))
-    return [Text(f"warning: {clean(text)}", style="yellow") for text in (*answer.get("warnings", ()), *stalled)]
+    return [Text(f"warning: {clean(text)}", style="yellow") for text in answer.get("warnings", ())]
 
 
 def rotations(answer: Json) -> list[Text]:
@@ -303,13 +302,12 @@ def turn_rows(answer: Json, program: Json) -> list[tuple[str, str]]:
     if lately := words.history(program):
         rows.append(("lately", f"[{words.spark(lately, SLOTS)}] {SLOT_S:g} s each, the newest to the right"))
     rows += [("turn", text) for text in words.places(program, numbers)]
-    if program.get("floor") is not None:
-        rows.append(("floor", f"{program['floor']:.1%} of the time, while a higher class leaves nothing"))
+    rows += [("floor", text) for text in words.floor(program)]
     for each in words.schedules(answer):
         if each["gpu"] in program["gpus"]:
             rows.append(("rotation", f"GPU {numbers.get(each['gpu'], '?')}: {words.schedule(each)}"))
             rows += [("", f"because {reason}") for reason in (words.why(each),) if reason]
-    return rows + [("warning", text) for text in words.warnings([program], numbers)]
+    return rows + [("warning", text) for text in words.warning(program, numbers)]
 
 
 _DECIDED = {"Slice": "time slice", "Bind": "share of SMs", "Move": "pCtx", "Gate": "gate", "Reflex": "reflex"}

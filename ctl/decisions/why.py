@@ -12,8 +12,9 @@ from typing import Any
 
 from detshare.ctl.decisions.log import Turn, lines, segments, turns
 from detshare.ctl.errors import ControlError
+from detshare.ctl.gputime import words
 from detshare.ctl.policy.types import TenantView
-from detshare.ctl.snapshot import Program, Snapshot
+from detshare.ctl.snapshot import Program, Snapshot, plain
 
 __all__ = ["recent", "say", "story"]
 
@@ -30,7 +31,6 @@ _HOOKS = {
 _LEVELS = ("low", "medium", "high")
 _KINDS = {
     "Slice": "time slice",
-    "Share": "share of the background",
     "Bind": "share of SMs",
     "Move": "pool member",
     "Gate": "gate",
@@ -53,10 +53,6 @@ def say(action: Mapping[str, Any]) -> str:
         case "Slice":
             level = _LEVELS[int(action.get("level", 1))]
             return f"{tenant}: slice {duration(float(action.get('slice_us', 0)))}, level {level}"
-        case "Share":
-            known = [(name, unit) for name, unit in (("floor", " %"), ("weight", "")) if name in action]
-            parts = [f"{name} {action[name]}{unit}" for name, unit in known]
-            return f"{tenant}: {', '.join(parts) or 'floor and weight of its class'}"
         case "Bind":
             return f"{tenant}: {action.get('sms')} SMs"
         case "Move":
@@ -207,6 +203,7 @@ def _standing(program: Program, seen: Snapshot) -> list[str]:
         lines.append(f"time slice {duration(tsg.slice_us)}{level}, {len(program.compute)} compute channel group(s)")
     for kind, who in sorted(program.decided.items()):
         lines.append(f"{_KINDS.get(kind, kind)} decided by {'a person' if who == 'hand' else who}")
+    lines += _turns(program, seen)
     activity = program.activity
     if activity is not None:
         held = f", held by {' and '.join(activity.reasons)}" if activity.reasons else ""
@@ -236,6 +233,19 @@ def _standing(program: Program, seen: Snapshot) -> list[str]:
     ]
     lines.append("beside it on its GPU: " + ("; ".join(others[:12]) if others else "nobody"))
     return lines
+
+
+def _turns(program: Program, seen: Snapshot) -> list[str]:
+    """Its GPU time and places in rotations, what decided these, and whether it makes no progress."""
+    numbers = {gpu.uuid: str(number) for number, gpu in enumerate(seen.gpus)}
+    data = program.to_json()
+    lines = [*words.gpu_times(data, numbers), *words.places(data, numbers)]
+    lines += [f"floor {text}" for text in words.floor(data)]
+    for each in seen.schedules:
+        if each.gpu in program.gpus:
+            because = f"; because {each.why}" if each.why else ""
+            lines.append(f"GPU {numbers.get(each.gpu, '?')}: {words.schedule(plain(each))}{because}")
+    return lines + words.warning(data, numbers)
 
 
 def _busy(program: Program) -> str:

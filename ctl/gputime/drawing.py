@@ -12,6 +12,7 @@ from html import escape
 from typing import Final
 
 from detshare.ctl.gputime.lanes import Lane, lanes, summed, switches
+from detshare.ctl.gputime.meter import RESTORE_NS
 from detshare.ctl.gputime.recording import GpuRecord, Recording
 from detshare.ctl.gputime.types import Run
 
@@ -136,7 +137,7 @@ def _legend(y: int) -> list[str]:
 
     return [
         sample(12, f'fill="{_COLOURS[0]}"', "a program has the GPU; a column's height: in which part of that time"),
-        sample(430, 'class="restore"', "its context is restored (0.1 ms of each run at least, by the H200)"),
+        sample(430, 'class="restore"', f"its context is restored ({RESTORE_NS / 1e6:g} ms of each run, by the H200)"),
         sample(850, 'class="switch"', "the GPU switches: nobody has it"),
     ]
 

@@ -9,13 +9,12 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
+from detshare.ctl.gputime.meter import RESTORE_NS
 from detshare.ctl.gputime.recording import GpuRecord
 from detshare.ctl.gputime.types import Run
 
-SWITCH_NS: Final = 200_000
+LONGEST_SWITCH_NS: Final = 200_000
 """a time between two runs that is not longer is the GPU's switch; 85 us were measured on H200"""
-RESTORE_NS: Final = 100_000
-"""of each run, at least, the GPU restores the context: measured on H200"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Lane:
 
     @property
     def restores(self) -> tuple[Run, ...]:
-        """The begin of each run, in which its context is restored."""
+        """The begin of each run, in which its context is restored and nothing of the program runs."""
         return tuple(Run(run.pid, run.start_ns, min(run.end_ns, run.start_ns + RESTORE_NS)) for run in self.runs)
 
 
@@ -56,4 +55,4 @@ def lanes(gpu: GpuRecord) -> list[Lane]:
 def switches(gpu: GpuRecord) -> Lane:
     """The times between two runs that are so short that the GPU was switching, not idle."""
     gaps = ((one.end_ns, other.start_ns) for one, other in pairwise(gpu.runs))
-    return summed(None, [Run(0, end, start) for end, start in gaps if 0 < start - end <= SWITCH_NS], gpu)
+    return summed(None, [Run(0, end, start) for end, start in gaps if 0 < start - end <= LONGEST_SWITCH_NS], gpu)

@@ -82,7 +82,7 @@ class _Tape:
         self._book, self._runs = RunBook(), list[Run]()
         self._dropped = log.dropped
         self._first = self._dropped
-        self._begin = log.now_ns()
+        self._begin, self._began = log.now_ns(), time.monotonic_ns()
 
     @property
     def count(self) -> int:
@@ -98,9 +98,12 @@ class _Tape:
 
     def end(self) -> GpuRecord:
         self.read()
-        now = self.log.now_ns()
+        elapsed = time.monotonic_ns() - self._began
+        now = self.log.now_ns() or elapsed
+        # before its first record a real log does not know the GPU's clock
+        begin = self._begin or max(now - elapsed, 0)
         gpu, runs = self._gpu, (*self._runs, *self._book.open_runs(now))
-        whole = GpuRecord(gpu.uuid, gpu.minor, gpu.name, self._begin, now, runs, self._dropped - self._first)
+        whole = GpuRecord(gpu.uuid, gpu.minor, gpu.name, begin, now, runs, self._dropped - self._first)
         return whole.window(0.0, None)
 
 

@@ -7,7 +7,7 @@ What is not as it should be gives nothing: the JSON may come from another versio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 Json = Mapping[str, Any]
@@ -56,15 +56,15 @@ def _us(value: float) -> str:
     return f"{value:.0f} us" if value < 999.5 else f"{value / 1e3:.3g} ms"
 
 
-def spark(values: Sequence[object], width: int, ascii_only: bool = False) -> str:
+def spark(values: Sequence[object], width: int, ascii_only: bool = False, whole: int = 0) -> str:
     """The last values, 0..1 each, as blocks: one for each cell, the newest to the right. A space: nothing at all.
 
-    Several values that fall into one cell are their mean.
+    Several values that fall into one cell are their mean. `whole`: so many values fill the width; fewer, a part of it.
     """
     known = [min(max(_number(value) or 0.0, 0.0), 1.0) for value in values]
     if not known or width <= 0:
         return ""
-    each = math.ceil(len(known) / width)
+    each = math.ceil(max(len(known), whole) / width)
     groups = [known[max(end - each, 0) : end] for end in range(len(known), 0, -each)][::-1]
     means = [sum(group) / len(group) for group in groups]
     marks = _ASCII if ascii_only else _BLOCKS
@@ -113,6 +113,14 @@ def places(program: Json, numbers: Mapping[str, str]) -> list[str]:
     return lines
 
 
+def floor(program: Json) -> list[str]:
+    """What it has at least, in a phrase; none for a program above the background, which needs no floor."""
+    share = _number(program.get("floor"))
+    if share is None or (not share and program.get("class") not in ("low", "idle")):
+        return []
+    return [f"{share:.1%} of the time, while a higher class leaves nothing"]
+
+
 def gpu_times(program: Json, numbers: Mapping[str, str]) -> list[str]:
     """What it had of each GPU over the last seconds, in a sentence each."""
     lines = []
@@ -138,7 +146,9 @@ def schedule(each: Json) -> str:
     holder, after = _text(each.get("holder")), _text(each.get("next"))
     left = _number(each.get("left_s"))
     parts = [_MODES.get(mode, mode)]
-    if holder:
+    if holder and mode == "free":
+        parts.append(f"{holder} alone in the background")
+    elif holder:
         parts.append(f"{holder} has its turn" + ("" if left is None else f" for {seconds(left)}"))
     if after:
         parts.append(f"then {after}")
@@ -162,19 +172,11 @@ def schedules(snapshot: Json) -> list[Json]:
     return _items(snapshot.get("schedules"))
 
 
-def warnings(programs: Iterable[Json], numbers: Mapping[str, str]) -> list[str]:
-    """Programs that have work and make no progress, a sentence each."""
-    lines = []
-    for program in programs:
-        if not (longest := stalled(program)):
-            continue
-        on = next(
-            (_text(e.get("gpu")) for e in _items(program.get("gpu_time")) if _number(e.get("stalled_s")) == longest), ""
-        )
-        pid, name = program.get("pid"), _text(program.get("command"))
-        short = name if len(name) <= 40 else name[:39] + "…"
-        lines.append(
-            f"PID {pid} ({short}) has work on GPU {numbers.get(on, '?')} and made no progress for {seconds(longest)};"
-            f" why: detshare-ctl why {pid}"
-        )
-    return lines
+def warning(program: Json, numbers: Mapping[str, str]) -> list[str]:
+    """One sentence where it has work and makes no progress, else none."""
+    if not (longest := stalled(program)):
+        return []
+    times = _items(program.get("gpu_time"))
+    on = next((_text(each.get("gpu")) for each in times if _number(each.get("stalled_s")) == longest), "")
+    told = f"it has work on GPU {numbers.get(on, '?')} and made no progress for {seconds(longest)}"
+    return [f"{told}: detshare-ctl why {program.get('pid')}"]

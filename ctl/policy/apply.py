@@ -17,7 +17,6 @@ from detshare.ctl.policy.types import (
     Move,
     Preempt,
     Reflex,
-    Share,
     Slice,
     Snapshot,
     TenantView,
@@ -37,8 +36,6 @@ class Request:
     verb: str
     who: str
     args: Mapping[str, object]
-    klass: str | None = None
-    """the class that the program has to have still"""
 
 
 def plain(action: Action) -> Action:
@@ -51,9 +48,6 @@ def requests(action: Action, now: Snapshot, backend: str) -> list[Request]:
     match action:
         case Slice(tenant, slice_us, level):
             return [Request("set-slice", tenant, {"slice_us": max(1, round(slice_us)), "level": LEVELS[level]})]
-        case Share(tenant, floor, weight):
-            view = now.tenant(tenant)
-            return [_share(tenant, "" if view is None else view.klass, floor, weight)]
         case Bind(tenant, sms):
             # rounded up: a tier is the largest set within the share, and the share of just this set may be a fraction
             percent = min(100, -(-100 * sms // now.sms))
@@ -80,16 +74,6 @@ def requests(action: Action, now: Snapshot, backend: str) -> list[Request]:
     raise TypeError(f"{action!r} is no action")
 
 
-def _share(tenant: str, klass: str, floor: int | None, weight: int | None) -> Request:
-    """The same class again, which says all of a share; not where a person gave another one meanwhile."""
-    args: dict[str, object] = {"class": klass}
-    if floor is not None:
-        args["floor"] = floor
-    if weight is not None:
-        args["weight"] = weight
-    return Request("set-priority", tenant, args, klass)
-
-
 _ROW: Final = ("rank", "weight", "slice_us", "level", "linger_us", "deadline_us", "floor_permille")
 
 
@@ -98,8 +82,6 @@ def before(action: Action, view: TenantView) -> Action | None:
     match action:
         case Slice(tenant):
             return Slice(tenant, view.slice_us, view.level)
-        case Share(tenant):
-            return share_of(view)
         case Bind(tenant) | Move(tenant):
             return Move(tenant, view.pctx) if view.pctx else Bind(tenant, view.standing_sms or view.sms)
         case Gate(tenant):
@@ -109,11 +91,6 @@ def before(action: Action, view: TenantView) -> Action | None:
     return None
 
 
-def share_of(view: TenantView) -> Share:
-    """What it has now; a weight of the class counts as none."""
-    return Share(view.name, None if view.floor is None else round(view.floor), None)
-
-
 def stands(action: Action, view: TenantView) -> bool:
     """Whether it would change nothing, as far as the last look tells."""
     match action:
@@ -121,8 +98,6 @@ def stands(action: Action, view: TenantView) -> bool:
             return action.open == view.gate_open
         case Move():
             return action.pctx == view.pctx
-        case Share():
-            return action.floor == share_of(view).floor and action.weight == view.weight
         case Bind():
             return action.sms == (view.standing_sms or view.sms)
     return False
@@ -133,10 +108,8 @@ def same(first: Action | None, second: Action | None) -> bool:
     return first is not None and second is not None and plain(first) == plain(second)
 
 
-def undo(
-    kind: str, tenant: str, standing: Action | None, by_hand: tuple[str, ...], klass: str = ""
-) -> list[Request]:
-    """What takes back one thing that a policy set: `standing` was there before it, `klass` is its class now."""
+def undo(kind: str, tenant: str, standing: Action | None, by_hand: tuple[str, ...]) -> list[Request]:
+    """What takes back one thing that a policy set: `standing` was there before it."""
     if kind == "Gate":
         return [Request("resume", tenant, {})]
     if kind == "Slice":
@@ -144,8 +117,6 @@ def undo(
             slice_us = standing.slice_us if isinstance(standing, Slice) else 2048.0
             return [Request("set-slice", tenant, {"slice_us": round(slice_us), "level": LEVELS[1]})]
         return [Request("release", tenant, {})]
-    if kind == "Share":
-        return [_share(tenant, klass, None, None)] if klass else []
     if kind == "Reflex":
         return [Request("set-busy", tenant, {"sms": standing.busy_sms if isinstance(standing, Reflex) else None})]
     if isinstance(standing, Move):

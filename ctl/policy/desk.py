@@ -73,9 +73,9 @@ class Desk:
         """There was a look at the machine."""
         self.engine.look(seen)
 
-    def hand(self, verb: str, who: object, outcome: Outcome, args: Mapping[str, object]) -> None:
+    def hand(self, verb: str, who: object, outcome: Outcome) -> None:
         """A person did a verb."""
-        self.engine.hand(verb, str(who), outcome, args)
+        self.engine.hand(verb, str(who), outcome)
 
     def doctor(self) -> Check:
         """One line of `doctor`."""

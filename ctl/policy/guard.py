@@ -14,29 +14,18 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from detshare.ctl.classes import CLASSES
-from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Preempt, Reflex, Share, Slice, Snapshot
+from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Preempt, Reflex, Slice, Snapshot
 
-__all__ = [
-    "LEAST_FLOOR",
-    "LEAST_OPEN",
-    "LONGEST_SHUT_US",
-    "LONGEST_SLICE_US",
-    "MOST_ACTIONS",
-    "MOST_FLOOR",
-    "Guard",
-    "kind_of",
-]
+__all__ = ["LEAST_FLOOR", "LEAST_OPEN", "LONGEST_SHUT_US", "LONGEST_SLICE_US", "MOST_ACTIONS", "Guard", "kind_of"]
 
 LONGEST_SHUT_US: Final = 10_000_000.0
 LEAST_OPEN: Final = 0.05
 LONGEST_SLICE_US: Final = 1_000_000.0
 LEAST_FLOOR: Final = 10
-MOST_FLOOR: Final = 50
-"""percent"""
 MOST_ACTIONS: Final = 4096
 """of one answer"""
 _LONGEST_REASON: Final = 500
-_KINDS: Final = (Bind, Move, Slice, Share, Gate, Preempt, Reflex, ClassRow)
+_KINDS: Final = (Bind, Move, Slice, Gate, Preempt, Reflex, ClassRow)
 _ROW: Final = {
     "rank": (0, 1000),
     "weight": (1, 1000),
@@ -96,13 +85,6 @@ class Guard:
             case Slice(slice_us=slice_us, level=level):
                 if lane != "temporal" or not 1 <= slice_us <= LONGEST_SLICE_US or level not in (0, 1, 2):
                     return f"needs the temporal lane, 1 to {LONGEST_SLICE_US:.0f} us and a level of 0 to 2"
-            case Share(floor=floor, weight=weight):
-                if lane != "temporal" or not now.shares:
-                    return "needs the temporal lane, and somebody who rotates the background"
-                if tenant.klass not in CLASSES:
-                    return f"{tenant.name} has no class: a share is one of those who have"
-                if not 0 <= (floor or 0) <= MOST_FLOOR or not 1 <= (weight or 1) <= 1000:
-                    return f"floor is 0 to {MOST_FLOOR} percent, weight 1 to 1000"
             case Preempt():
                 if lane != "temporal":
                     return "needs the temporal lane"
@@ -205,7 +187,7 @@ def _wrong_type(action: Action) -> str | None:
         elif field.name == "slice_us" and isinstance(action, Slice):
             good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         elif value is None:
-            good = isinstance(action, ClassRow | Share) or field.name == "busy_sms"
+            good = isinstance(action, ClassRow) or field.name == "busy_sms"
         else:
             good = isinstance(value, int) and not isinstance(value, bool)
         if not good:

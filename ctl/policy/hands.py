@@ -186,19 +186,14 @@ class Hands:
 
     # -- people -------------------------------------------------------------------------------------------------
 
-    def by_hand(self, verb: str, pids: set[int], everything: bool, args: Mapping[str, object]) -> None:
+    def by_hand(self, verb: str, pids: set[int], everything: bool) -> None:
         """A person did a verb to these programs."""
-        kinds = BY_VERB.get(verb, ())
-        if verb == "set-priority" and any(args.get(name) is not None for name in ("floor", "weight")):
-            kinds = (*kinds, "Share")
         processes = [process for process in self._viewer.processes.values() if process.pid in pids or everything]
         for process in processes:
             if verb == "release":
                 self.ledger.released(process)
             else:
-                self.ledger.taken(process, kinds)
-                if verb == "set-priority":  # a class by hand brings its own floor: what the policy had set is gone
-                    self.ledger.puts.pop((process, "Share"), None)
+                self.ledger.taken(process, BY_VERB[verb])
             for gpu in self._viewer.gpus():
                 if str(process.pid) in self._viewer.tenants(gpu):
                     self._viewer.change(gpu, str(process.pid), by_hand=tuple(sorted(self.ledger.hand.get(process, ()))))
@@ -221,8 +216,7 @@ class Hands:
             return
         self.ledger.touch()
         hand = tuple(self.ledger.hand.get(process, ()))
-        view = self._viewer.tenants(put.gpu).get(name)
-        problem = self._do(apply.undo(kind, name, put.before, hand, "" if view is None else view.klass))
+        problem = self._do(apply.undo(kind, name, put.before, hand))
         self.ledger.settling[process, kind] = self._clock()
         if put.before is not None:
             self._viewer.acted(put.gpu, put.before)

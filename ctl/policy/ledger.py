@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Preempt, Reflex, Share, Slice
+from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Preempt, Reflex, Slice
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Program, State
 
@@ -23,7 +23,7 @@ __all__ = ["BY_VERB", "Ledger", "Put", "decode", "encode"]
 
 BY_VERB: Final[Mapping[str, tuple[str, ...]]] = {
     "set-priority": ("Slice",),
-    "set-weight": ("Slice", "Share"),
+    "set-weight": ("Slice",),
     "set-slice": ("Slice",),
     "set-sm": ("Bind", "Move"),
     "bind": ("Bind", "Move"),
@@ -34,8 +34,8 @@ BY_VERB: Final[Mapping[str, tuple[str, ...]]] = {
     "resume": ("Gate",),
 }
 """verb of a person -> kinds of actions that are his from then on"""
-_LASTING: Final = ("Bind", "Move", "Slice", "Share", "Gate", "Reflex")
-_ACTIONS: Final = {kind.__name__: kind for kind in (Bind, Move, Slice, Share, Gate, Preempt, Reflex, ClassRow)}
+_LASTING: Final = ("Bind", "Move", "Slice", "Gate", "Reflex")
+_ACTIONS: Final = {kind.__name__: kind for kind in (Bind, Move, Slice, Gate, Preempt, Reflex, ClassRow)}
 
 
 def encode(action: Action) -> dict[str, Any]:

@@ -26,7 +26,6 @@ __all__ = [
     "Preempt",
     "Reflex",
     "Shape",
-    "Share",
     "Slice",
     "Snapshot",
     "TenantView",
@@ -34,8 +33,8 @@ __all__ = [
 
 HOOKS: Final = ("on_attach", "on_launch", "on_completion", "on_congestion", "on_tick", "on_detach")
 KICKS: Final = ("never", "deadlines", "always")
-MECHANISMS: Final = ("rows", "shares", "launches", "requests")
-"""that may be missing: rows of classes, shares, launches that are seen, requests whose times are known"""
+MECHANISMS: Final = ("rows", "floors", "launches", "requests")
+"""that may be missing: rows of classes, of these the floors, launches that are seen, requests whose times are known"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class TenantView:
     in_flight_us: float
     """age of the oldest unfinished run, 0 without one"""
     kind: str
-    """of the run at the head: "prefill", "decode", "communication", "kernels", "" without one or where nobody knows"""
+    """of the run at the head: "prefill", "decode", "kernels", "" without one or where nobody knows"""
     launches: int
     """kernels finished so far"""
     lane: str = ""
@@ -152,9 +151,9 @@ class Snapshot:
     """of the day, local time, 0 to 24"""
     pool: tuple[PCtx, ...] = ()
     rows: bool = True
-    """ClassRow can be done: detshare.ko is there, or this is the simulator"""
-    shares: bool = False
-    """Share can be done: somebody rotates the background of this GPU"""
+    """whole rows of classes can be written: detshare.ko is there, or this is the simulator"""
+    floors: bool = True
+    """of rows at least the floors: somebody rotates the background of this GPU"""
 
     def tenant(self, name: str) -> TenantView | None:
         """By name; None where it is not here."""
@@ -194,18 +193,6 @@ class Slice:
     tenant: str
     slice_us: float
     level: int = 1
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a tenant of the background gets (temporal lane, tenants with a class): its weight among those that take
-    turns with it, and its floor, the percent of time that it has while higher classes leave nothing. None: as by
-    default."""
-
-    tenant: str
-    floor: int | None = None
-    weight: int | None = None
     reason: str = ""
 
 
@@ -257,7 +244,7 @@ class ClassRow:
     reason: str = ""
 
 
-Action = Bind | Move | Slice | Share | Gate | Preempt | Reflex | ClassRow
+Action = Bind | Move | Slice | Gate | Preempt | Reflex | ClassRow
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from detshare.ctl.policy.types import (
     PCtx,
     Reflex,
     Shape,
-    Share,
     Slice,
     Snapshot,
     TenantView,
@@ -28,7 +27,7 @@ from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Program, State
 from detshare.ctl.work import Spatial
 
-__all__ = ["Viewer", "hour_of_day", "in_order"]
+__all__ = ["Viewer", "hour_of_day", "in_order", "missing"]
 
 BUSY_SHARE: Final = 0.005
 """of the last second on the SMs: who has more counts as active where nothing better is known"""
@@ -73,6 +72,19 @@ def _share(program: Program, gpu: str) -> float:
     return (program.gpu_share or 0.0) if found is None else found
 
 
+def missing(seen: snapshot.Snapshot, backend: str) -> frozenset[str]:
+    """Which of MECHANISMS are not there; what programs have to bring counts as there while there are none."""
+    found = {"rows"} if backend != "kmod" else set()
+    if backend not in ROTATING:
+        found.add("floors")
+    programs = [each for each in seen.programs if each.state not in _NO_TENANT]
+    if programs and not any(each.observed or each.spatial or each.activity for each in programs):
+        found.add("launches")
+    if programs and not any(each.requests for each in programs):
+        found.add("requests")
+    return frozenset(found)
+
+
 def in_order(name: str) -> tuple[int, str]:
     """How tenants of a snapshot are sorted: by PID, so that a snapshot read from a log is equal to what it was."""
     return len(name), name
@@ -92,7 +104,7 @@ class Viewer:
         backend: str = "",
     ) -> None:
         """`version`: another one whenever `hand` or `deadlines` may say something else."""
-        self._rows, self._shares = backend == "kmod", backend in ROTATING
+        self._rows, self._floors = backend == "kmod", backend in ROTATING
         self._hand, self._version = hand, version
         self._deadlines = {} if deadlines is None else deadlines
         self._pool: Mapping[str, tuple[PCtx, ...]] = {}
@@ -251,8 +263,6 @@ class Viewer:
         match action:
             case Slice(tenant, slice_us, level):
                 self.change(gpu, tenant, slice_us=slice_us, level=level)
-            case Share(tenant, floor):
-                self.change(gpu, tenant, floor=None if floor is None else float(floor))
             case Bind(tenant, sms):
                 self.change(gpu, tenant, standing_sms=sms, sms=sms, pctx="")
             case Move(tenant, pctx):
@@ -286,5 +296,5 @@ class Viewer:
             hour=hour_of_day(unix),
             pool=self._pool.get(gpu, ()),
             rows=self._rows,
-            shares=self._shares,
+            floors=self._floors,
         )

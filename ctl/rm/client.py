@@ -13,6 +13,7 @@ from detshare.ctl.rm.driver import Descriptor
 _INFO = "NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO"
 _CHILD = "NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE"
 _DISABLE = "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"
+_RIGHTS = "NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS"
 _PIDS = "NV2080_CTRL_CMD_GPU_GET_PIDS"
 _IDLE = "NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS"
 _FORCE_BUSY_CHECK = 3 | 1 << 8 | 4 << 8
@@ -193,6 +194,14 @@ class RmClient:
         params = layout.pack(flags=self._abi.constant("NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_ASCII"))
         self._control("asking for the GPU's UUID", subdevice, _GID, params)
         return layout.raw(params, "data").split(b"\0")[0].decode("ascii", "replace")
+
+    def same_maker(self, other: int) -> bool:
+        """Whether this client might duplicate an object of client `other`, which exists. By default the driver lets
+        clients of one process do so, and no others (cliresShareCallback, RS_SHARE_TYPE_PID)."""
+        layout = self._abi.params(_RIGHTS)
+        params = layout.pack(hObject=other, hClient=other)
+        self._control(f"asking for rights on client {other:#x}", self.handle, _RIGHTS, params)
+        return bool(layout.get(params, "maskResult.limbs") & 1)
 
     def pids(self, subdevice: int, klass: int) -> frozenset[int]:
         """Processes that made objects of a class on the GPU behind a subdevice, in the numbers of our pid namespace;

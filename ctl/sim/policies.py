@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from detshare.ctl.errors import ControlError
 from detshare.ctl.policy import registry
-from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Policy, Preempt, Reflex, Share, Slice
+from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Policy, Preempt, Reflex, Slice
 from detshare.ctl.sim.errors import SimError
 
 if TYPE_CHECKING:
@@ -129,8 +129,6 @@ class Reins:
             return (
                 self._engine.rows.write(action) if self._engine.lane.name == "temporal" else "needs the temporal lane"
             )
-        if isinstance(action, Share):
-            return "the simulator has no turns, and so no floors"
         if not isinstance(action, Bind | Move | Slice | Gate | Preempt | Reflex):
             return "is no action"
         tenant = next((each for each in self._engine.tenants if each.name == action.tenant), None)

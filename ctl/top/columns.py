@@ -49,8 +49,8 @@ _COUNTED_WIDE = (
 
 
 _TURN: Final = Column("TURN", 8)
-_LATELY: Final = Column("LATELY", 16)
-_LATELY_NARROW: Final = Column("LATELY", 8)
+_LATELY: Final = Column("LATELY", 17, True)
+_LATELY_NARROW: Final = Column("LATELY", 10, True)
 _LEAST: Final = ("CONTAINER", "TSGS", "USER", "MEM BAR", "SM BAR", "PCTX", "HELD", "Q99")
 _COMMAND: Final = 12
 
@@ -58,7 +58,7 @@ _COMMAND: Final = 12
 def _with_turns(chosen: list[Column], width: int) -> list[Column]:
     """The place in the rotation stands before the state."""
     if width < WIDE:
-        chosen = [column for column in chosen if column.name not in ("LEVEL", "LANE")]
+        chosen = [column for column in chosen if column.name not in ("SLICE", "LEVEL", "LANE")]
     at = next(number for number, column in enumerate(chosen) if column.name == "STATE")
     return [*chosen[:at], _TURN, *chosen[at:]]
 
@@ -100,7 +100,7 @@ def columns(
 
     `limits`: somebody may hold a memory limit. `counts`: as counted() says; then what the lanes tell takes the
     place of slices and levels, which the details show. `turns`: somebody has a place in a rotation, which takes the
-    place of levels on a narrow screen. `lately`: histories of shares are known.
+    place of slices and levels on a narrow screen. `lately`: histories of shares are known.
     """
     if counts and width >= MEDIUM:
         chosen = list(_COUNTED_WIDE if width >= WIDE else _COUNTED_NARROW)

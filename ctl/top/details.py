@@ -74,13 +74,12 @@ def _turns(
     if lately := words.history(program):
         lines.append((f"lately [{words.spark(lately, SLOTS)}] {SLOT_S:g} s each, the newest to the right", "green"))
     lines += [(text, "") for text in words.places(program, index)]
-    floor = number(program.get("floor"))
-    lines += [(f"floor {floor:.1%} of the time, while a higher class leaves nothing", "")] if floor is not None else []
+    lines += [(f"floor {text}", "") for text in words.floor(program)]
     mine = texts(program.get("gpus"))
     for each in words.schedules(snapshot):
         if (reason := words.why(each)) and clean(each.get("gpu")) in mine:
             lines.append((f"GPU {index.get(clean(each.get('gpu')), '?')} rotates so because {reason}", "cyan"))
-    return lines + [(text, "bold red") for text in words.warnings([program], index)]
+    return lines + [(text, "bold red") for text in words.warning(program, index)]
 
 
 def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str]]:

@@ -11,7 +11,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Span, Text
 
-from detshare.ctl.gputime.words import schedule, schedules, spark, warnings
+from detshare.ctl.gputime.types import SLOTS
+from detshare.ctl.gputime.words import schedule, schedules, spark
 from detshare.ctl.top.columns import BARS, WIDE, Column, columns, counted
 from detshare.ctl.top.details import details
 from detshare.ctl.top.keys import HELP, View, selected
@@ -120,8 +121,7 @@ class Painter:
         numbers = gpu_index(items(snapshot.get("gpus")))
         for each in schedules(snapshot)[:most]:
             lines.append(self.line(f"GPU {numbers.get(clean(each.get('gpu')), '?'):>2}  {schedule(each)}", "cyan"))
-        stalled = warnings(items(snapshot.get("programs")), numbers)
-        for warning in [*texts(snapshot.get("warnings"))[:2], *stalled[:2]]:
+        for warning in texts(snapshot.get("warnings"))[:3]:
             lines += self.wrapped(f"warning: {warning}", "yellow", most=2)
         by = f"sorted by {view.sort}" + (f", only with {clean(view.filter)!r}" if view.filter else "")
         lines.append(self.line(by, "dim"))
@@ -194,7 +194,7 @@ class Painter:
             style = _full(value) if column.name == "MEM BAR" else "green"
             return [(bar(value, column.width, not self._unicode), style)]
         if column.name == "LATELY":
-            return [(fit(spark(row.lately, column.width, not self._unicode), column.width, right=True), "green")]
+            return [(fit(spark(row.lately, column.width, not self._unicode, SLOTS), column.width, right=True), "green")]
         cell = row.state if column.name == "STATE" and column.width >= 14 else row.cells[column.name]
         if column.name == "LANE":
             cell = cell[: column.width]

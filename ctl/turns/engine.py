@@ -37,6 +37,8 @@ WINDOW_TICK_S: Final = 0.002
 REST_AFTER_S: Final = 0.015
 """a holder that was not seen for so long is asked whether it rests"""
 ASK_S: Final = 0.02
+AGAIN_S: Final = 0.006
+"""a holder that was found at rest is asked once more after so long: between two steps a program rests for a moment"""
 FAILURES: Final = (RmError, DriverError, OSError)
 
 
@@ -64,6 +66,8 @@ class Turns:
         self._told: dict[ProcessId, str] = {}
         self._looked: dict[str, float] = defaultdict(float)
         self._asked: dict[str, float] = defaultdict(float)
+        self._doubted: set[str] = set()
+        """tenants that were at rest when they were asked last"""
         self._credited: dict[str, tuple[int, int]] = {}
         """GPU -> start of the run that went on at the last look, and nanoseconds of it that were counted"""
         self._rested: dict[tuple[str, str], int] = {}
@@ -249,7 +253,7 @@ class Turns:
             return WINDOW_TICK_S
         waits = bool(full) or any(self._rotation.standing(k) is Standing.WAITS for k in self._rotation.states)
         wake = self._rotation.wake(now, full)
-        tick = TICK_S if waits or len(self._rotation.states) > 1 else CALM_S
+        tick = AGAIN_S if self._doubted else TICK_S if waits or len(self._rotation.states) > 1 else CALM_S
         return max(0.0005, min(tick, wake - now)) if wake is not None else tick
 
     def _look(self, gpu: str, now: float) -> dict[str, float]:
@@ -328,6 +332,11 @@ class Turns:
         self._asked[key] = now
         members = [m for m in self._members.values() if m.tenant == key and not m.fixed]
         answers = [self._hand.idle(m.process, m.tsgs) for m in members]
+        if answers and all(answer is True for answer in answers) and key not in self._doubted:
+            self._doubted.add(key)
+            self._asked[key] = now - ASK_S + AGAIN_S
+            return
+        self._doubted.discard(key)
         unseen = now - max(self._seen.get(key, 0.0), grant.begun) > 2 * REST_AFTER_S
         if (answers and all(answer is True for answer in answers)) or (None in answers and unseen):
             self._rotation.rest(key)
@@ -359,6 +368,7 @@ class Turns:
         for process in dict.fromkeys(m.process for m in movable if m.tenant in wanted):
             if self._hand.is_off(process):
                 self._switch(process, run=True)
+        self._doubted &= wanted
         self.turns += len((wanted - self._on) & crowd)
         self._on = wanted
 

@@ -23,7 +23,7 @@ from detshare.tools.bench.process import Program
 from detshare.tools.bench.stats import Spread
 from detshare.tools.bench.steer import Steer, SteerError
 
-__all__ = ["SETTLE", "Options", "Session", "Slot"]
+__all__ = ["SETTLE", "Options", "Session", "Slot", "steal_seconds"]
 
 SETTLE = 0.5  # seconds that are thrown away after each switch
 PATIENCE = 3.0  # seconds to wait for the window of a starved program

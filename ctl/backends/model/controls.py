@@ -28,12 +28,16 @@ class Entry:
 
 Controls = dict[int, Entry]
 
+_RIGHTS = 0xF
+"""what an H200 says of a client's own objects; bit 0: may duplicate it"""
+
 
 def make_controls(server: RmServer) -> Controls:
     """Command number -> entry, for one driver version."""
     handlers = _Handlers(server)
     table: tuple[tuple[str, Kind, bool, Callable[[Node, bytearray], int]], ...] = (
         ("NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO", Kind.CLIENT, False, handlers.handle_info),
+        ("NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS", Kind.CLIENT, False, handlers.access_rights),
         ("NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE", Kind.CLIENT, False, handlers.child_handle),
         ("NV0000_CTRL_CMD_SYSTEM_GET_CLIENT_DATABASE_INFO", Kind.CLIENT, True, handlers.database),
         ("NV2080_CTRL_CMD_GPU_GET_GID_INFO", Kind.SUBDEVICE, False, handlers.gid),
@@ -85,6 +89,18 @@ class _Handlers:
             layout.put(params, "data.iResult", found.klass)
         else:
             return self._abi.status("NV_ERR_INVALID_ARGUMENT")
+        return self._ok
+
+    def access_rights(self, node: Node, params: bytearray) -> int:
+        layout = self._abi.layout("NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS")
+        giver = self._server.clients.get(layout.get(params, "hClient"))
+        if giver is None:
+            return self._abi.status("NV_ERR_INVALID_CLIENT")
+        found = giver.objects.get(layout.get(params, "hObject"))
+        if found is None:
+            return self._abi.status("NV_ERR_OBJECT_NOT_FOUND")
+        mask = _RIGHTS if giver is node.client else int(found.shared or giver.pid == node.client.pid)
+        layout.put(params, "maskResult.limbs", mask)
         return self._ok
 
     def child_handle(self, node: Node, params: bytearray) -> int:

@@ -14,7 +14,6 @@ from detshare.ctl.policy.types import (
     Move,
     PCtx,
     Reflex,
-    Share,
     Slice,
     Snapshot,
     TenantView,
@@ -24,8 +23,8 @@ __all__ = ["RANKS", "Asked", "fitting", "rank"]
 
 RANKS: Final = {"idle": -1, "low": 0, "normal": 1, "high": 2}
 
-_Lasting = Slice | Share | Reflex | Gate | Bind | Move
-_KINDS: Final = {Slice: "Slice", Share: "Share", Reflex: "Reflex", Gate: "Gate", Bind: "Bind", Move: "Bind"}
+_Lasting = Slice | Reflex | Gate | Bind | Move
+_KINDS: Final = {Slice: "Slice", Reflex: "Reflex", Gate: "Gate", Bind: "Bind", Move: "Bind"}
 """Bind and Move both say on which SMs a tenant runs: the later one counts"""
 
 
@@ -74,7 +73,7 @@ class Asked:
     def back(self, tenant: TenantView, reason: str) -> list[Action]:
         """What the tenant had before the policy changed it; nothing where it did not, or a class was given since."""
         found: list[Action] = []
-        for kind in ("Slice", "Share", "Reflex", "Gate", "Bind"):
+        for kind in ("Slice", "Reflex", "Gate", "Bind"):
             last = self._last.pop((tenant.name, kind), None)
             klass, before = self._before.pop((tenant.name, kind), ("", None))
             if before is not None and last != before and klass == tenant.klass and kind not in tenant.by_hand:
@@ -114,8 +113,6 @@ class Asked:
         match kind:
             case "Slice":
                 return Slice(tenant.name, tenant.slice_us, tenant.level)
-            case "Share":
-                return Share(tenant.name, None if tenant.floor is None else round(tenant.floor))
             case "Reflex":
                 return Reflex(tenant.name, tenant.reflex_sms)
             case "Gate":

@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from detshare.ctl.policy.shipped.asked import RANKS, Asked, rank
 from detshare.ctl.policy.shipped.governor import PAUSED, Governor, Reading
-from detshare.ctl.policy.types import Action, Gate, Share, Snapshot, TenantView
+from detshare.ctl.policy.types import Action, ClassRow, Gate, Snapshot, TenantView
 
 __all__ = ["Background", "reading"]
 
 STALE_US: Final = 10_000_000.0
 """who has told nothing for so long, and is not active, is at rest"""
-USUAL: Final = 2
-"""floor of class low in percent where nobody can say what it is (docs/classes.md)"""
+USUAL: Final = {"low": 20, "idle": 10}
+"""floors in permille where nobody can say what they are (docs/classes.md)"""
 SHUT_US: Final = 9_000_000.0
 OPEN_US: Final = 600_000.0
 """a policy may hold a tenant for ten seconds at once, and lets it go for a twentieth of that (guard.py)"""
@@ -30,16 +30,17 @@ def reading(view: TenantView, goal_us: float) -> Reading | None:
 
 class Background:
     """One for each policy object. Classes low and idle of the temporal lane are the background; idle has half of the
-    floor of low, and waits where even a floor of 0 is too much."""
+    floor of low, and waits where even a floor of 0 is too much. A class has one floor on all GPUs: the lowest that one
+    of them asks for."""
 
     def __init__(self, most: int, margin: float) -> None:
         self._most, self._margin = most, margin
         self._asked = Asked()
         self._governors: dict[str, Governor] = {}
         self._why: dict[str, str] = {}
-        """GPU -> reason of the last step"""
-        self._floors: dict[str, dict[str, int]] = {}
-        """tenant -> GPU -> its floor for that GPU's sake: it has one floor for all of them, the lowest"""
+        """GPU -> reason of the last step; without one everything is as it was found"""
+        self._found: dict[str, int] = {}
+        """class -> floor in permille before this changed it"""
         self._shut: dict[str, float] = {}
         """tenants that are held, and since when"""
         self._let_go: dict[str, float] = {}
@@ -47,55 +48,62 @@ class Background:
     def forget(self, tenant: str) -> None:
         """It came anew, or went."""
         self._asked.forget(tenant)
-        for kept in (self._floors, self._shut, self._let_go):
-            kept.pop(tenant, None)
+        self._shut.pop(tenant, None)
+        self._let_go.pop(tenant, None)
 
     def look(self, now: Snapshot, readings: list[Reading]) -> Iterator[Action]:
         """What is to be changed on one GPU. `readings`: of those whose goal is stated and who tell of requests."""
         mine = [each for each in now.tenants if rank(each) <= RANKS["low"] and now.lane_of(each) == "temporal"]
         if not readings:
-            if self._governors.pop(now.gpu, None) is not None or self._why.pop(now.gpu, None) is not None:
+            self._governors.pop(now.gpu, None)
+            if self._why.pop(now.gpu, ""):
                 yield from self._give_back(now, mine)
-            return
-        governor = self._governors.get(now.gpu)
-        if governor is None:
-            floors = [each.floor for each in mine if each.klass == "low" and each.floor is not None]
-            standing = min(round(max(floors, default=USUAL)), self._most)
-            governor = self._governors[now.gpu] = Governor(standing, self._most, self._margin)
-        if why := governor.judge(now.now_us, readings):
-            self._why[now.gpu] = why
-        if now.gpu in self._why:  # else everything is as it was found
-            more = "; still above, and nothing is left to take" if governor.exhausted else ""
-            yield from self._apply(now, mine, governor.level, self._why[now.gpu] + more)
+        elif mine:
+            governor = self._governors.get(now.gpu) or self._begin(now.gpu, mine)
+            self._why[now.gpu] = governor.judge(now.now_us, readings) or self._why.get(now.gpu, "")
+            if why := self._why[now.gpu]:
+                more = "; still above, and nothing is left to take" if governor.exhausted else ""
+                yield from self._apply(now, mine, governor.level == PAUSED, why + more)
 
-    def _apply(self, now: Snapshot, mine: Iterable[TenantView], level: int, why: str) -> Iterator[Action]:
+    def _begin(self, gpu: str, mine: list[TenantView]) -> Governor:
+        if not self._why:
+            self._found = dict(USUAL)
+            for view in mine:
+                if view.floor is not None:
+                    self._found[view.klass] = round(10 * view.floor)
+        standing = min(round(self._found["low"] / 10), self._most)
+        made = self._governors[gpu] = Governor(standing, self._most, self._margin)
+        return made
+
+    def _apply(self, now: Snapshot, mine: list[TenantView], paused: bool, why: str) -> Iterator[Action]:
+        yield from self._floors(now, why)
         for view in mine:
-            if now.shares:
-                floor = max(0, level) if view.klass == "low" else (max(0, level) + 1) // 2
-                wanted = self._floors.setdefault(view.name, {})
-                wanted[now.gpu] = floor
-                yield from self._asked.put(view, Share(view.name, min(wanted.values()), reason=why))
             if view.klass == "idle":
-                yield from self._pause(now, view, level == PAUSED, why)
+                yield from self._pause(now, view, paused, why)
+
+    def _floors(self, now: Snapshot, why: str) -> Iterator[Action]:
+        if not now.floors:
+            return
+        levels = [max(0, governor.level) for gpu, governor in self._governors.items() if self._why.get(gpu)]
+        low, idle = (10 * min(levels), 10 * ((min(levels) + 1) // 2)) if levels else self._found.values()
+        yield from self._asked.row(ClassRow("low", floor_permille=low, reason=why))
+        yield from self._asked.row(ClassRow("idle", floor_permille=idle, reason=why))
 
     def _pause(self, now: Snapshot, view: TenantView, wanted: bool, why: str) -> Iterator[Action]:
         since, rested = self._shut.get(view.name), self._let_go.get(view.name, -1e18)
         if since is not None and (not wanted or now.now_us - since >= SHUT_US):
             del self._shut[view.name]
             self._let_go[view.name] = now.now_us
-            pause = f"{why}; nobody is held for more than ten seconds at once" if wanted else why
-            yield from self._asked.put(view, Gate(view.name, True, pause))
+            text = f"{why}; nobody is held for more than ten seconds at once" if wanted else why
+            yield from self._asked.put(view, Gate(view.name, True, text))
         elif since is None and wanted and now.now_us - rested >= OPEN_US and "Gate" not in view.by_hand:
             self._shut[view.name] = now.now_us
             self._asked.renew(view.name, "Gate")
             yield from self._asked.put(view, Gate(view.name, False, why))
 
-    def _give_back(self, now: Snapshot, mine: Iterable[TenantView]) -> Iterator[Action]:
+    def _give_back(self, now: Snapshot, mine: list[TenantView]) -> Iterator[Action]:
+        why = "nobody here has a goal and tells how long its requests take"
+        yield from self._floors(now, why)
         for view in mine:
-            wanted = self._floors.get(view.name, {})
-            wanted.pop(now.gpu, None)
             self._shut.pop(view.name, None)
-            if wanted:  # another GPU's sake
-                yield from self._asked.put(view, Share(view.name, min(wanted.values()), reason="as its other GPU asks"))
-            else:
-                yield from self._asked.back(view, "nobody here has a goal and tells how long its requests take")
+            yield from self._asked.back(view, why)

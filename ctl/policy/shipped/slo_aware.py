@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from detshare.ctl.classes import CLASSES
-from detshare.ctl.policy.guard import MOST_FLOOR
+from detshare.ctl.classes import CLASSES, MOST_FLOOR
 from detshare.ctl.policy.shipped.asked import Asked, rank
 from detshare.ctl.policy.shipped.background import Background, reading
 from detshare.ctl.policy.shipped.predictor import SWITCH_US, Predictor
@@ -43,8 +42,8 @@ class SloAware(Policy):
     tick_us = 100_000.0
     kicks = "deadlines"
     lacks = {
-        "requests": "no program tells how long its requests take (detshare.tenant(...).observe): no p99 is held",
-        "shares": "nobody rotates the background here: of what holds a p99 only the pause of class idle is left",
+        "requests": "nobody knows how long requests take (tenant(...).observe, daemon.launches): no p99 is held",
+        "floors": "nobody rotates the background here: of what holds a p99 only the pause of class idle is left",
         "rows": "without detshare.ko nobody sees requests begin and end: own times are those that programs report",
     }
 
@@ -65,8 +64,8 @@ class SloAware(Policy):
         def __post_init__(self) -> None:
             if not 0 < self.margin <= 1:
                 raise ValueError(f"margin is {self.margin:g}; it must be above 0 and at most 1")
-            if self.slo_ms < 0 or self.slo_class not in CLASSES or not 0 <= self.most_floor <= MOST_FLOOR:
-                raise ValueError(f"slo_ms must be at least 0, slo_class a class, most_floor 0 to {MOST_FLOOR}")
+            if self.slo_ms < 0 or self.slo_class not in CLASSES or not 0 <= self.most_floor <= 100 * MOST_FLOOR:
+                raise ValueError(f"slo_ms must be at least 0, slo_class a class, most_floor 0 to {100 * MOST_FLOOR:g}")
             if self.squeeze_us < 20 or self.calm_ms < 0 or self.pause_ms < 0:
                 raise ValueError("squeeze_us must be at least 20, calm_ms and pause_ms at least 0")
 

@@ -18,5 +18,5 @@ def pieces() -> Iterator[bytes]:
         yield number.to_bytes(2, "little")
 
 
-again.KINDS = dict.fromkeys(again.KINDS, lambda: pieces)
+again.KINDS = dict.fromkeys(again.KINDS, lambda: (pieces, ""))
 again.main()

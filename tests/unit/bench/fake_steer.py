@@ -36,6 +36,19 @@ class FakeSteer:
         self.told.append(("release", pid, {}))
         self.classes.pop(pid, None)
 
+    def policy(self, name: str, params: dict[str, str] | None = None) -> dict[str, Any]:
+        self.told.append(("policy", 0, {"name": name, **(params or {})}))
+        return {}
+
+    def policy_status(self) -> dict[str, Any]:
+        return {"counts": {"actions": len(self.told)}, "refused": [{"when": 0.0, "text": "on_tick: no module"}]}
+
+    def let_decide(self, pid: int) -> None:
+        self.told.append(("let decide", pid, {}))
+
+    def deadline(self, pid: int, us: float | None) -> None:
+        self.told.append(("deadline", pid, {"us": us}))
+
     def ps(self) -> dict[str, Any]:
         """Who is high has 0.1 of the GPU, all who are low have 0.88 by their weights."""
         now = time.monotonic()
@@ -43,7 +56,7 @@ class FakeSteer:
         programs: list[dict[str, Any]] = [{"pid": 1, "gpu_time": []}]
         for pid, one in self.classes.items():
             share = 0.1 if one.get("klass") == "high" else 0.88 * low.get(pid, 0) / max(1, sum(low.values()))
-            log = [{"gpu": "GPU-0", "seconds": 0.2, "share": share + 0.002, "useful": share, "stalled_s": 0.0}]
+            log = [{"gpu": "GPU-0", "seconds": 0.2, "share": share + 0.002, "useful": share, "switches_s": now}]
             programs.append({"pid": pid, "gpu_time": log if self.logged else []})
         return {"proof": "model", "taken": now, "programs": programs, "schedules": [], "gpus": []}
 

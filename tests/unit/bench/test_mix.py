@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -26,6 +28,7 @@ from detshare.tools.bench.mix.cells import (
 )
 from detshare.tools.bench.mix.figures import Back, Measured, Reading, Server, back, integrate, longest_gap, readings
 from detshare.tools.bench.mix.store import CellsError, Store, load
+from detshare.tools.bench.mix.watch import Watch
 from detshare.tools.bench.mix.worker import BACKGROUNDS, SERVERS
 from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.session import Options, Session
@@ -110,6 +113,32 @@ def test_readings_are_of_the_gpu_that_is_named_or_the_busiest() -> None:
 def test_a_background_has_a_rate_and_a_gap() -> None:
     found = back([1.0, 2.0, 4.0], 1.0, 5.0, None)
     assert (found.rate, found.gap_s, found.share) == (0.75, 2.0, None)
+
+
+class Frozen:
+    """A daemon whose log stands still after some looks."""
+
+    def __init__(self, fresh: int) -> None:
+        self.left, self.asked = fresh, 0
+
+    def ps(self) -> dict[str, Any]:
+        self.asked += 1
+        self.left = max(0, self.left - 1)
+        log = {"gpu": "A", "seconds": 0.01, "share": 0.5, "useful": 0.4, "switches_s": self.left}
+        return {"taken": time.monotonic(), "programs": [{"pid": 7, "gpu_time": [log]}]}
+
+
+@pytest.mark.parametrize(("fresh", "known"), [(4, True), (1, False)])
+def test_a_log_that_nobody_reads_any_more_says_nothing(
+    fresh: int, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detshare.tools.bench.mix.watch.EVERY", 0.02)
+    frozen = Frozen(fresh)
+    begin = time.monotonic()
+    with Watch(frozen.ps) as watch:
+        while frozen.asked < 8:
+            time.sleep(0.01)
+    assert (watch.of(7, begin, time.monotonic()) is not None) is known
 
 
 # -- verdicts -----------------------------------------------------------------------------------------------------
@@ -279,6 +308,19 @@ def test_a_budget_that_is_used_up_ends_the_run_with_what_there_is(
         "gpt2: alone",
         "graph + vit + gpt2: DetShare 1:1",
     ]
+
+
+def test_a_resumed_run_keeps_what_was_measured_and_measures_alone_anew(tmp_path: Path, fakes: None) -> None:
+    before = [*alone("earlier"), of(Cell("graph", TWO, OURS, (1, 1)), 2200.0, {n: Back(4.0, 0.1) for n in TWO})]
+    asked = mixes.Asked(0.3, 10.0, patterns=("graph + vit: def*", "graph + vit + gpt2: DetShare 1:1"), settle=0.1)
+    path = tmp_path / "cells.jsonl"
+    with session_of(tmp_path, FakeSteer(tmp_path / "run")) as session:
+        mixes.run(session, replace(asked, resumed=tuple(before)), path)
+        assert results.check(session.write()) == []
+    kept = load(path)
+    assert kept[: len(before)] == before
+    assert [cell.cell for cell in kept[len(before) :]] == ["graph: alone", "vit: alone", "graph + vit: default slicing"]
+    assert sum(row.what.startswith("graph + vit + gpt2: DetShare 1:1: p99") for row in session.rows) == 1
 
 
 def test_a_run_in_which_nothing_could_be_measured_is_an_error(tmp_path: Path, fakes: None) -> None:

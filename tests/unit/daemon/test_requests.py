@@ -24,7 +24,7 @@ from detshare.ctl import requests
 from detshare.ctl.client import REPORTS_NAME
 from detshare.ctl.kinship import may_speak_for
 from detshare.ctl.library.reporter import Reporter
-from detshare.ctl.reports import DATAGRAMS_S, MOST_BYTES
+from detshare.ctl.reports import BYTES_S, HEAD, MOST_BYTES
 from detshare.ctl.requests import Table, Window, values_of
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.rm.procfs import start_time
@@ -317,7 +317,7 @@ def test_a_flood_of_datagrams_neither_stops_the_daemon_nor_the_sender(mine: Call
     path = str(running.run_dir / REPORTS_NAME)
     sent = 0
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as plain:
-        for _ in range(4 * DATAGRAMS_S):
+        for _ in range(4 * BYTES_S // HEAD):
             with contextlib.suppress(BlockingIOError):
                 sent += plain.sendto(b"0.001\n", path) > 0
     assert running.client.alive()

@@ -21,8 +21,8 @@ from tests.unit.gputime.recordings import MadeDriver, MadeLog, busy, end, record
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> MadeDriver:
-    first = MadeLog([[start(100, 7), end(250_100, 7), start(300_000, 8), end(900_000, 8)]], 1_000_000)
-    second = MadeLog([[start(0, 9)]], 1_000_000, drops=(1,))
+    first = MadeLog([[start(100, 7), end(250_100, 7), start(300_000, 8), end(900_000, 8)]], 1_000_001)
+    second = MadeLog([[start(1, 9)]], 1_000_001, drops=(1,))
     driver = MadeDriver({"GPU-1": first, "GPU-2": second}, {7: "/usr/bin/python serve.py", 9: "python \x1b[31mx"})
     monkeypatch.setattr(timeline, "driver", lambda backend: driver)
     return driver
@@ -71,6 +71,16 @@ def test_a_part_of_a_recording(tmp_path: Path) -> None:
     assert code == 0
     assert json.loads(said)["gpus"][0]["seconds"] == pytest.approx(0.01)
     assert [each["pid"] for each in json.loads(said)["gpus"][0]["programs"]] == [7]
+
+
+def test_the_model_has_a_log_too(tmp_path: Path) -> None:
+    code, said, _ = run("--backend", "model", "--seconds", "0.3", "--json", "--svg", tmp_path / "a.svg")
+    answer = json.loads(said)
+    assert code == 0
+    assert answer["proof"] == "model"
+    shares = {each["command"].split()[1]: each["share"] for each in answer["gpus"][0]["programs"]}
+    assert shares["train.py"] > shares["serve.py"] > 0
+    assert "proof level model" in (tmp_path / "a.svg").read_text()
 
 
 @pytest.mark.parametrize(

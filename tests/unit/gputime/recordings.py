@@ -25,12 +25,15 @@ def end(at: int, pid: int) -> Switch:
 
 @dataclass
 class MadeLog:
-    """Gives one of `parts` at each reading; then nothing. `drops` at: numbers of readings before which records fell."""
+    """Gives one of `parts` at each reading; then nothing. `begins_ns` 0: it does not know the clock before.
+
+    `drops`: numbers of readings before which records fell.
+    """
 
     parts: Sequence[Sequence[Switch]]
     ends_ns: int
     drops: Sequence[int] = ()
-    begins_ns: int = 0
+    begins_ns: int = 1
     closed: bool = False
     dropped: int = 0
     _read: int = 0

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detshare.ctl.gputime import chrome, lanes
+from detshare.ctl.gputime.meter import RESTORE_NS
 from detshare.ctl.gputime.recording import NoRecording, read, record, write
 from detshare.ctl.gputime.types import Run
 from detshare.ctl.rm.driver import NotAllowed
@@ -26,11 +27,28 @@ def test_logs_of_all_gpus_are_recorded_with_the_programs_names() -> None:
         (Run(7, 100, 250), Run(8, 300, 900), Run(7, 950, 1_000)),  # the last one still went on
         (Run(7, 5_000, 5_500),),
     ]
-    assert [(gpu.begin_ns, gpu.end_ns) for gpu in made.gpus] == [(0, 1_000), (4_000, 9_000)]
+    assert [(gpu.begin_ns, gpu.end_ns) for gpu in made.gpus] == [(1, 1_000), (4_000, 9_000)]
     assert heard == [1, 1, 3]
     assert (made.name(7), made.name(8), made.proof) == ("python serve.py", "", "unit")
     assert first.closed
     assert second.closed
+
+
+def test_a_clock_that_only_records_tell_begins_as_long_ago_as_it_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([5_000, 5_400])
+    monkeypatch.setattr("detshare.ctl.gputime.recording.time.monotonic_ns", lambda: next(moments))
+    log = MadeLog([[start(99_000, 7), end(99_700, 7), start(99_800, 8)]], 100_000, begins_ns=0)
+    (gpu,) = record(MadeDriver({"GPU-1": log}), [FIRST], pauses(1), lambda _: None).gpus
+    assert (gpu.begin_ns, gpu.end_ns) == (99_600, 100_000)
+    assert gpu.runs == (Run(7, 99_600, 99_700), Run(8, 99_800, 100_000))
+
+
+def test_a_log_without_a_record_has_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([5_000, 5_400])
+    monkeypatch.setattr("detshare.ctl.gputime.recording.time.monotonic_ns", lambda: next(moments))
+    log = MadeLog([], 0, begins_ns=0)
+    (gpu,) = record(MadeDriver({"GPU-1": log}), [FIRST], pauses(1), lambda _: None).gpus
+    assert (gpu.end_ns - gpu.begin_ns, gpu.runs) == (400, ())
 
 
 def test_no_run_goes_over_records_that_were_lost() -> None:
@@ -102,7 +120,7 @@ def test_lanes_add_up() -> None:
     assert (first.pid, second.pid) == (7, 8)
     assert first.share == pytest.approx(0.5 * 0.915)
     assert (first.runs_s, first.run_us) == (500.0, 915.0)
-    assert sum(run.end_ns - run.start_ns for run in first.restores) == 500 * lanes.RESTORE_NS
+    assert sum(run.end_ns - run.start_ns for run in first.restores) == 500 * RESTORE_NS
     gaps = lanes.switches(gpu)
     assert gaps.share == pytest.approx(0.085, abs=1e-3)
     assert lanes.switches(recording([Run(1, 2_000, 3_000), Run(2, 10**6, 10**7)], 1.0).gpus[0]).runs == ()  # idle

@@ -23,6 +23,7 @@ def test_a_history_is_a_line_of_blocks() -> None:
     assert words.spark([0.0, 0.01, 0.5, 1.0], 4, ascii_only=True) == " _=#"
     assert words.spark([0.0, 0.0, 1.0, 0.0], 2) == " ▅"
     assert words.spark([1.0, 0.0, 0.0, 1.0, 1.0], 2) == "▅▆"
+    assert words.spark([1.0, 1.0, 0.5], 10, whole=20) == "█▇"
     assert words.spark([], 10) == words.spark([1.0], 0) == ""
 
 
@@ -51,13 +52,19 @@ def test_a_turn_in_a_word(standings: list[Standing], text: str) -> None:
 
 def test_who_is_without_progress_is_warned_of() -> None:
     stuck = program(7, gpu_time=(TIME, STALLED)).to_json()
-    (line,) = words.warnings([stuck, program(8).to_json()], NUMBERS)
-    assert line == (
-        "PID 7 (python3 job7.py) has work on GPU 0 and made no progress for 3.2s; why: detshare-ctl why 7"
-    )
-    assert words.warnings([{**stuck, "class": None, "weight": None}], NUMBERS) == []  # not ours
-    assert words.warnings([{**stuck, "state": "paused"}], NUMBERS) == []
-    assert words.warnings([program(7, gpu_time=(replace(STALLED, stalled_s=0.9),)).to_json()], NUMBERS) == []
+    (line,) = words.warning(stuck, NUMBERS)
+    assert line == "it has work on GPU 0 and made no progress for 3.2s: detshare-ctl why 7"
+    assert words.warning(program(8).to_json(), NUMBERS) == []
+    assert words.warning({**stuck, "class": None, "weight": None}, NUMBERS) == []  # not ours
+    assert words.warning({**stuck, "state": "paused"}, NUMBERS) == []
+    assert words.warning(program(7, gpu_time=(replace(STALLED, stalled_s=0.9),)).to_json(), NUMBERS) == []
+
+
+def test_a_floor_is_said_of_the_background_only() -> None:
+    assert words.floor(program(7, floor=0.02).to_json()) == ["2.0% of the time, while a higher class leaves nothing"]
+    assert words.floor(program(7, floor=0.0).to_json()) == ["0.0% of the time, while a higher class leaves nothing"]
+    assert words.floor(program(7, floor=0.0, klass="high").to_json()) == []
+    assert words.floor(program(7, floor=None).to_json()) == []
 
 
 def test_a_rotation_in_a_line() -> None:
@@ -69,6 +76,10 @@ def test_a_rotation_in_a_line() -> None:
         "windows, train has its turn, foreground without useful gaps (gaps of 120 us), slice 2 ms, floor 2.0%"
     )
     assert words.schedule(plain(Schedule(GPU, Mode.FREE, Pattern.NONE))) == "no rotation, no foreground"
+    alone = Schedule(GPU, Mode.FREE, Pattern.BURSTS, holder="train", slice_us=50)
+    assert words.schedule(plain(alone)) == (
+        "no rotation, train alone in the background, foreground in bursts, slice 50 us"
+    )
 
 
 JSON = st.recursive(
@@ -79,7 +90,7 @@ JSON = st.recursive(
 
 
 @given(
-    st.sampled_from(["gpu_time", "places", "class", "state", "command", "pid"]),
+    st.sampled_from(["gpu_time", "places", "class", "state", "command", "pid", "floor"]),
     st.sampled_from(sorted({*plain(TIME), *plain(SCHEDULE), "standing", "next_s", "tenant"})),
     JSON,
     JSON,
@@ -88,9 +99,9 @@ def test_any_json_has_words(field: str, inner: str, value: object, below: object
     whole = program(7, Standing.WAITS, gpu_time=(STALLED,)).to_json()
     changed = [{**each, inner: below} for each in (*whole["gpu_time"], *whole["places"])]
     for shown in ({**whole, field: value}, {**whole, "gpu_time": changed, "places": changed}):
-        said = [words.turn(shown), *words.places(shown, NUMBERS), *words.gpu_times(shown, NUMBERS)]
+        said = [words.turn(shown), *words.places(shown, NUMBERS), *words.gpu_times(shown, NUMBERS), *words.floor(shown)]
         said += [words.spark(words.history(shown), 10), words.schedule({**plain(SCHEDULE), inner: below})]
-        assert all(isinstance(each, str) for each in said + words.warnings([shown], NUMBERS))
+        assert all(isinstance(each, str) for each in said + words.warning(shown, NUMBERS))
 
 
 def printed(*what: object, width: int = 120) -> str:
@@ -109,7 +120,6 @@ def test_ps_tells_shares_lately_and_turns() -> None:
     assert "holds" in first
     assert "0%" in second
     assert "in 140ms" in second
-    assert "made no progress for 3.2s" in printed(*tables.warnings(answer))
     assert printed(*tables.rotations(answer)).startswith("GPU 0: turns, train has its turn")
 
 

@@ -68,7 +68,6 @@ RED = Account(AccountKind.TENANT, "red", None, 8 << 30, 1 << 30, 1 << 30, 2)
 FULL = machine(
     program(1, spatial=spatial(), limits=(RED,), refused=2),
     program(2, activity=Activity("active", kicks=5, used_us=2_000_000, waits=3, wait_ms=4.0, denied=1)),
-    program(3, observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",))),
     program(4, gpu_time=(ON_ONE, ON_TWO), floor=0.02),
     program(3, observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",)),
             requests=Requests(200, 4.0, 0.01, 0.02, 0.1, 900)),

@@ -17,7 +17,7 @@ from policy_world import GPU, snapshot, view
 from detshare.ctl.policy.guard import Guard
 from detshare.ctl.policy.shipped.governor import PAUSED, Governor, Reading
 from detshare.ctl.policy.shipped.slo_aware import SloAware
-from detshare.ctl.policy.types import Gate, Share, Slice, TenantView
+from detshare.ctl.policy.types import ClassRow, Gate, Slice
 from detshare.ctl.requests import Window
 
 GOAL_MS = 20.0
@@ -36,9 +36,9 @@ class Plant:
         noise: float = 0.0,
         delay: int = 1,
         policy: SloAware | None = None,
-        shares: bool = True,
+        floors: bool = True,
     ) -> None:
-        self.time, self.rate, self.noise, self.shares = time, rate, noise, shares
+        self.time, self.rate, self.noise, self.can = time, rate, noise, floors
         self.policy = policy or SloAware(SloAware.Params(slo_ms=GOAL_MS))
         self.rng = random.Random(5)
         self.window, self.guard = Window(), Guard()
@@ -72,7 +72,7 @@ class Plant:
                 request_window_us=1e6 * told.seconds, request_age_us=1e6 * told.age_s,
             )  # fmt: skip
         now = replace(
-            snapshot(foreground, self.low, self.idle, now_us=1e6 * self.now), shares=self.shares, rows=False
+            snapshot(foreground, self.low, self.idle, now_us=1e6 * self.now), floors=self.can, rows=False
         )
         for action in self.policy.on_tick(now):
             assert self.guard.check(action, now) is None, action
@@ -85,10 +85,10 @@ class Plant:
 
     def _apply(self, action: object) -> None:
         match action:
-            case Share("2", floor, None):
-                self.low = replace(self.low, floor=None if floor is None else float(floor))
-            case Share("3", floor, None):
-                self.idle = replace(self.idle, floor=None if floor is None else float(floor))
+            case ClassRow("low", floor_permille=int(floor)):
+                self.low = replace(self.low, floor=floor / 10)
+            case ClassRow("idle", floor_permille=int(floor)):
+                self.idle = replace(self.idle, floor=floor / 10)
             case Gate("3", is_open):
                 self.idle = replace(self.idle, gate_open=is_open)
             case _:
@@ -166,41 +166,42 @@ def test_who_stops_to_tell_gives_the_background_back_what_it_had() -> None:
 
 
 def test_without_a_rotation_only_idle_is_paused_and_without_a_goal_nothing_is_done() -> None:
-    plant = Plant(lambda floor, runs: 90.0, shares=False).run(60.0)
+    plant = Plant(lambda floor, runs: 90.0, floors=False).run(60.0)
     assert set(plant.floors) == {2.0}
     assert not all(plant.gates)
     free = Plant(lambda floor, runs: 90.0, policy=SloAware()).run(30.0)
     assert free.reasons == []
 
 
-def test_a_deadline_of_one_program_is_a_goal_for_its_p99_and_what_a_person_set_stays() -> None:
-    policy = SloAware()
-    told = view(
-        "1", klass="high", deadline_us=20_000.0, requests=200, request_p99_us=31_000.0, request_window_us=4e6
-    )
-    low = view("2", klass="low", floor=6.0)
-    mine = view("4", klass="low", floor=9.0, by_hand=("Share",))
-    now = replace(snapshot(told, low, mine, now_us=1e6), shares=True)
-    assert list(policy.on_tick(now)) == [
-        Share("2", 4, reason="p99 of 1 is 31 ms, above its 20 ms (200 requests): floor 9 % -> floor 4 %")
+def test_a_deadline_of_one_program_is_a_goal_for_its_p99() -> None:
+    told = view("1", klass="high", deadline_us=20_000.0, requests=200, request_p99_us=31_000.0, request_window_us=4e6)
+    low = view("2", klass="low", floor=9.0)
+    why = "p99 of 1 is 31 ms, above its 20 ms (200 requests): floor 9 % -> floor 4 %"
+    assert list(SloAware().on_tick(snapshot(told, low, now_us=1e6))) == [
+        ClassRow("low", floor_permille=40, reason=why),
+        ClassRow("idle", floor_permille=20, reason=why),
     ]
+    alone = SloAware()
+    assert list(alone.on_tick(snapshot(told, now_us=1e6))) == []  # there is no background
 
 
-def test_a_tenant_on_two_gpus_has_the_lower_of_its_two_floors_and_is_not_changed_back_and_forth() -> None:
+def test_a_class_has_the_lower_floor_of_two_gpus_and_is_not_changed_back_and_forth() -> None:
     policy = SloAware(SloAware.Params(slo_ms=GOAL_MS))
     low = view("2", klass="low", floor=8.0)
 
-    def look(gpu: str, p99_us: float, at: float, tenant: TenantView) -> list[object]:
-        told = view("1", klass="high", requests=200, request_p99_us=p99_us, request_window_us=4e6)
-        return list(policy.on_tick(replace(snapshot(told, tenant, now_us=at), shares=True, gpu=gpu)))
+    def look(gpu: str, p99_us: float, at: float, requests: int = 200) -> list[int | None]:
+        told = view("1", klass="high", requests=requests, request_p99_us=p99_us, request_window_us=4e6)
+        found = policy.on_tick(replace(snapshot(told, low, now_us=at), gpu=gpu))
+        return [each.floor_permille for each in found if isinstance(each, ClassRow) and each.klass == "low"]
 
-    assert [each.floor for each in look(GPU, 30_000.0, 1e6, low)] == [4]  # type: ignore[attr-defined]
-    low = replace(low, floor=4.0)
-    assert [each.floor for each in look("other", 60_000.0, 1.1e6, low)] == [2]  # type: ignore[attr-defined]
-    low = replace(low, floor=2.0)
+    assert look(GPU, 30_000.0, 1e6) == [40]
+    assert look("other", 60_000.0, 1.1e6) == []
+    assert look("other", 60_000.0, 9e6) == [20]
     for step in range(20):
-        at = 1.2e6 + step * 1e5
-        assert look(GPU, 19_000.0, at, low) == look("other", 19_000.0, at, low) == []
+        at = 9.2e6 + step * 1e5
+        assert look(GPU, 19_000.0, at) == look("other", 19_000.0, at) == []
+    assert look("other", 1.0, 20e6, 0) == [40]
+    assert look(GPU, 1.0, 20e6, 0) == [80]
 
 
 def test_few_requests_and_those_from_before_a_step_tell_nothing() -> None:

@@ -44,6 +44,18 @@ def test_a_monitor_that_uses_the_gpu_itself(backend: RootBackend, driver: ModelD
     assert owner_of(backend, monitor, tenant) == [0 if own == "nvml" else 4, 4]
 
 
+def test_a_monitor_that_computes_and_has_a_part_of_a_tenants_descriptors(
+    backend: RootBackend, driver: ModelDriver
+) -> None:
+    """Both have compute objects in clients of their own: the driver says with whose the shared one belongs."""
+    monitor = scenario.cuda_process(driver, "monitor")
+    tenant = scenario.cuda_process(driver, "tenant")
+    first = next(fd for fd, file in tenant.fds.items() if file.is_control and driver.rm.clients_of(file))
+    scenario.make_context(driver, tenant)  # on a descriptor of its own
+    monitor.take(tenant, first)
+    assert owner_of(backend, monitor, tenant) == [4, 8]
+
+
 def test_a_monitor_that_comes_and_goes_changes_nothing(
     backend: RootBackend, driver: ModelDriver, clock: Clock
 ) -> None:

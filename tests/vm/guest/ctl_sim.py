@@ -21,9 +21,9 @@ from detshare.ctl.backends.model.objects import CONTROL_PATH, Kind, kinds_by_cla
 from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ctl.rm.layout import Layout
+from tests.kernel_log import KernelLog
 from tests.vm.guest.ctl_params import Params, outer
 from tests.vm.guest.ctl_puppet import Puppet
-from tests.vm.guest.kernel_log import KernelLog
 
 DEBUGFS = Path("/sys/kernel/debug/nvsim")
 _libc = ctypes.CDLL(None, use_errno=True)

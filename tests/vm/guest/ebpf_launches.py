@@ -13,7 +13,7 @@ import pytest
 
 from detshare.ctl.rm import procfs
 from detshare.ebpf.launch_watch import LaunchWatch, Sums
-from detshare.ebpf.launches import COPIES, Count, Kind, LaunchTracer
+from detshare.ebpf.launches import COPIES, Count, Kind, LaunchTracer, seconds_of
 from tests.patience import comes, until
 from tests.tracee.tracee import LIBCUDA, Tracee
 from tests.vm.guest.ebpf_tools import tracing
@@ -90,6 +90,24 @@ def test_copies_by_structure_fills_graphs_and_waits(tracer: LaunchTracer, tracee
     assert found[Kind.SYNC, False].calls == 1 + 3  # one by which the tracee said that it is there
     assert found[Kind.SYNC, True].calls == 3
     assert found[Kind.SYNC, True].ns >= found[Kind.SYNC, True].most_ns > 0
+
+
+def test_a_request_is_from_the_first_launch_after_a_wait_to_the_end_of_the_next(
+    tracer: LaunchTracer, tracee: Tracee
+) -> None:
+    tracee.say("sync")
+    assert tracer.requests().get(tracee.pid, {}) == {}  # nothing was launched before it
+    for _ in range(5):
+        began = time.monotonic()
+        tracee.say("launch 3")
+        tracee.say("sync")
+        tracee.say("ssync")  # another wait without a launch is no request
+        took = time.monotonic() - began
+    found = tracer.requests()[tracee.pid]
+    assert sum(found.values()) == 5
+    assert any(0 < seconds_of(bucket) <= 1.07 * took for bucket in found)
+    tracer.forget(tracee.pid)
+    assert tracee.pid not in tracer.requests()
 
 
 def test_two_processes_are_told_apart_and_forgotten(tracer: LaunchTracer, tracee: Tracee) -> None:

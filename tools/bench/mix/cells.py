@@ -84,7 +84,7 @@ def plan(available: Sequence[str], quick: bool = False) -> list[Cell]:
 
 
 def _matches(cell: Cell, patterns: Iterable[str]) -> bool:
-    return any(pattern in cell.name or fnmatchcase(cell.name, pattern) for pattern in patterns)
+    return any(pattern in cell.name or fnmatchcase(cell.name, f"*{pattern}*") for pattern in patterns)
 
 
 def chosen(cells: Sequence[Cell], patterns: Sequence[str], done: Iterable[str] = ()) -> list[Cell]:

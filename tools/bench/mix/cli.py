@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from detshare.tools.bench.conduct import conduct
-from detshare.tools.bench.mix import gang, random_mix, saturated
+from detshare.tools.bench.mix import gang, policies_gpu, random_mix, saturated
 from detshare.tools.bench.mix import run as mixes
 from detshare.tools.bench.mix.cells import chosen, plan
 from detshare.tools.bench.mix.smoke import smoke
@@ -144,4 +144,24 @@ def mix_gang(seconds: float, **more: Any) -> None:
     conduct(_options("mix-gang", f"--seconds {seconds:g}", seconds, False, more), gang.run)
 
 
-COMMANDS = (mix, mix_saturated, mix_random, mix_gang)
+@click.command("policies-gpu", epilog="Example: sudo detshare bench policies-gpu --policy slo-aware")
+@click.option("--seconds", type=click.FloatRange(2, 600), default=8.0, show_default=True, help="Of each scheme.")
+@click.option(
+    "--policy",
+    "names",
+    multiple=True,
+    type=click.Choice([case.policy for case in policies_gpu.CASES]),
+    help="Only this one; may be given again.",
+)
+@_shared(BUDGET)
+def policies_on_gpu(seconds: float, names: tuple[str, ...], **more: Any) -> None:
+    """Each policy that DetShare brings on a mix where it makes a difference, beside `static` and default slicing.
+
+    Writes policies-gpu.json. Takes about 8 minutes.
+    """
+    words = f"--seconds {seconds:g}" + "".join(f" --policy {name}" for name in names)
+    options = _options("policies-gpu", words, seconds, False, more)
+    conduct(options, lambda session: policies_gpu.run(session, names))
+
+
+COMMANDS = (mix, mix_saturated, mix_random, mix_gang, policies_on_gpu)

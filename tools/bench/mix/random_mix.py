@@ -24,8 +24,8 @@ from detshare.tools.bench.steer import SteerError
 __all__ = ["KINDS", "Player", "Troupe", "again", "run"]
 
 KINDS = ("eager", "graphs", "threads", "cupy", "jax", "triton", "sums", "more-sums")
-BOUND = 20.0
-"""seconds: eight programs, some of them idle below a busy one, share one GPU and one host"""
+BOUND = 30.0
+"""seconds: eight programs, some idle below a busy one that leaves them a floor of 1 %, share a GPU and a host"""
 FREE = 5.0
 """seconds after the daemon's death in which each program has to get on"""
 START_SECONDS = 150.0

@@ -27,7 +27,7 @@ from detshare.tools.results import Row
 
 __all__ = ["Asked", "brief", "keep", "needed_s", "run"]
 
-START = 60.0
+START = 40.0
 """seconds in which all programs of a phase import, build and warm up"""
 ALONE_SECONDS = 4.0
 """of a background alone, at most"""

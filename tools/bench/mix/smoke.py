@@ -88,5 +88,7 @@ def _digests(name: str, program: Program, say: Callable[[str], None]) -> bool:
         return False
     alike = bool(first["sha256"] == second["sha256"])
     took = second["t"] - first["t"]
-    say(f"again-{name}: {'two digests alike' if alike else 'DIGESTS DIFFER'}, {took:.2f} s for one")
+    why = program.lines("ready")[0].get("instead")
+    instead = f" (INSTEAD since {why})" if why else ""
+    say(f"again-{name}: {'two digests alike' if alike else 'DIGESTS DIFFER'}, {took:.2f} s for one{instead}")
     return alike

@@ -11,7 +11,7 @@ from detshare.tools.bench.mix.figures import Back, Server, back, server
 from detshare.tools.bench.mix.watch import Watch
 from detshare.tools.bench.mix.worker import Worker, rest
 from detshare.tools.bench.process import ProgramError
-from detshare.tools.bench.session import Session
+from detshare.tools.bench.session import Session, steal_seconds
 from detshare.tools.bench.steer import SteerError
 
 __all__ = ["SETTLE", "Played", "Stage", "Wanted"]
@@ -24,11 +24,13 @@ LATE = 0.3
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a program is given before it runs: its class, weight and floor (percent)."""
+    """What a program is given before it runs: its class ("": none), weight and floor (percent)."""
 
     klass: str
     weight: int | None = None
     floor: float | None = None
+    decides: str = "hand"
+    """"policy": the policy may change what was set; a person's word goes before it otherwise"""
 
 
 @dataclass(frozen=True)
@@ -95,16 +97,21 @@ class Stage:
         session.mark("play", what=what, programs=names)
         try:
             for name, each in (wanted or {}).items():
-                notes.append(self.give(name, each))
+                if each.klass:
+                    notes.append(self.give(name, each))
+                if each.decides == "policy":
+                    session.steer.let_decide(self.workers[name].pid)
             for name in names[::-1]:
                 how = {"period_ms": period_ms} if name == lc else {}
                 self.workers[name].go(**how)
                 self.workers[name].answered()
             time.sleep(self.settle)
             with Watch(session.steer.ps, self.gpu) as watch:
-                begin = time.monotonic()
+                begin, stolen = time.monotonic(), steal_seconds()
                 self._pass(names, begin + seconds)
                 end = time.monotonic()
+                session.measured += end - begin
+                session.stolen += steal_seconds() - stolen
             time.sleep(LATE)
             played = self._seen(names, lc, begin, end, watch)
             notes += list(played.notes)

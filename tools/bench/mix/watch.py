@@ -42,16 +42,22 @@ class Watch:
         self._thread.join(5.0)
 
     def _look(self) -> None:
-        while not self._stop.wait(EVERY):
+        before: object = None
+        while True:
             try:
                 answer = self._ps()
             except SteerError as error:
                 self.problem = str(error)
-                continue
-            self.schedules.append(answer.get("schedules") or [])
-            for pid, reading in readings(answer, self._gpu).items():
-                if not self._found[pid] or self._found[pid][-1].at < reading.at:
-                    self._found[pid].append(reading)
+            else:
+                self.schedules.append(answer.get("schedules") or [])
+                log = [(program["pid"], program.get("gpu_time")) for program in answer.get("programs", ())]
+                # what does not differ from the look before in anything was not read anew: nobody asked for the log
+                if before is not None and log != before:
+                    for pid, reading in readings(answer, self._gpu).items():
+                        self._found[pid].append(reading)
+                before = log
+            if self._stop.wait(EVERY):
+                return
 
     def of(self, pid: int, begin: float, end: float) -> Reading | None:
         """What a program had of the GPU in that interval; None where the log does not say."""

@@ -69,11 +69,14 @@ class Orders:
         self.ended = True
 
     def _read(self) -> None:
-        for text in sys.stdin:
-            with contextlib.suppress(ValueError):
-                line = json.loads(text)
-                if isinstance(line, dict):
-                    self._lines.put(line)
+        rest = b""
+        while data := os.read(0, 1 << 16):  # not sys.stdin: its lock would be held while the interpreter ends
+            *lines, rest = (rest + data).split(b"\n")
+            for text in lines:
+                with contextlib.suppress(ValueError):
+                    line = json.loads(text)
+                    if isinstance(line, dict):
+                        self._lines.put(line)
         os.kill(os.getpid(), signal.SIGTERM)
 
     def take(self, wait: float = 0.0) -> dict[str, Any] | None:
