@@ -200,8 +200,9 @@ class RootBackend(Backend):
         """The same with what the context-switch log says of each."""
         if self._sensor is None:
             return found
-        if self._turns is None or not self._turns.running:
-            for gpu in self._sensor.gpus:
+        rotated = self._turns.gpus() if self._turns is not None and self._turns.running else frozenset()
+        for gpu in self._sensor.gpus:
+            if gpu not in rotated:  # the thread of the turns reads those, and needs each run that ends
                 self._sensor.poll(gpu)
         wanting = {gpu: self._turns.wanting(gpu) if self._turns else frozenset() for gpu in self._sensor.gpus}
         times = {gpu: self._sensor.times(gpu, wanting[gpu]) for gpu in self._sensor.gpus}

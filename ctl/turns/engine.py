@@ -10,14 +10,14 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
 from detshare.ctl.classes import RIVAL_US
 from detshare.ctl.gputime.meter import useful_ns
 from detshare.ctl.gputime.sensor import Sensor
-from detshare.ctl.gputime.types import Mode, Place, Run, Schedule, Standing
+from detshare.ctl.gputime.types import Mode, Pattern, Place, Run, Schedule, Standing
 from detshare.ctl.rm.client import RmError
 from detshare.ctl.rm.driver import DriverError, ProcessGone, ProcessId
 from detshare.ctl.snapshot import Program, State
@@ -37,6 +37,10 @@ WINDOW_TICK_S: Final = 0.002
 REST_AFTER_S: Final = 0.015
 """a holder that was not seen for so long is asked whether it rests"""
 ASK_S: Final = 0.02
+STARTED_NS: Final = 30_000_000
+"""who began to run so lately had work then"""
+CALM_PART: Final = 0.25
+"""of the foreground's usual gap: a change of turns within it will not meet the next burst"""
 AGAIN_S: Final = 0.006
 """a holder that was found at rest is asked once more after so long: between two steps a program rests for a moment"""
 FAILURES: Final = (RmError, DriverError, OSError)
@@ -72,6 +76,10 @@ class Turns:
         """GPU -> start of the run that went on at the last look, and nanoseconds of it that were counted"""
         self._rested: dict[tuple[str, str], int] = {}
         """(tenant, GPU) -> the GPU's time when it had no work"""
+        self._started: dict[tuple[str, str], int] = {}
+        """(tenant, GPU) -> when its last run began, on the GPU's clock"""
+        self._burst: dict[str, tuple[int, bool]] = {}
+        """GPU -> when the foreground's last burst ended, on the GPU's clock; whether one goes on"""
         self._seen: dict[str, float] = {}
         """tenant -> when it had a GPU last"""
         self._lock = threading.RLock()
@@ -129,6 +137,11 @@ class Turns:
         """It may take part again, from the next look on."""
         with self._lock:
             self._excluded.discard(process)
+
+    def gpus(self) -> frozenset[str]:
+        """GPUs whose log this thread reads."""
+        with self._lock:
+            return frozenset(gpu for _, gpu in self._members)
 
     def slice_us(self, process: ProcessId, gpu: str) -> int | None:
         """What the slice of a member's TSGs on a GPU is; None: it takes no part there."""
@@ -243,7 +256,8 @@ class Turns:
             self._rotation.worked(tenant, by_gpu)
         full = frozenset(gpu for gpu in gpus if self._foregrounds[gpu].full)
         self._ask(now, full)
-        wanted = self._rotation.step(now, full)
+        busy = frozenset(gpu for gpu in gpus if not self._calm(gpu))
+        wanted = self._rotation.step(now, full, busy)
         self._act(wanted)
         return self._pause(full)
 
@@ -252,6 +266,8 @@ class Turns:
         if any(grant.window for grant in self._rotation.grants.values()):
             return WINDOW_TICK_S
         waits = bool(full) or any(self._rotation.standing(k) is Standing.WAITS for k in self._rotation.states)
+        if self._rotation.passes(now):
+            return WINDOW_TICK_S
         wake = self._rotation.wake(now, full)
         tick = AGAIN_S if self._doubted else TICK_S if waits or len(self._rotation.states) > 1 else CALM_S
         return max(0.0005, min(tick, wake - now)) if wake is not None else tick
@@ -263,11 +279,14 @@ class Turns:
             return self._guess(gpu, now)
         tenant_of = {m.process.pid: m.tenant for (_, g), m in self._members.items() if g == gpu}
         useful: dict[str, float] = defaultdict(float)
-        for run in (*closed, *(opened := self.sensor.open(gpu))):
+        opened = self.sensor.open(gpu)
+        self._follow(gpu, closed, opened, tenant_of)
+        for run in (*closed, *opened):
             tenant = tenant_of.get(run.pid)
             if tenant is None or run.start_ns <= self._rested.get((tenant, gpu), 0):
                 continue  # whoever rests may still be the last that the GPU ran
             self._seen[tenant] = now
+            self._started[tenant, gpu] = run.start_ns
             self._rotation.ran(tenant, now)
             useful[tenant] += (useful_ns(run) - self._credit(gpu, run)) / 1e9
         if opened:
@@ -276,6 +295,20 @@ class Turns:
             self._looked[gpu] = now
             self._judge(gpu, frozenset(tenant_of), now)
         return useful
+
+    def _calm(self, gpu: str) -> bool:
+        """Whether the foreground has just had its burst, so that the next one is some time away; or comes anyhow."""
+        fore = self._foregrounds[gpu]
+        if fore.pattern is not Pattern.BURSTS or fore.full:
+            return True
+        end_ns, runs = self._burst.get(gpu, (0, False))
+        return not runs and self.sensor.now_ns(gpu) - end_ns < CALM_PART * 1000 * fore.gap_us
+
+    def _follow(self, gpu: str, runs: Iterable[Run], opened: Iterable[Run], background: Collection[int]) -> None:
+        """When the foreground's last burst ended, and whether one goes on."""
+        end_ns, _ = self._burst.get(gpu, (0, False))
+        end_ns = max((run.end_ns for run in runs if run.pid not in background), default=end_ns)
+        self._burst[gpu] = (end_ns, any(run.pid not in background for run in opened))
 
     def _credit(self, gpu: str, run: Run) -> int:
         """Nanoseconds of a run that were counted while it went on."""
@@ -329,6 +362,9 @@ class Turns:
     def _ask_holder(self, key: str, grant: Grant, now: float) -> None:
         if not self._rotation.rivals(key) or now - grant.begun < REST_AFTER_S or now - self._asked[key] < ASK_S:
             return
+        if any(self.sensor.now_ns(gpu) - start_ns < STARTED_NS
+               for (tenant, gpu), start_ns in self._started.items() if tenant == key):  # fmt: skip
+            return  # it came back after the foreground: it has work
         self._asked[key] = now
         members = [m for m in self._members.values() if m.tenant == key and not m.fixed]
         answers = [self._hand.idle(m.process, m.tsgs) for m in members]
@@ -420,6 +456,8 @@ class Turns:
 
     def _forget(self, process: ProcessId) -> None:
         self._slices = {key: us for key, us in self._slices.items() if key[0] != process}
+        tenants = {m.tenant for m in self._members.values()}
+        self._started = {key: at for key, at in self._started.items() if key[0] in tenants}
         self._told.pop(process, None)
 
     def _tell_rotation(self) -> None:

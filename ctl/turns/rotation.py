@@ -26,6 +26,8 @@ WINDOW_S: Final = 0.01
 """a window of a floor, from the first moment in which the background runs"""
 ENTRY_S: Final = 0.05
 """a window ends if nothing ran for so long: the foreground let nobody in, or there was no work"""
+PATIENCE_S: Final = 0.03
+"""a turn lasts so much longer, at most, until its end meets no request of the foreground"""
 SAVED_WINDOWS: Final = 3
 """a floor that could not be used is not saved up for longer"""
 
@@ -130,17 +132,20 @@ class Rotation:
             return Standing.WINDOW if self.grants[key].window else Standing.HOLDS
         return Standing.RESTS if self.states[key].rests else Standing.WAITS
 
-    def step(self, now: float, full: Collection[str] = ()) -> frozenset[str]:
-        """Who may run from now on: holders, and those without work. `full`: GPUs whose foreground leaves no gaps."""
+    def step(self, now: float, full: Collection[str] = (), busy: Collection[str] = ()) -> frozenset[str]:
+        """Who may run from now on: holders, and those without work.
+
+        `full`: GPUs whose foreground leaves no gaps. `busy`: those where a change would meet its next request.
+        """
         self._accrue(now, full)
-        self._end(now, full)
+        self._end(now, full, busy)
         self._grant(now, full)
         resting = {key for key, state in self.states.items() if state.rests and not state.tenant.gpus & set(full)}
         return frozenset(self.grants) | resting
 
     def wake(self, now: float, full: Collection[str] = ()) -> float | None:
         """When a step may decide otherwise if nothing is told; None: never."""
-        times = [grant.until for grant in self.grants.values() if grant.window or self.rivals(grant.key)]
+        times = [g.until for g in self.grants.values() if g.window or (g.until > now and self.rivals(g.key))]
         for (gpu, rank), owed in self.owed.items():
             floor = self._floor(gpu, rank)
             if floor > 0 and self._accrues(gpu, rank, full):
@@ -181,14 +186,19 @@ class Rotation:
         return [s for k, s in self.states.items() if k != key and k not in self.grants and not s.rests
                 and s.tenant.gpus & gpus]  # fmt: skip
 
-    def _end(self, now: float, full: Collection[str]) -> None:
+    def passes(self, now: float) -> bool:
+        """Whether a turn is over that is prolonged."""
+        return any(not g.window and now >= g.until and self.rivals(g.key) for g in self.grants.values())
+
+    def _end(self, now: float, full: Collection[str], busy: Collection[str]) -> None:
         for key, grant in list(self.grants.items()):
             state = self.states[key]
             if grant.window:
                 over = now >= grant.until
             else:
                 outranked = any(state.tenant.rank < self._top(gpu) for gpu in state.tenant.gpus)
-                passes = now >= grant.until and bool(self._wanting(key, full))
+                late = PATIENCE_S if state.tenant.gpus & frozenset(busy) else 0.0
+                passes = now >= grant.until + late and bool(self._wanting(key, full))
                 over = passes or outranked or self._full(state.tenant, full)
             if over:
                 del self.grants[key]

@@ -5,6 +5,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from fake_steer import FakeSteer
@@ -16,7 +17,8 @@ from detshare.tools.bench.mix.random_mix import KINDS, Troupe
 from detshare.tools.bench.mix.saturated import Case, cases
 from detshare.tools.bench.mix.stage import Played
 from detshare.tools.bench.mix.standstill import Standstills
-from detshare.tools.bench.process import ProgramError
+from detshare.tools.bench.mix.worker import Worker
+from detshare.tools.bench.process import Program, ProgramError
 from detshare.tools.bench.session import Options, Session
 
 FAKE = Path(__file__).resolve().parent / "fake_mix_worker.py"
@@ -27,6 +29,17 @@ def session_of(tmp_path: Path, name: str = "mix", seconds: float = 0.5) -> Sessi
     made = Session(Options(name, seconds, 1, tmp_path, budget=300.0))
     made.steer = FakeSteer(tmp_path / "run")
     return made
+
+
+def test_a_request_counts_where_it_ends(tmp_path: Path) -> None:
+    class Lines:
+        def lines(self, _event: str) -> list[dict[str, object]]:
+            early = {"at": [1.0, 1.5], "latency_us": [600_000.0, 1_000_000.0], "own_us": [1.0, 2.0], "dropped": 0}
+            late = {"at": [2.9, 1.9], "latency_us": [200_000.0, 100_000.0], "own_us": [3.0, 4.0], "dropped": 5}
+            return [early, late]
+
+    found = Worker("graph", cast(Program, Lines())).requests(2.0, 3.0)
+    assert (found.at, found.own_us, found.dropped) == ([1.5, 1.9], [2.0, 4.0], 5)
 
 
 # -- saturated ----------------------------------------------------------------------------------------------------
@@ -68,7 +81,7 @@ def test_default_slicing_is_published_beside_it(tmp_path: Path) -> None:
 def test_a_saturated_run_gives_floors_in_percent_and_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saturated, "command", lambda kind: [sys.executable, str(FAKE), "--kind", kind])
     monkeypatch.setattr(saturated, "cases", lambda _quick: [Case(False, ("vit",), 10), Case(True, ("vit", "jax"), 2)])
-    with session_of(tmp_path, "mix-saturated") as session:
+    with session_of(tmp_path, "mix-saturated", 2.0) as session:
         saturated.run(session, True)
         steer = session.steer
         assert isinstance(steer, FakeSteer)

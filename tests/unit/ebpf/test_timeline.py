@@ -6,6 +6,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +17,6 @@ from click.testing import CliRunner
 from detshare.ctl.gputime import recording as recordings
 from detshare.ebpf import timeline
 from detshare.ebpf.cli import cli
-from tests import patience
 from tests.unit.gputime.recordings import MadeDriver, MadeLog, busy, end, recording, start
 
 
@@ -130,9 +131,24 @@ def test_who_is_not_root_is_told() -> None:
 
 
 def test_the_command_itself_exits_with_1_and_the_next_step() -> None:
-    command = [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--from", "/nowhere"]
-    done = patience.run(command, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--from", "/nowhere"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     assert done.returncode == 1
     assert "read a recording" in done.stderr
     assert "next:" in done.stderr
     assert "Example: detshare-trace timeline" in run("--help")[1]
+
+
+def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl.gz"
+    command = [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--backend", "model", "--seconds", "600"]
+    with subprocess.Popen([*command, "--json", "--out", str(out)], stdout=-1, stderr=-1, text=True) as process:
+        assert process.stderr is not None
+        assert "watching" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert json.loads(said)["files"] == [str(out)]
+    assert recordings.read(out).gpus[0].seconds < 600

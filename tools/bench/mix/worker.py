@@ -31,7 +31,7 @@ def command(kind: str, *words: object) -> list[str]:
 
 @dataclass(frozen=True)
 class Requests:
-    """Of one interval: when each was due (monotonic seconds) and its latency from then, and its own time, in us."""
+    """Of one interval, by their ends: when each was due (monotonic s), its latency from then and its own time (us)."""
 
     at: list[float]
     latency_us: list[float]
@@ -81,15 +81,13 @@ class Worker:
         return [at for line in lines if line["at"][-1] >= begin for at in line["at"] if begin <= at <= end]
 
     def requests(self, begin: float, end: float) -> Requests:
-        """The requests that were due within [begin, end]."""
+        """The requests that ended within [begin, end], whenever they were due."""
         found = Requests([], [], [], 0)
         dropped = 0
         for line in self.program.lines("requests"):
             dropped = line["dropped"]
-            if line["at"][-1] < begin:
-                continue
             for at, latency, own in zip(line["at"], line["latency_us"], line["own_us"], strict=True):
-                if begin <= at <= end:
+                if begin <= at + latency / 1e6 <= end:
                     found.at.append(at)
                     found.latency_us.append(latency)
                     found.own_us.append(own)
