@@ -53,6 +53,9 @@ def test_random_moves_change_nothing(clients: Path, shaker: Path, tmp_path: Path
 
 @pytest.mark.parametrize("words", [["--streams", "7"], ["--graph", "1"]])
 def test_many_moves_under_load(clients: Path, shaker: Path, tmp_path: Path, words: list[str]) -> None:
-    done, remaps = shaken(shaker, tmp_path, clients / "steady", "--rounds", "300", *words, seed=7)
-    assert result(done) == result(run(clients / "steady", "--rounds", "300", *words))
-    assert remaps > 100
+    rounds, remaps = 150, 0
+    while remaps <= 100:  # how many come in a round depends on who else wants this machine's processors
+        rounds = min(2 * rounds, 20_000)
+        done, remaps = shaken(shaker, tmp_path, clients / "steady", "--rounds", str(rounds), *words, seed=7)
+        assert result(done) == result(run(clients / "steady", "--rounds", str(rounds), *words))
+        assert remaps > 100 or rounds < 20_000
