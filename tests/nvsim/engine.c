@@ -7,13 +7,13 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
+#include <linux/moduleparam.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
 #include "engine_impl.h"
 #include "methods.h"
 
-#define GR_SWITCH_NS   200000
 #define COPY_SWITCH_NS 20000 /* not measured */
 /* how often doorbells are looked at: while one is about to be rung, while somebody rang lately, and else */
 #define POLL_SOON_NS 50000
@@ -25,6 +25,14 @@
 #define SHORTEST_SLEEP_NS 50000
 #define SLACK_NS	  20000
 #define STEP_BUDGET	  4096 /* dwords */
+
+static unsigned int switch_us = 85, restore_us = 120, save_us;
+module_param(switch_us, uint, 0444);
+MODULE_PARM_DESC(switch_us, "no context is on the engine for so long, between two (an H200: 85)");
+module_param(restore_us, uint, 0444);
+MODULE_PARM_DESC(restore_us, "so much of its slice restores the context that comes (an H200: more than 100)");
+module_param(save_us, uint, 0444);
+MODULE_PARM_DESC(save_us, "what it takes more to take a kernel off in its midst (none was seen: 0)");
 
 static void engine_advance(struct sim_engine *engine, u64 now)
 {
@@ -200,7 +208,9 @@ struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_typ
 	xa_init_flags(&runlist->chans, XA_FLAGS_ALLOC);
 	ida_init(&runlist->tsg_ids);
 	sched_runlist_init(&runlist->sched, id ? 1 : engine->sms,
-			   id ? COPY_SWITCH_NS : GR_SWITCH_NS, sim_chan_step);
+			   id ? COPY_SWITCH_NS : (u64)switch_us * NSEC_PER_USEC,
+			   id ? 0 : (u64)restore_us * NSEC_PER_USEC, sim_chan_step);
+	runlist->sched.save_ns = id ? 0 : (u64)save_us * NSEC_PER_USEC;
 	sched_advance(&runlist->sched, ktime_get_ns());
 	list_add_tail(&runlist->in_engine, &engine->runlists);
 	return runlist;

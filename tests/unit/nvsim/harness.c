@@ -26,7 +26,28 @@ struct bench {
 		u64 when;
 		u32 chan;
 	} log[1 << 16];
+	u32 nnotes;
+	struct {
+		u64 when;
+		u32 tsg;
+		bool begins;
+	} notes[1 << 16];
 };
+
+/* rl is the first of struct bench. */
+static void note(struct sched_runlist *rl, struct sched_tsg *tsg, bool begins, u64 when)
+{
+	struct bench *bench = (struct bench *)rl;
+	u32 i = 0;
+
+	while (bench->tsgs[i] != tsg)
+		i++;
+	if (bench->nnotes == 1 << 16)
+		return;
+	bench->notes[bench->nnotes].when = when;
+	bench->notes[bench->nnotes].tsg = i;
+	bench->notes[bench->nnotes++].begins = begins;
+}
 
 static enum sched_state step(struct sched_chan *sched, u64 when)
 {
@@ -53,11 +74,13 @@ static enum sched_state step(struct sched_chan *sched, u64 when)
 	return CHAN_WAITING;
 }
 
-struct bench *bench_new(u32 sms, u64 switch_ns)
+struct bench *bench_new(u32 sms, u64 switch_ns, u64 restore_ns, u64 save_ns)
 {
 	struct bench *bench = calloc(1, sizeof(*bench));
 
-	sched_runlist_init(&bench->rl, sms, switch_ns, step);
+	sched_runlist_init(&bench->rl, sms, switch_ns, restore_ns, step);
+	bench->rl.save_ns = save_ns;
+	bench->rl.log = note;
 	return bench;
 }
 
@@ -106,6 +129,11 @@ u64 bench_next(struct bench *bench) { return sched_next(&bench->rl); }
 u32 bench_logged(struct bench *bench) { return bench->nlog; }
 u64 bench_log_when(struct bench *bench, u32 i) { return bench->log[i].when; }
 u32 bench_log_chan(struct bench *bench, u32 i) { return bench->log[i].chan; }
+u32 bench_noted(struct bench *bench) { return bench->nnotes; }
+u64 bench_note_when(struct bench *bench, u32 i) { return bench->notes[i].when; }
+u32 bench_note_tsg(struct bench *bench, u32 i) { return bench->notes[i].tsg; }
+u32 bench_note_begins(struct bench *bench, u32 i) { return bench->notes[i].begins; }
+u64 bench_restoring(struct bench *bench) { return bench->rl.restoring; }
 u64 bench_busy(struct bench *bench) { return bench->rl.busy; }
 u64 bench_switching(struct bench *bench) { return bench->rl.switching; }
 u64 bench_switches(struct bench *bench) { return bench->rl.switches; }

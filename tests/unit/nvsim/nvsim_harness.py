@@ -16,7 +16,7 @@ US, MS = 1_000, 1_000_000
 LOW, MEDIUM, HIGH = 0, 1, 2
 
 _U64 = {
-    "next", "log_when", "busy", "switching", "switches", "gpu_time", "ran", "finished",
+    "next", "log_when", "note_when", "busy", "switching", "restoring", "switches", "gpu_time", "ran", "finished",
 }  # fmt: skip
 
 
@@ -49,9 +49,10 @@ def library() -> ctypes.CDLL:
 class Bench:
     """A runlist with its clock."""
 
-    def __init__(self, sms: int = 132, switch: int = 200 * US) -> None:
+    def __init__(self, sms: int = 132, switch: int = 200 * US, restore: int = 0, save: int = 0) -> None:
         self.lib = library()
-        self.at = ctypes.c_void_p(self.lib.bench_new(sms, ctypes.c_uint64(switch)))
+        times = [ctypes.c_uint64(ns) for ns in (switch, restore, save)]
+        self.at = ctypes.c_void_p(self.lib.bench_new(sms, *times))
         self.now = 0
         self._read = 0
 
@@ -92,6 +93,20 @@ class Bench:
         upto = self.call("logged")
         found = [(self.call("log_when", i), self.call("log_chan", i)) for i in range(self._read, upto)]
         self._read = upto
+        return found
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """(TSG, begin, end) of each time that a context was on the engine and left it."""
+        found, begun = [], None
+        for i in range(self.call("noted")):
+            tsg, when = self.call("note_tsg", i), self.call("note_when", i)
+            if self.call("note_begins", i):
+                assert begun is None, "one came before the other had left"
+                begun = (tsg, when)
+            else:
+                assert begun is not None and begun[0] == tsg, "one left that was not there"
+                found.append((tsg, begun[1], when))
+                begun = None
         return found
 
     def state(self, tsg: int) -> str:
