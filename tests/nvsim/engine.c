@@ -7,6 +7,7 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
+#include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -92,7 +93,7 @@ static u64 engine_look(struct sim_engine *engine)
 			next = min(next, now + POLL_NS);
 		else if (!list_empty(&engine->doorbells))
 			next = min(next, now + POLL_IDLE_NS);
-		next = max(next, now + SHORTEST_SLEEP_NS);
+		next = max(min(next, sim_log_look(engine, now)), now + SHORTEST_SLEEP_NS);
 	}
 	mutex_unlock(&engine->lock);
 	return next;
@@ -210,6 +211,7 @@ struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_typ
 	sched_runlist_init(&runlist->sched, id ? 1 : engine->sms,
 			   id ? COPY_SWITCH_NS : (u64)switch_us * NSEC_PER_USEC,
 			   id ? 0 : (u64)restore_us * NSEC_PER_USEC, sim_chan_step);
+	runlist->sched.log = id ? NULL : sim_log_note;
 	runlist->sched.save_ns = id ? 0 : (u64)save_us * NSEC_PER_USEC;
 	sched_advance(&runlist->sched, ktime_get_ns());
 	list_add_tail(&runlist->in_engine, &engine->runlists);
@@ -218,13 +220,13 @@ struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_typ
 
 struct sim_engine *sim_engine_create(u32 gpu, u32 sms, const struct sim_mem_ops *ops)
 {
-	struct sim_engine *engine = kzalloc(sizeof(*engine), GFP_KERNEL);
+	struct sim_engine *engine = kvzalloc(sizeof(*engine), GFP_KERNEL);
 
 	if (!engine)
 		return ERR_PTR(-ENOMEM);
 	engine->filler = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!engine->filler) {
-		kfree(engine);
+		kvfree(engine);
 		return ERR_PTR(-ENOMEM);
 	}
 	engine->gpu = gpu;
@@ -238,12 +240,13 @@ struct sim_engine *sim_engine_create(u32 gpu, u32 sms, const struct sim_mem_ops 
 	INIT_LIST_HEAD(&engine->tsgs);
 	INIT_LIST_HEAD(&engine->doorbells);
 	INIT_LIST_HEAD(&engine->watched);
+	INIT_LIST_HEAD(&engine->log.readers);
 	engine->thread = kthread_run(engine_thread, engine, "nvsim-gpu%u", gpu);
 	if (IS_ERR(engine->thread)) {
 		long error = PTR_ERR(engine->thread);
 
 		__free_page(engine->filler);
-		kfree(engine);
+		kvfree(engine);
 		return ERR_PTR(error);
 	}
 	return engine;
@@ -267,5 +270,5 @@ void sim_engine_destroy(struct sim_engine *engine)
 	}
 	__free_page(engine->filler);
 	mutex_destroy(&engine->lock);
-	kfree(engine);
+	kvfree(engine);
 }

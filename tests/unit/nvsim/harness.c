@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine_sched.h"
+#include "eventbuf.h"
 #include "ring.h"
 
 #define MOST 4096
@@ -227,3 +228,49 @@ u64 ring_fault(const struct ring *ring) { return ring->fault; }
 u64 ring_kernel_ns(const struct ring *ring) { return ring->kernel.ns; }
 u32 ring_kernel_sms(const struct ring *ring) { return ring->kernel.sms; }
 u64 ring_kernel_until(const struct ring *ring) { return ring->kernel.until; }
+
+/* ---- events ---- */
+
+struct events {
+	struct eventbuf buf;
+	unsigned char header[EVENTBUF_HEADER_SIZE], records[MOST * EVENTBUF_SWITCH_SIZE];
+};
+
+static void write_events(struct eventbuf *buf, bool header, u64 at, const void *data, size_t n)
+{
+	struct events *events = (struct events *)buf;
+
+	memcpy((header ? events->header : events->records) + at, data, n);
+}
+
+struct events *events_new(u32 count)
+{
+	struct events *events = calloc(1, sizeof(*events));
+
+	events->buf.write = write_events;
+	eventbuf_init(&events->buf, EVENTBUF_SWITCH_SIZE, count);
+	return events;
+}
+
+void events_free(struct events *events) { free(events); }
+void events_lost(struct events *events, u32 records) { eventbuf_lost(&events->buf, records); }
+u32 events_get(struct events *events, u32 get) { return eventbuf_get(&events->buf, get); }
+
+void events_enable(struct events *events, u32 on, u32 newest)
+{
+	events->buf.enabled = on;
+	events->buf.newest = newest;
+}
+
+void events_add(struct events *events, u32 version, u32 tag, u32 context, u32 pid, u64 when)
+{
+	struct eventbuf_switch event = { .tag = (u8)tag, .context = context, .pid = pid, .when = when };
+
+	eventbuf_add(&events->buf, version, &event);
+}
+
+void events_read(struct events *events, void *header, void *records, size_t size)
+{
+	memcpy(header, events->header, sizeof(events->header));
+	memcpy(records, events->records, size);
+}

@@ -27,7 +27,7 @@ def library() -> ctypes.CDLL:
     target = folder / "harness.so"
     sources = [
         Path(__file__).with_name("harness.c"),
-        *(NVSIM / f"{name}.c" for name in ("engine_sched", "engine_round", "ring")),
+        *(NVSIM / f"{name}.c" for name in ("engine_sched", "engine_round", "ring", "eventbuf")),
     ]
     flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared", f"-I{NVSIM}"]
     done = subprocess.run(
@@ -41,6 +41,7 @@ def library() -> ctypes.CDLL:
     loaded.bench_broken.restype = loaded.bench_tsg_state.restype = ctypes.c_char_p
     for name in _U64:
         getattr(loaded, f"bench_{name}").restype = ctypes.c_uint64
+    loaded.events_new.restype = ctypes.c_void_p
     loaded.ring_new.restype = ctypes.c_void_p
     loaded.ring_fault.restype = loaded.ring_kernel_ns.restype = loaded.ring_kernel_until.restype = ctypes.c_uint64
     return loaded
