@@ -105,7 +105,8 @@ class Bench:
                 assert begun is None, "one came before the other had left"
                 begun = (tsg, when)
             else:
-                assert begun is not None and begun[0] == tsg, "one left that was not there"
+                assert begun is not None, "one left and nobody was there"
+                assert begun[0] == tsg, "one left that was not there"
                 found.append((tsg, begun[1], when))
                 begun = None
         return found

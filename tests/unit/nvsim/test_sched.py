@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -443,7 +443,7 @@ def test_a_restore_is_a_part_of_the_slice_of_who_comes() -> None:
         assert bench.share(tsg) == pytest.approx(380 / (2 * 585), rel=0.01)
     runs = bench.runs()[1:]
     assert {end - begin for _, begin, end in runs} == {500 * US}
-    assert {later[1] - run[2] for run, later in zip(runs, runs[1:], strict=False)} == {85 * US}
+    assert {later[1] - run[2] for run, later in pairwise(runs)} == {85 * US}
 
 
 def test_who_goes_on_pays_no_restore_and_is_not_in_the_log() -> None:
