@@ -129,7 +129,7 @@ void ds_activity_watch(struct ds_look *look)
 	turns &= runs > 1;
 	list_for_each_entry(run, &look->lane->runs, link)
 		set_watched(run, !look->free && (counted || run->rule.rank > least ||
-						  (turns && (run->rule.rank || ds_rotation_has(run)))), look->now);
+						  (turns && run->rule.class[0])), look->now);
 }
 
 /* ---- what it shows ------------------------------------------------------------------------ */

@@ -72,7 +72,7 @@ u64 ds_floor_count(struct ds_run *run, const struct ds_floor_look *look)
 	u64 owed = (u64)floor * (1000 - floor) * (PERIOD_NS / 1000), next = KTIME_MAX;
 	bool below = run->rule.rank && run->rule.rank < look->top;
 
-	if (!floor || look->free || ds_rotation_has(run)) {
+	if (!floor || look->free) {
 		run->debt = 0;
 	} else if (below && !run->lean) {
 		if (run->gated & DETSHARE_HOLD_REFLEX)
@@ -84,7 +84,7 @@ u64 ds_floor_count(struct ds_run *run, const struct ds_floor_look *look)
 		if (run->debt)
 			next = look->now + div_u64(run->debt, 1000 - floor);
 	}
-	if (run->debt >= owed && owed && !ds_rotation_has(run))
+	if (run->debt >= owed && owed)
 		run->lean = true;
 	else if (!run->debt)
 		run->lean = false;

@@ -26,6 +26,7 @@ static int put_class(struct sk_buff *skb, const struct ds_class *row)
 		  put_u64(skb, DETSHARE_A_CLASS_DEADLINE_US, row->deadline_us) ?:
 		  nla_put_u32(skb, DETSHARE_A_CLASS_FLOOR_PERMILLE, row->floor) ?:
 		  put_u64(skb, DETSHARE_A_CLASS_TURN_US, row->turn_us) ?:
+		  nla_put_u32(skb, DETSHARE_A_CLASS_TURN_RANK, row->turn_rank) ?:
 		  nla_put_u32(skb, DETSHARE_A_CLASS_RUNS, row->runs);
 
 	if (!err && row->gpu != DS_ALL_GPUS)
@@ -126,6 +127,10 @@ static int check_row(struct genl_info *info, const struct ds_class *row)
 				    "turn-us is 5 ms to 1 s; 0 means that all of the class run at once");
 		return -ERANGE;
 	}
+	if (row->turn_rank > DETSHARE_RANK_MAX) {
+		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_TURN_RANK], "turn-rank is above 1000");
+		return -ERANGE;
+	}
 	if (row->floor > DETSHARE_PERMILLE_MAX) {
 		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_FLOOR_PERMILLE], "floor-permille is above 1000");
 		return -ERANGE;
@@ -156,6 +161,8 @@ static int row_of(struct genl_info *info, struct ds_class *row)
 		row->floor = nla_get_u32(attrs[DETSHARE_A_CLASS_FLOOR_PERMILLE]);
 	if (attrs[DETSHARE_A_CLASS_TURN_US])
 		row->turn_us = nla_get_u64(attrs[DETSHARE_A_CLASS_TURN_US]);
+	if (attrs[DETSHARE_A_CLASS_TURN_RANK])
+		row->turn_rank = nla_get_u32(attrs[DETSHARE_A_CLASS_TURN_RANK]);
 	return check_row(info, row);
 }
 

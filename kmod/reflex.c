@@ -34,6 +34,7 @@ static void refresh(struct ds_run *run, u64 now)
 			rule.deadline_ns = row.deadline_us * NSEC_PER_USEC;
 			rule.floor = min_t(u32, row.floor, DS_FLOOR_MOST);
 			rule.turn_ns = row.turn_us * NSEC_PER_USEC;
+			rule.turn_rank = row.turn_rank;
 		}
 	}
 	if (!rule.linger_ns)
@@ -106,7 +107,7 @@ static u64 pause_at(const struct ds_look *look, const struct ds_run *run)
 
 static void decide(struct ds_look *look, struct ds_run *run, u32 top)
 {
-	bool below = !ds_rotation_has(run) && run->rule.rank && run->rule.rank < top && !run->lean && !look->free;
+	bool below = run->rule.rank && run->rule.rank < top && !run->lean && !look->free;
 	bool spent = run->spent && !look->free;
 	u32 holds = look->free ? 0 : run->holds;
 	u64 deadline = 0;

@@ -32,9 +32,17 @@ static bool wants(const struct ds_run *run)
 	return run->watched && READ_ONCE(run->active) && !run->holds && !run->spent;
 }
 
+/* As the driver has it where nobody set it. */
+static s32 level_of(const struct ds_run *run)
+{
+	s32 level = READ_ONCE(run->level);
+
+	return level < 0 ? DETSHARE_LEVEL_MEDIUM : level;
+}
+
 static bool is_foreground(const struct ds_run *run)
 {
-	return !ds_rotation_has(run) && run->rule.rank > run->lane->rotation.least;
+	return run->rule.class[0] && !ds_rotation_has(run) && level_of(run) > run->lane->rotation.least;
 }
 
 /* ---- who takes part ------------------------------------------------------------------- */
@@ -90,8 +98,8 @@ static void add(struct ds_rotation *rotation, unsigned int *count, const struct 
 		*tenant = (struct rm_rota_tenant){ .key = run->rule.account, .on = true, .debt = old ? old->debt : 0 };
 	}
 	/* of several classes in one account the highest counts */
-	if (run->rule.rank >= tenant->rank) {
-		tenant->rank = run->rule.rank;
+	if (run->rule.turn_rank >= tenant->rank) {
+		tenant->rank = run->rule.turn_rank;
 		tenant->floor = run->rule.floor;
 		tenant->turn = run->rule.turn_ns;
 	}
@@ -122,13 +130,13 @@ static void collect(struct ds_lane *lane)
 	unsigned int runs = 0, count = 0;
 	struct ds_run *run;
 
-	rotation->least = U32_MAX;
+	rotation->least = DETSHARE_LEVEL_HIGH;
 	list_for_each_entry(run, &lane->runs, link) {
 		run->fixed |= READ_ONCE(run->pause.err) == -EOPNOTSUPP;
 		if (!ds_rotation_has(run))
 			continue;
 		runs++;
-		rotation->least = min(rotation->least, run->rule.rank);
+		rotation->least = min(rotation->least, level_of(run));
 	}
 	make_room(rotation, runs);
 	list_for_each_entry(run, &lane->runs, link)
@@ -179,7 +187,7 @@ static void sample(struct ds_look *look, struct ds_gaps *gaps)
 		said = run->busy.said;
 		asked = run->busy.asked_ns;
 		spin_unlock_irq(&look->lane->lock);
-		if (asked > gaps->asked_ns && asked >= gaps->began_ns) {
+		if (asked > gaps->asked_ns && asked >= look->now - MEASURE_NS) {
 			gaps->asked_ns = asked;
 			gaps->asked += said != DS_BUSY_UNKNOWN;
 			gaps->busy += said == DS_BUSY_YES;
@@ -206,6 +214,8 @@ static void judge(struct ds_gaps *gaps, u64 now)
 		gaps->closed = gaps->busy * 100 >= gaps->asked * BUSY_PERCENT;
 	gaps->began_ns = now;
 	gaps->useful = 0;
+	if (gaps->few && gaps->asked < ASKED_LEAST)
+		return;
 	gaps->asked = 0;
 	gaps->busy = 0;
 }

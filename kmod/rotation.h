@@ -3,7 +3,7 @@
  * Turns: of the tenants whose class has a turn (class.h), one at a time is on a GPU's run list; the channels of the others that have
  * work are off. Who has work: activity.h; whose turn it is: rm/rota.h; off and on: pause.h.
  *
- * Above them is the foreground, the runs of higher ranks that have no turns. While it leaves gaps that are worth a switch they have turns
+ * Above them is the foreground: the runs of other classes on a higher level. While it leaves gaps that are worth a switch they have turns
  * in those. While it leaves none, they have their floors, in windows for which the foreground is off. Who shares channel groups with
  * other processes (MPS) cannot be off: he has slices only, and no turns.
  *
@@ -37,7 +37,7 @@ struct ds_rotation {
 	struct rm_rota_tenant *spare;	/* as many as rota.tenants */
 	unsigned int room;
 	struct ds_gaps gaps;
-	u32 least;		/* rank of those that have turns */
+	s32 least;		/* level of those that have turns, the lowest */
 };
 
 /* For people. */

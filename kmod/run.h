@@ -40,6 +40,7 @@ struct ds_rule {
 	u64 deadline_ns;	/* 0: never paused */
 	u32 floor;		/* permille */
 	u64 turn_ns;		/* at weight 1; 0: it has no turns */
+	u32 turn_rank;		/* who has a higher one goes first */
 	u64 account;		/* who has one turn together: a name to compare, not 0 */
 };
 

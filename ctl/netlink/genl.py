@@ -316,7 +316,7 @@ class DetShare(GenericNetlinkSocket):
         return self._dump(DETSHARE_CMD_CLASS_GET, name=name, gpu=gpu)
 
     def class_set(self, name: str, rank: int | None, **row: Any) -> Answer:
-        """Write a row, whole: gpu, weight, slice_us, level, linger_us, deadline_us, floor_permille, turn_us."""
+        """Write a row, whole: gpu, weight, slice_us, level, linger_us, deadline_us, floor_permille, turn_us, ..."""
         return self._do(DETSHARE_CMD_CLASS_SET, name=name, rank=rank, **row)
 
     def class_del(self, name: str, gpu: int | None = None) -> None:

@@ -182,6 +182,7 @@ class detshare_class_msg(genlmsg):
         ("DETSHARE_A_CLASS_FLOOR_PERMILLE", "uint32"),
         ("DETSHARE_A_CLASS_RUNS", "uint32"),
         ("DETSHARE_A_CLASS_TURN_US", "uint64"),
+        ("DETSHARE_A_CLASS_TURN_RANK", "uint32"),
     )
 
 

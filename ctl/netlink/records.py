@@ -159,6 +159,7 @@ class ClassRow:
     floor_permille: int = 0
     runs: int = 0
     turn_us: int = 0
+    turn_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,13 @@
 #define SLACK_NS	  20000
 #define STEP_BUDGET	  4096 /* dwords */
 
-static unsigned int switch_us = 85, restore_us = 120, save_us;
+static unsigned int switch_us = 85, restore_us = 120, late_us = 120, save_us;
 module_param(switch_us, uint, 0444);
 MODULE_PARM_DESC(switch_us, "no context is on the engine for so long, between two (an H200: 85)");
 module_param(restore_us, uint, 0444);
 MODULE_PARM_DESC(restore_us, "so much of its slice restores the context that comes (an H200: more than 100)");
+module_param(late_us, uint, 0444);
+MODULE_PARM_DESC(late_us, "the end of a slice after a switch is acted on so late (an H200: 115 to 150)");
 module_param(save_us, uint, 0444);
 MODULE_PARM_DESC(save_us, "what it takes more to take a kernel off in its midst (none was seen: 0)");
 
@@ -212,6 +214,7 @@ struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_typ
 			   id ? COPY_SWITCH_NS : (u64)switch_us * NSEC_PER_USEC,
 			   id ? 0 : (u64)restore_us * NSEC_PER_USEC, sim_chan_step);
 	runlist->sched.log = id ? NULL : sim_log_note;
+	runlist->sched.late_ns = id ? 0 : (u64)late_us * NSEC_PER_USEC;
 	runlist->sched.save_ns = id ? 0 : (u64)save_us * NSEC_PER_USEC;
 	sched_advance(&runlist->sched, ktime_get_ns());
 	list_add_tail(&runlist->in_engine, &engine->runlists);

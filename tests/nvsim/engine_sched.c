@@ -194,13 +194,16 @@ static void settle(struct sched_runlist *rl)
 			rl->loaded = next;
 			rl->load_end = plus(later(rl->clock, rl->free), rl->switch_ns);
 			rl->ready = plus(rl->load_end, rl->restore_ns);
+			rl->slice_end = plus(rl->load_end, slice_of(next));
+			if (rl->slice_end > rl->ready)
+				rl->slice_end = plus(rl->slice_end, rl->late_ns);
 			rl->switches++;
 		} else {
 			/* one whose turn was cut short before it was there */
 			rl->load_end = later(rl->clock, rl->load_end);
 			rl->ready = later(rl->clock, rl->ready);
+			rl->slice_end = plus(rl->load_end, slice_of(next));
 		}
-		rl->slice_end = plus(rl->load_end, slice_of(next));
 		rl->turn = true;
 		rl->expired = false;
 	}

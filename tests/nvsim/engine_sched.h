@@ -7,7 +7,7 @@
  * A TSG keeps the engine for its slice, or until it has nothing to do. Before another TSG's slice
  * nobody has the engine for switch_ns; the restore of its context, restore_ns, is the first part of
  * that slice, and nothing of it runs meanwhile. A restore is not broken off: who comes waits for its
- * end, and a slice that is over by then has done nothing. Who goes on pays for neither. A kernel is
+ * end, and a slice that is over by then has done nothing; the end of a longer one is acted on late. Who goes on pays for neither. A kernel is
  * taken off at the end of the slice and goes on at the TSG's next turn, unless the TSG waits for idle (wfi): then it keeps the engine until
  * what runs has ended, and starts nothing new. Turns follow the round that the interleave levels make: LOW once,
  * MEDIUM once per LOW, HIGH before every MEDIUM and every LOW. Channels are in order. Kernels of
@@ -76,6 +76,7 @@ struct sched_tsg {
 struct sched_runlist {
 	u32 sms;
 	u64 switch_ns, restore_ns;
+	u64 late_ns; /* the end of a slice after a switch is acted on so late; not where it is over before anything ran */
 	u64 save_ns; /* more, where a kernel was taken off in its midst; 0: it is in switch_ns */
 	u64 clock;
 	u64 orders;

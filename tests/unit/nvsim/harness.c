@@ -75,11 +75,12 @@ static enum sched_state step(struct sched_chan *sched, u64 when)
 	return CHAN_WAITING;
 }
 
-struct bench *bench_new(u32 sms, u64 switch_ns, u64 restore_ns, u64 save_ns)
+struct bench *bench_new(u32 sms, u64 switch_ns, u64 restore_ns, u64 late_ns, u64 save_ns)
 {
 	struct bench *bench = calloc(1, sizeof(*bench));
 
 	sched_runlist_init(&bench->rl, sms, switch_ns, restore_ns, step);
+	bench->rl.late_ns = late_ns;
 	bench->rl.save_ns = save_ns;
 	bench->rl.log = note;
 	return bench;

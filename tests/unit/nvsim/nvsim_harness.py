@@ -50,9 +50,9 @@ def library() -> ctypes.CDLL:
 class Bench:
     """A runlist with its clock."""
 
-    def __init__(self, sms: int = 132, switch: int = 200 * US, restore: int = 0, save: int = 0) -> None:
+    def __init__(self, sms: int = 132, switch: int = 200 * US, restore: int = 0, late: int = 0, save: int = 0) -> None:
         self.lib = library()
-        times = [ctypes.c_uint64(ns) for ns in (switch, restore, save)]
+        times = [ctypes.c_uint64(ns) for ns in (switch, restore, late, save)]
         self.at = ctypes.c_void_p(self.lib.bench_new(sms, *times))
         self.now = 0
         self._read = 0

@@ -29,9 +29,10 @@ SHORT_US = 50  # less than a restore takes
 
 
 def write(family: genl.DetShare, floor: int = 20, turn_us: int | None = 100_000, idle_floor: int = 10) -> None:
-    family.class_set("high", 10, slice_us=20_000, level=HIGH)
-    for name, rank, permille in (("low", 5, floor), ("idle", 1, idle_floor)):
-        family.class_set(name, rank, slice_us=SHORT_US, level=LOW, floor_permille=permille, turn_us=turn_us)
+    family.class_set("high", 0, slice_us=20_000, level=HIGH)
+    for name, rank, permille in (("low", 2, floor), ("idle", 1, idle_floor)):
+        more = {} if turn_us is None else {"turn_us": turn_us, "turn_rank": rank}
+        family.class_set(name, 0, slice_us=SHORT_US, level=LOW, floor_permille=permille, **more)
 
 
 @pytest.fixture
