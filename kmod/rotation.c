@@ -95,7 +95,8 @@ static void add(struct ds_rotation *rotation, unsigned int *count, const struct 
 			return;
 		old = find(rotation->rota.tenants, rotation->rota.count, run->rule.account);
 		tenant = &rotation->spare[(*count)++];
-		*tenant = (struct rm_rota_tenant){ .key = run->rule.account, .on = true, .debt = old ? old->debt : 0 };
+		*tenant = (struct rm_rota_tenant){ .key = run->rule.account, .on = true, .debt = old ? old->debt : 0,
+						    .over = old ? old->over : 0 };
 	}
 	/* of several classes in one account the highest counts */
 	if (run->rule.turn_rank >= tenant->rank) {

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 #include "rota.h"
 
+static u64 min_of(u64 one, u64 other)
+{
+	return one < other ? one : other;
+}
+
 static struct rm_rota_tenant *find(const struct rm_rota *rota, u64 key)
 {
 	unsigned int i;
@@ -38,15 +43,21 @@ static bool is_due(const struct rm_rota_tenant *tenant)
 static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 {
 	struct rm_rota_tenant *tenant;
+	u64 owed, paid;
 	unsigned int i;
 
 	for (i = 0; i < rota->count; i++) {
 		tenant = &rota->tenants[i];
+		if (tenant->on && tenant->wants && rota->holder && tenant->key != rota->holder)
+			tenant->over += span;
 		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed)) {
 			tenant->debt = 0;
 			continue;
 		}
-		tenant->debt += span * tenant->floor / 1000;
+		owed = span * tenant->floor / 1000;
+		paid = min_of(owed, tenant->over);
+		tenant->over -= paid;
+		tenant->debt += owed - paid;
 		/* what could not be given is not hoarded */
 		if (tenant->debt > 2 * RM_ROTA_WINDOW_NS)
 			tenant->debt = 2 * RM_ROTA_WINDOW_NS;
@@ -100,11 +111,17 @@ static struct rm_rota_tenant *next_turn(const struct rm_rota *rota, u32 top, boo
 	return NULL;
 }
 
-static void give(struct rm_rota *rota, const struct rm_rota_tenant *tenant, enum rm_rota_kind kind, u64 left)
+static void give(struct rm_rota *rota, struct rm_rota_tenant *tenant, enum rm_rota_kind kind, u64 left)
 {
+	u64 over = 0;
+
+	if (kind == RM_ROTA_TURN) {
+		over = min_of(tenant->over, left / 2);
+		tenant->over = 0;
+	}
 	rota->holder = tenant ? tenant->key : 0;
 	rota->kind = kind;
-	rota->left = left;
+	rota->left = left - over;
 	if (kind == RM_ROTA_TURN)
 		rota->last = rota->holder;
 }

@@ -22,7 +22,7 @@ enum rm_rota_kind {
 	RM_ROTA_WINDOW,
 };
 
-/* All but `debt` and `last` is told anew for each step. */
+/* All but `debt` and `over` is told anew for each step. */
 struct rm_rota_tenant {
 	u64 key;	/* whose; not 0 */
 	u32 rank, weight;
@@ -32,6 +32,7 @@ struct rm_rota_tenant {
 	bool wants;	/* it has something to do */
 	bool on;	/* it runs: its turn counts from then on */
 	u64 debt;	/* of its floor, ns */
+	u64 over;	/* ns that it ran beyond its turns: it took a while until it was off */
 };
 
 struct rm_rota {

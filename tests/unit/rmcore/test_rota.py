@@ -21,7 +21,7 @@ U64, U32 = ctypes.c_uint64, ctypes.c_uint32
 class Tenant(ctypes.Structure):
     _fields_ = [
         ("key", U64), ("rank", U32), ("weight", U32), ("floor", U32), ("share", U32), ("turn", U64),
-        ("wants", ctypes.c_bool), ("on", ctypes.c_bool), ("debt", U64),
+        ("wants", ctypes.c_bool), ("on", ctypes.c_bool), ("debt", U64), ("over", U64),
     ]  # fmt: skip
 
 
@@ -206,3 +206,15 @@ def test_the_turn_is_always_with_somebody_who_wants_it(
             assert rota.state.kind == WINDOW or (not closed and holder.rank == max(each.rank for each in wanting))
         else:
             assert closed or not wanting
+
+
+def test_who_was_on_for_longer_than_its_turn_has_a_shorter_one_next(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {}, {})
+    rota.run(101 * MS)
+    assert rota.state.holder == 2
+    rota.tenants[0].on = True  # the driver has not put it off yet
+    rota.now += 10 * MS
+    rota.step()
+    rota.run(100 * MS)
+    assert rota.state.holder == 1
+    assert 70 * MS < rota.state.left <= 90 * MS

@@ -115,17 +115,15 @@ def test_a_stopped_program_with_queued_work_stops_nobody(classes: genl.DetShare,
 
 def test_the_next_has_the_turn_when_its_holder_is_gone(classes: genl.DetShare, worker: Workers) -> None:
     write(classes, turn_us=1_000_000)
-    members = worker(*ENDLESS), worker(*ENDLESS)
+    members = [worker(*ENDLESS) for _ in range(3)]
     join(classes, "low", *members)
-    eventually(lambda: turn(classes).get("turn_left_ms", 0) > 500)
+    eventually(lambda: turn(classes).get("turn_left_ms", 0) > 100)
     holder = turn(classes)["turn_pid"]
     (first,) = (each for each in members if each.pid == holder)
-    (second,) = (each for each in members if each.pid != holder)
-    eventually(lambda: second.off() > 0)
+    others = [each for each in members if each.pid != holder]
     first.end()
-    eventually(lambda: turn(classes).get("turn_pid") == second.pid)
-    eventually(lambda: second.off() == 0)
-    assert shares(second, seconds=0.3)[0] > 150_000
+    eventually(lambda: turn(classes).get("turn_pid") in [each.pid for each in others])
+    assert sum(shares(*others, seconds=0.5)) > 250_000
 
 
 def test_idle_ones_have_their_floor_beside_low_ones(classes: genl.DetShare, worker: Workers) -> None:
@@ -141,15 +139,13 @@ def test_idle_ones_have_their_floor_beside_low_ones(classes: genl.DetShare, work
 @pytest.mark.parametrize("permille", [0, 20, 50, 100])
 def test_who_never_rests_leaves_the_others_their_floor(classes: genl.DetShare, worker: Workers, permille: int) -> None:
     write(classes, floor=permille)
-    low, high = worker(*ENDLESS), worker(*BUSY)
+    low, high = worker(*ENDLESS), worker(*ENDLESS)
     join(classes, "low", low)
     join(classes, "high", high)
     eventually(lambda: turn(classes)["turn_mode"] == WINDOWS)
     time.sleep(0.3)
     used = shares(low, high, seconds=5)
-    assert used[0] / 5e6 == pytest.approx(permille / 1000, abs=0.01)
-    # windows cost what they give, and two calls at both ends
-    assert used[1] / sum(used) > 1 - permille / 1000 - 0.02
+    assert used[0] / sum(used) == pytest.approx(permille / 1000, abs=0.01)
     high.end()
     eventually(lambda: turn(classes)["turn_mode"] == TURNS)
     assert shares(low, seconds=0.3)[0] > 200_000
@@ -157,7 +153,7 @@ def test_who_never_rests_leaves_the_others_their_floor(classes: genl.DetShare, w
 
 def test_a_launch_of_the_foreground_ends_what_is_beyond_the_floor(classes: genl.DetShare, worker: Workers) -> None:
     write(classes, floor=0)
-    low, high = worker(*ENDLESS), worker(*BUSY)
+    low, high = worker(*ENDLESS), worker(*ENDLESS)
     join(classes, "low", low)
     join(classes, "high", high)
     eventually(lambda: turn(classes)["turn_mode"] == WINDOWS)
