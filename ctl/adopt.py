@@ -2,7 +2,8 @@
 """Adoption: learning a running program's RM objects by asking on its own descriptors.
 
 Three questions of the driver make the scan exact and cheap:
-- a client answers only through the file it was made on, so "does this handle exist?" finds a descriptor's clients;
+- a client answers only through the file it was made on, so "does this handle exist?" finds a descriptor's clients
+  (Descriptor.owns: the driver logs no answer to it, as it does where a control names no client);
 - GET_CHILD_HANDLE names the first device or TSG below an object, whatever handles its library chose;
 - GET_HANDLE_INFO gives class and parent of any handle, so the tree is what the driver says, not a guess by position.
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.client import RmClient, RmError, WrongClient, owned_clients
+from detshare.ctl.rm.client import RmClient, RmError, WrongClient
 from detshare.ctl.rm.driver import Descriptor, DescriptorGone, Driver, DriverError, Holder, ProcessGone, ProcessId
 from detshare.ctl.snapshot import Kind, Tsg
 from detshare.ctl.tree import DEEP_GAP, GAP, Depth, ObjectTree, read_tree
@@ -90,6 +91,9 @@ class Adopter:
     """
 
     def __init__(self, driver: Driver, abi: Abi, clock: Callable[[], float] = time.monotonic) -> None:
+        self.abi = abi
+        self.makers: dict[int, int] = {}
+        """client -> PID of who was seen making it; perhaps of clients that are no more"""
         self._driver = driver
         self._abi = abi
         self._clock = clock
@@ -104,6 +108,8 @@ class Adopter:
         """Somebody saw that client get objects on that descriptor: it need not be searched for, and its process is read
         at the next refresh. `whole`: all clients of the descriptor are announced."""
         self._announced.setdefault(pid, {})[fd, client] = whole
+        if whole:
+            self.makers[client] = pid
 
     def reread(self, process: ProcessId) -> None:
         """Read this process's objects anew at the next refresh; its clients stay known."""
@@ -136,6 +142,8 @@ class Adopter:
             del self._known[process]
         if len(self._announced) > _ANNOUNCED:
             self._announced.clear()  # of programs that ended before a look saw them
+        if len(self.makers) > _ANNOUNCED:
+            self.makers.clear()  # the driver can be asked
         if any(h.id not in self._known or h.control_fds != self._known[h.id].holder.control_fds for h in holders):
             self._newest_at = -1  # a newcomer may hold as many objects as one that ended: its clients are newer still
         now = self._clock()
@@ -257,7 +265,7 @@ class Adopter:
 
     def _try(self, descriptor: Descriptor, search: _Search, counters: range) -> None:
         handles = (self._base + counter % self._limit for counter in counters)
-        for handle in owned_clients(descriptor, self._abi, handles):
+        for handle in filter(descriptor.owns, handles):
             if handle not in search.found:
                 search.found.append(handle)
 

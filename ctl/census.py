@@ -23,7 +23,7 @@ from detshare.ctl.netlink.records import (
     TsgRow,
     VctxRow,
 )
-from detshare.ctl.programs import MPS_COMM
+from detshare.ctl.programs import MPS_COMM, at_work_on
 from detshare.ctl.rm.abi import Abi
 from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
 from detshare.ctl.snapshot import Account, AccountKind, Kind, Level, Program, State, Tenant, Tsg
@@ -211,13 +211,16 @@ def _program(
     share: Mapping[tuple[int, str], float],
     lineage: Callable[[str], Mapping[int, str]],
 ) -> Program:
-    gpus = tuple(dict.fromkeys(census.uuid(row.gpu) for row in rows if row.gpu is not None))
+    memory: dict[str, int] = {}
+    for row in rows:
+        if row.gpu is not None:
+            uuid = census.uuid(row.gpu)
+            memory[uuid] = memory.get(uuid, 0) + row.memory_used + row.managed
     klass = next((row.klass for row in rows if row.klass), None)
     tenant = next((row.tenant for row in rows if row.tenant), "")
     above = set(lineage(holder.cgroup)) if holder is not None else set()
     above |= {row.cgroup_id for row in rows}
-    shares = [share[process.pid, gpu] for gpu in gpus if (process.pid, gpu) in share]
-    has_gpu = any(row.gpu is not None for row in rows)
+    shares = [share[process.pid, gpu] for gpu in memory if (process.pid, gpu) in share]
     return Program(
         id=process,
         command=holder.command if holder is not None else f"[{rows[0].comm}]",
@@ -225,9 +228,10 @@ def _program(
         container=holder.container if holder is not None else "",
         state=_state(rows, tsgs, paused, doing),
         tsgs=tuple(tsgs),
-        gpus=gpus,
+        gpus=at_work_on(tsgs, memory),
         klass=klass,
-        memory_bytes=sum(row.memory_used + row.managed for row in rows) if has_gpu else None,
+        memory_bytes=sum(row.memory_used + row.managed for row in rows) if memory else None,
+        gpu_memory=memory,
         gpu_share=max(shares) if shares else None,
         notes=(_PARTIAL,) if any(row.partial for row in rows) else (),
         limits=tuple(_applying(census, process.pid, above, tenant)),

@@ -19,8 +19,14 @@ WEIGHT_UNIT_US = 2000
 """slice of weight 1 of a tenant with one TSG"""
 SLICES_US = range(1, 100_000_001)
 """what set-slice accepts; the driver takes any number, and a slice of 0 would be no promise at all"""
-SHORTEST_US = 200
-"""a weighted slice is not made shorter: below this a context switch costs more than the slice"""
+SHORTEST_US = 500
+"""a weighted slice is not made shorter: a switch and the restore of a context would take most of it"""
+BURST_US, STREAM_US, WINDOW_US = 50, 2000, 20_000
+"""slices of a holder: beside a foreground of bursts, beside a stream of small kernels, and in a window, which ends
+earlier by being switched off (docs/classes.md)"""
+RIVAL_US = 1000
+"""shortest slice of a TSG that has a rival at its level, where nobody gives them turns: two at 50 us only switch"""
+TURN_SLICES = frozenset({BURST_US, STREAM_US, WINDOW_US, RIVAL_US})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,16 @@ STRICT_RANKS = {"high": 400, "normal": 300, "low": 200, "idle": 100}
 """what set-class is to be given for classes that make each other wait"""
 
 
+_TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,62}")
+
+
+def check_tenant(name: str) -> str:
+    """`name` if programs that have their turns together may be called so; empty: nobody named one. BadRequest."""
+    if name and not _TENANT.fullmatch(name):
+        raise BadRequest(f"{ascii(name)[:60]} cannot be a tenant's name: letters, digits, _ . : @ / -, 63 at most")
+    return name
+
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 
 
@@ -90,6 +106,18 @@ def check_weight(weight: int) -> int:
     if isinstance(weight, bool) or not isinstance(weight, int) or weight not in WEIGHTS:
         raise BadRequest(f"weight {weight!r} is out of range: {WEIGHTS[0]} to {WEIGHTS[-1]}")
     return weight
+
+
+MOST_FLOOR = 0.5
+"""more than half of the time is no floor: then the other program is not the important one"""
+
+
+def check_floor(floor: object) -> float:
+    """`floor`, a share of time, if it can be one. BadRequest otherwise."""
+    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= MOST_FLOOR:
+        shown = f"{100 * floor:g} %" if isinstance(floor, int | float) else ascii(floor)[:40]
+        raise BadRequest(f"floor {shown} is out of range: 0 to {100 * MOST_FLOOR:g} %")
+    return float(floor)
 
 
 def check_range(name: str, value: object, allowed: range) -> int:

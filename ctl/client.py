@@ -7,19 +7,24 @@ import contextlib
 import http.client
 import json
 import os
+import select
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from detshare.ctl.errors import ClientError
+from detshare.ctl.patience import Patience
 
-__all__ = ["DEFAULT_RUN_DIR", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
+__all__ = ["DEFAULT_RUN_DIR", "REPORTS_NAME", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
 
 DEFAULT_RUN_DIR: Final = Path("/run/detshare")
 SOCKET_NAME: Final = "detshared.sock"
+REPORTS_NAME: Final = "reports.sock"
+"""beside it: datagrams of programs that tell how long their requests took"""
 ANSWER_SECONDS: Final = 75.0
-"""how long an answer may take; longer than the daemon's own limit on a verb"""
+"""how long a daemon may do nothing instead of answering; longer than its own limit on a verb"""
 _MAX_ANSWER: Final = 256 << 20
 
 
@@ -42,6 +47,18 @@ class _Connection(http.client.HTTPConnection):
             sock.close()
             raise
         self.sock = sock
+
+    def wait(self) -> None:
+        """Until an answer begins to come, however slow the daemon is. TimeoutError where it hangs."""
+        if self.timeout is None:
+            return
+        credentials = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        patience = Patience(self.timeout, struct.unpack("3i", credentials)[0])
+        asked = select.poll()
+        asked.register(self.sock, select.POLLIN)
+        while not asked.poll(250):
+            if patience.spent():
+                raise TimeoutError
 
 
 class Client:
@@ -131,6 +148,7 @@ class Client:
         with contextlib.closing(connection):
             try:
                 connection.request("GET", path)
+                connection.wait()
                 response = connection.getresponse()
                 if response.status != 200:
                     raise self._refusal(asked, response.status, response.read(_MAX_ANSWER))
@@ -146,6 +164,7 @@ class Client:
         with contextlib.closing(connection):
             try:
                 connection.request(method, path, body, headers)
+                connection.wait()
                 response = connection.getresponse()
                 data = response.read(_MAX_ANSWER)
             except (OSError, http.client.HTTPException, ValueError) as error:
@@ -170,7 +189,7 @@ class Client:
                 following = "run it as root, as the user who started detshared, or as a member of the socket's group"
                 return ClientError(asked, stopped, following)
             case TimeoutError():
-                stopped = f"the daemon did not answer within {ANSWER_SECONDS:.0f} s"
+                stopped = f"the daemon did not answer, and did nothing else for {ANSWER_SECONDS:.0f} s"
                 return ClientError(asked, stopped, "see its log; a driver call may hang: dmesg | grep NVRM")
             case OSError() if "too long" in str(error):
                 stopped = f"{self.socket} is longer than a socket's path may be (107 bytes)"

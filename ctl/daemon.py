@@ -29,6 +29,8 @@ from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, st
 from detshare.ctl.policy.apply import Request
 from detshare.ctl.policy.desk import Desk
 from detshare.ctl.pool import Pool
+from detshare.ctl.reports import Reports
+from detshare.ctl.requests import Table
 from detshare.ctl.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.verbs import describe, explain, run_verb
 
@@ -81,8 +83,10 @@ class Daemon:
         self._failure = ""
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._queues: set[asyncio.Queue[Event | None]] = set()
+        self.requests = Table()
+        self.reports = Reports(self.requests)
         self.counters = metrics.Counters()
-        self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status)
+        self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status, self.requests)
         self._desk: Desk | None = None
         self.dirt = Dirt(config.daemon.dirty)
         self._launched = Launched(config.daemon.launches)
@@ -292,6 +296,7 @@ class Daemon:
 
     def _took(self, snapshot: Snapshot, events: Sequence[Event]) -> None:
         self.counters.looks += 1
+        snapshot = self.requests.add_to(snapshot)
         self._snapshot = self._pool.placed(snapshot)
         if self._desk is not None:
             self._desk.look(snapshot)
@@ -444,6 +449,7 @@ class Daemon:
 
     async def close(self) -> bool:
         """Restore every program. False where it did not end well: then the guardian has to do it."""
+        self.reports.close()
         try:
             return await self._restore()
         finally:

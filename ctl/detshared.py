@@ -22,7 +22,7 @@ from aiohttp import web
 from detshare.ctl import config as configuration
 from detshare.ctl import logs, options, rundir
 from detshare.ctl.api import Connection, make_app
-from detshare.ctl.client import SOCKET_NAME
+from detshare.ctl.client import REPORTS_NAME, SOCKET_NAME
 from detshare.ctl.config import Config
 from detshare.ctl.config_values import INTERVALS, LEVELS
 from detshare.ctl.daemon import Daemon
@@ -43,7 +43,8 @@ LOCK_PATIENCE: Final = 1.0
 
 
 async def listen(daemon: Daemon, path: Path) -> tuple[web.AppRunner, asyncio.AbstractServer]:
-    """Answer on a socket at `path`, mode 0660 and of the configured group where there is one, else 0600.
+    """Answer on a socket at `path`, mode 0660 and of the configured group where there is one, else 0600; take reports
+    on another one beside it.
 
     ControlError where it cannot be made.
     """
@@ -73,6 +74,7 @@ async def listen(daemon: Daemon, path: Path) -> tuple[web.AppRunner, asyncio.Abs
             sock=listener,
             backlog=128,
         )
+        daemon.reports.open(path.with_name(REPORTS_NAME), lambda made: _let_in(made, daemon.access.group))
     except OSError as error:
         listener.close()
         await runner.cleanup()

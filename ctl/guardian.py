@@ -17,13 +17,13 @@ import time
 from pathlib import Path
 
 from detshare.ctl.journal import Journal, locked
+from detshare.ctl.patience import Patience
 from detshare.ctl.rm.abi import UnknownBranch, for_version
 from detshare.ctl.rm.driver import Driver, DriverError
 from detshare.ctl.undo import undo_all
 
 START_SECONDS = 60.0
-"""how long a guardian may take to watch: an emulated or overloaded machine needs 15 s to start Python; one that ends is
-seen at once"""
+"""how long a guardian may do nothing before it watches: one that ends is seen at once, one that works is waited for"""
 _READY = b"r"
 _CLEAN = b"q"
 _RETRIES = 200
@@ -39,8 +39,8 @@ class Guardian:
         self._pipe = pipe
 
     @classmethod
-    def start(cls, run_dir: Path, timeout: float | None = None) -> Guardian:
-        """Start a guardian and wait until it watches, START_SECONDS at most. RuntimeError if it does not come up."""
+    def start(cls, run_dir: Path) -> Guardian:
+        """Start a guardian and wait until it watches, however slow it is. RuntimeError if it does not come up."""
         ours, theirs = os.pipe()[::-1]
         back, answer = os.pipe()
         try:
@@ -57,9 +57,9 @@ class Guardian:
             os.close(theirs)
             os.close(answer)
         os.set_blocking(back, False)
-        ends = time.monotonic() + (START_SECONDS if timeout is None else timeout)
+        patience = Patience(START_SECONDS, process.pid)
         ready = b""
-        while not ready and time.monotonic() < ends and process.poll() is None:
+        while not ready and process.poll() is None and not patience.spent():
             with contextlib.suppress(BlockingIOError):
                 ready = os.read(back, 1)
                 if not ready:

@@ -12,7 +12,8 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -75,6 +76,10 @@ class Journal:
         self.path = run_dir / f"journal-{driver}.jsonl"
         self.slices: dict[tuple[ProcessId, int, int], Before] = {}
         self.paused: dict[ProcessId, list[Paused]] = {}
+        self.turned: dict[ProcessId, list[Paused]] = {}
+        """channels of programs that take turns: any of them may be off at this moment"""
+        self._lock = threading.RLock()
+        """the thread of the turns writes too"""
         self._lines = 0
         self._load()
 
@@ -98,6 +103,11 @@ class Journal:
         elif kind == "pause":
             paused = Paused(**{**record, "channels": tuple(record["channels"])})
             self.paused.setdefault(paused.process, []).append(paused)
+        elif kind == "turn":
+            turned = Paused(**{**record, "channels": tuple(record["channels"])})
+            self.turned.setdefault(turned.process, []).append(turned)
+        elif kind == "unturn":
+            self.turned.pop(ProcessId(record["pid"], record["start"]), None)
         elif kind == "unpause":
             self.paused.pop(ProcessId(record["pid"], record["start"]), None)
         elif kind == "forget-tsg":
@@ -109,10 +119,15 @@ class Journal:
         keys = [key for key in self.slices if key[0] == process]
         for key in keys:
             del self.slices[key]
-        return self.paused.pop(process, None) is not None or bool(keys)
+        off = [table.pop(process, None) is not None for table in (self.paused, self.turned)]
+        return any(off) or bool(keys)
 
     def _write(self, kind: str, **values: Any) -> None:
         """Append one fact, whole or not at all. OSError where the disk does not take it."""
+        with self._lock:
+            self._append(kind, values)
+
+    def _append(self, kind: str, values: dict[str, Any]) -> None:
         data = json.dumps({"record": kind, **values}, separators=(",", ":")).encode() + b"\n"
         fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -149,6 +164,23 @@ class Journal:
         self.paused.setdefault(paused.process, []).append(paused)
         self._keep_short()
 
+    def may_turn(self, process: ProcessId, facts: Iterable[Paused]) -> None:
+        """Say that channels may be off from now on; what was said before is not said again."""
+        with self._lock:
+            known = {(p.fd, p.client, p.subdevice, c) for p in self.turned.get(process, ()) for c in p.channels}
+            for fact in facts:
+                if not {(fact.fd, fact.client, fact.subdevice, c) for c in fact.channels} <= known:
+                    self._write("turn", **asdict(fact))
+                    self.turned.setdefault(process, []).append(fact)
+            self._keep_short()
+
+    def never_turns(self, process: ProcessId) -> None:
+        """Say that a program takes no part in turns any more, and runs."""
+        with self._lock:
+            if process in self.turned:
+                self._write("unturn", pid=process.pid, start=process.start)
+                del self.turned[process]
+
     def unpause(self, process: ProcessId) -> None:
         """Say that all channels of a process run again."""
         if process in self.paused:
@@ -164,7 +196,7 @@ class Journal:
 
     def forget(self, process: ProcessId) -> None:
         """Say that nothing of a process remains to be put back."""
-        if process in self.paused or any(key[0] == process for key in self.slices):
+        if process in self.paused or process in self.turned or any(key[0] == process for key in self.slices):
             self._write("forget", pid=process.pid, start=process.start)
             self._drop(process)
 
@@ -176,18 +208,26 @@ class Journal:
         for paused in list(self.paused.get(old, ())):
             if paused.client in fds:
                 self.pause(replace(paused, pid=new.pid, start=new.start, fd=fds[paused.client]))
+        self.may_turn(new, [replace(turned, pid=new.pid, start=new.start, fd=fds[turned.client])
+                            for turned in list(self.turned.get(old, ())) if turned.client in fds])  # fmt: skip
         for key, before in list(self.slices.items()):
             if key[0] == old and before.client in fds:
                 self.remember(replace(before, pid=new.pid, start=new.start, fd=fds[before.client]))
 
     def processes(self) -> list[ProcessId]:
         """Every process of which something would have to be put back, paused ones first."""
-        return list(dict.fromkeys([*self.paused, *(key[0] for key in self.slices)]))
+        with self._lock:
+            return list(dict.fromkeys([*self.paused, *self.turned, *(key[0] for key in self.slices)]))
 
     def compact(self) -> None:
         """Rewrite the file with what still counts."""
+        with self._lock:
+            self._compact()
+
+    def _compact(self) -> None:
         records = [{"record": "slice", **asdict(before)} for before in self.slices.values()]
         records += [{"record": "pause", **asdict(p)} for group in self.paused.values() for p in group]
+        records += [{"record": "turn", **asdict(p)} for group in self.turned.values() for p in group]
         draft = self.path.with_suffix(".new")
         with draft.open("w", encoding="utf-8") as stream:
             stream.write("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records))
@@ -199,5 +239,6 @@ class Journal:
         """Everything was put back."""
         self.slices.clear()
         self.paused.clear()
+        self.turned.clear()
         self.path.unlink(missing_ok=True)
         self._lines = 0

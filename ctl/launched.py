@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from detshare.ctl.observed import Grid, Observed
+from detshare.ctl.observed import SOURCE, Grid, Observed, Requests
+from detshare.ctl.requests import Window
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Check, Snapshot
 from detshare.ebpf.errors import EbpfError
 from detshare.ebpf.launch_watch import LaunchWatch, Sums
+from detshare.ebpf.launches import seconds_of
 
 __all__ = ["Launched"]
 
@@ -28,6 +30,8 @@ log = logging.getLogger("detshared.launches")
 WINDOW_S: Final = 1.0
 """over which rates are formed"""
 MOST_GRIDS: Final = 16
+MOST_AT_ONCE: Final = 10_000
+"""requests of one length that a look adds"""
 
 
 @dataclass(slots=True)
@@ -40,6 +44,9 @@ class _Known:
     """as they were when a window began"""
     shaped_at: float = 0.0
     blocks: int = 0
+    requests: dict[int, int] = field(default_factory=dict)
+    """bucket -> how many were seen so far; empty at first, and what was before is left out"""
+    window: Window | None = None
 
 
 class Launched:
@@ -87,7 +94,8 @@ class Launched:
                 programs.append(program)
                 continue
             mine = known[program.id] = self._known.get(program.id) or _Known()
-            programs.append(dataclasses.replace(program, observed=_observed(found, mine, now)))
+            seen = _observed(found, mine, now)
+            programs.append(dataclasses.replace(program, observed=seen, requests=_requests(found, mine, now)))
         self._known = known
         return dataclasses.replace(snapshot, programs=tuple(programs))
 
@@ -130,6 +138,20 @@ def _observed(sums: Sums, known: _Known, now: float) -> Observed:
         grids=tuple(Grid(*shape, count) for shape, count in sums.shapes.most_common(MOST_GRIDS)),
         partial=sums.partial,
     )
+
+
+def _requests(sums: Sums, known: _Known, now: float) -> Requests | None:
+    """What looks like requests from outside: from the first launch after a wait to the end of the next wait."""
+    if known.window is None:
+        known.window, known.requests = Window(), sums.requests
+        return None
+    for bucket, count in sums.requests.items():
+        fresh = count - known.requests.get(bucket, 0)
+        if fresh > 0:
+            known.window.add([seconds_of(bucket)] * min(fresh, MOST_AT_ONCE), now)
+    known.requests = sums.requests
+    found = known.window.figures(now)
+    return None if found is None else dataclasses.replace(found, source=SOURCE)
 
 
 def _rates(known: _Known, now: float, sums: Sums) -> tuple[float, float]:

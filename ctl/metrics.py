@@ -13,7 +13,9 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import Collector
 
+from detshare.ctl.gputime.types import Mode
 from detshare.ctl.metric_names import NAMES, Family
+from detshare.ctl.requests import Table
 from detshare.ctl.snapshot import Account, Program, Snapshot, State
 from detshare.ctl.work import Times, times
 
@@ -69,10 +71,12 @@ class _Machine(Collector):
         snapshot: Callable[[], Snapshot | None],
         counters: Counters,
         policy: Callable[[], Policy | None],
+        requests: Table | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._counters = counters
         self._policy = policy
+        self._requests = requests
 
     def collect(self) -> Iterable[Metric]:
         page = _Page()
@@ -80,6 +84,9 @@ class _Machine(Collector):
         page.add("detshare_looks_failed", self._counters.failed_looks)
         for labels, count in sorted(self._counters.verbs.items()):
             page.add("detshare_verbs", count, *labels)
+        if self._requests is not None:
+            for result in ("taken", "refused", "dropped"):
+                page.add("detshare_requests_reported", getattr(self._requests, result), result)
         policy = self._policy()
         if policy is not None:
             _about_policy(page, policy)
@@ -112,6 +119,12 @@ def _about_machine(page: _Page, snapshot: Snapshot) -> None:
     page.add("detshare_programs_left_out", max(0, len(eldest) - MOST_PROGRAMS))
     for program in eldest[:MOST_PROGRAMS]:
         _about_program(page, program)
+    for schedule in snapshot.schedules:
+        for mode in Mode:
+            page.add("detshare_schedule_mode", float(mode is schedule.mode), schedule.gpu, mode.value)
+        if schedule.holder:
+            page.add("detshare_schedule_holder", 1, schedule.gpu, _text(schedule.holder))
+        page.add("detshare_schedule_slice_seconds", schedule.slice_us / 1e6 or None, schedule.gpu)
     shared = [account for account in snapshot.accounts if account.kind.value != "pid"]
     for account in shared[:MOST_ACCOUNTS]:
         _about_account(page, account)
@@ -138,16 +151,22 @@ def _about_program(page: _Page, program: Program) -> None:
     add("memory_bytes", program.memory_bytes)
     add("memory_limit_bytes", program.memory_limit)
     add("memory_refused", program.refused if program.limits or program.refused else None)
-    add("gpu_share", program.gpu_share)
+    add("gpu_share", program.share)
     add("weight", program.weight)
     if program.klass is not None:
         add("class", 1, program.klass)
-    for each in State:
-        add("state", float(each is program.state), each.value)
+    for state in State:
+        add("state", float(state is program.state), state.value)
     for tsg in program.compute[:MOST_TSGS]:
         level = tsg.level.name.lower() if tsg.level is not None else ""
         # client and handle: a handle alone is unique within one client only
         add("slice_seconds", tsg.slice_us / 1e6, tsg.gpu, f"{tsg.client:#x}/{tsg.handle:#x}", level)
+    for each in program.gpu_time:
+        add("gpu_time_share", each.share, each.gpu)
+        add("gpu_time_useful", each.useful, each.gpu)
+        add("gpu_switches_per_second", each.switches_s, each.gpu)
+        add("stalled_seconds", each.stalled_s, each.gpu)
+    add("floor", program.floor)
     if (spatial := program.spatial) is not None:
         add("sms", spatial.idle_sms)
         add("launches", spatial.launches, "kernel")
@@ -165,6 +184,10 @@ def _about_program(page: _Page, program: Program) -> None:
         add("waits", activity.waits)
         add("wait_seconds", activity.wait_ms / 1e3)
         add("denied", activity.denied)
+    if (requests := program.requests) is not None:
+        add("requests", requests.total, requests.source)
+        add("request_seconds", requests.p50_s, requests.source, "50")
+        add("request_seconds", requests.p99_s, requests.source, "99")
     if (observed := program.observed) is not None:
         add("observed_launches", observed.launches, "kernel")
         add("observed_launches", observed.graph_launches, "graph")
@@ -190,10 +213,11 @@ def registry(
     snapshot: Callable[[], Snapshot | None],
     counters: Counters,
     policy: Callable[[], Policy | None] = lambda: None,
+    requests: Table | None = None,
 ) -> CollectorRegistry:
     """A registry of our own: nothing of another library in this process shows up in it."""
     made = CollectorRegistry()
-    made.register(_Machine(snapshot, counters, policy))
+    made.register(_Machine(snapshot, counters, policy, requests))
     return made
 
 

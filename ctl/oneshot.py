@@ -72,7 +72,8 @@ def build_backend(name: str, run_dir: Path, *, repair: bool = True) -> Built:
         from detshare.ctl.backends.root import RootBackend
 
         model = LiveModel()
-        return Built(RootBackend(model, run_dir, name="model", repair=repair), lambda: _plain(model.readings()), why)
+        steered = RootBackend(model, run_dir, name="model", repair=repair, rotates=repair)
+        return Built(steered, lambda: _plain(model.readings()), why)
     if name not in REAL:
         raise ControlError(asked, "there is none", f"backends are {', '.join(BACKENDS)}", usage=True)
     require_root(asked)
@@ -85,7 +86,7 @@ def build_backend(name: str, run_dir: Path, *, repair: bool = True) -> Built:
             from detshare.ctl.netlink.link import Link
 
             return Built(KmodBackend(Link(), KernelDriver(), run_dir, repair=repair), why=why)
-        return Built(RootBackend(KernelDriver(), run_dir, repair=repair), why=why)
+        return Built(RootBackend(KernelDriver(), run_dir, repair=repair, rotates=repair), why=why)
     except EXPECTED as error:
         raise explain(error, asked) from error
 

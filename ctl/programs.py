@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from detshare.ctl.adopt import Adoption
@@ -22,18 +22,6 @@ class MpsGroup:
 
     server: ProcessId | None
     members: frozenset[ProcessId]
-
-
-def owners(holders: list[Holder], adoptions: Mapping[ProcessId, Adoption]) -> dict[int, ProcessId]:
-    """Client handle -> the process it belongs to.
-
-    A forked child inherits its parent's descriptors and so reaches the same clients; the eldest process owns them.
-    """
-    found: dict[int, ProcessId] = {}
-    for holder in sorted(holders, key=lambda h: (h.id.start, h.id.pid)):
-        for _, client in adoptions[holder.id].clients if holder.id in adoptions else ():
-            found.setdefault(client, holder.id)
-    return found
 
 
 def mps_groups(
@@ -55,6 +43,11 @@ def mps_groups(
             server = servers[0] if servers else (others[0] if others else None)
             groups |= {p: MpsGroup(server, frozenset(members)) for p in members}
     return groups
+
+
+def at_work_on(tsgs: Iterable[Tsg], opened: Iterable[str]) -> tuple[str, ...]:
+    """GPUs (UUIDs) that a program computes on; of one that computes on none, those that it opened."""
+    return tuple(dict.fromkeys(t.gpu for t in tsgs if t.kind is Kind.COMPUTE and t.gpu)) or tuple(dict.fromkeys(opened))
 
 
 def _state(adoption: Adoption, holder: Holder, group: MpsGroup | None, paused: bool, tsgs: tuple[Tsg, ...]) -> State:
@@ -83,14 +76,14 @@ def build(
     process = holder.id
     tsgs = tuple(replace(t, level=level(process, t)) for t in adoption.tsgs if owner.get(t.client) == process)
     notes = list(adoption.notes)
-    elders = {owner[c] for _, c in adoption.clients if c in owner} - {process}
-    notes += [f"shares descriptors with PID {elder.pid}, which owns what they reach" for elder in sorted(elders)]
+    makers = {owner[c] for _, c in adoption.clients if c in owner} - {process}
+    notes += [f"shares descriptors with PID {maker.pid}, which owns what they reach" for maker in sorted(makers)]
     if group is not None and group.members - {process}:
         others = ", ".join(str(p.pid) for p in sorted(group.members - {process}))
         notes.append(f"MPS: one TSG with PID {others}; slices act on all of them, pausing would hang them")
-    gpus = tuple(dict.fromkeys([t.gpu for t in tsgs if t.gpu] + [uuids[m] for _, m in holder.device_fds if m in uuids]))
-    memory = [usage.memory_bytes[process.pid, g] for g in gpus if (process.pid, g) in usage.memory_bytes]
-    share = [usage.gpu_share[process.pid, g] for g in gpus if (process.pid, g) in usage.gpu_share]
+    every = dict.fromkeys([t.gpu for t in tsgs if t.gpu] + [uuids[m] for _, m in holder.device_fds if m in uuids])
+    memory = {g: usage.memory_bytes[process.pid, g] for g in every if (process.pid, g) in usage.memory_bytes}
+    share = [usage.gpu_share[process.pid, g] for g in every if (process.pid, g) in usage.gpu_share]
     return Program(
         id=process,
         command=holder.command,
@@ -98,10 +91,11 @@ def build(
         container=holder.container,
         state=_state(adoption, holder, group, paused, tsgs),
         tsgs=tsgs,
-        gpus=gpus,
+        gpus=at_work_on(tsgs, every),
         klass=wish.klass,
         weight=wish.weight,
-        memory_bytes=sum(memory) if memory else None,
+        memory_bytes=sum(memory.values()) if memory else None,
+        gpu_memory=memory,
         gpu_share=max(share) if share else None,
         adopted_ms=round(1000 * adoption.seconds, 2) if adoption.seconds else None,
         notes=tuple(dict.fromkeys(notes)),

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final
 
 from detshare.ctl.gputime.types import GpuTime, Place, Schedule
-from detshare.ctl.observed import Observed
+from detshare.ctl.observed import Observed, Requests
 from detshare.ctl.rm.driver import Gpu, ProcessId
 from detshare.ctl.work import Activity, Spatial
 
@@ -209,12 +209,13 @@ class Program:
     state: State
     tsgs: tuple[Tsg, ...] = ()
     gpus: tuple[str, ...] = ()
+    """those that it computes on; of a program that computes on none, those that it opened"""
     klass: str | None = None
     """high, normal, low, idle; None: not managed"""
     weight: int | None = None
     memory_bytes: int | None = None
     gpu_share: float | None = None
-    """of the last second, 0..1, on the GPU where it has most: by the context-switch log, else by NVML"""
+    """of the last second, 0..1, on the GPU where it has most, by NVML; what is shown is `share`"""
     adopted_ms: float | None = None
     notes: tuple[str, ...] = ()
     limits: tuple[Account, ...] = ()
@@ -239,6 +240,15 @@ class Program:
     """for each GPU that it had lately; empty where the context-switch log is refused"""
     places: tuple[Place, ...] = ()
     """in the rotation of each GPU"""
+    requests: Requests | None = None
+    """how long its requests take; None: nobody says"""
+    gpu_memory: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """GPU UUID -> bytes of memory_bytes that are on it; also on GPUs that it does not compute on"""
+
+    @property
+    def share(self) -> float | None:
+        """Of the last seconds, 0..1, on the GPU where it has most: by the context-switch log, else by NVML."""
+        return max((each.share for each in self.gpu_time), default=self.gpu_share)
 
     @property
     def memory_limit(self) -> int | None:
@@ -258,6 +268,7 @@ class Program:
         data = {name: plain(getattr(self, name)) for name in _names(Program) or () if name not in _WRITTEN_ANEW}
         data["pid"], data["start"] = self.id
         data["class"] = data.pop("klass")
+        data["gpu_share"] = self.share
         data["state"] = self.state.value
         data["tsgs"] = [tsg_to_json(t) for t in self.tsgs]
         data["limits"] = [account.to_json() for account in self.limits]

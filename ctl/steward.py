@@ -6,8 +6,9 @@ Everything is written to the journal before the driver is asked to change it.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +32,15 @@ class Plan:
     level: Level
 
 
-def plan_of(wish: Wish) -> Plan | None:
-    """What a class or a raw slice means for each TSG; None where neither is wished."""
+def plan_of(wish: Wish, *, rivals: bool = False) -> Plan | None:
+    """What a class or a raw slice means for each TSG; None where neither is wished.
+
+    `rivals`: another program stands at that level, and nobody gives them turns.
+    """
     if wish.klass is not None:
         setting = classes.setting(wish.klass)
-        return Plan(setting.slice_us, setting.level)
+        short = rivals and setting.slice_us is not None and setting.slice_us < classes.RIVAL_US
+        return Plan(classes.RIVAL_US if short else setting.slice_us, setting.level)
     if wish.slice_us is not None:
         return Plan(wish.slice_us, wish.level if wish.level is not None else Level.MEDIUM)
     return None
@@ -51,6 +56,10 @@ class Steward:
         # What we last gave a TSG, by its handle and its hardware number: a handle may come to name another TSG.
         self._levels: dict[tuple[ProcessId, int, int], tuple[int, Level]] = {}
         self._slices: dict[tuple[ProcessId, int, int], tuple[int, int]] = {}
+        self._lock = threading.RLock()
+        """the thread of the turns sets slices too"""
+        self.rotating: Callable[[ProcessId], bool] = lambda process: False
+        """whether the turns set slices of a process between looks: what a look read of it may be older than ours"""
 
     def level(self, process: ProcessId, tsg: Tsg) -> Level | None:
         """The level we last gave this very TSG."""
@@ -67,9 +76,13 @@ class Steward:
         ours = self._slices.get((process, tsg.client, tsg.handle))
         if before is None or before.tsg_id != tsg.tsg_id:
             return tsg.slice_us
-        if ours is not None and ours != (tsg.tsg_id, tsg.slice_us):
+        if ours is not None and ours != (tsg.tsg_id, tsg.slice_us) and not self._between(process, tsg):
             return tsg.slice_us
         return before.slice_us
+
+    def _between(self, process: ProcessId, tsg: Tsg) -> bool:
+        """Whether a look may have read a slice that the turns changed since."""
+        return tsg.slice_us in classes.TURN_SLICES and self.rotating(process)
 
     def current(self, process: ProcessId) -> dict[tuple[int, int], int]:
         """(client, TSG) -> the slice that we gave it."""
@@ -111,20 +124,35 @@ class Steward:
             self._verify(client, tsg)
             yield client
 
+    def retune(self, process: ProcessId, tsg: Tsg, slice_us: int) -> None:
+        """Another slice for a TSG that has its plan: what a turn asks for. NoObject, RmError, DriverError, OSError."""
+        with self._lock, self._known(process, tsg) as client:
+            key = (process, tsg.client, tsg.handle)
+            if self.journal.before(*key) is not None and self._slices.get(key) != (tsg.tsg_id, slice_us):
+                client.set_timeslice(tsg.handle, slice_us)
+                self._slices[key] = (tsg.tsg_id, slice_us)
+
     def _apply(self, process: ProcessId, tsg: Tsg, plan: Plan, through: RmClient | None) -> TsgChange:
+        with self._lock:
+            return self._bring(process, tsg, plan, through)
+
+    def _bring(self, process: ProcessId, tsg: Tsg, plan: Plan, through: RmClient | None) -> TsgChange:
         found = self.found_slice(process, tsg)
         wanted = found if plan.slice_us is None else plan.slice_us
         has_level = self.level(process, tsg)
         level_stands = has_level is plan.level or (has_level is None and plan.level is Level.MEDIUM)
         change = TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us)
-        if tsg.slice_us == wanted and level_stands:
-            return change
         key = (process, tsg.client, tsg.handle)
+        stands = tsg.slice_us == wanted
+        if self._between(process, tsg):
+            stands = self._slices.get(key) == (tsg.tsg_id, wanted)
+        if stands and level_stands:
+            return change
         with self._known(process, tsg) if through is None else nullcontext(through) as client:
             self.journal.remember(
                 Before(process.pid, process.start, tsg.fd, tsg.client, tsg.handle, tsg.tsg_id, tsg.gpu, found)
             )
-            if tsg.slice_us != wanted:
+            if not stands:
                 client.set_timeslice(tsg.handle, wanted)
             self._slices[key] = (tsg.tsg_id, wanted)
             if has_level is not plan.level:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from detshare.ctl.journal import Before, Journal, Paused
 from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.client import RmClient, RmError, WrongClient, channel_classes, owned_clients
+from detshare.ctl.rm.client import RmClient, RmError, WrongClient, channel_classes
 from detshare.ctl.rm.driver import DescriptorGone, Driver, DriverError, ProcessGone, ProcessId
 from detshare.ctl.snapshot import Level
 
@@ -37,7 +37,7 @@ def reach(driver: Driver, abi: Abi, fact: Before | Paused) -> Iterator[RmClient]
     for process, fd in places:
         try:
             with driver.borrow(process, fd) as descriptor:
-                if any(owned_clients(descriptor, abi, [fact.client])):
+                if descriptor.owns(fact.client):
                     yield RmClient(descriptor, abi, fact.client)
                     return
         except (ProcessGone, DescriptorGone):
@@ -94,7 +94,7 @@ def undo_process(driver: Driver, abi: Abi, journal: Journal, process: ProcessId)
     def note(error: Exception) -> None:
         problems.append(f"PID {process.pid}: {error}")
 
-    for paused in tuple(journal.paused.get(process, ())):
+    for paused in (*journal.paused.get(process, ()), *journal.turned.get(process, ())):
         try:
             resume(driver, abi, paused)
         except (RmError, DriverError, OSError) as error:

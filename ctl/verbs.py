@@ -15,7 +15,7 @@ from detshare.ctl.rm.driver import DriverAbsent, DriverError, NotAllowed, Proces
 from detshare.ctl.snapshot import Level, Outcome
 
 VERBS: Final[Mapping[str, tuple[str, ...]]] = {
-    "set-priority": ("class",),
+    "set-priority": ("class", "weight", "floor", "tenant"),
     "set-weight": ("weight",),
     "set-slice": ("slice_us", "level"),
     "pause": (),
@@ -68,7 +68,9 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
     who = check_who(who)
     match verb:
         case "set-priority":
-            return backend.set_priority(who, _string(verb, "class", args))
+            weight = None if args.get("weight") is None else _integer(verb, "weight", args)
+            tenant = _string(verb, "tenant", args) if args.get("tenant") else ""
+            return backend.set_priority(who, _string(verb, "class", args), weight, _floor(args), tenant)
         case "set-weight":
             return backend.set_weight(who, _integer(verb, "weight", args))
         case "set-slice":
@@ -111,7 +113,17 @@ def run_verb(backend: Backend, verb: str, who: object, args: Mapping[str, object
             return backend.tenant_del(accounts.check_tenant(who))
 
 
-_OPTIONS: Final = frozenset({"level", "gpu", "timeout", "lease", "rank", "reset"})
+def _floor(args: Mapping[str, object]) -> float | None:
+    """A floor in percent, as a share of time."""
+    value = args.get("floor")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadRequest(f"floor is {_say(value)}; it is a percentage, 0 to {100 * classes.MOST_FLOOR:g}")
+    return classes.check_floor(value / 100)
+
+
+_OPTIONS: Final = frozenset({"floor", "tenant","level", "gpu", "timeout", "lease", "rank", "reset"})
 """arguments that are options on the command line too"""
 
 EXPECTED: Final = (BadRequest, DriverError, RmError, UnknownBranch, OSError)

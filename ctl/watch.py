@@ -9,6 +9,7 @@ from dataclasses import replace
 from detshare.ctl import programs
 from detshare.ctl.adopt import Adopter, Adoption
 from detshare.ctl.journal import Journal
+from detshare.ctl.makers import Makers
 from detshare.ctl.rm.driver import Driver, Holder, ProcessId, Usage
 from detshare.ctl.snapshot import Kind, Level, Program, State, Tsg
 from detshare.ctl.wishes import Wishes
@@ -24,6 +25,7 @@ class Watch:
     def __init__(self, driver: Driver, adopter: Adopter | None, problem: str, clock: Callable[[], float]) -> None:
         self._driver = driver
         self._adopter = adopter
+        self._makers = Makers(driver, adopter.abi) if adopter is not None else None
         self._problem = problem
         self._clock = clock
         self.holders: list[Holder] = []
@@ -37,7 +39,7 @@ class Watch:
 
     def refresh(self, fresh: bool = False) -> None:
         """Sweep /proc where something may have changed (always if `fresh`) and adopt. DriverError, OSError."""
-        if self._adopter is None:
+        if self._adopter is None or self._makers is None:
             self.holders = self._driver.holders()
             self.adoptions = {h.id: Adoption(understood=False, notes=(self._problem,)) for h in self.holders}
             return
@@ -50,7 +52,7 @@ class Watch:
             holders = [h for h in self.holders if self._driver.alive(h.id)]
         self.adoptions = self._adopter.refresh(holders, resources)
         self.holders = [h for h in holders if h.id in self.adoptions]
-        self.owner = programs.owners(self.holders, self.adoptions)
+        self.owner = self._makers.owners(self.holders, self.adoptions, self._adopter.makers)
         self.groups = programs.mps_groups(self.holders, self.adoptions, self.owner)
 
     def took(self, process: ProcessId, slices: dict[tuple[int, int], int]) -> None:

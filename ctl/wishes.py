@@ -20,17 +20,19 @@ from detshare.ctl.snapshot import Level
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One of class, weight or raw slice; None everywhere means only pausing was asked for."""
+    """A class (with a weight in the turns, and a floor), a weight, or a raw slice; None everywhere: only pausing."""
 
     klass: str | None = None
     weight: int | None = None
     tenant: str = ""
-    """programs of one tenant share its weight; empty: the process is its own tenant"""
+    """programs of one tenant share its weight and have their turns together; empty: see detshare.ctl.turns.tenancy"""
     slice_us: int | None = None
     level: Level | None = None
     paused: bool = False
     ceiling: int | None = None
     """percent of the TPCs, besides the others; only backend kmod can"""
+    floor: float | None = None
+    """share of time, 0..1, that it has at least while a higher class leaves nothing; None: as its class"""
 
     @property
     def steers(self) -> bool:
@@ -42,6 +44,7 @@ class Wish:
         """In words: "class high", "weight 3", "slice 200 us", "class low, ceiling 40 %"."""
         parts = [f"class {self.klass}"] if self.klass is not None else []
         parts += [f"weight {self.weight}"] if self.weight is not None else []
+        parts += [f"floor {100 * self.floor:g} %"] if self.floor is not None else []
         parts += [f"slice {self.slice_us} us"] if self.slice_us is not None else []
         parts += [f"ceiling {self.ceiling} %"] if self.ceiling is not None else []
         return ", ".join(parts) or "nothing"
@@ -59,6 +62,8 @@ def _checked(entry: dict[str, Any]) -> Wish:
         classes.check_slice(wish.slice_us)
     if wish.ceiling is not None:
         classes.check_range("ceiling", wish.ceiling, classes.PERCENTS)
+    if wish.floor is not None:
+        classes.check_floor(wish.floor)
     if not isinstance(wish.tenant, str):
         raise TypeError("tenant")
     return replace(wish, paused=False)

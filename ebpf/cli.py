@@ -10,8 +10,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -318,6 +319,51 @@ def latency(pid: int | None, duration: float | None, as_json: bool) -> None:
             show.histogram(each.buckets)
         show.partial(_notes(tracer, pid))
     tracer.close()
+
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@cli.command(epilog="Example: detshare-trace timeline --seconds 5 --out run.jsonl.gz --svg run.svg --chrome run.json")
+@click.option("--seconds", type=Seconds(min=0.05, max=600), help="How long to record.  [default: 5]")
+@click.option("--gpu", type=click.IntRange(min=0), help="This GPU only; else all.")
+@click.option("--backend", type=click.Choice(["auto", "model"]), help="model: a simulated GPU.  [default: auto]")
+@click.option("--from", "source", type=FILE, help="Draw this recording instead of making one.")
+@click.option("--out", type=FILE, help="Write the recording here (JSON lines, gzip).")
+@click.option("--svg", type=FILE, help="Draw it here.")
+@click.option("--chrome", type=FILE, help="Write it here for chrome://tracing and Perfetto; gzip where it ends in .gz.")
+@click.option("--begin", type=Seconds(min=0), default=0.0, help="Draw from this second on.")
+@click.option("--length", type=Seconds(min=1e-6), help="Draw so many seconds; else all.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON, for programs.")
+def timeline(
+    seconds: float | None,
+    gpu: int | None,
+    backend: str | None,
+    source: Path | None,
+    out: Path | None,
+    svg: Path | None,
+    chrome: Path | None,
+    begin: float,
+    length: float | None,
+    as_json: bool,
+) -> None:
+    """Who had the GPU when, by its own log of context switches: recorded, summed up and drawn."""
+    if source is not None and (seconds, gpu, backend, out) != (None, None, None, None):
+        raise click.UsageError("--from takes a recording that is there: not with --seconds, --gpu, --backend or --out")
+    from detshare.ebpf import timeline as lines
+
+    def pauses(watching: Watching, length_s: float) -> Iterator[None]:
+        with suppress(Ended):  # what was recorded until then is a recording
+            yield from _steps(watching, length_s, None, lines.READ_S)
+
+    if source is not None:
+        whole = lines.opened(source)
+    else:
+        length_s = 5.0 if seconds is None else seconds
+        with Watching() as watching:
+            whole = lines.recorded(backend or "auto", gpu, length_s, lambda: pauses(watching, length_s), as_json)
+    shown = lines.part(whole, begin, length)
+    lines.tell(shown, lines.write(whole, out, svg, chrome, begin, shown), as_json)
 
 
 @cli.command(epilog="Example: detshare-trace doctor")

@@ -2,31 +2,12 @@
 /* How long calls into the driver, faults on doorbells, gates and pauses take: histograms by process, kept in the kernel. */
 #include "files.h"
 #include "latency.h"
+#include "log2.h"
 
 MAP(BPF_MAP_TYPE_HASH, histograms, sizeof(struct ds_latency_key), sizeof(struct ds_latency))
 MAP(BPF_MAP_TYPE_HASH, since, sizeof(struct ds_since_key), sizeof(struct ds_since))
 MAP(BPF_MAP_TYPE_PERCPU_ARRAY, empty, 4, sizeof(struct ds_latency))
 MAP(BPF_MAP_TYPE_ARRAY, commands, 4, 4)	/* numbers of detshare's gated, opened, paused, resumed */
-
-/* The position of the highest bit; 0 for 0. */
-static __always_inline u32 log2_of(u64 value)
-{
-	u32 bits = 0;
-
-#define DS_HALF(n) \
-	if (value >> n) { \
-		bits += n; \
-		value >>= n; \
-	}
-	DS_HALF(32)
-	DS_HALF(16)
-	DS_HALF(8)
-	DS_HALF(4)
-	DS_HALF(2)
-	DS_HALF(1)
-#undef DS_HALF
-	return bits;
-}
 
 static __always_inline void begin(u64 who, u64 kind, u64 detail)
 {

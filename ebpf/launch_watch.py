@@ -39,6 +39,8 @@ class Sums:
     waits: int = 0
     wait_ns: int = 0
     shapes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    requests: dict[int, int] = field(default_factory=dict)
+    """bucket (launches.seconds_of) -> how many"""
     partial: tuple[str, ...] = ()
 
 
@@ -104,6 +106,9 @@ class LaunchWatch:
             if shaped.pid in found:
                 (gx, gy, gz), (bx, by, bz) = shaped.grid, shaped.block
                 found[shaped.pid].shapes[gx * gy * gz, bx * by * bz] += shaped.calls
+        for pid, buckets in self._tracer.requests().items():
+            if pid in found:
+                found[pid].requests = buckets
         if ended := [pid for pid in found if not os.path.exists(f"/proc/{pid}")]:
             self._tracer.forget(*ended)
             found = {pid: sums for pid, sums in found.items() if pid not in ended}

@@ -5,10 +5,13 @@
  */
 #include "calls.h"
 #include "launches.h"
+#include "log2.h"
 
 MAP(BPF_MAP_TYPE_HASH, counts, sizeof(struct ds_count_key), sizeof(struct ds_count))
 MAP(BPF_MAP_TYPE_HASH, shapes, sizeof(struct ds_shape), 8)
 MAP(BPF_MAP_TYPE_HASH, waits, 8, sizeof(struct ds_wait))
+MAP(BPF_MAP_TYPE_HASH, begun, 4, 8)
+MAP(BPF_MAP_TYPE_HASH, requests, sizeof(struct ds_request_key), 8)
 
 /* CUlaunchConfig, CUDA_MEMCPY2D, CUDA_MEMCPY3D: the interface of programs, fixed since their _v2. */
 struct launch_config {
@@ -59,6 +62,44 @@ static __always_inline void count_shape(struct ds_shape *shape)
 	if (!known) {
 		map_set(shapes, shape, &none, BPF_NOEXIST);
 		known = map_find(shapes, shape);
+	}
+	if (known)
+		__sync_fetch_and_add(known, 1);
+	else
+		note_trouble(DS_FULL);
+}
+
+/* What looks like a request from outside: from the first launch after a wait to the end of the next wait. */
+static __always_inline void request_begins(u32 pid)
+{
+	u64 now;
+
+	if (map_find(begun, &pid))
+		return;
+	now = bpf_ktime_get_ns();
+	if (map_set(begun, &pid, &now, BPF_ANY))
+		note_trouble(DS_FULL);
+}
+
+static __always_inline void request_ends(u32 pid)
+{
+	struct ds_request_key key = { .pid = pid };
+	u64 none = 0, ns, *known, *since = map_find(begun, &pid);
+	u32 octave;
+
+	if (!since)
+		return;
+	ns = bpf_ktime_get_ns() - *since;
+	if (map_drop(begun, &pid))
+		return; /* another thread was first */
+	octave = log2_of(ns);
+	key.bucket = octave << DS_REQUEST_BITS;
+	if (octave >= DS_REQUEST_BITS)
+		key.bucket |= (ns >> (octave - DS_REQUEST_BITS)) & ((1 << DS_REQUEST_BITS) - 1);
+	known = map_find(requests, &key);
+	if (!known) {
+		map_set(requests, &key, &none, BPF_NOEXIST);
+		known = map_find(requests, &key);
 	}
 	if (known)
 		__sync_fetch_and_add(known, 1);
@@ -140,6 +181,7 @@ static __always_inline void count_launch(const struct ds_call *call)
 		stream = call_stream(call);
 	}
 	count(call->pid, DS_LAUNCH, stream, 0, 0);
+	request_begins(call->pid);
 	count_shape(&shape);
 }
 
@@ -167,6 +209,8 @@ int entered(struct pt_regs *ctx)
 		if (map_set(waits, &id, &wait, BPF_ANY))
 			note_trouble(DS_FULL);
 	} else {
+		if (kind == DS_GRAPH)
+			request_begins(call.pid);
 		bytes = call_size(&call, call.probe->bytes);
 		if (call.probe->second)
 			bytes *= call_size(&call, call.probe->second);
@@ -186,6 +230,7 @@ int left(struct pt_regs *ctx)
 	if (!wait || wait->cookie != (u32)bpf_get_attach_cookie(ctx))
 		return 0;
 	count(wait->pid, DS_SYNC, wait->stream, 0, bpf_ktime_get_ns() - wait->since);
+	request_ends(wait->pid);
 	map_drop(waits, &id);
 	return 0;
 }

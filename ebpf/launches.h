@@ -40,6 +40,13 @@ struct ds_shape {
 	u64 function;
 };
 
+#define DS_REQUEST_BITS	4	/* buckets for each power of two ns: 16 */
+
+struct ds_request_key {
+	u32 pid;
+	u32 bucket;	/* the power of two, then the bits that follow the highest */
+};
+
 struct ds_wait {
 	u64 since;
 	u64 stream;

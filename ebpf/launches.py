@@ -15,10 +15,14 @@ from detshare.ebpf.probes import MAPS, Probes, Shape
 STREAMS = 16384
 """pairs of kind and stream that are kept apart"""
 SHAPES = 65536
+REQUESTS = 16384
+"""pairs of process and bucket: a process has some hundred at most"""
 _COUNT_KEY = struct.Struct("<IIQ")
 _COUNT = struct.Struct("<QQQQ")
 _SHAPE = struct.Struct("<IIIIIIIIQ")
 _WAIT = 24
+_REQUEST = struct.Struct("<II")
+_REQUEST_BITS = 4
 
 
 class Kind(IntEnum):
@@ -98,6 +102,12 @@ def _table() -> dict[str, Shape]:
 TABLE = _table()
 
 
+def seconds_of(bucket: int) -> float:
+    """The upper end of a bucket of requests()."""
+    octave, rest = divmod(bucket, 1 << _REQUEST_BITS)
+    return float(2**octave * (1 + (rest + 1) / (1 << _REQUEST_BITS)) / 1e9)
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """Sums of one kind in one stream of one process since the tracer began. `ns` is time inside, of waits."""
@@ -141,6 +151,8 @@ class LaunchTracer:
                 MapSpec("counts", MapKind.HASH, _COUNT_KEY.size, _COUNT.size, streams),
                 MapSpec("shapes", MapKind.HASH, _SHAPE.size, 8, shapes),
                 MapSpec("waits", MapKind.HASH, 8, _WAIT, 16384),
+                MapSpec("begun", MapKind.HASH, 4, 8, 16384),
+                MapSpec("requests", MapKind.HASH, _REQUEST.size, 8, REQUESTS),
             ),
             many=("entered", "left"),
         )
@@ -173,10 +185,18 @@ class LaunchTracer:
             found.append(Shaped(pid, function, (gx, gy, gz), (bx, by, bz), struct.unpack("<Q", value)[0]))
         return sorted(found, key=lambda each: -each.calls)
 
+    def requests(self) -> dict[int, dict[int, int]]:
+        """Of each process: bucket -> requests that took so long, as seen from outside (launches.bpf.c)."""
+        found: dict[int, dict[int, int]] = {}
+        for key, value in self._program.maps["requests"].items():
+            pid, bucket = _REQUEST.unpack(key)
+            found.setdefault(pid, {})[bucket] = struct.unpack("<Q", value)[0]
+        return found
+
     def forget(self, *pids: int) -> None:
         """Frees what is kept of processes that have ended."""
         ended = {struct.pack("<I", pid) for pid in pids}
-        for name in ("counts", "shapes"):
+        for name in ("counts", "shapes", "begun", "requests"):
             made = self._program.maps[name]
             for key in [key for key, _ in made.items() if key[:4] in ended]:
                 made.drop(key)

@@ -39,13 +39,13 @@ def line(data: Mapping[str, Any]) -> None:
     click.echo(json.dumps(data))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 0) -> None:
-    """Columns as wide as they need; the first `left` of them to the left, the others to the right."""
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 0, *, last_left: bool = False) -> None:
+    """Columns as wide as they need; the first `left` of them (and the last) to the left, the others to the right."""
     lines = [list(head), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     for row in lines:
         cells = [
-            cell.ljust(width) if number < left else cell.rjust(width)
+            cell.ljust(width) if number < left or (last_left and number == len(row) - 1) else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         click.echo(" ".join(cells).rstrip())

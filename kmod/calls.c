@@ -186,18 +186,16 @@ bool ds_call_owns(struct ds_call *call, u32 client)
 	struct ds_call ask;
 	bool owns;
 
-	if (!put_question(call, &ask, NV_ESC_RM_CONTROL, abi->nvos54.len, abi->handle_info.len))
+	if (!put_question(call, &ask, NV_ESC_RM_SHARE, abi->nvos57.len, 0))
 		return false;
 	frame = ask.frame;
-	rm_put32(frame->own, abi->handle_info.hObject, client);
-	rm_put32(frame->own, abi->handle_info.index,
-		 NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID);
-	rm_put32(frame->block, abi->nvos54.hClient, client);
-	rm_put32(frame->block, abi->nvos54.hObject, client);
-	rm_put32(frame->block, abi->nvos54.cmd, NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO);
-	rm_put64(frame->block, abi->nvos54.params, frame->user_params);
-	rm_put32(frame->block, abi->nvos54.paramsSize, frame->params_size);
-	owns = ds_call_driver(&ask);
+	/*
+	 * Object 0, which no client has: nothing is shared. That it is missing is said to who may use the client only, and
+	 * no answer is logged; a control that names no client would be.
+	 */
+	rm_put32(frame->block, abi->nvos57.hClient, client);
+	ds_call_driver(&ask);
+	owns = frame->returned && !frame->rm_status && ask.done.status == NV_ERR_OBJECT_NOT_FOUND;
 	ds_frame_free(frame);
 	return owns;
 }

@@ -23,13 +23,14 @@ from rich.console import Console
 
 from detshare.ctl.client import Client
 from detshare.ctl.errors import ControlError
+from detshare.ctl.gputime.types import SLOTS
 from detshare.ctl.top.app import Listed, show
 from detshare.ctl.top.collector import Seen
 from detshare.ctl.top.keys import View
 from detshare.ctl.top.source import Machine
 
 TITLE: Final = "detshare-top, model backend: simulated programs, no GPU"
-START_S: Final = 20.0
+START_S: Final = 180.0
 LICENCE: Final = "<!-- SPDX-License-Identifier: Apache-2.0 -->\n"
 
 
@@ -62,7 +63,8 @@ def svg(snapshot: dict[str, Any], shot: Shot) -> str:
         file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor", width=shot.width,
         height=shot.height, highlight=False, legacy_windows=False,
     )  # fmt: skip
-    first = snapshot["programs"][0] if snapshot["programs"] else {}
+    programs = snapshot["programs"]
+    first = next((each for each in programs if each.get("places")), programs[0] if programs else {})
     view = View(details=shot.details, help=shot.help, selected=(first.get("pid"), first.get("start")))
     console.print(show(console, Seen(snapshot, "", True, time.monotonic()), view, Listed()))
     text = console.export_svg(title=TITLE, code_format=_format(), unique_id=shot.name)
@@ -77,17 +79,28 @@ def _wait(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
+def _full(look: dict[str, Any]) -> bool:
+    """Whether nothing is amiss, and who works has a whole history."""
+    histories = [len(time["history"]) for program in look["programs"] for time in program["gpu_time"]]
+    return not look["warnings"] and bool(histories) and max(histories) == SLOTS
+
+
 def _stage(run_dir: Path) -> dict[str, Any]:
-    """A look at the model with a class set for one program, another one paused, and a policy that decides."""
+    """A look at the model with a class for each program, and a policy that decides."""
     client = Client(run_dir)
     _wait(client.alive, "the daemon")
     pids = [program["pid"] for program in client.programs()["programs"]]
     client.verb("set-priority", str(pids[0]), klass="high")
-    client.verb("set-weight", str(pids[1]), weight=25)
-    client.verb("pause", str(pids[-1]))
-    time.sleep(2.0)  # shares are of the last second
-    _wait(lambda: not client.programs()["warnings"], "a look without warnings (is this machine busy?)")
-    return Machine(run_dir).look()
+    client.verb("set-priority", str(pids[1]), klass="low")
+    client.verb("set-priority", str(pids[-1]), klass="low")
+    machine, looks = Machine(run_dir), list[dict[str, Any]]()
+
+    def look() -> bool:
+        looks[:] = [machine.look()]
+        return _full(looks[0])
+
+    _wait(look, "a look without warnings, with five seconds of history (is this machine busy?)")
+    return looks[0]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

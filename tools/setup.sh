@@ -92,5 +92,7 @@ fi
 say "installing DetShare (editable) and its development tools"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' ||
     die "pip could not install DetShare's dependencies" "check the network or pip's index (pip config list), then: make setup"
+# guests run it too, where compiling takes ten times as long and is lost; also with PYTHONDONTWRITEBYTECODE or pip's no-compile
+.venv/bin/python -m compileall -q .venv/lib ctl ebpf runtime tools tests >/dev/null || say "not all bytecode could be made"
 printf '%s\n' "$PWD" >.venv/.ready
 say "ready: .venv/bin/detshare --help"

@@ -43,8 +43,14 @@ class Backend(Protocol):
         """Find and adopt programs and describe all; with `enforce`, apply what was wished for first."""
         ...
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
-        """Class high, normal, low or idle. A process without a context gets it when it makes one."""
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
+        """Class high, normal, low or idle. A process without a context gets it when it makes one.
+
+        Among background programs: `weight` (1..1000) is its part of the turns, `floor` (a share, 0..0.5) what it has at
+        least while a higher class leaves nothing (None: as its class), `tenant` with whom it has its turns together.
+        """
         ...
 
     def set_weight(self, who: str, weight: int) -> Outcome:

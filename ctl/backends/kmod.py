@@ -161,7 +161,14 @@ class KmodBackend(Backend):
 
     # -- orders -------------------------------------------------------------------------------------------------
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
+        if weight is not None or floor is not None or tenant:
+            raise BadRequest(
+                "with detshare.ko a weight is set by set-weight, a floor by set-class CLASS --floor, a tenant by "
+                "tenant attach"
+            )
         classes.check_name(klass)
         if klass not in classes.CLASSES:
             known = sorted({row.name for row in self._link.classes()} | set(classes.CLASSES))

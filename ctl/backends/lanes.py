@@ -51,12 +51,14 @@ class Lanes(Backend):
             sum(each.seconds for each in done),
         )
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
         return self._split(
             "set-priority",
             who,
             lambda w: self._spatial.set_priority(w, klass),
-            lambda w: self._temporal.set_priority(w, klass),
+            lambda w: self._temporal.set_priority(w, klass, weight, floor, tenant),
         )
 
     def set_weight(self, who: str, weight: int) -> Outcome:
@@ -178,6 +180,7 @@ def _merged(seen: Program, mine: Program | None) -> Program:
         klass=mine.klass,
         gpus=mine.gpus or seen.gpus,
         memory_bytes=seen.memory_bytes if seen.memory_bytes is not None else mine.memory_bytes,
+        gpu_memory=seen.gpu_memory or mine.gpu_memory,
         notes=(*mine.notes, *seen.notes),
         tenant=seen.tenant or mine.tenant,
         spatial=mine.spatial,

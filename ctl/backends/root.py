@@ -11,12 +11,15 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detshare.ctl import classes, doctor, select
 from detshare.ctl.adopt import Adopter
 from detshare.ctl.backends.base import Backend, NeedsModule
+from detshare.ctl.gputime.sensor import Sensor
+from detshare.ctl.gputime.types import GpuTime
 from detshare.ctl.guardian import recover
 from detshare.ctl.happenings import differences
 from detshare.ctl.journal import Journal, locked
@@ -24,8 +27,13 @@ from detshare.ctl.rm.abi import Abi, UnknownBranch, branches, for_version
 from detshare.ctl.rm.client import RmError
 from detshare.ctl.rm.driver import Driver, DriverError, ProcessGone, ProcessId
 from detshare.ctl.rm.kernel import KernelDriver
-from detshare.ctl.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, State, TsgChange
+from detshare.ctl.snapshot import Change, Check, Event, Kind, Level, Outcome, Program, Skip, Snapshot, State, TsgChange
 from detshare.ctl.steward import Plan, Steward, plan_of
+from detshare.ctl.turns.engine import Turns
+from detshare.ctl.turns.floors import Floors
+from detshare.ctl.turns.hand import Hand
+from detshare.ctl.turns.members import cast, floor_of, rank_of
+from detshare.ctl.turns.tenancy import Tenancy
 from detshare.ctl.watch import Watch
 from detshare.ctl.wishes import Wish, Wishes
 from detshare.ebpf.errors import EbpfError
@@ -34,9 +42,17 @@ if TYPE_CHECKING:
     from detshare.ctl.greeter import Greeter
 
 _MOST_EVENTS = 10_000
+ALONE_S = 1.0
+"""a program that comes to run less often than so many times a second has the GPU to itself"""
+STALLED_S = 1.0
+"""a managed program that has work and made no progress for so long is warned of"""
 _FAILURES = (RmError, DriverError, OSError)
 _DONE = {"pause": "paused", "resume": "runs again", "preempt": "taken off the GPU once", "release": "released"}
 """what an event says of a verb; of the others it says the wish"""
+
+
+def _alone(time_: GpuTime, share: float) -> GpuTime:
+    return replace(time_, share=share, useful=min(time_.useful, share))
 
 
 class RootBackend(Backend):
@@ -49,10 +65,14 @@ class RootBackend(Backend):
         *,
         name: str = "root",
         repair: bool = True,
+        rotates: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wishes: Wishes | None = None,
     ) -> None:
         """`repair`: first undo what a killed daemon left; a one-shot command leaves that standing.
+
+        `rotates`: read the context-switch log and give the background its turns, until close(). A command that acts
+        once cannot: it chooses slices that cannot lock two programs up.
 
         `wishes`: others than the run directory's; backend kmod has those to itself.
         """
@@ -78,6 +98,16 @@ class RootBackend(Backend):
         self._steward = Steward(driver, self._abi, self._journal) if self._abi is not None else None
         self._watch = Watch(driver, self._adopter, self._problem, clock)
         self._seen: dict[ProcessId, Program] = {}
+        self._tenancy = Tenancy()
+        self._floors = Floors(run_dir, driver.proof)
+        self._sensor: Sensor | None = None
+        self._turns: Turns | None = None
+        if rotates and self._abi is not None and self._steward is not None and self._adopter is not None:
+            self._sensor = Sensor(driver, clock)
+            hand = Hand(driver, self._abi, self._journal)
+            self._turns = Turns(self._sensor, hand, self._retune, self._adopter.reread, clock)
+            self._steward.rotating = self._turns.takes_part
+            self._turns.start()
         self._closed = False
         self._greeter: Greeter | None = None
 
@@ -123,6 +153,9 @@ class RootBackend(Backend):
             for program in self._describe():
                 self._enforce(program)
         found = self._describe()
+        if enforce and self._turns is not None:
+            self._rotate(found)
+        found = self._measured(found)
         self._compare(found)
         return Snapshot(
             backend=self.name,
@@ -132,8 +165,65 @@ class RootBackend(Backend):
             seconds=self._clock() - started,
             gpus=tuple(self._driver.gpus()),
             programs=tuple(found),
-            warnings=() if self._abi is not None else (f"read-only: {self._problem}",),
+            warnings=self._warnings(found),
+            schedules=self._turns.schedules() if self._turns is not None else (),
         )
+
+    def _warnings(self, found: Sequence[Program]) -> tuple[str, ...]:
+        if self._abi is None:
+            return (f"read-only: {self._problem}",)
+        refused = self._sensor.refused() if self._sensor is not None else {}
+        blind = [
+            f"the context-switch log of {gpu[:12]} is refused, share is NVML's: {why}" for gpu, why in refused.items()
+        ]
+        stalled = [
+            f"PID {p.id.pid} ({p.command[:40]}) has work and made no progress for {t.stalled_s:.1f} s: see "
+            f"detshare-ctl why {p.id.pid}"
+            for p in found
+            for t in p.gpu_time
+            if t.stalled_s >= STALLED_S and (p.klass is not None or p.weight is not None)
+        ]
+        return (*blind, *stalled)
+
+    def _rotate(self, found: Sequence[Program]) -> None:
+        """Tell the turns who takes part."""
+        assert self._turns is not None
+        holders = {h.id: h for h in self._watch.holders}
+        wishes = {p.id: self._wishes.get(p.id) for p in found}
+        tenants = {p.id: self._tenancy.of(holders[p.id], wishes[p.id].tenant) for p in found if wishes[p.id].steers}
+        self._turns.update(cast(found, wishes, tenants, self._floors.table()))
+        problems, self._turns.problems = self._turns.problems, []
+        for process, problem in problems:
+            self._complain(process, f"turns: {problem}")
+
+    def _measured(self, found: list[Program]) -> list[Program]:
+        """The same with what the context-switch log says of each."""
+        if self._sensor is None:
+            return found
+        rotated = self._turns.gpus() if self._turns is not None and self._turns.running else frozenset()
+        for gpu in self._sensor.gpus:
+            if gpu not in rotated:  # the thread of the turns reads those, and needs each run that ends
+                self._sensor.poll(gpu)
+        wanting = {gpu: self._turns.wanting(gpu) if self._turns else frozenset() for gpu in self._sensor.gpus}
+        times = {gpu: self._sensor.times(gpu, wanting[gpu]) for gpu in self._sensor.gpus}
+        return [self._measure(program, times) for program in found]
+
+    def _measure(self, program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
+        mine = tuple(by_pid[program.id.pid] for by_pid in times.values() if program.id.pid in by_pid)
+        places = self._turns.places(program.id) if self._turns is not None else ()
+        wish = self._wishes.get(program.id)
+        floor = floor_of(wish, self._floors.table()) if rank_of(wish) is not None else None
+        if program.gpu_share is not None:
+            # who has a GPU alone is not interrupted, and keeps it while it rests: of that NVML knows more
+            mine = tuple(t if t.switches_s >= ALONE_S else _alone(t, program.gpu_share) for t in mine)
+        return replace(program, gpu_time=mine, places=places, floor=floor)
+
+    def _retune(self, process: ProcessId, gpu: str, slice_us: int) -> None:
+        """Another slice for a program that has a turn; in the thread of the turns."""
+        adoption = self._watch.adoptions.get(process)
+        for tsg in adoption.tsgs if adoption is not None else ():
+            if tsg.kind is Kind.COMPUTE and tsg.gpu == gpu and self._watch.owner.get(tsg.client) == process:
+                self._act.retune(process, tsg, slice_us)
 
     def _describe(self) -> list[Program]:
         def level(process: ProcessId, tsg: object) -> Level | None:
@@ -193,10 +283,34 @@ class RootBackend(Backend):
 
     def _plan(self, process: ProcessId, gpu: str) -> Plan | None:
         wish = self._wishes.get(process)
+        slice_us = self._turns.slice_us(process, gpu) if self._turns is not None else None
+        if slice_us is not None:  # between turns, too: it is off then
+            return Plan(slice_us, Level.LOW)
         if wish.weight is None or wish.klass is not None:
-            return plan_of(wish)
+            return plan_of(wish, rivals=self._has_rivals(process, gpu))
         tenants = self._wishes.tenant(wish.tenant) or [process]
         return Plan(classes.weight_slice(wish.weight, self._watch.compute_tsgs(tenants, gpu)), Level.MEDIUM)
+
+    def _has_rivals(self, process: ProcessId, gpu: str) -> bool:
+        """Whether another program whose class has a short slice computes on a GPU: nobody gives them turns yet."""
+        for other, adoption in self._watch.adoptions.items():
+            klass = self._wishes.get(other).klass
+            short = classes.setting(klass).slice_us if klass in classes.CLASSES else None
+            rivals = other != process and short is not None and short < classes.RIVAL_US
+            if rivals and any(t.kind is Kind.COMPUTE and t.gpu == gpu for t in adoption.tsgs):
+                return True
+        return False
+
+    def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
+        classes.setting(klass)
+        if change is None:
+            self._floors.set(klass, None)
+        elif set(change) == {"floor_permille"} and isinstance(floor := change["floor_permille"], int):
+            self._floors.set(klass, floor / 1000)
+        else:
+            raise NeedsModule(self.name, "no reflexes between classes: of a class it sets the floor alone")
+        note = f"class {klass}: at least {100 * self._floors.of(klass):g} % of the time"
+        return Outcome("set-class", (Change(0, note=note),))
 
     def _enforce(self, program: Program) -> None:
         """Bring a program to what was wished for it: new contexts, and those that changed themselves."""
@@ -211,6 +325,7 @@ class RootBackend(Backend):
                 self._act.pause(program.id, program.tsgs)
             elif not wish.paused and program.id in self._journal.paused:
                 self._act.resume(program.id)
+                self._admit(program.id)
                 self._say("resume", program.id, "was left paused by a command that was killed; runs again")
             self._told.pop(program.id, None)
         except ProcessGone:
@@ -247,9 +362,15 @@ class RootBackend(Backend):
 
     # -- verbs --------------------------------------------------------------------------------------------------
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
         classes.setting(klass)
-        return self._steer_verb("set-priority", who, Wish(klass=klass))
+        if weight is not None:
+            classes.check_weight(weight)
+        if floor is not None:
+            classes.check_floor(floor)
+        return self._steer_verb("set-priority", who, Wish(klass, weight, classes.check_tenant(tenant), floor=floor))
 
     def set_weight(self, who: str, weight: int) -> Outcome:
         classes.check_weight(weight)
@@ -298,7 +419,13 @@ class RootBackend(Backend):
                 )
             if not program.tsgs:
                 return Skip(program.id.pid, "it has no GPU context, so there is nothing to pause")
-            changes = self._retry(program, lambda p: self._act.pause(p.id, p.tsgs))
+            if self._turns is not None:
+                self._turns.drop(program.id)
+            try:
+                changes = self._retry(program, lambda p: self._act.pause(p.id, p.tsgs))
+            except BaseException:
+                self._admit(program.id)
+                raise
             self._wishes.pause(program.id, True)
             return Change(program.id.pid, tuple(changes))
 
@@ -314,10 +441,15 @@ class RootBackend(Backend):
                 self._wishes.pause(program.id, False)
                 return Skip(program.id.pid, "it is not paused")
             self._retry(program, resume)
+            self._admit(program.id)
             self._wishes.pause(program.id, False)
             return Change(program.id.pid)
 
         return self._verb("resume", who, act)
+
+    def _admit(self, process: ProcessId) -> None:
+        if self._turns is not None:
+            self._turns.admit(process)
 
     def preempt(self, who: str) -> Outcome:
         def act(program: Program) -> Change | Skip:
@@ -335,10 +467,13 @@ class RootBackend(Backend):
             touched = target.id in self._journal.processes()
             if not touched and not self._wishes.get(target.id).steers:
                 return Skip(target.id.pid, "it is not managed: nothing to put back")
+            if self._turns is not None:
+                self._turns.drop(target.id)
             problems = self._act.release(target.id)
             if problems:
                 return Skip(target.id.pid, "; ".join(problems))
             self._wishes.leave(target.id)
+            self._admit(target.id)
             if self._adopter is not None:
                 self._adopter.reread(target.id)
             return Change(target.id.pid, note="put back as it was found" if touched else "forgotten")
@@ -494,6 +629,12 @@ class RootBackend(Backend):
         self._closed = True
         if self._greeter is not None:
             self._greeter.close()
+        if self._turns is not None:
+            self._turns.close()
+            for process, problem in self._turns.problems:
+                self._say("error", process, problem)
+        if self._sensor is not None:
+            self._sensor.close()
         if restore and self._steward is not None:
             with locked(self._run_dir):
                 for process in self._journal.processes():

@@ -113,7 +113,9 @@ class ShimBackend(Backend):
     def _wish(self, process: ProcessId) -> Wish | None:
         return next((tenant.record.wish for tenant in self._policies.of(process)), None)
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
         classes.setting(klass)
 
         def act(holder: Holder) -> Change | Skip:
@@ -309,15 +311,20 @@ def _program(holder: Holder, views: list[View]) -> Program:
     if first.counters["unmanaged"]:
         notes.append("it has contexts that green contexts cannot serve; they run on the whole GPU")
     pool = _sum(views, "pool_bytes")
+    by_gpu: dict[str, list[View]] = {}
+    for view in views:
+        by_gpu.setdefault(view.record.gpu.uuid, []).append(view)
+    memory = {uuid: _sum(several, "memory_used") for uuid, several in by_gpu.items()}
     return Program(
         id=holder.id,
         command=holder.command,
         user=holder.user,
         container=holder.container,
         state=State.PAUSED if first.held else State.SPATIAL,
-        gpus=tuple(dict.fromkeys(view.record.gpu.uuid for view in views)),
+        gpus=tuple(by_gpu),
         klass=wish.klass,
-        memory_bytes=_sum(views, "memory_used") or None,
+        memory_bytes=sum(memory.values()) or None,
+        gpu_memory=memory if any(memory.values()) else {},
         notes=tuple(notes),
         tenant=first.record.tenant,
         spatial=Spatial(

@@ -40,7 +40,10 @@ def ps(place: Place, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     console.print(tables.proof(answer))
-    console.print(*tables.warnings(answer), sep="\n", end="\n" if answer["warnings"] else "")
+    for line in tables.warnings(answer):
+        console.print(line)
+    for line in tables.rotations(answer):
+        console.print(line)
     if answer["programs"]:
         console.print(tables.programs(answer, console.width))
     else:
@@ -98,22 +101,33 @@ _wait = click.option(
 )
 
 
-@command("set-priority", "sudo detshare-ctl set-priority 4242 high", class_lines())
+_weights = click.IntRange(classes.WEIGHTS[0], classes.WEIGHTS[-1])
+_floors = click.FloatRange(0, 100 * classes.MOST_FLOOR)
+
+
+@command("set-priority", "sudo detshare-ctl set-priority 4242 low --weight 3 --floor 5", class_lines())
 @_who
 @click.argument("klass", metavar="CLASS")
+@click.option("--weight", type=_weights, metavar="N", help="Part of the turns.")
+@click.option("--floor", type=_floors, metavar="PCT", help="Time that it has at least.")
+@click.option("--tenant", metavar="NAME", help="Have turns together with the others of that name.")
 @_wait
-def set_priority(place: Place, as_json: bool, who: str, klass: str, wait: float | None) -> int:
+def set_priority(
+    place: Place, as_json: bool, who: str, klass: str, weight: int | None, floor: float | None, tenant: str | None,
+    wait: float | None,
+) -> int:  # fmt: skip
     """Set the class: high, normal, low, idle, or one made by set-class.
 
     The program goes on running. With detshare.ko WHO may be a cgroup or a tenant: whoever belongs to it, now or later,
     has the class. For a process that has no GPU context yet the daemon applies it when it makes one.
     """
-    return act.change(place, as_json, "set-priority", who, wait, {"class": klass})
+    asked = {"class": klass, "weight": weight, "floor": floor, "tenant": tenant}
+    return act.change(place, as_json, "set-priority", who, wait, {k: v for k, v in asked.items() if v is not None})
 
 
 @command("set-weight", "sudo detshare-ctl set-weight 'python train.py*' 3")
 @_who
-@click.argument("weight", metavar="N", type=click.IntRange(classes.WEIGHTS[0], classes.WEIGHTS[-1]))
+@click.argument("weight", metavar="N", type=_weights)
 @_wait
 def set_weight(place: Place, as_json: bool, who: str, weight: int, wait: float | None) -> int:
     """Share GPU time in proportion to weights.
@@ -284,7 +298,8 @@ def tenant_list(place: Place, as_json: bool) -> None:
         _print_json({"tenants": answer["tenants"], "accounts": answer["accounts"]})
         return
     console = Console(highlight=False)
-    console.print(*tables.warnings(answer), sep="\n", end="\n" if answer["warnings"] else "")
+    for line in tables.warnings(answer):
+        console.print(line)
     if answer["tenants"]:
         console.print(tables.tenants(answer))
     elif answer["backend"] == "kmod":

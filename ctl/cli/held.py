@@ -57,7 +57,7 @@ def set_ceiling(place: Place, as_json: bool, who: str, percent: int) -> int:
     return act.change(place, as_json, "set-ceiling", who, args={"percent": percent})
 
 
-@command("set-class", "sudo detshare-ctl set-class low --deadline 5000 --floor 50")
+@command("set-class", "sudo detshare-ctl set-class low --floor 5")
 @click.argument("klass", metavar="CLASS")
 @click.option("--rank", type=click.IntRange(0, 1000), metavar="N", help="Higher goes first; 0: takes no part.")
 @click.option("--weight", type=click.IntRange(1, 1000), metavar="N", help="Of programs without one of their own.")
@@ -71,7 +71,7 @@ def set_ceiling(place: Place, as_json: bool, who: str, percent: int) -> int:
     metavar="US",
     help="Pause what still runs that long after its launches were stopped; 0: never.",
 )
-@click.option("--floor", "floor_permille", type=click.IntRange(0, 1000), metavar="N", help="Run N/1000 in any case.")
+@click.option("--floor", type=click.FloatRange(0, 100), metavar="PCT", help="Time that it has at least.")
 @click.option(
     "--turn",
     "turn_us",
@@ -85,9 +85,11 @@ def set_class(place: Place, as_json: bool, klass: str, **row: Any) -> int:
     """Change what a class means, or make one.
 
     Launches of a class wait while a class of a higher rank is active; by default no class has a rank, and slices and
-    levels rule alone. What is not given stays as it is. Needs detshare.ko, which keeps the row until it is unloaded.
+    levels rule alone. What is not given stays as it is. Without detshare.ko a class has its floor alone to be set; with
+    it the module keeps the row until it is unloaded.
     """
-    args = {**row, "reset": row["reset"] or None}
+    floor = row.pop("floor")
+    args = {**row, "reset": row["reset"] or None, "floor_permille": None if floor is None else round(10 * floor)}
     return act.change(place, as_json, "set-class", klass, args=args)
 
 

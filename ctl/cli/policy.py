@@ -91,6 +91,8 @@ def _tell(status: dict[str, Any]) -> None:
         click.echo(tables.clean(status["rule"]))
     if status["failed"]:
         click.echo(tables.clean(f"FAILED: {status['failed']}; what it decided stands, nothing new is decided"))
+    for remark in status.get("remarks", ()):
+        click.echo(tables.clean(f"here: {remark}"))
     counts = status["counts"]
     click.echo(
         f"asked {counts['calls']} times; {counts['actions']} decision(s) done, {counts['refused']} refused, "

@@ -13,6 +13,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from detshare.ctl.gputime import words
+from detshare.ctl.gputime.types import SLOT_S, SLOTS
+
 Json = Mapping[str, Any]
 
 _COLUMNS = (
@@ -25,9 +28,14 @@ _COLUMNS = (
     ("LIMIT", True),
     ("SMS", True),
     ("SHARE", True),
+    ("LATELY", True),
+    ("TURN", False),
     ("STATE", False),
 )
-"""name, and whether it is set to the right; LIMIT and SMS only where somebody can have one"""
+"""name, and whether it is set to the right; LIMIT, SMS, LATELY and TURN only where somebody can have one"""
+
+_LATELY = 10
+"""cells of a history"""
 
 _STATE_STYLE = {
     "running": "green",
@@ -125,10 +133,13 @@ class Lines:
 
 def programs(answer: Json, width: int) -> Lines:
     """The table of `ps` for a terminal of `width` columns; what is too long is the command."""
-    index = {gpu["uuid"]: str(number) for number, gpu in enumerate(answer["gpus"])}
+    index = _numbers(answer)
     limits = holds_limits(answer)
     spatial = any(program.get("spatial") for program in answer["programs"])
-    hidden = {name for name, shown in (("LIMIT", limits), ("SMS", spatial)) if not shown}
+    lately = any(program.get("gpu_time") for program in answer["programs"])
+    turns = any(program.get("places") for program in answer["programs"])
+    optional = (("LIMIT", limits), ("SMS", spatial), ("LATELY", lately), ("TURN", turns))
+    hidden = {name for name, shown in optional if not shown}
     rows = []
     for program in sorted(answer["programs"], key=lambda p: p["pid"]):
         tsgs = compute(program)
@@ -150,6 +161,8 @@ def programs(answer: Json, width: int) -> Lines:
                 *([size(program.get("memory_limit"))] if limits else []),
                 *([_sms(program)] if spatial else []),
                 f"{share:.0%}" if share is not None else "-",
+                *([words.spark(words.history(program), _LATELY, whole=SLOTS)] if lately else []),
+                *([words.turn(program) or "-"] if turns else []),
                 state,
                 command(program["command"]),
             )
@@ -227,8 +240,21 @@ def tenants(answer: Json) -> Table:
 
 
 def warnings(answer: Json) -> list[Text]:
-    """What the look could not see or do."""
+    """What the look could not see or do, and who makes no progress."""
     return [Text(f"warning: {clean(text)}", style="yellow") for text in answer.get("warnings", ())]
+
+
+def rotations(answer: Json) -> list[Text]:
+    """The rotation of each GPU that has one: who holds the turn, who comes then."""
+    numbers = _numbers(answer)
+    return [
+        Text(f"GPU {numbers.get(each['gpu'], '?')}: {words.schedule(each)}", style="cyan")
+        for each in words.schedules(answer)
+    ]
+
+
+def _numbers(answer: Json) -> dict[str, str]:
+    return {gpu["uuid"]: str(number) for number, gpu in enumerate(answer["gpus"])}
 
 
 def show(console: Console, answer: Json, program: Json) -> None:
@@ -254,8 +280,10 @@ def show(console: Console, answer: Json, program: Json) -> None:
         ("gpu share", f"{share:.1%}" if share is not None else "-"),
         ("adopted in", f"{adopted:.1f} ms" if adopted is not None else "-"),
     ]
+    rows += turn_rows(answer, program)
     rows += activity_rows(program)
     rows += spatial_rows(program)
+    rows += request_rows(program)
     rows += observed_rows(program)
     rows += decided_rows(program)
     rows += [("note", clean(note)) for note in program["notes"]]
@@ -265,6 +293,21 @@ def show(console: Console, answer: Json, program: Json) -> None:
     if program["tsgs"]:
         console.print("\nchannel groups (TSGs), of which only the compute ones are steered:")
         console.print(_tsgs(program))
+
+
+def turn_rows(answer: Json, program: Json) -> list[tuple[str, str]]:
+    """What `show` says of a program's GPU time, its turns, and the rotations of its GPUs."""
+    numbers = _numbers(answer)
+    rows = [("gpu time", text) for text in words.gpu_times(program, numbers)]
+    if lately := words.history(program):
+        rows.append(("lately", f"[{words.spark(lately, SLOTS)}] {SLOT_S:g} s each, the newest to the right"))
+    rows += [("turn", text) for text in words.places(program, numbers)]
+    rows += [("floor", text) for text in words.floor(program)]
+    for each in words.schedules(answer):
+        if each["gpu"] in program["gpus"]:
+            rows.append(("rotation", f"GPU {numbers.get(each['gpu'], '?')}: {words.schedule(each)}"))
+            rows += [("", f"because {reason}") for reason in (words.why(each),) if reason]
+    return rows + [("warning", text) for text in words.warning(program, numbers)]
 
 
 _DECIDED = {"Slice": "time slice", "Bind": "share of SMs", "Move": "pCtx", "Gate": "gate", "Reflex": "reflex"}
@@ -303,6 +346,16 @@ def activity_rows(program: Json) -> list[tuple[str, str]]:
         times = count(each["count"], "time")
         rows.append(("denied", f"{clean(each['name'])}: {times} ({clean(each['reason'])}; {answer})"))
     return rows
+
+
+def request_rows(program: Json) -> list[tuple[str, str]]:
+    """What `show` says of how long a program's requests take."""
+    told = program.get("requests")
+    if not told:
+        return []
+    times = f"p50 {duration(told['p50_s'] * 1e6)}, p99 {duration(told['p99_s'] * 1e6)}"
+    window = f"{count(told['count'], 'request')} of the last {told['seconds']:g} s"
+    return [("requests", f"{times}: {window}, {clean(told['source'])}; the last {told['age_s']:g} s ago")]
 
 
 def observed_rows(program: Json) -> list[tuple[str, str]]:

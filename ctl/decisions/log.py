@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from detshare.ctl.policy.types import PCtx, Shape, Snapshot, TenantView
+from detshare.ctl.policy.types import MECHANISMS, PCtx, Shape, Snapshot, TenantView
 from detshare.ctl.policy.view import in_order
 
 __all__ = ["FOLDER", "Log", "Turn", "lines", "segments", "turns"]
@@ -166,6 +166,7 @@ class Log:
             "lane": now.lane,
             "sms": now.sms,
             "hour": round(now.hour, 3),
+            "can": [name for name in ("rows", "floors") if getattr(now, name)],
         }
         if ticks := self._ticks.get(now.gpu):
             record["ticks"] = ticks
@@ -312,4 +313,6 @@ def _snapshot(record: Mapping[str, Any], mine: Mapping[str, TenantView], pool: t
         gpu=str(record["gpu"]),
         hour=float(record["hour"]),
         pool=pool,
+        rows="rows" in record.get("can", MECHANISMS),
+        floors="floors" in record.get("can", MECHANISMS),
     )

@@ -12,8 +12,9 @@ from typing import Any
 
 from detshare.ctl.decisions.log import Turn, lines, segments, turns
 from detshare.ctl.errors import ControlError
+from detshare.ctl.gputime import words
 from detshare.ctl.policy.types import TenantView
-from detshare.ctl.snapshot import Program, Snapshot
+from detshare.ctl.snapshot import Program, Snapshot, plain
 
 __all__ = ["recent", "say", "story"]
 
@@ -202,6 +203,7 @@ def _standing(program: Program, seen: Snapshot) -> list[str]:
         lines.append(f"time slice {duration(tsg.slice_us)}{level}, {len(program.compute)} compute channel group(s)")
     for kind, who in sorted(program.decided.items()):
         lines.append(f"{_KINDS.get(kind, kind)} decided by {'a person' if who == 'hand' else who}")
+    lines += _turns(program, seen)
     activity = program.activity
     if activity is not None:
         held = f", held by {' and '.join(activity.reasons)}" if activity.reasons else ""
@@ -211,6 +213,11 @@ def _standing(program: Program, seen: Snapshot) -> list[str]:
         for denial in activity.denials:
             told = "told that it was done" if denial.status == 0 else f"answered {denial.status:#x}"
             lines.append(f"refused by detshare.ko: {denial.count} x {denial.name} ({denial.reason}), {told}")
+    if (requests := program.requests) is not None:
+        p50, p99 = duration(requests.p50_s * 1e6), duration(requests.p99_s * 1e6)
+        lines.append(
+            f"requests ({requests.source}): p50 {p50}, p99 {p99} of {requests.count} in the last {requests.seconds:g} s"
+        )
     if (observed := program.observed) is not None:
         rate = f"{observed.launches_per_s:g} launches and {observed.graph_launches_per_s:g} graphs a second"
         grid = f", most of them {observed.blocks} blocks" if observed.blocks else ""
@@ -228,12 +235,25 @@ def _standing(program: Program, seen: Snapshot) -> list[str]:
     return lines
 
 
+def _turns(program: Program, seen: Snapshot) -> list[str]:
+    """Its GPU time and places in rotations, what decided these, and whether it makes no progress."""
+    numbers = {gpu.uuid: str(number) for number, gpu in enumerate(seen.gpus)}
+    data = program.to_json()
+    lines = [*words.gpu_times(data, numbers), *words.places(data, numbers)]
+    lines += [f"floor {text}" for text in words.floor(data)]
+    for each in seen.schedules:
+        if each.gpu in program.gpus:
+            because = f"; because {each.why}" if each.why else ""
+            lines.append(f"GPU {numbers.get(each.gpu, '?')}: {words.schedule(plain(each))}{because}")
+    return lines + words.warning(data, numbers)
+
+
 def _busy(program: Program) -> str:
     if program.spatial is not None:
         return ", active" if program.spatial.in_flight else ""
     if program.activity is not None:
         return f", {program.activity.state}"
-    return f", {program.gpu_share:.0%} of the last second" if program.gpu_share else ""
+    return f", {program.share:.0%} of the GPU" if program.share else ""
 
 
 def recent(folder: Path, since_s: float, most: int) -> list[dict[str, Any]]:

@@ -34,9 +34,15 @@ class Client:
         """The programs that hold a GPU."""
         return self.look().programs
 
-    def set_priority(self, who: str | int, priority: str) -> Result:
-        """Class high, normal, low, idle, or one that was made with `detshare-ctl set-class`."""
-        return self._do("set-priority", who, klass=priority)
+    def set_priority(
+        self, who: str | int, priority: str, weight: int | None = None, floor: float | None = None
+    ) -> Result:
+        """Class high, normal, low, idle, or one that was made with `detshare-ctl set-class`.
+
+        `weight`: part of the turns among background programs. `floor`: percent of the time that it has at least.
+        """
+        given: dict[str, object] = {"weight": weight, "floor": floor}
+        return self._do("set-priority", who, klass=priority, **{k: v for k, v in given.items() if v is not None})
 
     def set_weight(self, who: str | int, weight: int) -> Result:
         """1 to 1000; GPU time in proportion."""

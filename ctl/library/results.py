@@ -11,6 +11,73 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class GpuTime:
+    """What a program had of one GPU over the last `seconds`, by the GPU's context-switch log."""
+
+    gpu: str
+    """UUID"""
+    seconds: float
+    share: float
+    """0..1 of that time"""
+    useful: float
+    """0..1 of that time, less the restores of its context"""
+    switches_s: float
+    """runs a second"""
+    history: tuple[float, ...]
+    """share of each tenth of a second, oldest first"""
+    stalled_s: float
+    """seconds without progress although it has work; 0: it works, or has nothing to do"""
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> GpuTime:
+        numbers = (data["seconds"], data["share"], data["useful"], data["switches_s"])
+        return cls(data["gpu"], *numbers, tuple(data["history"]), data["stalled_s"], data)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A program's place in the rotation of a GPU."""
+
+    gpu: str
+    """UUID"""
+    tenant: str
+    standing: str
+    """holds, waits, rests, window"""
+    next_s: float | None
+    """seconds until its next turn; None: it has it, or nobody can say"""
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Place:
+        return cls(data["gpu"], data["tenant"], data["standing"], data["next_s"], data)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The rotation of one GPU."""
+
+    gpu: str
+    """UUID"""
+    mode: str
+    """free, turns, windows"""
+    pattern: str
+    """how the foreground comes: none, bursts, stream, full"""
+    holder: str
+    """tenant that has its turn; empty: none"""
+    next: str
+    left_s: float | None
+    why: str
+    """the measurement that decided"""
+    raw: Json = field(repr=False, hash=False)
+
+    @classmethod
+    def of(cls, data: Json) -> Schedule:
+        words = (data["mode"], data["pattern"], data["holder"], data["next"])
+        return cls(data["gpu"], *words, data["left_s"], data["why"], data)
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A process that uses a GPU."""
 
@@ -32,7 +99,12 @@ class Program:
     memory_bytes: int | None
     memory_limit: int | None
     gpu_share: float | None
-    """0..1 of the last second"""
+    """0..1 of the last seconds on the GPU where it has most: by the context-switch log, else by NVML"""
+    gpu_time: tuple[GpuTime, ...]
+    """empty where the context-switch log is refused"""
+    places: tuple[Place, ...]
+    floor: float | None
+    """share of time that it has at least while a higher class leaves nothing"""
     decided: Mapping[str, str]
     """what was decided -> by whom"""
     raw: Json = field(repr=False, hash=False)
@@ -53,6 +125,9 @@ class Program:
             memory_bytes=data["memory_bytes"],
             memory_limit=data.get("memory_limit"),
             gpu_share=data["gpu_share"],
+            gpu_time=tuple(map(GpuTime.of, data.get("gpu_time") or ())),
+            places=tuple(map(Place.of, data.get("places") or ())),
+            floor=data.get("floor"),
             decided=dict(data.get("decided") or {}),
             raw=data,
         )
@@ -84,13 +159,16 @@ class Look:
     gpus: tuple[Gpu, ...]
     programs: tuple[Program, ...]
     warnings: tuple[str, ...]
+    schedules: tuple[Schedule, ...]
     raw: Json = field(repr=False, hash=False)
 
     @classmethod
     def of(cls, data: Json) -> Look:
         gpus = tuple(Gpu.of(each) for each in data["gpus"])
         programs = tuple(Program.of(each) for each in data["programs"])
-        return cls(data["backend"], data["proof"], data["driver"], gpus, programs, tuple(data["warnings"]), data)
+        schedules = tuple(Schedule.of(each) for each in data.get("schedules") or ())
+        seen = (data["backend"], data["proof"], data["driver"], gpus, programs, tuple(data["warnings"]), schedules)
+        return cls(*seen, data)
 
     def program(self, pid: int) -> Program | None:
         """The one with this PID."""

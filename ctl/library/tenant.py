@@ -5,47 +5,94 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from detshare.ctl.errors import ControlError
 from detshare.ctl.library.client import Client
+from detshare.ctl.library.reporter import Reporter
 from detshare.ctl.library.results import Program, Result
 
 __all__ = ["tenant"]
 
 
-@contextlib.contextmanager
-def tenant(
-    priority: str | None = None,
-    memory: str | int | None = None,
-    weight: int | None = None,
-    *,
-    pid: int | None = None,
-    run_dir: Path | str | None = None,
-) -> Iterator[Client]:
-    """Set class or weight, and a memory limit, of a process (this one, unless `pid` is given) for the block.
+class tenant(Client, contextlib.ContextDecorator):
+    """Class or weight, and a memory limit, of a process (this one, unless `pid` is given) for a block of code.
 
-    At its end they are put back: to what stood before, else to how DetShare found the process. Raises detshare.Error
-    where something cannot be done; then nothing stays changed. A process without a GPU context gets its class with its
-    first one. Without the right to change others' classes a process may lower its own, and not raise it.
+    At its end they are put back: to what stood before, else to how DetShare found the process. Entering it raises
+    detshare.Error where something cannot be done; then nothing stays changed. A process without a GPU context gets its
+    class with its first one. Without the right to change others' classes a process may lower its own, and not raise it.
+
+    `observe` tells the daemon how long requests take, within a block or without one.
     """
-    asked = "with detshare.tenant(...)"
-    if priority is not None and weight is not None:
-        raise ControlError(asked, "a program has a class or a weight, not both", "give one of them", usage=True)
-    client, who = Client(run_dir), os.getpid() if pid is None else pid
-    before = client.look().program(who)
-    with contextlib.ExitStack() as undo:
-        if priority is not None or weight is not None:
-            undo.callback(_restore_class, client, who, before)
-        if priority is not None:
-            _require(client.set_priority(who, priority), who)
-        if weight is not None:
-            _require(client.set_weight(who, weight), who)
-        if memory is not None:
-            _require(client.set_memory(who, memory), who)
-            undo.callback(client.set_memory, who, _own_limit(before))
-        yield client
+
+    def __init__(
+        self,
+        priority: str | None = None,
+        memory: str | int | None = None,
+        weight: int | None = None,
+        *,
+        pid: int | None = None,
+        run_dir: Path | str | None = None,
+    ) -> None:
+        super().__init__(run_dir)
+        self._priority, self._memory, self._weight = priority, memory, weight
+        self._pid = pid
+        self._reporter = Reporter(run_dir, pid)
+        self._undo: list[contextlib.ExitStack] = []
+
+    def observe(self, seconds: float) -> None:
+        """A request took so long: for the policy (slo-aware holds a p99), `show` and /metrics.
+
+        It never raises and never waits: reports go out together every 50 ms, and are lost where no daemon takes them;
+        `unreported` says why. For another process (`pid`) it counts where this one made it, or both are of one user
+        and in one control group.
+        """
+        self._reporter.observe(seconds)
+
+    def flush(self) -> None:
+        """Send now what was observed."""
+        self._reporter.flush()
+
+    @property
+    def unreported(self) -> str:
+        """Why the latest reports did not reach a daemon; empty where they did."""
+        return self._reporter.reason
+
+    @property
+    def lost(self) -> int:
+        """How many reports were lost so far."""
+        return self._reporter.lost
+
+    def __enter__(self) -> Self:
+        if self._priority is not None and self._weight is not None:
+            asked = "with detshare.tenant(...)"
+            raise ControlError(asked, "a program has a class or a weight, not both", "give one of them", usage=True)
+        who = os.getpid() if self._pid is None else self._pid
+        with contextlib.ExitStack() as undo:
+            if (self._priority, self._memory, self._weight) != (None, None, None):
+                self._wish(who, undo)
+            self._undo.append(undo.pop_all())
+        return self
+
+    def _wish(self, who: int, undo: contextlib.ExitStack) -> None:
+        before = self.look().program(who)
+        if self._priority is not None or self._weight is not None:
+            undo.callback(_restore_class, self, who, before)
+        if self._priority is not None:
+            _require(self.set_priority(who, self._priority), who)
+        if self._weight is not None:
+            _require(self.set_weight(who, self._weight), who)
+        if self._memory is not None:
+            _require(self.set_memory(who, self._memory), who)
+            undo.callback(self.set_memory, who, _own_limit(before))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reporter.flush()
+        self._undo.pop().__exit__(kind, error, trace)
 
 
 def _require(result: Result, who: int) -> None:

@@ -26,8 +26,8 @@ from detshare.ctl.policy.hands import Hands, Perform
 from detshare.ctl.policy.host import LIMIT_S, Call, Host
 from detshare.ctl.policy.ledger import BY_VERB, Ledger, Put
 from detshare.ctl.policy.registry import Loaded
-from detshare.ctl.policy.types import ClassRow, PCtx
-from detshare.ctl.policy.view import Viewer
+from detshare.ctl.policy.types import MECHANISMS, ClassRow, PCtx
+from detshare.ctl.policy.view import Viewer, missing
 from detshare.ctl.policy.watcher import Due, Watcher
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Check, Event, Outcome
@@ -83,7 +83,7 @@ class Engine:
         self.decisions = decisions
         self._limit_s, self._clock = limit_s, clock
         self.ledger = ledger or Ledger()
-        self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines, lambda: self.ledger.version)
+        self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines, lambda: self.ledger.version, backend)
         self._watch = Watcher(self._viewer, pool, clock)
         self._hands = Hands(
             perform,
@@ -100,6 +100,9 @@ class Engine:
         """hosts whose threads were abandoned"""
         self._awake = threading.Event()
         self._seen: snapshot.Snapshot | None = None
+        self._backend = backend
+        self._missing: frozenset[str] = frozenset()
+        """of MECHANISMS, as the last look had it"""
         self._commands: deque[_Command[Any]] = deque()
         self._tick_due = self._save_due = 0.0
         self._first = True
@@ -217,6 +220,7 @@ class Engine:
             "name": loaded.name if loaded else "",
             "params": dict(loaded.params) if loaded else {},
             "rule": loaded.rule if loaded else "",
+            "remarks": [] if loaded is None else self._remarks(loaded),
             "failed": self._failed,
             "failures": self._failures,
             "hooks": sorted(self._host.hooks) if self._host else [],
@@ -232,6 +236,13 @@ class Engine:
             "records_lost": self.decisions.lost,
             "stuck_threads": len(self._left),
         }
+
+    def _remarks(self, loaded: Loaded) -> list[str]:
+        """What the policy cannot do on this machine, and why, in its own words."""
+        lacks = getattr(loaded.policy, "lacks", None)
+        if not isinstance(lacks, Mapping):
+            return []
+        return [str(lacks[each])[:300] for each in MECHANISMS if each in self._missing and each in lacks]
 
     def decided(self) -> dict[int, dict[str, str]]:
         """PID -> kind of action -> "hand", or "policy NAME" of who decided it."""
@@ -296,6 +307,7 @@ class Engine:
         if seen is not None:
             self.ledger.only(program.id for program in seen.programs)
             self.ledger.settle(seen.taken)
+            self._missing = missing(seen, self._backend)
             self._watch.look(seen, now)
             self._hands.classes = {row.name: row for row in seen.classes if row.gpu is None}
             self._hands.see(now)

@@ -8,13 +8,14 @@ done. What nobody measures here has the value that its field defaults to: a poli
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 __all__ = [
     "HOOKS",
     "KICKS",
+    "MECHANISMS",
     "Action",
     "Bind",
     "ClassRow",
@@ -32,6 +33,8 @@ __all__ = [
 
 HOOKS: Final = ("on_attach", "on_launch", "on_completion", "on_congestion", "on_tick", "on_detach")
 KICKS: Final = ("never", "deadlines", "always")
+MECHANISMS: Final = ("rows", "floors", "launches", "requests")
+"""that may be missing: rows of classes, of these the floors, launches that are seen, requests whose times are known"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class TenantView:
     in_flight_us: float
     """age of the oldest unfinished run, 0 without one"""
     kind: str
-    """of the run at the head: "prefill", "decode", "communication", "kernels", "" without one or where nobody knows"""
+    """of the run at the head: "prefill", "decode", "kernels", "" without one or where nobody knows"""
     launches: int
     """kernels finished so far"""
     lane: str = ""
@@ -120,6 +123,15 @@ class TenantView:
     """named tenant, cgroup or container that it belongs to"""
     pid: int = 0
     command: str = ""
+    floor: float | None = None
+    """percent of time that it has at least while a higher class leaves nothing; None: not managed, or not known"""
+    requests: int = 0
+    """that ended in the window of the two times that follow; 0: nobody says how long they take"""
+    request_p50_us: float = 0.0
+    request_p99_us: float = 0.0
+    request_window_us: float = 0.0
+    request_age_us: float = 0.0
+    """since the last one"""
     by_hand: tuple[str, ...] = ()
     """kinds of actions that a person has set by hand: "Slice", "Bind", ...; a policy's are refused until released"""
 
@@ -138,6 +150,10 @@ class Snapshot:
     hour: float = 0.0
     """of the day, local time, 0 to 24"""
     pool: tuple[PCtx, ...] = ()
+    rows: bool = True
+    """whole rows of classes can be written: detshare.ko is there, or this is the simulator"""
+    floors: bool = True
+    """of rows at least the floors: somebody rotates the background of this GPU"""
 
     def tenant(self, name: str) -> TenantView | None:
         """By name; None where it is not here."""
@@ -247,6 +263,8 @@ class Policy:
     Params: ClassVar[type[Any]] = NoParams
     tick_us: float = 0.0
     """simulated or real time between two ticks, 0 for none; a daemon ticks at most a hundred times a second"""
+    lacks: ClassVar[Mapping[str, str]] = {}
+    """what is different where something is missing, for `policy show`: one of MECHANISMS -> a sentence"""
     kicks: ClassVar[str] = "never"
     """when on_launch and on_completion are to come within milliseconds for programs that detshare.ko sees, instead of
     with the next look: "always", while somebody has a deadline ("deadlines"), or "never". It costs each program a page

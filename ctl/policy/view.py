@@ -27,12 +27,14 @@ from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Program, State
 from detshare.ctl.work import Spatial
 
-__all__ = ["Viewer", "hour_of_day", "in_order"]
+__all__ = ["Viewer", "hour_of_day", "in_order", "missing"]
 
 BUSY_SHARE: Final = 0.005
 """of the last second on the SMs: who has more counts as active where nothing better is known"""
 MOST_SHAPES: Final = 15
 """of kernels; graphs are one more"""
+ROTATING: Final = frozenset({"kmod", "root", "model"})
+"""backends that give turns to the background and know weights and floors"""
 DEFAULT_SLICE_US: Final = 2048.0
 _LEVEL: Final = 1
 _NO_TENANT: Final = frozenset({State.NOT_UNDERSTOOD, State.NO_CONTEXT})
@@ -64,6 +66,25 @@ def _grids(observed: Observed) -> tuple[Shape, ...]:
     )
 
 
+def _share(program: Program, gpu: str) -> float:
+    """Of one GPU's time, 0 to 1: by the context-switch log where there is one, else by NVML, where it has most."""
+    found = next((each.share for each in program.gpu_time if each.gpu == gpu), None)
+    return (program.gpu_share or 0.0) if found is None else found
+
+
+def missing(seen: snapshot.Snapshot, backend: str) -> frozenset[str]:
+    """Which of MECHANISMS are not there; what programs have to bring counts as there while there are none."""
+    found = {"rows"} if backend != "kmod" else set()
+    if backend not in ROTATING:
+        found.add("floors")
+    programs = [each for each in seen.programs if each.state not in _NO_TENANT]
+    if programs and not any(each.observed or each.spatial or each.activity for each in programs):
+        found.add("launches")
+    if programs and not any(each.requests for each in programs):
+        found.add("requests")
+    return frozenset(found)
+
+
 def in_order(name: str) -> tuple[int, str]:
     """How tenants of a snapshot are sorted: by PID, so that a snapshot read from a log is equal to what it was."""
     return len(name), name
@@ -80,8 +101,10 @@ class Viewer:
         hand: Callable[[Program], tuple[str, ...]] = lambda program: (),
         deadlines: Mapping[ProcessId, float] | None = None,
         version: Callable[[], int] = lambda: 0,
+        backend: str = "",
     ) -> None:
         """`version`: another one whenever `hand` or `deadlines` may say something else."""
+        self._rows, self._floors = backend == "kmod", backend in ROTATING
         self._hand, self._version = hand, version
         self._deadlines = {} if deadlines is None else deadlines
         self._pool: Mapping[str, tuple[PCtx, ...]] = {}
@@ -143,7 +166,8 @@ class Viewer:
         slice_us = float(max((tsg.slice_us for tsg in compute), default=0)) or DEFAULT_SLICE_US
         level = next((int(tsg.level) for tsg in compute if tsg.level is not None), _LEVEL)
         shut = program.state in (State.PAUSED, State.GATED)
-        active = (program.gpu_share or 0.0) > BUSY_SHARE
+        share = _share(program, gpu)
+        active = share > BUSY_SHARE or any(each.gpu == gpu and each.stalled_s > 0 for each in program.gpu_time)
         launches = graphs = queued = 0
         held_ms = used_us = 0.0
         shapes: tuple[Shape, ...] = ()
@@ -167,15 +191,16 @@ class Viewer:
             launches, graphs = observed.launches, observed.graph_launches
             blocks, shapes = observed.blocks, _grids(observed)
         if activity is None:
-            used_us = history.used(now_us, program.gpu_share or 0.0)
+            used_us = history.used(now_us, share)
         rates = history.rates(now_us / 1e6, launches, graphs, held_ms)
         moving: tuple[int, ...] = ()
         if spatial is not None and active:
             moving = (launches, graphs)
         elif activity is not None and activity.waiting:
             moving = (activity.waits,)
-        history.calm = not active and not any(rates) and not program.gpu_share and delays is None
+        history.calm = not (active or any(rates) or share or program.requests) and delays is None
         setting = classes.CLASSES.get(program.klass or "")
+        requests = program.requests
         return TenantView(
             name=str(program.id.pid),
             klass=program.klass or "",
@@ -207,6 +232,12 @@ class Viewer:
             command=program.command[:200],
             by_hand=self._hand(program),
             pctx=self._placed.get(gpu, {}).get(str(program.id.pid), ""),
+            floor=None if program.floor is None else round(100 * program.floor, 2),
+            requests=0 if requests is None else requests.count,
+            request_p50_us=0.0 if requests is None else round(1e6 * requests.p50_s, 1),
+            request_p99_us=0.0 if requests is None else round(1e6 * requests.p99_s, 1),
+            request_window_us=0.0 if requests is None else 1e6 * requests.seconds,
+            request_age_us=0.0 if requests is None else 1e6 * requests.age_s,
         )
 
     def edge(self, name: str, active: bool) -> list[str]:
@@ -264,4 +295,6 @@ class Viewer:
             gpu=gpu,
             hour=hour_of_day(unix),
             pool=self._pool.get(gpu, ()),
+            rows=self._rows,
+            floors=self._floors,
         )

@@ -67,8 +67,9 @@ class Abi:
         return f"status {number:#x}"
 
     def params(self, control: str) -> Layout:
-        """The parameter structure of a control."""
-        return self.layout(self.control(control).params)
+        """The parameter structure of a control; an empty one where it takes none."""
+        name = self.control(control).params
+        return self.layout(name) if name else Layout("", 0, {})
 
     def engine_name(self, engine: int) -> str:
         """"GR0", "COPY2" ... of an NV2080_ENGINE_TYPE; shortest of its aliases."""

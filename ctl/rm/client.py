@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from detshare.ctl.rm.abi import Abi
@@ -12,6 +13,12 @@ from detshare.ctl.rm.driver import Descriptor
 _INFO = "NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO"
 _CHILD = "NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE"
 _DISABLE = "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"
+_RIGHTS = "NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS"
+_PIDS = "NV2080_CTRL_CMD_GPU_GET_PIDS"
+_IDLE = "NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS"
+_FORCE_BUSY_CHECK = 3 | 1 << 8 | 4 << 8
+"""NVOS30_FLAGS (nvos.h): behaviour FORCE_BUSY_CHECK, of a list of channels, push buffers and the graphics engine"""
+_IDLE_LIMIT_US = 400
 _GID = "NV2080_CTRL_CMD_GPU_GET_GID_INFO"
 
 
@@ -40,23 +47,15 @@ def channel_classes(abi: Abi) -> frozenset[int]:
     return frozenset(number for name, number in abi.classes.items() if _CHANNEL.fullmatch(name))
 
 
-def owned_clients(descriptor: Descriptor, abi: Abi, handles: Iterable[int]) -> Iterator[int]:
-    """Those of `handles` that are RM clients made on this descriptor's file: the driver answers for no other."""
-    layout = abi.params(_INFO)
-    number, wrong, root = abi.control(_INFO).number, abi.status("NV_ERR_INVALID_CLIENT"), abi.klass("NV01_ROOT_CLIENT")
-    index = abi.constant(f"{_INFO}_INDEX_CLASSID")
-    params, put, control = layout.pack(), layout.record("hObject", "index").pack_into, descriptor.control
-    for handle in handles:
-        put(params, 0, handle, index)
-        status = control(handle, handle, number, params)
-        if not status and layout.get(params, "data.iResult") == root:
-            yield handle
-        elif status and status != wrong:
-            raise RmError(f"asking about client {handle:#x}", status, abi.status_name(status))
+_FRESH_S = 50e-6
+"""so long after it was asked whether the client exists it is taken to exist still"""
 
 
 class RmClient:
     """An RM client reached through a descriptor that owns it.
+
+    A control on a client that its program has just freed would be a line in the kernel log (see Descriptor), so each
+    is preceded by the question that is none, unless that was asked a moment ago.
 
     Every method raises WrongClient or NoObject when what it names is gone and RmError for any other refusal.
     """
@@ -66,9 +65,17 @@ class RmClient:
         self._descriptor = descriptor
         self._abi = abi
         self._wrong_client = abi.status("NV_ERR_INVALID_CLIENT")
+        self._sure_until = float("-inf")
         self._no_object = (abi.status("NV_ERR_OBJECT_NOT_FOUND"), abi.status("NV_ERR_INVALID_OBJECT_HANDLE"))
 
+    def _make_sure(self, what: str) -> None:
+        if time.monotonic() >= self._sure_until:
+            if not self._descriptor.owns(self.handle):
+                raise WrongClient(what, self._wrong_client, self._abi.status_name(self._wrong_client))
+            self._sure_until = time.monotonic() + _FRESH_S
+
     def _control(self, what: str, target: int, name: str, params: bytearray) -> bytearray:
+        self._make_sure(what)
         status = self._descriptor.control(self.handle, target, self._abi.control(name).number, params)
         if status:
             text = self._abi.status_name(status)
@@ -113,6 +120,7 @@ class RmClient:
         put = layout.record("hObject", "index").pack_into
         control, client, missing = self._descriptor.control, self.handle, self._no_object
         for handle in handles:
+            self._make_sure("asking about objects")
             put(params, 0, handle, index)
             status = control(client, client, number, params)
             if not status:
@@ -152,11 +160,33 @@ class RmClient:
 
     def engine(self, channel: int, engine_object: int) -> int:
         """NV2080_ENGINE_TYPE of an engine object (compute, copy, ...) on a channel."""
+        # the driver asserts that there is one (kchannelCtrlCmdGetClassEngineid, kernel_channel.c), which is a line
+        self.klass(engine_object)
         name = "NV906F_CTRL_GET_CLASS_ENGINEID"
         layout = self._abi.params(name)
         params = layout.pack(hObject=engine_object)
         answer = self._control(f"asking for the engine of {engine_object:#x}", channel, name, params)
         return layout.get(answer, "engineID")
+
+    def idle(self, device: int, channels: Sequence[int]) -> bool | None:
+        """Whether the driver says that channels below `device` have nothing left to run; None where it does not know.
+
+        FORCE_BUSY_CHECK waits `_IDLE_LIMIT_US` at most; an answer takes 0.7 to 1.1 ms (docs/scheduling.md).
+        """
+        layout = self._abi.params(_IDLE)
+        most = layout.fields["hChannels"].count
+        for start in range(0, len(channels), most):
+            batch = channels[start : start + most]
+            params = layout.pack(numChannels=len(batch), flags=_FORCE_BUSY_CHECK, timeout=_IDLE_LIMIT_US)
+            for index, channel in enumerate(batch):
+                layout.put(params, "hChannels", channel, index)
+            self._make_sure("asking whether channels rest")
+            status = self._descriptor.control(self.handle, device, self._abi.control(_IDLE).number, params)
+            if status in (self._abi.status("NV_ERR_TIMEOUT"), self._abi.status("NV_ERR_BUSY_RETRY")):
+                return False
+            if status:
+                return None
+        return True
 
     def gpu_uuid(self, subdevice: int) -> str:
         """UUID of the GPU behind a subdevice, as NVML prints it."""
@@ -164,6 +194,23 @@ class RmClient:
         params = layout.pack(flags=self._abi.constant("NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_ASCII"))
         self._control("asking for the GPU's UUID", subdevice, _GID, params)
         return layout.raw(params, "data").split(b"\0")[0].decode("ascii", "replace")
+
+    def same_maker(self, other: int) -> bool:
+        """Whether this client might duplicate an object of client `other`, which exists. By default the driver lets
+        clients of one process do so, and no others (cliresShareCallback, RS_SHARE_TYPE_PID)."""
+        layout = self._abi.params(_RIGHTS)
+        params = layout.pack(hObject=other, hClient=other)
+        self._control(f"asking for rights on client {other:#x}", self.handle, _RIGHTS, params)
+        return bool(layout.get(params, "maskResult.limbs") & 1)
+
+    def pids(self, subdevice: int, klass: int) -> frozenset[int]:
+        """Processes that made objects of a class on the GPU behind a subdevice, in the numbers of our pid namespace;
+        of NV20_SUBDEVICE_0: that have any client with this GPU."""
+        layout = self._abi.params(_PIDS)
+        params = layout.pack(id=klass)  # idType 0: by class
+        self._control(f"asking who made objects of class {klass:#x}", subdevice, _PIDS, params)
+        count = min(layout.get(params, "pidTblCount"), layout.fields["pidTbl"].count)
+        return frozenset(layout.get(params, "pidTbl", index) for index in range(count))
 
     def switch_channels(self, subdevice: int, channels: Sequence[int], *, run: bool) -> None:
         """Stop channels (and take what runs on them off the GPU) or let them run again.

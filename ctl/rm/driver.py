@@ -97,7 +97,14 @@ class Descriptor(Protocol):
     def control(self, client: int, target: int, command: int, params: bytearray) -> int:
         """Issue NV_ESC_RM_CONTROL; the answer is written into `params`. Returns the RM status.
 
+        The driver writes a line into the kernel log where no client `client` exists: ask owns() first.
         OSError where the ioctl itself fails.
+        """
+        ...
+
+    def owns(self, client: int) -> bool:
+        """Whether an RM client of this handle was made on this descriptor's file. No answer to this question is
+        logged by the driver. DriverError where it says neither.
         """
         ...
 

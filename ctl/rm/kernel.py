@@ -8,9 +8,7 @@ which is why the tenant's own descriptor is needed and why no handle of another 
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import os
 import select
 from collections.abc import Iterator
@@ -28,37 +26,13 @@ from detshare.ctl.rm.driver import (
     NotAllowed,
     ProcessGone,
     ProcessId,
+    SwitchLog,
     Usage,
 )
+from detshare.ctl.rm.fecs import FecsLog
 from detshare.ctl.rm.nvml import Nvml
 from detshare.ctl.rm.pidfd import getfd
-
-_CONTROL_NODE = "/dev/nvidiactl"
-
-
-def _escape(abi: Abi, name: str, size: int) -> int:
-    """ioctl number of an RM escape: _IOWR('F', nr, size) (kernel-open/common/inc/nv-ioctl-numbers.h)."""
-    return 3 << 30 | size << 16 | abi.constant("NV_IOCTL_MAGIC") << 8 | abi.constant(name)
-
-
-class ControlFile:
-    """An open descriptor of /dev/nvidiactl, ours or a duplicate."""
-
-    def __init__(self, fd: int, abi: Abi) -> None:
-        self._fd = fd
-        self._layout = abi.layout("NVOS54_PARAMETERS")
-        self._request = _escape(abi, "NV_ESC_RM_CONTROL", self._layout.size)
-        self._block = self._layout.pack()
-        self._put = self._layout.record("hClient", "hObject", "cmd", "params", "paramsSize").pack_into
-
-    def control(self, client: int, target: int, command: int, params: bytearray) -> int:
-        """NV_ESC_RM_CONTROL. Returns the RM status; OSError where the ioctl fails."""
-        block = self._block
-        # The view pins the buffer's address for the length of the call.
-        view = (ctypes.c_char * len(params)).from_buffer(params)
-        self._put(block, 0, client, target, command, ctypes.addressof(view), len(params))
-        fcntl.ioctl(self._fd, self._request, block, True)
-        return self._layout.get(block, "status")
+from detshare.ctl.rm.session import CONTROL_NODE, ControlFile, Session
 
 
 class KernelDriver:
@@ -77,7 +51,7 @@ class KernelDriver:
         except UnknownBranch:
             self._abi = None
         self.nvml = Nvml()
-        self._own: tuple[int, int, ControlFile] | None = None
+        self._own: Session | None = None
         self._gpus: list[Gpu] | None = None
 
     def gpus(self) -> list[Gpu]:
@@ -114,7 +88,7 @@ class KernelDriver:
         try:
             rdev = os.fstat(copy).st_rdev
             if (os.major(rdev), os.minor(rdev)) != (procfs.NVIDIA_MAJOR, procfs.CONTROL_MINOR):
-                raise DescriptorGone(f"descriptor {fd} of PID {process.pid} is no {_CONTROL_NODE} any more")
+                raise DescriptorGone(f"descriptor {fd} of PID {process.pid} is no {CONTROL_NODE} any more")
             yield ControlFile(copy, abi)
         finally:
             os.close(copy)
@@ -149,45 +123,26 @@ class KernelDriver:
     def _abi_or_raise(self) -> Abi:
         return self._abi if self._abi is not None else for_version(self.version)
 
-    def _make_client(self) -> tuple[int, int, ControlFile]:
-        """(descriptor, client handle, file) of an RM client of our own; closing the descriptor frees it."""
-        abi = self._abi_or_raise()
-        try:
-            fd = os.open(_CONTROL_NODE, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise DriverAbsent(
-                f"{_CONTROL_NODE} cannot be opened ({error.strerror}); is the driver loaded and the node made "
-                "(nvidia-modprobe -c 0)?"
-            ) from None
-        layout = abi.layout("NVOS64_PARAMETERS")
-        block = layout.pack(hClass=abi.klass("NV01_ROOT_CLIENT"))
-        fcntl.ioctl(fd, _escape(abi, "NV_ESC_RM_ALLOC", layout.size), block, True)
-        status = layout.get(block, "status")
-        if status:
-            os.close(fd)
-            raise DriverAbsent(f"the driver gave us no RM client: {abi.status_name(status)}")
-        return fd, layout.get(block, "hObjectNew"), ControlFile(fd, abi)
-
     def newest_client(self) -> int:
-        fd, handle, _ = self._make_client()
-        os.close(fd)
-        return handle
+        session = Session(self._abi_or_raise())
+        session.close()
+        return session.client
 
     def resource_count(self) -> int:
         abi = self._abi_or_raise()
         if self._own is None:
-            self._own = self._make_client()
-        _, handle, file = self._own
+            self._own = Session(abi)
         name = "NV0000_CTRL_CMD_SYSTEM_GET_CLIENT_DATABASE_INFO"
         layout = abi.params(name)
-        params = layout.pack()
-        status = file.control(handle, handle, abi.control(name).number, params)
-        if status:
-            raise NotAllowed(f"counting RM objects: {abi.status_name(status)}; run as root")
-        return layout.get(params, "resourceCount")
+        answer = self._own.control("counting RM objects", self._own.client, name, layout.pack())
+        return layout.get(answer, "resourceCount")
+
+    def switch_log(self, gpu: Gpu) -> SwitchLog:
+        gpus = sorted(self.gpus(), key=lambda g: g.pci)
+        return FecsLog(self._abi_or_raise(), gpu.minor, [g.uuid for g in gpus].index(gpu.uuid))
 
     def close(self) -> None:
         """Give back our own RM client."""
         if self._own is not None:
-            os.close(self._own[0])
+            self._own.close()
             self._own = None

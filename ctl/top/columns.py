@@ -48,6 +48,41 @@ _COUNTED_WIDE = (
 )  # fmt: skip
 
 
+_TURN: Final = Column("TURN", 8)
+_LATELY: Final = Column("LATELY", 17, True)
+_LATELY_NARROW: Final = Column("LATELY", 10, True)
+_LEAST: Final = ("CONTAINER", "TSGS", "USER", "MEM BAR", "SM BAR", "PCTX", "HELD", "Q99")
+_COMMAND: Final = 12
+
+
+def _with_turns(chosen: list[Column], width: int) -> list[Column]:
+    """The place in the rotation stands before the state."""
+    if width < WIDE:
+        chosen = [column for column in chosen if column.name not in ("SLICE", "LEVEL", "LANE")]
+    at = next(number for number, column in enumerate(chosen) if column.name == "STATE")
+    return [*chosen[:at], _TURN, *chosen[at:]]
+
+
+def _with_lately(chosen: list[Column], width: int) -> list[Column]:
+    """The history stands behind the share, in the place of its bar; on a screen that has room for it."""
+    if width < MEDIUM:
+        return chosen
+    wanted = _LATELY if width >= WIDE else _LATELY_NARROW
+    chosen = [wanted if column.name == "BAR" else column for column in chosen]
+    if wanted not in chosen and (share := [n for n, column in enumerate(chosen) if column.name == "SHARE"]):
+        chosen.insert(share[0] + 1, wanted)
+    return chosen
+
+
+def _fitting(chosen: list[Column], width: int) -> list[Column]:
+    """Without what matters least, until there is room for a command."""
+    for name in _LEAST:
+        if 1 + sum(column.width + 1 for column in chosen) + _COMMAND <= width:
+            break
+        chosen = [column for column in chosen if column.name != name]
+    return chosen
+
+
 def counted(found: Iterable[Row]) -> bool:
     """Whether launches, lanes and pCtxs of somebody are known: from detshare.ko, a board, or the pool."""
     return any(row.launches is not None or row.sms is not None or _placed(row) for row in found)
@@ -58,11 +93,14 @@ def _placed(row: Row) -> bool:
     return row.raw.get("pctx") not in (None, "", "100%")
 
 
-def columns(width: int, limits: bool = False, counts: bool = False) -> list[Column]:
+def columns(
+    width: int, limits: bool = False, counts: bool = False, turns: bool = False, lately: bool = False
+) -> list[Column]:
     """The columns for a screen of `width` cells; COMMAND takes what is left.
 
     `limits`: somebody may hold a memory limit. `counts`: as counted() says; then what the lanes tell takes the
-    place of slices and levels, which the details show.
+    place of slices and levels, which the details show. `turns`: somebody has a place in a rotation, which takes the
+    place of slices and levels on a narrow screen. `lately`: histories of shares are known.
     """
     if counts and width >= MEDIUM:
         chosen = list(_COUNTED_WIDE if width >= WIDE else _COUNTED_NARROW)
@@ -72,5 +110,11 @@ def columns(width: int, limits: bool = False, counts: bool = False) -> list[Colu
             if limits and column.name == "MEM":
                 chosen.insert(number + 1, Column("LIMIT", column.width, True))
                 break
+    if turns:
+        chosen = _with_turns(chosen, width)
+    if lately:
+        chosen = _with_lately(chosen, width)
+    if turns or lately:
+        chosen = _fitting(chosen, width)
     used = 1 + sum(column.width + 1 for column in chosen)
     return [*chosen, Column("COMMAND", max(width - used, 0))]

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from detshare.ctl.gputime import words
+from detshare.ctl.gputime.types import SLOT_S, SLOTS
 from detshare.ctl.top.rows import Row, activity, containment, gpu_index, observed
 from detshare.ctl.top.values import UNKNOWN, clean, items, microseconds, number, texts, whole
 
@@ -64,6 +66,22 @@ def _lane(row: Row) -> list[str]:
     return lines
 
 
+def _turns(
+    snapshot: Mapping[str, Any], program: Mapping[str, Any], index: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """GPU time, places in rotations, and the rotations of its GPUs, as lines of (text, style)."""
+    lines = [(text, "") for text in words.gpu_times(program, index)]
+    if lately := words.history(program):
+        lines.append((f"lately [{words.spark(lately, SLOTS)}] {SLOT_S:g} s each, the newest to the right", "green"))
+    lines += [(text, "") for text in words.places(program, index)]
+    lines += [(f"floor {text}", "") for text in words.floor(program)]
+    mine = texts(program.get("gpus"))
+    for each in words.schedules(snapshot):
+        if (reason := words.why(each)) and clean(each.get("gpu")) in mine:
+            lines.append((f"GPU {index.get(clean(each.get('gpu')), '?')} rotates so because {reason}", "cyan"))
+    return lines + [(text, "bold red") for text in words.warning(program, index)]
+
+
 def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str]]:
     """Lines of (text, style) for the selected program."""
     if row is None:
@@ -88,6 +106,7 @@ def details(snapshot: Mapping[str, Any], row: Row | None) -> list[tuple[str, str
         lines += [(f"  memory: {text}", "") for text in containment(program)]
         lines += [(f"  tenant {tenant}", "")] if tenant else []
         lines += [(f"  launches: {text}", "") for text in activity(program)]
+    lines += [(f"  {text}", style) for text, style in _turns(snapshot, program, index)]
     lines += [(f"  {text}", "") for text in _lane(row)]
     lines += [(f"  {text}", "") for text in observed(program)]
     tsgs = items(program.get("tsgs"))

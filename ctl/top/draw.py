@@ -11,13 +11,15 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Span, Text
 
+from detshare.ctl.gputime.types import SLOTS
+from detshare.ctl.gputime.words import schedule, schedules, spark
 from detshare.ctl.top.columns import BARS, WIDE, Column, columns, counted
 from detshare.ctl.top.details import details
 from detshare.ctl.top.keys import HELP, View, selected
 from detshare.ctl.top.prompts import PROMPTS
-from detshare.ctl.top.rows import Row, gpu_rows, ordered, rows, select
+from detshare.ctl.top.rows import Row, gpu_index, gpu_rows, ordered, rows, select
 from detshare.ctl.top.ticker import ticker
-from detshare.ctl.top.values import bar, clean, number, texts
+from detshare.ctl.top.values import UNKNOWN, bar, clean, items, number, texts
 
 _EMPTY: Mapping[str, Any] = {}
 _MESSAGE_LINES = 3
@@ -27,6 +29,7 @@ _STATE_STYLES = {
     "mps-server": "blue", "mps-client": "blue", "spatial": "green",
 }  # fmt: skip
 _TITLES = {"BAR": "", "SM BAR": "SM", "MEM BAR": "", "USE": "MEM"}
+_TURN_STYLES = {"holds": "bold green", "window": "green", "rests": "dim"}
 _CLASS_STYLES = {"high": "bold green", "normal": "", "low": "yellow", "idle": "dim"}
 
 
@@ -115,7 +118,10 @@ class Painter:
             lines.append(self.line(f"GPU {gpu.index:>2}  {name}{tail}", "cyan"))
         if len(gpus) > most:
             lines.append(self.line(f"and {len(gpus) - most} GPUs more", "cyan"))
-        for warning in texts(snapshot.get("warnings"))[:2]:
+        numbers = gpu_index(items(snapshot.get("gpus")))
+        for each in schedules(snapshot)[:most]:
+            lines.append(self.line(f"GPU {numbers.get(clean(each.get('gpu')), '?'):>2}  {schedule(each)}", "cyan"))
+        for warning in texts(snapshot.get("warnings"))[:3]:
             lines += self.wrapped(f"warning: {warning}", "yellow", most=2)
         by = f"sorted by {view.sort}" + (f", only with {clean(view.filter)!r}" if view.filter else "")
         lines.append(self.line(by, "dim"))
@@ -131,7 +137,8 @@ class Painter:
         snapshot: Mapping[str, Any] | None,
     ) -> list[Text]:
         limits = shown.get("backend") == "kmod" or any(row.limit is not None for row in every)
-        chosen = columns(self.width, limits, counted(every))
+        turns = any(row.cells["TURN"] != UNKNOWN for row in every)
+        chosen = columns(self.width, limits, counted(every), turns, any(row.lately for row in every))
         cells = []
         for column in chosen:
             name = _TITLES.get(column.name, column.name)
@@ -186,6 +193,8 @@ class Painter:
             value = {"BAR": row.share, "SM BAR": row.sms, "MEM BAR": row.limit}[column.name]
             style = _full(value) if column.name == "MEM BAR" else "green"
             return [(bar(value, column.width, not self._unicode), style)]
+        if column.name == "LATELY":
+            return [(fit(spark(row.lately, column.width, not self._unicode, SLOTS), column.width, right=True), "green")]
         cell = row.state if column.name == "STATE" and column.width >= 14 else row.cells[column.name]
         if column.name == "LANE":
             cell = cell[: column.width]
@@ -194,7 +203,11 @@ class Painter:
             # a bar behind the text, full at the limit
             used = round(min(max(row.limit, 0.0), 1.0) * len(text))
             return [(text[:used], f"white on {_full(row.limit)}"), (text[used:], "")]
+        if column.name == "TURN":
+            return [(text, _TURN_STYLES.get(cell, ""))]
         if column.name == "STATE":
+            if row.stalled:
+                return [(fit("stalled", column.width), "bold red")]
             return [(text, _STATE_STYLES.get(row.state, ""))]
         return [(text, _CLASS_STYLES.get(row.klass or "", "") if column.name == "CLASS" else "")]
 

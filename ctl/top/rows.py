@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from detshare.ctl.gputime import words
 from detshare.ctl.top.values import (
     UNKNOWN,
     Json,
@@ -51,6 +52,10 @@ class Row:
     """p99, microseconds: see rates.py"""
     held: float | None = None
     """0..1 of the time"""
+    lately: Sequence[object] = ()
+    """shares of each tenth of a second, oldest first"""
+    stalled: bool = False
+    """it has work and makes no progress"""
     raw: Json = field(default_factory=dict)
 
     @property
@@ -190,6 +195,7 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         "Q99": microseconds(delay),
         "HELD": percent(held),
         "SHARE": percent(share),
+        "TURN": words.turn(program) or UNKNOWN,
         "STATE": _SHORT_STATE.get(state, state),
         "USER": clean(program.get("user")) or UNKNOWN,
         "CONTAINER": clean(program.get("container"))[:12] or UNKNOWN,
@@ -209,6 +215,8 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         launches=launches,
         delay=delay,
         held=held,
+        lately=words.history(program),
+        stalled=bool(words.stalled(program)),
         raw=program,
     )
 
@@ -242,19 +250,24 @@ def gpu_rows(snapshot: Json) -> list[GpuRow]:
     for gpu in gpus:
         uuid = clean(gpu.get("uuid"))
         total = whole(gpu.get("memory_bytes"))
-        used: list[int | None] = []
-        for program in items(snapshot.get("programs")):
-            on = texts(program.get("gpus"))
-            # what never made a context holds no memory
-            if uuid in on and (program.get("memory_bytes") is not None or program.get("tsgs")):
-                # a program's figure covers all its GPUs: with several it says nothing about this one
-                used.append(whole(program.get("memory_bytes")) if len(on) == 1 else None)
+        used = [_memory_on(uuid, program) for program in items(snapshot.get("programs"))]
         known = [size for size in used if size is not None]
         sum_ = memory(sum(known)) if len(known) == len(used) else UNKNOWN
         # 0 means unknown (ctl/rm/driver.py)
         text = f"{sum_}/{memory(total) if total else UNKNOWN}"
         found.append(GpuRow(index.get(uuid, "?"), clean(gpu.get("name")) or UNKNOWN, short_uuid(uuid), text))
     return found
+
+
+def _memory_on(uuid: str, program: Json) -> int | None:
+    """Bytes of a program on a GPU; None: it has some there, and nobody knows how much."""
+    by_gpu, on = program.get("gpu_memory"), texts(program.get("gpus"))
+    if isinstance(by_gpu, Mapping) and by_gpu:
+        return whole(by_gpu.get(uuid)) or 0
+    # what never made a context holds no memory
+    if uuid not in on or (program.get("memory_bytes") is None and not program.get("tsgs")):
+        return 0
+    return whole(program.get("memory_bytes")) if len(on) == 1 else None
 
 
 def short_uuid(uuid: str) -> str:

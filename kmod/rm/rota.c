@@ -48,7 +48,7 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 
 	for (i = 0; i < rota->count; i++) {
 		tenant = &rota->tenants[i];
-		if (tenant->on && tenant->wants && rota->holder && tenant->key != rota->holder)
+		if (tenant->on && tenant->wants && tenant->key != rota->holder)
 			tenant->over += span;
 		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed)) {
 			tenant->debt = 0;

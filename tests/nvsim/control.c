@@ -225,6 +225,23 @@ static NV_STATUS legacy_gss(const struct sim_caller *by, u32 client, u32 object,
 	return sim_params_out(&params, status);
 }
 
+/*
+ * What the driver says of each control that names no client, before it looks at anything else
+ * (RmDeprecatedGetControlHandler). At a level that the console leaves out: hostile programs try thousands.
+ */
+static void log_no_client(u32 client)
+{
+	bool known;
+
+	down_read(&sim_api_lock);
+	known = sim_client_any(client);
+	up_read(&sim_api_lock);
+	if (!known)
+		printk(KERN_NOTICE "NVRM: nvCheckOkFailedNoLog: Check failed: Object handle is not valid "
+		       "[NV_ERR_INVALID_OBJECT_HANDLE] (0x00000033) returned from serverGetClientUnderLock(&g_resServ, "
+		       "pArgs->hClient, &pClient) @ rmapi_deprecated_control.c:108\n");
+}
+
 NV_STATUS sim_rm_control(const struct sim_caller *by, u32 client, u32 object, u32 cmd, u32 flags, u64 from, u32 size)
 {
 	const struct sim_control *control = sim_control_find(cmd, KIND_NONE);
@@ -233,6 +250,7 @@ NV_STATUS sim_rm_control(const struct sim_caller *by, u32 client, u32 object, u3
 	NV_STATUS status;
 	bool done;
 
+	log_no_client(client);
 	if (!(cmd & 0xffff))	/* category 0, index 0: the null command of a class */
 		return NV_OK;
 	if (cmd & LEGACY_GSS)

@@ -9,6 +9,7 @@
 #define ADDR_DEVICE	2
 #define ADDR_REGISTERS	3
 #define NO_GPU		0xffffffffu
+#define ALL_RIGHTS	0xf	/* what an H200 says of a client's own objects */
 #define IDS_MAX		32	/* NV0000_CTRL_GPU_MAX_PROBED_GPUS, ..._ATTACHED_GPUS */
 
 #define GET(s, f)	NV_GET(ask->params, s, f)
@@ -47,6 +48,24 @@ static NV_STATUS child_handle(struct sim_ask *ask)
 	if (!best)
 		return NV_ERR_OBJECT_NOT_FOUND;
 	PUT(NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE_PARAMS, hObject, best->handle);
+	return NV_OK;
+}
+
+/* What this client may do with an object of any client; of one of its own, everything. */
+static NV_STATUS access_rights(struct sim_ask *ask)
+{
+	struct sim_client *of = sim_client_any(GET(NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS, hClient));
+	struct sim_object *found;
+	u32 mask = ALL_RIGHTS;
+
+	if (!of)
+		return NV_ERR_INVALID_CLIENT;
+	found = sim_object_find(of, GET(NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS, hObject));
+	if (!found)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (of != ask->object->client)
+		mask = sim_may_dup(found, ask->object->client, ask->by) ? SIM_RIGHT_DUP : 0;
+	PUT(NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS, maskResult_limbs, mask);
 	return NV_OK;
 }
 
@@ -183,6 +202,7 @@ static NV_STATUS id_info_v2(struct sim_ask *ask)
 
 const struct sim_handler sim_client_handlers[] = {
 	{ NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO, false, handle_info },
+	{ NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS, false, access_rights },
 	{ NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE, false, child_handle },
 	{ NV0000_CTRL_CMD_SYSTEM_GET_CLIENT_DATABASE_INFO, false, database },
 	{ NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE, false, addr_space_type },

@@ -101,11 +101,17 @@ static NV_STATUS context_id(struct sim_ask *ask)
 
 static NV_STATUS engine_of(struct sim_ask *ask)
 {
-	struct sim_object *found = sim_object_find(ask->object->client,
-						   GET(NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS, hObject));
+	u32 handle = GET(NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS, hObject);
+	struct sim_object *found = sim_object_find(ask->object->client, handle);
 
-	if (!found || found->parent != ask->object || !found->engine)
+	if (!found || found->parent != ask->object || !found->engine) {
+		if (handle)	/* the driver asserts that there is one (kchannelCtrlCmdGetClassEngineid) */
+			printk(KERN_NOTICE "NVRM: nvAssertOkFailedNoLog: Assertion failed: Requested object not found "
+			       "[NV_ERR_OBJECT_NOT_FOUND] (0x00000057) returned from kchannelGetClassEngineID_HAL(pGpu, "
+			       "pKernelChannel, pParams->hObject, &pParams->classEngineID, &pParams->classID, "
+			       "&rmEngineType) @ kernel_channel.c:2965\n");
 		return NV_ERR_OBJECT_NOT_FOUND;
+	}
 	PUT(NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS, classEngineID, found->class);
 	PUT(NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS, classID, found->class);
 	PUT(NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS, engineID, found->engine);

@@ -14,10 +14,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 from builds import ROOT
+
+from detshare.ctl.patience import Patience
+from tests.patience import LONG_S
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MARK = "=== done"
@@ -61,25 +63,27 @@ def shown(lines: list[str], said: str) -> bool:
     return any_lines or not left
 
 
-def play(page: str, folder: Path, seconds: float) -> None:
+def play(page: str, folder: Path) -> None:
     """Run the page's session in a folder and compare."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
     shell = subprocess.Popen(
         ["bash"], cwd=folder, env=environment, text=True, start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    end = threading.Timer(seconds, _end, (shell,))
-    end.start()
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(shell, over), daemon=True)
+    watcher.start()
     try:
         for command, lines in steps(page):
             said = _say(shell, command)
-            patient = time.monotonic() + PATIENCE_S
+            patience = Patience(PATIENCE_S)
             while lines and not shown(lines, said):
-                late = not LOOKING.search(command) or time.monotonic() > patient
+                late = not LOOKING.search(command) or patience.spent()
                 assert not late, f"$ {command}\n{said}\nis not\n" + "\n".join(lines)
                 said = _say(shell, command)
     finally:
-        end.cancel()
+        over.set()
+        watcher.join()
         _end(shell)  # and the page's daemon, if a step failed
         shell.communicate()
 
@@ -92,9 +96,18 @@ def _say(shell: subprocess.Popen[str], command: str) -> str:
     shell.stdin.flush()
     said = []
     while (line := shell.stdout.readline()) != f"{MARK}\n":
-        assert line, f"$ {command}\nended the session, or it took too long: " + "".join(said)
+        assert line, f"$ {command}\nended the session, or it hung: " + "".join(said)
         said.append(line)
     return "".join(said)
+
+
+def _watch(shell: subprocess.Popen[str], over: threading.Event) -> None:
+    """Ends a session that hangs."""
+    patience = Patience(LONG_S, shell.pid)
+    while not over.wait(0.25):
+        if patience.spent():
+            _end(shell)
+            return
 
 
 def _end(shell: subprocess.Popen[str]) -> None:

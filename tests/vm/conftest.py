@@ -162,14 +162,15 @@ def results(output: str) -> dict[str, Step]:
 
 @functools.cache
 def compile_ahead() -> None:
-    """Bytecode of what tests in guests import: a guest would make it again in each run, ten times slower."""
-    folders = (str(TOP / name) for name in ("ctl", "ebpf", "tools", "tests/vm"))
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": TOP}
-    subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], check=False, **quiet)
-    # the tests' own is pytest's, with its asserts; what cannot be imported here fails in the guest with its reason
+    """Bytecode of the tests in guests, with pytest's asserts: a guest would make it again in each run. detshare-vm
+    makes the rest.
+    """
+    # what cannot be imported here fails in the guest with its reason
     every = sorted(map(str, (Path(__file__).parent / "guest").glob("*.py")))
     environment = {**os.environ, "DETSHARE_VM": "1"}
-    subprocess.run([*_pytest_words(every), "--collect-only"], check=False, env=environment, timeout=120, **quiet)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # that is about what importing leaves by the way
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": TOP}
+    subprocess.run([*_pytest_words(every), "--collect-only"], check=False, env=environment, **quiet)
 
 
 def _pytest_words(tests: Sequence[str]) -> list[str]:

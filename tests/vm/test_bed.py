@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import resource
 import shlex
 import shutil
 import signal
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import ended, until
 from tests.vm.conftest import Step, guest_words, results, steps
 
 TOP = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ CLOCK = "for i in 1 2 3 4 5 6 7 8; do cut -d' ' -f1 /proc/uptime; date +%s.%N; s
 
 
 @pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])
-def test_a_guest_comes_soon_keeps_time_and_has_what_programs_count_on(vm, tmp_path, kernel) -> None:
+def test_a_guest_keeps_time_and_has_what_programs_count_on(vm, tmp_path, kernel) -> None:
     script = f"{CLOCK}; exec {shlex.join(guest_words('tests/vm/guest/test_guest.py'))}"
     command = [*DETSHARE_VM, "run", "--kernel", kernel, "--", "sh", "-c", script]
     with (tmp_path / "told").open("w+") as told:
@@ -88,22 +88,6 @@ def test_a_guest_comes_soon_keeps_time_and_has_what_programs_count_on(vm, tmp_pa
         assert len(pairs) > 10
         assert 0.9 < statistics.median((other[0] - one[0]) / (other[1] - one[1]) for one, other in pairs) < 1.1
     assert min(abs(date - now) for date, now in seen[1::2]) < 3  # the date is right, too
-    # the promise is for a warm cache and a machine with nothing else to do; else the time that the CPUs took is judged
-    if began(said) >= 15:
-        before = cpu_seconds()
-        assert vm(["true"], kernel=kernel).returncode == 0
-        assert cpu_seconds() - before < 15
-
-
-def cpu_seconds() -> float:
-    """What all programs took that this one has waited for, and theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def began(said: str) -> float:
-    """Seconds from the start of detshare-vm to the start of the command, as it told them."""
-    return float(said.split("the command runs after ")[1].split()[0])
 
 
 def test_words_streams_folders_and_exit_code_pass_unchanged_and_a_good_run_has_no_fault(vm, faults, tmp_path) -> None:
@@ -140,18 +124,16 @@ def test_a_command_that_is_not_there_is_127(vm) -> None:
 def test_output_is_live_and_whole_and_what_a_killed_command_leaves_running_ends_with_it(tmp_path) -> None:
     data = tmp_path / "data"
     data.write_bytes(os.urandom(1 << 20) * 8)
-    begin = time.monotonic()
-    script = f"echo first; sleep 4; echo second; sleep 1000 & sleep 1000 >/dev/null & cat {data}; kill -KILL $$"
+    script = f"echo first; sleep 4; echo second; sleep 99999 & sleep 99999 >/dev/null & cat {data}; kill -KILL $$"
     command = [*DETSHARE_VM, "run", "-q", "--mount", str(tmp_path), "--", "sh", "-c", script]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     times = [(process.stdout.readline(), time.monotonic()) for _ in range(2)]
     rest = process.stdout.read()
-    assert process.wait() == 128 + 9  # as in a shell
+    assert process.wait() == 128 + 9  # as in a shell; 124 if what is left running were waited for
     assert [line for line, _ in times] == [b"first\n", b"second\n"]
     assert times[1][1] - times[0][1] > 2
     assert hashlib.sha256(rest).digest() == hashlib.sha256(data.read_bytes()).digest()
-    assert time.monotonic() - begin < 300  # what is left running sleeps three times as long
 
 
 @pytest.mark.parametrize(
@@ -176,13 +158,10 @@ def test_a_fault_in_the_kernel_is_told_and_fails(vm, faults, kernel, kind, said)
 
 
 def test_a_command_that_takes_too_long_is_ended(vm) -> None:
-    for seconds in (25, 120):
-        done = vm("echo before; echo told >/dev/kmsg; sleep 1000", timeout=seconds)
-        assert done.returncode == 124
-        if done.stdout:  # else the guest was not up in that time, as on a machine that is busy with other things
-            break
+    done = vm("echo before; echo told >/dev/kmsg; sleep 100000", timeout=25)
+    assert done.returncode == 124
     assert done.stdout == "before\n"
-    assert f"did not end within {seconds} s" in done.stderr
+    assert "the command did not end: the guest did nothing for 25 s" in done.stderr
     assert "told" in done.stderr
 
 
@@ -197,17 +176,14 @@ def test_the_guest_ends_with_its_starter(number: signal.Signals, status: int, up
     assert process.stdout is not None
     if up:
         process.stdout.readline()
-    deadline = time.monotonic() + 240  # another test may be building what it needs
-    while not carriers(mark) and process.poll() is None and time.monotonic() < deadline:
+    # another process may be preparing what it needs, for however long: it waits for that one, and we for it
+    while not carriers(mark) and process.poll() is None:
         time.sleep(0.05)
     assert process.poll() is None
     assert carriers(mark) != []
     process.send_signal(number)
-    assert process.wait(60) == status
-    deadline = time.monotonic() + 30
-    while carriers(mark) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert carriers(mark) == []
+    assert ended(process) == status
+    until(lambda: not carriers(mark))
     process.stdout.close()
 
 

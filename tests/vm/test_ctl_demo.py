@@ -20,9 +20,7 @@ DEMO = [sys.executable, "-c", "from detshare.tools.demo import demo; demo()", "-
 
 @pytest.fixture(scope="module")
 def played() -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        DEMO, capture_output=True, text=True, check=False, timeout=600, cwd=TOP, stdin=subprocess.DEVNULL
-    )
+    return subprocess.run(DEMO, capture_output=True, text=True, check=False, cwd=TOP, stdin=subprocess.DEVNULL)
 
 
 def test_the_demo_shows_what_it_promises(played: subprocess.CompletedProcess[str]) -> None:
@@ -51,8 +49,7 @@ def test_the_closing_table(played: subprocess.CompletedProcess[str]) -> None:
     assert closing["proof"] == "model"
     assert closing["better"] is True
     phases = closing["phases"]
-    assert phases["after"]["p99_us"] < phases["before"]["p99_us"]
     assert phases["after"]["p50_us"] < phases["before"]["p50_us"]
     assert all(phase["count"] > 20 for phase in phases.values())
-    assert phases["before"]["throughput"] > 0
-    assert phases["after"]["throughput"] > 0
+    for phase in ("before", "after"):
+        assert phases[phase]["throughput"] >= 2 * phases[phase]["slowest"] > 0, "both background programs go on"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from detshare.ctl.rm.abi import Abi, for_version
-from detshare.ctl.rm.client import RmClient, owned_clients
+from detshare.ctl.rm.client import RmClient
 from detshare.ctl.rm.driver import Descriptor, DriverError, ProcessId
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ctl.snapshot import Kind, Tsg
@@ -188,7 +188,7 @@ class Tenant:
         for fd in holder.control_fds:
             with ExitStack() as held:
                 descriptor = held.enter_context(driver.borrow(process, fd))
-                for client in list(owned_clients(descriptor, self.abi, range(newest, newest - _CLIENTS, -1))):
+                for client in list(filter(descriptor.owns, range(newest, newest - _CLIENTS, -1))):
                     tree = read_tree(RmClient(descriptor, self.abi, client), self.abi, fd, Depth())
                     compute = [tsg for tsg in tree.tsgs if tsg.kind is Kind.COMPUTE and tsg.channels]
                     if compute:

@@ -4,24 +4,21 @@
 from __future__ import annotations
 
 import importlib
-import os
-import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from detshare.tools.bench.conduct import conduct
 from detshare.tools.bench.gates import gates
 from detshare.tools.bench.launch_path import launch_path
+from detshare.tools.bench.mix.cli import COMMANDS as MIXES
 from detshare.tools.bench.policies import policies
-from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.rm_core import rm_core
 from detshare.tools.bench.scale.cli import scale
-from detshare.tools.bench.session import Options, Session
+from detshare.tools.bench.session import Options
 from detshare.tools.bench.sim_validation import sim_validation
-from detshare.tools.bench.steer import SteerError
 from detshare.tools.bench.vm.cli import COMMANDS
 
 __all__ = ["bench"]
@@ -129,55 +126,16 @@ def _add(name: str, about: Experiment) -> None:
             seed,
             name == "sweep" or given is not None,
         )
-        _run(options, about.module(name))
+        conduct(options, lambda session: importlib.import_module(about.module(name)).run(session))
 
     if about.budget is not None:
         text = f"Seconds for all of it; what does not fit is left out (default {about.budget:g})."
         click.option("--budget-s", type=click.FloatRange(30, 36000), help=text)(command)
 
 
-def _terminated(number: int, _frame: object) -> None:
-    """Leave by an exception, so that no workload and no daemon outlives the experiment."""
-    raise SystemExit(128 + number)
-
-
-def _run(options: Options, module: str) -> None:
-    """Run the experiment and write what it measured; ClickException (exit code 1) where it cannot."""
-    if os.geteuid():
-        raise click.ClickException(f"bench {options.name} steers programs of this machine; run it as root")
-    if not Path("/dev/nvidiactl").exists():
-        raise click.ClickException(
-            f"bench {options.name} needs an NVIDIA GPU with its driver loaded, and there is no /dev/nvidiactl here; "
-            "next: run it on a machine with one, or see DetShare at work on a model: make demo"
-        )
-    signal.signal(signal.SIGTERM, _terminated)
-    experiment: Callable[[Session], None] = importlib.import_module(module).run
-    kept = "nothing was written"
-    try:
-        with Session(options) as session:
-            try:
-                experiment(session)
-            except (ProgramError, SteerError, SystemExit):
-                if session.rows:  # GPU time is dear: what was measured so far is kept
-                    kept = f"the rows so far are in {session.write('-cut-off')}"
-                raise
-            path = session.write()
-    except (ProgramError, SteerError) as error:
-        raise click.ClickException(f"bench {options.name} stopped, {kept}: {error}") from error
-    except SystemExit:
-        click.echo(f"bench {options.name} was ended, {kept}", err=True)
-        raise
-    judged = [row.ok for row in session.rows if row.ok is not None]
-    click.echo(f"{path}: {sum(judged)} of {len(judged)} targets met, {len(session.rows)} rows, {session.elapsed:.0f} s")
-    for row in session.rows:
-        if row.ok is False:
-            against = "" if row.baseline is None else f", baseline {row.baseline:g}"
-            click.echo(f"  not met: {row.what}: {row.value:g} {row.unit}, target {row.target}{against}")
-
-
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
-for _command in (gates, launch_path, policies, rm_core, scale, sim_validation, *COMMANDS):
+for _command in (gates, launch_path, policies, rm_core, scale, sim_validation, *MIXES, *COMMANDS):
     bench.add_command(_command)
 
 if __name__ == "__main__":

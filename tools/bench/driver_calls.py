@@ -17,7 +17,8 @@ from collections.abc import Callable
 from functools import partial
 
 from detshare.ctl.rm.abi import for_version
-from detshare.ctl.rm.kernel import ControlFile, KernelDriver
+from detshare.ctl.rm.kernel import KernelDriver
+from detshare.ctl.rm.session import ControlFile
 from detshare.tools.bench import userd
 from detshare.tools.bench.acts import Acts, ActsError, Answer, Recorded, Tenant, tenant
 from detshare.tools.bench.catalog import kernels

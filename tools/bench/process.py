@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -31,6 +32,7 @@ class Program:
     :param name: what results call it.
     :param argv: the command, started with ``env`` added to ours.
     :param record: called with each line, the program's name and PID added; from the reader's thread.
+    :param told: whether it takes orders by `tell`, from its standard input.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Program:
         argv: Sequence[str],
         env: Mapping[str, str] | None = None,
         record: Callable[[Line], None] | None = None,
+        told: bool = False,
     ) -> None:
         self.name = name
         self.argv = list(argv)
@@ -50,7 +53,7 @@ class Program:
             self.argv,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
             text=True,
             env={**os.environ, **(env or {})},
         )
@@ -156,6 +159,15 @@ class Program:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    def tell(self, **order: object) -> None:
+        """Write an order as a line of JSON. ProgramError where nobody reads it any more."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise ProgramError(f"{self.name} takes no orders ({error}): {self.last_words()}") from error
+
     def hold(self) -> None:
         """Stop its host threads (SIGSTOP): what is queued on the GPU runs out, then the GPU is free of it."""
         self._stopped = True
@@ -188,6 +200,9 @@ class Program:
             self._process.kill()
             code = self._process.wait()
         self._reader.join(5.0)
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
         return code
 
     def last_words(self) -> str:

@@ -23,7 +23,7 @@ from detshare.tools.bench.process import Program
 from detshare.tools.bench.stats import Spread
 from detshare.tools.bench.steer import Steer, SteerError
 
-__all__ = ["SETTLE", "Options", "Session", "Slot"]
+__all__ = ["SETTLE", "Options", "Session", "Slot", "steal_seconds"]
 
 SETTLE = 0.5  # seconds that are thrown away after each switch
 PATIENCE = 3.0  # seconds to wait for the window of a starved program
@@ -43,10 +43,14 @@ class Options:
     seed: int = 1
     budgeted: bool = False
     """whether the time was limited by --budget-s"""
+    words: str = ""
+    """options of the command; empty: those that every experiment has"""
 
     @property
     def command(self) -> str:
         """The command that repeats it."""
+        if self.words:
+            return f"detshare bench {self.name} {self.words}"
         quick = " --quick" if self.quick else ""
         budget = f" --budget-s {self.budget:g}" if self.budgeted else ""
         return f"detshare bench {self.name} --seconds {self.seconds:g} --rounds {self.rounds}{budget}{quick}"
@@ -140,9 +144,11 @@ class Session:
         """A temporary folder of this session."""
         return self._folder
 
-    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Program:
-        """Start a program; `ready` is not waited for."""
-        program = Program(name, argv, {"KERNELS_CACHE": str(self._folder), **(env or {})}, self.record)
+    def start(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None, told: bool = False
+    ) -> Program:
+        """Start a program; `ready` is not waited for. `told`: it takes orders (`Program.tell`)."""
+        program = Program(name, argv, {"KERNELS_CACHE": str(self._folder), **(env or {})}, self.record, told)
         self._programs.append(program)
         return program
 

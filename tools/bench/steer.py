@@ -131,6 +131,36 @@ class Steer:
         except ClientError as error:
             raise SteerError(str(error)) from error
 
+    def policy(self, name: str, params: dict[str, str] | None = None) -> Json:
+        """Let a policy decide; how it stands. SteerError where it cannot be had."""
+        try:
+            return self.client.policy_set(name, params)
+        except ClientError as error:
+            raise SteerError(str(error)) from error
+
+    def policy_status(self) -> Json:
+        """How the policy stands: what it did, what was refused. SteerError where no daemon answers."""
+        try:
+            status = self.client.policy()["policy"]
+        except ClientError as error:
+            raise SteerError(str(error)) from error
+        assert isinstance(status, dict)
+        return status
+
+    def let_decide(self, pid: int) -> None:
+        """Take a program out of a person's hands: from now on the policy may change what was set for it."""
+        try:
+            self.client.policy_resume(str(pid))
+        except ClientError as error:
+            raise SteerError(str(error)) from error
+
+    def deadline(self, pid: int, us: float | None) -> None:
+        """State in what time a program's requests are to be done; None: no goal. SteerError."""
+        try:
+            self.client.policy_deadline(str(pid), us)
+        except ClientError as error:
+            raise SteerError(str(error)) from error
+
     def ps(self) -> Json:
         """What ``ps --json`` says now. SteerError where no daemon answers."""
         try:

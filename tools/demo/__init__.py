@@ -123,7 +123,7 @@ def demo(as_json: bool, model: bool, in_vm: bool, python: str | None) -> None:
     With a GPU and root: a decode-like program beside a training, measured alone, before, after and released,
     in under 90 s. Without: in a virtual machine the kernel module on a simulated driver, with real processes and a
     memory limit, in under 60 s once all is built. Where that cannot be: on a model in this process in about 13 s.
-    Exit code 1 if the managed p99 is not better.
+    Exit code 1 if the managed p99 is not better, or a background program stands still.
     """
     if model and in_vm:
         raise click.UsageError("--model and --vm are two places; give one")

@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any, Self
 
+from detshare.ctl.patience import Patience
 from detshare.tools.demo.errors import DemoError
 from detshare.tools.demo.figures import Figures, percentile
 
@@ -102,17 +102,13 @@ class Workload(Child):
                     case "window":
                         self._windows.append(event)
 
-    def wait_ready(self, seconds: float) -> None:
-        """Until it is warmed up; DemoError when it ends first or takes longer."""
-        until = time.monotonic() + seconds
+    def wait_ready(self, idle_s: float = 120.0) -> None:
+        """Until it is warmed up, however slow this machine is; DemoError when it ends first or hangs."""
+        patience = Patience(idle_s, self.pid)
         while not self._ready.wait(0.1):
             self.check()
-            if time.monotonic() > until:
-                raise DemoError(
-                    f"start {self.name}",
-                    f"it was not ready within {seconds:.0f} s",
-                    "is the GPU or the disk busy?",
-                )
+            if why := patience.spent():
+                raise DemoError(f"start {self.name}", f"it is not ready and {why}", "is the GPU or the disk busy?")
 
     def between(self, begin: float, end: float) -> list[dict[str, Any]]:
         """The windows that lie within two CLOCK_MONOTONIC times."""

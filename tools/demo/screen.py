@@ -13,6 +13,7 @@ from typing import TextIO
 
 from detshare.ctl.client import Client
 from detshare.ctl.errors import ControlError
+from detshare.ctl.patience import Patience
 from detshare.tools.demo.children import Child
 from detshare.tools.demo.errors import DemoError
 
@@ -76,10 +77,9 @@ class Commands:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=30,
                 env={**os.environ, "COLUMNS": os.environ.get("COLUMNS", "100"), "PYTHONIOENCODING": "utf-8"},
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             raise DemoError(f"run {name} {words[-1]}", str(error), f"{name} --help") from error
         for text in (done.stdout, done.stderr):
             if text.strip():
@@ -105,20 +105,19 @@ def start_daemon(run_dir: Path, backend: str) -> Child:
     return Child("detshared", command, dict(os.environ))
 
 
-def wait_daemon(daemon: Child, client: Client, seconds: float = 20.0) -> None:
-    """Until it answers; DemoError with its last words if it ends instead."""
-    until = time.monotonic() + seconds
+def wait_daemon(daemon: Child, client: Client, idle_s: float = 120.0) -> None:
+    """Until it answers, however slow this machine is; DemoError, with its last words if it ends, where it hangs."""
+    patience = Patience(idle_s, daemon.pid)
     while True:
         daemon.check()
+        why = patience.spent()
         try:
             if client.alive():
                 client.programs()
                 return
         except ControlError as error:
-            if time.monotonic() > until:
+            if why:
                 raise DemoError("start detshared", error.stopped, error.next_step) from error
-        if time.monotonic() > until:
-            raise DemoError(
-                "start detshared", f"it does not answer after {seconds:.0f} s", "is the driver busy?"
-            )
+        if why:
+            raise DemoError("start detshared", f"it does not answer and {why}", "is the driver busy?")
         time.sleep(0.05)

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from detshare.tools.vm import builds, cache, checkout, kernels, loads, machine, nvidia, toolchain
+from detshare.tools.vm import builds, bytecode, cache, checkout, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.options import DRIVERS, ORDERS, Options
 from detshare.tools.vm.prepare import fill
@@ -144,6 +144,7 @@ def _boot(options: Options, log: Path | None) -> int:
     loads.check(options)
     kernel = kernels.kernel(options.kernel)
     modules = loads.gather(options, kernel)
+    bytecode.compile_ahead()
     say(f"starting {kernel.release}" + (f" with {options.driver}" if options.driver != "none" else ""))
     try:
         file = log.open("wb") if log is not None else None
@@ -169,7 +170,11 @@ def _boot(options: Options, log: Path | None) -> int:
 @vm.command(context_settings={"allow_interspersed_args": False})
 @_machine
 @click.option(
-    "--timeout", metavar="S", default=600.0, show_default=True, help="End the guest after that long; exit code 124."
+    "--timeout",
+    metavar="S",
+    default=600.0,
+    show_default=True,
+    help="End a guest that did nothing for so long, or worked for three times as long without a word; exit code 124.",
 )
 @click.argument("command", nargs=-1, required=True)
 @_fails

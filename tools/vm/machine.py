@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from detshare.ctl.patience import Patience
 from detshare.tools.vm import cache, initramfs, tsc
 from detshare.tools.vm.checkout import TOP
 from detshare.tools.vm.kernels import DEBUG, Kernel
@@ -23,9 +24,12 @@ from detshare.tools.vm.qemu import Machine, Qemu
 from detshare.tools.vm.say import warn
 from detshare.tools.vm.splat import splat, stall
 
-BOOT_LIMIT = 180.0  # s from QEMU's start to the guest's first word, on a very busy host
-DEBUG_BOOT_LIMIT = 600.0  # the same with the instrumented kernel
-LAST_WORDS = 5.0  # s from the guest's last word to QEMU's end
+# s in which QEMU does nothing, and s of processor time without a word of the guest's.
+BOOT_LIMIT = 60.0  # the first until the guest is up
+BOOT_WORK = 600.0  # the second until then; a boot takes 10
+DEBUG_BOOT_WORK = 2400.0  # the same with the instrumented kernel
+WORK = 3.0  # the second from then on, in times of the first, which is the run's time-out
+LAST_WORDS = 5.0  # the first from the guest's last word to QEMU's end
 TIMED_OUT = 124
 CLOCK_JUMPED = 75  # EX_TEMPFAIL of sysexits.h: it may go well when tried again
 JUMP = 10.0  # s that the guest's clock may be ahead of the host's, which it is by mistake only
@@ -151,8 +155,7 @@ def run(
     """Boots a guest and runs the command in it. Output is written to `out` and `err` as it comes.
 
     A guest whose QEMU ends itself before the command began, or whose processors stand still before it is up, is started
-    anew, once; stderr tells. `options.timeout` counts from its last start. The guest is gone when this returns or
-    raises, whatever the reason.
+    anew, once; stderr tells. The guest is gone when this returns or raises, whatever the reason.
     """
     begin = time.monotonic()
     mounts = tuple(sorted({path.resolve() for path in options.mounts}))
@@ -171,20 +174,20 @@ def run(
                 break
             warn(f"{never}; the guest is started once more{_said(complaint)}")
     began = listener.words["begin"][1] - begin if "begin" in listener.words else None
-    status, command, trouble = _verdict(listener, late, options, complaint)
+    status, command, trouble = _verdict(listener, late, complaint)
     if status and listener.jump > JUMP:
         status, trouble = CLOCK_JUMPED, _jumped(listener.jump, trouble or f"the command exited with {command}")
     took = time.monotonic() - begin
     return Outcome(status, command, trouble, began, took, listener.lines, listener.splat_at)
 
 
-def _never_began(guest: Qemu, listener: _Listener, late: bool, options: Options) -> str | None:
+def _never_began(guest: Qemu, listener: _Listener, late: str, options: Options) -> str | None:
     """What of the emulator's doing ended a run before anything was tested; None where nothing did.
 
     Nothing of ours is loaded before the guest is up. QEMU 10.0 was seen to lose the timer of a CPU while the kernel
     booted: the CPU sleeps for good, and the other one reports a stall, if it can.
     """
-    silent = late and "up" not in listener.words and options.timeout > _boot_limit(options)
+    silent = late and "up" not in listener.words and options.timeout > BOOT_LIMIT
     if listener.stalled or (silent and listener.splat_at is None):
         return "the guest's processors stood still before it was up"
     if guest.aborted and "begin" not in listener.words and listener.splat_at is None:
@@ -194,42 +197,51 @@ def _never_began(guest: Qemu, listener: _Listener, late: bool, options: Options)
 
 def _listen(
     guest: Qemu, listener: _Listener, begin: float, options: Options, ready: Callable[[float], None] | None
-) -> bool:
-    """Until QEMU ends; True when it had to be ended because time ran out."""
+) -> str:
+    """Until QEMU ends. Why it had to be ended instead, in words that follow "it"; empty where it had not."""
+    pid, stage = guest.process.pid, ""
     with selectors.DefaultSelector() as selector:
         for name, channel in guest.channels.items():
             selector.register(channel, selectors.EVENT_READ, name)
         while selector.get_map():
-            now = time.monotonic()
             words = listener.words
-            deadline = listener.begin + options.timeout
             if listener.stalled:
-                return True
-            if "up" not in words:
-                deadline = min(deadline, listener.begin + _boot_limit(options))
-            for last in ("exit", "failed"):
-                if last in words:
-                    deadline = words[last][1] + LAST_WORDS
-            if now >= deadline:
-                return not ("exit" in words or "failed" in words)
-            for chosen, _ in selector.select(min(deadline - now, 1.0)):
+                return "stalled"
+            stands = "ends" if "exit" in words or "failed" in words else "runs" if "up" in words else "boots"
+            if stands != stage:
+                stage, patience = stands, _patience(stands, options, pid)
+            if why := patience.spent():
+                return "" if stage == "ends" else why
+            for chosen, _ in selector.select(0.25):
                 told = "begin" in words
                 channel = guest.channels[chosen.data]
                 data = channel.recv(1 << 16)
                 if data:
                     listener.take(chosen.data, data)
+                    patience.progress()
                 else:
                     selector.unregister(channel)
                 if ready is not None and not told and "begin" in words:
                     ready(words["begin"][1] - begin)
-    return False
+    return ""
 
 
-def _boot_limit(options: Options) -> float:
-    return DEBUG_BOOT_LIMIT if options.kernel == DEBUG else BOOT_LIMIT
+def _patience(stage: str, options: Options, pid: int) -> Patience:
+    """How long a guest is waited for while it boots, runs, ends: however slow, as long as it works or says something.
+
+    What it says makes nobody wait longer for one that only sleeps.
+    """
+    match stage:
+        case "boots":
+            work = DEBUG_BOOT_WORK if options.kernel == DEBUG else BOOT_WORK
+            return Patience(min(BOOT_LIMIT, options.timeout), pid, work)
+        case "runs":
+            return Patience(options.timeout, pid, WORK * options.timeout)
+        case _:
+            return Patience(LAST_WORDS, pid)
 
 
-def _verdict(listener: _Listener, late: bool, options: Options, complaint: str) -> tuple[int, int | None, str | None]:
+def _verdict(listener: _Listener, late: str, complaint: str) -> tuple[int, int | None, str | None]:
     words = listener.words
     command = int(words["exit"][0]) if "exit" in words else None
     if listener.splat_at is not None:
@@ -237,10 +249,9 @@ def _verdict(listener: _Listener, late: bool, options: Options, complaint: str) 
         how = f"the command exited with {command}" if command is not None else "the command did not end"
         return 1, command, f"the kernel reported a fault: {said} ({how})"
     if late and "up" not in words:
-        seconds = min(_boot_limit(options), options.timeout)
-        return TIMED_OUT, None, f"the guest did not come up within {seconds:.0f} s{_said(complaint)}"
+        return TIMED_OUT, None, f"the guest did not come up: it {late}{_said(complaint)}"
     if late:
-        return TIMED_OUT, None, f"the command did not end within {options.timeout:.0f} s; the guest was ended"
+        return TIMED_OUT, None, f"the command did not end: the guest {late}, and was ended"
     if "failed" in words:
         return 1, None, f"the guest could not go on: {words['failed'][0]}"
     if command is None:

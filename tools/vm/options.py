@@ -18,6 +18,9 @@ MAX_GPUS = 4
 class Options:
     """Everything about one run. Times in seconds, memory in MiB.
 
+    `timeout`: how long the guest may do nothing, all in all; between two of its words it may work for three times as
+    long. What this machine does instead does not count.
+
     `order`: what is inserted first of driver and detshare.ko; by-hand: neither, the command calls vm-load.
     `environment` is the command's whole environment, but for PATH's last entry and DETSHARE_VM_*, which are added.
     """

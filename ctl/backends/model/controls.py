@@ -28,16 +28,22 @@ class Entry:
 
 Controls = dict[int, Entry]
 
+_RIGHTS = 0xF
+"""what an H200 says of a client's own objects; bit 0: may duplicate it"""
+
 
 def make_controls(server: RmServer) -> Controls:
     """Command number -> entry, for one driver version."""
     handlers = _Handlers(server)
     table: tuple[tuple[str, Kind, bool, Callable[[Node, bytearray], int]], ...] = (
         ("NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO", Kind.CLIENT, False, handlers.handle_info),
+        ("NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS", Kind.CLIENT, False, handlers.access_rights),
         ("NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE", Kind.CLIENT, False, handlers.child_handle),
         ("NV0000_CTRL_CMD_SYSTEM_GET_CLIENT_DATABASE_INFO", Kind.CLIENT, True, handlers.database),
         ("NV2080_CTRL_CMD_GPU_GET_GID_INFO", Kind.SUBDEVICE, False, handlers.gid),
+        ("NV2080_CTRL_CMD_GPU_GET_PIDS", Kind.SUBDEVICE, False, handlers.pids),
         ("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS", Kind.SUBDEVICE, False, handlers.disable_channels),
+        ("NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS", Kind.DEVICE, False, handlers.idle_channels),
         ("NV906F_CTRL_GET_CLASS_ENGINEID", Kind.CHANNEL, False, handlers.engine_of),
         ("NVA06C_CTRL_CMD_GET_INFO", Kind.TSG, False, handlers.tsg_info),
         ("NVA06C_CTRL_CMD_GET_TIMESLICE", Kind.TSG, False, handlers.get_slice),
@@ -85,6 +91,18 @@ class _Handlers:
             return self._abi.status("NV_ERR_INVALID_ARGUMENT")
         return self._ok
 
+    def access_rights(self, node: Node, params: bytearray) -> int:
+        layout = self._abi.layout("NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS")
+        giver = self._server.clients.get(layout.get(params, "hClient"))
+        if giver is None:
+            return self._abi.status("NV_ERR_INVALID_CLIENT")
+        found = giver.objects.get(layout.get(params, "hObject"))
+        if found is None:
+            return self._abi.status("NV_ERR_OBJECT_NOT_FOUND")
+        mask = _RIGHTS if giver is node.client else int(found.shared or giver.pid == node.client.pid)
+        layout.put(params, "maskResult.limbs", mask)
+        return self._ok
+
     def child_handle(self, node: Node, params: bytearray) -> int:
         layout = self._abi.layout("NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE_PARAMS")
         parent = node.client.objects.get(layout.get(params, "hParent"))
@@ -116,10 +134,30 @@ class _Handlers:
         params[start : start + len(data)] = data
         return self._ok
 
+    def pids(self, node: Node, params: bytearray) -> int:
+        """Of class NV20_SUBDEVICE_0 and of engine objects; others have nobody."""
+        layout = self._abi.layout("NV2080_CTRL_GPU_GET_PIDS_PARAMS")
+        if layout.get(params, "idType"):  # 0: by class
+            return self._abi.status("NV_ERR_INVALID_ARGUMENT")
+        klass, kinds = layout.get(params, "id"), (Kind.SUBDEVICE, Kind.COMPUTE, Kind.COPY)
+        found = {
+            client.pid: None
+            for client in self._server.clients.values()
+            for each in client.objects.values()
+            if each.gpu is node.gpu and each.klass == klass and each.kind in kinds
+        }
+        for index, pid in enumerate(found):
+            layout.put(params, "pidTbl", pid, index)
+        layout.put(params, "pidTblCount", len(found))
+        return self._ok
+
     def engine_of(self, node: Node, params: bytearray) -> int:
         layout = self._abi.layout("NV906F_CTRL_GET_CLASS_ENGINEID_PARAMS")
-        found = node.children.get(layout.get(params, "hObject"))
+        handle = layout.get(params, "hObject")
+        found = node.children.get(handle)
         if found is None or found.kind not in (Kind.COMPUTE, Kind.COPY):
+            if handle:
+                self._server.kernel_log.append(self._server.no_engine_object)
             return self._abi.status("NV_ERR_OBJECT_NOT_FOUND")
         layout.put(params, "classEngineID", found.klass)
         layout.put(params, "classID", found.klass)
@@ -176,6 +214,19 @@ class _Handlers:
         if not enable:
             self._note_hangs(channels)
         return self._ok
+
+    def idle_channels(self, node: Node, params: bytearray) -> int:
+        layout = self._abi.layout("NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS")
+        count = layout.get(params, "numChannels")
+        if not 1 <= count <= layout.fields["hChannels"].count:
+            return self._abi.status("NV_ERR_INVALID_ARGUMENT")
+        busy = False
+        for index in range(count):
+            found = node.client.objects.get(layout.get(params, "hChannels", index))
+            if found is None or found.channel is None or found.tsg is None:
+                return self._abi.status("NV_ERR_INVALID_CHANNEL")
+            busy |= found.channel.enabled and not found.tsg.gpu.timeline.idle(found.tsg)
+        return self._abi.status("NV_ERR_TIMEOUT") if busy else self._ok
 
     def _note_hangs(self, channels: list[Channel]) -> None:
         """Measured trap: disabling one MPS client's channels hangs the server's other clients."""

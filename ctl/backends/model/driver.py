@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 from detshare.ctl.backends.model.gpu import GpuModel
 from detshare.ctl.backends.model.objects import CONTROL_PATH, OpenFile
 from detshare.ctl.backends.model.process import Machine, ModelProcess
 from detshare.ctl.backends.model.rm import RmServer
+from detshare.ctl.gputime.types import Switch
 from detshare.ctl.rm.abi import UnknownBranch, branches, for_version
 from detshare.ctl.rm.driver import DescriptorGone, Gpu, Holder, NotAllowed, ProcessGone, ProcessId, Usage
 
@@ -65,6 +67,34 @@ class ModelDescriptor:
             raise OSError(errno.EBADF, "the borrowed descriptor was given back")
         return self._driver.issue(self._process, self._file, client, target, command, params)
 
+    def owns(self, client: int) -> bool:
+        if self.closed:
+            raise OSError(errno.EBADF, "the borrowed descriptor was given back")
+        self._driver.questions += 1
+        return self._driver.rm.owns(self._file, client)
+
+
+class ModelSwitchLog:
+    """The log of one simulated GPU, from its opening on (protocol SwitchLog)."""
+
+    def __init__(self, gpu: GpuModel) -> None:
+        self._timeline = gpu.timeline
+        self._taken = self._timeline.logged
+        self.dropped = 0
+
+    def read(self) -> list[Switch]:
+        fresh = self._timeline.logged - self._taken
+        self._taken = self._timeline.logged
+        kept = min(fresh, len(self._timeline.log))
+        self.dropped += fresh - kept
+        return list(islice(reversed(self._timeline.log), kept))[::-1]
+
+    def now_ns(self) -> int:
+        return self._timeline.now
+
+    def close(self) -> None:
+        return None
+
 
 class ModelDriver:
     """A strict driver in memory.
@@ -91,6 +121,8 @@ class ModelDriver:
         self.latency: Mapping[str, float] = {}
         self.sleep: Callable[[float], None] = time.sleep
         self.calls: Counter[str] = Counter()
+        self.questions = 0
+        """how often a descriptor was asked whether it owns a client"""
         self.borrows = 0
         self.borrowed = 0
         """descriptors on loan now"""
@@ -176,6 +208,11 @@ class ModelDriver:
                 key = (pid, gpu.info.uuid)
                 share[key] = share.get(key, 0.0) + gpu.timeline.share(workload)
         return Usage(memory, share)
+
+    def switch_log(self, gpu: Gpu) -> ModelSwitchLog:
+        if self.deny:
+            raise NotAllowed(f"reading every user's context switches on GPU {gpu.minor}: EPERM; run as root")
+        return ModelSwitchLog(next(model for model in self.gpu_models if model.info.uuid == gpu.uuid))
 
     def _find(self, process: ProcessId) -> ModelProcess | None:
         found = self.machine.processes.get(process.pid)

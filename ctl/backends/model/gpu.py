@@ -30,8 +30,10 @@ class Channel:
 class ModelTsg:
     """A channel group. Several RM handles may name it (duplicates); it lives until the last is freed."""
 
-    def __init__(self, gpu: GpuModel, runlist: int, number: int, engine: int, slice_us: int) -> None:
+    def __init__(self, gpu: GpuModel, runlist: int, number: int, engine: int, slice_us: int, pid: int = 0) -> None:
         self.gpu = gpu
+        self.pid = pid
+        """of the process that made it"""
         self.runlist = runlist
         self.number = number
         """the hardware's tsgID: unique on its runlist, reused after death"""
@@ -64,13 +66,13 @@ class GpuModel:
         """Runlist 0 for graphics and its copy engines, one of its own for any other engine."""
         return 0 if engine in self.gr_engines else engine
 
-    def new_tsg(self, engine: int) -> ModelTsg:
+    def new_tsg(self, engine: int, pid: int = 0) -> ModelTsg:
         """A channel group with the lowest free number on the engine's runlist."""
         runlist = self.runlist_of(engine)
         used = {tsg.number for tsg in self.tsgs if tsg.runlist == runlist}
         number = next(n for n in range(len(used) + 1) if n not in used)
         kind = "compute" if runlist == 0 else "copy"
-        tsg = ModelTsg(self, runlist, number, engine, DEFAULT_SLICE_US[kind])
+        tsg = ModelTsg(self, runlist, number, engine, DEFAULT_SLICE_US[kind], pid)
         self.tsgs.append(tsg)
         if runlist == 0:
             self.timeline.add(tsg)

@@ -9,15 +9,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.driver import ModelDescriptor, ModelDriver
+from detshare.ctl.backends.model.driver import ModelDescriptor, ModelDriver, ModelSwitchLog
 from detshare.ctl.backends.model.objects import OpenFile
 from detshare.ctl.backends.model.workload import Background, Idle, Latency, Reading, Workload
-from detshare.ctl.rm.driver import Holder, ProcessId, Usage
+from detshare.ctl.gputime.types import Switch
+from detshare.ctl.rm.driver import Gpu, Holder, ProcessId, Usage
 
 LONGEST_STEP_S = 1.0
 """a longer pause between two questions is skipped but for its last second, so that no question takes long"""
 READING_S = 2.0
 """latencies of so long before the question are read"""
+
+
+class _LiveLog(ModelSwitchLog):
+    """A log whose GPU is brought to the present before it is read."""
+
+    def __init__(self, model: LiveModel, log: ModelSwitchLog) -> None:
+        self._model, self._log = model, log
+
+    @property
+    def dropped(self) -> int:  # type: ignore[override]
+        return self._log.dropped
+
+    def read(self) -> list[Switch]:
+        with self._model.present():
+            return self._log.read()
+
+    def now_ns(self) -> int:
+        with self._model.present():
+            return self._log.now_ns()
 
 
 class LiveModel(ModelDriver):
@@ -53,6 +73,13 @@ class LiveModel(ModelDriver):
         with self._lock:
             self.machine.advance(min(max(self._clock() - self._last, 0.0), LONGEST_STEP_S))
             self._last = self._clock()
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """The machine as it is now; it stands still inside."""
+        with self._lock:
+            self.catch_up()
+            yield
 
     def readings(self) -> dict[int, Reading]:
         """Latencies of the last READING_S and throughput of every program that has submitted work, by pid."""
@@ -97,6 +124,9 @@ class LiveModel(ModelDriver):
         with self._lock:
             self.catch_up()
             return super().resource_count()
+
+    def switch_log(self, gpu: Gpu) -> ModelSwitchLog:
+        return _LiveLog(self, super().switch_log(gpu))
 
     def usage(self) -> Usage:
         with self._lock:

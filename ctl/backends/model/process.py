@@ -39,6 +39,12 @@ class ModelProcess:
         self.fds[fd] = self.machine.rm.open(path)
         return fd
 
+    def take(self, giver: ModelProcess, fd: int) -> int:
+        """As pidfd_getfd(2): a duplicate of another process's descriptor, under the lowest free number."""
+        number = next(n for n in range(3, 1 << 20) if n not in self.fds)
+        self.fds[number] = self.machine.rm.share_file(giver.fds[fd])
+        return number
+
     def close(self, fd: int) -> None:
         self.machine.rm.close(self.fds.pop(fd))
 

@@ -15,6 +15,19 @@ GENERATED_OBJECT_BASE = 0xCAF00000
 """where the driver's own handles begin for objects allocated with handle 0"""
 
 
+_NO_CLIENT = (
+    "NVRM: nvCheckOkFailedNoLog: Check failed: Object handle is not valid [NV_ERR_INVALID_OBJECT_HANDLE] (0x00000033) "
+    "returned from serverGetClientUnderLock(&g_resServ, pArgs->hClient, &pClient) @ rmapi_deprecated_control.c:108"
+)
+"""of a control that names no client"""
+_NO_ENGINE_OBJECT = (
+    "NVRM: nvAssertOkFailedNoLog: Assertion failed: Requested object not found [NV_ERR_OBJECT_NOT_FOUND] (0x00000057) "
+    "returned from kchannelGetClassEngineID_HAL(pGpu, pKernelChannel, pParams->hObject, &pParams->classEngineID, "
+    "&pParams->classID, &rmEngineType) @ kernel_channel.c:2965"
+)
+"""of a question for the engine of an object that the channel has not"""
+
+
 class RmServer:
     """One driver's clients and objects.
 
@@ -25,6 +38,9 @@ class RmServer:
         self.abi = abi
         self.gpus = list(gpus)
         self.clients: dict[int, Client] = {}
+        self.kernel_log: list[str] = []
+        """what the driver writes into the kernel log, a line each"""
+        self.no_engine_object = _NO_ENGINE_OBJECT
         self.next_client = 0
         """index of the next client handle; settable, to test the wrap at 2^20"""
         self._base = abi.constant("RS_CLIENT_HANDLE_BASE")
@@ -172,6 +188,8 @@ class RmServer:
         self._check_open(file)
         if not file.is_control:
             raise OSError(errno.EINVAL, "NV_ESC_RM_CONTROL is for /dev/nvidiactl only")
+        if client not in self.clients:
+            self.kernel_log.append(_NO_CLIENT)
         owner = self._client(file, client)
         if owner is None:
             return self.abi.status("NV_ERR_INVALID_CLIENT")
@@ -186,6 +204,11 @@ class RmServer:
         if entry.admin and not admin:
             return self.abi.status("NV_ERR_INSUFFICIENT_PERMISSIONS")
         return entry.run(node, params)
+
+    def owns(self, file: OpenFile, client: int) -> bool:
+        """What Descriptor.owns asks: silent whatever the answer."""
+        self._check_open(file)
+        return self._client(file, client) is not None
 
     # -- counters
 
@@ -229,14 +252,16 @@ class RmServer:
 
     def _bind(self, node: Node, engine: int) -> None:
         """Tie a new object to the hardware it stands for."""
+        pid = node.client.pid
         if node.kind is Kind.TSG:
             assert node.gpu is not None
-            node.tsg = node.gpu.new_tsg(engine or self.abi.constant("NV2080_ENGINE_TYPE_GR0"))
+            node.tsg = node.gpu.new_tsg(engine or self.abi.constant("NV2080_ENGINE_TYPE_GR0"), pid)
         elif node.kind is Kind.CHANNEL:
             assert node.gpu is not None
             assert node.parent is not None
             # a channel right below a device gets a group of its own
-            node.tsg = node.parent.tsg or node.gpu.new_tsg(engine or self.abi.constant("NV2080_ENGINE_TYPE_GR0"))
+            gr0 = self.abi.constant("NV2080_ENGINE_TYPE_GR0")
+            node.tsg = node.parent.tsg or node.gpu.new_tsg(engine or gr0, pid)
             node.channel = node.gpu.new_channel(node.tsg)
         elif node.kind in (Kind.COMPUTE, Kind.COPY):
             node.engine = engine or self.abi.constant("NV2080_ENGINE_TYPE_GR0")

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from detshare.ctl.classes import CLASSES
+from detshare.ctl.classes import CLASSES, MOST_FLOOR
 from detshare.ctl.policy.shipped.asked import RANKS, Asked, rank
+from detshare.ctl.policy.shipped.background import USUAL
 from detshare.ctl.policy.shipped.strict import rows
 from detshare.ctl.policy.types import Action, ClassRow, Policy, Reflex, Slice, Snapshot, TenantView
 
@@ -18,15 +19,20 @@ class CostAware(Policy):
     """Rule: by the hour. In the peak the class rule stands; off-peak the background gets long slices.
 
     Off-peak (outside `peak_from` to `peak_to`, local time) the classes low and idle have slices of `slice_ms` on the
-    middle level, so that fewer switches are paid for; a tenant with a deadline that is active ends that for as long as
-    it works and `calm_s` more. Flagged (`strict=true`) the peak is strict: ranks for the classes and reflexes that
-    hold, as policy strict has them, with floors of 10, 2 and 1 %.
+    middle level, so that fewer switches are paid for, and `cheap_floor` percent of the time whatever higher classes
+    want (idle half of it); a tenant with a deadline that is active ends that for as long as it works and `calm_s` more.
+    Without detshare.ko the floors alone are set: slices are those of the turns. Flagged (`strict=true`) the peak is
+    strict: ranks for the classes and reflexes that hold, as policy strict has them, with floors of 10, 2 and 1 %.
 
     Source: the cost-aware policy that the DetShare paper names; tariffs by hour as in electricity and spot prices.
-    Limits: the hour is the machine's; a price is not looked up anywhere. Rows of classes need detshare.ko: elsewhere
-    they are refused, and only tenants without a class set by hand are changed. Off-peak class low delays others by up
-    to `slice_ms`.
+    Limits: the hour is the machine's; a price is not looked up anywhere. Off-peak class low delays others by up to
+    `slice_ms`, without detshare.ko by windows of its floor.
     """
+
+    lacks = {
+        "rows": "slices of classes are not changed without detshare.ko: off-peak the background has its floor instead",
+        "floors": "nobody rotates the background here: tenants whose class was set by hand stay as they are",
+    }
 
     tick_us = 1_000_000.0
 
@@ -38,6 +44,7 @@ class CostAware(Policy):
         peak_to: float = 20.0
         slice_ms: float = 5.0
         calm_s: float = 10.0
+        cheap_floor: int = 25
         strict: bool = False
 
         def __post_init__(self) -> None:
@@ -45,6 +52,8 @@ class CostAware(Policy):
                 raise ValueError("peak_from and peak_to must be hours from 0 to 24")
             if not 0.05 <= self.slice_ms <= 1000 or self.calm_s < 0:
                 raise ValueError("slice_ms must be 0.05 to 1000, calm_s at least 0")
+            if not 2 <= self.cheap_floor <= 100 * MOST_FLOOR:
+                raise ValueError(f"cheap_floor is {self.cheap_floor}; it must be 2 to {100 * MOST_FLOOR:g} percent")
 
     def __init__(self, params: Params | None = None) -> None:
         super().__init__(params)
@@ -92,19 +101,26 @@ class CostAware(Policy):
         mode = "strict" if peak and self.params.strict else "cheap" if cheap else "plain"
         if mode != self._mode:
             self._mode = mode
-            yield from self._rows(why)
+            yield from self._rows(now, why)
         for view in now.tenants:
             yield from self._one(now, view, why)
 
-    def _rows(self, why: str) -> Iterator[Action]:
+    def _rows(self, now: Snapshot, why: str) -> Iterator[Action]:
         """Of all classes, for the mode that begins."""
         if self._mode == "strict":
-            yield from rows({"normal": 100, "low": 20, "idle": 10}, 1000, why)
+            yield from rows(now, {"normal": 100, "low": 20, "idle": 10}, 1000, why)
+            return
+        cheap = self._mode == "cheap"
+        floors = {"low": 10 * self.params.cheap_floor, "idle": 5 * self.params.cheap_floor} if cheap else USUAL
+        if not now.rows:
+            yield from rows(now, floors | {"normal": 0}, 1000, why)
             return
         for klass in RANKS:
-            stands, cheap = CLASSES[klass], self._mode == "cheap" and RANKS[klass] <= RANKS["low"]
-            slice_us = round(self.params.slice_ms * 1000) if cheap else stands.slice_us
-            yield ClassRow(klass, rank=0, slice_us=slice_us, level=1 if cheap else int(stands.level), reason=why)
+            stands, long = CLASSES[klass], cheap and RANKS[klass] <= RANKS["low"]
+            slice_us = round(self.params.slice_ms * 1000) if long else stands.slice_us
+            floor = floors.get(klass, stands.floor_permille)
+            level = 1 if long else int(stands.level)
+            yield ClassRow(klass, rank=0, slice_us=slice_us, level=level, floor_permille=floor, reason=why)
 
     def _one(self, now: Snapshot, view: TenantView, why: str) -> Iterator[Action]:
         lane = now.lane_of(view)

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from detshare.ctl.policy.shipped.asked import Asked, fitting
-from detshare.ctl.policy.types import Action, Bind, Move, Policy, Slice, Snapshot, TenantView
+from detshare.ctl.classes import MOST_FLOOR
+from detshare.ctl.policy.shipped.asked import RANKS, Asked, fitting, rank
+from detshare.ctl.policy.types import Action, Bind, ClassRow, Move, Policy, Slice, Snapshot, TenantView
 
 __all__ = ["Fair", "apportion"]
 
@@ -34,16 +35,20 @@ class Fair(Policy):
 
     A tenant's weight is what was set for it (set-weight), else that of its class. Temporal lane: slices of `unit_ms` x
     weight on one level, all scaled so that the smallest is at least `shortest_us`; set once, for a tenant at rest
-    costs nobody a turn. Spatial lane: the SMs are divided among the active tenants, to the last SM, as members of the
-    pool where they fit and as quotas else; so an idle tenant's SMs go to the others (work-conserving).
+    costs nobody a turn. Who has a class by hand keeps it and what follows from it; where the background takes turns
+    the floors of the classes are then their parts of all weights, so that higher ones leave them so much. Spatial lane:
+    the SMs are divided among the active tenants, to the last SM, as members of the pool where they fit and as quotas
+    else; so an idle tenant's SMs go to the others (work-conserving).
 
     Source: weighted fair queueing on slices, as time-slicing with unequal slices gives it (docs/classes.md);
     apportionment by largest remainders (Hamilton).
     Limits: exact between tenants that always have work; one that rests in mid-slice gives the rest of its slice away.
     Switches (0.2 ms) cost all alike. A tenant with several contexts has several turns: give it a weight by
     `set-weight`, which divides by their number. In the pool a member below the exact share is taken: what is left over
-    stays idle.
+    stays idle. A floor is at most 50 percent, and in gaps of higher classes the background has more than its part.
     """
+
+    lacks = {"floors": "nobody rotates the background here: who has a class by hand is left to the class rule"}
 
     @dataclass(frozen=True)
     class Params:
@@ -69,6 +74,8 @@ class Fair(Policy):
     def __init__(self, params: Params | None = None) -> None:
         super().__init__(params)
         self._asked = Asked()
+        self._floors: dict[str, dict[str, int]] = {}
+        """GPU -> class -> permille"""
 
     def on_attach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
         """A new division."""
@@ -98,7 +105,22 @@ class Fair(Policy):
                 weight = self._weight(view)
                 slice_us = float(round(min(MOST_SLICE_US, unit * weight)))
                 yield from self._asked.put(view, Slice(view.name, slice_us, 1, f"weight {weight:g}"))
+            if now.floors and not now.rows:
+                yield from self._rows(now, timed)
         yield from self._spaces(now)
+
+    def _rows(self, now: Snapshot, timed: Sequence[TenantView]) -> Iterator[Action]:
+        """Floors of the classes below the highest that is here, where somebody has one by hand."""
+        classed = [each for each in timed if each.klass in RANKS and "Slice" in each.by_hand]
+        whole = sum(map(self._weight, timed))
+        top = max(map(rank, classed), default=0)
+        self._floors[now.gpu] = floors = dict.fromkeys((each.klass for each in classed if rank(each) < top), 0)
+        for klass in floors:
+            part = sum(self._weight(each) for each in classed if each.klass == klass) / whole
+            floors[klass] = min(round(1000 * part), round(1000 * MOST_FLOOR))
+        for klass in sorted({name for each in self._floors.values() for name in each}):
+            most = max(each.get(klass, 0) for each in self._floors.values())
+            yield from self._asked.row(ClassRow(klass, floor_permille=most, reason=f"{most / 10:g} % of all weights"))
 
     def _spaces(self, now: Snapshot) -> Iterator[Action]:
         wanting = [each for each in now.tenants if each.active and now.lane_of(each) == "spatial"]

@@ -12,8 +12,12 @@ from detshare.ctl.policy.types import Action, ClassRow, Policy, Reflex, Snapshot
 __all__ = ["Strict", "rows"]
 
 
-def rows(floors: dict[str, int], linger_us: int, reason: str) -> list[ClassRow]:
-    """Ranks a hundred apart, and the permille of each 100 ms that a class has in any case."""
+def rows(now: Snapshot, floors: dict[str, int], linger_us: int, reason: str) -> list[ClassRow]:
+    """Ranks a hundred apart, and the permille of the time that a class has in any case; where nobody gates launches
+    these alone, for there the turns go by class already."""
+    if not now.rows:
+        kept = floors if now.floors else {}
+        return [ClassRow(klass, floor_permille=floor, reason=reason) for klass, floor in kept.items()]
     return [
         ClassRow(klass, rank=200 + 100 * order, linger_us=linger_us, floor_permille=floors.get(klass), reason=reason)
         for klass, order in RANKS.items()
@@ -23,14 +27,20 @@ def rows(floors: dict[str, int], linger_us: int, reason: str) -> list[ClassRow]:
 class Strict(Policy):
     """Rule: while a tenant of a higher class is active, those of lower classes are held, up to a floor.
 
-    Temporal lane: the rows of the four classes get ranks, once; the mechanism gates and lets go by itself. Spatial
-    lane: each tenant below class high gets a reflex that holds it, once. Nothing is decided per launch.
+    Temporal lane: the rows of the four classes get ranks, once; the mechanism gates and lets go by itself. Without
+    detshare.ko no launch is gated: there the turns go by class, and this sets their floors. Spatial lane: each tenant
+    below class high gets a reflex that holds it, once. Nothing is decided per launch.
 
     Source: fixed-priority preemptive scheduling; ranks, linger and floors are those of docs/scheduling.md.
     Limits: a class waits up to 100 ms for its floor, and one floor is the longest that a higher class waits. Each burst
     costs the gate's fault and, where something is paused, two calls of the driver: dear for short bursts
-    (docs/classes.md). The rows need detshare.ko; elsewhere they are refused and the class rule stands.
+    (docs/classes.md). By turns alone a lower class runs in the gaps of higher ones, and waits for no launch of theirs.
     """
+
+    lacks = {
+        "rows": "no launch is gated without detshare.ko: lower classes run in gaps of higher ones, else their floor",
+        "floors": "nobody rotates the background here: the class rule stands, and nothing else",
+    }
 
     @dataclass(frozen=True)
     class Params:
@@ -55,7 +65,7 @@ class Strict(Policy):
         """The rows with the first tenant, then one reflex each."""
         self._asked.forget(tenant)
         floors = {name: round(10 * getattr(self.params, name)) for name in ("normal", "low", "idle")}
-        for row in rows(floors, self.params.linger_us, "strict: lower classes wait while higher ones are active"):
+        for row in rows(now, floors, self.params.linger_us, "strict: lower classes wait while higher ones are active"):
             yield from self._asked.row(row)
         view = now.tenant(tenant)
         if view is not None and now.lane_of(view) == "spatial" and rank(view) < RANKS["high"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``token-bucket``: a rate of GPU time for each group and each tenant, and free way for communication."""
+"""``token-bucket``: a rate of GPU time for each group and each tenant."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from detshare.ctl.policy.types import Action, Gate, Policy, Snapshot, TenantView
 
 __all__ = ["TokenBucket"]
 
-COMMUNICATION: Final = ("nccl", "allreduce", "all_reduce", "allgather", "reducescatter", "sendrecv")
-"""in the names of kernels that wait for other GPUs: to hold them holds those GPUs too"""
 RENEW_US: Final = 5_000_000.0
 """a gate is a lease of ten seconds in a daemon"""
 
@@ -33,15 +31,20 @@ class TokenBucket(Policy):
 
     Two levels: a tenant has a bucket by its class, and all tenants of one group (named tenant, cgroup, container)
     share one of `group` percent. Either empty holds it, until both have half a burst again. What a group leaves unused
-    its members cannot borrow: a bucket is a cap. Who is in a communication kernel is not held: other GPUs wait for it.
+    its members cannot borrow: a bucket is a cap.
 
-    Source: hierarchical token bucket (Linux tc-htb, without borrowing), a free class for communication as Bud's FCSP
-    names it; the time used is the backend's estimate (docs/scheduling.md, buckets).
-    Limits: looks every 10 ms, so a tenant may overdraw by that much and pays it back. A rate of 100 percent never
-    holds. Communication is known by the kernel's name alone. Gates stop launches, not what is queued already.
+    Source: hierarchical token bucket (Linux tc-htb, without borrowing); the time used is what the context-switch log
+    says where it is read, else the backend's estimate (docs/scheduling.md, buckets).
+    Limits: looks every 10 ms, so a tenant may overdraw by that much and pays it back; without detshare.ko the time used
+    is known with each look of the daemon, so there by as much, and it is paused for some tenths of a second at a time.
+    A rate of 100 percent never holds. Gates stop launches, not what is queued already. Who is held while other GPUs
+    wait for it in a collective holds them, too: cap all ranks of a job or none.
     """
 
     tick_us = 10_000.0
+    lacks = {
+        "rows": "without detshare.ko whoever has used up its bucket is paused as a whole, from one look to the next",
+    }
 
     @dataclass(frozen=True)
     class Params:
@@ -109,11 +112,11 @@ class TokenBucket(Policy):
         empty = [key for key, each in buckets if each.tokens <= 0]
         since = self._held.get(view.name)
         if since is None:
-            if empty and not self._communicates(view):
+            if empty:
                 self._held[view.name] = now.now_us
                 why = f"bucket of {' '.join(empty[0])} is empty"
                 yield from self._asked.put(view, Gate(view.name, False, why))
-        elif self._communicates(view) or all(each.tokens >= burst / 2 for _, each in buckets):
+        elif all(each.tokens >= burst / 2 for _, each in buckets):
             del self._held[view.name]
             yield from self._asked.put(view, Gate(view.name, True, "tokens for half a burst are there"))
         elif now.now_us - since >= RENEW_US:
@@ -126,12 +129,6 @@ class TokenBucket(Policy):
         yield ("tenant", view.name), getattr(self.params, view.klass, self.params.normal) / 100
         if view.group:
             yield ("group", view.group), self.params.group / 100
-
-    @staticmethod
-    def _communicates(view: TenantView) -> bool:
-        if view.kind == "communication":
-            return True
-        return view.active and bool(view.shapes) and any(part in view.shapes[0].name.lower() for part in COMMUNICATION)
 
     def _forget(self, tenant: str) -> None:
         self._asked.forget(tenant)

@@ -40,14 +40,14 @@ class TpotFirst(Policy):
     """
 
     tick_us = 100_000.0
+    lacks = {"launches": "nobody sees launches (daemon.launches = true makes eBPF do so): no phase is known"}
 
     @dataclass(frozen=True)
     class Params:
-        """Times in the unit that their name ends with."""
+        """Times in the unit that their name ends with. margin: of the limit, for batches grow between two looks."""
 
         tpot_ms: float = 50.0
         margin: float = 0.9
-        """of the limit: batches grow between two looks"""
         decode_us: float = 20_000.0
         shortest_us: float = 1000.0
         patience_ms: float = 2000.0

@@ -7,7 +7,6 @@ import json
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from detshare.ctl.netlink.link import Link
 from detshare.tools.bench.scale import kernel, sender
 from detshare.tools.bench.vm import daemon_recovery
 from detshare.tools.bench.vm.report import Report
+from tests.patience import comes
 
 KILL: dict[str, Any] = {
     "event": "kill",
@@ -100,9 +100,7 @@ def test_what_is_sent_is_counted_and_what_matters_is_told(wire, capsys):
     thread.join()
     sent = json.loads(capsys.readouterr().out)["sent"]
     assert sent > 1100
-    until = time.monotonic() + 20
-    while len(told) < sent // 1100 and time.monotonic() < until:
-        time.sleep(0.01)
+    comes(lambda: len(told) >= sent // 1100)
     ear.close()
     assert {event.kind for event in told} <= {"refused", "lost"}
     assert sum(event.kind == "refused" for event in told) == sent // 1100

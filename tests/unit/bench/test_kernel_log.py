@@ -6,7 +6,6 @@ from __future__ import annotations
 import fcntl
 import os
 import termios
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from detshare.tools.bench.vm import unload
 from detshare.tools.bench.vm.inside.kernel_log import KernelLog, Tally
 from detshare.tools.bench.vm.machines import SIM
 from detshare.tools.bench.vm.report import Report
+from tests.patience import until
 
 LOG = (
     "6,0,0,-;Linux version 6.12.0",
@@ -63,9 +63,7 @@ def test_the_log_is_read_along(tmp_path: Path) -> None:
     log = KernelLog(fifo)
     for record in LOG[:-1]:
         os.write(keeper, record.encode())
-        deadline = time.monotonic() + 10
-        while not _empty(keeper) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: _empty(keeper))
     os.write(keeper, LOG[-1].encode())
     tally = log.close()
     os.close(keeper)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from detshare.tools.bench.process import Program, ProgramError
+from tests.patience import LONG_S
 
 FAKE = Path(__file__).resolve().parent / "fake_workload.py"
 
@@ -20,7 +21,7 @@ def start(how: str, **env: str) -> Program:
 def test_a_workload_gets_ready_gives_windows_and_ends_with_a_summary() -> None:
     kept: list[dict[str, Any]] = []
     with Program("fast", [sys.executable, str(FAKE), "fast"], record=kept.append) as program:
-        ready = program.ready(20)
+        ready = program.ready(LONG_S)
         assert ready["pid"] == program.pid
         assert program.programs == [program.pid]
         begin = time.monotonic()
@@ -43,19 +44,19 @@ def test_a_workload_gets_ready_gives_windows_and_ends_with_a_summary() -> None:
 
 def test_seconds_end_a_workload_by_itself() -> None:
     with start("fast", SECONDS_="0.3") as program:
-        summary = program.wait_for("summary", 20)
+        summary = program.wait_for("summary", LONG_S)
         assert 0.3 <= summary["seconds"] < 2.0
 
 
 def test_programs_are_those_of_the_ready_line() -> None:
     with start("parent") as program:
-        program.ready(20)
+        program.ready(LONG_S)
         assert program.programs == [11, 12]
 
 
 def test_a_window_longer_than_the_slot_is_taken_whole() -> None:
     with start("slow") as program:
-        program.wait_for("window", 20)
+        program.wait_for("window", LONG_S)
         begin = time.monotonic()
         end = begin + 0.05
         assert program.windows(begin, end, patience=0.0) == []
@@ -66,7 +67,7 @@ def test_a_window_longer_than_the_slot_is_taken_whole() -> None:
 
 def test_a_held_program_gives_nothing_until_it_goes_on() -> None:
     with start("fast") as program:
-        program.wait_for("window", 20)
+        program.wait_for("window", LONG_S)
         program.hold()
         time.sleep(0.1)
         held = time.monotonic()
@@ -80,12 +81,12 @@ def test_a_held_program_gives_nothing_until_it_goes_on() -> None:
 
 def test_a_program_that_dies_is_reported_with_its_last_words() -> None:
     with start("dies") as program, pytest.raises(ProgramError, match=r"ended before .*no GPU for this test"):
-        program.ready(20)
+        program.ready(LONG_S)
 
 
 def test_a_program_that_is_never_ready_is_reported_and_killed() -> None:
     program = start("deaf")
-    program.wait_for("hello", 20)
+    program.wait_for("hello", LONG_S)
     with pytest.raises(ProgramError, match=r"did not say 'ready' within 0.2 s"):
         program.ready(0.2)
     assert program.end(timeout=0.2) == -9
@@ -94,14 +95,14 @@ def test_a_program_that_is_never_ready_is_reported_and_killed() -> None:
 
 def test_an_end_without_summary_is_an_error() -> None:
     program = start("no-summary")
-    program.ready(20)
+    program.ready(LONG_S)
     with pytest.raises(ProgramError, match="0 summaries"):
         program.stop()
 
 
 def test_lines_since() -> None:
     with start("fast") as program:
-        first = program.wait_for("window", 20)
-        later = program.wait_for("window", 20, first["t1"], "t0")
+        first = program.wait_for("window", LONG_S)
+        later = program.wait_for("window", LONG_S, first["t1"], "t0")
         assert later["t0"] >= first["t1"]
         assert first not in program.lines("window", first["t1"], "t0")

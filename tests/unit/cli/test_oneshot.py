@@ -19,6 +19,7 @@ from detshare.ctl import oneshot, rundir
 from detshare.ctl.cli import link, main, tables
 from detshare.ctl.rm.driver import DriverAbsent
 from detshare.ctl.snapshot import Check, State
+from tests.patience import comes
 
 
 def test_ps_is_readable_in_80_columns(ctl, alone):
@@ -212,9 +213,7 @@ def test_hold_a_pause_until_a_signal(ctl, alone, guards):
     states = []
 
     def end() -> None:
-        until = time.monotonic() + 5
-        while alone.programs[0].state is not State.PAUSED and time.monotonic() < until:
-            time.sleep(0.01)
+        comes(lambda: alone.programs[0].state is State.PAUSED)
         states.append(alone.programs[0].state)
         assert [g.stopped for g in guards] == [0]
         os.kill(os.getpid(), signal.SIGTERM)

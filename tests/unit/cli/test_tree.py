@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from click.testing import CliRunner
 from detshare.ctl.cli import main
 from detshare.ctl.cli.completion import PROGRAM, SHELLS, VARIABLE, script
 from detshare.tools.manpages import PROGRAMS, commands, escape, page, program
+from tests.patience import run
 
 ROOT = click.Context(main, info_name=PROGRAM)
 EVERY = {inner.command_path: found for found, inner in commands(main, ROOT)}
@@ -105,7 +105,7 @@ def test_the_shell_itself_reads_its_script(shell: str, tmp_path: Path) -> None:
         pytest.skip(f"{shell} is not here")
     path = tmp_path / "script"
     path.write_text(script(shell))
-    subprocess.run([shell, "-n", str(path)], check=True, capture_output=True, timeout=30)
+    run([shell, "-n", str(path)], check=True, capture_output=True)
 
 
 @pytest.mark.e2e
@@ -114,10 +114,9 @@ def test_bash_completes_a_command_with_the_installed_script() -> None:
         pytest.skip("bash is not here")
     folder = Path(sys.executable).parent
     words = "COMP_WORDS=(detshare-ctl set-pr); COMP_CWORD=1; _detshare_ctl_completion detshare-ctl"
-    done = subprocess.run(
+    done = run(
         ["bash", "-c", f'eval "$(detshare-ctl completion bash)"; {words}; echo "${{COMPREPLY[@]}}"'],
-        capture_output=True, text=True, check=True, timeout=60,
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=True, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.stdout.split() == ["set-priority"]
 
@@ -154,5 +153,5 @@ def test_man_formats_a_page_without_a_warning(name: str) -> None:
     if shutil.which("groff") is None:
         pytest.skip("groff is not here")
     command = ["groff", "-man", "-Tutf8", "-ww", "-z"]
-    done = subprocess.run(command, input=page(name), capture_output=True, text=True, check=True, timeout=60)
+    done = run(command, input=page(name), capture_output=True, text=True, check=True)
     assert not re.search("warning|error", done.stderr), done.stderr

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from builds import FAKECUDA
 
+from tests import patience
+
 COMMANDS: dict[str, list[str]] = {
     "launches": [],
     "order": [],
@@ -22,11 +24,11 @@ COMMANDS: dict[str, list[str]] = {
 }
 
 
-def run(program: Path, *words: str, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
+def run(program: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAKECUDA_", "DETSHARE_", "LD_"))}
     environment = {**kept, "LD_LIBRARY_PATH": str(FAKECUDA), **more}
-    return subprocess.run(
-        [str(program), *words], env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    return patience.run(
+        [str(program), *words], env=environment, capture_output=True, text=True, check=False
     )
 
 

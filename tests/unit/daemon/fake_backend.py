@@ -130,10 +130,15 @@ class FakeBackend(Backend):
     def stand(self, rules: Mapping[str, str]) -> None:
         self.rules = rules
 
-    def set_priority(self, who: str, klass: str) -> Outcome:
-        classes.setting(klass)
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
         level = classes.setting(klass).level
-        return self._verb("set-priority", who, lambda p: replace(p, klass=klass, tsgs=_set(p, 777, level)), late=True)
+
+        def act(program: Program) -> Program:
+            return replace(program, klass=klass, weight=weight, floor=floor, tsgs=_set(program, 777, level))
+
+        return self._verb("set-priority", who, act, late=True)
 
     def set_weight(self, who: str, weight: int) -> Outcome:
         classes.check_weight(weight)

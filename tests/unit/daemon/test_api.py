@@ -10,7 +10,6 @@ import os
 import socket
 import stat
 import threading
-import time
 
 import pytest
 from fake_backend import CONTAINER, FakeBackend, refusing
@@ -18,9 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from detshare.ctl.access import Caller, caller_of
 from detshare.ctl.client import Client, ClientError
+from tests.patience import LONG_S, until
 
 
-def raw(running, data: bytes, *, half_close: bool = True, timeout: float = 5.0) -> bytes:
+def raw(running, data: bytes, *, half_close: bool = True, timeout: float = LONG_S) -> bytes:
     """Send bytes, read to the end."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(timeout)
@@ -67,9 +67,7 @@ def test_a_program_that_ended_is_not_shown_although_the_look_still_goes_on(runni
 def test_a_look_that_hangs_is_said(running):
     running.backend.hang = threading.Event()
     try:
-        until = time.monotonic() + 8
-        while not (warnings := running.client.programs()["warnings"]) and time.monotonic() < until:
-            time.sleep(0.1)
+        warnings = until(lambda: running.client.programs()["warnings"], pause=0.1)
         assert "has not answered" in warnings[0]
     finally:
         running.backend.hang.set()
@@ -302,11 +300,11 @@ def test_restoring_that_hangs_is_not_called_done(running, monkeypatch):
 
 def test_looks_that_fail_are_shown_and_tried_again(running):
     running.backend.fail_look = OSError("the bus fell off")
-    _eventually(lambda: any("the bus fell off" in w for w in running.client.programs()["warnings"]))
+    until(lambda: any("the bus fell off" in w for w in running.client.programs()["warnings"]))
     assert any(e["kind"] == "error" for e in running.client.events())
     assert [c["ok"] for c in running.client.doctor()["checks"] if c["name"] == "daemon"] == [False]
     running.backend.fail_look = None
-    _eventually(lambda: running.client.programs()["warnings"] == [])
+    until(lambda: running.client.programs()["warnings"] == [])
 
 
 def test_only_root_and_the_daemons_user_change_anything(running, monkeypatch):
@@ -345,7 +343,7 @@ def test_events_follow_until_the_daemon_stops(running):
     reader = threading.Thread(target=lambda: got.extend(running.client.events(follow=True)))
     reader.start()
     running.client.verb("pause", "4242")
-    _eventually(lambda: any(e["pid"] == 4242 for e in got))
+    until(lambda: any(e["pid"] == 4242 for e in got))
     running.stop()
     reader.join(5)
     assert not reader.is_alive()
@@ -358,7 +356,7 @@ def test_a_follower_that_goes_away_is_forgotten(running):
         sock.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in sock.recv(1000)
         assert len(running.daemon._queues) == 1
-    _eventually(lambda: not running.daemon._queues)
+    until(lambda: not running.daemon._queues)
 
 
 def test_metrics(running):
@@ -399,8 +397,3 @@ def test_client_without_a_daemon(run_dir):
         list(client.events())
 
 
-def _eventually(true, seconds: float = 5.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "did not come true"
-        time.sleep(0.01)

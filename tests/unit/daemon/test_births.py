@@ -10,27 +10,21 @@ from fake_backend import FakeBackend
 
 from detshare.ctl.config import Config
 from detshare.ctl.config import Daemon as DaemonConfig
+from tests.patience import until
 
 WATCHING = Config(daemon=DaemonConfig(observers=True, classes={"*train*": "low"}))
-
-
-def eventually(true, seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "did not come true"
-        time.sleep(0.005)
 
 
 def test_a_birth_is_greeted_and_looked_at_long_before_the_next_look_is_due(start):
     backend = FakeBackend()
     start(backend, config=WATCHING, interval=60.0)
-    eventually(lambda: backend.looks >= 2)  # the one at the start, and the first of the loop
+    until(lambda: backend.looks >= 2)  # the one at the start, and the first of the loop
     assert backend.rules == {"*train*": "low"}
     assert backend.greeted == 0
     looks = backend.looks
     backend.waker()
-    eventually(lambda: backend.greeted == 1)
-    eventually(lambda: backend.looks == looks + 1)
+    until(lambda: backend.greeted == 1)
+    until(lambda: backend.looks == looks + 1)
     time.sleep(0.2)
     assert (backend.greeted, backend.looks) == (1, looks + 1)
 
@@ -38,33 +32,33 @@ def test_a_birth_is_greeted_and_looked_at_long_before_the_next_look_is_due(start
 def test_it_is_greeted_by_who_heard_of_it_unless_somebody_works_with_the_backend(start):
     backend = FakeBackend()
     start(backend, config=WATCHING, interval=60.0)
-    eventually(lambda: backend.looks >= 2)
+    until(lambda: backend.looks >= 2)
     worker = set(backend.threads)
     backend.waker()
     assert backend.greeted == 1, "before the call is over"
     assert backend.threads - worker == {threading.get_ident()}
     backend.hang = threading.Event()
     looks = backend.looks
-    eventually(lambda: backend.looks > looks)  # it hangs now
+    until(lambda: backend.looks > looks)  # it hangs now
     backend.waker()
     backend.waker()
     time.sleep(0.1)
     assert backend.greeted == 1
     hung, backend.hang = backend.hang, None
     hung.set()
-    eventually(lambda: backend.greeted == 2)
+    until(lambda: backend.greeted == 2)
     assert len(backend.threads) == 2
 
 
 def test_births_in_a_row_are_greeted_each_and_looked_at_together(start):
     backend = FakeBackend()
     start(backend, config=WATCHING, interval=60.0)
-    eventually(lambda: backend.looks >= 2)
+    until(lambda: backend.looks >= 2)
     looks = backend.looks
     for count in range(1, 21):
         backend.waker()
-        eventually(lambda wanted=count: backend.greeted >= wanted)
-    eventually(lambda: backend.looks > looks)
+        until(lambda wanted=count: backend.greeted >= wanted)
+    until(lambda: backend.looks > looks)
     assert backend.looks - looks <= 20
 
 
@@ -72,10 +66,10 @@ def test_a_greeting_that_fails_ends_nothing(start):
     backend = FakeBackend()
     backend.fail_greeting = OSError("gone")
     running = start(backend, config=WATCHING, interval=60.0)
-    eventually(lambda: backend.looks >= 2)
+    until(lambda: backend.looks >= 2)
     looks = backend.looks
     backend.waker()
-    eventually(lambda: backend.looks > looks)
+    until(lambda: backend.looks > looks)
     assert [p["pid"] for p in running.client.programs()["programs"]] == [4242, 4300, 4400]
 
 

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from detshare.ctl.verbs import VERBS as VERB_ARGUMENTS
+from tests.patience import LONG_S
 
 ARGUMENTS = sorted({name for names in VERB_ARGUMENTS.values() for name in names})
 TIMES = int(os.environ.get("DETSHARE_FUZZ", "1"))
@@ -78,7 +79,7 @@ class Wire:
         """Status and body of the answer to one well-framed request."""
         if self._sock is None:
             self._sock = socket.socket(socket.AF_UNIX)
-            self._sock.settimeout(10)
+            self._sock.settimeout(LONG_S)
             self._sock.connect(self._path)
         self._sock.sendall(data)
         answer = b""
@@ -191,7 +192,7 @@ def raw(daemon, requests):
     before, calls = daemon.backend.state(), len(daemon.backend.calls)
     for data in requests:
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(10)
+            sock.settimeout(LONG_S)
             sock.connect(str(daemon.socket))
             answer = b""
             try:
@@ -257,7 +258,7 @@ def addresses(daemon, requests):
         head = f"{method} {address}{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
         head += f"Content-Length: {len(body)}\r\n\r\n"
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(20)
+            sock.settimeout(LONG_S)
             sock.connect(str(daemon.socket))
             sock.sendall(head.encode() + body)
             answer = b""

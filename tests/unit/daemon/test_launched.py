@@ -18,10 +18,12 @@ from detshare.ctl.config import Config
 from detshare.ctl.config import Daemon as DaemonConfig
 from detshare.ctl.launched import Launched
 from detshare.ctl.observed import Grid
+from detshare.ctl.requests import Table
 from detshare.ctl.rm.driver import ProcessId
 from detshare.ctl.snapshot import Program, Snapshot
 from detshare.ebpf.errors import EbpfError
 from detshare.ebpf.launch_watch import Sums
+from detshare.ebpf.launches import seconds_of
 
 WATCHING = Config(daemon=DaemonConfig(launches=True))
 
@@ -193,3 +195,27 @@ def test_top_tells_launches_a_second_and_who_counted_them():
     assert "launches (eBPF) a second" in text
     assert "eBPF: 2000 launches, 0 graphs, 0 copies" in text
     assert "8 x 128: 2000" in text
+
+
+def test_requests_as_seen_from_outside_are_those_since_the_watch_began_and_a_report_goes_before_them():
+    feed = Feed()
+    ten_ms = bucket_of(0.010)
+    assert feed.look(sums(1, requests={ten_ms: 500}), 0.0).requests is None  # of an unknown time ago
+    seen = feed.look(sums(1, requests={ten_ms: 590, bucket_of(0.080): 10}), 0.5).requests
+    assert (seen.count, seen.total, seen.source) == (100, 100, "eBPF")
+    assert 0.010 <= seen.p50_s <= 0.011
+    assert seen.p99_s >= 0.010
+    assert 0.080 <= seen.p99_s <= 0.087
+    table = Table(lambda: feed.now, lambda pid: 100, lambda a, b: False)
+    table.take(4242, b"0.5\n")
+    whole = Snapshot("root", "unit", "580", feed.now, 0.0, (), (replace(feed.program, requests=seen),))
+    (told,) = table.add_to(whole).programs
+    assert (told.requests.source, told.requests.count) == ("reported", 1)
+
+
+def bucket_of(seconds: float) -> int:
+    ns = int(seconds * 1e9)
+    octave = ns.bit_length() - 1
+    bucket = octave << 4 | (ns >> (octave - 4)) & 15
+    assert seconds <= seconds_of(bucket) <= 1.07 * seconds
+    return bucket

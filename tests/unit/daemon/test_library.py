@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from fake_backend import FakeBackend, refusing
 
 import detshare
 from detshare.ctl.library.results import Program
+from tests.patience import run
 
 
 def seen(running: Any, pid: int) -> Program:
@@ -34,7 +34,7 @@ def test_import_loads_nothing_before_it_is_asked_for() -> None:
         "import sys, detshare; assert not [m for m in sys.modules if m.startswith('detshare.')], sys.modules;"
         "assert {'Client', 'Error', 'tenant'} <= set(dir(detshare)); detshare.Client; detshare.tenant; detshare.Error"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         detshare.nonsense  # noqa: B018  the access is the test
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import time
 from typing import Any
 
 import pytest
 
 from detshare.ctl.errors import ControlError
+from tests.patience import LONG_S, until
 
 SHORT = '''
 from detshare.ctl.policy.types import Policy, Slice
@@ -23,15 +23,8 @@ class Short(Policy):
 HANGS = SHORT.replace('return [Slice(tenant, 300.0, 0, "it may wait")]', "\n        while True: pass")
 
 
-def wait_for(true, seconds: float = 15.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "did not come true"
-        time.sleep(0.02)
-
-
 def ask(daemon, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("detshared", timeout=20)
+    connection = http.client.HTTPConnection("detshared", timeout=LONG_S)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(daemon.socket))
     connection.request(method, path, body if isinstance(body, bytes | None) else json.dumps(body).encode())
@@ -57,7 +50,7 @@ def test_the_default_policy_decides_and_does_nothing(start):
     assert answer["policy"]["name"] == "slo-aware"
     assert answer["policy"]["failed"] == ""
     assert {"slo-aware", "static", "fair"} <= {each["name"] for each in answer["known"]}
-    wait_for(lambda: daemon.backend.looks > 10)
+    until(lambda: daemon.backend.looks > 10)
     assert daemon.backend.calls == []
     checks = {each["name"]: each for each in daemon.client.doctor()["checks"]}
     assert checks["policy"]["ok"] is True
@@ -79,13 +72,13 @@ def test_a_launch_that_the_kernel_tells_reaches_the_policy_and_no_person(start, 
     path.write_text(HEARING.format(str(told)))
     assert daemon.backend.calls == []
     daemon.client.policy_set(str(path))
-    wait_for(lambda: daemon.backend.calls == [("attend", True)])
+    until(lambda: daemon.backend.calls == [("attend", True)])
     before = [each["kind"] for each in daemon.client.events()]
     daemon.backend.edge(4300, True)
-    wait_for(lambda: told.exists() and "4300 True\n" in told.read_text())
+    until(lambda: told.exists() and "4300 True\n" in told.read_text())
     assert [each["kind"] for each in daemon.client.events()] == before
     daemon.client.policy_set("static")
-    wait_for(lambda: daemon.backend.calls == [("attend", True), ("attend", False)])
+    until(lambda: daemon.backend.calls == [("attend", True), ("attend", False)])
 
 
 def test_a_policy_whose_kicks_cannot_be_meant_is_refused(start, tmp_path):
@@ -101,9 +94,9 @@ def test_a_policy_from_a_file_decides_and_why_tells_it(start, short):
     daemon = start()
     status = daemon.client.policy_set(short)
     assert status["name"] == short
-    wait_for(lambda: daemon.client.policy()["policy"]["counts"]["actions"] == 2)
-    wait_for(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": f"policy {short}"})
-    wait_for(lambda: slices(daemon) == {300})
+    until(lambda: daemon.client.policy()["policy"]["counts"]["actions"] == 2)
+    until(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": f"policy {short}"})
+    until(lambda: slices(daemon) == {300})
     told = daemon.client.why(4242)
     assert any("slice 300 us, level low; it may wait" in each["text"] for each in told["decisions"])
     assert f"time slice decided by policy {short}" in told["now"]
@@ -116,10 +109,10 @@ def test_what_a_person_sets_wins_until_policy_resume(start, short):
     daemon = start()
     daemon.client.verb("set-priority", "4242", klass="high")
     daemon.client.policy_set(short)
-    wait_for(lambda: daemon.client.policy()["policy"]["counts"]["refused"] == 1)
-    wait_for(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": "hand"})
+    until(lambda: daemon.client.policy()["policy"]["counts"]["refused"] == 1)
+    until(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": "hand"})
     assert daemon.client.policy_resume("4242") == {"resumed": [4242], "class": ""}
-    wait_for(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": f"policy {short}"})
+    until(lambda: daemon.client.programs()["programs"][0]["decided"] == {"Slice": f"policy {short}"})
     with pytest.raises(ControlError, match="nothing that a person set matches"):
         daemon.client.policy_resume("nobody-of-that-name")
 
@@ -129,14 +122,14 @@ def test_a_policy_that_hangs_keeps_nobody_waiting(start, tmp_path):
     path.write_text(HANGS)
     daemon = start()
     daemon.client.policy_set(str(path))
-    wait_for(lambda: daemon.client.policy()["policy"]["failed"])
+    until(lambda: daemon.client.policy()["policy"]["failed"])
     assert "on_attach ran for more than 50 ms" in daemon.client.policy()["policy"]["failed"]
     looks = daemon.backend.looks
-    wait_for(lambda: daemon.backend.looks > looks + 5)
+    until(lambda: daemon.backend.looks > looks + 5)
     assert daemon.client.verb("set-priority", "4242", klass="high")["changed"]
     checks = {each["name"]: each for each in daemon.client.doctor()["checks"]}
     assert checks["policy"]["ok"] is False
-    wait_for(lambda: daemon.client.policy()["policy"]["stuck_threads"] == 0)
+    until(lambda: daemon.client.policy()["policy"]["stuck_threads"] == 0)
     daemon.client.policy_set("static")
     assert daemon.client.policy()["policy"]["failed"] == ""
 

@@ -23,6 +23,7 @@ from detshare.ctl.client import SOCKET_NAME, Client
 from detshare.ctl.config import Config
 from detshare.ctl.config import Daemon as DaemonConfig
 from detshare.ctl.errors import ControlError
+from tests.patience import LONG_S, run, until, words
 
 pytestmark = pytest.mark.e2e
 
@@ -32,16 +33,9 @@ def spawn(run_dir: Path, *args: str, **kwargs) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **kwargs)
 
 
-def wait_for(true, seconds: float = 15.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "did not come true"
-        time.sleep(0.02)
-
-
 def ctl(run_dir: Path, *args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", str(run_dir), *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -51,7 +45,7 @@ def spawned(run_dir) -> Iterator[list[subprocess.Popen[str]]]:
     for process in made:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=10)
+        words(process)
 
 
 @pytest.fixture
@@ -59,7 +53,7 @@ def begin(run_dir, spawned):
     def make(*args: str, **kwargs) -> subprocess.Popen[str]:
         process = spawn(run_dir, *args, **kwargs)
         spawned.append(process)
-        wait_for(lambda: process.poll() is not None or Client(run_dir).alive())
+        until(lambda: process.poll() is not None or Client(run_dir).alive())
         assert process.poll() is None, process.communicate()
         return process
 
@@ -123,7 +117,7 @@ def test_commands_against_a_daemon(run_dir, begin):
 def test_the_second_daemon_names_the_first(run_dir, begin):
     first = begin()
     second = spawn(run_dir)
-    _, told = second.communicate(timeout=20)
+    _, told = words(second)
     assert second.returncode == 1
     assert f"detshared (PID {first.pid}) holds" in told
     assert "next: " in told
@@ -140,7 +134,7 @@ def test_a_signal_restores_and_removes_the_socket(run_dir, begin, number):
     journal = run_dir / "journal-model.jsonl"
     assert journal.read_text().count('"slice"')
     daemon.send_signal(number)
-    _, told = daemon.communicate(timeout=20)
+    _, told = words(daemon)
     assert daemon.returncode == 0, told
     assert "restoring" in told
     assert not journal.exists()  # it holds what remains to be put back
@@ -151,7 +145,7 @@ def test_a_signal_restores_and_removes_the_socket(run_dir, begin, number):
 
 def test_a_command_waits_for_a_daemon_that_is_starting(run_dir, spawned):
     spawned.append(spawn(run_dir))
-    wait_for(lambda: (run_dir / "lock").exists() and (run_dir / "lock").read_text().endswith("detshared\n"))
+    until(lambda: (run_dir / "lock").exists() and (run_dir / "lock").read_text().endswith("detshared\n"))
     # no --backend model here: without the daemon this would fail for want of a driver, or act on a real one
     for command in (("ps",), ("set-priority", "serve.py", "high")):
         done = ctl(run_dir, *command)
@@ -168,7 +162,7 @@ def test_killed_and_started_again(run_dir, begin):
     assert gone.returncode == 1
     assert "no" in gone.stderr
     assert "detshared --run-dir" in gone.stderr
-    wait_for(lambda: ended(watcher), 2.0)
+    until(lambda: ended(watcher))
     begin()
     assert ctl(run_dir, "ps").returncode == 0
     assert guardian(run_dir) != watcher
@@ -187,7 +181,7 @@ def test_a_guardian_that_ends_is_replaced_and_does_not_end_easily(run_dir, begin
         checks = {c["name"]: c for c in Client(run_dir).doctor()["checks"]}
         return checks["guardian"]["ok"] is True and f"PID {first};" not in checks["guardian"]["detail"]
 
-    wait_for(another, 5.0)
+    until(another)
     assert ctl(run_dir, "pause", "train.py").returncode == 0
     assert ctl(run_dir, "resume", "train.py").returncode == 0
 
@@ -198,11 +192,11 @@ def test_a_held_pause_in_a_process_of_its_own(run_dir):
     assert held.stderr is not None
     assert held.stderr.readline() == "held until Ctrl-C or SIGTERM\n"
     refused = spawn(run_dir)
-    _, told = refused.communicate(timeout=20)
+    _, told = words(refused)
     assert refused.returncode == 1
     assert f"detshare-ctl pause (PID {held.pid})" in told
     held.send_signal(signal.SIGINT)
-    _, told = held.communicate(timeout=20)
+    _, told = words(held)
     assert held.returncode == 0, told
     assert told == "resumed\n"
 
@@ -210,7 +204,7 @@ def test_a_held_pause_in_a_process_of_its_own(run_dir):
 def test_systemd_is_told(run_dir, begin, tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(run_dir / "notify"))
-        sock.settimeout(15)
+        sock.settimeout(LONG_S)
         daemon = begin(env={**os.environ, "NOTIFY_SOCKET": str(run_dir / "notify")})
         assert sock.recv(100) == b"READY=1"
         assert Client(run_dir).programs()["programs"]
@@ -230,7 +224,7 @@ def test_no_root_no_daemon(run_dir, monkeypatch):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_no_driver_no_daemon(run_dir):
     command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--backend", "root"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no NVIDIA driver is loaded" in done.stderr
     assert "next: " in done.stderr
@@ -243,27 +237,27 @@ def test_without_a_driver_auto_is_the_model_and_says_so(run_dir):
     command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: process.poll() is not None or Client(run_dir).alive(), 60.0)
+        until(lambda: process.poll() is not None or Client(run_dir).alive())
         assert ctl(run_dir, "ps").stdout.startswith("model: simulated programs")
         checks = {check["name"]: check for check in Client(run_dir).doctor()["checks"]}
         assert "because detshare.ko is not loaded and there is no NVIDIA driver here" in checks["backend"]["detail"]
     finally:
         process.terminate()
-        told = process.communicate(timeout=60)[1]
+        told = words(process)[1]
     assert "backend model (detshare.ko is not loaded and there is no NVIDIA driver here)" in told
 
 
 @pytest.mark.parametrize("args", [["--backend", "magic"], ["--interval", "0"], ["--interval", "nan"], ["--fast"]])
 def test_bad_options_are_2(args):
     command = [sys.executable, "-m", "detshare.ctl.detshared", *args]
-    assert subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 2
+    assert run(command, capture_output=True, check=False).returncode == 2
 
 
 def test_a_wrong_configuration_is_told_and_nothing_starts(run_dir):
     path = run_dir / "x.toml"
     path.write_text("[daemon]\ninterval = 0\n[pool]\ntiers = [10]\n")
     done = spawn(run_dir, "--config", str(path))
-    _, told = done.communicate(timeout=60)
+    _, told = words(done)
     assert done.returncode == 2
     assert f"{path}:2: daemon.interval: it is 0; it is a number of seconds from 0.02 to 60" in told
     assert f"{path}:4: pool.tiers: 100 is missing" in told
@@ -279,14 +273,14 @@ def test_a_configuration_is_followed_and_options_go_before_it(run_dir, spawned):
     command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--config", str(path)]
     process = subprocess.Popen([*command, "--log-level", "info"], stderr=subprocess.PIPE, text=True)
     spawned.append(process)
-    wait_for(lambda: process.poll() is not None or Client(run_dir).alive(), 60.0)
+    until(lambda: process.poll() is not None or Client(run_dir).alive())
     names = {member["name"] for member in json.loads(ctl(run_dir, "pool", "--json").stdout)["pool"]}
     assert names == {"20%", "100%"}
     checks = {check["name"]: check for check in Client(run_dir).doctor()["checks"]}
     assert f"because {path} says so" in checks["backend"]["detail"]
     assert ctl(run_dir, "set-priority", "serve.py", "high").returncode == 0
     process.terminate()
-    _, told = process.communicate(timeout=60)
+    _, told = words(process)
     lines = [json.loads(line) for line in told.splitlines()]
     assert any(line["message"] == f"configuration: {path}" for line in lines)
     (audit,) = [line for line in lines if line.get("event") == "audit"]
@@ -300,14 +294,14 @@ def test_metrics_on_loopback_by_configuration(run_dir, spawned):
     path = run_dir / "x.toml"
     path.write_text(f"[metrics]\nlisten = '127.0.0.1:{port}'\n")
     spawned.append(spawn(run_dir, "--config", str(path)))
-    wait_for(lambda: spawned[0].poll() is not None or Client(run_dir).alive(), 60.0)
+    until(lambda: spawned[0].poll() is not None or Client(run_dir).alive())
     address = f"http://127.0.0.1:{port}"
-    with urllib.request.urlopen(f"{address}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"{address}/metrics", timeout=LONG_S) as answer:
         assert "detshare_programs" in answer.read().decode()
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"{address}/v1/programs", timeout=20)
+        urllib.request.urlopen(f"{address}/v1/programs", timeout=LONG_S)
     other = spawn(run_dir / "other", "--config", str(path))
-    _, told = other.communicate(timeout=60)
+    _, told = words(other)
     assert other.returncode == 1
     assert f"127.0.0.1:{port} cannot be listened on" in told
 
@@ -315,6 +309,6 @@ def test_metrics_on_loopback_by_configuration(run_dir, spawned):
 def test_a_run_directory_that_is_too_long_is_told(run_dir):
     long = run_dir / ("x" * 120)
     done = spawn(long)
-    _, told = done.communicate(timeout=20)
+    _, told = words(done)
     assert done.returncode == 1
     assert "shorter --run-dir" in told

@@ -10,6 +10,7 @@ from typing import Any
 from fake_backend import FakeBackend
 
 from detshare.ctl.snapshot import Snapshot
+from tests.patience import until
 
 LOOK_S = 0.2
 
@@ -44,9 +45,7 @@ def rests(start: Callable[..., Any], spend: Callable[[], None]) -> list[float]:
     """The daemon's own look at its start and the first of its loop follow each other: the rests after those."""
     backend = Looking(spend)
     running = start(backend, interval=0.05)
-    until = time.monotonic() + 20
-    while len(backend.begun) < 6 and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: len(backend.begun) >= 6)
     running.stop()
     return backend.rests()[1:5]
 

@@ -39,6 +39,30 @@ def test_better_only_if_the_tail_fell(after: float | None, better: bool) -> None
     assert ("NOT better" in closing(after).verdict()) is (not better and after is not None)
 
 
+def test_where_the_machine_stands_still_the_median_is_judged() -> None:
+    alone = Figures(5000, 25000, 200)
+    for after, better in ((5100, True), (13000, False)):
+        phases = {"alone": alone, "before": Figures(12900, 28000, 200, 150), "after": Figures(after, 40000, 200, 60)}
+        made = Closing("model", "m", "a", "b", "kernels/s", phases, 1.0)
+        assert made.better is better
+        assert "p50 12.90 ms before" in made.verdict()
+        assert ("NOT better" in made.verdict()) is not better
+    assert "p99" in closing(2510.0).verdict()
+
+
+@pytest.mark.parametrize(("total", "slowest", "goes_on"), [(150, 70, True), (150, 0.0, False), (0.0, 0.0, False)])
+def test_a_background_that_stands_still_is_no_success(total: float, slowest: float, goes_on: bool) -> None:
+    phases = {
+        "alone": Figures(3000, 3100, 200),
+        "before": Figures(13000, 14000, 200, 150, 70),
+        "after": Figures(3100, 3500, 200, total, slowest),
+    }
+    made = Closing("model", "m", "a", "b", "kernels/s", phases, 1.0)
+    assert made.better is goes_on
+    assert ("does NOT go on" in made.verdict()) is not goes_on
+    assert table(made).splitlines()[-1].split() == ["the", "slower", "of", "them", "-", "70", f"{slowest:.0f}"]
+
+
 def test_nothing_measured_is_not_better() -> None:
     assert not closing(10.0, None).better
     assert "nothing can be said" in closing(10.0, None).verdict()

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from builds import once
 
+from tests.patience import run, words
+
 pytestmark = pytest.mark.e2e
 
 HERE = Path(__file__).parent
@@ -41,7 +43,7 @@ def programs(fakecuda: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
             for theme in THEMES
         }  # fmt: skip
         for theme, build in builds.items():
-            _, errors = build.communicate(timeout=60)
+            _, errors = words(build)
             assert build.returncode == 0, f"{theme}.c: {errors}"
         return folder
 
@@ -56,8 +58,8 @@ def environment(fakecuda: Path, **more: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("theme", "name"), TESTS, ids=[f"{theme}-{name}" for theme, name in TESTS])
 def test_contract(theme: str, name: str, programs: dict[str, Path], fakecuda: Path) -> None:
-    done = subprocess.run(
-        [programs[theme], name], env=environment(fakecuda), capture_output=True, text=True, timeout=20, check=False
+    done = run(
+        [programs[theme], name], env=environment(fakecuda), capture_output=True, text=True, check=False
     )
     assert done.returncode == (STATUS_OF_VIOLATIONS if name in VIOLATES else 0), done.stderr
 
@@ -86,7 +88,7 @@ def test_virtual_time_repeats_exactly(programs: dict[str, Path], fakecuda: Path,
         trace = tmp_path / f"trace{i}"
         command = [str(programs["streams"]), "a_kernel_takes_as_many_waves_as_its_sms_need"]
         variables = environment(fakecuda, FAKECUDA_TRACE=str(trace), FAKECUDA_CLOCK="virtual")
-        subprocess.run(command, env=variables, check=True, timeout=20)
+        run(command, env=variables, check=True)
         runs.append(trace.read_text())
     assert runs[0] == runs[1]
 

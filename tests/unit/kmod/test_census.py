@@ -60,7 +60,10 @@ def test_several_contexts_of_one_process_are_one_program() -> None:
     second = replace(VCTX, vctx_id=2, client=0xC1D00002, gpu=1, memory_used=1 << 30, managed=0, refused=2)
     found = only(replace(SEEN, vctxs=[VCTX, second]))
     assert found.memory_bytes == 5 << 30
-    assert found.gpus == (UUID, "GPU 1")  # nobody opened that one yet: it has no UUID
+    assert found.gpu_memory == {UUID: 4 << 30, "GPU 1": 1 << 30}  # nobody opened that one yet: it has no UUID
+    assert found.gpus == (UUID,)  # it computes there only
+    beside = replace(TSGS[0], vctx_id=2, client=0xC1D00002, gpu=1)
+    assert only(replace(SEEN, vctxs=[VCTX, second], tsgs=(*TSGS, beside))).gpus == (UUID, "GPU 1")
     assert found.refused == 2
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from detshare.ctl import metrics
+from detshare.ctl.gputime.types import GpuTime, Mode, Pattern, Schedule
 from detshare.ctl.metric_names import COUNTER, NAMES, PROGRAM
-from detshare.ctl.observed import Observed
+from detshare.ctl.observed import Observed, Requests
+from detshare.ctl.requests import Table
 from detshare.ctl.rm.driver import Gpu, ProcessId
 from detshare.ctl.snapshot import Account, AccountKind, Kind, Level, Program, Snapshot, State, Tsg
 from detshare.ctl.work import Activity, Spatial, Times
@@ -47,24 +50,36 @@ def spatial() -> Spatial:
     )  # fmt: skip
 
 
-def machine(*programs: Program, accounts: tuple[Account, ...] = ()) -> Snapshot:
+def machine(
+    *programs: Program, accounts: tuple[Account, ...] = (), schedules: tuple[Schedule, ...] = ()
+) -> Snapshot:
     gpu = Gpu("GPU-1", 0, "H100", "0000:01:00.0", 80 << 30)
-    return Snapshot("kmod", "driver", "580.0", 1.0, 0.004, (gpu,), programs, accounts=accounts)
+    return Snapshot(
+        "kmod", "driver", "580.0", 1.0, 0.004, (gpu,), programs, accounts=accounts, schedules=schedules
+    )
+
+
+ON_ONE = GpuTime("GPU-1", 5.0, 0.3, 0.25, 50.0, 1730.0, 18_300.0, (0.3,), stalled_s=1.5)
+ON_TWO = replace(ON_ONE, gpu="GPU-2", share=0.4, useful=0.4, stalled_s=0.0)
+TURNS = Schedule("GPU-1", Mode.TURNS, Pattern.BURSTS, "train", slice_us=50)
 
 
 RED = Account(AccountKind.TENANT, "red", None, 8 << 30, 1 << 30, 1 << 30, 2)
 FULL = machine(
     program(1, spatial=spatial(), limits=(RED,), refused=2),
     program(2, activity=Activity("active", kicks=5, used_us=2_000_000, waits=3, wait_ms=4.0, denied=1)),
-    program(3, observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",))),
+    program(4, gpu_time=(ON_ONE, ON_TWO), floor=0.02),
+    program(3, observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",)),
+            requests=Requests(200, 4.0, 0.01, 0.02, 0.1, 900)),
     accounts=(RED,),
+    schedules=(TURNS,),
 )
 
 
 def pages(seen: Snapshot | None = FULL) -> tuple[str, str]:
     counters = metrics.Counters(looks=7)
     counters.verbs["set-priority", "changed"] = 2
-    made = metrics.registry(lambda: seen, counters, lambda: POLICY)
+    made = metrics.registry(lambda: seen, counters, lambda: POLICY, Table())
     plain, plain_kind = metrics.render(made)
     full, open_kind = metrics.render(made, OPEN)
     assert plain_kind.startswith("text/plain; version=0.0.4")
@@ -115,6 +130,26 @@ def test_values_are_in_the_units_of_their_names() -> None:
     assert value("detshare_program_memory_limit_bytes", pid="1") == [8 << 30]
     assert value("detshare_policy_latency_seconds", percentile="99") == [0.004]
     assert value("detshare_policy_actions_total", result="done") == [3]
+
+
+def test_gpu_time_is_told_for_each_gpu_and_goes_before_nvml() -> None:
+    assert value("detshare_program_gpu_share", pid="4") == [0.4]
+    assert value("detshare_program_gpu_share", pid="1") == [0.5]  # NVML's: nothing is known of its runs
+    assert value("detshare_program_gpu_time_share", gpu="GPU-1") == [0.3]
+    assert value("detshare_program_gpu_time_useful", gpu="GPU-1") == [0.25]
+    assert value("detshare_program_gpu_switches_per_second", gpu="GPU-2") == [50]
+    assert value("detshare_program_stalled_seconds", gpu="GPU-1") == [1.5]
+    assert value("detshare_program_stalled_seconds", gpu="GPU-2") == [0]
+    assert value("detshare_program_floor") == [0.02]
+
+
+def test_a_rotation_is_told_by_mode_holder_and_slice() -> None:
+    assert value("detshare_schedule_mode", gpu="GPU-1", mode="turns") == [1]
+    assert value("detshare_schedule_mode", gpu="GPU-1", mode="windows") == [0]
+    assert value("detshare_schedule_holder", gpu="GPU-1", tenant="train") == [1]
+    assert value("detshare_schedule_slice_seconds", gpu="GPU-1") == [50e-6]
+    free = machine(schedules=(Schedule("GPU-1", Mode.FREE, Pattern.NONE),))
+    assert value("detshare_schedule_holder", free) == value("detshare_schedule_slice_seconds", free) == []
 
 
 def test_what_is_not_known_has_no_series() -> None:

@@ -237,7 +237,7 @@ def test_a_story_names_rule_neighbours_decisions_and_refusals(world):
     told = why.story(1, 600.0, look(*made.programs.values()), made.engine.status(), made.run_dir / "decisions")
     text = json.dumps(told)
     assert told["policy"]["rule"] == "a test"
-    assert "2 serve.py (class high), 50% of the last second" in text
+    assert "2 serve.py (class high), 50% of the GPU" in text
     assert told["refused"] == 1
     lines_ = [each["text"] for each in told["decisions"]]
     assert any("slice 300 us, level low; 2 is a server [mine, for it came (1)]" in line for line in lines_)

@@ -13,6 +13,7 @@ from policy_world import GPU, Scripted, activity, program
 
 from detshare.ctl.decisions.log import Turn, turns
 from detshare.ctl.errors import ControlError
+from detshare.ctl.observed import Requests
 from detshare.ctl.policy.edges import GAP_S
 from detshare.ctl.policy.guard import LONGEST_SHUT_US
 from detshare.ctl.policy.hands import BURST, RATE_S
@@ -322,10 +323,10 @@ def test_a_failed_policy_is_told_of_and_begun_anew(world, tmp_path):
 
 def test_who_hangs_in_a_hook_keeps_nobody_waiting(world):
     made = world(limit_s=0.1, programs=[program(1)])
-    made.use(Scripted(on_attach=lambda now, tenant: time.sleep(20)))
-    began = time.monotonic()
-    made.look()
-    assert time.monotonic() - began < 5.0
+    ends = threading.Event()
+    made.use(Scripted(on_attach=lambda now, tenant: ends.wait()))
+    made.look()  # it comes back, or this test never ends
+    ends.set()
     assert "did not return within 400 ms" in made.engine.status()["failed"]
 
 
@@ -596,3 +597,40 @@ def test_where_much_stands_it_is_not_written_with_each_change(world):
     assert len(wrote) < 20
     made.engine.stop()
     assert made.engine.ledger.version == made.engine.ledger.saved
+
+
+def test_floors_that_hold_a_p99_are_rows_that_a_switch_takes_back(world):
+    slow = Requests(200, 4.0, 0.01, 0.08, 0.1, 900)
+    here = [program(1, klass="high", busy=True, requests=slow), program(2, klass="low", floor=0.02)]
+    made = world(programs=here, backend="root")
+    made.look()
+    made.choose("slo-aware", slo_ms="20")
+    made.look(1.0)
+    rows = [(each.who, dict(each.args)) for each in made.performed]
+    assert rows == [("low", {"floor_permille": 10}), ("idle", {"floor_permille": 10})]
+    made.choose("static")
+    made.look(1.0)
+    assert [(each.who, dict(each.args)) for each in made.performed[2:]] == [
+        ("low", {"reset": True}),
+        ("idle", {"reset": True}),
+    ]
+
+
+def test_a_policy_says_what_it_cannot_do_here(world):
+    made = world(programs=[program(1, klass="high")], backend="root")
+    made.choose("slo-aware")
+    made.look()
+    remarks = made.engine.status()["remarks"]
+    assert ["detshare.ko" in remarks[0], "nobody knows how long" in remarks[1], len(remarks)] == [True, True, 2]
+    made.programs[1] = program(1, klass="high", requests=Requests(9, 4.0, 0.01, 0.08, 0.1, 9))
+    made.look(1.0)
+    assert len(made.engine.status()["remarks"]) == 1
+    made.choose("static")
+    made.look(1.0)
+    assert made.engine.status()["remarks"] == []
+
+    class Odd(Scripted):
+        lacks = 7
+
+    made.use(Odd())
+    assert made.engine.status()["remarks"] == []

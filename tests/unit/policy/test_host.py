@@ -13,14 +13,13 @@ from policy_world import Scripted, snapshot, view
 from detshare.ctl.policy.guard import MOST_ACTIONS
 from detshare.ctl.policy.host import Call, Host, overridden
 from detshare.ctl.policy.types import Policy, Slice
+from tests.patience import comes
 
 NOW = snapshot(view("1"))
 
 
 def ask(host: Host, *hooks: str):
-    began = time.monotonic()
-    answers = host.ask([Call(hook, NOW, None if hook == "on_tick" else "1") for hook in hooks])
-    return answers, time.monotonic() - began
+    return host.ask([Call(hook, NOW, None if hook == "on_tick" else "1") for hook in hooks])
 
 
 def test_actions_are_taken_out_of_a_list_and_of_a_generator():
@@ -29,7 +28,7 @@ def test_actions_are_taken_out_of_a_list_and_of_a_generator():
         yield Slice("1", 200.0)
 
     host = Host(Scripted(on_attach=lambda now, tenant: [Slice("1", 50.0)], on_launch=generate))
-    answers, _ = ask(host, "on_attach", "on_launch")
+    answers = ask(host, "on_attach", "on_launch")
     assert [[each.slice_us for each in answer.actions] for answer in answers] == [[50.0], [100.0, 200.0]]
     assert not host.failure
     host.close()
@@ -44,13 +43,13 @@ def test_only_hooks_of_its_own_are_called():
 
     assert overridden(Ticks()) == {"on_tick"}
     host = Host(Ticks())
-    answers, _ = ask(host, "on_attach", "on_tick", "on_launch")
+    answers = ask(host, "on_attach", "on_tick", "on_launch")
     assert [answer.call.hook for answer in answers] == ["on_tick"]
     host.close()
 
 
 def sleeps(now, tenant):
-    time.sleep(30)
+    time.sleep(86400)
 
 
 def loops(now, tenant):
@@ -74,20 +73,17 @@ def drips(now, tenant):
 )
 def test_who_overruns_is_left_behind_and_not_asked_again(hook, told):
     host = Host(Scripted(on_attach=lambda now, tenant: [Slice("1", 50.0)], on_launch=hook), 0.1)
-    answers, seconds = ask(host, "on_attach", "on_launch", "on_attach")
-    assert seconds < 5.0
+    answers = ask(host, "on_attach", "on_launch", "on_attach")  # it comes back, or this test never ends
     assert [bool(answer.problem) for answer in answers] == [False, True], "what came before it counts"
     assert host.failure.startswith("on_launch ")
     assert told in host.failure
-    assert ask(host, "on_attach")[0] == []
+    assert ask(host, "on_attach") == []
 
 
 def test_a_loop_in_python_is_ended():
     host = Host(Scripted(on_launch=loops), 0.05)
     ask(host, "on_launch")
-    until = time.monotonic() + 10
-    while host.interrupt() and time.monotonic() < until:
-        time.sleep(0.05)
+    comes(lambda: not host.interrupt(), pause=0.05)
     assert not host.interrupt(), "its thread goes on for ever"
 
 
@@ -105,9 +101,7 @@ def test_one_that_catches_everything_is_interrupted_again():
     refuses_to_end.until = time.monotonic() + 0.5
     host = Host(Scripted(on_launch=refuses_to_end), 0.05)
     ask(host, "on_launch")
-    until = time.monotonic() + 10
-    while host.interrupt() and time.monotonic() < until:
-        time.sleep(0.05)
+    comes(lambda: not host.interrupt(), pause=0.05)
     assert not host.interrupt()
 
 
@@ -146,7 +140,7 @@ def rude(now, tenant):
 )
 def test_who_raises_or_answers_nonsense_has_failed(hook, told):
     host = Host(Scripted(on_launch=hook))
-    answers, _ = ask(host, "on_launch", "on_launch")
+    answers = ask(host, "on_launch", "on_launch")
     assert len(answers) == 1
     assert told in answers[0].problem
     assert answers[0].actions == []
@@ -167,7 +161,7 @@ def test_time_in_which_the_whole_process_stood_still_is_not_the_policys():
     host = Host(Scripted(on_launch=lambda now, tenant: time.sleep(0.02)), 0.2)
     original = host._done.wait
     host._done.wait = lambda timeout: original(timeout) or (time.sleep(0.5), False)[1]  # as where nothing was scheduled
-    answers, _ = ask(host, "on_launch")
+    answers = ask(host, "on_launch")
     assert not host.failure
     assert len(answers) == 1
     host.close()

@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from detshare.ctl.client import Client
+from tests.patience import run, until
 
 pytestmark = pytest.mark.e2e
 
@@ -47,13 +48,6 @@ class Sleeps(Policy):
 """
 
 
-def wait_for(true: Callable[[], object], seconds: float = 30.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "did not come true"
-        time.sleep(0.05)
-
-
 class Live:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -63,12 +57,12 @@ class Live:
     def begin(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(self.run_dir), "--backend", "model"]
         self.processes.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
-        wait_for(self.client.alive)
+        until(self.client.alive)
         return self.processes[-1]
 
     def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", str(self.run_dir), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return run(command, capture_output=True, text=True, check=False)
 
     def program(self, name: str) -> dict:
         return next(each for each in self.client.programs()["programs"] if name in each["command"])
@@ -105,9 +99,9 @@ def test_a_policy_is_tried_told_and_taken_back(live, mine):
     done = live.ctl("policy", "set", str(mine), "slice_us=400")
     assert done.returncode == 0, done.stderr
     assert "programs whose command has `word` get short slices." in done.stdout
-    wait_for(lambda: live.slice_us("train.py") == 400)
+    until(lambda: live.slice_us("train.py") == 400)
     assert live.slice_us("serve.py") == 2048
-    wait_for(lambda: live.program("train.py")["decided"] == {"Slice": f"policy {mine}"})
+    until(lambda: live.program("train.py")["decided"] == {"Slice": f"policy {mine}"})
     pid = str(live.program("train.py")["pid"])
     assert "decided time slice by policy" in " ".join(live.ctl("show", pid).stdout.split())
     told = live.ctl("why", pid)
@@ -118,16 +112,16 @@ def test_a_policy_is_tried_told_and_taken_back(live, mine):
 
     assert live.ctl("set-priority", pid, "low").returncode == 0
     assert live.slice_us("train.py") == 50
-    wait_for(lambda: live.program("train.py")["decided"] == {"Slice": "hand"})
+    until(lambda: live.program("train.py")["decided"] == {"Slice": "hand"})
     assert "set-priority by a person" in live.ctl("why", pid).stdout
     assert live.ctl("policy", "set", str(mine), "slice_us=500").returncode == 0
     time.sleep(0.5)
     assert live.slice_us("train.py") == 50, "what a person set stands"
     assert live.ctl("policy", "resume", pid).returncode == 0
-    wait_for(lambda: live.slice_us("train.py") == 500)
+    until(lambda: live.slice_us("train.py") == 500)
 
     assert live.ctl("policy", "set", "static").returncode == 0
-    wait_for(lambda: live.slice_us("train.py") != 500)
+    until(lambda: live.slice_us("train.py") != 500)
     shown = live.ctl("policy", "show")
     assert shown.returncode == 0
     assert "policy static" in shown.stdout
@@ -137,9 +131,9 @@ def test_a_policy_is_tried_told_and_taken_back(live, mine):
 def test_a_log_is_replayed_with_another_policy(live, mine):
     live.begin()
     assert live.ctl("policy", "set", str(mine)).returncode == 0
-    wait_for(lambda: live.slice_us("train.py") == 300)
+    until(lambda: live.slice_us("train.py") == 300)
     folder = str(live.run_dir / "decisions")
-    wait_for(lambda: "train may wait" in live.ctl("why", str(live.program("train.py")["pid"])).stdout)
+    until(lambda: "train may wait" in live.ctl("why", str(live.program("train.py")["pid"])).stdout)
     same = live.ctl("replay", folder, "--policy", str(mine), "--json")
     assert same.returncode == 0, same.stderr
     counts = json.loads(same.stdout)
@@ -160,7 +154,7 @@ def test_a_policy_that_sleeps_keeps_nobody_waiting(live, tmp_path):
     live.begin()
     before = live.client.readings()
     assert live.ctl("policy", "set", str(path)).returncode == 0
-    wait_for(lambda: live.client.policy()["policy"]["failed"])
+    until(lambda: live.client.policy()["policy"]["failed"])
     shown = live.ctl("policy", "show").stdout
     assert "FAILED: on_attach did not return within 200 ms" in shown
     checks = {each["name"]: each for each in json.loads(live.ctl("doctor", "--json").stdout)["checks"]}
@@ -168,7 +162,7 @@ def test_a_policy_that_sleeps_keeps_nobody_waiting(live, tmp_path):
     assert "on_attach did not return within 200 ms" in checks["policy"]["detail"]
     pid = str(live.program("serve.py")["pid"])
     assert live.ctl("set-priority", pid, "high").returncode == 0
-    wait_for(lambda: live.client.readings()[pid]["count"] > before[pid]["count"] + 50)
+    until(lambda: live.client.readings()[pid]["count"] > before[pid]["count"] + 50)
     assert live.ctl("policy", "set", "fair").returncode == 0
     assert live.client.policy()["policy"]["failed"] == ""
 
@@ -176,13 +170,13 @@ def test_a_policy_that_sleeps_keeps_nobody_waiting(live, tmp_path):
 def test_the_choice_survives_kill_9(live, mine):
     first = live.begin()
     assert live.ctl("policy", "set", str(mine), "slice_us=450").returncode == 0
-    wait_for(lambda: live.slice_us("train.py") == 450)
+    until(lambda: live.slice_us("train.py") == 450)
     os.kill(first.pid, signal.SIGKILL)
     first.wait(20)
     live.begin()
     status = live.client.policy()["policy"]
     assert (status["name"], status["params"]) == (str(mine), {"slice_us": "450"})
-    wait_for(lambda: live.slice_us("train.py") == 450)
+    until(lambda: live.slice_us("train.py") == 450)
 
 
 def test_commands_say_what_stops_them(live, mine):

@@ -72,10 +72,10 @@ def views(draw: st.DrawFn, name: str, lane: str) -> TenantView:
         graph_launches=draw(st.integers(0, 50)),
         blocks=draw(st.integers(0, 5000)),
         used_us=draw(st.floats(0, 1e5)),
-        shapes=tuple(draw(st.lists(st.builds(Shape, st.sampled_from(("graph", "gemm", "ncclKernel_AllReduce")),
+        shapes=tuple(draw(st.lists(st.builds(Shape, st.sampled_from(("graph", "gemm", "softmax")),
                      st.integers(0, 4000), st.just(256), st.integers(1, 99), *[st.floats(1, 1e5)] * 3), max_size=2))),
         group=draw(st.sampled_from(("", "team", "other"))),
-        kind=draw(st.sampled_from(("", "kernels", "communication"))),
+        kind=draw(st.sampled_from(("", "kernels", "decode"))),
         by_hand=tuple(draw(st.sets(st.sampled_from(KINDS), max_size=2))),
     )  # fmt: skip
 
@@ -344,14 +344,39 @@ def test_cost_aware_is_cheap_off_peak_until_a_deadline_comes() -> None:
     ]
 
 
-def test_a_tenant_in_a_communication_kernel_is_not_held() -> None:
-    for kind, held in (("kernels", True), ("communication", False)):
-        policy = TokenBucket()
-        list(policy.on_attach(snapshot(view("a", klass="low", kind=kind)), "a"))
-        list(policy.on_tick(snapshot(view("a", klass="low", kind=kind))))
-        later = snapshot(view("a", klass="low", kind=kind, used_us=2e5), now_us=1.01e6)
-        found = list(policy.on_tick(later))
-        assert ([each for each in found if isinstance(each, Gate) and not each.open] != []) is held
+def test_without_the_module_strict_and_cost_aware_set_floors_alone_and_ask_for_nothing_that_is_refused() -> None:
+    tenants = (view("a", klass="high"), view("b", klass="low", by_hand=("Slice",)))
+    turns = snapshot(*tenants, rows=False, now_us=2e7, hour=23.0)
+    strict = [each for who in "ab" for each in Strict().on_attach(turns, who)]
+    assert {(each.klass, each.floor_permille, each.rank) for each in strict if isinstance(each, ClassRow)} == {
+        ("normal", 100, None), ("low", 20, None), ("idle", 10, None),
+    }  # fmt: skip
+    policy = CostAware()
+    cheap, dear = list(policy.on_tick(turns)), list(policy.on_tick(replace(turns, hour=12.0)))
+    assert [{row.klass: row.floor_permille for row in rows if isinstance(row, ClassRow)} for rows in (cheap, dear)] == [
+        {"low": 250, "idle": 125, "normal": 0}, {"low": 20, "idle": 10, "normal": 0},
+    ]  # fmt: skip
+    bare = replace(turns, floors=False)
+    for nothing in (Strict(), CostAware(), Fair()):
+        found = [*nothing.on_attach(bare, "b"), *nothing.on_tick(bare)]
+        assert [each for each in found if isinstance(each, ClassRow)] == []
+
+
+def test_fair_gives_classes_of_the_background_their_part_of_all_weights_as_a_floor() -> None:
+    hand = ("Slice",)
+    low = [view(name, klass="low", by_hand=hand) for name in "bc"]
+    idle = view("d", klass="idle", by_hand=hand, weight=2)
+    policy = Fair()
+    now = snapshot(view("a", klass="high", by_hand=hand), *low, idle, rows=False, gpu="one")
+    found = [each for each in policy.on_attach(now, "d") if isinstance(each, ClassRow)]
+    assert {each.klass: each.floor_permille for each in found} == {"low": 167, "idle": 167}  # 2 of 12 each
+    assert [each for each in policy.on_attach(now, "d") if isinstance(each, ClassRow)] == []
+    many = [view(f"x{n}", klass="low", by_hand=hand) for n in range(40)]
+    other = replace(now, tenants=(now.tenants[0], *many), gpu="two")
+    rows = [each for each in policy.on_attach(other, "x0") if isinstance(each, ClassRow)]
+    assert [(each.klass, each.floor_permille) for each in rows] == [("low", 500)]  # the GPU that asks for more
+    alone = snapshot(low[0], rows=False)
+    assert not [each for each in Fair().on_attach(alone, "b") if isinstance(each, ClassRow)]
 
 
 def test_an_empty_bucket_of_a_group_holds_all_of_it() -> None:

@@ -19,7 +19,7 @@ def test_the_page_is_true(tmp_path: Path) -> None:
     (source,) = blocks(PAGE, "python")
     (tmp_path / "bursts_first.py").write_text(source, encoding="utf-8")
     assert len(steps(PAGE)) > 12
-    play(PAGE, tmp_path, 180)
+    play(PAGE, tmp_path)
 
 
 def test_the_pages_policy_is_short() -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from policy_world import GPU, activity, program
 
+from detshare.ctl.gputime.types import GpuTime
+from detshare.ctl.observed import Requests
 from detshare.ctl.policy.types import PCtx, Shape
 from detshare.ctl.policy.view import Viewer
 from detshare.ctl.rm.driver import Gpu
@@ -108,3 +110,33 @@ def test_gates_shapes_pool_and_lanes_are_shown():
     now = viewer.snapshot(GPU, 5.0, 0.0)
     assert (now.sms, now.lane, now.member("25%").sms) == (132, "temporal", 32)
     assert [each.name for each in now.tenants] == ["1", "2", "3"]
+
+
+def gpu_time(share: float, **more) -> GpuTime:
+    return GpuTime(GPU, 5.0, share, share, 10.0, 100.0, 100.0, (), **more)
+
+
+def test_gpu_time_of_the_log_goes_before_what_nvml_says():
+    viewer = Viewer()
+    seen = replace(program(1), gpu_share=0.9, gpu_time=(replace(gpu_time(0.5), gpu="another"), gpu_time(0.25)))
+    for now in (0.0, 1.0, 2.0):
+        look(viewer, now, seen)
+    assert viewer.tenants(GPU)["1"].used_us == 500_000.0
+    look(viewer, 3.0, replace(seen, gpu_time=(gpu_time(0.0),)))
+    assert not viewer.tenants(GPU)["1"].active
+    look(viewer, 4.0, replace(seen, gpu_time=(gpu_time(0.0, stalled_s=2.0),)))
+    assert viewer.tenants(GPU)["1"].active  # it has work and makes no progress
+
+
+def test_requests_and_floors_are_seen_while_nothing_else_changes():
+    viewer = Viewer(backend="root")
+    still = replace(program(1), floor=0.05)
+    for number in range(3):
+        look(viewer, number, replace(still, requests=Requests(200 + number, 4.0, 0.01, 0.02, 0.1, 900)))
+    seen = viewer.tenants(GPU)["1"]
+    assert (seen.requests, seen.request_p50_us, seen.request_p99_us, seen.floor) == (202, 10_000.0, 20_000.0, 5.0)
+    assert (seen.request_window_us, seen.request_age_us) == (4e6, 1e5)
+    now = viewer.snapshot(GPU, 0.0, 0.0)
+    assert (now.rows, now.floors) == (False, True)
+    assert Viewer(backend="kmod").snapshot(GPU, 0.0, 0.0).rows
+    assert not Viewer().snapshot(GPU, 0.0, 0.0).floors

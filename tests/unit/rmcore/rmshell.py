@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from tests.patience import ended
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 SOURCES: Final = (*sorted((ROOT / "kmod" / "rm").glob("*.c")), *sorted((ROOT / "tests" / "rmcore").glob("shell*.c")))
 FLAGS: Final = ("-std=gnu11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
@@ -164,7 +166,7 @@ class Core:
         assert self._process.stderr is not None
         self._process.stdin.close()
         try:
-            code = self._process.wait(timeout=60)
+            code = ended(self._process)
         finally:
             self._process.kill()
             words = self._words()

@@ -25,3 +25,10 @@ def truth(driver: ModelDriver, process: ModelProcess) -> list[tuple[int, int, bo
                     if node.kind is Kind.TSG and node.tsg is not None:
                         found.append((node.tsg.slice_us, int(node.tsg.level), node.tsg.paused))
     return found
+
+
+def take_all(taker: ModelProcess, giver: ModelProcess) -> None:
+    """The control files of one process, of which another takes duplicates."""
+    for fd, file in sorted(giver.fds.items()):
+        if file.is_control:
+            taker.take(giver, fd)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from detshare.ctl.wishes import Wish, Wishes
 from detshare.ebpf.loader import Trouble
 from detshare.ebpf.records import Decoder, Kind, Record
 from detshare.ebpf.world import Happening, World
+from tests.patience import until
 from tests.unit.root.conftest import KERNEL
 
 pytestmark = pytest.mark.skipif(KERNEL, reason="of records and the model; tests/vm/guest/ebpf_births.py has programs")
@@ -114,12 +115,12 @@ def test_a_slice_that_a_program_sets_itself_is_told_of_its_compute_groups_alone(
     context(heard.tracer)
     assert not heard.births._computes(heard.tracer.world.clients[CLIENT], GROUP)  # nobody knows yet what it is for
     heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, GROUP)
-    _until(lambda: bool(heard.births._contexts))
+    until(lambda: bool(heard.births._contexts))
     assert [each.again for each in heard.births.contexts()] == [False]
     heard.tracer.asked(CONTROL, GROUP, status=0x56)  # refused
     heard.tracer.asked(CONTROL, SHARE)
     heard.tracer.asked(CONTROL, 0x999)
-    _until(lambda: heard.tracer.said.empty())
+    until(lambda: heard.tracer.said.empty())
     assert heard.births.contexts() == []
     heard.woken.clear()
     heard.tracer.asked(CONTROL, GROUP, when=9999)
@@ -131,10 +132,10 @@ def test_a_slice_that_a_program_sets_itself_is_told_of_its_compute_groups_alone(
 def test_who_sets_it_again_and_again_is_left_to_looks(heard: SimpleNamespace) -> None:
     context(heard.tracer)
     heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, GROUP)
-    _until(lambda: bool(heard.births._contexts))
+    until(lambda: bool(heard.births._contexts))
     heard.births.contexts()
     heard.tracer.asked(CONTROL, GROUP)
-    _until(lambda: bool(heard.births._contexts))
+    until(lambda: bool(heard.births._contexts))
     heard.births.contexts()
     heard.births._answered[CLIENT, GROUP] = time.monotonic_ns() + 1_000_000_000
     heard.woken.clear()
@@ -152,7 +153,7 @@ def test_a_compute_object_on_a_channel_does_too_and_a_copy_engine_does_not(heard
     heard.woken.clear()
     heard.tracer.made("HOPPER_COMPUTE_A", COMPUTE, CHANNEL)
     assert heard.woken.wait(10)
-    _until(lambda: heard.tracer.said.empty())
+    until(lambda: heard.tracer.said.empty())
     found = heard.births.contexts()
     assert [each.tsg for each in found] == [GROUP]
 
@@ -167,7 +168,7 @@ def test_the_group_of_an_mps_server_is_not_its_clients(heard: SimpleNamespace) -
     record = Record(1, FILE, PID, 3, len(block), 0, Kind.CALL, 255, escape, bytes(block))
     heard.tracer.said.put(heard.tracer.world.take(record))
     heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, copy)
-    _until(lambda: heard.tracer.said.empty())
+    until(lambda: heard.tracer.said.empty())
     assert [born.client for born in heard.births.take()] == [CLIENT]
     assert heard.births.contexts() == []
 
@@ -180,15 +181,6 @@ def test_doctor_tells_of_losses_and_of_an_end(heard: SimpleNamespace) -> None:
     heard.tracer.broken = True
     heard.births._thread.join(10)
     assert heard.births.doctor().ok is False
-
-
-def _until(true: Callable[[], bool]) -> None:
-    waiting = threading.Event()
-    for _ in range(1000):
-        if true():
-            return
-        waiting.wait(0.01)
-    raise AssertionError("did not come true")
 
 
 class Told:

@@ -14,6 +14,8 @@ from pathlib import Path
 from builds import BUILD, LIBRARY, ROOT, made
 from builds import FAKECUDA as DRIVER
 
+from tests import patience
+
 CLIENTS = Path(__file__).parent / "clients"
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"]
 INCLUDES = [f"-I{ROOT / 'runtime'}", f"-I{ROOT / 'tests' / 'fakecuda'}"]
@@ -48,8 +50,8 @@ def run(
         "TMPDIR": str(boards()),
         **env,
     }
-    return subprocess.run(
-        [str(path), *args], env=full, input=stdin, capture_output=True, text=True, timeout=60, check=False
+    return patience.run(
+        [str(path), *args], env=full, input=stdin, capture_output=True, text=True, check=False
     )
 
 

@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from detshare.runtime import board_layout as layout
@@ -106,13 +104,6 @@ class Program:
     def end(self) -> None:
         self.process.kill()
         self.process.communicate()
-
-
-def wait_for(true: Callable[[], object], seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "did not come true"
-        time.sleep(0.005)
 
 
 def end_mps(folder: Path, control: Path) -> None:

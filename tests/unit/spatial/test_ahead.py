@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from builds import LIBRARY, made
-from spatial_lane import GPU, Lane, wait_for
+from spatial_lane import GPU, Lane
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime import sealed
 from detshare.runtime.board import TAKEN, Attach, Attached
 from detshare.runtime.tenant import Tenant
+from tests.patience import LONG_S, until
 
 pytestmark = pytest.mark.e2e
 
@@ -30,7 +31,7 @@ LEFT = "left the spatial lane"
 def ask(lane: Lane, ahead: bool = True) -> tuple[socket.socket, Attached]:
     """The request of a library in this process; the descriptors of the answer are closed."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    link.settimeout(20)
+    link.settimeout(LONG_S)
     link.connect(str(lane.service.socket))
     link.send(Attach(layout.VERSION, GPU.bytes, os.getpid(), 132, 8, 80 << 30, "", ahead).pack())
     data, rights, _, _ = link.recvmsg(4096, socket.CMSG_SPACE(64))
@@ -127,7 +128,7 @@ def test_who_gives_up_has_no_place(lane: Lane, kept: list[int]) -> None:
     assert (answer.status, answer.slot) == (0, 0)
     assert lane.activity().slots[0].get("state") == layout.SLOT_LIVE
     link.close()
-    wait_for(lambda: not lane.service.tenants.pids())
+    until(lambda: not lane.service.tenants.pids())
     assert lane.activity().slots[0].get("state") == layout.SLOT_FREE
     assert not list(lane.boards.glob(f"{os.getpid()}-*"))
     assert (told(lane, ENTERED), told(lane, LEFT)) == (1, 1)
@@ -138,7 +139,7 @@ def test_who_gives_up_has_no_place(lane: Lane, kept: list[int]) -> None:
 def test_what_else_is_said_takes_nothing(lane: Lane) -> None:
     link, _ = ask(lane)
     link.send(b"junk")
-    wait_for(lambda: not lane.service.tenants.pids())
+    until(lambda: not lane.service.tenants.pids())
     link.close()
 
 
@@ -148,7 +149,7 @@ def test_who_took_it_stays(lane: Lane, kept: list[int]) -> None:
     assert os.getpid() not in kept
     link.send(TAKEN)
     link.close()
-    wait_for(lambda: os.getpid() in kept)
+    until(lambda: os.getpid() in kept)
     assert lane.start().slot == 2
     assert os.getpid() in lane.service.tenants.pids()
 
@@ -156,7 +157,7 @@ def test_who_took_it_stays(lane: Lane, kept: list[int]) -> None:
 def test_who_asks_with_a_context_takes_it_by_asking(lane: Lane, kept: list[int]) -> None:
     link, _ = ask(lane, ahead=False)
     link.close()
-    wait_for(lambda: os.getpid() in kept)
+    until(lambda: os.getpid() in kept)
     assert lane.start().slot == 1
     assert os.getpid() in lane.service.tenants.pids()
 
@@ -194,7 +195,7 @@ def test_another_daemon_goes_on_with_what_was_taken(lane: Lane, start: Start) ->
     program = start()
     say(program, "retain")
     assert said(program) == "0"
-    wait_for(lambda: not lane.service._ahead)
+    until(lambda: not lane.service._ahead)
     lane.again(restore=False)
     assert lane.service.tenants.pids() == [program.pid]
 
@@ -228,12 +229,12 @@ def test_an_older_request_that_ends_takes_nothing_of_a_newer(lane: Lane) -> None
 def test_the_library_asks_once_and_before_there_is_a_context(lane: Lane, kept: list[int], start: Start) -> None:
     program = start(FAKECUDA_PRIMARY_US="60000000")
     say(program, "retain")
-    wait_for(lambda: told(lane, ENTERED) == 1)
+    until(lambda: told(lane, ENTERED) == 1)
     assert program.pid in lane.service.tenants.pids()
     other = start()
     say(other, "retain")
     assert said(other) == "0"
-    wait_for(lambda: other.pid in kept)
+    until(lambda: other.pid in kept)
     assert told(lane, ENTERED) == 2
     assert program.pid not in kept
     assert places(lane) == {program.pid: 0, other.pid: 1}
@@ -244,7 +245,7 @@ def test_a_context_that_cannot_be_made_keeps_no_place(lane: Lane, start: Start) 
     for _ in range(3):
         say(program, "retain")
         assert said(program) == "2"
-    wait_for(lambda: told(lane, LEFT) == 1)
+    until(lambda: told(lane, LEFT) == 1)
     assert told(lane, ENTERED) == 1  # asked ahead once, not each time
     assert lane.service.tenants.pids() == []
     say(program, "retain")
@@ -274,7 +275,7 @@ def test_who_was_not_heard_asks_again(lane: Lane, start: Start) -> None:
     """The daemon is another when the context is there."""
     program = start(FAKECUDA_PRIMARY_US="1000000")
     say(program, "retain")
-    wait_for(lambda: told(lane, ENTERED) == 1)
+    until(lambda: told(lane, ENTERED) == 1)
     program.send_signal(signal.SIGSTOP)  # its context takes as long as the daemons do
     lane.again(restore=False)
     assert lane.service._ahead == {}
@@ -287,9 +288,9 @@ def test_who_was_not_heard_asks_again(lane: Lane, start: Start) -> None:
 def test_a_child_leaves_its_parents_request_alone(lane: Lane, start: Start) -> None:
     program = start(FAKECUDA_PRIMARY_US="1000000")
     say(program, "fork meanwhile")
-    wait_for(lambda: told(lane, ENTERED) == 1)
+    until(lambda: told(lane, ENTERED) == 1)
     say(program, "")
     assert said(program) == "0"
-    wait_for(lambda: not lane.service._ahead)
+    until(lambda: not lane.service._ahead)
     assert (told(lane, ENTERED), told(lane, LEFT)) == (1, 0)
     assert lane.service.tenants.pids() == [program.pid]

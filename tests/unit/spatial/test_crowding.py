@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import pytest
-from spatial_lane import Lane, wait_for
+from spatial_lane import Lane
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Activity, Counters, Slot, monotonic_ns
 from detshare.runtime.crowding import ENTER, LEAVE, WINDOW_NS, Share, active_ns, crowded
 from detshare.runtime.reflexes import HOLD, Mode, Override, Wish, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier
+from tests.patience import until
 
 GPU = Gpu("GPU-1", 132, 8)
 LOW = Wish("low")
@@ -119,9 +120,9 @@ def test_the_daemon_moves_a_crowded_program_and_lets_it_hold_again(lane: Lane) -
         high.do(f"put active_ns {int((monotonic_ns() - began) * share)}")
         return True
 
-    wait_for(lambda: work(0.95) and busy(lane, low.pid) == (SMALL, False))
+    until(lambda: work(0.95) and busy(lane, low.pid) == (SMALL, False))
     assert any("higher classes are active" in text and "the first 16 SMs" in text for text in lane.events())
     began = monotonic_ns() - int(lane.view(high).counters["active_ns"] / 0.3)
-    wait_for(lambda: work(0.3) and busy(lane, low.pid) == (FULL, True))
+    until(lambda: work(0.3) and busy(lane, low.pid) == (FULL, True))
     assert any("it holds" in text for text in lane.events())
     assert lane.page(low).ahead_us == 0

@@ -8,15 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spatial_lane import Program, end_mps, wait_for
+from spatial_lane import Program, end_mps
 
 from detshare.ctl.client import Client
 from detshare.ctl.errors import ControlError
+from tests.patience import ended, run, until
 
 pytestmark = pytest.mark.e2e
 
@@ -34,19 +34,19 @@ class Daemon:
     def start(self) -> None:
         command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(self.folder)]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
-        wait_for(lambda: self.process.poll() is not None or Client(self.folder).alive(), 20)
+        until(lambda: self.process.poll() is not None or Client(self.folder).alive())
         assert self.process.poll() is None
 
     def ctl(self, *args: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", str(self.folder), *args]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        return run(command, capture_output=True, text=True, check=False)
 
     def program(self, pid: int) -> dict[str, object]:
         return next(p for p in Client(self.folder).programs()["programs"] if p["pid"] == pid)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
-        self.process.wait(20)
+        ended(self.process)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def daemon(folder: Path, control: Path) -> Iterator[Daemon]:
 def program(daemon: Daemon) -> Iterator[Program]:
     made = Program(daemon.folder / "boards.sock", "red")
     assert made.status == 0, made.message
-    wait_for(lambda: any(p["pid"] == made.pid for p in Client(daemon.folder).programs()["programs"]))
+    until(lambda: any(p["pid"] == made.pid for p in Client(daemon.folder).programs()["programs"]))
     yield made
     made.end()
 
@@ -87,13 +87,11 @@ def test_set_sm_returns_with_the_acknowledgement(daemon: Daemon, program: Progra
 
 
 def test_set_sm_that_is_not_acknowledged_says_so_and_stands(daemon: Daemon, program: Program) -> None:
-    begun = time.monotonic()
     done = daemon.ctl("set-sm", str(program.pid), "25", "--timeout", "0.3")
     assert done.returncode == 1
-    assert time.monotonic() - begun < 5
     assert "did not acknowledge within 0.3 s" in done.stderr
     assert "next: the change stands" in done.stderr
-    wait_for(lambda: daemon.program(program.pid)["spatial"]["idle_sms"] == 32)  # type: ignore[index]
+    until(lambda: daemon.program(program.pid)["spatial"]["idle_sms"] == 32)  # type: ignore[index]
     assert program.process.poll() is None
 
 
@@ -179,7 +177,7 @@ def test_a_killed_daemon_is_followed_by_one_that_goes_on(daemon: Daemon, program
     assert daemon.ctl("hold", pid).returncode == 0
     daemon.stop(signal.SIGKILL)
     daemon.start()
-    wait_for(lambda: any(p["pid"] == program.pid for p in Client(daemon.folder).programs()["programs"]))
+    until(lambda: any(p["pid"] == program.pid for p in Client(daemon.folder).programs()["programs"]))
     mine = daemon.program(program.pid)
     assert mine["state"] == "paused"
     assert mine["spatial"]["idle_sms"] == 32  # type: ignore[index]
@@ -189,7 +187,7 @@ def test_a_killed_daemon_is_followed_by_one_that_goes_on(daemon: Daemon, program
 def test_without_a_daemon_the_verbs_name_it(folder: Path) -> None:
     for words in (["set-sm", "1", "25"], ["hold", "1"], ["reserve", "32"]):
         command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", str(folder), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert "needs the daemon" in done.stderr
 
@@ -199,7 +197,7 @@ def test_a_taken_board_directory_costs_only_the_spatial_lane(daemon: Daemon, fol
     command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(other)]
     second = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=daemon.environment)
     try:
-        wait_for(lambda: Client(other).alive(), 20)
+        until(lambda: Client(other).alive())
         checks = {check["name"]: check for check in Client(other).doctor()["checks"]}
         assert checks["spatial lane"]["ok"] is False
         assert f"another daemon (PID {daemon.process.pid})" in checks["spatial lane"]["detail"]
@@ -207,4 +205,4 @@ def test_a_taken_board_directory_costs_only_the_spatial_lane(daemon: Daemon, fol
             Client(other).verb("set-sm", "1", percent=25)
     finally:
         second.terminate()
-        second.wait(20)
+        ended(second)

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 from builds import FAKECUDA, LIBRARY, ROOT, made, once
-from spatial_lane import end_mps, wait_for
+from spatial_lane import end_mps
 
 from detshare.ctl.client import Client
+from tests.patience import ended, run, until
 
 pytestmark = pytest.mark.e2e
 
@@ -37,7 +38,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def build(folder: Path) -> Path:
         out = folder / "census.so"
         linked = [f"-L{driver}", "-lcuda"]
-        subprocess.run(["gcc", *flags, str(HERE / "census.c"), "-o", str(out), *linked], check=True, timeout=60)
+        run(["gcc", *flags, str(HERE / "census.c"), "-o", str(out), *linked], check=True)
         return out
 
     return once(tmp_path_factory, "plugin", build)
@@ -63,7 +64,7 @@ class Machine:
     def start(self) -> None:
         command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(self.folder)]
         self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
-        wait_for(lambda: self.daemon.poll() is not None or self.client.alive(), 20)
+        until(lambda: self.daemon.poll() is not None or self.client.alive())
 
     def run(self, *options: str, ahead: int = 0) -> Census:
         """`ahead`: as the client has it."""
@@ -80,7 +81,7 @@ class Machine:
             program.process.communicate()
         if self.daemon.poll() is None:
             self.daemon.terminate()
-            self.daemon.wait(20)
+            ended(self.daemon)
 
 
 class Census:
@@ -107,10 +108,8 @@ class Census:
                 found.append((sms, highest))
         return found
 
-    def until(self, true: Callable[[int], bool], seconds: float = 10.0) -> None:
-        end = time.monotonic() + seconds
-        while not true(self.line()[1]):
-            assert time.monotonic() < end, "did not come true"
+    def until(self, true: Callable[[int], bool]) -> None:
+        until(lambda: true(self.line()[1]))
 
 
 @pytest.fixture
@@ -129,7 +128,7 @@ def test_set_sm_binds_what_is_launched_after_it_returned(machine: Machine) -> No
     program = machine.run("--lane", "spatial")
     assert program.after(0, 1) == [(132, 131)]
     pid = program.process.pid
-    wait_for(lambda: machine.seen(pid))
+    until(lambda: machine.seen(pid))
     machine.client.verb("set-sm", str(pid), percent=25)
     assert set(program.after(now() + 2_000_000)) == {(32, 31)}
     machine.client.verb("set-sm", str(pid), percent=100)
@@ -146,7 +145,7 @@ def test_many_random_changes_lose_nothing(machine: Machine) -> None:
     program = machine.run("--lane", "spatial")
     program.line()
     pid = program.process.pid
-    wait_for(lambda: machine.seen(pid))
+    until(lambda: machine.seen(pid))
     choice = random.Random(4)
     for _ in range(40):
         percent = choice.choice([100, *range(1, 101)])
@@ -161,10 +160,10 @@ def test_the_daemons_death_is_not_noticed(machine: Machine) -> None:
     program = machine.run("--lane", "spatial", "--sm", "25")
     program.until(lambda sms: sms == 32)
     machine.daemon.send_signal(signal.SIGKILL)
-    machine.daemon.wait(10)
+    ended(machine.daemon)
     assert set(program.after(now())) == {(32, 31)}
     machine.start()
-    wait_for(lambda: machine.seen(program.process.pid))
+    until(lambda: machine.seen(program.process.pid))
     assert set(program.after(now())) == {(32, 31)}
     machine.client.verb("set-sm", str(program.process.pid), percent=50)
     assert set(program.after(now() + 2_000_000)) == {(64, 63)}
@@ -174,7 +173,7 @@ def test_an_ordinary_end_gives_the_whole_gpu_back(machine: Machine) -> None:
     program = machine.run("--lane", "spatial", "--sm", "25")
     program.until(lambda sms: sms == 32)
     machine.daemon.terminate()
-    machine.daemon.wait(20)
+    ended(machine.daemon)
     program.until(lambda sms: sms == 132)
     assert program.process.poll() is None
 
@@ -183,7 +182,7 @@ def test_a_hold_stops_and_resume_goes_on(machine: Machine) -> None:
     program = machine.run("--lane", "spatial")
     program.line()
     pid = str(program.process.pid)
-    wait_for(lambda: machine.seen(program.process.pid))
+    until(lambda: machine.seen(program.process.pid))
 
     def launches() -> int:
         lane = machine.seen(program.process.pid)["spatial"]  # type: ignore[index]
@@ -195,23 +194,23 @@ def test_a_hold_stops_and_resume_goes_on(machine: Machine) -> None:
     time.sleep(0.5)
     assert launches() - held <= 2
     machine.client.verb("resume", pid)
-    wait_for(lambda: launches() > held + 100)
+    until(lambda: launches() > held + 100)
 
 
 def test_a_hold_ends_with_the_daemon_that_asked_for_it(machine: Machine) -> None:
     program = machine.run("--lane", "spatial")
     program.line()
-    wait_for(lambda: machine.seen(program.process.pid))
+    until(lambda: machine.seen(program.process.pid))
     machine.client.verb("hold", str(program.process.pid))
     machine.daemon.send_signal(signal.SIGKILL)
-    machine.daemon.wait(10)
+    ended(machine.daemon)
     begun = now()
     program.after(begun + 2_500_000_000, 1)
 
 
 def test_a_library_of_the_spatial_lane_without_a_daemon_runs_natively(machine: Machine) -> None:
     machine.daemon.terminate()
-    machine.daemon.wait(20)
+    ended(machine.daemon)
     environment = {
         **machine.environment,
         "LD_PRELOAD": str(LIBRARY),
@@ -243,12 +242,12 @@ def test_a_policy_binds_a_living_program_and_another_lets_it_go(machine: Machine
     program = machine.run("--lane", "spatial", "--priority", "low")
     program.until(lambda sms: sms == 132)
     pid = program.process.pid
-    wait_for(lambda: machine.seen(pid))
+    until(lambda: machine.seen(pid))
     path = tmp_path / "mine.py"
     path.write_text(POLICY.format("return [Bind(tenant, 32, 'room for others'), Reflex(tenant, 8)]"))
     machine.client.policy_set(str(path))
     program.until(lambda sms: sms == 32)
-    wait_for(lambda: set(machine.seen(pid)["decided"]) == {"Bind", "Reflex"})  # type: ignore[index,call-overload]
+    until(lambda: set(machine.seen(pid)["decided"]) == {"Bind", "Reflex"})  # type: ignore[index,call-overload]
     texts = [each["text"] for each in machine.client.why(pid)["decisions"]]
     assert any(text.startswith(f"{pid}: 32 SMs; room for others [") for text in texts)
     higher = machine.run("--lane", "spatial", "--priority", "high")
@@ -292,7 +291,7 @@ def test_a_policy_sees_grids_their_times_and_how_long_launches_wait(machine: Mac
         # some launches are timed only: who was timed in the last second need not have had others before it
         return set(found.get("shapes", ())) == {"264", "4"} and found["p99"] >= 4000
 
-    wait_for(complete, 30)
+    until(complete)
     threads, count, p50_us = found["shapes"]["264"]
     assert (threads, count > 0) == (64, True)
     assert p50_us >= 2000, "time on the GPU"
@@ -304,13 +303,13 @@ def test_a_policy_sees_grids_their_times_and_how_long_launches_wait(machine: Mac
 def test_no_policy_delays_a_program(machine: Machine, tmp_path: Path) -> None:
     program = machine.run("--lane", "spatial")
     program.until(lambda sms: sms == 132)
-    wait_for(lambda: machine.seen(program.process.pid))
+    until(lambda: machine.seen(program.process.pid))
     for name, body in BAD.items():
         path = tmp_path / f"{name.replace(' ', '_')}.py"
         path.write_text(POLICY.format(body))
         machine.client.policy_set(str(path))
         assert set(program.after(now(), 50)) == {(132, 131)}, name
-        wait_for(lambda: machine.client.policy()["policy"]["failed"])
+        until(lambda: machine.client.policy()["policy"]["failed"])
         assert set(program.after(now(), 50)) == {(132, 131)}, name
     machine.client.policy_set("static")
     assert machine.client.policy()["policy"]["failed"] == ""
@@ -321,7 +320,7 @@ def test_policies_change_under_load_and_nothing_is_lost(machine: Machine, tmp_pa
     for program in programs:
         program.until(lambda sms: sms > 0)
     pids = [program.process.pid for program in programs]
-    wait_for(lambda: all(machine.seen(pid) for pid in pids))
+    until(lambda: all(machine.seen(pid) for pid in pids))
     machine.client.verb("set-sm", str(pids[1]), percent=50)
     path = tmp_path / "mine.py"
     path.write_text(POLICY.format("return [Bind(tenant, 32, 'room for others')]"))

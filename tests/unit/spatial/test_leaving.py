@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from spatial_lane import Lane, Program, wait_for
+from spatial_lane import Lane, Program
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime import descriptors, leaving
 from detshare.runtime.board import Counters
 from detshare.runtime.descriptors import Descriptors
+from tests.patience import until
 
 HELD = "/dev/zero"
 
@@ -76,7 +77,7 @@ def test_a_program_that_becomes_another_lets_go(program: subprocess.Popen[str]) 
     assert program.stdin is not None
     program.stdin.write("\n")
     program.stdin.flush()
-    wait_for(lambda: kept.let_go)
+    until(lambda: kept.let_go)
     kept.close()
     os.close(pidfd)
 
@@ -97,7 +98,7 @@ def with_descriptor(lane: Lane) -> Program:
     program.do("open " + HELD)
     tenant = next(t for t in lane.service.tenants._tenants.values() if t.record.pid == program.pid)
     lane.service.tenants.keep(tenant)
-    wait_for(lambda: ours() == 1)
+    until(lambda: ours() == 1)
     return program
 
 
@@ -107,14 +108,14 @@ def test_a_program_killed_in_mid_work_keeps_its_gates_closed_until_its_kernels_e
     program.do("put in_flight 3")
     begin = time.monotonic()
     program.end()
-    wait_for(lambda: len(lane.service.tenants.leaving) == 1)
+    until(lambda: len(lane.service.tenants.leaving) == 1)
     assert slot.get("state") == layout.SLOT_LEAVING
     assert slot.held
     assert slot.get("active") == 0
-    wait_for(lambda: ours() == 1)
+    until(lambda: ours() == 1)
     assert lane.service.tenants.views() == []
     assert lane.start().slot == 1  # its place is not free yet
-    wait_for(lambda: ours() == 0)
+    until(lambda: ours() == 0)
     assert time.monotonic() - begin >= 0.5
     assert slot.get("state") == layout.SLOT_FREE
     assert slot.get("word") == 0
@@ -124,7 +125,7 @@ def test_a_program_killed_in_mid_work_keeps_its_gates_closed_until_its_kernels_e
 def test_a_program_that_ends_at_rest_is_gone_at_once(lane: Lane) -> None:
     program = with_descriptor(lane)
     program.end()
-    wait_for(lambda: lane.service.tenants.views() == [])
+    until(lambda: lane.service.tenants.views() == [])
     assert len(lane.service.tenants.leaving) == 0
     assert ours() == 0
 
@@ -132,7 +133,7 @@ def test_a_program_that_ends_at_rest_is_gone_at_once(lane: Lane) -> None:
 def test_an_exec_ends_what_the_program_had(lane: Lane) -> None:
     program = with_descriptor(lane)
     program.do("close")
-    wait_for(lambda: lane.service.tenants.views() == [])
+    until(lambda: lane.service.tenants.views() == [])
     assert ours() == 0
 
 
@@ -148,7 +149,7 @@ def test_who_may_not_be_asked_runs_on_and_it_is_said(lane: Lane, monkeypatch: py
     assert any("its neighbours may be lost" in text for text in lane.events())
     program.do("put in_flight 3")
     program.end()
-    wait_for(lambda: lane.service.tenants.views() == [])
+    until(lambda: lane.service.tenants.views() == [])
     assert len(lane.service.tenants.leaving) == 0
 
 
@@ -157,7 +158,7 @@ def test_the_daemons_end_leaves_kernels_their_time_where_others_live(lane: Lane)
     program = with_descriptor(lane)
     program.do("put in_flight 3")
     program.end()
-    wait_for(lambda: len(lane.service.tenants.leaving) == 1)
+    until(lambda: len(lane.service.tenants.leaving) == 1)
     begin = time.monotonic()
     lane.service.close()
     assert time.monotonic() - begin > 0.2
@@ -167,4 +168,4 @@ def test_the_daemons_end_leaves_kernels_their_time_where_others_live(lane: Lane)
 def test_another_daemon_has_the_descriptors_again(lane: Lane) -> None:
     with_descriptor(lane)
     lane.again()
-    wait_for(lambda: ours() == 1)
+    until(lambda: ours() == 1)

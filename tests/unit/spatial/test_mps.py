@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from spatial_lane import wait_for
 
 from detshare.ctl.rm import procfs
 from detshare.runtime.mps import Mps, MpsError, State
+from tests.patience import Slept, until
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,7 @@ def test_it_starts_answers_and_ends(mps: Mps) -> None:
     assert mps.control == control
     mps.stop()
     assert mps.state is State.STOPPED
-    wait_for(lambda: procfs.start_time(server) is None)
+    until(lambda: procfs.start_time(server) is None)
 
 
 def test_a_later_daemon_finds_it(mps: Mps, folder: Path, control: Path) -> None:
@@ -78,10 +78,8 @@ def test_a_control_daemon_that_does_not_start_is_quoted(mps: Mps, folder: Path) 
 def test_one_that_does_not_answer_is_not_waited_for(mps: Mps, folder: Path) -> None:
     mps.start()
     (folder / "mps" / "mute").write_text("yes")
-    begun = time.monotonic()
     with pytest.raises(MpsError, match="no answer within"):
         mps.ask("get_server_list", 0.3)
-    assert time.monotonic() - begun < 2
 
 
 def test_a_dead_server_is_seen_with_those_it_took_along(mps: Mps, folder: Path) -> None:
@@ -91,7 +89,7 @@ def test_a_dead_server_is_seen_with_those_it_took_along(mps: Mps, folder: Path) 
     assert mps.look() is None
     assert not mps.suspect
     os.kill(mps.servers[0], signal.SIGKILL)
-    wait_for(lambda: mps.look() is not None)
+    until(lambda: mps.look() is not None)
     (fall,) = mps.falls
     assert fall.clients == (os.getpid(),)
     assert "server" in fall.why
@@ -106,7 +104,7 @@ def test_a_dead_control_daemon_takes_nobody_along_while_its_server_lives(mps: Mp
     (server,) = mps.servers
     assert mps.control is not None
     os.kill(mps.control, signal.SIGKILL)
-    wait_for(lambda: mps.look() is not None)
+    until(lambda: mps.look() is not None)
     assert mps.falls[0].clients == ()
     assert mps.orphaned
     # its client still works: a newcomer has to stay out
@@ -125,8 +123,10 @@ def test_a_newcomer_waits_while_it_is_refused_and_then_starts(mps: Mps, folder: 
     (folder / "refuse").touch()
     threading.Timer(1.0, (folder / "refuse").unlink).start()
     begun = time.monotonic()
-    assert mps.make_ready(os.geteuid(), os.getegid(), nobody) == ""
-    assert 0.9 < time.monotonic() - begun < 5
+    with Slept() as slept:
+        assert mps.make_ready(os.geteuid(), os.getegid(), nobody) == ""
+    assert time.monotonic() - begun > 0.9
+    assert slept.seconds < 5
     assert not mps.suspect
     assert not mps.falls
 
@@ -140,15 +140,15 @@ def test_a_server_that_goes_on_refusing_is_restarted_where_nobody_works(mps: Mps
     (folder / "refuse").touch()
 
     def until_restarted() -> None:
-        wait_for(lambda: mps.control not in (before, None))
+        until(lambda: mps.control not in (before, None))
         (folder / "refuse").unlink()
 
     watcher = threading.Thread(target=until_restarted)
     watcher.start()
-    begun = time.monotonic()
-    assert mps.make_ready(os.geteuid(), os.getegid(), nobody) == ""
-    watcher.join()
-    assert time.monotonic() - begun < 5.5
+    with Slept() as slept:
+        assert mps.make_ready(os.geteuid(), os.getegid(), nobody) == ""
+        watcher.join()
+    assert slept.seconds < 5.5
     assert mps.falls[0].clients == (os.getpid(),)
     assert "807" in mps.falls[0].why
 
@@ -168,7 +168,7 @@ def test_what_an_older_one_left_in_its_directories_does_not_stop_it(mps: Mps) ->
     assert mps.control is not None
     os.kill(mps.control, signal.SIGKILL)
     os.kill(mps.servers[0], signal.SIGKILL)
-    wait_for(lambda: mps.look() is not None)
+    until(lambda: mps.look() is not None)
     assert (mps.pipe / "control").exists()
     mps.start()
     assert mps.state is State.RUNNING

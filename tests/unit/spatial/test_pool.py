@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spatial_lane import GPU_TEXT, Lane, wait_for
+from spatial_lane import GPU_TEXT, Lane
 
 from detshare.ctl import config
 from detshare.ctl.backends.base import BadRequest
@@ -15,6 +15,7 @@ from detshare.ctl.pool import Pool, exclusive_tier
 from detshare.ctl.snapshot import Snapshot
 from detshare.runtime.reflexes import RANKS, Mode, Override, Wish, apart, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent
+from tests.patience import until
 
 H100 = Gpu(GPU_TEXT, 132, 8)
 RULES = config.Pool((10, 25, 50, 100), (config.Exclusive("inference", 30),))
@@ -91,7 +92,7 @@ def test_an_exclusive_pctx_has_one_program_and_all_others_keep_off(lane, pool, b
     with pytest.raises(BadRequest, match="to itself"):
         backend.set_reserve(16)
     owner.end()
-    wait_for(lambda: lane.view(other).idle == Tier(Kind.FIRST, 8))  # 10 % again, by itself
+    until(lambda: lane.view(other).idle == Tier(Kind.FIRST, 8))  # 10 % again, by itself
     assert lane.view(late).idle == FULL
 
 

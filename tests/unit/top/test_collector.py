@@ -8,6 +8,7 @@ from top_fakes import FakeSource, program
 
 from detshare.ctl.top.collector import Collector, told
 from detshare.ctl.top.keys import Verb
+from tests.patience import LONG_S
 
 
 class Rig:
@@ -21,11 +22,11 @@ class Rig:
         self.wait()
 
     def wait(self) -> None:
-        assert self._woken.acquire(timeout=5)
+        assert self._woken.acquire(timeout=LONG_S)
 
     def run(self, verb: Verb) -> tuple[str, bool]:
         self.collector.submit(verb)
-        said = self.collector.said.get(timeout=5)
+        said = self.collector.said.get(timeout=LONG_S)
         self.wait()
         return said.text, said.bad
 

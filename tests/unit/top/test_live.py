@@ -16,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import termios
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from detshare.ctl.client import Client
+from detshare.ctl.patience import Patience
+from tests.patience import IDLE_S, ended, run, until
 
 pytestmark = pytest.mark.e2e
 
@@ -51,25 +52,21 @@ def run_dir() -> Iterator[Path]:
                 stderr=out,
             )
         try:
-            until = time.monotonic() + 15
-            while not Client(folder).alive():
-                assert daemon.poll() is None, log.read_text()
-                assert time.monotonic() < until, log.read_text()
-                time.sleep(0.05)
+            until(lambda: daemon.poll() is not None or Client(folder).alive(), said=log.read_text)
+            assert daemon.poll() is None, log.read_text()
             yield Path(folder)
         finally:
             daemon.terminate()
-            daemon.wait(15)
+            ended(daemon)
 
 
 def top(run_dir: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run(
         [*TOP, "--run-dir", str(run_dir), *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **env},
     )
 
@@ -127,12 +124,12 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self.master, keys.encode())
 
-    def until(self, what: str | Callable[[], bool], seconds: float = 10.0) -> None:
+    def until(self, what: str | Callable[[], bool]) -> None:
         """Read until a pattern was printed since the last call, or something holds."""
         self.seen = ""
-        end = time.monotonic() + seconds
+        patience = Patience(IDLE_S)
         while not (re.search(what, self.seen) if isinstance(what, str) else what()):
-            assert time.monotonic() < end, f"{what!r} did not come; seen: {self.seen[-3000:]}"
+            assert not patience.spent(), f"{what!r} did not come; seen: {self.seen[-3000:]}"
             ready, _, _ = select.select([self.master], [], [], 0.05)
             if ready:
                 self.seen += os.read(self.master, 65536).decode(errors="replace")
@@ -210,9 +207,9 @@ def test_a_daemon_that_goes_away_leaves_a_screen_that_says_so() -> None:
         try:
             with terminal(live(Path(folder))) as screen:
                 # first there is no daemon yet: the screen waits for one
-                screen.until("serve.py", 20)
+                screen.until("serve.py")
                 daemon.terminate()
-                daemon.wait(15)
+                ended(daemon)
                 screen.until("read-only")
                 screen.press("j1")
                 screen.until("no daemon answers")

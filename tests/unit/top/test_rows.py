@@ -98,6 +98,14 @@ def test_gpu_header_adds_up_only_what_is_known() -> None:
     assert gpu.memory == "-/80G"
 
 
+def test_gpu_header_knows_what_a_program_has_on_each_gpu() -> None:
+    second = {"uuid": "GPU-2", "minor": 1, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 << 30}
+    both = program(1, gpus=[GPU, "GPU-2"], gpu_memory={GPU: 3 << 30, "GPU-2": 1 << 30}, memory_bytes=4 << 30)
+    elsewhere = program(2, gpu_memory={GPU: 1 << 30, "GPU-2": 1 << 29})
+    seen = snapshot(both, elsewhere, program(3))
+    assert [gpu.memory for gpu in gpu_rows({**seen, "gpus": [*seen["gpus"], second]})] == ["7G/80G", "1.5G/80G"]
+
+
 def test_a_program_cannot_send_control_codes_to_the_terminal() -> None:
     assert clean("a\x1b[31mb\x07\n\u202ec\udcff") == "a?[31mb? ?c?"
 
@@ -114,13 +122,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = st.sampled_from(sorted({*program(), "gpus", "programs"}))
+FIELDS = st.sampled_from(sorted({*program(), "gpus", "programs", "gpu_time", "places", "gpu_memory", "floor"}))
 
 
 @given(
     st.dictionaries(FIELDS, JSON, max_size=8),
     st.dictionaries(st.sampled_from(sorted(tsg())), JSON, max_size=6),
-    st.dictionaries(st.sampled_from(sorted(snapshot())), JSON, max_size=4),
+    st.dictionaries(st.sampled_from(sorted({*snapshot(), "schedules"})), JSON, max_size=4),
 )
 def test_no_snapshot_makes_a_frame_fail(
     broken: dict[str, Any], group: dict[str, Any], above: dict[str, Any]

@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.rm import procfs
 from detshare.ctl.snapshot import AccountKind, Containment, Kind, Program, State
+from tests.patience import run, until
 from tests.unit.root.helpers import truth
 from tests.vm.guest.ctl_machine import GIB, NO_MEMORY, Hog, backend, driver, link, used
 from tests.vm.guest.ctl_sim import SimDriver, SimProcess
@@ -33,13 +32,6 @@ FOUND = [(2048, 1, False)] + [(1024, 1, False)] * 3
 
 def program(backend: KmodBackend, process: SimProcess) -> Program:
     return next(p for p in backend.look().programs if p.id == process.id)
-
-
-def eventually(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "did not come true"
-        time.sleep(0.02)
 
 
 def test_what_is_in_force(link: Link) -> None:
@@ -62,7 +54,7 @@ def test_a_program_is_listed_as_the_driver_has_it(backend: KmodBackend, driver: 
     assert found.gpus == (driver.gpus()[0].uuid,)
     assert found.memory_bytes
     driver.machine.kill(process)
-    eventually(lambda: not any(p.id == process.id for p in backend.look().programs))
+    until(lambda: not any(p.id == process.id for p in backend.look().programs))
 
 
 def test_a_limit_on_a_living_process(backend: KmodBackend, driver: SimDriver) -> None:
@@ -170,7 +162,7 @@ def test_a_class_before_the_context_holds_from_its_first_group_on(backend: KmodB
     (change,) = backend.set_priority(str(process.id.pid), "high").changed
     assert change.stands
     scenario.make_context(driver, process)  # nobody looks in between
-    eventually(lambda: truth(driver, process)[0][:2] == (classes.CLASSES["high"].slice_us, 2))
+    until(lambda: truth(driver, process)[0][:2] == (classes.CLASSES["high"].slice_us, 2))
 
 
 def test_weights_and_raw_slices(backend: KmodBackend, driver: SimDriver) -> None:
@@ -196,7 +188,7 @@ def test_a_slice_that_the_program_sets_itself_is_overruled(backend: KmodBackend,
         backend.look()
         return truth(driver, process)[0][0] == classes.CLASSES["low"].slice_us
 
-    eventually(overruled)
+    until(overruled)
 
 
 def test_a_pause_is_the_kernels(backend: KmodBackend, driver: SimDriver) -> None:
@@ -302,7 +294,7 @@ def test_a_reused_pid_has_no_limit_and_no_class(backend: KmodBackend, driver: Si
 
 def ctl(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", "/run/detshare-test", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return run(command, capture_output=True, text=True, check=False)
 
 
 def test_commands_without_a_daemon(driver: SimDriver) -> None:

@@ -9,15 +9,13 @@ import time
 from pathlib import Path
 
 from detshare.ctl.client import Client
-from detshare.ctl.holds import LEASE_S
 from detshare.ctl.netlink.link import Link
+from tests.patience import until
 from tests.vm.guest.ctl_sched import FOUND, RUN, Daemon, Workers, daemon, done, setting
-from tests.vm.guest.kmod_tools import eventually
 from tests.vm.guest.sched_tools import Worker, family, progress, worker
 
 __all__ = ["daemon", "family", "worker"]  # fixtures
 
-PATIENCE_S = 60
 """an emulated processor on a busy machine needs seconds for a look"""
 
 POLICY = '''
@@ -60,17 +58,17 @@ def decided(one: Worker) -> dict[str, str]:
 def test_what_a_policy_decides_are_the_kernels_rows(daemon: Daemon, worker: Workers, tmp_path: Path) -> None:
     """One after the other, each taking the place of the one before, as `detshare-ctl policy set` has it."""
     one = worker("nvbackground", "--us", 2000)
-    eventually(lambda: any(each["pid"] == one.pid for each in Client(RUN).programs()["programs"]), PATIENCE_S)
+    until(lambda: any(each["pid"] == one.pid for each in Client(RUN).programs()["programs"]))
     assert set(ranks().values()) == {0}
 
     done("policy", "set", "strict")
-    eventually(lambda: ranks()["low"] > 0, PATIENCE_S)
+    until(lambda: ranks()["low"] > 0)
     assert ranks()["high"] > ranks()["normal"] > ranks()["low"] > ranks()["idle"] > 0
     assert progress(one) > 50_000, "nobody else wants the GPU"
 
     short = policy(tmp_path, "short", "Slice(tenant, 500.0, 0, 'others are in a hurry')")
     done("policy", "set", short)
-    eventually(lambda: setting(one) == (500, 0) and set(ranks().values()) == {0}, PATIENCE_S)
+    until(lambda: setting(one) == (500, 0) and set(ranks().values()) == {0})
     told = " ".join(done("why", one.pid).split())
     assert f"{one.pid}: slice 500 us, level low; others are in a hurry" in told
     assert f"time slice decided by policy {short}" in told
@@ -78,25 +76,25 @@ def test_what_a_policy_decides_are_the_kernels_rows(daemon: Daemon, worker: Work
 
     both = policy(tmp_path, "both", "Slice(tenant, 500.0, 0, 'as before'), Gate(tenant, False, 'it may wait')")
     done("policy", "set", both)
-    eventually(lambda: held() == [one.pid], PATIENCE_S)
+    until(lambda: held() == [one.pid])
     time.sleep(0.5)  # what was queued runs on
     assert progress(one, 0.5) == 0
     assert setting(one) == (500, 0)
     assert held() == [one.pid]
 
     daemon.end(signal.SIGKILL)
-    eventually(lambda: not held(), LEASE_S + 2)
+    until(lambda: not held())
     assert progress(one) > 50_000
     assert setting(one) == (500, 0), "the kernel's, whoever dies"
     again = Daemon()
     try:
         assert Client(RUN).policy()["policy"]["name"] == both
-        eventually(lambda: held() == [one.pid], PATIENCE_S)  # the new daemon's policy hears of it anew
+        until(lambda: held() == [one.pid])  # the new daemon's policy hears of it anew
         assert "it may wait" in " ".join(done("why", one.pid).split())
         mine = f"policy {both}"
         assert decided(one)["Slice"] == mine
         done("policy", "set", "static")
-        eventually(lambda: not held() and setting(one) == FOUND, PATIENCE_S)
+        until(lambda: not held() and setting(one) == FOUND)
         assert progress(one) > 50_000
         launches_are_heard_at_once(worker("nvlatency", "--period-ms", 200, "--quiet"), tmp_path)
     finally:
@@ -105,12 +103,12 @@ def test_what_a_policy_decides_are_the_kernels_rows(daemon: Daemon, worker: Work
 
 def launches_are_heard_at_once(one: Worker, folder: Path) -> None:
     """Of a program that works for half a millisecond in 200, a look hardly ever sees more than that it works."""
-    eventually(lambda: any(each["pid"] == one.pid for each in Client(RUN).programs()["programs"]), PATIENCE_S)
+    until(lambda: any(each["pid"] == one.pid for each in Client(RUN).programs()["programs"]))
     told = folder / "told"
     counting = folder / "counting.py"
     counting.write_text(COUNTING.format(kicks="always", path=told))
     done("policy", "set", counting)
     assert Client(RUN).policy()["policy"]["hears_kicks"]
-    eventually(lambda: told.exists() and told.read_text().split().count(str(one.pid)) >= 8, PATIENCE_S)
+    until(lambda: told.exists() and told.read_text().split().count(str(one.pid)) >= 8)
     done("policy", "set", "static")
     assert not Client(RUN).policy()["policy"]["hears_kicks"]

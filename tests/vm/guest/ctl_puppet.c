@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A process that does system calls on request: open, close, ioctl, fork. A test is its puppeteer, over a UNIX socket
+ * A process that does system calls on request: open, close, ioctl, fork, pidfd_getfd. A test is its puppeteer, over a UNIX socket
  * in the abstract namespace whose name is in PUPPET. So the test's programs are real ones, with descriptors of their own.
  *
  * A request is a header and two blocks. For an ioctl the first is the driver's outer block, the second what a pointer at
@@ -18,10 +18,11 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum op { OPEN, CLOSE, IOCTL, FORK, NAME };
+enum op { OPEN, CLOSE, IOCTL, FORK, NAME, TAKE };
 
 struct request {
 	uint32_t op, fd, number, at, outer, nested;
@@ -76,7 +77,7 @@ static int run(int *sock, const struct request *ask, char *outer, char *nested)
 {
 	uint64_t pointer = (uintptr_t)nested;
 	pid_t pid;
-	int done;
+	int done, pidfd;
 
 	switch (ask->op) {
 	case OPEN:
@@ -99,6 +100,15 @@ static int run(int *sock, const struct request *ask, char *outer, char *nested)
 		return 0;
 	case NAME:
 		return prctl(PR_SET_NAME, outer) ? -errno : 0;
+	case TAKE:	/* descriptor `fd` of process `number` */
+		pidfd = (int)syscall(SYS_pidfd_open, ask->number, 0);
+		if (pidfd < 0)
+			return -errno;
+		done = (int)syscall(SYS_pidfd_getfd, pidfd, ask->fd, 0);
+		if (done < 0)
+			done = -errno;
+		close(pidfd);
+		return done;
 	default:
 		return -ENOSYS;
 	}

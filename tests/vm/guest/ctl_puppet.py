@@ -14,8 +14,8 @@ from pathlib import Path
 _REQUEST = struct.Struct("=6I")
 _ANSWER = struct.Struct("=iII")
 _NOWHERE = 0xFFFFFFFF
-_OPEN, _CLOSE, _IOCTL, _FORK, _NAME = range(5)
-_SECONDS = 30.0
+_OPEN, _CLOSE, _IOCTL, _FORK, _NAME, _TAKE = range(6)
+_SECONDS = 600.0  # of one that hangs
 
 
 class Puppet:
@@ -77,6 +77,10 @@ class Puppet:
 
     def close(self, fd: int) -> None:
         self._ask(_CLOSE, fd)
+
+    def take(self, pid: int, fd: int) -> int:
+        """A duplicate of another process's descriptor; its number in this one."""
+        return self._ask(_TAKE, fd, pid)[0]
 
     def ioctl(self, fd: int, request: int, outer: bytes, nested: bytes, at: int | None) -> tuple[bytes, bytes]:
         """The blocks as the driver left them; `at`: where in `outer` the pointer to `nested` belongs."""

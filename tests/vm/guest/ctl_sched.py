@@ -25,7 +25,7 @@ from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.oneshot import build_backend
 from detshare.ctl.snapshot import State
-from tests.vm.guest.kmod_tools import eventually
+from tests.patience import ended, run, until
 from tests.vm.guest.sched_tools import LEVEL, SLICE, Worker, family, long_run, progress, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -80,7 +80,7 @@ class Daemon:
             return Client(RUN).alive()
 
         try:
-            eventually(alive, 240)
+            until(alive)
         except AssertionError:
             print(log.read_text()[-8000:])
             raise
@@ -88,7 +88,7 @@ class Daemon:
     def end(self, number: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.process.wait(60)
+        ended(self.process)
 
     def post(self, verb: str, who: object, **args: object) -> dict[str, Any]:
         return Client(RUN).verb(verb, str(who), **args)
@@ -113,7 +113,7 @@ def cgroup() -> Iterator[Path]:
     for pid in (made / "cgroup.procs").read_text().split():
         with suppress(ProcessLookupError):
             (made.parent / "cgroup.procs").write_text(pid)
-    eventually(lambda: not (made / "cgroup.procs").read_text())
+    until(lambda: not (made / "cgroup.procs").read_text())
     made.rmdir()
 
 
@@ -195,7 +195,7 @@ def test_a_daemon_that_is_killed_holds_nobody_for_long(daemon: Daemon, worker: W
     assert [row.pause for row in link.holds()] == [True]
     assert progress(one) == 0
     daemon.end(signal.SIGKILL)
-    eventually(lambda: one.off() == 0, 1.5 * LEASE_S)
+    until(lambda: one.off() == 0)
     assert link.holds() == []
     link.close()
     assert progress(one) > 50_000
@@ -237,7 +237,7 @@ def test_who_comes_after_a_killed_daemon_takes_up_what_he_finds(family: genl.Det
 
 def test_two_daemons_are_one_too_many(daemon: Daemon) -> None:
     words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
-    second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    second = run(words, capture_output=True, text=True, check=False)
     assert second.returncode == 1
     assert "detshared" in second.stderr
     assert daemon.process.poll() is None
@@ -253,7 +253,7 @@ def test_the_daemon_hears_events_at_once(daemon: Daemon, worker: Workers) -> Non
         found = Client(RUN).events()
         return [each for each in found if each["kind"] in ("gated", "opened") and each["pid"] == one.pid]
 
-    eventually(lambda: len(heard()) >= 10, 10)
+    until(lambda: len(heard()) >= 10)
     late = [each["data"]["late_us"] for each in heard()]
     print(f"daemon: {len(late)} events, median {statistics.median(late):.0f} us, most {max(late):.0f} us")
     assert statistics.median(late) < (1_000 if long_run() else 500_000)

@@ -21,6 +21,7 @@ from detshare.ctl.backends.model.objects import CONTROL_PATH, Kind, kinds_by_cla
 from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ctl.rm.layout import Layout
+from tests.kernel_log import KernelLog
 from tests.vm.guest.ctl_params import Params, outer
 from tests.vm.guest.ctl_puppet import Puppet
 
@@ -136,6 +137,12 @@ class SimRm:
         self._kinds = kinds_by_class(self.abi)
         self._params = Params(self.abi)
         self.clients: dict[int, SimClient] = {}
+        self._log = KernelLog()
+
+    @property
+    def kernel_log(self) -> list[str]:
+        """What nvsim wrote into the kernel log since."""
+        return self._log.lines()
 
     def _escape(
         self, file: SimFile, number: int, layout: Layout, block: bytearray, params: bytes = b"", pointer: str = ""
@@ -265,6 +272,12 @@ class SimProcess:
         self.fds[fd] = SimFile(path, fd, [self])
         return fd
 
+    def take(self, giver: SimProcess, fd: int) -> int:
+        number = self.puppet.take(giver.id.pid, fd)
+        self.fds[number] = giver.fds[fd]
+        self.fds[number].owners.append(self)
+        return number
+
     def hold(self, path: str) -> None:
         """Open a GPU once, behind the test's back: the driver asks for it where the model does not."""
         if path not in self._held:
@@ -349,7 +362,7 @@ class SimDriver(KernelDriver):
         self.before_control: Callable[[Call], None] | None = None
         self.inject: dict[str, int] = {}
         self.calls: Counter[str] = Counter()
-        self.borrows = self.borrowed = 0
+        self.borrows = self.borrowed = self.questions = 0
         self.on_loan: Descriptor | None = None
         self._names = {control.number: name for name, control in self.abi.controls.items()}
 
@@ -385,6 +398,10 @@ class _Watched:
         self._process = process
         self._fd = fd
         self._descriptor = descriptor
+
+    def owns(self, client: int) -> bool:
+        self._driver.questions += 1
+        return self._descriptor.owns(client)
 
     def control(self, client: int, target: int, command: int, params: bytearray) -> int:
         driver = self._driver

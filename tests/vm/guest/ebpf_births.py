@@ -9,14 +9,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from detshare.ctl.client import Client
+from tests.patience import ended, until
 from tests.tracee.tracee import LIBCUDA, Tracee
 from tests.vm.guest.kmod_tools import CLIENTS, TRUTH, unload
 
@@ -30,8 +30,6 @@ launches = true
 "*served*" = "high"
 """
 LOW_US, HIGH_US, OWN_US = 50, 20_000, 2048
-LONG_S = 60.0
-"""for an emulated processor beside others; nothing else happens meanwhile"""
 LOOKLESS = """
 import asyncio
 from detshare.ctl import daemon
@@ -54,24 +52,15 @@ def daemon(folder: Path) -> Iterator[Path]:
     with log.open("w") as writing:
         process = subprocess.Popen(words, stderr=writing, env=libraries)
     try:
-        comes(lambda: "ready on" in log.read_text() or process.poll() is not None, 120)
+        until(lambda: "ready on" in log.read_text() or process.poll() is not None)
         assert process.poll() is None, log.read_text()
         yield log
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, log.read_text()
+        assert ended(process) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()
         print(log.read_text())  # shown where a test fails
-
-
-def comes(true: Callable[[], bool], seconds: float = LONG_S) -> float:
-    """Seconds until it came true."""
-    begun = time.monotonic()
-    while not true():
-        assert time.monotonic() - begun < seconds
-        time.sleep(0.001)
-    return time.monotonic() - begun
 
 
 def late(log: Path) -> list[float]:
@@ -120,8 +109,8 @@ def test_a_standing_class_comes_with_the_context_and_without_a_look(tmp_path: Pa
 
         def given(its: Program, slice_us: int, what: str) -> None:
             """It comes to have that slice, before a look brings the log what was done."""
-            comes(lambda: its.slice_us == slice_us)
-            comes(lambda: bool(client.verb("resume", str(its.pid))) and f"change {its.pid}: {what}" in log.read_text())
+            until(lambda: its.slice_us == slice_us)
+            until(lambda: bool(client.verb("resume", str(its.pid))) and f"change {its.pid}: {what}" in log.read_text())
 
         for name, slice_us in (("trained", LOW_US), ("/opt/served", HIGH_US)):
             with program(name) as its:
@@ -153,7 +142,7 @@ def launches_are_told(client: Client) -> None:
             programs = client.programs()["programs"]
             return next((each["observed"] or {} for each in programs if each["pid"] == tracee.pid), {})
 
-        comes(lambda: seen().get("copies") == 503)
+        until(lambda: seen().get("copies") == 503)
         found = seen()
         assert (found["launches"], found["partial"], found["source"]) == (1009, [], "eBPF")
         assert found["grids"] == [{"blocks": 8, "threads": 128, "launches": 1009}]

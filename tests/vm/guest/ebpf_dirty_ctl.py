@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from detshare.ctl.client import Client
+from tests.patience import ended, until
 from tests.tracee.tracee import LIBCUDA, Tracee
 from tests.vm.guest.dirty_tools import observing, shapes
 from tests.vm.guest.ebpf_tools import tracing
@@ -22,7 +24,6 @@ __all__ = ["shapes"]  # a fixture
 
 CTL = [sys.executable, "-m", "detshare.ctl.cli"]
 DAEMON = "from detshare.ctl.detshared import main; main()"
-PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -34,14 +35,11 @@ def daemon(tmp_path: Path) -> Iterator[Client]:
     words = [sys.executable, "-c", DAEMON, "--run-dir", str(tmp_path), "--config", str(config)]
     with (tmp_path / "log").open("w+") as log, subprocess.Popen(words, stdout=log, stderr=log) as process:
         client = Client(tmp_path)
-        until = time.monotonic() + PATIENCE
-        while not client.alive():
-            assert process.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: client.alive() or process.poll() is not None, pause=0.05)
+        assert process.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
         yield client
         process.terminate()
-        assert process.wait(PATIENCE) == 0, (tmp_path / "log").read_text(encoding="utf-8")
+        assert ended(process) == 0, (tmp_path / "log").read_text(encoding="utf-8")
 
 
 def test_by_itself_it_tells_of_what_is_allocated_from_then_on() -> None:
@@ -66,24 +64,25 @@ def test_by_itself_it_tells_of_what_is_allocated_from_then_on() -> None:
 
 
 def test_the_daemon_knows_a_program_from_its_begin_on(daemon: Client) -> None:
-    until = time.monotonic() + PATIENCE
+
+    def watched(tracee: Tracee) -> object:
+        tracee.say("sync")
+        return daemon.dirty(tracee.pid)["epochs"]
+
     with Tracee() as first:  # so that the daemon comes to know this libcuda
-        while not daemon.dirty(first.pid)["epochs"]:
-            first.say("sync")
-            assert time.monotonic() < until, daemon.doctor()
-            time.sleep(0.05)
+        until(lambda: watched(first), pause=0.05, said=daemon.doctor)
     with Tracee() as tracee:
         for _ in range(4):
             tracee.say("alloc plain 65536")
         tracee.say("set 2 0 64")
         words = [*CTL, "--run-dir", str(daemon.run_dir), "dirty", str(tracee.pid), "--json"]
-        while True:
-            time.sleep(0.3)
+
+        def told() -> dict[str, Any]:
             done = subprocess.run(words, capture_output=True, text=True, check=False)
-            found = json.loads(done.stdout)
-            if done.returncode == 0 and found["epochs"][-1]["dirty"] == 1:
-                break
-            assert time.monotonic() < until, (done.stdout, done.stderr)
+            found: dict[str, Any] = json.loads(done.stdout)
+            return found if done.returncode == 0 and found["epochs"][-1]["dirty"] == 1 else {}
+
+        found = until(told, pause=0.3)
         (epoch,) = found["epochs"]
         assert (found["by"], epoch["share"], epoch["allocations"], epoch["partial"]) == ("daemon", 0.25, 4, [])
 

@@ -13,7 +13,8 @@ import pytest
 
 from detshare.ctl.rm import procfs
 from detshare.ebpf.launch_watch import LaunchWatch, Sums
-from detshare.ebpf.launches import COPIES, Count, Kind, LaunchTracer
+from detshare.ebpf.launches import COPIES, Count, Kind, LaunchTracer, seconds_of
+from tests.patience import comes, until
 from tests.tracee.tracee import LIBCUDA, Tracee
 from tests.vm.guest.ebpf_tools import tracing
 from tests.vm.guest.kmod_tools import Hog
@@ -91,6 +92,24 @@ def test_copies_by_structure_fills_graphs_and_waits(tracer: LaunchTracer, tracee
     assert found[Kind.SYNC, True].ns >= found[Kind.SYNC, True].most_ns > 0
 
 
+def test_a_request_is_from_the_first_launch_after_a_wait_to_the_end_of_the_next(
+    tracer: LaunchTracer, tracee: Tracee
+) -> None:
+    tracee.say("sync")
+    assert tracer.requests().get(tracee.pid, {}) == {}  # nothing was launched before it
+    for _ in range(5):
+        began = time.monotonic()
+        tracee.say("launch 3")
+        tracee.say("sync")
+        tracee.say("ssync")  # another wait without a launch is no request
+        took = time.monotonic() - began
+    found = tracer.requests()[tracee.pid]
+    assert sum(found.values()) == 5
+    assert any(0 < seconds_of(bucket) <= 1.07 * took for bucket in found)
+    tracer.forget(tracee.pid)
+    assert tracee.pid not in tracer.requests()
+
+
 def test_two_processes_are_told_apart_and_forgotten(tracer: LaunchTracer, tracee: Tracee) -> None:
     with Tracee() as other:
         other.say("alloc plain 4096")
@@ -141,16 +160,12 @@ def test_a_watch_adds_up_what_programs_do_and_forgets_those_that_ended() -> None
             tracee.say("copy 503")
             tracee.say("set 0 0 4099")
             time.sleep(0.2)  # it is read ten times a second at most
-            until = time.monotonic() + 30
-            while (found := watch.read().get(tracee.pid, Sums())).fills == 0 and time.monotonic() < until:
-                time.sleep(0.05)
+            comes(lambda: watch.read().get(tracee.pid, Sums()).fills, pause=0.05)
+            found = watch.read().get(tracee.pid, Sums())
             assert (found.launches, found.copies, found.copied_bytes, found.fills) == (1009, 503, 503 * 4096, 1)
             assert (found.shapes, found.waits, found.partial) == ({(8, 128): 1009}, 1, ())
             assert watch.read()[tracee.pid] == found
-        until = time.monotonic() + 30
-        while tracee.pid in watch.read():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: tracee.pid not in watch.read(), pause=0.05)
     finally:
         watch.close()
 

@@ -14,6 +14,7 @@ import pytest
 
 from detshare.ebpf.objects import ObjectTracer
 from detshare.ebpf.world import Happening
+from tests.patience import until
 from tests.vm.guest.ebpf_tools import BIRTHS, abi, raw_program, tell, told, tracing
 from tests.vm.guest.kmod_tools import CLIENTS, Hog, leak, truth
 
@@ -101,10 +102,7 @@ def test_a_client_lives_as_long_as_anybody_holds_its_file(tracer: ObjectTracer) 
     tell(process)
     assert process.stdout is not None
     assert process.stdout.read() == ""  # the child has ended
-    until = time.monotonic() + 60
-    while not (ended := tracer.drain()):
-        assert time.monotonic() < until
-    assert kinds(ended) == {("process", False): 1}
+    assert kinds(until(tracer.drain)) == {("process", False): 1}
 
 
 def test_exec_and_close_range_end_clients(tracer: ObjectTracer) -> None:

@@ -81,7 +81,7 @@ def tracing(*words: str, ends: bool = True) -> Iterator[Trace]:
         yield done
         if ends:
             process.send_signal(signal.SIGINT)
-        done.out, done.err = process.communicate(timeout=120)
+        done.out, done.err = words(process)
         done.code = process.returncode
     finally:
         process.kill()

@@ -7,17 +7,15 @@ import itertools
 import json
 import subprocess
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from detshare.ctl.netlink import genl
+from tests.patience import comes
 from tests.vm.guest.kmod_tools import CLIENTS, LEAKS, PID, TRUTH, leak
 
 GATES = LEAKS / "gates"
-PATIENCE_S = 20.0
 
 
 class Door:
@@ -53,14 +51,17 @@ class Door:
         self.process.stdin.flush()
         return number
 
-    def said(self, number: int, event: str, seconds: float) -> dict[str, Any] | None:
+    def said(self, number: int, event: str, seconds: float | None = None) -> dict[str, Any] | None:
+        """What it said of that, in so many seconds; None: as long as it takes."""
+        if seconds is None:
+            return comes(lambda: self._said.get((number, event)))
         with self._news:
             self._news.wait_for(lambda: (number, event) in self._said, seconds)
             return self._said.get((number, event))
 
-    def end(self, number: int, seconds: float = PATIENCE_S) -> dict[str, Any]:
+    def end(self, number: int) -> dict[str, Any]:
         """What came of a command."""
-        word = self.said(number, "end", seconds)
+        word = self.said(number, "end")
         assert word, f"command {number} does not end"
         assert word["known"]
         return word
@@ -69,13 +70,13 @@ class Door:
         return self.end(self.ask(verb, *numbers))
 
     def tid(self, number: int) -> int:
-        word = self.said(number, "begin", PATIENCE_S)
+        word = self.said(number, "begin")
         assert word
         return int(word["tid"])
 
     def waits(self, number: int, seconds: float = 0.3) -> bool:
         """Is the command under way, and stays so?"""
-        return self.said(number, "begin", PATIENCE_S) is not None and self.said(number, "end", seconds) is None
+        return self.said(number, "begin") is not None and self.said(number, "end", seconds) is None
 
     def counted(self) -> int:
         """Rings that the simulated GPU has, by all doorbells of the program."""
@@ -127,15 +128,6 @@ class Gate:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.release()
-
-
-def until(condition: Callable[[], object], seconds: float = PATIENCE_S) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def children(pid: int) -> list[int]:

@@ -17,7 +17,8 @@ import pytest
 
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.events import Listener
-from tests.vm.guest.kmod_tools import CLIENTS, LEAKS, eventually
+from tests.patience import until
+from tests.vm.guest.kmod_tools import CLIENTS, LEAKS
 from tests.vm.guest.sched_tools import Worker, family, of, run_of, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -27,7 +28,6 @@ LINGER_NS = 1_000_000
 # rests for 200 ms after each launch: far above the linger time, and above what a busy host takes from a guest
 PERIOD_MS = 200
 RESTING = ("nvlatency", "--us", 200, "--period-ms", PERIOD_MS, "--quiet")
-PATIENCE_S = 60.0
 
 
 class Ear:
@@ -78,7 +78,7 @@ def ear() -> Iterator[Ear]:
 
 
 def heard(ear: Ear, worker: Worker, kind: str, count: int) -> list[dict[str, Any]]:
-    eventually(lambda: len(ear.of(worker, kind)) >= count, PATIENCE_S)
+    until(lambda: len(ear.of(worker, kind)) >= count)
     return ear.of(worker, kind)
 
 
@@ -113,14 +113,14 @@ def test_an_event_says_who_when_and_after_what_silence(ear: Ear, worker: Workers
         assert LINGER_NS <= kick["idle_ns"] <= kick["time"] - before["time"] + LINGER_NS
 
 
-def test_an_edge_is_heard_soon(ear: Ear, worker: Workers) -> None:
-    """From the fact to the end of recv(2). On a machine of its own it is under a millisecond; here others run, too."""
+def test_an_edge_is_heard(ear: Ear, worker: Workers) -> None:
+    """From the fact to the end of recv(2). On a machine of its own it is under a millisecond."""
     one = worker(*RESTING)
     heard(ear, one, "kick", 12)
     for kind in ("kick", "quiet"):
         late_us = [(each["received"] - each["time"]) / 1000 for each in ear.of(one, kind)]
         print(kind, "late, us: median", statistics.median(late_us), "of", len(late_us))
-        assert 0 < statistics.median(late_us) < 50_000
+        assert min(late_us) > 0, "the two clocks are one"
 
 
 def test_a_listener_turns_on_what_it_takes_and_off_again(worker: Workers, family: genl.DetShare) -> None:
@@ -149,7 +149,7 @@ def test_membership_that_is_given_up_counts_as_gone(worker: Workers, family: gen
     one = worker(*RESTING)
     with genl.DetShare() as other:
         other.add_membership(genl.DETSHARE_MCGRP_ACTIVITY)
-        eventually(lambda: run_of(family, one)["kicks"] >= 2, PATIENCE_S)
+        until(lambda: run_of(family, one)["kicks"] >= 2)
         other.drop_membership(genl.DETSHARE_MCGRP_ACTIVITY)
         time.sleep(1)
         kicks = run_of(family, one)["kicks"]
@@ -168,13 +168,13 @@ def test_who_waits_at_a_shut_door_has_not_launched(ear: Ear, worker: Workers, fa
     one = worker(*RESTING)
     heard(ear, one, "quiet", 2)
     family.hold_set(True, False, 60_000, **of(one))
-    eventually(lambda: run_of(family, one)["waiting"] == 1, PATIENCE_S)
+    until(lambda: run_of(family, one)["waiting"] == 1)
     shut = time.monotonic_ns()
     time.sleep(0.5)
     opened = time.monotonic_ns()
     family.hold_del(**of(one))
     # by the kernel's clock: what was told before may come only now
-    eventually(lambda: sum(kick["time"] > opened for kick in ear.of(one, "kick")) >= 2, PATIENCE_S)
+    until(lambda: sum(kick["time"] > opened for kick in ear.of(one, "kick")) >= 2)
     assert not [kick for kick in ear.of(one, "kick") if shut < kick["time"] < opened]
 
 
@@ -190,6 +190,6 @@ def test_people_read_the_same(worker: Workers) -> None:
             found.update(each.kind for each in listener.drain() if each.pid == one.pid)
             return found >= {"kick", "quiet"}
 
-        eventually(both, PATIENCE_S)
+        until(both)
     finally:
         listener.close()

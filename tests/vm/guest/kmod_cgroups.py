@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import CGROUP, MIB, Hog, eventually, family, hog, row, truth, vctxs
+from tests.patience import until
+from tests.vm.guest.kmod_tools import CGROUP, MIB, Hog, family, hog, row, truth, vctxs
 
 __all__ = ["family", "hog"]  # fixtures
 
@@ -48,7 +49,7 @@ def make() -> Iterator[Callable[[str], Path]]:
     yield one
     for folder in reversed(made):
         if folder.exists():
-            eventually(lambda folder=folder: not (folder / "cgroup.procs").read_text())  # type: ignore[misc]
+            until(lambda folder=folder: not (folder / "cgroup.procs").read_text())  # type: ignore[misc]
             folder.rmdir()
 
 
@@ -91,7 +92,7 @@ def test_what_a_process_holds_moves_with_it_past_any_limit(
     assert not one.take(1)
     assert not two.take(1)
     two.end()
-    eventually(lambda: truth() == 140 * MIB)
+    until(lambda: truth() == 140 * MIB)
     one.say("free")
     assert one.take(120)
     assert not one.take(1)

@@ -14,11 +14,11 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
+from tests.patience import until
 from tests.vm.guest.kmod_tools import (
     NV01_ROOT,
     NV01_ROOT_CLIENT,
     bind,
-    eventually,
     family,
     free_client,
     leak,
@@ -94,7 +94,7 @@ def test_a_client_vanishes_with_its_process(family: genl.DetShare) -> None:
     assert [found["client"] for found in vctxs(family, process.pid)] == [client]
     process.kill()
     process.communicate()
-    eventually(lambda: vctxs(family) == [])
+    until(lambda: vctxs(family) == [])
     assert leak("objects") == 0
     assert leak("frames") == 0
 

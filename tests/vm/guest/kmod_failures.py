@@ -13,7 +13,8 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import row
 from tests.vm.guest.nvsim_rm import number, status
 from tests.vm.guest.sched_tools import PAUSED, Worker, family, of, progress, run_of, worker
 
@@ -23,7 +24,6 @@ Workers = Callable[..., Worker]
 FAILING = Path("/sys/kernel/debug/nvsim/failing")
 KMSG = Path("/dev/kmsg")
 LOW = genl.DETSHARE_LEVEL_LOW
-PATIENCE_S = 60.0
 STACK = 1  # in the place of a control: no memory for the call itself
 STATUSES = ("NV_ERR_NO_MEMORY", "NV_ERR_INVALID_STATE", "NV_ERR_BUSY_RETRY", "NV_ERR_NOT_SUPPORTED")
 
@@ -107,14 +107,14 @@ def steer(family: genl.DetShare, one: Worker) -> None:
 
 def healthy(family: genl.DetShare, one: Worker) -> None:
     """Once the driver answers again, all is as if nothing had been."""
-    eventually(lambda: run_of(family, one)["reasons"] == 0, PATIENCE_S)
-    eventually(lambda: one.off() == 0, PATIENCE_S)
-    eventually(lambda: [(each["slice_us"], each["level"]) for each in one.rows()] == [(2048, 1)], PATIENCE_S)
-    eventually(lambda: progress(one, 0.1) > 0, PATIENCE_S)
+    until(lambda: run_of(family, one)["reasons"] == 0)
+    until(lambda: one.off() == 0)
+    until(lambda: [(each["slice_us"], each["level"]) for each in one.rows()] == [(2048, 1)])
+    until(lambda: progress(one, 0.1) > 0)
     family.hold_set(True, True, 60_000, **of(one))
-    eventually(lambda: run_of(family, one)["state"] == PAUSED, PATIENCE_S)
+    until(lambda: run_of(family, one)["state"] == PAUSED)
     family.hold_del(**of(one))
-    eventually(lambda: progress(one, 0.1) > 0, PATIENCE_S)
+    until(lambda: progress(one, 0.1) > 0)
 
 
 @pytest.mark.parametrize("name", STEERING)
@@ -144,11 +144,11 @@ def test_a_call_that_was_done_though_it_failed(family: genl.DetShare, worker: Wo
             family.hold_del(**of(one))
         assert failed(command) > 0
     if off:
-        eventually(lambda: run_of(family, one)["state"] == PAUSED, PATIENCE_S)
+        until(lambda: run_of(family, one)["state"] == PAUSED)
         assert (one.off(), progress(one, 0.2)) == (1, 0)
         family.hold_del(**of(one))
-    eventually(lambda: one.off() == 0, PATIENCE_S)
-    eventually(lambda: progress(one, 0.1) > 0, PATIENCE_S)
+    until(lambda: one.off() == 0)
+    until(lambda: progress(one, 0.1) > 0)
 
 
 def test_a_resume_that_fails_is_tried_until_it_is_done(family: genl.DetShare, worker: Workers) -> None:
@@ -158,7 +158,7 @@ def test_a_resume_that_fails_is_tried_until_it_is_done(family: genl.DetShare, wo
         family.hold_del(**of(one))
         time.sleep(1)
         assert one.off() == 1
-    eventually(lambda: one.off() == 0, PATIENCE_S)
+    until(lambda: one.off() == 0)
 
 
 def test_a_program_that_ends_meanwhile_takes_all_along(family: genl.DetShare, worker: Workers) -> None:
@@ -169,7 +169,7 @@ def test_a_program_that_ends_meanwhile_takes_all_along(family: genl.DetShare, wo
             family.sched_set(one.pid, "low", 500, LOW)
             family.hold_set(True, True, 60_000, **of(one))
             one.end()
-            eventually(lambda: not family.run_get(), PATIENCE_S)
+            until(lambda: not family.run_get())
 
 
 @pytest.mark.parametrize("name", ASKING)

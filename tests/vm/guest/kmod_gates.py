@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.gate_tools import PATIENCE_S, Door, Gate, children, gone, until
+from tests.patience import ended, run, until
+from tests.vm.guest.gate_tools import Door, Gate, children, gone
 from tests.vm.guest.kmod_tools import CLIENTS, MODULE, leak
 
 EFAULT, EIO = 14, 5
@@ -153,7 +154,7 @@ def test_who_is_given_the_file(door: Door) -> None:
 def test_a_child_with_a_client_of_its_own_cannot_use_its_parents_door(door: Door) -> None:
     door.do("kick", 0, 1)
     door.ask("kin", 0, 60_000)
-    assert until(lambda: door.counted() > 1)
+    until(lambda: door.counted() > 1)
     (child,) = [pid for pid in children(door.pid) if until(lambda pid=pid: Gate(pid).stats())]
     gate = Gate(child)
     for _ in range(3):
@@ -163,9 +164,9 @@ def test_a_child_with_a_client_of_its_own_cannot_use_its_parents_door(door: Door
         assert door.counted() == before
         assert door.do("kick", 0, 1)["result"] == 1
         gate.release()
-        assert until(lambda before=before: door.counted() > before + 1)
+        until(lambda before=before: door.counted() > before + 1)
     os.kill(child, signal.SIGKILL)
-    assert until(lambda: gone(child))
+    until(lambda: gone(child))
     # back to one address space: nobody else's gate costs it a fault
     assert not faults_for_another(door)
 
@@ -186,7 +187,7 @@ def test_how_far_a_channel_has_come(door: Door) -> None:
         assert door.waits(waiting)
         assert Gate(door.pid).stats()["pending"] == 1
     door.end(waiting)
-    assert until(lambda: Gate(door.pid).stats()["pending"] == 0)
+    until(lambda: Gate(door.pid).stats()["pending"] == 0)
 
 
 @pytest.mark.parametrize("verb", ["read", "write", "futex"])
@@ -220,7 +221,7 @@ def test_handlers_of_signals_run_while_a_thread_waits(door: Door) -> None:
         assert door.waits(waiting)
         for number in range(1, 6):
             os.kill(door.pid, signal.SIGUSR1)
-            assert until(lambda number=number: door.do("handled")["result"] == number)
+            until(lambda number=number: door.do("handled")["result"] == number)
         assert door.waits(waiting)
     assert door.end(waiting)["result"] == 1
     assert door.counted() == 1
@@ -231,7 +232,7 @@ def test_stopped_and_continued(door: Door) -> None:
         waiting = door.ask("kick", 0, 1)
         assert door.waits(waiting)
         os.kill(door.pid, signal.SIGSTOP)
-        assert until(lambda: os.waitid(os.P_PID, door.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None)
+        until(lambda: os.waitid(os.P_PID, door.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None)
         os.kill(door.pid, signal.SIGCONT)
         assert door.waits(waiting)
     assert door.end(waiting)["result"] == 1
@@ -243,8 +244,8 @@ def test_who_waits_can_be_killed(door: Door, verb: str) -> None:
     waiting = door.ask(verb, 0, 1)
     assert door.waits(waiting)
     door.process.kill()
-    door.process.wait(20)  # nobody opens the gate
-    assert until(lambda: gone(door.pid))
+    ended(door.process)  # nobody opens the gate
+    until(lambda: gone(door.pid))
 
 
 @pytest.mark.parametrize("verb", ["exec", "abort"])
@@ -253,9 +254,9 @@ def test_the_program_ends_or_is_replaced_while_threads_wait(door: Door, verb: st
     waiting = [door.ask("kick", 0, 1) for _ in range(3)]
     assert all(door.waits(number, 0.05) for number in waiting)
     door.ask(verb)
-    assert until(lambda: leak("waiting") == 0)
+    until(lambda: leak("waiting") == 0)
     if verb == "abort":
-        assert door.process.wait(10) == -signal.SIGABRT
+        assert ended(door.process) == -signal.SIGABRT
 
 
 @pytest.fixture
@@ -276,7 +277,7 @@ def watched(door: Door) -> Iterator[Door]:
 def test_an_armed_gate_sees_the_first_ring_of_a_burst(watched: Door) -> None:
     gate = Gate(watched.pid)
     watched.do("kick", 0, 10)
-    assert until(lambda: gate.stats()["armed"])
+    until(lambda: gate.stats()["armed"])
     for _ in range(6):
         before = gate.stats()
         rests = watched.do("kick", 0, 1000, LINGER_MS)["rests"]
@@ -285,14 +286,14 @@ def test_an_armed_gate_sees_the_first_ring_of_a_burst(watched: Door) -> None:
         caught = after["kicks"] - before["kicks"]
         assert 1 <= caught <= 1 + rests
         assert after["faults"] - before["faults"] == caught
-        assert until(lambda: gate.stats()["armed"])
+        until(lambda: gate.stats()["armed"])
     assert watched.counted() == 6_010
 
 
 def test_rings_that_go_on_are_seen_without_faults(watched: Door) -> None:
     gate = Gate(watched.pid)
     watched.do("kick", 0, 1)
-    assert until(lambda: gate.stats()["armed"])
+    until(lambda: gate.stats()["armed"])
     watched.do("kick", 0, 1)
     before = gate.stats()
     watched.do("spin", 0, 1)
@@ -303,7 +304,7 @@ def test_rings_that_go_on_are_seen_without_faults(watched: Door) -> None:
     assert after["last_ns"] > before["last_ns"] + 500e6
     # none but for a busy host, which may stop the program for as long as the gate waits
     assert after["faults"] <= before["faults"] + 3
-    assert until(lambda: gate.stats()["armed"])
+    until(lambda: gate.stats()["armed"])
 
 
 def test_the_door_goes_with_its_file(door: Door) -> None:
@@ -311,7 +312,7 @@ def test_the_door_goes_with_its_file(door: Door) -> None:
     assert Gate(door.pid).stats()["doors"] == 2
     door.process.kill()
     door.process.wait()
-    assert until(lambda: gone(door.pid))
+    until(lambda: gone(door.pid))
     assert (leak("doors"), leak("userd")) == (0, 0)
 
 
@@ -320,7 +321,7 @@ def test_a_file_that_is_swapped_for_another_is_not_remembered(door: Door) -> Non
     assert 0 < door.do("swap", 3000)["result"] < 3000
     door.process.kill()
     door.process.wait()
-    assert until(lambda: gone(door.pid))
+    until(lambda: gone(door.pid))
     assert (leak("doors"), leak("userd")) == (0, 0)
 
 
@@ -328,7 +329,7 @@ def test_a_claim_that_fails_while_the_file_is_handled(door: Door) -> None:
     """A file that shows something else is a door for as long as the driver needs to refuse the doorbell."""
     assert door.do("view", 1)["result"] == 0
     claims, handled = door.ask("claim", 1, CLAIMS_MS), door.ask("handle", 1, CLAIMS_MS)
-    done = door.end(handled, CLAIMS_MS / 1000 + PATIENCE_S)
+    done = door.end(handled)
     assert (done["signal"], int(done["result"]) > 0) == (0, True), done
     assert door.end(claims)["result"] > 0
     assert Gate(door.pid).stats()["doors"] == 1
@@ -337,7 +338,7 @@ def test_a_claim_that_fails_while_the_file_is_handled(door: Door) -> None:
     shut_then_open(door, "kick", 0, 1)
     door.process.kill()
     door.process.wait()
-    assert until(lambda: gone(door.pid))
+    until(lambda: gone(door.pid))
     assert (leak("doors"), leak("userd")) == (0, 0)
 
 
@@ -345,7 +346,7 @@ def test_a_claim_that_fails_while_the_file_is_handled(door: Door) -> None:
 def test_many_threads_while_the_gate_flaps(threads: int, shut_us: int, open_us: int) -> None:
     """Rings that were counted while the gate was shut, and rings that were lost: none."""
     words = ["--rounds", "150", "--threads", str(threads), "--shut-us", str(shut_us), "--open-us", str(open_us)]
-    done = subprocess.run([CLIENTS / "nvflap", *words], capture_output=True, text=True, timeout=120, check=False)
+    done = run([CLIENTS / "nvflap", *words], capture_output=True, text=True, check=False)
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     figures = json.loads(done.stdout)
@@ -368,7 +369,7 @@ def test_the_module_goes_while_threads_wait(door: Door) -> None:
     Gate(door.pid).hold()
     waiting = [door.ask("kick", 0, 1) for _ in range(4)]
     assert all(door.waits(number, 0.05) for number in waiting)
-    subprocess.run(["rmmod", "detshare"], check=True, timeout=PATIENCE_S)
+    run(["rmmod", "detshare"], check=True)
     for number in waiting:
         done = door.end(number)
         assert (done["result"], done["signal"]) == (1, 0)
@@ -380,7 +381,7 @@ def test_the_module_goes_while_threads_wait(door: Door) -> None:
 
 @pytest.mark.usefixtures("loaded")
 def test_doors_that_are_older_than_the_module() -> None:
-    subprocess.run(["rmmod", "detshare"], check=True, timeout=PATIENCE_S)
+    run(["rmmod", "detshare"], check=True)
     with Door() as door:
         door.do("kick", 0, 1)
         subprocess.run(["insmod", MODULE], check=True)
@@ -391,5 +392,5 @@ def test_doors_that_are_older_than_the_module() -> None:
         shut_then_open(door, "kick", 0, 1)
         shut_then_open(door, "kick", 1, 1)
         assert door.counted() == 3
-    assert until(lambda: gone(door.pid))
+    until(lambda: gone(door.pid))
     assert (leak("doors"), leak("userd")) == (0, 0)

@@ -14,6 +14,7 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
+from tests.patience import until
 from tests.vm.guest.kmod_tools import (
     CGROUP,
     CLIENTS,
@@ -23,7 +24,6 @@ from tests.vm.guest.kmod_tools import (
     PID,
     TENANT,
     Hog,
-    eventually,
     family,
     hog,
     leak,
@@ -50,7 +50,7 @@ def cgroup() -> Iterator[Path]:
     (top / "inner").mkdir(parents=True)
     yield top
     for folder in (top / "inner", top):
-        eventually(lambda folder=folder: not (folder / "cgroup.procs").read_text())  # type: ignore[misc]
+        until(lambda folder=folder: not (folder / "cgroup.procs").read_text())  # type: ignore[misc]
         folder.rmdir()
 
 
@@ -185,8 +185,8 @@ def test_killed_clients_leave_nothing(family: genl.DetShare, hog: Callable[..., 
         each.process.kill()
     for each in many:
         each.process.wait()
-    eventually(lambda: truth() == 0)
-    eventually(lambda: vctxs(family) == [] and leak("objects") == 0)
+    until(lambda: truth() == 0)
+    until(lambda: vctxs(family) == [] and leak("objects") == 0)
 
 
 def test_limits_end_with_their_process(family: genl.DetShare, hog: Callable[..., Hog]) -> None:
@@ -194,7 +194,7 @@ def test_limits_end_with_their_process(family: genl.DetShare, hog: Callable[...,
     family.limit_set(100 * MIB, kind=PID, pid=one.pid)
     one.end()
     assert family.limit_get() == ()
-    eventually(lambda: leak("processes") == 0)
+    until(lambda: leak("processes") == 0)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from detshare.ctl.netlink import genl
+from tests.patience import until
 from tests.vm.guest.kmod_tools import PID
 from tests.vm.guest.nvsim_rm import Block, Rm, address, escape, number, status
 from tests.vm.guest.nvsim_steering import close, running
 from tests.vm.guest.nvsim_tools import in_child, rm
-from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell, until
+from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell
 from tests.vm.guest.sched_tools import family
 
 __all__ = ["family", "rm"]  # fixtures
@@ -25,7 +26,8 @@ IDLE = "NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS"
 REFUSED = status("NV_ERR_INSUFFICIENT_PERMISSIONS")
 FORCE_BUSY_CHECK = 3 | 5 << 8
 HUGE_US = 900_000
-SOON_S = 0.3
+TRIES = 5
+"""the shortest counts: the others may have waited for a processor"""
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def neighbour(rm: Rm) -> Iterator[Channel]:
     """It runs an endless kernel."""
     (channel,), bell = running(rm)
     channel.submit(bell, ENDLESS)
-    assert until(channel.moves)
+    until(channel.moves)
     yield channel
     close([channel], bell)
 
@@ -119,13 +121,15 @@ def test_waiting_for_idle_channels_is_short(door: str) -> None:
         channel, bell = Channel(own), Doorbell(own)
         assert channel.schedule() == 0
         channel.submit(bell, ENDLESS)
-        assert until(channel.moves)
-        begin = time.monotonic()
-        code = asks(own, channel, door)
-        took = time.monotonic() - begin
+        until(channel.moves)
+        took = []
+        for _ in range(TRIES):
+            begin = time.monotonic()
+            code = asks(own, channel, door)
+            took.append(time.monotonic() - begin)
+            assert code == status("NV_ERR_TIMEOUT"), code
         channel.release()
-        assert code == status("NV_ERR_TIMEOUT"), code
-        return int(took > SOON_S)
+        return int(min(took) > HUGE_US / 2e6)
 
     assert as_tenant(wait) == 0
 

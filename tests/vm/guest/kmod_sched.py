@@ -10,21 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import (
-    CLIENTS,
-    MIB,
-    PID,
-    TRUTH,
-    Hog,
-    eventually,
-    family,
-    hog,
-    load,
-    row,
-    truth,
-    unload,
-    vctxs,
-)
+from tests.patience import until
+from tests.vm.guest.kmod_tools import CLIENTS, MIB, PID, TRUTH, Hog, family, hog, load, row, truth, unload, vctxs
 
 __all__ = ["family", "hog"]  # fixtures
 
@@ -47,7 +34,7 @@ def worker() -> Iterator[subprocess.Popen[str]]:
     yield process
     process.kill()
     process.communicate()
-    eventually(lambda: compute_tsgs() == [])
+    until(lambda: compute_tsgs() == [])
 
 
 def begin(process: subprocess.Popen[str]) -> None:

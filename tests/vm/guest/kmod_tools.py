@@ -8,7 +8,6 @@ import json
 import os
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from detshare.ctl.netlink import genl
+from tests.patience import until
 
 MIB = 1 << 20
 NO_MEMORY = 0x51  # NV_ERR_NO_MEMORY
@@ -79,13 +79,6 @@ def leak(name: str) -> int:
     return int((LEAKS / name).read_text())
 
 
-def eventually(true: Callable[[], bool], seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "did not come true"
-        time.sleep(0.02)
-
-
 class Hog:
     """An nvalloc: a process that holds video memory as told."""
 
@@ -146,7 +139,7 @@ def hog() -> Iterator[Callable[..., Hog]]:
     yield make
     for each in made:
         each.end()
-    eventually(lambda: truth() == 0 and leak("objects") == 0 and leak("frames") == 0 and leak("clients") == 0)
+    until(lambda: truth() == 0 and leak("objects") == 0 and leak("frames") == 0 and leak("clients") == 0)
 
 
 def load(**parameters: object) -> None:

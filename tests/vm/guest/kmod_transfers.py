@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from detshare.ctl.netlink import genl
+from tests.patience import until
 from tests.vm.guest.kmod_tools import (
     CLIENTS,
     LEAKS,
@@ -21,7 +22,6 @@ from tests.vm.guest.kmod_tools import (
     TENANT,
     TRUTH,
     Hog,
-    eventually,
     family,
     leak,
     row,
@@ -66,7 +66,7 @@ def keeper() -> Iterator[Callable[[], Keeper]]:
     yield make
     for each in made:
         each.end()
-    eventually(lambda: truth() == 0 and all(leak(name) == 0 for name in ("objects", "clients", "frames", "pins")))
+    until(lambda: truth() == 0 and all(leak(name) == 0 for name in ("objects", "clients", "frames", "pins")))
 
 
 def used(family: genl.DetShare, kind: int = PID) -> int:
@@ -110,10 +110,10 @@ def test_killed_keepers_leave_nothing(family: genl.DetShare, keeper: Callable[[]
         each.process.kill()
     for each in many:
         each.process.wait()
-    eventually(lambda: truth() == 0 and used(family, TENANT) == 0)
+    until(lambda: truth() == 0 and used(family, TENANT) == 0)
     assert [leak(name) for name in ("pins", "objects", "clients")] == [0, 0, 0]
     family.tenant_del("red")
-    eventually(lambda: leak("processes") == 0)
+    until(lambda: leak("processes") == 0)
 
 
 def test_one_allocation_used_in_every_way_counts_once(family: genl.DetShare, keeper: Callable[[], Keeper]) -> None:
@@ -134,7 +134,7 @@ def test_an_export_outlives_its_client_and_stays_charged(family: genl.DetShare, 
     assert two.take_from(one, descriptor)
     one.end()
     # red's part ends with its file; the importer is no tenant's
-    eventually(lambda: used(family, TENANT) == 0)
+    until(lambda: used(family, TENANT) == 0)
     assert truth() == shown(family, two.pid) == 32 * MIB
     two.close()
     assert truth() == 0
@@ -223,7 +223,7 @@ def test_a_handle_freed_under_way_gives_nothing_away(family: genl.DetShare, way:
     (line,) = [entry for entry in map(json.loads, done.stdout.splitlines()) if "way" in entry]
     assert line["granted"] > 100
     assert truth("peak") <= 64 * MIB
-    eventually(lambda: truth() == 0 and used(family, TENANT) == 0 and leak("pins") == 0)
+    until(lambda: truth() == 0 and used(family, TENANT) == 0 and leak("pins") == 0)
     family.tenant_del("red")
 
 

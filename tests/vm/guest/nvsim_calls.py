@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import comes
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, address, escape, number, request, status, totals, truth
 from tests.vm.guest.nvsim_tools import EXTERNAL, MIB, channel, in_child, other, rm, tsg, vas
 
@@ -180,12 +181,10 @@ def test_a_channel_of_uvms_runs_once_uvm_knows_it(rm: Rm) -> None:
 # ---- abuse
 
 
-def settle(limit_s: float) -> dict[str, int]:
-    """Totals once nothing is left, or after the time has run out."""
-    end = time.monotonic() + limit_s
-    while (now := totals())["clients"] and time.monotonic() < end:
-        time.sleep(0.01)
-    return now
+def settle() -> dict[str, int]:
+    """Totals once nothing is left, or when nothing happens any more."""
+    comes(lambda: not totals()["clients"])
+    return totals()
 
 
 def test_processes_killed_in_mid_call_leave_nothing() -> None:
@@ -210,7 +209,7 @@ def test_processes_killed_in_mid_call_leave_nothing() -> None:
         for pid in pids:
             os.waitpid(pid, 0)
         knob.write_text("0")
-    assert settle(5.0) == {"clients": 0, "objects": 0, "host_pages": 0}
+    assert settle() == {"clients": 0, "objects": 0, "host_pages": 0}
     assert truth("used") == 0
 
 

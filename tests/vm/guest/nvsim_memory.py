@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import until
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, address, escape, number, status, truth
 from tests.vm.guest.nvsim_tools import CPU, EXTERNAL, MIB, in_child, klass_of, rm, tsg, vas
-from tests.vm.guest.nvsim_work import Channel, Doorbell, until
+from tests.vm.guest.nvsim_work import Channel, Doorbell
 
 __all__ = ["rm"]  # fixtures
 
@@ -224,13 +225,13 @@ def test_the_gpus_touch_takes_memory_for_managed_ranges(rm: Rm) -> None:
     def touch(at: int) -> None:
         channel.entry(channel.release_words(at, 77))
         bell.kick(channel.token)
-        assert until(lambda: ctypes.c_uint32.from_address(at).value == 77)
+        until(lambda: ctypes.c_uint32.from_address(at).value == 77)
 
     touch(base + 3 * MIB)
     assert until(lambda: truth("used") == 2 * MIB), "the block of 2 MiB around it"
     touch(base + 3 * MIB + 4096)
     touch(base + 7 * MIB)
-    assert until(lambda: truth("used") == 4 * MIB)
+    until(lambda: truth("used") == 4 * MIB)
     assert uvm.migrate(base, length, CPU) == 0
     assert truth("used") == 0
     touch(base + 2 * MIB)

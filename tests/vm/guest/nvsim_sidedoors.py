@@ -7,21 +7,10 @@ import ctypes
 import mmap
 import os
 
+from tests.patience import until
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, address, escape, status, version
 from tests.vm.guest.nvsim_tools import EXTERNAL, in_child, other, rm, tsg, vas
-from tests.vm.guest.nvsim_work import (
-    DOORBELL_SIZE,
-    ENDLESS,
-    MS,
-    SIM,
-    Channel,
-    Doorbell,
-    map_dma,
-    of,
-    order,
-    until,
-    usermode,
-)
+from tests.vm.guest.nvsim_work import DOORBELL_SIZE, ENDLESS, MS, SIM, Channel, Doorbell, map_dma, of, order, usermode
 
 __all__ = ["other", "rm"]  # fixtures
 
@@ -190,7 +179,7 @@ def test_idle_channels_takes_anybodys_off(rm: Rm, other: Rm) -> None:
     channel, bell = Channel(rm), Doorbell(rm)
     assert channel.schedule() == 0
     channel.submit(bell, ENDLESS)
-    assert until(channel.moves)
+    until(channel.moves)
     clients, channels = bytearray(4), bytearray(4)
     clients[:] = rm.client.to_bytes(4, "little")
     channels[:] = channel.handle.to_bytes(4, "little")
@@ -234,7 +223,7 @@ def test_questions_whether_a_channel_is_idle_are_answered_as_by_an_h100(rm: Rm) 
     assert (ask(check, 400), ask(query, 400)) == (idle, idle)
     assert (ask(check, 1), ask(query, 100)) == (busy, busy), "nothing is looked at in so short a time"
     channel.submit(bell, ENDLESS)
-    assert until(channel.moves)
+    until(channel.moves)
     before = int(channel.row()["preempts"])
     assert (ask(check, 400), ask(query, 400)) == (busy, idle), "one looks at what runs, one at what was fetched"
     assert int(channel.row()["preempts"]) == before, "a question takes nothing off"

@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import time
 
+from tests.patience import until
 from tests.vm.guest.nvsim_rm import Block, Rm, number, status
 from tests.vm.guest.nvsim_tools import in_child, other, rm, tsg, vas
-from tests.vm.guest.nvsim_work import ENDLESS, MS, Channel, Doorbell, table, until
+from tests.vm.guest.nvsim_work import ENDLESS, MS, Channel, Doorbell, table
 
 __all__ = ["other", "rm"]  # fixtures
 
@@ -56,7 +57,7 @@ def test_a_kernel_of_a_context_that_waits_for_idle_keeps_the_gpu(rm: Rm, other: 
     for mode, patience in ((CILP, 5.0), (WFI, 0.15), (CTA, 5.0)):
         assert preemption(long, mode) == 0
         long.submit(bell, ENDLESS)
-        assert until(lambda: long.moves(0.005))
+        until(lambda: long.moves(0.005))
         short.submit(bell, MS)
         assert short.wait(patience) == (mode != WFI), f"mode {mode}"
         if mode == WFI:
@@ -142,7 +143,7 @@ def test_properties_of_a_channel_are_its_groups_slice(rm: Rm, other: Rm) -> None
     assert mine.row()["slice_us"] == "5000"
     assert put(9, 1) == status("NV_ERR_NOT_SUPPORTED")
     mine.submit(bell, ENDLESS)
-    assert until(mine.moves)
+    until(mine.moves)
     assert put(2, 1) == 0
     theirs.submit(bell, MS)
     assert not theirs.wait(0.2), "without a slice it never gives way"
@@ -213,7 +214,7 @@ def test_a_restart_of_the_runlist_lets_the_first_in(rm: Rm, other: Rm) -> None:
     assert level(high, 2) == 0
     assert set_slice(low, 10_000_000) == 0
     low.submit(bell, ENDLESS)
-    assert until(low.moves)
+    until(low.moves)
     high.submit(bell, MS)
     assert not high.wait(0.2)
     params = Block.of("NVA06F_CTRL_RESTART_RUNLIST_PARAMS")
@@ -248,7 +249,7 @@ def test_pausing_one_of_a_shared_group_hangs_the_other(rm: Rm, other: Rm) -> Non
     third, fourth = Channel(rm, first.group, space=first.space), Channel(rm, first.group, space=first.space)
     for channel in (third, fourth):
         channel.submit(bell, ENDLESS, 10)
-    assert until(lambda: third.moves() and fourth.moves())
+    until(lambda: third.moves() and fourth.moves())
     assert third.disable(True) == 0
     assert fourth.moves(), "channels of one client may be paused one by one"
     row = next(row for row in table("tsgs") if row["handle"] == f"0x{first.group:08x}")

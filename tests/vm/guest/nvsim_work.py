@@ -7,9 +7,9 @@ import mmap
 import re
 import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from tests.patience import comes, until
 from tests.vm.guest.nvsim_rm import TRUTH, Block, Rm, escape, number
 from tests.vm.guest.nvsim_tools import tsg, vas
 
@@ -44,14 +44,6 @@ def order(name: str, value: int, gpu: int = 0) -> None:
     (TRUTH / f"gpu{gpu}" / name).write_text(str(value))
 
 
-def until(what: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Whether `what` came true in time."""
-    end = time.monotonic() + seconds
-    while not (true := what()) and time.monotonic() < end:
-        time.sleep(0.002)
-    return true
-
-
 def usermode(rm: Rm, *, bar1: bool = False) -> int:
     handle = rm.handle()
     params = Block.of("NV_HOPPER_USERMODE_A_PARAMS", bBar1Mapping=int(bar1))
@@ -81,7 +73,7 @@ class Doorbell:
 
     def kick(self, token: int) -> None:
         """Waits until the token before it was taken, as nv_ring() of the client programs does."""
-        assert until(lambda: self.at[SIM["USERMODE_DOORBELL"] :][:4] == bytes(4))
+        until(lambda: self.at[SIM["USERMODE_DOORBELL"] :][:4] == bytes(4))
         struct.pack_into("<I", self.at, SIM["USERMODE_DOORBELL"], token)
 
     def close(self) -> None:
@@ -186,8 +178,14 @@ class Channel:
     def release(self) -> None:
         self.write(_AT_UNTIL, 1)
 
-    def wait(self, seconds: float = 5.0) -> bool:
-        return until(lambda: self.finished == self.submitted, seconds)
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether all that was submitted finished, in so many seconds; None: as long as this machine needs for it."""
+        if seconds is None:
+            return comes(lambda: self.finished == self.submitted)
+        end = time.monotonic() + seconds
+        while not (done := self.finished == self.submitted) and time.monotonic() < end:
+            time.sleep(0.002)
+        return done
 
     def moves(self, seconds: float = 0.03) -> bool:
         """Whether its kernel makes progress."""

@@ -12,7 +12,8 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import CGROUP, CLIENTS, PID, TENANT, eventually, row, vctxs
+from tests.patience import until
+from tests.vm.guest.kmod_tools import CGROUP, CLIENTS, PID, TENANT, row, vctxs
 from tests.vm.guest.sched_tools import LEVEL, PAUSED, SLICE, Worker, family, progress, run_of, tsgs, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -41,7 +42,7 @@ def make() -> Iterator[Callable[[str], Path]]:
             for pid in (folder / "cgroup.procs").read_text().split():
                 with suppress(ProcessLookupError):
                     (ROOT / "cgroup.procs").write_text(pid)
-            eventually(lambda folder=folder: not (folder / "cgroup.procs").read_text())  # type: ignore[misc]
+            until(lambda folder=folder: not (folder / "cgroup.procs").read_text())  # type: ignore[misc]
             folder.rmdir()
 
 
@@ -72,9 +73,9 @@ def test_an_order_of_a_cgroup_is_for_who_is_there_and_who_comes(
     assert has(other, FOUND)
     assert vctxs(family, one.pid)[0]["class"] == "low"
     move(other.pid, red)
-    eventually(lambda: has(other, LOW))
+    until(lambda: has(other, LOW))
     move(one.pid, ROOT)
-    eventually(lambda: has(one, FOUND))
+    until(lambda: has(one, FOUND))
     assert "class" not in vctxs(family, one.pid)[0]
     answer = row(family.sched_del(**of(red)))
     assert answer["tsgs_set"] == 1
@@ -96,7 +97,7 @@ def test_who_is_born_there_has_it_from_the_first_channel_group_on(
         for pid in (red / "cgroup.procs").read_text().split():
             subprocess.run(["kill", "-9", pid], check=False)
         shell.communicate()
-    eventually(lambda: tsgs() == [])
+    until(lambda: tsgs() == [])
 
 
 def test_the_nearest_order_holds_and_holds_whole(
@@ -129,11 +130,11 @@ def test_orders_and_holds_end_with_their_cgroup(
     family.hold_set(gate=True, pause=True, lease_ms=60_000, **of(red))
     assert progress(one) == 0
     move(one.pid, ROOT)
-    eventually(lambda: has(one, FOUND) and one.off() == 0)
+    until(lambda: has(one, FOUND) and one.off() == 0)
     assert progress(one) > 50_000
     red.rmdir()
-    eventually(lambda: family.sched_get() == ())
-    eventually(lambda: family.hold_get() == ())
+    until(lambda: family.sched_get() == ())
+    until(lambda: family.hold_get() == ())
 
 
 def test_a_hold_of_a_cgroup_is_for_who_comes(
@@ -144,7 +145,7 @@ def test_a_hold_of_a_cgroup_is_for_who_comes(
     answer = row(family.hold_set(gate=True, pause=True, **of(red.parent)))
     assert (answer["vctxs"], answer["paused"]) == (0, 0)
     move(one.pid, red)
-    eventually(lambda: run_of(family, one)["state"] == PAUSED)
+    until(lambda: run_of(family, one)["state"] == PAUSED)
     assert progress(one) == 0
     answer = row(family.hold_del(**of(red.parent)))
     assert (answer["vctxs"], answer["gated"], answer["paused"]) == (1, 0, 0)
@@ -158,16 +159,16 @@ def test_a_tenant(family: genl.DetShare, worker: Workers) -> None:
     assert row(family.sched_set(klass="low", **LOW, **subject))["processes"] == 1
     assert has(one, LOW)
     family.tenant_set("crew", other.pid)
-    eventually(lambda: has(other, LOW))
+    until(lambda: has(other, LOW))
     family.sched_set(other.pid, "high", 20_000, genl.DETSHARE_LEVEL_HIGH)
     assert has(other, HIGH)
     family.sched_del(other.pid)
     assert has(other, LOW)
     family.tenant_del("crew", one.pid)
-    eventually(lambda: has(one, FOUND))
+    until(lambda: has(one, FOUND))
     family.hold_set(gate=True, pause=False, lease_ms=60_000, **subject)
     family.tenant_del("crew")
-    eventually(lambda: has(other, FOUND))
+    until(lambda: has(other, FOUND))
     assert family.sched_get() == ()
     assert family.hold_get() == ()
     assert family.tenant_get() == ()
@@ -181,9 +182,9 @@ def test_a_thousand_moves_lose_nobody(family: genl.DetShare, worker: Workers, ma
     for _ in range(500):
         move(one.pid, red)
         move(one.pid, blue)
-    eventually(lambda: has(one, HIGH))
+    until(lambda: has(one, HIGH))
     move(one.pid, red)
-    eventually(lambda: has(one, LOW))
+    until(lambda: has(one, LOW))
 
 
 def test_who_is_named_and_gone_is_forgotten(family: genl.DetShare, worker: Workers) -> None:
@@ -191,7 +192,7 @@ def test_who_is_named_and_gone_is_forgotten(family: genl.DetShare, worker: Worke
     family.sched_set(one.pid, "low", 50, None)
     family.bucket_set(100_000, kind=PID, pid=one.pid)
     one.end()
-    eventually(lambda: family.sched_get() == ())
-    eventually(lambda: family.bucket_get() == ())
+    until(lambda: family.sched_get() == ())
+    until(lambda: family.bucket_get() == ())
     with pytest.raises(NetlinkError, match="no such process"):
         family.sched_del(one.pid)

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import PID, eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import PID, row
 from tests.vm.guest.nvsim_rm import Rm, number
 from tests.vm.guest.nvsim_steering import close, running
 from tests.vm.guest.nvsim_tools import rm
-from tests.vm.guest.nvsim_work import ENDLESS, until
+from tests.vm.guest.nvsim_work import ENDLESS
 from tests.vm.guest.sched_shares import settled
 from tests.vm.guest.sched_tools import Worker, family, of, worker
 
@@ -50,7 +51,7 @@ def is_paid_for(family: genl.DetShare, subject: dict[str, int]) -> bool:
     """Does what runs empty a bucket? One that holds more than what is charged late."""
     family.bucket_set(300_000, 500_000, **subject)
     before = row(family.bucket_get()[0])["emptied"]
-    return until(lambda: row(family.bucket_get()[0])["emptied"] > before, 20)
+    return until(lambda: row(family.bucket_get()[0])["emptied"] > before)
 
 
 def test_a_question_in_the_midst_of_a_pause(family: genl.DetShare, worker: Callable[..., Worker]) -> None:
@@ -68,9 +69,9 @@ def test_a_pause_overtakes_a_question(family: genl.DetShare, worker: Callable[..
     one = worker("nvbackground", "--endless")
     with waiting(QUESTION, before_ms=900), waiting(PAUSE, after_ms=1500), ThreadPoolExecutor(1) as beside:
         family.bucket_set(300_000, MUCH_US, **of(one))
-        eventually(lambda: calls(QUESTION)[0] > 0)
+        until(lambda: calls(QUESTION)[0] > 0)
         asked = beside.submit(family.hold_set, gate=False, pause=True, **of(one))
-        eventually(lambda: one.off() > 0)
+        until(lambda: one.off() > 0)
         assert calls(QUESTION) == (1, 0, 0), "the pause came late"
         asked.result()
         assert calls(QUESTION)[2] > 0
@@ -84,10 +85,10 @@ def test_a_launch_overtakes_an_answer(family: genl.DetShare, rm: Rm) -> None:
     channel.compute()
     with waiting(QUESTION, after_ms=900):
         family.bucket_set(300_000, MUCH_US, **ME)
-        eventually(lambda: calls(QUESTION)[1] > 0)
+        until(lambda: calls(QUESTION)[1] > 0)
         channel.submit(bell, ENDLESS)
         assert calls(QUESTION) == (1, 1, 0), "the launch came late"
-        eventually(lambda: calls(QUESTION)[2] > 0)
+        until(lambda: calls(QUESTION)[2] > 0)
     assert is_paid_for(family, ME)
     close([channel], bell)
 
@@ -97,12 +98,12 @@ def test_who_makes_the_driver_slow_blinds_nobody_for_good(family: genl.DetShare,
     one = worker("nvbackground", "--endless")
     with waiting(QUESTION, after_ms=1100):
         family.bucket_set(300_000, MUCH_US, **of(one))
-        assert until(lambda: calls(QUESTION)[2] >= 3, 30)
+        until(lambda: calls(QUESTION)[2] >= 3)
         time.sleep(1)
         begun = calls(QUESTION)[0]
         time.sleep(SECONDS)
         assert calls(QUESTION)[0] == begun, "it is still asked"
     WAITING.write_text(f"{QUESTION:#x} 0 1")
-    assert until(lambda: calls(QUESTION)[2] > 0, 20), "it is not asked again"
+    assert until(lambda: calls(QUESTION)[2] > 0), "it is not asked again"
     WAITING.write_text(f"{QUESTION:#x} 0 0")
     assert is_paid_for(family, of(one))

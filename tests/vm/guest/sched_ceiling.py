@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import CLIENTS, TRUTH, eventually, load, row, unload
+from tests.patience import until
+from tests.vm.guest.kmod_tools import CLIENTS, TRUTH, load, row, unload
 from tests.vm.guest.nvsim_rm import Block, Rm
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import Channel
@@ -68,10 +69,10 @@ def test_an_order_before_the_program_caps_it_without_being_asked_again(family: g
             shell.stdin.flush()
             assert "ready" in shell.stdout.readline()
             # the firmware takes the table once the channel group was scheduled: it is tried again until then
-            eventually(lambda: capped(0.5))
+            until(lambda: capped(0.5))
         finally:
             shell.kill()
-    eventually(lambda: tsgs() == [])
+    until(lambda: tsgs() == [])
 
 
 def test_who_has_freed_its_subdevice_is_capped_where_nobody_has_counted() -> None:

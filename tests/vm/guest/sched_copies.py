@@ -9,7 +9,8 @@ import time
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import row
 from tests.vm.guest.nvsim_rm import Block, Rm, status
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, Channel, Doorbell
@@ -87,7 +88,7 @@ def test_a_pause_holds_it(family: genl.DetShare, program: Programs, words: tuple
     assert answer["failed"] == 0
     assert share(one.clients, 0.5) == 0
     family.hold_del(**of(one))
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
 
 
 @every_way

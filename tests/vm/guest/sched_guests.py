@@ -12,7 +12,8 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import row
 from tests.vm.guest.nvsim_rm import Block, Rm
 from tests.vm.guest.nvsim_work import Channel
 from tests.vm.guest.sched_hidden import Play, Program, Programs, of, program
@@ -124,7 +125,7 @@ def chosen(who: Program) -> tuple[object, ...]:
 
 def ordered(family: genl.DetShare, who: Program) -> tuple[object, ...]:
     assert row(family.sched_set(who.pid, None, SLICE_US, genl.DETSHARE_LEVEL_LOW))["tsgs_set"] == 1
-    eventually(lambda: chosen(who)[0] == SLICE_US)
+    until(lambda: chosen(who)[0] == SLICE_US)
     return chosen(who)
 
 
@@ -169,7 +170,7 @@ def test_nobody_is_paused_who_has_it_in_common(
     guest = program(way, one.clients[0], one.ready["group"], *more)
     assert not is_paused(family, one)
     guest.end()
-    eventually(lambda: is_paused(family, one))
+    until(lambda: is_paused(family, one))
 
 
 def test_a_program_with_its_own_alone_is_paused_again(family: genl.DetShare, worker: Callable[..., Worker]) -> None:
@@ -178,7 +179,7 @@ def test_a_program_with_its_own_alone_is_paused_again(family: genl.DetShare, wor
     assert not is_paused(family, server)
     assert not is_paused(family, client)
     client.end()
-    eventually(lambda: is_paused(family, server))
+    until(lambda: is_paused(family, server))
 
 
 def trying(client: int, group: int) -> Play:

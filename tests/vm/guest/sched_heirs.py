@@ -19,7 +19,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.cli import main
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import CGROUP, MIB, NO_MEMORY, PID, TENANT, eventually, leak, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import CGROUP, MIB, NO_MEMORY, PID, TENANT, leak, row
 from tests.vm.guest.nvsim_rm import Rm
 from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell
 from tests.vm.guest.sched_tools import LEVEL, SLICE, family, tsgs
@@ -119,7 +120,7 @@ class Maker:
         os.close(self._tell)
         os.close(self._hear)
         self.heir = self.pid = 0
-        eventually(lambda: tsgs() == [] and leak("clients") == 0)
+        until(lambda: tsgs() == [] and leak("clients") == 0)
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def meant(family: genl.DetShare, kind: str, pid: int) -> Iterator[dict[str, Any]
         FOLDER.mkdir()
         (FOLDER / "cgroup.procs").write_text(str(pid))
         yield {"kind": CGROUP, "cgroup_id": FOLDER.stat().st_ino}
-        eventually(lambda: not (FOLDER / "cgroup.procs").read_text())
+        until(lambda: not (FOLDER / "cgroup.procs").read_text())
         FOLDER.rmdir()
 
 
@@ -159,7 +160,7 @@ def test_a_bucket(family: genl.DetShare, maker: Maker, kind: str) -> None:
         assert maker.part(2) < 0.3
         assert row(family.bucket_get()[0])["emptied"] > 0
         maker.end()
-    eventually(lambda: family.bucket_get() == ())
+    until(lambda: family.bucket_get() == ())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,7 +177,7 @@ def test_a_hold(family: genl.DetShare, maker: Maker, kind: str) -> None:
         assert (held["vctxs"], held["paused"]) == (1, 1)
         assert maker.part(0.5) == 0
         maker.end()
-    eventually(lambda: family.hold_get() == ())
+    until(lambda: family.hold_get() == ())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -190,7 +191,7 @@ def test_an_order_stands_until_the_heir_has_ended(family: genl.DetShare, maker: 
         family.sched_del(os.getpid())
         assert maker.set() == SET
         maker.end()
-    eventually(lambda: family.sched_get() == ())
+    until(lambda: family.sched_get() == ())
 
 
 def test_the_command_takes_away_what_stands_for_who_has_ended(family: genl.DetShare, maker: Maker) -> None:
@@ -215,7 +216,7 @@ def test_a_limit(family: genl.DetShare, maker: Maker, kind: str) -> None:
         maker.end()
         if kind != "pid":
             family.limit_del(**subject)
-    eventually(lambda: family.limit_get() == ())
+    until(lambda: family.limit_get() == ())
 
 
 @pytest.fixture(params=[False, True], ids=["by its number", "by its start too"])
@@ -254,7 +255,7 @@ def test_the_hold_of_who_has_ended_is_found_and_taken_away(
     (found,) = map(row, family.hold_get(**who))
     assert (found["pid"], found["paused"]) == (maker.pid, 1)
     assert row(family.hold_del(**who))["pid"] == maker.pid
-    eventually(lambda: maker.part(0.5) > 0)
+    until(lambda: maker.part(0.5) > 0)
     assert family.hold_get() == ()
 
 
@@ -268,7 +269,7 @@ def test_the_bucket_of_who_has_ended_is_found_and_taken_away(
     (found,) = map(row, family.bucket_get(**who))
     assert found["pid"] == maker.pid
     family.bucket_del(**who)
-    eventually(lambda: maker.part(0.5) > 0.7)
+    until(lambda: maker.part(0.5) > 0.7)
     assert family.bucket_get() == ()
 
 
@@ -345,13 +346,13 @@ def test_a_cgroup_can_be_removed_and_goes_with_the_heir(family: genl.DetShare, m
         family.sched_set(klass="low", slice_us=SET[0], level=SET[1], **subject)
         maker.ends()
         (FOLDER.parent / "cgroup.procs").write_text(str(maker.heir))
-    eventually(lambda: family.sched_get() == ())
+    until(lambda: family.sched_get() == ())
     family.sched_set(os.getpid(), "other")
     family.sched_del(os.getpid())
-    eventually(lambda: maker.set() == FOUND)
+    until(lambda: maker.set() == FOUND)
     assert _dying() > before
     maker.end()
-    eventually(lambda: _dying() <= before)
+    until(lambda: _dying() <= before)
 
 
 def _dying() -> int:
@@ -365,7 +366,7 @@ def test_a_tenant_can_be_removed(family: genl.DetShare, maker: Maker) -> None:
         family.sched_set(klass="low", slice_us=SET[0], level=SET[1], **subject)
         maker.ends()
         assert maker.set() == SET
-    eventually(lambda: maker.set() == FOUND)
+    until(lambda: maker.set() == FOUND)
     assert family.tenant_get() == () == family.sched_get()
     # another of the same name is another
     family.tenant_set("heirs", os.getpid())

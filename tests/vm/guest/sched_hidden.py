@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from detshare.ctl.netlink import genl
+from tests.patience import until
 from tests.vm.guest.kmod_failures import failing
-from tests.vm.guest.kmod_tools import PID, TENANT, TRUTH, eventually, load, row, unload
+from tests.vm.guest.kmod_tools import PID, TENANT, TRUTH, load, row, unload
 from tests.vm.guest.nvsim_rm import Block, Rm, status
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, SIM, Channel, Doorbell
@@ -183,7 +184,7 @@ def test_a_pause_stops_all_clients_of_a_program(
 ) -> None:
     one = program(*words)
     one.ask()
-    eventually(lambda: gpu_us(one.clients) > 0)
+    until(lambda: gpu_us(one.clients) > 0)
     answer = row(family.hold_set(gate=True, pause=True, **of(one)))
     assert (answer["vctxs"], answer["paused"], answer["failed"]) == (2, 2, 0)
     assert share(one.clients, 0.5) == 0
@@ -192,12 +193,12 @@ def test_a_pause_stops_all_clients_of_a_program(
 def held_by_a_higher_class(family: genl.DetShare, low: Program, high: Worker) -> None:
     """It goes on, begins to work, and has nothing of the GPU any more once both have their classes."""
     low.ask()
-    eventually(lambda: gpu_us(low.clients) > 0)
+    until(lambda: gpu_us(low.clients) > 0)
     family.class_set("high", 10)
     family.class_set("low", 1, deadline_us=3000)
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
-    eventually(lambda: share(low.clients, 0.5) == 0)
+    until(lambda: share(low.clients, 0.5) == 0)
 
 
 @pytest.mark.parametrize("words", HIDING, ids=NAMES)
@@ -215,9 +216,9 @@ def test_a_higher_class_is_heard_by_any_of_its_doorbells(
     family.class_set("low", 1, deadline_us=3000)
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
-    eventually(lambda: share([low.ready["client"]], 0.3) > 0.5)
+    until(lambda: share([low.ready["client"]], 0.3) > 0.5)
     high.ask()
-    eventually(lambda: share([low.ready["client"]], 0.5) == 0)
+    until(lambda: share([low.ready["client"]], 0.5) == 0)
 
 
 # ---- nobody's subdevice ---------------------------------------------------------------------
@@ -250,19 +251,19 @@ def test_a_pause_needs_nobodys_subdevice(family: genl.DetShare, program: Program
     assert share(one.clients, 0.5) == 0
     assert objects() == before
     family.hold_del(**of(one))
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
     assert objects() == before
     assert one.ask()["made"] == 0
 
 
 def test_who_frees_its_subdevice_while_paused_comes_back(family: genl.DetShare, program: Programs) -> None:
     one = program(bare)
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
     family.hold_set(gate=False, pause=True, **of(one))
     one.ask()
     before = objects()
     family.hold_del(**of(one))
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
     assert objects() == before
 
 
@@ -274,7 +275,7 @@ def test_a_driver_that_makes_no_subdevice_is_asked_again(family: genl.DetShare, 
         assert (answer["paused"], answer["failed"]) == (0, 1)
         assert "subdevice" in answer["why"]
         assert share(one.clients, 0.5) > 0
-    eventually(lambda: share(one.clients, 0.2) == 0)
+    until(lambda: share(one.clients, 0.2) == 0)
 
 
 # ---- rung for by another ------------------------------------------------------------------
@@ -375,7 +376,7 @@ def test_ten_clients_have_one_floor(family: genl.DetShare, program: Programs, wo
         used, rest = gpu_us(low.clients) - before, high.gpu_us() - above
         return used / (used + rest)
 
-    eventually(lambda: 0.02 < part() < 0.2, 30)
+    until(lambda: 0.02 < part() < 0.2)
 
 
 def short_lives(count: int, us: int) -> Play:

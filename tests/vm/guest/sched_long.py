@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import row
 from tests.vm.guest.sched_shares import settled
 from tests.vm.guest.sched_tools import (
     ACTIVE,
@@ -88,8 +89,8 @@ def test_who_rests_after_long_kernels_does_not_pay(family: genl.DetShare, worker
 def test_who_has_ended_its_work_is_idle(family: genl.DetShare, worker: Workers) -> None:
     one = worker("nvlatency", "--us", 30_000, "--period-ms", 60_000)
     family.bucket_set(300_000, 300_000, **of(one))
-    eventually(lambda: one.gpu_us() >= 30_000)
-    eventually(lambda: run_of(family, one)["state"] == IDLE)
+    until(lambda: one.gpu_us() >= 30_000)
+    until(lambda: run_of(family, one)["state"] == IDLE)
     told = bucket(family)["used_us"]
     time.sleep(1)
     assert bucket(family)["used_us"] == told
@@ -102,11 +103,11 @@ def test_a_higher_class_holds_the_lower_as_long_as_its_kernel_runs(family: genl.
     low, high = worker("nvbackground"), worker(*ENDLESS)
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
-    eventually(lambda: run_of(family, low)["state"] == PAUSED)
+    until(lambda: run_of(family, low)["state"] == PAUSED)
     assert progress(low, 1) == 0
     assert run_of(family, high)["state"] == ACTIVE
     high.end()
-    eventually(lambda: low.off() == 0)
+    until(lambda: low.off() == 0)
     assert progress(low) > 100_000
 
 
@@ -117,7 +118,7 @@ def test_a_higher_class_with_long_kernels_and_rests(family: genl.DetShare, worke
     low, high = worker("nvbackground"), worker("nvlatency", "--us", 40_000, "--period-ms", 100)
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
-    eventually(lambda: run_of(family, low)["reasons"] != 0)
+    until(lambda: run_of(family, low)["reasons"] != 0)
     begin, before = time.monotonic(), (low.gpu_us(), high.gpu_us())
     time.sleep(SECONDS)
     used = [each.gpu_us() - was for each, was in zip((low, high), before, strict=True)]

@@ -13,7 +13,8 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import eventually, load, row, unload
+from tests.patience import ended, until
+from tests.vm.guest.kmod_tools import load, row, unload
 from tests.vm.guest.sched_tools import GATED, ORDER, PAUSED, Worker, family, of, progress, run_of, runs, tsgs, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -52,7 +53,7 @@ def test_off_twice_is_off_once(family: genl.DetShare, worker: Workers) -> None:
 
 def test_a_gate_lets_what_is_queued_go_on_and_keeps_new_work_out(family: genl.DetShare, worker: Workers) -> None:
     one = worker("nvlatency", "--us", 500, "--period-ms", 5)
-    eventually(lambda: progress(one, 0.1) > 0)
+    until(lambda: progress(one, 0.1) > 0)
     answer = row(family.hold_set(gate=True, pause=False, **of(one)))
     assert (answer["gated"], answer["paused"]) == (1, 0)
     time.sleep(0.1)
@@ -73,7 +74,7 @@ def test_the_end_of_a_lease_lets_go(family: genl.DetShare, worker: Workers) -> N
     time.sleep(1.6)
     assert progress(one, 0.2) == 0
     assert row(family.hold_get()[0])["lease_ms"] < 1500
-    eventually(lambda: family.hold_get() == () and one.off() == 0)
+    until(lambda: family.hold_get() == () and one.off() == 0)
     assert progress(one) > 100_000
 
 
@@ -87,7 +88,7 @@ def test_holds_outlive_who_asked_but_not_their_lease(worker: Workers) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert progress(one, 0.2) == 0
-    eventually(lambda: one.off() == 0, 5)
+    until(lambda: one.off() == 0)
     assert progress(one) > 100_000
 
 
@@ -112,17 +113,17 @@ def test_what_is_made_while_paused_is_paused(family: genl.DetShare, worker: Work
         shell.stdin.write("\n")
         shell.stdin.flush()
         # its channels are off from birth, and to schedule them has to wait
-        eventually(lambda: [each["off"] for each in tsgs()] == [each["channels"] for each in tsgs()] == [1])
+        until(lambda: [each["off"] for each in tsgs()] == [each["channels"] for each in tsgs()] == [1])
         time.sleep(0.3)
         assert tsgs()[0]["gpu_time_us"] == 0
         family.hold_del(**subject)
         assert "ready" in shell.stdout.readline()
         assert tsgs()[0]["off"] == 0
-        eventually(lambda: tsgs()[0]["gpu_time_us"] > 10_000)
+        until(lambda: tsgs()[0]["gpu_time_us"] > 10_000)
     finally:
         shell.kill()
         shell.communicate()
-    eventually(lambda: tsgs() == [])
+    until(lambda: tsgs() == [])
 
 
 def test_who_shares_a_channel_group_is_not_paused(family: genl.DetShare, worker: Workers) -> None:
@@ -146,10 +147,10 @@ def test_a_held_program_can_be_killed(family: genl.DetShare, worker: Workers, ga
     one = worker("nvbackground")
     family.hold_set(gate=gate, pause=True, **of(one))
     one.process.kill()
-    one.process.wait(5)
-    eventually(lambda: runs(family) == [] and tsgs() == [])
+    ended(one.process)
+    until(lambda: runs(family) == [] and tsgs() == [])
     # the hold goes with whom it was for
-    eventually(lambda: family.hold_get() == ())
+    until(lambda: family.hold_get() == ())
 
 
 def test_preempt_takes_what_runs_off_once(family: genl.DetShare, worker: Workers) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import row
 from tests.vm.guest.sched_tools import (
     ACTIVE,
     GATED,
@@ -52,7 +53,7 @@ def test_rows_give_slices_and_levels(classes: genl.DetShare, worker: Workers) ->
     assert [(each["slice_us"], each["level"]) for each in one.rows()] == [(50, 0)]
     # what a row says anew holds for who is there
     classes.class_set("low", 1, slice_us=100, level=LOW)
-    eventually(lambda: one.rows()[0]["slice_us"] == 100)
+    until(lambda: one.rows()[0]["slice_us"] == 100)
     # an order's own slice goes before its class's
     classes.sched_set(one.pid, "low", 300)
     assert one.rows()[0]["slice_us"] == 300
@@ -66,14 +67,14 @@ def test_a_lower_class_is_held_while_a_higher_one_is_active(classes: genl.DetSha
     assert progress(low) > 100_000, "nobody else wants the GPU"
     high = worker(*BUSY)
     join(classes, high, "high")
-    eventually(lambda: run_of(classes, low)["state"] == PAUSED)
+    until(lambda: run_of(classes, low)["state"] == PAUSED)
     found = run_of(classes, low)
     assert (found["reasons"], found["class"], found["rank"]) == (REFLEX, "low", 1)
     assert run_of(classes, high)["state"] == ACTIVE
     assert progress(low) == 0
     assert progress(high) > 100_000
     high.end()
-    eventually(lambda: low.off() == 0)
+    until(lambda: low.off() == 0)
     assert progress(low) > 100_000
 
 
@@ -94,7 +95,7 @@ def test_a_class_that_rests_holds_nobody(classes: genl.DetShare, worker: Workers
     assert used[1] > 4_000
     assert 10 <= kicks <= 55, "one caught kick for each burst"
     high.end()
-    eventually(lambda: run_of(classes, low)["reasons"] == 0)
+    until(lambda: run_of(classes, low)["reasons"] == 0)
 
 
 def test_who_has_no_class_holds_nobody_and_is_not_held(classes: genl.DetShare, worker: Workers) -> None:
@@ -104,7 +105,7 @@ def test_who_has_no_class_holds_nobody_and_is_not_held(classes: genl.DetShare, w
     assert [each["reasons"] for each in runs(classes)] == [0, 0]
     high = worker("nvlatency", "--period-ms", 1)
     join(classes, high, "high")
-    eventually(lambda: run_of(classes, low)["reasons"] == REFLEX)
+    until(lambda: run_of(classes, low)["reasons"] == REFLEX)
     assert run_of(classes, one)["reasons"] == 0
     assert progress(one) > 50_000
 
@@ -124,25 +125,25 @@ def test_of_three_classes_the_highest_active_one_counts(classes: genl.DetShare, 
     low, middle, high = worker("nvbackground"), worker(*BUSY), worker(*BUSY)
     for each, name in ((low, "low"), (middle, "middle"), (high, "high")):
         join(classes, each, name)
-    eventually(lambda: [run_of(classes, each)["state"] for each in (low, middle)] == [PAUSED, PAUSED])
+    until(lambda: [run_of(classes, each)["state"] for each in (low, middle)] == [PAUSED, PAUSED])
     high.end()
-    eventually(lambda: run_of(classes, middle)["reasons"] == 0)
-    eventually(lambda: middle.off() == 0)
+    until(lambda: run_of(classes, middle)["reasons"] == 0)
+    until(lambda: middle.off() == 0)
     assert progress(middle) > 100_000
     assert run_of(classes, low)["state"] == PAUSED
     middle.end()
-    eventually(lambda: run_of(classes, low)["reasons"] == 0)
+    until(lambda: run_of(classes, low)["reasons"] == 0)
 
 
 def test_who_is_held_by_order_holds_nobody(classes: genl.DetShare, worker: Workers) -> None:
     low, high = worker("nvbackground"), worker(*BUSY)
     join(classes, low, "low")
     join(classes, high, "high")
-    eventually(lambda: run_of(classes, low)["state"] == PAUSED)
+    until(lambda: run_of(classes, low)["state"] == PAUSED)
     classes.hold_set(gate=True, pause=True, **of(high))
-    eventually(lambda: run_of(classes, low)["reasons"] == 0)
+    until(lambda: run_of(classes, low)["reasons"] == 0)
     classes.hold_del(**of(high))
-    eventually(lambda: run_of(classes, low)["state"] == PAUSED)
+    until(lambda: run_of(classes, low)["state"] == PAUSED)
 
 
 def test_a_gate_without_a_deadline_leaves_queued_work_alone(classes: genl.DetShare, worker: Workers) -> None:
@@ -151,7 +152,7 @@ def test_a_gate_without_a_deadline_leaves_queued_work_alone(classes: genl.DetSha
     high = worker(*BUSY)
     join(classes, low, "low")
     join(classes, high, "high")
-    eventually(lambda: run_of(classes, low)["state"] == GATED)
+    until(lambda: run_of(classes, low)["state"] == GATED)
     time.sleep(0.1)
     assert (run_of(classes, low)["waiting"], low.off(), progress(low)) == (1, 0, 0)
 
@@ -160,9 +161,9 @@ def test_rows_that_are_taken_away_hold_nobody(classes: genl.DetShare, worker: Wo
     low, high = worker("nvbackground"), worker(*BUSY)
     join(classes, low, "low")
     join(classes, high, "high")
-    eventually(lambda: run_of(classes, low)["state"] == PAUSED)
+    until(lambda: run_of(classes, low)["state"] == PAUSED)
     classes.class_del("high")
-    eventually(lambda: low.off() == 0)
+    until(lambda: low.off() == 0)
     assert run_of(classes, low)["reasons"] == 0
 
 
@@ -180,7 +181,7 @@ def test_a_floor_is_a_floor(classes: genl.DetShare, worker: Workers) -> None:
     assert 0.09 < used[0] / sum(used) < 0.14
     # and no part without one
     classes.class_set("low", 1, slice_us=50, level=LOW, deadline_us=3000)
-    eventually(lambda: low.off() > 0)
+    until(lambda: low.off() > 0)
     assert progress(low) == 0
 
 
@@ -191,14 +192,14 @@ def test_reflexes_stay_when_who_wrote_them_goes(worker: Workers) -> None:
         made.class_set("low", 1, deadline_us=3000)
         join(made, low, "low")
         join(made, high, "high")
-        eventually(lambda: run_of(made, high)["state"] == IDLE)
+        until(lambda: run_of(made, high)["state"] == IDLE)
     high.end()
     high = worker(*BUSY)
     with genl.DetShare() as made:
         join(made, high, "high")
-    eventually(lambda: low.off() > 0)
+    until(lambda: low.off() > 0)
     high.end()
-    eventually(lambda: low.off() == 0)
+    until(lambda: low.off() == 0)
     with genl.DetShare() as made:
         for name in ("high", "low"):
             made.class_del(name)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import TENANT, eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import TENANT, row
 from tests.vm.guest.sched_tools import Worker, family, long_run, of, progress, runs, shares, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -40,10 +41,10 @@ def test_the_share_of_an_account_is_divided_among_its_channel_groups(family: gen
     assert [each["slice_us"] for each in (*one.rows(), *two.rows())] == [2000] * 4
     # what one leaves goes to the others
     one.end()
-    eventually(lambda: [each["slice_us"] for each in two.rows()] == [2666] * 3)
+    until(lambda: [each["slice_us"] for each in two.rows()] == [2666] * 3)
     # and who leaves the tenant takes no part
     family.tenant_del("team", two.pid)
-    eventually(lambda: [each["slice_us"] for each in two.rows()] == [2048] * 3)
+    until(lambda: [each["slice_us"] for each in two.rows()] == [2048] * 3)
     family.sched_del(kind=TENANT, tenant="team")
     family.tenant_del("team")
 
@@ -55,7 +56,7 @@ def test_many_channel_groups_of_a_small_weight_do_not_bend_the_proportion(
     one, other = worker("nvbackground", "--endless", "--tsgs", 16), worker("nvlatency")
     family.sched_set(one.pid, None, weight=1)
     family.sched_set(other.pid, None, weight=3)
-    eventually(lambda: {each["slice_us"] for each in one.rows()} == {200})
+    until(lambda: {each["slice_us"] for each in one.rows()} == {200})
     assert other.rows()[0]["slice_us"] == pytest.approx(3 * 16 * 200, rel=0.01)
 
 
@@ -67,12 +68,7 @@ def empty_and_filling(family: genl.DetShare) -> dict[str, int] | None:
 
 def settled(family: genl.DetShare, *workers: Worker) -> tuple[float, int, int, int]:
     """Once the account stands still: time, use by the GPU's own clock, by the module's, and what is in the bucket."""
-    found = None
-    until = time.monotonic() + 20
-    while not found or not all(each.off() for each in workers):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-        found = empty_and_filling(family)
+    found = until(lambda: empty_and_filling(family) if all(each.off() for each in workers) else None)
     return time.monotonic(), sum(each.gpu_us() for each in workers), found["used_us"], found["level_us"]
 
 
@@ -122,4 +118,4 @@ def test_an_account_pays_for_all_its_processes(family: genl.DetShare, worker: Wo
     assert after - before == pytest.approx(300_000 * (end - begin) - (left - level), rel=0.04)
     assert (one.gpu_us() - each_before) / (after - before) == pytest.approx(0.5, abs=0.05)
     family.tenant_del("team")
-    eventually(lambda: one.off() == two.off() == 0)
+    until(lambda: one.off() == two.off() == 0)

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import eventually, row, vctxs
+from tests.patience import until
+from tests.vm.guest.kmod_tools import row, vctxs
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, address, escape, number, request
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell
@@ -99,14 +100,14 @@ def free_stalled(what: str) -> Play:
 @pytest.mark.parametrize("what", ["subdevice", "channel"])
 def test_a_pause_does_not_ask_for_what_is_being_freed(family: genl.DetShare, program: Programs, what: str) -> None:
     one = program(free_stalled, what)
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
     one.ask()
     answer = row(family.hold_set(gate=False, pause=True, **of(one)))
     assert (answer["vctxs"], answer["paused"], answer["failed"]) == (1, 1, 0)
     assert share(one.clients, 0.5) == 0
     assert one.ask()["status"] == 0
     family.hold_del(**of(one))
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
 
 
 def client_stalled() -> Play:
@@ -119,7 +120,7 @@ def client_stalled() -> Play:
 
 def test_a_client_that_is_being_freed_does_not_hide_the_next_one(family: genl.DetShare, program: Programs) -> None:
     one = program(client_stalled)
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
     answer = row(family.hold_set(gate=False, pause=True, **of(one)))
     assert (answer["paused"], answer["failed"]) == (1, 0)
     assert share(one.clients, 0.5) == 0
@@ -152,7 +153,7 @@ def again(handle: int) -> Play:
 
 def test_a_client_that_was_freed_as_memory_is_gone(family: genl.DetShare, program: Programs) -> None:
     one = program(reborn)
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
     answer = row(family.hold_set(gate=False, pause=True, **of(one)))
     assert (answer["vctxs"], answer["paused"], answer["failed"]) == (1, 1, 0)
     assert share(one.clients, 0.5) == 0
@@ -195,7 +196,7 @@ def channel_stalled() -> Play:
 def test_a_channel_that_is_being_made_is_paused_too(family: genl.DetShare, program: Programs) -> None:
     one = program(channel_stalled)
     one.ask()
-    eventually(lambda: share(one.clients, 0.2) > 0)
+    until(lambda: share(one.clients, 0.2) > 0)
     answer = row(family.hold_set(gate=False, pause=True, **of(one)))
     assert (answer["paused"], answer["failed"]) == (1, 0)
     assert share(one.clients, 0.5) == 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +18,9 @@ from typing import Any
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.gate_tools import Door, Gate, until
-from tests.vm.guest.kmod_tools import PID, TENANT, eventually, leak, load, row, unload
+from tests.patience import ended, run, until
+from tests.vm.guest.gate_tools import Door, Gate
+from tests.vm.guest.kmod_tools import PID, TENANT, leak, load, row, unload
 from tests.vm.guest.sched_tools import Worker, family, runs, tsgs, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -132,7 +132,7 @@ def scene(family: genl.DetShare, worker: Workers, door: Door) -> Iterator[Scene]
 def enter(state: State, scene: Scene) -> list[int]:
     """Into the state; commands that wait at the door now."""
     state.enter(scene)
-    eventually(lambda: state.holds(scene), 20)
+    until(lambda: state.holds(scene))
     if not state.shut:
         return []
     waiting = [scene.door.ask("kick", 0, 1) for _ in range(2)]
@@ -152,7 +152,7 @@ def works(door: Door) -> None:
     assert door.counted() >= rung + 3
     assert door.do("queue")["result"] == 0
     door.do("ring", 0)
-    eventually(lambda: finished() > before)
+    until(lambda: finished() > before)
 
 
 def let_go(scene: Scene) -> None:
@@ -185,16 +185,16 @@ def test_who_ends_takes_along_what_held_it(scene: Scene, state: State, how: str)
         door.process.kill()
     else:
         door.ask(how)
-    eventually(lambda: gone(door))
+    until(lambda: gone(door))
     others = {each["pid"] for each in runs(scene.link)}
     assert door.pid not in others
     if how == "exec":
         # the same process: what is meant for it stays, and is for its next context
         assert door.process.poll() is None
         return
-    door.process.wait(10)
+    ended(door.process)
     for dump in (scene.link.hold_get, scene.link.bucket_get, scene.link.sched_get):
-        eventually(lambda dump=dump: all(row(each).get("pid") != door.pid for each in dump()))  # type: ignore[misc]
+        until(lambda dump=dump: all(row(each).get("pid") != door.pid for each in dump()))  # type: ignore[misc]
 
 
 @every_state
@@ -215,7 +215,7 @@ def test_a_fork_changes_nothing_for_the_parent(scene: Scene, state: State) -> No
         assert scene.door.end(number)["result"] == 1
     scene.door.do("halt")
     let_go(scene)
-    eventually(lambda: scene.off() == 0)
+    until(lambda: scene.off() == 0)
     works(scene.door)
 
 
@@ -264,7 +264,7 @@ def test_a_machine_that_sleeps_holds_nobody_and_remembers(scene: Scene, state: S
     with Told() as told:
         words = sleep_and_wake()
         assert any("Freezing user space processes completed" in each for each in words), "nobody could not be frozen"
-        eventually(lambda: state.holds(scene))
+        until(lambda: state.holds(scene))
         lines = told.lines()
     if state.shut or state.off:
         # who was held was let go, and is held again
@@ -278,7 +278,7 @@ def test_a_machine_that_sleeps_holds_nobody_and_remembers(scene: Scene, state: S
     for number in waiting:
         assert scene.door.end(number)["result"] == 1
     scene.door.do("halt")
-    eventually(lambda: scene.off() == 0)
+    until(lambda: scene.off() == 0)
     works(scene.door)
 
 
@@ -289,15 +289,12 @@ def test_the_driver_sleeps_while_programs_are_held(scene: Scene) -> None:
     thread = threading.Thread(target=Path("/sys/kernel/debug/nvsim/gpu0/suspend").write_text, args=("1000",))
     thread.start()
     time.sleep(0.3)
-    begin = time.monotonic()
     # the driver answers after it has woken
     scene.link.hold_del(**scene.subject)
-    took = time.monotonic() - begin
     thread.join()
-    assert took < 20
     for number in waiting:
         assert scene.door.end(number)["result"] == 1
-    eventually(lambda: scene.off() == 0)
+    until(lambda: scene.off() == 0)
     works(scene.door)
 
 
@@ -325,7 +322,7 @@ def test_the_module_goes_and_everybody_goes_on(worker: Workers, door: Door, stat
         for dump in (link.hold_get, link.bucket_get, link.sched_get, link.class_get):
             assert dump() == ()
         door.do("map", 1)
-        eventually(lambda: bool(Gate(door.pid).stats()))
+        until(lambda: bool(Gate(door.pid).stats()))
         assert Gate(door.pid).stats()["reasons"] == 0
         again = Scene(link, worker, door)
         hold(again, True, True)
@@ -348,21 +345,21 @@ def test_the_driver_goes_with_all_programs_and_comes_back(family: genl.DetShare,
             each.process.wait()
     for pid in {each["pid"] for each in runs(family)}:
         os.kill(pid, 9)
-    eventually(lambda: tsgs() == [] and leak("clients") == 0)
-    subprocess.run(["vm-load", "-r", "driver"], check=True, timeout=60)
+    until(lambda: tsgs() == [] and leak("clients") == 0)
+    run(["vm-load", "-r", "driver"], check=True)
     assert runs(family) == []
     assert (leak("waiting"), leak("doors"), leak("clients")) == (0, 0, 0)
-    subprocess.run(["vm-load", "driver"], check=True, timeout=60)
+    run(["vm-load", "driver"], check=True)
     with Door() as door:
         family.tenant_set("crew", door.pid)
         again = Scene(family, worker, door, tenant=True)
         if state.name in ("gated", "paused", "both"):
-            eventually(lambda: state.holds(again))
+            until(lambda: state.holds(again))
             waiting = door.ask("kick", 0, 1)
             assert door.waits(waiting) == state.shut
             family.hold_del(**again.subject)
             door.end(waiting)
         family.tenant_del("crew")
-        eventually(lambda: again.off() == 0 and not Gate(door.pid).stats()["reasons"])
+        until(lambda: again.off() == 0 and not Gate(door.pid).stats()["reasons"])
         works(door)
-    assert until(lambda: gone(door))
+    until(lambda: gone(door))

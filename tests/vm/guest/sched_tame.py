@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import PID, eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import PID, row
 from tests.vm.guest.nvsim_rm import Block, Rm, number, status
 from tests.vm.guest.nvsim_steering import WFI, close, preemption, running
 from tests.vm.guest.nvsim_tools import rm
@@ -62,7 +63,7 @@ def test_what_was_chosen_before_is_set_back(
     begin: Callable[[genl.DetShare], None], family: genl.DetShare, untamed: Channel
 ) -> None:
     begin(family)
-    eventually(lambda: chosen(untamed) == ("0", "0", "0"))
+    until(lambda: chosen(untamed) == ("0", "0", "0"))
     if begin is by_order:
         assert (untamed.row()["slice_us"], untamed.row()["level"]) == ("700", "2")
 
@@ -82,5 +83,5 @@ def test_a_driver_that_fails_is_asked_again(family: genl.DetShare, untamed: Chan
     FAILING.write_text(f"{number(MODE):#x} {failure:#x} 2")
     answer = row(family.sched_set(os.getpid(), None, 700))
     assert (answer["tsgs_failed"], answer["status"]) == (1, failure)
-    eventually(lambda: chosen(untamed) == ("0", "0", "0"))
+    until(lambda: chosen(untamed) == ("0", "0", "0"))
     assert untamed.row()["slice_us"] == "700"

@@ -16,7 +16,8 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import CLIENTS, PID, TRUTH, eventually, leak, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import CLIENTS, PID, TRUTH, leak, row
 
 GR0 = 1
 COPY0 = 9  # shares the run list of GR0
@@ -44,7 +45,7 @@ class Worker:
             assert self.ready["event"] == "ready"
             # one that lives in another's channel group has none of its own
             if program == "nvbackground" and "--join" not in options:
-                eventually(lambda: all(each["gpu_time_us"] for each in self.rows()))
+                until(lambda: all(each["gpu_time_us"] for each in self.rows()))
         except BaseException:
             self.end()
             raise
@@ -115,7 +116,7 @@ def worker() -> Iterator[Callable[..., Worker]]:
     """worker(PROGRAM, OPTION...): ends with the test; after it nothing may be left."""
     with workers() as make:
         yield make
-    eventually(lambda: tsgs() == [] and leak("clients") == 0 and leak("frames") == 0)
+    until(lambda: tsgs() == [] and leak("clients") == 0 and leak("frames") == 0)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import platform
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
 import detshare.ctl.cli  # noqa: F401  the checkout's own code is importable
+from tests.patience import until
 
 
 def mounts() -> dict[str, str]:
@@ -106,10 +106,7 @@ def test_shell_and_commands_are_the_hosts() -> None:
 def test_orphans_do_not_stay_as_zombies() -> None:
     script = "sleep 0.2 & echo $!"
     orphan = int(subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, text=True, check=True).stdout)
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{orphan}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{orphan}").exists()
+    until(lambda: not Path(f"/proc/{orphan}").exists(), 10)
 
 
 def test_many_processes_and_descriptors_are_allowed() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from detshare.ctl.classes import CLASSES
 from detshare.ctl.netlink import genl
 from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, Usage
+from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, SwitchLog, Usage
 
 __all__ = ["FIRST_PID", "GPU", "Answers", "MadeDriver", "encoded"]
 
@@ -182,6 +182,9 @@ class MadeDriver:
             Holder(ProcessId(FIRST_PID + n, START), 1, f"program {n}", f"program{n}", "ann", "", "", (5,), ((6, 0),))
             for n in range(count)
         ]
+
+    def switch_log(self, gpu: Gpu) -> SwitchLog:
+        raise NotAllowed("no GPU is behind this driver, so it has no context-switch log")
 
     def gpus(self) -> list[Gpu]:
         return [GPU]

@@ -72,7 +72,7 @@ ALL: Final = MACHINES | SIMULATED | {"here": HERE}
 
 
 def prepare() -> None:
-    """The client programs, built; and bytecode, which the guest would make again in every run, ten times slower."""
+    """The client programs, built."""
     PROGRAMS.mkdir(parents=True, exist_ok=True)
     with (PROGRAMS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -80,8 +80,6 @@ def prepare() -> None:
         done = subprocess.run(build, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ExperimentError(f"build the client programs: {(done.stderr or done.stdout).strip()}")
-    compiled = [sys.executable, "-m", "compileall", "-q", *(str(TOP / name) for name in ("ctl", "ebpf", "tools"))]
-    subprocess.run(compiled, stdout=subprocess.DEVNULL, check=False)
 
 
 def run(

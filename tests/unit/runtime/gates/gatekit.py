@@ -11,12 +11,12 @@ import select
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Activity, Attach, Attached, Counters, Policy, Tier, create, monotonic_ns
+from tests.patience import ended, run, until
 
 ROOT = Path(__file__).resolve().parents[4]
 RUNTIME = ROOT / "runtime"
@@ -31,18 +31,8 @@ def build(folder: Path, name: str, flags: tuple[str, ...]) -> Path:
     program = folder / name
     sources = [Path(__file__).with_name("gate_shell.c"), *(RUNTIME / f"{part}.c" for part in PARTS)]
     strict = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}", "-pthread"]
-    subprocess.run(["gcc", *strict, *flags, *map(str, sources), "-o", str(program)], check=True, timeout=300)
+    run(["gcc", *strict, *flags, *map(str, sources), "-o", str(program)], check=True)
     return program
-
-
-def eventually(what: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Is it so within that time? The machine may be slow; what is measured is measured by the program."""
-    end = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.001)
-    return True
 
 
 class Tenant:
@@ -155,7 +145,7 @@ class Program:
 
     def attach(self) -> None:
         assert self.ask("attach") == "1", self.log
-        assert eventually(lambda: self.state()["ready"] == 1)
+        until(lambda: self.state()["ready"] == 1)
 
     def close(self) -> int:
         assert self.process.stdin is not None
@@ -163,7 +153,7 @@ class Program:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
-            return self.process.wait(10)
+            return ended(self.process)
         finally:
             self.process.kill()
             self.process.wait()

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable
 
 import pytest
-from gatekit import HOLD, Daemon, Program, Tenant, eventually
+from gatekit import HOLD, Daemon, Program, Tenant
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import monotonic_ns
+from tests.patience import ended, until
 
 LOW, HIGH = layout.CLASS_LOW, layout.CLASS_HIGH
 Start = Callable[..., Program]
@@ -27,7 +28,7 @@ def held(daemon: Daemon, start: Start, **policy: object) -> tuple[Program, Tenan
     program = start()
     program.attach()
     hold_by_a_class(daemon)
-    assert eventually(lambda: program.state()["word"] == 1 << 9)
+    until(lambda: program.state()["word"] == 1 << 9)
     return program, tenant
 
 
@@ -35,7 +36,7 @@ def learn(program: Program, function: int, us: float) -> None:
     """The program knows that this kernel takes so long."""
     program.ask(f"elapsed {us / 1000}")
     program.ask(f"launch 1 {function} 1 1")
-    assert eventually(lambda: program.number(f"estimate {function} 1") == pytest.approx(us * 1000, rel=0.01))
+    until(lambda: program.number(f"estimate {function} 1") == pytest.approx(us * 1000, rel=0.01))
 
 
 def test_no_gates_while_the_policy_wants_none(daemon: Daemon, start: Start) -> None:
@@ -86,7 +87,7 @@ def test_a_held_stream_gets_one_gate_at_its_next_launch(daemon: Daemon, start: S
 def test_at_most_depth_launches_enter_while_held(daemon: Daemon, start: Start) -> None:
     program, tenant = held(daemon, start, depth=8)
     program.ask("spawn 0 1 1 50")
-    assert eventually(lambda: program.state()["launched"] == 8)
+    until(lambda: program.state()["launched"] == 8)
     time.sleep(0.1)
     assert program.state()["launched"] == 8
     # a policy needs no ending of the wait: nobody is inside a launch
@@ -102,7 +103,7 @@ def test_a_hold_by_hand_closes_every_mode_and_a_release_opens(daemon: Daemon, st
     program.attach()
     tenant.slot.hold(True)
     program.ask("spawn 0 1 1 10")
-    assert eventually(lambda: program.state()["launched"] == 2)
+    until(lambda: program.state()["launched"] == 2)
     time.sleep(0.05)
     state = program.state()
     assert (state["launched"], state["word"]) == (2, layout.HELD)
@@ -122,12 +123,12 @@ def test_a_hold_by_hand_ends_with_the_daemons_lease(daemon: Daemon, start: Start
     began = time.monotonic()
     program.ask("spawn 0 1 1 5")
     program.ask("join")
-    assert 0.3 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.3
     assert not tenant.slot.held
     # and without any lease it does not begin
     tenant.policy.lease(0)
     tenant.slot.hold(True)
-    assert eventually(lambda: not tenant.slot.held)
+    until(lambda: not tenant.slot.held)
 
 
 def test_a_byte_store_of_the_daemon_loses_no_bit_of_the_tenants(daemon: Daemon, start: Start) -> None:
@@ -143,7 +144,7 @@ def test_a_byte_store_of_the_daemon_loses_no_bit_of_the_tenants(daemon: Daemon, 
     low_tenant.slot.hold(True)
     assert low_tenant.slot.held
     high.ask("join")
-    assert eventually(lambda: low_tenant.slot.get("word") == layout.HELD)
+    until(lambda: low_tenant.slot.get("word") == layout.HELD)
 
 
 def test_the_keeper_opens_a_gate_while_the_driver_is_stuck(daemon: Daemon, start: Start) -> None:
@@ -167,8 +168,8 @@ def test_the_floor_opens_each_period_and_uses_the_busy_tier(daemon: Daemon, star
     assert tiers == {1}
     assert 0.05e9 < tenant.counters.get("floor_ns") < 0.6e9
     assert program.state()["word"] in (0, 1 << 9)
-    assert eventually(lambda: program.state()["floor"] == 1)
-    assert eventually(lambda: program.state()["floor"] == 0)
+    until(lambda: program.state()["floor"] == 1)
+    until(lambda: program.state()["floor"] == 0)
 
 
 def test_what_was_queued_to_be_held_gets_windows_when_the_mode_becomes_a_tier(daemon: Daemon, start: Start) -> None:
@@ -178,11 +179,11 @@ def test_what_was_queued_to_be_held_gets_windows_when_the_mode_becomes_a_tier(da
     assert program.state()["waits"] == 1  # at a gate that only a clear word opens
     tenant.policy.write(mode_busy=layout.MODE_TIER, tier_busy=2)
     # the higher class is active for good, and the gate's work does not end: windows come until it does
-    assert eventually(lambda: program.state()["floor"] == 1 and program.state()["word"] == 0)
-    assert eventually(lambda: program.state()["floor"] == 0 and program.state()["word"] == 1 << 9)
+    until(lambda: program.state()["floor"] == 1 and program.state()["word"] == 0)
+    until(lambda: program.state()["floor"] == 0 and program.state()["word"] == 1 << 9)
     assert program.number("launch 0 1 1 1") == 2
     program.ask("busy 0 0")
-    assert eventually(lambda: tenant.counters.get("epoch_ack") == tenant.policy.epoch)
+    until(lambda: tenant.counters.get("epoch_ack") == tenant.policy.epoch)
     time.sleep(0.02)
     program.ask("busy 0 1")
     program.ask("launch 0 1 1 1")
@@ -217,7 +218,7 @@ def test_an_exit_while_held_opens_the_gates(daemon: Daemon, start: Start) -> Non
     assert program.process.stdin is not None
     program.process.stdin.write("exit\n")
     program.process.stdin.flush()
-    assert program.process.wait(5) == 0
+    assert ended(program.process) == 0
     assert tenant.slot.get("state") == layout.SLOT_LEAVING
     assert tenant.slot.get("word") == 0
 
@@ -227,13 +228,13 @@ def test_a_detach_while_held_opens_the_gates_and_leaves_the_driver_alone(daemon:
     program.ask("launch 0 1 1 1")
     assert program.ask("detach") == "1"
     assert tenant.slot.get("state") == layout.SLOT_LEAVING
-    assert eventually(lambda: tenant.slot.get("word") == 0)
+    until(lambda: tenant.slot.get("word") == 0)
     hold_by_a_class(daemon)
     # the same process may attach again, as another vCtx
     again = daemon.tenant(LOW, **HOLD)
     program.attach()
     assert again.slot.index == 1
-    assert eventually(lambda: again.slot.get("word") == 1 << 9)
+    until(lambda: again.slot.get("word") == 1 << 9)
     assert tenant.slot.get("word") == 0
 
 
@@ -251,7 +252,7 @@ def test_estimates_follow_the_kernel_and_tell_grids_apart(daemon: Daemon, start:
     learn(program, 5, 80)
     program.ask("elapsed 0.4")
     program.ask("launch 1 5 2 1")
-    assert eventually(lambda: program.number("estimate 5 2") == pytest.approx(400_000, rel=0.01))
+    until(lambda: program.number("estimate 5 2") == pytest.approx(400_000, rel=0.01))
     assert program.number("estimate 5 1") == pytest.approx(80_000, rel=0.01)
     counted = tenant.counters.array("hist_kernel")
     assert sum(counted) <= tenant.counters.get("samples") == 2
@@ -263,13 +264,13 @@ def test_grids_smaller_than_the_gpu_count_as_leaving_sms_idle(daemon: Daemon, st
     program.attach()
     program.ask("elapsed 0.2")
     program.ask("launch 1 5 33 1")  # a quarter of 132 SMs
-    assert eventually(lambda: tenant.counters.get("timed_ns") == pytest.approx(200_000, rel=0.01))
+    until(lambda: tenant.counters.get("timed_ns") == pytest.approx(200_000, rel=0.01))
     assert tenant.counters.get("filled_ns") == pytest.approx(50_000, rel=0.01)
     program.ask("launch 1 5 2000 1")
-    assert eventually(lambda: tenant.counters.get("timed_ns") == pytest.approx(400_000, rel=0.01))
+    until(lambda: tenant.counters.get("timed_ns") == pytest.approx(400_000, rel=0.01))
     assert tenant.counters.get("filled_ns") == pytest.approx(250_000, rel=0.01)
     program.ask("graph 1 9")
-    assert eventually(lambda: tenant.counters.get("samples") == 3)
+    until(lambda: tenant.counters.get("samples") == 3)
     assert tenant.counters.get("timed_ns") == pytest.approx(400_000, rel=0.01)
 
 
@@ -281,7 +282,7 @@ def test_shapes_that_take_most_time_are_kept_and_delays_counted(daemon: Daemon, 
     def run(function: int, blocks: int, milliseconds: float, samples: int) -> None:
         program.ask(f"elapsed {milliseconds}")
         program.ask(f"launch 1 {function} {blocks} 1")
-        assert eventually(lambda: tenant.counters.get("samples") == samples)
+        until(lambda: tenant.counters.get("samples") == samples)
 
     run(5, 2000, 8.0, 1)
     for number in range(1, 41):
@@ -296,7 +297,7 @@ def test_shapes_that_take_most_time_are_kept_and_delays_counted(daemon: Daemon, 
     assert [bucket for bucket, count in enumerate(hist) if count] == [22]  # 4.2 to 8.4 ms
     assert sum(tenant.counters.array("shape_ns")) == pytest.approx(16e6, rel=0.01)
     program.ask("graph 1 9")
-    assert eventually(lambda: tenant.counters.get("samples") == 42)
+    until(lambda: tenant.counters.get("samples") == 42)
     assert sum(tenant.counters.array("shape_ns")) == pytest.approx(16e6, rel=0.01), "a graph has no grid"
     timed = sum(tenant.counters.array("hist_kernel")) + sum(tenant.counters.array("hist_graph"))
     assert sum(tenant.counters.array("hist_delay")) == timed
@@ -307,7 +308,7 @@ def test_timing_is_rare_once_a_kernel_is_known(daemon: Daemon, start: Start) -> 
     program = start()
     program.attach()
     program.ask("launch 0 3 1 100000")
-    assert eventually(lambda: tenant.counters.get("launches") == 100_000)
+    until(lambda: tenant.counters.get("launches") == 100_000)
     time.sleep(0.05)
     # 1, 2, 4 .. 128, then one in 256
     assert 4 <= tenant.counters.get("samples") <= 8 + 100_000 // 256 + 1

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from builds import FAKECUDA, LIBRARY, ROOT, made
-from gatekit import HOLD, Daemon, eventually
+from gatekit import HOLD, Daemon
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Attach, monotonic_ns
+from tests.patience import ended, run, until, words
 
 pytestmark = pytest.mark.e2e
 
@@ -74,7 +75,7 @@ def client(daemon: Daemon) -> Iterator[Callable[..., Client]]:
     for one in started:
         assert one.process.stdin is not None
         one.process.stdin.close()
-        assert one.process.wait(20) == 0, one.process.stderr and one.process.stderr.read()
+        assert ended(one.process) == 0, one.process.stderr and one.process.stderr.read()
         for stream in (one.process.stdout, one.process.stderr):
             assert stream is not None
             stream.close()
@@ -89,7 +90,7 @@ def warm(one: Client, daemon: Daemon) -> None:
         one.ask("sync")
         return counters.get("gate_source") == 1 and counters.get("samples") > 2
 
-    assert eventually(known, 20)
+    until(known)
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def rck(daemon: Daemon, tmp_path: Path) -> Iterator[Callable[[], subprocess.Pope
     plugin = tmp_path / "rck_kernel.so"
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT / 'tests' / 'fakecuda'}"]
     driver = [f"-L{FAKECUDA}", "-lcuda"]
-    subprocess.run(["gcc", *flags, str(HERE / "rck_kernel.c"), "-o", str(plugin), *driver], check=True, timeout=60)
+    run(["gcc", *flags, str(HERE / "rck_kernel.c"), "-o", str(plugin), *driver], check=True)
     started: list[subprocess.Popen[str]] = []
 
     def start() -> subprocess.Popen[str]:
@@ -115,7 +116,7 @@ def rck(daemon: Daemon, tmp_path: Path) -> Iterator[Callable[[], subprocess.Pope
     yield start
     for one in started:
         one.terminate()
-        _, said = one.communicate(timeout=20)
+        _, said = words(one)
         assert (one.returncode, said) == (0, "")
 
 
@@ -132,7 +133,7 @@ def test_gates_wait_in_the_gpus_memory_while_the_helper_runs(
         return tenant.counters.get("gate_source") == wanted
 
     helper = rck()
-    assert eventually(lambda: source(2), 20)
+    until(lambda: source(2))
     tenant.slot.hold(True)
     begun = one.ask("go 20")
     time.sleep(0.2)
@@ -147,7 +148,7 @@ def test_gates_wait_in_the_gpus_memory_while_the_helper_runs(
     assert helper.wait(20) == 0
     tenant.slot.hold(False)
     one.ask("sync")
-    assert eventually(lambda: source(1), 20)
+    until(lambda: source(1))
 
 
 def test_a_hold_stops_queued_work_and_a_release_loses_none(daemon: Daemon, client: Callable[[], Client]) -> None:
@@ -173,7 +174,7 @@ def test_a_hold_stops_queued_work_and_a_release_loses_none(daemon: Daemon, clien
         assert one.ask("done") == stopped < queued
         return True
 
-    assert eventually(held_in_mid_work, 20)
+    until(held_in_mid_work)
     tenant.slot.hold(False)
     one.ask("sync")
     assert one.ask("done") == queued
@@ -204,10 +205,10 @@ def test_a_program_that_is_held_by_a_stopped_class_goes_on(daemon: Daemon, clien
     slot.assign(1, 1, layout.CLASS_HIGH)
     slot.put("beat", monotonic_ns() + 300_000_000)
     slot.put("active", 1)
-    assert eventually(lambda: daemon.tenants[0].slot.get("word") == 1 << 9)
+    until(lambda: daemon.tenants[0].slot.get("word") == 1 << 9)
     began = time.monotonic()
-    one.ask("go 200")
-    assert 0.1 < time.monotonic() - began < 5
+    one.ask("go 200")  # answers once it has gone on
+    assert time.monotonic() - began > 0.1
 
 
 def test_a_held_program_ends(daemon: Daemon, client: Callable[[], Client]) -> None:
@@ -227,9 +228,9 @@ def test_a_killed_held_program_leaves_nothing_that_holds_others(daemon: Daemon, 
     high = daemon.tenant(layout.CLASS_HIGH)
     second = client()
     second.ask("go 2000")
-    assert eventually(lambda: low.slot.get("word") == 1 << 1)
+    until(lambda: low.slot.get("word") == 1 << 1)
     second.process.kill()
     second.process.wait()
-    assert eventually(lambda: low.slot.get("word") == 0)
+    until(lambda: low.slot.get("word") == 0)
     assert high.slot.get("active") == 1
     second.process.returncode = 0

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gatekit import HOLD, ROOT, Daemon, Program, eventually
+from gatekit import HOLD, ROOT, Daemon, Program
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Activity, BadBoard, create, map_file, monotonic_ns
 from detshare.runtime.rck import KERNEL, find
+from tests.patience import run, until
 
 LOW = layout.CLASS_LOW
 Start = Callable[..., Program]
@@ -33,7 +34,7 @@ def launch_until(program: Program, key: str) -> bool:
         program.ask("launch 0 1 1 50")
         return program.state()[key] > 0
 
-    return eventually(again)
+    return until(again)
 
 
 def test_gates_wait_on_the_hosts_word_unless_asked_otherwise(daemon: Daemon, start: Start) -> None:
@@ -58,7 +59,7 @@ def test_gates_wait_on_the_kernels_word_and_come_back_when_it_dies(daemon: Daemo
     program.ask("launch 0 1 1 1")
     daemon.activity.put("rck_beat", 0)
     # what waits on the old word is let go, and new gates use the host's
-    assert eventually(lambda: program.state()["opened"] == 1)
+    until(lambda: program.state()["opened"] == 1)
     assert tenant.counters.get("gate_source") == 1
     assert tenant.slot.get("rck_generation") == 0
     before = program.state()["rck"]
@@ -73,20 +74,19 @@ def test_a_handle_that_cannot_be_opened_is_tried_once_per_generation(daemon: Dae
     program = start(DETSHARE_GATE="rck")
     program.attach()
     assert launch_until(program, "waits")
-    assert eventually(lambda: "cannot be had" in program.log)
+    until(lambda: "cannot be had" in program.log)
     publish(daemon, 6)
     assert launch_until(program, "rck")
     assert program.log.count("cannot be had") == 1
 
 
 def helper(board: Path, libraries: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run(
         [sys.executable, "-m", "detshare.runtime.rck", "--board", str(board)],
         env=os.environ | {"LD_LIBRARY_PATH": str(libraries), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
 
 

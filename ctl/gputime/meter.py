@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last seconds of one GPU: runs by program, and what they sum up to."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from detshare.ctl.gputime.runs import RunBook
+from detshare.ctl.gputime.types import SLOT_S, SLOTS, GpuTime, Run, Switch
+
+KEEP_NS: Final = round(SLOT_S * SLOTS * 1e9)
+"""runs that ended earlier are forgotten"""
+MOST_RUNS: Final = 50_000
+RESTORE_NS: Final = 165_000
+"""of each run its context is restored and started for so long, and nothing of the program runs (docs/classes.md)"""
+_SLOT_NS: Final = round(SLOT_S * 1e9)
+
+
+def useful_ns(run: Run) -> int:
+    """Nanoseconds of a run in which the program could work."""
+    return max(0, run.end_ns - run.start_ns - RESTORE_NS)
+
+
+class Meter:
+    """Runs of one GPU. Not for two threads at once."""
+
+    def __init__(self, gpu: str) -> None:
+        self.gpu = gpu
+        self.now_ns = 0
+        self._book = RunBook()
+        self._runs: deque[Run] = deque(maxlen=MOST_RUNS)
+        self._dropped = 0
+        self._began_ns = 0
+        self._last: dict[int, int] = {}
+        """PID -> when it could work last"""
+
+    def feed(self, switches: Iterable[Switch], now_ns: int, dropped: int = 0) -> list[Run]:
+        """Take new records; the runs that they closed. `dropped`: records that the log lost in all."""
+        if dropped != self._dropped:
+            self._dropped = dropped
+            self._book.lost()
+        closed = self._book.feed(switches)
+        self._runs.extend(closed)
+        self.now_ns = max(now_ns, self.now_ns, closed[-1].end_ns if closed else 0)
+        self._began_ns = self._began_ns or self.now_ns
+        while self._runs and self._runs[0].end_ns < self.now_ns - KEEP_NS:
+            self._runs.popleft()
+        for run in closed:
+            if useful_ns(run):
+                self._last[run.pid] = run.end_ns
+        if len(self._last) > MOST_RUNS:
+            self._last.clear()
+        return closed
+
+    def since(self, start_ns: int) -> list[Run]:
+        """Closed runs that ended after `start_ns`, and the open one; none begins earlier."""
+        found = [Run(r.pid, max(r.start_ns, start_ns), r.end_ns) for r in self._newest() if r.end_ns > start_ns]
+        found.reverse()
+        return found + [Run(r.pid, max(r.start_ns, start_ns), r.end_ns) for r in self.open()]
+
+    def _newest(self) -> Iterator[Run]:
+        return reversed(self._runs)
+
+    def open(self) -> list[Run]:
+        """The run that goes on: one, or none."""
+        return self._book.open_runs(self.now_ns)
+
+    def worked_ns(self, pid: int) -> int | None:
+        """When a program could work last, on the GPU's clock; None: not since it was seen first."""
+        for run in self.open():
+            if run.pid == pid and useful_ns(run):
+                return run.end_ns
+        return self._last.get(pid)
+
+    def times(self, stalled: Collection[int] = ()) -> dict[int, GpuTime]:
+        """PID -> what it had of the last seconds. `stalled`: programs that have work."""
+        span_ns = min(KEEP_NS, self.now_ns - self._began_ns)
+        if span_ns <= 0:
+            return {}
+        begin_ns = self.now_ns - span_ns
+        by_pid: dict[int, list[Run]] = defaultdict(list)
+        for run in self.since(begin_ns):
+            by_pid[run.pid].append(run)
+        return {pid: self._time(pid, by_pid.get(pid, []), span_ns, pid in stalled) for pid in {*by_pid, *stalled}}
+
+    def _time(self, pid: int, runs: list[Run], span_ns: int, has_work: bool) -> GpuTime:
+        gaps = [b.start_ns - a.end_ns for a, b in pairwise(runs)]
+        worked = self.worked_ns(pid)
+        idle_ns = self.now_ns - (self._began_ns if worked is None else worked)
+        return GpuTime(
+            gpu=self.gpu,
+            seconds=round(span_ns / 1e9, 3),
+            share=round(sum(r.end_ns - r.start_ns for r in runs) / span_ns, 4),
+            useful=round(sum(map(useful_ns, runs)) / span_ns, 4),
+            switches_s=round(len(runs) * 1e9 / span_ns, 1),
+            run_us=round(median(r.end_ns - r.start_ns for r in runs) / 1000, 1) if runs else 0.0,
+            gap_us=round(median(gaps) / 1000, 1) if gaps else 0.0,
+            history=self._history(runs, span_ns),
+            stalled_s=round(idle_ns / 1e9, 2) if has_work else 0.0,
+        )
+
+    def _history(self, runs: list[Run], span_ns: int) -> tuple[float, ...]:
+        slots = max(1, span_ns // _SLOT_NS)
+        first_ns = self.now_ns - slots * _SLOT_NS
+        filled = [0] * slots
+        for run in runs:
+            at = max(run.start_ns, first_ns)
+            while at < run.end_ns:
+                slot = min((at - first_ns) // _SLOT_NS, slots - 1)
+                until = run.end_ns if slot == slots - 1 else min(run.end_ns, first_ns + (slot + 1) * _SLOT_NS)
+                filled[slot] += until - at
+                at = until
+        return tuple(round(min(1.0, each / _SLOT_NS), 3) for each in filled)

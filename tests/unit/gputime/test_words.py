@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from detshare.ctl.cli import tables
+from detshare.ctl.gputime import words
+from detshare.ctl.gputime.types import Mode, Pattern, Place, Schedule, Standing
+from detshare.ctl.snapshot import plain
+from tests.unit.gputime.gpu_times import GPU, SCHEDULE, STALLED, TIME, program, snapshot
+
+NUMBERS = {GPU: "0"}
+
+
+def test_a_history_is_a_line_of_blocks() -> None:
+    assert words.spark([0.0, 0.01, 0.5, 1.0], 4) == " ▁▅█"
+    assert words.spark([0.0, 0.01, 0.5, 1.0], 4, ascii_only=True) == " _=#"
+    assert words.spark([0.0, 0.0, 1.0, 0.0], 2) == " ▅"
+    assert words.spark([1.0, 0.0, 0.0, 1.0, 1.0], 2) == "▅▆"
+    assert words.spark([1.0, 1.0, 0.5], 10, whole=20) == "█▇"
+    assert words.spark([], 10) == words.spark([1.0], 0) == ""
+
+
+@given(st.lists(st.floats(0, 1), max_size=60), st.integers(1, 60))
+def test_a_line_is_no_wider_than_asked_and_ends_with_the_newest(values: list[float], width: int) -> None:
+    line = words.spark(values, width)
+    assert len(line) <= min(width, len(values))
+    newest = values[-math.ceil(len(values) / width) :]
+    assert (line[-1:] == " ") == bool(values and not any(newest))
+
+
+@pytest.mark.parametrize(
+    ("standings", "text"),
+    [
+        ([Standing.HOLDS], "holds"),
+        ([Standing.WAITS], "in 140ms"),
+        ([Standing.RESTS, Standing.WAITS], "in 140ms"),
+        ([Standing.WAITS, Standing.WINDOW], "window"),
+        ([], ""),
+    ],
+)
+def test_a_turn_in_a_word(standings: list[Standing], text: str) -> None:
+    places = tuple(Place(GPU, "x", each, 0.14 if each is Standing.WAITS else None) for each in standings)
+    assert words.turn(program(7, places=places).to_json()) == text
+
+
+def test_who_is_without_progress_is_warned_of() -> None:
+    stuck = program(7, gpu_time=(TIME, STALLED)).to_json()
+    (line,) = words.warning(stuck, NUMBERS)
+    assert line == "it has work on GPU 0 and made no progress for 3.2s: detshare-ctl why 7"
+    assert words.warning(program(8).to_json(), NUMBERS) == []
+    assert words.warning({**stuck, "class": None, "weight": None}, NUMBERS) == []  # not ours
+    assert words.warning({**stuck, "state": "paused"}, NUMBERS) == []
+    assert words.warning(program(7, gpu_time=(replace(STALLED, stalled_s=0.9),)).to_json(), NUMBERS) == []
+
+
+def test_a_floor_is_said_of_the_background_only() -> None:
+    assert words.floor(program(7, floor=0.02).to_json()) == ["2.0% of the time, while a higher class leaves nothing"]
+    assert words.floor(program(7, floor=0.0).to_json()) == ["0.0% of the time, while a higher class leaves nothing"]
+    assert words.floor(program(7, floor=0.0, klass="high").to_json()) == []
+    assert words.floor(program(7, floor=None).to_json()) == []
+
+
+def test_a_rotation_in_a_line() -> None:
+    assert words.schedule(plain(SCHEDULE)) == (
+        "turns, train has its turn for 40ms, then eval, foreground in bursts (gaps of 18.3 ms), slice 50 us"
+    )
+    windows = Schedule(GPU, Mode.WINDOWS, Pattern.FULL, holder="train", gap_us=120.0, slice_us=2000, floor=0.02)
+    assert words.schedule(plain(windows)) == (
+        "windows, train has its turn, foreground without useful gaps (gaps of 120 us), slice 2 ms, floor 2.0%"
+    )
+    assert words.schedule(plain(Schedule(GPU, Mode.FREE, Pattern.NONE))) == "no rotation, no foreground"
+    alone = Schedule(GPU, Mode.FREE, Pattern.BURSTS, holder="train", slice_us=50)
+    assert words.schedule(plain(alone)) == (
+        "no rotation, train alone in the background, foreground in bursts, slice 50 us"
+    )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.sampled_from(["gpu_time", "places", "class", "state", "command", "pid", "floor"]),
+    st.sampled_from(sorted({*plain(TIME), *plain(SCHEDULE), "standing", "next_s", "tenant"})),
+    JSON,
+    JSON,
+)
+def test_any_json_has_words(field: str, inner: str, value: object, below: object) -> None:
+    whole = program(7, Standing.WAITS, gpu_time=(STALLED,)).to_json()
+    changed = [{**each, inner: below} for each in (*whole["gpu_time"], *whole["places"])]
+    for shown in ({**whole, field: value}, {**whole, "gpu_time": changed, "places": changed}):
+        said = [words.turn(shown), *words.places(shown, NUMBERS), *words.gpu_times(shown, NUMBERS), *words.floor(shown)]
+        said += [words.spark(words.history(shown), 10), words.schedule({**plain(SCHEDULE), inner: below})]
+        assert all(isinstance(each, str) for each in said + words.warning(shown, NUMBERS))
+
+
+def printed(*what: object, width: int = 120) -> str:
+    console = Console(width=width, highlight=False, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for each in what:
+        console.print(each)
+    return console.export_text()
+
+
+def test_ps_tells_shares_lately_and_turns() -> None:
+    answer = snapshot(program(7, Standing.HOLDS), program(8, Standing.WAITS, gpu_time=(STALLED,))).to_json()
+    head, first, second = printed(tables.programs(answer, 120)).splitlines()
+    assert head.split()[5:] == ["MEM", "SHARE", "LATELY", "TURN", "STATE", "COMMAND"]
+    assert "30%" in first  # of the log, not NVML's 90 %
+    assert words.spark(TIME.history, 10) in first
+    assert "holds" in first
+    assert "0%" in second
+    assert "in 140ms" in second
+    assert printed(*tables.rotations(answer)).startswith("GPU 0: turns, train has its turn")
+
+
+def test_ps_has_no_such_columns_where_nobody_knows() -> None:
+    answer = snapshot(program(7, gpu_time=()), schedules=()).to_json()
+    text = printed(tables.programs(answer, 120))
+    assert "LATELY" not in text
+    assert "TURN" not in text
+    assert "90%" in text  # NVML's
+    assert tables.rotations(answer) == []
+
+
+def test_show_tells_all_of_it() -> None:
+    answer = snapshot(program(7, Standing.WAITS, gpu_time=(STALLED,), floor=0.02)).to_json()
+    console = Console(width=160, highlight=False, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    tables.show(console, answer, answer["programs"][0])
+    text = console.export_text()
+    for wanted in (
+        "GPU 0: 0.0% of the last 5.0s (0.0% useful), 50 runs a second of 1.73 ms, 18.3 ms between them",
+        "GPU 0: waits for its turn; its next begins in 140ms",
+        "2.0% of the time",
+        "train has its turn for 40ms, then eval",
+        "because gaps of 18.3 ms are 61 switches long",
+        "made no progress for 3.2s",
+    ):
+        assert wanted in text, wanted

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one cell showed: pure functions of times, latencies and readings of the context-switch log, and their form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from detshare.tools.bench.stats import percentile
+
+__all__ = ["Back", "Measured", "Reading", "Server", "back", "integrate", "longest_gap", "readings", "server"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A program's GPU time as ``ps`` had it: of the `seconds` before `at` (monotonic seconds), shares 0..1."""
+
+    at: float
+    seconds: float
+    share: float
+    useful: float
+    stalled_s: float = 0.0
+
+
+def readings(ps: Mapping[str, Any], gpu: str | None = None) -> dict[int, Reading]:
+    """By PID, of one GPU (UUID; None: of each program's busiest). Empty where the log is refused."""
+    found: dict[int, Reading] = {}
+    for program in ps.get("programs", ()):
+        for one in program.get("gpu_time") or ():
+            if gpu is not None and one.get("gpu") != gpu:
+                continue
+            share, useful = float(one["share"]), float(one["useful"])
+            reading = Reading(float(ps["taken"]), float(one["seconds"]), share, useful, float(one.get("stalled_s", 0)))
+            before = found.get(int(program["pid"]))
+            if before is None or share > before.share:
+                found[int(program["pid"])] = reading
+    return found
+
+
+def integrate(some: Sequence[Reading], begin: float, end: float) -> Reading | None:
+    """The mean of the readings that lie within [begin, end] with all their seconds.
+
+    Where the interval is shorter than a reading, the last one that was taken in it; None where there is none.
+    """
+    inside = [each for each in some if begin <= each.at - each.seconds and each.at <= end]
+    if not inside:
+        inside = [each for each in some if begin <= each.at <= end][-1:]
+    if not inside:
+        return None
+    count = len(inside)
+    return Reading(
+        inside[-1].at,
+        inside[-1].seconds,
+        sum(each.share for each in inside) / count,
+        sum(each.useful for each in inside) / count,
+        max(each.stalled_s for each in inside),
+    )
+
+
+def longest_gap(times: Iterable[float], begin: float, end: float) -> float:
+    """Seconds, the longest in which nothing ended; the ends of the interval count as if something had ended there."""
+    edges = [begin, *sorted(at for at in times if begin <= at <= end), end]
+    return max(later - earlier for earlier, later in pairwise(edges))
+
+
+@dataclass(frozen=True)
+class Server:
+    """Of the program whose latency counts; microseconds, requests a second."""
+
+    count: int
+    p50: float
+    p99: float
+    max: float
+    own_p50: float
+    rate: float
+    dropped: int = 0
+    share: float | None = None
+    useful: float | None = None
+    """None: without the context-switch log"""
+
+
+def server(
+    latency_us: Sequence[float], own_us: Sequence[float], seconds: float, dropped: int, log: Reading | None
+) -> Server:
+    """ValueError where it finished no request."""
+    if not latency_us:
+        raise ValueError("it finished no request")
+    share, useful = (None, None) if log is None else (log.share, log.useful)
+    return Server(
+        len(latency_us),
+        percentile(latency_us, 50),
+        percentile(latency_us, 99),
+        max(latency_us),
+        percentile(own_us, 50),
+        len(latency_us) / seconds,
+        dropped,
+        share,
+        useful,
+    )
+
+
+@dataclass(frozen=True)
+class Back:
+    """Of a background: steps a second, the longest time without one, and its GPU time by the log."""
+
+    rate: float
+    gap_s: float
+    share: float | None = None
+    useful: float | None = None
+
+
+def back(times: Sequence[float], begin: float, end: float, log: Reading | None) -> Back:
+    """What a background did in [begin, end]."""
+    share, useful = (None, None) if log is None else (log.share, log.useful)
+    return Back(len(times) / (end - begin), longest_gap(times, begin, end), share, useful)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell and what it showed. `run` tells runs apart: what was measured alone counts for its own run."""
+
+    cell: str
+    run: str
+    mix: str
+    scheme: str
+    weights: tuple[int, ...]
+    seconds: float
+    server: Server | None
+    back: dict[str, Back] = field(default_factory=dict)
+    period_ms: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A line of the file of cells."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> Measured:
+        """From such a line; KeyError, TypeError where it is none."""
+        return cls(
+            **{
+                **line,
+                "weights": tuple(line["weights"]),
+                "notes": tuple(line["notes"]),
+                "server": None if line["server"] is None else Server(**line["server"]),
+                "back": {name: Back(**one) for name, one in line["back"].items()},
+            }
+        )
