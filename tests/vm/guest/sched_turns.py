@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from detshare.ctl.netlink import genl
-from tests.vm.guest.kmod_tools import eventually, row
+from tests.patience import until
+from tests.vm.guest.kmod_tools import row
 from tests.vm.guest.sched_tools import Worker, family, gpu_times, run_of, shares, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -64,7 +65,7 @@ def test_without_turns_two_with_short_slices_only_switch(family: genl.DetShare, 
 def test_two_low_ones_share_by_turns(classes: genl.DetShare, worker: Workers) -> None:
     members = worker(*ENDLESS), worker(*ENDLESS)
     join(classes, "low", *members)
-    eventually(lambda: turn(classes)["turn_mode"] == TURNS)
+    until(lambda: turn(classes)["turn_mode"] == TURNS)
     seen = set()
     before, end = gpu_times(*members), time.monotonic() + 4
     while time.monotonic() < end:
@@ -117,12 +118,12 @@ def test_the_next_has_the_turn_when_its_holder_is_gone(classes: genl.DetShare, w
     write(classes, turn_us=1_000_000)
     members = [worker(*ENDLESS) for _ in range(3)]
     join(classes, "low", *members)
-    eventually(lambda: turn(classes).get("turn_left_ms", 0) > 100)
+    until(lambda: turn(classes).get("turn_left_ms", 0) > 100)
     holder = turn(classes)["turn_pid"]
     (first,) = (each for each in members if each.pid == holder)
     others = [each for each in members if each.pid != holder]
     first.end()
-    eventually(lambda: turn(classes).get("turn_pid") in [each.pid for each in others])
+    until(lambda: turn(classes).get("turn_pid") in [each.pid for each in others])
     assert sum(shares(*others, seconds=0.5)) > 250_000
 
 
@@ -142,12 +143,12 @@ def test_who_never_rests_leaves_the_others_their_floor(classes: genl.DetShare, w
     low, high = worker(*ENDLESS), worker(*ENDLESS)
     join(classes, "low", low)
     join(classes, "high", high)
-    eventually(lambda: turn(classes)["turn_mode"] == WINDOWS)
+    until(lambda: turn(classes)["turn_mode"] == WINDOWS)
     time.sleep(0.3)
     used = shares(low, high, seconds=5)
     assert used[0] / sum(used) == pytest.approx(permille / 1000, abs=0.01)
     high.end()
-    eventually(lambda: turn(classes)["turn_mode"] == TURNS)
+    until(lambda: turn(classes)["turn_mode"] == TURNS)
     assert shares(low, seconds=0.3)[0] > 200_000
 
 
@@ -156,18 +157,18 @@ def test_a_launch_of_the_foreground_ends_what_is_beyond_the_floor(classes: genl.
     low, high = worker(*ENDLESS), worker(*ENDLESS)
     join(classes, "low", low)
     join(classes, "high", high)
-    eventually(lambda: turn(classes)["turn_mode"] == WINDOWS)
-    eventually(lambda: low.off() > 0)
+    until(lambda: turn(classes)["turn_mode"] == WINDOWS)
+    until(lambda: low.off() > 0)
     classes.hold_set(gate=True, pause=False, kind=genl.DETSHARE_KIND_PID, pid=high.pid)
-    eventually(lambda: low.off() == 0)
+    until(lambda: low.off() == 0)
     classes.hold_del(kind=genl.DETSHARE_KIND_PID, pid=high.pid)
-    eventually(lambda: low.off() > 0)
+    until(lambda: low.off() > 0)
 
 
 def test_rows_without_turns_let_everybody_on_again(classes: genl.DetShare, worker: Workers) -> None:
     members = worker(*ENDLESS), worker(*ENDLESS)
     join(classes, "low", *members)
-    eventually(lambda: any(each.off() for each in members))
+    until(lambda: any(each.off() for each in members))
     write(classes, turn_us=None)
-    eventually(lambda: not any(each.off() for each in members))
+    until(lambda: not any(each.off() for each in members))
     assert turn(classes) == {"turn_mode": NONE}
