@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.patience import until
 from tests.vm.guest.nvsim_rm import Block, Rm, escape, status
 from tests.vm.guest.nvsim_steering import close, level, running, set_slice
 from tests.vm.guest.nvsim_tools import in_child, other, rm
-from tests.vm.guest.nvsim_work import ENDLESS, MS, Channel, Doorbell, until
+from tests.vm.guest.nvsim_work import ENDLESS, MS, Channel, Doorbell
 
 __all__ = ["other", "rm"]  # fixtures
 
