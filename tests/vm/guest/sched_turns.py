@@ -146,7 +146,8 @@ def test_who_never_rests_leaves_the_others_their_floor(classes: genl.DetShare, w
     until(lambda: turn(classes)["turn_mode"] == WINDOWS)
     time.sleep(0.3)
     used = shares(low, high, seconds=5)
-    assert used[0] / sum(used) == pytest.approx(permille / 1000, abs=0.01)
+    # a window is longer by the time in which the driver's two calls are under way
+    assert used[0] / sum(used) == pytest.approx(permille / 1000, abs=0.01 + permille / 10_000)
     high.end()
     until(lambda: turn(classes)["turn_mode"] == TURNS)
     assert shares(low, seconds=0.3)[0] > 200_000
