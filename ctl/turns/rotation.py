@@ -105,7 +105,7 @@ class Rotation:
         for gpu, used in seconds.items():
             place = (gpu, state.tenant.rank)
             if place in self.owed:
-                self.owed[place] = max(self.owed[place] - used, -2 * WINDOW_S)
+                self.owed[place] = max(self.owed[place] - used, -WINDOW_S)
 
     def ran(self, key: str, now: float) -> None:
         """A tenant was seen on a GPU: it has work, and a window of its own begins to count."""
@@ -113,8 +113,8 @@ class Rotation:
         if state is None:
             return
         if state.rests:
-            state.rests, state.waits_since = False, now
             state.count = max(state.count, self._least())
+            state.rests, state.waits_since = False, now
         grant = self.grants.get(key)
         if grant is not None and grant.window and not state.entered:
             state.entered = True
@@ -223,8 +223,8 @@ class Rotation:
             for state in sorted(group, key=_order):
                 gpus = state.tenant.gpus
                 if gpus & taken:
-                    if len(gpus) > 1:
-                        taken |= gpus  # a job of several GPUs: those that are free wait for the rest
+                    if gpus - taken:  # a job of several GPUs: those that are free wait for the rest
+                        taken |= gpus
                         self._hurry(gpus, now)
                     continue
                 taken |= gpus

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detshare.ctl.gputime.types import Standing
+from detshare.ctl.turns.rotation import PATIENCE_S, ROUND_S, WINDOW_S, Rotation, Tenant
+
+GPU = "GPU-0"
+OTHER = "GPU-1"
+TICK = 0.01
+
+
+def tenant(key: str, weight: int = 1, rank: int = 2, floor: float = 0.0, gpus: tuple[str, ...] = (GPU,)) -> Tenant:
+    return Tenant(key, frozenset(gpus), rank, weight, floor)
+
+
+class Machine:
+    """Whoever may run works all the time, unless it has no work; one tenant at a time on each GPU."""
+
+    def __init__(self, *tenants: Tenant) -> None:
+        self.rotation = Rotation()
+        self.now = 1.0
+        self.idle: set[str] = set()
+        self.full: set[str] = set()
+        self.busy: set[str] = set()
+        self.work: dict[str, float] = defaultdict(float)
+        self.longest: dict[str, float] = defaultdict(float)
+        self._last: dict[str, float] = {}
+        self.tenants = {each.key: each for each in tenants}
+        self.rotation.update(tenants, self.now)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK)):
+            for key in self.idle:
+                if self.rotation.standing(key) is not Standing.RESTS:
+                    self.rotation.rest(key)
+            on = self.rotation.step(self.now, self.full, self.busy)
+            holders = [key for key in on if key in self.rotation.grants]
+            held = [gpu for key in holders for gpu in self.tenants[key].gpus]
+            assert len(held) == len(set(held)), "two holders of one GPU"
+            self.now += TICK
+            for key in holders:
+                if key not in self.idle:
+                    self.rotation.ran(key, self.now)
+                    self.rotation.worked(key, dict.fromkeys(self.tenants[key].gpus, TICK))
+                    self.work[key] += TICK
+                    self.longest[key] = max(self.longest[key], self.now - self._last.get(key, 1.0))
+                    self._last[key] = self.now
+
+    def share(self, key: str) -> float:
+        return self.work[key] / sum(self.work.values())
+
+
+def test_two_of_one_class_both_go_on() -> None:
+    machine = Machine(tenant("a"), tenant("b"))
+    machine.run(4)
+    assert machine.share("a") == pytest.approx(0.5, abs=0.06)
+    assert sum(machine.work.values()) == pytest.approx(4, rel=0.01)
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=4))
+def test_turns_are_by_weight_and_nobody_waits_long(weights: list[int]) -> None:
+    machine = Machine(*(tenant(str(n), weight) for n, weight in enumerate(weights)))
+    machine.run(40)
+    for n, weight in enumerate(weights):
+        assert machine.share(str(n)) == pytest.approx(weight / sum(weights), rel=0.05)
+        assert machine.longest[str(n)] < 2 * ROUND_S
+
+
+def test_who_rests_is_left_on_and_costs_the_others_nothing() -> None:
+    machine = Machine(tenant("a"), tenant("b"), tenant("c"))
+    machine.idle = {"c"}
+    machine.run(4)
+    assert machine.work["a"] + machine.work["b"] == pytest.approx(4, rel=0.02)
+    assert "c" in machine.rotation.step(machine.now)
+    machine.idle.clear()
+    machine.rotation.ran("c", machine.now)
+    before = dict(machine.work)
+    machine.run(6)
+    assert machine.work["c"] - before.get("c", 0.0) == pytest.approx(2, abs=0.4)
+
+
+def test_who_ends_hands_its_turn_on_at_once() -> None:
+    machine = Machine(tenant("a"), tenant("b"))
+    machine.run(0.05)
+    (holder,) = machine.rotation.grants
+    other = ({"a", "b"} - {holder}).pop()
+    machine.rotation.update([machine.tenants[other]], machine.now)
+    assert machine.rotation.step(machine.now) == {other}
+
+
+def test_a_turn_is_prolonged_for_the_foreground_but_not_for_ever() -> None:
+    machine = Machine(tenant("a"), tenant("b"))
+    machine.rotation.step(machine.now)
+    ((key, grant),) = machine.rotation.grants.items()
+    late = grant.until + PATIENCE_S / 2
+    assert key in machine.rotation.step(late, busy={GPU})
+    assert key not in machine.rotation.step(grant.until + PATIENCE_S + 0.001, busy={GPU})
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.02, 0.05, 0.1])
+def test_a_full_foreground_leaves_floors(floor: float) -> None:
+    machine = Machine(tenant("a", floor=floor), tenant("b", floor=floor))
+    machine.full = {GPU}
+    machine.run(20)
+    assert sum(machine.work.values()) / 20 == pytest.approx(floor, abs=0.005)
+    if floor:
+        assert machine.share("a") == pytest.approx(0.5, abs=0.1)
+        windows = sum(machine.work.values()) / WINDOW_S
+        assert windows >= 1
+
+
+def test_a_lower_class_has_its_floor_while_a_higher_one_works() -> None:
+    machine = Machine(tenant("low"), tenant("idle", rank=1, floor=0.01))
+    machine.run(20)
+    assert machine.work["idle"] / 20 == pytest.approx(0.01, abs=0.006)
+    machine.idle = {"low"}
+    before = machine.work["idle"]
+    machine.run(4)
+    assert machine.work["idle"] - before == pytest.approx(4, rel=0.05)
+
+
+def test_a_job_has_all_its_gpus_at_once_and_half_of_the_time() -> None:
+    both = (GPU, OTHER)
+    machine = Machine(tenant("job1", gpus=both), tenant("job2", gpus=both))
+    machine.run(8)
+    assert machine.share("job1") == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_job_beside_programs_of_one_gpu() -> None:
+    machine = Machine(tenant("job", gpus=(GPU, OTHER)), tenant("a"), tenant("b", gpus=(OTHER,)))
+    machine.run(20)
+    for key in ("job", "a", "b"):
+        assert machine.work[key] / 20 == pytest.approx(0.5, abs=0.12)
+        assert machine.longest[key] < 2.0
+
+
+def test_a_newcomer_does_not_make_up_for_what_it_missed() -> None:
+    machine = Machine(tenant("a"), tenant("b"))
+    machine.run(10)
+    machine.tenants["c"] = tenant("c")
+    machine.rotation.update(machine.tenants.values(), machine.now)
+    before = dict(machine.work)
+    machine.run(6)
+    for key in "abc":
+        assert machine.work[key] - before.get(key, 0.0) == pytest.approx(2, abs=0.5)
