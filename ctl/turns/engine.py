@@ -24,7 +24,7 @@ from detshare.ctl.snapshot import Program, State
 from detshare.ctl.turns.foreground import LOOK_S, SPAN_S, Foreground
 from detshare.ctl.turns.hand import Hand
 from detshare.ctl.turns.members import Cast, Member
-from detshare.ctl.turns.pattern import see
+from detshare.ctl.turns.pattern import judge, see
 from detshare.ctl.turns.rotation import Grant, Rotation, Tenant
 
 log = logging.getLogger("detshared.turns")
@@ -76,6 +76,8 @@ class Turns:
         """GPU -> start of the run that went on at the last look, and nanoseconds of it that were counted"""
         self._rested: dict[tuple[str, str], int] = {}
         """(tenant, GPU) -> the GPU's time when it had no work"""
+        self._ran: set[tuple[int, str]] = set()
+        """(PID, GPU) of members that the log has shown there"""
         self._started: dict[tuple[str, str], int] = {}
         """(tenant, GPU) -> when its last run began, on the GPU's clock"""
         self._burst: dict[str, tuple[int, bool]] = {}
@@ -211,8 +213,15 @@ class Turns:
         """PIDs of background programs that have work as far as is known."""
         with self._lock:
             states = self._rotation.states
-            return frozenset(m.process.pid for (_, g), m in self._members.items()
-                             if g == gpu and (m.fixed or not states[m.tenant].rests))  # fmt: skip
+            return frozenset(
+                m.process.pid
+                for (_, g), m in self._members.items()
+                if g == gpu and (m.fixed or (not states[m.tenant].rests and self._computes(m, states[m.tenant].tenant)))
+            )
+
+    def _computes(self, member: Member, tenant: Tenant) -> bool:
+        """Whether it has work on this GPU: a rank has a context on its neighbours' GPUs, too, and no work there."""
+        return len(tenant.gpus) == 1 or (member.process.pid, member.gpu) in self._ran
 
     def close(self) -> None:
         """End, and let everybody run. Idempotent."""
@@ -283,8 +292,12 @@ class Turns:
         self._follow(gpu, closed, opened, tenant_of)
         for run in (*closed, *opened):
             tenant = tenant_of.get(run.pid)
-            if tenant is None or run.start_ns <= self._rested.get((tenant, gpu), 0):
-                continue  # whoever rests may still be the last that the GPU ran
+            if tenant is None:
+                continue
+            self._ran.add((run.pid, gpu))
+            if run.start_ns <= self._rested.get((tenant, gpu), 0):
+                self._ask_resting(tenant, now)  # the last that the GPU ran: the log cannot tell whether it works again
+                continue
             self._seen[tenant] = now
             self._started[tenant, gpu] = run.start_ns
             self._rotation.ran(tenant, now)
@@ -330,6 +343,13 @@ class Turns:
             self._rouse(gpu, now)
         return useful
 
+    def _ask_resting(self, tenant: str, now: float) -> None:
+        if now - self._asked[tenant] >= ASK_S:
+            self._asked[tenant] = now
+            if any(self._hand.idle(m.process, m.tsgs) is False for m in self._members.values() if m.tenant == tenant):
+                self._rotation.ran(tenant, now)
+                self._rested = {key: at for key, at in self._rested.items() if key[0] != tenant}
+
     def _rouse(self, gpu: str, now: float) -> None:
         """Nothing shows who of those at rest works again: they are asked."""
         for (process, where), member in self._members.items():
@@ -344,7 +364,8 @@ class Turns:
         elif not fore.full and now - fore.changed_at >= SPAN_S:
             end_ns = self.sensor.now_ns(gpu)
             begin_ns = end_ns - round(SPAN_S * 1e9)
-            fore.saw(see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns), now)
+            sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
+            fore.saw(sight, now, judge(sight)[0] is Pattern.FULL and self._foreground_rests(gpu) is True)
 
     def _ask(self, now: float, full: frozenset[str]) -> None:
         """Whether holders that were not seen lately rest, and foregrounds that leave nothing."""
@@ -405,6 +426,8 @@ class Turns:
             if self._hand.is_off(process):
                 self._switch(process, run=True)
         self._doubted &= wanted
+        granted = set(self._rotation.grants) - self._on
+        self._rested = {key: at for key, at in self._rested.items() if key[0] not in granted}
         self.turns += len((wanted - self._on) & crowd)
         self._on = wanted
 
@@ -457,6 +480,7 @@ class Turns:
     def _forget(self, process: ProcessId) -> None:
         self._slices = {key: us for key, us in self._slices.items() if key[0] != process}
         tenants = {m.tenant for m in self._members.values()}
+        self._ran = {key for key in self._ran if key[0] != process.pid}
         self._started = {key: at for key, at in self._started.items() if key[0] in tenants}
         self._told.pop(process, None)
 

@@ -47,9 +47,14 @@ class Foreground:
         """What the background gets, as far as this side decides."""
         return Mode.WINDOWS if self.full else Mode.TURNS
 
-    def saw(self, sight: Sight, now: float) -> None:
-        """Take a look at a time in which the background was let in."""
+    def saw(self, sight: Sight, now: float, rests: bool = False) -> None:
+        """Take a look at a time in which the background was let in.
+
+        `rests`: the driver says that the foreground has nothing to run. Whoever ran last keeps the GPU in the log.
+        """
         found, why = judge(sight)
+        if found is Pattern.FULL and rests:
+            found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
         self._agreed = self._agreed + 1 if found is self._next else 1
         self._next = found
         if found is self.pattern:

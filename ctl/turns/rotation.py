@@ -203,6 +203,12 @@ class Rotation:
             if over:
                 del self.grants[key]
                 state.waits_since = now
+                if grant.window and not state.entered:  # nobody came: it is not due again at once
+                    self._forfeit(state.tenant)
+
+    def _forfeit(self, tenant: Tenant) -> None:
+        for gpu in tenant.gpus:
+            self.owed[gpu, tenant.rank] = min(self.owed[gpu, tenant.rank], 0.0)
 
     def _wanting(self, key: str, full: Collection[str]) -> list[_State]:
         """Rivals whose turn could follow: equals, and lower classes whose window is due."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detshare.ctl.gputime.types import Standing
-from detshare.ctl.turns.rotation import PATIENCE_S, ROUND_S, WINDOW_S, Rotation, Tenant
+from detshare.ctl.turns.rotation import ENTRY_S, PATIENCE_S, ROUND_S, WINDOW_S, Rotation, Tenant
 
 GPU = "GPU-0"
 OTHER = "GPU-1"
@@ -149,3 +149,15 @@ def test_a_newcomer_does_not_make_up_for_what_it_missed() -> None:
     machine.run(6)
     for key in "abc":
         assert machine.work[key] - before.get(key, 0.0) == pytest.approx(2, abs=0.5)
+
+
+def test_a_window_that_nobody_uses_is_not_granted_again_at_once() -> None:
+    machine = Machine(tenant("a", floor=0.02))
+    machine.full = {GPU}
+    begun = 0
+    for _ in range(2000):
+        machine.rotation.step(machine.now, machine.full)
+        grant = machine.rotation.grants.get("a")
+        begun += grant is not None and grant.begun == machine.now
+        machine.now += TICK
+    assert begun == pytest.approx(20 / (WINDOW_S / 0.02 + ENTRY_S), rel=0.15)
