@@ -5,8 +5,8 @@ The runlist is a round built from the interleave levels. A group keeps the SMs f
 of work; loading another group's context costs `switch_us`: 85 us without any context, and a restore. A slice that is
 not longer than the restore ends with it, before anything ran; of a longer one all is left. That is an assumption that
 fits what was measured: beside a saturated neighbour slices of 50, 200, 500 and 1000 us did 0, 174, 471 and 979 us of
-work. The list is work conserving; a kernel is preempted at the end of the slice and goes on later. All times inside are integer
-nanoseconds, so equal inputs give equal runs.
+work. The list is work conserving; a kernel is preempted at the end of the slice and goes on later. All times inside are
+integer nanoseconds, so equal inputs give equal runs.
 """
 
 from __future__ import annotations
