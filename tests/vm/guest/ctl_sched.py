@@ -137,7 +137,7 @@ def test_every_verb_without_a_daemon(family: genl.DetShare, worker: Workers, cgr
     assert "BUCKET OF" in done("classes")
     done("set-bucket", one.pid, "off")
     done("preempt", one.pid)
-    done("set-class", "low", "--deadline", 5000, "--floor", 50)
+    done("set-class", "low", "--deadline", 5000, "--floor", 5)
     (low,) = (row for row in json.loads(done("classes", "--json"))["classes"] if row["name"] == "low")
     assert (low["deadline_us"], low["floor_permille"]) == (5000, 50)
     done("set-class", "low", "--reset")
