@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from detshare.ctl.gputime.types import Pattern, Run
+from detshare.ctl.turns.foreground import AGREE, BLIND_S, SAMPLES, Foreground
+from detshare.ctl.turns.pattern import Sight, judge, see
+
+MS = 1_000_000
+LC, BG = 10, 20
+
+
+def alternate(piece_ms: float, gap_ms: float, seconds: float = 0.5) -> Sight:
+    """The foreground's pieces and the background's gaps in turn, a switch of 85 us between."""
+    runs, at, end = [], 0, round(seconds * 1e9)
+    while at < end:
+        for pid, length in ((LC, piece_ms), (BG, gap_ms)):
+            runs.append(Run(pid, at, at + round(length * MS)))
+            at += round(length * MS) + 85_000
+    return see(runs, {BG}, 0, end)
+
+
+@pytest.mark.parametrize(
+    ("piece_ms", "gap_ms", "pattern"),
+    [
+        (1.73, 18.1, Pattern.BURSTS),  # a graph every 20 ms
+        (1.40, 0.15, Pattern.FULL),  # the same, back to back
+        (1.67, 0.25, Pattern.FULL),  # every 2 ms
+        (2.8, 7.0, Pattern.BURSTS),  # decode every 10 ms
+        (0.45, 2.15, Pattern.STREAM),  # eager decode beside slices of 2 ms
+        (0.15, 0.15, Pattern.STREAM),  # the same beside slices of 50 us
+    ],
+)
+def test_what_was_seen_on_an_h200(piece_ms: float, gap_ms: float, pattern: Pattern) -> None:
+    sight = alternate(piece_ms, gap_ms)
+    if pattern is Pattern.STREAM and piece_ms == gap_ms:
+        assert sight.share < 0.5
+    assert judge(sight)[0] is pattern
+
+
+def test_nobody_in_front() -> None:
+    assert judge(see([Run(BG, 0, 400 * MS)], {BG}, 0, 500 * MS))[0] is Pattern.NONE
+
+
+def full() -> Foreground:
+    found = Foreground()
+    for n in range(AGREE):
+        found.saw(alternate(1.4, 0.15), n * 0.25)
+    assert found.full
+    assert found.pattern is Pattern.FULL
+    return found
+
+
+def test_one_look_decides_nothing() -> None:
+    found = Foreground()
+    found.saw(alternate(1.4, 0.15), 0.0)
+    assert not found.full
+
+
+def test_whoever_ran_last_and_rests_is_not_full() -> None:
+    found = Foreground()
+    for n in range(5):
+        found.saw(alternate(1.4, 0.15), n * 0.25, rests=True)
+    assert not found.full
+
+
+def test_windows_end_when_it_rests_often_enough() -> None:
+    found = full()
+    for n in range(SAMPLES):
+        found.asked(n % 5 == 0, 1.0)
+    assert found.full
+    for n in range(SAMPLES):
+        found.asked(n % 2 == 0, 2.0)
+    assert not found.full
+
+
+def test_windows_end_for_a_try_where_the_driver_says_nothing() -> None:
+    found = full()
+    found.asked(None, found.changed_at + BLIND_S / 2)
+    assert found.full
+    found.asked(None, found.changed_at + BLIND_S)
+    assert not found.full
