@@ -621,7 +621,18 @@ class RootBackend(Backend):
 
     def doctor(self) -> list[Check]:
         found = doctor.checks(self._driver, self._abi, branches(), os.geteuid(), self._run_dir, self.name)
+        if self._sensor is not None:
+            found.append(self._rotation_check(self._sensor))
         return found if self._greeter is None else [*found, self._greeter.doctor()]
+
+    def _rotation_check(self, sensor: Sensor) -> Check:
+        refused = sensor.refused()
+        if refused:
+            why = "; ".join(f"{gpu[:12]}: {text}" for gpu, text in refused.items())
+            return Check("turns", None, f"by time alone, the context-switch log is refused: {why}", "run it as root")
+        turns = self._turns.turns if self._turns is not None else 0
+        text = f"{turns} so far; reading the context-switch log takes {sensor.cpu_share:.2%} of a processor"
+        return Check("turns", self._turns is not None and self._turns.running, text)
 
     def close(self, restore: bool = True) -> None:
         if self._closed:
