@@ -37,7 +37,7 @@ def parse(command: click.Command, words: list[str], parent: click.Context | None
 @pytest.mark.e2e
 def test_the_session_is_true(tmp_path: Path) -> None:
     assert len(steps(PAGE)) > 25
-    play(PAGE, tmp_path, 240)
+    play(PAGE, tmp_path)
 
 
 def test_there_are_commands_of_ours_that_are_not_run() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from detshare.ctl.rm import procfs
 from detshare.ctl.rm.abi import Abi, for_version
+from tests.patience import words
 
 TRACE = Path(sys.executable).with_name("detshare-trace")
 _PRELUDE = """
@@ -70,9 +71,9 @@ class Trace:
 
 
 @contextmanager
-def tracing(*words: str, ends: bool = True) -> Iterator[Trace]:
+def tracing(*asked: str, ends: bool = True) -> Iterator[Trace]:
     """A detshare-trace that watches inside the block. `ends`: by Ctrl-C after it; else it is expected to end itself."""
-    process = subprocess.Popen([TRACE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([TRACE, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     done = Trace()
     try:
         assert process.stderr is not None
