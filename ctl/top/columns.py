@@ -51,6 +51,8 @@ _COUNTED_WIDE = (
 _TURN: Final = Column("TURN", 8)
 _LATELY: Final = Column("LATELY", 17, True)
 _LATELY_NARROW: Final = Column("LATELY", 10, True)
+_LATELY_FROM: Final = 92
+"""columns of a terminal on which the command keeps the room that it has without a history"""
 _LEAST: Final = ("CONTAINER", "TSGS", "USER", "MEM BAR", "SM BAR", "PCTX", "HELD", "Q99")
 _COMMAND: Final = 12
 
@@ -65,7 +67,7 @@ def _with_turns(chosen: list[Column], width: int) -> list[Column]:
 
 def _with_lately(chosen: list[Column], width: int) -> list[Column]:
     """The history stands behind the share, in the place of its bar; on a screen that has room for it."""
-    if width < MEDIUM:
+    if width < MEDIUM or (width < _LATELY_FROM and _TURN not in chosen):
         return chosen
     wanted = _LATELY if width >= WIDE else _LATELY_NARROW
     chosen = [wanted if column.name == "BAR" else column for column in chosen]
