@@ -43,7 +43,6 @@ def _row(row: ClassRow) -> ClassInfo:
         row.deadline_us,
         row.floor_permille,
         row.runs,
-        row.turn_us,
     )
 
 

@@ -31,8 +31,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "hold": ("lease",),
     "set-bucket": ("rate_us", "burst_us"),
     "set-class": (
-        "rank", "weight", "slice_us", "level", "linger_us", "deadline_us", "floor_permille", "turn_us",
-        "gpu", "reset",
+        "rank", "weight", "slice_us", "level", "linger_us", "deadline_us", "floor_permille", "gpu", "reset",
     ),
     "set-ceiling": ("percent",),
     "set-reserve": ("sms",),
