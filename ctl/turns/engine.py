@@ -111,7 +111,7 @@ class Turns:
                 return
             found = {(m.process, m.gpu): m for m in cast.background if m.process not in self._excluded}
             living = {process for process, _ in found}
-            for process in {p for p, _ in self._members} - living:
+            for process in ({p for p, _ in self._members} | self._hand.waiting) - living:
                 self._let_go(process)
             fresh = [m for key, m in found.items() if self._grown(self._members.get(key), m)]
             self._members, self._others = found, cast.foreground
@@ -132,7 +132,11 @@ class Turns:
             self._excluded.add(process)
             self._members = {key: m for key, m in self._members.items() if key[0] != process}
             self._tell_rotation()
-            self._hand.leave(process)
+            try:
+                self._hand.leave(process)
+            except BaseException:
+                self._excluded.discard(process)  # the next look takes it in again, and its turn tries once more
+                raise
             self._forget(process)
 
     def admit(self, process: ProcessId) -> None:
@@ -445,8 +449,14 @@ class Turns:
 
     def _wanted(self, gpu: str) -> int:
         slice_us = self._foregrounds[gpu].slice_us
-        fixed = any(m.fixed for (_, g), m in self._members.items() if g == gpu)
-        return max(slice_us, RIVAL_US) if fixed else slice_us
+        return max(slice_us, RIVAL_US) if self._has_rivals(gpu) else slice_us
+
+    def _has_rivals(self, gpu: str) -> bool:
+        """Whether programs run at once: an MPS server beside the holder, or several processes of one tenant."""
+        here = [m for (_, g), m in self._members.items() if g == gpu]
+        blind = gpu in self.sensor.refused()
+        working = [m.tenant for m in here if blind or (m.process.pid, gpu) in self._ran]
+        return any(m.fixed for m in here) or len(working) > len(set(working))
 
     def _switch(self, process: ProcessId, *, run: bool) -> None:
         try:

@@ -30,6 +30,11 @@ class Hand:
         """Whether something of a program is off because of its turn."""
         return process in self._off
 
+    @property
+    def waiting(self) -> frozenset[ProcessId]:
+        """Programs of which something is off."""
+        return frozenset(self._off)
+
     def off(self, process: ProcessId, tsgs: Iterable[Tsg]) -> None:
         """Let a program wait: each of its compute channels that is not off yet. RmError, DriverError, OSError."""
         already = {(p.client, c) for p in self._off.get(process, ()) for c in p.channels}

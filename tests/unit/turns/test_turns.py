@@ -82,6 +82,25 @@ def test_two_at_low_lock_nobody_up(stage: Stage) -> None:
     assert min(done.values()) > 1000
 
 
+def test_two_processes_of_one_tenant_do_not_lock_each_other_up(stage: Stage) -> None:
+    for n, name in enumerate("ab"):
+        stage.backend.set_priority(stage.start(name, background(n)), "low", tenant="one")
+    stage.backend.look()
+    stage.run(1)
+    assert min(stage.run(3).values()) > 500
+
+
+def test_a_program_that_could_not_be_let_go_is_let_go_later(stage: Stage) -> None:
+    lows(stage, "a", "b")
+    stage.run(1)
+    off = next(name for name in "ab" if not stage.on(name))
+    stage.driver.inject["NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"] = stage.driver.abi.status("NV_ERR_BUSY_RETRY")
+    assert stage.backend.release(str(stage.programs[off][0].id.pid)).skipped
+    del stage.driver.inject["NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"]
+    assert stage.backend.release(str(stage.programs[off][0].id.pid)).changed
+    assert stage.on(off)
+
+
 def test_beside_a_foreground_of_bursts(stage: Stage) -> None:
     latency = Latency(1700, 20_000, seed=9)
     stage.backend.set_priority(stage.start("lc", latency), "high")
