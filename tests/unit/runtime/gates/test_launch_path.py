@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`detshare bench launch-path` measures launches that pass the library, each of them; its ns are the bench's to judge."""
+"""`detshare bench launch-path` measures launches that pass the library; what the ns are is the bench's to judge."""
 
 from __future__ import annotations
 
