@@ -114,6 +114,14 @@ static struct ds_entry *make_entry(const struct ds_subject *subject)
 	return entry;
 }
 
+static void tell(const struct ds_limit_info *info)
+{
+	struct ds_event_subject subject;
+
+	ds_subject_event(&info->subject, &subject);
+	ds_event_limit(&subject, info->gpu, info->used, info->limit);
+}
+
 int ds_limit_set(const struct ds_subject *subject, u32 gpu, u64 limit, struct ds_limit_info *info)
 {
 	struct ds_entry *entry = ds_entry_find(subject);
@@ -135,7 +143,7 @@ int ds_limit_set(const struct ds_subject *subject, u32 gpu, u64 limit, struct ds
 	if (entry_empty(entry))
 		free_entry(entry);
 	else if (!err)
-		ds_event_limit(info);
+		tell(info);
 	return err;
 }
 
@@ -151,7 +159,7 @@ int ds_limit_del(const struct ds_subject *subject, u32 gpu)
 	/* where another limit of the subject takes its place, its account is there already: nothing can fail */
 	apply(entry);
 	info.limit = UNSET;
-	ds_event_limit(&info);
+	tell(&info);
 	if (entry_empty(entry))
 		free_entry(entry);
 	return 0;

@@ -18,12 +18,12 @@
 #include <linux/mutex.h>
 
 #include "detshare_uapi.h"
+#include "events.h"
 #include "process.h"
 #include "rm/quota.h"
 #include "rm/tree.h"
 #include "subject.h"
 
-#define DS_ALL_GPUS ((u32)-1)
 /* Largest limit that may be asked for. */
 #define DS_LIMIT_MAX RM_NO_LIMIT
 
@@ -56,14 +56,6 @@ int ds_holder_add(struct ds_holder *holder);
 int ds_holders_follow(struct ds_process *process);
 /* The holder must hold nothing any more. */
 void ds_holder_remove(struct ds_holder *holder);
-
-/* Who refused a charge: a copy taken under the holder's lock, so that it outlives the limit. */
-struct ds_refusal {
-	enum detshare_kind kind;
-	u64 cgroup;
-	char tenant[DETSHARE_NAME_MAX + 1];
-	u64 asked, used, limit;
-};
 
 void ds_refusal_fill(struct ds_refusal *refusal, struct rm_account *account, u64 asked);
 

@@ -3,6 +3,7 @@
 #include <linux/err.h>
 #include <linux/slab.h>
 
+#include "events.h"
 #include "process.h"
 #include "subject.h"
 #include "tenant.h"
@@ -69,6 +70,22 @@ void ds_subject_put(struct ds_subject *subject)
 		break;
 	case DETSHARE_KIND_TENANT:
 		ds_tenant_put(subject->tenant);
+		break;
+	}
+}
+
+void ds_subject_event(const struct ds_subject *subject, struct ds_event_subject *event)
+{
+	*event = (struct ds_event_subject){ .kind = subject->kind };
+	switch (subject->kind) {
+	case DETSHARE_KIND_PID:
+		event->pid = ds_process_nr(subject->process);
+		break;
+	case DETSHARE_KIND_CGROUP:
+		event->cgroup = subject->cgroup;
+		break;
+	case DETSHARE_KIND_TENANT:
+		event->tenant = subject->tenant->name;
 		break;
 	}
 }

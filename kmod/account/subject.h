@@ -32,6 +32,10 @@ void ds_subject_put(struct ds_subject *subject);
 
 bool ds_subject_same(const struct ds_subject *a, const struct ds_subject *b);
 
+struct ds_event_subject;
+/* What events say of it. The caller holds what it names, or ds_limits_lock for a tenant. Any context. */
+void ds_subject_event(const struct ds_subject *subject, struct ds_event_subject *event);
+
 /* Of one that is held. Any context but hard interrupts: */
 
 /* Its process is gone (process.h), its cgroup or tenant was removed: nobody is meant any more. */

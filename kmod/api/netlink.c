@@ -6,6 +6,7 @@
 #include "netlink.h"
 #include "nl_policy.h"
 #include "process.h"
+#include "run.h"
 
 #define DO(number, name, set, handler) { \
 	.cmd = DETSHARE_CMD_##number, \
@@ -174,12 +175,12 @@ int ds_netlink_init(void)
 	int err = genl_register_family(&ds_family);
 
 	if (!err)
-		ds_events_enable(true);
+		ds_events_enable(&ds_family, ds_lanes_stale);
 	return err;
 }
 
 void ds_netlink_exit(void)
 {
-	ds_events_enable(false);
+	ds_events_disable();
 	genl_unregister_family(&ds_family);
 }

@@ -6,7 +6,6 @@
 
 #include "client.h"
 #include "driver.h"
-#include "events.h"
 #include "guest.h"
 #include "pause.h"
 #include "pin.h"
@@ -143,6 +142,34 @@ struct ds_client *ds_client_find(u32 handle)
 	return NULL;
 }
 
+struct ds_event_vctx ds_vctx_event(const struct ds_vctx *vctx)
+{
+	return (struct ds_event_vctx){
+		.id = vctx->id,
+		.gpu = vctx->gpu,
+		.client = vctx->client->rm.handle,
+		.process = vctx->client->process,
+	};
+}
+
+static void tell_vctx(u8 cmd, const struct ds_vctx *vctx)
+{
+	const struct ds_event_vctx event = ds_vctx_event(vctx);
+
+	ds_event_vctx(cmd, &event);
+}
+
+void ds_client_tell_tsg(u8 cmd, struct ds_client *client, const struct rm_object *tsg)
+{
+	const struct ds_vctx *vctx = ds_vctx_find(client, tsg->gpu);
+	struct ds_event_vctx event;
+
+	if (!vctx)
+		return;
+	event = ds_vctx_event(vctx);
+	ds_event_tsg(cmd, &event, tsg->handle, tsg->engine);
+}
+
 static void object_dies(struct rm_client *rm, struct rm_object *object)
 {
 	struct ds_client *client = container_of(rm, struct ds_client, rm);
@@ -151,7 +178,7 @@ static void object_dies(struct rm_client *rm, struct rm_object *object)
 		ds_pins_keep(client, object);
 	if (object->kind == RM_KIND_TSG) {
 		ds_sched_tsg_gone(client, object);
-		ds_event_tsg(DETSHARE_CMD_TSG_GONE, client, object);
+		ds_client_tell_tsg(DETSHARE_CMD_TSG_GONE, client, object);
 	}
 	if (object->kind == RM_KIND_CHANNEL) {
 		ds_pause_channel_gone(client, object);
@@ -229,7 +256,7 @@ void ds_client_remove(struct ds_client *client)
 	up_write(&ds_clients_lock);
 	list_for_each_entry(vctx, &client->vctxs, link)
 		if (ds_vctx_shown(vctx))
-			ds_event_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
+			tell_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
 	list_for_each_entry_safe(vctx, next, &client->vctxs, link)
 		free_vctx(vctx);
 	ds_process_put(client->process);
@@ -289,7 +316,7 @@ struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu)
 	client->rm.payer[gpu] = &vctx->holder.payer;
 	list_add_tail(&vctx->link, &client->vctxs);
 	mutex_unlock(&client->tree);
-	ds_event_vctx(DETSHARE_CMD_VCTX_NEW, vctx);
+	tell_vctx(DETSHARE_CMD_VCTX_NEW, vctx);
 	return vctx;
 }
 
@@ -299,7 +326,7 @@ void ds_vctx_unused(struct ds_vctx *vctx)
 
 	if (vctx->device || vctx->gpu == RM_GPU_NONE)
 		return;
-	ds_event_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
+	tell_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
 	mutex_lock(&client->tree);
 	list_del(&vctx->link);
 	client->rm.payer[vctx->gpu] = NULL;
@@ -307,7 +334,7 @@ void ds_vctx_unused(struct ds_vctx *vctx)
 	free_vctx(vctx);
 	/* the first one, which had become that of the GPU, is itself again */
 	if (list_is_singular(&client->vctxs))
-		ds_event_vctx(DETSHARE_CMD_VCTX_NEW, list_first_entry(&client->vctxs, struct ds_vctx, link));
+		tell_vctx(DETSHARE_CMD_VCTX_NEW, list_first_entry(&client->vctxs, struct ds_vctx, link));
 }
 
 bool ds_vctx_shown(const struct ds_vctx *vctx)

@@ -39,6 +39,7 @@
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
 
+#include "events.h"
 #include "exports.h"
 #include "limit.h"
 #include "process.h"
@@ -123,6 +124,10 @@ struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu);
 void ds_vctx_unused(struct ds_vctx *vctx);
 /* The caller holds client->tree. NULL: none. */
 struct ds_vctx *ds_vctx_find(struct ds_client *client, u32 gpu);
+/* What events say of it; of use as long as the client is. */
+struct ds_event_vctx ds_vctx_event(const struct ds_vctx *vctx);
+/* DETSHARE_CMD_TSG_NEW, _GONE. Under client->tree. */
+void ds_client_tell_tsg(u8 cmd, struct ds_client *client, const struct rm_object *tsg);
 /* Under client->tree. */
 bool ds_vctx_shown(const struct ds_vctx *vctx);
 /* The GPU that objects of no GPU count for: the client's first one, or RM_GPU_NONE. Under client->tree. */

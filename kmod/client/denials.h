@@ -6,24 +6,12 @@
 #ifndef DETSHARE_DENIALS_H
 #define DETSHARE_DENIALS_H
 
-#include <linux/sched.h>
 #include <linux/types.h>
 
-#include "detshare_uapi.h"
+#include "events.h"
 
 /* An ioctl of nvidia-uvm as a command: this plus its number. */
 #define DS_DENIED_UVM 0x30000000
-
-struct ds_denial {
-	u64 vctx;		/* 0: a call that is no vCtx's */
-	pid_t pid;		/* who called, in the initial pid namespace */
-	char comm[TASK_COMM_LEN];
-	u32 command;		/* of a control; below 0x100 the number of an escape; DS_DENIED_UVM + number */
-	enum detshare_denial reason;
-	u32 status;		/* that the caller was given; 0: NV_OK, and nothing was done */
-	u64 count;
-	u64 last;		/* CLOCK_MONOTONIC, ns */
-};
 
 /* A call of the current process for this client, which may be nobody's. trick: static, what was tried. Sleeps. */
 void ds_denied(u32 client, u32 command, enum detshare_denial reason, u32 status, const char *trick);

@@ -5,11 +5,9 @@
 #include <linux/workqueue.h>
 #include <net/genetlink.h>
 
-#include "client.h"
 #include "events.h"
-#include "netlink.h"
-#include "run.h"
-#include "tenant.h"
+#include "process.h"
+#include "rm/tree.h"
 #include "trace.h"
 
 #define EVENT_SIZE 512	/* more than any event needs */
@@ -25,6 +23,9 @@ enum group {
 
 static atomic64_t sequence[GROUPS], lost;
 static bool enabled;
+/* Written before `enabled`, and never back. */
+static const struct genl_family *family;
+static void (*listeners_changed)(void);
 /* Held from seeing the family enabled until the event is sent. */
 DEFINE_STATIC_SRCU(senders);
 
@@ -40,14 +41,14 @@ static bool begin_at(struct event *event, enum group group, u8 cmd, u64 when, gf
 {
 	u64 seq = atomic64_inc_return(&sequence[group]);
 
-	if (!READ_ONCE(enabled) || !genl_has_listeners(&ds_family, &init_net, group))
+	if (!smp_load_acquire(&enabled) || !genl_has_listeners(family, &init_net, group))
 		return false;
 	event->group = group;
 	event->gfp = gfp;
 	event->skb = genlmsg_new(EVENT_SIZE, gfp);
 	if (!event->skb)
 		goto lost;
-	event->header = genlmsg_put(event->skb, 0, 0, &ds_family, 0, cmd);
+	event->header = genlmsg_put(event->skb, 0, 0, family, 0, cmd);
 	if (event->header &&
 	    !nla_put_u64_64bit(event->skb, DETSHARE_A_EVENT_SEQ, seq, DETSHARE_A_EVENT_PAD) &&
 	    !nla_put_u64_64bit(event->skb, DETSHARE_A_EVENT_TIME, when, DETSHARE_A_EVENT_PAD))
@@ -75,8 +76,8 @@ static void end(struct event *event, int err)
 	genlmsg_end(event->skb, event->header);
 	token = srcu_read_lock(&senders);
 	/* a listener whose queue is full learns it from its own socket */
-	if (READ_ONCE(enabled))
-		genlmsg_multicast(&ds_family, event->skb, 0, event->group, event->gfp);
+	if (smp_load_acquire(&enabled))
+		genlmsg_multicast(family, event->skb, 0, event->group, event->gfp);
 	else
 		nlmsg_free(event->skb);
 	srcu_read_unlock(&senders, token);
@@ -87,25 +88,24 @@ static int put_u64(struct event *event, int attribute, u64 value)
 	return nla_put_u64_64bit(event->skb, attribute, value, DETSHARE_A_EVENT_PAD);
 }
 
-static int put_vctx(struct event *event, const struct ds_vctx *vctx, bool comm)
+static int put_vctx(struct event *event, const struct ds_event_vctx *vctx, bool comm)
 {
-	const struct ds_client *client = vctx->client;
 	char name[TASK_COMM_LEN];
 	int err;
 
 	err = put_u64(event, DETSHARE_A_EVENT_VCTX_ID, vctx->id) ?:
-	      nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, ds_process_nr(client->process)) ?:
-	      nla_put_u32(event->skb, DETSHARE_A_EVENT_CLIENT, client->rm.handle);
+	      nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, ds_process_nr(vctx->process)) ?:
+	      nla_put_u32(event->skb, DETSHARE_A_EVENT_CLIENT, vctx->client);
 	if (!err && vctx->gpu != RM_GPU_NONE)
 		err = nla_put_u32(event->skb, DETSHARE_A_EVENT_GPU, vctx->gpu);
 	if (!err && comm) {
-		ds_process_comm(client->process, name);
+		ds_process_comm(vctx->process, name);
 		err = nla_put_string(event->skb, DETSHARE_A_EVENT_COMM, name);
 	}
 	return err;
 }
 
-void ds_event_vctx(u8 cmd, const struct ds_vctx *vctx)
+void ds_event_vctx(u8 cmd, const struct ds_event_vctx *vctx)
 {
 	struct event event;
 
@@ -113,15 +113,14 @@ void ds_event_vctx(u8 cmd, const struct ds_vctx *vctx)
 		end(&event, put_vctx(&event, vctx, true));
 }
 
-void ds_event_tsg(u8 cmd, const struct ds_client *client, const struct rm_object *tsg)
+void ds_event_tsg(u8 cmd, const struct ds_event_vctx *vctx, u32 handle, u32 engine)
 {
-	struct ds_vctx *vctx = ds_vctx_find((struct ds_client *)client, tsg->gpu);
 	struct event event;
 
-	if (vctx && begin(&event, cmd))
+	if (begin(&event, cmd))
 		end(&event, put_vctx(&event, vctx, false) ?:
-			    nla_put_u32(event.skb, DETSHARE_A_EVENT_HANDLE, tsg->handle) ?:
-			    nla_put_u32(event.skb, DETSHARE_A_EVENT_ENGINE, tsg->engine));
+			    nla_put_u32(event.skb, DETSHARE_A_EVENT_HANDLE, handle) ?:
+			    nla_put_u32(event.skb, DETSHARE_A_EVENT_ENGINE, engine));
 }
 
 static int put_refusal(struct event *event, const struct ds_refusal *refusal)
@@ -138,7 +137,7 @@ static int put_refusal(struct event *event, const struct ds_refusal *refusal)
 	return err;
 }
 
-void ds_event_refused(const struct ds_vctx *vctx, const struct ds_refusal *refusal)
+void ds_event_refused(const struct ds_event_vctx *vctx, const struct ds_refusal *refusal)
 {
 	struct event event;
 
@@ -160,7 +159,7 @@ void ds_event_refused_process(struct ds_process *process, u32 gpu, const struct 
 		    put_refusal(&event, refusal));
 }
 
-static int put_subject(struct event *event, const struct ds_subject *subject)
+static int put_subject(struct event *event, const struct ds_event_subject *subject)
 {
 	int err = nla_put_u32(event->skb, DETSHARE_A_EVENT_KIND, subject->kind);
 
@@ -168,27 +167,27 @@ static int put_subject(struct event *event, const struct ds_subject *subject)
 		return err;
 	switch (subject->kind) {
 	case DETSHARE_KIND_PID:
-		return nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, ds_process_nr(subject->process));
+		return nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, subject->pid);
 	case DETSHARE_KIND_CGROUP:
 		return put_u64(event, DETSHARE_A_EVENT_CGROUP_ID, subject->cgroup);
 	case DETSHARE_KIND_TENANT:
-		return nla_put_string(event->skb, DETSHARE_A_EVENT_TENANT, subject->tenant->name);
+		return nla_put_string(event->skb, DETSHARE_A_EVENT_TENANT, subject->tenant);
 	}
 	return 0;
 }
 
-void ds_event_limit(const struct ds_limit_info *info)
+void ds_event_limit(const struct ds_event_subject *subject, u32 gpu, u64 used, u64 limit)
 {
 	struct event event;
 	int err;
 
 	if (!begin(&event, DETSHARE_CMD_LIMIT_CHANGED))
 		return;
-	err = put_subject(&event, &info->subject) ?: put_u64(&event, DETSHARE_A_EVENT_USED, info->used);
-	if (!err && info->limit)
-		err = put_u64(&event, DETSHARE_A_EVENT_LIMIT, info->limit);
-	if (!err && info->gpu != DS_ALL_GPUS)
-		err = nla_put_u32(event.skb, DETSHARE_A_EVENT_GPU, info->gpu);
+	err = put_subject(&event, subject) ?: put_u64(&event, DETSHARE_A_EVENT_USED, used);
+	if (!err && limit)
+		err = put_u64(&event, DETSHARE_A_EVENT_LIMIT, limit);
+	if (!err && gpu != DS_ALL_GPUS)
+		err = nla_put_u32(event.skb, DETSHARE_A_EVENT_GPU, gpu);
 	end(&event, err);
 }
 
@@ -243,7 +242,7 @@ void ds_event_hold(u8 cmd, const struct ds_event_run *run, u64 when, u32 reasons
 		end(&event, put_run(&event, run) ?: nla_put_u32(event.skb, DETSHARE_A_EVENT_REASONS, reasons));
 }
 
-void ds_event_lease_ended(const struct ds_subject *subject, u64 when)
+void ds_event_lease_ended(const struct ds_event_subject *subject, u64 when)
 {
 	struct event event;
 
@@ -280,7 +279,7 @@ void ds_event_denied(const struct ds_denial *denial, u32 gpu, u32 client)
 
 bool ds_event_activity_wanted(void)
 {
-	return READ_ONCE(enabled) && genl_has_listeners(&ds_family, &init_net, ACTIVITY);
+	return smp_load_acquire(&enabled) && genl_has_listeners(family, &init_net, ACTIVITY);
 }
 
 static void look_for_listeners(struct work_struct *work);
@@ -294,7 +293,7 @@ static void look_for_listeners(struct work_struct *work)
 
 	wanted = ds_event_activity_wanted();
 	if (wanted != was)
-		ds_lanes_stale();
+		listeners_changed();
 	schedule_delayed_work(&listeners, msecs_to_jiffies(LISTENERS_MS));
 }
 
@@ -303,13 +302,17 @@ u64 ds_events_lost(void)
 	return atomic64_read(&lost);
 }
 
-void ds_events_enable(bool on)
+void ds_events_enable(const struct genl_family *to, void (*changed)(void))
 {
-	WRITE_ONCE(enabled, on);
-	if (on) {
-		schedule_delayed_work(&listeners, 0);
-		return;
-	}
+	family = to;
+	listeners_changed = changed;
+	smp_store_release(&enabled, true);
+	schedule_delayed_work(&listeners, 0);
+}
+
+void ds_events_disable(void)
+{
+	WRITE_ONCE(enabled, false);
 	cancel_delayed_work_sync(&listeners);
 	synchronize_srcu(&senders);
 }

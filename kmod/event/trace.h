@@ -8,10 +8,7 @@
 
 #include <linux/tracepoint.h>
 
-#include "client.h"
-#include "denials.h"
 #include "events.h"
-#include "limit.h"
 #include "rm/decode.h"
 
 /* A call that is being decided on; err: the driver will refuse its form. */
@@ -39,7 +36,7 @@ TRACE_EVENT(detshare_call,
 );
 
 TRACE_EVENT(detshare_refused,
-	TP_PROTO(const struct ds_vctx *vctx, const struct ds_refusal *refusal),
+	TP_PROTO(const struct ds_event_vctx *vctx, const struct ds_refusal *refusal),
 	TP_ARGS(vctx, refusal),
 	TP_STRUCT__entry(
 		__field(u64, vctx)
@@ -125,7 +122,7 @@ TRACE_EVENT(detshare_hold,
 );
 
 TRACE_EVENT(detshare_lease_ended,
-	TP_PROTO(const struct ds_subject *subject, u64 when),
+	TP_PROTO(const struct ds_event_subject *subject, u64 when),
 	TP_ARGS(subject, when),
 	TP_STRUCT__entry(
 		__field(u64, when)
@@ -135,9 +132,9 @@ TRACE_EVENT(detshare_lease_ended,
 	),
 	TP_fast_assign(
 		__entry->when = when;
-		__entry->cgroup = subject->kind == DETSHARE_KIND_CGROUP ? subject->cgroup : 0;
+		__entry->cgroup = subject->cgroup;
 		__entry->kind = subject->kind;
-		__entry->pid = subject->kind == DETSHARE_KIND_PID ? ds_process_nr(subject->process) : 0;
+		__entry->pid = subject->pid;
 	),
 	TP_printk("kind=%u pid=%u cgroup=%llu when=%llu", __entry->kind, __entry->pid, __entry->cgroup, __entry->when)
 );

@@ -31,9 +31,11 @@ struct plan {
 void ds_alloc_refused(struct ds_call *call, struct ds_vctx *vctx, const struct ds_refusal *refusal)
 {
 	if (refusal) {
+		const struct ds_event_vctx event = ds_vctx_event(vctx);
+
 		atomic64_inc(&vctx->refused);
-		ds_event_refused(vctx, refusal);
-		trace_detshare_refused(vctx, refusal);
+		ds_event_refused(&event, refusal);
+		trace_detshare_refused(&event, refusal);
 	}
 	ds_call_refuse(call, NV_ERR_NO_MEMORY);
 }
@@ -237,7 +239,7 @@ static bool allocate(struct ds_call *call, struct plan *plan,
 	}
 	object = insert(client, plan, call->done.object, bytes);
 	if (object && object->kind == RM_KIND_TSG)
-		ds_event_tsg(DETSHARE_CMD_TSG_NEW, client, object);
+		ds_client_tell_tsg(DETSHARE_CMD_TSG_NEW, client, object);
 	if (object && object->kind == RM_KIND_MPS)
 		client->mps = true;
 	mutex_unlock(&client->tree);

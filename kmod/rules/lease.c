@@ -201,6 +201,14 @@ static struct hold *take_ended(u64 now)
 	return ended;
 }
 
+static void tell_ended(const struct hold *hold, u64 now)
+{
+	struct ds_event_subject subject;
+
+	ds_subject_event(&hold->subject, &subject);
+	ds_event_lease_ended(&subject, now);
+}
+
 static void expire(struct work_struct *work)
 {
 	u64 now = ktime_get_ns();
@@ -209,7 +217,7 @@ static void expire(struct work_struct *work)
 
 	while ((hold = take_ended(now))) {
 		if (hold->until <= now)
-			ds_event_lease_ended(&hold->subject, now);
+			tell_ended(hold, now);
 		free_hold(hold);
 		any = true;
 	}
