@@ -10,6 +10,7 @@
 #include "doorbell.h"
 #include "driver.h"
 #include "dups.h"
+#include "entries.h"
 #include "frame.h"
 #include "gpu.h"
 #include "guest.h"
@@ -46,7 +47,7 @@ static const struct part {
 	{ ds_userd_init, ds_userd_exit },	/* what channels say of themselves */
 	{ ds_rmcall_init, ds_rmcall_exit },	/* questions to the driver */
 	{ NULL, ds_runs_forget },		/* what was to be tried again */
-	{ ds_driver_init, ds_driver_exit },	/* hooks: from here on calls come in */
+	{ ds_entries_init, ds_driver_exit },	/* hooks: from here on calls come in */
 	{ NULL, ds_sched_exit },		/* standing orders */
 	{ NULL, ds_runs_let_go },		/* who is held is let go before that */
 	{ NULL, ds_class_exit },

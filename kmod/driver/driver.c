@@ -6,20 +6,11 @@
 #include <linux/sched.h>
 #include <linux/string.h>
 
-#include "busy.h"
-#include "ceiling.h"
 #include "driver.h"
-#include "doorbell.h"
-#include "dups.h"
-#include "entries.h"
 #include "events.h"
 #include "frame.h"
-#include "gate.h"
-#include "gpu.h"
 #include "hook.h"
 #include "rmcall.h"
-#include "shield.h"
-#include "uvm.h"
 
 static struct driver {
 	struct mutex lock;	/* coming, going and identifying */
@@ -35,6 +26,9 @@ static struct driver {
 } driver = {
 	.lock = __MUTEX_INITIALIZER(driver.lock),
 };
+
+/* Set before anything below is called. */
+static const struct ds_driver_parts *parts;
 
 /* ---- what is known of it ------------------------------------------------ */
 
@@ -78,7 +72,7 @@ void ds_driver_status(struct ds_driver_status *status)
 			ds_enforcing() ? DETSHARE_MODE_ENFORCE :
 					   DETSHARE_MODE_OBSERVE,
 		.abi = abi_match(),
-		.shield = driver.shielded && ds_shield_binding(),
+		.shield = driver.shielded && parts->shield_binds(),
 	};
 	strscpy(status->version, driver.version, sizeof(status->version));
 	mutex_unlock(&driver.lock);
@@ -108,13 +102,18 @@ int ds_driver_each_hook(int (*tell)(const char *name, void *data), void *data)
 	int err;
 
 	mutex_lock(&driver.lock);
-	err = each_hook(&ds_nvidia_hooks, tell, data);
+	err = each_hook(parts->nvidia, tell, data);
 	if (!err && driver.shielded)
 		err = tell("nvidia:rm_ioctl", data);
 	if (!err)
-		err = each_hook(ds_uvm_hooks(), tell, data);
+		err = each_hook(parts->uvm, tell, data);
 	mutex_unlock(&driver.lock);
 	return err;
+}
+
+bool ds_driver_backs(const struct vm_area_struct *vma)
+{
+	return vma->vm_ops && vma->vm_ops->fault && ds_hook_is(parts->fault, vma->vm_ops->fault);
 }
 
 static void tell_what_is_in_force(void)
@@ -191,21 +190,21 @@ static void nvidia_up(struct module *module)
 	driver.module = module;
 	driver.get_rm_ops = ds_symbol("nvidia", "nvidia_get_rm_ops");
 	/* the probe first: a call that is decided on must not reach the driver without it */
-	err = ds_shield_install("nvidia");
+	err = parts->shield("nvidia");
 	if (err)
 		pr_warn("the driver's rm_ioctl cannot be probed (%d)\n", err);
 	else
 		driver.shielded = true;
-	err = ds_hooks_install(&ds_nvidia_hooks, &missing);
-	if (!err && !ds_has_entry()) {
-		ds_hooks_remove(&ds_nvidia_hooks);
+	err = ds_hooks_install(parts->nvidia, &missing);
+	if (!err && !parts->has_entry()) {
+		ds_hooks_remove(parts->nvidia);
 		missing = "nvidia_unlocked_ioctl";
 		err = -ENOENT;
 	}
 	if (err) {
 		pr_err("the driver's %s cannot be hooked (%d): nothing is seen and nothing is limited\n",
 		       missing ?: "functions", err);
-		ds_shield_remove();
+		parts->unshield();
 		driver.shielded = false;
 	}
 	driver.older_clients = module->state == MODULE_STATE_LIVE;
@@ -217,8 +216,8 @@ static void nvidia_down(void)
 {
 	if (!driver.module)
 		return;
-	ds_hooks_remove(&ds_nvidia_hooks);
-	ds_shield_remove();
+	ds_hooks_remove(parts->nvidia);
+	parts->unshield();
 	driver.shielded = false;
 	ds_event_driver(DETSHARE_CMD_DRIVER_DOWN, driver.version);
 	driver.module = NULL;
@@ -226,10 +225,7 @@ static void nvidia_down(void)
 	driver.version[0] = '\0';
 	driver.match = RM_ABI_NONE;
 	smp_store_release(&driver.abi, NULL);
-	ds_dups_forget();
-	ds_gpu_forget();
-	ds_ceiling_forget();
-	ds_busy_forget();
+	parts->nvidia_gone();
 }
 
 static void uvm_up(struct module *module)
@@ -238,7 +234,7 @@ static void uvm_up(struct module *module)
 	int err;
 
 	driver.uvm = module;
-	err = ds_hooks_install(ds_uvm_hooks(), &missing);
+	err = ds_hooks_install(parts->uvm, &missing);
 	if (err)
 		pr_warn("nvidia-uvm's %s cannot be hooked (%d): managed memory is not counted\n",
 			missing ?: "functions", err);
@@ -246,8 +242,8 @@ static void uvm_up(struct module *module)
 
 static void uvm_down(void)
 {
-	ds_hooks_remove(ds_uvm_hooks());
-	ds_dups_forget_uvm();
+	ds_hooks_remove(parts->uvm);
+	parts->uvm_gone();
 	driver.uvm = NULL;
 }
 
@@ -328,10 +324,12 @@ static void tell_waiting(long inside, unsigned int seconds)
 			inside);
 }
 
-int ds_driver_init(void)
+int ds_driver_init(const struct ds_driver_parts *given)
 {
-	int err = register_module_notifier(&notifier);
+	int err;
 
+	parts = given;
+	err = register_module_notifier(&notifier);
 	if (err)
 		return err;
 	mutex_lock(&driver.lock);
@@ -343,18 +341,16 @@ int ds_driver_init(void)
 
 void ds_driver_exit(void)
 {
-	/* who waits at a gate is inside a hook */
-	ds_gates_open_all();
-	ds_doors_restore();
+	parts->ending();
 	mutex_lock(&driver.lock);
 	WRITE_ONCE(driver.stopping, true);
-	ds_hooks_remove(ds_uvm_hooks());
-	ds_hooks_remove(&ds_nvidia_hooks);
+	ds_hooks_remove(parts->uvm);
+	ds_hooks_remove(parts->nvidia);
 	mutex_unlock(&driver.lock);
 	/* calls that are inside still need the probe to have been there: it goes when they have gone */
 	ds_hook_drain(tell_waiting);
 	mutex_lock(&driver.lock);
-	ds_shield_remove();
+	parts->unshield();
 	driver.module = NULL;
 	driver.uvm = NULL;
 	mutex_unlock(&driver.lock);

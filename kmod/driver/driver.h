@@ -16,16 +16,15 @@
 
 #define DS_DRIVER_VERSION_MAX 32
 
+struct ds_hook;
+struct ds_hook_set;
+
 /* The driver's tables; NULL: no driver, or not a known one. Once set it stays while the driver does. */
 const struct rm_abi *ds_abi(void);
 /* The same, or some version's: of use for the outer structures that are equal in all versions. Never NULL. */
 const struct rm_abi *ds_abi_outer(void);
-/* Can it be seen which file the driver takes for a descriptor? */
-bool ds_driver_sees_files(void);
 /* Is it a mapping of a file of nvidia.ko? */
 bool ds_driver_backs(const struct vm_area_struct *vma);
-/* Can doorbells be gated? */
-bool ds_driver_has_doors(void);
 /* Are limits in force: the driver is known and every hook point is there? */
 bool ds_enforcing(void);
 /* The hooks are going or gone, the probe inside the driver is not yet: calls come there that nobody has looked at. */
@@ -60,11 +59,24 @@ void ds_driver_unpin(struct module *module);
 struct ds_rm_ops;
 int ds_driver_rm_ops(struct ds_rm_ops *ops);
 
-/* The originals, from replacements only. */
-u32 ds_driver_from_user(void *to, const void *from, u32 n);
-u32 ds_driver_to_user(void *to, const void *from, u32 n);
+/* What is above this: the hooks, and who is told. Each function is called with what it always finds locked: nothing, or the driver's lock. */
+struct ds_driver_parts {
+	struct ds_hook_set *nvidia, *uvm;
+	const struct ds_hook *fault;		/* on faults of nvidia's mappings */
+	bool (*has_entry)(void);		/* is an entry for ioctls among the hooks installed? Each is missing in some driver */
+	/* The probe inside the driver. -ENOENT: this driver lacks what it goes on. */
+	int (*shield)(const char *module);
+	void (*unshield)(void);
+	bool (*shield_binds)(void);
+	/* The driver has gone with all that it had, hooks and probe before it. Locked. */
+	void (*nvidia_gone)(void);
+	void (*uvm_gone)(void);
+	/* The module goes, its hooks are still there: nobody may be left waiting inside one. Not locked. */
+	void (*ending)(void);
+};
 
-int ds_driver_init(void);
+/* `parts` stays. */
+int ds_driver_init(const struct ds_driver_parts *parts);
 void ds_driver_exit(void);
 
 #endif

@@ -2,16 +2,21 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 
+#include "busy.h"
 #include "calls.h"
+#include "ceiling.h"
 #include "client.h"
 #include "doorbell.h"
 #include "driver.h"
 #include "dups.h"
 #include "entries.h"
 #include "filter.h"
+#include "gate.h"
+#include "gpu.h"
 #include "rm/abi.h"
 #include "shield.h"
 #include "userd.h"
+#include "uvm.h"
 
 /* The order of hooks[]. */
 enum {
@@ -84,7 +89,7 @@ static struct ds_hook hooks[] = {
 			.loss = "programs can give the GPU a doorbell as memory" },
 };
 
-struct ds_hook_set ds_nvidia_hooks = {
+static struct ds_hook_set nvidia_hooks = {
 	.module = "nvidia",
 	.hooks = hooks,
 	.count = ARRAY_SIZE(hooks),
@@ -236,22 +241,47 @@ static void nvidia_vma_close(struct vm_area_struct *vma)
 	ds_hook_leave();
 }
 
-bool ds_driver_backs(const struct vm_area_struct *vma)
-{
-	return vma->vm_ops && vma->vm_ops->fault && ds_hook_is(&hooks[FAULT], vma->vm_ops->fault);
-}
-
-bool ds_driver_has_doors(void)
-{
-	return hooks[MMAP].address && hooks[FAULT].address && hooks[GET_FILE].address;
-}
-
 bool ds_driver_sees_files(void)
 {
 	return hooks[GET_FILE].address;
 }
 
-bool ds_has_entry(void)
+static bool has_entry(void)
 {
 	return hooks[IOCTL].address || hooks[FRONTEND_IOCTL].address;
+}
+
+/* ---- coming and going ----------------------------------------------------- */
+
+static void nvidia_gone(void)
+{
+	ds_dups_forget();
+	ds_gpu_forget();
+	ds_ceiling_forget();
+	ds_busy_forget();
+}
+
+/* Who waits at a gate is inside a hook. */
+static void ending(void)
+{
+	ds_gates_open_all();
+	ds_doors_restore();
+}
+
+int ds_entries_init(void)
+{
+	static struct ds_driver_parts parts = {
+		.nvidia = &nvidia_hooks,
+		.fault = &hooks[FAULT],
+		.has_entry = has_entry,
+		.shield = ds_shield_install,
+		.unshield = ds_shield_remove,
+		.shield_binds = ds_shield_binding,
+		.nvidia_gone = nvidia_gone,
+		.uvm_gone = ds_dups_forget_uvm,
+		.ending = ending,
+	};
+
+	parts.uvm = ds_uvm_hooks();
+	return ds_driver_init(&parts);
 }

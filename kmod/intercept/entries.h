@@ -5,9 +5,14 @@
 
 #include "hook.h"
 
-extern struct ds_hook_set ds_nvidia_hooks;
+/* Can it be seen which file the driver takes for a descriptor? */
+bool ds_driver_sees_files(void);
 
-/* Is an entry for ioctls among those installed? Each is missing in some driver. */
-bool ds_has_entry(void);
+/* The originals, from replacements only. */
+u32 ds_driver_from_user(void *to, const void *from, u32 n);
+u32 ds_driver_to_user(void *to, const void *from, u32 n);
+
+/* Looks for the driver: from here on calls come in. What ends them is ds_driver_exit(). */
+int ds_entries_init(void);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "control.h"
 #include "driver.h"
+#include "entries.h"
 #include "filter.h"
 #include "hook.h"
 #include "rm/abi.h"

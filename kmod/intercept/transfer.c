@@ -5,6 +5,7 @@
 
 #include "alloc.h"
 #include "driver.h"
+#include "entries.h"
 #include "exports.h"
 #include "pin.h"
 #include "rmcall.h"
