@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Virtual contexts and channel groups. */
+#include "channels.h"
 #include "client.h"
 #include "compat.h"
 #include "netlink.h"

@@ -1,32 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "channels.h"
 #include "guest.h"
-#include "sched.h"
-
-struct ds_client *ds_run_client_lock(const struct ds_run *run)
-{
-	struct ds_client *client;
-	struct ds_vctx *vctx;
-	bool same = false;
-
-	down_read(&ds_clients_lock);
-	client = ds_client_find(run->client);
-	if (client && client->process == run->process) {
-		mutex_lock(&client->tree);
-		vctx = ds_vctx_find(client, run->gpu);
-		same = vctx && vctx->run == run;
-		mutex_unlock(&client->tree);
-	}
-	if (same)
-		return client;
-	up_read(&ds_clients_lock);
-	return NULL;
-}
-
-void ds_run_client_unlock(void)
-{
-	up_read(&ds_clients_lock);
-}
 
 bool ds_shares_groups(const struct ds_process *process)
 {
@@ -38,6 +12,11 @@ bool ds_shares_groups(const struct ds_process *process)
 		if (client->process == process && (client->shared || (client->mps && client->partial)))
 			return true;
 	return false;
+}
+
+bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg)
+{
+	return tsg->kind == RM_KIND_TSG && ds_may_compute(tsg);
 }
 
 bool ds_channel_computes(const struct ds_client *client, const struct rm_object *channel, u32 gpu)

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a run has of channels, for those who ask the driver about them or have it act on them. */
+/* What a client has of channels, for those who ask the driver about them or have it act on them. */
 #ifndef DETSHARE_CHANNELS_H
 #define DETSHARE_CHANNELS_H
 
-#include "run.h"
+#include "client.h"
 
-/* The run's client, with ds_clients_lock held for reading; NULL, and not locked: it has gone. */
-struct ds_client *ds_run_client_lock(const struct ds_run *run);
-void ds_run_client_unlock(void);
 /*
  * Does the process share channel groups with others (MPS)? Who was seen from the beginning shares what others were seen to duplicate; of
  * who is older than the module an MPS object says it. Under ds_clients_lock.
@@ -28,6 +25,8 @@ static inline bool ds_may_compute(const struct rm_object *object)
 	return ds_engine_computes(object->engine) || object->flags & RM_OBJECT_WORKED;
 }
 
+/* Is it a channel group that may compute, as ds_may_compute() has it? Under client->tree. */
+bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg);
 /* Is it a channel of the client's own on this GPU that may compute? Under client->tree. */
 bool ds_channel_computes(const struct ds_client *client, const struct rm_object *channel, u32 gpu);
 

@@ -7,12 +7,8 @@
 #include "client.h"
 #include "driver.h"
 #include "guest.h"
-#include "pause.h"
 #include "pin.h"
 #include "raw.h"
-#include "run.h"
-#include "sched.h"
-#include "userd.h"
 
 #define FILE_BITS 8
 
@@ -23,6 +19,13 @@ static struct hlist_head files[1 << FILE_BITS];
 static DEFINE_SPINLOCK(files_lock);
 static atomic_t file_count;
 static atomic64_t vctx_ids;
+
+static const struct ds_client_observer *observers[DS_OBSERVERS];
+
+void ds_client_observe(enum ds_client_observers place, const struct ds_client_observer *observer)
+{
+	observers[place] = observer;
+}
 
 static struct hlist_head *bucket_of(const struct file *file)
 {
@@ -173,17 +176,14 @@ void ds_client_tell_tsg(u8 cmd, struct ds_client *client, const struct rm_object
 static void object_dies(struct rm_client *rm, struct rm_object *object)
 {
 	struct ds_client *client = container_of(rm, struct ds_client, rm);
+	unsigned int i;
 
 	if (!list_empty(&client->pins))
 		ds_pins_keep(client, object);
-	if (object->kind == RM_KIND_TSG) {
-		ds_sched_tsg_gone(client, object);
+	for (i = 0; i < DS_OBSERVERS; i++)
+		observers[i]->object_gone(client, object);
+	if (object->kind == RM_KIND_TSG)
 		ds_client_tell_tsg(DETSHARE_CMD_TSG_GONE, client, object);
-	}
-	if (object->kind == RM_KIND_CHANNEL) {
-		ds_pause_channel_gone(client, object);
-		ds_userd_channel_gone(client, object->handle);
-	}
 	if (object->flags & RM_OBJECT_DUP && ds_guest_steers(object->kind))
 		ds_guest_gone(rm->handle, client->process, object->handle);
 	if (object->kind == RM_KIND_BINAPI)
@@ -230,7 +230,11 @@ free:
 
 static void free_vctx(struct ds_vctx *vctx)
 {
-	ds_run_drop(vctx);
+	unsigned int i;
+
+	for (i = 0; i < DS_OBSERVERS; i++)
+		if (observers[i]->vctx_gone)
+			observers[i]->vctx_gone(vctx);
 	ds_holder_remove(&vctx->holder);
 	ds_keeper_put(vctx->keeper);
 	kfree(vctx);

@@ -154,6 +154,23 @@ struct ds_totals {
 
 void ds_client_totals(struct ds_totals *totals);
 
+/* Who else keeps something of clients, in the order in which they are told. */
+enum ds_client_observers {
+	DS_OBSERVER_SCHED,	/* runs and channel groups */
+	DS_OBSERVER_USERD,	/* what channels say of themselves */
+	DS_OBSERVERS
+};
+
+struct ds_client_observer {
+	/* It is dying. Under client->tree. */
+	void (*object_gone)(struct ds_client *client, struct rm_object *object);
+	/* It goes, nobody finds it any more; may be NULL. No lock but ds_file.order. */
+	void (*vctx_gone)(struct ds_vctx *vctx);
+};
+
+/* Each before the first client, and for as long as the module is. */
+void ds_client_observe(enum ds_client_observers place, const struct ds_client_observer *observer);
+
 void ds_client_exit(void);
 
 #endif

@@ -146,13 +146,16 @@ static void forget_channel(struct channel *channel)
 	kfree(channel);
 }
 
-void ds_userd_channel_gone(struct ds_client *client, u32 handle)
+/* Under client->tree. */
+static void object_gone(struct ds_client *client, struct rm_object *object)
 {
 	struct channel *channel, *next;
 
+	if (object->kind != RM_KIND_CHANNEL)
+		return;
 	spin_lock(&userd_lock);
 	list_for_each_entry_safe(channel, next, channels_of(client->rm.handle), link)
-		if (channel->client == client->rm.handle && channel->handle == handle)
+		if (channel->client == client->rm.handle && channel->handle == object->handle)
 			forget_channel(channel);
 	spin_unlock(&userd_lock);
 }
@@ -356,11 +359,11 @@ void ds_userd_look(const struct ds_process *process, u32 client, u32 gpu, bool k
 	mutex_unlock(&reading);
 }
 
-bool ds_userd_lives(const struct ds_run *run)
+bool ds_userd_lives(const struct ds_process *process, u32 client, u32 gpu)
 {
 	struct ds_userd_look look;
 
-	ds_userd_look(run->process, run->client, run->gpu, true, &look);
+	ds_userd_look(process, client, gpu, true, &look);
 	return look.pending || look.moved == DS_TOUCH_YES;
 }
 
@@ -371,12 +374,14 @@ unsigned int ds_userd_count(void)
 
 int ds_userd_init(void)
 {
+	static const struct ds_client_observer observer = { .object_gone = object_gone };
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(clients); i++) {
 		INIT_LIST_HEAD(&clients[i]);
 		INIT_LIST_HEAD(&channels[i]);
 	}
+	ds_client_observe(DS_OBSERVER_USERD, &observer);
 	return 0;
 }
 

@@ -26,14 +26,12 @@ struct ds_userd_look {
  */
 void ds_userd_look(const struct ds_process *process, u32 client, u32 gpu, bool keep, struct ds_userd_look *look);
 /* Is something pending, or has something been submitted since the last time? false also where nothing can be read. */
-bool ds_userd_lives(const struct ds_run *run);
+bool ds_userd_lives(const struct ds_process *process, u32 client, u32 gpu);
 
 /* RM_MAP_MEMORY of something that is no doorbell: lets the driver do it, and remembers where the memory can be seen. */
 void ds_userd_map(struct ds_call *call);
 /* The driver has made this channel. Order held, not under client->tree. */
 void ds_userd_channel_new(struct ds_client *client, u32 gpu, u32 channel, const struct rm_alloc *alloc);
-/* It is dying. Under client->tree. */
-void ds_userd_channel_gone(struct ds_client *client, u32 channel);
 /* The file is being released. */
 void ds_userd_release(const struct file *file);
 

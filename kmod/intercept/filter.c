@@ -15,6 +15,7 @@
 #include "rm/verdict.h"
 #include "run.h"
 #include "sched.h"
+#include "steered.h"
 
 /* Major number of /dev/nvidia*, given to NVIDIA for good. */
 #define NVIDIA_MAJOR 195

@@ -136,7 +136,7 @@ static u64 shows_life(struct ds_run *run, u64 now)
 {
 	if (ds_gate_touched(run->gate) == DS_TOUCH_YES)
 		return min(max(run->lane->looked_ns, READ_ONCE(run->began_ns)), now);
-	return ds_userd_lives(run) ? now : 0;
+	return ds_userd_lives(run->process, run->client, run->gpu) ? now : 0;
 }
 
 /* It launches or has something queued: until now it may have been at work all the time. */
@@ -247,7 +247,7 @@ static void go_idle(struct ds_run *run, u64 now)
 	struct ds_event_run event;
 	u64 last;
 
-	if (ds_gate_arm(run->gate) == DS_TOUCH_YES || ds_userd_lives(run)) {
+	if (ds_gate_arm(run->gate) == DS_TOUCH_YES || ds_userd_lives(run->process, run->client, run->gpu)) {
 		ds_activity_seen(run, now, now);
 		return;
 	}

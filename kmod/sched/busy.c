@@ -11,6 +11,7 @@
 #include "detshare_uapi.h"
 #include "guest.h"
 #include "rmcall.h"
+#include "run.h"
 
 static bool ask_busy = true;
 module_param(ask_busy, bool, 0644);

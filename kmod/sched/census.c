@@ -8,7 +8,7 @@
 #include "orders.h"
 #include "rmcall.h"
 #include "run.h"
-#include "sched.h"
+#include "steered.h"
 
 /* One that is shared with another client is its maker's, unless only who has the object in it can know that it computes. */
 static bool is_makers(const struct rm_object *tsg)

@@ -2,6 +2,7 @@
 #include <linux/slab.h>
 
 #include "ceiling.h"
+#include "channels.h"
 #include "client.h"
 #include "enact.h"
 #include "rmcall.h"

@@ -3,6 +3,7 @@
 #include <linux/completion.h>
 #include <linux/slab.h>
 
+#include "channels.h"
 #include "pause.h"
 #include "rmcall.h"
 

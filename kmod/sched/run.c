@@ -4,10 +4,10 @@
 
 #include "activity.h"
 #include "bucket.h"
+#include "channels.h"
 #include "pause.h"
 #include "reflex.h"
 #include "run.h"
-#include "sched.h"
 
 static struct ds_lane lanes[RM_GPUS];
 /* Not bound to the processor of who launched: the look that a launch asks for does not delay the launch. */
@@ -175,6 +175,31 @@ void ds_run_drop(struct ds_vctx *vctx)
 	ds_run_put(run);
 }
 
+struct ds_client *ds_run_client_lock(const struct ds_run *run)
+{
+	struct ds_client *client;
+	struct ds_vctx *vctx;
+	bool same = false;
+
+	down_read(&ds_clients_lock);
+	client = ds_client_find(run->client);
+	if (client && client->process == run->process) {
+		mutex_lock(&client->tree);
+		vctx = ds_vctx_find(client, run->gpu);
+		same = vctx && vctx->run == run;
+		mutex_unlock(&client->tree);
+	}
+	if (same)
+		return client;
+	up_read(&ds_clients_lock);
+	return NULL;
+}
+
+void ds_run_client_unlock(void)
+{
+	up_read(&ds_clients_lock);
+}
+
 void ds_run_event(const struct ds_run *run, struct ds_event_run *event)
 {
 	*event = (struct ds_event_run){
@@ -321,7 +346,6 @@ static int forget(struct ds_run *run, void *unused)
 
 void ds_runs_forget(void)
 {
-	ds_sched_forget();
 	ds_runs_each(forget, NULL);
 }
 

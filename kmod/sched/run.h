@@ -128,6 +128,10 @@ void ds_run_put(struct ds_run *run);
 /* The vCtx goes: the run is dropped with what it holds. No lock but ds_file.order. */
 void ds_run_drop(struct ds_vctx *vctx);
 
+/* The run's client, with ds_clients_lock held for reading; NULL, and not locked: it has gone. */
+struct ds_client *ds_run_client_lock(const struct ds_run *run);
+void ds_run_client_unlock(void);
+
 /* Since when it has nothing to do by the driver's word, ktime; 0: it may have, or has launched since. */
 static inline u64 ds_run_ended(const struct ds_run *run)
 {

@@ -7,9 +7,11 @@
 #include "channels.h"
 #include "enact.h"
 #include "lease.h"
+#include "pause.h"
 #include "rmcall.h"
 #include "run.h"
 #include "sched.h"
+#include "steered.h"
 
 #define RETRY_FIRST (HZ / 10)
 #define RETRY_MOST (30 * HZ)
@@ -39,23 +41,6 @@ static bool stopping;
 static void retry_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(retry, retry_work);
 static unsigned long retry_after = RETRY_FIRST;	/* the ordered queue's own */
-
-bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg)
-{
-	return tsg->kind == RM_KIND_TSG && ds_may_compute(tsg);
-}
-
-bool ds_process_managed(const struct ds_process *process)
-{
-	struct ds_order order;
-
-	return ds_orders_of(process, &order);
-}
-
-bool ds_process_steered(struct ds_process *process)
-{
-	return ds_process_managed(process) || ds_holds_of(process) || ds_bucket_meant(process);
-}
 
 static bool meant(const struct job *job, const struct ds_target *target)
 {
@@ -323,7 +308,8 @@ void ds_sched_client_found(struct ds_client *client)
 		ds_sched_again();
 }
 
-void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg)
+/* Under client->tree. */
+static void tsg_gone(struct ds_client *client, struct rm_object *tsg)
 {
 	bool managed = tsg->priv;
 	struct ds_vctx *vctx = ds_vctx_find(client, tsg->gpu);
@@ -375,6 +361,26 @@ static bool put_back(void)
 	all = !job->err && !job->result.failed;
 	put_job(job);
 	return all;
+}
+
+/* Under client->tree. */
+static void object_gone(struct ds_client *client, struct rm_object *object)
+{
+	if (object->kind == RM_KIND_TSG)
+		tsg_gone(client, object);
+	if (object->kind == RM_KIND_CHANNEL)
+		ds_pause_channel_gone(client, object);
+}
+
+int ds_sched_init(void)
+{
+	static const struct ds_client_observer observer = {
+		.object_gone = object_gone,
+		.vctx_gone = ds_run_drop,
+	};
+
+	ds_client_observe(DS_OBSERVER_SCHED, &observer);
+	return 0;
 }
 
 void ds_sched_exit(void)

@@ -30,10 +30,6 @@ void ds_sched_follow(struct ds_process *process);
 void ds_sched_again(void);
 /* This tenant or cgroup goes: its holds and buckets go. No spinlock held. */
 void ds_sched_desert(const struct ds_subject *subject);
-/* Is an order in force for it? Any context but hard interrupts. */
-bool ds_process_managed(const struct ds_process *process);
-/* Does anything stand for it that it could undo: an order, a hold, a bucket? Sleeps. */
-bool ds_process_steered(struct ds_process *process);
 
 /* The driver has made this channel group. Waits for it to get what is ordered. Not under client->tree. */
 void ds_sched_tsg_new(struct ds_client *client, u32 handle);
@@ -46,8 +42,6 @@ void ds_sched_channel_new(struct ds_client *client, u32 handle);
 bool ds_sched_part_new(struct ds_client *client, u32 handle);
 /* A client that is older than the module was found, with channel groups. Holds only ds_file.order. */
 void ds_sched_client_found(struct ds_client *client);
-/* It is dying. Under client->tree. */
-void ds_sched_tsg_gone(struct ds_client *client, struct rm_object *tsg);
 
 /*
  * The driver may have done to channel groups of the process what it asked for: they are brought into line anew. Not under client->tree.
@@ -65,9 +59,8 @@ struct ds_tsg_state {
 
 void ds_sched_state(const struct rm_object *tsg, struct ds_tsg_state *state);
 
-/* Is it a channel group that may compute, as ds_may_compute() has it? Under client->tree. */
-bool ds_tsg_computes(const struct ds_client *client, const struct rm_object *tsg);
-
+/* Runs and channel groups end with what clients lose from here on. */
+int ds_sched_init(void);
 /* Forgets all orders and puts back what was; waits for the driver. */
 void ds_sched_exit(void);
 /* Nobody calls any more: nothing is tried again. */
