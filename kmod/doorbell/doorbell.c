@@ -6,13 +6,11 @@
 #include <linux/rculist.h>
 #include <linux/slab.h>
 
+#include "client.h"
 #include "compat.h"
 #include "doorbell.h"
 #include "driver.h"
 #include "gate_impl.h"
-#include "rmcall.h"
-#include "run.h"
-#include "userd.h"
 
 #define DOOR_BITS 12
 #define PASSING_BITS 8
@@ -27,12 +25,6 @@ static atomic_t door_count;
 
 /* ds_door_passing(). */
 static struct rw_semaphore passings[1 << PASSING_BITS];
-
-/* An RM_MAP_MEMORY of a usermode object on its way through the driver. */
-struct ds_door_claim {
-	const struct file *file;	/* to be armed; NULL: there is none */
-	bool taken;			/* the driver has come so far */
-};
 
 static struct hlist_head *bucket_of(const struct file *file)
 {
@@ -119,8 +111,7 @@ static bool publish(struct ds_door *door)
 	return !other;
 }
 
-/* From here on the gate can shut it. */
-static void enter(struct ds_door *door)
+void ds_door_enter(struct ds_door *door)
 {
 	struct ds_gate *gate = door->gate;
 
@@ -131,8 +122,7 @@ static void enter(struct ds_door *door)
 	mutex_unlock(&gate->shutting);
 }
 
-/* What has been published is no door any more. The caller's own reference, if it has one, stays. */
-static void forget(struct ds_door *door)
+void ds_door_forget(struct ds_door *door)
 {
 	struct ds_gate *gate = door->gate;
 
@@ -180,38 +170,7 @@ enum ds_touch ds_door_touched(const struct ds_door *door)
 	return DS_TOUCH_UNKNOWN;
 }
 
-/* ---- RM_MAP_MEMORY --------------------------------------------------------- */
-
-static bool class_rings(u32 nr)
-{
-	const struct rm_class *class = rm_abi_class(ds_abi_outer(), nr);
-
-	return class && class->kind == RM_KIND_USERMODE;
-}
-
-/* Does the object that is to be mapped show a doorbell, and of which GPU? */
-static bool is_usermode(struct ds_call *call, u32 *gpu)
-{
-	struct ds_client *client = call->client;
-	struct rm_object *object;
-	u32 class = 0;
-
-	mutex_lock(&client->tree);
-	*gpu = ds_client_first_gpu(client);
-	object = rm_tree_find(&client->rm, call->asked.object);
-	if (object && !(object->flags & RM_OBJECT_GHOST))
-		class = object->class;
-	if (object && object->gpu < RM_GPUS)
-		*gpu = object->gpu;
-	mutex_unlock(&client->tree);
-	/* what was missed when the client was found, or came from a client that is not known */
-	if (!class && ds_rm_class(client->rm.handle, call->asked.object, &class))
-		return false;
-	return class_rings(class);
-}
-
-/* The file becomes a door, or is one; held. NULL: no memory, or another call is about to arm it and one of the two must fail. */
-static struct ds_door *claim_door(struct ds_gate *gate, const struct file *file, bool *made)
+struct ds_door *ds_door_claim(struct ds_gate *gate, const struct file *file, bool *made)
 {
 	struct ds_door *door = ds_door_of(file);
 
@@ -231,75 +190,17 @@ static struct ds_door *claim_door(struct ds_gate *gate, const struct file *file,
 	return door;
 }
 
-static void map_claimed(struct ds_call *call, struct ds_gate *gate, const struct file *file)
-{
-	struct ds_door_claim claim = { .file = file };
-	struct ds_door *door = NULL;
-	bool made = false;
-
-	if (file) {
-		door = claim_door(gate, file, &made);
-		if (!door) {
-			ds_call_refuse(call, NV_ERR_STATE_IN_USE);
-			return;
-		}
-	}
-	call->frame->claim = &claim;
-	ds_call_driver(call);
-	call->frame->claim = NULL;
-	if (!door)
-		return;
-	/* what may be armed stays a door */
-	if (made && (!claim.taken || (call->frame->returned && (call->frame->rm_status || call->done.status))))
-		forget(door);
-	else if (made)
-		enter(door);
-	ds_door_put(door);
-}
-
-void ds_door_map(struct ds_call *call)
-{
-	struct ds_run *run;
-	struct file *file;
-	u32 gpu;
-
-	if (!call->client || !is_usermode(call, &gpu)) {
-		ds_userd_map(call);
-		return;
-	}
-	run = ds_run_of(call->client, gpu);
-	if (!run) {
-		ds_call_refuse(call, NV_ERR_NO_MEMORY);
-		return;
-	}
-	file = fget(call->asked.fd);
-	ds_gate_arming_begin(run->gate);
-	map_claimed(call, run->gate, file);
-	ds_gate_arming_end(run->gate);
-	if (file)
-		fput(file);
-}
-
-bool ds_door_take(struct ds_frame *frame, const struct file *file)
-{
-	frame->claim->taken = true;
-	return frame->claim->file == file;
-}
-
 void ds_door_release(const struct file *file)
 {
 	struct ds_door *door = ds_door_of(file);
 
 	if (!door)
 		return;
-	forget(door);
+	ds_door_forget(door);
 	ds_door_put(door);
 }
 
 /* ---- adoption and unloading ------------------------------------------------ */
-
-/* Mappings that are looked at when a client is found. */
-#define FOUND_MAX 64
 
 /* Does it look like a doorbell? */
 static bool looks_like_door(struct vm_area_struct *vma)
@@ -308,8 +209,7 @@ static bool looks_like_door(struct vm_area_struct *vma)
 	       vma_pages(vma) == DS_DOOR_PAGES;
 }
 
-/* Files that are mapped so, held. */
-static unsigned int find_files(struct file **files)
+unsigned int ds_doors_find(struct file **files)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
@@ -318,7 +218,7 @@ static unsigned int find_files(struct file **files)
 
 	if (!mm || mmap_read_lock_killable(mm))
 		return 0;
-	while (count < FOUND_MAX && (vma = find_vma(mm, at))) {
+	while (count < DS_DOORS_FOUND_MAX && (vma = find_vma(mm, at))) {
 		if (looks_like_door(vma) && !ds_door_is(vma->vm_file))
 			files[count++] = get_file(vma->vm_file);
 		at = vma->vm_end;
@@ -327,42 +227,18 @@ static unsigned int find_files(struct file **files)
 	return count;
 }
 
-static u32 gpu_of(struct ds_client *client, const struct file *file)
+void ds_door_assume(struct ds_gate *gate, const struct file *file)
 {
-	u32 minor = iminor(file_inode(file));
-	u32 gpu;
+	bool made = false;
+	struct ds_door *door = ds_door_claim(gate, file, &made);
 
-	mutex_lock(&client->tree);
-	gpu = minor < RM_GPUS && ds_vctx_find(client, minor) ? minor : ds_client_first_gpu(client);
-	mutex_unlock(&client->tree);
-	return gpu;
-}
-
-void ds_doors_adopt(struct ds_client *client)
-{
-	struct file **files;
-	unsigned int count;
-
-	if (!client->rm.count[RM_KIND_USERMODE])
-		return;
-	files = kcalloc(FOUND_MAX, sizeof(*files), GFP_KERNEL);
-	count = files ? find_files(files) : 0;
-	while (count--) {
-		struct ds_run *run = ds_run_of(client, gpu_of(client, files[count]));
-		struct ds_door *door;
-		bool made = false;
-
-		door = run ? claim_door(run->gate, files[count], &made) : NULL;
-		if (made && door) {
-			door->assumed = true;
-			door->pages = DS_DOOR_PAGES;
-			enter(door);
-		}
-		if (door)
-			ds_door_put(door);
-		fput(files[count]);
+	if (made && door) {
+		door->assumed = true;
+		door->pages = DS_DOOR_PAGES;
+		ds_door_enter(door);
 	}
-	kfree(files);
+	if (door)
+		ds_door_put(door);
 }
 
 /* Without us the driver answers a fault on a piece of a mapping with SIGBUS: so that there is none, the pages come back now. */
@@ -443,5 +319,5 @@ void ds_doorbell_exit(void)
 
 	for (i = 0; i < ARRAY_SIZE(doors); i++)
 		hlist_for_each_entry_safe(door, next, &doors[i], link)
-			forget(door);
+			ds_door_forget(door);
 }

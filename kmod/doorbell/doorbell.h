@@ -9,15 +9,31 @@
 
 #include <linux/mm_types.h>
 
-#include "calls.h"
 #include "hook.h"
 
-/* RM_MAP_MEMORY: lets the driver do it. The caller (calls.c) holds call->known->order; call->client may be NULL. */
-void ds_door_map(struct ds_call *call);
-/* The driver takes this file for the one to be armed (frame->claim is set). false: the call is to fail. */
-bool ds_door_take(struct ds_frame *frame, const struct file *file);
-/* The client has been found by ds_adopt(): files that the current process has mapped and that look like doors become doors. */
-void ds_doors_adopt(struct ds_client *client);
+/* Mappings that are looked at when a client is found. */
+#define DS_DOORS_FOUND_MAX 64
+
+struct ds_door;
+struct ds_gate;
+
+/*
+ * The file becomes a door of the gate's, or is one; held. NULL: no memory, or another call is about to arm it and one of the two must fail.
+ * *made: it is to be entered or forgotten.
+ */
+struct ds_door *ds_door_claim(struct ds_gate *gate, const struct file *file, bool *made);
+/* From here on the gate can shut it. */
+void ds_door_enter(struct ds_door *door);
+/* What has been claimed is no door any more. The caller's own reference, if it has one, stays. */
+void ds_door_forget(struct ds_door *door);
+/* Not in atomic context. */
+void ds_door_put(struct ds_door *door);
+
+/* Files that the current process has mapped, look like doors and are none, held; DS_DOORS_FOUND_MAX at most. */
+unsigned int ds_doors_find(struct file **files);
+/* Such a file becomes a door of the gate's by its looks. */
+void ds_door_assume(struct ds_gate *gate, const struct file *file);
+
 /* The file is being released: nobody has it mapped. Before the driver's own release. */
 void ds_door_release(const struct file *file);
 

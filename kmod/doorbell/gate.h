@@ -70,6 +70,10 @@ void ds_gate_disarm(struct ds_gate *gate);
 /* Was a doorbell of the gate's or a sibling's written to since the last call, or ds_gate_arm()? From the page tables, without a fault. Sleeps. */
 enum ds_touch ds_gate_touched(struct ds_gate *gate);
 
+/* A call is about to make a door, and is through with it: faults wait meanwhile. */
+void ds_gate_arming_begin(struct ds_gate *gate);
+void ds_gate_arming_end(struct ds_gate *gate);
+
 struct ds_gate_stats {
 	u32 doors;
 	u32 assumed;		/* of them, taken for doors by their looks: they are older than the module */

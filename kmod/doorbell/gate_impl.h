@@ -81,13 +81,8 @@ void ds_gate_touch(struct ds_gate *gate);
 bool ds_gate_changed(struct ds_gate *gate);
 /* Until it is open, or a signal that counts in this state is pending. The caller has the gate, and no lock. */
 void ds_gate_wait(struct ds_gate *gate, unsigned int state);
-/* A call is about to make a door, and is through with it: faults wait meanwhile. */
-void ds_gate_arming_begin(struct ds_gate *gate);
-void ds_gate_arming_end(struct ds_gate *gate);
 /* Held; NULL: it is no door. The caller keeps the file open. */
 struct ds_door *ds_door_of(const struct file *file);
-/* Not in atomic context. */
-void ds_door_put(struct ds_door *door);
 /* For the moment. Any context. */
 bool ds_door_is(const struct file *file);
 /*

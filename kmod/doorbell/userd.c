@@ -61,17 +61,17 @@ static struct list_head *channels_of(u32 client)
 
 /* ---- what is remembered ------------------------------------------------------ */
 
-static void remember(struct ds_call *call, const struct file *file)
+void ds_userd_remember(const struct file *file, u32 client, u32 memory, u64 offset, u64 length)
 {
 	struct view *view = kzalloc(sizeof(*view), GFP_KERNEL_ACCOUNT), *other;
 
 	if (!view)
 		return;	/* it cannot be told then what the channel does */
 	view->file = file;
-	view->client = call->client->rm.handle;
-	view->memory = call->asked.object;
-	view->offset = call->asked.offset;
-	view->length = call->asked.length;
+	view->client = client;
+	view->memory = memory;
+	view->offset = offset;
+	view->length = length;
 	spin_lock(&userd_lock);
 	/* a file is armed once */
 	hlist_for_each_entry(other, views_of(file), link)
@@ -85,20 +85,6 @@ static void remember(struct ds_call *call, const struct file *file)
 	spin_unlock(&userd_lock);
 	if (other)
 		kfree(view);
-}
-
-void ds_userd_map(struct ds_call *call)
-{
-	struct file *file = call->client && ds_enforcing() ? fget(call->asked.fd) : NULL;
-	const struct file *shown = NULL;
-
-	call->frame->shown = &shown;
-	/* the descriptor may name another file by the time the driver looks: of one that is not its own nobody tells the end */
-	if (ds_call_driver(call) && file && file == shown)
-		remember(call, file);
-	call->frame->shown = NULL;
-	if (file)
-		fput(file);
 }
 
 static void forget_view(struct view *view)

@@ -9,9 +9,8 @@
 #ifndef DETSHARE_USERD_H
 #define DETSHARE_USERD_H
 
-#include "calls.h"
+#include "client.h"
 #include "gate.h"
-#include "run.h"
 
 struct ds_userd_look {
 	unsigned int channels;	/* of the run that are known */
@@ -28,8 +27,8 @@ void ds_userd_look(const struct ds_process *process, u32 client, u32 gpu, bool k
 /* Is something pending, or has something been submitted since the last time? false also where nothing can be read. */
 bool ds_userd_lives(const struct ds_process *process, u32 client, u32 gpu);
 
-/* RM_MAP_MEMORY of something that is no doorbell: lets the driver do it, and remembers where the memory can be seen. */
-void ds_userd_map(struct ds_call *call);
+/* The file shows this piece of the client's memory, once it is mapped. */
+void ds_userd_remember(const struct file *file, u32 client, u32 memory, u64 offset, u64 length);
 /* The driver has made this channel. Order held, not under client->tree. */
 void ds_userd_channel_new(struct ds_client *client, u32 gpu, u32 channel, const struct rm_alloc *alloc);
 /* The file is being released. */

@@ -3,9 +3,9 @@
 #include <linux/mm.h>
 
 #include "adopt.h"
-#include "doorbell.h"
 #include "driver.h"
 #include "gpu.h"
+#include "map.h"
 #include "raw.h"
 #include "rmcall.h"
 #include "sched.h"
@@ -176,6 +176,6 @@ struct ds_client *ds_adopt(struct ds_call *call)
 		return NULL;
 	read_tree(client);
 	ds_sched_client_found(client);
-	ds_doors_adopt(client);
+	ds_map_adopt(client);
 	return client;
 }

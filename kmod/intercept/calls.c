@@ -8,11 +8,11 @@
 #include "binding.h"
 #include "calls.h"
 #include "compat.h"
-#include "doorbell.h"
 #include "driver.h"
 #include "dup.h"
 #include "filter.h"
 #include "limit.h"
+#include "map.h"
 #include "shield.h"
 #include "stats.h"
 #include "trace.h"
@@ -254,7 +254,7 @@ bool ds_calls_file(const struct file *file)
 	if (frame->transfer)
 		return ds_transfer_file(frame->transfer, file);
 	if (frame->claim)
-		return ds_door_take(frame, file);
+		return ds_map_take(frame, file);
 	if (frame->taken) {
 		ds_file_put(*frame->taken);
 		*frame->taken = ds_file_get(file);
@@ -331,7 +331,7 @@ static void decide(struct ds_call *call)
 		ds_transfer(call);
 		break;
 	case RM_OP_MAP:
-		ds_door_map(call);
+		ds_map(call);
 		break;
 	default:
 		ds_call_driver(call);
