@@ -11,7 +11,7 @@ from detshare.ctl.netlink.records import DENIALS, RUN_STATES, DeniedRow, RunRow,
 from detshare.ctl.rm.abi import Abi
 from detshare.ctl.work import Activity, Denial
 
-_UVM = 0x30000000  # kmod/denials.h: an ioctl of nvidia-uvm
+_UVM = 0x30000000  # kmod/client/denials.h: an ioctl of nvidia-uvm
 _ESCAPES = 0x100
 
 
