@@ -106,7 +106,8 @@ static void decide(struct ds_census *census, struct ds_target *target, bool noth
 	target->want.level = order.level >= 0 ? order.level : row.level;
 	target->want.tpc_percent = order.tpc_percent < 100 ? order.tpc_percent : 0;
 	weight = order.weight ?: row.weight;
-	if (order.slice_us || !weight) {
+	/* a weight in a class with turns is a part of those */
+	if (order.slice_us || !weight || row.turn_us) {
 		target->want.slice = order.slice_us ?: row.slice_us;
 		return;
 	}

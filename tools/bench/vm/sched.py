@@ -8,10 +8,11 @@ from typing import Final
 
 from detshare.tools.bench.lines import Line
 from detshare.tools.bench.stats import percentile, spread
+from detshare.tools.bench.vm import mix
 from detshare.tools.bench.vm.machines import Machine, run
 from detshare.tools.bench.vm.report import Report
 
-PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors")
+PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors", "mixes")
 
 SWITCH_US: Final = 200
 """What loading another channel group's context takes on an H100 (docs/classes.md, three results), and by it in
@@ -48,6 +49,7 @@ def measure(report: Report, machine: Machine, seconds: float, parts: tuple[str, 
         _events(report, what, line)
     for line in of("floor"):
         _floor(report, what, line)
+    mix.rows(report, what, of("mix"))
     (left,) = of("left")
     for name in ("objects", "clients", "frames"):
         report.row(f"{what}: {name} kept by the module at the end", left[name], name, target="== 0")
