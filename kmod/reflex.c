@@ -26,7 +26,7 @@ static void refresh(struct ds_run *run, u64 now)
 	if (ds_orders_of(run->process, &order)) {
 		strscpy(rule.class, order.class, sizeof(rule.class));
 		rule.weight = order.weight;
-		rule.account = (order.account << 2 | order.kind) ?: 1;
+		rule.account = ds_order_account(&order);
 		if (ds_class_get(order.class, run->gpu, &row)) {
 			rule.rank = row.rank;
 			rule.weight = order.weight ?: row.weight;

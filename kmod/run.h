@@ -102,7 +102,8 @@ struct ds_run {
 	bool spent;			/* that is empty */
 	u64 resumed_ns;			/* when it was let go on with what it had begun, ktime: launched_ns then. 0: never */
 	bool lean;			/* let go by its floor */
-	u64 debt;			/* of its floor, ns times permille */
+	u64 lean_ns;			/* since when, ktime */
+	s64 debt;			/* of its floor, ns times permille; below 0: it got more than that */
 	bool fixed;			/* it was found to share channel groups: it cannot be off */
 	bool resting;			/* off, for it is another's turn, or window */
 	struct ds_usage usage;
