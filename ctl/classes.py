@@ -46,13 +46,20 @@ class Setting:
     """work that still runs so long after its launches were stopped is paused; 0: never"""
     floor_permille: int = 0
     """share of each period in which it may run whoever else is active"""
+    turn_us: int = 0
+    """one tenant of such classes at a time is on a GPU's run list, for so long at weight 1; 0: all are"""
+    turn_rank: int = 0
+    """of those that want the GPU the highest have turns, the others their floors"""
 
+
+TURN_US = 100_000
+"""a turn costs two calls of the driver, 1.2 ms on an H200"""
 
 CLASSES: dict[str, Setting] = {
     "high": Setting(20_000, Level.HIGH),
     "normal": Setting(None, Level.MEDIUM, deadline_us=20_000, floor_permille=100),
-    "low": Setting(50, Level.LOW, deadline_us=2_000, floor_permille=20),
-    "idle": Setting(20, Level.LOW, deadline_us=1_000, floor_permille=10),
+    "low": Setting(50, Level.LOW, deadline_us=2_000, floor_permille=20, turn_us=TURN_US, turn_rank=2),
+    "idle": Setting(20, Level.LOW, deadline_us=1_000, floor_permille=10, turn_us=TURN_US, turn_rank=1),
 }
 """No class has a rank by default: standing slices cost nothing per burst, where gates and pauses take calls of the
 driver at both ends of each (0.4 ms and 0.3 ms on an H100, docs/results/driver-calls-h100.json)."""
@@ -122,6 +129,7 @@ def check_range(name: str, value: object, allowed: range) -> int:
 
 RANKS = range(1001)
 LINGERS_US = range(1, 10_000_001)
+TURNS_US = range(5000, 1_000_001)
 DEADLINES_US = range(3_600_000_001)
 PERMILLES = range(1001)
 PERCENTS = range(1, 101)

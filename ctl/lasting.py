@@ -43,6 +43,7 @@ def _row(row: ClassRow) -> ClassInfo:
         row.deadline_us,
         row.floor_permille,
         row.runs,
+        row.turn_us,
     )
 
 

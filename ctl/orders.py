@@ -63,6 +63,8 @@ def row_of(klass: str) -> ClassRow:
         linger_us=setting.linger_us,
         deadline_us=setting.deadline_us,
         floor_permille=setting.floor_permille,
+        turn_us=setting.turn_us,
+        turn_rank=setting.turn_rank,
     )
 
 
@@ -92,6 +94,7 @@ class ClassChange:
     linger_us: int | None = None
     deadline_us: int | None = None
     floor_permille: int | None = None
+    turn_us: int | None = None
 
     def check(self) -> None:
         """BadRequest where a number is out of range."""
@@ -102,6 +105,7 @@ class ClassChange:
             ("linger", self.linger_us, classes.LINGERS_US),
             ("deadline", self.deadline_us, classes.DEADLINES_US),
             ("floor", self.floor_permille, classes.PERMILLES),
+            ("turn", self.turn_us or None, classes.TURNS_US),
         ):
             if value is not None:
                 classes.check_range(name, value, allowed)

@@ -195,6 +195,7 @@ class ClassInfo:
     deadline_us: int
     floor_permille: int
     runs: int
+    turn_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,4 +72,5 @@ def row(made: ClassRow) -> str:
     parts.append(f"active until {made.linger_us} us after work")
     parts.append(f"paused after {made.deadline_us} us" if made.deadline_us else "never paused")
     parts.append(f"at least {made.floor_permille / 10:g} % of the time")
+    parts += [f"turns of {made.turn_us / 1000:g} ms"] if made.turn_us else []
     return ", ".join(parts)

@@ -31,7 +31,8 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "hold": ("lease",),
     "set-bucket": ("rate_us", "burst_us"),
     "set-class": (
-        "rank", "weight", "slice_us", "level", "linger_us", "deadline_us", "floor_permille", "gpu", "reset",
+        "rank", "weight", "slice_us", "level", "linger_us", "deadline_us", "floor_permille", "turn_us",
+        "gpu", "reset",
     ),
     "set-ceiling": ("percent",),
     "set-reserve": ("sms",),

@@ -124,7 +124,8 @@ class Backend(Protocol):
         raise NeedsModule(self.name, "no buckets of GPU time")
 
     def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
-        """Set parts of a class's row (rank, weight, slice_us, level, linger_us, deadline_us, floor_permille, gpu);
+        """Set parts of a class's row (rank, weight, slice_us, level, linger_us, deadline_us, floor_permille,
+        turn_us, gpu);
         None: ours as by default, another one is forgotten. NeedsModule."""
         raise NeedsModule(self.name, "no reflexes between classes")
 

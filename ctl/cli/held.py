@@ -72,6 +72,13 @@ def set_ceiling(place: Place, as_json: bool, who: str, percent: int) -> int:
     help="Pause what still runs that long after its launches were stopped; 0: never.",
 )
 @click.option("--floor", type=click.FloatRange(0, 100), metavar="PCT", help="Time that it has at least.")
+@click.option(
+    "--turn",
+    "turn_us",
+    type=click.IntRange(0, 1_000_000),
+    metavar="US",
+    help="One program at a time, 5000 or more; 0: all at once.",
+)
 @click.option("--gpu", type=click.IntRange(0, MOST_GPUS - 1), help="Only on this GPU.  [default: on each]")
 @click.option("--reset", is_flag=True, help="As by default; a class that is not one of ours is forgotten.")
 def set_class(place: Place, as_json: bool, klass: str, **row: Any) -> int:

@@ -107,6 +107,22 @@ static int gates_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(gates);
 
+/* One line for each GPU. */
+static int turns_show(struct seq_file *file, void *unused)
+{
+	static const char *const modes[] = { "none", "turns", "windows" };
+	struct ds_rotation_info turn;
+	u32 gpu;
+
+	for (gpu = 0; gpu < RM_GPUS; gpu++) {
+		ds_lane_tell(gpu, &turn);
+		seq_printf(file, "gpu %u mode %s vctx %llu pid %d left_ms %llu\n", gpu, modes[turn.mode], turn.vctx, turn.pid,
+			   turn.left_ms);
+	}
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(turns);
+
 static int tell_hook(const char *name, void *data)
 {
 	seq_printf(data, "%s\n", name);
@@ -131,6 +147,7 @@ int ds_debugfs_init(void)
 	debugfs_create_file("userd", 0400, folder, NULL, &userd_fops);
 	debugfs_create_file("waiting", 0400, folder, NULL, &waiting_fops);
 	debugfs_create_file("gates", 0400, folder, NULL, &gates_fops);
+	debugfs_create_file("turns", 0400, folder, NULL, &turns_fops);
 	debugfs_create_file("inside", 0400, folder, NULL, &inside_fops);
 	debugfs_create_file("hooks", 0400, folder, NULL, &hooks_fops);
 	return 0;

@@ -4,9 +4,12 @@
 #include "driver.h"
 #include "netlink.h"
 #include "reflex.h"
+#include "rm/rota.h"
 
 #define LINGER_MAX_US (10ULL * USEC_PER_SEC)
 #define DEADLINE_MAX_US (3600ULL * USEC_PER_SEC)
+#define TURN_MIN_US (RM_ROTA_LEAST_NS / NSEC_PER_USEC)
+#define TURN_MAX_US USEC_PER_SEC
 #define SLICE_MAX_US (60ULL * USEC_PER_SEC)
 
 static int put_u64(struct sk_buff *skb, int attribute, u64 value)
@@ -22,6 +25,8 @@ static int put_class(struct sk_buff *skb, const struct ds_class *row)
 		  put_u64(skb, DETSHARE_A_CLASS_LINGER_US, row->linger_us ?: DS_LINGER_US) ?:
 		  put_u64(skb, DETSHARE_A_CLASS_DEADLINE_US, row->deadline_us) ?:
 		  nla_put_u32(skb, DETSHARE_A_CLASS_FLOOR_PERMILLE, row->floor) ?:
+		  put_u64(skb, DETSHARE_A_CLASS_TURN_US, row->turn_us) ?:
+		  nla_put_u32(skb, DETSHARE_A_CLASS_TURN_RANK, row->turn_rank) ?:
 		  nla_put_u32(skb, DETSHARE_A_CLASS_RUNS, row->runs);
 
 	if (!err && row->gpu != DS_ALL_GPUS)
@@ -117,6 +122,15 @@ static int check_row(struct genl_info *info, const struct ds_class *row)
 				    "deadline-us is above one hour; 0 means that running work is never paused");
 		return -ERANGE;
 	}
+	if (row->turn_us && (row->turn_us < TURN_MIN_US || row->turn_us > TURN_MAX_US)) {
+		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_TURN_US],
+				    "turn-us is 5 ms to 1 s; 0 means that all of the class run at once");
+		return -ERANGE;
+	}
+	if (row->turn_rank > DETSHARE_RANK_MAX) {
+		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_TURN_RANK], "turn-rank is above 1000");
+		return -ERANGE;
+	}
 	if (row->floor > DETSHARE_PERMILLE_MAX) {
 		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_FLOOR_PERMILLE], "floor-permille is above 1000");
 		return -ERANGE;
@@ -145,6 +159,10 @@ static int row_of(struct genl_info *info, struct ds_class *row)
 		row->deadline_us = nla_get_u64(attrs[DETSHARE_A_CLASS_DEADLINE_US]);
 	if (attrs[DETSHARE_A_CLASS_FLOOR_PERMILLE])
 		row->floor = nla_get_u32(attrs[DETSHARE_A_CLASS_FLOOR_PERMILLE]);
+	if (attrs[DETSHARE_A_CLASS_TURN_US])
+		row->turn_us = nla_get_u64(attrs[DETSHARE_A_CLASS_TURN_US]);
+	if (attrs[DETSHARE_A_CLASS_TURN_RANK])
+		row->turn_rank = nla_get_u32(attrs[DETSHARE_A_CLASS_TURN_RANK]);
 	return check_row(info, row);
 }
 

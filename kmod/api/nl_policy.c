@@ -101,6 +101,8 @@ const struct nla_policy detshare_class_set_policy[DETSHARE_A_CLASS_MAX + 1] = {
 	[DETSHARE_A_CLASS_LINGER_US] = { .type = NLA_U64 },
 	[DETSHARE_A_CLASS_DEADLINE_US] = { .type = NLA_U64 },
 	[DETSHARE_A_CLASS_FLOOR_PERMILLE] = { .type = NLA_U32 },
+	[DETSHARE_A_CLASS_TURN_US] = { .type = NLA_U64 },
+	[DETSHARE_A_CLASS_TURN_RANK] = { .type = NLA_U32 },
 };
 
 const struct nla_policy detshare_class_del_policy[DETSHARE_A_CLASS_MAX + 1] = {

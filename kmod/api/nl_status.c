@@ -14,6 +14,7 @@
 #include "lease.h"
 #include "netlink.h"
 #include "pin.h"
+#include "run.h"
 #include "stats.h"
 
 static int put_hook(const char *name, void *data)
@@ -87,16 +88,23 @@ static void sum_gpu(u32 gpu, u64 *used, u32 *vctxs)
 
 static int put_gpu(struct sk_buff *skb, u32 at, const struct ds_gpu *gpu)
 {
+	struct ds_rotation_info turn;
 	u32 vctxs, status = 0;
 	enum detshare_ability ceiling = ds_ceiling_ability(at, &status);
 	u64 used;
 	int err;
 
 	sum_gpu(at, &used, &vctxs);
+	ds_lane_tell(at, &turn);
 	err = nla_put_u32(skb, DETSHARE_A_GPU_GPU, at) ?:
 	      nla_put_u64_64bit(skb, DETSHARE_A_GPU_USED, used, DETSHARE_A_GPU_PAD) ?:
 	      nla_put_u32(skb, DETSHARE_A_GPU_VCTXS, vctxs) ?:
-	      nla_put_u32(skb, DETSHARE_A_GPU_CEILING, ceiling);
+	      nla_put_u32(skb, DETSHARE_A_GPU_CEILING, ceiling) ?:
+	      nla_put_u32(skb, DETSHARE_A_GPU_TURN_MODE, turn.mode);
+	if (!err && turn.vctx)
+		err = nla_put_u64_64bit(skb, DETSHARE_A_GPU_TURN_VCTX, turn.vctx, DETSHARE_A_GPU_PAD) ?:
+		      nla_put_u32(skb, DETSHARE_A_GPU_TURN_PID, turn.pid) ?:
+		      nla_put_u64_64bit(skb, DETSHARE_A_GPU_TURN_LEFT_MS, turn.left_ms, DETSHARE_A_GPU_PAD);
 	if (!err && ceiling == DETSHARE_ABILITY_ABSENT)
 		err = nla_put_u32(skb, DETSHARE_A_GPU_CEILING_STATUS, status);
 	if (!err && gpu->uuid[0])

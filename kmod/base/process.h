@@ -29,6 +29,12 @@ struct ds_order {
 	u64 account;
 };
 
+/* The same, never 0. */
+static inline u64 ds_order_account(const struct ds_order *order)
+{
+	return (order->account << 2 | order->kind) ?: 1;
+}
+
 struct ds_process {
 	struct hlist_node link;
 	struct pid *pid;

@@ -21,6 +21,8 @@ struct ds_class {
 	u64 linger_us;		/* 0: DS_LINGER_US */
 	u64 deadline_us;	/* 0: never paused */
 	u32 floor;		/* permille */
+	u64 turn_us;		/* of a tenant of weight 1, 0: it has no turns (rotation.h) */
+	u32 turn_rank;		/* of those with turns, a higher one goes first */
 	u32 runs;		/* answered: runs of the class */
 };
 

@@ -116,12 +116,20 @@ void ds_activity_watch(struct ds_look *look)
 	bool counted = look->metered || ds_event_activity_wanted();
 	struct ds_run *run;
 	u32 least = U32_MAX;
+	unsigned int runs = 0;
+	bool turns = false;
 
-	list_for_each_entry(run, &look->lane->runs, link)
+	list_for_each_entry(run, &look->lane->runs, link) {
+		runs++;
 		if (run->rule.rank)
 			least = min(least, run->rule.rank);
+		turns |= ds_rotation_has(run);
+	}
+	/* whose turn it may be, and what is left to them */
+	turns &= runs > 1;
 	list_for_each_entry(run, &look->lane->runs, link)
-		set_watched(run, !look->free && (counted || run->rule.rank > least), look->now);
+		set_watched(run, !look->free && (counted || run->rule.rank > least ||
+						  (turns && run->rule.class[0])), look->now);
 }
 
 /* ---- what it shows ------------------------------------------------------------------------ */

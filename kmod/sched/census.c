@@ -20,6 +20,7 @@ static void count_client(struct ds_census *census, struct ds_client *client)
 {
 	struct rm_object *object = NULL;
 	struct ds_managed *managed;
+	bool fixed = ds_shares_groups(client->process);
 	struct ds_vctx *vctx;
 
 	mutex_lock(&client->tree);
@@ -38,6 +39,7 @@ static void count_client(struct ds_census *census, struct ds_client *client)
 			.tsg = object->handle,
 			.gpu = object->gpu,
 			.is.level = -1,
+			.fixed = fixed,
 			.boost = vctx && vctx->run ? READ_ONCE(vctx->run->boost_us) : 0,
 		};
 		if (managed)
@@ -106,8 +108,12 @@ static void decide(struct ds_census *census, struct ds_target *target, bool noth
 	target->want.level = order.level >= 0 ? order.level : row.level;
 	target->want.tpc_percent = order.tpc_percent < 100 ? order.tpc_percent : 0;
 	weight = order.weight ?: row.weight;
-	if (order.slice_us || !weight) {
+	if (row.turn_us)
+		target->turn = ds_order_account(&order);
+	/* a weight in a class with turns is a part of those */
+	if (order.slice_us || !weight || row.turn_us) {
 		target->want.slice = order.slice_us ?: row.slice_us;
+		target->want.own = order.slice_us;
 		return;
 	}
 	/* shares are slices of turns that are equally many */
@@ -117,6 +123,18 @@ static void decide(struct ds_census *census, struct ds_target *target, bool noth
 		.gpu = target->gpu, .kind = order.kind, .account = order.account, .weight = weight });
 	share->tsgs++;
 	target->share = share - census->shares + 1;
+}
+
+/* Does another channel group run at the same time, in turns? With slices shorter than a switch neither would get anything done. */
+static bool has_rival(const struct ds_census *census, const struct ds_target *target)
+{
+	const struct ds_target *other;
+
+	for_each_target(other, census)
+		if (other != target && other->gpu == target->gpu && other->turn &&
+		    (other->turn == target->turn || other->fixed || target->fixed))
+			return true;
+	return false;
 }
 
 static void decide_all(struct ds_census *census, bool nothing)
@@ -129,6 +147,9 @@ static void decide_all(struct ds_census *census, bool nothing)
 	for_each_target(target, census) {
 		if (target->share)
 			target->want.slice = census->shares[target->share - 1].slice_us;
+		if (target->turn && !target->want.own && target->want.slice && target->want.slice < DS_SHARE_RIVAL_US &&
+		    has_rival(census, target))
+			target->want.slice = DS_SHARE_RIVAL_US;
 		if (target->want.managed && target->boost)
 			target->want.slice = target->boost;
 	}

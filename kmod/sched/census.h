@@ -22,10 +22,13 @@ struct ds_target {
 	u32 client, tsg, gpu;
 	struct ds_managed is;
 	u64 boost;			/* slice by a reflex, 0: none */
+	u64 turn;			/* whose turn it runs in, a name to compare; 0: it has none */
+	bool fixed;			/* it cannot be off (MPS): it runs in everybody's */
 	unsigned int share;		/* 1 + its account's place among the shares; 0: no weight */
 	struct {
 		bool managed;
 		u64 slice;		/* 0: as it was */
+		bool own;		/* that is the order's own */
 		s32 level;		/* -1: as it was */
 		u32 tpc_percent;	/* 0: no ceiling */
 		bool tamed;

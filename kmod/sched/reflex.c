@@ -26,12 +26,15 @@ static void refresh(struct ds_run *run, u64 now)
 	if (ds_orders_of(run->process, &order)) {
 		strscpy(rule.class, order.class, sizeof(rule.class));
 		rule.weight = order.weight;
+		rule.account = ds_order_account(&order);
 		if (ds_class_get(order.class, run->gpu, &row)) {
 			rule.rank = row.rank;
 			rule.weight = order.weight ?: row.weight;
 			rule.linger_ns = (row.linger_us ?: DS_LINGER_US) * NSEC_PER_USEC;
 			rule.deadline_ns = row.deadline_us * NSEC_PER_USEC;
 			rule.floor = min_t(u32, row.floor, DS_FLOOR_MOST);
+			rule.turn_ns = row.turn_us * NSEC_PER_USEC;
+			rule.turn_rank = row.turn_rank;
 		}
 	}
 	if (!rule.linger_ns)
@@ -129,6 +132,7 @@ static void decide(struct ds_look *look, struct ds_run *run, u32 top)
 	ds_pause_want(run, DETSHARE_HOLD_ORDER, holds & DS_HOLDS_PAUSE);
 	ds_pause_want(run, DETSHARE_HOLD_REFLEX, late);
 	ds_pause_want(run, DETSHARE_HOLD_BUCKET, spent);
+	ds_pause_want(run, DETSHARE_HOLD_TURN, run->resting);
 }
 
 static void tell(struct ds_run *run, u8 cmd)
@@ -178,6 +182,7 @@ static void look_at(struct ds_look *look)
 		ds_activity_sample(look, run);
 	if (!look->free)
 		look->next = min(look->next, ds_bucket_turn(lane, look->now));
+	ds_rotation_look(look);
 	floors.top = find_top(look);
 	list_for_each_entry(run, &lane->runs, link) {
 		ds_look_again(look, ds_floor_count(run, &floors));

@@ -52,6 +52,13 @@ void ds_lanes_settle(void)
 		flush_work(&lane->work);
 }
 
+void ds_lane_tell(u32 gpu, struct ds_rotation_info *info)
+{
+	mutex_lock(&lanes[gpu].members);
+	ds_rotation_tell(&lanes[gpu], info);
+	mutex_unlock(&lanes[gpu].members);
+}
+
 int ds_runs_each(int (*tell)(struct ds_run *run, void *data), void *data)
 {
 	struct ds_lane *lane;
@@ -375,6 +382,7 @@ void ds_run_exit(void)
 		cancel_work_sync(&lane->work);
 		hrtimer_cancel(&lane->timer);
 		cancel_work_sync(&lane->work);
+		ds_rotation_exit(lane);
 	}
 	destroy_workqueue(queue);
 }

@@ -27,6 +27,7 @@
 #include "events.h"
 #include "gate.h"
 #include "process.h"
+#include "rotation.h"
 #include "unseen.h"
 #include "usage.h"
 
@@ -38,6 +39,9 @@ struct ds_rule {
 	u64 linger_ns;
 	u64 deadline_ns;	/* 0: never paused */
 	u32 floor;		/* permille */
+	u64 turn_ns;		/* at weight 1; 0: it has no turns */
+	u32 turn_rank;		/* who has a higher one goes first */
+	u64 account;		/* who has one turn together: a name to compare, not 0 */
 };
 
 /* Pausing: pause.c's. */
@@ -98,7 +102,10 @@ struct ds_run {
 	bool spent;			/* that is empty */
 	u64 resumed_ns;			/* when it was let go on with what it had begun, ktime: launched_ns then. 0: never */
 	bool lean;			/* let go by its floor */
-	u64 debt;			/* of its floor, ns times permille */
+	u64 lean_ns;			/* since when, ktime */
+	s64 debt;			/* of its floor, ns times permille; below 0: it got more than that */
+	bool fixed;			/* it was found to share channel groups: it cannot be off */
+	bool resting;			/* off, for it is another's turn, or window */
 	struct ds_usage usage;
 	struct ds_run_unseen unseen;
 	struct ds_run_pause pause;
@@ -115,6 +122,7 @@ struct ds_lane {
 	bool stale;			/* rules, holds or buckets may have changed; lock */
 	u64 looked_ns;			/* when the work item looked last; its own */
 	u64 charged_ns;			/* ktime up to which what its runs use is charged; the same */
+	struct ds_rotation rotation;	/* the same */
 	u64 unseen_ns;			/* when one that counted as idle was asked about last, ktime; the same */
 };
 
@@ -123,6 +131,9 @@ struct ds_lane {
  * client's file, and not client->tree. NULL: no memory, or the client has no vCtx there.
  */
 struct ds_run *ds_run_of(struct ds_client *client, u32 gpu);
+/* What the lane of a GPU is at. Sleeps. */
+void ds_lane_tell(u32 gpu, struct ds_rotation_info *info);
+
 struct ds_run *ds_run_hold(struct ds_run *run);
 void ds_run_put(struct ds_run *run);
 /* The vCtx goes: the run is dropped with what it holds. No lock but ds_file.order. */
