@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from detshare.ctl.errors import ClientError
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.errors import ClientError
+from detshare.ctl.core.patience import Patience
 
 __all__ = ["DEFAULT_RUN_DIR", "REPORTS_NAME", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
 

@@ -21,10 +21,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from detshare.ctl.errors import ControlError
-from detshare.ctl.programs import MPS_COMM
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.backends.root.programs import MPS_COMM
+from detshare.ctl.core import procfs
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.errors import ControlError
 
 PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 LOG: Final = "CUDA_MPS_LOG_DIRECTORY"

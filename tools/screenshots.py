@@ -22,8 +22,8 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
-from detshare.ctl.gputime.types import SLOTS
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.gputime import SLOTS
 from detshare.ctl.top.app import Listed, show
 from detshare.ctl.top.collector import Seen
 from detshare.ctl.top.keys import View
@@ -112,7 +112,7 @@ def main(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dss-") as run_dir:
-        command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", run_dir]
+        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model", "--run-dir", run_dir]
         daemon = subprocess.Popen([*command, "--log-level", "error"])
         try:
             snapshot = _stage(Path(run_dir))

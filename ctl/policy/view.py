@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from detshare.ctl import classes, snapshot
-from detshare.ctl.observed import Observed
+from detshare.ctl.core import classes, snapshot
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.observed import Observed
+from detshare.ctl.core.snapshot import Program, State
+from detshare.ctl.core.work import Spatial
 from detshare.ctl.policy.history import History
 from detshare.ctl.policy.types import (
     Action,
@@ -23,9 +26,6 @@ from detshare.ctl.policy.types import (
     Snapshot,
     TenantView,
 )
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import Program, State
-from detshare.ctl.work import Spatial
 
 __all__ = ["Viewer", "hour_of_day", "in_order", "missing"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 
 _POLICY_SECONDS: Final = 2.0
 """between questions what was decided: the daemon reads its log for the answer"""

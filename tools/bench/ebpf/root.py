@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from detshare.ctl.adopt import Adopter
-from detshare.ctl.rm.abi import for_version
+from detshare.ctl.abi.versions import for_version
+from detshare.ctl.backends.root.adopt import Adopter
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ebpf.errors import EbpfError
 from detshare.ebpf.latency import LatencyTracer
@@ -121,7 +121,7 @@ def refused(quick: bool) -> None:
     del quick
     os.environ.setdefault("DETSHARE_EBPF", "libbpf")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "detshare.ebpf.cli", "doctor", "--json"],
+        [sys.executable, "-P", "-m", "detshare.ctl.trace.cli", "doctor", "--json"],
         capture_output=True, text=True, check=False, timeout=60,
     )
     say("doctor", status=done.returncode, text=done.stdout + done.stderr)
