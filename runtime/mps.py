@@ -21,7 +21,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from detshare.ctl.backends.root.programs import MPS_COMM
 from detshare.ctl.core import procfs
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.errors import ControlError
@@ -202,7 +201,7 @@ class Mps:
     def _ours(self, pid: int) -> bool:
         """Whether a process runs with our pipe directory and is no client: its program is of MPS' own."""
         try:
-            if not Path(f"/proc/{pid}/comm").read_text().startswith(MPS_COMM):
+            if not Path(f"/proc/{pid}/comm").read_text().startswith(procfs.MPS_COMM):
                 return False
             entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:

@@ -18,6 +18,8 @@ NVIDIA_MAJOR = 195
 """Documentation/admin-guide/devices.txt of the kernel: 195 char, Nvidia graphics devices"""
 CONTROL_MINOR = 255
 """minor of /dev/nvidiactl (kernel-open/common/inc/nv-linux.h, NV_CONTROL_DEVICE_MINOR)"""
+MPS_COMM = "nvidia-cuda-mps"
+"""the first 15 bytes of nvidia-cuda-mps-server and nvidia-cuda-mps-control"""
 
 _CONTAINER = re.compile(r"([0-9a-f]{64})")
 _START_FIELD = 19  # field 22 of stat, counted from the state field that follows the closing parenthesis

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.module import activity
-from detshare.ctl.backends.root.programs import MPS_COMM, at_work_on
+from detshare.ctl.backends.root.programs import at_work_on
 from detshare.ctl.core.accounts import NO_PROCESS, Target
 from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+from detshare.ctl.core.procfs import MPS_COMM
 from detshare.ctl.core.snapshot import Account, AccountKind, Kind, Level, Program, State, Tenant, Tsg
 from detshare.ctl.core.work import Activity
 from detshare.ctl.netlink import genl

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from detshare.ctl.backends.root.adopt import Adoption
 from detshare.ctl.backends.wishes import Wish
 from detshare.ctl.core.driver import Holder, ProcessId, Usage
+from detshare.ctl.core.procfs import MPS_COMM
 from detshare.ctl.core.snapshot import Kind, Level, Program, State, Tsg
-
-MPS_COMM = "nvidia-cuda-mps"
-"""the first 15 bytes of nvidia-cuda-mps-server and nvidia-cuda-mps-control"""
 
 
 @dataclass(frozen=True, slots=True)
