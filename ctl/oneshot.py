@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 from detshare.ctl.backends.verbs import EXPECTED, check_who, describe, explain, run_verb
-from detshare.ctl.client import DEFAULT_RUN_DIR, Client
+from detshare.ctl.client import Client
 from detshare.ctl.core import procfs, rundir
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.errors import ControlError
@@ -123,7 +123,7 @@ def start_guardian(run_dir: Path, asked: str) -> Guard:
 def start_command(backend: str, run_dir: Path) -> str:
     """What to type to get a daemon there."""
     words = f"detshared --backend {backend}" if backend == "model" else "sudo detshared"
-    return words if run_dir == DEFAULT_RUN_DIR else f"{words} --run-dir {shlex.quote(str(run_dir))}"
+    return words if run_dir == rundir.DEFAULT_RUN_DIR else f"{words} --run-dir {shlex.quote(str(run_dir))}"
 
 
 def require_root(asked: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from detshare.ctl.client import default_run_dir
+from detshare.ctl.core.rundir import default_run_dir
 
 F = TypeVar("F", bound=Callable[..., Any])
 

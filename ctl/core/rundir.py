@@ -8,12 +8,22 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import Final
 
 from detshare.ctl.core.errors import ControlError
 
+DEFAULT_RUN_DIR: Final = Path("/run/detshare")
+SOCKET_NAME: Final = "detshared.sock"
+REPORTS_NAME: Final = "reports.sock"
+"""beside it: datagrams of programs that tell how long their requests took"""
 MACHINE = Path("/run/detshare/machine.lock")
 """held by whoever may change this machine's real programs, whatever its run directory: two would take each other's
 slices for the programs' own"""
+
+
+def default_run_dir() -> Path:
+    """DETSHARE_RUN_DIR, or /run/detshare."""
+    return Path(os.environ.get("DETSHARE_RUN_DIR") or DEFAULT_RUN_DIR)
 
 
 class Held(ControlError):

@@ -20,12 +20,12 @@ import click
 from aiohttp import web
 
 from detshare.ctl.backends.verbs import explain
-from detshare.ctl.client import REPORTS_NAME, SOCKET_NAME
 from detshare.ctl.core import config as configuration
 from detshare.ctl.core import options, rundir
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.config_values import INTERVALS, LEVELS
 from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.rundir import REPORTS_NAME, SOCKET_NAME
 from detshare.ctl.daemon import logs
 from detshare.ctl.daemon.api import Connection, make_app
 from detshare.ctl.daemon.daemon import Daemon

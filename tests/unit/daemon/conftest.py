@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_backend import FakeBackend
 
-from detshare.ctl.client import SOCKET_NAME, Client
+from detshare.ctl.client import Client
 from detshare.ctl.core.config import Config
+from detshare.ctl.core.rundir import SOCKET_NAME
 from detshare.ctl.daemon import daemon as daemon_module
 from detshare.ctl.daemon.daemon import Daemon
 from detshare.ctl.daemon.detshared import listen

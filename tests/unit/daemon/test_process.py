@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.client import SOCKET_NAME, Client
+from detshare.ctl.client import Client
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.config import Daemon as DaemonConfig
 from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.rundir import SOCKET_NAME
 from detshare.ctl.daemon import detshared as daemon_module
 from tests.patience import LONG_S, run, until, words
 

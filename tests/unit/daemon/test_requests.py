@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 import detshare
 from detshare.ctl.cli import main
-from detshare.ctl.client import REPORTS_NAME
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.procfs import start_time
+from detshare.ctl.core.rundir import REPORTS_NAME
 from detshare.ctl.daemon import requests
 from detshare.ctl.daemon.kinship import may_speak_for
 from detshare.ctl.daemon.reports import BYTES_S, HEAD, MOST_BYTES
