@@ -294,6 +294,13 @@ def dirty(
     tracer.close()
 
 
+def _number(message: str) -> int:
+    """Of a message of the module's netlink family."""
+    from detshare.ctl.netlink import genl  # brings pyroute2, most of a second
+
+    return int(getattr(genl, message))
+
+
 @cli.command(epilog="Example: detshare-trace latency --duration 10")
 @common
 def latency(pid: int | None, duration: float | None, as_json: bool) -> None:
@@ -302,7 +309,7 @@ def latency(pid: int | None, duration: float | None, as_json: bool) -> None:
     from detshare.ebpf.latency import LatencyTracer
 
     _watchable(pid)
-    tracer = LatencyTracer()
+    tracer = LatencyTracer(_number)
     with Watching() as watching:
         for _ in _steps(watching, duration, pid, 1.0):
             pass

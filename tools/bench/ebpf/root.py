@@ -10,12 +10,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from detshare.ctl.abi.versions import for_version
 from detshare.ctl.backends.root.adopt import Adopter
+from detshare.ctl.netlink import genl
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ebpf.errors import EbpfError
 from detshare.ebpf.latency import LatencyTracer
@@ -126,7 +128,7 @@ def refused(quick: bool) -> None:
     )
     say("doctor", status=done.returncode, text=done.stdout + done.stderr)
     try:
-        tracer = LatencyTracer()
+        tracer = LatencyTracer(partial(getattr, genl))
         say("latency", how=tracer.how, notes=tracer.notes())
         tracer.close()
     except EbpfError as error:
