@@ -33,6 +33,7 @@ from detshare.ctl.daemon.requests import Table
 from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, start_guardian
 from detshare.ctl.policy.apply import Request
 from detshare.ctl.policy.desk import Desk
+from detshare.ctl.policy.view import pools
 
 log = logging.getLogger("detshared")
 
@@ -130,7 +131,7 @@ class Daemon:
             name,
             self._perform,
             lambda event: self._hear(loop, event),
-            self._pool.for_policies,
+            lambda seen: pools(self._pool.rows(seen)),
             self._attend,
         )
         desk.start(self.config.policy.name, self.config.policy.parameters)

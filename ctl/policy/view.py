@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from detshare.ctl.backends.spatial.pool import Member
 from detshare.ctl.core import classes, snapshot
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.observed import Observed
@@ -27,7 +28,7 @@ from detshare.ctl.policy.types import (
     TenantView,
 )
 
-__all__ = ["Viewer", "hour_of_day", "in_order", "missing"]
+__all__ = ["Viewer", "hour_of_day", "in_order", "missing", "pools"]
 
 BUSY_SHARE: Final = 0.005
 """of the last second on the SMs: who has more counts as active where nothing better is known"""
@@ -44,6 +45,15 @@ def hour_of_day(unix: float) -> float:
     """Local time, 0 to 24, to the minute: finer would make each look another one."""
     at = time.localtime(unix)
     return at.tm_hour + at.tm_min / 60
+
+
+def pools(rows: Iterable[Member]) -> dict[str, tuple[PCtx, ...]]:
+    """GPU -> its pool as policies see it."""
+    made: dict[str, tuple[PCtx, ...]] = {}
+    for row in rows:
+        seen = PCtx(row.name, row.sms, row.exclusive, tuple(map(str, row.bound)))
+        made[row.gpu] = (*made.get(row.gpu, ()), seen)
+    return made
 
 
 def _shapes(spatial: Spatial) -> tuple[Shape, ...]:

@@ -15,7 +15,6 @@ from detshare.ctl.core import config
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.bindings import REST, Binding, bindings
 from detshare.ctl.core.snapshot import Snapshot
-from detshare.ctl.policy.types import PCtx
 from detshare.runtime.tiers import Gpu, Kind, Tier, of_percent
 
 __all__ = ["Member", "Pool", "tier_name"]
@@ -148,14 +147,6 @@ class Pool:
             "pool": [member.to_json() for member in self.rows(now)],
             "bindings": [asdict(binding) for binding in self.bindings(now)],
         }
-
-    def for_policies(self, now: Snapshot) -> dict[str, tuple[PCtx, ...]]:
-        """GPU -> its pool as policies see it."""
-        made: dict[str, tuple[PCtx, ...]] = {}
-        for row in self.rows(now):
-            seen = PCtx(row.name, row.sms, row.exclusive, tuple(map(str, row.bound)))
-            made[row.gpu] = (*made.get(row.gpu, ()), seen)
-        return made
 
 
 def exclusive_tier(sms: int, gpu: Gpu) -> Tier:
