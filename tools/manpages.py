@@ -15,8 +15,8 @@ from typing import Final
 import click
 
 PROGRAMS: Final = {
-    "detshare-ctl": ("detshare.ctl.cli", "main", 1),
-    "detshare-top": ("detshare.ctl.top", "main", 1),
+    "detshare-ctl": ("detshare.ctl.cli.main", "main", 1),
+    "detshare-top": ("detshare.ctl.cli.top", "main", 1),
     "detshare-sim": ("detshare.ctl.sim.cli", "cli", 1),
     "detshare": ("detshare.tools.main", "detshare", 1),
     "detshare-trace": ("detshare.ctl.trace.cli", "cli", 1),

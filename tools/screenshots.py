@@ -21,6 +21,7 @@ import click
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
+from detshare.ctl.cli import top
 from detshare.ctl.client import Client
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.gputime import SLOTS
@@ -93,7 +94,7 @@ def _stage(run_dir: Path) -> dict[str, Any]:
     client.verb("set-priority", str(pids[0]), klass="high")
     client.verb("set-priority", str(pids[1]), klass="low")
     client.verb("set-priority", str(pids[-1]), klass="low")
-    machine, looks = Machine(run_dir), list[dict[str, Any]]()
+    machine, looks = Machine(run_dir, top.alone), list[dict[str, Any]]()
 
     def look() -> bool:
         looks[:] = [machine.look()]

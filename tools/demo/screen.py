@@ -20,7 +20,7 @@ from detshare.tools.demo.errors import DemoError
 _MODULES = {
     "detshared": "detshare.ctl.daemon.detshared",
     "detshare-ctl": "detshare.ctl.cli",
-    "detshare-top": "detshare.ctl.top",
+    "detshare-top": "detshare.ctl.cli.top",
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from builds import ROOT
 from pages import blocks, play, steps
 
-from detshare.ctl.cli import main as ctl
+from detshare.ctl.cli.main import main as ctl
 from detshare.tools.main import detshare as tools
 
 PAGE = "operations.md"

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detshare.ctl.cli import main
+from detshare.ctl.cli.main import main
 from detshare.ctl.core import config
 from detshare.ctl.core.config import Config, ConfigError
 

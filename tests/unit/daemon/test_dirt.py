@@ -9,7 +9,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from detshare.ctl.cli import main
+from detshare.ctl.cli.main import main
 from detshare.ctl.client import ClientError
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.config import Daemon as DaemonConfig

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from fake_backend import GPU, programs
 
-from detshare.ctl.cli import main
+from detshare.ctl.cli.main import main
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.config import Daemon as DaemonConfig
 from detshare.ctl.core.driver import ProcessId

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import detshare
-from detshare.ctl.cli import main
+from detshare.ctl.cli.main import main
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.procfs import start_time
 from detshare.ctl.core.rundir import REPORTS_NAME

@@ -27,7 +27,7 @@ from tests.patience import IDLE_S, ended, run, until
 
 pytestmark = pytest.mark.e2e
 
-TOP = [sys.executable, "-m", "detshare.ctl.top"]
+TOP = [sys.executable, "-m", "detshare.ctl.cli.top"]
 BROKEN = """
 import sys
 from rich.console import Console

@@ -130,7 +130,7 @@ def run_dir() -> Iterator[Path]:
 
 ONCE = """
 import sys
-from detshare.ctl.top import main
+from detshare.ctl.cli.top import main
 seen = {}
 sys.setprofile(lambda frame, event, argument: seen.update({event: seen.get(event, 0) + 1}))
 try:

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from detshare.ctl.backends.module.holds import LEASE_S
-from detshare.ctl.cli import main
+from detshare.ctl.cli.main import main
 from detshare.ctl.client import Client
 from detshare.ctl.core import classes, rundir
 from detshare.ctl.core.snapshot import State
