@@ -9,13 +9,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from detshare.ctl import classes
-from detshare.ctl.backends.base import NeedsModule
+from detshare.ctl.backends.verbs import LEVELS, LOAD_MODULE, MOST_GPUS
 from detshare.ctl.cli import act, tables
 from detshare.ctl.cli.command import HELD, command
 from detshare.ctl.cli.link import Place
-from detshare.ctl.errors import ControlError
-from detshare.ctl.verbs import LEVELS, LOAD_MODULE, MOST_GPUS
+from detshare.ctl.core import classes
+from detshare.ctl.core.backend import NeedsModule
+from detshare.ctl.core.errors import ControlError
 
 
 @command("set-bucket", "sudo detshare-ctl set-bucket /train.slice 25%", HELD)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from detshare.ctl.rm.abi import Abi
+from detshare.ctl.abi.versions import Abi
 
 __all__ = ["Objects", "objects"]
 

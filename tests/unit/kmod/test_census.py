@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from detshare.ctl import activity, census, orders
-from detshare.ctl.census import Census
+from detshare.ctl.abi.versions import for_version
+from detshare.ctl.backends.module import activity, census, orders
+from detshare.ctl.backends.module.census import Census
+from detshare.ctl.backends.wishes import Wish
+from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+from detshare.ctl.core.snapshot import AccountKind, Containment, Kind, Level, Program, State
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.records import (
     DeniedRow,
@@ -20,10 +24,6 @@ from detshare.ctl.netlink.records import (
     TsgRow,
     VctxRow,
 )
-from detshare.ctl.rm.abi import for_version
-from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
-from detshare.ctl.snapshot import AccountKind, Containment, Kind, Level, Program, State
-from detshare.ctl.wishes import Wish
 
 ABI = for_version("580.159.04")
 GR0, COPY1 = ABI.constant("NV2080_ENGINE_TYPE_GR0"), ABI.constant("NV2080_ENGINE_TYPE_COPY1")

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from detshare.ctl import classes, rundir
-from detshare.ctl.cli import main
+from detshare.ctl.backends.module.holds import LEASE_S
+from detshare.ctl.cli.main import main
 from detshare.ctl.client import Client
-from detshare.ctl.holds import LEASE_S
+from detshare.ctl.core import classes, rundir
+from detshare.ctl.core.snapshot import State
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.oneshot import build_backend
-from detshare.ctl.snapshot import State
 from tests.patience import ended, run, until
 from tests.vm.guest.sched_tools import LEVEL, SLICE, Worker, family, long_run, progress, worker
 
@@ -65,7 +65,7 @@ class Daemon:
     """A detshared of this test."""
 
     def __init__(self) -> None:
-        words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
+        words = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
         log = RUN.with_suffix(".log")
 
         def start() -> subprocess.Popen[bytes]:
@@ -236,7 +236,7 @@ def test_who_comes_after_a_killed_daemon_takes_up_what_he_finds(family: genl.Det
 
 
 def test_two_daemons_are_one_too_many(daemon: Daemon) -> None:
-    words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
+    words = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
     second = run(words, capture_output=True, text=True, check=False)
     assert second.returncode == 1
     assert "detshared" in second.stderr
