@@ -12,7 +12,7 @@ from detshare.ctl.rm.driver import DriverError
 from detshare.ctl.snapshot import Check
 
 ENFORCE: Final = genl.DETSHARE_MODE_ENFORCE
-_BRANCH: Final = "use a driver of a branch in the tables (docs/development.md), or add this one"
+_BRANCH: Final = "use a driver of a branch in the tables (docs/develop/development.md), or add this one"
 
 
 def warnings(status: Status) -> tuple[str, ...]:

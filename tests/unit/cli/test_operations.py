@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/operations.md: its session is run word for word; what needs root, systemd or a GPU our own parsers read."""
+"""docs/use/operations.md: its session is run word for word; what needs root, systemd or a GPU our own parsers read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pages import blocks, play, steps
 from detshare.ctl.cli import main as ctl
 from detshare.tools.main import detshare as tools
 
-PAGE = "operations.md"
+PAGE = "use/operations.md"
 PROGRAMS = {"detshare-ctl": ctl, "detshare": tools}
 LINES = [line for block in blocks(PAGE, "") for line in block.splitlines()]
 OURS = [words for line in LINES if (words := shlex.split(line.removeprefix("sudo ")))[0] in PROGRAMS]
