@@ -70,7 +70,8 @@ def test_each_page_is_two_clicks_away() -> None:
 
 
 def test_each_page_that_a_file_names_is_there() -> None:
-    names = subprocess.run(["git", "-C", ROOT, "grep", "-IlE", r"docs/[a-z/-]*\.md"], capture_output=True, text=True)
+    asked = ["git", "-C", ROOT, "grep", "-IlE", r"docs/[a-z/-]*\.md"]
+    names = subprocess.run(asked, capture_output=True, text=True, check=False)
     if names.returncode:
         pytest.skip("not a git checkout")
     assert len(names.stdout.split()) > 20
