@@ -79,7 +79,7 @@ def svg(shown: list[Strip], machine: str) -> str:
     wide = _LEFT + _WIDE + 24
     title = "One request each 20 ms, beside a ViT training, a GPT-2 training and FFTs"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}">',
         f"<title>{title}: latency of each</title><style>{_STYLE}</style>",
         f'<rect class="page" width="{wide}" height="{high}"/><text class="title" x="16" y="24">{title}</text>',
         f'<text class="small" x="16" y="42">latency of each request, 0 to {MOST_MS:.0f} ms; {escape(machine)}; '

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/develop/write-a-policy.md, word for word: its file is written, its commands are run, their output is compared."""
+"""docs/develop/write-a-policy.md, word for word: its file is written, its commands run, their output is compared."""
 
 from __future__ import annotations
 
