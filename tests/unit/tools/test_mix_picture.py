@@ -40,7 +40,7 @@ def test_a_strip_has_the_requests_of_its_scheme_alone() -> None:
 
 def test_a_scheme_that_was_not_measured_is_named() -> None:
     with pytest.raises(KeyError, match="MPS with shares"):
-        mix_picture.strips(raw("default slicing"), result("default slicing", "MPS with client priority"))
+        mix_picture.strips(raw(*mix_picture.STRIPS), result("default slicing", "MPS with client priority"))
 
 
 def test_what_is_beyond_the_scale_is_drawn_at_its_end() -> None:
