@@ -3,7 +3,7 @@
 
 A TSG keeps its engine until its slice ends or it runs out of work; then the next one of the runlist has its turn.
 Slices therefore bound both what a program may hold and what the others wait. The figures come from the sweep in
-docs/results/sweep.json; docs/use/scheduling.md derives them and gives the bound on waiting.
+docs/results/sweep.json; docs/how/class-numbers.md derives them and gives the bound on waiting.
 """
 
 from __future__ import annotations
