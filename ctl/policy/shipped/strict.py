@@ -34,7 +34,8 @@ class Strict(Policy):
     Source: fixed-priority preemptive scheduling; ranks, linger and floors are those of docs/how/module-scheduling.md.
     Limits: a class waits up to 100 ms for its floor, and one floor is the longest that a higher class waits. Each burst
     costs the gate's fault and, where something is paused, two calls of the driver: dear for short bursts
-    (docs/use/scheduling.md). By turns alone a lower class runs in the gaps of higher ones, and waits for no launch of theirs.
+    (docs/use/module.md). By turns alone a lower class runs in the gaps of higher ones, and waits for no launch of
+    theirs.
     """
 
     lacks = {
