@@ -85,7 +85,7 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.boardgen --check
 	$(BIN)/python -m detshare.tools.results check
 
-test-unit: setup ## unit and property tests, no GPU, under 60 s
+test-unit: setup ## unit and property tests, no GPU
 	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
