@@ -53,8 +53,9 @@ demo: setup ## latency of a program before and after set-priority; on a model wh
 man: setup ## man pages of the commands, from their own help, in build/man
 	$(BIN)/python -m detshare.tools.manpages build/man
 
-screenshots: setup ## docs/images/*.svg: detshare-top on the model backend
+screenshots: setup ## docs/images/*.svg: detshare-top on the model backend, and what a published mix measured
 	$(BIN)/python -m detshare.tools.screenshots docs/images
+	$(BIN)/python -m detshare.tools.mix_picture docs/results docs/images
 
 test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
 
@@ -85,7 +86,7 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.boardgen --check
 	$(BIN)/python -m detshare.tools.results check
 
-test-unit: setup ## unit and property tests, no GPU, under 60 s
+test-unit: setup ## unit and property tests, no GPU
 	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU

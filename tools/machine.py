@@ -67,12 +67,12 @@ def commit() -> str:
     told = os.environ.get("DETSHARE_COMMIT", "").strip()
     if told:
         return told
-    found = _git("describe", "--always")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs/results")
+    found = ask_git("describe", "--always")
+    changed = ask_git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs/results")
     return "unknown" if not found else f"{found}-dirty" if changed else found
 
 
-def _git(*words: str) -> str:
+def ask_git(*words: str) -> str:
     """What git says; empty where it says nothing or cannot be asked."""
     # of this file's checkout, not of the folder that the user happens to stand in
     command = ["git", "--no-optional-locks", "-C", str(Path(__file__).resolve().parent), *words]

@@ -6,7 +6,11 @@ A row's ``ok`` is computed from its value, target and baseline each time; what a
 Targets: ``<= 1.05``, ``>= 0.98``, ``== 0``, ``< 2``, ``> 0``; with the suffix ``x baseline`` the number is a factor
 on the row's baseline: ``<= 1.05 x baseline``.
 
-Use: ``python -m detshare.tools.results check|table [DIR]`` (DIR defaults to docs/results).
+A result carries git's hash of what it measures (``measures``, by ``detshare.tools.provenance``), so that readers see
+which ones are older than the sources are.
+
+Use: ``python -m detshare.tools.results check|table|stale|measures [DIR]`` (DIR defaults to docs/results). ``table``
+writes README.md and MISSES.md, ``stale`` STALE.md; ``measures`` adds the hashes to results that have none.
 """
 
 from __future__ import annotations
@@ -20,12 +24,14 @@ import operator
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from detshare.tools import provenance, result_pages
 from detshare.tools.machine import commit, machine
+from detshare.tools.provenance import DIRTY_BEFORE
 
 __all__ = [
     "PROOFS",
@@ -36,6 +42,7 @@ __all__ = [
     "check",
     "check_folder",
     "commit",
+    "fill_measures",
     "load",
     "load_folder",
     "machine",
@@ -55,6 +62,8 @@ PROOFS: Final = {
 
 DEFAULT_FOLDER: Final = Path("docs/results")
 TABLE_NAME: Final = "README.md"
+MISSES_NAME: Final = "MISSES.md"
+STALE_NAME: Final = "STALE.md"
 
 _NAME = re.compile(r"(?=.{1,100}\Z)[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _RESULT_KEYS: Final = ("name", "proof", "command", "commit", "machine", "when", "rows")
@@ -138,6 +147,8 @@ class Result:
     machine: str
     when: str
     rows: tuple[Row, ...]
+    measures: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """path -> git's hash of it; filled by ``write`` from the commit, empty where the history has not got that"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(self.rows))
@@ -209,7 +220,7 @@ def _problems(where: str, document: object, compare_ok: bool) -> list[str]:
     """Everything wrong with a document, each line starting with ``where``."""
     if not isinstance(document, dict):
         return [f"{where}: must be an object with {', '.join(_RESULT_KEYS)}"]
-    problems = _key_problems(where, document, _RESULT_KEYS)
+    problems = _key_problems(where, {key: document[key] for key in document if key != "measures"}, _RESULT_KEYS)
     problems += _text_problems(where, document, _RESULT_KEYS[:-1])
     name, proof, when, rows = (document.get(key) for key in ("name", "proof", "when", "rows"))
     if isinstance(name, str) and name.strip() and not _NAME.fullmatch(name):
@@ -222,6 +233,9 @@ def _problems(where: str, document: object, compare_ok: bool) -> list[str]:
                 problems.append(f"{where}: when is {when!r}, which has no time zone; write 2026-01-31T12:00:00Z")
         except ValueError:
             problems.append(f"{where}: when is {when!r}, which is no ISO 8601 time; write 2026-01-31T12:00:00Z")
+    measures = document.get("measures", {})
+    if not isinstance(measures, dict) or not all(isinstance(text, str) and text for text in measures.values()):
+        problems.append(f"{where}: measures is {measures!r}; it must be an object of path and hash")
     if "rows" in document:
         if not isinstance(rows, list) or not rows:
             problems.append(f"{where}: rows must be a list with at least one row")
@@ -262,7 +276,10 @@ def write(result: Result, folder: Path | str = DEFAULT_FOLDER) -> Path:
     A value or baseline that is NaN or infinite is refused: a row says what was measured.
     """
     rows: list[dict[str, object]] = [{**dataclasses.asdict(row), "ok": None} for row in result.rows]
-    document = {**dataclasses.asdict(result), "rows": rows}
+    document: dict[str, object] = {key: getattr(result, key) for key in _RESULT_KEYS[:-1]}
+    measures = dict(result.measures) or provenance.hashes(result.name, result.commit)
+    document |= {"measures": measures} if measures else {}
+    document["rows"] = rows
     problems = _problems(f"result {result.name!r}", document, compare_ok=False)
     if problems:
         raise ResultError(problems)
@@ -322,6 +339,8 @@ def check(path: Path | str) -> list[str]:
         return error.problems
     problems = _problems(str(path), document, compare_ok=True)
     if isinstance(document, dict) and isinstance(name := document.get("name"), str) and _NAME.fullmatch(name):
+        if str(document.get("commit", "")).endswith("-dirty") and (name, document["commit"]) not in DIRTY_BEFORE:
+            problems.append(f"{path}: commit is {document['commit']}, a tree that nobody has; commit and measure anew")
         if name != path.stem:
             problems.append(f"{path}: name is {name!r}; the file must be {name}.json")
         problems += _raw_problems(path, name)
@@ -342,91 +361,59 @@ def load_folder(folder: Path | str = DEFAULT_FOLDER) -> list[Result]:
 
 
 def check_folder(folder: Path | str = DEFAULT_FOLDER) -> list[str]:
-    """``check`` on every result of the folder, and that its README.md is the table made from them."""
+    """``check`` on every result of the folder, and that README.md and MISSES.md are made from them."""
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder}: no such folder; name the one that holds the results"]
     problems = [problem for path in sorted(folder.glob("*.json")) for problem in check(path)]
-    readme = folder / TABLE_NAME
     try:
-        current = table(load_folder(folder))
+        found = load_folder(folder)
     except ResultError:
         return problems  # said above, file by file
-    if not readme.exists():
-        problems.append(f"{readme}: missing; next: python -m detshare.tools.results table {folder}")
-    elif readme.read_text(encoding="utf-8") != current:
-        problems.append(f"{readme}: not up to date; next: python -m detshare.tools.results table {folder}")
+    for name, current in ((TABLE_NAME, table(found)), (MISSES_NAME, result_pages.misses(found))):
+        page = folder / name
+        if not page.exists():
+            problems.append(f"{page}: missing; next: python -m detshare.tools.results table {folder}")
+        elif page.read_text(encoding="utf-8") != current:
+            problems.append(f"{page}: not up to date; next: python -m detshare.tools.results table {folder}")
+    # which results are old depends on the commit: the page says for which one it was made, and is held to its names
+    stale = folder / STALE_NAME
+    names = sorted(result.name for result in found)
+    if stale.exists() and result_pages.named(stale.read_text(encoding="utf-8")) != names:
+        problems.append(f"{stale}: names other results; next: python -m detshare.tools.results stale {folder}")
     return problems
-
-
-def _figure(value: float | None) -> str:
-    """A number for people: whole numbers in full, others to four significant digits."""
-    if value is None:
-        return ""
-    if value == int(value) and abs(value) < 1e15:
-        return str(int(value))
-    return f"{value:.4g}"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
-
-
-_MARKS: Final = {True: "pass", False: "**fail**", None: ""}
-
-_INTRO = """# Results
-
-Made from the JSON files of this folder by `python -m detshare.tools.results table`; do not edit. Raw output is in
-`raw/`. Pass and fail are computed from value and target; rows without a target are published for what they
-are.
-
-Each result carries its level of proof, and nothing is claimed above it:
-"""
-
-
-_FOLD = 60
-"""a table with more rows than this is folded"""
 
 
 def table(results: Iterable[Result]) -> str:
     """The Markdown page: what the proof levels mean, and one table per result with pass and fail marks."""
-    lines = [_INTRO]
-    lines += [f"- **{proof}**: {meaning}" for proof, meaning in PROOFS.items()]
-    for result in sorted(results, key=lambda result: result.name):
-        verdicts = [row.ok for row in result.rows]
-        judged = [verdict for verdict in verdicts if verdict is not None]
-        lines += [
-            "",
-            f"## {result.name} ({result.proof})",
-            "",
-            f"- {sum(judged)} of {len(judged)} targets met, {len(verdicts)} rows",
-            f"- command: `{_cell(result.command)}`",
-            f"- {_cell(result.machine)}; commit {_cell(result.commit)}; {_cell(result.when)}",
-            "",
-        ]
-        folded = len(verdicts) > _FOLD
-        lines += [f"<details><summary>{len(verdicts)} rows</summary>", ""] if folded else []
-        lines += ["| what | value | unit | baseline | target | |", "| --- | ---: | --- | ---: | --- | --- |"]
-        for row, verdict in zip(result.rows, verdicts, strict=True):
-            cells = (_cell(row.what), _figure(row.value), _cell(row.unit), _figure(row.baseline))
-            lines.append(f"| {' | '.join(cells)} | {_cell(row.target or '')} | {_MARKS[verdict]} |")
-        lines += ["", "</details>"] if folded else []
-    return "\n".join(lines) + "\n"
+    return result_pages.table(results, PROOFS)
 
 
 def write_table(folder: Path | str = DEFAULT_FOLDER) -> Path:
-    """Writes the folder's README.md from its results and returns its path; ResultError when one cannot be read."""
+    """Writes the folder's README.md and MISSES.md from its results and returns the first one's path; ResultError when
+    one cannot be read.
+    """
     path = Path(folder) / TABLE_NAME
-    text = table(load_folder(folder))
+    found = load_folder(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(table(found), encoding="utf-8")
+    (path.parent / MISSES_NAME).write_text(result_pages.misses(found), encoding="utf-8")
     return path
+
+
+def fill_measures(folder: Path | str = DEFAULT_FOLDER) -> list[Path]:
+    """Adds the hashes to results that have none, where this history has their commits; returns what it wrote."""
+    return [write(result, folder) for result in load_folder(folder) if not result.measures and _measured(result)]
+
+
+def _measured(result: Result) -> dict[str, str]:
+    return provenance.hashes(result.name, result.commit)
 
 
 def main(arguments: list[str]) -> int:
     """The command line; returns the exit code: 0 good, 1 something is wrong with the results, 2 bad usage."""
-    if len(arguments) not in (1, 2) or arguments[0] not in ("check", "table"):
-        print("usage: python -m detshare.tools.results check|table [DIR]", file=sys.stderr)
+    if len(arguments) not in (1, 2) or arguments[0] not in ("check", "table", "stale", "measures"):
+        print("usage: python -m detshare.tools.results check|table|stale|measures [DIR]", file=sys.stderr)
         return 2
     folder = Path(arguments[1]) if len(arguments) == 2 else DEFAULT_FOLDER
     if not folder.is_dir():
@@ -437,13 +424,36 @@ def main(arguments: list[str]) -> int:
         for problem in problems:
             print(problem, file=sys.stderr)
         print(f"results: {len(list(folder.glob('*.json')))} files in {folder}, {len(problems)} problems")
-        return 1 if problems else 0
+        return 1 if problems else _tell_states(folder)
     try:
-        print(write_table(folder))
+        _write_pages(arguments[0], folder)
     except ResultError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _tell_states(folder: Path) -> int:
+    """Information: the code goes on, and a result that is older than it is no error."""
+    found = load_folder(folder)
+    for state in (provenance.OLDER, provenance.UNKNOWN):
+        names = [result.name for result in found if provenance.state(result.measures) == state]
+        if names:
+            print(f"results: {state}, {len(names)} of {len(found)}: {' '.join(names)}")
+    return 0
+
+
+def _write_pages(what: str, folder: Path) -> None:
+    """What a command other than check does; it says what it wrote."""
+    if what == "measures":
+        for path in fill_measures(folder):
+            print(path)
+    elif what == "stale":
+        path = folder / STALE_NAME
+        path.write_text(result_pages.stale(load_folder(folder)), encoding="utf-8")
+        print(path)
+    else:
+        print(write_table(folder))
 
 
 if __name__ == "__main__":

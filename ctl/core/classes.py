@@ -3,7 +3,7 @@
 
 A TSG keeps its engine until its slice ends or it runs out of work; then the next one of the runlist has its turn.
 Slices therefore bound both what a program may hold and what the others wait. The figures come from the sweep in
-docs/results/sweep.json; docs/classes.md derives them and gives the bound on waiting.
+docs/results/sweep.json; docs/how/class-numbers.md derives them and gives the bound on waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHORTEST_US = 500
 """a weighted slice is not made shorter: a switch and the restore of a context would take most of it"""
 BURST_US, STREAM_US, WINDOW_US = 50, 2000, 20_000
 """slices of a holder: beside a foreground of bursts, beside a stream of small kernels, and in a window, which ends
-earlier by being switched off (docs/classes.md)"""
+earlier by being switched off (docs/use/scheduling.md)"""
 RIVAL_US = 1000
 """shortest slice of a TSG that has a rival at its level, where nobody gives them turns: two at 50 us only switch"""
 TURN_SLICES = frozenset({BURST_US, STREAM_US, WINDOW_US, RIVAL_US})

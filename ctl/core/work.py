@@ -104,7 +104,7 @@ class Denial:
     name: str
     """of the control where it is known, else its number"""
     reason: str
-    """order, foreign, raw, query or doorbell: see docs/kernel-module.md"""
+    """order, foreign, raw, query or doorbell: see docs/how/kernel-module.md"""
     status: int
     """NV_STATUS that the program was given; 0: it was told that it was done, and nothing was"""
     count: int

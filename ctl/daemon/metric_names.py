@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, kinds, units and labels of all that /metrics gives. docs/metrics.md lists the same; a test compares."""
+"""Names, kinds, units and labels of all that /metrics gives. docs/use/metrics.md lists the same; a test compares."""
 
 from __future__ import annotations
 

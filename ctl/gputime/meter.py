@@ -16,7 +16,7 @@ KEEP_NS: Final = round(SLOT_S * SLOTS * 1e9)
 """runs that ended earlier are forgotten"""
 MOST_RUNS: Final = 50_000
 RESTORE_NS: Final = 165_000
-"""of each run its context is restored and started for so long, and nothing of the program runs (docs/classes.md)"""
+"""of each run its context is restored for so long, and nothing of the program runs (docs/use/scheduling.md)"""
 _SLOT_NS: Final = round(SLOT_S * 1e9)
 
 

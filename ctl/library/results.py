@@ -86,7 +86,7 @@ class Program:
     user: str
     container: str
     state: str
-    """running, paused, gated, spatial, no-context, ...: see docs/architecture.md"""
+    """running, paused, gated, spatial, no-context, ...: see docs/develop/architecture.md"""
     priority: str | None
     """the class; None: not managed"""
     weight: int | None

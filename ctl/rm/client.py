@@ -171,7 +171,7 @@ class RmClient:
     def idle(self, device: int, channels: Sequence[int]) -> bool | None:
         """Whether the driver says that channels below `device` have nothing left to run; None where it does not know.
 
-        FORCE_BUSY_CHECK waits `_IDLE_LIMIT_US` at most; an answer takes 0.7 to 1.1 ms (docs/scheduling.md).
+        FORCE_BUSY_CHECK waits `_IDLE_LIMIT_US` at most; an answer takes 0.7 to 1.1 ms (docs/how/module-scheduling.md).
         """
         layout = self._abi.params(_IDLE)
         most = layout.fields["hChannels"].count

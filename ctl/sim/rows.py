@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of classes in the temporal lane: who waits while a higher rank is active, and what it gets all the same.
 
-The rules are those of docs/scheduling.md, without the time that a gate takes. A floor is paid at the end of each
+Rules as in docs/how/module-scheduling.md, without the time that a gate takes. A floor is paid at the end of each
 period of 100 ms, alone: the module lets it run beside the others with a slice that gives it as much.
 """
 

@@ -148,7 +148,8 @@ def objects(pid: int | None, duration: float | None, as_json: bool, count: bool)
     try:
         abi = for_version(version)
     except UnknownBranch as error:
-        raise EbpfError("watch RM objects", str(error), "see docs/development.md, Adding a driver branch") from error
+        advice = "see docs/develop/development.md, Adding a driver branch"
+        raise EbpfError("watch RM objects", str(error), advice) from error
     names = {number: name for name, number in abi.classes.items()}
     _watchable(pid)
     tracer = ObjectTracer(abi)

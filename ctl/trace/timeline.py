@@ -104,7 +104,9 @@ def write(whole: Recording, out: Path | None, svg: Path | None, trace: Path | No
             recording.write(out, whole)
     if svg is not None:
         with _writing(svg):
-            svg.write_text(drawing.svg(shown, begin_s), encoding="utf-8")
+            # of the whole, for it takes its part by itself
+            longest = max((gpu.seconds for gpu in shown.gpus), default=0.0)
+            svg.write_text(drawing.svg(whole, begin_s, longest), encoding="utf-8")
     if trace is not None:
         with _writing(trace):
             text = json.dumps(chrome.trace(shown))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Who gets what part of a GPU by slices and levels, while all are busy: in one round of the run list a LOW channel group has one
- * turn, a MEDIUM one as many as there are LOW ones, a HIGH one a turn before each of the others' (docs/classes.md).
+ * turn, a MEDIUM one as many as there are LOW ones, a HIGH one a turn before each of the others' (docs/how/class-numbers.md).
  */
 #ifndef DETSHARE_TURNS_H
 #define DETSHARE_TURNS_H

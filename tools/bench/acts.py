@@ -83,7 +83,7 @@ class Acts:
         match = ctypes.c_int()
         self._abi = ctypes.c_void_p(self._library.rm_abi_lookup(version.encode(), ctypes.byref(match)))
         if not self._abi:
-            raise ActsError(f"the core has no table for driver {version}; next: see docs/development.md")
+            raise ActsError(f"the core has no table for driver {version}; next: see docs/develop/development.md")
         self._recorded = Recorded(for_version(version).table)
 
     def _step(self, name: str, *words: object) -> _Step:

@@ -26,7 +26,7 @@ _SHORTEST_SLICE_NS = 1_024
 
 
 _NO_CONTEXT_NS = 85_000
-"""between the end of one context and the start of the next (an H200's log, docs/classes.md)"""
+"""between the end of one context and the start of the next (an H200's log, docs/use/scheduling.md)"""
 _MOST_RECORDS = 1 << 17
 """of the log; the oldest go first"""
 

@@ -12,7 +12,7 @@ from detshare.ctl.netlink.link import Link
 from detshare.ctl.netlink.records import ABILITIES, ABIS, Status
 
 ENFORCE: Final = genl.DETSHARE_MODE_ENFORCE
-_BRANCH: Final = "use a driver of a branch in the tables (docs/development.md), or add this one"
+_BRANCH: Final = "use a driver of a branch in the tables (docs/develop/development.md), or add this one"
 
 
 def warnings(status: Status) -> tuple[str, ...]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies that DetShare brings, one file each. docs/policies.md is their catalogue."""
+"""The policies that DetShare brings, one file each. docs/use/policies.md is their catalogue."""

@@ -15,7 +15,7 @@ __all__ = ["Background", "reading"]
 STALE_US: Final = 10_000_000.0
 """who has told nothing for so long, and is not active, is at rest"""
 USUAL: Final = {"low": 20, "idle": 10}
-"""floors in permille where nobody can say what they are (docs/classes.md)"""
+"""floors in permille where nobody can say what they are (docs/use/scheduling.md)"""
 SHUT_US: Final = 9_000_000.0
 OPEN_US: Final = 600_000.0
 """a policy may hold a tenant for ten seconds at once, and lets it go for a twentieth of that (guard.py)"""

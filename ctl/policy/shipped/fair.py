@@ -40,7 +40,7 @@ class Fair(Policy):
     the SMs are divided among the active tenants, to the last SM, as members of the pool where they fit and as quotas
     else; so an idle tenant's SMs go to the others (work-conserving).
 
-    Source: weighted fair queueing on slices, as time-slicing with unequal slices gives it (docs/classes.md);
+    Source: weighted fair queueing on slices, as time-slicing with unequal slices gives it (docs/how/class-numbers.md);
     apportionment by largest remainders (Hamilton).
     Limits: exact between tenants that always have work; one that rests in mid-slice gives the rest of its slice away.
     Switches (0.2 ms) cost all alike. A tenant with several contexts has several turns: give it a weight by

@@ -20,7 +20,7 @@ TOGETHER_US: Final = 1000.0
 
 
 class SloAware(Policy):
-    """Rule: classes stand as docs/classes.md has them until a stated time is missed, or predicted to be missed.
+    """Rule: classes stand as docs/use/scheduling.md has them until a stated time is missed, or predicted to be missed.
 
     Stated is a deadline (`policy deadline`), else `slo_ms` for class `slo_class`. Of who tells how long its requests
     take, the p99 is held there: above it the floor of classes low and idle is halved from window to window, down to 0,

@@ -11,6 +11,6 @@ __all__ = ["Static"]
 class Static(Policy):
     """Rule: none. Classes, weights, slices, quotas and reflexes stay as they were set.
 
-    Source: the class rule of docs/classes.md, which the mechanisms follow without any policy.
+    Source: the class rule of docs/use/scheduling.md, which the mechanisms follow without any policy.
     Limits: whoever is late is late; nothing is predicted and nothing is corrected.
     """

@@ -31,10 +31,11 @@ class Strict(Policy):
     detshare.ko no launch is gated: there the turns go by class, and this sets their floors. Spatial lane: each tenant
     below class high gets a reflex that holds it, once. Nothing is decided per launch.
 
-    Source: fixed-priority preemptive scheduling; ranks, linger and floors are those of docs/scheduling.md.
+    Source: fixed-priority preemptive scheduling; ranks, linger and floors are those of docs/how/module-scheduling.md.
     Limits: a class waits up to 100 ms for its floor, and one floor is the longest that a higher class waits. Each burst
     costs the gate's fault and, where something is paused, two calls of the driver: dear for short bursts
-    (docs/classes.md). By turns alone a lower class runs in the gaps of higher ones, and waits for no launch of theirs.
+    (docs/use/module.md). By turns alone a lower class runs in the gaps of higher ones, and waits for no launch of
+    theirs.
     """
 
     lacks = {

@@ -34,7 +34,7 @@ class TokenBucket(Policy):
     its members cannot borrow: a bucket is a cap.
 
     Source: hierarchical token bucket (Linux tc-htb, without borrowing); the time used is what the context-switch log
-    says where it is read, else the backend's estimate (docs/scheduling.md, buckets).
+    says where it is read, else the backend's estimate (docs/how/module-scheduling.md, buckets).
     Limits: looks every 10 ms, so a tenant may overdraw by that much and pays it back; without detshare.ko the time used
     is known with each look of the daemon, so there by as much, and it is paused for some tenths of a second at a time.
     A rate of 100 percent never holds. Gates stop launches, not what is queued already. Who is held while other GPUs

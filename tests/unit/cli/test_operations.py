@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/operations.md: its session is run word for word; what needs root, systemd or a GPU our own parsers read."""
+"""docs/use/operations.md: its session is run word for word; what needs root, systemd or a GPU our own parsers read."""
 
 from __future__ import annotations
 
@@ -11,27 +11,11 @@ import click
 import pytest
 from builds import ROOT
 from pages import blocks, play, steps
+from shown_commands import PROGRAMS, parse
 
-from detshare.ctl.cli.main import main as ctl
-from detshare.tools.main import detshare as tools
-
-PAGE = "operations.md"
-PROGRAMS = {"detshare-ctl": ctl, "detshare": tools}
+PAGE = "use/operations.md"
 LINES = [line for block in blocks(PAGE, "") for line in block.splitlines()]
 OURS = [words for line in LINES if (words := shlex.split(line.removeprefix("sudo ")))[0] in PROGRAMS]
-
-
-def parse(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
-    """As the command itself would, down to the last group; UsageError where it cannot be meant."""
-    if not isinstance(command, click.Group):
-        command.make_context(words[0], words[1:], parent=parent)
-        return
-    context = click.Context(command, parent=parent, info_name=words[0])
-    _, rest, _ = command.make_parser(context).parse_args(words[1:])
-    name, inner, after = command.resolve_command(context, rest)
-    assert name is not None
-    assert inner is not None
-    parse(inner, [name, *after], context)
 
 
 @pytest.mark.e2e

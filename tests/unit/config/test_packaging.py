@@ -26,7 +26,7 @@ def test_every_comment_of_the_example_that_is_a_key_can_be_used():
 
 
 def test_the_page_names_every_key():
-    page = (TOP / "docs/configuration.md").read_text()
+    page = (TOP / "docs/use/configuration.md").read_text()
     for section, keys in config.Config().to_json().items():
         for key in keys or ():
             assert f"`{section}.{key}`" in page

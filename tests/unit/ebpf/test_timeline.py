@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from detshare.ctl.gputime import drawing
 from detshare.ctl.gputime import recording as recordings
 from detshare.ctl.trace import timeline
 from detshare.ctl.trace.cli import cli
@@ -68,6 +69,11 @@ def test_json_is_one_line_with_all_of_it(tmp_path: Path) -> None:
 def test_a_part_of_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     recordings.write(path, recording(busy(1.0, 100, [7, 8]), 1.0))
+    drawn, half = tmp_path / "drawn.svg", tmp_path / "half.svg"
+    run("--from", path, "--begin", "0.5", "--length", "0.01", "--svg", drawn)
+    run("--from", path, "--begin", "0.5", "--svg", half)
+    assert drawn.read_text() == drawing.svg(recordings.read(path), 0.5, 0.01)
+    assert half.read_text() == drawing.svg(recordings.read(path), 0.5)
     code, said, _ = run("--from", path, "--begin", "0.5", "--length", "0.01", "--json")
     assert code == 0
     assert json.loads(said)["gpus"][0]["seconds"] == pytest.approx(0.01)

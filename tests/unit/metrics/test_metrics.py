@@ -162,7 +162,7 @@ def test_what_is_not_known_has_no_series() -> None:
 def test_the_document_lists_exactly_these() -> None:
     told = [
         tuple(cell.strip() for cell in line.strip("|").split("|"))
-        for line in (ROOT / "docs" / "metrics.md").read_text().splitlines()
+        for line in (ROOT / "docs" / "use" / "metrics.md").read_text().splitlines()
         if line.startswith("| `detshare_")
     ]
     wanted = []
@@ -175,7 +175,7 @@ def test_the_document_lists_exactly_these() -> None:
 
 
 def test_the_document_tells_the_bounds_that_there_are() -> None:
-    text = " ".join((ROOT / "docs" / "metrics.md").read_text().split())
+    text = " ".join((ROOT / "docs" / "use" / "metrics.md").read_text().split())
     assert f"At most {metrics.MOST_PROGRAMS} programs" in text
     assert f"with {metrics.MOST_TSGS} time slices each" in text
     assert f"At most {metrics.MOST_ACCOUNTS} tenants" in text

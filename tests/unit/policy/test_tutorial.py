@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/write-a-policy.md, word for word: its file is written, its commands are run, their output is compared."""
+"""docs/develop/write-a-policy.md, word for word: its file is written, its commands run, their output is compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from builds import ROOT
 from pages import blocks, play, steps
 
-PAGE = "write-a-policy.md"
+PAGE = "develop/write-a-policy.md"
 
 pytestmark = pytest.mark.e2e
 

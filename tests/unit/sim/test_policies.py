@@ -31,7 +31,7 @@ def classed(name: str, klass: str, source: Periodic | Saturate | Open | None = N
 
 
 def bound(tenants: list[Tenant], mine: Tenant, policy: str) -> float:
-    """The part of the GPU that a tenant with work gets at least: each policy's own, and docs/classes.md."""
+    """The part of the GPU that a tenant with work gets at least: each policy's own, and docs/how/class-numbers.md."""
     if policy == "strict":
         return {"high": 0.0, "normal": 0.1, "low": 0.02, "idle": 0.01}[mine.klass] / sum(
             each.klass == mine.klass for each in tenants

@@ -9,8 +9,8 @@ from top_fakes import counted, snapshot
 
 from detshare.tools.screenshots import SHOTS, TITLE, Shot, svg
 
-IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
-README = Path(__file__).resolve().parents[3] / "README.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+IMAGES = DOCS / "images"
 
 
 @pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.name)
@@ -20,7 +20,7 @@ def test_a_picture_shows_the_screen_and_fetches_nothing(shot: Shot) -> None:
     assert "detshare-top" in shown
     assert TITLE in shown
     assert ("4242" in shown) is not shot.help
-    assert "url(\"http" not in text
+    assert 'url("http' not in text
     assert "@font-face" not in text
 
 
@@ -31,7 +31,9 @@ def test_the_pictures_that_are_kept_are_of_the_model_and_say_so(shot: Shot) -> N
     assert "proof model" in shown
 
 
-def test_the_readme_shows_them_and_names_the_model() -> None:
-    text = README.read_text()
-    assert "docs/images/top-80x24.svg" in text
-    assert "make screenshots" in text
+def test_a_page_shows_them_and_names_the_model() -> None:
+    text = (DOCS / "use" / "commands.md").read_text()
+    assert "images/top-80x24.svg" in text
+    assert "images/top-wide.svg" in text
+    assert "level **model**" in text
+    assert "screenshots" in (DOCS / "develop" / "development.md").read_text()

@@ -208,7 +208,7 @@ def test_idle_channels_takes_anybodys_off(rm: Rm, other: Rm) -> None:
 
 
 def test_questions_whether_a_channel_is_idle_are_answered_as_by_an_h100(rm: Rm) -> None:
-    """Measured there: docs/scheduling.md."""
+    """Measured there: docs/how/module-scheduling.md."""
     channel, bell = Channel(rm), Doorbell(rm)
     assert channel.schedule() == 0
     query, check, idle, busy = 2, 3, 0, status("NV_ERR_TIMEOUT")

@@ -15,7 +15,7 @@ from detshare.tools.bench.vm.report import Report
 PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors", "mixes")
 
 SWITCH_US: Final = 205
-"""What loading another channel group's context takes on an H100 (docs/classes.md, three results), and by it in
+"""What loading another channel group's context takes on an H100 (docs/how/class-numbers.md: three results), and so in
 tests/nvsim. On the GPU who wakes up waits for the rest of the running slice and then for this, so that is what a slice
 costs a launch."""
 FEW: Final = 20

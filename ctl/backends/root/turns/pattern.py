@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the foreground comes, read off the context-switch log: what its gaps are good for.
 
-A switch is 85 us in which no context runs and a restore of more than 100 us (docs/classes.md). A gap of the foreground
-that is not longer than a few of those serves nobody: the foreground pays two switches for it.
+A switch is 85 us in which no context runs and a restore of more than 100 us (docs/use/scheduling.md). A gap of the
+foreground that is not longer than a few of those serves nobody: the foreground pays two switches for it.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ int main(int count, char **words)
 	CUcontext context;
 	CUmodule module;
 
-	/* one of the ways past the library (docs/coverage.md) */
+	/* one of the ways past the library (docs/how/coverage.md) */
 	for (const char *const *version = (const char *const[]){"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5", NULL}; *version && !find; version++)
 		*(void **)&find = dlvsym(RTLD_NEXT, "dlsym", *version);
 	if (count != 2 || !cuda || !find) {

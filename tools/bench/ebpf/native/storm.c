@@ -5,7 +5,7 @@
  *   client     clients (a root each)
  *   child      an object below the thread's client that needs no GPU (NV_CONFIDENTIAL_COMPUTE)
  *   refused    frees of what is not there: two for each object of the others, none is made
- * Parameter blocks are those of driver 580; see docs/coverage.md for others.
+ * Parameter blocks are those of driver 580; see docs/how/coverage.md for others.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README and docs/use: what they show of our commands can be meant, and what can run without a GPU does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from builds import ROOT
+from click.testing import CliRunner
+from pages import play, steps
+from shown_commands import PROGRAMS, commands, options, ours, pages, parse, spans, text_of
+
+from detshare.ctl.cli import main as ctl
+
+SHOWN = [(page, words) for page in pages() for words in ours(page)]
+SPANS = [(page, words) for page in pages() for words in spans(page)]
+COMMANDS = ROOT / "docs" / "use" / "commands.md"
+SIMULATED = [words for page, words in SHOWN if words[0] == "detshare-sim"]
+MOST_WORDS = 1300
+
+
+def name(value: object) -> str | None:
+    if isinstance(value, Path):
+        return str(value.relative_to(ROOT))
+    return " ".join(value) if isinstance(value, list) else None
+
+
+def test_there_are_commands_to_look_at() -> None:
+    assert len(SHOWN) > 60
+    assert len(SPANS) > 60
+    assert {words[0] for _, words in SHOWN} >= {"detshare", "detshare-ctl", "detshare-sim", "detshare-top", "detshared"}
+
+
+@pytest.mark.parametrize(("page", "words"), SHOWN, ids=name)
+def test_a_command_that_is_shown_can_be_meant(page: Path, words: list[str]) -> None:
+    try:
+        parse(PROGRAMS[words[0]], words)
+    except click.BadParameter as error:
+        if not re.search(r"'.*' does not exist", error.message):  # a file of the reader's, which is not here
+            raise
+
+
+@pytest.mark.parametrize(("page", "words"), SPANS, ids=name)
+def test_a_command_within_a_sentence_has_such_a_verb_and_such_options(page: Path, words: list[str]) -> None:
+    command, rest = PROGRAMS[words[0]], words[1:]
+    while commands(command) and rest and re.fullmatch(r"[a-z][a-z|-]+", rest[0]):
+        names = rest[0].split("|")
+        assert set(names) <= set(commands(command)), words
+        command, rest = commands(command)[names[0]], rest[1:]
+    after = rest.index("--") if "--" in rest else len(rest)
+    asked = {option for word in rest[:after] for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", word)}
+    assert asked - {"--help", "--version"} <= options(command) | options(PROGRAMS[words[0]]), words
+
+
+def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```\nsudo detshare-ctl set-memory 4242  # too few\ndetshare-ctl nosuch | cat\n```\n`set-sm 7 --no`\n"
+    )
+    assert ours(page) == [["detshare-ctl", "set-memory", "4242"], ["detshare-ctl", "nosuch"]]
+    for words in ours(page):
+        with pytest.raises(click.UsageError):
+            parse(PROGRAMS[words[0]], words)
+    with pytest.raises(AssertionError):
+        test_a_command_within_a_sentence_has_such_a_verb_and_such_options(page, spans(page)[0])
+
+
+@pytest.mark.parametrize("command", sorted(commands(ctl)))
+def test_each_command_has_its_help_and_its_line(command: str) -> None:
+    said = CliRunner().invoke(ctl, [command, "--help"])
+    assert said.exit_code == 0
+    assert re.search(rf"(?<![\w-]){command}(?![\w-])", text_of(COMMANDS)), f"commands.md does not name {command}"
+
+
+@pytest.mark.e2e
+def test_the_readmes_session_is_true(tmp_path: Path) -> None:
+    assert len(steps("../README.md")) > 8
+    play("../README.md", tmp_path)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("words", SIMULATED, ids=" ".join)
+def test_the_simulators_commands_run(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = shlex.join(words)
+    if "Azure" in given or "my_policy" in given:
+        pytest.skip("takes a file of the reader's")
+    words = [str(ROOT / word) if word == "docs/results" else word for word in words]
+    if words[1] == "run":
+        words += ["--seconds", "2", "--seeds", "1"]
+    if words[1] == "fleet":
+        words = [word.replace("5000", "50") for word in words]
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(PROGRAMS[words[0]], words[1:])
+    assert said.exit_code == 0, said.output
+    assert said.output
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text_of(ROOT / "README.md").split()) <= MOST_WORDS
