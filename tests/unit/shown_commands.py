@@ -11,11 +11,11 @@ import click
 from builds import ROOT
 from pages import BLOCK
 
-from detshare.ctl.cli import main as ctl
-from detshare.ctl.detshared import main as daemon
+from detshare.ctl.cli.main import main as ctl
+from detshare.ctl.cli.top import main as top
+from detshare.ctl.daemon.detshared import main as daemon
 from detshare.ctl.sim.cli import cli as sim
-from detshare.ctl.top import main as top
-from detshare.ebpf.cli import cli as trace
+from detshare.ctl.trace.cli import cli as trace
 from detshare.tools.main import detshare as tools
 from detshare.tools.vm.cli import main as vm
 

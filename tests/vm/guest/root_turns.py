@@ -51,7 +51,7 @@ class Daemon:
             raise
 
     def _start(self) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "root"]
+        words = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(RUN), "--backend", "root"]
         with self.log.open("a") as file:
             return subprocess.Popen(words, stderr=file)
 
