@@ -84,7 +84,7 @@ def build_backend(name: str, run_dir: Path, *, repair: bool = True) -> Built:
             from detshare.ctl.backends.module.backend import KmodBackend
             from detshare.ctl.netlink.link import Link
 
-            return Built(KmodBackend(Link(), KernelDriver(), run_dir, repair=repair), why=why)
+            return Built(KmodBackend(Link(), KernelDriver(), run_dir, repair=repair, senses=repair), why=why)
         return Built(RootBackend(KernelDriver(), run_dir, repair=repair, rotates=repair), why=why)
     except EXPECTED as error:
         raise explain(error, asked) from error

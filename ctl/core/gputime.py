@@ -77,6 +77,8 @@ class Pattern(StrEnum):
     """many small kernels: a short slice would serve nobody"""
     FULL = "full"
     """its gaps are not longer than a few switches"""
+    UNKNOWN = "unknown"
+    """what rotates does not tell"""
 
 
 class Standing(StrEnum):

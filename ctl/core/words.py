@@ -152,8 +152,9 @@ def schedule(each: Json) -> str:
         parts.append(f"{holder} has its turn" + ("" if left is None else f" for {seconds(left)}"))
     if after:
         parts.append(f"then {after}")
-    parts.append(_PATTERNS.get(pattern, pattern))
-    if gap and pattern not in ("", "none"):
+    if pattern != "unknown":
+        parts.append(_PATTERNS.get(pattern, pattern))
+    if gap and pattern not in ("", "none", "unknown"):
         parts[-1] += f" (gaps of {_us(gap)})"
     if slice_us := _number(each.get("slice_us")):
         parts.append(f"slice {_us(slice_us)}")

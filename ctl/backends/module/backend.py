@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from detshare.ctl.abi.versions import Abi, UnknownBranch, for_version
 from detshare.ctl.backends.happenings import differences
-from detshare.ctl.backends.module import census, lasting, module, orders, tell
+from detshare.ctl.backends.module import census, lasting, module, orders, rotation, tell
+from detshare.ctl.backends.module.census import Census
 from detshare.ctl.backends.module.holds import Holds
 from detshare.ctl.backends.module.kernel_watch import KernelWatch, mps_server
 from detshare.ctl.backends.module.limits import Limits, nobody, outcome
@@ -26,7 +27,10 @@ from detshare.ctl.core import cgroups, classes, select
 from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import Backend, BadRequest
 from detshare.ctl.core.driver import Driver, DriverError, ProcessGone, ProcessId
+from detshare.ctl.core.gputime import GpuTime
 from detshare.ctl.core.snapshot import AccountKind, Change, Check, Event, Level, Outcome, Program, Skip, Snapshot
+from detshare.ctl.gputime import measure
+from detshare.ctl.gputime.sensor import Sensor
 from detshare.ctl.netlink.errors import KernelRefused
 from detshare.ctl.netlink.link import Link
 
@@ -44,9 +48,13 @@ class KmodBackend(Backend):
         run_dir: Path,
         *,
         repair: bool = True,
+        senses: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`repair`: first undo what a killed daemon of backend root left, and take up what an earlier one held."""
+        """`repair`: first undo what a killed daemon of backend root left, and take up what an earlier one held.
+
+        `senses`: read the context-switch log until close(). A command that acts once has no seconds to look back on.
+        """
         self._link = link
         self._driver = driver
         self._clock = clock
@@ -68,6 +76,7 @@ class KmodBackend(Backend):
         self._events: list[Event] = []
         self._told: dict[Target, str] = {}
         self._seen: dict[ProcessId, Program] = {}
+        self._sensor = Sensor(driver, clock) if senses and self._abi is not None else None
         self._closed = False
 
     @property
@@ -106,11 +115,11 @@ class KmodBackend(Backend):
         status = self._watch.refresh()
         if enforce and status.mode == module.ENFORCE and self._enforce():
             status = self._watch.refresh()
-        found = self._watch.describe()
+        seen = self._watch.census
+        found = self._measured(self._watch.describe(), seen)
         now = {program.id: program for program in found}
         self._keep(differences(self._seen, now))
         self._seen = now
-        seen = self._watch.census
         totals = {row.minor: row.total or 0 for row in seen.gpu_rows}
         return Snapshot(
             backend=self.name,
@@ -120,11 +129,21 @@ class KmodBackend(Backend):
             seconds=self._clock() - started,
             gpus=tuple(replace(g, memory_bytes=g.memory_bytes or totals.get(g.minor, 0)) for g in seen.gpus),
             programs=tuple(found),
-            warnings=module.warnings(status),
+            warnings=(*module.warnings(status), *measure.blind(self._sensor.refused() if self._sensor else {})),
+            schedules=rotation.schedules(seen),
             accounts=seen.accounts(),
             tenants=seen.named(),
             **lasting.of(seen, self._holds.renewed),
         )
+
+    def _measured(self, found: list[Program], seen: Census) -> list[Program]:
+        """The same with their places in turns, and what the context-switch log says of each."""
+        times: dict[str, Mapping[int, GpuTime]] = {}
+        for gpu in self._sensor.gpus if self._sensor is not None else ():
+            assert self._sensor is not None
+            self._sensor.poll(gpu)
+            times[gpu] = self._sensor.times(gpu, rotation.waiting(seen))
+        return [replace(measure.measured(each, times), places=rotation.places(seen, each.id)) for each in found]
 
     def _enforce(self) -> bool:
         """Keep what was asked for: rows and orders that a reload took away, newcomers of a container, leases.
@@ -411,7 +430,8 @@ class KmodBackend(Backend):
         return self._driver.alive(process)
 
     def doctor(self) -> list[Check]:
-        return [*module.checks(self._link), *self._hands.doctor()]
+        found = [*module.checks(self._link), *self._hands.doctor()]
+        return found if self._sensor is None else [*found, measure.check(self._sensor)]
 
     def close(self, restore: bool = True) -> None:
         if self._closed:
@@ -421,6 +441,8 @@ class KmodBackend(Backend):
             for problem in self._holds.close():
                 self._say("error", None, f"not let go, its lease ends by itself: {problem}")
             self._take_back()
+        if self._sensor is not None:
+            self._sensor.close()
         self._hands.close(restore)
         self._watch.close()
         self._link.close()

@@ -151,6 +151,29 @@ def test_every_verb_without_a_daemon(family: genl.DetShare, worker: Workers, cgr
     assert setting(one) == FOUND
 
 
+def test_turns_and_the_log_are_told(daemon: Daemon, worker: Workers) -> None:
+    one, other = worker("nvbackground", "--endless"), worker("nvbackground", "--endless")
+    for each in (one, other):
+        daemon.post("set-priority", each.pid, klass="low")
+
+    def told() -> bool:
+        seen = Client(RUN).programs()
+        mine = {each["pid"]: each for each in seen["programs"] if each["pid"] in (one.pid, other.pid)}
+        assert not [text for text in seen["warnings"] if "refused" in text]
+        holders = {each["holder"] for each in seen["schedules"] if each["mode"] == "turns"}
+        placed = {place["standing"] for each in mine.values() for place in each["places"]}
+        shares = [time["share"] for each in mine.values() for time in each["gpu_time"]]
+        return (
+            bool(holders & {str(one.pid), str(other.pid)})
+            and placed == {"holds", "waits"}
+            and len(shares) == 2
+            and all(0.2 < share < 0.8 for share in shares)
+        )
+
+    until(told)
+    assert "has its turn" in " ".join(done("show", one.pid).split())
+
+
 def test_what_cannot_be_done_is_said(family: genl.DetShare, worker: Workers) -> None:
     one = worker("nvbackground")
     gone = 1 << 21
