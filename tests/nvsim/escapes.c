@@ -7,6 +7,7 @@
 #include <linux/file.h>
 
 #include "escapes.h"
+#include "osevent.h"
 #include "sim.h"
 
 enum where { ON_CTL, ON_GPU, ON_BOTH };
@@ -154,33 +155,19 @@ static NV_STATUS do_event_data(struct sim_file *file, const struct sim_caller *b
 	return NV_OK;
 }
 
-static NV_STATUS event_status(const struct sim_caller *by, u32 handle)
-{
-	bool ours;
-
-	down_read(&sim_api_lock);
-	ours = sim_client_find(handle, by);
-	up_read(&sim_api_lock);
-	return ours ? NV_OK : NV_ERR_INVALID_CLIENT;
-}
-
 static NV_STATUS do_alloc_event(struct sim_file *file, const struct sim_caller *by, void *block, u32 size)
 {
-	struct sim_file *target;
-	struct file *filp = sim_file_fget(NV_GET(block, nv_ioctl_alloc_os_event_t, fd), false, &target);
-	NV_STATUS status = filp ? event_status(by, NV_GET(block, nv_ioctl_alloc_os_event_t, hClient)) :
-				  NV_ERR_INVALID_ARGUMENT;
-
-	if (filp)
-		fput(filp);
-	NV_PUT(block, nv_ioctl_alloc_os_event_t, Status, status);
+	NV_PUT(block, nv_ioctl_alloc_os_event_t, Status,
+	       sim_os_event_alloc(file, NV_GET(block, nv_ioctl_alloc_os_event_t, hClient),
+				  NV_GET(block, nv_ioctl_alloc_os_event_t, fd)));
 	return NV_OK;
 }
 
 static NV_STATUS do_free_event(struct sim_file *file, const struct sim_caller *by, void *block, u32 size)
 {
 	NV_PUT(block, nv_ioctl_free_os_event_t, Status,
-	       event_status(by, NV_GET(block, nv_ioctl_free_os_event_t, hClient)));
+	       sim_os_event_free(NV_GET(block, nv_ioctl_free_os_event_t, hClient),
+				 NV_GET(block, nv_ioctl_free_os_event_t, fd)));
 	return NV_OK;
 }
 

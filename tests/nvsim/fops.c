@@ -9,6 +9,7 @@
 
 #include "fops.h"
 #include "files.h"
+#include "osevent.h"
 #include "sim.h"
 
 #define NV_ABSOLUTE_MAX_IOCTL_SIZE	16384
@@ -54,6 +55,7 @@ int nvidia_close(struct inode *inode, struct file *filp)
 	struct sim_file *file = filp->private_data;
 
 	rm_cleanup_file_private(NULL, &file->nv, file);
+	sim_os_events_drop(file);
 	sim_exports_drop(file);
 	sim_file_mapping_exit(file);
 	if (file->ctl_file)

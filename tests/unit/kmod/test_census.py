@@ -212,7 +212,7 @@ def test_turns_are_told_as_the_kernel_tells_them() -> None:
     seen = replace(SEEN, gpu_rows=[row], classes=rows, runs=runs)
     (schedule,) = rotation.schedules(seen)
     assert (schedule.gpu, schedule.mode, schedule.holder, schedule.left_s) == (UUID, Mode.TURNS, "42", 0.06)
-    assert words.schedule(plain(schedule)) == "turns, 42 has its turn for 60 ms"
+    assert words.schedule(plain(schedule)) == "turns, 42 has its turn for 60ms"
     standing = {pid: [p.standing for p in rotation.places(seen, ProcessId(pid, 1))] for pid in (42, 43, 44, 45)}
     assert standing == {42: [Standing.HOLDS], 43: [Standing.WAITS], 44: [Standing.RESTS], 45: []}
     assert rotation.waiting(seen) == {43}
