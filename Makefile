@@ -89,8 +89,7 @@ test-unit: setup ## unit and property tests, no GPU
 	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
-	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu and not alone"
-	$(BIN)/pytest -q tests/unit -m "e2e and not gpu and alone"
+	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu"
 
 test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and simulated drivers; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null

@@ -2,7 +2,9 @@
 """Which processes are one tenant: those of a container, a service, or a job of several ranks, unless told otherwise.
 
 Told otherwise means DETSHARE_TENANT=NAME in a program's environment when it starts, or a tenant by name in what was
-asked for it (`set-priority --tenant`). A name counts before everything else.
+asked for it (`set-priority --tenant`). A name counts before everything else. What a program says of itself is a name
+among those of its container, or else of its user: nobody has turns with another's tenant by saying its name. Only
+root's names outside of containers are the names that are asked for.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Tenancy:
         environment = self._environment(holder.id.pid)
         name = environment.get("DETSHARE_TENANT", "")
         if _NAME.fullmatch(name):
-            return name
+            owner = f"container {holder.container[:12]}" if holder.container else holder.user
+            return name if owner == "root" else f"{owner}/{name}"
         if holder.container:
             return f"container {holder.container[:12]}"
         if job := _job(environment, holder):

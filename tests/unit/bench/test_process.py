@@ -45,7 +45,7 @@ def test_a_workload_gets_ready_gives_windows_and_ends_with_a_summary() -> None:
 def test_seconds_end_a_workload_by_itself() -> None:
     with start("fast", SECONDS_="0.3") as program:
         summary = program.wait_for("summary", LONG_S)
-        assert 0.3 <= summary["seconds"] < 2.0
+        assert summary["seconds"] >= 0.3
 
 
 def test_programs_are_those_of_the_ready_line() -> None:

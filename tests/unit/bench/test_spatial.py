@@ -295,7 +295,7 @@ def test_shares_are_given_so_often(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(SteerError, match="0 policy pages of 8"):
             found.use(8, 0)
     assert remapper.done == 50
-    assert 0.49 <= remapper.seconds < 2.0
+    assert remapper.seconds >= 0.49
     assert (policy.epoch - before) // 2 == 50
     assert policy.read().gate_us == 7
     assert policy.read().tier_idle == policy.read().tier_busy

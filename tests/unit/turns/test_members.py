@@ -118,9 +118,23 @@ def test_containers_services_and_batch_jobs() -> None:
 
 
 def test_a_name_goes_before_all() -> None:
-    assert tenant({"DETSHARE_TENANT": "red"}, container="ab" * 32) == "red"
+    assert tenant({"DETSHARE_TENANT": "red"}, user="root") == "red"
     assert tenant({"DETSHARE_TENANT": "red"}, named="blue") == "blue"
+    assert tenant({"DETSHARE_TENANT": "red"}, cgroup="/system.slice/train.service") == "ann/red"
     assert tenant({"DETSHARE_TENANT": "not a name\n"}) == "itself"
+
+
+def test_nobody_joins_anothers_tenant_by_its_own_word() -> None:
+    red = {"DETSHARE_TENANT": "red"}
+    words = [
+        tenant(red),
+        tenant(red, user="bob"),
+        tenant(red, user="root"),
+        tenant(red, user="root", container="ab" * 32),
+        tenant(red, user="root", container="cd" * 32),
+    ]
+    assert len(set(words)) == len(words)
+    assert tenant(red, user="root", container="ab" * 32) == tenant(red, user="ann", container="ab" * 32)
 
 
 def test_a_process_that_ended_is_its_own() -> None:

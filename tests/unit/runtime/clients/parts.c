@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resident.c, ledger.c and array.c without a driver: `parts CASE`. `parts cost` prints ns of a known function's check. */
+/* resident.c, ledger.c and array.c without a driver: `parts CASE`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "ledger.h"
 #include "memory.h"
@@ -167,24 +166,6 @@ static void case_shapes(void)
 	EXPECT(ds_resident_check(&device, 1, &launch) == DS_FULL_COOPERATIVE);
 }
 
-static void case_cost(void)
-{
-	struct ds_launch launches[64];
-	struct timespec begin, end;
-	unsigned int index, round, moved = 0;
-
-	for (index = 0; index < 64; index++)
-		launches[index] = launch_of(0x7f0000000000 + index * 0x3c0);
-	for (round = 0; round < 2; round++) {
-		clock_gettime(CLOCK_MONOTONIC, &begin);
-		for (index = 0; index < 6400000; index++)
-			moved += ds_resident_fits(&device, 1, &launches[index % 64]);
-		clock_gettime(CLOCK_MONOTONIC, &end);
-	}
-	EXPECT(moved == 2 * 6400000);
-	printf("%.2f\n", ((end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec)) / 6400000);
-}
-
 /* ---- ledger ---- */
 
 static size_t given_back;
@@ -323,7 +304,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"forget", case_forget}, {"names", case_names}, {"shapes", case_shapes}, {"cost", case_cost},
+	{"forget", case_forget}, {"names", case_names}, {"shapes", case_shapes},
 	{"ledger", case_ledger}, {"handles", case_handles}, {"arrays", case_arrays},
 };
 

@@ -290,37 +290,6 @@ static void synced(int n)
 	ds_synced(&ds_devices[0], &streams[n]);
 }
 
-static double per_call(int count, bool with, unsigned int functions)
-{
-	uint64_t began = ds_now_ns();
-	int n;
-
-	for (n = 0; n < count; n++) {
-		uintptr_t function = 0x555500000000 + (unsigned int)n % functions * 64;
-
-		if (with)
-			launch_on(&streams[0], function, 100, DS_LAUNCH_KERNEL);
-		else
-			ds_real_table.cuLaunchKernel((CUfunction)function, 100, 1, 1, 32, 1, 1, 0, streams[0].cur, NULL, NULL);
-	}
-	return (double)(ds_now_ns() - began) / count;
-}
-
-/* The best of many alternated rounds: what the path costs, not what the machine does beside. Each is shorter than a turn of the scheduler. */
-static void bench(int count, unsigned int functions)
-{
-	double bare = 1e9, with = 1e9, now;
-	int n;
-
-	for (n = 0; n < 100; n++) {
-		now = per_call(count, false, functions);
-		bare = now < bare ? now : bare;
-		now = per_call(count, true, functions);
-		with = now < with ? now : with;
-	}
-	printf("%.2f %.2f\n", bare, with);
-}
-
 /* While a launch is under way, slot 0 of a lower class knows that we are active, however idle edges fall. */
 static void *storm(void *arg)
 {
@@ -449,8 +418,6 @@ int main(void)
 		} else if (sscanf(line, "failwait %d", &a) == 1) {
 			atomic_store(&fail_wait, a);
 			printf("0\n");
-		} else if (sscanf(line, "bench %d %u", &a, &d) == 2) {
-			bench(a, d);
 		} else if (sscanf(line, "fences %d", &a) == 1) {
 			ds_process.fences = a;
 			printf("0\n");
