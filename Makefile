@@ -59,12 +59,13 @@ screenshots: setup ## docs/images/*.svg: detshare-top on the model backend, and 
 
 test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
 
-lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ruff, mypy --strict, shellcheck, sparse, licences, generated files
+lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ruff, mypy --strict, layers, shellcheck, sparse, licences, generated files
 	@echo "lint: all clean"
 
 lint-python: setup tree
 	$(BIN)/ruff check .
 	MYPYPATH=$(TREE) $(BIN)/mypy --strict -p detshare | sed 's,^$(TREE)/detshare/,,'
+	$(BIN)/python -m detshare.tools.layers
 
 lint-shell: setup
 	@command -v shellcheck >/dev/null || { echo "lint: shellcheck is missing; as root: apt-get install shellcheck" >&2; exit 1; }

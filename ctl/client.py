@@ -14,23 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from detshare.ctl.errors import ClientError
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.errors import ClientError
+from detshare.ctl.core.patience import Patience
+from detshare.ctl.core.rundir import SOCKET_NAME, default_run_dir
 
-__all__ = ["DEFAULT_RUN_DIR", "REPORTS_NAME", "SOCKET_NAME", "Client", "ClientError", "default_run_dir"]
+__all__ = ["Client", "ClientError"]
 
-DEFAULT_RUN_DIR: Final = Path("/run/detshare")
-SOCKET_NAME: Final = "detshared.sock"
-REPORTS_NAME: Final = "reports.sock"
-"""beside it: datagrams of programs that tell how long their requests took"""
 ANSWER_SECONDS: Final = 75.0
 """how long a daemon may do nothing instead of answering; longer than its own limit on a verb"""
 _MAX_ANSWER: Final = 256 << 20
-
-
-def default_run_dir() -> Path:
-    """DETSHARE_RUN_DIR, or /run/detshare."""
-    return Path(os.environ.get("DETSHARE_RUN_DIR") or DEFAULT_RUN_DIR)
 
 
 class _Connection(http.client.HTTPConnection):

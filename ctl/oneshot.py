@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
-from detshare.ctl import rundir
-from detshare.ctl.backends.base import Backend
-from detshare.ctl.client import DEFAULT_RUN_DIR, Client
-from detshare.ctl.errors import ControlError
-from detshare.ctl.rm import procfs
+from detshare.ctl.backends.verbs import EXPECTED, check_who, describe, explain, run_verb
+from detshare.ctl.client import Client
+from detshare.ctl.core import procfs, rundir
+from detshare.ctl.core.backend import Backend
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Check, Event, Snapshot, State
 from detshare.ctl.rm.nvml import Nvml
-from detshare.ctl.snapshot import Check, Event, Snapshot, State
-from detshare.ctl.verbs import EXPECTED, check_who, describe, explain, run_verb
 
 AUTO: Final = "auto"
 REAL: Final = ("kmod", "root")
@@ -69,7 +68,7 @@ def build_backend(name: str, run_dir: Path, *, repair: bool = True) -> Built:
     asked = f"use the backend {name}"
     if name == "model":
         from detshare.ctl.backends.model.live import LiveModel
-        from detshare.ctl.backends.root import RootBackend
+        from detshare.ctl.backends.root.backend import RootBackend
 
         model = LiveModel()
         steered = RootBackend(model, run_dir, name="model", repair=repair, rotates=repair)
@@ -77,15 +76,15 @@ def build_backend(name: str, run_dir: Path, *, repair: bool = True) -> Built:
     if name not in REAL:
         raise ControlError(asked, "there is none", f"backends are {', '.join(BACKENDS)}", usage=True)
     require_root(asked)
-    from detshare.ctl.backends.root import RootBackend
+    from detshare.ctl.backends.root.backend import RootBackend
     from detshare.ctl.rm.kernel import KernelDriver
 
     try:
         if name == "kmod":
-            from detshare.ctl.backends.kmod import KmodBackend
+            from detshare.ctl.backends.module.backend import KmodBackend
             from detshare.ctl.netlink.link import Link
 
-            return Built(KmodBackend(Link(), KernelDriver(), run_dir, repair=repair), why=why)
+            return Built(KmodBackend(Link(), KernelDriver(), run_dir, repair=repair, senses=repair), why=why)
         return Built(RootBackend(KernelDriver(), run_dir, repair=repair, rotates=repair), why=why)
     except EXPECTED as error:
         raise explain(error, asked) from error
@@ -112,7 +111,7 @@ def kernel_events(asked: str) -> Iterator[Event]:
 
 def start_guardian(run_dir: Path, asked: str) -> Guard:
     """The process that restores every program when this one is killed. ControlError where it does not start."""
-    from detshare.ctl.guardian import Guardian
+    from detshare.ctl.backends.root.guardian import Guardian
 
     try:
         return Guardian.start(run_dir)
@@ -124,7 +123,7 @@ def start_guardian(run_dir: Path, asked: str) -> Guard:
 def start_command(backend: str, run_dir: Path) -> str:
     """What to type to get a daemon there."""
     words = f"detshared --backend {backend}" if backend == "model" else "sudo detshared"
-    return words if run_dir == DEFAULT_RUN_DIR else f"{words} --run-dir {shlex.quote(str(run_dir))}"
+    return words if run_dir == rundir.DEFAULT_RUN_DIR else f"{words} --run-dir {shlex.quote(str(run_dir))}"
 
 
 def require_root(asked: str) -> None:

@@ -88,7 +88,7 @@ int function_exit(struct pt_regs *ctx)
 	return 0;
 }
 
-/* The format of detshare:detshare_hold (kmod/trace.h). */
+/* The format of detshare:detshare_hold (kmod/event/trace.h). */
 struct hold {
 	u64 common;
 	u64 vctx;

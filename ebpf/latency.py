@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -71,7 +71,8 @@ class Histogram:
 class LatencyTracer:
     """Measures from its making until it is closed. What cannot be attached to is said in notes()."""
 
-    def __init__(self, *, entries: int = 4096) -> None:
+    def __init__(self, number: Callable[[str], int], *, entries: int = 4096) -> None:
+        """`number`: of a message of the module's netlink family; called where the module is loaded."""
         self._program = Loaded(
             "latency",
             (
@@ -87,7 +88,7 @@ class LatencyTracer:
             self._program.tracepoint("syscalls/sys_exit_ioctl", "ioctl_exit")
             self._program.tracepoint("syscalls/sys_enter_ioctl", "ioctl_enter")
             if has_tracepoint("detshare/detshare_hold"):
-                self._tell_commands()
+                self._tell_commands(number)
                 self._program.tracepoint("detshare/detshare_hold", "held")
             else:
                 self._missing.append("gates and pauses: detshare.ko is not loaded")
@@ -98,11 +99,9 @@ class LatencyTracer:
             self._program.close()
             raise
 
-    def _tell_commands(self) -> None:
-        from detshare.ctl.netlink import genl  # brings pyroute2, most of a second
-
+    def _tell_commands(self, number: Callable[[str], int]) -> None:
         for slot, name in enumerate(_COMMANDS):
-            self._program.maps["commands"].set(struct.pack("<I", slot), struct.pack("<I", getattr(genl, name)))
+            self._program.maps["commands"].set(struct.pack("<I", slot), struct.pack("<I", number(name)))
 
     def _function(self, kind: Kind, names: list[str]) -> None:
         if not names:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from detshare.ctl.rm import procfs
+from detshare.ctl.core import procfs
 
 _NAME = re.compile(r"libcuda\.so(\.\d+)*")
 _PLACES = (

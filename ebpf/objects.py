@@ -9,8 +9,8 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.abi import Abi
+from detshare.ctl.abi.versions import Abi
+from detshare.ctl.core import procfs
 from detshare.ebpf.attach import has_tracepoint
 from detshare.ebpf.bpf import MapKind, MapSpec
 from detshare.ebpf.loader import Loaded, Trouble

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from detshare.ctl.rm import procfs
+from detshare.ctl.core import procfs
 from detshare.ebpf import elf, libraries
 from detshare.ebpf.bpf import MapKind, MapSpec
 from detshare.ebpf.errors import EbpfError

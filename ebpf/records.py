@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from detshare.ctl.rm.abi import Abi, Missing
+from detshare.ctl.abi.versions import Abi, Missing
 
 _HEAD = struct.Struct("<QQIIIiHHHH")
 XFER_SLOT = 256

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from detshare.ctl.rm.procfs import NVIDIA_MAJOR
+from detshare.ctl.core.procfs import NVIDIA_MAJOR
 from detshare.ebpf.records import Asked, Decoder, Freed, Kind, Made, Record
 
 

@@ -10,6 +10,7 @@
 #include "doorbell.h"
 #include "driver.h"
 #include "dups.h"
+#include "entries.h"
 #include "frame.h"
 #include "gpu.h"
 #include "guest.h"
@@ -38,6 +39,7 @@ static const struct part {
 	{ NULL, ds_guest_exit },
 	{ NULL, ds_denials_exit },
 	{ ds_run_init, ds_run_exit },		/* lanes */
+	{ ds_sched_init, NULL },
 	{ NULL, ds_client_exit },		/* files, clients, vCtxs */
 	{ NULL, ds_uvm_exit },			/* managed memory */
 	{ ds_pin_init, ds_pin_exit },		/* memory that lives on without a handle */
@@ -46,7 +48,8 @@ static const struct part {
 	{ ds_userd_init, ds_userd_exit },	/* what channels say of themselves */
 	{ ds_rmcall_init, ds_rmcall_exit },	/* questions to the driver */
 	{ NULL, ds_runs_forget },		/* what was to be tried again */
-	{ ds_driver_init, ds_driver_exit },	/* hooks: from here on calls come in */
+	{ NULL, ds_sched_forget },
+	{ ds_entries_init, ds_driver_exit },	/* hooks: from here on calls come in */
 	{ NULL, ds_sched_exit },		/* standing orders */
 	{ NULL, ds_runs_let_go },		/* who is held is let go before that */
 	{ NULL, ds_class_exit },

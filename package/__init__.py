@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from detshare.ctl.errors import ControlError as Error
+    from detshare.ctl.core.errors import ControlError as Error
     from detshare.ctl.library.client import Client
     from detshare.ctl.library.tenant import tenant
 
@@ -18,7 +18,7 @@ __all__ = ["Client", "Error", "tenant"]
 
 _WHERE = {
     "Client": ("detshare.ctl.library.client", "Client"),
-    "Error": ("detshare.ctl.errors", "ControlError"),
+    "Error": ("detshare.ctl.core.errors", "ControlError"),
     "tenant": ("detshare.ctl.library.tenant", "tenant"),
 }
 

@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from detshare.ctl import accounts, classes, sizes
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.errors import ControlError
-from detshare.ctl.rm import procfs
+from detshare.ctl.core import accounts, classes, procfs, sizes
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.errors import ControlError
 from detshare.runtime.mps import Mps, MpsError
 from detshare.runtime.profiles import LANES, Lane, Profiles, choose, key
 from detshare.runtime.reflexes import DEFAULT_CLASS, Wish

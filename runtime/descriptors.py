@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from detshare.ctl.rm.pidfd import getfd
+from detshare.ctl.core.pidfd import getfd
 
 DEVICES: Final = "/dev/nvidia"
 """what the paths of the driver's device files begin with"""

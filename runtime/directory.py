@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.client import DEFAULT_RUN_DIR
-from detshare.ctl.errors import ControlError
-from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.rundir import DEFAULT_RUN_DIR
 from detshare.runtime import sealed
 from detshare.runtime.board import Activity, BadBoard, Board, Counters, Policy, create
 from detshare.runtime.board_layout import PAGE_BYTES

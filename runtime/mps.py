@@ -21,10 +21,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from detshare.ctl.errors import ControlError
-from detshare.ctl.programs import MPS_COMM
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.core import procfs
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.errors import ControlError
 
 PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 LOG: Final = "CUDA_MPS_LOG_DIRECTORY"
@@ -202,7 +201,7 @@ class Mps:
     def _ours(self, pid: int) -> bool:
         """Whether a process runs with our pipe directory and is no client: its program is of MPS' own."""
         try:
-            if not Path(f"/proc/{pid}/comm").read_text().startswith(MPS_COMM):
+            if not Path(f"/proc/{pid}/comm").read_text().startswith(procfs.MPS_COMM):
                 return False
             entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.classes import setting
-from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.classes import setting
+from detshare.ctl.core.driver import ProcessId
 from detshare.runtime import board_layout as layout
 from detshare.runtime import crowding
 from detshare.runtime.board import PolicyValues, monotonic_ns

@@ -24,7 +24,7 @@ from types import FrameType
 
 import click
 
-from detshare.ctl import options
+from detshare.ctl.core import options
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Activity, BadBoard, monotonic_ns
 from detshare.runtime.directory import default_path

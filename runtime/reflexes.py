@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.classes import setting
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.classes import setting
 from detshare.runtime import board_layout as layout
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent, parse
 

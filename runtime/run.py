@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import click
 
-from detshare.ctl import classes, options, sizes
-from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.core import classes, options, sizes
+from detshare.ctl.core.backend import BadRequest
 from detshare.runtime.admission import Request, check_name
 from detshare.runtime.mps import READY_SECONDS
 from detshare.runtime.profiles import LANES, Lane

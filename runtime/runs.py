@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.core import procfs
+from detshare.ctl.core.driver import ProcessId
 from detshare.runtime.reflexes import RANKS, Override, Wish
 
 _ANCESTORS: Final = 32

@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from detshare.ctl.errors import ControlError
-from detshare.ctl.rm import procfs
-from detshare.ctl.snapshot import Check, Event
+from detshare.ctl.core import procfs
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Check, Event
 from detshare.runtime.admission import Admission, Steer
 from detshare.runtime.board import TAKEN, Attach, Attached, BadBoard
 from detshare.runtime.descriptors import make_room

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from detshare.ctl.rm import procfs
+from detshare.ctl.core import procfs
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Attach, BadBoard, Slot, monotonic_ns
 from detshare.runtime.descriptors import Descriptors

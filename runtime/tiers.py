@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.core.backend import BadRequest
 from detshare.runtime import board_layout as layout
 
 PERCENT: Final = range(1, 101)

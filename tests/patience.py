@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.patience import Patience
 
 T = TypeVar("T")
 IDLE_S = 60.0

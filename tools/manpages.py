@@ -15,12 +15,12 @@ from typing import Final
 import click
 
 PROGRAMS: Final = {
-    "detshare-ctl": ("detshare.ctl.cli", "main", 1),
-    "detshare-top": ("detshare.ctl.top", "main", 1),
+    "detshare-ctl": ("detshare.ctl.cli.main", "main", 1),
+    "detshare-top": ("detshare.ctl.cli.top", "main", 1),
     "detshare-sim": ("detshare.ctl.sim.cli", "cli", 1),
     "detshare": ("detshare.tools.main", "detshare", 1),
-    "detshare-trace": ("detshare.ebpf.cli", "cli", 1),
-    "detshared": ("detshare.ctl.detshared", "main", 8),
+    "detshare-trace": ("detshare.ctl.trace.cli", "cli", 1),
+    "detshared": ("detshare.ctl.daemon.detshared", "main", 8),
 }
 """program -> module, name of its click command, section of the manual"""
 

@@ -21,9 +21,10 @@ import click
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
+from detshare.ctl.cli import top
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
-from detshare.ctl.gputime.types import SLOTS
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.gputime import SLOTS
 from detshare.ctl.top.app import Listed, show
 from detshare.ctl.top.collector import Seen
 from detshare.ctl.top.keys import View
@@ -93,7 +94,7 @@ def _stage(run_dir: Path) -> dict[str, Any]:
     client.verb("set-priority", str(pids[0]), klass="high")
     client.verb("set-priority", str(pids[1]), klass="low")
     client.verb("set-priority", str(pids[-1]), klass="low")
-    machine, looks = Machine(run_dir), list[dict[str, Any]]()
+    machine, looks = Machine(run_dir, top.alone), list[dict[str, Any]]()
 
     def look() -> bool:
         looks[:] = [machine.look()]
@@ -112,7 +113,7 @@ def main(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dss-") as run_dir:
-        command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", run_dir]
+        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model", "--run-dir", run_dir]
         daemon = subprocess.Popen([*command, "--log-level", "error"])
         try:
             snapshot = _stage(Path(run_dir))

@@ -1,9 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""detshare-ctl: see and steer the GPU programs of this machine."""
-
-from __future__ import annotations
-
-from detshare.ctl.cli import completion, config, dirty, held, policy, pool
-from detshare.ctl.cli.app import main
-
-__all__ = ["completion", "config", "dirty", "held", "main", "policy", "pool"]
+"""The commands detshare-ctl and detshare-top."""

@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from detshare.ctl.cli.app import main
+from detshare.ctl.cli.main import main
 
 main()

@@ -12,12 +12,12 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.backends.verbs import check_who, describe, explain
 from detshare.ctl.cli import tables
 from detshare.ctl.cli.link import Control, Place
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.oneshot import start_command
-from detshare.ctl.verbs import check_who, describe, explain
 
 POLL_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 0.25

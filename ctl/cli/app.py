@@ -11,15 +11,16 @@ from typing import Any
 import click
 from rich.console import Console
 
-from detshare.ctl import classes, oneshot, options
-from detshare.ctl.backends.base import NeedsModule
+from detshare.ctl import oneshot
+from detshare.ctl.backends.verbs import LEVELS, LOAD_MODULE, LONGEST_WAIT, MOST_GPUS, check_who, explain
 from detshare.ctl.cli import act, tables
 from detshare.ctl.cli.command import ACCOUNT, HELD, Tenants, class_lines, command, main
 from detshare.ctl.cli.link import Place, gone
-from detshare.ctl.errors import ControlError
-from detshare.ctl.rm.driver import Holder, ProcessId
-from detshare.ctl.select import parse
-from detshare.ctl.verbs import LEVELS, LOAD_MODULE, LONGEST_WAIT, MOST_GPUS, check_who, explain
+from detshare.ctl.core import classes, options
+from detshare.ctl.core.backend import NeedsModule
+from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.select import parse
 
 __all__ = ["main"]
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import click
 
-from detshare.ctl import classes, oneshot, options
+from detshare.ctl import oneshot
 from detshare.ctl.cli import tables
 from detshare.ctl.cli.link import Place
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core import classes, options
+from detshare.ctl.core.errors import ControlError
 
 WHO: Final = """\
 WHO is one of

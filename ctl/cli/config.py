@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from detshare.ctl import config as configuration
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place
+from detshare.ctl.core import config as configuration
 
 
 class Configs(click.Group):

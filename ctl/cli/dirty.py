@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import click
 
-from detshare.ctl import options
 from detshare.ctl.cli import tables
 from detshare.ctl.cli.command import command
 from detshare.ctl.cli.link import Place
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core import options
+from detshare.ctl.core.errors import ControlError
 from detshare.ebpf import show
 from detshare.ebpf.epochs import KEPT
 

@@ -9,13 +9,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from detshare.ctl import classes
-from detshare.ctl.backends.base import NeedsModule
+from detshare.ctl.backends.verbs import LEVELS, LOAD_MODULE, MOST_GPUS
 from detshare.ctl.cli import act, tables
 from detshare.ctl.cli.command import HELD, command
 from detshare.ctl.cli.link import Place
-from detshare.ctl.errors import ControlError
-from detshare.ctl.verbs import LEVELS, LOAD_MODULE, MOST_GPUS
+from detshare.ctl.core import classes
+from detshare.ctl.core.backend import NeedsModule
+from detshare.ctl.core.errors import ControlError
 
 
 @command("set-bucket", "sudo detshare-ctl set-bucket /train.slice 25%", HELD)
@@ -72,6 +72,13 @@ def set_ceiling(place: Place, as_json: bool, who: str, percent: int) -> int:
     help="Pause what still runs that long after its launches were stopped; 0: never.",
 )
 @click.option("--floor", type=click.FloatRange(0, 100), metavar="PCT", help="Time that it has at least.")
+@click.option(
+    "--turn",
+    "turn_us",
+    type=click.IntRange(0, 1_000_000),
+    metavar="US",
+    help="One program at a time, 5000 or more; 0: all at once.",
+)
 @click.option("--gpu", type=click.IntRange(0, MOST_GPUS - 1), help="Only on this GPU.  [default: on each]")
 @click.option("--reset", is_flag=True, help="As by default; a class that is not one of ours is forgotten.")
 def set_class(place: Place, as_json: bool, klass: str, **row: Any) -> int:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from detshare.ctl import oneshot, rundir
+from detshare.ctl import oneshot
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core import rundir
+from detshare.ctl.core.errors import ControlError
 
 PATIENCE: Final = 5.0
 """seconds to wait for another one-shot command to finish, or for a daemon that has the lock to open its socket"""

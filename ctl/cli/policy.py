@@ -15,11 +15,11 @@ from detshare.ctl.cli import tables
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.policy import registry
 
 if TYPE_CHECKING:
-    from detshare.ctl.decisions.replay import Difference
+    from detshare.ctl.policy.decisions.replay import Difference
 
 _EXAMPLE: Final = """\
 Example:
@@ -219,7 +219,7 @@ def replay(place: Place, as_json: bool, log: Path, name: str, params: tuple[str,
     policy, lines with + by this policy and not then. Nothing is changed, no daemon is asked.
     """
     asked = f"replay {log} --policy {name}"
-    from detshare.ctl.decisions.replay import Replay  # not at the top: no other command is to wait for it
+    from detshare.ctl.policy.decisions.replay import Replay  # not at the top: no other command is to wait for it
 
     made = Replay(registry.load(name, _params(asked, params)), log)
     shown: list[Difference] = []

@@ -13,8 +13,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from detshare.ctl.gputime import words
-from detshare.ctl.gputime.types import SLOT_S, SLOTS
+from detshare.ctl.core import words
+from detshare.ctl.core.gputime import SLOT_S, SLOTS
 
 Json = Mapping[str, Any]
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
+from detshare.ctl.core.gputime import Run
 from detshare.ctl.gputime.lanes import Lane, lanes, summed, switches
 from detshare.ctl.gputime.meter import RESTORE_NS
 from detshare.ctl.gputime.recording import GpuRecord, Recording
-from detshare.ctl.gputime.types import Run
 
 COLUMNS: Final = 1000
 LEFT: Final = 236

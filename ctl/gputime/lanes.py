@@ -9,9 +9,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
+from detshare.ctl.core.gputime import Run
 from detshare.ctl.gputime.meter import RESTORE_NS
 from detshare.ctl.gputime.recording import GpuRecord
-from detshare.ctl.gputime.types import Run
 
 LONGEST_SWITCH_NS: Final = 200_000
 """a time between two runs that is not longer is the GPU's switch; 85 us were measured on H200"""

@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
+from detshare.ctl.core.gputime import SLOT_S, SLOTS, GpuTime, Run, Switch
 from detshare.ctl.gputime.runs import RunBook
-from detshare.ctl.gputime.types import SLOT_S, SLOTS, GpuTime, Run, Switch
 
 KEEP_NS: Final = round(SLOT_S * SLOTS * 1e9)
 """runs that ended earlier are forgotten"""

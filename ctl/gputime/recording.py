@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from detshare.ctl.core.driver import Driver, Gpu, SwitchLog
+from detshare.ctl.core.gputime import Run
 from detshare.ctl.gputime.runs import RunBook
-from detshare.ctl.gputime.types import Run
-from detshare.ctl.rm.driver import Driver, Gpu, SwitchLog
 
 FORMAT: Final = "detshare-timeline"
 VERSION: Final = 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
-from detshare.ctl.gputime.types import Run, Switch
+from detshare.ctl.core.gputime import Run, Switch
 
 
 class RunBook:

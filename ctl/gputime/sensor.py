@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
+from detshare.ctl.core.driver import Driver, DriverError, Gpu, SwitchLog
+from detshare.ctl.core.gputime import GpuTime, Run
 from detshare.ctl.gputime.meter import Meter
-from detshare.ctl.gputime.types import GpuTime, Run
-from detshare.ctl.rm.driver import Driver, DriverError, Gpu, SwitchLog
 
 _AGAIN_S: Final = 30.0
 """a log that was refused is asked for again after so long"""

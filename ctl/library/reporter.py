@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from detshare.ctl.client import REPORTS_NAME, default_run_dir
+from detshare.ctl.core.rundir import REPORTS_NAME, default_run_dir
 
 __all__ = ["Reporter"]
 

@@ -62,7 +62,7 @@ class Schedule:
     mode: str
     """free, turns, windows"""
     pattern: str
-    """how the foreground comes: none, bursts, stream, full"""
+    """how the foreground comes: none, bursts, stream, full; unknown where what rotates does not tell"""
     holder: str
     """tenant that has its turn; empty: none"""
     next: str

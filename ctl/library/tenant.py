@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.library.client import Client
 from detshare.ctl.library.reporter import Reporter
 from detshare.ctl.library.results import Program, Result

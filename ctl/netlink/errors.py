@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from pyroute2.netlink.exceptions import NetlinkDecodeError, NetlinkError
 
-from detshare.ctl.rm.driver import DriverError
+from detshare.ctl.core.driver import DriverError
 
 
 class ModuleAbsent(DriverError):

@@ -13,13 +13,13 @@ from typing import Any, Final, Self
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from detshare.ctl import sizes
+from detshare.ctl.core import sizes
+from detshare.ctl.core.driver import NotAllowed
+from detshare.ctl.core.snapshot import Event
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent, told
 from detshare.ctl.netlink.glance import Glance, glance, messages
 from detshare.ctl.netlink.records import DENIALS, KINDS, EventRow, reasons, record
-from detshare.ctl.rm.driver import NotAllowed
-from detshare.ctl.snapshot import Event
 
 NAMES: Final = {
     genl.DETSHARE_CMD_VCTX_NEW: "vctx-new",

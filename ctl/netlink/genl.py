@@ -112,6 +112,10 @@ DETSHARE_MODE_ENFORCE = 2
 DETSHARE_HOLD_ORDER = 1
 DETSHARE_HOLD_REFLEX = 2
 DETSHARE_HOLD_BUCKET = 4
+DETSHARE_HOLD_TURN = 8
+DETSHARE_TURN_MODE_NONE = 0
+DETSHARE_TURN_MODE_TURNS = 1
+DETSHARE_TURN_MODE_WINDOWS = 2
 
 DETSHARE_RUN_STATE_IDLE = 0
 DETSHARE_RUN_STATE_ACTIVE = 1
@@ -312,7 +316,7 @@ class DetShare(GenericNetlinkSocket):
         return self._dump(DETSHARE_CMD_CLASS_GET, name=name, gpu=gpu)
 
     def class_set(self, name: str, rank: int | None, **row: Any) -> Answer:
-        """Write a row, whole: gpu, weight, slice_us, level, linger_us, deadline_us, floor_permille."""
+        """Write a row, whole: gpu, weight, slice_us, level, linger_us, deadline_us, floor_permille, turn_us, ..."""
         return self._do(DETSHARE_CMD_CLASS_SET, name=name, rank=rank, **row)
 
     def class_del(self, name: str, gpu: int | None = None) -> None:

@@ -10,7 +10,9 @@ from typing import Any, Final, TypeVar
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from detshare.ctl.accounts import Target
+from detshare.ctl.core.accounts import Target
+from detshare.ctl.core.driver import NotAllowed
+from detshare.ctl.core.snapshot import AccountKind
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.answer import Answer
 from detshare.ctl.netlink.errors import ModuleAbsent, told
@@ -29,8 +31,6 @@ from detshare.ctl.netlink.records import (
     VctxRow,
     record,
 )
-from detshare.ctl.rm.driver import NotAllowed
-from detshare.ctl.snapshot import AccountKind
 
 T = TypeVar("T")
 

@@ -48,6 +48,10 @@ class detshare_gpu_msg(genlmsg):
         ("DETSHARE_A_GPU_VCTXS", "uint32"),
         ("DETSHARE_A_GPU_CEILING", "uint32"),
         ("DETSHARE_A_GPU_CEILING_STATUS", "uint32"),
+        ("DETSHARE_A_GPU_TURN_MODE", "uint32"),
+        ("DETSHARE_A_GPU_TURN_VCTX", "uint64"),
+        ("DETSHARE_A_GPU_TURN_PID", "uint32"),
+        ("DETSHARE_A_GPU_TURN_LEFT_MS", "uint64"),
     )
 
 
@@ -177,6 +181,8 @@ class detshare_class_msg(genlmsg):
         ("DETSHARE_A_CLASS_DEADLINE_US", "uint64"),
         ("DETSHARE_A_CLASS_FLOOR_PERMILLE", "uint32"),
         ("DETSHARE_A_CLASS_RUNS", "uint32"),
+        ("DETSHARE_A_CLASS_TURN_US", "uint64"),
+        ("DETSHARE_A_CLASS_TURN_RANK", "uint32"),
     )
 
 

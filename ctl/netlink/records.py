@@ -49,6 +49,10 @@ class GpuRow:
     vctxs: int = 0
     ceiling: int = 0
     ceiling_status: int | None = None
+    turn_mode: int = 0
+    turn_vctx: int = 0
+    turn_pid: int = 0
+    turn_left_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,8 @@ class ClassRow:
     deadline_us: int = 0
     floor_permille: int = 0
     runs: int = 0
+    turn_us: int = 0
+    turn_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +341,12 @@ RUN_STATES = {
     genl.DETSHARE_RUN_STATE_GATED: "gated",
     genl.DETSHARE_RUN_STATE_PAUSED: "paused",
 }
-HOLDS = {genl.DETSHARE_HOLD_ORDER: "order", genl.DETSHARE_HOLD_REFLEX: "reflex", genl.DETSHARE_HOLD_BUCKET: "bucket"}
+HOLDS = {
+    genl.DETSHARE_HOLD_ORDER: "order",
+    genl.DETSHARE_HOLD_REFLEX: "reflex",
+    genl.DETSHARE_HOLD_BUCKET: "bucket",
+    genl.DETSHARE_HOLD_TURN: "turn",
+}
 """bits of reasons"""
 DENIALS = {
     genl.DETSHARE_DENIAL_ORDER: "order",

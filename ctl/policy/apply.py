@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from detshare.ctl.classes import CLASSES
+from detshare.ctl.backends.verbs import LEVELS
+from detshare.ctl.core.classes import CLASSES
+from detshare.ctl.core.snapshot import ClassInfo
 from detshare.ctl.policy.guard import LONGEST_SHUT_US
 from detshare.ctl.policy.types import (
     Action,
@@ -21,8 +23,6 @@ from detshare.ctl.policy.types import (
     Snapshot,
     TenantView,
 )
-from detshare.ctl.snapshot import ClassInfo
-from detshare.ctl.verbs import LEVELS
 
 __all__ = ["Request", "before", "plain", "requests", "row_back", "same", "stands", "undo"]
 

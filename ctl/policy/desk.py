@@ -12,18 +12,18 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from detshare.ctl import select, snapshot
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.decisions import why
-from detshare.ctl.decisions.log import FOLDER, Log
-from detshare.ctl.errors import ControlError
+from detshare.ctl.backends.verbs import explain
+from detshare.ctl.core import select, snapshot
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Check, Event, Outcome
 from detshare.ctl.policy import registry
+from detshare.ctl.policy.decisions import why
+from detshare.ctl.policy.decisions.log import FOLDER, Log
 from detshare.ctl.policy.engine import Engine
 from detshare.ctl.policy.hands import Perform
 from detshare.ctl.policy.ledger import Ledger
 from detshare.ctl.policy.types import PCtx
-from detshare.ctl.snapshot import Check, Event, Outcome
-from detshare.ctl.verbs import explain
 
 __all__ = ["Desk"]
 

@@ -17,10 +17,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from detshare.ctl import snapshot
-from detshare.ctl.decisions.log import Log
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core import snapshot
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Check, Event, Outcome
 from detshare.ctl.policy import registry
+from detshare.ctl.policy.decisions.log import Log
 from detshare.ctl.policy.guard import kind_of
 from detshare.ctl.policy.hands import Hands, Perform
 from detshare.ctl.policy.host import LIMIT_S, Call, Host
@@ -29,8 +31,6 @@ from detshare.ctl.policy.registry import Loaded
 from detshare.ctl.policy.types import MECHANISMS, ClassRow, PCtx
 from detshare.ctl.policy.view import Viewer, missing
 from detshare.ctl.policy.watcher import Due, Watcher
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import Check, Event, Outcome
 
 __all__ = ["Engine"]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Final
 
-from detshare.ctl.classes import CLASSES
+from detshare.ctl.core.classes import CLASSES
 from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Preempt, Reflex, Slice, Snapshot
 
 __all__ = ["LEAST_FLOOR", "LEAST_OPEN", "LONGEST_SHUT_US", "LONGEST_SLICE_US", "MOST_ACTIONS", "Guard", "kind_of"]

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from detshare.ctl.decisions.log import Log
-from detshare.ctl.errors import ControlError
+from detshare.ctl.backends.verbs import LEVELS
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import ClassInfo, Event, Outcome
 from detshare.ctl.policy import apply
 from detshare.ctl.policy.apply import Request
+from detshare.ctl.policy.decisions.log import Log
 from detshare.ctl.policy.guard import Guard, kind_of
 from detshare.ctl.policy.host import Answer
 from detshare.ctl.policy.ledger import BY_VERB, Ledger, Put, encode
 from detshare.ctl.policy.types import Action, ClassRow, Gate, Preempt, Snapshot, TenantView
 from detshare.ctl.policy.view import Viewer
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import ClassInfo, Event, Outcome
-from detshare.ctl.verbs import LEVELS
 
 __all__ = ["Hands", "Perform"]
 

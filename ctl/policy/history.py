@@ -7,8 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from detshare.ctl.snapshot import Program
-from detshare.ctl.work import Times, times
+from detshare.ctl.core.snapshot import Program
+from detshare.ctl.core.work import Times, times
 
 __all__ = ["History"]
 

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.snapshot import Program, State
 from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Preempt, Reflex, Slice
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import Program, State
 
 __all__ = ["BY_VERB", "Ledger", "Put", "decode", "encode"]
 

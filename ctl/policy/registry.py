@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Final
 
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.policy.types import KICKS, Policy
 
 __all__ = ["DEFAULT", "GROUP", "Known", "Loaded", "describe_params", "is_file", "known", "load", "require_safe"]

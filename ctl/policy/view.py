@@ -8,8 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from detshare.ctl import classes, snapshot
-from detshare.ctl.observed import Observed
+from detshare.ctl.backends.spatial.pool import Member
+from detshare.ctl.core import classes, snapshot
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.observed import Observed
+from detshare.ctl.core.snapshot import Program, State
+from detshare.ctl.core.work import Spatial
 from detshare.ctl.policy.history import History
 from detshare.ctl.policy.types import (
     Action,
@@ -23,11 +27,8 @@ from detshare.ctl.policy.types import (
     Snapshot,
     TenantView,
 )
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import Program, State
-from detshare.ctl.work import Spatial
 
-__all__ = ["Viewer", "hour_of_day", "in_order", "missing"]
+__all__ = ["Viewer", "hour_of_day", "in_order", "missing", "pools"]
 
 BUSY_SHARE: Final = 0.005
 """of the last second on the SMs: who has more counts as active where nothing better is known"""
@@ -44,6 +45,15 @@ def hour_of_day(unix: float) -> float:
     """Local time, 0 to 24, to the minute: finer would make each look another one."""
     at = time.localtime(unix)
     return at.tm_hour + at.tm_min / 60
+
+
+def pools(rows: Iterable[Member]) -> dict[str, tuple[PCtx, ...]]:
+    """GPU -> its pool as policies see it."""
+    made: dict[str, tuple[PCtx, ...]] = {}
+    for row in rows:
+        seen = PCtx(row.name, row.sms, row.exclusive, tuple(map(str, row.bound)))
+        made[row.gpu] = (*made.get(row.gpu, ()), seen)
+    return made
 
 
 def _shapes(spatial: Spatial) -> tuple[Shape, ...]:

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from detshare.ctl import snapshot
+from detshare.ctl.core import snapshot
+from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.policy.edges import Edges
 from detshare.ctl.policy.types import PCtx, TenantView
 from detshare.ctl.policy.view import Viewer
-from detshare.ctl.rm.driver import ProcessId
 
 __all__ = ["Due", "Watcher"]
 

@@ -7,8 +7,8 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.driver import Descriptor
+from detshare.ctl.abi.versions import Abi
+from detshare.ctl.core.driver import Descriptor
 
 _INFO = "NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO"
 _CHILD = "NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE"

@@ -11,9 +11,9 @@ import struct
 import time
 from typing import Final
 
-from detshare.ctl.gputime.types import Switch
-from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.driver import NotAllowed
+from detshare.ctl.abi.versions import Abi
+from detshare.ctl.core.driver import NotAllowed
+from detshare.ctl.core.gputime import Switch
 from detshare.ctl.rm.session import Session
 
 RECORDS: Final = 32768
@@ -28,7 +28,7 @@ _HEADER_BYTES: Final = 4096
 
 
 class FecsLog:
-    """One GPU's log (protocol detshare.ctl.rm.driver.SwitchLog). NotAllowed where the driver refuses it."""
+    """One GPU's log (protocol detshare.ctl.core.driver.SwitchLog). NotAllowed where the driver refuses it."""
 
     def __init__(self, abi: Abi, minor: int, instance: int) -> None:
         """`minor` of the GPU's node, `instance` as RM counts devices."""

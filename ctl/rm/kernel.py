@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.abi import Abi, UnknownBranch, for_version
-from detshare.ctl.rm.driver import (
+from detshare.ctl.abi.versions import Abi, UnknownBranch, for_version
+from detshare.ctl.core import procfs
+from detshare.ctl.core.driver import (
     Descriptor,
     DescriptorGone,
     DriverAbsent,
@@ -29,14 +29,14 @@ from detshare.ctl.rm.driver import (
     SwitchLog,
     Usage,
 )
+from detshare.ctl.core.pidfd import getfd
 from detshare.ctl.rm.fecs import FecsLog
 from detshare.ctl.rm.nvml import Nvml
-from detshare.ctl.rm.pidfd import getfd
 from detshare.ctl.rm.session import CONTROL_NODE, ControlFile, Session
 
 
 class KernelDriver:
-    """The driver loaded on this machine (protocol detshare.ctl.rm.driver.Driver)."""
+    """The driver loaded on this machine (protocol detshare.ctl.core.driver.Driver)."""
 
     def __init__(self) -> None:
         version = procfs.driver_version()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from detshare.ctl.rm.driver import Usage
+from detshare.ctl.core.driver import Usage
 
 
 class Nvml:

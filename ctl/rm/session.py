@@ -10,8 +10,8 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.driver import DriverAbsent, DriverError, NotAllowed
+from detshare.ctl.abi.versions import Abi
+from detshare.ctl.core.driver import DriverAbsent, DriverError, NotAllowed
 
 CONTROL_NODE: Final = "/dev/nvidiactl"
 _DEVICE: Final = 0xD0000001

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.policy import registry
 from detshare.ctl.sim import arrivals, fleet, profile, report, services, speed
 from detshare.ctl.sim.errors import SimError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.policy import registry
 from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Policy, Preempt, Reflex, Slice
 from detshare.ctl.sim.errors import SimError

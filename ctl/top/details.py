@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detshare.ctl.gputime import words
-from detshare.ctl.gputime.types import SLOT_S, SLOTS
+from detshare.ctl.core import words
+from detshare.ctl.core.gputime import SLOT_S, SLOTS
 from detshare.ctl.top.rows import Row, activity, containment, gpu_index, observed
 from detshare.ctl.top.values import UNKNOWN, clean, items, microseconds, number, texts, whole
 

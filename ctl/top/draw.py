@@ -11,8 +11,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Span, Text
 
-from detshare.ctl.gputime.types import SLOTS
-from detshare.ctl.gputime.words import schedule, schedules, spark
+from detshare.ctl.core.gputime import SLOTS
+from detshare.ctl.core.words import schedule, schedules, spark
 from detshare.ctl.top.columns import BARS, WIDE, Column, columns, counted
 from detshare.ctl.top.details import details
 from detshare.ctl.top.keys import HELP, View, selected

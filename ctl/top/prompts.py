@@ -37,8 +37,8 @@ def _share(text: str) -> Mapping[str, Any]:
 
 
 def _size(text: str) -> Mapping[str, Any]:
-    from detshare.ctl import sizes  # it brings the backends' errors with it, which a frame does not need
-    from detshare.ctl.backends.base import BadRequest
+    from detshare.ctl.core import sizes  # it brings the backends' errors with it, which a frame does not need
+    from detshare.ctl.core.backend import BadRequest
 
     try:
         sizes.parse(text)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from detshare.ctl.core.work import times
 from detshare.ctl.top.values import number, whole
-from detshare.ctl.work import times
 
 WINDOW_S: Final = 1.0
 """least time over which a rate is formed; the daemon may look more often than its counters move"""

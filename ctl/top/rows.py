@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from detshare.ctl.gputime import words
+from detshare.ctl.core import words
 from detshare.ctl.top.values import (
     UNKNOWN,
     Json,
@@ -253,7 +253,7 @@ def gpu_rows(snapshot: Json) -> list[GpuRow]:
         used = [_memory_on(uuid, program) for program in items(snapshot.get("programs"))]
         known = [size for size in used if size is not None]
         sum_ = memory(sum(known)) if len(known) == len(used) else UNKNOWN
-        # 0 means unknown (ctl/rm/driver.py)
+        # 0 means unknown (ctl/core/driver.py)
         text = f"{sum_}/{memory(total) if total else UNKNOWN}"
         found.append(GpuRow(index.get(uuid, "?"), clean(gpu.get("name")) or UNKNOWN, short_uuid(uuid), text))
     return found

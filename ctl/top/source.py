@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 
 _POLICY_SECONDS: Final = 2.0
 """between questions what was decided: the daemon reads its log for the answer"""
@@ -36,8 +37,11 @@ class Source(Protocol):
 class Machine:
     """The daemon of a run directory while one lives, else our own looks. Follows one that comes or goes."""
 
-    def __init__(self, run_dir: Path | None, ticker: bool = True) -> None:
-        """`ticker`: ask for decisions too."""
+    def __init__(
+        self, run_dir: Path | None, alone: Callable[[Path], dict[str, Any]], ticker: bool = True
+    ) -> None:
+        """`alone`: looks where no daemon answers, ControlError where it cannot. `ticker`: ask for decisions too."""
+        self._alone = alone
         self._ticker = ticker
         self._client = Client(run_dir)
         self._can_act = False
@@ -56,12 +60,7 @@ class Machine:
                 found = self._client.programs()
                 self._can_act = True
                 return self._decided(found)
-            # it brings the driver tables and NVML with it, which a screen on the daemon does not need
-            from detshare.ctl.oneshot import AUTO, OneShot
-
-            asked = "list programs without a daemon"
-            with OneShot.open(AUTO, self._client.run_dir, asked, lock=False) as shot:
-                return shot.programs()
+            return self._alone(self._client.run_dir)
         except ControlError as error:
             raise SourceError(str(error)) from error
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.backends.root import RootBackend
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.core.snapshot import Program, State
 from detshare.ctl.rm.kernel import KernelDriver
-from detshare.ctl.snapshot import Program, State
 from detshare.tools.bench import catalog
 from detshare.tools.bench import process as bench
 

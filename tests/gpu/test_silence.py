@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.backends.root import RootBackend
-from detshare.ctl.rm.driver import DriverAbsent
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.core.driver import DriverAbsent
+from detshare.ctl.core.procfs import nvidia_fds
+from detshare.ctl.core.snapshot import Program, State
 from detshare.ctl.rm.kernel import KernelDriver
-from detshare.ctl.rm.procfs import nvidia_fds
-from detshare.ctl.snapshot import Program, State
 from tests.kernel_log import KernelLog
 
 pytestmark = pytest.mark.gpu

@@ -30,7 +30,7 @@ const struct sim_handler *sim_handler_find(u32 cmd)
 {
 	static const struct sim_handler *const tables[] = {
 		sim_client_handlers, sim_gpu_handlers, sim_fifo_handlers, sim_fd_handlers,
-		sim_sched_handlers,
+		sim_sched_handlers, sim_event_handlers,
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)

@@ -23,7 +23,7 @@ struct sim_handler {
 
 /* Each list ends with an entry without function. */
 extern const struct sim_handler sim_client_handlers[], sim_gpu_handlers[], sim_fifo_handlers[], sim_fd_handlers[];
-extern const struct sim_handler sim_sched_handlers[];
+extern const struct sim_handler sim_sched_handlers[], sim_event_handlers[];
 
 const struct sim_handler *sim_handler_find(u32 cmd);
 /* False: no record of this command. Otherwise params is as the recorded answer would leave it. */

@@ -7,13 +7,14 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
+#include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
 #include "engine_impl.h"
 #include "methods.h"
 
-#define GR_SWITCH_NS   200000
 #define COPY_SWITCH_NS 20000 /* not measured */
 /* how often doorbells are looked at: while one is about to be rung, while somebody rang lately, and else */
 #define POLL_SOON_NS 50000
@@ -25,6 +26,16 @@
 #define SHORTEST_SLEEP_NS 50000
 #define SLACK_NS	  20000
 #define STEP_BUDGET	  4096 /* dwords */
+
+static unsigned int switch_us = 85, restore_us = 120, late_us = 120, save_us;
+module_param(switch_us, uint, 0444);
+MODULE_PARM_DESC(switch_us, "no context is on the engine for so long, between two (an H200: 85)");
+module_param(restore_us, uint, 0444);
+MODULE_PARM_DESC(restore_us, "so much of its slice restores the context that comes (an H200: more than 100)");
+module_param(late_us, uint, 0444);
+MODULE_PARM_DESC(late_us, "the end of a slice after a switch is acted on so late (an H200: 115 to 150)");
+module_param(save_us, uint, 0444);
+MODULE_PARM_DESC(save_us, "what it takes more to take a kernel off in its midst (none was seen: 0)");
 
 static void engine_advance(struct sim_engine *engine, u64 now)
 {
@@ -84,7 +95,7 @@ static u64 engine_look(struct sim_engine *engine)
 			next = min(next, now + POLL_NS);
 		else if (!list_empty(&engine->doorbells))
 			next = min(next, now + POLL_IDLE_NS);
-		next = max(next, now + SHORTEST_SLEEP_NS);
+		next = max(min(next, sim_log_look(engine, now)), now + SHORTEST_SLEEP_NS);
 	}
 	mutex_unlock(&engine->lock);
 	return next;
@@ -200,7 +211,11 @@ struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_typ
 	xa_init_flags(&runlist->chans, XA_FLAGS_ALLOC);
 	ida_init(&runlist->tsg_ids);
 	sched_runlist_init(&runlist->sched, id ? 1 : engine->sms,
-			   id ? COPY_SWITCH_NS : GR_SWITCH_NS, sim_chan_step);
+			   id ? COPY_SWITCH_NS : (u64)switch_us * NSEC_PER_USEC,
+			   id ? 0 : (u64)restore_us * NSEC_PER_USEC, sim_chan_step);
+	runlist->sched.log = id ? NULL : sim_log_note;
+	runlist->sched.late_ns = id ? 0 : (u64)late_us * NSEC_PER_USEC;
+	runlist->sched.save_ns = id ? 0 : (u64)save_us * NSEC_PER_USEC;
 	sched_advance(&runlist->sched, ktime_get_ns());
 	list_add_tail(&runlist->in_engine, &engine->runlists);
 	return runlist;
@@ -208,13 +223,13 @@ struct sim_runlist *sim_engine_runlist(struct sim_engine *engine, u32 engine_typ
 
 struct sim_engine *sim_engine_create(u32 gpu, u32 sms, const struct sim_mem_ops *ops)
 {
-	struct sim_engine *engine = kzalloc(sizeof(*engine), GFP_KERNEL);
+	struct sim_engine *engine = kvzalloc(sizeof(*engine), GFP_KERNEL);
 
 	if (!engine)
 		return ERR_PTR(-ENOMEM);
 	engine->filler = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!engine->filler) {
-		kfree(engine);
+		kvfree(engine);
 		return ERR_PTR(-ENOMEM);
 	}
 	engine->gpu = gpu;
@@ -228,12 +243,13 @@ struct sim_engine *sim_engine_create(u32 gpu, u32 sms, const struct sim_mem_ops 
 	INIT_LIST_HEAD(&engine->tsgs);
 	INIT_LIST_HEAD(&engine->doorbells);
 	INIT_LIST_HEAD(&engine->watched);
+	INIT_LIST_HEAD(&engine->log.readers);
 	engine->thread = kthread_run(engine_thread, engine, "nvsim-gpu%u", gpu);
 	if (IS_ERR(engine->thread)) {
 		long error = PTR_ERR(engine->thread);
 
 		__free_page(engine->filler);
-		kfree(engine);
+		kvfree(engine);
 		return ERR_PTR(error);
 	}
 	return engine;
@@ -257,5 +273,5 @@ void sim_engine_destroy(struct sim_engine *engine)
 	}
 	__free_page(engine->filler);
 	mutex_destroy(&engine->lock);
-	kfree(engine);
+	kvfree(engine);
 }

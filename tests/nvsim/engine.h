@@ -16,6 +16,7 @@
 #define NVSIM_ENGINE_H
 
 #include <linux/types.h>
+#include <linux/uidgid.h>
 
 struct page;
 struct seq_file;
@@ -46,9 +47,15 @@ u32 sim_engine_sms(const struct sim_engine *engine);
 
 /*
  * engine_type: NV2080_ENGINE_TYPE_*; 0 is taken as GR0. As on an H100, GR0 and the first two copy
- * engines share runlist 0, any other engine has its own. client, handle: for the listing only.
+ * engines share runlist 0, any other engine has its own. owner: for the listing and the log only.
  */
-struct sim_tsg *sim_tsg_create(struct sim_engine *engine, u32 engine_type, u32 client, u32 handle);
+struct sim_tsg_owner {
+	u32 client, handle;
+	u32 pid; /* of the process whose it is, 0: the kernel */
+	kuid_t uid;
+};
+
+struct sim_tsg *sim_tsg_create(struct sim_engine *engine, u32 engine_type, const struct sim_tsg_owner *owner);
 void sim_tsg_destroy(struct sim_tsg *tsg);
 u32 sim_tsg_id(const struct sim_tsg *tsg); /* NVA06C GET_INFO: the lowest free on its runlist */
 u32 sim_tsg_runlist(const struct sim_tsg *tsg);

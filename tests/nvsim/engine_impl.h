@@ -11,6 +11,7 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
+#include <linux/uidgid.h>
 #include <linux/xarray.h>
 
 #include "engine.h"
@@ -19,6 +20,23 @@
 
 #define SIM_CHIDS 4096
 #define SIM_POSTS 64
+#define SIM_LOG_WAITING 4096
+
+/* A context came to the graphics engine, or left it. */
+struct sim_switch {
+	u64 when;
+	u32 pid; /* 0: the kernel's own */
+	kuid_t uid;
+	u32 context;
+	bool begins;
+};
+
+struct sim_log {
+	struct list_head readers;
+	u64 since; /* when the first that waits came, ktime */
+	u32 count, lost;
+	struct sim_switch waiting[SIM_LOG_WAITING];
+};
 
 struct sim_runlist {
 	struct list_head in_engine;
@@ -47,6 +65,7 @@ struct sim_engine {
 	spinlock_t post_lock;
 	u32 posted[SIM_POSTS]; /* tokens that nobody acted on yet; post_lock, as is nposted */
 	u32 nposted;
+	struct sim_log log;
 };
 
 struct sim_tsg {
@@ -54,7 +73,8 @@ struct sim_tsg {
 	struct sim_runlist *runlist; /* constant */
 	struct list_head in_engine;
 	struct sched_tsg sched;
-	u32 client, handle, engine_type, id; /* constant */
+	u32 client, handle, engine_type, id, pid; /* constant, as is the next one */
+	kuid_t uid;
 	u64 timeslice_us;
 	u32 level;	/* as asked; it counts while interleaving is on */
 	bool endless;	/* its slice is switched off */
@@ -98,6 +118,10 @@ void sim_poll_watched(struct sim_engine *engine);
 /* Reads GP_PUT; whether there are entries to fetch. */
 bool sim_chan_look(struct sim_chan *chan);
 void sim_chan_ring(struct sim_chan *chan);
+
+/* engine_log.c, with the lock held: sched_runlist.log; and when it is to look next */
+void sim_log_note(struct sched_runlist *rl, struct sched_tsg *tsg, bool begins, u64 when);
+u64 sim_log_look(struct sim_engine *engine, u64 now);
 
 /* engine_time.c: how long controls take; sleeps, without the lock */
 enum sim_cost {

@@ -23,7 +23,7 @@ static bool runlist_busy(const struct sim_runlist *runlist)
 
 /* ---- TSGs ---- */
 
-struct sim_tsg *sim_tsg_create(struct sim_engine *engine, u32 engine_type, u32 client, u32 handle)
+struct sim_tsg *sim_tsg_create(struct sim_engine *engine, u32 engine_type, const struct sim_tsg_owner *owner)
 {
 	struct sim_tsg *tsg = kzalloc(sizeof(*tsg), GFP_KERNEL);
 	int id;
@@ -40,8 +40,10 @@ struct sim_tsg *sim_tsg_create(struct sim_engine *engine, u32 engine_type, u32 c
 	}
 	tsg->engine = engine;
 	tsg->engine_type = engine_type;
-	tsg->client = client;
-	tsg->handle = handle;
+	tsg->client = owner->client;
+	tsg->handle = owner->handle;
+	tsg->pid = owner->pid;
+	tsg->uid = owner->uid;
 	tsg->id = id;
 	tsg->unique = ++engine->unique;
 	tsg->level = SIM_LEVEL_MEDIUM;

@@ -73,9 +73,49 @@ static u64 plus(u64 time, u64 span)
 	return time + span < time ? SCHED_NEVER : time + span;
 }
 
+static u64 later(u64 one, u64 other)
+{
+	return one > other ? one : other;
+}
+
 static bool resident(const struct sched_runlist *rl)
 {
-	return rl->loaded && rl->turn && rl->clock >= rl->load_end;
+	return rl->loaded && rl->turn && rl->clock >= rl->ready;
+}
+
+/* ---- whose context is on the engine ---- */
+
+/* By the log: it comes when the switch is over, so its restore is a part of its time. */
+static void show(struct sched_runlist *rl)
+{
+	if (!rl->loaded || !rl->turn || rl->shown == rl->loaded || rl->clock < rl->load_end)
+		return;
+	rl->shown = rl->loaded;
+	if (rl->log)
+		rl->log(rl, rl->shown, true, rl->load_end);
+}
+
+static void hide(struct sched_runlist *rl)
+{
+	if (rl->shown && rl->log)
+		rl->log(rl, rl->shown, false, rl->clock);
+	rl->shown = NULL;
+}
+
+/* midst: of a kernel, which is saved. */
+static void leave(struct sched_runlist *rl, bool midst)
+{
+	hide(rl);
+	if (midst)
+		rl->free = plus(rl->clock, rl->save_ns);
+}
+
+/* Nobody's context is on it: who comes next, be it the same, is loaded anew. */
+static void unload(struct sched_runlist *rl, bool midst)
+{
+	leave(rl, midst);
+	rl->loaded = NULL;
+	rl->turn = false;
 }
 
 /* The loaded TSG's turn is over, but for kernels that cannot be taken off. */
@@ -134,7 +174,7 @@ static void settle(struct sched_runlist *rl)
 
 	for (;;) {
 		if (rl->loaded && rl->turn) {
-			if (rl->clock < rl->load_end)
+			if (rl->clock < rl->ready)
 				return;
 			if (overdue(rl))
 				return;
@@ -150,13 +190,20 @@ static void settle(struct sched_runlist *rl)
 		if (!next)
 			return;
 		if (next != rl->loaded) {
+			leave(rl, rl->loaded && rl->loaded->sms_used);
 			rl->loaded = next;
-			rl->load_end = plus(rl->clock, rl->switch_ns);
+			rl->load_end = plus(later(rl->clock, rl->free), rl->switch_ns);
+			rl->ready = plus(rl->load_end, rl->restore_ns);
+			rl->slice_end = plus(rl->load_end, slice_of(next));
+			if (rl->slice_end > rl->ready)
+				rl->slice_end = plus(rl->slice_end, rl->late_ns);
 			rl->switches++;
 		} else {
-			rl->load_end = rl->clock;
+			/* one whose turn was cut short before it was there */
+			rl->load_end = later(rl->clock, rl->load_end);
+			rl->ready = later(rl->clock, rl->ready);
+			rl->slice_end = plus(rl->load_end, slice_of(next));
 		}
-		rl->slice_end = plus(rl->load_end, slice_of(next));
 		rl->turn = true;
 		rl->expired = false;
 	}
@@ -172,6 +219,8 @@ u64 sched_next(const struct sched_runlist *rl)
 		return next;
 	if (rl->clock < rl->load_end)
 		return rl->load_end;
+	if (rl->clock < rl->ready)
+		return rl->ready;
 	for_each_link(at, &rl->loaded->chans) {
 		chan = CHAN(at);
 		if (chan->state == CHAN_RUNNING && plus(rl->clock, chan->left) < next)
@@ -196,6 +245,8 @@ static void elapse(struct sched_runlist *rl, u64 until)
 		return;
 	if (rl->loaded && rl->turn && rl->clock < rl->load_end) {
 		rl->switching += span;
+	} else if (rl->loaded && rl->turn && rl->clock < rl->ready) {
+		rl->restoring += span;
 	} else if (resident(rl)) {
 		for_each_link(at, &rl->loaded->chans) {
 			chan = CHAN(at);
@@ -212,6 +263,7 @@ static void elapse(struct sched_runlist *rl, u64 until)
 		}
 	}
 	rl->clock = until;
+	show(rl);
 }
 
 static void chan_kernel_done(struct sched_chan *chan)
@@ -260,6 +312,7 @@ void sched_advance(struct sched_runlist *rl, u64 now)
 
 	for (;;) {
 		settle(rl);
+		show(rl);
 		next = sched_next(rl);
 		if (next > now)
 			break;
@@ -272,12 +325,13 @@ void sched_advance(struct sched_runlist *rl, u64 now)
 	}
 }
 
-void sched_runlist_init(struct sched_runlist *rl, u32 sms, u64 switch_ns,
+void sched_runlist_init(struct sched_runlist *rl, u32 sms, u64 switch_ns, u64 restore_ns,
 			enum sched_state (*step)(struct sched_chan *, u64))
 {
 	u32 level;
 
-	*rl = (struct sched_runlist){ .sms = sms ? sms : 1, .switch_ns = switch_ns, .step = step };
+	*rl = (struct sched_runlist){ .sms = sms ? sms : 1, .switch_ns = switch_ns, .restore_ns = restore_ns,
+				       .step = step };
 	for (level = 0; level < SCHED_LEVELS; level++)
 		link_init(&rl->level[level]);
 }
@@ -299,10 +353,8 @@ void sched_tsg_remove(struct sched_tsg *tsg)
 	while (tsg->chans.next != &tsg->chans)
 		sched_chan_remove(CHAN(tsg->chans.next));
 	sched_round_leave(rl, tsg);
-	if (rl->loaded == tsg) {
-		rl->loaded = NULL;
-		rl->turn = false;
-	}
+	if (rl->loaded == tsg)
+		unload(rl, false);
 }
 
 void sched_tsg_set_level(struct sched_tsg *tsg, u32 level)
@@ -354,9 +406,7 @@ void sched_tsg_preempt(struct sched_tsg *tsg)
 		return;
 	if (expire(rl))
 		return;
-	/* its context is saved: even alone it is loaded anew */
-	rl->loaded = NULL;
-	rl->turn = false;
+	unload(rl, tsg->sms_used);
 }
 
 void sched_tsg_set_wfi(struct sched_tsg *tsg, bool wfi)
@@ -439,10 +489,13 @@ void sched_chan_schedule(struct sched_chan *chan, bool enable)
 
 void sched_chan_disable(struct sched_chan *chan, bool disable, bool only_scheduling)
 {
+	bool midst = false;
+
 	if (disable) {
 		chan->disabled++;
 		if (!only_scheduling && !(chan->state == CHAN_RUNNING && chan->tsg->wfi)) {
 			chan->held = true;
+			midst = sched_chan_on_engine(chan);
 			/*
 			 * taken off: its SMs are free for the TSG's other channels; it keeps its
 			 * place in the order
@@ -454,6 +507,8 @@ void sched_chan_disable(struct sched_chan *chan, bool disable, bool only_schedul
 		chan->held = false;
 	}
 	chan_recount(chan);
+	if (midst && !chan->tsg->runnable)
+		unload(chan->tsg->rl, true);
 }
 
 bool sched_chan_on_engine(const struct sched_chan *chan)

@@ -4,9 +4,11 @@
  * locks or allocation, so that user-space tests run it. Times are ns of a clock that the caller
  * moves forward with sched_advance().
  *
- * A TSG keeps the engine for its slice, or until it has nothing to do; loading another TSG's
- * context costs switch_ns in which nothing runs; a kernel is taken off at the end of the slice and
- * goes on at the TSG's next turn, unless the TSG waits for idle (wfi): then it keeps the engine until
+ * A TSG keeps the engine for its slice, or until it has nothing to do. Before another TSG's slice
+ * nobody has the engine for switch_ns; the restore of its context, restore_ns, is the first part of
+ * that slice, and nothing of it runs meanwhile. A restore is not broken off: who comes waits for its
+ * end, and a slice that is over by then has done nothing; the end of a longer one is acted on late. Who goes on pays for neither. A kernel is
+ * taken off at the end of the slice and goes on at the TSG's next turn, unless the TSG waits for idle (wfi): then it keeps the engine until
  * what runs has ended, and starts nothing new. Turns follow the round that the interleave levels make: LOW once,
  * MEDIUM once per LOW, HIGH before every MEDIUM and every LOW. Channels are in order. Kernels of
  * one TSG run side by side where their SMs fit, first come first served.
@@ -73,7 +75,9 @@ struct sched_tsg {
 
 struct sched_runlist {
 	u32 sms;
-	u64 switch_ns;
+	u64 switch_ns, restore_ns;
+	u64 late_ns; /* the end of a slice after a switch is acted on so late; not where it is over before anything ran */
+	u64 save_ns; /* more, where a kernel was taken off in its midst; 0: it is in switch_ns */
 	u64 clock;
 	u64 orders;
 	/*
@@ -82,6 +86,8 @@ struct sched_runlist {
 	 * only for channels in state HOST.
 	 */
 	enum sched_state (*step)(struct sched_chan *chan, u64 when);
+	/* NULL, or: the TSG's context comes to the engine, or leaves it. */
+	void (*log)(struct sched_runlist *rl, struct sched_tsg *tsg, bool begins, u64 when);
 	struct sched_link level[SCHED_LEVELS];
 	u32 runnable[SCHED_LEVELS]; /* TSGs */
 	/* the round: highs from `high` on, then the anchor, which is a MEDIUM or a LOW */
@@ -90,12 +96,14 @@ struct sched_runlist {
 	struct sched_tsg *loaded; /* whose context is on it */
 	bool turn;		  /* loaded may go on: its slice has not ended */
 	bool expired;		  /* its turn ends with what runs, alone or not */
-	u64 load_end, slice_end;
-	u64 busy, switching; /* ns */
+	struct sched_tsg *shown;  /* who came by the log, and has not left */
+	/* the engine is saved until free, nobody has it until load_end, nothing runs until ready */
+	u64 free, load_end, ready, slice_end;
+	u64 busy, switching, restoring; /* ns */
 	u64 switches;
 };
 
-void sched_runlist_init(struct sched_runlist *rl, u32 sms, u64 switch_ns,
+void sched_runlist_init(struct sched_runlist *rl, u32 sms, u64 switch_ns, u64 restore_ns,
 			enum sched_state (*step)(struct sched_chan *, u64));
 /* Run everything up to now; a now before the clock is the clock. */
 void sched_advance(struct sched_runlist *rl, u64 now);

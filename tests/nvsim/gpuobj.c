@@ -122,6 +122,8 @@ void sim_group_put(struct sim_group *group)
 
 struct sim_group *sim_group_create(struct sim_object *object, u32 engine, NV_STATUS *status)
 {
+	const struct sim_tsg_owner owner = { .client = object->client->handle, .handle = object->handle,
+					     .pid = object->client->pid, .uid = object->client->euid };
 	struct sim_group *group;
 
 	*status = NV_ERR_INVALID_ARGUMENT;
@@ -134,7 +136,7 @@ struct sim_group *sim_group_create(struct sim_object *object, u32 engine, NV_STA
 	kref_init(&group->ref);
 	group->gpu = object->gpu;
 	group->engine = engine;
-	group->tsg = sim_tsg_create(object->gpu->engine, engine, object->client->handle, object->handle);
+	group->tsg = sim_tsg_create(object->gpu->engine, engine, &owner);
 	if (IS_ERR(group->tsg)) {
 		kfree(group);
 		return NULL;
@@ -286,9 +288,10 @@ const struct sim_ops *sim_ops_of(enum sim_kind kind)
 		[KIND_KernelGraphicsObject] = &sim_engine_object_ops,
 		[KIND_KernelCeContext] = &sim_engine_object_ops,
 		[KIND_Event] = &sim_event_ops,
+		[KIND_EventBuffer] = &sim_event_buffer_ops,
 		[KIND_VideoMemory] = &sim_vidmem_ops,
 		[KIND_SystemMemory] = &sim_sysmem_ops,
-		[KIND_NoDeviceMemory] = &sim_sysmem_ops,
+		[KIND_NoDeviceMemory] = &sim_deviceless_ops,
 		[KIND_OsDescMemory] = &sim_osdesc_ops,
 		[KIND_VirtualMemory] = &sim_virtual_ops,
 		[KIND_VirtualMemoryRange] = &sim_virtual_range_ops,

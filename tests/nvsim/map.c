@@ -10,6 +10,7 @@
 #define ACCESS_READ_WRITE	0
 #define ACCESS_READ_ONLY	1
 #define ACCESS_WRITE_ONLY	2
+#define USER_READ_ONLY		(1u << 22)	/* NVOS32_ATTR2_PROTECTION_USER */
 #define CACHING_MASK		(7u << 23)	/* NVOS33_FLAGS_CACHING_TYPE */
 #define CACHING_DEFAULT		(6u << 23)
 
@@ -101,7 +102,8 @@ static NV_STATUS map_locked(const struct sim_caller *by, void *block)
 	offset += start;
 	context.first = offset >> PAGE_SHIFT;
 	context.pages = DIV_ROUND_UP_ULL(offset_in_page(offset) + length, PAGE_SIZE);
-	context.writable = access != ACCESS_READ_ONLY;
+	context.writable = access != ACCESS_READ_ONLY &&
+			   !(object->kind == KIND_NoDeviceMemory && context.memory->attr2 & USER_READ_ONLY);
 	context.client = client->handle;
 	context.object = object->handle;
 	device_memory = context.doorbell || context.memory->type == SIM_VIDMEM;

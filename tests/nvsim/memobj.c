@@ -159,6 +159,29 @@ const struct sim_ops sim_sysmem_ops = {
 	.construct = sysmem_construct, .destroy = memory_destroy, .copy = memory_copy,
 };
 
+/* NV01_MEMORY_DEVICELESS: of no GPU, and next to nothing of what is asked for is checked, or told. */
+static NV_STATUS deviceless_construct(struct sim_object *object, struct sim_alloc *alloc)
+{
+	u64 size = GET(size);
+	struct sim_memory *memory;
+
+	if (!size)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (size > (u64)totalram_pages() << PAGE_SHIFT)
+		return NV_ERR_NO_MEMORY;
+	memory = sim_memory_create(NULL, SIM_SYSMEM, size);
+	if (memory) {
+		memory->attr = GET(attr);
+		memory->attr2 = GET(attr2);
+		memory->flags = GET(flags);
+	}
+	return bind(object, memory);
+}
+
+const struct sim_ops sim_deviceless_ops = {
+	.construct = deviceless_construct, .destroy = memory_destroy, .copy = memory_copy,
+};
+
 static NV_STATUS osdesc_construct(struct sim_object *object, struct sim_alloc *alloc)
 {
 	NV_STATUS status;

@@ -29,6 +29,7 @@
 struct sim_object;
 struct sim_client;
 struct sim_file;
+struct sim_events;
 
 /* ---- GPUs and their heaps ---- */
 
@@ -205,6 +206,7 @@ struct sim_object {
 		struct sim_vas *vas;
 		struct sim_group *group;
 		struct sim_channel *channel;
+		struct sim_events *events;
 	};
 	struct sim_vas *space;		/* of a context share, TSG or virtual range: the VA space it names */
 };
@@ -251,7 +253,7 @@ extern unsigned int sim_next_client;
 const struct sim_ops *sim_ops_of(enum sim_kind kind);
 extern const struct sim_ops sim_vidmem_ops, sim_sysmem_ops, sim_virtual_ops, sim_virtual_range_ops, sim_osdesc_ops;
 extern const struct sim_ops sim_fabric_ops, sim_multicast_ops, sim_usermode_ops, sim_shared_data_ops;
-extern const struct sim_ops sim_physical_ops, sim_register_ops;
+extern const struct sim_ops sim_physical_ops, sim_register_ops, sim_deviceless_ops, sim_event_buffer_ops;
 extern const struct sim_ops sim_device_ops, sim_subdevice_ops, sim_vas_object_ops, sim_group_ops, sim_ctxshare_ops;
 extern const struct sim_ops sim_channel_ops, sim_engine_object_ops, sim_event_ops, sim_plain_ops, sim_dup_ops;
 

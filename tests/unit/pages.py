@@ -18,7 +18,7 @@ from pathlib import Path
 
 from builds import ROOT
 
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.patience import Patience
 from tests.patience import LONG_S
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -20,6 +20,9 @@ from pathlib import Path
 import pytest
 
 from tests.vm.conftest import Completed
+from tests.vm.test_kmod import clients
+
+__all__ = ["clients"]  # a fixture
 
 TOP = Path(__file__).resolve().parents[2]
 LEAST = 60
@@ -60,3 +63,10 @@ def test_the_root_backends_suite_on_the_simulated_driver(vm: Callable[..., Compl
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None, done.stdout
     assert int(passed[1]) >= LEAST, done.stdout
+
+
+def test_turns_on_the_simulated_driver(guest_pytest: Callable[..., Completed], clients: Path) -> None:
+    """With a daemon, on programs that keep the GPU busy, by the simulated GPU's own account and its log."""
+    env = {"DETSHARE_NVCLIENT": str(clients)}
+    done = guest_pytest("tests/vm/guest/root_turns.py", driver="sim", timeout=900, mounts=[clients], env=env)
+    assert " passed" in done.stdout

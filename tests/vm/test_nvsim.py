@@ -13,7 +13,7 @@ from detshare.tools.replay.run import build
 from tests.vm.conftest import Completed, results, steps
 from tests.vm.test_interception import genuine
 
-PARTS = ("objects", "calls", "memory", "doorbell", "sidedoors", "steering")
+PARTS = ("objects", "calls", "memory", "doorbell", "sidedoors", "steering", "switches")
 SUITE = [f"tests/vm/guest/nvsim_{name}.py" for name in PARTS]
 
 

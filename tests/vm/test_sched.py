@@ -16,6 +16,7 @@ __all__ = ["clients"]  # a fixture
 
 GUESTS = {
     "orders": ("sched_pause.py", "sched_reflex.py", "sched_accounts.py", "sched_tame.py", "sched_answers.py"),
+    "turns": ("sched_turns.py",),
     "shares": ("sched_shares.py", "sched_ceiling.py"),
     "states": ("sched_states.py", "sched_heirs.py"),
     "long": ("sched_long.py",),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the ABI data into `ctl/rm/tables.py`.
+"""Turns the ABI data into `ctl/abi/tables.py`.
 
 The data (data/*.json, see data/README.md) was read from the driver's headers by a compiler, per version. Equal
 tables are written once and shared by index, so that a difference between versions stands out in a diff.
@@ -16,7 +16,7 @@ from typing import Any
 from detshare.tools.abi import wanted
 
 DATA = Path(__file__).parent / "data"
-TARGET = Path("ctl") / "rm" / "tables.py"
+TARGET = Path("ctl") / "abi" / "tables.py"
 _CODES = {
     "NvHandle": "I", "NvU32": "I", "NvU64": "Q", "NvP64": "Q", "NvU16": "H", "NvBool": "B", "NvU8": "B",
     "RsAccessLimb": "I",

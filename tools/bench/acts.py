@@ -18,12 +18,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from detshare.ctl.rm.abi import Abi, for_version
+from detshare.ctl.abi.versions import Abi, for_version
+from detshare.ctl.backends.root.tree import Depth, read_tree
+from detshare.ctl.core.driver import Descriptor, DriverError, ProcessId
+from detshare.ctl.core.snapshot import Kind, Tsg
 from detshare.ctl.rm.client import RmClient
-from detshare.ctl.rm.driver import Descriptor, DriverError, ProcessId
 from detshare.ctl.rm.kernel import KernelDriver
-from detshare.ctl.snapshot import Kind, Tsg
-from detshare.ctl.tree import Depth, read_tree
 
 __all__ = ["Acts", "ActsError", "Answer", "Raw", "Recorded", "Tenant", "tenant"]
 

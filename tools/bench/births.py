@@ -64,7 +64,7 @@ class Daemon:
         config, self._log = folder / "detshare.toml", folder / "log"
         classes = "".join(f'"{command}" = "{CLASS}"\n' for command in commands)
         config.write_text(_CONFIG.format(interval=interval, observers=str(observers).lower()) + classes)
-        words = [sys.executable, "-P", "-m", "detshare.ctl.detshared", "--config", str(config)]
+        words = [sys.executable, "-P", "-m", "detshare.ctl.daemon.detshared", "--config", str(config)]
         with self._log.open("w") as writing:
             self._process = subprocess.Popen([*words, "--run-dir", str(folder / "run")], stderr=writing)
 

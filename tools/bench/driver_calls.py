@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from detshare.ctl.rm.abi import for_version
+from detshare.ctl.abi.versions import for_version
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ctl.rm.session import ControlFile
 from detshare.tools.bench import userd

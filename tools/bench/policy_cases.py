@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from detshare.ctl.classes import CLASSES
+from detshare.ctl.core.classes import CLASSES
 from detshare.ctl.policy.shipped.phases import DECODE, PREFILL
 from detshare.ctl.policy.shipped.tpot_first import TpotFirst
 from detshare.ctl.policy.types import Policy

@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from detshare.ctl.classes import CLASSES, WEIGHT_UNIT_US
+from detshare.ctl.core.classes import CLASSES, WEIGHT_UNIT_US
 from detshare.ctl.sim import profile as profiles
 from detshare.ctl.sim import speed
 from detshare.ctl.sim.engine import Engine

@@ -46,7 +46,7 @@ class Steer:
         command = [
             sys.executable,
             "-m",
-            "detshare.ctl.detshared",
+            "detshare.ctl.daemon.detshared",
             "--run-dir",
             str(self.run_dir),
             "--backend",

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Self
 
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.patience import Patience
 from detshare.tools.demo.errors import DemoError
 from detshare.tools.demo.figures import Figures, percentile
 

@@ -20,7 +20,7 @@ import click
 
 from detshare.ctl.cli import tables
 from detshare.ctl.client import Client
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.patience import Patience
 from detshare.tools.demo.children import Workload, latency, throughput
 from detshare.tools.demo.errors import DemoError
 from detshare.tools.demo.figures import Closing, Figures, improved, table

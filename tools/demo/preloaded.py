@@ -21,8 +21,8 @@ from typing import Any, Final, NoReturn, Self
 from detshare.tools.demo.errors import DemoError
 
 ENTRIES: Final[Mapping[str, str]] = {
-    "detshare-ctl": "detshare.ctl.cli.app",
-    "detshare-top": "detshare.ctl.top",
+    "detshare-ctl": "detshare.ctl.cli.main",
+    "detshare-top": "detshare.ctl.cli.top",
 }
 """console script -> module whose function `main` it is"""
 

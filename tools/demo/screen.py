@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TextIO
 
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.patience import Patience
 from detshare.tools.demo.children import Child
 from detshare.tools.demo.errors import DemoError
 
 _MODULES = {
-    "detshared": "detshare.ctl.detshared",
+    "detshared": "detshare.ctl.daemon.detshared",
     "detshare-ctl": "detshare.ctl.cli",
-    "detshare-top": "detshare.ctl.top",
+    "detshare-top": "detshare.ctl.cli.top",
 }
 
 

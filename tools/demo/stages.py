@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.tools.demo.children import Workload, latency, throughput
 from detshare.tools.demo.choice import Pair
 from detshare.tools.demo.errors import DemoError

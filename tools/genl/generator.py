@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From kmod/detshare.yaml to kmod/detshare_uapi.h and kmod/nl_policy.{c,h}.
+"""From kmod/detshare.yaml to kmod/detshare_uapi.h and kmod/api/nl_policy.{c,h}.
 
 Only the part of YNL that the specification uses is understood; anything else is an error, never a silent loss.
 """
@@ -36,8 +36,8 @@ def render(root: Path) -> dict[Path, str]:
     _check(spec)
     return {
         Path("kmod/detshare_uapi.h"): _uapi(spec),
-        Path("kmod/nl_policy.h"): _policy_header(spec),
-        Path("kmod/nl_policy.c"): _policy(spec),
+        Path("kmod/api/nl_policy.h"): _policy_header(spec),
+        Path("kmod/api/nl_policy.c"): _policy(spec),
     }
 
 

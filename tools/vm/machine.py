@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.patience import Patience
 from detshare.tools.vm import cache, initramfs, tsc
 from detshare.tools.vm.checkout import TOP
 from detshare.tools.vm.kernels import DEBUG, Kernel

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
+from detshare.ctl.abi.versions import UnknownBranch, branches, for_version
 from detshare.ctl.backends.model.gpu import GpuModel
 from detshare.ctl.backends.model.objects import CONTROL_PATH, OpenFile
 from detshare.ctl.backends.model.process import Machine, ModelProcess
 from detshare.ctl.backends.model.rm import RmServer
-from detshare.ctl.gputime.types import Switch
-from detshare.ctl.rm.abi import UnknownBranch, branches, for_version
-from detshare.ctl.rm.driver import DescriptorGone, Gpu, Holder, NotAllowed, ProcessGone, ProcessId, Usage
+from detshare.ctl.core.driver import DescriptorGone, Gpu, Holder, NotAllowed, ProcessGone, ProcessId, Usage
+from detshare.ctl.core.gputime import Switch
 
 H100 = Gpu("GPU-3b269624-5005-67c3-4026-6cc0bb057439", 0, "NVIDIA H100 80GB HBM3", "0000:06:00.0", 80 << 30)
 

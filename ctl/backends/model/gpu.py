@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detshare.ctl.backends.model.timeline import Timeline
-from detshare.ctl.rm.driver import Gpu
+from detshare.ctl.core.driver import Gpu
 
 DEFAULT_SLICE_US = {"compute": 2048, "copy": 1024}
 """what the stock driver gives a new channel group (measured, driver 580)"""

@@ -12,8 +12,8 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDescriptor, ModelDriver, ModelSwitchLog
 from detshare.ctl.backends.model.objects import OpenFile
 from detshare.ctl.backends.model.workload import Background, Idle, Latency, Reading, Workload
-from detshare.ctl.gputime.types import Switch
-from detshare.ctl.rm.driver import Gpu, Holder, ProcessId, Usage
+from detshare.ctl.core.driver import Gpu, Holder, ProcessId, Usage
+from detshare.ctl.core.gputime import Switch
 
 LONGEST_STEP_S = 1.0
 """a longer pause between two questions is skipped but for its last second, so that no question takes long"""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.model.gpu import Channel, GpuModel, ModelTsg
-from detshare.ctl.rm.abi import Abi
 
 CONTROL_PATH = "/dev/nvidiactl"
 

@@ -9,7 +9,7 @@ from detshare.ctl.backends.model.gpu import GpuModel
 from detshare.ctl.backends.model.objects import OpenFile
 from detshare.ctl.backends.model.rm import RmServer
 from detshare.ctl.backends.model.workload import Workload
-from detshare.ctl.rm.driver import Holder, ProcessId
+from detshare.ctl.core.driver import Holder, ProcessId
 
 INIT_NAMESPACE = 4026531836
 

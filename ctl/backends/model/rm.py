@@ -6,10 +6,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.model.controls import Controls, make_controls
 from detshare.ctl.backends.model.gpu import GpuModel
 from detshare.ctl.backends.model.objects import PARENTS, Client, Kind, Node, OpenFile, kinds_by_class
-from detshare.ctl.rm.abi import Abi
 
 GENERATED_OBJECT_BASE = 0xCAF00000
 """where the driver's own handles begin for objects allocated with handle 0"""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from detshare.ctl.backends.model.workload import NEVER, Workload
-from detshare.ctl.gputime.types import Switch
+from detshare.ctl.core.gputime import Switch
 
 if TYPE_CHECKING:
     from detshare.ctl.backends.model.gpu import ModelTsg

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from detshare.ctl.classes import CLASSES, MOST_FLOOR
+from detshare.ctl.core.classes import CLASSES, MOST_FLOOR
 from detshare.ctl.policy.shipped.asked import RANKS, Asked, rank
 from detshare.ctl.policy.shipped.background import USUAL
 from detshare.ctl.policy.shipped.strict import rows

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from detshare.ctl.classes import MOST_FLOOR
+from detshare.ctl.core.classes import MOST_FLOOR
 from detshare.ctl.policy.shipped.asked import RANKS, Asked, fitting, rank
 from detshare.ctl.policy.types import Action, Bind, ClassRow, Move, Policy, Slice, Snapshot, TenantView
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from detshare.ctl.classes import CLASSES, MOST_FLOOR
+from detshare.ctl.core.classes import CLASSES, MOST_FLOOR
 from detshare.ctl.policy.shipped.asked import Asked, rank
 from detshare.ctl.policy.shipped.background import Background, reading
 from detshare.ctl.policy.shipped.predictor import SWITCH_US, Predictor

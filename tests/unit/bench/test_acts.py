@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.rm import tables
-from detshare.ctl.rm.abi import for_version
+from detshare.ctl.abi import tables
+from detshare.ctl.abi.versions import for_version
 from detshare.tools.bench import userd
 from detshare.tools.bench.acts import Acts, ActsError, Answer, Recorded
 

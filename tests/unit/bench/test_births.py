@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl import classes
+from detshare.ctl.core import classes
 from detshare.tools.bench import births
 
 GREETED = """

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from detshare.ctl.backends.kmod import KmodBackend
-from detshare.ctl.ear import Ear
+from detshare.ctl.backends.module.backend import KmodBackend
+from detshare.ctl.backends.module.ear import Ear
 from detshare.ctl.netlink import events, genl
 from detshare.ctl.netlink.link import Link
 from detshare.tools.bench.scale import kernel, sender

@@ -122,8 +122,8 @@ def test_a_switch_is_what_two_endless_programs_lose(report: Report) -> None:
 
 def test_what_the_simulated_gpu_charges_for_a_switch_is_what_rows_allow() -> None:
     source = (Path(__file__).parents[3] / "tests" / "nvsim" / "engine.c").read_text(encoding="utf-8")
-    (charged,) = re.findall(r"^#define GR_SWITCH_NS\s+(\d+)$", source, re.MULTILINE)
-    assert int(charged) == sched.SWITCH_US * 1000
+    ((nobody, restore),) = re.findall(r"\bswitch_us = (\d+), restore_us = (\d+)", source)
+    assert int(nobody) + int(restore) == sched.SWITCH_US
 
 
 def events(**late: list[float]) -> Line:

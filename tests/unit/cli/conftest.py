@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from fake_backend import FakeBackend
 
 from detshare.ctl import oneshot
-from detshare.ctl.cli import main
+from detshare.ctl.cli.main import main
 
 
 class Ctl:

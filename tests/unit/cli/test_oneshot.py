@@ -15,10 +15,12 @@ import pytest
 from click.testing import CliRunner
 from fake_backend import CONTAINER, programs, refusing
 
-from detshare.ctl import oneshot, rundir
-from detshare.ctl.cli import link, main, tables
-from detshare.ctl.rm.driver import DriverAbsent
-from detshare.ctl.snapshot import Check, State
+from detshare.ctl import oneshot
+from detshare.ctl.cli import link, tables
+from detshare.ctl.cli.main import main
+from detshare.ctl.core import rundir
+from detshare.ctl.core.driver import DriverAbsent
+from detshare.ctl.core.snapshot import Check, State
 from tests.patience import comes
 
 

@@ -48,9 +48,9 @@ def test_the_files_that_it_installs_are_here() -> None:
 
 def test_the_units_of_other_pages_are_the_same() -> None:
     """Numbers of this page that code has: the lease, its renewal, the length of the log."""
-    from detshare.ctl import holds
-    from detshare.ctl.decisions import log
+    from detshare.ctl.backends.module import holds
     from detshare.ctl.policy import guard
+    from detshare.ctl.policy.decisions import log
 
     text = " ".join((ROOT / "docs" / PAGE).read_text(encoding="utf-8").split())
     assert f"{holds.LEASE_S} s after the daemon renewed it last (every {holds._RENEW_S:.0f} s)" in text

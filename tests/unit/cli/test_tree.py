@@ -15,8 +15,8 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from detshare.ctl.cli import main
 from detshare.ctl.cli.completion import PROGRAM, SHELLS, VARIABLE, script
+from detshare.ctl.cli.main import main
 from detshare.tools.manpages import PROGRAMS, commands, escape, page, program
 from tests.patience import run
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detshare.ctl import config
-from detshare.ctl.cli import main
-from detshare.ctl.config import Config, ConfigError
+from detshare.ctl.cli.main import main
+from detshare.ctl.core import config
+from detshare.ctl.core.config import Config, ConfigError
 
 TIMES = int(os.environ.get("DETSHARE_FUZZ", "1"))
 WHOLE = """\

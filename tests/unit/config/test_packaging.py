@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from detshare.ctl import config
+from detshare.ctl.core import config
 
 TOP = Path(__file__).parents[3]
 

@@ -17,11 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_backend import FakeBackend
 
-from detshare.ctl import daemon as daemon_module
-from detshare.ctl.client import SOCKET_NAME, Client
-from detshare.ctl.config import Config
-from detshare.ctl.daemon import Daemon
-from detshare.ctl.detshared import listen
+from detshare.ctl.client import Client
+from detshare.ctl.core.config import Config
+from detshare.ctl.core.rundir import SOCKET_NAME
+from detshare.ctl.daemon import daemon as daemon_module
+from detshare.ctl.daemon.daemon import Daemon
+from detshare.ctl.daemon.detshared import listen
 from detshare.ctl.oneshot import Built
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from detshare.ctl import classes, select
-from detshare.ctl.backends.base import Backend, NeedsModule
-from detshare.ctl.rm.driver import Gpu, Holder, NotAllowed, ProcessId
-from detshare.ctl.snapshot import (
+from detshare.ctl.core import classes, select
+from detshare.ctl.core.backend import Backend, NeedsModule
+from detshare.ctl.core.driver import Gpu, Holder, NotAllowed, ProcessId
+from detshare.ctl.core.snapshot import (
     Account,
     AccountKind,
     Change,
@@ -65,7 +65,7 @@ def _holder(program: Program) -> Holder:
 
 
 class FakeBackend(Backend):
-    """Implements detshare.ctl.backends.base.Backend. `alive_elsewhere`: PIDs that live and use no GPU."""
+    """Implements detshare.ctl.core.backend.Backend. `alive_elsewhere`: PIDs that live and use no GPU."""
 
     name = "fake"
 

@@ -17,11 +17,12 @@ from dataclasses import replace
 import pytest
 from fake_backend import FakeBackend, tsg
 
-from detshare.ctl import config, logs
-from detshare.ctl.access import Access, Caller, Denied
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.rm.procfs import start_time
-from detshare.ctl.snapshot import Level, Program, State
+from detshare.ctl.core import config
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.procfs import start_time
+from detshare.ctl.core.snapshot import Level, Program, State
+from detshare.ctl.daemon import logs
+from detshare.ctl.daemon.access import Access, Caller, Denied
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 GROUP = grp.getgrgid(os.getegid()).gr_name

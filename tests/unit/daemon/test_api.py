@@ -15,8 +15,8 @@ import pytest
 from fake_backend import CONTAINER, FakeBackend, refusing
 from prometheus_client.parser import text_string_to_metric_families
 
-from detshare.ctl.access import Caller, caller_of
 from detshare.ctl.client import Client, ClientError
+from detshare.ctl.daemon.access import Caller, caller_of
 from tests.patience import LONG_S, until
 
 
@@ -234,7 +234,7 @@ def test_what_is_no_http_gets_a_4xx(running, data):
 
 
 def test_half_a_request_is_answered_in_the_end(running, monkeypatch):
-    monkeypatch.setattr("detshare.ctl.api.REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr("detshare.ctl.daemon.api.REQUEST_SECONDS", 0.2)
     assert raw(running, b"GET /v1/pro", half_close=False).startswith(b"HTTP/1.1 408")
     half = b'POST /v1/verbs/pause HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{"who"'
     assert raw(running, half, half_close=False).startswith(b"HTTP/1.1 408")
@@ -267,7 +267,7 @@ def test_an_error_of_our_own_is_500_and_the_daemon_lives(start):
 
 
 def test_a_driver_that_hangs_is_told(running, monkeypatch):
-    monkeypatch.setattr("detshare.ctl.daemon.VERB_SECONDS", 0.1)
+    monkeypatch.setattr("detshare.ctl.daemon.daemon.VERB_SECONDS", 0.1)
     go_on = threading.Event()
     monkeypatch.setattr(running.backend, "preempt", lambda who: go_on.wait(5))
     with pytest.raises(ClientError, match="did not answer within") as caught:
@@ -286,7 +286,7 @@ def test_restoring_that_fails_is_not_called_done(running, monkeypatch):
 
 
 def test_restoring_that_hangs_is_not_called_done(running, monkeypatch):
-    monkeypatch.setattr("detshare.ctl.daemon.CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr("detshare.ctl.daemon.daemon.CLOSE_SECONDS", 0.05)
     go_on = threading.Event()
     monkeypatch.setattr(running.backend, "close", lambda: go_on.wait(5))
 
@@ -308,7 +308,7 @@ def test_looks_that_fail_are_shown_and_tried_again(running):
 
 
 def test_only_root_and_the_daemons_user_change_anything(running, monkeypatch):
-    monkeypatch.setattr("detshare.ctl.api.caller_of", lambda connection: Caller(1, os.geteuid() + 1000))
+    monkeypatch.setattr("detshare.ctl.daemon.api.caller_of", lambda connection: Caller(1, os.geteuid() + 1000))
     with pytest.raises(ClientError, match="may not change") as caught:
         running.client.verb("pause", "4242")
     assert caught.value.status == 403

@@ -8,8 +8,8 @@ import time
 
 from fake_backend import FakeBackend
 
-from detshare.ctl.config import Config
-from detshare.ctl.config import Daemon as DaemonConfig
+from detshare.ctl.core.config import Config
+from detshare.ctl.core.config import Daemon as DaemonConfig
 from tests.patience import until
 
 WATCHING = Config(daemon=DaemonConfig(observers=True, classes={"*train*": "low"}))

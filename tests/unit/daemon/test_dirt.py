@@ -9,11 +9,11 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from detshare.ctl import dirt
-from detshare.ctl.cli import main
+from detshare.ctl.cli.main import main
 from detshare.ctl.client import ClientError
-from detshare.ctl.config import Config
-from detshare.ctl.config import Daemon as DaemonConfig
+from detshare.ctl.core.config import Config
+from detshare.ctl.core.config import Daemon as DaemonConfig
+from detshare.ctl.daemon import dirt
 from detshare.ebpf.epochs import Allocation, Epoch
 from detshare.ebpf.errors import EbpfError
 

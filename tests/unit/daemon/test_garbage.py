@@ -16,7 +16,7 @@ from fake_backend import FakeBackend
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from detshare.ctl.verbs import VERBS as VERB_ARGUMENTS
+from detshare.ctl.backends.verbs import VERBS as VERB_ARGUMENTS
 from tests.patience import LONG_S
 
 ARGUMENTS = sorted({name for names in VERB_ARGUMENTS.values() for name in names})

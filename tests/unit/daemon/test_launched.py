@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner
 from fake_backend import GPU, programs
 
-from detshare.ctl import launched
-from detshare.ctl.cli import main
-from detshare.ctl.config import Config
-from detshare.ctl.config import Daemon as DaemonConfig
-from detshare.ctl.launched import Launched
-from detshare.ctl.observed import Grid
-from detshare.ctl.requests import Table
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import Program, Snapshot
+from detshare.ctl.cli.main import main
+from detshare.ctl.core.config import Config
+from detshare.ctl.core.config import Daemon as DaemonConfig
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.observed import Grid
+from detshare.ctl.core.snapshot import Program, Snapshot
+from detshare.ctl.daemon import launched
+from detshare.ctl.daemon.launched import Launched
+from detshare.ctl.daemon.requests import Table
 from detshare.ebpf.errors import EbpfError
 from detshare.ebpf.launch_watch import Sums
 from detshare.ebpf.launches import seconds_of
@@ -163,9 +163,9 @@ def test_a_number_that_another_process_has_now_begins_anew():
 
 
 def test_policies_see_launches_grids_and_graphs_of_the_temporal_lane():
+    from detshare.ctl.core.driver import Gpu
     from detshare.ctl.policy.types import Shape
     from detshare.ctl.policy.view import Viewer
-    from detshare.ctl.rm.driver import Gpu
 
     feed, viewer = Feed(), Viewer()
     for step in range(9):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.patience import Patience
 from tests import patience as waiting
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from tests.patience import LONG_S, until
 
 SHORT = '''
@@ -180,7 +180,7 @@ def test_reading(start, path, status):
 
 def test_who_may_not_change_anything_may_not_set_a_policy(start, monkeypatch):
     daemon = start()
-    monkeypatch.setattr("detshare.ctl.access.Access.may_change", lambda self, caller: False)
+    monkeypatch.setattr("detshare.ctl.daemon.access.Access.may_change", lambda self, caller: False)
     for path, body in (("/v1/policy/set", {"name": "fair"}), ("/v1/policy/resume", {"who": "4242"})):
         status, answer = ask(daemon, "POST", path, body)
         assert status == 403
@@ -191,8 +191,8 @@ def test_who_may_not_change_anything_may_not_set_a_policy(start, monkeypatch):
 
 def test_only_root_has_the_daemon_run_a_file(start, short, monkeypatch):
     daemon = start()
-    monkeypatch.setattr("detshare.ctl.access.Access.may_change", lambda self, caller: True)
-    monkeypatch.setattr("detshare.ctl.decisions.routes.runs_files", lambda caller: False)
+    monkeypatch.setattr("detshare.ctl.daemon.access.Access.may_change", lambda self, caller: True)
+    monkeypatch.setattr("detshare.ctl.daemon.policy_routes.runs_files", lambda caller: False)
     status, answer = ask(daemon, "POST", "/v1/policy/set", {"name": short})
     assert status == 403
     assert "run a file" in answer["error"]["stopped"]

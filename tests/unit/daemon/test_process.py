@@ -18,19 +18,20 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl import detshared as daemon_module
-from detshare.ctl.client import SOCKET_NAME, Client
-from detshare.ctl.config import Config
-from detshare.ctl.config import Daemon as DaemonConfig
-from detshare.ctl.errors import ControlError
+from detshare.ctl.client import Client
+from detshare.ctl.core.config import Config
+from detshare.ctl.core.config import Daemon as DaemonConfig
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.rundir import SOCKET_NAME
+from detshare.ctl.daemon import detshared as daemon_module
 from tests.patience import LONG_S, run, until, words
 
 pytestmark = pytest.mark.e2e
 
 
 def spawn(run_dir: Path, *args: str, **kwargs) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--backend", "model", *args]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **kwargs)
+    command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
+    return subprocess.Popen([*command, "--run-dir", str(run_dir), *args], stderr=subprocess.PIPE, text=True, **kwargs)
 
 
 def ctl(run_dir: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -223,7 +224,7 @@ def test_no_root_no_daemon(run_dir, monkeypatch):
 @pytest.mark.skipif(Path("/sys/module/nvidia").exists(), reason="an NVIDIA driver is loaded")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_no_driver_no_daemon(run_dir):
-    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--backend", "root"]
+    command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(run_dir), "--backend", "root"]
     done = run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no NVIDIA driver is loaded" in done.stderr
@@ -234,7 +235,7 @@ def test_no_driver_no_daemon(run_dir):
 
 @pytest.mark.skipif(Path("/sys/module/nvidia").exists(), reason="an NVIDIA driver is loaded")
 def test_without_a_driver_auto_is_the_model_and_says_so(run_dir):
-    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir)]
+    command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(run_dir)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         until(lambda: process.poll() is not None or Client(run_dir).alive())
@@ -249,7 +250,7 @@ def test_without_a_driver_auto_is_the_model_and_says_so(run_dir):
 
 @pytest.mark.parametrize("args", [["--backend", "magic"], ["--interval", "0"], ["--interval", "nan"], ["--fast"]])
 def test_bad_options_are_2(args):
-    command = [sys.executable, "-m", "detshare.ctl.detshared", *args]
+    command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", *args]
     assert run(command, capture_output=True, check=False).returncode == 2
 
 
@@ -270,7 +271,7 @@ def test_a_configuration_is_followed_and_options_go_before_it(run_dir, spawned):
     path.write_text(
         "[daemon]\nbackend = 'model'\nlog_format = 'json'\nlog_level = 'error'\n[pool]\ntiers = [20, 100]\n"
     )
-    command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(run_dir), "--config", str(path)]
+    command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(run_dir), "--config", str(path)]
     process = subprocess.Popen([*command, "--log-level", "info"], stderr=subprocess.PIPE, text=True)
     spawned.append(process)
     until(lambda: process.poll() is not None or Client(run_dir).alive())

@@ -21,15 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import detshare
-from detshare.ctl import requests
-from detshare.ctl.cli import main
-from detshare.ctl.client import REPORTS_NAME
-from detshare.ctl.kinship import may_speak_for
+from detshare.ctl.cli.main import main
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.procfs import start_time
+from detshare.ctl.core.rundir import REPORTS_NAME
+from detshare.ctl.daemon import requests
+from detshare.ctl.daemon.kinship import may_speak_for
+from detshare.ctl.daemon.reports import BYTES_S, HEAD, MOST_BYTES
+from detshare.ctl.daemon.requests import Table, Window, values_of
 from detshare.ctl.library.reporter import Reporter
-from detshare.ctl.reports import BYTES_S, HEAD, MOST_BYTES
-from detshare.ctl.requests import Table, Window, values_of
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.rm.procfs import start_time
 from tests.patience import until
 
 ME = os.getpid()
@@ -247,7 +247,7 @@ def view_gpu(running: Any) -> str:
 
 
 def metrics_of(running: Any) -> tuple[str, str]:
-    from detshare.ctl import metrics
+    from detshare.ctl.daemon import metrics
 
     body, kind = metrics.render(running.daemon.registry)
     return body.decode(), kind

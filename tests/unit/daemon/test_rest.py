@@ -9,7 +9,7 @@ from typing import Any
 
 from fake_backend import FakeBackend
 
-from detshare.ctl.snapshot import Snapshot
+from detshare.ctl.core.snapshot import Snapshot
 from tests.patience import until
 
 LOOK_S = 0.2

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from detshare.ctl.gputime import drawing
 from detshare.ctl.gputime import recording as recordings
-from detshare.ebpf import timeline
-from detshare.ebpf.cli import cli
+from detshare.ctl.trace import timeline
+from detshare.ctl.trace.cli import cli
 from tests.unit.gputime.recordings import MadeDriver, MadeLog, busy, end, recording, start
 
 
@@ -138,7 +138,7 @@ def test_who_is_not_root_is_told() -> None:
 
 def test_the_command_itself_exits_with_1_and_the_next_step() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--from", "/nowhere"],
+        [sys.executable, "-m", "detshare.ctl.trace.cli", "timeline", "--from", "/nowhere"],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 1
@@ -149,7 +149,7 @@ def test_the_command_itself_exits_with_1_and_the_next_step() -> None:
 
 def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl.gz"
-    command = [sys.executable, "-m", "detshare.ebpf.cli", "timeline", "--backend", "model", "--seconds", "600"]
+    command = [sys.executable, "-m", "detshare.ctl.trace.cli", "timeline", "--backend", "model", "--seconds", "600"]
     with subprocess.Popen([*command, "--json", "--out", str(out)], stdout=-1, stderr=-1, text=True) as process:
         assert process.stderr is not None
         assert "watching" in process.stderr.readline()

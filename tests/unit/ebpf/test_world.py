@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detshare.ctl.rm.abi import branches, for_version
-from detshare.ctl.rm.tables import VERSIONS
+from detshare.ctl.abi.tables import VERSIONS
+from detshare.ctl.abi.versions import branches, for_version
 from detshare.ebpf.records import Decoder, Kind, Record, unpack
 from detshare.ebpf.world import World
 

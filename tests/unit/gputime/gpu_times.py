@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from detshare.ctl.gputime.types import GpuTime, Mode, Pattern, Place, Schedule, Standing
-from detshare.ctl.rm.driver import Gpu, ProcessId
-from detshare.ctl.snapshot import Kind, Program, Snapshot, State, Tsg
+from detshare.ctl.core.driver import Gpu, ProcessId
+from detshare.ctl.core.gputime import GpuTime, Mode, Pattern, Place, Schedule, Standing
+from detshare.ctl.core.snapshot import Kind, Program, Snapshot, State, Tsg
 
 GPU = "GPU-710ea6b1-2c2f-4f9e-8a3a-0123456789ab"
 TIME = GpuTime(GPU, 5.0, share=0.3, useful=0.27, switches_s=50.0, run_us=1730.0, gap_us=18_300.0,

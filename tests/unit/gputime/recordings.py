@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from detshare.ctl.core.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, Usage
+from detshare.ctl.core.gputime import Run, Switch
 from detshare.ctl.gputime.recording import GpuRecord, Recording
-from detshare.ctl.gputime.types import Run, Switch
-from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, Usage
 
 FIRST = Gpu("GPU-1", 0, "NVIDIA H200", "0000:01:00.0", 140 << 30)
 SECOND = Gpu("GPU-2", 1, "NVIDIA H200", "0000:02:00.0", 140 << 30)
@@ -52,7 +52,7 @@ class MadeLog:
 
 @dataclass
 class MadeDriver:
-    """detshare.ctl.rm.driver.Driver with logs by UUID; one that has none refuses."""
+    """detshare.ctl.core.driver.Driver with logs by UUID; one that has none refuses."""
 
     logs: dict[str, MadeLog]
     commands: dict[int, str] = field(default_factory=dict)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detshare.ctl.core.gputime import Run
 from detshare.ctl.gputime import drawing
-from detshare.ctl.gputime.types import Run
 from tests.unit.gputime.recordings import busy, recording
 
 SPACE = "{http://www.w3.org/2000/svg}"

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 
-from detshare.ctl.gputime.types import Standing
+from detshare.ctl.core.gputime import Standing
 from detshare.ctl.library.results import Look
 from tests.unit.gputime.gpu_times import GPU, SCHEDULE, TIME, program, snapshot
 

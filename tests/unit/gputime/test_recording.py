@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detshare.ctl.core.driver import NotAllowed
+from detshare.ctl.core.gputime import Run
 from detshare.ctl.gputime import chrome, lanes
 from detshare.ctl.gputime.meter import RESTORE_NS
 from detshare.ctl.gputime.recording import NoRecording, read, record, write
-from detshare.ctl.gputime.types import Run
-from detshare.ctl.rm.driver import NotAllowed
 from tests.unit.gputime.recordings import FIRST, SECOND, MadeDriver, MadeLog, busy, end, pauses, recording, start
 
 

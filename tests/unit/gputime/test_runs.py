@@ -6,8 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detshare.ctl.core.gputime import Run, Switch
 from detshare.ctl.gputime.runs import RunBook
-from detshare.ctl.gputime.types import Run, Switch
 
 
 def start(at: int, pid: int, context: int = 0) -> Switch:

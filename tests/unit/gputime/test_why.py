@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from detshare.ctl.decisions import why
-from detshare.ctl.gputime.types import Standing
+from detshare.ctl.core.gputime import Standing
+from detshare.ctl.policy.decisions import why
 from tests.unit.gputime.gpu_times import STALLED, program, snapshot
 
 STATUS = {"name": "mine", "rule": "a test", "failed": ""}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from detshare.ctl.cli import tables
-from detshare.ctl.gputime import words
-from detshare.ctl.gputime.types import Mode, Pattern, Place, Schedule, Standing
-from detshare.ctl.snapshot import plain
+from detshare.ctl.core import words
+from detshare.ctl.core.gputime import Mode, Pattern, Place, Schedule, Standing
+from detshare.ctl.core.snapshot import plain
 from tests.unit.gputime.gpu_times import GPU, SCHEDULE, STALLED, TIME, program, snapshot
 
 NUMBERS = {GPU: "0"}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl import accounts, cgroups
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.rm.driver import Holder, ProcessId
-from detshare.ctl.snapshot import AccountKind
+from detshare.ctl.core import accounts, cgroups
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.snapshot import AccountKind
 
 CONTAINER = "c0ffee" * 10 + "c0fe"
 

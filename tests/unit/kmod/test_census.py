@@ -7,10 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from detshare.ctl import activity, census, orders
-from detshare.ctl.census import Census
+from detshare.ctl.abi.versions import for_version
+from detshare.ctl.backends.module import activity, census, orders, rotation
+from detshare.ctl.backends.module.census import Census
+from detshare.ctl.backends.wishes import Wish
+from detshare.ctl.core import words
+from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+from detshare.ctl.core.gputime import Mode, Standing
+from detshare.ctl.core.snapshot import AccountKind, Containment, Kind, Level, Program, State, plain
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.records import (
+    ClassRow,
     DeniedRow,
     GpuRow,
     LimitRow,
@@ -20,10 +27,6 @@ from detshare.ctl.netlink.records import (
     TsgRow,
     VctxRow,
 )
-from detshare.ctl.rm.abi import for_version
-from detshare.ctl.rm.driver import Gpu, Holder, ProcessId
-from detshare.ctl.snapshot import AccountKind, Containment, Kind, Level, Program, State
-from detshare.ctl.wishes import Wish
 
 ABI = for_version("580.159.04")
 GR0, COPY1 = ABI.constant("NV2080_ENGINE_TYPE_GR0"), ABI.constant("NV2080_ENGINE_TYPE_COPY1")
@@ -194,3 +197,27 @@ def test_denials_are_added_up_and_named() -> None:
 def test_levels_that_were_set() -> None:
     tsgs = [replace(TSGS[0], level=2, managed=True), replace(TSGS[1], level=7)]
     assert [t.level for t in only(replace(SEEN, tsgs=tsgs)).tsgs] == [Level.HIGH, None]
+
+
+def test_turns_are_told_as_the_kernel_tells_them() -> None:
+    turn = genl.DETSHARE_HOLD_TURN
+    rows = [ClassRow("low", 0, turn_us=100_000), ClassRow("high", 0)]
+    runs = [
+        RunRow(1, 42, klass="low"),
+        RunRow(2, 43, klass="low", reasons=turn),
+        RunRow(3, 44, klass="low"),
+        RunRow(4, 45, klass="high"),
+    ]
+    row = GpuRow(0, UUID, turn_mode=genl.DETSHARE_TURN_MODE_TURNS, turn_vctx=1, turn_pid=42, turn_left_ms=60)
+    seen = replace(SEEN, gpu_rows=[row], classes=rows, runs=runs)
+    (schedule,) = rotation.schedules(seen)
+    assert (schedule.gpu, schedule.mode, schedule.holder, schedule.left_s) == (UUID, Mode.TURNS, "42", 0.06)
+    assert words.schedule(plain(schedule)) == "turns, 42 has its turn for 60 ms"
+    standing = {pid: [p.standing for p in rotation.places(seen, ProcessId(pid, 1))] for pid in (42, 43, 44, 45)}
+    assert standing == {42: [Standing.HOLDS], 43: [Standing.WAITS], 44: [Standing.RESTS], 45: []}
+    assert rotation.waiting(seen) == {43}
+    window = replace(seen, gpu_rows=[replace(row, turn_mode=genl.DETSHARE_TURN_MODE_WINDOWS)])
+    assert [p.standing for p in rotation.places(window, ProcessId(42, 1))] == [Standing.WINDOW]
+    quiet = replace(seen, gpu_rows=[replace(row, turn_mode=genl.DETSHARE_TURN_MODE_NONE)])
+    assert rotation.schedules(quiet) == ()
+    assert rotation.places(quiet, ProcessId(42, 1)) == ()

@@ -11,8 +11,8 @@ from click.testing import Result
 from fake_backend import FakeBackend
 
 from detshare.ctl import oneshot
+from detshare.ctl.core import procfs
 from detshare.ctl.netlink import presence
-from detshare.ctl.rm import procfs
 
 Ctl = Callable[..., Result]
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from detshare.ctl import ear, module
+from detshare.ctl.backends.module import ear, module
+from detshare.ctl.core.snapshot import Event
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent
 from detshare.ctl.netlink.events import event
 from detshare.ctl.netlink.glance import Glance
 from detshare.ctl.netlink.records import EventRow, GpuRow, Status
-from detshare.ctl.snapshot import Event
 from tests.patience import comes, until
 
 ORDER, REFLEX = genl.DETSHARE_HOLD_ORDER, genl.DETSHARE_HOLD_REFLEX

@@ -11,8 +11,8 @@ import pytest
 from click.testing import Result
 from fake_backend import FakeBackend
 
-from detshare.ctl.snapshot import AccountKind, Bucket, ClassInfo, Hold, StandingOrder, State
-from detshare.ctl.work import Activity, Denial
+from detshare.ctl.core.snapshot import AccountKind, Bucket, ClassInfo, Hold, StandingOrder, State
+from detshare.ctl.core.work import Activity, Denial
 
 Ctl = Callable[..., Result]
 

@@ -8,17 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from detshare.ctl import census, classes, orders, tell
-from detshare.ctl.accounts import Target
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.holds import LEASE_S, Holds
+from detshare.ctl.abi.versions import for_version
+from detshare.ctl.backends.module import census, orders, tell
+from detshare.ctl.backends.module.holds import LEASE_S, Holds
+from detshare.ctl.backends.wishes import Wish
+from detshare.ctl.core import classes
+from detshare.ctl.core.accounts import Target
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.snapshot import AccountKind, Level
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import KernelRefused
 from detshare.ctl.netlink.records import ClassRow, HoldRow, SchedRow
-from detshare.ctl.rm.abi import for_version
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import AccountKind, Level
-from detshare.ctl.wishes import Wish
 
 ONE = Target(AccountKind.PID, "42", ProcessId(42, 7))
 CREW = Target(AccountKind.CGROUP, "/crew", cgroup=60)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detshare.ctl import sizes
-from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.core import sizes
+from detshare.ctl.core.backend import BadRequest
 
 
 @pytest.mark.parametrize(

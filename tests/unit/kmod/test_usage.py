@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU time as kmod/usage.c counts it: the file itself, compiled for user space."""
+"""GPU time as kmod/sched/usage.c counts it: the file itself, compiled for user space."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 HERE = Path(__file__).parent
 KMOD = HERE.parents[2] / "kmod"
+SCHED = KMOD / "sched"
 HEADERS = ("kernel", "list", "math64", "overflow", "string", "time64", "types")
 MS = 1_000_000
 BEGIN = 1_000 * MS
@@ -24,9 +25,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     for name in HEADERS:
         (folder / "linux" / f"{name}.h").write_text('#include "usage_kernel.h"\n', encoding="ascii")
     target = folder / "usage.so"
-    sources = [HERE / "usage_harness.c", KMOD / "usage.c", KMOD / "turns.c"]
+    sources = [HERE / "usage_harness.c", SCHED / "usage.c", SCHED / "turns.c"]
     flags = ["-Wall", "-Wextra", "-Werror", "-Wno-pedantic", "-std=gnu11", "-O1", "-fPIC", "-shared"]
-    flags += [f"-I{folder}", f"-I{HERE}", f"-I{KMOD}"]
+    flags += [f"-I{folder}", f"-I{HERE}", f"-I{KMOD}", f"-I{SCHED}"]
     done = subprocess.run(
         ["gcc", *flags, "-o", str(target), *map(str, sources)], capture_output=True, text=True, check=False
     )

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What kmod/usage.c and kmod/turns.c use of the kernel and of run.h, for a shared object in user space. A lock counts what is done in it. */
+/* What kmod/sched/usage.c and turns.c use of the kernel and of run.h, for a shared object in user space. A lock counts what is done in it. */
 #ifndef USAGE_KERNEL_H
 #define USAGE_KERNEL_H
 #define DETSHARE_RUN_H

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from detshare.ctl import metrics
-from detshare.ctl.gputime.types import GpuTime, Mode, Pattern, Schedule
-from detshare.ctl.metric_names import COUNTER, NAMES, PROGRAM
-from detshare.ctl.observed import Observed, Requests
-from detshare.ctl.requests import Table
-from detshare.ctl.rm.driver import Gpu, ProcessId
-from detshare.ctl.snapshot import Account, AccountKind, Kind, Level, Program, Snapshot, State, Tsg
-from detshare.ctl.work import Activity, Spatial, Times
+from detshare.ctl.core.driver import Gpu, ProcessId
+from detshare.ctl.core.gputime import GpuTime, Mode, Pattern, Schedule
+from detshare.ctl.core.observed import Observed, Requests
+from detshare.ctl.core.snapshot import Account, AccountKind, Kind, Level, Program, Snapshot, State, Tsg
+from detshare.ctl.core.work import Activity, Spatial, Times
+from detshare.ctl.daemon import metrics
+from detshare.ctl.daemon.metric_names import COUNTER, NAMES, PROGRAM
+from detshare.ctl.daemon.requests import Table
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN = "application/openmetrics-text; version=1.0.0"

@@ -7,13 +7,13 @@ import errno
 
 import pytest
 
+from detshare.ctl.abi.versions import UnknownBranch, for_version
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import H100, MEASURED_SECONDS, Call, ModelDriver, second_gpu
 from detshare.ctl.backends.model.objects import Kind
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import Background
-from detshare.ctl.rm.abi import UnknownBranch, for_version
-from detshare.ctl.rm.driver import Descriptor, DescriptorGone, Driver, NotAllowed, ProcessGone
+from detshare.ctl.core.driver import Descriptor, DescriptorGone, Driver, NotAllowed, ProcessGone
 
 GET = "NVA06C_CTRL_CMD_GET_TIMESLICE"
 TSG = 0x5C000015

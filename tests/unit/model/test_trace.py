@@ -13,7 +13,7 @@ import pytest
 
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.objects import Client, Kind, OpenFile
-from detshare.ctl.rm.driver import Gpu
+from detshare.ctl.core.driver import Gpu
 
 DATA = Path(__file__).parents[2] / "data"
 BASE = 0x5C000000

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine_sched.h"
+#include "eventbuf.h"
 #include "ring.h"
 
 #define MOST 4096
@@ -26,7 +27,28 @@ struct bench {
 		u64 when;
 		u32 chan;
 	} log[1 << 16];
+	u32 nnotes;
+	struct {
+		u64 when;
+		u32 tsg;
+		bool begins;
+	} notes[1 << 16];
 };
+
+/* rl is the first of struct bench. */
+static void note(struct sched_runlist *rl, struct sched_tsg *tsg, bool begins, u64 when)
+{
+	struct bench *bench = (struct bench *)rl;
+	u32 i = 0;
+
+	while (bench->tsgs[i] != tsg)
+		i++;
+	if (bench->nnotes == 1 << 16)
+		return;
+	bench->notes[bench->nnotes].when = when;
+	bench->notes[bench->nnotes].tsg = i;
+	bench->notes[bench->nnotes++].begins = begins;
+}
 
 static enum sched_state step(struct sched_chan *sched, u64 when)
 {
@@ -53,11 +75,14 @@ static enum sched_state step(struct sched_chan *sched, u64 when)
 	return CHAN_WAITING;
 }
 
-struct bench *bench_new(u32 sms, u64 switch_ns)
+struct bench *bench_new(u32 sms, u64 switch_ns, u64 restore_ns, u64 late_ns, u64 save_ns)
 {
 	struct bench *bench = calloc(1, sizeof(*bench));
 
-	sched_runlist_init(&bench->rl, sms, switch_ns, step);
+	sched_runlist_init(&bench->rl, sms, switch_ns, restore_ns, step);
+	bench->rl.late_ns = late_ns;
+	bench->rl.save_ns = save_ns;
+	bench->rl.log = note;
 	return bench;
 }
 
@@ -106,6 +131,11 @@ u64 bench_next(struct bench *bench) { return sched_next(&bench->rl); }
 u32 bench_logged(struct bench *bench) { return bench->nlog; }
 u64 bench_log_when(struct bench *bench, u32 i) { return bench->log[i].when; }
 u32 bench_log_chan(struct bench *bench, u32 i) { return bench->log[i].chan; }
+u32 bench_noted(struct bench *bench) { return bench->nnotes; }
+u64 bench_note_when(struct bench *bench, u32 i) { return bench->notes[i].when; }
+u32 bench_note_tsg(struct bench *bench, u32 i) { return bench->notes[i].tsg; }
+u32 bench_note_begins(struct bench *bench, u32 i) { return bench->notes[i].begins; }
+u64 bench_restoring(struct bench *bench) { return bench->rl.restoring; }
 u64 bench_busy(struct bench *bench) { return bench->rl.busy; }
 u64 bench_switching(struct bench *bench) { return bench->rl.switching; }
 u64 bench_switches(struct bench *bench) { return bench->rl.switches; }
@@ -199,3 +229,49 @@ u64 ring_fault(const struct ring *ring) { return ring->fault; }
 u64 ring_kernel_ns(const struct ring *ring) { return ring->kernel.ns; }
 u32 ring_kernel_sms(const struct ring *ring) { return ring->kernel.sms; }
 u64 ring_kernel_until(const struct ring *ring) { return ring->kernel.until; }
+
+/* ---- events ---- */
+
+struct events {
+	struct eventbuf buf;
+	unsigned char header[EVENTBUF_HEADER_SIZE], records[MOST * EVENTBUF_SWITCH_SIZE];
+};
+
+static void write_events(struct eventbuf *buf, bool header, u64 at, const void *data, size_t n)
+{
+	struct events *events = (struct events *)buf;
+
+	memcpy((header ? events->header : events->records) + at, data, n);
+}
+
+struct events *events_new(u32 count)
+{
+	struct events *events = calloc(1, sizeof(*events));
+
+	events->buf.write = write_events;
+	eventbuf_init(&events->buf, EVENTBUF_SWITCH_SIZE, count);
+	return events;
+}
+
+void events_free(struct events *events) { free(events); }
+void events_lost(struct events *events, u32 records) { eventbuf_lost(&events->buf, records); }
+u32 events_get(struct events *events, u32 get) { return eventbuf_get(&events->buf, get); }
+
+void events_enable(struct events *events, u32 on, u32 newest)
+{
+	events->buf.enabled = on;
+	events->buf.newest = newest;
+}
+
+void events_add(struct events *events, u32 version, u32 tag, u32 context, u32 pid, u64 when)
+{
+	struct eventbuf_switch event = { .tag = (u8)tag, .context = context, .pid = pid, .when = when };
+
+	eventbuf_add(&events->buf, version, &event);
+}
+
+void events_read(struct events *events, void *header, void *records, size_t size)
+{
+	memcpy(header, events->header, sizeof(events->header));
+	memcpy(records, events->records, size);
+}

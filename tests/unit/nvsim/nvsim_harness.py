@@ -16,7 +16,7 @@ US, MS = 1_000, 1_000_000
 LOW, MEDIUM, HIGH = 0, 1, 2
 
 _U64 = {
-    "next", "log_when", "busy", "switching", "switches", "gpu_time", "ran", "finished",
+    "next", "log_when", "note_when", "busy", "switching", "restoring", "switches", "gpu_time", "ran", "finished",
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def library() -> ctypes.CDLL:
     target = folder / "harness.so"
     sources = [
         Path(__file__).with_name("harness.c"),
-        *(NVSIM / f"{name}.c" for name in ("engine_sched", "engine_round", "ring")),
+        *(NVSIM / f"{name}.c" for name in ("engine_sched", "engine_round", "ring", "eventbuf")),
     ]
     flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared", f"-I{NVSIM}"]
     done = subprocess.run(
@@ -41,6 +41,7 @@ def library() -> ctypes.CDLL:
     loaded.bench_broken.restype = loaded.bench_tsg_state.restype = ctypes.c_char_p
     for name in _U64:
         getattr(loaded, f"bench_{name}").restype = ctypes.c_uint64
+    loaded.events_new.restype = ctypes.c_void_p
     loaded.ring_new.restype = ctypes.c_void_p
     loaded.ring_fault.restype = loaded.ring_kernel_ns.restype = loaded.ring_kernel_until.restype = ctypes.c_uint64
     return loaded
@@ -49,9 +50,10 @@ def library() -> ctypes.CDLL:
 class Bench:
     """A runlist with its clock."""
 
-    def __init__(self, sms: int = 132, switch: int = 200 * US) -> None:
+    def __init__(self, sms: int = 132, switch: int = 200 * US, restore: int = 0, late: int = 0, save: int = 0) -> None:
         self.lib = library()
-        self.at = ctypes.c_void_p(self.lib.bench_new(sms, ctypes.c_uint64(switch)))
+        times = [ctypes.c_uint64(ns) for ns in (switch, restore, late, save)]
+        self.at = ctypes.c_void_p(self.lib.bench_new(sms, *times))
         self.now = 0
         self._read = 0
 
@@ -92,6 +94,21 @@ class Bench:
         upto = self.call("logged")
         found = [(self.call("log_when", i), self.call("log_chan", i)) for i in range(self._read, upto)]
         self._read = upto
+        return found
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """(TSG, begin, end) of each time that a context was on the engine and left it."""
+        found, begun = [], None
+        for i in range(self.call("noted")):
+            tsg, when = self.call("note_tsg", i), self.call("note_when", i)
+            if self.call("note_begins", i):
+                assert begun is None, "one came before the other had left"
+                begun = (tsg, when)
+            else:
+                assert begun is not None, "one left and nobody was there"
+                assert begun[0] == tsg, "one left that was not there"
+                found.append((tsg, begun[1], when))
+                begun = None
         return found
 
     def state(self, tsg: int) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -417,3 +417,67 @@ def test_a_channel_that_hangs_leaves_the_engine_to_the_others() -> None:
     bench.advance(10 * MS)
     assert bench.ended() == [(2 * MS, chans[1])]
     assert bench.call("gpu_time", 0) == 0
+
+
+def short_slices(us: int) -> Bench:
+    """Two busy groups with slices of so many microseconds, as an H200 switches, after a second."""
+    bench = Bench(switch=85 * US, restore=120 * US, late=120 * US)
+    for _ in range(2):
+        bench.submit(bench.chan(bench.tsg(slice_ns=us * US)), 10 * MS, forever=True)
+    bench.advance(1000 * MS)
+    return bench
+
+
+@pytest.mark.parametrize("us", [1, 50, 120])
+def test_two_groups_with_slices_that_end_within_the_restore_only_switch(us: int) -> None:
+    bench = short_slices(us)
+    # the first was there before the other, and had a second turn without a switch
+    assert [bench.call("gpu_time", tsg) for tsg in (0, 1)] == [pytest.approx(us * US, abs=1024), 0]
+    assert bench.call("switches") == pytest.approx(1000 * MS / (205 * US), abs=2)
+    assert bench.call("switching") + bench.call("restoring") + bench.call("busy") == bench.now
+
+
+def test_a_restore_is_a_part_of_the_slice_of_who_comes_and_its_end_is_acted_on_late() -> None:
+    bench = short_slices(500)
+    for tsg in (0, 1):
+        assert bench.share(tsg) == pytest.approx(500 / (2 * 705), rel=0.01)
+    runs = bench.runs()[1:]
+    assert {end - begin for _, begin, end in runs} == {620 * US}
+    assert {later[1] - run[2] for run, later in pairwise(runs)} == {85 * US}
+
+
+def test_who_goes_on_pays_no_restore_and_is_not_in_the_log() -> None:
+    bench = Bench(switch=85 * US, restore=120 * US)
+    tsg = bench.tsg(slice_ns=50 * US)
+    bench.submit(bench.chan(tsg), 10 * MS)
+    bench.advance(11 * MS)
+    assert bench.ended() == [(10 * MS + 205 * US, 0)], "one restore, whatever its slice"
+    bench.submit(0, 1 * MS)
+    bench.advance(2 * MS)
+    assert bench.ended() == [(12 * MS, 0)]
+    assert bench.runs() == []
+    assert bench.call("switches") == 1
+
+
+def test_who_comes_while_another_restores_waits_for_the_end_of_that() -> None:
+    bench = Bench(switch=85 * US, restore=120 * US)
+    low, high = bench.tsg(LOW, 50 * US), bench.tsg(HIGH, 20 * MS)
+    bench.submit(bench.chan(low), 10 * MS)
+    bench.advance(90 * US)
+    bench.submit(bench.chan(high), 1 * MS)
+    bench.advance(2 * MS)
+    assert bench.ended() == [(205 * US + 205 * US + 1 * MS, 1)]
+    assert bench.runs()[0] == (low, 85 * US, 205 * US)
+
+
+def test_who_was_taken_off_is_restored_when_it_goes_on() -> None:
+    bench = Bench(switch=85 * US, restore=120 * US, save=40 * US)
+    tsg = bench.tsg()
+    chan = bench.chan(tsg)
+    bench.submit(chan, 1 * MS)
+    bench.advance(500 * US)
+    bench.change("disable", chan, 1, 0)
+    assert bench.runs() == [(tsg, 85 * US, 500 * US)]
+    bench.change("disable", chan, 0, 0)
+    bench.advance(2 * MS)
+    assert bench.ended() == [(500 * US + 40 * US + 205 * US + 705 * US, chan)], "saved, switched, restored, the rest"

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from detshare.ctl import verbs
-from detshare.ctl.decisions.log import Log
-from detshare.ctl.errors import ControlError
+from detshare.ctl.backends import verbs
+from detshare.ctl.core.driver import Gpu, ProcessId
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Change, ClassInfo, Event, Kind, Level, Outcome, Program, Skip, State, Tsg
+from detshare.ctl.core.snapshot import Snapshot as Look
+from detshare.ctl.core.work import Activity, Spatial
 from detshare.ctl.policy.apply import Request
+from detshare.ctl.policy.decisions.log import Log
 from detshare.ctl.policy.engine import Engine
 from detshare.ctl.policy.ledger import Ledger
 from detshare.ctl.policy.registry import Loaded
 from detshare.ctl.policy.types import Action, PCtx, Policy, Snapshot, TenantView
-from detshare.ctl.rm.driver import Gpu, ProcessId
-from detshare.ctl.snapshot import Change, ClassInfo, Event, Kind, Level, Outcome, Program, Skip, State, Tsg
-from detshare.ctl.snapshot import Snapshot as Look
-from detshare.ctl.work import Activity, Spatial
 
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 

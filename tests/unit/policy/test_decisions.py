@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_world import GPU, Scripted, program, snapshot, view
 
-from detshare.ctl.decisions import why
-from detshare.ctl.decisions.log import Log, Turn, lines, segments, turns
-from detshare.ctl.decisions.replay import Replay
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.driver import Gpu
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Snapshot as Look
 from detshare.ctl.policy import registry
+from detshare.ctl.policy.decisions import why
+from detshare.ctl.policy.decisions.log import Log, Turn, lines, segments, turns
+from detshare.ctl.policy.decisions.replay import Replay
 from detshare.ctl.policy.ledger import decode, encode
 from detshare.ctl.policy.types import Bind, ClassRow, Gate, Move, PCtx, Preempt, Reflex, Shape, Slice
-from detshare.ctl.rm.driver import Gpu
-from detshare.ctl.snapshot import Snapshot as Look
 
 DONE = [[{"do": "Slice", "tenant": "1", "slice_us": 300.0, "level": 0, "reason": "it may wait"}, "done"]]
 
@@ -165,7 +165,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from policy_world import snapshot, view
-from detshare.ctl.decisions.log import Log
+from detshare.ctl.policy.decisions.log import Log
 log = Log(Path(sys.argv[1]), segment_bytes=8192, segments=4)
 log.open()
 print("ready", flush=True)

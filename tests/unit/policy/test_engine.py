@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 from policy_world import GPU, Scripted, activity, program
 
-from detshare.ctl.decisions.log import Turn, turns
-from detshare.ctl.errors import ControlError
-from detshare.ctl.observed import Requests
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.observed import Requests
+from detshare.ctl.core.snapshot import Change, ClassInfo, Event, Outcome, State
+from detshare.ctl.policy.decisions.log import Turn, turns
 from detshare.ctl.policy.edges import GAP_S
 from detshare.ctl.policy.guard import LONGEST_SHUT_US
 from detshare.ctl.policy.hands import BURST, RATE_S
 from detshare.ctl.policy.types import Bind, ClassRow, Gate, Move, PCtx, Preempt, Reflex, Slice
-from detshare.ctl.snapshot import Change, ClassInfo, Event, Outcome, State
 
 
 def shorten(now, tenant):

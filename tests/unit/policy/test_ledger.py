@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_world import GPU, activity, program
 
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.snapshot import Level, State
 from detshare.ctl.policy.ledger import Ledger, Put
 from detshare.ctl.policy.types import Bind, Gate, Move, Reflex, Slice
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import Level, State
 
 ONE = ProcessId(1, 10)
 KEPT = ("chosen", "configured", "puts", "rows", "hand", "hand_rows", "deadlines", "resumed")

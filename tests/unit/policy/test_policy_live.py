@@ -55,8 +55,8 @@ class Live:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def begin(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(self.run_dir), "--backend", "model"]
-        self.processes.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
+        self.processes.append(subprocess.Popen([*command, "--run-dir", str(self.run_dir)], stderr=subprocess.DEVNULL))
         until(self.client.alive)
         return self.processes[-1]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.policy import registry
 
 MINE = '''

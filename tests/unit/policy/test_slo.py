@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_world import GPU, snapshot, view
 
+from detshare.ctl.daemon.requests import Window
 from detshare.ctl.policy.guard import Guard
 from detshare.ctl.policy.shipped.governor import PAUSED, Governor, Reading
 from detshare.ctl.policy.shipped.slo_aware import SloAware
 from detshare.ctl.policy.types import ClassRow, Gate, Slice
-from detshare.ctl.requests import Window
 
 GOAL_MS = 20.0
 STEP_S = 0.5

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from policy_world import GPU, activity, program
 
-from detshare.ctl.gputime.types import GpuTime
-from detshare.ctl.observed import Requests
+from detshare.ctl.core.driver import Gpu
+from detshare.ctl.core.gputime import GpuTime
+from detshare.ctl.core.observed import Requests
+from detshare.ctl.core.snapshot import Snapshot as Look
+from detshare.ctl.core.snapshot import State
+from detshare.ctl.core.work import ShapeTimes, Times
 from detshare.ctl.policy.types import PCtx, Shape
 from detshare.ctl.policy.view import Viewer
-from detshare.ctl.rm.driver import Gpu
-from detshare.ctl.snapshot import Snapshot as Look
-from detshare.ctl.snapshot import State
-from detshare.ctl.work import ShapeTimes, Times
 
 
 def look(viewer: Viewer, now: float, *programs, pool=None) -> None:

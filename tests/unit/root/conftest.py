@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.backends.model.driver import ModelDriver
-from detshare.ctl.backends.root import RootBackend
+from detshare.ctl.backends.root.backend import RootBackend
 
 
 class Clock:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.objects import Kind
 from detshare.ctl.backends.model.process import ModelProcess
-from detshare.ctl.backends.root import RootBackend
-from detshare.ctl.snapshot import Program
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.core.snapshot import Program
 
 
 def program(backend: RootBackend, process: ModelProcess) -> Program:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl import doctor
-from detshare.ctl.adopt import Adopter
+from detshare.ctl.abi.versions import for_version
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import Call, ModelDriver, second_gpu
-from detshare.ctl.backends.root import RootBackend
-from detshare.ctl.rm.abi import for_version
-from detshare.ctl.snapshot import Kind, State
+from detshare.ctl.backends.root import doctor
+from detshare.ctl.backends.root.adopt import Adopter
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.core.snapshot import Kind, State
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program
 

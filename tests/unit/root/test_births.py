@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from detshare.ctl import births, greeter
-from detshare.ctl.adopt import Adopter
+from detshare.ctl.abi.versions import for_version
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
-from detshare.ctl.births import Births, Context
-from detshare.ctl.greeter import Greeter
-from detshare.ctl.journal import Journal
-from detshare.ctl.rm.abi import for_version
-from detshare.ctl.steward import Steward
-from detshare.ctl.wishes import Wish, Wishes
+from detshare.ctl.backends.root import births, greeter
+from detshare.ctl.backends.root.adopt import Adopter
+from detshare.ctl.backends.root.births import Births, Context
+from detshare.ctl.backends.root.greeter import Greeter
+from detshare.ctl.backends.root.journal import Journal
+from detshare.ctl.backends.root.steward import Steward
+from detshare.ctl.backends.wishes import Wish, Wishes
 from detshare.ebpf.loader import Trouble
 from detshare.ebpf.records import Decoder, Kind, Record
 from detshare.ebpf.world import Happening, World

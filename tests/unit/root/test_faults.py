@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl import classes, journal
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import Call, ModelDriver, second_gpu
 from detshare.ctl.backends.model.objects import Kind
 from detshare.ctl.backends.model.process import ModelProcess
-from detshare.ctl.backends.root import RootBackend
-from detshare.ctl.guardian import recover
-from detshare.ctl.journal import Journal, Paused
-from detshare.ctl.rm.driver import ProcessId
-from detshare.ctl.snapshot import State
-from detshare.ctl.wishes import Wishes
+from detshare.ctl.backends.root import journal
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.guardian import recover
+from detshare.ctl.backends.root.journal import Journal, Paused
+from detshare.ctl.backends.wishes import Wishes
+from detshare.ctl.core import classes
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.snapshot import State
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, truth
 

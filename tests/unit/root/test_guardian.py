@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from detshare.ctl import guardian, rundir
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
-from detshare.ctl.backends.root import RootBackend
+from detshare.ctl.backends.root import guardian
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.core import rundir
 from tests.unit.root.helpers import truth
 
 DEAD = 4_000_000

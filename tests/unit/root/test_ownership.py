@@ -10,8 +10,8 @@ import pytest
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.process import ModelProcess
-from detshare.ctl.backends.root import RootBackend
-from detshare.ctl.snapshot import State
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.core.snapshot import State
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, take_all, truth
 

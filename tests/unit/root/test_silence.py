@@ -9,8 +9,8 @@ import pytest
 
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import Call, ModelDriver
-from detshare.ctl.backends.root import RootBackend
-from detshare.ctl.guardian import recover
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.guardian import recover
 from detshare.ctl.rm.client import RmClient, WrongClient
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, take_all

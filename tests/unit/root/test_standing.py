@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
-from detshare.ctl.backends.root import RootBackend
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.core.backend import BadRequest
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, truth
 

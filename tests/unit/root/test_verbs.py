@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detshare.ctl import classes
-from detshare.ctl.backends.base import BadRequest
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
-from detshare.ctl.backends.root import RootBackend
-from detshare.ctl.guardian import recover
-from detshare.ctl.snapshot import Level, State
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.guardian import recover
+from detshare.ctl.core import classes
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.snapshot import Level, State
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, truth
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detshare.ctl.classes import CLASSES
+from detshare.ctl.core.classes import CLASSES
 from detshare.ctl.policy.registry import SHIPPED
 from detshare.ctl.policy.types import Bind, ClassRow, Move, PCtx, Policy, Slice
 from detshare.ctl.sim import arrivals, fleet, services

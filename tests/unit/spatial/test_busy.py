@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spatial_lane import GPU_TEXT, Lane
 
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.backends.shim import ShimBackend
-from detshare.ctl.shapes import shapes
-from detshare.ctl.work import times
+from detshare.ctl.backends.spatial.backend import ShimBackend
+from detshare.ctl.backends.spatial.shapes import shapes
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.work import times
 from detshare.runtime.reflexes import HOLD, Mode, Override, Wish, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent
 

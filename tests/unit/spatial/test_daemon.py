@@ -15,7 +15,7 @@ import pytest
 from spatial_lane import Program, end_mps
 
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from tests.patience import ended, run, until
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +32,8 @@ class Daemon:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(self.folder)]
+        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
+        command += ["--run-dir", str(self.folder)]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
         until(lambda: self.process.poll() is not None or Client(self.folder).alive())
         assert self.process.poll() is None
@@ -194,7 +195,7 @@ def test_without_a_daemon_the_verbs_name_it(folder: Path) -> None:
 
 def test_a_taken_board_directory_costs_only_the_spatial_lane(daemon: Daemon, folder: Path) -> None:
     other = folder / "other"
-    command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(other)]
+    command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model", "--run-dir", str(other)]
     second = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=daemon.environment)
     try:
         until(lambda: Client(other).alive())

@@ -62,7 +62,8 @@ class Machine:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "detshare.ctl.detshared", "--backend", "model", "--run-dir", str(self.folder)]
+        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
+        command += ["--run-dir", str(self.folder)]
         self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
         until(lambda: self.daemon.poll() is not None or self.client.alive())
 

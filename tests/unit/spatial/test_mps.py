@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.rm import procfs
+from detshare.ctl.core import procfs
 from detshare.runtime.mps import Mps, MpsError, State
 from tests.patience import Slept, until
 

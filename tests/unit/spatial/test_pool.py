@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spatial_lane import GPU_TEXT, Lane
 
-from detshare.ctl import config
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.backends.shim import ShimBackend
-from detshare.ctl.pool import Pool, exclusive_tier
-from detshare.ctl.snapshot import Snapshot
+from detshare.ctl.backends.spatial.backend import ShimBackend
+from detshare.ctl.backends.spatial.pool import Pool, exclusive_tier
+from detshare.ctl.core import config
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.snapshot import Snapshot
 from detshare.runtime.reflexes import RANKS, Mode, Override, Wish, apart, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent
 from tests.patience import until

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.core.backend import BadRequest
 from detshare.runtime.admission import Request
 from detshare.runtime.profiles import BUCKETS, Lane, Profile, Profiles, choose, key
 

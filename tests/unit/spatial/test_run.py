@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from spatial_lane import Lane
 
-from detshare.ctl.rm import procfs
+from detshare.ctl.core import procfs
 from tests import patience
 from tests.patience import Slept, ended, until
 

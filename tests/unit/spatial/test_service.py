@@ -12,9 +12,9 @@ import uuid
 import pytest
 from spatial_lane import GPU_TEXT, Lane
 
-from detshare.ctl.errors import ControlError
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import ProcessId
+from detshare.ctl.core import procfs
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.errors import ControlError
 from detshare.runtime import board_layout as layout
 from detshare.runtime import sealed
 from detshare.runtime.board import Attach, Policy, Tier, map_file, monotonic_ns

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detshare.ctl.backends.base import BadRequest
+from detshare.ctl.core.backend import BadRequest
 from detshare.runtime import board_layout as layout
 from detshare.runtime.reflexes import RANKS, Mode, Wish, overlaps, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Table, Tier, check_percent, check_reserve, of_percent

@@ -24,7 +24,7 @@ def put(root: Path, name: str, text: str) -> None:
     ("name", "head", "licence"),
     [
         ("ctl/a.py", "", "Apache-2.0"),
-        ("kmod/gate.c", "", "GPL-2.0-only"),
+        ("kmod/doorbell/gate.c", "", "GPL-2.0-only"),
         ("kmod/Makefile", "", "GPL-2.0-only"),
         ("kmod/rm/tree.c", "", "GPL-2.0-only OR Apache-2.0"),
         ("kmod/check.py", "", "Apache-2.0"),

@@ -22,12 +22,12 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.client import Client
-from detshare.ctl.patience import Patience
+from detshare.ctl.core.patience import Patience
 from tests.patience import IDLE_S, ended, run, until
 
 pytestmark = pytest.mark.e2e
 
-TOP = [sys.executable, "-m", "detshare.ctl.top"]
+TOP = [sys.executable, "-m", "detshare.ctl.cli.top"]
 BROKEN = """
 import sys
 from rich.console import Console
@@ -48,7 +48,7 @@ def run_dir() -> Iterator[Path]:
         log = Path(folder) / "log"
         with log.open("wb") as out:
             daemon = subprocess.Popen(
-                [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", folder, "--backend", "model"],
+                [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", folder, "--backend", "model"],
                 stderr=out,
             )
         try:
@@ -201,7 +201,7 @@ def test_the_terminal_is_put_back_when_top_itself_fails() -> None:
 def test_a_daemon_that_goes_away_leaves_a_screen_that_says_so() -> None:
     with tempfile.TemporaryDirectory(prefix="dst-") as folder:
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", folder, "--backend", "model"],
+            [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", folder, "--backend", "model"],
             stderr=subprocess.DEVNULL,
         )
         try:

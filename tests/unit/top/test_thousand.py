@@ -40,7 +40,7 @@ LOOK_CALLS = 120
 """for each tenant, to take in what the daemon answers"""
 ONCE_CALLS = 500
 """for each tenant, with what is imported late"""
-HEAVY = {"aiohttp", "asyncio", "textual", "prometheus_client", "importlib.metadata", "detshare.ctl.daemon"}
+HEAVY = {"aiohttp", "asyncio", "textual", "prometheus_client", "importlib.metadata", "detshare.ctl.daemon.daemon"}
 """what no command that only shows something needs: each takes longer to import than the frame to make"""
 
 CROWD = snapshot(
@@ -130,7 +130,7 @@ def run_dir() -> Iterator[Path]:
 
 ONCE = """
 import sys
-from detshare.ctl.top import main
+from detshare.ctl.cli.top import main
 seen = {}
 sys.setprofile(lambda frame, event, argument: seen.update({event: seen.get(event, 0) + 1}))
 try:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from detshare.ctl.gputime import words
-from detshare.ctl.gputime.types import Standing
+from detshare.ctl.core import words
+from detshare.ctl.core.gputime import Standing
 from detshare.ctl.top.columns import BARS, columns
 from detshare.ctl.top.draw import Painter
 from detshare.ctl.top.keys import View

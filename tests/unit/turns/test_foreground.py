@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import pytest
 
-from detshare.ctl.gputime.types import Pattern, Run
-from detshare.ctl.turns.foreground import AGREE, BLIND_S, SAMPLES, Foreground
-from detshare.ctl.turns.pattern import Sight, judge, see
+from detshare.ctl.backends.root.turns.foreground import AGREE, BLIND_S, SAMPLES, Foreground
+from detshare.ctl.backends.root.turns.pattern import Sight, judge, see
+from detshare.ctl.core.gputime import Pattern, Run
 
 MS = 1_000_000
 LC, BG = 10, 20

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import Holder, ProcessId
-from detshare.ctl.snapshot import Kind, Program, State, Tsg
-from detshare.ctl.turns.floors import DEFAULT, Floors
-from detshare.ctl.turns.members import cast
-from detshare.ctl.turns.tenancy import Tenancy
-from detshare.ctl.wishes import Wish
+from detshare.ctl.backends.root.turns.floors import DEFAULT, Floors
+from detshare.ctl.backends.root.turns.members import cast
+from detshare.ctl.backends.root.turns.tenancy import Tenancy
+from detshare.ctl.backends.wishes import Wish
+from detshare.ctl.core import procfs
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.snapshot import Kind, Program, State, Tsg
 
 GPU = "GPU-0"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detshare.ctl.gputime.types import Standing
-from detshare.ctl.turns.rotation import ENTRY_S, PATIENCE_S, ROUND_S, WINDOW_S, Rotation, Tenant
+from detshare.ctl.backends.root.turns.rotation import ENTRY_S, PATIENCE_S, ROUND_S, WINDOW_S, Rotation, Tenant
+from detshare.ctl.core.gputime import Standing
 
 GPU = "GPU-0"
 OTHER = "GPU-1"

@@ -12,9 +12,9 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import Background, Latency, Workload
-from detshare.ctl.backends.root import RootBackend
-from detshare.ctl.guardian import recover
-from detshare.ctl.turns.engine import Turns
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.guardian import recover
+from detshare.ctl.backends.root.turns.engine import Turns
 
 
 class Stage:

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl import classes
-from detshare.ctl.accounts import Target
-from detshare.ctl.backends.base import BadRequest
-from detshare.ctl.backends.kmod import KmodBackend
 from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.module.backend import KmodBackend
+from detshare.ctl.core import classes, procfs
+from detshare.ctl.core.accounts import Target
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.snapshot import AccountKind, Containment, Kind, Program, State
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.link import Link
-from detshare.ctl.rm import procfs
-from detshare.ctl.snapshot import AccountKind, Containment, Kind, Program, State
 from tests.patience import run, until
 from tests.unit.root.helpers import truth
 from tests.vm.guest.ctl_machine import GIB, NO_MEMORY, Hog, backend, driver, link, used

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.backends.kmod import KmodBackend
 from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.module.backend import KmodBackend
 from detshare.ctl.netlink.link import Link
 from tests.vm.guest.ctl_sim import DEBUGFS, SimDriver, SimProcess
 

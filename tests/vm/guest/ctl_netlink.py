@@ -254,8 +254,8 @@ def test_a_process_that_is_not_there(link: Link) -> None:
     ("size", "code"), [(0, errno.EINVAL), ((1 << 64) - 1, errno.ERANGE), ((1 << 63) + 1, errno.ERANGE)]
 )
 def test_sizes_that_are_none(link: Link, driver: SimDriver, size: int, code: int) -> None:
-    from detshare.ctl.accounts import Target
-    from detshare.ctl.snapshot import AccountKind
+    from detshare.ctl.core.accounts import Target
+    from detshare.ctl.core.snapshot import AccountKind
 
     hog = Hog(driver)
     before = state(link)
@@ -377,8 +377,8 @@ def test_who_is_not_root_is_told_nothing_and_changes_nothing(link: Link, wire: s
 
 def test_who_is_not_root_hears_no_events() -> None:
     def join() -> int:
+        from detshare.ctl.core.driver import NotAllowed
         from detshare.ctl.netlink.events import Listener
-        from detshare.ctl.rm.driver import NotAllowed
 
         try:
             Listener().close()

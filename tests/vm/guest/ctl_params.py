@@ -9,8 +9,8 @@ import struct
 from importlib.resources import files
 from typing import Any
 
-from detshare.ctl.rm.abi import Abi
-from detshare.ctl.rm.layout import Field, Layout
+from detshare.ctl.abi.layout import Field, Layout
+from detshare.ctl.abi.versions import Abi
 
 _MEMORY_FLAGS = {0x40: 0x1C101, 0x3E: 0xC001, 0x50A0: 0x8C415}
 """class -> flags that libcuda gave (recorded)"""

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from detshare.ctl import classes, rundir
-from detshare.ctl.cli import main
+from detshare.ctl.backends.module.holds import LEASE_S
+from detshare.ctl.cli.main import main
 from detshare.ctl.client import Client
-from detshare.ctl.holds import LEASE_S
+from detshare.ctl.core import classes, rundir
+from detshare.ctl.core.snapshot import State
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.oneshot import build_backend
-from detshare.ctl.snapshot import State
 from tests.patience import ended, run, until
 from tests.vm.guest.sched_tools import LEVEL, SLICE, Worker, family, long_run, progress, worker
 
@@ -65,7 +65,7 @@ class Daemon:
     """A detshared of this test."""
 
     def __init__(self) -> None:
-        words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
+        words = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
         log = RUN.with_suffix(".log")
 
         def start() -> subprocess.Popen[bytes]:
@@ -149,6 +149,29 @@ def test_every_verb_without_a_daemon(family: genl.DetShare, worker: Workers, cgr
     assert "class low" in done("classes")
     assert done("release", "--all")
     assert setting(one) == FOUND
+
+
+def test_turns_and_the_log_are_told(daemon: Daemon, worker: Workers) -> None:
+    one, other = worker("nvbackground", "--endless"), worker("nvbackground", "--endless")
+    for each in (one, other):
+        daemon.post("set-priority", each.pid, klass="low")
+
+    def told() -> bool:
+        seen = Client(RUN).programs()
+        mine = {each["pid"]: each for each in seen["programs"] if each["pid"] in (one.pid, other.pid)}
+        assert not [text for text in seen["warnings"] if "refused" in text]
+        holders = {each["holder"] for each in seen["schedules"] if each["mode"] == "turns"}
+        placed = {place["standing"] for each in mine.values() for place in each["places"]}
+        shares = [time["share"] for each in mine.values() for time in each["gpu_time"]]
+        return (
+            bool(holders & {str(one.pid), str(other.pid)})
+            and placed == {"holds", "waits"}
+            and len(shares) == 2
+            and all(0.2 < share < 0.8 for share in shares)
+        )
+
+    until(told)
+    assert "has its turn" in " ".join(done("show", one.pid).split())
 
 
 def test_what_cannot_be_done_is_said(family: genl.DetShare, worker: Workers) -> None:
@@ -236,7 +259,7 @@ def test_who_comes_after_a_killed_daemon_takes_up_what_he_finds(family: genl.Det
 
 
 def test_two_daemons_are_one_too_many(daemon: Daemon) -> None:
-    words = [sys.executable, "-m", "detshare.ctl.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
+    words = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(RUN), "--backend", "kmod"]
     second = run(words, capture_output=True, text=True, check=False)
     assert second.returncode == 1
     assert "detshared" in second.stderr

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from detshare.ctl.abi.layout import Layout
 from detshare.ctl.backends.model.driver import Call
 from detshare.ctl.backends.model.objects import CONTROL_PATH, Kind, kinds_by_class
-from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId
+from detshare.ctl.core.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId
 from detshare.ctl.rm.kernel import KernelDriver
-from detshare.ctl.rm.layout import Layout
 from tests.kernel_log import KernelLog
 from tests.vm.guest.ctl_params import Params, outer
 from tests.vm.guest.ctl_puppet import Puppet

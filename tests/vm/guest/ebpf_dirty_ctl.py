@@ -23,7 +23,7 @@ from tests.vm.guest.ebpf_tools import tracing
 __all__ = ["shapes"]  # a fixture
 
 CTL = [sys.executable, "-m", "detshare.ctl.cli"]
-DAEMON = "from detshare.ctl.detshared import main; main()"
+DAEMON = "from detshare.ctl.daemon.detshared import main; main()"
 
 
 @pytest.fixture

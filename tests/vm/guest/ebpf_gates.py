@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from detshare.ctl.netlink import genl
 from detshare.ebpf.latency import Histogram, Kind, LatencyTracer
@@ -15,7 +16,7 @@ __all__ = ["family"]  # a fixture
 
 
 def test_a_shut_gate_and_a_pause_are_measured(family: genl.DetShare) -> None:
-    tracer = LatencyTracer()
+    tracer = LatencyTracer(partial(getattr, genl))
     try:
         with Door() as door:
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import subprocess
+from functools import partial
 
+from detshare.ctl.netlink import genl
 from detshare.ebpf.latency import Histogram, Kind, LatencyTracer
 from tests.vm.guest.ebpf_tools import tracing
 from tests.vm.guest.kmod_tools import CLIENTS, RM_ALLOC, RM_FREE
@@ -15,7 +17,7 @@ OWN = 3
 
 
 def test_every_call_is_in_a_histogram_of_the_call_and_of_the_driver() -> None:
-    tracer = LatencyTracer()
+    tracer = LatencyTracer(partial(getattr, genl))
     try:
         words = [CLIENTS / "nvloop", "--kind", "client", "--batches", "2", "--calls", str(PAIRS)]
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.rm import procfs
+from detshare.ctl.core import procfs
 from detshare.ebpf.launch_watch import LaunchWatch, Sums
 from detshare.ebpf.launches import COPIES, Count, Kind, LaunchTracer, seconds_of
 from tests.patience import comes, until

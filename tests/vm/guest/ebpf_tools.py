@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.abi import Abi, for_version
+from detshare.ctl.abi.versions import Abi, for_version
+from detshare.ctl.core import procfs
 from tests.patience import words
 
 TRACE = Path(sys.executable).with_name("detshare-trace")

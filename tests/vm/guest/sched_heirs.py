@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from pyroute2.netlink.exceptions import NetlinkError
 
-from detshare.ctl.cli import main
+from detshare.ctl.cli.main import main
 from detshare.ctl.netlink import genl
 from tests.patience import until
 from tests.vm.guest.kmod_tools import CGROUP, MIB, NO_MEMORY, PID, TENANT, leak, row

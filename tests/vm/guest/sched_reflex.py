@@ -148,7 +148,8 @@ def test_who_is_held_by_order_holds_nobody(classes: genl.DetShare, worker: Worke
 
 
 def test_a_gate_without_a_deadline_leaves_queued_work_alone(classes: genl.DetShare, worker: Workers) -> None:
-    classes.class_set("low", 1, slice_us=50, level=LOW)
+    # a slice in which a kernel fits: in 50 us beside a busy neighbour none ends, and nobody launches the next
+    classes.class_set("low", 1, slice_us=1000, level=LOW)
     low = worker("nvlatency", "--us", 100, "--period-ms", 1)
     high = worker(*BUSY)
     join(classes, low, "low")

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.abi import Abi, for_version
+from detshare.ctl.abi.versions import Abi, for_version
+from detshare.ctl.core import procfs
 from detshare.ebpf.objects import RING_BYTES, ObjectTracer
 from detshare.ebpf.records import Kind, unpack
 from detshare.ebpf.world import Happening

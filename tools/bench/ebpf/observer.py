@@ -40,7 +40,7 @@ class Observer:
             return
         begun = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "detshare.ebpf.cli", tool, "--json", *words],
+            [sys.executable, "-P", "-m", "detshare.ctl.trace.cli", tool, "--json", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

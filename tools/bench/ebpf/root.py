@@ -10,12 +10,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from detshare.ctl.adopt import Adopter
-from detshare.ctl.rm.abi import for_version
+from detshare.ctl.abi.versions import for_version
+from detshare.ctl.backends.root.adopt import Adopter
+from detshare.ctl.netlink import genl
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ebpf.errors import EbpfError
 from detshare.ebpf.latency import LatencyTracer
@@ -121,12 +123,12 @@ def refused(quick: bool) -> None:
     del quick
     os.environ.setdefault("DETSHARE_EBPF", "libbpf")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "detshare.ebpf.cli", "doctor", "--json"],
+        [sys.executable, "-P", "-m", "detshare.ctl.trace.cli", "doctor", "--json"],
         capture_output=True, text=True, check=False, timeout=60,
     )
     say("doctor", status=done.returncode, text=done.stdout + done.stderr)
     try:
-        tracer = LatencyTracer()
+        tracer = LatencyTracer(partial(getattr, genl))
         say("latency", how=tracer.how, notes=tracer.notes())
         tracer.close()
     except EbpfError as error:

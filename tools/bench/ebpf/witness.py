@@ -7,10 +7,10 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.abi import for_version
+from detshare.ctl.abi.versions import for_version
+from detshare.ctl.core import procfs
+from detshare.ctl.core.driver import DriverError, ProcessId
 from detshare.ctl.rm.client import RmClient, RmError
-from detshare.ctl.rm.driver import DriverError, ProcessId
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ebpf.objects import ObjectTracer
 from detshare.ebpf.world import Happening

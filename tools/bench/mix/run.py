@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.runtime.mps import Mps
 from detshare.tools.bench.mix.cells import ALONE, MPS_PRIORITY, MPS_SHARES, OURS, Cell, chosen, plan
 from detshare.tools.bench.mix.figures import Measured

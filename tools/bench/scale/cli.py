@@ -145,7 +145,7 @@ def _measure(report: Report, programs: int, rate: int, seconds: float) -> None:
         report.row("decision latency p99", decided["latency_p99_ms"], "ms", target="< 5")
         for name, words in (
             ("detshare-ctl ps", ["detshare.ctl.cli", "--run-dir", str(daemon.run_dir), "ps"]),
-            ("detshare-top --once", ["detshare.ctl.top", "--run-dir", str(daemon.run_dir), "--once"]),
+            ("detshare-top --once", ["detshare.ctl.cli.top", "--run-dir", str(daemon.run_dir), "--once"]),
         ):
             took, cpu = _commands(daemon, words)
             report.record({"command": name, "ms": took, "cpu_ms": cpu})

@@ -7,8 +7,9 @@ import socket
 import sys
 from pathlib import Path
 
-from detshare.ctl import config, daemon, detshared, logs
-from detshare.ctl.backends.kmod import KmodBackend
+from detshare.ctl.backends.module.backend import KmodBackend
+from detshare.ctl.core import config
+from detshare.ctl.daemon import daemon, detshared, logs
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.oneshot import Built

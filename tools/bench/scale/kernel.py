@@ -11,10 +11,10 @@ import socket
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from detshare.ctl.classes import CLASSES
+from detshare.ctl.core import procfs
+from detshare.ctl.core.classes import CLASSES
+from detshare.ctl.core.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, SwitchLog, Usage
 from detshare.ctl.netlink import genl
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, SwitchLog, Usage
 
 __all__ = ["FIRST_PID", "GPU", "Answers", "MadeDriver", "encoded"]
 
@@ -172,7 +172,7 @@ def _answers(count: int) -> dict[int, list[bytes]]:
 
 
 class MadeDriver:
-    """Implements detshare.ctl.rm.driver.Driver: as many programs as there are answers about."""
+    """Implements detshare.ctl.core.driver.Driver: as many programs as there are answers about."""
 
     proof = "model"
     version = "580.159.04"

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from detshare.ctl.client import ClientError
-from detshare.ctl.errors import ControlError
+from detshare.ctl.core.errors import ControlError
 from detshare.runtime.directory import default_path
 from detshare.runtime.mps import Mps
 from detshare.tools.bench.process import READY_SECONDS, Program

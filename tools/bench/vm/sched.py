@@ -8,12 +8,13 @@ from typing import Final
 
 from detshare.tools.bench.lines import Line
 from detshare.tools.bench.stats import percentile, spread
+from detshare.tools.bench.vm import mix
 from detshare.tools.bench.vm.machines import Machine, run
 from detshare.tools.bench.vm.report import Report
 
-PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors")
+PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors", "mixes")
 
-SWITCH_US: Final = 200
+SWITCH_US: Final = 205
 """What loading another channel group's context takes on an H100 (docs/how/class-numbers.md: three results), and so in
 tests/nvsim. On the GPU who wakes up waits for the rest of the running slice and then for this, so that is what a slice
 costs a launch."""
@@ -48,6 +49,7 @@ def measure(report: Report, machine: Machine, seconds: float, parts: tuple[str, 
         _events(report, what, line)
     for line in of("floor"):
         _floor(report, what, line)
+    mix.rows(report, what, of("mix"))
     (left,) = of("left")
     for name in ("objects", "clients", "frames"):
         report.row(f"{what}: {name} kept by the module at the end", left[name], name, target="== 0")
@@ -93,7 +95,7 @@ def _beside(report: Report, what: str, lines: list[Line], scheme: str, text: str
     bound = bare + SWITCH_US
     terms = "alone, a slice, a pause" if pause is not None else "alone, a slice"
     target = None if scheme == "no module" else "<= 1 x baseline"
-    switch = f"a switch of {SWITCH_US} us as on an H100"
+    switch = f"a switch of {SWITCH_US} us as on an H200"
     report.row(f"{name}, p99 (baseline: {terms} and {switch})", p99, "us", bound, target)
     report.row(f"{name}, the same p99 (baseline: {terms}, no switch)", p99, "us", bare)
     _rounds(report, name, lines, scheme)

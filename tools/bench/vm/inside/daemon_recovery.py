@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from detshare.ctl.backends.module.holds import LEASE_S
 from detshare.ctl.client import Client
-from detshare.ctl.errors import ControlError
-from detshare.ctl.holds import LEASE_S
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.netlink.link import Link
 from detshare.tools.bench.vm.inside import guest
 from detshare.tools.bench.vm.inside.workers import Worker, workers
@@ -74,8 +74,11 @@ class Nursery:
 def _serve_nursery(link: socket.socket) -> None:
     import aiohttp.web  # noqa: F401  what a daemon loads late, loaded once
 
-    from detshare.ctl import config, detshared, guardian, logs
-    from detshare.ctl.backends import kmod, lanes, shim  # noqa: F401
+    from detshare.ctl.backends.module import backend as kmod  # noqa: F401
+    from detshare.ctl.backends.root import guardian
+    from detshare.ctl.backends.spatial import backend as shim  # noqa: F401
+    from detshare.ctl.core import config
+    from detshare.ctl.daemon import detshared, logs
     from detshare.ctl.rm import kernel  # noqa: F401
     from detshare.runtime import service  # noqa: F401
 

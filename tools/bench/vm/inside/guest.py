@@ -126,9 +126,9 @@ def reset_peak() -> None:
 @contextmanager
 def attack_tenant(name: str, limit: int) -> Iterator[Any]:
     """This process and the children it starts meanwhile are a tenant with a limit; gives the link."""
-    from detshare.ctl.accounts import Target
+    from detshare.ctl.core.accounts import Target
+    from detshare.ctl.core.snapshot import AccountKind
     from detshare.ctl.netlink.link import Link
-    from detshare.ctl.snapshot import AccountKind
 
     link = Link()
     link.set_tenant(name)

@@ -178,10 +178,10 @@ class _Orders:
     """
 
     def __init__(self, link: Any, pid: int, *, alone: bool, ordered: bool) -> None:
-        from detshare.ctl.accounts import Target
+        from detshare.ctl.core.accounts import Target
+        from detshare.ctl.core.driver import ProcessId
+        from detshare.ctl.core.snapshot import AccountKind
         from detshare.ctl.netlink.link import Order
-        from detshare.ctl.rm.driver import ProcessId
-        from detshare.ctl.snapshot import AccountKind
 
         self._link = link
         self._name = f"hostile{pid}"

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from detshare.ctl.rm import procfs
-from detshare.ctl.rm.abi import for_version
+from detshare.ctl.abi.versions import for_version
+from detshare.ctl.core import procfs
 from detshare.ebpf.dirty import DirtyTracer
 from detshare.ebpf.launches import COPIES, Kind, LaunchTracer
 from detshare.ebpf.objects import ObjectTracer

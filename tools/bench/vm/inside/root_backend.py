@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from detshare.ctl.adopt import Adopter
-from detshare.ctl.rm.abi import Abi, for_version
+from detshare.ctl.abi.versions import Abi, for_version
+from detshare.ctl.backends.root.adopt import Adopter
+from detshare.ctl.core.snapshot import Level
 from detshare.ctl.rm.client import channel_classes
 from detshare.ctl.rm.kernel import KernelDriver
-from detshare.ctl.snapshot import Level
 from detshare.ebpf.objects import ObjectTracer
 from detshare.tools.bench.births import SLICE_US, Daemon, eventually
 from detshare.tools.bench.vm.inside import guest

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from detshare.ctl.netlink import genl
 from detshare.tools.bench.stats import percentile
-from detshare.tools.bench.vm.inside import guest
+from detshare.tools.bench.vm.inside import guest, mix
 from detshare.tools.bench.vm.inside.workers import Spell, Worker, attributes, family, held, reading, run_of, workers
 
 LC = ("nvlatency", "--us", 500, "--period-ms", 10, "--quiet", "--each")
@@ -257,7 +257,7 @@ def floors(seconds: float) -> None:
 def _body() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog="example: sched --seconds 10 --parts shares,buckets")
     parser.add_argument("--seconds", type=float, default=10.0, help="of one measurement")
-    parser.add_argument("--parts", default="latency,shares,buckets,idle,gates,events,floors")
+    parser.add_argument("--parts", default="latency,shares,buckets,idle,gates,events,floors,mixes")
     asked = parser.parse_args()
     seconds = asked.seconds
     parts: dict[str, Callable[[], None]] = {
@@ -268,6 +268,7 @@ def _body() -> None:
         "gates": lambda: gates(int(seconds * 50)),
         "events": lambda: events(seconds),
         "floors": lambda: floors(seconds / 2),
+        "mixes": lambda: mix.measure(seconds / 2),
     }
     for name in asked.parts.split(","):
         guest.say(event="part", name=name)

@@ -92,7 +92,7 @@ class World:
 
     def start_daemon(self) -> None:
         """One with the kernel backend; it may still be starting when this returns."""
-        words = ["-m", "detshare.ctl.detshared", "--backend", "kmod", "--run-dir", str(self._folder / "run")]
+        words = ["-m", "detshare.ctl.daemon.detshared", "--backend", "kmod", "--run-dir", str(self._folder / "run")]
         with (self._folder / "daemon.log").open("ab") as log:
             self._daemon = subprocess.Popen(
                 [sys.executable, "-P", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backend kmod: steers programs through the kernel module."""

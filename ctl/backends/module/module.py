@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What detshare.ko says of itself, for doctor and as warnings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from detshare.ctl.core.driver import DriverError
+from detshare.ctl.core.snapshot import Check
+from detshare.ctl.netlink import genl
+from detshare.ctl.netlink.link import Link
+from detshare.ctl.netlink.records import ABILITIES, ABIS, Status
+
+ENFORCE: Final = genl.DETSHARE_MODE_ENFORCE
+_BRANCH: Final = "use a driver of a branch in the tables (docs/develop/development.md), or add this one"
+
+
+def warnings(status: Status) -> tuple[str, ...]:
+    """What a look should say on top: nothing while limits hold."""
+    if status.mode == genl.DETSHARE_MODE_DOWN:
+        return ("the kernel module has no driver: nothing is seen until nvidia.ko is loaded",)
+    if status.mode == genl.DETSHARE_MODE_OBSERVE:
+        text = f"the kernel module only observes: driver {status.driver_version} is of a branch it does not know"
+        return (f"{text}; nothing is limited nor set",)
+    return ()
+
+
+def checks(link: Link) -> list[Check]:
+    """Checks of the module. Never raises."""
+    try:
+        status = link.status()
+    except (DriverError, OSError) as error:
+        advice = "load it again: insmod detshare.ko; see dmesg | grep detshare"
+        return [Check("kernel module", False, str(error), advice)]
+    return [_mode(status), *_hooks(status), _counters(status), *_mechanisms(status), *_ceilings(link)]
+
+
+def _mode(status: Status) -> Check:
+    name, abi = "kernel module", ABIS.get(status.abi, str(status.abi))
+    version = f"detshare.ko {status.module_version}"
+    if status.mode == genl.DETSHARE_MODE_DOWN:
+        return Check(name, False, f"{version}: no driver is loaded", "load nvidia.ko; the module finds it by itself")
+    driver = f"{version}, driver {status.driver_version}, tables: {abi}"
+    if status.mode == genl.DETSHARE_MODE_OBSERVE:
+        return Check(name, False, f"{driver}; observes only: nothing is limited nor set", _BRANCH)
+    how = "" if status.abi == genl.DETSHARE_ABI_EXACT else " (another version of the same branch; sizes are checked)"
+    return Check(name, True, f"{driver}{how}; limits hold")
+
+
+def _hooks(status: Status) -> list[Check]:
+    if status.mode == genl.DETSHARE_MODE_DOWN:
+        return []
+    shield = (
+        Check("shield", True, "calls are decided on kernel copies that the caller cannot change")
+        if status.shield
+        else Check(
+            "shield",
+            None,
+            "a hook point is missing: calls are verified after the driver has done them, and undone where too much",
+            "see dmesg | grep detshare for the function that is missing",
+        )
+    )
+    hooks = ", ".join(status.hooks)
+    missing = "" if hooks else "see dmesg | grep detshare"
+    return [shield, Check("hooks", bool(hooks), hooks or "none is installed", missing)]
+
+
+def _counters(status: Status) -> Check:
+    text = (
+        f"{status.vctxs} vCtx(s) with {status.objects} objects on {status.gpus} GPU(s), {status.calls} calls seen, "
+        f"{status.refused} refused, {status.denied} denied, {status.holds} hold(s), {status.waiting} thread(s) "
+        f"waiting at doorbells, {status.events_lost} event(s) lost"
+    )
+    return Check("kernel counts", True if not status.events_lost else None, text)
+
+
+def _mechanisms(status: Status) -> list[Check]:
+    """What the module can do with this driver, as it says itself: "name: yes", "name: no (why)"."""
+    found = []
+    for text in status.mechanisms:
+        name, _, answer = text.partition(": ")
+        word = answer.split(" ", 1)[0]
+        advice = "" if word != "no" else "it is left out; what else the module does goes on"
+        found.append(Check(name, {"yes": True, "no": None}.get(word), answer, advice))
+    return found
+
+
+def _ceilings(link: Link) -> list[Check]:
+    """Whether each GPU takes a TPC ceiling: the module probes at the first one that is asked for."""
+    try:
+        rows = link.gpus()
+    except (DriverError, OSError):
+        return []
+    found = []
+    for row in rows:
+        answer = ABILITIES.get(row.ceiling, "unknown")
+        status = f" (status {row.ceiling_status:#x})" if row.ceiling_status is not None else ""
+        text = {"present": "the driver takes it", "absent": f"the driver refuses it{status}"}.get(
+            answer, "not tried yet: set-ceiling tries it"
+        )
+        found.append(Check(f"TPC ceiling, GPU {row.gpu}", True if answer == "present" else None, text))
+    return found

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Standing orders, rows of classes and buckets: what the kernel module is asked to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from detshare.ctl.abi.versions import Abi
+from detshare.ctl.backends.module.census import is_of
+from detshare.ctl.backends.module.kernel_watch import KernelWatch
+from detshare.ctl.backends.wishes import Wish, Wishes
+from detshare.ctl.core import classes
+from detshare.ctl.core.accounts import NO_PROCESS, Target
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.snapshot import AccountKind, Level, TsgChange
+from detshare.ctl.netlink.errors import KernelRefused
+from detshare.ctl.netlink.link import Link, Order
+from detshare.ctl.netlink.records import ClassRow, SchedRow, TsgRow
+
+_TENANT: Final = "tenant:"
+
+
+def order_of(wish: Wish) -> Order:
+    """What a wish asks of the kernel. A class's slice and level stand in its row."""
+    if wish.klass is not None:
+        return Order(klass=wish.klass, tpc_percent=wish.ceiling)
+    if wish.weight is not None:
+        return Order(weight=wish.weight, level=Level.MEDIUM, tpc_percent=wish.ceiling)
+    if wish.slice_us is not None:
+        level = wish.level if wish.level is not None else Level.MEDIUM
+        return Order(slice_us=wish.slice_us, level=level, tpc_percent=wish.ceiling)
+    return Order(tpc_percent=wish.ceiling)
+
+
+def wish_of(row: SchedRow) -> Wish:
+    """The wish that an order found in the kernel answers to."""
+    level = Level(row.level) if row.level in tuple(Level) else None
+    if row.klass:
+        return Wish(klass=row.klass, ceiling=row.tpc_percent)
+    if row.weight is not None:
+        return Wish(weight=row.weight, ceiling=row.tpc_percent)
+    return Wish(slice_us=row.slice_us or None, level=level, ceiling=row.tpc_percent)
+
+
+def merged(before: Wish, change: Wish) -> Wish:
+    """Class, weight or slice from `change`, or its ceiling if that is all that it names; the rest as before."""
+    if change.klass is None and change.weight is None and change.slice_us is None:
+        return replace(before, ceiling=None if change.ceiling == classes.PERCENTS[-1] else change.ceiling)
+    return replace(change, ceiling=before.ceiling)
+
+
+def row_of(klass: str) -> ClassRow:
+    """The kernel's row of a class of ours."""
+    setting = classes.CLASSES[klass]
+    return ClassRow(
+        klass,
+        setting.rank,
+        slice_us=setting.slice_us,
+        level=int(setting.level),
+        linger_us=setting.linger_us,
+        deadline_us=setting.deadline_us,
+        floor_permille=setting.floor_permille,
+        turn_us=setting.turn_us,
+        turn_rank=setting.turn_rank,
+    )
+
+
+def refused(abi: Abi | None, asked: str, row: SchedRow) -> KernelRefused | None:
+    """The error of an order that the driver did not take; None where it took all of it."""
+
+    def status(number: int) -> str:
+        return abi.status_name(number) if abi is not None else f"{number:#x}"
+
+    if row.tsgs_failed:
+        of = row.tsgs_set + row.tsgs_failed
+        words = f"the driver refused it for {row.tsgs_failed} of {of} channel group(s) ({status(row.status)})"
+        return KernelRefused(asked, 0, words)
+    if row.tpc_status:
+        return KernelRefused(asked, 0, f"the driver takes no TPC ceiling here ({status(row.tpc_status)})")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassChange:
+    """Part of a class's row; None: as it is, or as by default."""
+
+    rank: int | None = None
+    weight: int | None = None
+    slice_us: int | None = None
+    level: Level | None = None
+    linger_us: int | None = None
+    deadline_us: int | None = None
+    floor_permille: int | None = None
+    turn_us: int | None = None
+
+    def check(self) -> None:
+        """BadRequest where a number is out of range."""
+        for name, value, allowed in (
+            ("rank", self.rank, classes.RANKS),
+            ("weight", self.weight, classes.WEIGHTS),
+            ("slice", self.slice_us, range(60_000_001)),
+            ("linger", self.linger_us, classes.LINGERS_US),
+            ("deadline", self.deadline_us, classes.DEADLINES_US),
+            ("floor", self.floor_permille, classes.PERMILLES),
+            ("turn", self.turn_us or None, classes.TURNS_US),
+        ):
+            if value is not None:
+                classes.check_range(name, value, allowed)
+        if self.weight is not None and self.slice_us:
+            raise BadRequest("weight and slice rule the same thing: give one of them")
+
+    def on(self, row: ClassRow) -> ClassRow:
+        """The row with what changes."""
+        named = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        if "weight" in named:
+            named["slice_us"] = None
+        elif named.get("slice_us"):
+            named["weight"] = None
+        return replace(row, **named)
+
+
+def write_missing(link: Link, rows: Sequence[ClassRow]) -> list[str]:
+    """Write the rows of our classes that the kernel lacks; those that are there stay as somebody set them."""
+    there = {row.name for row in rows if row.gpu is None}
+    missing = [klass for klass in classes.CLASSES if klass not in there]
+    for klass in missing:
+        link.set_class(row_of(klass))
+    return missing
+
+
+def set_class(link: Link, klass: str, change: Mapping[str, object] | None) -> ClassRow | None:
+    """Change a class's row; None sets ours back and forgets another, then the answer is None. BadRequest."""
+    named = dict(change or {})
+    gpu = named.pop("gpu", None)
+    assert gpu is None or isinstance(gpu, int)
+    found = {(row.name, row.gpu): row for row in link.classes()}
+    if change is None:
+        if klass in classes.CLASSES:
+            for name, where in found:
+                if name == klass and where is not None:
+                    link.del_class(klass, where)
+            return link.set_class(row_of(klass))
+        if not any(name == klass for name, _ in found):
+            raise BadRequest(f"there is no class {klass}: there are {', '.join(sorted({n for n, _ in found}))}")
+        for name, where in found:
+            if name == klass:
+                link.del_class(klass, where)
+        return None
+    made = ClassChange(**named)  # type: ignore[arg-type]
+    made.check()
+    before = found.get((klass, gpu)) or found.get((klass, None))
+    if before is None and klass in classes.CLASSES:
+        before = row_of(klass)
+    if before is None and made.rank is None:
+        raise BadRequest(f"there is no class {klass} yet: name its rank (0: none; for strict classes {_ranks()})")
+    return link.set_class(made.on(replace(before or ClassRow(klass, 0), gpu=gpu)))
+
+
+def _ranks() -> str:
+    return ", ".join(f"{name} {rank}" for name, rank in classes.STRICT_RANKS.items())
+
+
+class Orders:
+    """Gives orders, and says what they changed. `watch` has been refreshed by the caller."""
+
+    def __init__(self, link: Link, watch: KernelWatch, wanted: Wanted, abi: Abi | None) -> None:
+        self._link = link
+        self._watch = watch
+        self._wanted = wanted
+        self._abi = abi
+
+    def standing(self, target: Target) -> SchedRow | None:
+        """The order that the kernel has for this very account."""
+        return next((row for row in self._watch.census.orders if is_of(row, target)), None)
+
+    def wish(self, target: Target) -> Wish:
+        """What was asked for an account, here or by somebody else."""
+        wish = self._wanted.get(target)
+        found = None if wish.steers else self.standing(target)
+        return wish if found is None else wish_of(found)
+
+    def stands(self, target: Target, wish: Wish) -> bool:
+        """Whether the kernel has the order that a wish asks for, and no channel group has strayed."""
+        row, order = self.standing(target), order_of(wish)
+        if row is None:
+            return False
+        found = (row.klass or None, row.weight, row.slice_us or None, row.tpc_percent)
+        if found != (order.klass, order.weight, order.slice_us, order.tpc_percent) or (
+            order.level is not None and order.level != row.level
+        ):
+            return False
+        slice_us = self._slice(wish)
+        return slice_us is None or target.kind is not AccountKind.PID or all(
+            tsg.slice_us in (None, slice_us) for tsg in self._watch.compute(target.process) if tsg.managed
+        )
+
+    def _slice(self, wish: Wish) -> int | None:
+        """The slice that the channel groups of one process must have; None: the kernel works it out."""
+        if wish.klass is None:
+            return wish.slice_us
+        rows = [row for row in self._watch.census.classes if row.name == wish.klass]
+        slices = {row.slice_us for row in rows}
+        return slices.pop() if len(slices) == 1 else None
+
+    def give(self, target: Target, wish: Wish) -> list[TsgChange]:
+        """Give an order; what it did to each compute channel group. DriverError, OSError."""
+        before = {(row.client, row.handle): row for row in self._link.tsgs() if row.compute}
+        order = order_of(wish)
+        answer = self._link.set_order(target, order)
+        after = [row for row in self._link.tsgs() if row.compute]
+        self._watch.stale()
+        wrong = refused(self._abi, f"give {target.text} the order {order.text}", answer)
+        if wrong is not None:
+            raise wrong
+        mine = target.process.pid
+        pairs = [(row, before.get((row.client, row.handle))) for row in after]
+        return [self._change(row, was) for row, was in pairs if (row.pid == mine if mine else _differs(row, was))]
+
+    def _change(self, now: TsgRow, before: TsgRow | None) -> TsgChange:
+        earlier = before.slice_us if before is not None else now.slice_us
+        level = Level(now.level).name.lower() if now.level in tuple(Level) else None
+        gpu = self._watch.census.uuid(now.gpu) if now.gpu is not None else ""
+        return TsgChange(gpu, now.handle, now.slice_us or 0, level, earlier or 0)
+
+
+def _differs(now: TsgRow, before: TsgRow | None) -> bool:
+    return before is None or (now.slice_us, now.level, now.managed) != (before.slice_us, before.level, before.managed)
+
+
+class Wanted:
+    """What was asked for, by account, kept in the run directory for the time after a reload of the module."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+
+    def get(self, target: Target) -> Wish:
+        if target.kind is AccountKind.PID:
+            return self._wishes.get(target.process)
+        return self._wishes.containers().get(_key(target), Wish())
+
+    def put(self, target: Target, wish: Wish) -> None:
+        """OSError: nothing was kept."""
+        if target.kind is AccountKind.PID:
+            self._wishes.steer(target.process, wish)
+        else:
+            self._wishes.container(_key(target), wish)
+
+    def drop(self, target: Target) -> None:
+        if target.kind is AccountKind.PID:
+            self._wishes.drop(target.process)
+        else:
+            self._wishes.container(_key(target), None)
+
+    def all(self, cgroups: Mapping[str, int], tenants: Sequence[str]) -> dict[Target, Wish]:
+        """Every account that exists now; what is wished for others waits for them. `cgroups`: path to number."""
+        found = {Target(AccountKind.PID, str(p.pid), p): self._wishes.get(p) for p in self._wishes.processes()}
+        for key, wish in self._wishes.containers().items():
+            if key.startswith("/") and key in cgroups:
+                found[Target(AccountKind.CGROUP, key, cgroup=cgroups[key])] = wish
+            elif key.startswith(_TENANT) and key.removeprefix(_TENANT) in tenants:
+                found[Target(AccountKind.TENANT, key.removeprefix(_TENANT), NO_PROCESS)] = wish
+        return {target: wish for target, wish in found.items() if wish.steers}
+
+    def paths(self) -> list[str]:
+        """Cgroups that something was asked for."""
+        return [key for key in self._wishes.containers() if key.startswith("/")]
+
+    def forget_accounts(self) -> None:
+        """Drop what was asked for cgroups and tenants."""
+        with suppress(OSError):
+            self._wishes.forget_containers()
+
+
+def _key(target: Target) -> str:
+    return target.name if target.kind is AccountKind.CGROUP else f"{_TENANT}{target.name}"

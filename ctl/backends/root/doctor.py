@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine allows, as a list of checks with the next step for each that fails."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from detshare.ctl.abi.versions import Abi
+from detshare.ctl.core.driver import Driver, DriverError
+from detshare.ctl.core.snapshot import Check
+from detshare.ebpf import checks as ebpf
+
+_REAL = (
+    "slices, levels, pause and resume of any program; no memory limit; a hostile program may undo its slice until "
+    "the next look"
+)
+_KMOD = (
+    "memory limits, classes, weights, buckets, ceilings, gates and pauses of any program, cgroup or tenant, held by "
+    "the kernel also against a hostile one"
+)
+_MODEL = (
+    "every verb acts on simulated programs; its figures are the simulation's, and what a GPU does may differ; for "
+    "this machine's programs start detshared without --backend model"
+)
+
+
+def checks(
+    driver: Driver, abi: Abi | None, branches: list[str], euid: int, run_dir: Path, backend: str
+) -> list[Check]:
+    """Checks of a driver and of our rights over it, for the backend of that name. Never raises."""
+    model = backend == "model"
+    found = [
+        _root(euid, model),
+        Check(
+            "driver",
+            abi is not None,
+            f"{driver.version}, " + (f"ABI tables of {abi.table}" if abi is not None else "branch not in the tables"),
+            "" if abi is not None else f"read-only here; supported branches: {', '.join(branches)}",
+        ),
+    ]
+    try:
+        gpus = driver.gpus()
+        found.append(
+            Check("gpus", bool(gpus), ", ".join(f"{g.name} ({g.uuid})" for g in gpus) or "none listed",
+                  "" if gpus else "is the GPU bound to nvidia.ko? see dmesg")
+        )
+        holders = driver.holders()
+        found.append(Check("programs", None, f"{len(holders)} process(es) hold descriptors of /dev/nvidia*"))
+        if abi is not None:
+            found.append(Check("object count", True, f"{driver.resource_count()} RM objects; the driver answers us"))
+            found.append(_borrowing(driver))
+    except (DriverError, OSError) as error:
+        found.append(Check("driver calls", False, str(error), "fix this first; nothing else can work"))
+    writable = os.access(run_dir, os.W_OK)
+    found.append(
+        Check("run directory", writable, str(run_dir), "" if writable else "create it, or give --run-dir another")
+    )
+    if not model:
+        observers = ebpf.loading()
+        found.append(Check(observers.name, observers.ok, observers.text, observers.advice))
+    meaning = _KMOD if backend == "kmod" else _MODEL if model else _REAL
+    found.append(Check("what it means", None, f"backend {backend}: {meaning}"))
+    return found
+
+
+def _root(euid: int, model: bool) -> Check:
+    if euid == 0:
+        return Check("root", True, "running as root")
+    if model:
+        return Check("root", None, f"running as uid {euid}: enough for the model, real programs need root")
+    advice = "run as root: duplicating another program's descriptors needs CAP_SYS_PTRACE"
+    return Check("root", False, f"running as uid {euid}", advice)
+
+
+def _borrowing(driver: Driver) -> Check:
+    """Whether descriptors of some living program can be duplicated."""
+    name = "descriptors of programs"
+    for holder in driver.holders():
+        for fd in holder.control_fds:
+            try:
+                with driver.borrow(holder.id, fd):
+                    return Check(name, True, f"duplicated one of PID {holder.id.pid}")
+            except DriverError as error:
+                return Check(name, False, str(error), "run as root in the initial user namespace")
+    return Check(name, None, "no program to try it on")

@@ -1,0 +1,514 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread of the turns: reads the sensor, decides by the rotation, and switches by two controls a turn.
+
+Looks tell it who takes part; between looks it needs nobody. Whatever ends it, every program runs when it is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from detshare.ctl.backends.root.turns.foreground import LOOK_S, SPAN_S, Foreground
+from detshare.ctl.backends.root.turns.hand import Hand
+from detshare.ctl.backends.root.turns.members import Cast, Member
+from detshare.ctl.backends.root.turns.pattern import judge, see
+from detshare.ctl.backends.root.turns.rotation import Grant, Rotation, Tenant
+from detshare.ctl.core.classes import RIVAL_US
+from detshare.ctl.core.driver import DriverError, ProcessGone, ProcessId
+from detshare.ctl.core.gputime import Mode, Pattern, Place, Run, Schedule, Standing
+from detshare.ctl.core.snapshot import Program, State
+from detshare.ctl.gputime.meter import useful_ns
+from detshare.ctl.gputime.sensor import Sensor
+from detshare.ctl.rm.client import RmError
+
+log = logging.getLogger("detshared.turns")
+
+TICK_S: Final = 0.02
+"""how often the sensor is read while somebody waits for a turn, or for a gap"""
+CALM_S: Final = 0.1
+"""the same while nobody does"""
+WINDOW_TICK_S: Final = 0.002
+REST_AFTER_S: Final = 0.015
+"""a holder that was not seen for so long is asked whether it rests"""
+ASK_S: Final = 0.02
+STARTED_NS: Final = 30_000_000
+"""who began to run so lately had work then"""
+CALM_PART: Final = 0.25
+"""of the foreground's usual gap: a change of turns within it will not meet the next burst"""
+AGAIN_S: Final = 0.006
+"""a holder that was found at rest is asked once more after so long: between two steps a program rests for a moment"""
+FAILURES: Final = (RmError, DriverError, OSError)
+
+
+class Turns:
+    """The background of all GPUs of one driver. `start` and `close` once; any thread may call the rest."""
+
+    def __init__(
+        self,
+        sensor: Sensor,
+        hand: Hand,
+        retune: Callable[[ProcessId, str, int], None],
+        stale: Callable[[ProcessId], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`retune`: give a program's TSGs on a GPU a slice in microseconds. `stale`: it is to be read anew."""
+        self.sensor = sensor
+        self._hand, self._retune, self._stale, self._clock = hand, retune, stale, clock
+        self._rotation = Rotation()
+        self._foregrounds: dict[str, Foreground] = {gpu: Foreground() for gpu in sensor.gpus}
+        self._members: dict[tuple[ProcessId, str], Member] = {}
+        self._others: Mapping[str, tuple[Program, ...]] = {}
+        self._excluded: set[ProcessId] = set()
+        self._slices: dict[tuple[ProcessId, str], int] = {}
+        self._on: frozenset[str] = frozenset()
+        self._told: dict[ProcessId, str] = {}
+        self._looked: dict[str, float] = defaultdict(float)
+        self._asked: dict[str, float] = defaultdict(float)
+        self._doubted: set[str] = set()
+        """tenants that were at rest when they were asked last"""
+        self._credited: dict[str, tuple[int, int]] = {}
+        """GPU -> start of the run that went on at the last look, and nanoseconds of it that were counted"""
+        self._rested: dict[tuple[str, str], int] = {}
+        """(tenant, GPU) -> the GPU's time when it had no work"""
+        self._ran: set[tuple[int, str]] = set()
+        """(PID, GPU) of members that the log has shown there"""
+        self._started: dict[tuple[str, str], int] = {}
+        """(tenant, GPU) -> when its last run began, on the GPU's clock"""
+        self._burst: dict[str, tuple[int, bool]] = {}
+        """GPU -> when the foreground's last burst ended, on the GPU's clock; whether one goes on"""
+        self._seen: dict[str, float] = {}
+        """tenant -> when it had a GPU last"""
+        self._lock = threading.RLock()
+        self._woken = threading.Condition(self._lock)
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self.turns = 0
+        """granted so far"""
+        self.problems: list[tuple[ProcessId, str]] = []
+        self.cpu_s = 0.0
+
+    # -- what looks tell and ask
+
+    def start(self) -> None:
+        """Begin to rotate."""
+        self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive() and not self._closing
+
+    def update(self, cast: Cast) -> None:
+        """Who takes part from now on."""
+        with self._lock:
+            if self._closing:
+                return
+            found = {(m.process, m.gpu): m for m in cast.background if m.process not in self._excluded}
+            living = {process for process, _ in found}
+            for process in ({p for p, _ in self._members} | self._hand.waiting) - living:
+                self._let_go(process)
+            fresh = [m for key, m in found.items() if self._grown(self._members.get(key), m)]
+            self._members, self._others = found, cast.foreground
+            self._tell_rotation()
+            for member in fresh:
+                if self._hand.is_off(member.process):  # what it made while it was off
+                    self._switch(member.process, run=False)
+            self._woken.notify()
+
+    @staticmethod
+    def _grown(before: Member | None, member: Member) -> bool:
+        old = {c for t in before.tsgs for c in t.channels} if before is not None else set()
+        return bool({c for t in member.tsgs for c in t.channels} - old)
+
+    def drop(self, process: ProcessId) -> None:
+        """A program is to be left alone until `admit`: it runs when this returns. Raises what the driver refuses."""
+        with self._lock:
+            self._excluded.add(process)
+            self._members = {key: m for key, m in self._members.items() if key[0] != process}
+            self._tell_rotation()
+            try:
+                self._hand.leave(process)
+            except BaseException:
+                self._excluded.discard(process)  # the next look takes it in again, and its turn tries once more
+                raise
+            self._forget(process)
+
+    def admit(self, process: ProcessId) -> None:
+        """It may take part again, from the next look on."""
+        with self._lock:
+            self._excluded.discard(process)
+
+    def gpus(self) -> frozenset[str]:
+        """GPUs whose log this thread reads."""
+        with self._lock:
+            return frozenset(gpu for _, gpu in self._members)
+
+    def slice_us(self, process: ProcessId, gpu: str) -> int | None:
+        """What the slice of a member's TSGs on a GPU is; None: it takes no part there."""
+        with self._lock:
+            if (process, gpu) not in self._members:
+                return None
+            return self._wanted(gpu) if self.running else RIVAL_US
+
+    def takes_part(self, process: ProcessId) -> bool:
+        """Whether somebody rotates a program."""
+        with self._lock:
+            return any(p == process for p, _ in self._members)
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The rotation of each GPU that has background programs."""
+        with self._lock:
+            return tuple(self._schedule(gpu) for gpu in sorted({gpu for _, gpu in self._members}))
+
+    def _schedule(self, gpu: str) -> Schedule:
+        now, fore = self._clock(), self._foregrounds[gpu]
+        states = {k: s for k, s in self._rotation.states.items() if gpu in s.tenant.gpus}
+        grant = next((self._rotation.grants[k] for k in states if k in self._rotation.grants), None)
+        order = self._order(gpu)
+        alone = len(states) < 2 and not fore.full
+        return Schedule(
+            gpu=gpu,
+            mode=Mode.WINDOWS if fore.full else (Mode.FREE if alone else Mode.TURNS),
+            pattern=fore.pattern,
+            holder=grant.key if grant is not None else "",
+            next=order[0] if order else "",
+            left_s=round(max(0.0, grant.until - now), 3) if grant is not None and order else None,
+            slice_us=self._wanted(gpu),
+            gap_us=round(fore.gap_us, 1),
+            floor=max((s.tenant.floor for s in states.values()), default=0.0),
+            why=fore.why,
+        )
+
+    def _order(self, gpu: str) -> list[str]:
+        """Tenants that wait for a GPU, the next one first."""
+        states = self._rotation.states
+        found = [k for k, s in states.items() if gpu in s.tenant.gpus and not s.rests]
+        waiting = [key for key in found if key not in self._rotation.grants]
+        return sorted(waiting, key=lambda k: (-states[k].tenant.rank, states[k].waits_since))
+
+    def places(self, process: ProcessId) -> tuple[Place, ...]:
+        """A program's place in the rotation of each of its GPUs."""
+        with self._lock:
+            return tuple(self._place(m) for (p, _), m in self._members.items() if p == process)
+
+    def _place(self, member: Member) -> Place:
+        if member.fixed:
+            return Place(member.gpu, member.tenant, Standing.HOLDS)
+        standing = self._rotation.standing(member.tenant)
+        return Place(member.gpu, member.tenant, standing, self._wait(member) if standing is Standing.WAITS else None)
+
+    def _wait(self, member: Member) -> float | None:
+        order = self._order(member.gpu)
+        states, now = self._rotation.states, self._clock()
+        if self._foregrounds[member.gpu].full or member.tenant not in order:
+            return None
+        held = [g.until for k, g in self._rotation.grants.items() if member.gpu in states[k].tenant.gpus]
+        before = order[: order.index(member.tenant)]
+        left = max((until - now for until in held), default=0.0)
+        return round(max(0.0, left) + sum(self._rotation.length(states[k]) for k in before), 3)
+
+    def wanting(self, gpu: str) -> frozenset[int]:
+        """PIDs of background programs that have work as far as is known."""
+        with self._lock:
+            states = self._rotation.states
+            return frozenset(
+                m.process.pid
+                for (_, g), m in self._members.items()
+                if g == gpu and (m.fixed or (not states[m.tenant].rests and self._computes(m, states[m.tenant].tenant)))
+            )
+
+    def _computes(self, member: Member, tenant: Tenant) -> bool:
+        """Whether it has work on this GPU: a rank has a context on its neighbours' GPUs, too, and no work there."""
+        return len(tenant.gpus) == 1 or (member.process.pid, member.gpu) in self._ran
+
+    def close(self) -> None:
+        """End, and let everybody run. Idempotent."""
+        with self._lock:
+            self._closing = True
+            self._woken.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._lock:
+            for process in {p for p, _ in self._members}:
+                self._let_go(process)
+            self._members = {}
+            self._tell_rotation()
+
+    # -- the thread
+
+    def _run(self) -> None:
+        with self._lock:
+            while not self._closing:
+                begun = time.thread_time()
+                try:
+                    pause = self._turn()
+                except Exception:
+                    log.exception("a turn failed; every program runs until the next")
+                    for process in {p for p, _ in self._members}:
+                        self._let_go(process)
+                    self._on, pause = frozenset(), 1.0
+                self.cpu_s += time.thread_time() - begun
+                if not self._closing:
+                    self._woken.wait(pause)
+
+    def _turn(self) -> float:
+        """Look, decide, act; seconds until the next time."""
+        now = self._clock()
+        gpus = {gpu for _, gpu in self._members}
+        useful: dict[str, dict[str, float]] = defaultdict(dict)
+        for gpu in gpus:
+            for tenant, seconds in self._look(gpu, now).items():
+                useful[tenant][gpu] = seconds
+        for tenant, by_gpu in useful.items():
+            self._rotation.worked(tenant, by_gpu)
+        full = frozenset(gpu for gpu in gpus if self._foregrounds[gpu].full)
+        self._ask(now, full)
+        busy = frozenset(gpu for gpu in gpus if not self._calm(gpu))
+        wanted = self._rotation.step(now, full, busy)
+        self._act(wanted)
+        return self._pause(full)
+
+    def _pause(self, full: frozenset[str]) -> float:
+        now = self._clock()
+        if any(grant.window for grant in self._rotation.grants.values()):
+            return WINDOW_TICK_S
+        waits = bool(full) or any(self._rotation.standing(k) is Standing.WAITS for k in self._rotation.states)
+        if self._rotation.passes(now):
+            return WINDOW_TICK_S
+        wake = self._rotation.wake(now, full)
+        tick = AGAIN_S if self._doubted else TICK_S if waits or len(self._rotation.states) > 1 else CALM_S
+        return max(0.0005, min(tick, wake - now)) if wake is not None else tick
+
+    def _look(self, gpu: str, now: float) -> dict[str, float]:
+        """Read the log of a GPU; tenant -> seconds in which it could work. Now and then, judge the foreground."""
+        closed = self.sensor.poll(gpu)
+        if closed is None:
+            return self._guess(gpu, now)
+        tenant_of = {m.process.pid: m.tenant for (_, g), m in self._members.items() if g == gpu}
+        useful: dict[str, float] = defaultdict(float)
+        opened = self.sensor.open(gpu)
+        self._follow(gpu, closed, opened, tenant_of)
+        for run in (*closed, *opened):
+            tenant = tenant_of.get(run.pid)
+            if tenant is None:
+                continue
+            self._ran.add((run.pid, gpu))
+            if run.start_ns <= self._rested.get((tenant, gpu), 0):
+                self._ask_resting(tenant, now)  # the last that the GPU ran: the log cannot tell whether it works again
+                continue
+            self._seen[tenant] = now
+            self._started[tenant, gpu] = run.start_ns
+            self._rotation.ran(tenant, now)
+            useful[tenant] += (useful_ns(run) - self._credit(gpu, run)) / 1e9
+        if opened:
+            self._credited[gpu] = (opened[0].start_ns, useful_ns(opened[0]))
+        if now - self._looked[gpu] >= LOOK_S:
+            self._looked[gpu] = now
+            self._judge(gpu, frozenset(tenant_of), now)
+        return useful
+
+    def _calm(self, gpu: str) -> bool:
+        """Whether the foreground has just had its burst, so that the next one is some time away; or comes anyhow."""
+        fore = self._foregrounds[gpu]
+        if fore.pattern is not Pattern.BURSTS or fore.full:
+            return True
+        end_ns, runs = self._burst.get(gpu, (0, False))
+        return not runs and self.sensor.now_ns(gpu) - end_ns < CALM_PART * 1000 * fore.gap_us
+
+    def _follow(self, gpu: str, runs: Iterable[Run], opened: Iterable[Run], background: Collection[int]) -> None:
+        """When the foreground's last burst ended, and whether one goes on."""
+        end_ns, _ = self._burst.get(gpu, (0, False))
+        end_ns = max((run.end_ns for run in runs if run.pid not in background), default=end_ns)
+        self._burst[gpu] = (end_ns, any(run.pid not in background for run in opened))
+
+    def _credit(self, gpu: str, run: Run) -> int:
+        """Nanoseconds of a run that were counted while it went on."""
+        start_ns, counted = self._credited.get(gpu, (0, 0))
+        return counted if start_ns == run.start_ns else 0
+
+    def _guess(self, gpu: str, now: float) -> dict[str, float]:
+        """Without the log a holder is taken to work for all of its turn."""
+        useful: dict[str, float] = {}
+        passed = now - self._looked[gpu] if self._looked[gpu] else 0.0
+        self._looked[gpu] = now
+        for key in self._rotation.grants:
+            if gpu in self._rotation.states[key].tenant.gpus:
+                self._seen[key] = now
+                self._rotation.ran(key, now)
+                useful[key] = passed
+        if now - self._asked[gpu] >= LOOK_S:
+            self._asked[gpu] = now
+            self._rouse(gpu, now)
+        return useful
+
+    def _ask_resting(self, tenant: str, now: float) -> None:
+        if now - self._asked[tenant] >= ASK_S:
+            self._asked[tenant] = now
+            if any(self._hand.idle(m.process, m.tsgs) is False for m in self._members.values() if m.tenant == tenant):
+                self._rotation.ran(tenant, now)
+                self._rested = {key: at for key, at in self._rested.items() if key[0] != tenant}
+
+    def _rouse(self, gpu: str, now: float) -> None:
+        """Nothing shows who of those at rest works again: they are asked."""
+        for (process, where), member in self._members.items():
+            rests = where == gpu and not member.fixed and self._rotation.standing(member.tenant) is Standing.RESTS
+            if rests and self._hand.idle(process, member.tsgs) is not True:
+                self._rotation.ran(member.tenant, now)
+
+    def _judge(self, gpu: str, background: frozenset[int], now: float) -> None:
+        fore = self._foregrounds[gpu]
+        if not self._others.get(gpu):
+            fore.gone(now)
+        elif not fore.full and now - fore.changed_at >= SPAN_S:
+            end_ns = self.sensor.now_ns(gpu)
+            begin_ns = end_ns - round(SPAN_S * 1e9)
+            sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
+            fore.saw(sight, now, judge(sight)[0] is Pattern.FULL and self._foreground_rests(gpu) is True)
+
+    def _ask(self, now: float, full: frozenset[str]) -> None:
+        """Whether holders that were not seen lately rest, and foregrounds that leave nothing."""
+        for key, grant in list(self._rotation.grants.items()):
+            if not grant.window:
+                self._ask_holder(key, grant, now)
+        for gpu in full:
+            if now - self._asked[gpu] >= ASK_S and not self._windows_on(gpu):
+                self._asked[gpu] = now
+                self._foregrounds[gpu].asked(self._foreground_rests(gpu), now)
+
+    def _windows_on(self, gpu: str) -> bool:
+        return any(g.window and gpu in self._rotation.states[k].tenant.gpus for k, g in self._rotation.grants.items())
+
+    def _ask_holder(self, key: str, grant: Grant, now: float) -> None:
+        if not self._rotation.rivals(key) or now - grant.begun < REST_AFTER_S or now - self._asked[key] < ASK_S:
+            return
+        if any(self.sensor.now_ns(gpu) - start_ns < STARTED_NS
+               for (tenant, gpu), start_ns in self._started.items() if tenant == key):  # fmt: skip
+            return  # it came back after the foreground: it has work
+        self._asked[key] = now
+        members = [m for m in self._members.values() if m.tenant == key and not m.fixed]
+        answers = [self._hand.idle(m.process, m.tsgs) for m in members]
+        if answers and all(answer is True for answer in answers) and key not in self._doubted:
+            self._doubted.add(key)
+            self._asked[key] = now - ASK_S + AGAIN_S
+            return
+        self._doubted.discard(key)
+        unseen = now - max(self._seen.get(key, 0.0), grant.begun) > 2 * REST_AFTER_S
+        if (answers and all(answer is True for answer in answers)) or (None in answers and unseen):
+            self._rotation.rest(key)
+            for member in members:
+                self._rested[key, member.gpu] = self.sensor.now_ns(member.gpu)
+
+    def _foreground_rests(self, gpu: str) -> bool | None:
+        found: bool | None = None
+        for program in self._others.get(gpu, ()):
+            if program.state is State.MPS_CLIENT:
+                continue
+            rests = self._hand.idle(program.id, [t for t in program.compute if t.gpu == gpu])
+            if rests is not True:
+                return rests
+            found = True
+        return found
+
+    # -- acting
+
+    def _act(self, wanted: frozenset[str]) -> None:
+        """Those whose turn is over first: one holder at a time."""
+        movable = [m for m in self._members.values() if not m.fixed]
+        crowd = {m.tenant for m in movable}
+        for process in dict.fromkeys(m.process for m in movable if m.tenant not in wanted):
+            if not self._hand.is_off(process):
+                self._switch(process, run=False)
+        for gpu in {m.gpu for m in movable}:
+            self._tune(gpu, wanted)
+        for process in dict.fromkeys(m.process for m in movable if m.tenant in wanted):
+            if self._hand.is_off(process):
+                self._switch(process, run=True)
+        self._doubted &= wanted
+        granted = set(self._rotation.grants) - self._on
+        self._rested = {key: at for key, at in self._rested.items() if key[0] not in granted}
+        self.turns += len((wanted - self._on) & crowd)
+        self._on = wanted
+
+    def _tune(self, gpu: str, wanted: frozenset[str]) -> None:
+        """Holders have the slice that the foreground's pattern asks for."""
+        slice_us = self._wanted(gpu)
+        for (process, where), member in self._members.items():
+            runs = where == gpu and (member.tenant in wanted or member.fixed)
+            if runs and self._slices.get((process, gpu)) != slice_us:
+                self._slices[process, gpu] = slice_us
+                try:
+                    self._retune(process, gpu, slice_us)
+                except FAILURES as error:
+                    self._failed(process, error)
+
+    def _wanted(self, gpu: str) -> int:
+        slice_us = self._foregrounds[gpu].slice_us
+        return max(slice_us, RIVAL_US) if self._has_rivals(gpu) else slice_us
+
+    def _has_rivals(self, gpu: str) -> bool:
+        """Whether programs run at once: an MPS server beside the holder, or several processes of one tenant."""
+        here = [m for (_, g), m in self._members.items() if g == gpu]
+        blind = gpu in self.sensor.refused()
+        working = [m.tenant for m in here if blind or (m.process.pid, gpu) in self._ran]
+        return any(m.fixed for m in here) or len(working) > len(set(working))
+
+    def _switch(self, process: ProcessId, *, run: bool) -> None:
+        try:
+            if run:
+                self._hand.on(process)
+            else:
+                self._hand.off(process, [t for (p, _), m in self._members.items() if p == process for t in m.tsgs])
+            self._told.pop(process, None)
+        except ProcessGone:
+            self._members = {key: m for key, m in self._members.items() if key[0] != process}
+            self._tell_rotation()
+        except FAILURES as error:
+            self._failed(process, error)
+
+    def _failed(self, process: ProcessId, error: Exception) -> None:
+        """What it is made of changed: look at it anew. Until then it runs."""
+        with suppress(*FAILURES):
+            self._hand.on(process)
+        self._stale(process)
+        if self._told.get(process) != str(error):
+            self._told[process] = str(error)
+            self.problems.append((process, str(error)))
+
+    def _let_go(self, process: ProcessId) -> None:
+        try:
+            self._hand.leave(process)
+        except FAILURES as error:
+            self.problems.append((process, f"not switched on again: {error}"))
+        self._forget(process)
+
+    def _forget(self, process: ProcessId) -> None:
+        self._slices = {key: us for key, us in self._slices.items() if key[0] != process}
+        tenants = {m.tenant for m in self._members.values()}
+        self._ran = {key for key in self._ran if key[0] != process.pid}
+        self._started = {key: at for key, at in self._started.items() if key[0] in tenants}
+        self._told.pop(process, None)
+
+    def _tell_rotation(self) -> None:
+        by_key: dict[str, list[Member]] = defaultdict(list)
+        for member in self._members.values():
+            if not member.fixed:
+                by_key[member.tenant].append(member)
+        self._rotation.update(map(_tenant, by_key.values()), self._clock())
+
+
+def _tenant(members: Iterable[Member]) -> Tenant:
+    """Programs of one tenant have their turn together: with the highest rank, weight and floor that one of them has."""
+    group = list(members)
+    return Tenant(
+        group[0].tenant,
+        frozenset(m.gpu for m in group),
+        max(m.rank for m in group),
+        max(m.weight for m in group),
+        max(m.floor for m in group),
+    )

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the foreground of one GPU leaves: which pattern it has, and whether its gaps are useful."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from detshare.ctl.backends.root.turns.pattern import Sight, judge
+from detshare.ctl.core.classes import BURST_US, STREAM_US, WINDOW_US
+from detshare.ctl.core.gputime import Mode, Pattern
+
+LOOK_S: Final = 0.25
+"""the pattern is judged this often"""
+SPAN_S: Final = 0.5
+"""over what was seen in so long"""
+AGREE: Final = 2
+"""so many looks in a row must agree before a pattern changes"""
+SAMPLES: Final = 25
+"""questions whether the foreground rests, until windows may end"""
+IDLE_SHARE: Final = 0.35
+"""windows end when the foreground was found at rest in more than this share of them"""
+BLIND_S: Final = 5.0
+"""where the driver does not say who rests, turns are tried again after so long"""
+RETURN_S: Final = 3.0
+"""who is saturated again within so long of the last time is asked twice as often before windows end again"""
+MOST_SAMPLES: Final = 16 * SAMPLES
+
+
+@dataclass(slots=True)
+class Foreground:
+    """The judgement on one GPU. Seconds of the caller's clock."""
+
+    pattern: Pattern = Pattern.NONE
+    why: str = "nothing was seen yet"
+    gap_us: float = 0.0
+    full: bool = False
+    changed_at: float = 0.0
+    _next: Pattern = Pattern.NONE
+    _agreed: int = 0
+    _samples: list[bool] = field(default_factory=list)
+    _needed: int = SAMPLES
+    _left_at: float = float("-inf")
+
+    @property
+    def mode(self) -> Mode:
+        """What the background gets, as far as this side decides."""
+        return Mode.WINDOWS if self.full else Mode.TURNS
+
+    def saw(self, sight: Sight, now: float, rests: bool = False) -> None:
+        """Take a look at a time in which the background was let in.
+
+        `rests`: the driver says that the foreground has nothing to run. Whoever ran last keeps the GPU in the log.
+        """
+        found, why = judge(sight)
+        if found is Pattern.FULL and rests:
+            found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
+        self._agreed = self._agreed + 1 if found is self._next else 1
+        self._next = found
+        if found is self.pattern:
+            self.why, self.gap_us = why, sight.gap_ns / 1000
+        elif self._agreed >= AGREE:
+            self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
+            if found is Pattern.FULL:
+                self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
+                self.full, self._samples = True, []
+
+    def asked(self, rests: bool | None, now: float) -> None:
+        """While only windows are open: whether the foreground was at rest just then. None: the driver does not say."""
+        if not self.full:
+            return
+        if rests is None:
+            if now - self.changed_at >= BLIND_S:
+                self._leave("the driver does not say whether the foreground rests: turns are tried again", now)
+            return
+        self._samples.append(rests)
+        if len(self._samples) >= self._needed:
+            share = sum(self._samples) / len(self._samples)
+            self.why = f"the foreground was at rest in {share:.0%} of {len(self._samples)} samples"
+            self._samples = []
+            if share >= IDLE_SHARE:
+                self._leave(self.why, now)
+
+    def gone(self, now: float) -> None:
+        """Nobody of the foreground is left."""
+        if self.pattern is not Pattern.NONE or self.full:
+            self._leave("there is no foreground program", now)
+            self.pattern = Pattern.NONE
+
+    def _leave(self, why: str, now: float) -> None:
+        self.full, self.pattern, self.why, self.changed_at = False, Pattern.BURSTS, why, now
+        self._left_at, self._agreed, self._samples = now, 0, []
+
+    @property
+    def slice_us(self) -> int:
+        """Slice of whoever of the background runs."""
+        if self.full:
+            return WINDOW_US
+        return STREAM_US if self.pattern is Pattern.STREAM else BURST_US

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes part in the turns of a GPU: background programs by tenant, and the foreground that they make room for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from detshare.ctl.backends.wishes import Wish
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.snapshot import Program, State, Tsg
+
+RANKS: Final[Mapping[str, int]] = {"high": 4, "normal": 3, "low": 2, "idle": 1}
+WEIGHTED_RANK: Final = 3
+"""a program with a weight is an equal of those at `normal`"""
+BACKGROUND_RANK: Final = 2
+"""from here down a program is background whoever else is there"""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A background program on one GPU."""
+
+    process: ProcessId
+    tenant: str
+    gpu: str
+    rank: int
+    weight: int
+    floor: float
+    tsgs: tuple[Tsg, ...]
+    """its compute TSGs there"""
+    fixed: bool = False
+    """an MPS server: it is never switched off"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """All who take part: background, and per GPU the programs that are not."""
+
+    background: tuple[Member, ...]
+    foreground: Mapping[str, tuple[Program, ...]]
+
+
+def rank_of(wish: Wish) -> int | None:
+    """The rank of a program by what was wished for it; None: it takes no part."""
+    if wish.klass is not None:
+        return RANKS.get(wish.klass)
+    return WEIGHTED_RANK if wish.weight is not None else None
+
+
+def floor_of(wish: Wish, floors: Mapping[str, float]) -> float:
+    """Its own floor, else its class's."""
+    if wish.floor is not None:
+        return wish.floor
+    return floors.get(wish.klass or "", 0.0)
+
+
+def cast(
+    programs: Iterable[Program], wishes: Mapping[ProcessId, Wish], tenants: Mapping[ProcessId, str],
+    floors: Mapping[str, float],
+) -> Cast:  # fmt: skip
+    """Sort programs by GPU: background is whoever ranks below the highest there, `low` and `idle` in any case."""
+    by_gpu: dict[str, list[Program]] = defaultdict(list)
+    for program in programs:
+        for gpu in dict.fromkeys(t.gpu for t in program.compute):
+            by_gpu[gpu].append(program)
+    background: list[Member] = []
+    foreground: dict[str, tuple[Program, ...]] = {}
+    for gpu, present in by_gpu.items():
+        ranks = {p.id: rank_of(wishes.get(p.id, Wish())) for p in present}
+        top = max((rank for rank in ranks.values() if rank is not None), default=0)
+        behind = [p for p in present if (rank := ranks[p.id]) is not None and rank < max(top, BACKGROUND_RANK + 1)]
+        foreground[gpu] = tuple(p for p in present if p not in behind and p.state is not State.PAUSED)
+        for program in behind:
+            if program.state is State.PAUSED:
+                continue
+            wish, rank = wishes.get(program.id, Wish()), ranks[program.id]
+            assert rank is not None
+            background.append(
+                Member(
+                    program.id,
+                    tenants.get(program.id, str(program.id.pid)),
+                    gpu,
+                    rank,
+                    wish.weight or 1,
+                    floor_of(wish, floors),
+                    tuple(t for t in program.compute if t.gpu == gpu),
+                    fixed=program.state in (State.MPS_SERVER, State.MPS_CLIENT),
+                )
+            )
+    return Cast(tuple(background), foreground)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the foreground comes, read off the context-switch log: what its gaps are good for.
+
+A switch is 85 us in which no context runs and a restore of more than 100 us (docs/use/scheduling.md). A gap of the
+foreground that is not longer than a few of those serves nobody: the foreground pays two switches for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from detshare.ctl.core.gputime import Pattern, Run
+from detshare.ctl.gputime.meter import RESTORE_NS, useful_ns
+
+SWITCH_NS: Final = 85_000
+SHORT_GAP_NS: Final = 3 * (SWITCH_NS + RESTORE_NS)
+"""a gap that is not longer than three switches is no use to the background"""
+FULL_SHARE: Final = 0.5
+"""a foreground that leaves only such gaps and has this share of the time or more keeps the GPU"""
+STREAM_PER_S: Final = 150
+"""so many pieces a second are a stream"""
+SHORT_PIECE_NS: Final = 1_000_000
+QUIET_PER_S: Final = 1.0
+QUIET_SHARE: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen of a time in which the background was let in."""
+
+    seconds: float
+    share: float
+    """of that time that the foreground had"""
+    pieces_s: float
+    """times a second that it had the GPU"""
+    piece_ns: float
+    """median length of one"""
+    gap_ns: float
+    """median of what the background had between two"""
+    useful: float
+    """share of that time in which the background could work"""
+
+
+def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns: int) -> Sight:
+    """Sum up `runs` of that time, oldest first. Runs of one side in a row are one piece, or one gap."""
+    pieces: list[int] = []
+    gaps: list[int] = []
+    useful, side, length = 0, "", 0
+    for run in runs:
+        mine = "gap" if run.pid in background else "piece"
+        useful += useful_ns(run) if mine == "gap" else 0
+        if mine != side and side:
+            (gaps if side == "gap" else pieces).append(length)
+            length = 0
+        side = mine
+        length += run.end_ns - run.start_ns
+    if side:
+        (gaps if side == "gap" else pieces).append(length)
+    span = max(1, end_ns - begin_ns)
+    return Sight(
+        seconds=span / 1e9,
+        share=sum(pieces) / span,
+        pieces_s=len(pieces) * 1e9 / span,
+        piece_ns=median(pieces) if pieces else 0.0,
+        gap_ns=median(gaps) if gaps else 0.0,
+        useful=useful / span,
+    )
+
+
+def judge(sight: Sight) -> tuple[Pattern, str]:
+    """The pattern, and the measurement that says so in words."""
+    said = (
+        f"the foreground had the GPU {sight.share:.0%} of the time, {sight.pieces_s:.0f} times a second for "
+        f"{sight.piece_ns / 1e6:.2f} ms, and left gaps of {sight.gap_ns / 1e6:.2f} ms"
+    )
+    if sight.share < QUIET_SHARE or sight.pieces_s < QUIET_PER_S:
+        return Pattern.NONE, f"the foreground had the GPU {sight.share:.1%} of the time"
+    if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS:
+        return Pattern.FULL, said
+    if sight.pieces_s >= STREAM_PER_S and sight.piece_ns < SHORT_PIECE_NS:
+        return Pattern.STREAM, said
+    return Pattern.BURSTS, said

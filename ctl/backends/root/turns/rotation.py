@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn it is: the rule of turns, windows and floors as a pure function of what was told. No clock, no driver.
+
+A tenant holds all of its GPUs at once, so that the ranks of one job never wait for each other. Turns go round, and last
+by weight: each tenant has a count of useful time divided by its weight, and whose count is behind has a longer turn
+until it is not. Where the foreground leaves
+no useful gaps (`full`) nobody has turns, but each class has its floor, in whole windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from detshare.ctl.core.gputime import Standing
+
+UNIT_S: Final = 0.2
+"""a turn at weight 1: each change of turns may meet a request of the foreground, and delays that by a millisecond"""
+MOST_CORRECTION: Final = 0.5
+"""of a turn's length, by which it is made longer or shorter"""
+ROUND_S: Final = 0.8
+"""a round is not longer, so nobody waits for more than a second"""
+SHORTEST_S: Final = 0.02
+WINDOW_S: Final = 0.01
+"""a window of a floor, from the first moment in which the background runs"""
+ENTRY_S: Final = 0.05
+"""a window ends if nothing ran for so long: the foreground let nobody in, or there was no work"""
+PATIENCE_S: Final = 0.03
+"""a turn lasts so much longer, at most, until its end meets no request of the foreground"""
+SAVED_WINDOWS: Final = 3
+"""a floor that could not be used is not saved up for longer"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who has turns: one program, or those of one container, job or name."""
+
+    key: str
+    gpus: frozenset[str]
+    rank: int
+    weight: int = 1
+    floor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A turn or a window. Seconds of the caller's clock."""
+
+    key: str
+    window: bool
+    begun: float
+    until: float
+
+
+@dataclass(slots=True)
+class _State:
+    tenant: Tenant
+    count: float = 0.0
+    """useful seconds by weight"""
+    rests: bool = False
+    waits_since: float = 0.0
+    entered: bool = False
+    """it ran in its present window"""
+
+
+@dataclass(slots=True)
+class Rotation:
+    """The state of all GPUs. Feed it, then ask `step`."""
+
+    states: dict[str, _State] = field(default_factory=dict)
+    grants: dict[str, Grant] = field(default_factory=dict)
+    owed: dict[tuple[str, int], float] = field(default_factory=dict)
+    """(GPU, rank) -> seconds of its floor that are due"""
+    now: float = 0.0
+
+    def update(self, tenants: Iterable[Tenant], now: float) -> None:
+        """Who takes part from now on. A newcomer begins with the lowest count that somebody has."""
+        found = {tenant.key: tenant for tenant in tenants}
+        for gone in self.states.keys() - found.keys():
+            del self.states[gone]
+            self.grants.pop(gone, None)
+        least = self._least()
+        for key, tenant in found.items():
+            if key in self.states:
+                self.states[key].tenant = tenant
+            else:
+                self.states[key] = _State(tenant, least, waits_since=now)
+        places = {(gpu, tenant.rank) for tenant in found.values() for gpu in tenant.gpus}
+        self.owed = {place: self.owed.get(place, 0.0) for place in places}
+
+    def _least(self) -> float:
+        return min((s.count for s in self.states.values() if not s.rests), default=0.0)
+
+    def worked(self, key: str, seconds: Mapping[str, float]) -> None:
+        """A tenant could work for so long on each GPU since the last call; a job's ranks work at the same time.
+
+        Less than nothing takes back what was counted of a run that ended earlier than was thought.
+        """
+        state = self.states.get(key)
+        if state is None:
+            return
+        useful = max(seconds.values(), default=0.0)
+        state.count += useful / state.tenant.weight
+        for gpu, used in seconds.items():
+            place = (gpu, state.tenant.rank)
+            if place in self.owed:
+                self.owed[place] = max(self.owed[place] - used, -WINDOW_S)
+
+    def ran(self, key: str, now: float) -> None:
+        """A tenant was seen on a GPU: it has work, and a window of its own begins to count."""
+        state = self.states.get(key)
+        if state is None:
+            return
+        if state.rests:
+            state.count = max(state.count, self._least())
+            state.rests, state.waits_since = False, now
+        grant = self.grants.get(key)
+        if grant is not None and grant.window and not state.entered:
+            state.entered = True
+            self.grants[key] = Grant(key, True, grant.begun, now + WINDOW_S)
+
+    def rest(self, key: str) -> None:
+        """A holder has no work: its turn ends, and until it works again it waits for none."""
+        if key in self.states:
+            self.states[key].rests = True
+            self.grants.pop(key, None)
+
+    def standing(self, key: str) -> Standing:
+        """How a tenant stands. KeyError for one that takes no part."""
+        if key in self.grants:
+            return Standing.WINDOW if self.grants[key].window else Standing.HOLDS
+        return Standing.RESTS if self.states[key].rests else Standing.WAITS
+
+    def step(self, now: float, full: Collection[str] = (), busy: Collection[str] = ()) -> frozenset[str]:
+        """Who may run from now on: holders, and those without work.
+
+        `full`: GPUs whose foreground leaves no gaps. `busy`: those where a change would meet its next request.
+        """
+        self._accrue(now, full)
+        self._end(now, full, busy)
+        self._grant(now, full)
+        resting = {key for key, state in self.states.items() if state.rests and not state.tenant.gpus & set(full)}
+        return frozenset(self.grants) | resting
+
+    def wake(self, now: float, full: Collection[str] = ()) -> float | None:
+        """When a step may decide otherwise if nothing is told; None: never."""
+        times = [g.until for g in self.grants.values() if g.window or (g.until > now and self.rivals(g.key))]
+        for (gpu, rank), owed in self.owed.items():
+            floor = self._floor(gpu, rank)
+            if floor > 0 and self._accrues(gpu, rank, full):
+                times.append(now + max(0.0, WINDOW_S - owed) / floor)
+        return min(times, default=None)
+
+    # -- floors
+
+    def _floor(self, gpu: str, rank: int) -> float:
+        floors = (s.tenant.floor for s in self.states.values() if s.tenant.rank == rank and gpu in s.tenant.gpus)
+        return max(floors, default=0.0)
+
+    def _accrues(self, gpu: str, rank: int, full: Collection[str]) -> bool:
+        """Whether a class lives off its floor on a GPU: the foreground, or a higher class with work, has the rest."""
+        return gpu in full or rank < self._top(gpu)
+
+    def _top(self, gpu: str) -> int:
+        ranks = (s.tenant.rank for s in self.states.values() if gpu in s.tenant.gpus and not s.rests)
+        return max(ranks, default=0)
+
+    def _accrue(self, now: float, full: Collection[str]) -> None:
+        passed, self.now = max(0.0, now - self.now) if self.now else 0.0, now
+        for gpu, rank in self.owed:
+            if self._accrues(gpu, rank, full):
+                most = SAVED_WINDOWS * WINDOW_S
+                self.owed[gpu, rank] = min(most, self.owed[gpu, rank] + passed * self._floor(gpu, rank))
+            else:
+                self.owed[gpu, rank] = 0.0
+
+    # -- turns
+
+    def _full(self, tenant: Tenant, full: Collection[str]) -> bool:
+        return any(gpu in full for gpu in tenant.gpus)
+
+    def rivals(self, key: str) -> list[_State]:
+        """Tenants with work that wait for a GPU of this one."""
+        gpus = self.states[key].tenant.gpus
+        return [s for k, s in self.states.items() if k != key and k not in self.grants and not s.rests
+                and s.tenant.gpus & gpus]  # fmt: skip
+
+    def passes(self, now: float) -> bool:
+        """Whether a turn is over that is prolonged."""
+        return any(not g.window and now >= g.until and self.rivals(g.key) for g in self.grants.values())
+
+    def _end(self, now: float, full: Collection[str], busy: Collection[str]) -> None:
+        for key, grant in list(self.grants.items()):
+            state = self.states[key]
+            if grant.window:
+                over = now >= grant.until
+            else:
+                outranked = any(state.tenant.rank < self._top(gpu) for gpu in state.tenant.gpus)
+                late = PATIENCE_S if state.tenant.gpus & frozenset(busy) else 0.0
+                passes = now >= grant.until + late and bool(self._wanting(key, full))
+                over = passes or outranked or self._full(state.tenant, full)
+            if over:
+                del self.grants[key]
+                state.waits_since = now
+                if grant.window and not state.entered:  # nobody came: it is not due again at once
+                    self._forfeit(state.tenant)
+
+    def _forfeit(self, tenant: Tenant) -> None:
+        for gpu in tenant.gpus:
+            self.owed[gpu, tenant.rank] = min(self.owed[gpu, tenant.rank], 0.0)
+
+    def _wanting(self, key: str, full: Collection[str]) -> list[_State]:
+        """Rivals whose turn could follow: equals, and lower classes whose window is due."""
+        rank = self.states[key].tenant.rank
+        return [s for s in self.rivals(key) if s.tenant.rank >= rank or self._due(s.tenant, full)]
+
+    def _due(self, tenant: Tenant, full: Collection[str]) -> bool:
+        places = [gpu for gpu in tenant.gpus if self._accrues(gpu, tenant.rank, full)]
+        return bool(places) and all(self.owed[gpu, tenant.rank] >= WINDOW_S - 1e-9 for gpu in places)
+
+    def _grant(self, now: float, full: Collection[str]) -> None:
+        waiting = [s for k, s in self.states.items() if k not in self.grants and not s.rests]
+        taken = {gpu for key in self.grants for gpu in self.states[key].tenant.gpus}
+        due = [s for s in waiting if self._due(s.tenant, full)]
+        turns = [s for s in waiting if s not in due and not self._full(s.tenant, full)
+                 and all(s.tenant.rank >= self._top(gpu) for gpu in s.tenant.gpus)]  # fmt: skip
+        for window, group in ((True, due), (False, turns)):
+            for state in sorted(group, key=_order):
+                gpus = state.tenant.gpus
+                if gpus & taken:
+                    if gpus - taken:  # a job of several GPUs: those that are free wait for the rest
+                        taken |= gpus
+                        self._hurry(gpus, now)
+                    continue
+                taken |= gpus
+                until = now + (ENTRY_S if window else self.length(state))
+                state.entered = False
+                self.grants[state.tenant.key] = Grant(state.tenant.key, window, now, until)
+
+    def _hurry(self, gpus: frozenset[str], now: float) -> None:
+        """The next tenant needs several GPUs, some of them are taken: those turns end as soon as they are worth it."""
+        for key, grant in self.grants.items():
+            if not grant.window and self.states[key].tenant.gpus & gpus:
+                self.grants[key] = Grant(key, False, grant.begun, min(grant.until, max(now, grant.begun + SHORTEST_S)))
+
+    def length(self, state: _State) -> float:
+        """A turn by weight among those with work who share a GPU with it and rank alike."""
+        tenant = state.tenant
+        alike = (s for s in self.states.values() if s.tenant.gpus & tenant.gpus and s.tenant.rank == tenant.rank)
+        peers = [s for s in alike if not s.rests] or [state]
+        whole = sum(s.tenant.weight for s in peers)
+        turn = tenant.weight * min(UNIT_S / min(s.tenant.weight for s in peers), ROUND_S / whole)
+        behind = tenant.weight * (sum(s.count * s.tenant.weight for s in peers) / whole - state.count)
+        most = MOST_CORRECTION * turn
+        return max(SHORTEST_S, turn + min(max(behind, -most), most))
+
+
+def _order(state: _State) -> tuple[float, float, str]:
+    """Whoever waits longest is next."""
+    return state.waits_since, state.count, state.tenant.key

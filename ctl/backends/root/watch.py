@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking at the machine: who holds GPU descriptors, what was adopted of them, who shares what with whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from detshare.ctl.backends.root import programs
+from detshare.ctl.backends.root.adopt import Adopter, Adoption
+from detshare.ctl.backends.root.journal import Journal
+from detshare.ctl.backends.root.makers import Makers
+from detshare.ctl.backends.wishes import Wishes
+from detshare.ctl.core.driver import Driver, Holder, ProcessId, Usage
+from detshare.ctl.core.snapshot import Kind, Level, Program, State, Tsg
+
+SWEEP_S = 0.5
+"""without a change in the driver, /proc is swept this often"""
+USAGE_S = 1.0
+
+
+class Watch:
+    """The last look. `adopter` is None on a driver whose branch is not in the tables: then nothing is asked."""
+
+    def __init__(self, driver: Driver, adopter: Adopter | None, problem: str, clock: Callable[[], float]) -> None:
+        self._driver = driver
+        self._adopter = adopter
+        self._makers = Makers(driver, adopter.abi) if adopter is not None else None
+        self._problem = problem
+        self._clock = clock
+        self.holders: list[Holder] = []
+        self.adoptions: dict[ProcessId, Adoption] = {}
+        self.owner: dict[int, ProcessId] = {}
+        self.groups: dict[ProcessId, programs.MpsGroup] = {}
+        self._swept: tuple[float, int] = (float("-inf"), -1)
+        self.swept = False
+        """the last refresh saw every process, so who is not among the holders holds nothing"""
+        self._usage: tuple[float, Usage] = (float("-inf"), Usage())
+
+    def refresh(self, fresh: bool = False) -> None:
+        """Sweep /proc where something may have changed (always if `fresh`) and adopt. DriverError, OSError."""
+        if self._adopter is None or self._makers is None:
+            self.holders = self._driver.holders()
+            self.adoptions = {h.id: Adoption(understood=False, notes=(self._problem,)) for h in self.holders}
+            return
+        now, resources = self._clock(), self._driver.resource_count()
+        self.swept = fresh or resources != self._swept[1] or now - self._swept[0] >= SWEEP_S
+        if self.swept:
+            holders = self._driver.holders()
+            self._swept = (now, resources)
+        else:
+            holders = [h for h in self.holders if self._driver.alive(h.id)]
+        self.adoptions = self._adopter.refresh(holders, resources)
+        self.holders = [h for h in holders if h.id in self.adoptions]
+        self.owner = self._makers.owners(self.holders, self.adoptions, self._adopter.makers)
+        self.groups = programs.mps_groups(self.holders, self.adoptions, self.owner)
+
+    def took(self, process: ProcessId, slices: dict[tuple[int, int], int]) -> None:
+        """Slices were set, (client, TSG) -> microseconds: the view shows them without asking again."""
+        adoption = self._adopter.changed(process, slices) if self._adopter is not None else None
+        if adoption is not None and process in self.adoptions:
+            self.adoptions[process] = adoption
+
+    def owned(self, process: ProcessId) -> tuple[Tsg, ...]:
+        """The TSGs that a process owns; a forked child reaches its parent's and owns none of them."""
+        adoption = self.adoptions.get(process)
+        return tuple(t for t in adoption.tsgs if self.owner.get(t.client) == process) if adoption else ()
+
+    def compute_tsgs(self, processes: list[ProcessId], gpu: str) -> int:
+        """How many compute TSGs some processes own on a GPU together."""
+        return sum(t.kind is Kind.COMPUTE and t.gpu == gpu for p in processes for t in self.owned(p))
+
+    def heirs(self, dead: ProcessId, clients: set[int]) -> dict[ProcessId, dict[int, int]]:
+        """Living process -> {client: descriptor} of clients of a dead one that forked children still hold."""
+        found: dict[ProcessId, dict[int, int]] = {}
+        for process, adoption in self.adoptions.items():
+            fds = {client: fd for fd, client in adoption.clients if client in clients}
+            if fds and process != dead and process == self.owner.get(next(iter(fds))):
+                found[process] = fds
+        return found
+
+    def describe(
+        self, wishes: Wishes, journal: Journal, level: Callable[[ProcessId, Tsg], Level | None]
+    ) -> list[Program]:
+        """Every holder as a program, in the order of `holders`."""
+        now = self._clock()
+        if now - self._usage[0] >= USAGE_S:
+            self._usage = (now, self._driver.usage())
+        uuids = {gpu.minor: gpu.uuid for gpu in self._driver.gpus()}
+        found = []
+        for holder in self.holders:
+            program = programs.build(
+                holder,
+                self.adoptions[holder.id],
+                owner=self.owner,
+                group=self.groups.get(holder.id),
+                wish=wishes.get(holder.id),
+                paused=holder.id in journal.paused,
+                usage=self._usage[1],
+                uuids=uuids,
+                level=level,
+            )
+            found.append(program if self._adopter is not None else replace(program, state=State.READ_ONLY))
+        return found

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backend `shim`: the programs of the spatial lane, which their own runtime steers as their boards say.
+
+It acts by shared pages alone, needs no driver call, and holds no hostile program: the runtime lives in the program.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from detshare.ctl.backends.spatial.pool import Pool, set_text
+from detshare.ctl.backends.spatial.shapes import shapes
+from detshare.ctl.core import classes, procfs, select
+from detshare.ctl.core.backend import Backend, BadRequest
+from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, State
+from detshare.ctl.core.work import Spatial, times
+from detshare.runtime.reflexes import HOLD, Override, Wish, overlaps
+from detshare.runtime.service import Service
+from detshare.runtime.tenant import Pending, Tenant, View, wait
+from detshare.runtime.tiers import Gpu as SpatialGpu
+from detshare.runtime.tiers import check_percent, of_percent, parse
+
+TIMEOUT: float = 5.0
+"""seconds that set-sm waits for programs to acknowledge, where nothing else was asked for"""
+MOST_SMS: Final = 4096
+"""more than any GPU has"""
+_SHARED: Final[dict[str, Any]] = {"exclusive": "", "exclusive_sms": 0}
+"""parts of a wish of who has nothing to itself"""
+_SLICES = "it is in the spatial lane, where kernels run side by side: use set-priority or set-sm"
+
+
+class ShimBackend(Backend):
+    """Implements detshare.ctl.core.backend.Backend over a Service."""
+
+    def __init__(self, service: Service, pool: Pool | None = None) -> None:
+        self._service = service
+        self.pool = pool or Pool()
+        self._tenants = service.tenants
+        self._policies = service.policies
+
+    @property
+    def name(self) -> str:
+        return "shim"
+
+    def holders(self) -> list[Holder]:
+        """The spatial lane's programs, as selectors match them."""
+        found: dict[ProcessId, Holder] = {}
+        for view in self._tenants.views():
+            process = view.record.process
+            if process not in found:
+                try:
+                    found[process] = procfs.describe(process.pid, process.start, [], [])
+                except OSError:
+                    continue  # it ended meanwhile
+        return list(found.values())
+
+    def look(self, *, enforce: bool = True) -> Snapshot:
+        started = time.monotonic()
+        views: dict[ProcessId, list[View]] = {}
+        for view in self._tenants.views():
+            views.setdefault(view.record.process, []).append(view)
+        programs = [_program(holder, views[holder.id]) for holder in self.holders() if holder.id in views]
+        gpus = {view.record.gpu.uuid for several in views.values() for view in several}
+        return Snapshot(
+            backend=self.name,
+            proof="unit",
+            driver="",
+            taken=started,
+            seconds=time.monotonic() - started,
+            gpus=tuple(Gpu(uuid, -1, "", "") for uuid in sorted(gpus)),
+            programs=tuple(programs),
+        )
+
+    # -- verbs --------------------------------------------------------------------------------------------------
+
+    def owns(self, who: str) -> set[int]:
+        """PIDs of the spatial lane's programs that `who` selects. BadRequest where it cannot be meant."""
+        selector = select.parse(who)
+        return {holder.id.pid for holder in self.holders() if selector.matches(holder)}
+
+    def _verb(self, verb: str, who: str, act: Callable[[Holder], Change | Skip]) -> Outcome:
+        selector = select.parse(who)
+        started = time.monotonic()
+        chosen = [holder for holder in self.holders() if selector.matches(holder)]
+        answers: list[Change | Skip] = []
+        for holder in chosen:
+            try:
+                answers.append(act(holder))
+            except OSError as error:
+                answers.append(Skip(holder.id.pid, f"the board directory does not take it: {error}"))
+        if not chosen:
+            answers.append(self._nobody(selector))
+        return Outcome(
+            verb,
+            changed=tuple(a for a in answers if isinstance(a, Change)),
+            skipped=tuple(a for a in answers if isinstance(a, Skip)),
+            seconds=time.monotonic() - started,
+        )
+
+    @staticmethod
+    def _nobody(selector: select.Selector) -> Skip:
+        if selector.by is select.By.PID and procfs.start_time(selector.pid) is None:
+            reason = f"there is no process {selector.text}"
+            return Skip(selector.pid, f"{reason}; `detshare-ctl ps` lists those that there are")
+        what = "it is not" if selector.by is select.By.PID else "nobody that this selects is"
+        return Skip(selector.pid, f"{what} in the spatial lane: start it with detshare run --lane spatial -- COMMAND")
+
+    def _wish(self, process: ProcessId) -> Wish | None:
+        return next((tenant.record.wish for tenant in self._policies.of(process)), None)
+
+    def set_priority(
+        self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
+    ) -> Outcome:
+        classes.setting(klass)
+
+        def act(holder: Holder) -> Change | Skip:
+            if not self._policies.change(holder.id, klass=klass):
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            return Change(holder.id.pid, note=f"spatial lane: class {klass}", stands=True)
+
+        return self._verb("set-priority", who, act)
+
+    def set_sm(self, who: str, percent: int, timeout: float | None = None) -> Outcome:
+        check_percent(percent)
+        pending: list[Pending] = []
+
+        def act(holder: Holder) -> Change | Skip:
+            wish = {"percent": None if percent == 100 else percent, **_SHARED}
+            mine = self._policies.change(holder.id, **wish)
+            if not mine:
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            pending.extend(mine)
+            return Change(holder.id.pid, note=self._granted(mine[0].tenant, percent), stands=True)
+
+        return self._acknowledged(self._verb("set-sm", who, act), pending, f"set-sm {who} {percent}", timeout)
+
+    def bind(self, who: str, pctx: str, timeout: float | None = None) -> Outcome:
+        pending: list[Pending] = []
+
+        def act(holder: Holder) -> Change | Skip:
+            tenants = self._policies.of(holder.id)
+            if not tenants:
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            gpu = tenants[0].record.gpu
+            member = self.pool.find(pctx, gpu)
+            if member.exclusive:
+                wish: dict[str, Any] = {"percent": None, "exclusive": member.name, "exclusive_sms": member.sms}
+                if (why := self._taken(holder.id, gpu, pctx)) is not None:
+                    return Skip(holder.id.pid, why)
+            else:
+                wish = {"percent": None if member.percent == 100 else member.percent, **_SHARED}
+            mine = self._policies.change(holder.id, **wish)
+            pending.extend(mine)
+            granted = mine[0].tenant.table.tiers[mine[0].tenant.pages.policy.read().tier_idle]
+            return Change(holder.id.pid, note=f"pCtx {pctx}: {granted.text(gpu.sms)} of {gpu.sms}", stands=True)
+
+        return self._acknowledged(self._verb("bind", who, act), pending, f"bind {who} {pctx}", timeout)
+
+    def set_busy(self, who: str, sms: int | None) -> Outcome:
+        def act(holder: Holder) -> Change | Skip:
+            tenants = self._policies.of(holder.id)
+            if not tenants:
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            gpu = tenants[0].record.gpu
+            busy = "" if sms is None else _busy_set(sms, gpu)
+            self._policies.change(holder.id, busy=busy)
+            made = "as its class says" if not busy else "it holds" if busy == HOLD else parse(busy, gpu).text(gpu.sms)
+            return Change(holder.id.pid, note=f"while a higher class is active: {made}", stands=True)
+
+        if sms is not None and not 0 <= sms <= MOST_SMS:
+            raise BadRequest(f"{sms} SMs is out of range: 0 (hold) to {MOST_SMS}")
+        return self._verb("set-busy", who, act)
+
+    def _taken(self, process: ProcessId, gpu: SpatialGpu, pctx: str) -> str | None:
+        """Why a program cannot have an exclusive pCtx of a GPU now."""
+        owner = self._policies.owner(gpu.uuid)
+        if owner is not None and owner.record.process != process:
+            pid = owner.record.pid
+            name = owner.record.wish.exclusive
+            return f"PID {pid} has {name} to itself: move it first (detshare-ctl bind {pid} 100%)"
+        if self._policies.reserved is not None:
+            sms = self._policies.reserved
+            return f"{sms} SMs, from the first on, are reserved for class high: detshare-ctl reserve off"
+        return None
+
+    def _acknowledged(
+        self, outcome: Outcome, pending: list[Pending], asked: str, timeout: float | None
+    ) -> Outcome:
+        """The outcome, once nothing that was launched before contradicts it. ControlError after `timeout` seconds."""
+        seconds = TIMEOUT if timeout is None else timeout
+        late = sorted({tenant.record.pid for tenant in wait(pending, seconds)})
+        if late:
+            pids = ", ".join(map(str, late))
+            stopped = f"PID {pids} did not acknowledge within {seconds:g} s: work of it from before may still run"
+            following = "the change stands for all that it launches from now on; wait longer with --timeout, or see"
+            raise ControlError(asked, stopped, f"{following}: detshare-ctl show {late[0]}")
+        return outcome
+
+    def _granted(self, tenant: Tenant, percent: int) -> str:
+        """What a share came to: the tier that it is, and what is odd about it."""
+        gpu = tenant.record.gpu
+        made = tenant.table.tiers[tenant.pages.policy.read().tier_idle]
+        note = f"{made.text(gpu.sms)} of {gpu.sms}"
+        if made != of_percent(percent, gpu):
+            note += "; its table of tiers is full, so it got the next smaller one that it had before"
+        if overlaps(tenant.record.wish, self._policies.reserved):
+            note += f"; this lies in the {self._policies.reserved} SMs that are reserved for class high"
+        return note
+
+    def hold(self, who: str, lease_s: int | None = None) -> Outcome:
+        if lease_s is not None:
+            raise BadRequest("a lease needs the kernel module; in the spatial lane a hold lasts until resume")
+        return self._hold("hold", who, True)
+
+    def pause(self, who: str) -> Outcome:
+        return self._hold("pause", who, True)
+
+    def resume(self, who: str) -> Outcome:
+        return self._hold("resume", who, False)
+
+    def _hold(self, verb: str, who: str, on: bool) -> Outcome:
+        def act(holder: Holder) -> Change | Skip:
+            if not self._policies.hold(holder.id, on):
+                return Skip(holder.id.pid, "it is held already" if on else "it is not held")
+            return Change(holder.id.pid, note="held from its next kernel boundary on" if on else "spatial lane")
+
+        return self._verb(verb, who, act)
+
+    def release(self, who: str) -> Outcome:
+        def act(holder: Holder) -> Change | Skip:
+            wish = self._wish(holder.id)
+            held = self._policies.hold(holder.id, False)
+            if wish == Wish() and not held:
+                return Skip(holder.id.pid, "nothing was set for it in the spatial lane")
+            default = Wish()
+            plain = {name: getattr(default, name) for name in ("klass", "percent", "memory", "busy")}
+            self._policies.change(holder.id, **plain, **_SHARED)
+            return Change(holder.id.pid, note="spatial lane: not held, all SMs, class normal, no memory limit")
+
+        return self._verb("release", who, act)
+
+    def set_memory(self, who: str, limit: int | None, gpu: int | None = None) -> Outcome:
+        if gpu is not None:
+            raise BadRequest("in the spatial lane a memory limit counts for each GPU by itself: leave --gpu out")
+
+        def act(holder: Holder) -> Change | Skip:
+            if not self._policies.change(holder.id, memory=limit):
+                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+            return Change(holder.id.pid, note="spatial lane: its own runtime refuses what is beyond", stands=True)
+
+        return self._verb("set-memory", who, act)
+
+    def set_reserve(self, sms: int | None) -> Outcome:
+        self._policies.reserve(sms)
+        text = "no SMs are reserved" if sms is None else f"the first {sms} SMs of each GPU are kept for class high"
+        return Outcome("set-reserve", (Change(0, note=f"{text}; everybody else has the rest" if sms else text),))
+
+    def set_reflex(self, klass: str, change: Mapping[str, str | int | None]) -> Outcome:
+        self._policies.override(klass, Override(**change))  # type: ignore[arg-type]  # check() looks at each
+        said = ", ".join(f"{name} {value}" for name, value in change.items() if value is not None) or "as by default"
+        return Outcome("set-reflex", (Change(0, note=f"class {klass} of the spatial lane: {said}"),))
+
+    def _cannot(self, verb: str, who: str) -> Outcome:
+        return self._verb(verb, who, lambda holder: Skip(holder.id.pid, _SLICES))
+
+    def set_weight(self, who: str, weight: int) -> Outcome:
+        return self._cannot("set-weight", who)
+
+    def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
+        return self._cannot("set-slice", who)
+
+    def preempt(self, who: str) -> Outcome:
+        return self._cannot("preempt", who)
+
+    def tenant_add(self, name: str) -> Outcome:
+        raise BadRequest("a tenant of the spatial lane is named with detshare run --tenant")
+
+    def tenant_attach(self, who: str, name: str) -> Outcome:
+        return self._verb("tenant-attach", who, lambda h: Skip(h.id.pid, "name it at its start: detshare run --tenant"))
+
+    def tenant_del(self, name: str) -> Outcome:
+        raise BadRequest("a tenant of the spatial lane ends with its programs")
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+
+    def alive(self, process: ProcessId) -> bool:
+        return procfs.start_time(process.pid) == process.start
+
+    def doctor(self) -> list[Check]:
+        return self._service.doctor()
+
+    def drain_events(self) -> Sequence[Event]:
+        return self._service.drain_events()
+
+    def close(self, restore: bool = True) -> None:
+        self._service.close(restore)
+
+
+def _program(holder: Holder, views: list[View]) -> Program:
+    """A process of the spatial lane as a Program."""
+    first = views[0]
+    gpu, wish = first.record.gpu, first.record.wish
+    numbers = {name: _sum(views, name) for name in ("launches", "graph_launches", "remaps", "held_ns", "in_flight")}
+    full = sum(sum(runs) for view in views if isinstance(runs := view.counters["full_runs"], list))
+    notes = [view.lost for view in views if view.lost][:1]
+    if first.counters["unmanaged"]:
+        notes.append("it has contexts that green contexts cannot serve; they run on the whole GPU")
+    pool = _sum(views, "pool_bytes")
+    by_gpu: dict[str, list[View]] = {}
+    for view in views:
+        by_gpu.setdefault(view.record.gpu.uuid, []).append(view)
+    memory = {uuid: _sum(several, "memory_used") for uuid, several in by_gpu.items()}
+    return Program(
+        id=holder.id,
+        command=holder.command,
+        user=holder.user,
+        container=holder.container,
+        state=State.PAUSED if first.held else State.SPATIAL,
+        gpus=tuple(by_gpu),
+        klass=wish.klass,
+        memory_bytes=sum(memory.values()) or None,
+        gpu_memory=memory if any(memory.values()) else {},
+        notes=tuple(notes),
+        tenant=first.record.tenant,
+        spatial=Spatial(
+            sms=gpu.sms,
+            idle=first.idle.text(gpu.sms),
+            busy="held" if first.hold else first.busy.text(gpu.sms),
+            idle_sms=first.idle.size(gpu.sms),
+            percent=wish.percent,
+            memory_limit=wish.memory,
+            held=first.held,
+            waiting=first.waiting,
+            epoch=first.epoch,
+            acknowledged=int(first.counters["epoch_ack"]) == first.epoch,  # type: ignore[arg-type]  # a scalar field
+            launches=numbers["launches"],
+            graph_launches=numbers["graph_launches"],
+            remaps=numbers["remaps"],
+            full_runs=full,
+            in_flight=numbers["in_flight"],
+            held_ms=numbers["held_ns"] / 1e6,
+            pool_bytes=pool,
+            idle_set=set_text(first.idle),
+            exclusive=wish.exclusive,
+            step=gpu.step,
+            kernels=times(_summed(views, "hist_kernel")),
+            graphs=times(_summed(views, "hist_graph")),
+            busy_sms=0 if first.hold else first.busy.size(gpu.sms),
+            delays=tuple(_summed(views, "hist_delay")),
+            blocks=max(int(view.counters["last_blocks"]) for view in views),  # type: ignore[arg-type]  # a scalar field
+            shapes=shapes([view.counters for view in views]),
+        ),
+    )
+
+
+def _sum(views: list[View], name: str) -> int:
+    return sum(value for view in views if isinstance(value := view.counters[name], int))
+
+
+__all__ = ["TIMEOUT", "ShimBackend"]
+
+
+def _summed(views: list[View], name: str) -> list[int]:
+    """A histogram over all GPUs of a program. What the program wrote there need not be true."""
+    found = [histogram for view in views if isinstance(histogram := view.counters[name], list)]
+    return [sum(column) for column in zip(*found, strict=True)]
+
+
+def _busy_set(sms: int, gpu: SpatialGpu) -> str:
+    """The largest set of at most `sms` SMs that the GPU has, the smallest where that is none; HOLD for 0."""
+    if sms == 0:
+        return HOLD
+    if sms >= gpu.sms:
+        return "full"
+    return f"first:{min(gpu.largest, max(gpu.step, sms // gpu.step * gpu.step))}"

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators asked for, per process and per container, kept over restarts of the daemon.
+
+Pauses are not kept: a program must never stay stopped because somebody restarted something.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from detshare.ctl.core import classes, select
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.snapshot import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A class (with a weight in the turns, and a floor), a weight, or a raw slice; None everywhere: only pausing."""
+
+    klass: str | None = None
+    weight: int | None = None
+    tenant: str = ""
+    """programs of one tenant share its weight and have their turns together; empty: see root/turns/tenancy.py"""
+    slice_us: int | None = None
+    level: Level | None = None
+    paused: bool = False
+    ceiling: int | None = None
+    """percent of the TPCs, besides the others; only backend kmod can"""
+    floor: float | None = None
+    """share of time, 0..1, that it has at least while a higher class leaves nothing; None: as its class"""
+
+    @property
+    def steers(self) -> bool:
+        """Whether there is anything to set."""
+        return any(value is not None for value in (self.klass, self.weight, self.slice_us, self.ceiling))
+
+    @property
+    def text(self) -> str:
+        """In words: "class high", "weight 3", "slice 200 us", "class low, ceiling 40 %"."""
+        parts = [f"class {self.klass}"] if self.klass is not None else []
+        parts += [f"weight {self.weight}"] if self.weight is not None else []
+        parts += [f"floor {100 * self.floor:g} %"] if self.floor is not None else []
+        parts += [f"slice {self.slice_us} us"] if self.slice_us is not None else []
+        parts += [f"ceiling {self.ceiling} %"] if self.ceiling is not None else []
+        return ", ".join(parts) or "nothing"
+
+
+def _checked(entry: dict[str, Any]) -> Wish:
+    """The Wish of a file's entry. BadRequest, TypeError, ValueError where it is none."""
+    level = entry.pop("level", None)
+    wish = Wish(**entry, level=None if level is None else Level(level))
+    if wish.klass is not None:
+        classes.check_name(wish.klass)
+    if wish.weight is not None:
+        classes.check_weight(wish.weight)
+    if wish.slice_us is not None:
+        classes.check_slice(wish.slice_us)
+    if wish.ceiling is not None:
+        classes.check_range("ceiling", wish.ceiling, classes.PERCENTS)
+    if wish.floor is not None:
+        classes.check_floor(wish.floor)
+    if not isinstance(wish.tenant, str):
+        raise TypeError("tenant")
+    return replace(wish, paused=False)
+
+
+class Wishes:
+    """The wishes of one run directory about one driver ("gpu" or "model")."""
+
+    def __init__(self, run_dir: Path, driver: str) -> None:
+        self._path = run_dir / f"wishes-{driver}.json"
+        self._by_process: dict[ProcessId, Wish] = {}
+        self._by_container: dict[str, Wish] = {}
+        self._standing: list[tuple[select.Selector, Wish]] = []
+        self._left: set[ProcessId] = set()
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            entries = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (ValueError, RecursionError):
+            entries = None
+        if not isinstance(entries, list):
+            self._path.replace(self._path.with_suffix(".unreadable"))
+            return
+        for entry in entries:
+            try:
+                container = entry.pop("container", None)
+                pid, start = entry.pop("pid", 0), entry.pop("start", 0)
+                wish = _checked(entry)
+                if isinstance(container, str):
+                    self._by_container[container] = wish
+                else:
+                    self._by_process[ProcessId(int(pid), int(start))] = wish
+            except (AttributeError, TypeError, ValueError, OverflowError, BadRequest):
+                continue  # written by another version or by hand: better forgotten than misread
+
+    def _save(self, processes: dict[ProcessId, Wish], containers: dict[str, Wish]) -> None:
+        """Write first, then take over: what cannot be kept is not done. OSError."""
+
+        def plain(wish: Wish) -> dict[str, Any]:
+            return {key: value for key, value in asdict(wish).items() if key != "paused" and value not in (None, "")}
+
+        entries = [{"pid": p.pid, "start": p.start, **plain(w)} for p, w in processes.items() if w.steers]
+        entries += [{"container": c, **plain(w)} for c, w in containers.items()]
+        if entries:
+            draft = self._path.with_suffix(".new")
+            draft.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+            draft.chmod(0o600)
+            draft.replace(self._path)
+        else:
+            self._path.unlink(missing_ok=True)
+        self._by_process, self._by_container = processes, containers
+
+    def get(self, process: ProcessId) -> Wish:
+        """What was asked for a process; an empty Wish where nothing was."""
+        return self._by_process.get(process, Wish())
+
+    def steer(self, process: ProcessId, wish: Wish) -> None:
+        """Replace class, weight or slice; whether it is paused stays. OSError: nothing was kept."""
+        wish = replace(wish, paused=self.get(process).paused)
+        if wish != self.get(process):
+            self._save({**self._by_process, process: wish}, self._by_container)
+
+    def container(self, container: str, wish: Wish | None) -> None:
+        """Set, or with None drop, what programs born in a container get. OSError: nothing was kept."""
+        others = {c: w for c, w in self._by_container.items() if c != container}
+        if wish is not None or container in self._by_container:
+            self._save(self._by_process, others if wish is None else {**others, container: wish})
+
+    def forget_containers(self) -> None:
+        """Drop what programs born in containers would get. OSError."""
+        self._save(self._by_process, {})
+
+    def containers(self) -> dict[str, Wish]:
+        """What was asked for containers, and by backend kmod for cgroups ("/path") and tenants ("tenant:name")."""
+        return dict(self._by_container)
+
+    def of_container(self, container: str) -> Wish | None:
+        """What a program in a container with this id gets, where it has no wish of its own."""
+        return next((w for c, w in self._by_container.items() if container and container.startswith(c)), None)
+
+    def stand(self, rules: Mapping[str, str]) -> None:
+        """From now on: command pattern -> class of programs of which nobody asked anything. Not kept in the file."""
+        self._standing = [(select.by_command(pattern), Wish(klass=klass)) for pattern, klass in rules.items()]
+
+    def born(self, program: select.Named) -> Wish | None:
+        """What a program without a wish of its own gets: its container's, else that of the first pattern it matches."""
+        wish = self.of_container(program.container)
+        if wish is not None or program.id in self._left:
+            return wish
+        return next((wish for selector, wish in self._standing if selector.matches(program)), None)
+
+    def leave(self, process: ProcessId) -> None:
+        """Forget a process that is to be as nobody's: no pattern counts for it any more. OSError: it is still kept."""
+        self.drop(process)
+        self._left.add(process)
+
+    def pause(self, process: ProcessId, paused: bool) -> None:
+        """Remember, in this daemon only, whether a process is to be held."""
+        self._by_process[process] = replace(self.get(process), paused=paused)
+
+    def drop(self, process: ProcessId) -> None:
+        """Forget a process. OSError: it is still kept."""
+        if process in self._by_process:
+            self._save({p: w for p, w in self._by_process.items() if p != process}, self._by_container)
+
+    def processes(self) -> list[ProcessId]:
+        """Every process that something was asked for."""
+        return list(self._by_process)
+
+    def tenant(self, name: str) -> list[ProcessId]:
+        """The processes that share one tenant's weight."""
+        return [p for p, w in self._by_process.items() if name and w.tenant == name]

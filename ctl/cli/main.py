@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""detshare-ctl: see and steer the GPU programs of this machine."""
+
+from __future__ import annotations
+
+from detshare.ctl.cli import app, completion, config, dirty, held, policy, pool
+from detshare.ctl.cli.command import main
+
+__all__ = ["app", "completion", "config", "dirty", "held", "main", "policy", "pool"]

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command line options that detshared and detshare-ctl have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from detshare.ctl.core.rundir import default_run_dir
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_dir(text: str) -> Callable[[F], F]:
+    """--run-dir, with `text` as its help."""
+    return click.option(
+        "--run-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=default_run_dir,
+        show_default="DETSHARE_RUN_DIR or /run/detshare",
+        help=text,
+    )
+
+
+class Seconds(click.FloatRange):
+    """A range of seconds; click's own lets NaN through, which compares as neither too small nor too large."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return float(seconds)

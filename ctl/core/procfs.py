@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes and their /dev/nvidia* descriptors, read from /proc."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+
+NVIDIA_MAJOR = 195
+"""Documentation/admin-guide/devices.txt of the kernel: 195 char, Nvidia graphics devices"""
+CONTROL_MINOR = 255
+"""minor of /dev/nvidiactl (kernel-open/common/inc/nv-linux.h, NV_CONTROL_DEVICE_MINOR)"""
+MPS_COMM = "nvidia-cuda-mps"
+"""the first 15 bytes of nvidia-cuda-mps-server and nvidia-cuda-mps-control"""
+
+_CONTAINER = re.compile(r"([0-9a-f]{64})")
+_START_FIELD = 19  # field 22 of stat, counted from the state field that follows the closing parenthesis
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks since boot at which process `pid` began; None if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    if fields[0] == "X" or (fields[0] == "Z" and not _other_threads(pid)):
+        return None  # it has closed its descriptors
+    return int(fields[_START_FIELD])
+
+
+def _other_threads(pid: int) -> bool:
+    """Whether threads outlive their leader: main() left with pthread_exit."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=256)
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def nvidia_fds(pid: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """(nvidiactl descriptors, (descriptor, minor) of GPUs) of a process. OSError if it ended or may not be read."""
+    control: list[int] = []
+    devices: list[tuple[int, int]] = []
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            link = os.readlink(f"{folder}/{name}")
+            if "nvidia" not in link or not link.startswith("/"):
+                continue
+            status = os.stat(f"{folder}/{name}")
+        except OSError:
+            continue  # closed between listing and reading
+        if stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == NVIDIA_MAJOR:
+            minor = os.minor(status.st_rdev)
+            if minor == CONTROL_MINOR:
+                control.append(int(name))
+            else:
+                devices.append((int(name), minor))
+    return sorted(control), sorted(devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a process is known by: a part of its Holder, as that has it."""
+
+    id: ProcessId
+    command: str
+    container: str
+
+
+def name(process: ProcessId) -> Name:
+    """By three files of /proc at most. OSError if it ended."""
+    base = f"/proc/{process.pid}"
+    command = _argv(base) or f"[{Path(f'{base}/comm').read_text().rstrip()}]"
+    return Name(process, command, _cgroup(base)[1])
+
+
+def _argv(base: str) -> str:
+    return Path(f"{base}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+
+
+def _cgroup(base: str) -> tuple[str, str]:
+    """Path, and the container's id in it."""
+    cgroup = Path(f"{base}/cgroup").read_text().strip().rpartition(":")[2]
+    found = _CONTAINER.search(cgroup)
+    return cgroup, found[1] if found else ""
+
+
+def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, int]]) -> Holder:
+    """The Holder of a process whose descriptors are known. OSError if it ended."""
+    base = f"/proc/{pid}"
+    comm = Path(f"{base}/comm").read_text().rstrip("\n")
+    cgroup, container = _cgroup(base)
+    status = dict(
+        line.split(":", 1) for line in Path(f"{base}/status").read_text().splitlines() if ":" in line
+    )
+    return Holder(
+        id=ProcessId(pid, start),
+        parent=int(status.get("PPid", "0")),
+        command=_argv(base) or f"[{comm}]",
+        comm=comm,
+        user=_user(int(status.get("Uid", "0").split()[0])),
+        cgroup=cgroup,
+        container=container,
+        control_fds=tuple(control),
+        device_fds=tuple(devices),
+        pid_namespace=os.stat(f"{base}/ns/pid").st_ino,
+    )
+
+
+def holder(pid: int) -> Holder | None:
+    """A process that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl; None where it does not, or has ended."""
+    try:
+        control, devices = nvidia_fds(pid)
+        start = start_time(pid) if control or devices else None
+        return None if start is None else describe(pid, start, control, devices)
+    except OSError:
+        return None  # ended meanwhile, or another user's while we are not root
+
+
+def holders() -> Iterator[Holder]:
+    """Every process but this one that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl."""
+    me = os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != me and (found := holder(int(name))) is not None:
+            yield found
+
+
+def _information(path: Path) -> dict[str, str]:
+    lines = (line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in lines}
+
+
+def gpus(root: Path = Path("/proc/driver/nvidia/gpus")) -> list[Gpu]:
+    """The GPUs that the driver lists, by minor."""
+    found = []
+    for path in sorted(root.glob("*/information")):
+        try:
+            info = _information(path)
+        except OSError:
+            continue
+        uuid, minor = info.get("GPU UUID", ""), info.get("Device Minor", "")
+        if uuid.startswith("GPU-") and minor.isdigit():
+            found.append(Gpu(uuid, int(minor), info.get("Model", "?"), info.get("Bus Location", path.parent.name)))
+    return sorted(found, key=lambda gpu: gpu.minor)
+
+
+def proof(modules: Path = Path("/sys/module")) -> str:
+    """Proof level of what is seen through the loaded driver: "model" for our simulated one (tests/nvsim), "driver" for
+    the genuine one on fake GPUs (tests/fakegpu), "gpu" else."""
+    if (modules / "nvidia" / "parameters" / "heap_mb").exists():
+        return "model"
+    return "driver" if (modules / "fakegpu").exists() else "gpu"
+
+
+def driver_version() -> str | None:
+    """Version of the loaded nvidia.ko; None if none is loaded."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    except OSError:
+        pass
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", text)
+    return found[1] if found else None

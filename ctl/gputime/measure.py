@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the context-switch log says of programs, beside what NVML says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from detshare.ctl.core.gputime import GpuTime
+from detshare.ctl.core.snapshot import Check, Program
+from detshare.ctl.gputime.sensor import Sensor
+
+ALONE_S: Final = 1.0
+"""a program that comes to run less often than so many times a second has the GPU to itself"""
+
+
+def measured(program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
+    """The program with its GPU time. `times`: GPU UUID -> PID -> what the log says of the last seconds.
+
+    Who has a GPU alone is not interrupted, and keeps it in the log while it rests: of that NVML knows more.
+    """
+    mine = tuple(by_pid[program.id.pid] for by_pid in times.values() if program.id.pid in by_pid)
+    if program.gpu_share is not None:
+        mine = tuple(t if t.switches_s >= ALONE_S else _alone(t, program.gpu_share) for t in mine)
+    return replace(program, gpu_time=mine)
+
+
+def blind(refused: Mapping[str, str]) -> list[str]:
+    """A warning for each GPU whose log cannot be read: UUID -> why."""
+    return [f"the context-switch log of {gpu[:12]} is refused, share is NVML's: {why}" for gpu, why in refused.items()]
+
+
+def check(sensor: Sensor) -> Check:
+    """A line of doctor."""
+    if refused := sensor.refused():
+        return Check("sensor", None, "; ".join(blind(refused)), "run it as root, on branch 535 or later")
+    return Check("sensor", True, f"reading the context-switch log takes {sensor.cpu_share:.2%} of a processor")
+
+
+def _alone(time: GpuTime, share: float) -> GpuTime:
+    return replace(time, share=share, useful=min(time.useful, share))

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
+#include "rota.h"
+
+static u64 min_of(u64 one, u64 other)
+{
+	return one < other ? one : other;
+}
+
+static struct rm_rota_tenant *find(const struct rm_rota *rota, u64 key)
+{
+	unsigned int i;
+
+	for (i = 0; key && i < rota->count; i++)
+		if (rota->tenants[i].key == key)
+			return &rota->tenants[i];
+	return NULL;
+}
+
+/* The highest rank that wants something. */
+static u32 top_of(const struct rm_rota *rota)
+{
+	unsigned int i;
+	u32 top = 0;
+
+	for (i = 0; i < rota->count; i++)
+		if (rota->tenants[i].wants && rota->tenants[i].rank > top)
+			top = rota->tenants[i].rank;
+	return top;
+}
+
+static bool has_turns(const struct rm_rota_tenant *tenant, u32 top, bool closed)
+{
+	return tenant->wants && !closed && tenant->rank == top;
+}
+
+/* A whole window is due. */
+static bool is_due(const struct rm_rota_tenant *tenant)
+{
+	return tenant->wants && tenant->floor && tenant->debt >= RM_ROTA_WINDOW_NS;
+}
+
+/* What happened since the last step: floors that were not served grow, what the holder runs is used. */
+static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
+{
+	struct rm_rota_tenant *tenant;
+	u64 owed, paid;
+	unsigned int i;
+
+	for (i = 0; i < rota->count; i++) {
+		tenant = &rota->tenants[i];
+		if (tenant->on && tenant->wants && tenant->key != rota->holder)
+			tenant->over += span;
+		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed)) {
+			tenant->debt = 0;
+			continue;
+		}
+		owed = span * tenant->floor / 1000;
+		paid = min_of(owed, tenant->over);
+		tenant->over -= paid;
+		tenant->debt += owed - paid;
+		/* what could not be given is not hoarded */
+		if (tenant->debt > 2 * RM_ROTA_WINDOW_NS)
+			tenant->debt = 2 * RM_ROTA_WINDOW_NS;
+	}
+	tenant = find(rota, rota->holder);
+	if (!tenant || !tenant->on)
+		return;
+	if (rota->kind == RM_ROTA_WINDOW)
+		tenant->debt -= tenant->debt < span ? tenant->debt : span;
+	rota->left -= rota->left < span ? rota->left : span;
+}
+
+static u64 turn_of(const struct rm_rota *rota, const struct rm_rota_tenant *tenant, u32 top)
+{
+	u64 own = tenant->turn * tenant->weight, round = 0;
+	unsigned int i;
+
+	for (i = 0; i < rota->count; i++)
+		if (has_turns(&rota->tenants[i], top, false))
+			round += rota->tenants[i].turn * rota->tenants[i].weight;
+	/* in millionths, so that nothing overflows: weights are 1000 at most, turns a second */
+	if (round > RM_ROTA_ROUND_NS)
+		own = own / 1000 * (RM_ROTA_ROUND_NS / 1000) / (round / 1000) * 1000;
+	return own > RM_ROTA_LEAST_NS ? own : RM_ROTA_LEAST_NS;
+}
+
+static struct rm_rota_tenant *next_window(const struct rm_rota *rota, u32 top, bool closed)
+{
+	struct rm_rota_tenant *tenant, *found = NULL;
+	unsigned int i;
+
+	for (i = 0; i < rota->count; i++) {
+		tenant = &rota->tenants[i];
+		if (!has_turns(tenant, top, closed) && is_due(tenant) && (!found || tenant->debt > found->debt))
+			found = tenant;
+	}
+	return found;
+}
+
+/* After who had the last one; himself, if there is no other. */
+static struct rm_rota_tenant *next_turn(const struct rm_rota *rota, u32 top, bool closed)
+{
+	struct rm_rota_tenant *last = find(rota, rota->last), *tenant;
+	unsigned int from = last ? last - rota->tenants + 1 : 0, i;
+
+	for (i = 0; i < rota->count; i++) {
+		tenant = &rota->tenants[(from + i) % rota->count];
+		if (has_turns(tenant, top, closed))
+			return tenant;
+	}
+	return NULL;
+}
+
+static void give(struct rm_rota *rota, struct rm_rota_tenant *tenant, enum rm_rota_kind kind, u64 left)
+{
+	u64 over = 0;
+
+	if (kind == RM_ROTA_TURN) {
+		over = min_of(tenant->over, left / 2);
+		tenant->over = 0;
+	}
+	rota->holder = tenant ? tenant->key : 0;
+	rota->kind = kind;
+	rota->left = left - over;
+	if (kind == RM_ROTA_TURN)
+		rota->last = rota->holder;
+}
+
+static void choose(struct rm_rota *rota, u32 top, bool closed)
+{
+	struct rm_rota_tenant *holder = find(rota, rota->holder), *window = next_window(rota, top, closed), *turn;
+	bool may;
+
+	if (!holder)
+		give(rota, NULL, RM_ROTA_NONE, 0);
+	may = holder && holder->wants && (rota->kind == RM_ROTA_WINDOW || has_turns(holder, top, closed));
+	if (may && rota->left)
+		return;
+	if (window) {
+		give(rota, window, RM_ROTA_WINDOW, RM_ROTA_WINDOW_NS);
+		return;
+	}
+	turn = next_turn(rota, top, closed);
+	/* nobody else waits: it goes on, and makes way for the first who does */
+	if (turn && turn == holder && rota->kind == RM_ROTA_TURN)
+		return;
+	give(rota, turn, turn ? RM_ROTA_TURN : RM_ROTA_NONE, turn ? turn_of(rota, turn, top) : 0);
+}
+
+u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
+{
+	u64 span = rota->stepped && now > rota->stepped ? now - rota->stepped : 0, next = RM_ROTA_NEVER, when;
+	u32 top = top_of(rota);
+	unsigned int i;
+
+	elapse(rota, span, top, closed);
+	rota->stepped = now;
+	choose(rota, top, closed);
+	if (rota->holder && rota->left)
+		next = now + rota->left;
+	for (i = 0; i < rota->count; i++) {
+		const struct rm_rota_tenant *tenant = &rota->tenants[i];
+
+		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed) || is_due(tenant))
+			continue;
+		when = now + (RM_ROTA_WINDOW_NS - tenant->debt) * 1000 / tenant->floor + 1;
+		if (when < next)
+			next = when;
+	}
+	return next;
+}

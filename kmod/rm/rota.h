@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * Turns among tenants of one GPU: who may run now, and until when. Plain arithmetic; times are ns of one clock.
+ *
+ * Of those that want the GPU, those of the highest rank take turns, in proportion to their weights. A turn ends when its time is over and
+ * somebody else waits, and at once when its holder wants nothing any more. Who has a floor and no turns (others rank higher, or the
+ * foreground leaves no gaps: `closed`) is owed that part of the time, and has it in whole windows.
+ */
+#ifndef DETSHARE_RM_ROTA_H
+#define DETSHARE_RM_ROTA_H
+
+#include "port.h"
+
+#define RM_ROTA_NEVER	  ((u64)-1)
+#define RM_ROTA_WINDOW_NS 10000000ull	/* of a floor */
+#define RM_ROTA_ROUND_NS  900000000ull	/* all turns of a round, at most: nobody waits for a second */
+#define RM_ROTA_LEAST_NS  5000000ull	/* a turn; shorter ones are not worth two calls of the driver */
+
+enum rm_rota_kind {
+	RM_ROTA_NONE,
+	RM_ROTA_TURN,
+	RM_ROTA_WINDOW,
+};
+
+/* All but `debt` and `over` is told anew for each step. */
+struct rm_rota_tenant {
+	u64 key;	/* whose; not 0 */
+	u32 rank, weight;
+	u32 floor;	/* permille of the time */
+	u32 share;	/* scratch of who fills in the floors */
+	u64 turn;	/* ns at weight 1 */
+	bool wants;	/* it has something to do */
+	bool on;	/* it runs: its turn counts from then on */
+	u64 debt;	/* of its floor, ns */
+	u64 over;	/* ns that it ran beyond its turns: it took a while until it was off */
+};
+
+struct rm_rota {
+	struct rm_rota_tenant *tenants;	/* those that are there, in the order of their turns */
+	unsigned int count;
+	u64 stepped;	/* when the last step was made, 0: none */
+	u64 holder;	/* key, 0: nobody */
+	u64 last;	/* key of who had the last turn, not window */
+	enum rm_rota_kind kind;
+	u64 left;	/* ns of the turn or window that are not used */
+};
+
+/*
+ * Goes on to `now`. closed: nobody but windows. When to step again, if nothing changes before: RM_ROTA_NEVER, or a time after now.
+ */
+u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Turns: of the tenants whose class has a turn (class.h), one at a time is on a GPU's run list; the channels of the others that have
+ * work are off. Who has work: activity.h; whose turn it is: rm/rota.h; off and on: pause.h.
+ *
+ * Above them is the foreground: the runs of other classes on a higher level. While it leaves gaps that are worth a switch they have turns
+ * in those. While it leaves none, they have their floors, in windows for which the foreground is off. Who shares channel groups with
+ * other processes (MPS) cannot be off: he has slices only, and no turns.
+ *
+ * Who has nothing to do is not off: nobody waits for what he does not ask for, and a launch that nobody saw runs.
+ */
+#ifndef DETSHARE_ROTATION_H
+#define DETSHARE_ROTATION_H
+
+#include <linux/types.h>
+
+#include "rm/rota.h"
+
+struct ds_lane;
+struct ds_look;
+struct ds_run;
+
+/* How much of a time the foreground left free, and whether it was busy when the driver was asked. */
+struct ds_gaps {
+	u64 began_ns;		/* this measurement, ktime; 0: none is under way */
+	u64 quiet_ns;		/* since when the foreground is quiet, ktime; 0: it is not */
+	u64 useful;		/* ns of gaps, as far as they are worth switches */
+	u64 asked_ns;		/* the last answer that was counted */
+	unsigned int asked, busy;
+	bool few;		/* the last measurement found next to none */
+	bool closed;		/* and the foreground busy: no turns */
+};
+
+/* The lane's work item's own. */
+struct ds_rotation {
+	struct rm_rota rota;
+	struct rm_rota_tenant *spare;	/* as many as rota.tenants */
+	unsigned int room;
+	struct ds_gaps gaps;
+	s32 least;		/* level of those that have turns, the lowest */
+};
+
+/* For people. */
+struct ds_rotation_info {
+	u32 mode;		/* enum detshare_turn_mode */
+	u64 vctx;		/* one of the holder's, 0: nobody holds the turn */
+	s32 pid;
+	u64 left_ms;		/* of its turn; 0: it goes on until somebody else wants the GPU */
+};
+
+/* Has its class a turn, and can it be off? */
+bool ds_rotation_has(const struct ds_run *run);
+/* Says of all runs of the lane whether they are to be off: run->resting. */
+void ds_rotation_look(struct ds_look *look);
+/* Members are held. */
+void ds_rotation_tell(struct ds_lane *lane, struct ds_rotation_info *info);
+void ds_rotation_exit(struct ds_lane *lane);
+
+#endif

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/ktime.h>
+#include <linux/slab.h>
+
+#include "activity.h"
+#include "bucket.h"
+#include "channels.h"
+#include "pause.h"
+#include "reflex.h"
+#include "run.h"
+
+static struct ds_lane lanes[RM_GPUS];
+/* Not bound to the processor of who launched: the look that a launch asks for does not delay the launch. */
+static struct workqueue_struct *queue;
+static bool let_go;
+static atomic_t run_count;
+
+/* ---- lanes ------------------------------------------------------------------- */
+
+void ds_lane_look(struct ds_lane *lane)
+{
+	queue_work(queue, &lane->work);
+}
+
+static bool is_used(struct ds_lane *lane)
+{
+	unsigned long flags;
+	bool used;
+
+	spin_lock_irqsave(&lane->lock, flags);
+	used = !list_empty(&lane->runs);
+	lane->stale |= used;
+	spin_unlock_irqrestore(&lane->lock, flags);
+	return used;
+}
+
+void ds_lanes_stale(void)
+{
+	struct ds_lane *lane;
+
+	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++)
+		if (is_used(lane))
+			ds_lane_look(lane);
+}
+
+void ds_lanes_settle(void)
+{
+	struct ds_lane *lane;
+
+	ds_lanes_stale();
+	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++)
+		flush_work(&lane->work);
+}
+
+void ds_lane_tell(u32 gpu, struct ds_rotation_info *info)
+{
+	mutex_lock(&lanes[gpu].members);
+	ds_rotation_tell(&lanes[gpu], info);
+	mutex_unlock(&lanes[gpu].members);
+}
+
+int ds_runs_each(int (*tell)(struct ds_run *run, void *data), void *data)
+{
+	struct ds_lane *lane;
+	struct ds_run *run;
+	int err = 0;
+
+	for (lane = lanes; !err && lane < lanes + ARRAY_SIZE(lanes); lane++) {
+		mutex_lock(&lane->members);
+		list_for_each_entry(run, &lane->runs, link) {
+			err = tell(run, data);
+			if (err)
+				break;
+		}
+		mutex_unlock(&lane->members);
+	}
+	return err;
+}
+
+/* ---- runs ---------------------------------------------------------------------- */
+
+struct ds_run *ds_run_hold(struct ds_run *run)
+{
+	refcount_inc(&run->refs);
+	return run;
+}
+
+void ds_run_put(struct ds_run *run)
+{
+	if (!run || !refcount_dec_and_test(&run->refs))
+		return;
+	ds_gate_put(run->gate);
+	ds_process_put(run->process);
+	atomic_dec(&run_count);
+	kfree(run);
+}
+
+static struct ds_run *make_run(struct ds_client *client, const struct ds_vctx *vctx)
+{
+	struct ds_run *run = kzalloc(sizeof(*run), GFP_KERNEL_ACCOUNT);
+
+	if (!run)
+		return NULL;
+	refcount_set(&run->refs, 1);
+	run->lane = &lanes[vctx->gpu];
+	run->gpu = vctx->gpu;
+	run->client = client->rm.handle;
+	run->vctx = vctx->id;
+	run->level = -1;
+	run->gate = ds_gate_new(run->gpu, client->process->pid, ds_activity_kicked, run);
+	if (!run->gate) {
+		kfree(run);
+		return NULL;
+	}
+	run->process = ds_process_hold(client->process);
+	ds_pause_init_run(run);
+	ds_busy_init_run(run);
+	atomic_inc(&run_count);
+	return run;
+}
+
+static void join(struct ds_run *run)
+{
+	struct ds_lane *lane = run->lane;
+	unsigned long flags;
+
+	mutex_lock(&lane->members);
+	spin_lock_irqsave(&lane->lock, flags);
+	list_add_tail(&run->link, &lane->runs);
+	lane->stale = true;
+	spin_unlock_irqrestore(&lane->lock, flags);
+	mutex_unlock(&lane->members);
+	/* what holds for its process holds for it before its maker goes on */
+	ds_lane_look(lane);
+	flush_work(&lane->work);
+}
+
+struct ds_run *ds_run_of(struct ds_client *client, u32 gpu)
+{
+	struct ds_vctx *vctx;
+	struct ds_run *run;
+
+	if (gpu >= RM_GPUS)
+		return NULL;
+	mutex_lock(&client->tree);
+	vctx = ds_vctx_find(client, gpu);
+	run = vctx ? vctx->run : NULL;
+	mutex_unlock(&client->tree);
+	if (run || !vctx)
+		return run;
+	/* order is held: nobody else makes it, and the vCtx stays */
+	run = make_run(client, vctx);
+	if (!run)
+		return NULL;
+	mutex_lock(&client->tree);
+	vctx->run = run;
+	mutex_unlock(&client->tree);
+	join(run);
+	return run;
+}
+
+void ds_run_drop(struct ds_vctx *vctx)
+{
+	struct ds_run *run = vctx->run;
+	unsigned long flags;
+
+	if (!run)
+		return;
+	vctx->run = NULL;
+	mutex_lock(&run->lane->members);
+	if (ds_bucket_on())
+		ds_bucket_pay(run, ds_usage_end(run, ktime_get_ns()));
+	spin_lock_irqsave(&run->lane->lock, flags);
+	list_del(&run->link);
+	run->gone = true;
+	spin_unlock_irqrestore(&run->lane->lock, flags);
+	mutex_unlock(&run->lane->members);
+	ds_gate_leave(run->gate);
+	ds_pause_drop_run(run);
+	/* whom it held, or was held for */
+	ds_lane_look(run->lane);
+	ds_run_put(run);
+}
+
+struct ds_client *ds_run_client_lock(const struct ds_run *run)
+{
+	struct ds_client *client;
+	struct ds_vctx *vctx;
+	bool same = false;
+
+	down_read(&ds_clients_lock);
+	client = ds_client_find(run->client);
+	if (client && client->process == run->process) {
+		mutex_lock(&client->tree);
+		vctx = ds_vctx_find(client, run->gpu);
+		same = vctx && vctx->run == run;
+		mutex_unlock(&client->tree);
+	}
+	if (same)
+		return client;
+	up_read(&ds_clients_lock);
+	return NULL;
+}
+
+void ds_run_client_unlock(void)
+{
+	up_read(&ds_clients_lock);
+}
+
+void ds_run_event(const struct ds_run *run, struct ds_event_run *event)
+{
+	*event = (struct ds_event_run){
+		.vctx = run->vctx,
+		.pid = ds_process_nr(run->process),
+		.gpu = run->gpu,
+		.client = run->client,
+	};
+}
+
+/* ---- channel groups --------------------------------------------------------------- */
+
+void ds_run_count_tsgs(struct ds_client *client, u32 gpu)
+{
+	struct rm_object *object = NULL;
+	unsigned int count = 0;
+	struct ds_vctx *vctx;
+	unsigned long flags;
+
+	mutex_lock(&client->tree);
+	while ((object = rm_tree_next(&client->rm, object)))
+		count += object->gpu == gpu && ds_tsg_computes(client, object);
+	vctx = ds_vctx_find(client, gpu);
+	if (vctx && vctx->run) {
+		spin_lock_irqsave(&vctx->run->lane->lock, flags);
+		vctx->run->tsgs = count;
+		spin_unlock_irqrestore(&vctx->run->lane->lock, flags);
+	}
+	mutex_unlock(&client->tree);
+}
+
+void ds_run_tsg_gone(struct ds_run *run)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&run->lane->lock, flags);
+	run->tsgs -= !!run->tsgs;
+	spin_unlock_irqrestore(&run->lane->lock, flags);
+}
+
+void ds_run_turns(struct ds_run *run, u64 slice_us, s32 level)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&run->lane->lock, flags);
+	run->slice_us = slice_us;
+	run->level = level;
+	spin_unlock_irqrestore(&run->lane->lock, flags);
+}
+
+/* ---- for people --------------------------------------------------------------------- */
+
+static void fill(struct ds_run *run, struct ds_run_info *info)
+{
+	u64 now = ktime_get_ns();
+	unsigned long flags;
+
+	memset(info, 0, sizeof(*info));
+	ds_gate_stats(run->gate, &info->gate);
+	info->process = ds_process_hold(run->process);
+	info->vctx = run->vctx;
+	info->gpu = run->gpu;
+	info->client = run->client;
+	spin_lock_irqsave(&run->lane->lock, flags);
+	info->rule = run->rule;
+	info->reasons = info->gate.reasons | run->pause.wanted;
+	info->last_ns = max(run->seen_ns, info->gate.last_ns);
+	info->idle_ns = run->last_ns ? now - min(now, max(run->last_ns, info->gate.last_ns)) : 0;
+	info->held_ns = info->gate.shut_ns;
+	info->used_us = div_u64(run->used_ns, NSEC_PER_USEC);
+	info->tsgs = run->tsgs;
+	info->channels_off = run->pause.channels;
+	info->pause_err = run->pause.err;
+	info->pause_status = run->pause.status;
+	if (run->pause.off)
+		info->state = DETSHARE_RUN_STATE_PAUSED;
+	else if (info->gate.reasons)
+		info->state = DETSHARE_RUN_STATE_GATED;
+	else
+		info->state = run->active || !run->watched ? DETSHARE_RUN_STATE_ACTIVE : DETSHARE_RUN_STATE_IDLE;
+	spin_unlock_irqrestore(&run->lane->lock, flags);
+}
+
+struct lookup {
+	unsigned int index;
+	struct ds_run_info *info;
+};
+
+static int at_index(struct ds_run *run, void *data)
+{
+	struct lookup *lookup = data;
+
+	if (lookup->index--)
+		return 0;
+	fill(run, lookup->info);
+	return 1;
+}
+
+bool ds_run_at(unsigned int index, struct ds_run_info *info)
+{
+	struct lookup lookup = { .index = index, .info = info };
+
+	return ds_runs_each(at_index, &lookup);
+}
+
+unsigned int ds_run_count(void)
+{
+	return atomic_read(&run_count);
+}
+
+/* ---- nobody is held --------------------------------------------------------------------- */
+
+bool ds_runs_free(void)
+{
+	return READ_ONCE(let_go);
+}
+
+static int wait_resumed(struct ds_run *run, void *unused)
+{
+	/* nobody kills who unloads or suspends here: the driver answers, or the retry gives up */
+	ds_pause_wait_resumed(run);
+	return 0;
+}
+
+void ds_runs_let_go(void)
+{
+	WRITE_ONCE(let_go, true);
+	ds_lanes_settle();
+	ds_runs_each(wait_resumed, NULL);
+}
+
+void ds_runs_take_back(void)
+{
+	WRITE_ONCE(let_go, false);
+	ds_lanes_stale();
+}
+
+static int forget(struct ds_run *run, void *unused)
+{
+	ds_pause_forget(run);
+	flush_work(&run->busy.work);
+	return 0;
+}
+
+void ds_runs_forget(void)
+{
+	ds_runs_each(forget, NULL);
+}
+
+int ds_run_init(void)
+{
+	struct ds_lane *lane;
+
+	queue = alloc_workqueue("detshare_lanes", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!queue)
+		return -ENOMEM;
+	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++) {
+		lane->gpu = lane - lanes;
+		mutex_init(&lane->members);
+		INIT_LIST_HEAD(&lane->runs);
+		spin_lock_init(&lane->lock);
+		ds_reflex_init_lane(lane);
+	}
+	return 0;
+}
+
+void ds_run_exit(void)
+{
+	struct ds_lane *lane;
+
+	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++) {
+		/* each starts the other; without runs the work item starts no timer */
+		cancel_work_sync(&lane->work);
+		hrtimer_cancel(&lane->timer);
+		cancel_work_sync(&lane->work);
+		ds_rotation_exit(lane);
+	}
+	destroy_workqueue(queue);
+}

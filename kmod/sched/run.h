@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Runs: what is scheduled. A run is the scheduling state of one vCtx (a client on a GPU), made with its first channel group,
+ * channel or doorbell. Its process says what holds for it: class, bucket, holds.
+ *
+ * Each GPU has a lane: its runs, and the reflexes between them (reflex.h). One work item per lane decides and shuts and opens
+ * gates, so holds of a gate never race each other; pauses are carried out by a work item per run (pause.h), for they ask the
+ * driver.
+ *
+ * Locks: ds_lane.members is held to add, remove and go through runs where one may sleep; taken after ds_file.order and orders,
+ * never together with ds_clients_lock or ds_client.tree. ds_lane.lock is a leaf and a spinlock: nothing is taken inside, and a
+ * fault may take it.
+ */
+#ifndef DETSHARE_RUN_H
+#define DETSHARE_RUN_H
+
+#include <linux/hrtimer.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/spinlock.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "busy.h"
+#include "client.h"
+#include "events.h"
+#include "gate.h"
+#include "process.h"
+#include "rotation.h"
+#include "unseen.h"
+#include "usage.h"
+
+/* What the class of a run's process says. rank 0: no class with a row, so no reflex holds it and it holds nobody. */
+struct ds_rule {
+	char class[DETSHARE_NAME_MAX + 1];	/* "": none */
+	u32 rank;
+	u32 weight;
+	u64 linger_ns;
+	u64 deadline_ns;	/* 0: never paused */
+	u32 floor;		/* permille */
+	u64 turn_ns;		/* at weight 1; 0: it has no turns */
+	u32 turn_rank;		/* who has a higher one goes first */
+	u64 account;		/* who has one turn together: a name to compare, not 0 */
+};
+
+/* Pausing: pause.c's. */
+struct ds_run_pause {
+	struct work_struct work;
+	struct delayed_work retry;
+	bool forgotten;		/* nothing is tried again */
+	wait_queue_head_t wait;
+	u32 wanted;		/* DETSHARE_HOLD_*: paused while any is set; lane->lock */
+	u64 asked, settled;	/* counts changes of wanted, and those that the driver has answered; lane->lock */
+	bool off;		/* channels are off the run list; lane->lock */
+	u32 channels;		/* that are off by us; lane->lock */
+	u32 status;		/* NV_STATUS of the last call, or DS_RM_GONE; lane->lock */
+	int err;		/* why it cannot be paused: -EOPNOTSUPP (shared with others by MPS), -ENODEV, -EIO; lane->lock */
+	unsigned int failures;	/* in a row; the work item's own */
+	u64 moving_ns;		/* since when a call is under way, 0: none is; lane->lock */
+	unsigned int moves;	/* calls that began, and those that ended: odd while one is under way; lane->lock */
+	u64 off_ns, on_ns;	/* ktime at which it was taken off, put back, about; lane->lock */
+};
+
+struct ds_run {
+	struct list_head link;
+	refcount_t refs;
+	/* constant */
+	struct ds_lane *lane;
+	u32 gpu, client;
+	u64 vctx;
+	struct ds_process *process;	/* held */
+	struct ds_gate *gate;
+	/* guarded by lane->lock */
+	bool gone;			/* its vCtx is no more */
+	struct ds_rule rule;
+	u32 holds;			/* by order: DS_HOLDS_* */
+	bool watched;			/* somebody wants to know whether it is active; if not, it counts as active for people */
+	bool active;
+	u64 since_ns;			/* since when it is, or the last time it was */
+	u64 last_ns;			/* last sign of activity, or of wanting to be active */
+	u64 launched_ns;		/* last sign of having something to do */
+	u64 began_ns;			/* it has had something to do at some moment from here to launched_ns: a look may come late */
+	u64 steady_ns;			/* since when it is active without a doubt */
+	u64 seen_ns;			/* last kick that was caught, 0: none */
+	bool fresh;			/* one was, and the lane has not looked since */
+	u64 held_ns;			/* since when a reflex holds it, 0: it does not */
+	u64 used_ns;			/* estimated GPU time; the lane's work item writes it */
+	u64 known_ns;			/* ktime up to which it is known what it did */
+	u64 busy_ns;			/* since it showed life last, the driver's last word that it was busy; 0: none */
+	u64 ended_ns;			/* since when it has nothing to do by the driver's word: ds_run_ended() */
+	struct ds_spell rest;		/* before its last launch, not seen by usage.c yet; to 0: none */
+	unsigned int rests;		/* that the driver told of, and that were not taken as a sign of one that it did not */
+	unsigned int tsgs;		/* compute channel groups */
+	u64 slice_us;			/* of each, as set by us; 0: as it was */
+	s32 level;			/* the same, -1 */
+	u64 boost_us;			/* slice instead of it, that a floor asks for; 0: none */
+	/* the lane's work item's own */
+	u32 wanted;			/* DETSHARE_HOLD_*: that the gate is to have */
+	u32 gated;			/* that it has */
+	bool counted;			/* a bucket is meant for it */
+	bool spent;			/* that is empty */
+	u64 resumed_ns;			/* when it was let go on with what it had begun, ktime: launched_ns then. 0: never */
+	bool lean;			/* let go by its floor */
+	u64 lean_ns;			/* since when, ktime */
+	s64 debt;			/* of its floor, ns times permille; below 0: it got more than that */
+	bool fixed;			/* it was found to share channel groups: it cannot be off */
+	bool resting;			/* off, for it is another's turn, or window */
+	struct ds_usage usage;
+	struct ds_run_unseen unseen;
+	struct ds_run_pause pause;
+	struct ds_run_busy busy;
+};
+
+struct ds_lane {
+	u32 gpu;
+	struct mutex members;
+	struct list_head runs;		/* members for who sleeps, lock for who may not: both are held to change it */
+	spinlock_t lock;
+	struct work_struct work;
+	struct hrtimer timer;
+	bool stale;			/* rules, holds or buckets may have changed; lock */
+	u64 looked_ns;			/* when the work item looked last; its own */
+	u64 charged_ns;			/* ktime up to which what its runs use is charged; the same */
+	struct ds_rotation rotation;	/* the same */
+	u64 unseen_ns;			/* when one that counted as idle was asked about last, ktime; the same */
+};
+
+/*
+ * The run of this client on a GPU, made if need be; lent as long as the client has it. The caller holds the order of the
+ * client's file, and not client->tree. NULL: no memory, or the client has no vCtx there.
+ */
+struct ds_run *ds_run_of(struct ds_client *client, u32 gpu);
+/* What the lane of a GPU is at. Sleeps. */
+void ds_lane_tell(u32 gpu, struct ds_rotation_info *info);
+
+struct ds_run *ds_run_hold(struct ds_run *run);
+void ds_run_put(struct ds_run *run);
+/* The vCtx goes: the run is dropped with what it holds. No lock but ds_file.order. */
+void ds_run_drop(struct ds_vctx *vctx);
+
+/* The run's client, with ds_clients_lock held for reading; NULL, and not locked: it has gone. */
+struct ds_client *ds_run_client_lock(const struct ds_run *run);
+void ds_run_client_unlock(void);
+
+/* Since when it has nothing to do by the driver's word, ktime; 0: it may have, or has launched since. */
+static inline u64 ds_run_ended(const struct ds_run *run)
+{
+	u64 ended = READ_ONCE(run->ended_ns);
+
+	return ended > READ_ONCE(run->launched_ns) ? ended : 0;
+}
+
+/* The lane looks again, soon. Any context. */
+void ds_lane_look(struct ds_lane *lane);
+/* What holds for somebody has changed: all lanes with runs look again, soon. Any context. */
+void ds_lanes_stale(void);
+/* The same, and on return gates are as they should be and pauses are under way. Sleeps; no lock of this module's but ds_file.order. */
+void ds_lanes_settle(void);
+/* Calls `tell` for each run until that returns non-zero, and returns that. Sleeps, members held. */
+int ds_runs_each(int (*tell)(struct ds_run *run, void *data), void *data);
+
+/* Channel groups: how many they are, what they have. The caller holds the order of the file, or what it says. */
+void ds_run_count_tsgs(struct ds_client *client, u32 gpu);
+void ds_run_tsg_gone(struct ds_run *run);	/* under client->tree */
+void ds_run_turns(struct ds_run *run, u64 slice_us, s32 level);
+
+/* What happens between people and a run: for run-get. A copy; `process` is held. */
+struct ds_run_info {
+	struct ds_process *process;
+	u64 vctx;
+	u32 gpu, client;
+	struct ds_rule rule;
+	u32 state;		/* enum detshare_run_state */
+	u32 reasons;		/* DETSHARE_HOLD_* */
+	u64 last_ns;		/* CLOCK_MONOTONIC of the last launch seen, 0: none */
+	u64 idle_ns;
+	u64 held_ns;		/* since when it is shut, 0: open */
+	u64 used_us;
+	u32 tsgs, channels_off;
+	u32 tpc_percent;	/* ceiling in force, 0: none */
+	int pause_err;		/* as ds_run_pause.err */
+	u32 pause_status;
+	struct ds_gate_stats gate;
+};
+
+/* The index-th run of all GPUs; false: there are no so many. *info's process is to be put. */
+bool ds_run_at(unsigned int index, struct ds_run_info *info);
+
+unsigned int ds_run_count(void);
+void ds_run_event(const struct ds_run *run, struct ds_event_run *event);
+
+/*
+ * Everybody is let go and stays so, until it is taken back: the machine is being suspended, or the module goes. Waits until gates are
+ * open and the driver has put channels back.
+ */
+void ds_runs_let_go(void);
+void ds_runs_take_back(void);
+bool ds_runs_free(void);
+/* The module goes, nobody calls any more: what was to be tried again is not. */
+void ds_runs_forget(void);
+
+int ds_run_init(void);
+void ds_run_exit(void);
+
+#endif

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns as kmod/rm/rota.c gives them: the file itself, compiled for user space."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+RM = Path(__file__).parents[3] / "kmod" / "rm"
+MS = 1_000_000
+NEVER = 2**64 - 1
+NONE, TURN, WINDOW = range(3)
+U64, U32 = ctypes.c_uint64, ctypes.c_uint32
+
+
+class Tenant(ctypes.Structure):
+    _fields_ = [
+        ("key", U64), ("rank", U32), ("weight", U32), ("floor", U32), ("share", U32), ("turn", U64),
+        ("wants", ctypes.c_bool), ("on", ctypes.c_bool), ("debt", U64), ("over", U64),
+    ]  # fmt: skip
+
+
+class State(ctypes.Structure):
+    _fields_ = [
+        ("tenants", ctypes.POINTER(Tenant)), ("count", ctypes.c_uint), ("stepped", U64), ("holder", U64), ("last", U64),
+        ("kind", ctypes.c_int), ("left", U64),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    target = tmp_path_factory.mktemp("rota") / "rota.so"
+    flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-pthread", "-D_GNU_SOURCE"]
+    done = subprocess.run(
+        ["gcc", *flags, "-o", str(target), str(RM / "rota.c")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    made = ctypes.CDLL(str(target))
+    made.rm_rota_step.restype = U64
+    return made
+
+
+class Rota:
+    """Tenants 1, 2, ... and a clock; who holds runs from `late` ns after it was given the turn on."""
+
+    def __init__(self, library: ctypes.CDLL, *tenants: dict[str, int], late: int = 0) -> None:
+        made = [Tenant(key=i, turn=100 * MS, wants=True) for i in range(1, len(tenants) + 1)]
+        for each, values in zip(made, tenants, strict=True):
+            for name, value in ({"rank": 1, "weight": 1} | values).items():
+                setattr(each, name, value)
+        self.tenants = (Tenant * len(made))(*made)
+        self.state = State(tenants=self.tenants, count=len(made))
+        self.library, self.late, self.now = library, late, 1000 * MS
+        self.given = self.now
+        self.used = dict.fromkeys(range(len(made) + 1), 0)
+
+    def step(self, closed: bool = False) -> int:
+        """When to step again."""
+        before = self.state.holder
+        when = int(self.library.rm_rota_step(ctypes.byref(self.state), U64(self.now), ctypes.c_bool(closed)))
+        assert when > self.now
+        if self.state.holder != before:
+            self.given = self.now
+        for each in self.tenants:
+            each.on = each.key == self.state.holder and self.now >= self.given + self.late
+        return when
+
+    def run(self, ns: int, closed: bool = False, every: int = MS) -> None:
+        """Goes on for so long, a step at least each `every`."""
+        end = self.now + ns
+        when = self.step(closed)
+        while self.now < end:
+            upto = min(end, when, self.now + every)
+            holder = int(self.state.holder)
+            if not holder or self.tenants[holder - 1].on:
+                self.used[holder] += upto - self.now
+            self.now = upto
+            when = self.step(closed)
+
+
+def test_two_have_turns_of_a_tenth_of_a_second(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {}, {})
+    seen = []
+    for _ in range(4):
+        when = rota.step()
+        seen.append((int(rota.state.holder), rota.state.kind))
+        # the first step tells who is on from now on
+        assert when - rota.now in (100 * MS,)
+        rota.now = when
+    assert seen == [(1, TURN), (2, TURN), (1, TURN), (2, TURN)]
+
+
+def test_weights_are_parts_of_the_time(library: ctypes.CDLL) -> None:
+    rota = Rota(library, *({"weight": weight} for weight in (1, 2, 3)), late=MS)
+    rota.run(6_000 * MS)
+    total = sum(rota.used.values())
+    assert [rota.used[i] / total for i in (1, 2, 3)] == [pytest.approx(i / 6, rel=0.03) for i in (1, 2, 3)]
+
+
+def test_nobody_waits_for_a_second(library: ctypes.CDLL) -> None:
+    rota = Rota(library, *({"weight": weight} for weight in (1, 10, 50)))
+    last = dict.fromkeys((1, 2, 3), rota.now)
+    for _ in range(200):
+        when = rota.step()
+        holder = int(rota.state.holder)
+        assert rota.now - last[holder] < 1000 * MS
+        rota.now = when
+        last[holder] = when
+
+
+def test_a_turn_passes_at_once_when_its_holder_wants_nothing(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {}, {})
+    rota.run(10 * MS)
+    assert rota.state.holder == 1
+    rota.tenants[0].wants = False
+    rota.step()
+    assert rota.state.holder == 2
+    rota.tenants[1].wants = False
+    assert rota.step() == NEVER
+    assert (rota.state.holder, rota.state.kind) == (0, NONE)
+
+
+def test_who_is_alone_goes_on_and_makes_way_for_the_first_who_comes(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {}, {"wants": 0})
+    rota.run(500 * MS)
+    assert rota.used[1] == 500 * MS
+    assert rota.step() == NEVER
+    rota.tenants[1].wants = True
+    rota.step()
+    assert rota.state.holder == 2
+
+
+def test_a_holder_that_is_gone_is_followed_by_the_next(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {}, {}, {})
+    rota.run(10 * MS)
+    rota.tenants[0] = rota.tenants[1]
+    rota.tenants[1] = rota.tenants[2]
+    rota.state.count = 2
+    rota.step()
+    assert rota.state.holder in (2, 3)
+
+
+def test_a_turn_counts_from_when_its_holder_is_on(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {}, {}, late=20 * MS)
+    rota.run(105 * MS)
+    assert rota.state.holder == 1
+    rota.run(20 * MS)
+    assert rota.state.holder == 2
+
+
+def test_lower_ranks_have_their_floor_beside_turns(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {"rank": 2}, {"rank": 1, "floor": 10})
+    rota.run(10_000 * MS)
+    assert rota.used[2] / 10_000 / MS == pytest.approx(0.01, abs=0.0011)
+    assert rota.used[1] / 10_000 / MS == pytest.approx(0.99, rel=0.01)
+
+
+@pytest.mark.parametrize("permille", [0, 20, 50, 100])
+def test_closed_nobody_has_more_than_the_floor(library: ctypes.CDLL, permille: int) -> None:
+    rota = Rota(library, {"floor": permille}, late=MS // 2)
+    rota.run(10_000 * MS, closed=True)
+    assert rota.used[1] / 10_000 / MS == pytest.approx(permille / 1000, rel=0.05, abs=0.0011 * (permille > 0))
+    assert rota.state.kind != TURN
+
+
+def test_a_turn_ends_when_it_is_closed_and_a_window_does_not(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {"floor": 500})
+    rota.run(10 * MS)
+    assert rota.state.kind == TURN
+    rota.step(closed=True)
+    assert rota.state.holder == 0
+    rota.run(25 * MS, closed=True)
+    assert rota.state.kind == WINDOW
+    rota.step(closed=False)
+    assert rota.state.holder == 1
+
+
+def steps() -> st.SearchStrategy[list[tuple[int, int, bool, bool]]]:
+    return st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 300), st.booleans(), st.booleans()), min_size=1, max_size=60
+    )
+
+
+@settings(deadline=None)
+@given(
+    steps(), st.lists(st.integers(1, 3), min_size=4, max_size=4), st.lists(st.sampled_from([0, 20, 900]), min_size=4)
+)
+def test_the_turn_is_always_with_somebody_who_wants_it(
+    library: ctypes.CDLL, acts: list[tuple[int, int, bool, bool]], ranks: list[int], floors: list[int]
+) -> None:
+    tenants = ({"rank": rank, "floor": floor} for rank, floor in zip(ranks, floors, strict=False))
+    rota = Rota(library, *tenants)
+    for who, ms, wants, closed in acts:
+        rota.tenants[who].wants = wants
+        rota.run(ms * MS, closed)
+        rota.step(closed)
+        wanting = [each for each in rota.tenants if each.wants]
+        if rota.state.holder:
+            holder = rota.tenants[int(rota.state.holder) - 1]
+            assert holder.wants
+            assert rota.state.kind == WINDOW or (not closed and holder.rank == max(each.rank for each in wanting))
+        else:
+            assert closed or not wanting
+
+
+def test_who_was_on_for_longer_than_its_turn_has_a_shorter_one_next(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {}, {})
+    rota.run(101 * MS)
+    assert rota.state.holder == 2
+    rota.tenants[0].on = True  # the driver has not put it off yet
+    rota.now += 10 * MS
+    rota.step()
+    rota.run(100 * MS)
+    assert rota.state.holder == 1
+    assert 70 * MS < rota.state.left <= 90 * MS

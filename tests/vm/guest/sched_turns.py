@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns among background tenants: all of them get on, one at a time, beside a foreground and without one."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from detshare.ctl.netlink import genl
+from tests.patience import until
+from tests.vm.guest.kmod_tools import row
+from tests.vm.guest.sched_tools import Worker, family, gpu_times, run_of, shares, worker
+
+__all__ = ["family", "worker"]  # fixtures
+
+Workers = Callable[..., Worker]
+LOW, HIGH = genl.DETSHARE_LEVEL_LOW, genl.DETSHARE_LEVEL_HIGH
+TURN = genl.DETSHARE_HOLD_TURN
+NONE, TURNS, WINDOWS = (
+    genl.DETSHARE_TURN_MODE_NONE,
+    genl.DETSHARE_TURN_MODE_TURNS,
+    genl.DETSHARE_TURN_MODE_WINDOWS,
+)
+BUSY = ("nvbackground", "--us", 2000, "--depth", 64)
+ENDLESS = ("nvbackground", "--endless")
+SHORT_US = 50  # less than a restore takes
+
+
+def write(family: genl.DetShare, floor: int = 20, turn_us: int | None = 100_000, idle_floor: int = 10) -> None:
+    family.class_set("high", 0, slice_us=20_000, level=HIGH)
+    for name, rank, permille in (("low", 2, floor), ("idle", 1, idle_floor)):
+        more = {} if turn_us is None else {"turn_us": turn_us, "turn_rank": rank}
+        family.class_set(name, 0, slice_us=SHORT_US, level=LOW, floor_permille=permille, **more)
+
+
+@pytest.fixture
+def classes(family: genl.DetShare) -> Iterator[genl.DetShare]:
+    write(family)
+    return family
+
+
+def join(family: genl.DetShare, name: str, *members: Worker, weights: tuple[int, ...] = ()) -> None:
+    for i, each in enumerate(members):
+        weight = {"weight": weights[i], "slice_us": None} if weights else {}
+        assert row(family.sched_set(each.pid, name, **weight))["tsgs_failed"] == 0
+
+
+def turn(family: genl.DetShare) -> dict[str, int]:
+    (gpu,) = (row(message) for message in family.gpu_get())
+    return {key: value for key, value in gpu.items() if key.startswith("turn_")}
+
+
+def test_without_turns_two_with_short_slices_only_switch(family: genl.DetShare, worker: Workers) -> None:
+    write(family, turn_us=None)
+    members = worker(*ENDLESS), worker(*ENDLESS)
+    join(family, "low", *members)
+    time.sleep(0.1)
+    assert shares(*members, seconds=0.3) == [0, 0]
+    assert turn(family) == {"turn_mode": NONE}
+
+
+def test_two_low_ones_share_by_turns(classes: genl.DetShare, worker: Workers) -> None:
+    members = worker(*ENDLESS), worker(*ENDLESS)
+    join(classes, "low", *members)
+    until(lambda: turn(classes)["turn_mode"] == TURNS)
+    seen = set()
+    before, end = gpu_times(*members), time.monotonic() + 4
+    while time.monotonic() < end:
+        seen.add(turn(classes)["turn_pid"])
+        reasons = [run_of(classes, each)["reasons"] for each in members]
+        assert set(reasons) <= {0, TURN}
+        time.sleep(0.02)
+    used = [now - was for now, was in zip(gpu_times(*members), before, strict=True)]
+    assert seen == {each.pid for each in members}
+    assert sum(used) > 3_200_000
+    assert used[0] / sum(used) == pytest.approx(0.5, abs=0.05)
+
+
+def test_they_get_on_beside_a_high_one_that_comes_in_bursts(classes: genl.DetShare, worker: Workers) -> None:
+    members = worker(*ENDLESS), worker(*ENDLESS)
+    high = worker("nvlatency", "--us", 1000, "--period-ms", 20)
+    join(classes, "low", *members)
+    join(classes, "high", high)
+    time.sleep(0.5)
+    used = shares(*members, high, seconds=4)
+    assert turn(classes)["turn_mode"] == TURNS
+    assert used[2] > 50_000
+    assert min(used[:2]) > 0.35 * sum(used[:2])
+    assert sum(used) > 2_500_000
+
+
+def test_weights_are_parts_of_the_time(classes: genl.DetShare, worker: Workers) -> None:
+    members = worker(*ENDLESS), worker(*ENDLESS), worker(*ENDLESS)
+    join(classes, "low", *members, weights=(1, 2, 3))
+    time.sleep(0.7)
+    # whole rounds of 0.6 s
+    used = shares(*members, seconds=6)
+    parts = [each / sum(used) for each in used]
+    assert parts == [pytest.approx(weight / 6, rel=0.05) for weight in (1, 2, 3)]
+
+
+def test_a_stopped_program_with_queued_work_stops_nobody(classes: genl.DetShare, worker: Workers) -> None:
+    stopped, other = worker(*BUSY), worker(*ENDLESS)
+    join(classes, "low", stopped, other)
+    time.sleep(0.3)
+    stopped.process.send_signal(signal.SIGSTOP)
+    try:
+        for _ in range(3):
+            assert shares(other, seconds=0.6)[0] > 200_000
+    finally:
+        stopped.process.send_signal(signal.SIGCONT)
+
+
+def test_the_next_has_the_turn_when_its_holder_is_gone(classes: genl.DetShare, worker: Workers) -> None:
+    write(classes, turn_us=1_000_000)
+    members = [worker(*ENDLESS) for _ in range(3)]
+    join(classes, "low", *members)
+    until(lambda: turn(classes).get("turn_left_ms", 0) > 100)
+    holder = turn(classes)["turn_pid"]
+    (first,) = (each for each in members if each.pid == holder)
+    others = [each for each in members if each.pid != holder]
+    first.end()
+    until(lambda: turn(classes).get("turn_pid") in [each.pid for each in others])
+    assert sum(shares(*others, seconds=0.5)) > 250_000
+
+
+def test_idle_ones_have_their_floor_beside_low_ones(classes: genl.DetShare, worker: Workers) -> None:
+    write(classes, idle_floor=50)
+    low, idle = worker(*ENDLESS), worker(*ENDLESS)
+    join(classes, "low", low)
+    join(classes, "idle", idle)
+    time.sleep(0.5)
+    used = shares(low, idle, seconds=4)
+    assert used[1] / sum(used) == pytest.approx(0.05, abs=0.02)
+
+
+@pytest.mark.parametrize("permille", [0, 20, 50, 100])
+def test_who_never_rests_leaves_the_others_their_floor(classes: genl.DetShare, worker: Workers, permille: int) -> None:
+    write(classes, floor=permille)
+    low, high = worker(*ENDLESS), worker(*ENDLESS)
+    join(classes, "low", low)
+    join(classes, "high", high)
+    until(lambda: turn(classes)["turn_mode"] == WINDOWS)
+    time.sleep(0.3)
+    used = shares(low, high, seconds=5)
+    # a window is longer by the time in which the driver's two calls are under way
+    assert used[0] / sum(used) == pytest.approx(permille / 1000, abs=0.01 + permille / 10_000)
+    high.end()
+    until(lambda: turn(classes)["turn_mode"] == TURNS)
+    assert shares(low, seconds=0.3)[0] > 200_000
+
+
+def test_a_launch_of_the_foreground_ends_what_is_beyond_the_floor(classes: genl.DetShare, worker: Workers) -> None:
+    write(classes, floor=0)
+    low, high = worker(*ENDLESS), worker(*ENDLESS)
+    join(classes, "low", low)
+    join(classes, "high", high)
+    until(lambda: turn(classes)["turn_mode"] == WINDOWS)
+    until(lambda: low.off() > 0)
+    classes.hold_set(gate=True, pause=False, kind=genl.DETSHARE_KIND_PID, pid=high.pid)
+    until(lambda: low.off() == 0)
+    classes.hold_del(kind=genl.DETSHARE_KIND_PID, pid=high.pid)
+    until(lambda: low.off() > 0)
+
+
+def test_rows_without_turns_let_everybody_on_again(classes: genl.DetShare, worker: Workers) -> None:
+    members = worker(*ENDLESS), worker(*ENDLESS)
+    join(classes, "low", *members)
+    until(lambda: any(each.off() for each in members))
+    write(classes, turn_us=None)
+    until(lambda: not any(each.off() for each in members))
+    assert turn(classes) == {"turn_mode": NONE}
