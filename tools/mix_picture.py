@@ -28,7 +28,7 @@ STRIPS: Final = {
 """scheme of the mix -> what the picture calls it"""
 SECONDS: Final = 5.0
 MOST_MS: Final = 10.0
-_LEFT, _WIDE, _HIGH, _STEP, _TOP = 196, 620, 54, 74, 58
+_LEFT, _WIDE, _HIGH, _STEP, _TOP = 226, 600, 54, 74, 58
 _STYLE: Final = """
 .page { fill: #ffffff } .base { stroke: #a0a0a0 } .alone { stroke: #228833; stroke-dasharray: 4 3 }
 text { fill: #202020; font: 13px ui-sans-serif, system-ui, sans-serif } .small { font-size: 11px; fill: #606060 }

@@ -3,26 +3,28 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
 from builds import ROOT
 from pages import BLOCK
 
-from detshare.ctl.cli.main import main as ctl
-from detshare.ctl.cli.top import main as top
-from detshare.ctl.daemon.detshared import main as daemon
-from detshare.ctl.sim.cli import cli as sim
-from detshare.ctl.trace.cli import cli as trace
-from detshare.tools.main import detshare as tools
-from detshare.tools.vm.cli import main as vm
 
-PROGRAMS: dict[str, click.Command] = {
-    "detshare": tools, "detshare-ctl": ctl, "detshare-sim": sim, "detshare-top": top, "detshare-trace": trace,
-    "detshare-vm": vm, "detshared": daemon,
-}  # fmt: skip
+def _program(where: str) -> click.Command:
+    """What a console script of pyproject.toml runs: the command itself, or the one that its module wraps."""
+    name, _, attribute = where.partition(":")
+    module = importlib.import_module(name)
+    runs = getattr(module, attribute)
+    wrapped = (each for each in vars(module).values() if isinstance(each, click.Group))
+    return runs if isinstance(runs, click.Command) else next(wrapped)
+
+
+_SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+PROGRAMS = {name: _program(where) for name, where in _SCRIPTS.items()}
 SHELL = ("", "sh", "bash", "console")
 """kinds of blocks that hold commands"""
 _END = re.compile(r"(?<!\S)(?:\|\|?|&&?|;|[0-9]?>>?.*)(?!\S)|\s#\s.*|[0-9]?>>?\S+.*")
@@ -77,7 +79,7 @@ def spans(page: Path) -> list[list[str]]:
         words = span.replace("\\|", "|").removeprefix("sudo ").split()
         if words and words[0] in PROGRAMS:
             found.append(words)
-        elif len(words) > 1 and words[0] in commands(ctl):
+        elif len(words) > 1 and words[0] in commands(PROGRAMS["detshare-ctl"]):
             found.append(["detshare-ctl", *words])
     return found
 

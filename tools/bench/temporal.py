@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from detshare.tools.bench import plot
 from detshare.tools.bench.catalog import DECODE_10, PAIRS, Pair, kernels, small
@@ -41,6 +42,10 @@ class Found:
     def median(self, scheme: str, which: str) -> float:
         """Median over rounds of ``p50``, ``p99`` or ``max``, microseconds."""
         return spread([getattr(one, which) for one in self.rounds[scheme]]).median
+
+
+ENOUGH: Final = ">= 1000"
+"""requests for a p99: of fewer it is one of the longest few, and says little"""
 
 
 def prioritise(session: Session, lc: Program, be: Program) -> None:
@@ -143,6 +148,7 @@ def report(session: Session, pair: Pair, found: Found) -> None:
         )
         pooled = latency(found.pooled[scheme])
         session.row(f"{what} p99 of all rounds together ({pooled.count} requests)", pooled.p99, "us")
+        session.row(f"{what} requests behind the p99", pooled.count, "requests", target=ENOUGH if managed else None)
         session.row(f"{what} max", pooled.max, "us")
         if scheme != "alone":
             session.spread_rows(

@@ -105,6 +105,7 @@ def test_temporal_rows_carry_the_targets_of_the_issue(tmp_path: Path) -> None:
     name = PAIRS[0].name
     assert judged == {
         f"{name}: managed: LC p99": (104.0, 100.0, "<= 1.05 x baseline", True),
+        f"{name}: managed: LC requests behind the p99": (4, None, ">= 1000", False),
         f"{name}: managed: BE": (51.0, 50.0, ">= 1 x baseline", True),
         "decode 10 ms + endless kernel: managed: LC p99 above alone": (4.0, None, "<= 1000", True),
     }

@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
 import pytest
 from builds import ROOT
 from click.testing import CliRunner
-from pages import play, steps
+from pages import BLOCK, play, steps
 from shown_commands import PROGRAMS, commands, options, ours, pages, parse, spans, text_of
 
-from detshare.ctl.cli import main as ctl
+import detshare
 
+CTL = PROGRAMS["detshare-ctl"]
 SHOWN = [(page, words) for page in pages() for words in ours(page)]
 SPANS = [(page, words) for page in pages() for words in spans(page)]
 COMMANDS = ROOT / "docs" / "use" / "commands.md"
@@ -69,9 +73,9 @@ def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
         test_a_command_within_a_sentence_has_such_a_verb_and_such_options(page, spans(page)[0])
 
 
-@pytest.mark.parametrize("command", sorted(commands(ctl)))
+@pytest.mark.parametrize("command", sorted(commands(CTL)))
 def test_each_command_has_its_help_and_its_line(command: str) -> None:
-    said = CliRunner().invoke(ctl, [command, "--help"])
+    said = CliRunner().invoke(CTL, [command, "--help"])
     assert said.exit_code == 0
     assert re.search(rf"(?<![\w-]){command}(?![\w-])", text_of(COMMANDS)), f"commands.md does not name {command}"
 
@@ -97,6 +101,37 @@ def test_the_simulators_commands_run(words: list[str], tmp_path: Path, monkeypat
     said = CliRunner().invoke(PROGRAMS[words[0]], words[1:])
     assert said.exit_code == 0, said.output
     assert said.output
+
+
+@pytest.mark.e2e
+def test_what_a_page_shows_of_the_simulated_gpu_runs(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "use" / "trace-timeline.md"
+    shown = [words for words in ours(page) if {"--backend", "--from"} & set(words)]
+    assert len(shown) == 2
+    with contextlib.chdir(tmp_path):
+        for words in shown:
+            said = CliRunner().invoke(PROGRAMS[words[0]], words[1:])
+            assert said.exit_code == 0, said.output
+    assert "proof level model" in (tmp_path / "run.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_the_python_of_a_page_is_python_and_names_what_there_is(page: Path) -> None:
+    for source in (inside for kind, inside in BLOCK.findall(text_of(page)) if kind == "python"):
+        tree = ast.parse(source)
+        named = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "detshare"
+        }
+        assert {each for each in named if not hasattr(detshare, each)} == set()
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_the_configuration_of_a_page_is_understood(page: Path) -> None:
+    for kind, inside in BLOCK.findall(text_of(page)):
+        if kind == "toml" or inside.startswith("["):
+            tomllib.loads(inside)
 
 
 def test_the_readme_is_short() -> None:

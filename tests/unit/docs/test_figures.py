@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README's figures are those of the published results."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+from builds import ROOT
+
+from detshare.tools import results
+
+FOLDER = ROOT / "docs" / "results"
+README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+@cache
+def rows(name: str) -> dict[str, results.Row]:
+    return {row.what: row for row in results.load(FOLDER / f"{name}.json").rows}
+
+
+def value(name: str, what: str) -> float:
+    """Of the row whose name is this, or begins so and is the only one."""
+    found = [row for each, row in rows(name).items() if each == what] or [
+        row for each, row in rows(name).items() if each.startswith(what)
+    ]
+    assert len(found) == 1, f"{name}: {what}: {len(found)} rows"
+    return found[0].value
+
+
+def p99_ms(name: str, *what: str) -> list[str]:
+    return [f"{value(name, each) / 1e3:.2f}" for each in what]
+
+
+def line(begin: str) -> str:
+    """README's row of results that begins so."""
+    (found,) = re.findall(rf"\| {re.escape(begin)}[^|]*\|[^|]*\|[^|]*\|[^|]*\|", README)
+    return str(found)
+
+
+def test_the_counts_of_misses_are_those_of_the_page() -> None:
+    counts = re.search(r"(\d+ of \d+) targets are missed", (FOLDER / "MISSES.md").read_text(encoding="utf-8"))
+    assert counts is not None
+    assert f"({counts[1]} targets)" in README
+
+
+def test_the_mix() -> None:
+    mix = "graph + vit + gpt2 + fft: "
+    schemes = ("DetShare 1:1:1", "default slicing", "MPS with client priority", "MPS with shares")
+    ours, default, priority, shares = p99_ms("mix", *(f"{mix}{scheme}: p99" for scheme in schemes))
+    (alone,) = p99_ms("mix", "graph: alone: p99")
+    back = [f"{value('mix', f'{mix}{scheme}: background together'):.2f}" for scheme in schemes]
+    shown = line("1.5-ms requests every 20 ms")
+    assert f"| {ours} ms; {back[0]} |" in shown
+    assert f"alone {alone}; default {default}, {back[1]}; MPS {priority} and {shares}, {back[2]} and {back[3]}" in shown
+    missed = rows("mix")["graph + gpt2 + fft + resnet + jax: DetShare 1:1:1:1: p99 of 1050 requests"]
+    assert not missed.ok
+    assert f"{missed.value / 1e3:.2f} ms, 1.83 asked" in shown
+    assert f"is {ours} ms** (alone {alone}; default slicing {default}; MPS {shares} and {priority})" in README
+
+
+def test_the_saturated_server() -> None:
+    case = "graph back to back + vit: "
+    shown = line("saturated server")
+    assert f"| {value('mix-saturated', f'{case}floor 5 %: requests'):.0f}; 5 % |" in shown
+    alone = value("mix-saturated", "graph back to back: alone: requests")
+    default = value("mix-saturated", f"{case}default slicing: requests")
+    assert f"alone {alone:.0f}; default {default:.0f}, 55 %" in shown
+    judged = [row for row in rows("mix-saturated").values() if row.ok is not None]
+    assert f"{sum(not row.ok for row in judged)} of {len(judged)} targets" in shown
+
+
+def test_decode() -> None:
+    pair = "decode 10 ms + resnet: "
+    shown = line("decode, a token each 10 ms")
+    ours, alone, default = p99_ms("temporal", *(f"{pair}{each}: LC p99" for each in ("managed", "alone", "default")))
+    assert f"| {ours} ms | alone {alone}; default {default} |" in shown
+
+
+def test_the_spatial_lane() -> None:
+    shown = line("spatial: 50-us requests")
+    for scheme, said in (("reserve", "| {} to {} ms |"), ("MPS 50 %", "at 50 % of the SMs {} to {}")):
+        found = [
+            value("isolation-2", f"BE {kernel}: {scheme}: LC p99") / 1e3
+            for kernel in ("0.1 ms", "0.7 ms", "8 ms", "90 ms")
+        ]
+        assert said.format(f"{min(found):.2f}", f"{max(found):.2f}") in shown
+    added = [f"{row.value:.0f}" for what, row in rows("launch-path-gpu").items() if what.startswith("added per launch")]
+    assert f"a launch costs {', '.join(added)} ns, 40 asked" in shown
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/use/limits.md", "docs/use/module.md"])
+def test_it_says_that_the_module_never_ran_on_a_gpu(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert re.search(r"kernel module was never run on a GPU|Nothing of the module was run on\s+a GPU", text)
+    # what a published result of the module on a GPU would change
+    commands = [results.load(path) for path in FOLDER.glob("*.json")]
+    assert not [each.name for each in commands if each.proof == "gpu" and "kmod" in each.measures]
