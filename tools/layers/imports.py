@@ -56,8 +56,6 @@ KNOWN: Final[Mapping[str, str]] = {
     "ctl/backends/root/backend.py": "looking and verbs are to be two files",
     "ctl/backends/root/turns/engine.py": "deciding and acting are to be two files",
     "ctl/cli/tables.py": "tables of one program are to be a file of their own",
-    "ctl/policy/engine.py": "policies that come and go are to be a file of their own",
-    "tests/unit/policy/test_engine.py": "goes with ctl/policy/engine.py",
 }
 """What breaks a rule and stays for now (as the message says it, without line and rule) -> why."""
 
