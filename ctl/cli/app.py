@@ -13,7 +13,7 @@ from rich.console import Console
 
 from detshare.ctl import oneshot
 from detshare.ctl.backends.verbs import LEVELS, LOAD_MODULE, LONGEST_WAIT, MOST_GPUS, check_who, explain
-from detshare.ctl.cli import act, tables
+from detshare.ctl.cli import act, details, tables
 from detshare.ctl.cli.command import ACCOUNT, HELD, Tenants, class_lines, command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.core import classes, options
@@ -77,7 +77,7 @@ def show(place: Place, as_json: bool, who: str) -> None:
     for number, program in enumerate(found):
         if number:
             console.rule()
-        tables.show(console, answer, program)
+        details.show(console, answer, program)
 
 
 def _holder(program: dict[str, Any]) -> Holder:

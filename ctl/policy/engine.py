@@ -12,23 +12,21 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from detshare.ctl.core import snapshot
-from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Outcome
 from detshare.ctl.policy import registry
 from detshare.ctl.policy.decisions.log import Log
-from detshare.ctl.policy.guard import kind_of
 from detshare.ctl.policy.hands import Hands, Perform
 from detshare.ctl.policy.host import LIMIT_S, Call, Host
-from detshare.ctl.policy.ledger import BY_VERB, Ledger, Put
+from detshare.ctl.policy.ledger import BY_VERB, Ledger
 from detshare.ctl.policy.registry import Loaded
-from detshare.ctl.policy.types import MECHANISMS, ClassRow, PCtx
+from detshare.ctl.policy.types import MECHANISMS, PCtx
 from detshare.ctl.policy.view import Viewer, missing
 from detshare.ctl.policy.watcher import Due, Watcher
 
@@ -427,31 +425,13 @@ class Engine:
         if not self._host.failure:  # else what the last one decided stands
             # first, for to put back a slice is to release: that would open a gate, too, which the new one shut
             wanted = [action for _, answers in asked for each in answers for action in each.actions]
-            self._undo_unwanted(former, rows, wanted)
+            self._hands.undo_unwanted(former, rows, wanted)
         for now, answers in asked:
             told = [[each.call.hook, each.call.tenant, self._hands.carry_out(each)] for each in answers]
             if now.tenants:
                 self.decisions.turn(self._loaded.name, now, told)
         if self._host.failure:
             self._fail(self._host.failure)
-
-    def _undo_unwanted(
-        self, former: Mapping[tuple[ProcessId, str], Put], rows: Iterable[str], wanted: Iterable[Any]
-    ) -> None:
-        """Take back what the last policy set and the new one does not ask for."""
-        kept: set[object] = set()
-        for action in wanted:
-            if isinstance(action, ClassRow):
-                kept.add(action.klass)
-            elif (process := self._viewer.processes.get(getattr(action, "tenant", ""))) is not None:
-                kind = kind_of(action)
-                kept |= {(process, each) for each in (("Bind", "Move") if kind in ("Bind", "Move") else (kind,))}
-        for (process, kind), put in former.items():
-            if (process, kind) not in kept:
-                self._hands.undo(process, kind, put)
-        for klass in rows:
-            if klass not in kept:
-                self._hands.undo_row(klass)
 
     def open_with(self, spec: str, params: Mapping[str, str]) -> None:
         """The first policy, before `start`: as a person chose it last, unless the configuration changed since."""

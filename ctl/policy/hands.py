@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -232,6 +232,24 @@ class Hands:
         problem = self._do([Request("set-class", klass, args) for args in back or ()])
         self.counts["undone"] += 1
         self.decisions.note("undone", klass=klass, result=problem or "done")
+
+    def undo_unwanted(
+        self, former: Mapping[tuple[ProcessId, str], Put], rows: Iterable[str], wanted: Iterable[Any]
+    ) -> None:
+        """Take back what the last policy set and the new one does not ask for."""
+        kept: set[object] = set()
+        for action in wanted:
+            if isinstance(action, ClassRow):
+                kept.add(action.klass)
+            elif (process := self._viewer.processes.get(getattr(action, "tenant", ""))) is not None:
+                kind = kind_of(action)
+                kept |= {(process, each) for each in (("Bind", "Move") if kind in ("Bind", "Move") else (kind,))}
+        for (process, kind), put in former.items():
+            if (process, kind) not in kept:
+                self.undo(process, kind, put)
+        for klass in rows:
+            if klass not in kept:
+                self.undo_row(klass)
 
     def give_back(self, pids: set[int], klass: str) -> tuple[int, list[tuple[str, str]]]:
         """How much was given back to the policy, and of whom it should hear anew: (GPU, tenant)."""

@@ -52,13 +52,7 @@ BESIDE: Final = ("detshare.tools.bench", "detshare.tools.layers", "detshare.tool
 CIRCLE: Final = 4
 LINES: Final = 500
 
-KNOWN: Final[Mapping[str, str]] = {
-    "ctl/backends/root/backend.py": "looking and verbs are to be two files",
-    "ctl/backends/root/turns/engine.py": "deciding and acting are to be two files",
-    "ctl/cli/tables.py": "tables of one program are to be a file of their own",
-    "ctl/policy/engine.py": "policies that come and go are to be a file of their own",
-    "tests/unit/policy/test_engine.py": "goes with ctl/policy/engine.py",
-}
+KNOWN: Final[Mapping[str, str]] = {}
 """What breaks a rule and stays for now (as the message says it, without line and rule) -> why."""
 
 _RANK: Final = {room: rank for rank, row in enumerate(ORDER) for room in row}

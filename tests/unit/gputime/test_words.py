@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from detshare.ctl.cli import tables
+from detshare.ctl.cli import details, tables
 from detshare.ctl.core import words
 from detshare.ctl.core.gputime import Mode, Pattern, Place, Schedule, Standing
 from detshare.ctl.core.snapshot import plain
@@ -135,7 +135,7 @@ def test_ps_has_no_such_columns_where_nobody_knows() -> None:
 def test_show_tells_all_of_it() -> None:
     answer = snapshot(program(7, Standing.WAITS, gpu_time=(STALLED,), floor=0.02)).to_json()
     console = Console(width=160, highlight=False, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    tables.show(console, answer, answer["programs"][0])
+    details.show(console, answer, answer["programs"][0])
     text = console.export_text()
     for wanted in (
         "GPU 0: 0.0% of the last 5.0s (0.0% useful), 50 runs a second of 1.73 ms, 18.3 ms between them",

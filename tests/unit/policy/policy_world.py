@@ -19,7 +19,7 @@ from detshare.ctl.policy.decisions.log import Log
 from detshare.ctl.policy.engine import Engine
 from detshare.ctl.policy.ledger import Ledger
 from detshare.ctl.policy.registry import Loaded
-from detshare.ctl.policy.types import Action, PCtx, Policy, Snapshot, TenantView
+from detshare.ctl.policy.types import Action, PCtx, Policy, Slice, Snapshot, TenantView
 
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 
@@ -205,6 +205,10 @@ def snapshot(
     *tenants: TenantView, now_us: float = 0.0, lane: str = "temporal", pool: tuple[PCtx, ...] = ()
 ) -> Snapshot:
     return Snapshot(now_us, lane, 132, tenants, gpu=GPU, pool=pool)
+
+
+def shorten(now: Snapshot, tenant: str) -> list[Action]:
+    return [Slice(tenant, 300.0, 0, "it may wait")]
 
 
 class Scripted(Policy):

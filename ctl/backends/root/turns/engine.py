@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from detshare.ctl.backends.root.turns import told
 from detshare.ctl.backends.root.turns.foreground import LOOK_S, SPAN_S, Foreground
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import Cast, Member
@@ -21,7 +22,7 @@ from detshare.ctl.backends.root.turns.pattern import judge, see
 from detshare.ctl.backends.root.turns.rotation import Grant, Rotation, Tenant
 from detshare.ctl.core.classes import RIVAL_US
 from detshare.ctl.core.driver import DriverError, ProcessGone, ProcessId
-from detshare.ctl.core.gputime import Mode, Pattern, Place, Run, Schedule, Standing
+from detshare.ctl.core.gputime import Pattern, Place, Run, Schedule, Standing
 from detshare.ctl.core.snapshot import Program, State
 from detshare.ctl.gputime.meter import useful_ns
 from detshare.ctl.gputime.sensor import Sensor
@@ -164,54 +165,21 @@ class Turns:
     def schedules(self) -> tuple[Schedule, ...]:
         """The rotation of each GPU that has background programs."""
         with self._lock:
-            return tuple(self._schedule(gpu) for gpu in sorted({gpu for _, gpu in self._members}))
-
-    def _schedule(self, gpu: str) -> Schedule:
-        now, fore = self._clock(), self._foregrounds[gpu]
-        states = {k: s for k, s in self._rotation.states.items() if gpu in s.tenant.gpus}
-        grant = next((self._rotation.grants[k] for k in states if k in self._rotation.grants), None)
-        order = self._order(gpu)
-        alone = len(states) < 2 and not fore.full
-        return Schedule(
-            gpu=gpu,
-            mode=Mode.WINDOWS if fore.full else (Mode.FREE if alone else Mode.TURNS),
-            pattern=fore.pattern,
-            holder=grant.key if grant is not None else "",
-            next=order[0] if order else "",
-            left_s=round(max(0.0, grant.until - now), 3) if grant is not None and order else None,
-            slice_us=self._wanted(gpu),
-            gap_us=round(fore.gap_us, 1),
-            floor=max((s.tenant.floor for s in states.values()), default=0.0),
-            why=fore.why,
-        )
-
-    def _order(self, gpu: str) -> list[str]:
-        """Tenants that wait for a GPU, the next one first."""
-        states = self._rotation.states
-        found = [k for k, s in states.items() if gpu in s.tenant.gpus and not s.rests]
-        waiting = [key for key in found if key not in self._rotation.grants]
-        return sorted(waiting, key=lambda k: (-states[k].tenant.rank, states[k].waits_since))
+            now = self._clock()
+            return tuple(
+                told.schedule(gpu, self._rotation, self._foregrounds[gpu], now, self._wanted(gpu))
+                for gpu in sorted({gpu for _, gpu in self._members})
+            )
 
     def places(self, process: ProcessId) -> tuple[Place, ...]:
         """A program's place in the rotation of each of its GPUs."""
         with self._lock:
-            return tuple(self._place(m) for (p, _), m in self._members.items() if p == process)
-
-    def _place(self, member: Member) -> Place:
-        if member.fixed:
-            return Place(member.gpu, member.tenant, Standing.HOLDS)
-        standing = self._rotation.standing(member.tenant)
-        return Place(member.gpu, member.tenant, standing, self._wait(member) if standing is Standing.WAITS else None)
-
-    def _wait(self, member: Member) -> float | None:
-        order = self._order(member.gpu)
-        states, now = self._rotation.states, self._clock()
-        if self._foregrounds[member.gpu].full or member.tenant not in order:
-            return None
-        held = [g.until for k, g in self._rotation.grants.items() if member.gpu in states[k].tenant.gpus]
-        before = order[: order.index(member.tenant)]
-        left = max((until - now for until in held), default=0.0)
-        return round(max(0.0, left) + sum(self._rotation.length(states[k]) for k in before), 3)
+            now = self._clock()
+            return tuple(
+                told.place(m, self._rotation, self._foregrounds[m.gpu], now)
+                for (p, _), m in self._members.items()
+                if p == process
+            )
 
     def wanting(self, gpu: str) -> frozenset[int]:
         """PIDs of background programs that have work as far as is known."""
