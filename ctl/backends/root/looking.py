@@ -38,6 +38,7 @@ from detshare.ctl.core.snapshot import (
     Snapshot,
     TsgChange,
 )
+from detshare.ctl.gputime import measure
 from detshare.ctl.gputime.sensor import Sensor
 from detshare.ctl.rm.client import RmError
 from detshare.ctl.rm.kernel import KernelDriver
@@ -47,15 +48,9 @@ if TYPE_CHECKING:
     from detshare.ctl.backends.root.greeter import Greeter
 
 _MOST_EVENTS = 10_000
-ALONE_S = 1.0
-"""a program that comes to run less often than so many times a second has the GPU to itself"""
 STALLED_S = 1.0
 """a managed program that has work and made no progress for so long is warned of"""
 FAILURES = (RmError, DriverError, OSError)
-
-
-def _alone(time_: GpuTime, share: float) -> GpuTime:
-    return replace(time_, share=share, useful=min(time_.useful, share))
 
 
 class Looking(Backend):
@@ -176,9 +171,6 @@ class Looking(Backend):
         if self._abi is None:
             return (f"read-only: {self._problem}",)
         refused = self._sensor.refused() if self._sensor is not None else {}
-        blind = [
-            f"the context-switch log of {gpu[:12]} is refused, share is NVML's: {why}" for gpu, why in refused.items()
-        ]
         stalled = [
             f"PID {p.id.pid} ({p.command[:40]}) has work and made no progress for {t.stalled_s:.1f} s: see "
             f"detshare-ctl why {p.id.pid}"
@@ -186,7 +178,7 @@ class Looking(Backend):
             for t in p.gpu_time
             if t.stalled_s >= STALLED_S and (p.klass is not None or p.weight is not None)
         ]
-        return (*blind, *stalled)
+        return (*measure.blind(refused), *stalled)
 
     def _rotate(self, found: Sequence[Program]) -> None:
         """Tell the turns who takes part."""
@@ -212,14 +204,10 @@ class Looking(Backend):
         return [self._measure(program, times) for program in found]
 
     def _measure(self, program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
-        mine = tuple(by_pid[program.id.pid] for by_pid in times.values() if program.id.pid in by_pid)
         places = self._turns.places(program.id) if self._turns is not None else ()
         wish = self._wishes.get(program.id)
         floor = floor_of(wish, self._floors.table()) if rank_of(wish) is not None else None
-        if program.gpu_share is not None:
-            # who has a GPU alone is not interrupted, and keeps it while it rests: of that NVML knows more
-            mine = tuple(t if t.switches_s >= ALONE_S else _alone(t, program.gpu_share) for t in mine)
-        return replace(program, gpu_time=mine, places=places, floor=floor)
+        return replace(measure.measured(program, times), places=places, floor=floor)
 
     def _retune(self, process: ProcessId, gpu: str, slice_us: int) -> None:
         """Another slice for a program that has a turn; in the thread of the turns."""

@@ -99,7 +99,8 @@ class Daemon:
 
 
 @pytest.fixture
-def daemon(family: genl.DetShare) -> Iterator[Daemon]:
+def daemon(family: genl.DetShare, worker: Workers) -> Iterator[Daemon]:
+    """Ends before `worker` looks that nothing is left: it has a client of its own, for the context-switch log."""
     made = Daemon()
     yield made
     made.end()
