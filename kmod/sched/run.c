@@ -3,11 +3,11 @@
 #include <linux/slab.h>
 
 #include "activity.h"
-#include "bucket.h"
 #include "channels.h"
 #include "pause.h"
 #include "reflex.h"
 #include "run.h"
+#include "spend.h"
 
 static struct ds_lane lanes[RM_GPUS];
 /* Not bound to the processor of who launched: the look that a launch asks for does not delay the launch. */
@@ -308,6 +308,28 @@ bool ds_run_at(unsigned int index, struct ds_run_info *info)
 unsigned int ds_run_count(void)
 {
 	return atomic_read(&run_count);
+}
+
+struct class_count {
+	const char *class;
+	u32 gpu;
+	unsigned int runs;
+};
+
+static int count_of_class(struct ds_run *run, void *data)
+{
+	struct class_count *count = data;
+
+	count->runs += !strcmp(run->rule.class, count->class) && (count->gpu == DS_ALL_GPUS || count->gpu == run->gpu);
+	return 0;
+}
+
+unsigned int ds_run_count_class(const char *class, u32 gpu)
+{
+	struct class_count count = { .class = class, .gpu = gpu };
+
+	ds_runs_each(count_of_class, &count);
+	return count.runs;
 }
 
 /* ---- nobody is held --------------------------------------------------------------------- */

@@ -177,6 +177,8 @@ struct ds_run_info {
 bool ds_run_at(unsigned int index, struct ds_run_info *info);
 
 unsigned int ds_run_count(void);
+/* Runs of the class. gpu: DS_ALL_GPUS, all. */
+unsigned int ds_run_count_class(const char *class, u32 gpu);
 void ds_run_event(const struct ds_run *run, struct ds_event_run *event);
 
 /*

@@ -3,10 +3,9 @@
 #include <linux/delay.h>
 #include <linux/slab.h>
 
-#include "bucket.h"
+#include "change.h"
 #include "channels.h"
 #include "enact.h"
-#include "lease.h"
 #include "pause.h"
 #include "rmcall.h"
 #include "run.h"
@@ -188,12 +187,6 @@ void ds_sched_follow(struct ds_process *process)
 	ds_sched_again();
 }
 
-void ds_sched_desert(const struct ds_subject *subject)
-{
-	ds_hold_del(subject, NULL);
-	ds_bucket_del(subject);
-}
-
 /* ---- channel groups ------------------------------------------------------------ */
 
 static void do_for_tsg(struct ds_client *client, u32 tsg)
@@ -372,14 +365,32 @@ static void object_gone(struct ds_client *client, struct rm_object *object)
 		ds_pause_channel_gone(client, object);
 }
 
+static void follow_now(void)
+{
+	ds_lanes_settle();
+	ds_sched_again();
+}
+
+static void follow_soon(void)
+{
+	ds_lanes_stale();
+	ds_sched_again();
+}
+
 int ds_sched_init(void)
 {
+	static const struct ds_rules_follower follower = {
+		.now = follow_now,
+		.soon = follow_soon,
+		.process = ds_sched_follow,
+	};
 	static const struct ds_client_observer observer = {
 		.object_gone = object_gone,
 		.vctx_gone = ds_run_drop,
 	};
 
 	ds_client_observe(DS_OBSERVER_SCHED, &observer);
+	ds_rules_on_change(&follower);
 	return 0;
 }
 

@@ -28,8 +28,6 @@ int ds_sched_apply(const struct ds_subject *subject, struct ds_sched_result *res
 void ds_sched_follow(struct ds_process *process);
 /* Rows of classes, boosts, holds or buckets have changed: everybody is brought into line, soon. Any context. */
 void ds_sched_again(void);
-/* This tenant or cgroup goes: its holds and buckets go. No spinlock held. */
-void ds_sched_desert(const struct ds_subject *subject);
 
 /* The driver has made this channel group. Waits for it to get what is ordered. Not under client->tree. */
 void ds_sched_tsg_new(struct ds_client *client, u32 handle);
@@ -59,7 +57,7 @@ struct ds_tsg_state {
 
 void ds_sched_state(const struct rm_object *tsg, struct ds_tsg_state *state);
 
-/* Runs and channel groups end with what clients lose from here on. */
+/* From here on runs and channel groups end with what clients lose, and follow what rules say. */
 int ds_sched_init(void);
 /* Forgets all orders and puts back what was; waits for the driver. */
 void ds_sched_exit(void);
