@@ -58,7 +58,7 @@ screenshots: setup ## docs/images/*.svg: detshare-top on the model backend
 
 test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
 
-lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ruff, mypy --strict, shellcheck, sparse, licences, generated files
+lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ruff, mypy --strict, shellcheck, sparse, licences, generated files, layers
 	@echo "lint: all clean"
 
 lint-python: setup tree
@@ -83,6 +83,7 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.cudaapi --check
 	$(BIN)/python -m detshare.tools.boardgen --check
 	$(BIN)/python -m detshare.tools.results check
+	$(BIN)/python -m detshare.tools.layers
 
 test-unit: setup ## unit and property tests, no GPU, under 60 s
 	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
