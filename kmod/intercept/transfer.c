@@ -5,7 +5,6 @@
 
 #include "alloc.h"
 #include "driver.h"
-#include "entries.h"
 #include "exports.h"
 #include "pin.h"
 #include "rmcall.h"
