@@ -7,11 +7,11 @@
 #include "events.h"
 #include "filter.h"
 #include "gpu.h"
+#include "groups.h"
 #include "pause.h"
 #include "raw.h"
 #include "rm/answer.h"
 #include "rmcall.h"
-#include "sched.h"
 #include "trace.h"
 #include "userd.h"
 
@@ -298,18 +298,18 @@ static void follow(struct ds_call *call, const struct plan *plan)
 
 	switch (plan->alloc.kind) {
 	case RM_KIND_TSG:
-		ds_sched_tsg_new(client, handle);
+		ds_tsg_new(client, handle);
 		break;
 	case RM_KIND_CHANNEL:
 		ds_userd_channel_new(client, plan->gpu, handle, &plan->alloc);
-		ds_sched_channel_new(client, handle);
+		ds_channel_new(client, handle);
 		ds_pause_channel_new(client, handle);
 		ds_busy_channel_new(client, handle);
 		break;
 	case RM_KIND_COMPUTE:
 	case RM_KIND_GR:
 	case RM_KIND_CTXSHARE:
-		if (ds_sched_part_new(client, handle))
+		if (ds_tsg_part_new(client, handle))
 			ds_busy_channel_new(client, plan->parent);
 		break;
 	case RM_KIND_SUBDEVICE:

@@ -11,7 +11,6 @@
 #define DETSHARE_PAUSE_H
 
 #include "run.h"
-#include "sched.h"
 
 /* Reasons to be paused change: DETSHARE_HOLD_*. Any context; carried out soon. */
 void ds_pause_want(struct ds_run *run, u32 reason, bool paused);
@@ -30,13 +29,7 @@ void ds_pause_channel_gone(struct ds_client *client, struct rm_object *channel);
  */
 void ds_pause_doubt(const struct ds_process *process);
 
-/*
- * Takes what runs now off the engine, once; waits for the driver. -ESRCH: nobody who is meant has a compute channel group; -EINTR: the caller
- * was killed while waiting; -ENOMEM.
- */
-int ds_preempt(const struct ds_subject *subject, struct ds_sched_result *result);
-
-/* run.c's. */
+/* lane.c's. */
 void ds_pause_init_run(struct ds_run *run);
 void ds_pause_drop_run(struct ds_run *run);
 /* Nobody wants it paused any more: until it is not, or for so long that it is given up and told. */

@@ -4,10 +4,10 @@
 #include "activity.h"
 #include "floor.h"
 #include "lease.h"
+#include "orders.h"
 #include "pause.h"
 #include "reflex.h"
 #include "run.h"
-#include "sched.h"
 #include "spend.h"
 
 /* A pause waits no longer for proof that a higher class is at work. */

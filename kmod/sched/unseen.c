@@ -3,6 +3,7 @@
 #include <linux/random.h>
 
 #include "activity.h"
+#include "busy.h"
 #include "run.h"
 #include "spend.h"
 #include "unseen.h"
