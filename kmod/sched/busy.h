@@ -28,7 +28,7 @@ void ds_busy_channel_new(struct ds_client *client, u32 handle);
 /* The driver is gone. */
 void ds_busy_forget(void);
 
-/* run.c's. */
+/* lane.c's. */
 void ds_busy_init_run(struct ds_run *run);
 
 #endif

@@ -55,6 +55,23 @@ static int find_meant(struct meant *meant, const struct ds_subject *subject)
 	}
 }
 
+/* Why a run cannot be paused (ds_run_pause.err), in words. */
+static const char *why_not(int err)
+{
+	switch (err) {
+	case 0:
+		return NULL;
+	case -EOPNOTSUPP:
+		return "it shares channel groups with other processes (MPS), and pausing one of them would hang the others";
+	case -ENODEV:
+		return "nobody on this GPU has a subdevice through which the driver could be asked, and it refuses to make one; it is asked again";
+	case -ENOMEM:
+		return "the kernel has no memory";
+	default:
+		return "the driver refuses, see status; it is asked again";
+	}
+}
+
 static int add_result(struct ds_run *run, bool pause, struct ds_hold_result *result)
 {
 	int err;
@@ -66,7 +83,7 @@ static int add_result(struct ds_run *run, bool pause, struct ds_hold_result *res
 	result->paused += run->pause.off;
 	if (pause && !run->pause.off && err) {
 		result->failed++;
-		result->why = ds_pause_why(err);
+		result->why = why_not(err);
 		if (err == -EIO)
 			result->status = run->pause.status;
 	}

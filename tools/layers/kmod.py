@@ -19,7 +19,7 @@ from detshare.tools.layers.circles import circles
 __all__ = ["KNOWN", "Known", "check"]
 
 CIRCLE_MOST: Final = 4
-"""Files, a .c with its header being one, that may use each other in a circle."""
+"""Files that may use each other in a circle; a .c is one with its header and that of its inside, x_impl.h."""
 LINES_MOST: Final = 500
 
 _TOP, _BOTTOM = "main.c", "detshare_uapi.h"  # what lies in kmod/ itself: above and below all folders
@@ -52,17 +52,10 @@ class Known:
 
 
 KNOWN: Final = Known(
-    circles={
-        "account": (5, "limits, payers and tenants are one table under one lock, account.h its inside"),
-        "intercept": (11, "the entries hand calls to handlers, which let the driver do them through the same files"),
-        "api": (12, "the family lists its commands, which answer through it"),
-        "sched": (13, "a run holds a part of each file that works on runs, and its end ends all of them"),
-    },
     long={
         "intercept/alloc.c": "one way that all kinds of allocations go",
         "rm/tables.c": "data, made by tools/abi",
         "rm/tree.c": "one structure",
-        "sched/pause.c": "one state machine",
     },
 )
 
@@ -76,7 +69,7 @@ class _Source:
 
     @property
     def unit(self) -> str:
-        return str(self.path.with_suffix(""))
+        return str(self.path.with_suffix("")).removesuffix("_impl")
 
     @property
     def folder(self) -> str:

@@ -128,6 +128,14 @@ def test_a_larger_circle(tree: Path) -> None:
     ]
 
 
+def test_the_inside_of_a_file_is_no_file_of_its_own(tree: Path) -> None:
+    circle(tree, 4)
+    put(tree, "kmod/api/c0_impl.h", '#include "c0.h"\nint ds_c0_inside(void);\n')
+    add(tree, "kmod/api/c3.c", '#include "c0_impl.h"\n')
+    add(tree, "kmod/api/c0.c", '#include "c0_impl.h"\n')
+    assert kmod.check(tree, NOTHING) == []
+
+
 def test_a_long_file(tree: Path) -> None:
     add(tree, "kmod/api/msg.c", "/**/\n" * 494)
     assert kmod.check(tree, NOTHING) == []
