@@ -53,7 +53,6 @@ class Known:
 
 KNOWN: Final = Known(
     long={
-        "intercept/alloc.c": "one way that all kinds of allocations go",
         "rm/tables.c": "data, made by tools/abi",
         "rm/tree.c": "one structure",
     },
