@@ -85,6 +85,7 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.cudaapi --check
 	$(BIN)/python -m detshare.tools.boardgen --check
 	$(BIN)/python -m detshare.tools.results check
+	$(BIN)/python -m detshare.tools.layers
 
 test-unit: setup ## unit and property tests, no GPU
 	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"

@@ -11,17 +11,18 @@
 #include "driver.h"
 #include "dups.h"
 #include "entries.h"
+#include "family.h"
 #include "frame.h"
 #include "gpu.h"
+#include "groups.h"
 #include "guest.h"
+#include "lane.h"
 #include "lease.h"
 #include "limit.h"
-#include "netlink.h"
 #include "pin.h"
 #include "power.h"
 #include "raw.h"
 #include "rmcall.h"
-#include "run.h"
 #include "sched.h"
 #include "tenant.h"
 #include "userd.h"
@@ -38,8 +39,8 @@ static const struct part {
 	{ NULL, ds_raw_exit },			/* what the filter must know */
 	{ NULL, ds_guest_exit },
 	{ NULL, ds_denials_exit },
-	{ ds_run_init, ds_run_exit },		/* lanes */
-	{ ds_sched_init, NULL },
+	{ ds_lane_init, ds_lane_exit },		/* lanes */
+	{ ds_groups_init, NULL },
 	{ NULL, ds_client_exit },		/* files, clients, vCtxs */
 	{ NULL, ds_uvm_exit },			/* managed memory */
 	{ ds_pin_init, ds_pin_exit },		/* memory that lives on without a handle */

@@ -3,7 +3,7 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
-#include "account.h"
+#include "limit_impl.h"
 #include "tenant.h"
 
 LIST_HEAD(ds_holders);

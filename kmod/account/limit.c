@@ -4,8 +4,8 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
-#include "account.h"
 #include "events.h"
+#include "limit_impl.h"
 
 DEFINE_MUTEX(ds_limits_lock);
 LIST_HEAD(ds_entries);

@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "frame.h"
 #include "hook.h"
+#include "lane.h"
 #include "pin.h"
 #include "process.h"
 #include "run.h"

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The generic netlink family `detshare`; kmod/detshare.yaml describes it. */
+/* The commands of the family (family.h), and what they take requests and make answers with. */
 #ifndef DETSHARE_NETLINK_H
 #define DETSHARE_NETLINK_H
 
 #include <net/genetlink.h>
 
 #include "detshare_uapi.h"
-
-extern struct genl_family ds_family;
 
 int ds_nl_status_get(struct sk_buff *skb, struct genl_info *info);
 int ds_nl_gpu_dump(struct sk_buff *skb, struct netlink_callback *cb);
@@ -72,6 +70,9 @@ struct ds_process *ds_nl_process(struct nlattr *pid, struct nlattr *start, struc
 /* The same; if none that lives is meant, one that has ended. */
 struct ds_process *ds_nl_process_known(struct nlattr *pid, struct nlattr *start, struct netlink_ext_ack *extack);
 
+/* Whose commands these are; before the first one. */
+void ds_nl_answer_as(const struct genl_family *family);
+
 /* An answer to a request: begin, put attributes, end. */
 struct sk_buff *ds_nl_answer(struct genl_info *info, void **header);
 int ds_nl_answer_end(struct sk_buff *skb, void *header, struct genl_info *info, int err);
@@ -80,8 +81,5 @@ int ds_nl_answer_end(struct sk_buff *skb, void *header, struct genl_info *info, 
 void *ds_nl_entry(struct sk_buff *skb, struct netlink_callback *cb, u8 cmd);
 /* Takes the entry back if err. Returns err. */
 int ds_nl_entry_end(struct sk_buff *skb, void *header, int err);
-
-int ds_netlink_init(void);
-void ds_netlink_exit(void);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Buckets of GPU time. */
-#include "bucket.h"
 #include "compat.h"
 #include "netlink.h"
+#include "spend.h"
 
 #define RATE_MAX_US (1ULL * USEC_PER_SEC)
 #define BURST_MAX_US (3600ULL * USEC_PER_SEC)

@@ -5,6 +5,7 @@
 #include "netlink.h"
 #include "reflex.h"
 #include "rm/rota.h"
+#include "run.h"
 
 #define LINGER_MAX_US (10ULL * USEC_PER_SEC)
 #define DEADLINE_MAX_US (3600ULL * USEC_PER_SEC)
@@ -55,6 +56,7 @@ int ds_nl_class_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	for (; ds_class_at(cb->args[0], &row); cb->args[0]++) {
 		if (!asked_for(attrs, &row))
 			continue;
+		row.runs = ds_run_count_class(row.name, row.gpu);
 		header = ds_nl_entry(skb, cb, DETSHARE_CMD_CLASS_GET);
 		if (!header || ds_nl_entry_end(skb, header, put_class(skb, &row)))
 			break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Holds by order. */
 #include "compat.h"
-#include "lease.h"
+#include "hold.h"
 #include "netlink.h"
 
 static const struct ds_nl_names names = {

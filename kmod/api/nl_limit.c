@@ -4,6 +4,7 @@
 #include <linux/err.h>
 
 #include "compat.h"
+#include "hold.h"
 #include "limit.h"
 #include "netlink.h"
 #include "orders.h"
@@ -353,7 +354,7 @@ static void desert(const char *name)
 	if (!subject.tenant)
 		return;
 	ds_orders_del(&subject);
-	ds_sched_desert(&subject);
+	ds_hold_desert(&subject);
 	ds_subject_put(&subject);
 }
 

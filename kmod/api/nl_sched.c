@@ -6,7 +6,7 @@
 #include "compat.h"
 #include "netlink.h"
 #include "orders.h"
-#include "pause.h"
+#include "preempt.h"
 #include "sched.h"
 
 /* Longer slices than the driver's timer can count are not what anybody means. */

@@ -11,6 +11,7 @@
 #include "gate.h"
 #include "gpu.h"
 #include "hook.h"
+#include "lane.h"
 #include "lease.h"
 #include "netlink.h"
 #include "pin.h"

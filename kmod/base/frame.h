@@ -21,7 +21,7 @@
 #define DS_NO_ESCAPE 0xff
 
 enum ds_frame_kind {
-	DS_FRAME_CALL,		/* an ioctl that calls.c decides on */
+	DS_FRAME_CALL,		/* an ioctl that dispatch.c decides on */
 	DS_FRAME_OPAQUE,	/* an ioctl that may turn out to be any other: shield.c makes it harmless */
 	DS_FRAME_CONTROL,	/* an RM_CONTROL, noticed inside the driver only */
 };

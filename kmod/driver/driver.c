@@ -116,6 +116,21 @@ bool ds_driver_backs(const struct vm_area_struct *vma)
 	return vma->vm_ops && vma->vm_ops->fault && ds_hook_is(parts->fault, vma->vm_ops->fault);
 }
 
+bool ds_driver_sees_files(void)
+{
+	return parts->get_file->address;
+}
+
+u32 ds_driver_from_user(void *to, const void *from, u32 n)
+{
+	return ds_hook_call(parts->from_user, (unsigned long)to, (unsigned long)from, n);
+}
+
+u32 ds_driver_to_user(void *to, const void *from, u32 n)
+{
+	return ds_hook_call(parts->to_user, (unsigned long)to, (unsigned long)from, n);
+}
+
 static void tell_what_is_in_force(void)
 {
 	if (!driver.abi)

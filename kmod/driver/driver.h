@@ -23,6 +23,8 @@ struct ds_hook_set;
 const struct rm_abi *ds_abi(void);
 /* The same, or some version's: of use for the outer structures that are equal in all versions. Never NULL. */
 const struct rm_abi *ds_abi_outer(void);
+/* Can it be seen which file the driver takes for a descriptor? */
+bool ds_driver_sees_files(void);
 /* Is it a mapping of a file of nvidia.ko? */
 bool ds_driver_backs(const struct vm_area_struct *vma);
 /* Are limits in force: the driver is known and every hook point is there? */
@@ -59,10 +61,15 @@ void ds_driver_unpin(struct module *module);
 struct ds_rm_ops;
 int ds_driver_rm_ops(struct ds_rm_ops *ops);
 
+/* The originals, from replacements only. */
+u32 ds_driver_from_user(void *to, const void *from, u32 n);
+u32 ds_driver_to_user(void *to, const void *from, u32 n);
+
 /* What is above this: the hooks, and who is told. Each function is called with what it always finds locked: nothing, or the driver's lock. */
 struct ds_driver_parts {
 	struct ds_hook_set *nvidia, *uvm;
-	const struct ds_hook *fault;		/* on faults of nvidia's mappings */
+	/* Of nvidia's: faults of its mappings, copies from and to its callers, files that descriptors name. */
+	const struct ds_hook *fault, *from_user, *to_user, *get_file;
 	bool (*has_entry)(void);		/* is an entry for ioctls among the hooks installed? Each is missing in some driver */
 	/* The probe inside the driver. -ENOENT: this driver lacks what it goes on. */
 	int (*shield)(const char *module);

@@ -5,10 +5,10 @@
 #include "adopt.h"
 #include "driver.h"
 #include "gpu.h"
+#include "groups.h"
 #include "map.h"
 #include "raw.h"
 #include "rmcall.h"
-#include "sched.h"
 
 /* Libraries number their objects from the device on: so long a gap ends the search upwards, and downwards. */
 #define GAP_UP 1024
@@ -175,7 +175,7 @@ struct ds_client *ds_adopt(struct ds_call *call)
 	if (IS_ERR(client))
 		return NULL;
 	read_tree(client);
-	ds_sched_client_found(client);
+	ds_tsgs_found(client);
 	ds_map_adopt(client);
 	return client;
 }

@@ -4,247 +4,14 @@
 #include "alloc.h"
 #include "busy.h"
 #include "driver.h"
-#include "events.h"
 #include "filter.h"
 #include "gpu.h"
+#include "groups.h"
 #include "pause.h"
-#include "raw.h"
+#include "plan.h"
 #include "rm/answer.h"
 #include "rmcall.h"
-#include "sched.h"
-#include "trace.h"
 #include "userd.h"
-
-/* More than any GPU has; what many ask for at once is still far from where an account's sums would wrap. */
-#define BYTES_MAX (1ULL << 52)
-
-/* What an allocation will be, and what was promised for it. */
-struct plan {
-	struct rm_alloc alloc;
-	u32 parent;
-	u32 gpu;
-	struct ds_vctx *vctx;	/* who is charged */
-	u64 charged;
-	struct rm_memory *held;	/* memory that was there before and that the object keeps: one hold of vctx's payer */
-};
-
-void ds_alloc_refused(struct ds_call *call, struct ds_vctx *vctx, const struct ds_refusal *refusal)
-{
-	if (refusal) {
-		const struct ds_event_vctx event = ds_vctx_event(vctx);
-
-		atomic64_inc(&vctx->refused);
-		ds_event_refused(&event, refusal);
-		trace_detshare_refused(&event, refusal);
-	}
-	ds_call_refuse(call, NV_ERR_NO_MEMORY);
-}
-
-/* The GPU on which an object below this parent will be. Under client->tree. */
-static u32 gpu_below(struct ds_client *client, u32 parent)
-{
-	struct rm_object *object = rm_tree_find(&client->rm, parent);
-
-	return object ? object->gpu : RM_GPU_NONE;
-}
-
-/*
- * Holds memory that the new object is to keep, for who is charged. 0; -ENOMEM, *refusal as in prepare(). Under client->tree and the
- * order of the file, so what the handle names stays what it is.
- */
-static int hold_attached(struct ds_client *client, struct plan *plan, struct ds_refusal *refusal)
-{
-	struct rm_object *object = rm_tree_find(&client->rm, plan->alloc.attached);
-	struct rm_account *refuser = NULL;
-	int err;
-
-	err = object ? rm_memory_share(&client->rm, object, &plan->held) : -ENOENT;
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	err = rm_memory_hold(plan->held, ds_vctx_payer(plan->vctx), &refuser);
-	if (err && refuser)
-		ds_refusal_fill(refusal, refuser, rm_memory_bytes(plan->held));
-	if (err)
-		plan->held = NULL;
-	else
-		plan->gpu = plan->vctx->gpu;
-	return err;
-}
-
-/*
- * Reserves and charges. 0; else *refusal, if its asked is set, says who refused. Under client->tree.
- */
-static int prepare(struct ds_client *client, struct plan *plan, struct ds_refusal *refusal)
-{
-	struct rm_account *refuser = NULL;
-	struct rm_view view;
-	u32 gpu = plan->gpu;
-	u64 bytes;
-	int err;
-
-	refusal->asked = 0;
-	/* what belongs to no GPU takes its memory somewhere */
-	if (gpu == RM_GPU_NONE && (plan->alloc.vidmem || plan->alloc.window || plan->alloc.attached))
-		gpu = ds_client_first_gpu(client);
-	plan->vctx = ds_vctx_find(client, gpu);
-	if (!plan->vctx) {
-		/* below nothing that we know: the driver will refuse it, in its own words */
-		gpu = RM_GPU_NONE;
-		plan->vctx = ds_vctx_find(client, gpu);
-	}
-	if (plan->alloc.window) {
-		/* a view of everybody's memory is not for who is limited */
-		rm_payer_view(ds_vctx_payer(plan->vctx), &view);
-		if (view.limit != RM_NO_LIMIT)
-			return -EPERM;
-	}
-	err = rm_tree_reserve(&client->rm);
-	if (err)
-		return err;
-	if (plan->alloc.vidmem) {
-		plan->gpu = gpu;
-		bytes = rm_round_up_request(&plan->alloc);
-		rm_payer_view(ds_vctx_payer(plan->vctx), &view);
-		/* a size that cannot be: who has no limit hears that from the driver */
-		if (bytes > BYTES_MAX && view.limit == RM_NO_LIMIT)
-			bytes = 0;
-		err = rm_payer_charge(ds_vctx_payer(plan->vctx), bytes, &refuser);
-		if (!err)
-			plan->charged = bytes;
-		else if (refuser)
-			ds_refusal_fill(refusal, refuser, plan->alloc.bytes);
-	} else if (plan->alloc.attached) {
-		err = hold_attached(client, plan, refusal);
-	}
-	if (err)
-		rm_tree_unreserve(&client->rm);
-	return err;
-}
-
-/* Nothing came of it. Under client->tree. */
-static void abandon(struct ds_client *client, struct plan *plan)
-{
-	rm_payer_uncharge(ds_vctx_payer(plan->vctx), plan->charged);
-	if (plan->held)
-		rm_memory_drop(plan->held, ds_vctx_payer(plan->vctx));
-	rm_tree_unreserve(&client->rm);
-}
-
-/* The driver made it, with `bytes` of memory. Under client->tree. */
-static struct rm_object *insert(struct ds_client *client, struct plan *plan, u32 handle, u64 bytes)
-{
-	struct rm_insert insert = {
-		.handle = handle,
-		.parent = plan->parent,
-		.class = plan->alloc.class,
-		.engine = plan->alloc.engine,
-		.gpu = plan->gpu,
-		.memory = plan->held,
-		.deps = plan->alloc.deps,
-		.n_deps = plan->alloc.n_deps,
-	};
-
-	if (plan->alloc.vidmem)
-		insert.bytes = rm_payer_settle(ds_vctx_payer(plan->vctx), plan->charged, bytes);
-	return rm_tree_insert(&client->rm, &insert);
-}
-
-/*
- * The driver took more than was charged, so it acted on something else than we saw. false: that much is not granted. Under
- * client->tree.
- */
-static bool charge_more(struct plan *plan, u64 bytes, struct ds_refusal *refusal)
-{
-	struct rm_account *refuser = NULL;
-
-	if (!rm_payer_charge(ds_vctx_payer(plan->vctx), bytes - plan->charged, &refuser)) {
-		plan->charged = bytes;
-		return true;
-	}
-	if (refuser)
-		ds_refusal_fill(refusal, refuser, bytes);
-	return false;
-}
-
-/* Memory of a GPU that the client has no device on, as far as we know: the driver should not have granted it. */
-static bool nobody_pays(const struct plan *plan, u64 bytes)
-{
-	return plan->alloc.vidmem && !plan->alloc.fabric && bytes && plan->vctx->gpu == RM_GPU_NONE;
-}
-
-/* The raw interface that was noted by the handle asked for has been made, perhaps by another, or not. */
-static void settle_raw(struct ds_call *call, const struct plan *plan, bool made)
-{
-	struct ds_client *client = call->client;
-	struct rm_object *before;
-	bool other;
-
-	if (plan->alloc.kind != RM_KIND_BINAPI || (made && call->done.object == call->asked.object))
-		return;
-	if (made && ds_raw_new(client->rm.handle, call->done.object))
-		pr_warn_once("no memory to note a raw interface of process %d\n", ds_process_nr(client->process));
-	mutex_lock(&client->tree);
-	before = rm_tree_find(&client->rm, call->asked.object);
-	other = !before || before->kind != RM_KIND_BINAPI;
-	mutex_unlock(&client->tree);
-	if (other)
-		ds_raw_gone(client->rm.handle, call->asked.object);
-}
-
-/*
- * From plan to object: the way that all allocations go. `bytes_of` tells what the driver took, from its answer. false: there is no new
- * object, whatever stands in the caller's block.
- */
-static bool allocate(struct ds_call *call, struct plan *plan,
-		     u64 (*bytes_of)(struct ds_call *call, const struct plan *plan))
-{
-	struct ds_client *client = call->client;
-	struct rm_object *object;
-	struct ds_refusal refusal;
-	u64 bytes;
-	int err;
-
-	mutex_lock(&client->tree);
-	err = prepare(client, plan, &refusal);
-	mutex_unlock(&client->tree);
-	/* known before anybody can use it */
-	if (!err && plan->alloc.kind == RM_KIND_BINAPI && ds_raw_new(client->rm.handle, call->asked.object)) {
-		mutex_lock(&client->tree);
-		abandon(client, plan);
-		mutex_unlock(&client->tree);
-		err = -ENOMEM;
-	}
-	if (err) {
-		ds_alloc_refused(call, plan->vctx, refusal.asked ? &refusal : NULL);
-		return false;
-	}
-	/* nobody works with a channel that a pause does not know, because the caller's memory makes the answer wait */
-	if (plan->alloc.kind == RM_KIND_CHANNEL ? !ds_call_aside(call) : !ds_call_driver(call)) {
-		mutex_lock(&client->tree);
-		abandon(client, plan);
-		mutex_unlock(&client->tree);
-		settle_raw(call, plan, false);
-		return false;
-	}
-	bytes = bytes_of ? bytes_of(call, plan) : plan->charged;
-	settle_raw(call, plan, true);
-	mutex_lock(&client->tree);
-	if (nobody_pays(plan, bytes) ||
-	    (bytes > plan->charged && !charge_more(plan, bytes, &refusal))) {
-		abandon(client, plan);
-		mutex_unlock(&client->tree);
-		ds_rm_free(client->rm.handle, call->done.object);
-		ds_alloc_refused(call, plan->vctx, refusal.asked ? &refusal : NULL);
-		return false;
-	}
-	object = insert(client, plan, call->done.object, bytes);
-	if (object && object->kind == RM_KIND_TSG)
-		ds_client_tell_tsg(DETSHARE_CMD_TSG_NEW, client, object);
-	if (object && object->kind == RM_KIND_MPS)
-		client->mps = true;
-	mutex_unlock(&client->tree);
-	return object;
-}
 
 void ds_alloc_client(struct ds_call *call)
 {
@@ -260,7 +27,7 @@ void ds_alloc_client(struct ds_call *call)
 	}
 }
 
-static u64 answered_bytes(struct ds_call *call, const struct plan *plan)
+static u64 answered_bytes(struct ds_call *call, const struct ds_plan *plan)
 {
 	struct ds_frame *frame = call->frame;
 	struct rm_alloc answer;
@@ -291,25 +58,25 @@ static bool filtered(struct ds_call *call, const struct rm_alloc *alloc)
 }
 
 /* What was made is scheduled, paused and watched before its maker hears of it. */
-static void follow(struct ds_call *call, const struct plan *plan)
+static void follow(struct ds_call *call, const struct ds_plan *plan)
 {
 	struct ds_client *client = call->client;
 	u32 handle = call->done.object;
 
 	switch (plan->alloc.kind) {
 	case RM_KIND_TSG:
-		ds_sched_tsg_new(client, handle);
+		ds_tsg_new(client, handle);
 		break;
 	case RM_KIND_CHANNEL:
 		ds_userd_channel_new(client, plan->gpu, handle, &plan->alloc);
-		ds_sched_channel_new(client, handle);
+		ds_channel_new(client, handle);
 		ds_pause_channel_new(client, handle);
 		ds_busy_channel_new(client, handle);
 		break;
 	case RM_KIND_COMPUTE:
 	case RM_KIND_GR:
 	case RM_KIND_CTXSHARE:
-		if (ds_sched_part_new(client, handle))
+		if (ds_tsg_part_new(client, handle))
 			ds_busy_channel_new(client, plan->parent);
 		break;
 	case RM_KIND_SUBDEVICE:
@@ -320,7 +87,7 @@ static void follow(struct ds_call *call, const struct plan *plan)
 	}
 }
 
-static void allocate_device(struct ds_call *call, struct plan *plan)
+static void allocate_device(struct ds_call *call, struct ds_plan *plan)
 {
 	struct ds_client *client = call->client;
 	struct ds_vctx *vctx;
@@ -332,7 +99,7 @@ static void allocate_device(struct ds_call *call, struct plan *plan)
 								 NV_ERR_NO_MEMORY);
 		return;
 	}
-	if (!allocate(call, plan, NULL)) {
+	if (!ds_plan_allocate(call, plan, NULL)) {
 		ds_vctx_unused(vctx);
 		return;
 	}
@@ -355,7 +122,7 @@ static void allocate_serialised(struct ds_call *call)
 
 void ds_alloc(struct ds_call *call)
 {
-	struct plan plan = { .parent = call->asked.parent };
+	struct ds_plan plan = { .parent = call->asked.parent };
 	u32 class = call->asked.class;
 	u32 size;
 
@@ -386,9 +153,9 @@ void ds_alloc(struct ds_call *call)
 		return;
 	}
 	mutex_lock(&call->client->tree);
-	plan.gpu = gpu_below(call->client, plan.parent);
+	plan.gpu = ds_gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
-	if (allocate(call, &plan, answered_bytes))
+	if (ds_plan_allocate(call, &plan, answered_bytes))
 		follow(call, &plan);
 }
 
@@ -418,7 +185,7 @@ void ds_alloc_free(struct ds_call *call)
 
 /* ---- the legacy ways ------------------------------------------------------ */
 
-static u64 vid_heap_bytes(struct ds_call *call, const struct plan *plan)
+static u64 vid_heap_bytes(struct ds_call *call, const struct ds_plan *plan)
 {
 	struct rm_alloc answer;
 	u32 handle;
@@ -441,7 +208,7 @@ static void see_view(struct ds_call *call, struct rm_view *view)
 	u32 gpu;
 
 	mutex_lock(&client->tree);
-	gpu = gpu_below(client, call->asked.parent);
+	gpu = ds_gpu_below(client, call->asked.parent);
 	vctx = ds_vctx_find(client, gpu == RM_GPU_NONE ? ds_client_first_gpu(client) : gpu);
 	if (vctx) {
 		rm_payer_view(ds_vctx_payer(vctx), view);
@@ -453,7 +220,7 @@ static void see_view(struct ds_call *call, struct rm_view *view)
 
 void ds_alloc_vid_heap(struct ds_call *call)
 {
-	struct plan plan = { .parent = call->asked.parent };
+	struct ds_plan plan = { .parent = call->asked.parent };
 	struct ds_client *client = call->client;
 	struct rm_view view;
 	u32 handle;
@@ -465,9 +232,9 @@ void ds_alloc_vid_heap(struct ds_call *call)
 	see_view(call, &view);
 	if (!rm_decode_vid_heap(call->abi, call->frame->block, call->frame->size, &plan.alloc, &handle)) {
 		mutex_lock(&client->tree);
-		plan.gpu = gpu_below(client, plan.parent);
+		plan.gpu = ds_gpu_below(client, plan.parent);
 		mutex_unlock(&client->tree);
-		allocate(call, &plan, vid_heap_bytes);
+		ds_plan_allocate(call, &plan, vid_heap_bytes);
 		return;
 	}
 	if (rm_decode_vid_heap_free(call->abi, call->frame->block, call->frame->size, &handle))
@@ -476,7 +243,7 @@ void ds_alloc_vid_heap(struct ds_call *call)
 		let_go(call, handle);
 }
 
-static u64 memory_bytes(struct ds_call *call, const struct plan *plan)
+static u64 memory_bytes(struct ds_call *call, const struct ds_plan *plan)
 {
 	struct rm_alloc answer;
 
@@ -487,7 +254,7 @@ static u64 memory_bytes(struct ds_call *call, const struct plan *plan)
 
 void ds_alloc_memory(struct ds_call *call)
 {
-	struct plan plan = { .parent = call->asked.parent };
+	struct ds_plan plan = { .parent = call->asked.parent };
 
 	if (!call->client) {
 		ds_call_driver(call);
@@ -497,14 +264,14 @@ void ds_alloc_memory(struct ds_call *call)
 	if (filtered(call, &plan.alloc))
 		return;
 	mutex_lock(&call->client->tree);
-	plan.gpu = gpu_below(call->client, plan.parent);
+	plan.gpu = ds_gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
-	allocate(call, &plan, memory_bytes);
+	ds_plan_allocate(call, &plan, memory_bytes);
 }
 
 void ds_alloc_object(struct ds_call *call)
 {
-	struct plan plan = { .parent = call->asked.parent };
+	struct ds_plan plan = { .parent = call->asked.parent };
 
 	if (rm_class_is_root(call->asked.class) && call->asked.op == RM_OP_ALLOC_OBJECT) {
 		if (ds_call_driver(call))
@@ -530,8 +297,8 @@ void ds_alloc_object(struct ds_call *call)
 		plan.alloc.deps[0] = call->asked.src_object;
 		plan.alloc.n_deps = 1;
 	}
-	plan.gpu = gpu_below(call->client, plan.parent);
+	plan.gpu = ds_gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
-	if (allocate(call, &plan, NULL))
+	if (ds_plan_allocate(call, &plan, NULL))
 		follow(call, &plan);
 }

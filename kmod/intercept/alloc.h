@@ -17,7 +17,4 @@ void ds_alloc_free(struct ds_call *call);	/* RM_FREE */
 /* The driver has made a client: call->done.object. If it cannot be followed it is freed again and the call refused. */
 void ds_alloc_client(struct ds_call *call);
 
-/* A charge that was not granted: counts it, tells it, refuses the call. `refusal` NULL: the kernel has no memory. */
-void ds_alloc_refused(struct ds_call *call, struct ds_vctx *vctx, const struct ds_refusal *refusal);
-
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "binding.h"
 #include "driver.h"
-#include "entries.h"
 
 static bool is_control_file(const struct file *file)
 {

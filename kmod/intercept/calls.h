@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Ioctls of /dev/nvidiactl and /dev/nvidiaN on their way to the driver and back. */
+/* One ioctl of /dev/nvidiactl or /dev/nvidiaN on its way to the driver and back: what handlers do with it. */
 #ifndef DETSHARE_CALLS_H
 #define DETSHARE_CALLS_H
 
@@ -9,6 +9,9 @@
 #include "frame.h"
 #include "hook.h"
 #include "rm/decode.h"
+
+/* Of these many calls at once the probe in the driver sees the return for certain (shield.h); no more are let in. */
+#define DS_CALLS_MAX 4096
 
 /* One ioctl. The handlers of alloc.c and dup.c get it decoded and decide. */
 struct ds_call {
@@ -24,13 +27,6 @@ struct ds_call {
 	struct ds_client *client;	/* NULL: not one of this file */
 	long ret;		/* what the caller gets */
 };
-
-/* Atomic context: does this call pass through ds_calls_ioctl()? */
-bool ds_calls_wanted(struct ftrace_regs *fregs);
-
-/* In place of the driver's ioctl entry. */
-long ds_calls_ioctl(const struct ds_hook *hook, struct file *file, unsigned int cmd,
-		    unsigned long arg);
 
 /* Lets the driver do it, on the frame. true: it did, and call->done says what; else nothing has happened. */
 bool ds_call_driver(struct ds_call *call);
@@ -52,7 +48,13 @@ bool ds_call_may_use(struct ds_call *call, u32 client);
 /* Asks the driver whether the caller's file is bound to a control file. */
 bool ds_call_is_bound(struct ds_call *call);
 
-/* The driver takes this file for a descriptor that the call in force names. false: the call is to fail. */
-bool ds_calls_file(const struct file *file);
+/* ---- for dispatch.c ------------------------------------------------------------ */
+
+/* The driver's own entry, on the caller's memory. */
+long ds_call_original(struct ds_call *call);
+/* The same with a frame in force. false: the task is being killed, the driver was not called. */
+bool ds_call_framed(struct ds_call *call, struct ds_frame_head *head);
+/* The answer of a call that went aside. As with the driver, what was made stays where the caller cannot be told of it. */
+void ds_call_tell(struct ds_call *call);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "alloc.h"
 #include "dup.h"
 #include "guest.h"
+#include "plan.h"
 #include "rmcall.h"
 
 /* What is known of the source before the call. */

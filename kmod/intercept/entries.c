@@ -3,9 +3,9 @@
 #include <linux/fs.h>
 
 #include "busy.h"
-#include "calls.h"
 #include "ceiling.h"
 #include "client.h"
+#include "dispatch.h"
 #include "doorbell.h"
 #include "driver.h"
 #include "dups.h"
@@ -132,16 +132,6 @@ static int nvidia_release(struct inode *inode, struct file *file)
 	return ret;
 }
 
-u32 ds_driver_from_user(void *to, const void *from, u32 n)
-{
-	return ds_hook_call(&hooks[FROM_USER], (unsigned long)to, (unsigned long)from, n);
-}
-
-u32 ds_driver_to_user(void *to, const void *from, u32 n)
-{
-	return ds_hook_call(&hooks[TO_USER], (unsigned long)to, (unsigned long)from, n);
-}
-
 /* The driver's nv_get_file_private(fd, control, file *). */
 static void *file_private(int fd, bool control, void **file)
 {
@@ -241,11 +231,6 @@ static void nvidia_vma_close(struct vm_area_struct *vma)
 	ds_hook_leave();
 }
 
-bool ds_driver_sees_files(void)
-{
-	return hooks[GET_FILE].address;
-}
-
 static bool has_entry(void)
 {
 	return hooks[IOCTL].address || hooks[FRONTEND_IOCTL].address;
@@ -273,6 +258,9 @@ int ds_entries_init(void)
 	static struct ds_driver_parts parts = {
 		.nvidia = &nvidia_hooks,
 		.fault = &hooks[FAULT],
+		.from_user = &hooks[FROM_USER],
+		.to_user = &hooks[TO_USER],
+		.get_file = &hooks[GET_FILE],
 		.has_entry = has_entry,
 		.shield = ds_shield_install,
 		.unshield = ds_shield_remove,

@@ -5,9 +5,9 @@
 
 #include "doorbell.h"
 #include "driver.h"
+#include "lane.h"
 #include "map.h"
 #include "rmcall.h"
-#include "run.h"
 #include "userd.h"
 
 /* An RM_MAP_MEMORY of a usermode object on its way through the driver. */

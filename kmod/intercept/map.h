@@ -5,7 +5,7 @@
 
 #include "calls.h"
 
-/* Lets the driver do it. The caller (calls.c) holds call->known->order; call->client may be NULL. */
+/* Lets the driver do it. The caller (dispatch.c) holds call->known->order; call->client may be NULL. */
 void ds_map(struct ds_call *call);
 /* The driver takes this file for the one to be armed (frame->claim is set). false: the call is to fail. */
 bool ds_map_take(struct ds_frame *frame, const struct file *file);

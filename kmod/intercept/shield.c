@@ -4,9 +4,9 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
+#include "calls.h"
 #include "control.h"
 #include "driver.h"
-#include "entries.h"
 #include "filter.h"
 #include "hook.h"
 #include "rm/abi.h"
@@ -65,7 +65,7 @@ static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 	in->frame = NULL;
 	if (!head && nr == NV_ESC_RM_CONTROL && ds_enforcing() && !ds_driver_stopping() &&
 	    (ds_transfer_in(in->block, in->size) || ds_filter_stops(in->block, in->size))) {
-		/* it became one after it was looked at: calls.c lets none of these pass without a frame */
+		/* it became one after it was looked at: dispatch.c lets none of these pass without a frame */
 		regs->cx = DS_NO_ESCAPE;
 		return 1;
 	}
@@ -151,7 +151,7 @@ int ds_shield_install(const char *module)
 	snprintf(probed, sizeof(probed), "%s:rm_ioctl", module);
 	/* register_kretprobe() wants a fresh structure each time */
 	probe.kp = (struct kprobe){ .symbol_name = probed };
-	probe.maxactive = DS_SHIELD_CALLS_MAX + DS_SHIELD_CONTROLS_MAX + 2 * num_possible_cpus();
+	probe.maxactive = DS_CALLS_MAX + DS_SHIELD_CONTROLS_MAX + 2 * num_possible_cpus();
 	err = register_kretprobe(&probe);
 	if (err)
 		probe.kp.addr = NULL;

@@ -16,9 +16,7 @@
 
 #include "frame.h"
 
-/* Of these many calls at once the return is seen for certain; calls.c lets no more in. */
-#define DS_SHIELD_CALLS_MAX 4096
-/* Besides, of these many controls that are noticed inside the driver only. */
+/* Besides calls (DS_CALLS_MAX), of these many controls that are noticed inside the driver only. */
 #define DS_SHIELD_CONTROLS_MAX 1024
 
 /*

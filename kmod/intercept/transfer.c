@@ -3,11 +3,10 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
-#include "alloc.h"
 #include "driver.h"
-#include "entries.h"
 #include "exports.h"
 #include "pin.h"
+#include "plan.h"
 #include "rmcall.h"
 #include "transfer.h"
 

@@ -13,9 +13,7 @@
 
 #include "limit.h"
 
-struct ds_lane;
 struct ds_process;
-struct ds_run;
 
 struct ds_bucket_info {
 	struct ds_subject subject;	/* held */
@@ -33,19 +31,12 @@ struct ds_bucket_info {
 int ds_bucket_set(const struct ds_subject *subject, u64 rate_us, u64 burst_us);
 /* -ENOENT. */
 int ds_bucket_del(const struct ds_subject *subject);
-/* The index-th one; false: there are no so many. *info's subject is to be put. */
-bool ds_bucket_at(unsigned int index, struct ds_bucket_info *info);
 
 /* Has the process one, or its cgroup or tenant? Sleeps. */
 bool ds_bucket_meant(const struct ds_process *process);
 
 /* For the lane's work item, with its members: is there any bucket? */
 bool ds_bucket_on(void);
-/* Counts what was used since the lane looked last, says which runs are spent. When to look again, ktime in ns; KTIME_MAX: no need to. */
-u64 ds_bucket_turn(struct ds_lane *lane, u64 now);
-
-/* Takes GPU time that the run used beside what ds_bucket_turn() counts, ns. With the lane's members. */
-void ds_bucket_pay(struct ds_run *run, u64 ns);
 
 void ds_bucket_exit(void);
 

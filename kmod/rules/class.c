@@ -4,9 +4,8 @@
 #include <linux/spinlock.h>
 #include <linux/string.h>
 
+#include "change.h"
 #include "class.h"
-#include "run.h"
-#include "sched.h"
 
 struct entry {
 	struct list_head link;
@@ -26,12 +25,6 @@ static struct entry *find(const char *name, u32 gpu)
 		if (entry->row.gpu == gpu && !strcmp(entry->row.name, name))
 			return entry;
 	return NULL;
-}
-
-static void everybody_follows(void)
-{
-	ds_lanes_settle();
-	ds_sched_again();
 }
 
 int ds_class_set(const struct ds_class *row)
@@ -57,7 +50,7 @@ int ds_class_set(const struct ds_class *row)
 	spin_unlock_irqrestore(&rows_lock, flags);
 	kfree(made);
 	if (!err)
-		everybody_follows();
+		ds_rules_changed();
 	return err;
 }
 
@@ -74,7 +67,7 @@ int ds_class_del(u32 gpu, const char *name)
 	if (!entry)
 		return -ENOENT;
 	kfree(entry);
-	everybody_follows();
+	ds_rules_changed();
 	return 0;
 }
 
@@ -93,14 +86,6 @@ bool ds_class_get(const char *name, u32 gpu, struct ds_class *row)
 	return entry;
 }
 
-static int count_run(struct ds_run *run, void *data)
-{
-	struct ds_class *row = data;
-
-	row->runs += !strcmp(run->rule.class, row->name) && (row->gpu == DS_ALL_GPUS || row->gpu == run->gpu);
-	return 0;
-}
-
 bool ds_class_at(unsigned int index, struct ds_class *row)
 {
 	struct entry *entry;
@@ -116,8 +101,6 @@ bool ds_class_at(unsigned int index, struct ds_class *row)
 		break;
 	}
 	spin_unlock_irqrestore(&rows_lock, flags);
-	if (found)
-		ds_runs_each(count_run, row);
 	return found;
 }
 

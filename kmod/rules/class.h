@@ -30,7 +30,7 @@ struct ds_class {
 int ds_class_set(const struct ds_class *row);
 /* -ENOENT: there is none. */
 int ds_class_del(u32 gpu, const char *name);
-/* The index-th row, a copy; false: there are no so many. */
+/* The index-th row, a copy; false: there are no so many. runs is not filled in. */
 bool ds_class_at(unsigned int index, struct ds_class *row);
 /* What holds for a process of this class on a GPU; false: there is no row. Any context but hard interrupts; runs is not filled in. */
 bool ds_class_get(const char *name, u32 gpu, struct ds_class *row);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Holds by order: somebody in user space gates or pauses a process, cgroup or tenant. Each has a lease, so that nothing stays
+ * The table of holds by order: somebody in user space gates or pauses a process, cgroup or tenant. Each has a lease, so that nothing stays
  * held by somebody who is gone; asking again renews it.
  */
 #ifndef DETSHARE_LEASE_H
@@ -10,33 +10,21 @@
 
 #include "limit.h"
 
-struct ds_hold_result {
-	u32 runs;		/* meant */
-	u32 gated, paused;	/* are so now */
-	u32 failed;		/* could not be paused */
-	u32 status;		/* NV_STATUS of the last that failed, 0: the driver was not the reason */
-	const char *why;	/* in words, a constant; NULL: none failed */
-	u64 gate_ns;		/* until doors were shut */
-	u64 pause_ns;		/* until the driver had answered */
-};
-
-struct ds_hold_info {
-	struct ds_subject subject;
+struct ds_lease {
+	struct ds_subject subject;	/* held */
 	bool gate, pause;
 	u64 left_ms;
-	struct ds_hold_result result;	/* as things are now */
 };
 
 /*
- * Holds, or renews; what is not asked for is let go. lease_ms: 1 to DETSHARE_LEASE_MAX_MS. Waits until doors are shut and the driver
- * has answered. -EINTR: the caller was killed while waiting, the hold is there all the same; -EOPNOTSUPP: a pause was asked for and no
- * run that is meant can be paused (result->why); the hold is not kept; -ENOMEM; -ENODEV: the module is going.
+ * Writes it, or renews what is there; what is not asked for is let go. Nobody is held yet. *held: the subject, to be put. -ENOENT: no such
+ * cgroup; -ENOMEM; -ENODEV: the module is going.
  */
-int ds_hold_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_hold_result *result);
-/* -ENOENT. */
-int ds_hold_del(const struct ds_subject *subject, struct ds_hold_result *result);
-/* The index-th one; false: there are no so many. subject->process is to be put. */
-bool ds_hold_at(unsigned int index, struct ds_hold_info *info);
+int ds_lease_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_subject *held);
+/* Nobody is let go yet. false: there is none. */
+bool ds_lease_del(const struct ds_subject *subject);
+/* The index-th one; false: there are no so many. Its subject is to be put. */
+bool ds_lease_at(unsigned int index, struct ds_lease *lease);
 unsigned int ds_hold_count(void);
 
 /* What holds by order for this process: DS_HOLDS_* bits. Any context. */

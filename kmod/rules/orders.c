@@ -8,9 +8,9 @@
 #include <linux/tracepoint.h>
 #include <linux/workqueue.h>
 
+#include "change.h"
 #include "client.h"
 #include "orders.h"
-#include "sched.h"
 #include "tenant.h"
 
 struct standing {
@@ -52,7 +52,7 @@ static void follow_moved(struct work_struct *unused)
 
 	while ((process = find_moved())) {
 		ds_holders_follow(process);
-		ds_sched_follow(process);
+		ds_rules_process(process);
 		ds_process_put(process);
 	}
 }

@@ -3,7 +3,10 @@
 #include <linux/math64.h>
 
 #include "activity.h"
+#include "busy.h"
+#include "rotation.h"
 #include "run.h"
+#include "unseen.h"
 #include "userd.h"
 
 /* While GPU time is counted, runs are looked at so often at least. */

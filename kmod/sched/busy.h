@@ -11,25 +11,9 @@
 #define DETSHARE_BUSY_H
 
 #include <linux/types.h>
-#include <linux/workqueue.h>
 
 struct ds_client;
 struct ds_run;
-
-enum ds_busy {
-	DS_BUSY_UNKNOWN,	/* nobody could tell */
-	DS_BUSY_NO,
-	DS_BUSY_YES,
-};
-
-/* The last answer, for activity.c; guarded by lane->lock. */
-struct ds_run_busy {
-	struct work_struct work;
-	bool asking;
-	enum ds_busy said;
-	u64 begun_ns, asked_ns;		/* ktime: before the question; when the driver looked, about. 0: never asked */
-	u32 chance;			/* drawn with the answer: nobody foresees the next question */
-};
 
 /* Asks, unless that is under way; the lane looks again when the answer is there. The lane's work item. */
 void ds_busy_ask(struct ds_run *run);
@@ -44,7 +28,7 @@ void ds_busy_channel_new(struct ds_client *client, u32 handle);
 /* The driver is gone. */
 void ds_busy_forget(void);
 
-/* run.c's. */
+/* lane.c's. */
 void ds_busy_init_run(struct ds_run *run);
 
 #endif

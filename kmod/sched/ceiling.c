@@ -6,7 +6,6 @@
 #include "ceiling.h"
 #include "client.h"
 #include "rmcall.h"
-#include "sched.h"
 #include "subdevice.h"
 
 #define SHARES_MAX 64	/* context shares of one channel group */

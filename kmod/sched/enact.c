@@ -7,7 +7,6 @@
 #include "enact.h"
 #include "rmcall.h"
 #include "run.h"
-#include "sched.h"
 #include "subdevice.h"
 
 #define LEVEL_BEFORE NVA06C_CTRL_INTERLEAVE_LEVEL_MEDIUM	/* the driver's default; it cannot be asked */

@@ -354,22 +354,6 @@ int ds_pause_wait(struct ds_run *run)
 	return wait_event_killable(run->pause.wait, is_settled(run, asked)) ? -EINTR : 0;
 }
 
-const char *ds_pause_why(int err)
-{
-	switch (err) {
-	case 0:
-		return NULL;
-	case -EOPNOTSUPP:
-		return "it shares channel groups with other processes (MPS), and pausing one of them would hang the others";
-	case -ENODEV:
-		return "nobody on this GPU has a subdevice through which the driver could be asked, and it refuses to make one; it is asked again";
-	case -ENOMEM:
-		return "the kernel has no memory";
-	default:
-		return "the driver refuses, see status; it is asked again";
-	}
-}
-
 /* ---- channels that come and go ------------------------------------------------------ */
 
 void ds_pause_channel_new(struct ds_client *client, u32 handle)
@@ -465,7 +449,7 @@ void ds_pause_channel_gone(struct ds_client *client, struct rm_object *channel)
 	spin_unlock_irqrestore(&vctx->run->lane->lock, flags);
 }
 
-/* ---- for run.c ------------------------------------------------------------------------ */
+/* ---- for lane.c ----------------------------------------------------------------------- */
 
 void ds_pause_init_run(struct ds_run *run)
 {

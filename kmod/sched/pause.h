@@ -11,14 +11,11 @@
 #define DETSHARE_PAUSE_H
 
 #include "run.h"
-#include "sched.h"
 
 /* Reasons to be paused change: DETSHARE_HOLD_*. Any context; carried out soon. */
 void ds_pause_want(struct ds_run *run, u32 reason, bool paused);
 /* Until what was wanted at this moment is done, or has failed. -EINTR: the caller is being killed. */
 int ds_pause_wait(struct ds_run *run);
-/* Why a run cannot be paused (ds_run_pause.err), in words. */
-const char *ds_pause_why(int err);
 
 /* The driver has made this channel: its maker waits here until it is off, if its run is paused. ds_file.order held, tree not. */
 void ds_pause_channel_new(struct ds_client *client, u32 handle);
@@ -30,13 +27,7 @@ void ds_pause_channel_gone(struct ds_client *client, struct rm_object *channel);
  */
 void ds_pause_doubt(const struct ds_process *process);
 
-/*
- * Takes what runs now off the engine, once; waits for the driver. -ESRCH: nobody who is meant has a compute channel group; -EINTR: the caller
- * was killed while waiting; -ENOMEM.
- */
-int ds_preempt(const struct ds_subject *subject, struct ds_sched_result *result);
-
-/* run.c's. */
+/* lane.c's. */
 void ds_pause_init_run(struct ds_run *run);
 void ds_pause_drop_run(struct ds_run *run);
 /* Nobody wants it paused any more: until it is not, or for so long that it is given up and told. */

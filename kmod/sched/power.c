@@ -2,8 +2,8 @@
 #include <linux/notifier.h>
 #include <linux/suspend.h>
 
+#include "lane.h"
 #include "power.h"
-#include "run.h"
 
 static int on_power(struct notifier_block *block, unsigned long event, void *unused)
 {

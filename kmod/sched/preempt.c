@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Takes what runs off the engine, once: see pause.h. */
 #include <linux/completion.h>
 #include <linux/slab.h>
 
 #include "channels.h"
-#include "pause.h"
+#include "preempt.h"
 #include "rmcall.h"
 
 #define TSGS_MAX 1024

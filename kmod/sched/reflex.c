@@ -2,13 +2,14 @@
 #include <linux/string.h>
 
 #include "activity.h"
-#include "bucket.h"
 #include "floor.h"
 #include "lease.h"
+#include "orders.h"
 #include "pause.h"
 #include "reflex.h"
+#include "rotation.h"
 #include "run.h"
-#include "sched.h"
+#include "spend.h"
 
 /* A pause waits no longer for proof that a higher class is at work. */
 #define DOUBT_MOST_NS (50 * NSEC_PER_MSEC)

@@ -19,7 +19,7 @@
 
 struct ds_lane;
 
-/* run.c's. */
+/* lane.c's. */
 void ds_reflex_init_lane(struct ds_lane *lane);
 
 #endif

@@ -14,31 +14,9 @@
 
 #include <linux/types.h>
 
-#include "rm/rota.h"
-
 struct ds_lane;
 struct ds_look;
 struct ds_run;
-
-/* How much of a time the foreground left free, and whether it was busy when the driver was asked. */
-struct ds_gaps {
-	u64 began_ns;		/* this measurement, ktime; 0: none is under way */
-	u64 quiet_ns;		/* since when the foreground is quiet, ktime; 0: it is not */
-	u64 useful;		/* ns of gaps, as far as they are worth switches */
-	u64 asked_ns;		/* the last answer that was counted */
-	unsigned int asked, busy;
-	bool few;		/* the last measurement found next to none */
-	bool closed;		/* and the foreground busy: no turns */
-};
-
-/* The lane's work item's own. */
-struct ds_rotation {
-	struct rm_rota rota;
-	struct rm_rota_tenant *spare;	/* as many as rota.tenants */
-	unsigned int room;
-	struct ds_gaps gaps;
-	s32 least;		/* level of those that have turns, the lowest */
-};
 
 /* For people. */
 struct ds_rotation_info {

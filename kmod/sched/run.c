@@ -2,11 +2,7 @@
 #include <linux/ktime.h>
 #include <linux/slab.h>
 
-#include "activity.h"
-#include "bucket.h"
 #include "channels.h"
-#include "pause.h"
-#include "reflex.h"
 #include "run.h"
 
 static struct ds_lane lanes[RM_GPUS];
@@ -52,11 +48,9 @@ void ds_lanes_settle(void)
 		flush_work(&lane->work);
 }
 
-void ds_lane_tell(u32 gpu, struct ds_rotation_info *info)
+struct ds_lane *ds_lane_at(u32 gpu)
 {
-	mutex_lock(&lanes[gpu].members);
-	ds_rotation_tell(&lanes[gpu], info);
-	mutex_unlock(&lanes[gpu].members);
+	return &lanes[gpu];
 }
 
 int ds_runs_each(int (*tell)(struct ds_run *run, void *data), void *data)
@@ -95,7 +89,7 @@ void ds_run_put(struct ds_run *run)
 	kfree(run);
 }
 
-static struct ds_run *make_run(struct ds_client *client, const struct ds_vctx *vctx)
+struct ds_run *ds_run_make(const struct ds_client *client, const struct ds_vctx *vctx, ds_kicked_fn kicked)
 {
 	struct ds_run *run = kzalloc(sizeof(*run), GFP_KERNEL_ACCOUNT);
 
@@ -107,79 +101,14 @@ static struct ds_run *make_run(struct ds_client *client, const struct ds_vctx *v
 	run->client = client->rm.handle;
 	run->vctx = vctx->id;
 	run->level = -1;
-	run->gate = ds_gate_new(run->gpu, client->process->pid, ds_activity_kicked, run);
+	run->gate = ds_gate_new(run->gpu, client->process->pid, kicked, run);
 	if (!run->gate) {
 		kfree(run);
 		return NULL;
 	}
 	run->process = ds_process_hold(client->process);
-	ds_pause_init_run(run);
-	ds_busy_init_run(run);
 	atomic_inc(&run_count);
 	return run;
-}
-
-static void join(struct ds_run *run)
-{
-	struct ds_lane *lane = run->lane;
-	unsigned long flags;
-
-	mutex_lock(&lane->members);
-	spin_lock_irqsave(&lane->lock, flags);
-	list_add_tail(&run->link, &lane->runs);
-	lane->stale = true;
-	spin_unlock_irqrestore(&lane->lock, flags);
-	mutex_unlock(&lane->members);
-	/* what holds for its process holds for it before its maker goes on */
-	ds_lane_look(lane);
-	flush_work(&lane->work);
-}
-
-struct ds_run *ds_run_of(struct ds_client *client, u32 gpu)
-{
-	struct ds_vctx *vctx;
-	struct ds_run *run;
-
-	if (gpu >= RM_GPUS)
-		return NULL;
-	mutex_lock(&client->tree);
-	vctx = ds_vctx_find(client, gpu);
-	run = vctx ? vctx->run : NULL;
-	mutex_unlock(&client->tree);
-	if (run || !vctx)
-		return run;
-	/* order is held: nobody else makes it, and the vCtx stays */
-	run = make_run(client, vctx);
-	if (!run)
-		return NULL;
-	mutex_lock(&client->tree);
-	vctx->run = run;
-	mutex_unlock(&client->tree);
-	join(run);
-	return run;
-}
-
-void ds_run_drop(struct ds_vctx *vctx)
-{
-	struct ds_run *run = vctx->run;
-	unsigned long flags;
-
-	if (!run)
-		return;
-	vctx->run = NULL;
-	mutex_lock(&run->lane->members);
-	if (ds_bucket_on())
-		ds_bucket_pay(run, ds_usage_end(run, ktime_get_ns()));
-	spin_lock_irqsave(&run->lane->lock, flags);
-	list_del(&run->link);
-	run->gone = true;
-	spin_unlock_irqrestore(&run->lane->lock, flags);
-	mutex_unlock(&run->lane->members);
-	ds_gate_leave(run->gate);
-	ds_pause_drop_run(run);
-	/* whom it held, or was held for */
-	ds_lane_look(run->lane);
-	ds_run_put(run);
 }
 
 struct ds_client *ds_run_client_lock(const struct ds_run *run)
@@ -317,6 +246,28 @@ unsigned int ds_run_count(void)
 	return atomic_read(&run_count);
 }
 
+struct class_count {
+	const char *class;
+	u32 gpu;
+	unsigned int runs;
+};
+
+static int count_of_class(struct ds_run *run, void *data)
+{
+	struct class_count *count = data;
+
+	count->runs += !strcmp(run->rule.class, count->class) && (count->gpu == DS_ALL_GPUS || count->gpu == run->gpu);
+	return 0;
+}
+
+unsigned int ds_run_count_class(const char *class, u32 gpu)
+{
+	struct class_count count = { .class = class, .gpu = gpu };
+
+	ds_runs_each(count_of_class, &count);
+	return count.runs;
+}
+
 /* ---- nobody is held --------------------------------------------------------------------- */
 
 bool ds_runs_free(void)
@@ -324,39 +275,12 @@ bool ds_runs_free(void)
 	return READ_ONCE(let_go);
 }
 
-static int wait_resumed(struct ds_run *run, void *unused)
+void ds_runs_set_free(bool free)
 {
-	/* nobody kills who unloads or suspends here: the driver answers, or the retry gives up */
-	ds_pause_wait_resumed(run);
-	return 0;
+	WRITE_ONCE(let_go, free);
 }
 
-void ds_runs_let_go(void)
-{
-	WRITE_ONCE(let_go, true);
-	ds_lanes_settle();
-	ds_runs_each(wait_resumed, NULL);
-}
-
-void ds_runs_take_back(void)
-{
-	WRITE_ONCE(let_go, false);
-	ds_lanes_stale();
-}
-
-static int forget(struct ds_run *run, void *unused)
-{
-	ds_pause_forget(run);
-	flush_work(&run->busy.work);
-	return 0;
-}
-
-void ds_runs_forget(void)
-{
-	ds_runs_each(forget, NULL);
-}
-
-int ds_run_init(void)
+int ds_run_init(void (*init_lane)(struct ds_lane *lane))
 {
 	struct ds_lane *lane;
 
@@ -368,12 +292,12 @@ int ds_run_init(void)
 		mutex_init(&lane->members);
 		INIT_LIST_HEAD(&lane->runs);
 		spin_lock_init(&lane->lock);
-		ds_reflex_init_lane(lane);
+		init_lane(lane);
 	}
 	return 0;
 }
 
-void ds_run_exit(void)
+void ds_run_exit(void (*exit_lane)(struct ds_lane *lane))
 {
 	struct ds_lane *lane;
 
@@ -382,7 +306,7 @@ void ds_run_exit(void)
 		cancel_work_sync(&lane->work);
 		hrtimer_cancel(&lane->timer);
 		cancel_work_sync(&lane->work);
-		ds_rotation_exit(lane);
+		exit_lane(lane);
 	}
 	destroy_workqueue(queue);
 }

@@ -22,14 +22,12 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
-#include "busy.h"
 #include "client.h"
 #include "events.h"
 #include "gate.h"
 #include "process.h"
-#include "rotation.h"
-#include "unseen.h"
-#include "usage.h"
+#include "spell.h"
+#include "state.h"
 
 /* What the class of a run's process says. rank 0: no class with a row, so no reflex holds it and it holds nobody. */
 struct ds_rule {
@@ -126,19 +124,10 @@ struct ds_lane {
 	u64 unseen_ns;			/* when one that counted as idle was asked about last, ktime; the same */
 };
 
-/*
- * The run of this client on a GPU, made if need be; lent as long as the client has it. The caller holds the order of the
- * client's file, and not client->tree. NULL: no memory, or the client has no vCtx there.
- */
-struct ds_run *ds_run_of(struct ds_client *client, u32 gpu);
-/* What the lane of a GPU is at. Sleeps. */
-void ds_lane_tell(u32 gpu, struct ds_rotation_info *info);
-
+/* One that is in no lane yet; `kicked`: its gate's. For lane.c. NULL: no memory. */
+struct ds_run *ds_run_make(const struct ds_client *client, const struct ds_vctx *vctx, ds_kicked_fn kicked);
 struct ds_run *ds_run_hold(struct ds_run *run);
 void ds_run_put(struct ds_run *run);
-/* The vCtx goes: the run is dropped with what it holds. No lock but ds_file.order. */
-void ds_run_drop(struct ds_vctx *vctx);
-
 /* The run's client, with ds_clients_lock held for reading; NULL, and not locked: it has gone. */
 struct ds_client *ds_run_client_lock(const struct ds_run *run);
 void ds_run_client_unlock(void);
@@ -188,19 +177,18 @@ struct ds_run_info {
 bool ds_run_at(unsigned int index, struct ds_run_info *info);
 
 unsigned int ds_run_count(void);
+/* Runs of the class. gpu: DS_ALL_GPUS, all. */
+unsigned int ds_run_count_class(const char *class, u32 gpu);
 void ds_run_event(const struct ds_run *run, struct ds_event_run *event);
 
-/*
- * Everybody is let go and stays so, until it is taken back: the machine is being suspended, or the module goes. Waits until gates are
- * open and the driver has put channels back.
- */
-void ds_runs_let_go(void);
-void ds_runs_take_back(void);
+/* Is nobody to be held? As lane.c says. */
 bool ds_runs_free(void);
-/* The module goes, nobody calls any more: what was to be tried again is not. */
-void ds_runs_forget(void);
+void ds_runs_set_free(bool free);
 
-int ds_run_init(void);
-void ds_run_exit(void);
+/* Of a GPU below RM_GPUS. */
+struct ds_lane *ds_lane_at(u32 gpu);
+
+int ds_run_init(void (*init_lane)(struct ds_lane *lane));
+void ds_run_exit(void (*exit_lane)(struct ds_lane *lane));
 
 #endif

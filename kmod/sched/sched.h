@@ -24,24 +24,12 @@ struct ds_sched_result {
  * -ENODEV (the module is going). What could be done is done all the same.
  */
 int ds_sched_apply(const struct ds_subject *subject, struct ds_sched_result *result);
+/* Brings this channel group into line, and waits for the driver. Not under client->tree. */
+void ds_sched_apply_tsg(const struct ds_client *client, u32 tsg);
 /* Order, cgroup or tenant of the process may have changed: it is brought into line, soon. Any process context. */
 void ds_sched_follow(struct ds_process *process);
 /* Rows of classes, boosts, holds or buckets have changed: everybody is brought into line, soon. Any context. */
 void ds_sched_again(void);
-/* This tenant or cgroup goes: its holds and buckets go. No spinlock held. */
-void ds_sched_desert(const struct ds_subject *subject);
-
-/* The driver has made this channel group. Waits for it to get what is ordered. Not under client->tree. */
-void ds_sched_tsg_new(struct ds_client *client, u32 handle);
-/* The driver has made a channel. Its group may be a duplicate of another client's, or none, so that no group has made the run. */
-void ds_sched_channel_new(struct ds_client *client, u32 handle);
-/*
- * A graphics or compute object, or a context share: its channel group can have a ceiling from now on, or needs it there too. As above.
- * true: the group computes, though not by its engine, and was taken in.
- */
-bool ds_sched_part_new(struct ds_client *client, u32 handle);
-/* A client that is older than the module was found, with channel groups. Holds only ds_file.order. */
-void ds_sched_client_found(struct ds_client *client);
 
 /*
  * The driver may have done to channel groups of the process what it asked for: they are brought into line anew. Not under client->tree.
@@ -59,8 +47,6 @@ struct ds_tsg_state {
 
 void ds_sched_state(const struct rm_object *tsg, struct ds_tsg_state *state);
 
-/* Runs and channel groups end with what clients lose from here on. */
-int ds_sched_init(void);
 /* Forgets all orders and puts back what was; waits for the driver. */
 void ds_sched_exit(void);
 /* Nobody calls any more: nothing is tried again. */

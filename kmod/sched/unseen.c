@@ -3,8 +3,9 @@
 #include <linux/random.h>
 
 #include "activity.h"
-#include "bucket.h"
+#include "busy.h"
 #include "run.h"
+#include "spend.h"
 #include "unseen.h"
 
 /* From one question about a run to the next, and how much of it is left to chance. */

@@ -13,13 +13,6 @@
 struct ds_look;
 struct ds_run;
 
-/* Of a run; the lane's work item's own. */
-struct ds_run_unseen {
-	u64 vouched_ns;		/* ktime at which it had nothing to do, 0: it was not idle yet */
-	u64 next_ns;		/* when it is asked about next */
-	u64 asking_ns;		/* since when an answer is awaited, 0: none is */
-};
-
 /* The run counts as idle, nothing holds it. Says when to look again. */
 void ds_unseen_sample(struct ds_look *look, struct ds_run *run);
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order between parts of the source, checked."""
+"""detshare.tools.layers: who may know whom in the sources, and whether it is so."""

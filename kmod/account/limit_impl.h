@@ -2,8 +2,8 @@
 /*
  * The inside of limit.h, for limit.c (limits) and holder.c (who pays). Everything is guarded by ds_limits_lock.
  */
-#ifndef DETSHARE_ACCOUNT_H
-#define DETSHARE_ACCOUNT_H
+#ifndef DETSHARE_LIMIT_IMPL_H
+#define DETSHARE_LIMIT_IMPL_H
 
 #include "limit.h"
 

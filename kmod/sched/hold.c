@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/ktime.h>
+#include <linux/slab.h>
+
+#include "bucket.h"
+#include "hold.h"
+#include "lease.h"
+#include "pause.h"
+#include "run.h"
+#include "sched.h"
+
+/* The runs that are meant, held. */
+struct meant {
+	const struct ds_subject *subject;	/* held */
+	unsigned int count, room;
+	struct ds_run **runs;
+};
+
+static int add(struct ds_run *run, void *data)
+{
+	struct meant *meant = data;
+
+	if (!ds_subject_meant(meant->subject, run->process))
+		return 0;
+	if (meant->count < meant->room)
+		meant->runs[meant->count] = ds_run_hold(run);
+	meant->count++;
+	return 0;
+}
+
+static void put_meant(struct meant *meant)
+{
+	unsigned int i;
+
+	for (i = 0; i < min(meant->count, meant->room); i++)
+		ds_run_put(meant->runs[i]);
+	kvfree(meant->runs);
+}
+
+/* -ENOMEM. */
+static int find_meant(struct meant *meant, const struct ds_subject *subject)
+{
+	unsigned int room = ds_run_count() + 8;
+
+	for (;;) {
+		*meant = (struct meant){ .subject = subject, .room = room };
+		meant->runs = kvcalloc(room, sizeof(*meant->runs), GFP_KERNEL);
+		if (!meant->runs)
+			return -ENOMEM;
+		ds_runs_each(add, meant);
+		if (meant->count <= meant->room)
+			return 0;
+		room = meant->count + 8;
+		put_meant(meant);
+	}
+}
+
+/* Why a run cannot be paused (ds_run_pause.err), in words. */
+static const char *why_not(int err)
+{
+	switch (err) {
+	case 0:
+		return NULL;
+	case -EOPNOTSUPP:
+		return "it shares channel groups with other processes (MPS), and pausing one of them would hang the others";
+	case -ENODEV:
+		return "nobody on this GPU has a subdevice through which the driver could be asked, and it refuses to make one; it is asked again";
+	case -ENOMEM:
+		return "the kernel has no memory";
+	default:
+		return "the driver refuses, see status; it is asked again";
+	}
+}
+
+static int add_result(struct ds_run *run, bool pause, struct ds_hold_result *result)
+{
+	int err;
+
+	spin_lock_irq(&run->lane->lock);
+	err = run->gone ? 0 : run->pause.err;
+	result->runs++;
+	result->gated += !!ds_gate_reasons(run->gate);
+	result->paused += run->pause.off;
+	if (pause && !run->pause.off && err) {
+		result->failed++;
+		result->why = why_not(err);
+		if (err == -EIO)
+			result->status = run->pause.status;
+	}
+	spin_unlock_irq(&run->lane->lock);
+	return err;
+}
+
+/* *cannot: a pause was asked for, and everybody's was refused for good. */
+static int wait_for_all(const struct ds_subject *subject, bool pause, u64 begin, struct ds_hold_result *result, bool *cannot)
+{
+	unsigned int refused = 0, i;
+	struct meant meant;
+	int err;
+
+	err = find_meant(&meant, subject);
+	if (err)
+		return err;
+	for (i = 0; !err && i < meant.count; i++)
+		err = ds_pause_wait(meant.runs[i]);
+	result->pause_ns = ktime_get_ns() - begin;
+	for (i = 0; i < meant.count; i++)
+		refused += add_result(meant.runs[i], pause, result) == -EOPNOTSUPP;
+	*cannot = pause && refused && refused == meant.count;
+	put_meant(&meant);
+	return err;
+}
+
+static int settle(const struct ds_subject *subject, bool pause, struct ds_hold_result *result, bool *cannot)
+{
+	u64 begin = ktime_get_ns();
+
+	*result = (struct ds_hold_result){ 0 };
+	ds_lanes_settle();
+	result->gate_ns = ktime_get_ns() - begin;
+	return wait_for_all(subject, pause, begin, result, cannot);
+}
+
+int ds_hold_set(const struct ds_subject *subject, bool gate, bool pause, u32 lease_ms, struct ds_hold_result *result)
+{
+	struct ds_subject held;
+	bool cannot = false;
+	int err;
+
+	err = ds_lease_set(subject, gate, pause, lease_ms, &held);
+	if (err)
+		return err;
+	ds_sched_again();
+	err = settle(&held, pause, result, &cannot);
+	if (!err && cannot && !gate) {
+		ds_lease_del(&held);
+		ds_lanes_settle();
+		err = -EOPNOTSUPP;
+	}
+	ds_subject_put(&held);
+	return err;
+}
+
+int ds_hold_del(const struct ds_subject *subject, struct ds_hold_result *result)
+{
+	struct ds_subject held = *subject;
+	struct ds_hold_result unasked;
+	bool cannot;
+	int err;
+
+	/* one that is gone names nobody to wait for */
+	if (!ds_lease_del(subject))
+		return -ENOENT;
+	ds_sched_again();
+	if (ds_subject_hold(&held)) {
+		ds_lanes_stale();
+		return 0;
+	}
+	err = settle(&held, false, result ?: &unasked, &cannot);
+	ds_subject_put(&held);
+	return err;
+}
+
+bool ds_hold_at(unsigned int index, struct ds_hold_info *info)
+{
+	struct ds_lease lease;
+	struct meant meant;
+	unsigned int i;
+
+	if (!ds_lease_at(index, &lease))
+		return false;
+	*info = (struct ds_hold_info){
+		.subject = lease.subject,
+		.gate = lease.gate,
+		.pause = lease.pause,
+		.left_ms = lease.left_ms,
+	};
+	if (find_meant(&meant, &info->subject))
+		return true;
+	for (i = 0; i < meant.count; i++)
+		add_result(meant.runs[i], info->pause, &info->result);
+	put_meant(&meant);
+	return true;
+}
+
+void ds_hold_desert(const struct ds_subject *subject)
+{
+	ds_hold_del(subject, NULL);
+	ds_bucket_del(subject);
+}

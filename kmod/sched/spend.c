@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/ktime.h>
+#include <linux/math64.h>
+
+#include "bucket_impl.h"
+#include "run.h"
+#include "spend.h"
+#include "usage.h"
+
+/* What came in since, and what went out meanwhile: it runs over only with what is left of both. */
+static void fill(struct ds_bucket *bucket, struct ds_level *level, u64 until, u64 used)
+{
+	if (level->at) {
+		level->ns += mul_u64_u64_div_u64(until - min(until, level->at), bucket->rate, 1000000);
+		level->ns = min_t(s64, level->ns - (s64)used, bucket->burst);
+		level->used += used;
+	} else {
+		/* what was used before it was there is not its own */
+		level->ns = bucket->burst;
+	}
+	level->at = until;
+}
+
+static bool runs_now(const struct ds_run *run)
+{
+	return run->watched && READ_ONCE(run->active) && !ds_run_ended(run) && !READ_ONCE(run->pause.off);
+}
+
+static u64 enough(const struct ds_bucket *bucket)
+{
+	return max(bucket->burst / 2, 1ULL);
+}
+
+/* When it will be empty if things go on like this, or have enough again. */
+static u64 next_change(const struct ds_bucket *bucket, const struct ds_level *level, u64 drain)
+{
+	if (level->empty)
+		return level->at + div64_u64((enough(bucket) - level->ns) * 1000000, bucket->rate);
+	if (drain <= bucket->rate)
+		return KTIME_MAX;
+	return level->at + div64_u64((u64)level->ns * 1000000, drain - bucket->rate);
+}
+
+static u64 turn(struct ds_bucket *bucket, struct ds_lane *lane, u64 until)
+{
+	struct ds_level *level = &bucket->levels[lane->gpu];
+	u64 used = 0, drain = 0;
+	struct ds_run *run;
+	bool any = false;
+
+	list_for_each_entry(run, &lane->runs, link) {
+		if (!ds_subject_meant(&bucket->subject, run->process))
+			continue;
+		used += run->usage.charged;
+		/* if it goes on as it did, but for who may be alone from now on */
+		if (runs_now(run))
+			drain = 1000000;
+		any = true;
+	}
+	fill(bucket, level, until, used);
+	if (!level->empty && level->ns <= 0) {
+		level->empty = true;
+		level->emptied++;
+	} else if (level->empty && level->ns >= (s64)enough(bucket)) {
+		level->empty = false;
+	}
+	list_for_each_entry(run, &lane->runs, link)
+		run->spent |= level->empty && ds_subject_meant(&bucket->subject, run->process);
+	return any ? next_change(bucket, level, drain) : KTIME_MAX;
+}
+
+u64 ds_bucket_turn(struct ds_lane *lane, u64 now)
+{
+	u64 next = KTIME_MAX, until = ds_usage_charge(lane, now);
+	struct ds_bucket *bucket;
+	struct ds_run *run;
+
+	list_for_each_entry(run, &lane->runs, link)
+		run->spent = false;
+	mutex_lock(&ds_buckets_lock);
+	list_for_each_entry(bucket, &ds_buckets, link)
+		next = min(next, turn(bucket, lane, until));
+	mutex_unlock(&ds_buckets_lock);
+	return next;
+}
+
+void ds_bucket_pay(struct ds_run *run, u64 ns)
+{
+	struct ds_bucket *bucket;
+	struct ds_level *level;
+
+	spin_lock_irq(&run->lane->lock);
+	run->used_ns += ns;
+	spin_unlock_irq(&run->lane->lock);
+	mutex_lock(&ds_buckets_lock);
+	list_for_each_entry(bucket, &ds_buckets, link) {
+		level = &bucket->levels[run->gpu];
+		/* what was used before it was there is not its own */
+		if (!level->at || !ds_subject_meant(&bucket->subject, run->process))
+			continue;
+		level->ns -= ns;
+		level->used += ns;
+	}
+	mutex_unlock(&ds_buckets_lock);
+}
+
+bool ds_bucket_at(unsigned int index, struct ds_bucket_info *info)
+{
+	/* levels are counted when a lane looks */
+	ds_lanes_settle();
+	return ds_bucket_copy(index, info);
+}

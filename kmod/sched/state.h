@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What runs and lanes hold for files that work on them: for busy.h, for unseen.h, for rotation.h. */
+#ifndef DETSHARE_STATE_H
+#define DETSHARE_STATE_H
+
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+#include "rm/rota.h"
+
+enum ds_busy {
+	DS_BUSY_UNKNOWN,	/* nobody could tell */
+	DS_BUSY_NO,
+	DS_BUSY_YES,
+};
+
+/* The last answer, for activity.c; guarded by lane->lock. */
+struct ds_run_busy {
+	struct work_struct work;
+	bool asking;
+	enum ds_busy said;
+	u64 begun_ns, asked_ns;		/* ktime: before the question; when the driver looked, about. 0: never asked */
+	u32 chance;			/* drawn with the answer: nobody foresees the next question */
+};
+
+/* The lane's work item's own. */
+struct ds_run_unseen {
+	u64 vouched_ns;		/* ktime at which it had nothing to do, 0: it was not idle yet */
+	u64 next_ns;		/* when it is asked about next */
+	u64 asking_ns;		/* since when an answer is awaited, 0: none is */
+};
+
+/* How much of a time the foreground left free, and whether it was busy when the driver was asked. */
+struct ds_gaps {
+	u64 began_ns;		/* this measurement, ktime; 0: none is under way */
+	u64 quiet_ns;		/* since when the foreground is quiet, ktime; 0: it is not */
+	u64 useful;		/* ns of gaps, as far as they are worth switches */
+	u64 asked_ns;		/* the last answer that was counted */
+	unsigned int asked, busy;
+	bool few;		/* the last measurement found next to none */
+	bool closed;		/* and the foreground busy: no turns */
+};
+
+/* The lane's work item's own. */
+struct ds_rotation {
+	struct rm_rota rota;
+	struct rm_rota_tenant *spare;	/* as many as rota.tenants */
+	unsigned int room;
+	struct ds_gaps gaps;
+	s32 least;		/* level of those that have turns, the lowest */
+};
+
+#endif
