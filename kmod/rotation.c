@@ -100,6 +100,7 @@ static u64 ran_since(const struct ds_run *run, u64 from, u64 now)
 		on = pause->on_ns;
 	spin_unlock_irq(&run->lane->lock);
 	on = max(on, from);
+	off = min(off, now);
 	return from && off > on ? off - on : 0;
 }
 
@@ -151,7 +152,7 @@ static void divide_floors(struct rm_rota_tenant *tenants, unsigned int count)
 
 /*
  * For how long since the last step the others could get something done: beside a foreground that leaves no gaps they do not, and within
- * the calls that begin and end a window both may be on.
+ * the calls that begin and end a window both may be on. Where it cannot be off windows pass all the same.
  */
 static u64 without_foreground(struct ds_lane *lane, u64 now)
 {
@@ -161,7 +162,7 @@ static u64 without_foreground(struct ds_lane *lane, u64 now)
 	if (!lane->rotation.gaps.closed)
 		return U64_MAX;
 	list_for_each_entry(run, &lane->runs, link)
-		if (is_foreground(run) && wants(run))
+		if (is_foreground(run) && wants(run) && !READ_ONCE(run->pause.err))
 			beside = max(beside, ran_since(run, from, now));
 	return now - from - beside;
 }
