@@ -188,9 +188,7 @@ def gaps(client: int, count: int) -> Play:
     yield {"launched": launched}
 
 
-def test_a_launch_of_the_foreground_is_seen_at_once(
-    classes: genl.DetShare, worker: Workers, program: Programs
-) -> None:
+def test_a_launch_of_the_foreground_is_seen_at_once(classes: genl.DetShare, worker: Workers, program: Programs) -> None:
     """By its doorbell. What it leaves is measured over 100 ms, so nothing else would end a turn that soon."""
     write(classes, floor=0)
     low = worker(*ENDLESS)
