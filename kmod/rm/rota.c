@@ -39,6 +39,12 @@ static bool is_due(const struct rm_rota_tenant *tenant)
 	return tenant->wants && tenant->floor && tenant->debt >= RM_ROTA_WINDOW_NS;
 }
 
+/* Who cannot be put off is not made to pay for all of it. */
+static void ran_beyond(struct rm_rota_tenant *tenant, u64 ns)
+{
+	tenant->over = min_of(tenant->over + ns, RM_ROTA_ROUND_NS);
+}
+
 /* What happened since the last step: floors that were not served grow, what the holder runs is used. */
 static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 {
@@ -48,8 +54,8 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 
 	for (i = 0; i < rota->count; i++) {
 		tenant = &rota->tenants[i];
-		if (tenant->on && tenant->wants && tenant->key != rota->holder)
-			tenant->over += span;
+		if (tenant->wants && tenant->key != rota->holder)
+			ran_beyond(tenant, tenant->ran);
 		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed)) {
 			tenant->debt = 0;
 			continue;
@@ -63,11 +69,14 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 			tenant->debt = 2 * RM_ROTA_WINDOW_NS;
 	}
 	tenant = find(rota, rota->holder);
-	if (!tenant || !tenant->on)
+	if (!tenant)
 		return;
-	if (rota->kind == RM_ROTA_WINDOW)
-		tenant->debt -= tenant->debt < span ? tenant->debt : span;
-	rota->left -= rota->left < span ? rota->left : span;
+	if (rota->kind == RM_ROTA_WINDOW) {
+		paid = min_of(tenant->debt, tenant->ran);
+		tenant->debt -= paid;
+		ran_beyond(tenant, tenant->ran - paid);
+	}
+	rota->left -= min_of(rota->left, tenant->ran);
 }
 
 static u64 turn_of(const struct rm_rota *rota, const struct rm_rota_tenant *tenant, u32 top)

@@ -30,9 +30,9 @@ struct rm_rota_tenant {
 	u32 share;	/* scratch of who fills in the floors */
 	u64 turn;	/* ns at weight 1 */
 	bool wants;	/* it has something to do */
-	bool on;	/* it runs: its turn counts from then on */
+	u64 ran;	/* ns since the last step in which it was on: that of its turn is used by */
 	u64 debt;	/* of its floor, ns */
-	u64 over;	/* ns that it ran beyond its turns: it took a while until it was off */
+	u64 over;	/* ns that it ran beyond its turns and windows: it took a while until it was off */
 };
 
 struct rm_rota {

@@ -115,7 +115,7 @@ static u64 choose(struct ds_run *run, const struct club *club, u32 part, u64 now
 	if (run->lean && club->count > 1)
 		next = now < run->lean_ns + PERIOD_NS ? run->lean_ns + PERIOD_NS : now + PERIOD_NS / 10;
 	if (run->lean && part > floor)
-		next = min(next, now + div_u64(max(club->debt, 0), part - floor));
+		next = min(next, now + div_u64(max_t(s64, club->debt, 0), part - floor));
 	if (!run->lean && !club->leans && club->debt < enough(run))
 		next = now + div_u64(enough(run) - club->debt, floor);
 	return next;
@@ -131,7 +131,7 @@ static u64 count_below(struct ds_run *run, const struct ds_floor_look *look)
 
 	find_club(run, &club);
 	us = slice_of(run, &part);
-	rate = max(div_s64(rate, club.count), 1);
+	rate = max_t(s64, div_s64(rate, club.count), 1);
 	if (gets_part(run))
 		rate -= part;
 	if (gets_part(run) || run->gated & DETSHARE_HOLD_REFLEX)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Floors: who is held and was owed its part of a period of 100 ms is let go and gets that part of the GPU by its slices, until the debt
- * is paid.
+ * Floors: a class that is held and was owed its part of a period of 100 ms gets that part of the GPU by a slice, until the debt is paid. One of
+ * its runs at a time is let go for that: slices of all of them at once would be shorter than a switch.
  */
 #ifndef DETSHARE_FLOOR_H
 #define DETSHARE_FLOOR_H

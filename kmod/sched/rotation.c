@@ -81,12 +81,35 @@ static struct rm_rota_tenant *find(struct rm_rota_tenant *tenants, unsigned int 
 	return NULL;
 }
 
+/* For how long it was on since then. Of a call that is under way it counts as done when it began. */
+static u64 ran_since(const struct ds_run *run, u64 from, u64 now)
+{
+	const struct ds_run_pause *pause = &run->pause;
+	u64 on = from, off = now;
+
+	spin_lock_irq(&run->lane->lock);
+	if (pause->off && !(pause->moves & 1))
+		off = pause->off_ns;
+	else if (pause->off && pause->wanted)
+		off = from;
+	else if (pause->off)
+		on = pause->moving_ns;
+	else if (pause->moves & 1 && pause->wanted)
+		off = pause->moving_ns;
+	else
+		on = pause->on_ns;
+	spin_unlock_irq(&run->lane->lock);
+	on = max(on, from);
+	off = min(off, now);
+	return from && off > on ? off - on : 0;
+}
+
 static bool is_off(const struct ds_run *run)
 {
 	return READ_ONCE(run->pause.off) || READ_ONCE(run->pause.moves) & 1;
 }
 
-static void add(struct ds_rotation *rotation, unsigned int *count, const struct ds_run *run)
+static void add(struct ds_rotation *rotation, unsigned int *count, const struct ds_run *run, u64 now, u64 alone)
 {
 	struct rm_rota_tenant *tenant = find(rotation->spare, *count, run->rule.account), *old;
 
@@ -95,7 +118,7 @@ static void add(struct ds_rotation *rotation, unsigned int *count, const struct 
 			return;
 		old = find(rotation->rota.tenants, rotation->rota.count, run->rule.account);
 		tenant = &rotation->spare[(*count)++];
-		*tenant = (struct rm_rota_tenant){ .key = run->rule.account, .on = true, .debt = old ? old->debt : 0,
+		*tenant = (struct rm_rota_tenant){ .key = run->rule.account, .debt = old ? old->debt : 0,
 						    .over = old ? old->over : 0 };
 	}
 	/* of several classes in one account the highest counts */
@@ -105,8 +128,10 @@ static void add(struct ds_rotation *rotation, unsigned int *count, const struct 
 		tenant->turn = run->rule.turn_ns;
 	}
 	tenant->weight = max3(tenant->weight, run->rule.weight, 1U);
-	tenant->wants |= wants(run);
-	tenant->on &= !is_off(run);
+	if (!wants(run))
+		return;
+	tenant->wants = true;
+	tenant->ran = max(tenant->ran, min(ran_since(run, rotation->rota.stepped, now), alone));
 }
 
 /* A floor is the class's: those who want the GPU divide it. */
@@ -125,11 +150,29 @@ static void divide_floors(struct rm_rota_tenant *tenants, unsigned int count)
 		tenants[i].floor = tenants[i].share;
 }
 
-static void collect(struct ds_lane *lane)
+/*
+ * For how long since the last step the others could get something done: beside a foreground that leaves no gaps they do not, and within
+ * the calls that begin and end a window both may be on. Where it cannot be off windows pass all the same.
+ */
+static u64 without_foreground(struct ds_lane *lane, u64 now)
+{
+	u64 from = lane->rotation.rota.stepped, beside = 0;
+	const struct ds_run *run;
+
+	if (!lane->rotation.gaps.closed)
+		return U64_MAX;
+	list_for_each_entry(run, &lane->runs, link)
+		if (is_foreground(run) && wants(run) && !READ_ONCE(run->pause.err))
+			beside = max(beside, ran_since(run, from, now));
+	return now - from - beside;
+}
+
+static void collect(struct ds_lane *lane, u64 now)
 {
 	struct ds_rotation *rotation = &lane->rotation;
 	unsigned int runs = 0, count = 0;
 	struct ds_run *run;
+	u64 alone;
 
 	rotation->least = DETSHARE_LEVEL_HIGH;
 	list_for_each_entry(run, &lane->runs, link) {
@@ -140,9 +183,10 @@ static void collect(struct ds_lane *lane)
 		rotation->least = min(rotation->least, level_of(run));
 	}
 	make_room(rotation, runs);
+	alone = without_foreground(lane, now);
 	list_for_each_entry(run, &lane->runs, link)
 		if (ds_rotation_has(run))
-			add(rotation, &count, run);
+			add(rotation, &count, run, now, alone);
 	divide_floors(rotation->spare, count);
 	swap(rotation->rota.tenants, rotation->spare);
 	rotation->rota.count = count;
@@ -273,7 +317,7 @@ void ds_rotation_look(struct ds_look *look)
 	bool closed = false;
 	u64 next;
 
-	collect(lane);
+	collect(lane, look->now);
 	if (rota->count && !look->free)
 		closed = !measure(look);
 	else

@@ -21,7 +21,7 @@ U64, U32 = ctypes.c_uint64, ctypes.c_uint32
 class Tenant(ctypes.Structure):
     _fields_ = [
         ("key", U64), ("rank", U32), ("weight", U32), ("floor", U32), ("share", U32), ("turn", U64),
-        ("wants", ctypes.c_bool), ("on", ctypes.c_bool), ("debt", U64), ("over", U64),
+        ("wants", ctypes.c_bool), ("ran", U64), ("debt", U64), ("over", U64),
     ]  # fmt: skip
 
 
@@ -57,17 +57,20 @@ class Rota:
         self.state = State(tenants=self.tenants, count=len(made))
         self.library, self.late, self.now = library, late, 1000 * MS
         self.given = self.now
+        self.on = [False] * len(made)
         self.used = dict.fromkeys(range(len(made) + 1), 0)
 
     def step(self, closed: bool = False) -> int:
         """When to step again."""
         before = self.state.holder
+        span = self.now - int(self.state.stepped or self.now)
+        for each, on in zip(self.tenants, self.on, strict=True):
+            each.ran = span if on else 0
         when = int(self.library.rm_rota_step(ctypes.byref(self.state), U64(self.now), ctypes.c_bool(closed)))
         assert when > self.now
         if self.state.holder != before:
             self.given = self.now
-        for each in self.tenants:
-            each.on = each.key == self.state.holder and self.now >= self.given + self.late
+        self.on = [each.key == self.state.holder and self.now >= self.given + self.late for each in self.tenants]
         return when
 
     def run(self, ns: int, closed: bool = False, every: int = MS) -> None:
@@ -77,7 +80,7 @@ class Rota:
         while self.now < end:
             upto = min(end, when, self.now + every)
             holder = int(self.state.holder)
-            if not holder or self.tenants[holder - 1].on:
+            if not holder or self.on[holder - 1]:
                 self.used[holder] += upto - self.now
             self.now = upto
             when = self.step(closed)
@@ -168,6 +171,18 @@ def test_closed_nobody_has_more_than_the_floor(library: ctypes.CDLL, permille: i
     assert rota.state.kind != TURN
 
 
+def test_a_window_that_was_too_long_is_paid_for(library: ctypes.CDLL) -> None:
+    rota = Rota(library, {"floor": 100})
+    rota.run(105 * MS, closed=True)
+    assert rota.state.kind == WINDOW
+    rota.run(145 * MS, closed=True, every=200 * MS)  # nobody looked in time
+    rota.now += 200 * MS
+    rota.on[0] = True
+    rota.step(closed=True)
+    rota.run(9_550 * MS, closed=True)
+    assert (rota.used[1] / MS + 200) / 10_000 == pytest.approx(0.1, abs=0.005)
+
+
 def test_a_turn_ends_when_it_is_closed_and_a_window_does_not(library: ctypes.CDLL) -> None:
     rota = Rota(library, {"floor": 500})
     rota.run(10 * MS)
@@ -212,7 +227,7 @@ def test_who_was_on_for_longer_than_its_turn_has_a_shorter_one_next(library: cty
     rota = Rota(library, {}, {})
     rota.run(101 * MS)
     assert rota.state.holder == 2
-    rota.tenants[0].on = True  # the driver has not put it off yet
+    rota.on[0] = True  # the driver has not put it off yet
     rota.now += 10 * MS
     rota.step()
     rota.run(100 * MS)

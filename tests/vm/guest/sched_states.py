@@ -82,6 +82,15 @@ def armed(scene: Scene) -> None:
     scene.link.sched_set(other.pid, "low")
 
 
+def waits_for_its_turn(scene: Scene) -> None:
+    """Beside a foreground that never rests, with a floor of 0."""
+    scene.link.class_set("high", 0, slice_us=20_000, level=genl.DETSHARE_LEVEL_HIGH)
+    scene.link.class_set("low", 0, slice_us=50, level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000, turn_rank=1)
+    scene.link.sched_set(klass="low", **scene.subject)
+    scene.door.do("spin", 0, 1)
+    scene.link.sched_set(scene.worker("nvbackground", "--endless").pid, "high")
+
+
 def capped(scene: Scene) -> None:
     scene.link.sched_set(tpc_percent=25, **scene.subject)
 
@@ -109,6 +118,7 @@ STATES = [
     State("both", lambda scene: hold(scene, True, True), shut=True, off=True),
     State("reflex", lower, shut=True, off=True),
     State("bucket", empty, shut=True, off=True),
+    State("turn", waits_for_its_turn, off=True),
     State("capped", capped),
 ]
 every_state = pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
