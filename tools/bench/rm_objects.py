@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of an RM client of our own: to try what the module builds on where it makes some (kmod/client/subdevice.h)."""
+"""Objects of an RM client of our own: to try what the module builds on where it makes some (client/subdevice.h)."""
 
 from __future__ import annotations
 
