@@ -75,7 +75,8 @@ int ds_hooks_install(struct ds_hook_set *set, const char **missing)
 
 	memset(&set->ops, 0, sizeof(set->ops));
 	set->ops.func = hook_enter;
-	set->ops.flags = FTRACE_OPS_FL_IPMODIFY;
+	/* permanent: kernel.ftrace_enabled=0 is refused while hooks are in place, as nothing would be held any more */
+	set->ops.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT;
 	*missing = NULL;
 	for (hook = set->hooks; hook < set->hooks + set->count; hook++) {
 		hook->address = ds_symbol(set->module, hook->symbol);

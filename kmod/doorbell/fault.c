@@ -153,15 +153,15 @@ static vm_fault_t let_through(const struct ds_hook *hook, struct ds_door *door, 
 #define STALL_TICKS 1
 
 /*
- * Waits for the gate without mmap_lock, so that nobody else of the process stands still; then the fault is taken anew. A user's fault
- * ends its wait for any signal: the handler runs, and the fault is taken again after it.
+ * Waits for the gate without mmap_lock, so that nobody else of the process stands still; then the fault is taken anew. Any signal ends
+ * the wait: its handler runs, and the fault is taken again after it.
+ *
+ * Only an instruction of the program waits. The kernel, which copies for a system call, may hold anybody's locks: NVIDIA's driver copies a
+ * registry key with its API lock held (RmAccessRegistry, osapi.c), so one shut program would stop all others. That call gets EFAULT.
  */
 static vm_fault_t wait_at(struct ds_gate *gate, struct vm_fault *vmf)
 {
-	bool user = vmf->flags & FAULT_FLAG_USER;
-
-	/* nobody could kill it; and a task in exit that has a word there for the kernel to write would never end */
-	if (current->flags & (PF_KTHREAD | PF_EXITING))
+	if (!(vmf->flags & FAULT_FLAG_USER))
 		return VM_FAULT_SIGBUS;
 	if (!(vmf->flags & FAULT_FLAG_ALLOW_RETRY)) {
 		if (fatal_signal_pending(current))
@@ -173,7 +173,7 @@ static vm_fault_t wait_at(struct ds_gate *gate, struct vm_fault *vmf)
 		return VM_FAULT_RETRY;
 	/* the mapping and its file may go from here on */
 	ds_release_fault_lock(vmf);
-	ds_gate_wait(gate, user ? TASK_INTERRUPTIBLE : TASK_KILLABLE);
+	ds_gate_wait(gate, TASK_INTERRUPTIBLE);
 	return VM_FAULT_RETRY;
 }
 

@@ -5,6 +5,7 @@
  */
 #include <linux/capability.h>
 #include <linux/file.h>
+#include <linux/uaccess.h>
 
 #include "escapes.h"
 #include "osevent.h"
@@ -140,11 +141,36 @@ static NV_STATUS do_bind_dma(struct sim_file *file, const struct sim_caller *by,
 	return NV_OK;
 }
 
+/* NVOS38_ACCESS_TYPE_READ_DWORD, _READ_BINARY; NVOS38_MAX_REGISTRY_STRING_LENGTH (nvos.h) */
+#define REGISTRY_READS(type)	((type) == 1 || (type) == 6)
+#define REGISTRY_STRING_MAX	256
+
+/* Of a string whose length does not count its end. */
+static NV_STATUS registry_string(u64 address, u64 length)
+{
+	char text[REGISTRY_STRING_MAX];
+
+	if (!length)
+		return NV_OK;
+	if (length >= sizeof(text))
+		return NV_ERR_INVALID_STRING_LENGTH;
+	return copy_from_user(text, u64_to_user_ptr(address), length + 1) ? NV_ERR_OPERATING_SYSTEM : NV_OK;
+}
+
+/* Reads find no key; writes want an administrator and are not kept. The driver copies under its API lock (RmAccessRegistry, osapi.c). */
 static NV_STATUS do_registry(struct sim_file *file, const struct sim_caller *by, void *block, u32 size)
 {
-	/* reads find no key; writes want an administrator and are not kept */
-	NV_PUT(block, NVOS38_PARAMETERS, status,
-	       by->level < SIM_CALLER_ROOT ? NV_ERR_INSUFFICIENT_PERMISSIONS : NV_ERR_OBJECT_NOT_FOUND);
+	bool reads = REGISTRY_READS(NV_GET(block, NVOS38_PARAMETERS, AccessType));
+	NV_STATUS status;
+
+	reads ? down_read(&sim_api_lock) : down_write(&sim_api_lock);
+	status = registry_string(NV_GET(block, NVOS38_PARAMETERS, pDevNode), NV_GET(block, NVOS38_PARAMETERS, DevNodeLength));
+	if (status == NV_OK)
+		status = registry_string(NV_GET(block, NVOS38_PARAMETERS, pParmStr), NV_GET(block, NVOS38_PARAMETERS, ParmStrLength));
+	reads ? up_read(&sim_api_lock) : up_write(&sim_api_lock);
+	if (status == NV_OK)
+		status = by->level < SIM_CALLER_ROOT ? NV_ERR_INSUFFICIENT_PERMISSIONS : NV_ERR_OBJECT_NOT_FOUND;
+	NV_PUT(block, NVOS38_PARAMETERS, status, status);
 	return NV_OK;
 }
 

@@ -191,8 +191,13 @@ def test_how_far_a_channel_has_come(door: Door) -> None:
 
 
 @pytest.mark.parametrize("verb", ["read", "write", "futex"])
-def test_system_calls_on_the_page(door: Door, verb: str) -> None:
-    assert int(shut_then_open(door, verb, 0)["result"]) >= 0  # type: ignore[call-overload]
+def test_the_kernel_does_not_wait_for_a_system_call_on_the_page(door: Door, verb: str) -> None:
+    """It may hold locks that others need; the call fails, and rings nothing."""
+    with Gate(door.pid):
+        before = door.counted()
+        assert door.do(verb, 0)["result"] == -EFAULT
+        assert door.counted() == before
+    assert int(door.do(verb, 0)["result"]) >= 0  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(("verb", "error"), [("mem", EIO), ("poke", EIO), ("vm", EFAULT)])
@@ -238,7 +243,7 @@ def test_stopped_and_continued(door: Door) -> None:
     assert door.end(waiting)["result"] == 1
 
 
-@pytest.mark.parametrize("verb", ["kick", "read", "futex", "child"])
+@pytest.mark.parametrize("verb", ["kick", "child"])
 def test_who_waits_can_be_killed(door: Door, verb: str) -> None:
     Gate(door.pid).hold()
     waiting = door.ask(verb, 0, 1)

@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import select
 import struct
 import threading
 import time
@@ -18,7 +19,7 @@ import pytest
 from detshare.ctl.netlink import genl
 from tests.patience import until
 from tests.vm.guest.kmod_tools import row, vctxs
-from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, address, escape, number, request
+from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, address, escape, number, request, status
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell
 from tests.vm.guest.sched_hidden import Play, Programs, of, program, share, started
@@ -265,3 +266,40 @@ def test_managed_memory_is_paid_for_where_the_program_has_a_device(
     family.limit_set(32 * MIB, **account)
     assert one.ask()["got"] is (mib < 32)
     family.limit_del(**account)
+
+
+def registry(rm: Rm, at: int) -> int:
+    """The status of a registry write whose key's name lies there."""
+    name = {"DevNodeLength": 4, "pDevNode": at}
+    block = Block.of("NVOS38_PARAMETERS", hClient=rm.client, hObject=rm.client, AccessType=2, **name)
+    escape(rm.ctl, "NV_ESC_RM_ACCESS_REGISTRY", block)
+    return block.get("status")
+
+
+def key_in_its_door() -> Play:
+    """The driver copies the name of a registry key, with its lock held, out of a doorbell."""
+    rm = Rm.start()
+    bell = Doorbell(rm)
+    channel = started(rm)
+    channel.submit(bell, 1000)
+    yield {"clients": [rm.client]}
+    yield {"status": registry(rm, address(bell.at))}  # type: ignore[arg-type]
+
+
+def test_a_shut_door_does_not_stop_the_driver(family: genl.DetShare, program: Programs) -> None:
+    """While a gate is shut its program may copy from there, and all others' calls are answered."""
+    one = program(key_in_its_door)
+    family.hold_set(gate=True, pause=False, **of(one))
+    one.go()
+    until(lambda: select.select([one.file], [], [], 0)[0], said=lambda: "the driver waits at a shut door")
+    assert one.answer()["status"] == status("NV_ERR_OPERATING_SYSTEM")
+    Rm.start().close()
+    family.hold_del(**of(one))
+
+
+def test_hooks_cannot_be_switched_off_under_the_module(family: genl.DetShare) -> None:
+    """kernel.ftrace_enabled=0 would take them away, and say nothing."""
+    switch = Path("/proc/sys/kernel/ftrace_enabled")
+    with pytest.raises(OSError, match="busy"):
+        switch.write_text("0")
+    assert switch.read_text() == "1\n"
