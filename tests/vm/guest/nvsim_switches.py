@@ -145,8 +145,8 @@ def test_the_log_tells_who_ran_when(log: Log, two: tuple[list[Channel], Doorbell
     channels, _ = two
     assert all(set_slice(channel, 1000) == 0 for channel in channels)
     time.sleep(0.02)
-    log.start()
     before = time.monotonic_ns()
+    log.start()
     time.sleep(0.2)
     found = log.read()
     after = time.monotonic_ns()
