@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of an RM client of our own: to try what the module builds on where it makes some (client/subdevice.h)."""
+"""Objects of an RM client of our own, to try what the module builds on when it makes some (client/subdevice.h)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from detshare.ctl.rm.abi import Abi
+from detshare.ctl.abi.versions import Abi
 
 __all__ = ["Objects", "objects"]
 

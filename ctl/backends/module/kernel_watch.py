@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -144,18 +145,19 @@ class KernelWatch:
         self._asked = _NEVER
 
     def describe(self, paused: Collection[ProcessId] = ()) -> list[Program]:
-        """The programs of the last look."""
+        """The programs of the last look, but for this one: it has a client to read the context-switch log."""
         now = self._clock()
         if now - self._usage[0] >= USAGE_S:
             self._usage = (now, self._driver.usage())
         limited = any(row.cgroup_id for row in self.census.limits)
-        return census.programs(
+        found = census.programs(
             self.census,
             abi=self._abi,
             paused=paused,
             share=self._usage[1].gpu_share,
             lineage=cgroups.lineage if limited else lambda path: {},
         )
+        return [program for program in found if program.id.pid != os.getpid()]
 
     def compute(self, process: ProcessId) -> list[TsgRow]:
         """A process's compute channel groups."""
