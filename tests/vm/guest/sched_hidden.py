@@ -47,7 +47,7 @@ class Program:
             here.close()
             self._run(play(*words), there)
         there.close()
-        self.file = here.makefile("rw")
+        self.socket, self.file = here, here.makefile("rw")
         self.ready = self.answer()
 
     @staticmethod
@@ -91,6 +91,7 @@ class Program:
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
         self.file.close()
+        self.socket.close()
 
 
 Programs = Callable[..., Program]

@@ -291,7 +291,7 @@ def test_a_shut_door_does_not_stop_the_driver(family: genl.DetShare, program: Pr
     one = program(key_in_its_door)
     family.hold_set(gate=True, pause=False, **of(one))
     one.go()
-    until(lambda: select.select([one.file], [], [], 0)[0], said=lambda: "the driver waits at a shut door")
+    until(lambda: select.select([one.socket], [], [], 0)[0], said=lambda: "the driver waits at a shut door")
     assert one.answer()["status"] == status("NV_ERR_OPERATING_SYSTEM")
     Rm.start().close()
     family.hold_del(**of(one))
