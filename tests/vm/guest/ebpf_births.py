@@ -32,7 +32,7 @@ launches = true
 LOW_US, HIGH_US, OWN_US = 50, 20_000, 2048
 LOOKLESS = """
 import asyncio
-from detshare.ctl import daemon
+from detshare.ctl.daemon import daemon
 from detshare.ctl.daemon.detshared import main
 daemon.Daemon._rest = lambda self, took: asyncio.Event().wait()
 main()
