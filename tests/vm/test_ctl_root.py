@@ -46,6 +46,7 @@ def puppet() -> Path:
     return made
 
 
+@pytest.mark.thorough
 def test_the_root_backends_suite_on_the_simulated_driver(vm: Callable[..., Completed], puppet: Path) -> None:
     command = ["env", "DETSHARE_TEST_DRIVER=kernel", f"DETSHARE_PUPPET={puppet}"]
     command += [
