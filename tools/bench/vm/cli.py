@@ -79,6 +79,16 @@ _SCALES = {
         "12 min",
         tuple(SIMULATED),
     ),
+    "sched-mixes": _Scale(
+        "A high class beside one, two and three programs of a low one: slices alone, reflexes, turns.",
+        "--seconds",
+        "Of one measurement.",
+        6,
+        3,
+        ("sim", "sim-6.1"),
+        "5 min",
+        tuple(SIMULATED),
+    ),
     "hostile": _Scale(
         "A hostile tenant against its orders, holds and neighbours.",
         "--people",
@@ -197,6 +207,8 @@ def _measure(name: str, report: Report, machine: Machine, amount: int, seed: int
         hostile.measure(report, machine, hostile.people(machine)[:amount])
     elif name == "sched":
         sched.measure(report, machine, amount)
+    elif name == "sched-mixes":
+        sched.measure(report, machine, amount, sched.MIXES)
     elif name == "interception":
         interception.measure(report, machine, amount)
     elif name == "unload":

@@ -12,7 +12,8 @@ from detshare.tools.bench.vm import mix
 from detshare.tools.bench.vm.machines import Machine, run
 from detshare.tools.bench.vm.report import Report
 
-PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors", "mixes")
+PARTS = ("latency", "shares", "buckets", "idle", "gates", "events", "floors")
+MIXES = ("mixes",)
 
 SWITCH_US: Final = 205
 """What loading another channel group's context takes on an H100 (docs/how/class-numbers.md: three results), and so in
