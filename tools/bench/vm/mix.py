@@ -28,6 +28,8 @@ def rows(report: Report, what: str, lines: list[Line]) -> None:
         else:
             floor = line["floor"] / 1e3
             report.row(f"{name}: low class, part of the time", sum(low), "part", floor)
+            target = "<= 0.01" if turns else None
+            report.row(f"{name}: low class, away from its floor by", abs(sum(low) - floor), "part", target=target)
 
 
 def _evenness(parts: list[float]) -> float:
