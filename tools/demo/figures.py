@@ -24,6 +24,8 @@ class Figures:
     """of all background programs together"""
     slowest: float | None = None
     """of the background program that got on least, where there are several"""
+    emulated: bool = False
+    """by an emulated processor, which stands still now and then: its p99 says nothing"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Closing:
 def noisy(phases: Mapping[str, Figures]) -> bool:
     """The machine itself, not a neighbour, made the longest latencies: they were long on an idle GPU already."""
     alone = phases["alone"]
+    if alone.emulated:
+        return True
     return alone.p99_us is not None and alone.p50_us is not None and alone.p99_us > NOISE * alone.p50_us
 
 

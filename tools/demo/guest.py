@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -151,8 +152,8 @@ class GuestDemo(contextlib.ExitStack):
         # a program without one whole window has finished nothing that is known of
         rates = [throughput(each) or 0.0 for each in windows]
         if not rates:
-            return seen
-        return Figures(seen.p50_us, seen.p99_us, seen.count, sum(rates), min(rates))
+            return replace(seen, emulated=True)
+        return replace(seen, throughput=sum(rates), slowest=min(rates), emulated=True)
 
 
 def refuse(programs: Path, commands: GuestCommands, screen: Screen) -> None:
