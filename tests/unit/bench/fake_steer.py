@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ class FakeSteer:
         self.classes: dict[int, dict[str, Any]] = {}
         self.old, self.logged = old, logged
         self.running = False
+        self.pid = os.getpid()
 
     def start(self) -> None:
         self.running = True

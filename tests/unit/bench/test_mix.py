@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -27,6 +28,7 @@ from detshare.tools.bench.mix.cells import (
     weightings,
 )
 from detshare.tools.bench.mix.figures import Back, Measured, Reading, Server, back, integrate, longest_gap, readings
+from detshare.tools.bench.mix.gauges import Gauge, Gauges, cpu_seconds
 from detshare.tools.bench.mix.store import CellsError, Store, load
 from detshare.tools.bench.mix.watch import Watch
 from detshare.tools.bench.mix.worker import BACKGROUNDS, SERVERS
@@ -155,6 +157,35 @@ def stored(tmp_path: Path, *cells: Measured) -> Store:
 
 def verdicts(store: Store) -> dict[str, bool | None]:
     return {row.what: row.ok for row in verdict.rows(store)}
+
+
+def test_clocks_stand_beside_those_alone_and_a_daemon_that_only_senses_has_a_limit(tmp_path: Path) -> None:
+    graph, cell = Cell("graph", (), ALONE), Cell("graph", ("vit",), DEFAULT)
+    ours = replace(cell, scheme=OURS, weights=(1,))
+    quiet, hot = Gauge(1980.0, 1965.0, 400.0, 0.002), Gauge(1700.0, 1500.0, 700.0, 0.02)
+    cells = [
+        replace(of(graph, 1600.0, {}), gauge=quiet),
+        replace(of(cell, 1800.0, {"vit": Back(9.0, 0.1)}), gauge=hot),
+        replace(of(ours, 1700.0, {"vit": Back(9.0, 0.1)}), gauge=hot),
+    ]
+    stored(tmp_path, *cells)
+    assert load(tmp_path / "cells.jsonl")[1].gauge == hot
+    found = {row.what: row for row in verdict.rows(stored(tmp_path, *cells))}
+    clock = found["graph + vit: default slicing: SM clock, median"]
+    assert (clock.value, clock.baseline) == (1700.0, 1980.0)
+    assert found["graph + vit: default slicing: the daemon's CPU time"].ok is False
+    assert found["graph + vit: DetShare 1: the daemon's CPU time"].ok is None
+
+
+def test_without_a_gpu_the_gauges_say_the_cpu_time_only() -> None:
+    marks: list[str] = []
+    with Gauges(os.getpid(), lambda event, **_: marks.append(event)) as gauges:
+        before = cpu_seconds(os.getpid())
+        while cpu_seconds(os.getpid()) < before + 0.02:
+            pass
+    assert gauges.seen.daemon_cpu > 0
+    assert marks == ["gauges"]
+    assert cpu_seconds(None) == 0.0
 
 
 TWO = ("vit", "gpt2")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from detshare.tools.bench.mix.gauges import Gauge
 from detshare.tools.bench.stats import percentile
 
 __all__ = ["Back", "Measured", "Reading", "Server", "back", "integrate", "longest_gap", "readings", "server"]
@@ -131,6 +132,7 @@ class Measured:
     back: dict[str, Back] = field(default_factory=dict)
     period_ms: float = 0.0
     notes: tuple[str, ...] = ()
+    gauge: Gauge | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A line of the file of cells."""
@@ -146,5 +148,6 @@ class Measured:
                 "notes": tuple(line["notes"]),
                 "server": None if line["server"] is None else Server(**line["server"]),
                 "back": {name: Back(**one) for name, one in line["back"].items()},
+                "gauge": Gauge(**line["gauge"]) if line.get("gauge") else None,
             }
         )

@@ -131,6 +131,7 @@ class Bench:
             seen.back,
             period,
             seen.notes,
+            seen.gauge,
         )
         self.store.add(measured)
         self.session.say(brief(measured))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from detshare.tools.bench.mix.figures import Back, Server, back, server
+from detshare.tools.bench.mix.gauges import Gauge, Gauges
 from detshare.tools.bench.mix.watch import Watch
 from detshare.tools.bench.mix.worker import Worker, rest
 from detshare.tools.bench.process import ProgramError
@@ -42,6 +43,7 @@ class Played:
     server: Server | None
     back: dict[str, Back]
     notes: tuple[str, ...] = ()
+    gauge: Gauge | None = None
 
 
 @dataclass
@@ -106,7 +108,7 @@ class Stage:
                 self.workers[name].go(**how)
                 self.workers[name].answered()
             time.sleep(self.settle)
-            with Watch(session.steer.ps, self.gpu) as watch:
+            with Watch(session.steer.ps, self.gpu) as watch, Gauges(session.steer.pid, session.mark) as gauges:
                 begin, stolen = time.monotonic(), steal_seconds()
                 self._pass(names, begin + seconds)
                 end = time.monotonic()
@@ -116,7 +118,8 @@ class Stage:
             played = self._seen(names, lc, begin, end, watch)
             notes += list(played.notes)
             session.mark("played", what=what, begin=round(begin, 6), end=round(end, 6), rotation=watch.modes)
-            return Played(begin, end, played.server, played.back, tuple(note for note in notes if note))
+            said = tuple(note for note in notes if note)
+            return Played(begin, end, played.server, played.back, said, gauges.seen)
         finally:
             self.calm(names, wanted is not None)
 

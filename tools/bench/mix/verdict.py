@@ -48,6 +48,21 @@ def _of(cell: Measured, store: Store) -> Iterator[Row]:
     if cell.server is not None:
         yield from _latency(cell, store)
     yield from _background(cell, store)
+    yield from _gauge(cell, store)
+
+
+def _gauge(cell: Measured, store: Store) -> Iterator[Row]:
+    """Clocks, which nobody but the GPU sets, and what the daemon costs; it senses only where nothing is managed."""
+    if cell.gauge is None:
+        return
+    alone = store.alone(cell.mix.split(" + ")[0], cell.run)
+    before = None if alone is None or alone.gauge is None else alone.gauge.sm_mhz
+    if cell.gauge.sm_mhz:
+        yield Row(f"{cell.cell}: SM clock, median", cell.gauge.sm_mhz, "MHz", before)
+        yield Row(f"{cell.cell}: SM clock, least", cell.gauge.least_sm_mhz, "MHz", before)
+        yield Row(f"{cell.cell}: power, greatest", cell.gauge.power_w, "W")
+    target = "<= 1" if cell.scheme == DEFAULT else None
+    yield Row(f"{cell.cell}: the daemon's CPU time", 100 * cell.gauge.daemon_cpu, "% of a core", None, target)
 
 
 def _alone(cell: Measured) -> Iterator[Row]:
