@@ -20,7 +20,7 @@ $(READY): FORCE
 endif
 
 .PHONY: help setup library observers demo man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
-	test-unit test-e2e test-vm test-vm-all test-gpu tree clean FORCE
+	test-all test-unit test-e2e test-once test-rest test-debug test-thorough test-gpu tree clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
 MODULES := . tests/nvsim tests/fakegpu
@@ -30,7 +30,7 @@ KERNELS := 6.1 6.12
 TWO := -n 2 --dist worksteal
 
 help: ## show these lines
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) library observers ## system packages (apt, where missing), .venv with DetShare and its tools, libdetshare.so, eBPF
 	@:
@@ -57,7 +57,9 @@ screenshots: setup ## docs/images/*.svg: detshare-top on the model backend, and 
 	$(BIN)/python -m detshare.tools.screenshots docs/images
 	$(BIN)/python -m detshare.tools.mix_picture docs/results docs/images
 
-test: setup lint test-unit test-e2e test-vm ## what CI runs: lint, unit tests, end to end tests, tests in guests
+test: setup lint test-unit test-e2e test-once ## lint, unit tests, end to end tests, and a guest for each part of the module
+
+test-all: test test-rest test-debug ## the same, all other tests in guests, and the kernel that looks for faults
 
 lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ruff, mypy --strict, layers, shellcheck, sparse, licences, generated files
 	@echo "lint: all clean"
@@ -93,16 +95,24 @@ test-unit: setup ## unit and property tests, no GPU
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
 	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu"
 
-test-vm: setup ## tests that boot guest kernels in QEMU: modules, genuine and simulated drivers; no GPU
+test-once: setup ## one guest kernel in QEMU for each part: module, doorbells, turns, daemon, a genuine driver; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
-	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and not gpu and not alone and not thorough"
-	$(BIN)/pytest -q tests/vm -m "vm and not gpu and alone and not thorough"
+	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and once"
 
-test-vm-all: setup ## the same and what would take too long for each change: other kernels, whole lists
+test-rest: setup ## all other guests, but for other kernels and whole lists of the same; no GPU
+	@$(BIN)/detshare-vm prepare >/dev/null
+	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and not once and not alone and not debug and not thorough"
+	$(BIN)/pytest -q tests/vm -m "vm and alone and not thorough"
+
+test-debug: setup ## guests with KASAN, lockdep and kmemleak; builds that kernel where the cache has none
 	@$(BIN)/detshare-vm prepare >/dev/null
 	@$(BIN)/detshare-vm prepare --kernel debug >/dev/null
-	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and not gpu and not alone"
-	$(BIN)/pytest -q tests/vm -m "vm and not gpu and alone"
+	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and debug"
+
+test-thorough: setup ## what the others leave out for its time: the same on other kernels and drivers, whole lists
+	@$(BIN)/detshare-vm prepare >/dev/null
+	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and thorough and not alone"
+	$(BIN)/pytest -q tests/vm -m "vm and thorough and alone"
 
 test-gpu: setup ## tests on this machine's GPU (as root)
 	$(BIN)/pytest tests -m gpu

@@ -30,6 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.vm)
+            if order.once(item):
+                item.add_marker(pytest.mark.once)
     yield
     if not IN_GUEST and all(item.get_closest_marker("vm") for item in items):
         items[:] = order.for_two_workers(items)

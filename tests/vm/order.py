@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order tests in guests are begun, so that two workers end at about the same time."""
+"""Which tests in guests `make test` runs, and in which order: two workers are to end at about the same time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,21 @@ from typing import Final
 
 import pytest
 
-__all__ = ["for_two_workers"]
+__all__ = ["ONCE", "for_two_workers", "once"]
+
+ONCE: Final = (
+    # limits, accounts, adoption, cgroups
+    "test_kmod.py::test_on_the_simulated_driver[6.12]",
+    # doorbell gates
+    "test_gates.py::test_gates[6.12]",
+    # turns, windows, floors
+    "test_sched.py::test_in_the_guest[turns-6.12]",
+    # the daemon and its commands with the module
+    "test_ctl_kmod.py::test_in_the_guest[ctl_kmod.py]",
+    # a genuine driver below the module
+    "test_interception.py::test_answers_are_the_same_to_the_byte[535]",
+)
+"""Each part of the whole once, on one kernel. `make test-all` has the rest."""
 
 SECONDS: Final = {
     "test_attack.py::test_sixty": 95,
@@ -48,6 +62,14 @@ def for_two_workers(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     return [*falling[::2], *falling[1::2]]
 
 
+def once(item: pytest.Item) -> bool:
+    """Whether `make test` runs it."""
+    return _name(item) in ONCE
+
+
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.rpartition("/")[2]
+
+
 def _seconds(item: pytest.Item) -> float:
-    name = item.nodeid.rpartition("/")[2]
-    return next((seconds for start, seconds in SECONDS.items() if name.startswith(start)), OTHERS)
+    return next((seconds for start, seconds in SECONDS.items() if _name(item).startswith(start)), OTHERS)

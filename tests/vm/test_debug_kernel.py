@@ -17,9 +17,13 @@ from tests.vm.test_kmod import clients
 
 __all__ = ["clients", "puppet"]  # fixtures
 
-pytestmark = pytest.mark.skipif(
-    not kernels.cached(kernels.DEBUG), reason="no debug kernel in the cache: detshare-vm prepare --kernel debug (500 s)"
-)
+pytestmark = [
+    pytest.mark.debug,
+    pytest.mark.skipif(
+        not kernels.cached(kernels.DEBUG),
+        reason="no debug kernel in the cache: detshare-vm prepare --kernel debug (500 s)",
+    ),
+]
 
 FAULTS = """\
 #include <linux/delay.h>
@@ -122,7 +126,6 @@ SUITES = {
 """What judges by counts: latencies and shares of an emulated processor under KASAN are nobody's."""
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("suite", SUITES)
 def test_the_modules_own_tests_make_no_report_and_lose_no_memory(
     guest_pytest: Callable[..., Completed], clients: Path, puppet: Path, suite: str
