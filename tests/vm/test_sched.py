@@ -22,8 +22,10 @@ GUESTS = {
     "long": ("sched_long.py",),
     "hidden": ("sched_hidden.py", "sched_stalled.py"),
     "copies": ("sched_copies.py", "sched_guests.py"),
+    "gpus": ("sched_gpus.py",),
 }
 """files that share a guest"""
+TWO_GPUS = ("gpus",)
 
 
 def guests() -> list[ParameterSet]:
@@ -42,6 +44,7 @@ def test_in_the_guest(guest_pytest: Callable[..., Completed], clients: Path, nam
         *(f"tests/vm/guest/{file}" for file in GUESTS[name]),
         kernel=kernel,
         driver="sim",
+        gpus=2 if name in TWO_GPUS else 1,
         load=True,
         timeout=900,
         mounts=[clients],

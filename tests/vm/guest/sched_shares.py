@@ -94,6 +94,25 @@ def test_a_bucket_is_a_rate(family: genl.DetShare, worker: Workers, permille: in
     assert progress(one) > 50_000
 
 
+@pytest.mark.parametrize("permille", [100, 300])
+def test_a_bucket_beside_a_neighbour_that_has_none(family: genl.DetShare, worker: Workers, permille: int) -> None:
+    """It pays for its slices, not for the neighbour's, and the neighbour has all the rest."""
+    one, other = worker("nvbackground", "--endless"), worker("nvbackground", "--endless")
+    family.class_set("metered", 1, linger_us=10_000_000)
+    family.sched_set(one.pid, "metered")
+    family.bucket_set(permille * 1000, permille * 3000, **of(one))
+    begin, before, told, level = settled(family, one)
+    theirs = other.gpu_us()
+    time.sleep(SECONDS)
+    end, after, tells, left = settled(family, one)
+    theirs, wall = other.gpu_us() - theirs, 1e6 * (end - begin)
+    used, came = after - before, permille * 1000 * (end - begin) - (left - level)
+    assert used == pytest.approx(tells - told, rel=0.1), "the estimate"
+    assert used == pytest.approx(came, rel=0.1), "the rate"
+    # what switches and the two calls of each pause leave
+    assert theirs > 0.8 * (wall - used), "what the neighbour has"
+
+
 def test_a_bucket_that_nobody_empties_holds_nobody(family: genl.DetShare, worker: Workers) -> None:
     one = worker("nvlatency", "--us", 200, "--period-ms", 100)
     family.bucket_set(500_000, 500_000, **of(one))
