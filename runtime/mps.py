@@ -361,6 +361,7 @@ class Mps:
     ) -> str:
         """Have a server that takes a newcomer within `seconds`: wait for it, or restart it. MpsError.
 
+        A new server is asked for half of that, however long its start took.
         `working`: its clients that get on; a server that has such is never restarted for a newcomer's sake. Gives
         what still stops it; empty: nothing. `falls` tells what fell on the way.
         """
@@ -388,6 +389,8 @@ class Mps:
             if not restarted and late and not working():
                 self.restart(f"the MPS server took no newcomer ({why})")
                 restarted = True
+                # the new one is asked, however long the restart took
+                until = max(until, time.monotonic() + seconds / 2)
             else:
                 time.sleep(min(0.1, max(until - time.monotonic(), 0)))
         return why or "it takes no newcomer"

@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from detshare.tools import results
-
 sys.path.insert(0, str(Path(__file__).parent))  # fake_steer.py is shared by the tests here
 
 
 @pytest.fixture(autouse=True)
-def committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results of tests are of a committed tree, whatever lies uncommitted in this checkout."""
-    known = results.commit().removesuffix("-dirty")
-    monkeypatch.setattr(results, "commit", lambda: known)
+def of_a_commit(committed: None) -> None:
+    """All of them write results."""

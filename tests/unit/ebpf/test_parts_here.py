@@ -12,7 +12,7 @@ from builds import made
 from detshare.tools import results
 from detshare.tools.bench.ebpf import dirty, experiment, native, overhead
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("committed")]
 
 
 @pytest.fixture(scope="module")

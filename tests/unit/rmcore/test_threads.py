@@ -12,7 +12,7 @@ from rmshell import SOURCES, Core, build
 from detshare.tools import results
 from detshare.tools.bench.rm_core import rm_core
 
-pytestmark = pytest.mark.e2e  # each compiles the core once more
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("committed")]  # each compiles the core once more
 
 
 @pytest.fixture(scope="module")
