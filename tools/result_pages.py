@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that are made from results: the table, the missed targets, and which results are older than the sources."""
+"""The pages that are made from results: one for each, their list, the missed targets, and those older than the sources."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ def _cell(text: str) -> str:
 
 _MARKS: Final = {True: "pass", False: "**fail**", None: ""}
 
-_INTRO = """# Results
+_INTRO: Final = """# Results
 
-Made from the JSON files of this folder by `python -m detshare.tools.results table`; do not edit. Raw output is in
-`raw/`. Pass and fail are computed from value and target; rows without a target are published for what they
-are.
+Made from the JSON files of this folder by `python -m detshare.tools.results table`; do not edit. Each result has a
+page with all its rows. Raw output is in `raw/`. Rows without a target are published for what they are.
 
 [MISSES.md](MISSES.md) lists every missed target, [STALE.md](STALE.md) the results that are older than the sources they
 measure, [NOTES.md](NOTES.md) how they came about and which bounds moved.
@@ -41,34 +40,38 @@ Each result carries its level of proof, and nothing is claimed above it:
 """
 
 
-_FOLD = 60
-"""a table with more rows than this is folded"""
-
-
 def table(results: Iterable[Result], proofs: Mapping[str, str]) -> str:
-    """The Markdown page: what the proof levels mean, and one table per result with pass and fail marks."""
-    lines = [_INTRO]
-    lines += [f"- **{proof}**: {meaning}" for proof, meaning in proofs.items()]
+    """The list of all results: what the proof levels mean, and a line for each."""
+    lines = [_INTRO, *(f"- **{proof}**: {meaning}" for proof, meaning in proofs.items()), ""]
+    lines += ["| result | level | targets met | rows | machine | commit |", "| --- | --- | ---: | ---: | --- | --- |"]
     for result in sorted(results, key=lambda result: result.name):
-        verdicts = [row.ok for row in result.rows]
-        judged = [verdict for verdict in verdicts if verdict is not None]
-        lines += [
-            "",
-            f"## {result.name} ({result.proof})",
-            "",
-            f"- {sum(judged)} of {len(judged)} targets met, {len(verdicts)} rows",
-            f"- command: `{_cell(result.command)}`",
-            f"- {_cell(result.machine)}; commit {_cell(result.commit)}; {_cell(result.when)}",
-            f"- measures {_measures(result)}",
-            "",
-        ]
-        folded = len(verdicts) > _FOLD
-        lines += [f"<details><summary>{len(verdicts)} rows</summary>", ""] if folded else []
-        lines += ["| what | value | unit | baseline | target | |", "| --- | ---: | --- | ---: | --- | --- |"]
-        for row, verdict in zip(result.rows, verdicts, strict=True):
-            cells = (_cell(row.what), _figure(row.value), _cell(row.unit), _figure(row.baseline))
-            lines.append(f"| {' | '.join(cells)} | {_cell(row.target or '')} | {_MARKS[verdict]} |")
-        lines += ["", "</details>"] if folded else []
+        machine = _cell(result.machine.partition(";")[0])
+        cells = (f"[{result.name}]({result.name}.md)", result.proof, _met(result), str(len(result.rows)), machine)
+        lines.append(f"| {' | '.join(cells)} | {_cell(result.commit)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _met(result: Result) -> str:
+    judged = [row.ok for row in result.rows if row.ok is not None]
+    return f"{sum(judged)} of {len(judged)}"
+
+
+def page(result: Result) -> str:
+    """The page of one result: where it is from, and its rows with pass and fail marks."""
+    lines = [
+        f"# {result.name} ({result.proof})",
+        "",
+        f"Made from {result.name}.json by `python -m detshare.tools.results table`; do not edit.",
+        "",
+        f"- {_met(result)} targets met, {len(result.rows)} rows",
+        f"- command: `{_cell(result.command)}`",
+        f"- {_cell(result.machine)}; commit {_cell(result.commit)}; {_cell(result.when)}",
+        f"- measures {_measures(result)}",
+        "",
+        "| what | value | unit | baseline | target | |",
+        "| --- | ---: | --- | ---: | --- | --- |",
+    ]
+    lines += [f"| {_row(row)} | {_MARKS[row.ok]} |" for row in result.rows]
     return "\n".join(lines) + "\n"
 
 

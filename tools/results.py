@@ -10,7 +10,8 @@ A result carries git's hash of what it measures (``measures``, by ``detshare.too
 which ones are older than the sources are.
 
 Use: ``python -m detshare.tools.results check|table|stale|measures [DIR]`` (DIR defaults to docs/results). ``table``
-writes README.md and MISSES.md, ``stale`` STALE.md; ``measures`` adds the hashes to results that have none.
+writes README.md, MISSES.md and a page for each result, ``stale`` STALE.md; ``measures`` adds the hashes to results
+that have none.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ __all__ = [
     "load_folder",
     "machine",
     "now",
-    "table",
+    "pages",
     "write",
-    "write_table",
+    "write_pages",
 ]
 
 PROOFS: Final = {
@@ -361,7 +362,7 @@ def load_folder(folder: Path | str = DEFAULT_FOLDER) -> list[Result]:
 
 
 def check_folder(folder: Path | str = DEFAULT_FOLDER) -> list[str]:
-    """``check`` on every result of the folder, and that README.md and MISSES.md are made from them."""
+    """``check`` on every result of the folder, and that its pages are made from them."""
     folder = Path(folder)
     if not folder.is_dir():
         return [f"{folder}: no such folder; name the one that holds the results"]
@@ -370,12 +371,14 @@ def check_folder(folder: Path | str = DEFAULT_FOLDER) -> list[str]:
         found = load_folder(folder)
     except ResultError:
         return problems  # said above, file by file
-    for name, current in ((TABLE_NAME, table(found)), (MISSES_NAME, result_pages.misses(found))):
+    made = pages(found)
+    for name, current in made.items():
         page = folder / name
         if not page.exists():
             problems.append(f"{page}: missing; next: python -m detshare.tools.results table {folder}")
         elif page.read_text(encoding="utf-8") != current:
             problems.append(f"{page}: not up to date; next: python -m detshare.tools.results table {folder}")
+    problems += [f"{page}: the page of no result; remove it" for page in _pages(folder) if page.name not in made]
     # which results are old depends on the commit: the page says for which one it was made, and is held to its names
     stale = folder / STALE_NAME
     names = sorted(result.name for result in found)
@@ -384,21 +387,30 @@ def check_folder(folder: Path | str = DEFAULT_FOLDER) -> list[str]:
     return problems
 
 
-def table(results: Iterable[Result]) -> str:
-    """The Markdown page: what the proof levels mean, and one table per result with pass and fail marks."""
-    return result_pages.table(results, PROOFS)
+def pages(results: Iterable[Result]) -> dict[str, str]:
+    """The Markdown pages that follow from results, by file name: their list, the missed targets, one for each."""
+    found = list(results)
+    each = {f"{result.name}.md": result_pages.page(result) for result in found}
+    return {TABLE_NAME: result_pages.table(found, PROOFS), MISSES_NAME: result_pages.misses(found)} | each
 
 
-def write_table(folder: Path | str = DEFAULT_FOLDER) -> Path:
-    """Writes the folder's README.md and MISSES.md from its results and returns the first one's path; ResultError when
-    one cannot be read.
-    """
-    path = Path(folder) / TABLE_NAME
+def _pages(folder: Path) -> list[Path]:
+    """Pages of single results: names of results are in small letters, those of other pages are not."""
+    return [page for page in folder.glob("*.md") if page.stem.islower()]
+
+
+def write_pages(folder: Path | str = DEFAULT_FOLDER) -> Path:
+    """Writes the folder's pages and returns the path of their list; ResultError when a result cannot be read."""
+    folder = Path(folder)
     found = load_folder(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(table(found), encoding="utf-8")
-    (path.parent / MISSES_NAME).write_text(result_pages.misses(found), encoding="utf-8")
-    return path
+    folder.mkdir(parents=True, exist_ok=True)
+    made = pages(found)
+    for page in _pages(folder):
+        if page.name not in made:
+            page.unlink()
+    for name, text in made.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / TABLE_NAME
 
 
 def fill_measures(folder: Path | str = DEFAULT_FOLDER) -> list[Path]:
@@ -453,7 +465,7 @@ def _write_pages(what: str, folder: Path) -> None:
         path.write_text(result_pages.stale(load_folder(folder)), encoding="utf-8")
         print(path)
     else:
-        print(write_table(folder))
+        print(write_pages(folder))
 
 
 if __name__ == "__main__":

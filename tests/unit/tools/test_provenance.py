@@ -127,7 +127,7 @@ def test_every_missed_target_is_on_the_page_and_nothing_else(tmp_path: Path) -> 
     assert "errors" not in page
     assert "launches" not in page
     put(tmp_path, result())
-    results.write_table(tmp_path)
+    results.write_pages(tmp_path)
     (tmp_path / "MISSES.md").write_text("none\n")
     assert [problem for problem in results.check_folder(tmp_path) if "MISSES.md: not up to date" in problem]
 

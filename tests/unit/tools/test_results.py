@@ -267,25 +267,35 @@ def test_a_missing_raw_file_is_named(tmp_path: Path) -> None:
 def test_table_is_checked_against_the_files(tmp_path: Path) -> None:
     put(tmp_path, example())
     assert "missing" in results.check_folder(tmp_path)[0]
-    results.write_table(tmp_path)
+    results.write_pages(tmp_path)
     assert results.check_folder(tmp_path) == []
     put(tmp_path, example(rows=(Row("p99", 10.6, "ms", 10.0, "<= 1.05 x baseline"),)))
     assert "not up to date" in results.check_folder(tmp_path)[0]
 
 
-def test_table_marks_pass_and_fail_and_keeps_its_cells() -> None:
-    page = results.table(
+def test_pages_mark_pass_and_fail_and_keep_their_cells(tmp_path: Path) -> None:
+    made = results.pages(
         [
             example(name="b", rows=(Row("a|b\nc", 10.6, "ms", 10.0, "<= 1.05 x baseline"),)),
             example(name="a", proof="model", rows=(Row("zero", 0, "", None, "== 0"), Row("free", 1.23456, "x"))),
         ]
     )
-    assert page.index("## a (model)") < page.index("## b (gpu)")
-    assert "| a\\|b c | 10.6 | ms | 10 | <= 1.05 x baseline | **fail** |" in page
-    assert "| zero | 0 |  |  | == 0 | pass |" in page
-    assert "| free | 1.235 | x |  |  |  |" in page
-    assert "- 1 of 1 targets met, 2 rows" in page
-    assert "- 0 of 1 targets met, 1 rows" in page
+    listed = made["README.md"]
+    assert listed.index("| [a](a.md) | model | 1 of 1 | 2 |") < listed.index("| [b](b.md) | gpu | 0 of 1 | 1 |")
+    assert "| a\\|b c | 10.6 | ms | 10 | <= 1.05 x baseline | **fail** |" in made["b.md"]
+    assert "| zero | 0 |  |  | == 0 | pass |" in made["a.md"]
+    assert "| free | 1.235 | x |  |  |  |" in made["a.md"]
+    assert "- 1 of 1 targets met, 2 rows" in made["a.md"]
+
+
+def test_a_page_of_no_result_is_named_and_goes(tmp_path: Path) -> None:
+    put(tmp_path, example())
+    results.write_pages(tmp_path)
+    (tmp_path / "NOTES.md").write_text("a page of people\n")
+    (tmp_path / "gone.md").write_text("a page of a result that is gone\n")
+    assert results.check_folder(tmp_path) == [f"{tmp_path / 'gone.md'}: the page of no result; remove it"]
+    results.write_pages(tmp_path)
+    assert sorted(page.name for page in tmp_path.glob("*.md")) == ["MISSES.md", "NOTES.md", "README.md", "temporal.md"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["guess"], ["check", "a", "b"], ["check", "/nowhere"]])
