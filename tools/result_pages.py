@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that are made from results: one for each, their list, the missed targets, and those older than the sources."""
+"""The pages that are made from results: their list, one for each, missed targets, and those older than the sources."""
 
 from __future__ import annotations
 
