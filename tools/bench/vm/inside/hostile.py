@@ -243,7 +243,7 @@ def _play(run: str, who: str, trick: dict[str, str], neighbour: _Program, link: 
         hostile.tell(f"neighbour {neighbour.client} {neighbour.tsg} {hostile.channel}")
         hostile.read(_ENOUGH_S)
         if trick["goal"] == "run":
-            if trick["name"].startswith("re"):
+            if _goes_on(trick):
                 hostile.tell("endless")
                 hostile.read(_ENOUGH_S)
             if orders is not None:
@@ -294,10 +294,14 @@ def _alone(neighbour: _Program, seconds: float) -> int:
     return _value(_of(neighbour.client, neighbour.tsg), "finished") - before
 
 
+def _goes_on(trick: dict[str, str]) -> bool:
+    """Whether it is to let run what a pause took off. Without a pause that runs in any case, and shows nothing."""
+    return trick["goal"] == "run" and trick["name"].startswith("re")
+
+
 def _control(trick: dict[str, str]) -> str:
     """The run that shows what a trick can do: filter=0, but a hold holds without the filter too."""
-    resumes = trick["goal"] == "run" and trick["name"].startswith("resume")
-    return "no module" if trick["goal"] in _HELD and not resumes else "no filter"
+    return "no module" if trick["goal"] in _HELD and not _goes_on(trick) else "no filter"
 
 
 def _all(run: str, who: str, tricks: list[dict[str, str]], link: Any) -> None:
