@@ -108,7 +108,7 @@ def test_every_event_has_a_text_whatever_is_absent(cmd: int) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_bytes_of_any_kind_end_in_records_or_one_of_two_errors(body: bytes) -> None:
+def test_bytes_of_any_kind_end_in_records_or_the_error_that_is_told(body: bytes) -> None:
     data = struct.pack("=IHHII", 16 + len(body), FAMILY, 0, 0, 0) + body
     if len(body) < 4:
         return  # generic netlink itself lets no shorter message through
@@ -116,7 +116,7 @@ def test_bytes_of_any_kind_end_in_records_or_one_of_two_errors(body: bytes) -> N
         if msg["header"]["error"] is None and msg["cmd"] in events.NAMES:
             try:
                 events.event(records.record(records.EventRow, msg))
-            except (ValueError, struct.error, OverflowError, TypeError):
+            except ValueError:
                 continue
 
 
