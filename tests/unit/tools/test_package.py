@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from detshare.ctl.core import native
+
 TOP = Path(__file__).resolve().parents[3]
 PARTS = ("ctl", "runtime", "ebpf", "tools")
 
@@ -18,7 +20,7 @@ PARTS = ("ctl", "runtime", "ebpf", "tools")
 def tracked() -> list[Path]:
     if not (TOP / ".git").exists():
         pytest.skip("this is no checkout: there is no list of its files")
-    command = ["git", "-C", str(TOP), "ls-files", "-z", "--", *PARTS]
+    command = ["git", "-C", str(TOP), "ls-files", "-z", "--", *(f"{part}/detshare" for part in PARTS)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [Path(name) for name in done.stdout.split("\0") if name]
 
@@ -28,12 +30,22 @@ def test_every_file_of_a_package_that_is_no_python_is_package_data() -> None:
         patterns: dict[str, list[str]] = tomllib.load(file)["tool"]["setuptools"]["package-data"]
 
     def packed(path: Path) -> bool:
-        package = ".".join(("detshare", *path.parent.parts))
+        package = ".".join(path.parent.parts[1:])
         return any(fnmatch(path.name, each) for each in (*patterns["*"], *patterns.get(package, ())))
 
     others = [path for path in tracked() if path.suffix not in (".py", ".md")]
-    assert Path("tools/vm/guest/init") in others
+    assert Path("tools/detshare/tools/vm/guest/init") in others
     assert [str(path) for path in others if not packed(path)] == []
+
+
+def test_the_c_of_a_part_is_found_in_a_checkout_and_in_a_wheel(tmp_path: Path) -> None:
+    module = tmp_path / "ebpf/detshare/ebpf/build.py"
+    module.parent.mkdir(parents=True)
+    assert native.folder(str(module), "objects.bpf.c") == tmp_path / "ebpf"
+    packed = tmp_path / "lib/detshare/ebpf"
+    packed.mkdir(parents=True)
+    (packed / "objects.bpf.c").touch()
+    assert native.folder(str(packed / "build.py"), "objects.bpf.c") == packed
 
 
 def test_dkms_builds_the_version_that_is_packed() -> None:
