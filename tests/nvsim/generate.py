@@ -235,7 +235,7 @@ def main(arguments: list[str]) -> int:
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
     if stale:
-        print(f"generate: {', '.join(stale)} is not what detshare.tools.abi's data gives; run it without --check", file=sys.stderr)
+        print(f"generate: {', '.join(stale)} is not what detshare.tools.abi has; run without --check", file=sys.stderr)
     return 1 if stale else 0
 
 
