@@ -7,7 +7,7 @@ Nothing is loaded before it is asked for, so that `import detshare` costs a prog
 from __future__ import annotations
 
 import importlib
-from pkgutil import extend_path
+import os.path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from detshare.ctl.library.tenant import tenant
 
 __all__ = ["Client", "Error", "tenant"]
-# the other parts: in a checkout, detshare/runtime lies in another folder than this file
-__path__ = extend_path(__path__, __name__)
+_TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+# Python's search path is not asked: a folder detshare/ that lies anywhere on it is no part of this package
+_BESIDE = [os.path.join(_TOP, part, "detshare") for part in ("runtime", "ebpf", "tools")]
+"""in a checkout: the folders of the other parts; in a wheel they are where this file is"""
+__path__ += [folder for folder in _BESIDE if os.path.isdir(folder)]
 
 _WHERE = {
     "Client": ("detshare.ctl.library.client", "Client"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -36,6 +37,13 @@ def test_every_file_of_a_package_that_is_no_python_is_package_data() -> None:
     others = [path for path in tracked() if path.suffix not in (".py", ".md")]
     assert Path("tools/detshare/tools/vm/guest/init") in others
     assert [str(path) for path in others if not packed(path)] == []
+
+
+def test_the_parts_of_a_checkout_are_found_from_the_folder_of_one() -> None:
+    code = "import detshare.runtime, detshare.ebpf, detshare.tools as last; print(last.__file__)"
+    words = [sys.executable, "-P", "-S", "-c", code]
+    done = subprocess.run(words, env={"PYTHONPATH": str(TOP / "ctl")}, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(TOP / "tools/detshare/tools/__init__.py"), done.stderr
 
 
 def test_the_c_of_a_part_is_found_in_a_checkout_and_in_a_wheel(tmp_path: Path) -> None:
