@@ -5,13 +5,12 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-# targets share .venv and the link tree; pytest and mypy gain nothing from running beside each other
+# targets share .venv; pytest and mypy gain nothing from running beside each other
 .NOTPARALLEL:
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-TREE := build/tree
 PARTS := ctl runtime ebpf tools
 
 # A .venv holds absolute paths: one that was made for another folder is made again.
@@ -20,7 +19,7 @@ $(READY): FORCE
 endif
 
 .PHONY: help setup library observers demo man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
-	test-all test-unit test-e2e test-once test-rest test-debug test-thorough test-gpu tree clean FORCE
+	test-all test-unit test-e2e test-once test-rest test-debug test-thorough test-gpu clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
 MODULES := . tests/nvsim tests/fakegpu
@@ -64,9 +63,9 @@ test-all: test test-rest test-debug ## the same, all other tests in guests, and 
 lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ruff, mypy --strict, layers, shellcheck, sparse, licences, generated files
 	@echo "lint: all clean"
 
-lint-python: setup tree
+lint-python: setup
 	$(BIN)/ruff check .
-	MYPYPATH=$(TREE) $(BIN)/mypy --strict -p detshare | sed 's,^$(TREE)/detshare/,,'
+	$(BIN)/mypy --strict
 	$(BIN)/python -m detshare.tools.layers
 
 lint-shell: setup
@@ -116,12 +115,6 @@ test-thorough: setup ## what the others leave out for its time: the same on othe
 
 test-gpu: setup ## tests on this machine's GPU (as root)
 	$(BIN)/pytest tests -m gpu
-
-# build/tree/detshare has the shape of the installed packages: for mypy, and for PYTHONPATH=build/tree where nothing is installed
-tree:
-	@mkdir -p $(TREE)/detshare
-	@for part in $(PARTS); do ln -sfn ../../../$$part $(TREE)/detshare/$$part; done
-	@ln -sfn ../../../package/__init__.py $(TREE)/detshare/__init__.py
 
 clean: ## remove what make made: .venv, build/, caches
 	rm -rf runtime/libdetshare.so ebpf/*.bpf.o $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

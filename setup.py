@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of packages, and libdetshare.so for wheels; everything else is in pyproject.toml.
+"""The list of packages, and what a wheel has beside Python: libdetshare.so, eBPF programs. The rest: pyproject.toml.
 
-Every folder below ctl/, runtime/, ebpf/ and tools/ is a package of that part, with or without an ``__init__.py``
-(folders of data and of workload scripts have none), so a new one needs no entry anywhere. package/ is the top package
-itself: what `import detshare` gives to programs.
+Four folders hold a piece of the package each. Every folder below a piece is a package, with or without an
+``__init__.py`` (folders of data and of workload scripts have none), so a new one needs no entry anywhere.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,25 +22,27 @@ class Build(build_py):
     """Compiles the library into what is packed; an editable install uses the one that `make setup` builds."""
 
     def run(self):
-        if not self.editable_mode:
-            # found by package_data; a wheel without them needs bcc, or clang where it is installed
-            built = subprocess.run(["make", "-s", "tree"], check=False).returncode == 0 and subprocess.run(
-                [sys.executable, "-m", "detshare.ebpf.build"],
-                env={**os.environ, "PYTHONPATH": "build/tree"},
-                stdout=subprocess.DEVNULL,
-                check=False,
-            ).returncode == 0
-            if not built:
-                print("no prebuilt eBPF programs: install clang and libbpf-dev for them", file=sys.stderr)
         super().run()
         if self.editable_mode:
             return
-        folder = Path(self.build_lib).resolve() / "detshare" / "runtime"
+        packed = Path(self.build_lib).resolve() / "detshare"
         objects = Path(self.get_finalized_command("build").build_temp).resolve() / "runtime"
         try:
-            subprocess.run(["make", "-s", "-C", "runtime", f"OUT={folder}", f"BUILD={objects}"], check=True)
+            make = ["make", "-s", "-C", "runtime", f"OUT={packed / 'runtime'}", f"BUILD={objects}"]
+            subprocess.run(make, check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise SystemExit(f"runtime/libdetshare.so cannot be built ({error}): install make and gcc") from error
+        for source in (*Path("ebpf").glob("*.bpf.c"), *Path("ebpf").glob("*.h")):
+            shutil.copy2(source, packed / "ebpf")
+        # a wheel without them needs bcc, or clang where it is installed
+        built = subprocess.run(
+            [sys.executable, "-m", "detshare.ebpf.build"],
+            env={**os.environ, "PYTHONPATH": str(packed.parent)},
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        if built.returncode:
+            print("no prebuilt eBPF programs: install clang and libbpf-dev for them", file=sys.stderr)
 
 
 class Wheel(bdist_wheel):
@@ -54,10 +56,7 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-packages = ["detshare"]
-for part in PARTS:
-    packages.append(f"detshare.{part}")
-    found = find_namespace_packages(part, exclude=["*__pycache__*"])
-    packages += [f"detshare.{part}.{name}" for name in found]
+found = (find_namespace_packages(part, include=["detshare*"], exclude=["*__pycache__*"]) for part in PARTS)
+packages = sorted({name for names in found for name in names})
 
 setup(packages=packages, cmdclass={"build_py": Build, "bdist_wheel": Wheel})

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The binary form of a replay script; tools/replay/script.py writes it. Every reader ends the
+ * The binary form of a replay script; detshare.tools.replay.script writes it. Every reader ends the
  * program on a damaged file.
  */
 #ifndef NVCLIENT_REPLAY_FILE_H

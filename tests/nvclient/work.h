@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What nvlatency and nvbackground share: options, the stop signal, windows, the summary. The lines
- * are those of tools/bench/workloads.
+ * are those of detshare.tools.bench.workloads.
  */
 #ifndef NVCLIENT_WORK_H
 #define NVCLIENT_WORK_H

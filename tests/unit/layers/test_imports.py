@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[3]
 def tree(root: Path, files: dict[str, str]) -> Path:
     """A checkout in which nothing is wrong yet, and `files`."""
     good = {
-        "package/__init__.py": "",
-        "ctl/core/errors.py": "",
-        "ctl/client.py": "from detshare.ctl.core.errors import ControlError",
-        "ctl/backends/root/backend.py": "import detshare.ctl.core.errors\nimport json",
-        "ctl/daemon/daemon.py": "from detshare.ctl.backends.root import backend",
-        "tools/bench/cli.py": "from tests.tracee import images\nfrom detshare.ctl.daemon import daemon",
+        "ctl/detshare/__init__.py": "",
+        "ctl/detshare/ctl/core/errors.py": "",
+        "ctl/detshare/ctl/client.py": "from detshare.ctl.core.errors import ControlError",
+        "ctl/detshare/ctl/backends/root/backend.py": "import detshare.ctl.core.errors\nimport json",
+        "ctl/detshare/ctl/daemon/daemon.py": "from detshare.ctl.backends.root import backend",
+        "tools/detshare/tools/bench/cli.py": "from tests.tracee import images\nfrom detshare.ctl.daemon import daemon",
     }
     for name, text in (good | files).items():
         path = root / name
@@ -48,25 +48,26 @@ def test_a_good_tree_has_no_problems(tmp_path: Path) -> None:
     ],
 )
 def test_an_import_of_an_upper_room_is_told_wherever_it_stands(tmp_path: Path, text: str) -> None:
-    said = problems(tree(tmp_path, {"ctl/core/errors.py": text}), {})
-    assert said == ["ctl/core/errors.py:2 -> detshare.ctl.daemon.daemon: upward: ctl.core may not know ctl.daemon"]
+    (said,) = problems(tree(tmp_path, {"ctl/detshare/ctl/core/errors.py": text}), {})
+    edge = "ctl/detshare/ctl/core/errors.py:2 -> detshare.ctl.daemon.daemon"
+    assert said == f"{edge}: upward: ctl.core may not know ctl.daemon"
 
 
 def test_rooms_of_one_row_do_not_know_each_other(tmp_path: Path) -> None:
-    (said,) = problems(tree(tmp_path, {"runtime/mps.py": "import detshare.ctl.client"}), {})
-    assert said == "runtime/mps.py:1 -> detshare.ctl.client: upward: runtime may not know ctl.client"
+    (said,) = problems(tree(tmp_path, {"runtime/detshare/runtime/mps.py": "import detshare.ctl.client"}), {})
+    assert said == "runtime/detshare/runtime/mps.py:1 -> detshare.ctl.client: upward: runtime may not know ctl.client"
 
 
 def test_the_screen_knows_core_and_client_only(tmp_path: Path) -> None:
     text = "from detshare.ctl.client import Client\nfrom detshare.ctl.backends.root import backend"
-    (said,) = problems(tree(tmp_path, {"ctl/top/source.py": text}), {})
+    (said,) = problems(tree(tmp_path, {"ctl/detshare/ctl/top/source.py": text}), {})
     target = "detshare.ctl.backends.root.backend"
-    assert said == f"ctl/top/source.py:2 -> {target}: ctl.top may know ctl.client and ctl.core only"
+    assert said == f"ctl/detshare/ctl/top/source.py:2 -> {target}: ctl.top may know ctl.client and ctl.core only"
 
 
 def test_a_new_folder_needs_a_room(tmp_path: Path) -> None:
-    (said,) = problems(tree(tmp_path, {"ctl/loft/odd.py": "import detshare.ctl.core.errors"}), {})
-    assert said.endswith("detshare.ctl.loft.odd is in no room of tools/layers/imports.py")
+    (said,) = problems(tree(tmp_path, {"ctl/detshare/ctl/loft/odd.py": "import detshare.ctl.core.errors"}), {})
+    assert said.endswith("detshare.ctl.loft.odd is in no room of tools/detshare/tools/layers/imports.py")
 
 
 @pytest.mark.parametrize(
@@ -74,15 +75,15 @@ def test_a_new_folder_needs_a_room(tmp_path: Path) -> None:
     [("from tests import patience", "tests"), ("import detshare.tools.bench.cli", "detshare.tools.bench")],
 )
 def test_the_product_imports_neither_tests_nor_bench(tmp_path: Path, text: str, what: str) -> None:
-    (said,) = problems(tree(tmp_path, {"tools/demo/screen.py": text}), {})
-    assert said.startswith("tools/demo/screen.py:1 -> ")
+    (said,) = problems(tree(tmp_path, {"tools/detshare/tools/demo/screen.py": text}), {})
+    assert said.startswith("tools/detshare/tools/demo/screen.py:1 -> ")
     assert said.endswith(f": the product may not import {what}")
 
 
 @pytest.mark.parametrize(("files", "told"), [(4, 0), (5, 1)])
 def test_a_circle_of_more_than_four_files_is_told(tmp_path: Path, files: int, told: int) -> None:
     ring = {
-        f"ctl/core/m{number}.py": f"def late():\n    from detshare.ctl.core import m{(number + 1) % files}"
+        f"ctl/detshare/ctl/core/m{number}.py": f"def late():\n    from detshare.ctl.core import m{(number + 1) % files}"
         for number in range(files)
     }
     found = problems(tree(tmp_path, ring), {})
@@ -93,17 +94,29 @@ def test_a_circle_of_more_than_four_files_is_told(tmp_path: Path, files: int, to
 def test_a_long_file_is_told_unless_it_is_generated(tmp_path: Path) -> None:
     files = {
         "tests/unit/test_long.py": "\n" * (LINES + 1),
-        "ctl/core/fits.py": "\n" * LINES,
-        "ctl/abi/tables.py": "# Generated; do not edit.\n" + "\n" * LINES,
+        "ctl/detshare/ctl/core/fits.py": "\n" * LINES,
+        "ctl/detshare/ctl/abi/tables.py": "# Generated; do not edit.\n" + "\n" * LINES,
     }
     (said,) = problems(tree(tmp_path, files), {})
     assert said == f"tests/unit/test_long.py:{LINES + 1}: {LINES + 1} lines; a file has {LINES} at most"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("runtime/stray.py", "Python of runtime lies in runtime/detshare"),
+        ("ebpf/detshare/ebpf/stray.h", "C of ebpf lies outside ebpf/detshare, which is Python's"),
+        ("runtime/detshare/runtime/gate/stray.c", "C of runtime lies outside runtime/detshare, which is Python's"),
+    ],
+)
+def test_c_and_python_of_a_part_are_apart(tmp_path: Path, name: str, told: str) -> None:
+    assert problems(tree(tmp_path, {name: ""}), {}) == [f"{name}:1: {told}"]
+
+
 def test_what_is_known_is_not_told_until_it_is_gone(tmp_path: Path) -> None:
-    known = {"ctl/core/errors.py -> detshare.ctl.client": "why"}
-    made = tree(tmp_path, {"ctl/core/errors.py": "import detshare.ctl.client"})
+    known = {"ctl/detshare/ctl/core/errors.py -> detshare.ctl.client": "why"}
+    made = tree(tmp_path, {"ctl/detshare/ctl/core/errors.py": "import detshare.ctl.client"})
     assert problems(made, known) == []
-    (made / "ctl/core/errors.py").write_text("")
+    (made / "ctl/detshare/ctl/core/errors.py").write_text("")
     (said,) = problems(made, known)
-    assert said == f"{next(iter(known))}: known in tools/layers/imports.py, but not there any more"
+    assert said == f"{next(iter(known))}: known in tools/detshare/tools/layers/imports.py, but not there any more"

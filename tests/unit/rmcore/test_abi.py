@@ -122,7 +122,7 @@ def test_the_checkout_holds_what_the_data_gives() -> None:
 
 
 def test_check_names_the_file_that_differs(tmp_path: Path) -> None:
-    (tmp_path / "ctl" / "abi").mkdir(parents=True)
+    (tmp_path / generator.TARGET).parent.mkdir(parents=True)
     assert CliRunner().invoke(main, ["--root", str(tmp_path)]).exit_code == 0
     assert CliRunner().invoke(main, ["--root", str(tmp_path), "--check"]).exit_code == 0
     stale = tmp_path / ctables.SOURCE

@@ -16,6 +16,8 @@ from detshare.tools.results import Result, Row
 ROWS = (Row("p99", 12.0, "ms", 10.0, "<= 1.05 x baseline"), Row("errors", 0, "", None, "== 0"), Row("launches", 3, ""))
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "results"
 
+HASH = provenance._hash
+
 
 @pytest.fixture(autouse=True)
 def history(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
@@ -85,6 +87,25 @@ def test_a_result_is_older_once_what_it_measures_changed(history: dict[str, str]
     assert provenance.state({}) == provenance.UNKNOWN
     del history["HEAD:runtime"]  # moved, or gone
     assert provenance.state({"runtime": "3" * 40}) == provenance.OLDER
+
+
+def test_a_path_that_moved_is_found_where_it_was(history: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = "ctl/detshare/ctl/sim", "ctl/sim"
+    history |= {f"abc1234:{old}": "4" * 40, f"HEAD:{new}": "4" * 40, "HEAD": "fed9876"}
+    asked: list[tuple[str, ...]] = []
+
+    def ask(*words: str) -> str:
+        asked.append(words)
+        return "" if words[0] == "diff" else history.get(words[-1], "")
+
+    monkeypatch.setattr(provenance, "ask_git", ask)
+    monkeypatch.setattr(provenance, "_hash", HASH)
+    HASH.cache_clear()
+    assert provenance.hashes("sim-validation", "abc1234") == {new: "4" * 40}
+    assert provenance.state({new: "4" * 40}) == provenance.CURRENT
+    assert provenance.lines_changed("abc1234", new) == (0, 0)
+    assert asked[-1][-2:] == (f":/{new}", f":/{old}")
+    HASH.cache_clear()
 
 
 def test_outside_git_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

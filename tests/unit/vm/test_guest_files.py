@@ -151,7 +151,7 @@ def test_qemu_gets_shares_ports_and_the_window(kernel: Kernel, tmp_path: Path) -
 
 
 def test_scripts_of_the_guest_use_only_commands_that_it_has() -> None:
-    folder = TOP / "tools" / "vm" / "guest"
+    folder = TOP / "tools" / "detshare" / "tools" / "vm" / "guest"
     applets = subprocess.run([initramfs.busybox(), "--list"], capture_output=True, text=True, check=True).stdout.split()
     text = (folder / "init").read_text()
     linked = text.split("for applet in ")[1].split(";")[0].split()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What runtime/rck.ptx does, as code for the stand-in (FAKECUDA_PLUGINS): copies each slot's word to device memory until `stop` is set or `pulse` stays
+ * What rck.ptx of detshare.runtime does, as code for the stand-in (FAKECUDA_PLUGINS): copies each slot's word to device memory until `stop` is set or `pulse` stays
  * the same for `stale` ns, and opens all words at its end. control points to {u32 stop, u32 pulse, u32 loops}.
  */
 #include <stdlib.h>

@@ -136,4 +136,4 @@ def test_the_kernels_numbers_are_those_of_the_board() -> None:
     assert "mul.wide.u32 %shift, %thread, 64;" in text
     assert layout.SLOT_FIELDS["word"].offset == 0
     assert layout.SLOTS <= 32
-    assert (ROOT / "runtime" / "rck.ptx").samefile(KERNEL)
+    assert (ROOT / "runtime" / "detshare" / "runtime" / "rck.ptx").samefile(KERNEL)
