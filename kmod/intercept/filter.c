@@ -10,6 +10,7 @@
 #include "driver.h"
 #include "filter.h"
 #include "guest.h"
+#include "limit.h"
 #include "pause.h"
 #include "raw.h"
 #include "rm/verdict.h"
@@ -167,6 +168,11 @@ static bool wait_while_paused(const struct asking *asking)
 	return !err;
 }
 
+static bool is_limited(struct ds_process *process)
+{
+	return process && ds_process_limited(process);
+}
+
 static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling *ruling)
 {
 	struct ds_frame *frame = call->frame;
@@ -188,6 +194,8 @@ static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling 
 		asked.params = frame->unreadable ? NULL : frame->params;
 		asked.params_size = size;
 	}
+	if (rm_verdict_keeps(asked.cmd, asked.raw))
+		asking->asker.limited = is_limited(asking->process) || is_limited(asking->owner);
 	rm_verdict_control(call->abi, &asked, &asking->asker, ruling);
 }
 
