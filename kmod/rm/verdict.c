@@ -196,6 +196,13 @@ static const struct rule *rule_of(u32 cmd, bool raw)
 	return find_rule(is_raw(cmd, raw) ? plain_of(cmd, raw) : cmd);
 }
 
+bool rm_verdict_idles(u32 cmd, bool raw)
+{
+	const struct rule *rule = rule_of(cmd, raw);
+
+	return rule && rule->look == IDLE_TIME;
+}
+
 bool rm_verdict_keeps(u32 cmd, bool raw)
 {
 	const struct rule *rule = rule_of(cmd, raw);

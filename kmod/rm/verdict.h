@@ -53,6 +53,8 @@ struct rm_asked {
 
 /* Must this control be judged at all? Also for atomic context. raw: as in struct rm_asked. */
 bool rm_verdict_wanted(u32 cmd, u32 flags, bool raw);
+/* Does the driver wait for channels to be idle? */
+bool rm_verdict_idles(u32 cmd, bool raw);
 /* Does its verdict depend on rm_asker.limited? */
 bool rm_verdict_keeps(u32 cmd, bool raw);
 /*
