@@ -191,6 +191,9 @@ bool ds_process_limited(struct ds_process *process)
 
 	mutex_lock(&ds_limits_lock);
 	ds_process_follow(process);
+	/* it may hold nothing yet */
+	if (!process->tenant)
+		WRITE_ONCE(process->tenant, ds_tenant_of(process));
 	list_for_each_entry(entry, &ds_entries, link)
 		limited |= ds_entry_meant(&entry->subject, &as);
 	mutex_unlock(&ds_limits_lock);
