@@ -28,6 +28,10 @@
 #include "userd.h"
 #include "uvm.h"
 
+#ifdef CONFIG_PREEMPT_RT
+#error "detshare.ko cannot be built for a PREEMPT_RT kernel: its probes and tracepoints take spinlocks where such a kernel may not sleep"
+#endif
+
 /* Started from top to bottom, ended from bottom to top; each part relies on those above it only. */
 static const struct part {
 	int (*init)(void);

@@ -183,6 +183,23 @@ int ds_holders_follow(struct ds_process *process)
 	return err;
 }
 
+bool ds_process_limited(struct ds_process *process)
+{
+	const struct ds_holder as = { .process = process };
+	struct ds_entry *entry;
+	bool limited = false;
+
+	mutex_lock(&ds_limits_lock);
+	ds_process_follow(process);
+	/* it may hold nothing yet */
+	if (!process->tenant)
+		WRITE_ONCE(process->tenant, ds_tenant_of(process));
+	list_for_each_entry(entry, &ds_entries, link)
+		limited |= ds_entry_meant(&entry->subject, &as);
+	mutex_unlock(&ds_limits_lock);
+	return limited;
+}
+
 /* ---- holders --------------------------------------------------------------- */
 
 static int holder_join_all(struct ds_holder *holder)

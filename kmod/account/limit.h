@@ -67,6 +67,9 @@ int ds_limit_set(const struct ds_subject *subject, u32 gpu, u64 limit, struct ds
 /* -ENOENT: there is no such limit. */
 int ds_limit_del(const struct ds_subject *subject, u32 gpu);
 
+/* Is a limit meant for the process, on whatever GPU? Takes ds_limits_lock. */
+bool ds_process_limited(struct ds_process *process);
+
 /*
  * The index-th limit of all; false: there are no so many. *info's subject stays valid while ds_limits_lock is
  * held, which the caller holds.

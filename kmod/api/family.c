@@ -1,9 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/capability.h>
+
+#include "compat.h"
 #include "events.h"
 #include "family.h"
 #include "netlink.h"
 #include "nl_policy.h"
 #include "run.h"
+
+/*
+ * The kernel itself asks for CAP_NET_ADMIN, before it reads a message (GENL_ADMIN_PERM). Pods with the host's network have that one; it is no
+ * right over other people's programs.
+ */
+static int check_rights(const struct sk_buff *skb, struct netlink_ext_ack *extack)
+{
+	if (netlink_capable(skb, CAP_SYS_ADMIN))
+		return 0;
+	NL_SET_ERR_MSG(extack, "this takes CAP_SYS_ADMIN in the initial user namespace");
+	return -EPERM;
+}
+
+static int check_dump(struct netlink_callback *cb)
+{
+	return check_rights(cb->skb, cb->extack);
+}
+
+static int check_do(ds_genl_op *op, struct sk_buff *skb, struct genl_info *info)
+{
+	return check_rights(skb, info->extack);
+}
 
 #define DO(number, name, set, handler) { \
 	.cmd = DETSHARE_CMD_##number, \
@@ -18,6 +43,7 @@
 	.flags = GENL_ADMIN_PERM, \
 	.policy = detshare_##name##_policy, \
 	.maxattr = DETSHARE_A_##set##_MAX, \
+	.start = check_dump, \
 	.dumpit = handler, \
 }
 
@@ -50,8 +76,8 @@ static const struct genl_ops ops[] = {
 };
 
 static const struct genl_multicast_group groups[] = {
-	{ .name = DETSHARE_MCGRP_EVENTS, .flags = GENL_MCAST_CAP_NET_ADMIN },
-	{ .name = DETSHARE_MCGRP_ACTIVITY, .flags = GENL_MCAST_CAP_NET_ADMIN },
+	{ .name = DETSHARE_MCGRP_EVENTS, .flags = GENL_MCAST_CAP_NET_ADMIN | GENL_MCAST_CAP_SYS_ADMIN },
+	{ .name = DETSHARE_MCGRP_ACTIVITY, .flags = GENL_MCAST_CAP_NET_ADMIN | GENL_MCAST_CAP_SYS_ADMIN },
 };
 
 static struct genl_family family = {
@@ -60,6 +86,7 @@ static struct genl_family family = {
 	.module = THIS_MODULE,
 	/* orders wait for the driver: the kernel's lock of all families is not held meanwhile */
 	.parallel_ops = true,
+	.pre_doit = check_do,
 	.ops = ops,
 	.n_ops = ARRAY_SIZE(ops),
 	.resv_start_op = 1,

@@ -63,6 +63,13 @@ int ds_nl_check_driver(struct netlink_ext_ack *extack)
 	return -EOPNOTSUPP;
 }
 
+int ds_nl_done(int err, struct netlink_ext_ack *extack)
+{
+	if (err == -ETIMEDOUT)
+		NL_SET_ERR_MSG(extack, "the driver takes too long: what was asked for stands, and is carried out when it answers");
+	return err;
+}
+
 bool ds_nl_name_is_good(const char *name)
 {
 	const char *c;

@@ -59,6 +59,8 @@ bool ds_nl_subject_asked(struct nlattr **attrs, const struct ds_nl_names *names,
 int ds_nl_check_driver(struct netlink_ext_ack *extack);
 /* The attributes `mechanism` of the status. */
 int ds_nl_put_mechanisms(struct sk_buff *skb, enum detshare_mode mode);
+/* The error of something that waited for the driver; says what -ETIMEDOUT means. */
+int ds_nl_done(int err, struct netlink_ext_ack *extack);
 /* Names of tenants and classes have no spaces and no control characters. */
 bool ds_nl_name_is_good(const char *name);
 

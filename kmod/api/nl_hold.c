@@ -113,7 +113,7 @@ int ds_nl_hold_set(struct sk_buff *request, struct genl_info *info)
 	      ds_nl_subject_watched(info->attrs, &names, info->extack, &subject);
 	if (err)
 		return err;
-	err = ds_hold_set(&subject, wish.gate, wish.pause, wish.lease_ms, &result);
+	err = ds_nl_done(ds_hold_set(&subject, wish.gate, wish.pause, wish.lease_ms, &result), info->extack);
 	if (err == -EOPNOTSUPP && result.why && info->extack)
 		info->extack->_msg = result.why;
 	if (!err)
@@ -132,7 +132,7 @@ int ds_nl_hold_del(struct sk_buff *request, struct genl_info *info)
 	err = ds_nl_subject_known(info->attrs, &names, info->extack, &subject);
 	if (err)
 		return err;
-	err = ds_hold_del(&subject, &result);
+	err = ds_nl_done(ds_hold_del(&subject, &result), info->extack);
 	if (err == -ENOENT)
 		NL_SET_ERR_MSG(info->extack, "nobody ordered it to be held, or the lease is over: hold-get lists holds, run-get says what else may hold it");
 	else if (!err)

@@ -139,7 +139,7 @@ static int apply(struct genl_info *info, struct ds_subject *subject, const struc
 	void *header;
 	int err;
 
-	err = ds_sched_apply(subject, &result);
+	err = ds_nl_done(ds_sched_apply(subject, &result), info->extack);
 	if (err)
 		goto put;
 	err = -ENOMEM;
@@ -199,7 +199,7 @@ int ds_nl_preempt(struct sk_buff *request, struct genl_info *info)
 	err = ds_nl_check_driver(info->extack) ?: ds_nl_subject(info->attrs, &names, info->extack, &subject);
 	if (err)
 		return err;
-	err = ds_preempt(&subject, &result);
+	err = ds_nl_done(ds_preempt(&subject, &result), info->extack);
 	if (err == -ESRCH)
 		NL_SET_ERR_MSG(info->extack, "nobody of it has a channel group for compute: tsg-get lists them");
 	if (err)

@@ -17,6 +17,13 @@ static __always_inline void ds_regs_set_ip(struct ftrace_regs *fregs, unsigned l
 #endif
 }
 
+/* What genl_family.pre_doit gets. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+typedef const struct genl_split_ops ds_genl_op;
+#else
+typedef const struct genl_ops ds_genl_op;
+#endif
+
 /* The n-th argument of the traced function, n below 6. */
 static __always_inline unsigned long ds_regs_argument(struct ftrace_regs *fregs, unsigned int n)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/irq_work.h>
+#include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/pid.h>
 #include <linux/ratelimit.h>
@@ -10,6 +11,7 @@
 #include "client.h"
 #include "denials.h"
 #include "events.h"
+#include "process.h"
 
 /* Rows that are kept, of all and of one process; the one of them that is oldest makes room. */
 #define ROWS_MAX 1024
@@ -20,6 +22,15 @@
 #define TRICKS_MAX 64
 /* Lines in five seconds about what was not denied to that process before. */
 #define FRESH_LINES 50
+/*
+ * Lines of one tenant (else cgroup, else process) in a minute, and of all: a log is read by people, and kept on disk. What has no line is
+ * counted all the same.
+ */
+#define LOG_INTERVAL (60 * HZ)
+#define LINES_OF_ONE 12
+#define LINES_OF_ALL 90
+/* Those whose lines are counted; the one that began its minute first makes room. */
+#define SPEAKERS 16
 /* Denials on their way out of atomic context. */
 #define PENDING_MAX 64
 
@@ -56,6 +67,57 @@ static void pending_irq(struct irq_work *work);
 static void pending_work(struct work_struct *work);
 static struct irq_work wake = IRQ_WORK_INIT(pending_irq);
 static DECLARE_WORK(write_down, pending_work);
+
+static struct speaker {
+	u64 who;		/* 0: nobody */
+	unsigned long since;	/* jiffies */
+	unsigned int lines;
+} speakers[SPEAKERS];	/* under rows_lock */
+
+/* Whose process it is, as a name to compare. */
+static u64 speaker_of(struct pid *pid)
+{
+	struct ds_process *process = ds_process_find(pid);
+	u64 who = 0;
+
+	if (process) {
+		who = (unsigned long)READ_ONCE(process->tenant);
+		if (!who)
+			who = ds_process_cgroup_id(process);
+	}
+	ds_process_put(process);
+	return who ?: (unsigned long)pid;
+}
+
+/* Has he said enough in this minute? Under rows_lock. */
+static bool has_said_enough(u64 who)
+{
+	struct speaker *speaker = NULL, *oldest = &speakers[0];
+	unsigned int i;
+
+	for (i = 0; i < SPEAKERS && !speaker; i++) {
+		if (speakers[i].who == who)
+			speaker = &speakers[i];
+		else if (!speakers[i].who || (oldest->who && time_before(speakers[i].since, oldest->since)))
+			oldest = &speakers[i];
+	}
+	if (!speaker || time_after_eq(jiffies, speaker->since + LOG_INTERVAL)) {
+		speaker = speaker ?: oldest;
+		*speaker = (struct speaker){ .who = who, .since = jiffies };
+	}
+	if (speaker->lines >= LINES_OF_ONE)
+		return true;
+	speaker->lines++;
+	return false;
+}
+
+/* Does the log take another line of his? Under rows_lock. */
+static bool log_has_room(u64 who)
+{
+	static DEFINE_RATELIMIT_STATE(all, LOG_INTERVAL, LINES_OF_ALL);
+
+	return !has_said_enough(who) && __ratelimit(&all);
+}
 
 /* Is a line due? The first denial of a row has one, more of them are limited by trick. Under rows_lock. */
 static bool may_tell(const char *trick, bool first)
@@ -132,8 +194,9 @@ static u64 vctx_of(u32 handle, u32 *gpu)
 	return id;
 }
 
-static void count(struct ds_denial *denial, u32 client, const char *trick)
+static void count(struct ds_denial *denial, struct pid *pid, u32 client, const char *trick)
 {
+	u64 who = speaker_of(pid);
 	bool event = true;
 	struct row *row;
 	u32 gpu;
@@ -150,7 +213,7 @@ static void count(struct ds_denial *denial, u32 client, const char *trick)
 		if (event)
 			row->told = denial->last;
 	}
-	if (may_tell(trick, denial->count == 1))
+	if (may_tell(trick, denial->count == 1) && log_has_room(who))
 		pr_warn("process %d (%s) %s: not let through (command %#x, status %#x)\n", denial->pid, denial->comm,
 			trick, denial->command, denial->status);
 	mutex_unlock(&rows_lock);
@@ -169,7 +232,7 @@ void ds_denied(u32 client, u32 command, enum detshare_denial reason, u32 status,
 	};
 
 	get_task_comm(denial.comm, current);
-	count(&denial, client, trick);
+	count(&denial, task_tgid(current), client, trick);
 }
 
 /* ---- from atomic context --------------------------------------------------------- */
@@ -236,7 +299,7 @@ static void pending_work(struct work_struct *work)
 		};
 
 		memcpy(denial.comm, taken.comm, sizeof(denial.comm));
-		count(&denial, taken.client, taken.trick);
+		count(&denial, taken.pid, taken.client, taken.trick);
 		put_pid(taken.pid);
 	}
 }

@@ -14,22 +14,26 @@
 #include "uvm.h"
 
 #define FILE_BITS 6
+#define UVM_INIT_FLAGS_DISABLE_HMM 1ULL
 
 /* The order of hooks[]. */
 enum {
 	MMAP,
 	VM_CLOSE,
 	RELEASE,
+	CREATE,
 };
 
 static int uvm_mmap(struct file *file, struct vm_area_struct *vma);
 static void uvm_vm_close(struct vm_area_struct *vma);
 static int uvm_release(struct inode *inode, struct file *file);
+static u32 uvm_create(struct address_space *mapping, void **space, u64 flags);
 
 static struct ds_hook hooks[] = {
 	[MMAP] = { "uvm_mmap_entry", uvm_mmap, NULL, false },
 	[VM_CLOSE] = { "uvm_vm_close_managed_entry", uvm_vm_close, NULL, false },
 	[RELEASE] = { "uvm_release_entry", uvm_release, NULL, false },
+	[CREATE] = { "uvm_va_space_create", uvm_create, NULL, false, "memory that the GPU takes for a program's plain memory (HMM) is not limited" },
 };
 
 static struct ds_hook_set uvm = {
@@ -267,6 +271,35 @@ static int uvm_release(struct inode *inode, struct file *file)
 	}
 	ds_hook_leave();
 	return ret;
+}
+
+static bool is_limited(void)
+{
+	struct ds_process *process;
+	bool limited;
+
+	if (!ds_enforcing())
+		return false;
+	process = ds_process_current();
+	limited = !process || ds_process_limited(process);
+	ds_process_put(process);
+	return limited;
+}
+
+/*
+ * A file of UVM becomes somebody's. With HMM the driver puts a program's plain memory into video memory as the GPU touches it, and nobody is asked:
+ * who is limited goes without.
+ */
+static u32 uvm_create(struct address_space *mapping, void **space, u64 flags)
+{
+	u32 status;
+
+	ds_count(calls);
+	if (is_limited())
+		flags |= UVM_INIT_FLAGS_DISABLE_HMM;
+	status = (u32)ds_hook_call(&hooks[CREATE], (unsigned long)mapping, (unsigned long)space, flags);
+	ds_hook_leave();
+	return status;
 }
 
 u64 ds_uvm_managed(const struct ds_process *process)

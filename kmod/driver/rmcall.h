@@ -9,10 +9,23 @@
 #ifndef DETSHARE_RMCALL_H
 #define DETSHARE_RMCALL_H
 
+#include <linux/jiffies.h>
 #include <linux/types.h>
 #include <linux/workqueue.h>
 
 #include "rm/act.h"
+
+/*
+ * So long somebody who asked by netlink waits for the driver at most, in jiffies: meanwhile the kernel lets no family come or go. What was
+ * asked for goes on without him.
+ */
+#define DS_RM_PATIENCE (10 * HZ)
+
+/* What is left of it until then, 1 at least. */
+static inline unsigned long ds_rm_patience(unsigned long until)
+{
+	return time_before(jiffies, until) ? until - jiffies : 1;
+}
 
 #define DS_RM_GONE 0xfffffffeu
 

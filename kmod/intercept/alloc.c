@@ -3,6 +3,7 @@
 
 #include "alloc.h"
 #include "busy.h"
+#include "contexts.h"
 #include "driver.h"
 #include "filter.h"
 #include "gpu.h"
@@ -108,6 +109,27 @@ static void allocate_device(struct ds_call *call, struct ds_plan *plan)
 	mutex_unlock(&client->tree);
 }
 
+static void allocate_group(struct ds_call *call, struct ds_plan *plan)
+{
+	struct ds_context context;
+	struct ds_vctx *vctx;
+	bool made;
+
+	if (!ds_context_begin(&context, call->client->process, plan->gpu)) {
+		mutex_lock(&call->client->tree);
+		vctx = ds_vctx_find(call->client, plan->gpu);
+		mutex_unlock(&call->client->tree);
+		if (vctx)
+			atomic64_inc(&vctx->refused);
+		ds_call_refuse(call, NV_ERR_NO_MEMORY);
+		return;
+	}
+	made = ds_plan_allocate(call, plan, answered_bytes);
+	ds_context_end(&context);
+	if (made)
+		follow(call, plan);
+}
+
 /*
  * Parameters in the serialised form cannot be read here. No driver of a known ABI has this form for any class: each refuses the call,
  * in its own words. One that makes an object all the same has to let go of it.
@@ -155,7 +177,9 @@ void ds_alloc(struct ds_call *call)
 	mutex_lock(&call->client->tree);
 	plan.gpu = ds_gpu_below(call->client, plan.parent);
 	mutex_unlock(&call->client->tree);
-	if (ds_plan_allocate(call, &plan, answered_bytes))
+	if (plan.alloc.kind == RM_KIND_TSG)
+		allocate_group(call, &plan);
+	else if (ds_plan_allocate(call, &plan, answered_bytes))
 		follow(call, &plan);
 }
 

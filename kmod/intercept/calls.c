@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/atomic.h>
+#include <linux/hash.h>
+#include <linux/moduleparam.h>
+#include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 
 #include "calls.h"
 #include "stats.h"
 
+#define OWN_BITS 12
+
+static unsigned int calls_of_one = DS_CALLS_MAX / 16;
+module_param(calls_of_one, uint, 0644);
+MODULE_PARM_DESC(calls_of_one, "most calls of one process that are in the driver at once, of 4096 of all; more of them wait (default: 256)");
+
 /* Calls inside the driver whose return must be seen: there is one probe instance for each. */
 static atomic_t framed;
+/* Those of one process; two processes may share a place. */
+static atomic_t own[1 << OWN_BITS];
 static DECLARE_WAIT_QUEUE_HEAD(framed_wait);
 
 long ds_call_original(struct ds_call *call)
@@ -15,27 +26,45 @@ long ds_call_original(struct ds_call *call)
 	return ds_hook_call(call->hook, (unsigned long)call->file, call->cmd, call->arg);
 }
 
-static bool take_place(void)
+static atomic_t *own_calls(void)
 {
-	return atomic_add_unless(&framed, 1, DS_CALLS_MAX);
+	return &own[hash_ptr(current->signal, OWN_BITS)];
 }
 
-static void leave_place(void)
+static bool take_place(atomic_t *mine)
 {
-	if (atomic_dec_return(&framed) >= DS_CALLS_MAX - 1)
+	int most = clamp_t(unsigned int, READ_ONCE(calls_of_one), 1, DS_CALLS_MAX), now = atomic_read(mine);
+
+	do {
+		if (now >= most)
+			return false;
+	} while (!atomic_try_cmpxchg(mine, &now, now + 1));
+	if (atomic_add_unless(&framed, 1, DS_CALLS_MAX))
+		return true;
+	atomic_dec(mine);
+	return false;
+}
+
+static void leave_place(atomic_t *mine)
+{
+	atomic_dec(mine);
+	atomic_dec(&framed);
+	if (wq_has_sleeper(&framed_wait))
 		wake_up(&framed_wait);
 }
 
 bool ds_call_framed(struct ds_call *call, struct ds_frame_head *head)
 {
-	if (!take_place() && wait_event_killable(framed_wait, take_place())) {
+	atomic_t *mine = own_calls();
+
+	if (!take_place(mine) && wait_event_killable(framed_wait, take_place(mine))) {
 		call->ret = -EINTR;
 		return false;
 	}
 	ds_frame_open(head);
 	call->ret = ds_call_original(call);
 	ds_frame_close(head);
-	leave_place();
+	leave_place(mine);
 	return true;
 }
 

@@ -1,8 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/moduleparam.h>
+
+#include "denials.h"
 #include "dup.h"
+#include "filter.h"
 #include "guest.h"
 #include "plan.h"
 #include "rmcall.h"
+#include "steered.h"
+
+/* Who may have a channel group in common with another process while somebody manages one of them: see share_groups. */
+enum sharing {
+	NOBODY,
+	MPS,
+	EVERYBODY,
+};
+
+static unsigned int share_groups = MPS;
+module_param(share_groups, uint, 0644);
+MODULE_PARM_DESC(share_groups,
+		 "which managed programs may have a channel group in common with another process, so that they cannot be paused: 0 none, 1 those with an MPS object (default), 2 all");
 
 /* What is known of the source before the call. */
 struct source {
@@ -10,6 +27,7 @@ struct source {
 	bool ours;		/* a client of the same file: nothing changes it meanwhile */
 	u32 class;
 	u16 engine;
+	bool mps;		/* its client takes part in MPS */
 	u32 gpu;
 	struct rm_memory *memory;	/* held for the destination's payer */
 	struct ds_process *owner;	/* held; NULL: of nobody that is known */
@@ -71,6 +89,7 @@ static int look(struct ds_call *call, struct source *source, struct ds_vctx **vc
 		ds_trees_unlock(owner, call->client);
 		source->ours = owner->file == call->known;
 		source->owner = ds_process_hold(owner->process);
+		source->mps = READ_ONCE(owner->mps);
 	}
 	up_read(&ds_clients_lock);
 	return err;
@@ -185,6 +204,45 @@ static bool changed(struct ds_call *call, const struct source *source)
 	return other || ds_guest_count(call->asked.src_client) != source->hosts;
 }
 
+static bool anybody(struct ds_process *host)
+{
+	return true;
+}
+
+/* Is it a channel group that another process has too, or may have? Then neither can be paused alone. */
+static bool is_shared(const struct ds_call *call, const struct source *source)
+{
+	return source->class == KEPLER_CHANNEL_GROUP_A &&
+	       (source->owner != call->client->process || ds_guest_any(call->asked.src_client, anybody));
+}
+
+static bool may_share(const struct ds_call *call, const struct source *source)
+{
+	unsigned int who = READ_ONCE(share_groups);
+
+	return who >= EVERYBODY || (who == MPS && (source->mps || READ_ONCE(call->client->mps)));
+}
+
+static bool is_managed(const struct ds_call *call, const struct source *source)
+{
+	return ds_process_steered(call->client->process) || (source->owner && ds_process_steered(source->owner)) ||
+	       ds_guest_any(call->asked.src_client, ds_process_steered);
+}
+
+/* Has the caller got what would put a managed program out of reach of pauses? Then it is freed again. */
+static bool put_out_of_reach(struct ds_call *call, struct source *source, struct ds_vctx *vctx)
+{
+	if (!ds_filter_active() || !is_shared(call, source) || may_share(call, source) || !is_managed(call, source))
+		return false;
+	ds_rm_free(call->client->rm.handle, call->done.object);
+	settle_hosts(call, source, false);
+	drop(call, source, vctx);
+	ds_denied(call->client->rm.handle, NV_ESC_RM_DUP_OBJECT, DETSHARE_DENIAL_ORDER, NV_ERR_INSUFFICIENT_PERMISSIONS,
+		  "shares a channel group with another process");
+	ds_call_refuse(call, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	return true;
+}
+
 /* With room for the object reserved. false: there is none; it was answered. */
 static bool duplicate(struct ds_call *call, struct source *source)
 {
@@ -207,6 +265,8 @@ static bool duplicate(struct ds_call *call, struct source *source)
 		settle_hosts(call, source, false);
 		goto refuse;
 	}
+	if (put_out_of_reach(call, source, vctx))
+		return false;
 	if (changed(call, source)) {
 		ds_rm_free(client->rm.handle, call->done.object);
 		settle_hosts(call, source, false);

@@ -10,6 +10,8 @@
 #include "driver.h"
 #include "filter.h"
 #include "guest.h"
+#include "idle.h"
+#include "limit.h"
 #include "pause.h"
 #include "raw.h"
 #include "rm/verdict.h"
@@ -30,7 +32,7 @@ static bool active = true;
 module_param_named(filter, active, bool, 0444);
 MODULE_PARM_DESC(filter, "0: programs may undo what is ordered for them and reach others; for tests of the filter only");
 
-static bool filtering(void)
+bool ds_filter_active(void)
 {
 	return active && ds_enforcing();
 }
@@ -41,7 +43,7 @@ bool ds_filter_wants(const struct rm_abi *abi, const void *block)
 {
 	u32 client = rm_get32(block, abi->nvos54.hClient), object = rm_get32(block, abi->nvos54.hObject);
 
-	return filtering() && rm_verdict_wanted(rm_get32(block, abi->nvos54.cmd), rm_get32(block, abi->nvos54.flags),
+	return ds_filter_active() && rm_verdict_wanted(rm_get32(block, abi->nvos54.cmd), rm_get32(block, abi->nvos54.flags),
 						ds_raw_is(client, object));
 }
 
@@ -167,6 +169,11 @@ static bool wait_while_paused(const struct asking *asking)
 	return !err;
 }
 
+static bool is_limited(struct ds_process *process)
+{
+	return process && ds_process_limited(process);
+}
+
 static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling *ruling)
 {
 	struct ds_frame *frame = call->frame;
@@ -188,6 +195,8 @@ static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling 
 		asked.params = frame->unreadable ? NULL : frame->params;
 		asked.params_size = size;
 	}
+	if (rm_verdict_keeps(asked.cmd, asked.raw))
+		asking->asker.limited = is_limited(asking->process) || is_limited(asking->owner);
 	rm_verdict_control(call->abi, &asked, &asking->asker, ruling);
 }
 
@@ -224,6 +233,21 @@ static void look_back(u32 client, bool (*again)(struct ds_process *process))
 	end(&asking);
 }
 
+/* The driver does it; a wait for idle channels when it is the caller's turn. */
+static void let_through(struct ds_call *call, const struct asking *asking, bool idles)
+{
+	struct ds_idle idle;
+
+	idles = idles && !asking->asker.trusted && asking->process;
+	if (idles && !ds_idle_begin(&idle, asking->process)) {
+		call->ret = -EINTR;
+		return;
+	}
+	ds_call_driver(call);
+	if (idles)
+		ds_idle_end(&idle);
+}
+
 void ds_filter_control(struct ds_call *call)
 {
 	struct rm_ruling ruling;
@@ -238,7 +262,7 @@ void ds_filter_control(struct ds_call *call)
 	} else if (ruling.verdict == RM_WAIT && !wait_while_paused(&asking)) {
 		call->ret = -EINTR;
 	} else {
-		ds_call_driver(call);
+		let_through(call, &asking, rm_verdict_idles(call->asked.cmd, ds_raw_is(call->asked.client, call->asked.object)));
 		/* a pause may have come while the driver scheduled what it is to stop; of the rest a managed program's call undoes nothing */
 		if (!asking.asker.managed)
 			look_back(call->asked.client, doubt);
@@ -263,25 +287,29 @@ bool ds_filter_idle(struct ds_call *call)
 	u64 count = call->asked.length;
 	struct rm_ruling ruling;
 	struct asking asking;
-	bool answered = true, listed = count && call->asked.params;
+	bool answered = false, listed = count && call->asked.params;
 
-	if (!filtering())
+	if (!ds_filter_active())
 		return false;
 	begin(&asking, call, call->asked.client);
 	if (!asking.asker.trusted)
 		shorten(call);
 	if (asking.asker.trusted || !listed) {
-		answered = false;
+		/* the driver says what is wrong with it */
 	} else if (count > RM_IDLE_MAX) {
 		ds_call_refuse(call, NV_ERR_INVALID_ARGUMENT);
+		answered = true;
 	} else if (ds_frame_read_params(call->frame, call->asked.params, count * sizeof(u32))) {
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
+		answered = true;
 	} else {
 		rm_verdict_idle(call->frame->params, count, &asking.asker, &ruling);
 		answered = answer(call, call->frame->nr, &ruling);
 	}
+	if (!answered)
+		let_through(call, &asking, true);
 	end(&asking);
-	return answered;
+	return true;
 }
 
 static enum rm_kind kind_of(struct ds_client *client, u32 handle)
@@ -305,7 +333,7 @@ bool ds_filter_gpu_map(struct ds_call *call, u32 memory)
 	struct rm_ruling ruling;
 	struct asking asking;
 
-	if (!filtering() || (kind != RM_KIND_USERMODE && kind != RM_KIND_MEM_REGISTERS))
+	if (!ds_filter_active() || (kind != RM_KIND_USERMODE && kind != RM_KIND_MEM_REGISTERS))
 		return false;
 	begin(&asking, call, call->asked.client);
 	rm_verdict_gpu_map(kind, &asking.asker, &ruling);
@@ -326,7 +354,7 @@ static bool judge_object(struct ds_call *call, enum rm_kind kind, bool named)
 
 bool ds_filter_object(struct ds_call *call, enum rm_kind kind, u32 handle)
 {
-	return filtering() && (kind == RM_KIND_MEM_REGISTERS || kind == RM_KIND_BINAPI) && judge_object(call, kind, handle);
+	return ds_filter_active() && (kind == RM_KIND_MEM_REGISTERS || kind == RM_KIND_BINAPI) && judge_object(call, kind, handle);
 }
 
 bool ds_filter_channel(struct ds_call *call, const struct rm_alloc *alloc)
@@ -335,7 +363,7 @@ bool ds_filter_channel(struct ds_call *call, const struct rm_alloc *alloc)
 	bool computes = !alloc->engine ||
 			(alloc->engine >= NV2080_ENGINE_TYPE_GR0 && alloc->engine <= NV2080_ENGINE_TYPE_GR7);
 
-	return filtering() && computes && kind_of(call->client, call->asked.parent) == RM_KIND_DEVICE &&
+	return ds_filter_active() && computes && kind_of(call->client, call->asked.parent) == RM_KIND_DEVICE &&
 	       judge_object(call, RM_KIND_CHANNEL, true);
 }
 
@@ -357,7 +385,7 @@ static bool is_bare(struct ds_client *client, u32 handle)
 bool ds_filter_engine_object(struct ds_call *call)
 {
 	/* with it a channel of a copy engine, which was let through, becomes one that ds_filter_channel() is there for */
-	return filtering() && is_bare(call->client, call->asked.parent) && judge_object(call, RM_KIND_CHANNEL, true);
+	return ds_filter_active() && is_bare(call->client, call->asked.parent) && judge_object(call, RM_KIND_CHANNEL, true);
 }
 
 bool ds_filter_debugger(struct ds_call *call)
@@ -374,7 +402,7 @@ bool ds_filter_debugger(struct ds_call *call)
 	bool denied = false;
 	u32 app;
 
-	if (!filtering() || call->frame->params_size != abi->debugger.len || !abi->debugger.len)
+	if (!ds_filter_active() || call->frame->params_size != abi->debugger.len || !abi->debugger.len)
 		return false;
 	app = rm_get32(call->frame->params, abi->debugger.hAppClient);
 	/* nobody's: the driver says so itself */
@@ -399,7 +427,7 @@ u32 ds_filter_dup(u32 client, enum rm_kind kind, u32 command)
 	struct rm_ruling ruling;
 	struct asking asking;
 
-	if (!filtering())
+	if (!ds_filter_active())
 		return NV_OK;
 	begin(&asking, NULL, client);
 	rm_verdict_gpu_map(kind, &asking.asker, &ruling);
@@ -434,7 +462,7 @@ bool ds_filter_io_memory(unsigned long address, u64 pages)
 	struct rm_ruling ruling;
 	struct asking asking;
 
-	if (!filtering() || !is_of_driver(address, pages))
+	if (!ds_filter_active() || !is_of_driver(address, pages))
 		return true;
 	begin(&asking, NULL, 0);
 	rm_verdict_gpu_map(RM_KIND_USERMODE, &asking.asker, &ruling);

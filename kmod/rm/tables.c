@@ -2379,6 +2379,31 @@ static const struct rm_uvm_size uvms_5[] = {
 	.hChannels = { 0x200, 512 }, \
 	.numChannels = { 0x400 } }
 
+/* NV2080_CTRL_GPU_EXEC_REG_OPS_PARAMS */
+#define LAYOUT_REG_OPS_0 { \
+	.len = 48, \
+	.hClientTarget = { 0x0 } }
+
+/* NV2080_CTRL_GR_CTXSW_ZCULL_MODE_PARAMS */
+#define LAYOUT_ZCULL_MODE_0 { \
+	.len = 16, \
+	.hShareClient = { 0x4 } }
+
+/* NV2080_CTRL_DMA_INVALIDATE_TLB_PARAMS */
+#define LAYOUT_INVALIDATE_TLB_0 { \
+	.len = 16, \
+	.hClient = { 0x0 } }
+
+/* NV208F_CTRL_FIFO_GET_CHANNEL_STATE_PARAMS */
+#define LAYOUT_CHANNEL_STATE_0 { \
+	.len = 16, \
+	.hClient = { 0x4 } }
+
+/* NV503C_CTRL_REGISTER_PID_PARAMS */
+#define LAYOUT_REGISTER_PID_0 { \
+	.len = 4, \
+	.hClient = { 0x0 } }
+
 /* NV83DE_ALLOC_PARAMETERS */
 #define LAYOUT_DEBUGGER_0 { \
 	.len = 12, \
@@ -2650,6 +2675,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_info = LAYOUT_CHANNEL_INFO_0,
 		.group_ids = LAYOUT_GROUP_IDS_0,
 		.channel_ids = LAYOUT_CHANNEL_IDS_0,
+		.reg_ops = LAYOUT_REG_OPS_0,
+		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
+		.channel_state = LAYOUT_CHANNEL_STATE_0,
+		.register_pid = LAYOUT_REGISTER_PID_0,
 		.debugger = LAYOUT_DEBUGGER_0,
 		.realtime = LAYOUT_REALTIME_0,
 		.sched_policy = LAYOUT_SCHED_POLICY_0,
@@ -2754,6 +2784,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_info = LAYOUT_CHANNEL_INFO_0,
 		.group_ids = LAYOUT_GROUP_IDS_0,
 		.channel_ids = LAYOUT_CHANNEL_IDS_0,
+		.reg_ops = LAYOUT_REG_OPS_0,
+		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
+		.channel_state = LAYOUT_CHANNEL_STATE_0,
+		.register_pid = LAYOUT_REGISTER_PID_0,
 		.debugger = LAYOUT_DEBUGGER_0,
 		.realtime = LAYOUT_REALTIME_0,
 		.sched_policy = LAYOUT_SCHED_POLICY_0,
@@ -2858,6 +2893,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_info = LAYOUT_CHANNEL_INFO_0,
 		.group_ids = LAYOUT_GROUP_IDS_1,
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.reg_ops = LAYOUT_REG_OPS_0,
+		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
+		.channel_state = LAYOUT_CHANNEL_STATE_0,
+		.register_pid = LAYOUT_REGISTER_PID_0,
 		.debugger = LAYOUT_DEBUGGER_0,
 		.realtime = LAYOUT_REALTIME_0,
 		.sched_policy = LAYOUT_SCHED_POLICY_0,
@@ -2962,6 +3002,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_info = LAYOUT_CHANNEL_INFO_0,
 		.group_ids = LAYOUT_GROUP_IDS_1,
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.reg_ops = LAYOUT_REG_OPS_0,
+		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
+		.channel_state = LAYOUT_CHANNEL_STATE_0,
+		.register_pid = LAYOUT_REGISTER_PID_0,
 		.debugger = LAYOUT_DEBUGGER_0,
 		.realtime = LAYOUT_REALTIME_0,
 		.sched_policy = LAYOUT_SCHED_POLICY_0,
@@ -3066,6 +3111,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_info = LAYOUT_CHANNEL_INFO_0,
 		.group_ids = LAYOUT_GROUP_IDS_1,
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.reg_ops = LAYOUT_REG_OPS_0,
+		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
+		.channel_state = LAYOUT_CHANNEL_STATE_0,
+		.register_pid = LAYOUT_REGISTER_PID_0,
 		.debugger = LAYOUT_DEBUGGER_0,
 		.realtime = LAYOUT_REALTIME_0,
 		.sched_policy = LAYOUT_SCHED_POLICY_0,
@@ -3170,6 +3220,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_info = LAYOUT_CHANNEL_INFO_0,
 		.group_ids = LAYOUT_GROUP_IDS_1,
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.reg_ops = LAYOUT_REG_OPS_0,
+		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
+		.channel_state = LAYOUT_CHANNEL_STATE_0,
+		.register_pid = LAYOUT_REGISTER_PID_0,
 		.debugger = LAYOUT_DEBUGGER_0,
 		.realtime = LAYOUT_REALTIME_0,
 		.sched_policy = LAYOUT_SCHED_POLICY_0,
@@ -3274,6 +3329,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_info = LAYOUT_CHANNEL_INFO_0,
 		.group_ids = LAYOUT_GROUP_IDS_1,
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
+		.reg_ops = LAYOUT_REG_OPS_0,
+		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
+		.channel_state = LAYOUT_CHANNEL_STATE_0,
+		.register_pid = LAYOUT_REGISTER_PID_0,
 		.debugger = LAYOUT_DEBUGGER_0,
 		.realtime = LAYOUT_REALTIME_0,
 		.sched_policy = LAYOUT_SCHED_POLICY_0,

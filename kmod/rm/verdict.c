@@ -12,6 +12,7 @@
 /* How parameters are looked at. */
 enum look {
 	NOTHING,
+	KEEPING,	/* not at all: what they keep is charged to nobody, so they are not for who has a limit */
 	FOREIGN,	/* not at all: who is named there nobody can tell, so only the trusted may */
 	IDLE_TIME,	/* to shorten it, see rm_verdict_shorten() */
 	DISABLE_LIST,
@@ -20,6 +21,11 @@ enum look {
 	CHANNEL_INFO,
 	MODE,
 	MODE_BIND,
+	REG_OPS,	/* this and the following name one client, 0: nobody */
+	ZCULL_MODE,
+	TLB,
+	CHANNEL_STATE,
+	REGISTER_PID,
 };
 
 struct rule {
@@ -38,6 +44,8 @@ static const struct rule rules[] = {
 	{ NV0080_CTRL_CMD_FIFO_START_RUNLIST, RM_REFUSE, NOTHING, "starts a runlist" },
 	{ NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS, RM_PASS, IDLE_TIME, "waits for its channels to be idle" },
 	{ NV0090_CTRL_CMD_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
+	{ NV00E0_CTRL_CMD_EXPORT_MEM, RM_REFUSE, KEEPING, "gives memory to other nodes" },
+	{ NV00E0_CTRL_CMD_IMPORT_MEM, RM_REFUSE, KEEPING, "takes memory of other nodes" },
 	{ NV00FE_CTRL_CMD_SUBMIT_OPERATIONS, RM_REFUSE, NOTHING, "has the driver map memory for the GPU later" },
 	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_ALL_RM_LOCKS, RM_REFUSE, NOTHING, "holds the driver's locks" },
 	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_NO_GPUS_LOCK, RM_REFUSE, NOTHING, "holds the driver's locks" },
@@ -47,6 +55,7 @@ static const struct rule rules[] = {
 	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_INTERNAL_NO_GPUS_LOCK, RM_REFUSE, NOTHING, "holds the driver's locks" },
 	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_INTERNAL_API_LOCK_READ_MODE, RM_REFUSE, NOTHING, "holds the driver's locks" },
 	{ NV0100_CTRL_CMD_PERFORM_LOCK_STRESS_INTERNAL_NO_GPUS_LOCK_API_LOCK_READ_MODE, RM_REFUSE, NOTHING, "holds the driver's locks" },
+	{ NV2080_CTRL_CMD_GPU_EXEC_REG_OPS, RM_REFUSE, REG_OPS, "reads or writes registers" },
 	{ NV2080_CTRL_CMD_GPU_SET_COMPUTE_MODE_RULES, RM_REFUSE, NOTHING, "sets the GPU's compute mode" },
 	{ SET_COMPUTE_POLICY_CONFIG, RM_REFUSE, NOTHING, "sets the GPU's compute policy" },
 	{ NV2080_CTRL_CMD_GPU_MARK_DEVICE_FOR_DRAIN_AND_RESET, RM_REFUSE, NOTHING, "takes the GPU out of service" },
@@ -60,12 +69,19 @@ static const struct rule rules[] = {
 	{ NV2080_CTRL_CMD_FIFO_OBJSCHED_SET_STATE, RM_REFUSE, NOTHING, "sets the software scheduler" },
 	{ NV2080_CTRL_CMD_FIFO_GET_CHANNEL_GROUP_UNIQUE_ID_INFO, RM_PASS, GROUP_IDS, "asks for ids of a channel group" },
 	{ NV2080_CTRL_CMD_FIFO_QUERY_CHANNEL_UNIQUE_ID, RM_PASS, CHANNEL_IDS, "asks for ids of channels" },
+	{ NV2080_CTRL_CMD_GR_CTXSW_ZCULL_MODE, RM_REFUSE, ZCULL_MODE, "sets a channel's context" },
 	{ NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
 	{ NV2080_CTRL_CMD_GR_CTXSW_PM_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
 	{ NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, RM_REFUSE, MODE, "makes its kernels hard to preempt" },
 	{ NV2080_CTRL_CMD_GR_CTXSW_PREEMPTION_BIND, RM_REFUSE, MODE_BIND, "makes its kernels hard to preempt" },
 	{ NV2080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
 	{ NV2080_CTRL_CMD_GR_CTXSW_SETUP_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
+	{ NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE, RM_REFUSE, NOTHING, "flushes the GPU's cache" },
+	{ NV2080_CTRL_CMD_MC_SERVICE_INTERRUPTS, RM_REFUSE, NOTHING, "has the driver serve interrupts" },
+	{ NV2080_CTRL_CMD_RC_DISABLE_WATCHDOG, RM_REFUSE, NOTHING, "switches the GPU's watchdog off" },
+	{ NV2080_CTRL_CMD_DMA_INVALIDATE_TLB, RM_PASS, TLB, "invalidates another's translations" },
+	{ NV208F_CTRL_CMD_FIFO_GET_CHANNEL_STATE, RM_PASS, CHANNEL_STATE, "asks for the state of a channel" },
+	{ NV503C_CTRL_CMD_REGISTER_PID, RM_PASS, REGISTER_PID, "lets another's program at its memory" },
 	{ NV506F_CTRL_CMD_RESET_ISOLATED_CHANNEL, RM_REFUSE, NOTHING, "resets a channel" },
 	{ NV5080_CTRL_CMD_DEFERRED_API, RM_REFUSE, NOTHING, "has the driver do something later" },
 	{ NV5080_CTRL_CMD_DEFERRED_API_V2, RM_REFUSE, NOTHING, "has the driver do something later" },
@@ -160,6 +176,16 @@ static u32 size_of(const struct rm_abi *abi, u32 look)
 		return abi->ctxsw_mode.len;
 	case MODE_BIND:
 		return abi->ctxsw_bind.len;
+	case REG_OPS:
+		return abi->reg_ops.len;
+	case ZCULL_MODE:
+		return abi->zcull_mode.len;
+	case TLB:
+		return abi->invalidate_tlb.len;
+	case CHANNEL_STATE:
+		return abi->channel_state.len;
+	case REGISTER_PID:
+		return abi->register_pid.len;
 	default:
 		return 0;
 	}
@@ -168,6 +194,20 @@ static u32 size_of(const struct rm_abi *abi, u32 look)
 static const struct rule *rule_of(u32 cmd, bool raw)
 {
 	return find_rule(is_raw(cmd, raw) ? plain_of(cmd, raw) : cmd);
+}
+
+bool rm_verdict_idles(u32 cmd, bool raw)
+{
+	const struct rule *rule = rule_of(cmd, raw);
+
+	return rule && rule->look == IDLE_TIME;
+}
+
+bool rm_verdict_keeps(u32 cmd, bool raw)
+{
+	const struct rule *rule = rule_of(cmd, raw);
+
+	return rule && rule->look == KEEPING;
 }
 
 u32 rm_verdict_params(const struct rm_abi *abi, u32 cmd, u32 flags, bool raw)
@@ -212,6 +252,23 @@ static bool owns_all(const u8 *params, struct rm_fblk list, u32 count, const str
 	return true;
 }
 
+/* 0: nobody. */
+static u32 named_client(const struct rm_abi *abi, u32 look, const u8 *params)
+{
+	switch (look) {
+	case REG_OPS:
+		return rm_get32(params, abi->reg_ops.hClientTarget);
+	case ZCULL_MODE:
+		return rm_get32(params, abi->zcull_mode.hShareClient);
+	case TLB:
+		return rm_get32(params, abi->invalidate_tlb.hClient);
+	case CHANNEL_STATE:
+		return rm_get32(params, abi->channel_state.hClient);
+	default:
+		return rm_get32(params, abi->register_pid.hClient);
+	}
+}
+
 static bool switches_preemption_off(u32 flags, u32 mode)
 {
 	return flags & RM_CTXSW_CILP_SET && mode != RM_CTXSW_CILP;
@@ -223,6 +280,7 @@ static void judge_params(const struct rm_abi *abi, const struct rule *rule, cons
 {
 	bool harmless = false, own = true;
 	enum rm_denial reason = RM_DENIAL_FOREIGN;
+	u32 named;
 
 	switch (rule->look) {
 	case DISABLE_LIST:
@@ -249,6 +307,14 @@ static void judge_params(const struct rm_abi *abi, const struct rule *rule, cons
 		harmless = !switches_preemption_off(rm_get32(params, abi->ctxsw_bind.flags),
 						    rm_get32(params, abi->ctxsw_bind.cilpPreemptMode));
 		break;
+	case REG_OPS:
+	case ZCULL_MODE:
+	case TLB:
+	case CHANNEL_STATE:
+	case REGISTER_PID:
+		named = named_client(abi, rule->look, params);
+		own = !named || asker->owns(asker->data, named);
+		break;
 	default:
 		break;
 	}
@@ -268,6 +334,11 @@ static bool has_params(const struct rm_abi *abi, const struct rule *rule, const 
 	return size && asked->params && asked->params_size == size;
 }
 
+static bool is_barred(const struct rule *rule, const struct rm_asker *asker)
+{
+	return rule->look == KEEPING && (asker->managed || asker->limited);
+}
+
 static void judge_raw(const struct rm_abi *abi, const struct rm_asked *asked, const struct rm_asker *asker,
 		      struct rm_ruling *ruling)
 {
@@ -280,6 +351,8 @@ static void judge_raw(const struct rm_abi *abi, const struct rm_asked *asked, co
 		refuse(ruling, RM_DENIAL_RAW, "sends a raw command to the firmware");
 	else if (rule && rule->look == FOREIGN)
 		refuse(ruling, RM_DENIAL_FOREIGN, rule->trick);
+	else if (rule && is_barred(rule, asker))
+		refuse(ruling, RM_DENIAL_ORDER, rule->trick);
 	else if (rule && has_params(abi, rule, asked))
 		judge_params(abi, rule, asked->params, asker, ruling);
 	else
@@ -321,6 +394,8 @@ void rm_verdict_control(const struct rm_abi *abi, const struct rm_asked *asked, 
 		return;
 	if (rule->look == FOREIGN)
 		refuse(ruling, RM_DENIAL_FOREIGN, rule->trick);
+	else if (is_barred(rule, asker))
+		refuse(ruling, RM_DENIAL_ORDER, rule->trick);
 	else if (rule->look == NOTHING)
 		judge_order(rule, asker, ruling);
 	else if (has_params(abi, rule, asked))

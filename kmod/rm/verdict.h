@@ -37,6 +37,7 @@ struct rm_ruling {
 struct rm_asker {
 	bool trusted;		/* an administrator that nobody manages: everything passes */
 	bool managed;
+	bool limited;		/* somebody limits the caller's or the owner's memory; see rm_verdict_keeps() */
 	/* Is this client one of the caller's process? Asked only for lists and raw commands. May sleep. */
 	bool (*owns)(void *data, u32 client);
 	void *data;
@@ -52,6 +53,10 @@ struct rm_asked {
 
 /* Must this control be judged at all? Also for atomic context. raw: as in struct rm_asked. */
 bool rm_verdict_wanted(u32 cmd, u32 flags, bool raw);
+/* Does the driver wait for channels to be idle? */
+bool rm_verdict_idles(u32 cmd, bool raw);
+/* Does its verdict depend on rm_asker.limited? */
+bool rm_verdict_keeps(u32 cmd, bool raw);
 /*
  * Bytes of parameters that the judgement reads, 0: none. They are judged if the caller gives just as many; of another size the driver
  * refuses the control by itself.

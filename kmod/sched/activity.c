@@ -18,6 +18,8 @@
 #define ASK_PART 16
 #define ASK_LEAST_NS NSEC_PER_MSEC
 #define ASK_MOST_NS (5 * NSEC_PER_MSEC)
+/* Who pays is charged so often while the driver is left alone. */
+#define BLIND_NS (50 * NSEC_PER_MSEC)
 /* Of what a run was busy for certain, the part that it may have rested unseen before its next launch. */
 #define REST_PART 32
 #define RESTS_MOST 4u
@@ -194,6 +196,12 @@ static u64 ask_again_at(const struct ds_run *run, u64 asked, u64 launched)
 	return asked + gap / 2 + mul_u64_u32_shr(gap, READ_ONCE(run->busy.chance), 32);
 }
 
+/* It has launched, and the driver that could tell whether that runs still is left alone: who pays for GPU time pays on. */
+static bool is_unsure(const struct ds_run *run)
+{
+	return run->counted && !ds_run_ended(run) && ds_busy_rests(run->gpu);
+}
+
 /*
  * A run shows no life. What it launched may run still: the driver is asked, again and again while it says so. What the run did since
  * is known up to the last question that is answered.
@@ -205,12 +213,16 @@ static void inquire(struct ds_look *look, struct ds_run *run)
 
 	if (ds_run_ended(run) || !ds_busy_can(run->gpu)) {
 		run->known_ns = look->now;
+		if (is_unsure(run))
+			ds_look_again(look, look->now + BLIND_NS);
 		return;
 	}
 	if (!is_told(run, &said, &asked)) {
 		ds_busy_ask(run);
 		return;
 	}
+	if (said == DS_BUSY_UNSURE && run->counted)
+		said = DS_BUSY_YES;
 	switch (said) {
 	case DS_BUSY_YES:
 		WRITE_ONCE(run->busy_ns, asked);
@@ -233,6 +245,7 @@ static void inquire(struct ds_look *look, struct ds_run *run)
 		spin_unlock_irq(&run->lane->lock);
 		run->known_ns = look->now;
 		break;
+	case DS_BUSY_UNSURE:
 	case DS_BUSY_UNKNOWN:
 		run->known_ns = look->now;
 		break;
@@ -245,9 +258,11 @@ static bool may_be_busy(struct ds_run *run)
 	enum ds_busy said;
 	u64 asked;
 
+	if (is_unsure(run))
+		return true;
 	if (ds_run_ended(run) || !ds_busy_can(run->gpu))
 		return false;
-	return !is_told(run, &said, &asked) || said == DS_BUSY_YES;
+	return !is_told(run, &said, &asked) || said == DS_BUSY_YES || (said == DS_BUSY_UNSURE && run->counted);
 }
 
 /* ---- one look at it ---------------------------------------------------------------------------- */

@@ -50,6 +50,12 @@ bool ds_busy_can(u32 gpu)
 	       !rests(&gpus[gpu], ktime_get_ns());
 }
 
+bool ds_busy_rests(u32 gpu)
+{
+	return READ_ONCE(ask_busy) && gpu < RM_GPUS && READ_ONCE(gpus[gpu].ability) == DETSHARE_ABILITY_PRESENT &&
+	       rests(&gpus[gpu], ktime_get_ns());
+}
+
 void ds_busy_forget(void)
 {
 	mutex_lock(&gpus_lock);
@@ -67,8 +73,10 @@ static enum ds_busy meaning(u32 status)
 	case NV_ERR_TIMEOUT:
 	case NV_ERR_BUSY_RETRY:
 		return DS_BUSY_YES;
-	default:
+	case DS_RM_GONE:
 		return DS_BUSY_UNKNOWN;
+	default:
+		return DS_BUSY_UNSURE;
 	}
 }
 
@@ -121,7 +129,7 @@ static void learn(u32 gpu, u32 status, u64 begin, u64 took)
 		pr_warn("the driver is not asked on GPU %u whether programs still run something: it refuses (status %#x). Kernels longer than a class's linger time look idle\n",
 			gpu, status);
 	if (seconds)
-		pr_warn("the driver is not asked on GPU %u for %u s whether programs still run something: it takes too long. Kernels longer than a class's linger time look idle\n",
+		pr_warn("the driver is not asked on GPU %u for %u s whether programs still run something: it takes too long. Who has a bucket counts as busy from its launches on, of others kernels longer than a class's linger time look idle\n",
 			gpu, seconds);
 }
 
@@ -196,7 +204,7 @@ static enum ds_busy ask_all(const struct ds_run *run, struct question *question,
 			break;
 		skip += question->count;
 	}
-	if (said == DS_BUSY_YES && READ_ONCE(gpus[run->gpu].ability) != DETSHARE_ABILITY_PRESENT)
+	if (said != DS_BUSY_NO && READ_ONCE(gpus[run->gpu].ability) != DETSHARE_ABILITY_PRESENT)
 		return DS_BUSY_UNKNOWN;
 	return said;
 }

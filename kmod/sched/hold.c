@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/slab.h>
 
@@ -6,6 +7,7 @@
 #include "hold.h"
 #include "lease.h"
 #include "pause.h"
+#include "rmcall.h"
 #include "run.h"
 #include "sched.h"
 
@@ -94,6 +96,7 @@ static int add_result(struct ds_run *run, bool pause, struct ds_hold_result *res
 /* *cannot: a pause was asked for, and everybody's was refused for good. */
 static int wait_for_all(const struct ds_subject *subject, bool pause, u64 begin, struct ds_hold_result *result, bool *cannot)
 {
+	unsigned long until = jiffies + DS_RM_PATIENCE;
 	unsigned int refused = 0, i;
 	struct meant meant;
 	int err;
@@ -102,7 +105,7 @@ static int wait_for_all(const struct ds_subject *subject, bool pause, u64 begin,
 	if (err)
 		return err;
 	for (i = 0; !err && i < meant.count; i++)
-		err = ds_pause_wait(meant.runs[i]);
+		err = ds_pause_wait(meant.runs[i], ds_rm_patience(until));
 	result->pause_ns = ktime_get_ns() - begin;
 	for (i = 0; i < meant.count; i++)
 		refused += add_result(meant.runs[i], pause, result) == -EOPNOTSUPP;

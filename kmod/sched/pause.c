@@ -344,14 +344,16 @@ static bool is_settled(struct ds_run *run, u64 asked)
 	return settled;
 }
 
-int ds_pause_wait(struct ds_run *run)
+int ds_pause_wait(struct ds_run *run, unsigned long timeout)
 {
 	u64 asked;
+	long left;
 
 	spin_lock_irq(&run->lane->lock);
 	asked = run->pause.asked;
 	spin_unlock_irq(&run->lane->lock);
-	return wait_event_killable(run->pause.wait, is_settled(run, asked)) ? -EINTR : 0;
+	left = wait_event_killable_timeout(run->pause.wait, is_settled(run, asked), timeout);
+	return left < 0 ? -EINTR : left ? 0 : -ETIMEDOUT;
 }
 
 /* ---- channels that come and go ------------------------------------------------------ */
@@ -378,7 +380,7 @@ void ds_pause_channel_new(struct ds_client *client, u32 handle)
 	if (!wanted)
 		return;
 	queue(run);
-	ds_pause_wait(run);
+	ds_pause_wait(run, MAX_SCHEDULE_TIMEOUT);
 }
 
 /* The index-th run of a process, held; NULL: it has no so many. */

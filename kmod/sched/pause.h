@@ -14,8 +14,8 @@
 
 /* Reasons to be paused change: DETSHARE_HOLD_*. Any context; carried out soon. */
 void ds_pause_want(struct ds_run *run, u32 reason, bool paused);
-/* Until what was wanted at this moment is done, or has failed. -EINTR: the caller is being killed. */
-int ds_pause_wait(struct ds_run *run);
+/* Until what was wanted at this moment is done, or has failed. -EINTR: the caller is being killed; -ETIMEDOUT: so many jiffies are over. */
+int ds_pause_wait(struct ds_run *run, unsigned long timeout);
 
 /* The driver has made this channel: its maker waits here until it is off, if its run is paused. ds_file.order held, tree not. */
 void ds_pause_channel_new(struct ds_client *client, u32 handle);

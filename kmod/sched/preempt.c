@@ -61,6 +61,7 @@ int ds_preempt(const struct ds_subject *subject, struct ds_sched_result *result)
 	struct ds_subject held = *subject;
 	struct preempt *preempt;
 	struct ds_client *client;
+	long left;
 	int err;
 
 	err = ds_subject_hold(&held);
@@ -86,7 +87,8 @@ int ds_preempt(const struct ds_subject *subject, struct ds_sched_result *result)
 		return err;
 	}
 	queue_work(ds_rm_queue, &preempt->work);
-	err = wait_for_completion_killable(&preempt->done) ? -EINTR : 0;
+	left = wait_for_completion_killable_timeout(&preempt->done, DS_RM_PATIENCE);
+	err = left < 0 ? -EINTR : left ? 0 : -ETIMEDOUT;
 	if (!err)
 		*result = preempt->result;
 	put(preempt);

@@ -234,7 +234,7 @@ static void sample(struct ds_look *look, struct ds_gaps *gaps)
 		spin_unlock_irq(&look->lane->lock);
 		if (asked > gaps->asked_ns && asked >= look->now - MEASURE_NS) {
 			gaps->asked_ns = asked;
-			gaps->asked += said != DS_BUSY_UNKNOWN;
+			gaps->asked += said == DS_BUSY_YES || said == DS_BUSY_NO;
 			gaps->busy += said == DS_BUSY_YES;
 		}
 		if (gaps->few && ds_busy_can(run->gpu)) {

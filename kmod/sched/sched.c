@@ -137,13 +137,15 @@ static struct job *make_job(void)
 	return job;
 }
 
-/* Takes the job over. -EINTR: the caller is being killed; the job goes on without him. */
-static int run_job(struct job *job, struct ds_sched_result *result)
+/* Takes the job over. -EINTR: the caller is being killed, -ETIMEDOUT: the driver takes too long; the job goes on without him. */
+static int run_job(struct job *job, struct ds_sched_result *result, unsigned long patience)
 {
+	long left;
 	int err;
 
 	queue_work(ds_rm_ordered, &job->work);
-	err = wait_for_completion_killable(&job->done) ? -EINTR : job->err;
+	left = wait_for_completion_killable_timeout(&job->done, patience);
+	err = left < 0 ? -EINTR : left ? job->err : -ETIMEDOUT;
 	if (!err && result)
 		*result = job->result;
 	put_job(job);
@@ -168,7 +170,7 @@ int ds_sched_apply(const struct ds_subject *subject, struct ds_sched_result *res
 	}
 	job->scope = FOR_SUBJECT;
 	ds_lanes_stale();
-	return run_job(job, result);
+	return run_job(job, result, DS_RM_PATIENCE);
 }
 
 void ds_sched_again(void)
@@ -194,7 +196,7 @@ void ds_sched_apply_tsg(const struct ds_client *client, u32 tsg)
 	job->scope = FOR_TSG;
 	job->client = client->rm.handle;
 	job->tsg = tsg;
-	run_job(job, NULL);
+	run_job(job, NULL, MAX_SCHEDULE_TIMEOUT);
 }
 
 void ds_sched_doubt(struct ds_process *process)

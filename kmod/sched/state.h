@@ -12,6 +12,7 @@ enum ds_busy {
 	DS_BUSY_UNKNOWN,	/* nobody could tell */
 	DS_BUSY_NO,
 	DS_BUSY_YES,
+	DS_BUSY_UNSURE,		/* the driver was asked, and gave no answer; it can */
 };
 
 /* The last answer, for activity.c; guarded by lane->lock. */

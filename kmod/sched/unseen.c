@@ -43,7 +43,7 @@ static void take_answer(struct ds_look *look, struct ds_run *run)
 		return;
 	}
 	wait_for_next(run, look->now);
-	if (said == DS_BUSY_UNKNOWN)
+	if (said != DS_BUSY_YES && said != DS_BUSY_NO)
 		return;
 	if (said == DS_BUSY_YES) {
 		ds_bucket_pay(run, asked - min(asked, run->unseen.vouched_ns));

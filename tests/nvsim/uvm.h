@@ -80,4 +80,6 @@ void uvm_watch(struct uvm_space *space, struct uvm_range *range);
 void uvm_service_faults(struct work_struct *work);
 NV_STATUS uvm_migrate(struct uvm_space *space, void *params);
 
+NV_STATUS uvm_va_space_create(struct address_space *mapping, struct uvm_space **made, u64 flags);
+
 #endif

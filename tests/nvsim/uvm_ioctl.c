@@ -7,6 +7,7 @@
 
 #include "uvm.h"
 
+#define INIT_FLAGS		3ull	/* UVM_INIT_FLAGS_MASK */
 #define INIT_FLAG_MULTI_PROCESS	2u	/* UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE */
 #define GPUS_MAX		256u	/* UVM_MAX_GPUS: room of perGpuAttributes */
 #define GPU_ATTRIBUTES		36u	/* sizeof(UvmGpuMappingAttributes): the UUID and five words */
@@ -38,17 +39,27 @@ static struct uvm_gpu *registered(struct uvm_space *space, const u8 *uuid, struc
 	return *gpu && space->gpus[(*gpu)->index].registered ? &space->gpus[(*gpu)->index] : NULL;
 }
 
+/* The driver's own function of this name and these parameters, in a file of its own there. Here the space is there already. */
+noinline NV_STATUS uvm_va_space_create(struct address_space *mapping, struct uvm_space **made, u64 flags)
+{
+	struct uvm_space *space = *made;
+
+	if (flags & ~INIT_FLAGS)
+		return NV_ERR_INVALID_ARGUMENT;
+	space->initialized = true;
+	space->flags = flags;
+	/* only compared, never dereferenced */
+	space->mm = flags & INIT_FLAG_MULTI_PROCESS ? NULL : current->mm;
+	return NV_OK;
+}
+
 static NV_STATUS initialize(struct uvm_space *space, void *p)
 {
 	u64 flags = NV_GET(p, UVM_INITIALIZE_PARAMS, flags);
 
 	if (space->initialized)
 		return flags == space->flags ? NV_OK : NV_ERR_INVALID_ARGUMENT;
-	space->initialized = true;
-	space->flags = flags;
-	/* only compared, never dereferenced */
-	space->mm = flags & INIT_FLAG_MULTI_PROCESS ? NULL : current->mm;
-	return NV_OK;
+	return uvm_va_space_create(NULL, &space, flags);
 }
 
 static NV_STATUS mm_initialize(struct uvm_space *space, void *p)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Judgements of the filter: who asks is "trusted", "managed" or "free"; whom he owns a list "1,2" or "-". */
+/* Judgements of the filter: who asks is "trusted", "managed", "limited" or "free"; whom he owns a list "1,2" or "-". */
 #include "shell.h"
 
 #define OWNED_MAX 64
@@ -26,7 +26,8 @@ static struct rm_asker read_asker(void)
 
 	asker.trusted = !strcmp(who, "trusted");
 	asker.managed = !strcmp(who, "managed");
-	if (!asker.trusted && !asker.managed && strcmp(who, "free"))
+	asker.limited = !strcmp(who, "limited");
+	if (!asker.trusted && !asker.managed && !asker.limited && strcmp(who, "free"))
 		die("%s is nobody", who);
 	n_owned = 0;
 	for (at = strtok_r(list, ",", &rest); at && strcmp(at, "-") && n_owned < OWNED_MAX; at = strtok_r(NULL, ",", &rest))

@@ -32,8 +32,14 @@ REFUSED: Final = {
     0xA06C0105, 0xA06C0107, 0xA06C0110, 0xA06F0109, 0xA06F0111, 0x906F0102, 0xB06F010D, 0xB06F0110, 0xB06F0112,
     0x0080170F, 0x00801711, 0x00801712, 0x20800130, 0x20800194, 0x20801110, 0x20801115, 0x20801121,
     0x90670102, 0x90670202, 0x00FE0101, 0x208001AC, 0x20801102, 0x20801103, 0x20801208, 0x20801209, 0x2080123A,
+    0x2080130E, 0x20801702, 0x2080220A, 0x00E00101, 0x00E00102,
     0x506F0105, 0x50800101, 0x50800103, *range(0x01000102, 0x0100010A),
 }  # fmt: skip
+NAMING: Final = {0x20800122: 0, 0x20801205: 1, 0x20802502: 0, 0x208F0403: 1, 0x503C0106: 0}
+"""which of their words names a client, if not 0"""
+OF_ITSELF: Final = {0x20800122, 0x20801205}
+"""those of them that a managed program may not ask for with its own clients either"""
+EXPORTS: Final = (0x00E00101, 0x00E00102)
 KNOWN_RAW: Final = {0x20808159, 0x20808162, 0x20809038, 0x20810108}
 
 
@@ -103,8 +109,33 @@ def test_every_rule_is_tried_here(decoder: Core) -> None:
     source = (ROOT / "kmod" / "rm" / "verdict.c").read_text()
     table = source[source.index("rules[] = {") : source.index("known_raw")]
     looked_at = {DISABLE_CHANNELS, PREEMPTION_MODE, PREEMPTION_BIND, GROUP_IDS, CHANNEL_IDS, CHANNEL_INFO}
-    tried = SWALLOWED | REFUSED | looked_at | TRUSTED_ONLY | {IDLE_CHANNELS} | set(SCHEDULE)
+    tried = SWALLOWED | REFUSED | looked_at | set(NAMING) | TRUSTED_ONLY | {IDLE_CHANNELS} | set(SCHEDULE)
     assert len(re.findall(r"\{ \w+, RM_", table)) == len(tried)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("cmd", sorted(NAMING), ids=hex)
+def test_nobody_names_the_client_of_another(decoder: Core, version: str, cmd: int) -> None:
+    decoder("abi", version)
+    for client, reason in ((OTHER, "foreign"), (OWN, "order"), (0, "order")):
+        words = [0x77777777] * 4 if cmd != 0x503C0106 else [0]
+        words[NAMING[cmd]] = client
+        params = sized(decoder, cmd, *words)
+        assert len(params) == (48 if cmd == 0x20800122 else 4 * len(words))
+        for who in ("managed", "free"):
+            answer = judge(decoder, who, cmd, params)
+            refused = client == OTHER or (who == "managed" and cmd in OF_ITSELF)
+            assert answer["wanted"] == "1"
+            assert answer["verdict"] == ("refuse" if refused else "pass"), (hex(client), who)
+            assert not refused or answer["reason"] == reason
+        assert verdict(decoder, "trusted", cmd, params) == "pass"
+
+
+@pytest.mark.parametrize("cmd", EXPORTS, ids=hex)
+def test_who_has_a_limit_gives_no_memory_to_other_nodes(decoder: Core, cmd: int) -> None:
+    answer = judge(decoder, "limited", cmd)
+    assert (answer["wanted"], answer["verdict"], answer["reason"]) == ("1", "refuse", "order")
+    assert verdict(decoder, "limited", 0x20802502) == "pass", "a limit is no order"
 
 
 @pytest.mark.parametrize("cmd", sorted(TRUSTED_ONLY), ids=hex)

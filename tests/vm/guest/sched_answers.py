@@ -94,15 +94,17 @@ def test_a_launch_overtakes_an_answer(family: genl.DetShare, rm: Rm) -> None:
 
 
 def test_who_makes_the_driver_slow_blinds_nobody_for_good(family: genl.DetShare, worker: Callable[..., Worker]) -> None:
-    """Three slow answers, and the driver is let alone for 10 s; then it is asked again, and believed."""
+    """Three slow answers, and the driver is let alone for 10 s (what runs is paid for), then believed again."""
     one = worker("nvbackground", "--endless")
     with waiting(QUESTION, after_ms=1100):
         family.bucket_set(300_000, MUCH_US, **of(one))
         until(lambda: calls(QUESTION)[2] >= 3)
         time.sleep(1)
-        begun = calls(QUESTION)[0]
+        begun, before = calls(QUESTION)[0], row(family.bucket_get()[0])["used_us"]
         time.sleep(SECONDS)
+        used = row(family.bucket_get()[0])["used_us"] - before
         assert calls(QUESTION)[0] == begun, "it is still asked"
+        assert used >= SECONDS * 500_000, "it runs for nothing"
     WAITING.write_text(f"{QUESTION:#x} 0 1")
     assert until(lambda: calls(QUESTION)[2] > 0), "it is not asked again"
     WAITING.write_text(f"{QUESTION:#x} 0 0")

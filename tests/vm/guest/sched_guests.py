@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +23,17 @@ from tests.vm.guest.sched_tools import Worker, family, tsgs, worker
 __all__ = ["family", "program", "worker"]  # fixtures
 
 CAP_SYS_ADMIN = 21
+SHARE_GROUPS = Path("/sys/module/detshare/parameters/share_groups")
 SLICE_US, ALL = 700, "RS_SHARE_TYPE_ALL"
 CHOSEN = ("slice_us", "level", "wfi", "endless", "realtime")
+
+
+@pytest.fixture(autouse=True)
+def sharing() -> Iterator[None]:
+    """Managed programs may share channel groups here, as MPS does."""
+    SHARE_GROUPS.write_text("2")
+    yield
+    SHARE_GROUPS.write_text("1")
 
 
 def maker(generous: bool = True) -> Play:
