@@ -21,7 +21,7 @@ def shaker(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that moves a program."""
     made("runtime")
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
-    flags += [f"-I{ROOT / 'runtime'}", f"-I{DAEMON}"]
+    flags += [f"-I{ROOT / 'runtime' / 'shm'}", f"-I{DAEMON}"]
 
     def build(folder: Path) -> Path:
         out = folder / "shaker.so"

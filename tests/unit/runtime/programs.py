@@ -18,7 +18,8 @@ from tests import patience
 
 CLIENTS = Path(__file__).parent / "clients"
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"]
-INCLUDES = [f"-I{ROOT / 'runtime'}", f"-I{ROOT / 'tests' / 'fakecuda'}"]
+LAYERS = ("base", "shm", "stream", "api")
+INCLUDES = [*(f"-I{ROOT / 'runtime' / layer}" for layer in LAYERS), f"-I{ROOT / 'tests' / 'fakecuda'}"]
 
 
 def program(name: str) -> Path:

@@ -12,7 +12,7 @@ from programs import CLIENTS, FLAGS, INCLUDES, good, program, run
 
 pytestmark = pytest.mark.e2e
 
-PARTS = ("resident", "ledger", "array")
+PARTS = ("stream/resident", "shm/ledger", "api/array")
 
 
 def parts(factory: pytest.TempPathFactory, *flags: str) -> Path:

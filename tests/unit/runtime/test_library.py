@@ -27,6 +27,16 @@ def test_exports_all_that_is_wrapped_and_nothing_else() -> None:
     assert names - {"dlsym"} == set(WRAPPED)
 
 
+def test_the_resident_control_kernel_can_be_left_out(tmp_path: Path) -> None:
+    make = ["make", "-s", "-j2", "-C", str(ROOT / "runtime"), f"OUT={tmp_path}", f"BUILD={tmp_path / 'obj'}"]
+    without = tmp_path / "libdetshare.so"
+    for option, there in (("yes", True), ("no", False)):
+        subprocess.run([*make, f"RCK={option}"], check=True)
+        assert (b"resident control kernel" in without.read_bytes()) == there
+    assert exported(without) - {"dlsym"} == set(WRAPPED)
+    good(run(program("order"), "1", "50", preload=str(without)))
+
+
 def test_needs_only_the_c_library() -> None:
     made("runtime")
     text = subprocess.run(["readelf", "-d", str(LIBRARY)], capture_output=True, text=True, check=True).stdout

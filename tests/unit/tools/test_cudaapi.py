@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from detshare.tools.cudaapi.__main__ import main
 from detshare.tools.cudaapi.api import API, BadApi, Kind, function, load
-from detshare.tools.cudaapi.generator import redirect
+from detshare.tools.cudaapi.generator import redirect, render
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -68,11 +68,12 @@ def test_wrappers_pair_use_and_done() -> None:
 
 
 def test_check_finds_a_file_that_was_edited(tmp_path: Path) -> None:
-    shutil.copytree(CHECKOUT / "runtime" / "gen", tmp_path / "runtime" / "gen")
-    shutil.copy(CHECKOUT / API, tmp_path / API)
+    for path in (API, *render(CHECKOUT)):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / path, tmp_path / path)
     runner = CliRunner()
     assert runner.invoke(main, ["--check", "--root", str(tmp_path)]).exit_code == 0
-    with (tmp_path / "runtime" / "gen" / "wrappers.c").open("a") as file:
+    with (tmp_path / "runtime" / "api" / "wrappers.c").open("a") as file:
         file.write("\n")
     result = runner.invoke(main, ["--check", "--root", str(tmp_path)])
     assert result.exit_code == 1

@@ -16,8 +16,7 @@
 #include "fakecuda.h"
 
 /* what it wraps */
-#define DS_EXPORT
-#include "gen/real.h"
+#include "real.h"
 
 /* what the library does not wrap */
 CUresult cuInit(unsigned int flags);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "ledger.h"
-#include "memory.h"
 #include "resident.h"
 
 #define EXPECT(condition)                                                                           \
@@ -33,9 +33,9 @@ CUresult ds_absent(void)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-void ds_board_full_run(struct ds_device *device, unsigned int reason)
+void ds_pages_full_run(const struct ds_pages *pages, unsigned int reason)
 {
-	(void)device;
+	(void)pages;
 	counted[reason]++;
 }
 

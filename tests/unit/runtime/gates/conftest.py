@@ -13,7 +13,7 @@ from builds import once
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gatekit import Daemon, Program, build
+from gatekit import PARTS, Daemon, Program, build
 
 SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
@@ -23,6 +23,15 @@ def gate_shell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc; as root: apt-get install gcc")
     return once(tmp_path_factory, "gates", lambda folder: build(folder, "shell", SANITIZE))
+
+
+@pytest.fixture(scope="session")
+def without_rck(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shell without the resident control kernel's folder."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc; as root: apt-get install gcc")
+    parts = tuple(part for part in PARTS if not part.startswith("rck/"))
+    return once(tmp_path_factory, "gates-without", lambda folder: build(folder, "shell", SANITIZE, parts))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The boards' and gates' part of libdetshare.so beside a driver that does nothing but remember: commands on stdin, one line of answer each.
- * What runtime.h expects of the other parts stands here in its smallest form.
+ * What they expect of the other folders stands here in its smallest form.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -13,7 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "gate.h"
+#include "context.h"
+#include "fast.h"
+#include "life.h"
+#include "log.h"
+#include "move.h"
+#include "pool.h"
 
 #define STREAMS 8
 #define RCK_WORDS 0x7000000000ULL
@@ -21,7 +26,6 @@
 struct ds_real ds_real_table;
 struct ds_process ds_process = {.ready = true};
 struct ds_device ds_devices[DS_MAX_DEVICES];
-__thread struct ds_thread ds_thread __attribute__((tls_model("initial-exec")));
 
 static struct ds_stream streams[STREAMS];
 static _Atomic(int) busy[STREAMS], waits, nors, wishes, registered, records, fail_wait, owned;
@@ -41,7 +45,7 @@ static CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t valu
 	(void)stream;
 	if ((flags == 3) != (value == 0x7fffffff))
 		abort();
-	if (address == RCK_WORDS + ds_devices[0].board->index * DS_RCK_STRIDE)
+	if (address == RCK_WORDS + ds_devices[0].board->pages.index * DS_RCK_STRIDE)
 		atomic_fetch_add(&rck_waits, 1);
 	else if (address != (CUdeviceptr)(uintptr_t)ds_devices[0].board->word)
 		abort();
@@ -129,7 +133,7 @@ static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t val
 {
 	(void)flags;
 	if (stream != (CUstream)(uintptr_t)(100 + STREAMS - 1) || value ||
-	    address != RCK_WORDS + ds_devices[0].board->index * DS_RCK_STRIDE)
+	    address != RCK_WORDS + ds_devices[0].board->pages.index * DS_RCK_STRIDE)
 		abort();
 	atomic_fetch_add(&opened, 1);
 	return CUDA_SUCCESS;
@@ -196,6 +200,13 @@ void ds_pool_wish(struct ds_device *device)
 	atomic_fetch_add(&wishes, 1);
 }
 
+void ds_pool_wait(struct ds_device *device, unsigned int tier, uint64_t ns)
+{
+	(void)device;
+	(void)tier;
+	(void)ns;
+}
+
 /* a pool that has whatever is wished for */
 bool ds_pool_settled(struct ds_device *device, unsigned int tier)
 {
@@ -245,7 +256,7 @@ static void setup(void)
 	}
 }
 
-/* as launch.c does it */
+/* as begin.h does it */
 static inline __attribute__((always_inline)) unsigned int launch_on(struct ds_stream *stream, uintptr_t function, unsigned int grid,
 								    enum ds_launch_kind kind)
 {
@@ -295,13 +306,13 @@ static void *storm(void *arg)
 {
 	struct ds_board *board = ds_devices[0].board;
 	struct ds_launch launch = { .stream = &streams[0] };
-	uint32_t bit = 1U << board->index;
+	uint32_t bit = 1U << board->pages.index;
 	int n, spin;
 
 	for (n = 0; n < *(int *)arg; n++) {
 		ds_fast_active(board);
 		for (spin = 0; spin < (n % 2 ? 20 : 4000); spin++)
-			if (!(__atomic_load_n(&board->activity->slots[0].word, __ATOMIC_RELAXED) & bit))
+			if (!(__atomic_load_n(&board->pages.activity->slots[0].word, __ATOMIC_RELAXED) & bit))
 				atomic_fetch_add(&broken, 1);
 		ds_fast_after(board, &launch, CUDA_SUCCESS);
 		if (n % 64 == 0)
@@ -361,7 +372,7 @@ static unsigned int estimate(unsigned long function, unsigned int grid)
 	struct ds_launch launch = { .function = (void *)function, .grid = { grid, 1, 1 } };
 	uint64_t key = ds_profile_key(&launch);
 
-	return atomic_load(&ds_profile_slow(ds_devices[0].board, key)->ewma_ns);
+	return atomic_load(&ds_profile_slow(ds_devices[0].board->profiles, key)->ewma_ns);
 }
 
 int main(void)

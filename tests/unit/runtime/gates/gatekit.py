@@ -20,18 +20,21 @@ from tests.patience import ended, run, until
 
 ROOT = Path(__file__).resolve().parents[4]
 RUNTIME = ROOT / "runtime"
-PARTS = ("thread", "board", "attach", "gate", "keeper", "ticker", "ahead", "profile", "shape", "rck")
+LAYERS = ("base", "shm", "stream", "gate", "rck")
+PARTS = ("base/thread", "shm/attach", "shm/pages", "shm/profile", "shm/shape", "gate/*", "rck/*")
 UUID = b"u" * 16
 TIERS = (Tier(layout.TIER_FULL, 0), Tier(layout.TIER_FIRST, 32), Tier(layout.TIER_FIRST, 64))
 HOLD = {"mode_busy": layout.MODE_HOLD, "tier_busy": 1, "tiers": TIERS}
 
 
-def build(folder: Path, name: str, flags: tuple[str, ...]) -> Path:
+def build(folder: Path, name: str, flags: tuple[str, ...], parts: tuple[str, ...] = PARTS) -> Path:
     """The shell, compiled with some flags."""
     program = folder / name
-    sources = [Path(__file__).with_name("gate_shell.c"), *(RUNTIME / f"{part}.c" for part in PARTS)]
-    strict = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}", "-pthread"]
-    run(["gcc", *strict, *flags, *map(str, sources), "-o", str(program)], check=True)
+    sources = [Path(__file__).with_name("gate_shell.c")]
+    sources += [path for part in parts for path in sorted(RUNTIME.glob(f"{part}.c"))]
+    strict = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    includes = [f"-I{RUNTIME / layer}" for layer in LAYERS]
+    run(["gcc", *strict, *includes, *flags, *map(str, sources), "-o", str(program)], check=True)
     return program
 
 

@@ -137,3 +137,16 @@ def test_the_kernels_numbers_are_those_of_the_board() -> None:
     assert layout.SLOT_FIELDS["word"].offset == 0
     assert layout.SLOTS <= 32
     assert (ROOT / "runtime" / "detshare" / "runtime" / "rck.ptx").samefile(KERNEL)
+
+
+def test_the_library_without_the_kernels_folder_waits_on_the_hosts_word(
+    daemon: Daemon, tmp_path: Path, without_rck: Path
+) -> None:
+    tenant = daemon.tenant(LOW, **(HOLD | {"gate_us": 10}))
+    publish(daemon, 5)
+    program = Program(without_rck, daemon, tmp_path / "log", DETSHARE_GATE="rck")
+    program.attach()
+    assert launch_until(program, "waits")
+    assert program.state()["rck"] == 0
+    assert tenant.counters.get("gate_source") == 1
+    assert program.close() == 0, program.log

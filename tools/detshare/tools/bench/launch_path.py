@@ -76,10 +76,11 @@ def build(folder: Path) -> None:
     objects = sorted((folder / "fake").glob("*.o"))
     shared = ("-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1")
     _run("gcc", "-O2", *shared, "-o", library, folder / "nothing.c", *objects, "-ldl")
-    clients, include = tests / "unit" / "runtime" / "clients", root / "runtime"
-    flags = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{include}", f"-I{clients}")
+    clients, runtime = tests / "unit" / "runtime" / "clients", root / "runtime"
+    flags = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-pthread")
+    includes = [f"-I{each}" for each in (runtime / "base", runtime / "shm", clients)]
     for program in ("launch_cost", "launch_pair"):
-        _run("gcc", *flags, "-o", folder / program, gates / f"{program}.c", clients / "daemon.c", library)
+        _run("gcc", *flags, *includes, "-o", folder / program, gates / f"{program}.c", clients / "daemon.c", library)
 
 
 def _said(folder: Path, what: str, command: list[str], stand_in: bool, with_library: bool) -> list[str]:

@@ -14,10 +14,10 @@ from detshare.tools.generated import command
 def render(root: Path) -> dict[Path, str]:
     """Both files, by path within the checkout. ValueError."""
     layout = load(root)
-    return {Path("runtime/board.h"): header(layout), Path("runtime/detshare/runtime/board_layout.py"): module(layout)}
+    return {Path("runtime/shm/board.h"): header(layout), Path("runtime/detshare/runtime/board_layout.py"): module(layout)}
 
 
-SUMMARY = "Generate runtime/board.h and board_layout.py of detshare.runtime from runtime/board.json."
+SUMMARY = "Generate runtime/shm/board.h and board_layout.py of detshare.runtime from runtime/board.json."
 main = command("boardgen", str(SOURCE), SUMMARY, render, ValueError)
 
 if __name__ == "__main__":

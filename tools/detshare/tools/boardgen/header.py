@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""runtime/board.h from the layout. The compiler asserts each offset, so a wrong idea of padding cannot pass."""
+"""runtime/shm/board.h from the layout. The compiler asserts each offset, so a wrong idea of padding cannot pass."""
 
 from __future__ import annotations
 

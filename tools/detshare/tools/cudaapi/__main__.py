@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m detshare.tools.cudaapi`: write runtime/gen/ from runtime/api.json, or with --check compare."""
+"""`python -m detshare.tools.cudaapi`: write C files of runtime/ from runtime/api.json, or with --check compare."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes runtime/gen/ from runtime/api.json: the driver's table, wrappers that only redirect, and their addresses."""
+"""Writes C files from runtime/api.json: the driver's table, wrappers that only redirect, and their addresses."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def passed(function: Function, stream: str | None = None) -> str:
 
 
 def real_header(functions: list[Function]) -> str:
-    """gen/real.h: struct ds_real and the prototypes of what is exported."""
+    """base/real.h: struct ds_real and the prototypes of what is exported."""
     lines = [
         HEAD.format(source=API),
-        "#ifndef DS_GEN_REAL_H\n#define DS_GEN_REAL_H\n",
+        "#ifndef DS_REAL_H\n#define DS_REAL_H\n",
+        '#include "compiler.h"\n#include "cuda.h"\n',
         "/* The driver's own functions. One that the driver lacks is ds_absent(): see ds_has(). */",
         "struct ds_real {",
     ]
@@ -95,29 +96,44 @@ def redirect(function: Function) -> str:
 
 
 def wrappers(functions: list[Function]) -> str:
-    """gen/wrappers.c: what only redirects."""
+    """api/wrappers.c: what only redirects."""
     bodies = [redirect(one) for one in functions if one.kind in GENERATED]
-    return "\n".join([HEAD.format(source=API), '#include "runtime.h"\n', *bodies])
+    return "\n".join([HEAD.format(source=API), '#include "gate.h"\n#include "move.h"\n', *bodies])
 
 
-def table(functions: list[Function]) -> str:
-    """gen/entries.c: name, place in struct ds_real and wrapper of each function, sorted by name."""
-    lines = [HEAD.format(source=API), '#include "entry.h"\n']
-    lines += ["const struct ds_entry ds_entries[] = {"]
-    for one in sorted(functions, key=lambda function: function.name):
-        if one.called:
-            wrapper = f"(void (*)(void)){one.name}" if one.wrapped else "NULL"
-            lines.append(f'\t{{"{one.name}", offsetof(struct ds_real, {one.name}), {wrapper}}},')
+def places(functions: list[Function]) -> str:
+    """base/places.c: where each function of the driver lies in struct ds_real."""
+    lines = [HEAD.format(source=API), '#include "entry.h"\n', "const struct ds_place ds_places[] = {"]
+    lines += [
+        f'\t{{"{one.name}", offsetof(struct ds_real, {one.name})}},' for one in _by_name(functions) if one.called
+    ]
+    lines += ["};", "", "const unsigned int ds_place_count = sizeof(ds_places) / sizeof(ds_places[0]);", ""]
+    return "\n".join(lines)
+
+
+def entries(functions: list[Function]) -> str:
+    """api/entries.c: name, place in struct ds_real and wrapper of each function that is wrapped and called, by name."""
+    lines = [HEAD.format(source=API), '#include "entries.h"\n', "const struct ds_entry ds_entries[] = {"]
+    lines += [
+        f'\t{{"{one.name}", offsetof(struct ds_real, {one.name}), (void (*)(void)){one.name}}},'
+        for one in _by_name(functions)
+        if one.called and one.wrapped
+    ]
     lines += ["};", "", "const unsigned int ds_entry_count = sizeof(ds_entries) / sizeof(ds_entries[0]);", ""]
     return "\n".join(lines)
+
+
+def _by_name(functions: list[Function]) -> list[Function]:
+    return sorted(functions, key=lambda function: function.name)
 
 
 def render(root: Path) -> dict[Path, str]:
     """Every generated file of the checkout at `root`, by path within it."""
     functions = load(root)
-    folder = Path("runtime/gen")
+    folder = Path("runtime")
     return {
-        folder / "real.h": real_header(functions),
-        folder / "wrappers.c": wrappers(functions),
-        folder / "entries.c": table(functions),
+        folder / "base" / "real.h": real_header(functions),
+        folder / "base" / "places.c": places(functions),
+        folder / "api" / "entries.c": entries(functions),
+        folder / "api" / "wrappers.c": wrappers(functions),
     }

@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
-from detshare.tools.layers import imports, kmod
+from detshare.tools.layers import imports, kmod, runtime
 
-CHECKS: Final[tuple[Callable[[Path], list[str]], ...]] = (imports.check, kmod.check)
+CHECKS: Final[tuple[Callable[[Path], list[str]], ...]] = (imports.check, kmod.check, runtime.check)
 """Each names what is wrong in a checkout, a line for each."""
 
 

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory limit where the kernel module cannot set one: allocations through the driver's interface are charged by
+ * their size before the driver sees them, and given back when they are freed. Above the limit a call fails as it does
+ * on a full GPU. It holds programs that do not work around it. Not counted: what the driver takes for contexts, code,
+ * local memory and green contexts, allocation nodes in graphs, and what pools keep in reserve beyond allocations.
+ */
+
+#include <string.h>
+
+#include "array.h"
+#include "context.h"
+#include "ledger.h"
+#include "lifecycle.h"
+#include "log.h"
+#include "memory.h"
+#include "move.h"
+
+static _Atomic(uint64_t) used[DS_MAX_DEVICES];
+static _Atomic(bool) told;
+
+static const struct ds_pages *pages_of(struct ds_device *device)
+{
+	return atomic_load_explicit(&device->state, memory_order_acquire) == DS_DEVICE_MANAGED ? device->pages : NULL;
+}
+
+static struct ds_device *by_ordinal(int ordinal)
+{
+	if (ordinal < 0 || ordinal >= DS_MAX_DEVICES || !pages_of(&ds_devices[ordinal]))
+		return NULL;
+	return &ds_devices[ordinal];
+}
+
+struct ds_device *ds_memory_payer(void)
+{
+	CUdevice ordinal;
+
+	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || ds_thread.locked)
+		return NULL;
+	if (real->cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
+		return NULL;
+	return by_ordinal(ordinal);
+}
+
+uint64_t ds_memory_limit(struct ds_device *device)
+{
+	const struct ds_pages *pages = pages_of(device);
+
+	return pages ? *(const volatile uint64_t *)&pages->policy->memory_limit : 0;
+}
+
+uint64_t ds_memory_used(struct ds_device *device)
+{
+	return atomic_load_explicit(&used[device->ordinal], memory_order_relaxed);
+}
+
+static void show(struct ds_device *device)
+{
+	const struct ds_pages *pages = pages_of(device);
+
+	if (pages)
+		*(volatile uint64_t *)&pages->counters->memory_used = ds_memory_used(device);
+}
+
+bool ds_memory_charge(struct ds_device *device, size_t bytes)
+{
+	uint64_t limit = ds_memory_limit(device);
+	uint64_t before = atomic_fetch_add_explicit(&used[device->ordinal], bytes, memory_order_relaxed);
+
+	if (ds_unlikely(limit && (before > limit || bytes > limit - before))) {
+		atomic_fetch_sub_explicit(&used[device->ordinal], bytes, memory_order_relaxed);
+		if (!atomic_exchange_explicit(&told, true, memory_order_relaxed))
+			ds_info("memory: refused %zu bytes: %llu of the limit of %llu are in use (further refusals are not reported)",
+				bytes, (unsigned long long)before, (unsigned long long)limit);
+		return false;
+	}
+	show(device);
+	return true;
+}
+
+void ds_memory_refund(struct ds_device *device, size_t bytes)
+{
+	atomic_fetch_sub_explicit(&used[device->ordinal], bytes, memory_order_relaxed);
+	show(device);
+}
+
+static void gone(const struct ds_ledger_entry *entry)
+{
+	ds_memory_refund(&ds_devices[entry->account], entry->bytes);
+}
+
+/* What was charged is recorded, or given back if the driver refused. */
+static CUresult settle(struct ds_device *device, enum ds_ledger_kind kind, uint64_t key, size_t bytes, CUresult result)
+{
+	struct ds_ledger_entry entry = {
+		.key = key,
+		.kind = kind,
+		.account = device->ordinal,
+		.context = kind == DS_LEDGER_HANDLE ? NULL : ds_context_current(),
+		.bytes = bytes,
+	};
+
+	if (result != CUDA_SUCCESS || !ds_ledger_add(&entry))
+		ds_memory_refund(device, bytes);
+	return result;
+}
+
+/* ---- linear memory ---- */
+
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
+{
+	struct ds_device *device = ds_memory_payer();
+	CUresult result;
+
+	if (!device)
+		return real->cuMemAlloc_v2(pointer, bytes);
+	if (!ds_memory_charge(device, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real->cuMemAlloc_v2(pointer, bytes);
+	return settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags)
+{
+	struct ds_device *device = ds_memory_payer();
+	CUresult result;
+
+	if (!device)
+		return real->cuMemAllocManaged(pointer, bytes, flags);
+	if (!ds_memory_charge(device, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real->cuMemAllocManaged(pointer, bytes, flags);
+	return settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	struct ds_device *device = ds_memory_payer();
+	size_t bytes = width * height;
+	CUresult result;
+
+	if (!device)
+		return real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
+	if (!ds_memory_charge(device, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
+	/* The padding of the rows is known now. */
+	if (result == CUDA_SUCCESS && *pitch > width) {
+		size_t padding = (*pitch - width) * height;
+
+		if (!ds_memory_charge(device, padding)) {
+			real->cuMemFree_v2(*pointer);
+			ds_memory_refund(device, bytes);
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		}
+		bytes += padding;
+	}
+	return settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
+}
+
+/* Taken out before the driver frees it: another thread may get the same address the moment after. */
+static bool take(enum ds_ledger_kind kind, uint64_t key, struct ds_ledger_entry *entry)
+{
+	return atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && ds_ledger_take(kind, key, entry);
+}
+
+static CUresult freed(const struct ds_ledger_entry *entry, CUresult result)
+{
+	if (result == CUDA_SUCCESS || !ds_ledger_add(entry))
+		gone(entry);
+	return result;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer)
+{
+	struct ds_ledger_entry entry;
+
+	if (!take(DS_LEDGER_POINTER, pointer, &entry))
+		return real->cuMemFree_v2(pointer);
+	return freed(&entry, real->cuMemFree_v2(pointer));
+}
+
+/* ---- in the order of a stream ---- */
+
+/* An allocation in a capture becomes a node: it has memory only when the graph runs. */
+static bool capturing(struct ds_stream *managed, CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (managed) {
+		if (atomic_load_explicit(&managed->capturing, memory_order_acquire))
+			return true;
+		if (!atomic_load_explicit(&managed->device->captures, memory_order_relaxed))
+			return false;
+		stream = managed->app;
+	}
+	return real->cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+struct async {
+	CUdeviceptr *pointer;
+	size_t bytes;
+	CUmemoryPool pool;
+	bool from_pool, per_thread;
+	CUstream stream;
+};
+
+static CUresult async_native(const struct async *call, struct ds_stream *managed)
+{
+	CUstream stream = managed ? ds_stream_cur(managed) : call->stream;
+	CUresult result;
+
+	if (call->from_pool && !managed && call->per_thread)
+		result = real->cuMemAllocFromPoolAsync_ptsz(call->pointer, call->bytes, call->pool, stream);
+	else if (call->from_pool)
+		result = real->cuMemAllocFromPoolAsync(call->pointer, call->bytes, call->pool, stream);
+	else if (!managed && call->per_thread)
+		result = real->cuMemAllocAsync_ptsz(call->pointer, call->bytes, stream);
+	else
+		result = real->cuMemAllocAsync(call->pointer, call->bytes, stream);
+	if (managed)
+		ds_stream_done(managed);
+	return result;
+}
+
+static CUresult async_alloc(const struct async *call)
+{
+	struct ds_stream *managed = ds_stream_of(call->stream, call->per_thread);
+	struct ds_device *device = managed ? managed->device : ds_memory_payer();
+	CUresult result;
+
+	if (!device || !pages_of(device) || capturing(managed, call->stream))
+		return async_native(call, managed);
+	if (!ds_memory_charge(device, call->bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = async_native(call, managed);
+	return settle(device, DS_LEDGER_POINTER, result ? 0 : *call->pointer, call->bytes, result);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+	return async_alloc(&(struct async){.pointer = pointer, .bytes = bytes, .stream = stream});
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+	return async_alloc(&(struct async){.pointer = pointer, .bytes = bytes, .stream = stream, .per_thread = true});
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+	return async_alloc(&(struct async){
+		.pointer = pointer, .bytes = bytes, .pool = pool, .from_pool = true, .stream = stream});
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+	return async_alloc(&(struct async){.pointer = pointer, .bytes = bytes, .pool = pool, .from_pool = true,
+					   .stream = stream, .per_thread = true});
+}
+
+static CUresult async_free(CUdeviceptr pointer, CUstream stream, bool per_thread)
+{
+	struct ds_stream *managed = ds_stream_of(stream, per_thread);
+	struct ds_ledger_entry entry;
+	bool known = take(DS_LEDGER_POINTER, pointer, &entry);
+	CUresult result;
+
+	if (managed) {
+		result = real->cuMemFreeAsync(pointer, ds_stream_cur(managed));
+		ds_stream_done(managed);
+	} else {
+		result = per_thread ? real->cuMemFreeAsync_ptsz(pointer, stream) : real->cuMemFreeAsync(pointer, stream);
+	}
+	return known ? freed(&entry, result) : result;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+{
+	return async_free(pointer, stream, false);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
+{
+	return async_free(pointer, stream, true);
+}
+
+/* ---- virtual memory ---- */
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
+		     unsigned long long flags)
+{
+	struct ds_device *device = NULL;
+	CUresult result;
+
+	if (atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && !ds_thread.locked && prop &&
+	    prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		device = by_ordinal(prop->location.id);
+	if (!device)
+		return real->cuMemCreate(handle, bytes, prop, flags);
+	if (!ds_memory_charge(device, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real->cuMemCreate(handle, bytes, prop, flags);
+	return settle(device, DS_LEDGER_HANDLE, result ? 0 : *handle, bytes, result);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct ds_ledger_entry entry;
+
+	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || !ds_ledger_release(handle, &entry))
+		return real->cuMemRelease(handle);
+	return freed(&entry, real->cuMemRelease(handle));
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+	CUresult result = real->cuMemRetainAllocationHandle(handle, address);
+
+	if (result == CUDA_SUCCESS)
+		ds_ledger_retain(*handle);
+	return result;
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+		  unsigned long long flags)
+{
+	CUresult result = real->cuMemMap(address, size, offset, handle, flags);
+
+	if (result == CUDA_SUCCESS)
+		ds_ledger_map(address, size, handle);
+	return result;
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t size)
+{
+	CUresult result = real->cuMemUnmap(address, size);
+
+	if (result == CUDA_SUCCESS && atomic_load_explicit(&ds_process.managed, memory_order_relaxed))
+		ds_ledger_unmap(address, size, gone);
+	return result;
+}
+
+/* ---- arrays ---- */
+
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
+{
+	struct ds_device *device = descriptor ? ds_memory_payer() : NULL;
+	CUDA_ARRAY3D_DESCRIPTOR wide;
+	size_t bytes;
+	CUresult result;
+
+	if (!device)
+		return real->cuArrayCreate_v2(array, descriptor);
+	wide = (CUDA_ARRAY3D_DESCRIPTOR){descriptor->Width, descriptor->Height, 0, descriptor->Format,
+					 descriptor->NumChannels, 0};
+	bytes = ds_array_bytes(&wide, 1);
+	if (!ds_memory_charge(device, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real->cuArrayCreate_v2(array, descriptor);
+	return settle(device, DS_LEDGER_ARRAY, result ? 0 : (uintptr_t)*array, bytes, result);
+}
+
+CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+{
+	struct ds_device *device = descriptor ? ds_memory_payer() : NULL;
+	size_t bytes;
+	CUresult result;
+
+	if (!device)
+		return real->cuArray3DCreate_v2(array, descriptor);
+	bytes = ds_array_bytes(descriptor, 1);
+	if (!ds_memory_charge(device, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real->cuArray3DCreate_v2(array, descriptor);
+	return settle(device, DS_LEDGER_ARRAY, result ? 0 : (uintptr_t)*array, bytes, result);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
+{
+	struct ds_device *device = descriptor ? ds_memory_payer() : NULL;
+	size_t bytes;
+	CUresult result;
+
+	if (!device)
+		return real->cuMipmappedArrayCreate(array, descriptor, levels);
+	bytes = ds_array_bytes(descriptor, levels);
+	if (!ds_memory_charge(device, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real->cuMipmappedArrayCreate(array, descriptor, levels);
+	return settle(device, DS_LEDGER_MIPMAP, result ? 0 : (uintptr_t)*array, bytes, result);
+}
+
+CUresult cuArrayDestroy(CUarray array)
+{
+	struct ds_ledger_entry entry;
+
+	if (!take(DS_LEDGER_ARRAY, (uintptr_t)array, &entry))
+		return real->cuArrayDestroy(array);
+	return freed(&entry, real->cuArrayDestroy(array));
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+	struct ds_ledger_entry entry;
+
+	if (!take(DS_LEDGER_MIPMAP, (uintptr_t)array, &entry))
+		return real->cuMipmappedArrayDestroy(array);
+	return freed(&entry, real->cuMipmappedArrayDestroy(array));
+}
+
+/* ---- ends of contexts and processes ---- */
+
+static void context_gone(struct ds_device *device)
+{
+	ds_ledger_drop(device->primary, gone);
+}
+
+CUresult cuCtxDestroy(CUcontext context)
+{
+	CUresult result = real->cuCtxDestroy(context);
+
+	ds_context_changed();
+	if (result == CUDA_SUCCESS)
+		ds_ledger_drop(context, gone);
+	return result;
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
+	CUresult result = real->cuCtxDestroy_v2(context);
+
+	ds_context_changed();
+	if (result == CUDA_SUCCESS)
+		ds_ledger_drop(context, gone);
+	return result;
+}
+
+static void child(void)
+{
+	ds_ledger_reset();
+	memset(used, 0, sizeof(used));
+}
+
+static const struct ds_lifecycle life = { .context_gone = context_gone, .child = child };
+DS_LIST_ADD(ds_lifecycles, life);

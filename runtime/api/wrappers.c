@@ -1,0 +1,2183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Made by `python -m detshare.tools.cudaapi` from runtime/api.json; do not edit. */
+
+#include "gate.h"
+#include "move.h"
+
+CUresult cuCtxAttach(CUcontext *p0, unsigned int p1)
+{
+	CUresult result = real->cuCtxAttach(p0, p1);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2)
+{
+	CUresult result = real->cuCtxCreate(p0, p1, p2);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *p0, unsigned int p1, CUdevice p2)
+{
+	CUresult result = real->cuCtxCreate_v2(p0, p1, p2);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxCreate_v3(CUcontext *p0, CUexecAffinityParam *p1, int p2, unsigned int p3, CUdevice p4)
+{
+	CUresult result = real->cuCtxCreate_v3(p0, p1, p2, p3, p4);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxCreate_v4(CUcontext *p0, CUctxCreateParams *p1, unsigned int p2, CUdevice p3)
+{
+	CUresult result = real->cuCtxCreate_v4(p0, p1, p2, p3);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxDetach(CUcontext p0)
+{
+	CUresult result = real->cuCtxDetach(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxPopCurrent(CUcontext *p0)
+{
+	CUresult result = real->cuCtxPopCurrent(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *p0)
+{
+	CUresult result = real->cuCtxPopCurrent_v2(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxPushCurrent(CUcontext p0)
+{
+	CUresult result = real->cuCtxPushCurrent(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext p0)
+{
+	CUresult result = real->cuCtxPushCurrent_v2(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuCtxSetCurrent(CUcontext p0)
+{
+	CUresult result = real->cuCtxSetCurrent(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *p0, CUgraphicsResource *p1, CUstream *p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p2 ? *p2 : NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuEGLStreamConsumerAcquireFrame(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuEGLStreamConsumerAcquireFrame(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *p0, CUgraphicsResource p1, CUstream *p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2 ? *p2 : NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuEGLStreamConsumerReleaseFrame(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuEGLStreamConsumerReleaseFrame(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *p0, CUeglFrame p1, CUstream *p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2 ? *p2 : NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuEGLStreamProducerPresentFrame(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuEGLStreamProducerPresentFrame(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *p0, CUeglFrame *p1, CUstream *p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2 ? *p2 : NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuEGLStreamProducerReturnFrame(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuEGLStreamProducerReturnFrame(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2)
+{
+	CUresult result = real->cuGLCtxCreate(p0, p1, p2);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuGLCtxCreate_v2(CUcontext *p0, unsigned int p1, CUdevice p2)
+{
+	CUresult result = real->cuGLCtxCreate_v2(p0, p1, p2);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuGLMapBufferObject(CUdeviceptr_v1 *p0, unsigned int *p1, GLuint p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGLMapBufferObject(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuGLMapBufferObject(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *p0, unsigned int *p1, GLuint p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGLMapBufferObjectAsync(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuGLMapBufferObjectAsync(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *p0, size_t *p1, GLuint p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGLMapBufferObjectAsync_v2(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuGLMapBufferObjectAsync_v2(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLMapBufferObjectAsync_v2_ptsz(CUdeviceptr *p0, size_t *p1, GLuint p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGLMapBufferObjectAsync_v2_ptsz(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuGLMapBufferObjectAsync_v2_ptsz(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLMapBufferObject_v2(CUdeviceptr *p0, size_t *p1, GLuint p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGLMapBufferObject_v2(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuGLMapBufferObject_v2(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLMapBufferObject_v2_ptds(CUdeviceptr *p0, size_t *p1, GLuint p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGLMapBufferObject_v2_ptds(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuGLMapBufferObject_v2_ptds(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLUnmapBufferObject(GLuint p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGLUnmapBufferObject(p0);
+	ds_stream_home(stream);
+	result = real->cuGLUnmapBufferObject(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGLUnmapBufferObjectAsync(GLuint p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGLUnmapBufferObjectAsync(p0, p1);
+	ds_stream_home(stream);
+	result = real->cuGLUnmapBufferObjectAsync(p0, p1);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGraphicsMapResources(unsigned int p0, CUgraphicsResource *p1, CUstream p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGraphicsMapResources(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuGraphicsMapResources(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGraphicsMapResources_ptsz(unsigned int p0, CUgraphicsResource *p1, CUstream p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGraphicsMapResources_ptsz(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuGraphicsMapResources_ptsz(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGraphicsUnmapResources(unsigned int p0, CUgraphicsResource *p1, CUstream p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGraphicsUnmapResources(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuGraphicsUnmapResources(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGraphicsUnmapResources_ptsz(unsigned int p0, CUgraphicsResource *p1, CUstream p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuGraphicsUnmapResources_ptsz(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuGraphicsUnmapResources_ptsz(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx p0)
+{
+	CUresult result = real->cuGreenCtxDestroy(p0);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuLaunchHostFunc(CUstream p0, CUhostFn p1, void *p2)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuLaunchHostFunc(p0, p1, p2);
+	result = real->cuLaunchHostFunc(ds_stream_cur(stream), p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuLaunchHostFunc_ptsz(CUstream p0, CUhostFn p1, void *p2)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuLaunchHostFunc_ptsz(p0, p1, p2);
+	result = real->cuLaunchHostFunc_ptsz(ds_stream_cur(stream), p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *p0, size_t p1, unsigned int p2, size_t *p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemBatchDecompressAsync(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemBatchDecompressAsync(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *p0, size_t p1, unsigned int p2, size_t *p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemBatchDecompressAsync_ptsz(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemBatchDecompressAsync_ptsz(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *p0, size_t *p1, size_t p2, CUmemLocation *p3, size_t *p4, size_t p5, unsigned long long p6, CUstream p7)
+{
+	struct ds_stream *stream = ds_stream_of(p7, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemDiscardAndPrefetchBatchAsync(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_home(stream);
+	result = real->cuMemDiscardAndPrefetchBatchAsync(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *p0, size_t *p1, size_t p2, CUmemLocation *p3, size_t *p4, size_t p5, unsigned long long p6, CUstream p7)
+{
+	struct ds_stream *stream = ds_stream_of(p7, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemDiscardAndPrefetchBatchAsync_ptsz(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_home(stream);
+	result = real->cuMemDiscardAndPrefetchBatchAsync_ptsz(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemDiscardBatchAsync(CUdeviceptr *p0, size_t *p1, size_t p2, unsigned long long p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemDiscardBatchAsync(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemDiscardBatchAsync(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *p0, size_t *p1, size_t p2, unsigned long long p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemDiscardBatchAsync_ptsz(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemDiscardBatchAsync_ptsz(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *p0, unsigned int p1, CUstream p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemMapArrayAsync(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemMapArrayAsync(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *p0, unsigned int p1, CUstream p2)
+{
+	struct ds_stream *stream = ds_stream_of(p2, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemMapArrayAsync_ptsz(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemMapArrayAsync_ptsz(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemPrefetchAsync(CUdeviceptr p0, size_t p1, CUdevice p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemPrefetchAsync(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemPrefetchAsync(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr p0, size_t p1, CUdevice p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemPrefetchAsync_ptsz(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemPrefetchAsync_ptsz(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr p0, size_t p1, CUmemLocation p2, unsigned int p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemPrefetchAsync_v2(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemPrefetchAsync_v2(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr p0, size_t p1, CUmemLocation p2, unsigned int p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemPrefetchAsync_v2_ptsz(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemPrefetchAsync_v2_ptsz(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr *p0, size_t *p1, size_t p2, CUmemLocation *p3, size_t *p4, size_t p5, unsigned long long p6, CUstream p7)
+{
+	struct ds_stream *stream = ds_stream_of(p7, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemPrefetchBatchAsync(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_home(stream);
+	result = real->cuMemPrefetchBatchAsync(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *p0, size_t *p1, size_t p2, CUmemLocation *p3, size_t *p4, size_t p5, unsigned long long p6, CUstream p7)
+{
+	struct ds_stream *stream = ds_stream_of(p7, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemPrefetchBatchAsync_ptsz(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_home(stream);
+	result = real->cuMemPrefetchBatchAsync_ptsz(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy(CUdeviceptr p0, CUdeviceptr p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpy(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy_ptds(CUdeviceptr p0, CUdeviceptr p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy_ptds(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpy_ptds(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2D(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy2D(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2DAsync(p0, p1);
+	result = real->cuMemcpy2DAsync(p0, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2DAsync_v2(p0, p1);
+	result = real->cuMemcpy2DAsync_v2(p0, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2DAsync_v2_ptsz(p0, p1);
+	result = real->cuMemcpy2DAsync_v2_ptsz(p0, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2DUnaligned(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy2DUnaligned(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2DUnaligned_v2(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy2DUnaligned_v2(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2DUnaligned_v2_ptds(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy2DUnaligned_v2_ptds(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2D_v2(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy2D_v2(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy2D_v2_ptds(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy2D_v2_ptds(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3D(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3D(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DAsync(p0, p1);
+	result = real->cuMemcpy3DAsync(p0, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DAsync_v2(p0, p1);
+	result = real->cuMemcpy3DAsync_v2(p0, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DAsync_v2_ptsz(p0, p1);
+	result = real->cuMemcpy3DAsync_v2_ptsz(p0, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DBatchAsync(size_t p0, CUDA_MEMCPY3D_BATCH_OP *p1, size_t *p2, unsigned long long p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DBatchAsync(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3DBatchAsync(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DBatchAsync_ptsz(size_t p0, CUDA_MEMCPY3D_BATCH_OP *p1, size_t *p2, unsigned long long p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DBatchAsync_ptsz(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3DBatchAsync_ptsz(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DBatchAsync_v2(size_t p0, CUDA_MEMCPY3D_BATCH_OP *p1, unsigned long long p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DBatchAsync_v2(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3DBatchAsync_v2(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t p0, CUDA_MEMCPY3D_BATCH_OP *p1, unsigned long long p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DBatchAsync_v2_ptsz(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3DBatchAsync_v2_ptsz(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DPeer(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3DPeer(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DPeer_ptds(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3DPeer_ptds(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DPeerAsync(p0, p1);
+	result = real->cuMemcpy3DPeerAsync(p0, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *p0, CUstream p1)
+{
+	struct ds_stream *stream = ds_stream_of(p1, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3DPeerAsync_ptsz(p0, p1);
+	result = real->cuMemcpy3DPeerAsync_ptsz(p0, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3D_v2(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3D_v2(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *p0)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpy3D_v2_ptds(p0);
+	ds_stream_home(stream);
+	result = real->cuMemcpy3D_v2_ptds(p0);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr p0, CUdeviceptr p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAsync(p0, p1, p2, p3);
+	ds_active_soon(stream);
+	result = real->cuMemcpyAsync(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAsync_ptsz(CUdeviceptr p0, CUdeviceptr p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAsync_ptsz(p0, p1, p2, p3);
+	ds_active_soon(stream);
+	result = real->cuMemcpyAsync_ptsz(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoA(CUarray p0, unsigned int p1, CUarray p2, unsigned int p3, unsigned int p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoA(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoA(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoA_v2(CUarray p0, size_t p1, CUarray p2, size_t p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoA_v2(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoA_v2(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoA_v2_ptds(CUarray p0, size_t p1, CUarray p2, size_t p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoA_v2_ptds(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoA_v2_ptds(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoD(CUdeviceptr_v1 p0, CUarray p1, unsigned int p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoD(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoD(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoD_v2(CUdeviceptr p0, CUarray p1, size_t p2, size_t p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoD_v2(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoD_v2(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr p0, CUarray p1, size_t p2, size_t p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoD_v2_ptds(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoD_v2_ptds(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoH(void *p0, CUarray p1, unsigned int p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoH(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoH(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoHAsync(void *p0, CUarray p1, unsigned int p2, unsigned int p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoHAsync(p0, p1, p2, p3, p4);
+	result = real->cuMemcpyAtoHAsync(p0, p1, p2, p3, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoHAsync_v2(void *p0, CUarray p1, size_t p2, size_t p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoHAsync_v2(p0, p1, p2, p3, p4);
+	result = real->cuMemcpyAtoHAsync_v2(p0, p1, p2, p3, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoHAsync_v2_ptsz(void *p0, CUarray p1, size_t p2, size_t p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoHAsync_v2_ptsz(p0, p1, p2, p3, p4);
+	result = real->cuMemcpyAtoHAsync_v2_ptsz(p0, p1, p2, p3, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoH_v2(void *p0, CUarray p1, size_t p2, size_t p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoH_v2(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoH_v2(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyAtoH_v2_ptds(void *p0, CUarray p1, size_t p2, size_t p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyAtoH_v2_ptds(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyAtoH_v2_ptds(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr *p0, CUdeviceptr *p1, size_t *p2, size_t p3, CUmemcpyAttributes *p4, size_t *p5, size_t p6, size_t *p7, CUstream p8)
+{
+	struct ds_stream *stream = ds_stream_of(p8, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyBatchAsync(p0, p1, p2, p3, p4, p5, p6, p7, p8);
+	ds_stream_home(stream);
+	result = real->cuMemcpyBatchAsync(p0, p1, p2, p3, p4, p5, p6, p7, p8);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *p0, CUdeviceptr *p1, size_t *p2, size_t p3, CUmemcpyAttributes *p4, size_t *p5, size_t p6, size_t *p7, CUstream p8)
+{
+	struct ds_stream *stream = ds_stream_of(p8, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyBatchAsync_ptsz(p0, p1, p2, p3, p4, p5, p6, p7, p8);
+	ds_stream_home(stream);
+	result = real->cuMemcpyBatchAsync_ptsz(p0, p1, p2, p3, p4, p5, p6, p7, p8);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *p0, CUdeviceptr *p1, size_t *p2, size_t p3, CUmemcpyAttributes *p4, size_t *p5, size_t p6, CUstream p7)
+{
+	struct ds_stream *stream = ds_stream_of(p7, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyBatchAsync_v2(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_home(stream);
+	result = real->cuMemcpyBatchAsync_v2(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *p0, CUdeviceptr *p1, size_t *p2, size_t p3, CUmemcpyAttributes *p4, size_t *p5, size_t p6, CUstream p7)
+{
+	struct ds_stream *stream = ds_stream_of(p7, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyBatchAsync_v2_ptsz(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_home(stream);
+	result = real->cuMemcpyBatchAsync_v2_ptsz(p0, p1, p2, p3, p4, p5, p6, p7);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoA(CUarray p0, unsigned int p1, CUdeviceptr_v1 p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoA(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoA(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoA_v2(CUarray p0, size_t p1, CUdeviceptr p2, size_t p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoA_v2(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoA_v2(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoA_v2_ptds(CUarray p0, size_t p1, CUdeviceptr p2, size_t p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoA_v2_ptds(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoA_v2_ptds(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoD(CUdeviceptr_v1 p0, CUdeviceptr_v1 p1, unsigned int p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoD(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoD(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 p0, CUdeviceptr_v1 p1, unsigned int p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoDAsync(p0, p1, p2, p3);
+	result = real->cuMemcpyDtoDAsync(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr p0, CUdeviceptr p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoDAsync_v2(p0, p1, p2, p3);
+	result = real->cuMemcpyDtoDAsync_v2(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr p0, CUdeviceptr p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoDAsync_v2_ptsz(p0, p1, p2, p3);
+	result = real->cuMemcpyDtoDAsync_v2_ptsz(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoD_v2(CUdeviceptr p0, CUdeviceptr p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoD_v2(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoD_v2(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr p0, CUdeviceptr p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoD_v2_ptds(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoD_v2_ptds(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoH(void *p0, CUdeviceptr_v1 p1, unsigned int p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoH(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoH(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoHAsync(void *p0, CUdeviceptr_v1 p1, unsigned int p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoHAsync(p0, p1, p2, p3);
+	result = real->cuMemcpyDtoHAsync(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void *p0, CUdeviceptr p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoHAsync_v2(p0, p1, p2, p3);
+	result = real->cuMemcpyDtoHAsync_v2(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoHAsync_v2_ptsz(void *p0, CUdeviceptr p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoHAsync_v2_ptsz(p0, p1, p2, p3);
+	result = real->cuMemcpyDtoHAsync_v2_ptsz(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoH_v2(void *p0, CUdeviceptr p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoH_v2(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoH_v2(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyDtoH_v2_ptds(void *p0, CUdeviceptr p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyDtoH_v2_ptds(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyDtoH_v2_ptds(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoA(CUarray p0, unsigned int p1, const void *p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoA(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyHtoA(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoAAsync(CUarray p0, unsigned int p1, const void *p2, unsigned int p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoAAsync(p0, p1, p2, p3, p4);
+	result = real->cuMemcpyHtoAAsync(p0, p1, p2, p3, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoAAsync_v2(CUarray p0, size_t p1, const void *p2, size_t p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoAAsync_v2(p0, p1, p2, p3, p4);
+	result = real->cuMemcpyHtoAAsync_v2(p0, p1, p2, p3, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray p0, size_t p1, const void *p2, size_t p3, CUstream p4)
+{
+	struct ds_stream *stream = ds_stream_of(p4, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoAAsync_v2_ptsz(p0, p1, p2, p3, p4);
+	result = real->cuMemcpyHtoAAsync_v2_ptsz(p0, p1, p2, p3, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoA_v2(CUarray p0, size_t p1, const void *p2, size_t p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoA_v2(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyHtoA_v2(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoA_v2_ptds(CUarray p0, size_t p1, const void *p2, size_t p3)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoA_v2_ptds(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuMemcpyHtoA_v2_ptds(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr_v1 p0, const void *p1, unsigned int p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoD(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyHtoD(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 p0, const void *p1, unsigned int p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoDAsync(p0, p1, p2, p3);
+	ds_active_soon(stream);
+	result = real->cuMemcpyHtoDAsync(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr p0, const void *p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoDAsync_v2(p0, p1, p2, p3);
+	ds_active_soon(stream);
+	result = real->cuMemcpyHtoDAsync_v2(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr p0, const void *p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoDAsync_v2_ptsz(p0, p1, p2, p3);
+	ds_active_soon(stream);
+	result = real->cuMemcpyHtoDAsync_v2_ptsz(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr p0, const void *p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoD_v2(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyHtoD_v2(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr p0, const void *p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyHtoD_v2_ptds(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemcpyHtoD_v2_ptds(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr p0, CUcontext p1, CUdeviceptr p2, CUcontext p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyPeer(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemcpyPeer(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyPeer_ptds(CUdeviceptr p0, CUcontext p1, CUdeviceptr p2, CUcontext p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyPeer_ptds(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemcpyPeer_ptds(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr p0, CUcontext p1, CUdeviceptr p2, CUcontext p3, size_t p4, CUstream p5)
+{
+	struct ds_stream *stream = ds_stream_of(p5, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyPeerAsync(p0, p1, p2, p3, p4, p5);
+	result = real->cuMemcpyPeerAsync(p0, p1, p2, p3, p4, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr p0, CUcontext p1, CUdeviceptr p2, CUcontext p3, size_t p4, CUstream p5)
+{
+	struct ds_stream *stream = ds_stream_of(p5, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemcpyPeerAsync_ptsz(p0, p1, p2, p3, p4, p5);
+	result = real->cuMemcpyPeerAsync_ptsz(p0, p1, p2, p3, p4, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD16(CUdeviceptr_v1 p0, unsigned short p1, unsigned int p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD16(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD16(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD16Async(CUdeviceptr p0, unsigned short p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD16Async(p0, p1, p2, p3);
+	result = real->cuMemsetD16Async(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD16Async_ptsz(CUdeviceptr p0, unsigned short p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD16Async_ptsz(p0, p1, p2, p3);
+	result = real->cuMemsetD16Async_ptsz(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD16_v2(CUdeviceptr p0, unsigned short p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD16_v2(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD16_v2(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD16_v2_ptds(CUdeviceptr p0, unsigned short p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD16_v2_ptds(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD16_v2_ptds(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D16(CUdeviceptr_v1 p0, unsigned int p1, unsigned short p2, unsigned int p3, unsigned int p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D16(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D16(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D16Async(CUdeviceptr p0, size_t p1, unsigned short p2, size_t p3, size_t p4, CUstream p5)
+{
+	struct ds_stream *stream = ds_stream_of(p5, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D16Async(p0, p1, p2, p3, p4, p5);
+	result = real->cuMemsetD2D16Async(p0, p1, p2, p3, p4, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr p0, size_t p1, unsigned short p2, size_t p3, size_t p4, CUstream p5)
+{
+	struct ds_stream *stream = ds_stream_of(p5, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D16Async_ptsz(p0, p1, p2, p3, p4, p5);
+	result = real->cuMemsetD2D16Async_ptsz(p0, p1, p2, p3, p4, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D16_v2(CUdeviceptr p0, size_t p1, unsigned short p2, size_t p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D16_v2(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D16_v2(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr p0, size_t p1, unsigned short p2, size_t p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D16_v2_ptds(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D16_v2_ptds(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D32(CUdeviceptr_v1 p0, unsigned int p1, unsigned int p2, unsigned int p3, unsigned int p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D32(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D32(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D32Async(CUdeviceptr p0, size_t p1, unsigned int p2, size_t p3, size_t p4, CUstream p5)
+{
+	struct ds_stream *stream = ds_stream_of(p5, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D32Async(p0, p1, p2, p3, p4, p5);
+	result = real->cuMemsetD2D32Async(p0, p1, p2, p3, p4, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr p0, size_t p1, unsigned int p2, size_t p3, size_t p4, CUstream p5)
+{
+	struct ds_stream *stream = ds_stream_of(p5, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D32Async_ptsz(p0, p1, p2, p3, p4, p5);
+	result = real->cuMemsetD2D32Async_ptsz(p0, p1, p2, p3, p4, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D32_v2(CUdeviceptr p0, size_t p1, unsigned int p2, size_t p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D32_v2(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D32_v2(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr p0, size_t p1, unsigned int p2, size_t p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D32_v2_ptds(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D32_v2_ptds(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D8(CUdeviceptr_v1 p0, unsigned int p1, unsigned char p2, unsigned int p3, unsigned int p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D8(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D8(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D8Async(CUdeviceptr p0, size_t p1, unsigned char p2, size_t p3, size_t p4, CUstream p5)
+{
+	struct ds_stream *stream = ds_stream_of(p5, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D8Async(p0, p1, p2, p3, p4, p5);
+	result = real->cuMemsetD2D8Async(p0, p1, p2, p3, p4, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr p0, size_t p1, unsigned char p2, size_t p3, size_t p4, CUstream p5)
+{
+	struct ds_stream *stream = ds_stream_of(p5, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D8Async_ptsz(p0, p1, p2, p3, p4, p5);
+	result = real->cuMemsetD2D8Async_ptsz(p0, p1, p2, p3, p4, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D8_v2(CUdeviceptr p0, size_t p1, unsigned char p2, size_t p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D8_v2(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D8_v2(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr p0, size_t p1, unsigned char p2, size_t p3, size_t p4)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD2D8_v2_ptds(p0, p1, p2, p3, p4);
+	ds_stream_home(stream);
+	result = real->cuMemsetD2D8_v2_ptds(p0, p1, p2, p3, p4);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD32(CUdeviceptr_v1 p0, unsigned int p1, unsigned int p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD32(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD32(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr p0, unsigned int p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD32Async(p0, p1, p2, p3);
+	result = real->cuMemsetD32Async(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD32Async_ptsz(CUdeviceptr p0, unsigned int p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD32Async_ptsz(p0, p1, p2, p3);
+	result = real->cuMemsetD32Async_ptsz(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD32_v2(CUdeviceptr p0, unsigned int p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD32_v2(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD32_v2(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD32_v2_ptds(CUdeviceptr p0, unsigned int p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD32_v2_ptds(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD32_v2_ptds(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD8(CUdeviceptr_v1 p0, unsigned char p1, unsigned int p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD8(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD8(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr p0, unsigned char p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD8Async(p0, p1, p2, p3);
+	result = real->cuMemsetD8Async(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD8Async_ptsz(CUdeviceptr p0, unsigned char p1, size_t p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD8Async_ptsz(p0, p1, p2, p3);
+	result = real->cuMemsetD8Async_ptsz(p0, p1, p2, ds_stream_cur(stream));
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD8_v2(CUdeviceptr p0, unsigned char p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD8_v2(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD8_v2(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuMemsetD8_v2_ptds(CUdeviceptr p0, unsigned char p1, size_t p2)
+{
+	struct ds_stream *stream = ds_stream_of(NULL, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuMemsetD8_v2_ptds(p0, p1, p2);
+	ds_stream_home(stream);
+	result = real->cuMemsetD8_v2_ptds(p0, p1, p2);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *p0, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *p1, unsigned int p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuSignalExternalSemaphoresAsync(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuSignalExternalSemaphoresAsync(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *p0, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *p1, unsigned int p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuSignalExternalSemaphoresAsync_ptsz(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuSignalExternalSemaphoresAsync_ptsz(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamAttachMemAsync(CUstream p0, CUdeviceptr p1, size_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamAttachMemAsync(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuStreamAttachMemAsync(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamAttachMemAsync_ptsz(CUstream p0, CUdeviceptr p1, size_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamAttachMemAsync_ptsz(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuStreamAttachMemAsync_ptsz(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamBatchMemOp(CUstream p0, unsigned int p1, CUstreamBatchMemOpParams *p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamBatchMemOp(p0, p1, p2, p3);
+	result = real->cuStreamBatchMemOp(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamBatchMemOp_ptsz(CUstream p0, unsigned int p1, CUstreamBatchMemOpParams *p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamBatchMemOp_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamBatchMemOp_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream p0, unsigned int p1, CUstreamBatchMemOpParams *p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamBatchMemOp_v2(p0, p1, p2, p3);
+	result = real->cuStreamBatchMemOp_v2(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamBatchMemOp_v2_ptsz(CUstream p0, unsigned int p1, CUstreamBatchMemOpParams *p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamBatchMemOp_v2_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamBatchMemOp_v2_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWaitValue32(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWaitValue32(p0, p1, p2, p3);
+	result = real->cuStreamWaitValue32(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWaitValue32_ptsz(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWaitValue32_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamWaitValue32_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWaitValue32_v2(p0, p1, p2, p3);
+	result = real->cuStreamWaitValue32_v2(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWaitValue32_v2_ptsz(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWaitValue32_v2_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamWaitValue32_v2_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWaitValue64(CUstream p0, CUdeviceptr p1, cuuint64_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWaitValue64(p0, p1, p2, p3);
+	result = real->cuStreamWaitValue64(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWaitValue64_ptsz(CUstream p0, CUdeviceptr p1, cuuint64_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWaitValue64_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamWaitValue64_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWaitValue64_v2(CUstream p0, CUdeviceptr p1, cuuint64_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWaitValue64_v2(p0, p1, p2, p3);
+	result = real->cuStreamWaitValue64_v2(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWaitValue64_v2_ptsz(CUstream p0, CUdeviceptr p1, cuuint64_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWaitValue64_v2_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamWaitValue64_v2_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWriteValue32(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWriteValue32(p0, p1, p2, p3);
+	result = real->cuStreamWriteValue32(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWriteValue32_ptsz(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWriteValue32_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamWriteValue32_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWriteValue32_v2(p0, p1, p2, p3);
+	result = real->cuStreamWriteValue32_v2(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWriteValue32_v2_ptsz(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWriteValue32_v2_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamWriteValue32_v2_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWriteValue64(CUstream p0, CUdeviceptr p1, cuuint64_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWriteValue64(p0, p1, p2, p3);
+	result = real->cuStreamWriteValue64(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWriteValue64_ptsz(CUstream p0, CUdeviceptr p1, cuuint64_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWriteValue64_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamWriteValue64_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWriteValue64_v2(CUstream p0, CUdeviceptr p1, cuuint64_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWriteValue64_v2(p0, p1, p2, p3);
+	result = real->cuStreamWriteValue64_v2(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuStreamWriteValue64_v2_ptsz(CUstream p0, CUdeviceptr p1, cuuint64_t p2, unsigned int p3)
+{
+	struct ds_stream *stream = ds_stream_of(p0, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuStreamWriteValue64_v2_ptsz(p0, p1, p2, p3);
+	result = real->cuStreamWriteValue64_v2_ptsz(ds_stream_cur(stream), p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuVDPAUCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)
+{
+	CUresult result = real->cuVDPAUCtxCreate(p0, p1, p2, p3, p4);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuVDPAUCtxCreate_v2(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)
+{
+	CUresult result = real->cuVDPAUCtxCreate_v2(p0, p1, p2, p3, p4);
+
+	ds_context_changed();
+	return result;
+}
+
+CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *p0, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *p1, unsigned int p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, false);
+	CUresult result;
+
+	if (!stream)
+		return real->cuWaitExternalSemaphoresAsync(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuWaitExternalSemaphoresAsync(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}
+
+CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *p0, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *p1, unsigned int p2, CUstream p3)
+{
+	struct ds_stream *stream = ds_stream_of(p3, true);
+	CUresult result;
+
+	if (!stream)
+		return real->cuWaitExternalSemaphoresAsync_ptsz(p0, p1, p2, p3);
+	ds_stream_home(stream);
+	result = real->cuWaitExternalSemaphoresAsync_ptsz(p0, p1, p2, p3);
+	ds_stream_done(stream);
+	return result;
+}

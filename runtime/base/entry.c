@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver's own functions, found when the first of them is needed. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "entry.h"
+#include "log.h"
+
+struct ds_process ds_process = {.contexts = 1};
+struct ds_real ds_real_table;
+
+static _Atomic(ds_dlsym_type) next_dlsym;
+static pthread_mutex_t loading = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static bool inside; /* under loading */
+
+CUresult ds_absent(void)
+{
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+ds_dlsym_type ds_dlsym(void)
+{
+	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+	ds_dlsym_type found = atomic_load_explicit(&next_dlsym, memory_order_acquire);
+
+	if (ds_likely(found))
+		return found;
+	for (unsigned int i = 0; !found && i < sizeof(versions) / sizeof(versions[0]); i++)
+		found = (ds_dlsym_type)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+	atomic_store_explicit(&next_dlsym, found, memory_order_release);
+	return found;
+}
+
+/* library: a handle of libcuda, or NULL. The handle is kept: the driver stays as long as we point into it. */
+static void fill(void *library)
+{
+	ds_dlsym_type find = ds_dlsym();
+
+	for (unsigned int i = 0; i < ds_place_count; i++) {
+		void *function = library ? find(library, ds_places[i].name) : NULL;
+
+		if (!function)
+			function = (void *)ds_absent;
+		memcpy((char *)&ds_real_table + ds_places[i].place, &function, sizeof(function));
+	}
+	atomic_store_explicit(&ds_process.ready, true, memory_order_release);
+}
+
+bool ds_load_present(int flags)
+{
+	bool ready = atomic_load_explicit(&ds_process.ready, memory_order_acquire);
+
+	if (ready)
+		return true;
+	pthread_mutex_lock(&loading);
+	/* inside: the driver's own constructors look for symbols while we load it */
+	if (!inside && !atomic_load(&ds_process.ready)) {
+		void *library;
+
+		inside = true;
+		library = dlopen("libcuda.so.1", RTLD_LAZY | flags);
+		if (library)
+			fill(library);
+		inside = false;
+	}
+	ready = atomic_load(&ds_process.ready);
+	pthread_mutex_unlock(&loading);
+	return ready;
+}
+
+void ds_load(void)
+{
+	if (ds_load_present(RTLD_NOLOAD) || ds_load_present(0))
+		return;
+	pthread_mutex_lock(&loading);
+	if (!inside && !atomic_load(&ds_process.ready)) {
+		ds_info("a driver function was called and libcuda.so.1 cannot be loaded: %s; calls are answered with NOT_FOUND",
+			dlerror());
+		fill(NULL);
+	}
+	pthread_mutex_unlock(&loading);
+}
