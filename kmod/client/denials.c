@@ -2,6 +2,7 @@
 #include <linux/irq_work.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
+#include <linux/moduleparam.h>
 #include <linux/pid.h>
 #include <linux/ratelimit.h>
 #include <linux/slab.h>
@@ -28,11 +29,15 @@
  */
 #define LOG_INTERVAL (60 * HZ)
 #define LINES_OF_ONE 12
-#define LINES_OF_ALL 90
+#define SHARE_OF_ALL 8		/* all together have as many as these would */
 /* Those whose lines are counted; the one that began its minute first makes room. */
 #define SPEAKERS 16
 /* Denials on their way out of atomic context. */
 #define PENDING_MAX 64
+
+static unsigned int denied_lines = LINES_OF_ONE;
+module_param(denied_lines, uint, 0644);
+MODULE_PARM_DESC(denied_lines, "most lines a minute in the kernel log about what one tenant was denied, and eight times as many about all (default: 12)");
 
 struct row {
 	struct list_head link;	/* in the order in which they were added */
@@ -89,34 +94,39 @@ static u64 speaker_of(struct pid *pid)
 	return who ?: (unsigned long)pid;
 }
 
-/* Has he said enough in this minute? Under rows_lock. */
-static bool has_said_enough(u64 who)
+/* One line of `most` in a minute. Under rows_lock. */
+static bool may_speak(struct speaker *speaker, u64 who, unsigned int most)
 {
-	struct speaker *speaker = NULL, *oldest = &speakers[0];
+	if (speaker->who != who || time_after_eq(jiffies, speaker->since + LOG_INTERVAL))
+		*speaker = (struct speaker){ .who = who, .since = jiffies };
+	if (speaker->lines >= most)
+		return false;
+	speaker->lines++;
+	return true;
+}
+
+/* Where his lines are counted. Under rows_lock. */
+static struct speaker *place_of(u64 who)
+{
+	struct speaker *oldest = &speakers[0];
 	unsigned int i;
 
-	for (i = 0; i < SPEAKERS && !speaker; i++) {
+	for (i = 0; i < SPEAKERS; i++) {
 		if (speakers[i].who == who)
-			speaker = &speakers[i];
-		else if (!speakers[i].who || (oldest->who && time_before(speakers[i].since, oldest->since)))
+			return &speakers[i];
+		if (!speakers[i].who || (oldest->who && time_before(speakers[i].since, oldest->since)))
 			oldest = &speakers[i];
 	}
-	if (!speaker || time_after_eq(jiffies, speaker->since + LOG_INTERVAL)) {
-		speaker = speaker ?: oldest;
-		*speaker = (struct speaker){ .who = who, .since = jiffies };
-	}
-	if (speaker->lines >= LINES_OF_ONE)
-		return true;
-	speaker->lines++;
-	return false;
+	return oldest;
 }
 
 /* Does the log take another line of his? Under rows_lock. */
 static bool log_has_room(u64 who)
 {
-	static DEFINE_RATELIMIT_STATE(all, LOG_INTERVAL, LINES_OF_ALL);
+	static struct speaker all;
+	unsigned int most = min(READ_ONCE(denied_lines), (unsigned int)INT_MAX / SHARE_OF_ALL);
 
-	return !has_said_enough(who) && __ratelimit(&all);
+	return may_speak(place_of(who), who, most) && may_speak(&all, 1, most * SHARE_OF_ALL);
 }
 
 /* Is a line due? The first denial of a row has one, more of them are limited by trick. Under rows_lock. */
