@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Rows of classes. */
+#include "class.h"
 #include "compat.h"
 #include "driver.h"
 #include "netlink.h"
-#include "reflex.h"
 #include "rm/rota.h"
 #include "run.h"
 
-#define LINGER_MAX_US (10ULL * USEC_PER_SEC)
-#define DEADLINE_MAX_US (3600ULL * USEC_PER_SEC)
 #define TURN_MIN_US (RM_ROTA_LEAST_NS / NSEC_PER_USEC)
 #define TURN_MAX_US USEC_PER_SEC
 #define SLICE_MAX_US (60ULL * USEC_PER_SEC)
@@ -21,10 +19,7 @@ static int put_u64(struct sk_buff *skb, int attribute, u64 value)
 static int put_class(struct sk_buff *skb, const struct ds_class *row)
 {
 	int err = nla_put_string(skb, DETSHARE_A_CLASS_NAME, row->name) ?:
-		  nla_put_u32(skb, DETSHARE_A_CLASS_RANK, row->rank) ?:
 		  put_u64(skb, DETSHARE_A_CLASS_SLICE_US, row->slice_us) ?:
-		  put_u64(skb, DETSHARE_A_CLASS_LINGER_US, row->linger_us ?: DS_LINGER_US) ?:
-		  put_u64(skb, DETSHARE_A_CLASS_DEADLINE_US, row->deadline_us) ?:
 		  nla_put_u32(skb, DETSHARE_A_CLASS_FLOOR_PERMILLE, row->floor) ?:
 		  put_u64(skb, DETSHARE_A_CLASS_TURN_US, row->turn_us) ?:
 		  nla_put_u32(skb, DETSHARE_A_CLASS_TURN_RANK, row->turn_rank) ?:
@@ -92,14 +87,6 @@ static int check_row(struct genl_info *info, const struct ds_class *row)
 {
 	struct nlattr **attrs = info->attrs;
 
-	if (!attrs[DETSHARE_A_CLASS_RANK]) {
-		NL_SET_ERR_MSG(info->extack, "which rank? add the attribute rank: who has a higher one goes first, 0 takes no part");
-		return -EINVAL;
-	}
-	if (row->rank > DETSHARE_RANK_MAX) {
-		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_RANK], "rank is above 1000");
-		return -ERANGE;
-	}
 	if (attrs[DETSHARE_A_CLASS_WEIGHT] && (!row->weight || row->weight > DETSHARE_WEIGHT_MAX)) {
 		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_WEIGHT], "weight is 1 to 1000; leave it out for none");
 		return -ERANGE;
@@ -112,16 +99,6 @@ static int check_row(struct genl_info *info, const struct ds_class *row)
 	if (row->slice_us > SLICE_MAX_US) {
 		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_SLICE_US],
 				    "slice-us is above 60 s; 0 leaves slices as they are");
-		return -ERANGE;
-	}
-	if (row->linger_us > LINGER_MAX_US) {
-		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_LINGER_US],
-				    "linger-us is above 10 s: nobody below would run beside it");
-		return -ERANGE;
-	}
-	if (row->deadline_us > DEADLINE_MAX_US) {
-		NL_SET_ERR_MSG_ATTR(info->extack, attrs[DETSHARE_A_CLASS_DEADLINE_US],
-				    "deadline-us is above one hour; 0 means that running work is never paused");
 		return -ERANGE;
 	}
 	if (row->turn_us && (row->turn_us < TURN_MIN_US || row->turn_us > TURN_MAX_US)) {
@@ -147,18 +124,12 @@ static int row_of(struct genl_info *info, struct ds_class *row)
 
 	if (err)
 		return err;
-	if (attrs[DETSHARE_A_CLASS_RANK])
-		row->rank = nla_get_u32(attrs[DETSHARE_A_CLASS_RANK]);
 	if (attrs[DETSHARE_A_CLASS_WEIGHT])
 		row->weight = nla_get_u32(attrs[DETSHARE_A_CLASS_WEIGHT]);
 	if (attrs[DETSHARE_A_CLASS_SLICE_US])
 		row->slice_us = nla_get_u64(attrs[DETSHARE_A_CLASS_SLICE_US]);
 	if (attrs[DETSHARE_A_CLASS_LEVEL])
 		row->level = nla_get_u32(attrs[DETSHARE_A_CLASS_LEVEL]);
-	if (attrs[DETSHARE_A_CLASS_LINGER_US])
-		row->linger_us = nla_get_u64(attrs[DETSHARE_A_CLASS_LINGER_US]);
-	if (attrs[DETSHARE_A_CLASS_DEADLINE_US])
-		row->deadline_us = nla_get_u64(attrs[DETSHARE_A_CLASS_DEADLINE_US]);
 	if (attrs[DETSHARE_A_CLASS_FLOOR_PERMILLE])
 		row->floor = nla_get_u32(attrs[DETSHARE_A_CLASS_FLOOR_PERMILLE]);
 	if (attrs[DETSHARE_A_CLASS_TURN_US])

@@ -94,12 +94,9 @@ const struct nla_policy detshare_class_get_policy[DETSHARE_A_CLASS_MAX + 1] = {
 const struct nla_policy detshare_class_set_policy[DETSHARE_A_CLASS_MAX + 1] = {
 	[DETSHARE_A_CLASS_GPU] = { .type = NLA_U32 },
 	[DETSHARE_A_CLASS_NAME] = { .type = NLA_NUL_STRING, .len = DETSHARE_NAME_MAX },
-	[DETSHARE_A_CLASS_RANK] = { .type = NLA_U32 },
 	[DETSHARE_A_CLASS_WEIGHT] = { .type = NLA_U32 },
 	[DETSHARE_A_CLASS_SLICE_US] = { .type = NLA_U64 },
 	[DETSHARE_A_CLASS_LEVEL] = NLA_POLICY_MAX(NLA_U32, DETSHARE_LEVEL_HIGH),
-	[DETSHARE_A_CLASS_LINGER_US] = { .type = NLA_U64 },
-	[DETSHARE_A_CLASS_DEADLINE_US] = { .type = NLA_U64 },
 	[DETSHARE_A_CLASS_FLOOR_PERMILLE] = { .type = NLA_U32 },
 	[DETSHARE_A_CLASS_TURN_US] = { .type = NLA_U64 },
 	[DETSHARE_A_CLASS_TURN_RANK] = { .type = NLA_U32 },

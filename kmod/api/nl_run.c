@@ -15,8 +15,7 @@ static int put_rule(struct sk_buff *skb, const struct ds_rule *rule)
 	int err = 0;
 
 	if (rule->class[0])
-		err = nla_put_string(skb, DETSHARE_A_RUN_CLASS, rule->class) ?:
-		      nla_put_u32(skb, DETSHARE_A_RUN_RANK, rule->rank);
+		err = nla_put_string(skb, DETSHARE_A_RUN_CLASS, rule->class);
 	if (!err && rule->weight)
 		err = nla_put_u32(skb, DETSHARE_A_RUN_WEIGHT, rule->weight);
 	return err;

@@ -22,8 +22,7 @@ struct ds_gate;
 /* The gate is shut while any is set. The same as enum detshare_hold. */
 enum ds_hold {
 	DS_HOLD_ORDER = 1,
-	DS_HOLD_REFLEX = 2,
-	DS_HOLD_BUCKET = 4,
+	DS_HOLD_BUCKET = 2,
 };
 
 /*

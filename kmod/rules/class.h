@@ -8,19 +8,14 @@
 #include "detshare_uapi.h"
 #include "limit.h"
 
-#define DS_LINGER_US 1000ULL
-
 /* The row of a class. Whole: what is 0 (level: -1) is not set. */
 struct ds_class {
 	char name[DETSHARE_NAME_MAX + 1];
 	u32 gpu;		/* DS_ALL_GPUS: each by itself; a row for one GPU goes before it */
-	u32 rank;		/* higher goes first; 0: no reflex */
 	u32 weight;
 	u64 slice_us;
 	s32 level;
-	u64 linger_us;		/* 0: DS_LINGER_US */
-	u64 deadline_us;	/* 0: never paused */
-	u32 floor;		/* permille */
+	u32 floor;		/* permille of the time, while others have the turns */
 	u64 turn_us;		/* of a tenant of weight 1, 0: it has no turns (rotation.h) */
 	u32 turn_rank;		/* of those with turns, a higher one goes first */
 	u32 runs;		/* answered: runs of the class */

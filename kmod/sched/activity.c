@@ -9,8 +9,8 @@
 #include "unseen.h"
 #include "userd.h"
 
-/* While GPU time is counted, runs are looked at so often at least. */
-#define METER_NS (2 * NSEC_PER_MSEC)
+/* Who shows no life for so long is quiet; in between he is looked at. */
+#define LINGER_NS NSEC_PER_MSEC
 /*
  * Who was busy so long is asked again after this part of it, by half more or less, but not at once, for an answer takes about as long, and not
  * later than that.
@@ -24,28 +24,14 @@
 #define REST_PART 32
 #define RESTS_MOST 4u
 
-void ds_activity_assume(struct ds_run *run, u64 now)
+/* It has something to do, or may have: it counts as active until it shows that it is quiet. Under lane->lock. */
+static void assume(struct ds_run *run, u64 now)
 {
 	if (!run->active)
 		run->since_ns = now;
 	run->active = true;
 	run->last_ns = max(run->last_ns, now);
 	run->launched_ns = max(run->launched_ns, now);
-}
-
-bool ds_activity_in_doubt(const struct ds_run *run, u64 at)
-{
-	u64 began = READ_ONCE(run->began_ns), sure = max(READ_ONCE(run->busy_ns), began + run->rule.linger_ns);
-
-	return sure < began + (at - min(at, began)) / 2;
-}
-
-/* It launched between `from` and now. Under lane->lock, before ds_activity_assume(). */
-static void set_begun(struct ds_run *run, u64 from, u64 now)
-{
-	if (!run->active || ds_run_ended(run) || ds_activity_in_doubt(run, from))
-		WRITE_ONCE(run->steady_ns, now);
-	WRITE_ONCE(run->began_ns, from);
 }
 
 static u64 at_work_since(const struct ds_run *run)
@@ -82,8 +68,7 @@ void ds_activity_kicked(void *owner, u64 idle_ns, pid_t who)
 		run->since_ns = now;
 	else
 		guess_rest(run, now);
-	set_begun(run, now, now);
-	ds_activity_assume(run, now);
+	assume(run, now);
 	run->seen_ns = now;
 	run->fresh = true;
 	spin_unlock_irqrestore(&run->lane->lock, flags);
@@ -107,34 +92,29 @@ static void set_watched(struct ds_run *run, bool watched, u64 now)
 	run->watched = watched;
 	/* what it did until now is not known: let it show that it is quiet */
 	run->active = false;
-	set_begun(run, now, now);
-	ds_activity_assume(run, now);
+	assume(run, now);
 	run->since_ns = now;
 	spin_unlock_irq(&run->lane->lock);
 	if (!watched)
 		ds_gate_disarm(run->gate);
 }
 
-/* Whether a run is active matters where somebody is to be held for it, and where GPU time is counted. */
+/* Whether a run is active matters where others may have turns, and where GPU time is counted. */
 void ds_activity_watch(struct ds_look *look)
 {
 	bool counted = look->metered || ds_event_activity_wanted();
 	struct ds_run *run;
-	u32 least = U32_MAX;
 	unsigned int runs = 0;
 	bool turns = false;
 
 	list_for_each_entry(run, &look->lane->runs, link) {
 		runs++;
-		if (run->rule.rank)
-			least = min(least, run->rule.rank);
 		turns |= ds_rotation_has(run);
 	}
 	/* whose turn it may be, and what is left to them */
 	turns &= runs > 1;
 	list_for_each_entry(run, &look->lane->runs, link)
-		set_watched(run, !look->free && (counted || run->rule.rank > least ||
-						  (turns && run->rule.class[0])), look->now);
+		set_watched(run, !look->free && (counted || (turns && run->rule.class[0])), look->now);
 }
 
 /* ---- what it shows ------------------------------------------------------------------------ */
@@ -144,20 +124,16 @@ static bool is_held(const struct ds_run *run)
 	return run->gated || READ_ONCE(run->pause.off);
 }
 
-/* Since when at the earliest it has shown life, 0: it has not. A touch was at any moment since the lane looked last. */
-static u64 shows_life(struct ds_run *run, u64 now)
+static bool shows_life(struct ds_run *run)
 {
-	if (ds_gate_touched(run->gate) == DS_TOUCH_YES)
-		return min(max(run->lane->looked_ns, READ_ONCE(run->began_ns)), now);
-	return ds_userd_lives(run->process, run->client, run->gpu) ? now : 0;
+	return ds_gate_touched(run->gate) == DS_TOUCH_YES || ds_userd_lives(run->process, run->client, run->gpu);
 }
 
 /* It launches or has something queued: until now it may have been at work all the time. */
-void ds_activity_seen(struct ds_run *run, u64 from, u64 now)
+void ds_activity_seen(struct ds_run *run, u64 now)
 {
 	spin_lock_irq(&run->lane->lock);
-	set_begun(run, from, now);
-	ds_activity_assume(run, now);
+	assume(run, now);
 	run->ended_ns = 0;
 	WRITE_ONCE(run->busy_ns, 0);
 	spin_unlock_irq(&run->lane->lock);
@@ -274,7 +250,7 @@ static void go_idle(struct ds_run *run, u64 now)
 	u64 last;
 
 	if (ds_gate_arm(run->gate) == DS_TOUCH_YES || ds_userd_lives(run->process, run->client, run->gpu)) {
-		ds_activity_seen(run, now, now);
+		ds_activity_seen(run, now);
 		return;
 	}
 	if (may_be_busy(run))
@@ -282,7 +258,7 @@ static void go_idle(struct ds_run *run, u64 now)
 	spin_lock_irq(&run->lane->lock);
 	last = run->last_ns;
 	/* it may have been kicked since it was armed */
-	if (now - min(now, last) >= run->rule.linger_ns)
+	if (now - min(now, last) >= LINGER_NS)
 		run->active = false;
 	else
 		last = 0;
@@ -295,7 +271,7 @@ static void go_idle(struct ds_run *run, u64 now)
 
 static bool is_quiet(const struct ds_run *run, u64 now)
 {
-	return now - min(now, READ_ONCE(run->last_ns)) >= run->rule.linger_ns;
+	return now - min(now, READ_ONCE(run->last_ns)) >= LINGER_NS;
 }
 
 /*
@@ -345,7 +321,7 @@ static void sample_held(struct ds_look *look, struct ds_run *run)
 
 void ds_activity_sample(struct ds_look *look, struct ds_run *run)
 {
-	u64 every = run->rule.linger_ns / 2, now = look->now, from;
+	u64 now = look->now;
 
 	if (run->watched && is_held(run)) {
 		sample_held(look, run);
@@ -358,13 +334,12 @@ void ds_activity_sample(struct ds_look *look, struct ds_run *run)
 		return;
 	}
 	if (take_fresh(run)) {
-		/* counted, it is looked at as often as that needs; it is quiet in a linger time at the earliest */
-		ds_look_again(look, now + (look->metered ? min(run->rule.linger_ns, METER_NS) : every));
+		/* counted, it is looked at when it may be quiet */
+		ds_look_again(look, now + (look->metered ? LINGER_NS : LINGER_NS / 2));
 		return;
 	}
-	from = shows_life(run, now);
-	if (from)
-		ds_activity_seen(run, from, now);
+	if (shows_life(run))
+		ds_activity_seen(run, now);
 	else if (look->metered || is_quiet(run, now))
 		inquire(look, run);
 	else
@@ -373,18 +348,18 @@ void ds_activity_sample(struct ds_look *look, struct ds_run *run)
 		go_idle(run, now);
 	/* who is quiet and still active waits for the driver's answer, armed: that and its next launch come by themselves */
 	if (READ_ONCE(run->active) && !is_quiet(run, now))
-		ds_look_again(look, now + (look->metered ? min(every, METER_NS) : every));
+		ds_look_again(look, now + LINGER_NS / 2);
 }
 
 void ds_activity_reopen(struct ds_look *look, struct ds_run *run)
 {
 	/* its next kick is news if it has nothing to do: it pays from then on, not from now on */
 	if (run->active && !ds_run_ended(run)) {
-		ds_activity_seen(run, look->now, look->now);
+		ds_activity_seen(run, look->now);
 		run->resumed_ns = look->now;
 	} else {
 		ds_gate_arm(run->gate);
 	}
 	/* it was not to be looked at while it was held */
-	ds_look_again(look, look->now + run->rule.linger_ns / 2);
+	ds_look_again(look, look->now + LINGER_NS / 2);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Activity: which runs have something to do. A run is active from a kick on until it was quiet for the `linger` of its class and the
+ * Activity: which runs have something to do. A run is active from a kick on until it was quiet for a millisecond, its linger time, and the
  * driver does not say that it runs something still (busy.h). Where nothing depends on it (ds_run.watched) nobody looks, and it counts as
  * active.
  *
- * Here it is found out and written down, for reflex.c, which decides, and usage.c, which charges. In ds_run that is `watched` to `rests`,
- * without `held_ns` and `used_ns`.
+ * Here it is found out and written down, for look.c and rotation.c, which decide, and usage.c, which charges. In ds_run that is `watched`
+ * to `rests`, without `used_ns`.
  *
- * Locks: kicked() may be called from a fault and takes lane->lock. assume() is called with lane->lock held, in_doubt() with it or
- * without. Everything else is the lane's work item's own: ds_lane.members is held, lane->lock is not, and is taken for moments.
+ * Locks: kicked() may be called from a fault and takes lane->lock. Everything else is the lane's work item's own: ds_lane.members is held,
+ * lane->lock is not, and is taken for moments.
  */
 #ifndef DETSHARE_ACTIVITY_H
 #define DETSHARE_ACTIVITY_H
@@ -40,22 +40,14 @@ static inline void ds_look_again(struct ds_look *look, u64 when)
 /* A gate of a run saw its first touch; see ds_kicked_fn. */
 void ds_activity_kicked(void *owner, u64 idle_ns, pid_t who);
 
-/* Says of all runs of the lane whether they are looked at. Ranks are known. */
+/* Says of all runs of the lane whether they are looked at. Their rules are known. */
 void ds_activity_watch(struct ds_look *look);
 /* What has the run done since the last look? Asks its doorbell, USERD and the driver, and says when to look again. */
 void ds_activity_sample(struct ds_look *look, struct ds_run *run);
 
-/* It has something to do, or may have: it counts as active until it shows that it is quiet. */
-void ds_activity_assume(struct ds_run *run, u64 now);
-/* It launched between `from` and `now`, or has something queued: until now it may have been at work all the time. */
-void ds_activity_seen(struct ds_run *run, u64 from, u64 now);
+/* It launches or has something queued: until now it may have been at work all the time. */
+void ds_activity_seen(struct ds_run *run, u64 now);
 /* Its gate is about to open: it is looked at again, or its next launch is news. */
 void ds_activity_reopen(struct ds_look *look, struct ds_run *run);
-
-/*
- * Nobody saw it at work since half way from its launch until `at`: the driver has not answered yet, or the lane came late to look, and
- * what it found may have been over long ago.
- */
-bool ds_activity_in_doubt(const struct ds_run *run, u64 at);
 
 #endif

@@ -126,10 +126,10 @@ static void learn(u32 gpu, u32 status, u64 begin, u64 took)
 	}
 	mutex_unlock(&gpus_lock);
 	if (refuses)
-		pr_warn("the driver is not asked on GPU %u whether programs still run something: it refuses (status %#x). Kernels longer than a class's linger time look idle\n",
+		pr_warn("the driver is not asked on GPU %u whether programs still run something: it refuses (status %#x). Kernels longer than a millisecond look idle\n",
 			gpu, status);
 	if (seconds)
-		pr_warn("the driver is not asked on GPU %u for %u s whether programs still run something: it takes too long. Who has a bucket counts as busy from its launches on, of others kernels longer than a class's linger time look idle\n",
+		pr_warn("the driver is not asked on GPU %u for %u s whether programs still run something: it takes too long. Who has a bucket counts as busy from its launches on, of others kernels longer than a millisecond look idle\n",
 			gpu, seconds);
 }
 

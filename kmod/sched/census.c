@@ -21,7 +21,6 @@ static void count_client(struct ds_census *census, struct ds_client *client)
 	struct rm_object *object = NULL;
 	struct ds_managed *managed;
 	bool fixed = ds_shares_groups(client->process);
-	struct ds_vctx *vctx;
 
 	mutex_lock(&client->tree);
 	while ((object = rm_tree_next(&client->rm, object))) {
@@ -32,7 +31,6 @@ static void count_client(struct ds_census *census, struct ds_client *client)
 		if (census->count++ >= census->room)
 			continue;
 		managed = object->priv;
-		vctx = ds_vctx_find(client, object->gpu);
 		*target = (struct ds_target){
 			.process = ds_process_hold(client->process),
 			.client = client->rm.handle,
@@ -40,7 +38,6 @@ static void count_client(struct ds_census *census, struct ds_client *client)
 			.gpu = object->gpu,
 			.is.level = -1,
 			.fixed = fixed,
-			.boost = vctx && vctx->run ? READ_ONCE(vctx->run->boost_us) : 0,
 		};
 		if (managed)
 			target->is = *managed;
@@ -150,8 +147,6 @@ static void decide_all(struct ds_census *census, bool nothing)
 		if (target->turn && !target->want.own && target->want.slice && target->want.slice < DS_SHARE_RIVAL_US &&
 		    has_rival(census, target))
 			target->want.slice = DS_SHARE_RIVAL_US;
-		if (target->want.managed && target->boost)
-			target->want.slice = target->boost;
 	}
 }
 

@@ -21,7 +21,6 @@ struct ds_target {
 	struct ds_process *process;	/* held */
 	u32 client, tsg, gpu;
 	struct ds_managed is;
-	u64 boost;			/* slice by a reflex, 0: none */
 	u64 turn;			/* whose turn it runs in, a name to compare; 0: it has none */
 	bool fixed;			/* it cannot be off (MPS): it runs in everybody's */
 	unsigned int share;		/* 1 + its account's place among the shares; 0: no weight */

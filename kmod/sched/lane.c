@@ -4,8 +4,8 @@
 #include "activity.h"
 #include "busy.h"
 #include "lane.h"
+#include "look.h"
 #include "pause.h"
-#include "reflex.h"
 #include "spend.h"
 #include "usage.h"
 
@@ -128,7 +128,7 @@ void ds_runs_forget(void)
 
 int ds_lane_init(void)
 {
-	return ds_run_init(ds_reflex_init_lane);
+	return ds_run_init(ds_look_init_lane);
 }
 
 void ds_lane_exit(void)

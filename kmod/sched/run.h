@@ -3,7 +3,7 @@
  * Runs: what is scheduled. A run is the scheduling state of one vCtx (a client on a GPU), made with its first channel group,
  * channel or doorbell. Its process says what holds for it: class, bucket, holds.
  *
- * Each GPU has a lane: its runs, and the reflexes between them (reflex.h). One work item per lane decides and shuts and opens
+ * Each GPU has a lane: its runs, and the turns between them (rotation.h). One work item per lane (look.h) decides and shuts and opens
  * gates, so holds of a gate never race each other; pauses are carried out by a work item per run (pause.h), for they ask the
  * driver.
  *
@@ -29,13 +29,10 @@
 #include "spell.h"
 #include "state.h"
 
-/* What the class of a run's process says. rank 0: no class with a row, so no reflex holds it and it holds nobody. */
+/* What the class of a run's process says. */
 struct ds_rule {
 	char class[DETSHARE_NAME_MAX + 1];	/* "": none */
-	u32 rank;
 	u32 weight;
-	u64 linger_ns;
-	u64 deadline_ns;	/* 0: never paused */
 	u32 floor;		/* permille */
 	u64 turn_ns;		/* at weight 1; 0: it has no turns */
 	u32 turn_rank;		/* who has a higher one goes first */
@@ -78,11 +75,8 @@ struct ds_run {
 	u64 since_ns;			/* since when it is, or the last time it was */
 	u64 last_ns;			/* last sign of activity, or of wanting to be active */
 	u64 launched_ns;		/* last sign of having something to do */
-	u64 began_ns;			/* it has had something to do at some moment from here to launched_ns: a look may come late */
-	u64 steady_ns;			/* since when it is active without a doubt */
 	u64 seen_ns;			/* last kick that was caught, 0: none */
 	bool fresh;			/* one was, and the lane has not looked since */
-	u64 held_ns;			/* since when a reflex holds it, 0: it does not */
 	u64 used_ns;			/* estimated GPU time; the lane's work item writes it */
 	u64 known_ns;			/* ktime up to which it is known what it did */
 	u64 busy_ns;			/* since it showed life last, the driver's last word that it was busy; 0: none */
@@ -92,16 +86,12 @@ struct ds_run {
 	unsigned int tsgs;		/* compute channel groups */
 	u64 slice_us;			/* of each, as set by us; 0: as it was */
 	s32 level;			/* the same, -1 */
-	u64 boost_us;			/* slice instead of it, that a floor asks for; 0: none */
 	/* the lane's work item's own */
 	u32 wanted;			/* DETSHARE_HOLD_*: that the gate is to have */
 	u32 gated;			/* that it has */
 	bool counted;			/* a bucket is meant for it */
 	bool spent;			/* that is empty */
 	u64 resumed_ns;			/* when it was let go on with what it had begun, ktime: launched_ns then. 0: never */
-	bool lean;			/* let go by its floor */
-	u64 lean_ns;			/* since when, ktime */
-	s64 debt;			/* of its floor, ns times permille; below 0: it got more than that */
 	bool fixed;			/* it was found to share channel groups: it cannot be off */
 	bool resting;			/* off, for it is another's turn, or window */
 	struct ds_usage usage;
@@ -118,8 +108,7 @@ struct ds_lane {
 	struct work_struct work;
 	struct hrtimer timer;
 	bool stale;			/* rules, holds or buckets may have changed; lock */
-	u64 looked_ns;			/* when the work item looked last; its own */
-	u64 charged_ns;			/* ktime up to which what its runs use is charged; the same */
+	u64 charged_ns;			/* ktime up to which what its runs use is charged; the work item's own */
 	struct ds_rotation rotation;	/* the same */
 	u64 unseen_ns;			/* when one that counted as idle was asked about last, ktime; the same */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Carries out what is ordered for channel groups: slice, level, TPC ceiling. Orders (orders.h), rows of classes (reflex.h) and
+ * Carries out what is ordered for channel groups: slice, level, TPC ceiling. Orders (orders.h), rows of classes (class.h) and
  * weights (shares.h) say what each compute channel group is to have (census.h); a workqueue brings it about, one job after the other, by
  * asking the driver (enact.h). Each job looks at what is to be at the moment when it runs, so the last word is what stays, and what
  * was before the first is never forgotten. What failed is tried again until it is done. A channel group made later gets what is
@@ -28,7 +28,7 @@ int ds_sched_apply(const struct ds_subject *subject, struct ds_sched_result *res
 void ds_sched_apply_tsg(const struct ds_client *client, u32 tsg);
 /* Order, cgroup or tenant of the process may have changed: it is brought into line, soon. Any process context. */
 void ds_sched_follow(struct ds_process *process);
-/* Rows of classes, boosts, holds or buckets have changed: everybody is brought into line, soon. Any context. */
+/* Rows of classes, holds or buckets have changed: everybody is brought into line, soon. Any context. */
 void ds_sched_again(void);
 
 /*

@@ -47,7 +47,7 @@ static void take_answer(struct ds_look *look, struct ds_run *run)
 		return;
 	if (said == DS_BUSY_YES) {
 		ds_bucket_pay(run, asked - min(asked, run->unseen.vouched_ns));
-		ds_activity_seen(run, look->now, look->now);
+		ds_activity_seen(run, look->now);
 	}
 	run->unseen.vouched_ns = asked;
 }

@@ -118,7 +118,7 @@ SUITES = {
     "gates": ("kmod_gates.py",),
     "states": ("sched_states.py",),
     "pause": ("sched_pause.py", "sched_accounts.py"),
-    "reflex": ("sched_reflex.py", "sched_ceiling.py"),
+    "turns": ("sched_turns.py", "sched_ceiling.py"),
     "memory": ("kmod_clients.py", "kmod_limits.py", "kmod_transfers.py", "kmod_sched.py", "kmod_cgroups.py"),
     "netlink": ("ctl_netlink.py",),
     "kmod": ("ctl_kmod.py",),

@@ -15,7 +15,7 @@ from tests.vm.test_kmod import clients
 __all__ = ["clients"]  # a fixture
 
 GUESTS = {
-    "orders": ("sched_pause.py", "sched_reflex.py", "sched_accounts.py", "sched_tame.py", "sched_answers.py"),
+    "orders": ("sched_pause.py", "sched_accounts.py", "sched_tame.py", "sched_answers.py"),
     "turns": ("sched_turns.py",),
     "shares": ("sched_shares.py", "sched_ceiling.py"),
     "states": ("sched_states.py", "sched_heirs.py"),

@@ -198,7 +198,7 @@ class FakeBackend(Backend):
         return Outcome("set-bucket", (Change(0, note=f"cgroup {who}: {rate_us}", stands=True),))
 
     def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
-        self._module("no reflexes between classes")
+        self._module("no rows of classes")
         self.calls.append(("set-class", klass, change))
         return Outcome("set-class", (Change(0, note=f"class {klass}", stands=True),))
 

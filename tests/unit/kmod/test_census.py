@@ -157,7 +157,7 @@ def test_an_order_that_is_found_is_the_wish_it_was_made_from(
     assert (found.klass, found.weight) == shown
 
 
-RUN = RunRow(1, 42, klass="low", rank=200, state=genl.DETSHARE_RUN_STATE_ACTIVE, idle_ns=2_000_000, kicks=3, used_us=70)
+RUN = RunRow(1, 42, klass="low", state=genl.DETSHARE_RUN_STATE_ACTIVE, idle_ns=2_000_000, kicks=3, used_us=70)
 
 
 def test_what_a_program_does_is_what_its_contexts_do() -> None:
@@ -166,7 +166,7 @@ def test_what_a_program_does_is_what_its_contexts_do() -> None:
     )
     doing = only(replace(SEEN, runs=[RUN, gated])).activity
     assert doing is not None
-    assert (doing.state, doing.reasons, doing.rank) == ("gated", ("reflex", "bucket"), 200)
+    assert (doing.state, doing.reasons) == ("gated", ("bucket", "turn"))
     assert (doing.kicks, doing.waits, doing.wait_ms, doing.used_us, doing.idle_ms) == (4, 2, 1.0, 140, 5e-6)
     assert only(replace(SEEN, runs=[RUN, gated])).state is State.GATED
     assert only(replace(SEEN, runs=[RUN])).state is State.RUNNING
@@ -201,7 +201,7 @@ def test_levels_that_were_set() -> None:
 
 def test_turns_are_told_as_the_kernel_tells_them() -> None:
     turn = genl.DETSHARE_HOLD_TURN
-    rows = [ClassRow("low", 0, turn_us=100_000), ClassRow("high", 0)]
+    rows = [ClassRow("low", turn_us=100_000), ClassRow("high")]
     runs = [
         RunRow(1, 42, klass="low"),
         RunRow(2, 43, klass="low", reasons=turn),

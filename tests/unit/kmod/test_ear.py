@@ -18,7 +18,7 @@ from detshare.ctl.netlink.glance import Glance
 from detshare.ctl.netlink.records import EventRow, GpuRow, Status
 from tests.patience import comes, until
 
-ORDER, REFLEX = genl.DETSHARE_HOLD_ORDER, genl.DETSHARE_HOLD_REFLEX
+ORDER, TURN = genl.DETSHARE_HOLD_ORDER, genl.DETSHARE_HOLD_TURN
 
 
 class Listener:
@@ -125,12 +125,12 @@ def test_who_works_is_told_where_it_is_asked_for(heard: tuple[ear.Ear, Listener]
     assert kernel.attends == [True, False]
 
 
-def test_what_reflexes_do_is_not_told_what_is_ordered_is(heard: tuple[ear.Ear, Listener]) -> None:
+def test_turns_are_not_told_what_is_ordered_is(heard: tuple[ear.Ear, Listener]) -> None:
     made, kernel = heard
-    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=REFLEX)
+    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=TURN)
     kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0)
-    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=REFLEX | ORDER)
-    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=REFLEX, vctx_id=2)
+    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=TURN | ORDER)
+    kernel.hear(genl.DETSHARE_CMD_GATED, reasons=TURN, vctx_id=2)
     kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0, vctx_id=2)
     kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0)
     kernel.hear(genl.DETSHARE_CMD_KICK, idle_ns=5)

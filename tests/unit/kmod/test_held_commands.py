@@ -26,10 +26,10 @@ Ctl = Callable[..., Result]
         (["set-bucket", "4242", "1000000"], ("set-bucket", "4242", 1_000_000, None)),
         (["set-bucket", "4242", "off"], ("set-bucket", "4242", None, None)),
         (["set-ceiling", "4242", "40"], ("set-ceiling", "4242", 40)),
-        (["set-class", "low", "--deadline", "5000"], ("set-class", "low", {"deadline_us": 5000})),
+        (["set-class", "low", "--turn", "50000"], ("set-class", "low", {"turn_us": 50_000})),
         (
-            ["set-class", "mine", "--rank", "5", "--level", "low", "--gpu", "1"],
-            ("set-class", "mine", {"rank": 5, "level": 0, "gpu": 1}),
+            ["set-class", "mine", "--weight", "5", "--level", "low", "--gpu", "1"],
+            ("set-class", "mine", {"weight": 5, "level": 0, "gpu": 1}),
         ),
         (["set-class", "low", "--reset"], ("set-class", "low", None)),
     ],
@@ -52,11 +52,11 @@ def test_commands_reach_the_backend(ctl: Ctl, backend: FakeBackend, args: list[s
         ["set-bucket", "4242", "25%", "--burst", "0"],
         ["set-ceiling", "4242", "0"],
         ["set-ceiling", "4242", "101"],
-        ["set-class", "a b", "--rank", "1"],
+        ["set-class", "a b", "--weight", "1"],
         ["set-class", "low"],
-        ["set-class", "low", "--rank", "1001"],
+        ["set-class", "low", "--rank", "5"],
         ["set-class", "low", "--floor", "1001"],
-        ["set-class", "low", "--reset", "--rank", "5"],
+        ["set-class", "low", "--reset", "--weight", "5"],
         ["hold", "4242", "--lease", "0"],
         ["hold", "4242", "--lease", "3601"],
         ["hold", "0", "--lease", "1"],
@@ -73,7 +73,7 @@ def test_without_the_module_the_next_step_is_to_load_it(ctl: Ctl, backend: FakeB
     backend.name = "root"
     for args in (
         ["set-bucket", "4242", "5%"],
-        ["set-class", "low", "--rank", "5"],
+        ["set-class", "low", "--weight", "5"],
         ["set-ceiling", "4242", "5"],
         ["classes"],
     ):
@@ -91,7 +91,7 @@ def test_a_hold_without_a_lease_needs_the_daemon(ctl: Ctl, backend: FakeBackend)
 
 def test_launches_are_shown(ctl: Ctl, backend: FakeBackend) -> None:
     doing = Activity(
-        "gated", ("order", "bucket"), 200, 1_500_000, 3.5, 7, 8, 2, 40.25, 1, 3, 1, 0, 40, 5,
+        "gated", ("order", "bucket"), 1_500_000, 3.5, 7, 8, 2, 40.25, 1, 3, 1, 0, 40, 5,
         (Denial(0xA06C0103, "NVA06C_CTRL_CMD_SET_TIMESLICE", "order", 0, 5),),
     )  # fmt: skip
     backend.programs[0] = replace(backend.programs[0], state=State.GATED, activity=doing)
@@ -100,7 +100,7 @@ def test_launches_are_shown(ctl: Ctl, backend: FakeBackend) -> None:
     assert "gated (order,bucket)" in lines[2]
     assert "active" in lines[3]
     shown = " ".join(ctl("show", "4242").output.split())
-    assert "activity gated, held by order and bucket, rank 200; last sign 3.5 ms ago" in shown
+    assert "activity gated, held by order and bucket; last sign 3.5 ms ago" in shown
     assert "waited 2 times, 40.2 ms; 1 waiting now" in shown
     assert "TPC ceiling 40 %" in shown
     assert "denied NVA06C_CTRL_CMD_SET_TIMESLICE: 5 times (order; told done, did nothing)" in shown
@@ -111,7 +111,7 @@ def test_launches_are_shown(ctl: Ctl, backend: FakeBackend) -> None:
 
 def test_what_stands_is_listed(ctl: Ctl, backend: FakeBackend) -> None:
     backend.standing = {
-        "classes": (ClassInfo("low", None, 200, None, 50, "low", 1000, 2000, 20, 3),),
+        "classes": (ClassInfo("low", None, None, 50, "low", 20, 3, 100_000),),
         "orders": (StandingOrder(AccountKind.CGROUP, "/crew", "class low"),),
         "buckets": (Bucket(AccountKind.TENANT, "red", 250_000, 25_000, empty=True, emptied=4),),
         "holds": (
@@ -120,7 +120,7 @@ def test_what_stands_is_listed(ctl: Ctl, backend: FakeBackend) -> None:
         ),
     }
     text = " ".join(ctl("classes").output.split())
-    assert "low each 200 - 50us low 1000us 2000us 2% 3" in text
+    assert "low each - 50us low 100ms 2% 3" in text
     assert "cgroup /crew class low" in text
     assert "tenant red 25%" in text
     assert "pid 4242 paused renewed" in text

@@ -111,12 +111,11 @@ def test_a_ceiling_stays_beside_class_and_weight() -> None:
     assert orders.order_of(Wish(slice_us=5)).level == Level.MEDIUM
 
 
-def test_our_rows_make_nobody_wait_until_they_are_given_ranks(kernel: Kernel) -> None:
+def test_our_rows_are_written_once(kernel: Kernel) -> None:
     assert orders.write_missing(kernel, []) == list(classes.CLASSES)  # type: ignore[arg-type]
-    assert [row.rank for row in kernel.rows] == [0, 0, 0, 0]
-    assert list(classes.STRICT_RANKS) == list(classes.CLASSES)
-    assert all(row.floor_permille for row in kernel.rows[1:])  # no class starves
-    kernel.rows[2] = replace(kernel.rows[2], deadline_us=1)
+    assert [row.turn_rank for row in kernel.rows] == [4, 3, 2, 1]
+    assert all(row.floor_permille for row in kernel.rows if row.turn_us)  # no class starves
+    kernel.rows[2] = replace(kernel.rows[2], turn_us=5000)
     assert orders.write_missing(kernel, kernel.rows) == []  # type: ignore[arg-type]
 
 
@@ -125,19 +124,19 @@ def test_rows_are_changed_in_part_and_set_back(kernel: Kernel) -> None:
     orders.write_missing(link, [])  # type: ignore[arg-type]
     made = orders.set_class(link, "low", {"weight": 7})  # type: ignore[arg-type]
     assert made is not None
-    assert (made.weight, made.slice_us, made.rank) == (7, None, classes.CLASSES["low"].rank)
+    assert (made.weight, made.slice_us, made.turn_us) == (7, None, classes.TURN_US)
     one = orders.set_class(link, "low", {"slice_us": 90, "gpu": 1})  # type: ignore[arg-type]
     assert one is not None
     assert (one.gpu, one.slice_us, one.weight) == (1, 90, None)
     assert len(kernel.rows) == 5
     orders.set_class(link, "low", None)  # type: ignore[arg-type]
     assert {row.name: row for row in kernel.rows} == {name: orders.row_of(name) for name in classes.CLASSES}
-    too_much = {"rank": 1001}, {"weight": 0}, {"floor_permille": 1001}, {"linger_us": 0}, {"weight": 1, "slice_us": 1}
+    too_much = {"weight": 0}, {"floor_permille": 1001}, {"turn_us": 4999}, {"weight": 1, "slice_us": 1}
     for bad in too_much:
         with pytest.raises(BadRequest):
             orders.set_class(link, "low", bad)  # type: ignore[arg-type]
-    with pytest.raises(BadRequest, match="name its rank"):
-        orders.set_class(link, "mine", {"weight": 1})  # type: ignore[arg-type]
+    mine = orders.set_class(link, "mine", {"weight": 1})  # type: ignore[arg-type]
+    assert mine == ClassRow("mine", weight=1, turn_rank=classes.CLASSES["low"].turn_rank)
 
 
 def test_what_the_driver_refused_is_said() -> None:

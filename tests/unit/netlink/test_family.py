@@ -115,5 +115,5 @@ def test_words_for_enumerations(definition: str, names: dict[int, str]) -> None:
 
 def test_reasons_in_words() -> None:
     assert records.reasons(0) == ()
-    assert records.reasons(5) == ("order", "bucket")
-    assert records.reasons(0x42) == ("reflex", "0x40")
+    assert records.reasons(5) == ("order", "turn")
+    assert records.reasons(0x42) == ("bucket", "0x40")

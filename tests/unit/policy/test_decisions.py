@@ -204,7 +204,7 @@ def test_kill_9_loses_at_most_the_record_that_is_being_written(tmp_path):
         Preempt("1"),
         Reflex("1", None),
         Reflex("1", 0),
-        ClassRow("low", rank=0, floor_permille=20, reason="x"),
+        ClassRow("low", turn_us=0, floor_permille=20, reason="x"),
     ],
 )
 def test_an_action_is_the_same_after_the_log(action):

@@ -107,7 +107,7 @@ def test_actions_become_verbs(world):
     made.use(
         Scripted(
             on_attach=lambda now, tenant: (
-                [Slice("1", 300.4, 0), Gate("1", False), Preempt("1"), Bind("2", 16), ClassRow("low", rank=200)]
+                [Slice("1", 300.4, 0), Gate("1", False), Preempt("1"), Bind("2", 16), ClassRow("low", turn_us=50_000)]
                 if tenant == "2"
                 else []
             ),
@@ -120,7 +120,7 @@ def test_actions_become_verbs(world):
         ("hold", "1", {"lease": 10}),
         ("preempt", "1", {}),
         ("set-sm", "2", {"percent": 13, "timeout": 0}),
-        ("set-class", "low", {"rank": 200}),
+        ("set-class", "low", {"turn_us": 50_000}),
     ]
     made.performed.clear()
     made.hear("kick", 1)
@@ -195,16 +195,16 @@ def test_a_class_that_stood_before_is_a_persons(world):
 
 def test_a_row_that_a_person_wrote_is_his(world):
     made = world(backend="kmod", programs=[program(1)])
-    row = ClassInfo("low", None, 0, None, 50, "low", 1000, 2000, 20, 0)
+    row = ClassInfo("low", None, None, 50, "low", 20, 0)
     made.classes = [row]
     made.look()
-    made.engine.hand("set-class", "low", made.do("set-class", "low", rank=100))
-    made.use(Scripted(on_attach=lambda now, tenant: [ClassRow("low", rank=200)]))
+    made.engine.hand("set-class", "low", made.do("set-class", "low", turn_us=20_000))
+    made.use(Scripted(on_attach=lambda now, tenant: [ClassRow("low", turn_us=50_000)]))
     assert made.performed == []
     assert "a person wrote the row" in made.engine.status()["refused"][-1]["text"]
     made.engine.give_back(set(), "low")
     made.turn()
-    made.use(Scripted(on_attach=lambda now, tenant: [ClassRow("low", rank=200)]))
+    made.use(Scripted(on_attach=lambda now, tenant: [ClassRow("low", turn_us=50_000)]))
     assert made.verbs() == [("set-class", "low")]
 
 

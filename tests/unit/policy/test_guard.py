@@ -38,7 +38,7 @@ actions = st.one_of(
     st.builds(Gate, names, st.one_of(st.booleans(), numbers)),
     st.builds(Preempt, names),
     st.builds(Reflex, names, numbers),
-    st.builds(ClassRow, st.one_of(st.sampled_from(["high", "low", "mine"]), numbers), *[numbers] * 7),
+    st.builds(ClassRow, st.one_of(st.sampled_from(["high", "low", "mine"]), numbers), *[numbers] * 5),
     numbers,
     st.just(object()),
 )
@@ -150,13 +150,13 @@ def test_a_gate_may_be_shut_again_after_its_share_of_open_time():
     assert guard.check(Gate("1", False), world(LONGEST_SHUT_US + rest)) is None
 
 
-def test_a_class_with_a_rank_keeps_a_floor():
+def test_a_class_that_is_given_turns_keeps_a_floor():
     guard = Guard()
-    assert guard.check(ClassRow("high", rank=400, floor_permille=0), world()) is None
-    assert guard.check(ClassRow("low", rank=200), world()) is None, "its standing floor is 20 permille"
+    assert guard.check(ClassRow("high", turn_us=50_000, floor_permille=0), world()) is None
+    assert guard.check(ClassRow("low", turn_us=50_000), world()) is None, "its standing floor is 20 permille"
     assert "starve" in (guard.check(ClassRow("low", floor_permille=5), world()) or "")
-    assert "starve" in (guard.check(ClassRow("batch", rank=100), world()) or "")
-    assert guard.check(ClassRow("batch", rank=100, floor_permille=10), world()) is None
+    assert "starve" in (guard.check(ClassRow("batch", turn_us=50_000), world()) or "")
+    assert guard.check(ClassRow("batch", turn_us=50_000, floor_permille=10), world()) is None
 
 
 @pytest.mark.parametrize(

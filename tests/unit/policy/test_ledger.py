@@ -101,7 +101,7 @@ def spatial(**changes):
         (program(1, weight=3), ("Slice",)),
         (replace(program(1), tsgs=tuple(replace(t, level=Level.HIGH) for t in program(1).tsgs)), ("Slice",)),
         (replace(program(1), state=State.PAUSED), ("Gate",)),
-        (replace(program(1), state=State.GATED, activity=activity("gated", reasons=("reflex",))), ()),
+        (replace(program(1), state=State.GATED, activity=activity("gated", reasons=("turn",))), ()),
         (replace(program(1), state=State.GATED, activity=activity("gated", reasons=("order",))), ("Gate",)),
         (spatial(), ()),
         (spatial(percent=50), ("Bind", "Move")),

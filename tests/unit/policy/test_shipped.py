@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detshare.ctl.core.classes import TURN_US
 from detshare.ctl.policy import registry
 from detshare.ctl.policy.guard import Guard
 from detshare.ctl.policy.shipped.asked import Asked
@@ -300,8 +301,9 @@ def test_strict_writes_its_rows_once_and_a_reflex_for_each_below_high() -> None:
     policy = Strict()
     now = snapshot(view("a", klass="high"), view("b", klass="low"), lane="spatial")
     first, second = list(policy.on_attach(now, "a")), list(policy.on_attach(now, "b"))
-    ranks = {row.klass: row.rank for row in first if isinstance(row, ClassRow)}
-    assert ranks["high"] or max(ranks[each] or 0 for each in ("normal", "low", "idle")) < 0
+    assert {(row.klass, row.turn_us, row.floor_permille) for row in first if isinstance(row, ClassRow)} == {
+        ("normal", TURN_US, 100), ("low", TURN_US, 20), ("idle", TURN_US, 10),
+    }  # fmt: skip
     assert [type(each) for each in second] == [Reflex]
 
 
@@ -348,7 +350,7 @@ def test_without_the_module_strict_and_cost_aware_set_floors_alone_and_ask_for_n
     tenants = (view("a", klass="high"), view("b", klass="low", by_hand=("Slice",)))
     turns = snapshot(*tenants, rows=False, now_us=2e7, hour=23.0)
     strict = [each for who in "ab" for each in Strict().on_attach(turns, who)]
-    assert {(each.klass, each.floor_permille, each.rank) for each in strict if isinstance(each, ClassRow)} == {
+    assert {(each.klass, each.floor_permille, each.turn_us) for each in strict if isinstance(each, ClassRow)} == {
         ("normal", 100, None), ("low", 20, None), ("idle", 10, None),
     }  # fmt: skip
     policy = CostAware()

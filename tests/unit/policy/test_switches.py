@@ -17,10 +17,10 @@ from detshare.ctl.policy.types import Bind, ClassRow, Gate, Move, PCtx
 
 def test_a_switch_undoes_what_the_new_policy_does_not_repeat(world):
     made = world(backend="kmod", programs=[program(1), program(2), program(3)])
-    made.classes = [ClassInfo("low", None, 0, None, 50, "low", 1000, 2000, 20, 0)]
+    made.classes = [ClassInfo("low", None, None, 50, "low", 20, 0)]
     made.use(
         Scripted(
-            on_attach=lambda now, tenant: [*shorten(now, tenant), Gate("3", False), ClassRow("low", rank=200)],
+            on_attach=lambda now, tenant: [*shorten(now, tenant), Gate("3", False), ClassRow("low", turn_us=50_000)],
         ),
         "first",
     )
@@ -38,12 +38,10 @@ def test_a_switch_undoes_what_the_new_policy_does_not_repeat(world):
                 "set-class",
                 "low",
                 {
-                    "rank": 0,
                     "slice_us": 50,
                     "level": "low",
-                    "linger_us": 1000,
-                    "deadline_us": 2000,
                     "floor_permille": 20,
+                    "turn_us": 0,
                 },
             ),
         ],

@@ -95,7 +95,7 @@ def test_gates_shapes_pool_and_lanes_are_shown():
         0.0,
         spatial(1, kernels=times, graphs=times, blocks=264, shapes=(shape,), idle_sms=32, busy_sms=8),
         replace(program(2), state=State.PAUSED),
-        replace(program(3), activity=activity("gated", reasons=("reflex",), waiting=1)),
+        replace(program(3), activity=activity("gated", reasons=("turn",), waiting=1)),
         replace(program(4), state=State.NO_CONTEXT),
         pool=pool,
     )
@@ -106,7 +106,7 @@ def test_gates_shapes_pool_and_lanes_are_shown():
     assert first.shapes == (Shape("", 264, 256, 4300, 1.0, 2.0, 3.0), Shape("graph", 0, 0, 130, 2.0, 4.0, 8.0))
     assert first.blocks == 264
     assert (views["2"].gate_open, views["2"].by_hand) == (False, ("Gate",))
-    assert (views["3"].gate_open, views["3"].active) == (True, True), "a reflex is no gate of a policy"
+    assert (views["3"].gate_open, views["3"].active) == (True, True), "another's turn is no gate of a policy"
     now = viewer.snapshot(GPU, 5.0, 0.0)
     assert (now.sms, now.lane, now.member("25%").sms) == (132, "temporal", 32)
     assert [each.name for each in now.tenants] == ["1", "2", "3"]

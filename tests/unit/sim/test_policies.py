@@ -75,10 +75,10 @@ def test_a_shipped_policy_has_nothing_refused_but_rows_outside_the_temporal_lane
         assert engine.reins.refused == []
 
 
-def test_rows_hold_lower_ranks_and_pay_their_floor() -> None:
+def test_a_foreground_without_gaps_leaves_those_with_turns_their_floor() -> None:
     class Rows(Policy):
         def on_attach(self, now, tenant):  # type: ignore[no-untyped-def]
-            return [ClassRow("high", rank=400), ClassRow("low", rank=200, floor_permille=50)]
+            return [ClassRow("low", turn_us=100_000, floor_permille=50)]
 
     high, low = classed("high", "high"), classed("low", "low")
     engine = Engine(GPU, "temporal", [high, low], Rows())
@@ -89,12 +89,32 @@ def test_rows_hold_lower_ranks_and_pay_their_floor() -> None:
     other = classed("low", "low")
     alone = Engine(GPU, "temporal", [quiet, other], Rows())
     alone.run(1e6)
-    assert alone.rate(other) >= 0.99  # nobody is held while nobody of a higher rank works
+    assert alone.rate(other) >= 0.99  # nobody is held while nobody of a higher class works
+
+
+def test_the_highest_class_that_wants_the_gpu_has_all_turns() -> None:
+    class Rows(Policy):
+        def on_attach(self, now, tenant):  # type: ignore[no-untyped-def]
+            return [ClassRow(each, turn_us=100_000, floor_permille=50) for each in ("normal", "low")]
+
+    normal, low = classed("normal", "normal"), classed("low", "low")
+    engine = Engine(GPU, "temporal", [normal, low], Rows())
+    engine.run(10e6)
+    assert engine.rate(low) == pytest.approx(0.05, abs=0.005)
+    assert engine.rate(normal) >= 0.93
+    resting = classed("normal", "normal", Periodic(10_000.0, 50_000.0))
+    other = classed("low", "low")
+    beside = Engine(GPU, "temporal", [resting, other], Rows())
+    beside.run(10e6)
+    assert beside.rate(other) == pytest.approx(0.78, abs=0.03)
 
 
 @pytest.mark.parametrize(
     ("row", "says"),
-    [(ClassRow("nobody", rank=1), "no class 'nobody'"), (ClassRow("low", rank=1, floor_permille=5), "floor of 10")],
+    [
+        (ClassRow("nobody", turn_us=1), "no class 'nobody'"),
+        (ClassRow("low", turn_us=1, floor_permille=5), "floor of 10"),
+    ],
 )
 def test_a_row_that_cannot_be_is_refused(row: ClassRow, says: str) -> None:
     class Wrong(Policy):

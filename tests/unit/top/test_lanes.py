@@ -91,7 +91,7 @@ def test_what_is_held_by_hand_goes_on_with_the_same_key() -> None:
     held = rows(snapshot(counted(4242) | {"spatial": spatial(held=True)}))
     assert press(View(), ["o"], held) == [Verb("resume", "4242", {})]
     # a class that is held for a moment is not held by hand
-    waits = rows(snapshot(program(activity={"state": "gated", "reasons": ["reflex"]})))
+    waits = rows(snapshot(program(activity={"state": "gated", "reasons": ["turn"]})))
     assert press(View(), ["o"], waits) == [Verb("hold", "4242", {})]
     ordered_ = rows(snapshot(program(activity={"state": "gated", "reasons": ["order"]})))
     assert press(View(), ["o"], ordered_) == [Verb("resume", "4242", {})]

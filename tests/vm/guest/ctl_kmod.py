@@ -208,21 +208,20 @@ def test_a_pause_is_the_kernels(backend: KmodBackend, driver: SimDriver) -> None
 
 def test_rows_of_our_classes_stand_in_the_kernel(backend: KmodBackend, link: Link) -> None:
     snapshot = backend.look()
-    assert {row.name: row.rank for row in snapshot.classes} == {n: s.rank for n, s in classes.CLASSES.items()}
-    backend.set_class("low", {"deadline_us": 7000})
+    assert {row.name: row.turn_us for row in snapshot.classes} == {n: s.turn_us for n, s in classes.CLASSES.items()}
+    backend.set_class("low", {"turn_us": 70_000})
     backend.look()
     (low,) = (row for row in link.classes() if row.name == "low")
-    assert (low.deadline_us, low.slice_us, low.rank) == (7000, classes.CLASSES["low"].slice_us, 0)
+    assert (low.turn_us, low.slice_us, low.turn_rank) == (70_000, classes.CLASSES["low"].slice_us, 2)
     backend.set_class("low", None)
     (low,) = (row for row in link.classes() if row.name == "low")
-    assert low.deadline_us == classes.CLASSES["low"].deadline_us
+    assert low.turn_us == classes.TURN_US
     link.del_class("low")
     backend.look()
     assert "low" in {row.name for row in link.classes()}
-    with pytest.raises(BadRequest, match="name its rank"):
-        backend.set_class("mine", {"weight": 3})
-    backend.set_class("mine", {"rank": 250, "weight": 3})
-    assert next(row for row in link.classes() if row.name == "mine").weight == 3
+    backend.set_class("mine", {"weight": 3})
+    (mine,) = (row for row in link.classes() if row.name == "mine")
+    assert (mine.weight, mine.turn_us, mine.turn_rank) == (3, 0, low.turn_rank)
     backend.set_class("mine", None)
     with pytest.raises(BadRequest, match="there is no class mine"):
         backend.set_class("mine", None)

@@ -138,9 +138,9 @@ def test_every_verb_without_a_daemon(family: genl.DetShare, worker: Workers, cgr
     assert "BUCKET OF" in done("classes")
     done("set-bucket", one.pid, "off")
     done("preempt", one.pid)
-    done("set-class", "low", "--deadline", 5000, "--floor", 5)
+    done("set-class", "low", "--turn", 50_000, "--floor", 5)
     (low,) = (row for row in json.loads(done("classes", "--json"))["classes"] if row["name"] == "low")
-    assert (low["deadline_us"], low["floor_permille"]) == (5000, 50)
+    assert (low["turn_us"], low["floor_permille"]) == (50_000, 50)
     done("set-class", "low", "--reset")
     (cgroup / "cgroup.procs").write_text(str(one.pid))
     done("release", one.pid)
@@ -189,9 +189,9 @@ def test_what_cannot_be_done_is_said(family: genl.DetShare, worker: Workers) -> 
         ("set-bucket", one.pid, "fast"),
         ("set-bucket", one.pid, "25%", "--burst", 0),
         ("set-class", "low"),
-        ("set-class", "a b", "--rank", 5),
-        ("set-class", "low", "--rank", 1001),
-        ("set-class", "low", "--reset", "--rank", 5),
+        ("set-class", "a b", "--weight", 5),
+        ("set-class", "low", "--weight", 1001),
+        ("set-class", "low", "--reset", "--weight", 5),
         ("set-class", "low", "--weight", 3, "--slice", 50),
         ("hold", one.pid, "--lease", 0),
         ("hold", one.pid, "--lease", 3601),
@@ -233,7 +233,7 @@ def test_who_comes_after_a_killed_daemon_takes_up_what_he_finds(family: genl.Det
     first.set_priority(str(one.pid), "low")
     first.pause(str(one.pid))
     first.set_bucket(str(one.pid), 500_000)
-    first.set_class("low", {"deadline_us": 9000})
+    first.set_class("low", {"turn_us": 90_000})
     # killed: it renews nothing, puts nothing back
     second = build_backend("kmod", RUN).backend
     try:
@@ -245,7 +245,7 @@ def test_who_comes_after_a_killed_daemon_takes_up_what_he_finds(family: genl.Det
         assert (mine.state, mine.klass) == (State.PAUSED, "low")
         assert [(hold.pause, hold.renewed) for hold in found.holds] == [(True, True)]
         assert [bucket.rate_us for bucket in found.buckets] == [500_000]
-        assert next(row.deadline_us for row in found.classes if row.name == "low") == 9000
+        assert next(row.turn_us for row in found.classes if row.name == "low") == 90_000
         assert progress(one) == 0
         assert second.resume(str(one.pid)).changed
         assert progress(one) > 20_000

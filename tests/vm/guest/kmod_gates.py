@@ -19,7 +19,7 @@ from tests.vm.guest.gate_tools import Door, Gate, children, gone
 from tests.vm.guest.kmod_tools import CLIENTS, MODULE, leak
 
 EFAULT, EIO = 14, 5
-LINGER_MS = 100
+LINGER_MS = 1
 CLAIMS_MS = 4000
 
 
@@ -266,10 +266,10 @@ def test_the_program_ends_or_is_replaced_while_threads_wait(door: Door, verb: st
 
 @pytest.fixture
 def watched(door: Door) -> Iterator[Door]:
-    """The gate is armed when the program was quiet for LINGER_MS: there is somebody of a lower class."""
+    """The gate is armed when the program was quiet for LINGER_MS: there is somebody of a class with turns."""
     with Door() as other, genl.DetShare() as family:
-        family.class_set("upper", 2, linger_us=LINGER_MS * 1000)
-        family.class_set("under", 1, linger_us=LINGER_MS * 1000)
+        family.class_set("upper", level=genl.DETSHARE_LEVEL_HIGH)
+        family.class_set("under", level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000)
         family.sched_set(door.pid, "upper")
         family.sched_set(other.pid, "under")
         yield door
@@ -290,7 +290,8 @@ def test_an_armed_gate_sees_the_first_ring_of_a_burst(watched: Door) -> None:
         # one, and another only where the host stopped the program for so long that the gate was armed again
         caught = after["kicks"] - before["kicks"]
         assert 1 <= caught <= 1 + rests
-        assert after["faults"] - before["faults"] == caught
+        # a ring that comes while it is being armed costs a fault, and is none that comes first
+        assert caught <= after["faults"] - before["faults"] <= caught + 1 + rests
         until(lambda: gate.stats()["armed"])
     assert watched.counted() == 6_010
 
@@ -301,14 +302,11 @@ def test_rings_that_go_on_are_seen_without_faults(watched: Door) -> None:
     until(lambda: gate.stats()["armed"])
     watched.do("kick", 0, 1)
     before = gate.stats()
-    watched.do("spin", 0, 1)
-    time.sleep(1)
+    done = watched.do("kick", 0, 300_000, LINGER_MS)
     after = gate.stats()
-    rung = watched.do("halt")["result"]
-    assert rung > 10_000
-    assert after["last_ns"] > before["last_ns"] + 500e6
+    assert after["last_ns"] > before["last_ns"] + done["ns"] / 2
     # none but for a busy host, which may stop the program for as long as the gate waits
-    assert after["faults"] <= before["faults"] + 3
+    assert after["faults"] <= before["faults"] + 2 * (1 + done["rests"])
     until(lambda: gate.stats()["armed"])
 
 

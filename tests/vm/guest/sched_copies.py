@@ -106,7 +106,7 @@ def test_the_slice_of_its_class_reaches_it(
     family: genl.DetShare, program: Programs, words: tuple[object, ...], before: bool
 ) -> None:
     one = program(*words)
-    family.class_set("low", 0, slice_us=77)
+    family.class_set("low", slice_us=77)
     if before:
         family.sched_set(one.pid, "low")
     one.ask()
@@ -179,6 +179,6 @@ def bare() -> Play:
 def test_who_is_managed_computes_in_no_bare_channel(family: genl.DetShare, program: Programs, managed: bool) -> None:
     one = program(bare)
     if managed:
-        family.class_set("low", 0, slice_us=77)
+        family.class_set("low", slice_us=77)
         family.sched_set(one.pid, "low")
     assert (one.ask()["status"] == status("NV_OK")) is not managed

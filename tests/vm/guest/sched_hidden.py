@@ -191,12 +191,18 @@ def test_a_pause_stops_all_clients_of_a_program(
     assert share(one.clients, 0.5) == 0
 
 
+def write(family: genl.DetShare, floor: int) -> None:
+    """A class with slices in which something gets done, so that it is not off by those alone."""
+    family.class_set("high", slice_us=20_000, level=genl.DETSHARE_LEVEL_HIGH)
+    low = genl.DETSHARE_LEVEL_LOW
+    family.class_set("low", slice_us=2000, level=low, turn_us=100_000, floor_permille=floor)
+
+
 def held_by_a_higher_class(family: genl.DetShare, low: Program, high: Worker) -> None:
     """It goes on, begins to work, and has nothing of the GPU any more once both have their classes."""
     low.ask()
     until(lambda: gpu_us(low.clients) > 0)
-    family.class_set("high", 10)
-    family.class_set("low", 1, deadline_us=3000)
+    write(family, 0)
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
     until(lambda: share(low.clients, 0.5) == 0)
@@ -213,8 +219,7 @@ def test_a_higher_class_is_heard_by_any_of_its_doorbells(
     family: genl.DetShare, program: Programs, worker: Workers
 ) -> None:
     low, high = worker("nvbackground", "--endless"), program(two_clients)
-    family.class_set("high", 10)
-    family.class_set("low", 1, deadline_us=3000)
+    write(family, 0)
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
     until(lambda: share([low.ready["client"]], 0.3) > 0.5)
@@ -363,10 +368,9 @@ def crowd(count: int) -> Play:
 
 
 def test_ten_clients_have_one_floor(family: genl.DetShare, program: Programs, worker: Workers) -> None:
-    """Of a tenth; ten slices of which each is the tenth of a round would be half of it."""
+    """Of a tenth; a window for each of them would be all of it."""
     low, high = program(crowd, 10), worker("nvbackground", "--endless")
-    family.class_set("high", 10)
-    family.class_set("low", 1, deadline_us=3000, floor_permille=100)
+    write(family, 100)
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
     time.sleep(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that outlast the linger time of their class are seen to run and paid for; who is really idle is not."""
+"""Kernels that outlast the linger time are seen to run and paid for; who is really idle is not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def bucket(family: genl.DetShare) -> dict[str, int]:
 def test_a_bucket_caps_long_kernels(
     family: genl.DetShare, worker: Workers, permille: int, command: tuple[object, ...]
 ) -> None:
-    """With the linger time of who has no class, one millisecond."""
+    """With the linger time, one millisecond."""
     one = worker(*command)
     family.bucket_set(permille * 1000, permille * 3000, **of(one))
     begin, before, told, level = settled(family, one)
@@ -97,9 +97,9 @@ def test_who_has_ended_its_work_is_idle(family: genl.DetShare, worker: Workers) 
     assert run_of(family, one)["reasons"] == 0
 
 
-def test_a_higher_class_holds_the_lower_as_long_as_its_kernel_runs(family: genl.DetShare, worker: Workers) -> None:
-    family.class_set("high", 10, linger_us=1000)
-    family.class_set("low", 1, slice_us=50, deadline_us=1000)
+def test_who_has_turns_is_off_while_a_kernel_above_runs(family: genl.DetShare, worker: Workers) -> None:
+    family.class_set("high", slice_us=20_000, level=genl.DETSHARE_LEVEL_HIGH)
+    family.class_set("low", slice_us=2000, level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000)
     low, high = worker("nvbackground"), worker(*ENDLESS)
     family.sched_set(low.pid, "low")
     family.sched_set(high.pid, "high")
@@ -109,19 +109,3 @@ def test_a_higher_class_holds_the_lower_as_long_as_its_kernel_runs(family: genl.
     high.end()
     until(lambda: low.off() == 0)
     assert progress(low) > 100_000
-
-
-def test_a_higher_class_with_long_kernels_and_rests(family: genl.DetShare, worker: Workers) -> None:
-    """Beside 40 ms of work every 100 ms the lower class has nearly all the rest, and nothing of the work's time."""
-    family.class_set("high", 10, linger_us=1000)
-    family.class_set("low", 1, slice_us=50, deadline_us=1000)
-    low, high = worker("nvbackground"), worker("nvlatency", "--us", 40_000, "--period-ms", 100)
-    family.sched_set(low.pid, "low")
-    family.sched_set(high.pid, "high")
-    until(lambda: run_of(family, low)["reasons"] != 0)
-    begin, before = time.monotonic(), (low.gpu_us(), high.gpu_us())
-    time.sleep(SECONDS)
-    used = [each.gpu_us() - was for each, was in zip((low, high), before, strict=True)]
-    left = (time.monotonic() - begin) * 1e6 - used[1]
-    assert used[0] > 0.8 * left
-    assert high.summary()["gpu_p50_us"] < 44_000

@@ -75,9 +75,6 @@ def settled(family: genl.DetShare, *workers: Worker) -> tuple[float, int, int, i
 @pytest.mark.parametrize("permille", [100, 300, 700])
 def test_a_bucket_is_a_rate(family: genl.DetShare, worker: Workers, permille: int) -> None:
     one = worker("nvbackground", "--endless")
-    # it launches once: who counts as active only for a moment after that would pay for a moment only
-    family.class_set("metered", 1, linger_us=10_000_000)
-    family.sched_set(one.pid, "metered")
     # what comes in 3 s: no pause of a busy host makes it run over
     burst = permille * 3000
     answer = row(family.bucket_set(permille * 1000, burst, **of(one)))
@@ -124,10 +121,8 @@ def test_a_bucket_that_nobody_empties_holds_nobody(family: genl.DetShare, worker
 
 def test_an_account_pays_for_all_its_processes(family: genl.DetShare, worker: Workers) -> None:
     one, two = worker("nvbackground", "--endless"), worker("nvbackground", "--endless")
-    family.class_set("metered", 1, linger_us=10_000_000)
     for each in (one, two):
         family.tenant_set("team", each.pid)
-    family.sched_set(None, "metered", kind=TENANT, tenant="team")
     family.bucket_set(300_000, 900_000, kind=TENANT, tenant="team")
     begin, before, _, level = settled(family, one, two)
     each_before = one.gpu_us()

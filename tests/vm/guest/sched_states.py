@@ -59,14 +59,6 @@ def hold(scene: Scene, gate: bool, pause: bool) -> None:
     assert (answer["gated"], answer["paused"]) == (int(gate), int(pause))
 
 
-def lower(scene: Scene) -> None:
-    """Beside a higher class that never rests."""
-    scene.link.class_set("high", 10, linger_us=200_000)
-    scene.link.class_set("low", 1, deadline_us=3000)
-    scene.link.sched_set(klass="low", **scene.subject)
-    scene.link.sched_set(scene.worker(*BUSY).pid, "high")
-
-
 def empty(scene: Scene) -> None:
     """A bucket that takes a minute to be filled by half."""
     scene.link.bucket_set(1000, 100_000, **scene.subject)
@@ -76,16 +68,16 @@ def empty(scene: Scene) -> None:
 def armed(scene: Scene) -> None:
     other = Door()
     scene.others.append(other)
-    scene.link.class_set("high", 10, linger_us=50_000)
-    scene.link.class_set("low", 1, linger_us=50_000)
+    scene.link.class_set("high", level=genl.DETSHARE_LEVEL_HIGH)
+    scene.link.class_set("low", level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000)
     scene.link.sched_set(klass="high", **scene.subject)
     scene.link.sched_set(other.pid, "low")
 
 
 def waits_for_its_turn(scene: Scene) -> None:
     """Beside a foreground that never rests, with a floor of 0."""
-    scene.link.class_set("high", 0, slice_us=20_000, level=genl.DETSHARE_LEVEL_HIGH)
-    scene.link.class_set("low", 0, slice_us=50, level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000, turn_rank=1)
+    scene.link.class_set("high", slice_us=20_000, level=genl.DETSHARE_LEVEL_HIGH)
+    scene.link.class_set("low", slice_us=50, level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000, turn_rank=1)
     scene.link.sched_set(klass="low", **scene.subject)
     scene.door.do("spin", 0, 1)
     scene.link.sched_set(scene.worker("nvbackground", "--endless").pid, "high")
@@ -116,7 +108,6 @@ STATES = [
     State("gated", lambda scene: hold(scene, True, False), shut=True),
     State("paused", lambda scene: hold(scene, False, True), off=True),
     State("both", lambda scene: hold(scene, True, True), shut=True, off=True),
-    State("reflex", lower, shut=True, off=True),
     State("bucket", empty, shut=True, off=True),
     State("turn", waits_for_its_turn, off=True),
     State("capped", capped),

@@ -23,7 +23,7 @@ GR0 = 1
 COPY0 = 9  # shares the run list of GR0
 SLICE, LEVEL = 2048, genl.DETSHARE_LEVEL_MEDIUM  # what a compute channel group has by itself
 IDLE, ACTIVE, GATED, PAUSED = range(4)  # run-state
-ORDER, REFLEX, BUCKET = 1, 2, 4  # hold
+ORDER, BUCKET = 1, 2  # hold
 
 
 def tsgs(gpu: int = 0, engines: tuple[int, ...] = (GR0,)) -> list[dict[str, Any]]:

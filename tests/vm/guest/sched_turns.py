@@ -35,10 +35,10 @@ SHORT_US = 50  # less than a restore takes
 
 
 def write(family: genl.DetShare, floor: int = 20, turn_us: int | None = 100_000, idle_floor: int = 10) -> None:
-    family.class_set("high", 0, slice_us=20_000, level=HIGH)
+    family.class_set("high", slice_us=20_000, level=HIGH)
     for name, rank, permille in (("low", 2, floor), ("idle", 1, idle_floor)):
         more = {} if turn_us is None else {"turn_us": turn_us, "turn_rank": rank}
-        family.class_set(name, 0, slice_us=SHORT_US, level=LOW, floor_permille=permille, **more)
+        family.class_set(name, slice_us=SHORT_US, level=LOW, floor_permille=permille, **more)
 
 
 @pytest.fixture
@@ -56,6 +56,51 @@ def join(family: genl.DetShare, name: str, *members: Worker, weights: tuple[int,
 def turn(family: genl.DetShare) -> dict[str, int]:
     (gpu,) = (row(message) for message in family.gpu_get())
     return {key: value for key, value in gpu.items() if key.startswith("turn_")}
+
+
+def test_rows_give_slices_and_levels(classes: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvlatency", "--period-ms", 50)
+    join(classes, "low", one)
+    assert [(each["slice_us"], each["level"]) for each in one.rows()] == [(SHORT_US, 0)]
+    # what a row says anew holds for who is there
+    classes.class_set("low", slice_us=100, level=LOW)
+    until(lambda: one.rows()[0]["slice_us"] == 100)
+    # an order's own slice goes before its class's
+    classes.sched_set(one.pid, "low", 300)
+    assert one.rows()[0]["slice_us"] == 300
+    classes.sched_del(one.pid)
+    assert [(each["slice_us"], each["level"]) for each in one.rows()] == [(2048, 1)]
+
+
+def test_classes_without_turns_cost_nothing(family: genl.DetShare, worker: Workers) -> None:
+    """Nothing is armed, nothing is sampled: no fault."""
+    write(family, turn_us=None)
+    high, low = worker("nvlatency", "--period-ms", 2), worker("nvlatency", "--period-ms", 2)
+    join(family, "high", high)
+    join(family, "low", low)
+    before = [run_of(family, each)["faults"] for each in (high, low)]
+    time.sleep(0.5)
+    assert [run_of(family, each)["faults"] for each in (high, low)] == before
+
+
+def test_one_with_turns_and_nobody_else_costs_nothing(classes: genl.DetShare, worker: Workers) -> None:
+    one = worker("nvlatency", "--period-ms", 2)
+    join(classes, "low", one)
+    before = run_of(classes, one)["faults"]
+    time.sleep(0.5)
+    assert run_of(classes, one)["faults"] == before
+
+
+def test_rows_stay_when_who_wrote_them_goes(worker: Workers) -> None:
+    members = worker(*ENDLESS), worker(*ENDLESS)
+    with genl.DetShare() as made:
+        write(made)
+        join(made, "low", *members)
+    until(lambda: any(each.off() for each in members))
+    with genl.DetShare() as made:
+        for name in ("high", "low", "idle"):
+            made.class_del(name)
+    until(lambda: not any(each.off() for each in members))
 
 
 def test_without_turns_two_with_short_slices_only_switch(family: genl.DetShare, worker: Workers) -> None:

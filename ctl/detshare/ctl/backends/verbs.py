@@ -30,10 +30,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "bind": ("pctx", "timeout"),
     "hold": ("lease",),
     "set-bucket": ("rate_us", "burst_us"),
-    "set-class": (
-        "rank", "weight", "slice_us", "level", "linger_us", "deadline_us", "floor_permille", "turn_us",
-        "gpu", "reset",
-    ),
+    "set-class": ("weight", "slice_us", "level", "floor_permille", "turn_us", "gpu", "reset"),
     "set-ceiling": ("percent",),
     "set-reserve": ("sms",),
     "set-busy": ("sms",),
@@ -123,7 +120,7 @@ def _floor(args: Mapping[str, object]) -> float | None:
     return classes.check_floor(value / 100)
 
 
-_OPTIONS: Final = frozenset({"floor", "tenant","level", "gpu", "timeout", "lease", "rank", "reset"})
+_OPTIONS: Final = frozenset({"floor", "tenant","level", "gpu", "timeout", "lease", "reset"})
 """arguments that are options on the command line too"""
 
 EXPECTED: Final = (BadRequest, DriverError, RmError, UnknownBranch, OSError)
@@ -233,7 +230,7 @@ def _class(args: Mapping[str, object]) -> dict[str, object] | None:
             raise BadRequest("reset takes nothing besides: the whole row is set back")
         return None
     if not set(named) - {"gpu"}:
-        raise BadRequest("nothing is to be changed: name rank, weight, slice, level, linger, deadline, floor or reset")
+        raise BadRequest("nothing is to be changed: name weight, slice, level, floor, turn or reset")
     made: dict[str, object] = {name: _integer("set-class", name, named) for name in named if name != "level"}
     if "level" in named:
         made["level"] = _level(named)

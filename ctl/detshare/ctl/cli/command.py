@@ -96,7 +96,6 @@ def class_lines() -> str:
     for name, setting in classes.CLASSES.items():
         slice_us = "as the driver set it" if setting.slice_us is None else tables.duration(setting.slice_us)
         lines.append(f"  {name:<8} slice {slice_us}, level {setting.level.name.lower()}")
-    lines.append("With detshare.ko classes can be strict, too: see set-class --rank.")
     return "\n".join(lines) + "\n"
 
 

@@ -85,11 +85,10 @@ def activity_rows(program: Json) -> list[tuple[str, str]]:
     if not doing:
         return []
     why = f", held by {' and '.join(map(clean, doing['reasons']))}" if doing["reasons"] else ""
-    rank = f", rank {doing['rank']}" if doing["rank"] is not None else ""
     unknown = f", {doing['doors_unknown']} of them taken for one by its looks" if doing["doors_unknown"] else ""
     seen = f"{count(doing['kicks'], 'burst')} seen, {count(doing['faults'], 'fault')}"
     rows = [
-        ("activity", f"{clean(doing['state'])}{why}{rank}; last sign {doing['idle_ms']:.1f} ms ago"),
+        ("activity", f"{clean(doing['state'])}{why}; last sign {doing['idle_ms']:.1f} ms ago"),
         ("gpu time", f"{duration(doing['used_us'])} (estimate)"),
         ("doorbells", f"{doing['doors']}{unknown}; {seen}"),
         ("waited", f"{count(doing['waits'], 'time')}, {doing['wait_ms']:.1f} ms; {doing['waiting']} waiting now"),

@@ -59,18 +59,9 @@ def set_ceiling(place: Place, as_json: bool, who: str, percent: int) -> int:
 
 @command("set-class", "sudo detshare-ctl set-class low --floor 5")
 @click.argument("klass", metavar="CLASS")
-@click.option("--rank", type=click.IntRange(0, 1000), metavar="N", help="Higher goes first; 0: takes no part.")
 @click.option("--weight", type=click.IntRange(1, 1000), metavar="N", help="Of programs without one of their own.")
 @click.option("--slice", "slice_us", type=click.IntRange(0, 60_000_000), metavar="US", help="0: as the program has it.")
 @click.option("--level", type=click.Choice(LEVELS), help="Level on the runlist.")
-@click.option("--linger", "linger_us", type=click.IntRange(1, 10**7), metavar="US", help="Active that long after work.")
-@click.option(
-    "--deadline",
-    "deadline_us",
-    type=click.IntRange(0, 3_600_000_000),
-    metavar="US",
-    help="Pause what still runs that long after its launches were stopped; 0: never.",
-)
 @click.option("--floor", type=click.FloatRange(0, 100), metavar="PCT", help="Time that it has at least.")
 @click.option(
     "--turn",
@@ -84,9 +75,9 @@ def set_ceiling(place: Place, as_json: bool, who: str, percent: int) -> int:
 def set_class(place: Place, as_json: bool, klass: str, **row: Any) -> int:
     """Change what a class means, or make one.
 
-    Launches of a class wait while a class of a higher rank is active; by default no class has a rank, and slices and
-    levels rule alone. What is not given stays as it is. Without detshare.ko a class has its floor alone to be set; with
-    it the module keeps the row until it is unloaded.
+    Programs of classes with a turn run one at a time; a higher class on the GPU, or whose turn comes first, leaves them
+    their floor. What is not given stays as it is. Without detshare.ko a class has its floor alone to be set; with it
+    the module keeps the row until it is unloaded.
     """
     floor = row.pop("floor")
     args = {**row, "reset": row["reset"] or None, "floor_permille": None if floor is None else round(10 * floor)}
@@ -103,7 +94,7 @@ def list_classes(place: Place, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     if not answer["classes"]:
-        lacking = NeedsModule(answer["backend"], "no reflexes between classes")
+        lacking = NeedsModule(answer["backend"], "no rows of classes")
         raise ControlError("list classes", str(lacking), LOAD_MODULE)
     for table in tables.standing(answer):
         console.print(table)

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detshare.ctl.core import words
+from detshare.ctl.core.classes import CLASSES
 from detshare.ctl.core.gputime import SLOTS
 
 Json = Mapping[str, Any]
@@ -252,17 +253,16 @@ def gpu_numbers(answer: Json) -> dict[str, str]:
 
 def standing(answer: Json) -> list[Table]:
     """The tables of `classes`: rows; orders of cgroups and tenants, buckets and holds where there are any."""
-    made = [_table("CLASS", "GPU", "RANK", "WEIGHT", "SLICE", "LEVEL", "LINGER", "DEADLINE", "FLOOR", "CONTEXTS")]
-    for row in sorted(answer["classes"], key=lambda each: (-each["rank"], each["name"])):
+    made = [_table("CLASS", "GPU", "WEIGHT", "SLICE", "LEVEL", "TURN", "FLOOR", "CONTEXTS")]
+    order = {name: place for place, name in enumerate(CLASSES)}
+    for row in sorted(answer["classes"], key=lambda each: (order.get(each["name"], len(order)), each["name"])):
         made[0].add_row(
             clean(row["name"]),
             "each" if row["gpu"] is None else str(row["gpu"]),
-            str(row["rank"]),
             str(row["weight"] or "-"),
             duration(row["slice_us"]) if row["slice_us"] else "-",
             clean(row["level"] or "-"),
-            duration(row["linger_us"]),
-            duration(row["deadline_us"]) if row["deadline_us"] else "-",
+            duration(row["turn_us"]) if row["turn_us"] else "-",
             f"{row['floor_permille'] / 10:g}%",
             str(row["runs"]),
         )

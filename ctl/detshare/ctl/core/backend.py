@@ -126,10 +126,9 @@ class Backend(Protocol):
         raise NeedsModule(self.name, "no buckets of GPU time")
 
     def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
-        """Set parts of a class's row (rank, weight, slice_us, level, linger_us, deadline_us, floor_permille,
-        turn_us, gpu);
+        """Set parts of a class's row (weight, slice_us, level, floor_permille, turn_us, gpu);
         None: ours as by default, another one is forgotten. NeedsModule."""
-        raise NeedsModule(self.name, "no reflexes between classes")
+        raise NeedsModule(self.name, "no rows of classes")
 
     def set_ceiling(self, who: str, percent: int) -> Outcome:
         """Confine compute work to `percent` (1..100) of the TPCs; 100: all. NeedsModule."""

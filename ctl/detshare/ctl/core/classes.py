@@ -33,19 +33,13 @@ TURN_SLICES = frozenset({BURST_US, STREAM_US, WINDOW_US, RIVAL_US})
 class Setting:
     """Slice in microseconds, None for what the program had before DetShare; level.
 
-    The rest is what the kernel module's reflexes do with it, and counts with backend kmod only.
+    The rest is what the kernel module does with it, and counts with backend kmod only.
     """
 
     slice_us: int | None
     level: Level
-    rank: int = 0
-    """launches wait while a class of a higher rank is active; 0: it takes no part, slices and levels rule alone"""
-    linger_us: int = 1000
-    """active until it was quiet for so long"""
-    deadline_us: int = 0
-    """work that still runs so long after its launches were stopped is paused; 0: never"""
     floor_permille: int = 0
-    """share of each period in which it may run whoever else is active"""
+    """share of the time that it has while others have all turns, or a foreground without gaps the GPU"""
     turn_us: int = 0
     """one tenant of such classes at a time is on a GPU's run list, for so long at weight 1; 0: all are"""
     turn_rank: int = 0
@@ -56,15 +50,13 @@ TURN_US = 100_000
 """a turn costs two calls of the driver, 1.2 ms on an H200"""
 
 CLASSES: dict[str, Setting] = {
-    "high": Setting(20_000, Level.HIGH),
-    "normal": Setting(None, Level.MEDIUM, deadline_us=20_000, floor_permille=100),
-    "low": Setting(50, Level.LOW, deadline_us=2_000, floor_permille=20, turn_us=TURN_US, turn_rank=2),
-    "idle": Setting(20, Level.LOW, deadline_us=1_000, floor_permille=10, turn_us=TURN_US, turn_rank=1),
+    "high": Setting(20_000, Level.HIGH, turn_rank=4),
+    "normal": Setting(None, Level.MEDIUM, turn_rank=3),
+    "low": Setting(50, Level.LOW, floor_permille=20, turn_us=TURN_US, turn_rank=2),
+    "idle": Setting(20, Level.LOW, floor_permille=10, turn_us=TURN_US, turn_rank=1),
 }
-"""No class has a rank by default: standing slices cost nothing per burst, where gates and pauses take calls of the
-driver at both ends of each (0.4 ms and 0.3 ms on an H100, docs/results/driver-calls-h100.json)."""
-STRICT_RANKS = {"high": 400, "normal": 300, "low": 200, "idle": 100}
-"""what set-class is to be given for classes that make each other wait"""
+OTHER_TURN_RANK = CLASSES["low"].turn_rank
+"""of classes that somebody makes: where they have turns, those are among the turns of low"""
 
 
 _TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,62}")
@@ -127,10 +119,7 @@ def check_range(name: str, value: object, allowed: range) -> int:
     return value
 
 
-RANKS = range(1001)
-LINGERS_US = range(1, 10_000_001)
 TURNS_US = range(5000, 1_000_001)
-DEADLINES_US = range(3_600_000_001)
 PERMILLES = range(1001)
 PERCENTS = range(1, 101)
 RATES_US = range(1, 1_000_001)

@@ -187,12 +187,9 @@ class ClassInfo:
 
     name: str
     gpu: int | None
-    rank: int
     weight: int | None
     slice_us: int | None
     level: str | None
-    linger_us: int
-    deadline_us: int
     floor_permille: int
     runs: int
     turn_us: int = 0

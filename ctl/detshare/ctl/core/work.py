@@ -117,8 +117,7 @@ class Activity:
     state: str
     """idle, active, gated (launches wait) or paused (off the run list)"""
     reasons: tuple[str, ...] = ()
-    """what holds it: order, reflex, bucket"""
-    rank: int | None = None
+    """what holds it: order, bucket, turn"""
     used_us: int = 0
     """estimated GPU time"""
     idle_ms: float = 0.0

@@ -40,7 +40,7 @@ NAMES: Final = {
     genl.DETSHARE_CMD_DENIED: "denied",
 }
 FREQUENT: Final = frozenset({"kick", "quiet", "gated", "opened", "paused", "resumed"})
-"""events that reflexes make many times a second"""
+"""events that turns make many times a second"""
 ACTIVITY: Final = frozenset({"kick", "quiet"})
 """those of the group `activity`"""
 _FREQUENT: Final = {command: name for command, name in NAMES.items() if name in FREQUENT}

@@ -110,9 +110,8 @@ DETSHARE_MODE_OBSERVE = 1
 DETSHARE_MODE_ENFORCE = 2
 
 DETSHARE_HOLD_ORDER = 1
-DETSHARE_HOLD_REFLEX = 2
-DETSHARE_HOLD_BUCKET = 4
-DETSHARE_HOLD_TURN = 8
+DETSHARE_HOLD_BUCKET = 2
+DETSHARE_HOLD_TURN = 4
 DETSHARE_TURN_MODE_NONE = 0
 DETSHARE_TURN_MODE_TURNS = 1
 DETSHARE_TURN_MODE_WINDOWS = 2
@@ -315,9 +314,9 @@ class DetShare(GenericNetlinkSocket):
         """Rows of classes."""
         return self._dump(DETSHARE_CMD_CLASS_GET, name=name, gpu=gpu)
 
-    def class_set(self, name: str, rank: int | None, **row: Any) -> Answer:
-        """Write a row, whole: gpu, weight, slice_us, level, linger_us, deadline_us, floor_permille, turn_us, ..."""
-        return self._do(DETSHARE_CMD_CLASS_SET, name=name, rank=rank, **row)
+    def class_set(self, name: str, **row: Any) -> Answer:
+        """Write a row, whole: gpu, weight, slice_us, level, floor_permille, turn_us, turn_rank."""
+        return self._do(DETSHARE_CMD_CLASS_SET, name=name, **row)
 
     def class_del(self, name: str, gpu: int | None = None) -> None:
         """Take a row away."""

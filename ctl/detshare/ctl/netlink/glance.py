@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few numbers of an event that decide whether it is read at all: a tenth of the time that reading it takes.
 
-The kernel tells what reflexes do, a hundred thousand times a second where a thousand programs take turns.
+The kernel tells each turn, a hundred thousand times a second where a thousand programs take turns.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class detshare_sched_msg(genlmsg):
 
 
 class detshare_class_msg(genlmsg):
-    """The row of a class: what its processes get, and the reflexes between classes."""
+    """The row of a class: what its processes get, and their turns."""
 
     prefix = "DETSHARE_A_CLASS_"
     nla_map = (
@@ -173,12 +173,9 @@ class detshare_class_msg(genlmsg):
         ("DETSHARE_A_CLASS_PAD", "none"),
         ("DETSHARE_A_CLASS_GPU", "uint32"),
         ("DETSHARE_A_CLASS_NAME", "asciiz"),
-        ("DETSHARE_A_CLASS_RANK", "uint32"),
         ("DETSHARE_A_CLASS_WEIGHT", "uint32"),
         ("DETSHARE_A_CLASS_SLICE_US", "uint64"),
         ("DETSHARE_A_CLASS_LEVEL", "uint32"),
-        ("DETSHARE_A_CLASS_LINGER_US", "uint64"),
-        ("DETSHARE_A_CLASS_DEADLINE_US", "uint64"),
         ("DETSHARE_A_CLASS_FLOOR_PERMILLE", "uint32"),
         ("DETSHARE_A_CLASS_RUNS", "uint32"),
         ("DETSHARE_A_CLASS_TURN_US", "uint64"),
@@ -245,7 +242,6 @@ class detshare_run_msg(genlmsg):
         ("DETSHARE_A_RUN_GPU", "uint32"),
         ("DETSHARE_A_RUN_CLIENT", "uint32"),
         ("DETSHARE_A_RUN_CLASS", "asciiz"),
-        ("DETSHARE_A_RUN_RANK", "uint32"),
         ("DETSHARE_A_RUN_WEIGHT", "uint32"),
         ("DETSHARE_A_RUN_STATE", "uint32"),
         ("DETSHARE_A_RUN_REASONS", "uint32"),

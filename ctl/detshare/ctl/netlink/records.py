@@ -149,13 +149,10 @@ class ClassRow:
     """The row of a class. `gpu` None: on each GPU by itself."""
 
     name: str
-    rank: int
     gpu: int | None = None
     weight: int | None = None
     slice_us: int | None = None
     level: int | None = None
-    linger_us: int = 0
-    deadline_us: int = 0
     floor_permille: int = 0
     runs: int = 0
     turn_us: int = 0
@@ -210,7 +207,6 @@ class RunRow:
     gpu: int = 0
     client: int = 0
     klass: str = ""
-    rank: int = 0
     weight: int | None = None
     state: int = 0
     reasons: int = 0
@@ -343,7 +339,6 @@ RUN_STATES = {
 }
 HOLDS = {
     genl.DETSHARE_HOLD_ORDER: "order",
-    genl.DETSHARE_HOLD_REFLEX: "reflex",
     genl.DETSHARE_HOLD_BUCKET: "bucket",
     genl.DETSHARE_HOLD_TURN: "turn",
 }

@@ -74,7 +74,7 @@ def requests(action: Action, now: Snapshot, backend: str) -> list[Request]:
     raise TypeError(f"{action!r} is no action")
 
 
-_ROW: Final = ("rank", "weight", "slice_us", "level", "linger_us", "deadline_us", "floor_permille")
+_ROW: Final = ("weight", "slice_us", "level", "floor_permille", "turn_us")
 
 
 def before(action: Action, view: TenantView) -> Action | None:

@@ -2,8 +2,8 @@
 """What no policy may do, whoever wrote it: act on what is not there, fill an exclusive member twice, starve anybody.
 
 The bounds on starvation. A gate that a policy shut opens after `LONGEST_SHUT_US` at the latest, and is not shut again
-before it stood open for `LEAST_OPEN` of the time it was shut. A slice is at most `LONGEST_SLICE_US`. A class that waits
-for others keeps a floor of `LEAST_FLOOR` permille.
+before it stood open for `LEAST_OPEN` of the time it was shut. A slice is at most `LONGEST_SLICE_US`. A class that it
+gives turns keeps a floor of `LEAST_FLOOR` permille.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ MOST_ACTIONS: Final = 4096
 _LONGEST_REASON: Final = 500
 _KINDS: Final = (Bind, Move, Slice, Gate, Preempt, Reflex, ClassRow)
 _ROW: Final = {
-    "rank": (0, 1000),
     "weight": (1, 1000),
     "slice_us": (0, int(LONGEST_SLICE_US)),
     "level": (0, 2),
-    "linger_us": (1, 10_000_000),
-    "deadline_us": (0, 3_600_000_000),
     "floor_permille": (0, 1000),
+    "turn_us": (0, 1_000_000),
 }
 
 
@@ -57,7 +55,7 @@ class Guard:
         self._gates: dict[str, _Shut] = {}
         self._moved: dict[str, str] = {}
         """tenant -> member, let through but not seen in a snapshot yet"""
-        self._ranked: set[str] = set()
+        self._turned: set[str] = set()
         self._floors: dict[str, int] = {}
 
     def check(self, action: object, now: Snapshot) -> str | None:
@@ -126,15 +124,15 @@ class Guard:
         return None
 
     def _row(self, row: ClassRow) -> str | None:
-        if row.rank is not None:
-            (self._ranked.add if row.rank else self._ranked.discard)(row.klass)
+        if row.turn_us is not None:
+            (self._turned.add if row.turn_us else self._turned.discard)(row.klass)
         if row.floor_permille is not None:
             self._floors[row.klass] = row.floor_permille
         standard = CLASSES.get(row.klass)
         floor = self._floors.get(row.klass, standard.floor_permille if standard else 0)
-        if row.klass in self._ranked and row.klass != "high" and floor < LEAST_FLOOR:
-            if row.rank:
-                self._ranked.discard(row.klass)
+        if row.klass in self._turned and row.klass != "high" and floor < LEAST_FLOOR:
+            if row.turn_us:
+                self._turned.discard(row.klass)
             return f"class {row.klass} would starve: give it floor_permille={LEAST_FLOOR} or more"
         return None
 

@@ -280,7 +280,7 @@ def _row_stands(row: ClassRow, standing: ClassInfo) -> bool:
 
 
 def _with(row: ClassRow, standing: ClassInfo) -> ClassInfo:
-    names = ("rank", "weight", "slice_us", "linger_us", "deadline_us", "floor_permille")
+    names = ("weight", "slice_us", "floor_permille", "turn_us")
     values: dict[str, Any] = {name: getattr(row, name) for name in names if getattr(row, name) is not None}
     if row.level is not None:
         values["level"] = LEVELS[row.level]

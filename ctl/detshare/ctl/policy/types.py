@@ -230,17 +230,13 @@ class ClassRow:
     """What a class means on this GPU; None: as it is. A daemon with detshare.ko writes it into the kernel."""
 
     klass: str
-    rank: int | None = None
-    """while a class of a higher rank is active, lower ones are gated; 0: no rank"""
     weight: int | None = None
     slice_us: int | None = None
     level: int | None = None
-    linger_us: int | None = None
-    """who is quiet for so long is not active any more"""
-    deadline_us: int | None = None
-    """gated for so long, it is paused; 0: never"""
     floor_permille: int | None = None
-    """of each 100 ms, whatever others do"""
+    """of the time, while others have all turns, or a foreground without gaps the GPU"""
+    turn_us: int | None = None
+    """its tenants have the GPU one at a time, so long at weight 1, and before those of lower classes; 0: at once"""
     reason: str = ""
 
 

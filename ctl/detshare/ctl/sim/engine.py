@@ -123,7 +123,7 @@ class Engine:
                 horizon = tenant.wake
         if self.reins:
             horizon = min(horizon, self.reins.due(self.now))
-        if self.rows.ranked:
+        if self.rows.turned:
             horizon = min(horizon, self.rows.look(self.now))
         if isinstance(self.lane, Mps):
             self._go(self.lane, horizon)

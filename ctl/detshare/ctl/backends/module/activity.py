@@ -49,7 +49,6 @@ def of_process(runs: Sequence[RunRow], denied: Iterable[DeniedRow] = (), abi: Ab
     return Activity(
         state=RUN_STATES.get(state, str(state)),
         reasons=reasons(held),
-        rank=max((run.rank for run in runs if run.klass), default=None),
         used_us=sum(run.used_us for run in runs),
         idle_ms=min(run.idle_ns for run in runs) / 1e6,
         kicks=sum(run.kicks for run in runs),

@@ -22,7 +22,7 @@ log = logging.getLogger("detshared.ear")
 _KEPT: Final = 10_000
 _POLL_S: Final = 0.5
 """how soon the thread notices that it is to end"""
-_REFLEX: Final = "reflex"
+_TURN: Final = "turn"
 
 
 class Ear:
@@ -97,7 +97,7 @@ class Ear:
             return False
         which = (seen.vctx_id, kind in ("paused", "resumed"))
         if kind in ("gated", "paused"):
-            if seen.reasons & ~genl.DETSHARE_HOLD_REFLEX:
+            if seen.reasons & ~genl.DETSHARE_HOLD_TURN:
                 self._held.add(which)
                 return True
             return False
@@ -114,11 +114,11 @@ class Ear:
             self.edge(seen.pid, works)
 
     def _worth(self, event: Event) -> bool:
-        """Whether to tell it: what a reflex does many times a second is not, what is ordered or runs out is."""
+        """Whether to tell it: turns, which pass many times a second, are not; what is ordered or runs out is."""
         which = (event.data.get("vctx_id"), event.kind in ("paused", "resumed"))
         if event.kind in ("gated", "paused"):
             why = reasons(int(event.data.get("reasons") or 0))
-            if set(why) - {_REFLEX}:
+            if set(why) - {_TURN}:
                 self._held.add(which)
                 return True
             return False

@@ -35,12 +35,9 @@ def _row(row: ClassRow) -> ClassInfo:
     return ClassInfo(
         row.name,
         row.gpu,
-        row.rank,
         row.weight,
         row.slice_us,
         level,
-        row.linger_us,
-        row.deadline_us,
         row.floor_permille,
         row.runs,
         row.turn_us,

@@ -57,11 +57,8 @@ def row_of(klass: str) -> ClassRow:
     setting = classes.CLASSES[klass]
     return ClassRow(
         klass,
-        setting.rank,
         slice_us=setting.slice_us,
         level=int(setting.level),
-        linger_us=setting.linger_us,
-        deadline_us=setting.deadline_us,
         floor_permille=setting.floor_permille,
         turn_us=setting.turn_us,
         turn_rank=setting.turn_rank,
@@ -87,23 +84,17 @@ def refused(abi: Abi | None, asked: str, row: SchedRow) -> KernelRefused | None:
 class ClassChange:
     """Part of a class's row; None: as it is, or as by default."""
 
-    rank: int | None = None
     weight: int | None = None
     slice_us: int | None = None
     level: Level | None = None
-    linger_us: int | None = None
-    deadline_us: int | None = None
     floor_permille: int | None = None
     turn_us: int | None = None
 
     def check(self) -> None:
         """BadRequest where a number is out of range."""
         for name, value, allowed in (
-            ("rank", self.rank, classes.RANKS),
             ("weight", self.weight, classes.WEIGHTS),
             ("slice", self.slice_us, range(60_000_001)),
-            ("linger", self.linger_us, classes.LINGERS_US),
-            ("deadline", self.deadline_us, classes.DEADLINES_US),
             ("floor", self.floor_permille, classes.PERMILLES),
             ("turn", self.turn_us or None, classes.TURNS_US),
         ):
@@ -154,13 +145,8 @@ def set_class(link: Link, klass: str, change: Mapping[str, object] | None) -> Cl
     before = found.get((klass, gpu)) or found.get((klass, None))
     if before is None and klass in classes.CLASSES:
         before = row_of(klass)
-    if before is None and made.rank is None:
-        raise BadRequest(f"there is no class {klass} yet: name its rank (0: none; for strict classes {_ranks()})")
-    return link.set_class(made.on(replace(before or ClassRow(klass, 0), gpu=gpu)))
-
-
-def _ranks() -> str:
-    return ", ".join(f"{name} {rank}" for name, rank in classes.STRICT_RANKS.items())
+    before = before or ClassRow(klass, turn_rank=classes.OTHER_TURN_RANK)
+    return link.set_class(made.on(replace(before, gpu=gpu)))
 
 
 class Orders:

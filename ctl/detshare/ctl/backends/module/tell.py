@@ -55,7 +55,7 @@ def not_held(target: Target, program: Program | None, seen: Census) -> str:
         return f"it is held with {' or '.join(others) or 'others'}: resume that"
     if "bucket" in doing.reasons:
         return "the bucket of its account is empty: see the buckets in show, or take it away: set-bucket ... off"
-    return "a class of a higher rank is active, which ends by itself: see set-class for ranks and floors"
+    return "it is another's turn, and its own comes by itself: see gpus in show, and set-class for turns and floors"
 
 
 def bucket(row: BucketRow) -> str:
@@ -65,12 +65,9 @@ def bucket(row: BucketRow) -> str:
 
 def row(made: ClassRow) -> str:
     """A class's row."""
-    parts = [f"rank {made.rank}"]
-    parts += [f"weight {made.weight}"] if made.weight is not None else []
+    parts = [f"weight {made.weight}"] if made.weight is not None else []
     parts += [f"slice {made.slice_us} us"] if made.slice_us else []
     parts += [f"level {LEVELS.get(made.level, str(made.level))}"] if made.level is not None else []
-    parts.append(f"active until {made.linger_us} us after work")
-    parts.append(f"paused after {made.deadline_us} us" if made.deadline_us else "never paused")
     parts.append(f"at least {made.floor_permille / 10:g} % of the time")
     parts += [f"turns of {made.turn_us / 1000:g} ms"] if made.turn_us else []
     return ", ".join(parts)

@@ -155,7 +155,7 @@ class RootBackend(Looking):
         elif set(change) == {"floor_permille"} and isinstance(floor := change["floor_permille"], int):
             self._floors.set(klass, floor / 1000)
         else:
-            raise NeedsModule(self.name, "no reflexes between classes: of a class it sets the floor alone")
+            raise NeedsModule(self.name, "no rows of classes: of a class it sets the floor alone")
         note = f"class {klass}: at least {100 * self._floors.of(klass):g} % of the time"
         return Outcome("set-class", (Change(0, note=note),))
 

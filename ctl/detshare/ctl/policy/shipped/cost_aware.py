@@ -22,7 +22,7 @@ class CostAware(Policy):
     middle level, so that fewer switches are paid for, and `cheap_floor` percent of the time whatever higher classes
     want (idle half of it); a tenant with a deadline that is active ends that for as long as it works and `calm_s` more.
     Without detshare.ko the floors alone are set: slices are those of the turns. Flagged (`strict=true`) the peak is
-    strict: ranks for the classes and reflexes that hold, as policy strict has them, with floors of 10, 2 and 1 %.
+    strict: turns for the classes and reflexes that hold, as policy strict has them, with floors of 10, 2 and 1 %.
 
     Source: the cost-aware policy that the DetShare paper names; tariffs by hour as in electricity and spot prices.
     Limits: the hour is the machine's; a price is not looked up anywhere. Off-peak class low delays others by up to
@@ -108,19 +108,21 @@ class CostAware(Policy):
     def _rows(self, now: Snapshot, why: str) -> Iterator[Action]:
         """Of all classes, for the mode that begins."""
         if self._mode == "strict":
-            yield from rows(now, {"normal": 100, "low": 20, "idle": 10}, 1000, why)
+            yield from rows(now, {"normal": 100, "low": 20, "idle": 10}, why)
             return
         cheap = self._mode == "cheap"
         floors = {"low": 10 * self.params.cheap_floor, "idle": 5 * self.params.cheap_floor} if cheap else USUAL
         if not now.rows:
-            yield from rows(now, floors | {"normal": 0}, 1000, why)
+            yield from rows(now, floors | {"normal": 0}, why)
             return
         for klass in RANKS:
             stands, long = CLASSES[klass], cheap and RANKS[klass] <= RANKS["low"]
             slice_us = round(self.params.slice_ms * 1000) if long else stands.slice_us
             floor = floors.get(klass, stands.floor_permille)
             level = 1 if long else int(stands.level)
-            yield ClassRow(klass, rank=0, slice_us=slice_us, level=level, floor_permille=floor, reason=why)
+            yield ClassRow(
+                klass, slice_us=slice_us, level=level, floor_permille=floor, turn_us=stands.turn_us, reason=why
+            )
 
     def _one(self, now: Snapshot, view: TenantView, why: str) -> Iterator[Action]:
         lane = now.lane_of(view)

@@ -152,11 +152,8 @@ def _answers(count: int) -> dict[int, list[bytes]]:
         encoded(
             genl.DETSHARE_CMD_CLASS_GET,
             name=name,
-            rank=row.rank,
             slice_us=row.slice_us,
             level=int(row.level),
-            linger_us=row.linger_us,
-            deadline_us=row.deadline_us,
             floor_permille=row.floor_permille,
         )
         for name, row in CLASSES.items()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the module's events at a rate, one netlink message each, as multicast does. Run by the experiment only.
 
-Nine in ten thousand are such that people are told of them; the rest is what reflexes do.
+Nine in ten thousand are such that people are told of them; the rest is turns that pass.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(port: int, count: int, rate: int, seconds: float) -> None:
     many = []
     for number in range(count):
         for cmd in _KINDS:
-            more = {"reasons": genl.DETSHARE_HOLD_REFLEX} if cmd in _KINDS[::2] else {}
+            more = {"reasons": genl.DETSHARE_HOLD_TURN} if cmd in _KINDS[::2] else {}
             vctx = {"vctx_id": number + 1, "pid": FIRST_PID + number, "client": 0xC1D00000 + number, "gpu": 0}
             many.append(encoded(cmd, seq=0, time=0, **vctx, **more))
     rare = encoded(genl.DETSHARE_CMD_REFUSED, seq=0, time=0, pid=FIRST_PID, comm="program0", kind=0, asked=1 << 30)

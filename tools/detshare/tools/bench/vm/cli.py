@@ -80,7 +80,7 @@ _SCALES = {
         tuple(SIMULATED),
     ),
     "sched-mixes": _Scale(
-        "A high class beside one, two and three programs of a low one: slices alone, reflexes, turns.",
+        "A high class beside one, two and three programs of a low one: slices alone, turns.",
         "--seconds",
         "Of one measurement.",
         6,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One program of a high class beside one, two and three of a low one, by slices alone, by reflexes and by turns."""
+"""One program of a high class beside one, two and three of a low one, by slices alone and by turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["measure"]
 BURSTS: Final = ("nvlatency", "--us", 1000, "--period-ms", 20, "--quiet", "--each")
 SATURATED: Final = ("nvbackground", "--us", 2000, "--depth", 16, "--quiet")
 BACKGROUND: Final = ("nvbackground", "--us", 5000, "--depth", 64, "--quiet")
-SCHEMES: Final = ("slices", "reflexes", "turns")
+SCHEMES: Final = ("slices", "turns")
 SLICE_LOW, SLICE_HIGH = 50, 20_000
 FLOOR = 20
 SETTLE = 1.0
@@ -23,14 +23,9 @@ SETTLE = 1.0
 
 def _steer(link: genl.DetShare, scheme: str) -> None:
     high, low = genl.DETSHARE_LEVEL_HIGH, genl.DETSHARE_LEVEL_LOW
-    ranks = (10, 5) if scheme == "reflexes" else (0, 0)
-    more: dict[str, dict[str, int]] = {
-        "slices": {},
-        "reflexes": {"deadline_us": 5000, "floor_permille": FLOOR},
-        "turns": {"turn_us": 100_000, "floor_permille": FLOOR},
-    }
-    link.class_set("high", ranks[0], slice_us=SLICE_HIGH, level=high, linger_us=200)
-    link.class_set("low", ranks[1], slice_us=SLICE_LOW, level=low, **more[scheme])
+    more = {"turn_us": 100_000, "floor_permille": FLOOR} if scheme == "turns" else {}
+    link.class_set("high", slice_us=SLICE_HIGH, level=high)
+    link.class_set("low", slice_us=SLICE_LOW, level=low, **more)
 
 
 def measure(seconds: float) -> None:

@@ -20,27 +20,23 @@ BUSY = ("nvbackground", "--us", 2000, "--depth", 64, "--quiet")
 SELDOM = ("nvbackground", "--us", 50_000, "--depth", 1, "--quiet")
 SLICE_LOW, SLICE_HIGH = 50, 20_000
 SLICE_EVEN = 1000
-DEADLINE_US = 5000  # above what the high class needs: a pause costs more than the short slices of the low class do
-HASTY_US = 1000  # where pauses are to be seen
-LINGER_US = 200  # who is at work is known; this is only the pause between two launches that is no rest
-REST_US = 1000  # as the target of faults has it
+TURN_US = 100_000
+SHORT_TURN_US = 20_000  # where many are to be seen
 SETTLE = 1.0
-SCHEMES = ("alone", "no module", "slices", "classes")
+SCHEMES = ("alone", "no module", "slices", "turns")
 ROUNDS = 4  # of all schemes, by turns
 SETTLE_ROUND = 0.5  # only what begins later counts
 PAUSES = 40  # in each round
-LONG_US = 20_000  # a kernel that outlasts HASTY_US and the proof that it runs
+HELD, LET_GO = 0.01, 0.03  # seconds, where holds are to be seen
 BURST, REST_MS = 100, 6
+EVENTS = ("kick", "quiet", "gated", "opened", "paused", "resumed")
 KICKS = "/sys/kernel/debug/nvsim/gpu0/kicks"
 
 
-def _classes(
-    link: genl.DetShare, floor: int | None = None, linger: int = LINGER_US, deadline: int = DEADLINE_US
-) -> None:
-    link.class_set("high", 10, slice_us=SLICE_HIGH, level=genl.DETSHARE_LEVEL_HIGH, linger_us=linger)
-    link.class_set(
-        "low", 1, slice_us=SLICE_LOW, level=genl.DETSHARE_LEVEL_LOW, deadline_us=deadline, floor_permille=floor
-    )
+def _classes(link: genl.DetShare, floor: int | None = None, turn: int = TURN_US) -> None:
+    link.class_set("high", slice_us=SLICE_HIGH, level=genl.DETSHARE_LEVEL_HIGH)
+    low = genl.DETSHARE_LEVEL_LOW
+    link.class_set("low", slice_us=SLICE_LOW, level=low, floor_permille=floor, turn_us=turn)
 
 
 def latency(seconds: float) -> None:
@@ -51,7 +47,7 @@ def latency(seconds: float) -> None:
             guest.unload() if scheme == "no module" else guest.load()
             commands = (LC,) if scheme == "alone" else (LC, ENDLESS)
             with workers(*commands) as members, contextlib.ExitStack() as orders:
-                if scheme in ("slices", "classes"):
+                if scheme in ("slices", "turns"):
                     _steer(orders.enter_context(family()), members, scheme)
                 time.sleep(SETTLE_ROUND)
                 spell = held(seconds / ROUNDS, *members)
@@ -79,8 +75,6 @@ def _say_latency(scheme: str, turn: int, spell: Spell, high: Worker) -> None:
         p99_us=percentile(seen, 99),
         gpu_us=sorted(round(us) for _, us in mine),
         slice_low_us=SLICE_LOW,
-        deadline_us=DEADLINE_US,
-        linger_us=LINGER_US,
     )
 
 
@@ -106,13 +100,13 @@ def _switches() -> None:
         guest.say(event="switches", slice_us=SLICE_EVEN, span=round(spell.span, 6), used_us=spell.used_us)
 
 
-def _steer(link: genl.DetShare, members: list[Worker], scheme: str, deadline: int = DEADLINE_US) -> None:
+def _steer(link: genl.DetShare, members: list[Worker], scheme: str) -> None:
     high, low = members
     if scheme == "slices":
         link.sched_set(high.pid, slice_us=SLICE_HIGH, level=genl.DETSHARE_LEVEL_HIGH)
         link.sched_set(low.pid, slice_us=SLICE_LOW, level=genl.DETSHARE_LEVEL_LOW)
     else:
-        _classes(link, deadline=deadline)
+        _classes(link)
         link.sched_set(high.pid, "high")
         link.sched_set(low.pid, "low")
 
@@ -143,7 +137,7 @@ def _say_shares(weights: tuple[int, int] | None, groups: tuple[int, int], spell:
 
 
 def buckets(seconds: float) -> None:
-    """GPU time for a second of time, of programs that launch often, after their linger time is over, and only once.
+    """GPU time for a second of time, of programs that launch often, after a rest, and only once.
 
     From one moment at which the bucket got empty to another.
     """
@@ -180,7 +174,7 @@ def idle(seconds: float) -> None:
     with workers(("nvbackground", "--us", 5000, "--depth", 4, "--quiet")) as (low,), family() as link:
         for what in ("unmanaged", "managed", "bursts"):
             if what == "managed":
-                _classes(link, linger=REST_US)
+                _classes(link)
                 link.sched_set(low.pid, "low")
             words = ("--burst", BURST, "--idle-ms", REST_MS) if what == "bursts" else ()
             with workers(("nvkick", "--seconds", 3600, *words)) as (member,):
@@ -208,19 +202,20 @@ def gates(rounds: int) -> None:
 
 
 def events(seconds: float) -> None:
-    """How late a launch after a rest, and what follows from it, is told to a program that listens; and how late
-    pauses are, which need a higher class whose kernels outlast the deadline."""
+    """How late a launch after a rest, a turn that passes, and a hold by order are told to a program that listens."""
     guest.load()
-    short, long = ("kick", "quiet", "gated", "opened"), ("paused", "resumed")
-    _listen(max(3.0, seconds), 500, 100, short)
-    _listen(max(3.0, seconds * 0.3), LONG_US, 60, (*short, *long))
-
-
-def _listen(seconds: float, us: int, period_ms: int, expected: tuple[str, ...]) -> None:
-    high = ("nvlatency", "--us", us, "--period-ms", period_ms, "--quiet")
-    with workers(high, BUSY) as members, family() as link:
-        _steer(link, members, "classes", deadline=HASTY_US)
+    seconds = max(3.0, seconds)
+    high = ("nvlatency", "--us", 500, "--period-ms", 100, "--quiet")
+    with workers(high, BUSY, BUSY, BUSY) as members, family() as link:  # the last one has no class
+        _classes(link, turn=SHORT_TURN_US)
+        for member, name in zip(members, ("high", "low", "low"), strict=False):
+            link.sched_set(member.pid, name)
         ears = [guest.start("nvlisten", "--group", group, "--seconds", seconds) for group in ("activity", "events")]
+        while any(ear.poll() is None for ear in ears):
+            link.hold_set(True, False, 5000, **members[-1].subject)
+            time.sleep(HELD)
+            link.hold_del(**members[-1].subject)
+            time.sleep(LET_GO)
         late: dict[str, list[int]] = {}
         for ear in ears:
             out, _ = ear.communicate()
@@ -229,8 +224,7 @@ def _listen(seconds: float, us: int, period_ms: int, expected: tuple[str, ...]) 
             for told in map(json.loads, out.splitlines()):
                 if "received" in told:
                     late.setdefault(told["event"], []).append(round((told["received"] - told["time"]) / 1e3))
-        terms = {"kernels_us": us, "deadline_us": HASTY_US}
-        guest.say(event="events", expected=expected, late_us=late, **terms)
+        guest.say(event="events", expected=EVENTS, late_us=late)
 
 
 def floors(seconds: float) -> None:
@@ -238,7 +232,7 @@ def floors(seconds: float) -> None:
     guest.load()
     for floor in (None, 100, 300):
         with workers(BUSY, ENDLESS) as (high, low), family() as link:
-            _classes(link, floor, linger=100_000, deadline=HASTY_US)
+            _classes(link, floor)
             link.sched_set(high.pid, "high")
             link.sched_set(low.pid, "low")
             time.sleep(SETTLE)

@@ -196,11 +196,10 @@ def _class(world: World) -> str | None:
         return None
     world.family.class_set(
         name,
-        choice((0, 1, 5, 10)),
         slice_us=choice((None, 50, 2000, 20000)),
         level=choice((None, 0, 2)),
-        linger_us=choice((None, 1, 500, 20000)),
-        deadline_us=choice((None, 1, 1000, 30000)),
+        turn_us=choice((None, 5000, 100_000)),
+        turn_rank=choice((None, 1, 5, 10)),
         floor_permille=choice((20, 100, 900)),  # never without: a worker that starves counts as lost
     )
     return None
