@@ -14,7 +14,7 @@ from detshare.ctl.core.snapshot import Level as RunlistLevel
 def shown(value: object) -> str:
     """Any value in a few characters."""
     try:
-        text = ascii(value)
+        text = f"{value:g}" if isinstance(value, float) else ascii(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or nesting without end
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -11,24 +11,24 @@ from typing import Any, Final
 
 from detshare.ctl.core import accounts, classes, select
 from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.config_values import MOST_SMS
 from detshare.ctl.core.kinds import Flag, Level, Number, Permille, Rate, Size, Sms, Text, Whole, shown
 from detshare.ctl.core.verb import Arg, Lane, Request, Verb, Whom
 
 LEVELS: Final = Level.names
 LONGEST_WAIT: Final = 30.0
 """seconds that set-sm and bind may wait"""
-MOST_SMS: Final = 4096
-"""more than any GPU has"""
 MOST_GPUS: Final = 64
 """numbers that --gpu takes; the kernel says which of them there are"""
 
 _PERCENT: Final = Whole(classes.PERCENTS, "a share in percent")
 _WEIGHT: Final = Whole(classes.WEIGHTS, "weight")
+_FLOOR: Final = Number(100 * classes.MOST_FLOOR, "percentage", 0.01)
+_TENANT: Final = Text(classes.check_tenant)
+_LEASE: Final = "Let go by itself after that.  [default: held as long as the daemon lives]"
 _GPU: Final = Whole(range(MOST_GPUS), "GPU")
-_TIMEOUT: Final = Arg(
-    "timeout", Number(LONGEST_WAIT, "number of seconds"), "SECONDS", "How long to wait for the program.  [default: 5]",
-    "timeout",
-)  # fmt: skip
+_WAIT: Final = Number(LONGEST_WAIT, "number of seconds")
+_TIMEOUT: Final = Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 5]", "timeout")
 
 
 def _bucket(args: dict[str, Any]) -> dict[str, Any]:
@@ -62,12 +62,8 @@ _ALL: Final = (
         (
             Arg("class", Text(), "CLASS", to="klass", required=True),
             Arg("weight", _WEIGHT, "N", "Part of the turns.", "weight"),
-            Arg(
-                "floor", Number(100 * classes.MOST_FLOOR, "percentage", 0.01), "PCT", "Time that it has at least.",
-                "floor",
-            ),
-            Arg("tenant", Text(classes.check_tenant), "NAME", "Have turns together with the others of that name.",
-                "tenant"),
+            Arg("floor", _FLOOR, "PCT", "Time that it has at least.", "floor"),
+            Arg("tenant", _TENANT, "NAME", "Have turns together with the others of that name.", "tenant"),
         ),
         waits=True,
     ),
@@ -116,10 +112,7 @@ _ALL: Final = (
         """,
         "/train.slice --lease 60",
         (
-            Arg(
-                "lease", Whole(classes.LEASES_S, "lease"), "SECONDS",
-                "Let go by itself after that.  [default: held as long as the daemon lives]", "lease", to="lease_s",
-            ),
+            Arg("lease", Whole(classes.LEASES_S, "lease"), "SECONDS", _LEASE, "lease", to="lease_s"),
         ),
         Whom.HELD,
         done="held",

@@ -20,7 +20,7 @@ from detshare.ctl.backends.module import census, lasting, module, orders, rotati
 from detshare.ctl.backends.module.census import Census
 from detshare.ctl.backends.module.holds import Holds
 from detshare.ctl.backends.module.kernel_watch import KernelWatch, mps_server
-from detshare.ctl.backends.module.limits import Limits, nobody, outcome
+from detshare.ctl.backends.module.limits import Limits, nobody
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.wishes import Wish, Wishes
 from detshare.ctl.core import cgroups, classes, select
@@ -379,7 +379,7 @@ class KmodBackend(Backend):
     def tenant_attach(self, who: str, name: str) -> Outcome:
         lacking = self._limits.lacking(name)
         if lacking is not None:
-            return outcome("tenant-attach", [lacking])
+            return Outcome.of("tenant-attach", [lacking])
         selector = select.parse(who)
         self._watch.refresh(fresh=True)
         # a container id means its programs here, not its cgroup
@@ -419,7 +419,7 @@ class KmodBackend(Backend):
                 answers.append(Skip(target.process.pid, f"{error}; nothing is left to do"))
             except _FAILURES as error:
                 answers.append(Skip(target.process.pid, str(error)))
-        done = outcome(verb, answers or [nobody(who, "no GPU program")], self._clock() - started)
+        done = Outcome.of(verb, answers or [nobody(who, "no GPU program")], self._clock() - started)
         for change in done.changed:
             self._say(verb, change.pid or None, self._tell(verb, change))
         return done

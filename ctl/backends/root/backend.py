@@ -215,12 +215,7 @@ class RootBackend(Looking):
                 self._adopter.deepen(program.id)
         if not chosen:
             answers.append(self._unseen(selector, pending))
-        outcome = Outcome(
-            verb,
-            changed=tuple(a for a in answers if isinstance(a, Change)),
-            skipped=tuple(a for a in answers if isinstance(a, Skip)),
-            seconds=self._clock() - started,
-        )
+        outcome = Outcome.of(verb, answers, self._clock() - started)
         for change in outcome.changed:
             self._say(verb, ProcessId(change.pid, 0), self._tell(verb, change))
         return outcome

@@ -114,12 +114,7 @@ class ShimBackend(Backend):
                 answers.append(Skip(holder.id.pid, f"the board directory does not take it: {error}"))
         if not chosen:
             answers.append(self._nobody(selector))
-        return Outcome(
-            verb,
-            changed=tuple(a for a in answers if isinstance(a, Change)),
-            skipped=tuple(a for a in answers if isinstance(a, Skip)),
-            seconds=time.monotonic() - started,
-        )
+        return Outcome.of(verb, answers, time.monotonic() - started)
 
     @staticmethod
     def _nobody(selector: select.Selector) -> Skip:

@@ -10,7 +10,7 @@ from detshare.ctl.backends.spatial.backend import ShimBackend
 from detshare.ctl.core import select
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.driver import ProcessId
-from detshare.ctl.core.snapshot import Check, Event, Outcome, Program, Snapshot
+from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot
 from detshare.ctl.core.verb import Lane, Request
 from detshare.ctl.core.verbs import request
 
@@ -50,24 +50,23 @@ class Lanes(Backend):
             return self._spatial.do(request)
         return self._split(request, self._temporal.do)
 
-    def _split(self, request: Request, temporal: Callable[[Request], Outcome]) -> Outcome:
+    def _split(self, asked: Request, temporal: Callable[[Request], Outcome]) -> Outcome:
         """Do it in the lane of each program that `who` selects."""
-        mine = self._spatial.owns(request.who)
+        mine = self._spatial.owns(asked.who)
         if not mine:
-            return temporal(request)
-        done = [self._spatial.do(request)]
-        if select.parse(request.who).by is not select.By.PID:
-            other = temporal(request)
+            return temporal(asked)
+        done = [self._spatial.do(asked)]
+        if select.parse(asked.who).by is not select.By.PID:
+            other = temporal(asked)
             # what the temporal backend says of programs that are the other lane's is not theirs
             changed = tuple(change for change in other.changed if change.pid not in mine)
             skipped = tuple(skip for skip in other.skipped if skip.pid and skip.pid not in mine)
             done.append(replace(other, changed=changed, skipped=skipped))
-        return Outcome(
-            request.verb.name,
-            tuple(change for each in done for change in each.changed),
-            tuple(skip for each in done for skip in each.skipped),
-            sum(each.seconds for each in done),
-        )
+        answers: list[Change | Skip] = []
+        for each in done:
+            answers += each.changed
+            answers += each.skipped
+        return Outcome.of(asked.verb.name, answers, sum(each.seconds for each in done))
 
     def _ceiling(self, bind: Request) -> Outcome:
         """What it is for a program of the temporal lane to be bound to a pCtx."""
