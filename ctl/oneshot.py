@@ -187,17 +187,16 @@ class OneShot:
 
     def verb(self, name: str, who: str, **args: object) -> dict[str, Any]:
         """Look, then do the verb. ControlError where it is refused."""
-        given = {key: value for key, value in args.items() if value is not None}
         try:
             self.backend.look()
-            asked = request(name, who, **given)
+            asked = request(name, who, **args)
             self.holds_pause |= name == "pause"
             outcome = self.backend.do(asked)
             programs = self.backend.look().programs  # does the rest where the verb saw only a part
             self.holds_pause = any(p.state is State.PAUSED for p in programs)
             return outcome.to_json()
         except EXPECTED as error:
-            raise explain(error, describe(name, who, given)) from error
+            raise explain(error, describe(name, who, args)) from error
 
 
 def doctor(backend: str, run_dir: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from detshare.ctl.core.verbs import VERBS, check_who
 
 __all__ = ["main"]
 
+
 def _print_json(answer: object) -> None:
     click.echo(json.dumps(answer, indent=1))
 
