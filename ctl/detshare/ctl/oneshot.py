@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
-from detshare.ctl.backends.verbs import EXPECTED, check_who, describe, explain, run_verb
+from detshare.ctl.backends.verbs import EXPECTED, explain
 from detshare.ctl.client import Client
 from detshare.ctl.core import procfs, rundir
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Snapshot, State
+from detshare.ctl.core.verbs import describe, request
 from detshare.ctl.rm.nvml import Nvml
 
 AUTO: Final = "auto"
@@ -186,17 +187,16 @@ class OneShot:
 
     def verb(self, name: str, who: str, **args: object) -> dict[str, Any]:
         """Look, then do the verb. ControlError where it is refused."""
-        given = {key: value for key, value in args.items() if value is not None}
         try:
             self.backend.look()
-            check_who(who)
+            asked = request(name, who, **args)
             self.holds_pause |= name == "pause"
-            outcome = run_verb(self.backend, name, who, given)
+            outcome = self.backend.do(asked)
             programs = self.backend.look().programs  # does the rest where the verb saw only a part
             self.holds_pause = any(p.state is State.PAUSED for p in programs)
             return outcome.to_json()
         except EXPECTED as error:
-            raise explain(error, describe(name, who, given)) from error
+            raise explain(error, describe(name, who, args)) from error
 
 
 def doctor(backend: str, run_dir: Path) -> dict[str, Any]:

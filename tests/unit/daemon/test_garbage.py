@@ -16,10 +16,10 @@ from fake_backend import FakeBackend
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from detshare.ctl.backends.verbs import VERBS as VERB_ARGUMENTS
+from detshare.ctl.core import verbs
 from tests.patience import LONG_S
 
-ARGUMENTS = sorted({name for names in VERB_ARGUMENTS.values() for name in names})
+ARGUMENTS = sorted({arg.name for verb in verbs.VERBS.values() for arg in verb.args})
 TIMES = int(os.environ.get("DETSHARE_FUZZ", "1"))
 BATCH = 25  # requests of one example
 SOME, ALL = 80, 200  # examples of each of two tests: 2 x 200 x 25 requests
@@ -45,7 +45,7 @@ BODIES = st.one_of(
 )
 VERBS = st.one_of(
     st.sampled_from(["set-priority", "set-weight", "set-slice", "pause", "resume", "preempt", "release"]),
-    st.sampled_from(sorted(VERB_ARGUMENTS)),
+    st.sampled_from(sorted(verbs.VERBS)),
     st.sampled_from(["", "look", "close", "__init__", "Pause", "pause/", "%00", "..%2f", "set_weight"]),
 )
 DEPTHS = st.integers(min_value=1, max_value=15_000)

@@ -17,6 +17,7 @@ from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import AccountKind, Level
+from detshare.ctl.core.verbs import request
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import KernelRefused
 from detshare.ctl.netlink.records import ClassRow, HoldRow, SchedRow
@@ -134,7 +135,7 @@ def test_rows_are_changed_in_part_and_set_back(kernel: Kernel) -> None:
     too_much = {"weight": 0}, {"floor_permille": 1001}, {"turn_us": 4999}, {"weight": 1, "slice_us": 1}
     for bad in too_much:
         with pytest.raises(BadRequest):
-            orders.set_class(link, "low", bad)  # type: ignore[arg-type]
+            request("set-class", "low", **bad)
     mine = orders.set_class(link, "mine", {"weight": 1})  # type: ignore[arg-type]
     assert mine == ClassRow("mine", weight=1, turn_rank=classes.CLASSES["low"].turn_rank)
 

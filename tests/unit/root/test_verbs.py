@@ -15,6 +15,7 @@ from detshare.ctl.backends.root.guardian import recover
 from detshare.ctl.core import classes
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.snapshot import Level, State
+from detshare.ctl.core.verbs import request
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, truth
 
@@ -181,8 +182,8 @@ def test_a_who_that_cannot_be_meant_is_refused(backend: RootBackend, who: str) -
 @pytest.mark.parametrize("weight", [0, -1, 1001, True, 1.5, "3"])
 def test_a_weight_out_of_range_is_refused(backend: RootBackend, driver: ModelDriver, weight: int) -> None:
     process = scenario.cuda_process(driver)
-    with pytest.raises(BadRequest, match="out of range"):
-        backend.set_weight(str(process.id.pid), weight)
+    with pytest.raises(BadRequest, match=r"out of range|a whole number"):
+        backend.do(request("set-weight", str(process.id.pid), weight=weight))
     assert truth(driver, process) == FOUND
 
 

@@ -11,6 +11,7 @@ from spatial_lane import GPU_TEXT, Lane
 from detshare.ctl.backends.spatial.backend import ShimBackend
 from detshare.ctl.backends.spatial.shapes import shapes
 from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.verbs import request
 from detshare.ctl.core.work import times
 from detshare.runtime.reflexes import HOLD, Mode, Override, Wish, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent
@@ -55,7 +56,7 @@ def test_a_program_moves_or_holds_and_goes_back_to_its_class(lane, backend):
 def test_a_number_out_of_range_is_refused(lane, backend, sms):
     program = lane.start()
     with pytest.raises(BadRequest, match="out of range"):
-        backend.set_busy(str(program.pid), sms)
+        backend.do(request("set-busy", str(program.pid), sms=sms))
 
 
 def test_it_is_kept_over_a_restart(lane, backend):

@@ -57,9 +57,9 @@ def _checked(entry: dict[str, Any]) -> Wish:
     if wish.klass is not None:
         classes.check_name(wish.klass)
     if wish.weight is not None:
-        classes.check_weight(wish.weight)
+        classes.check_range("weight", wish.weight, classes.WEIGHTS)
     if wish.slice_us is not None:
-        classes.check_slice(wish.slice_us)
+        classes.check_range("slice", wish.slice_us, classes.SLICES_US)
     if wish.ceiling is not None:
         classes.check_range("ceiling", wish.ceiling, classes.PERCENTS)
     if wish.floor is not None:

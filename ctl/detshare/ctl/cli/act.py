@@ -12,17 +12,17 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from detshare.ctl.backends.verbs import check_who, describe, explain
+from detshare.ctl.backends.verbs import explain
 from detshare.ctl.cli import tables
 from detshare.ctl.cli.link import Control, Place
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.verbs import VERBS, check_who, describe
 from detshare.ctl.oneshot import start_command
 
 POLL_SECONDS: Final = 0.1
 LOOK_SECONDS: Final = 0.25
 """period in which a pause that is held here is renewed for contexts made meanwhile"""
-_REMEMBERED: Final = ("set-priority", "set-weight", "set-slice")
 _SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 Json = dict[str, Any]
@@ -33,18 +33,17 @@ def change(
     as_json: bool,
     verb: str,
     who: str,
+    args: Mapping[str, object],
     wait: float | None = None,
-    args: Mapping[str, object] | None = None,
 ) -> int:
     """Do it and print the answer. ControlError where nothing could be changed."""
-    args = args or {}
     asked = describe(verb, who, args)
     _check(asked, who)
     with place.control(asked, changes=True) as (control, daemon):
         answer = control.verb(verb, who, **args)
         if not daemon and wait:
             answer = _wait(control, verb, who, args, answer, wait)
-    pending = not daemon and verb in _REMEMBERED and _without_context(answer)
+    pending = not daemon and VERBS[verb].waits and _without_context(answer)
     if pending:
         stopped = "it has no context on a GPU yet"
         if wait:

@@ -10,7 +10,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from detshare.ctl.cli import act
 from detshare.ctl.cli.command import command
 from detshare.ctl.cli.link import Place, gone
 
@@ -42,18 +41,3 @@ def _table(answer: dict[str, Any]) -> Table:
         name = f"{member['name']} (exclusive)" if member["exclusive"] else member["name"]
         made.add_row(member["gpu"][:12], name, str(member["sms"] or "-"), member["set"] or "-", told)
     return made
-
-
-@command("bind", "sudo detshare-ctl bind 4242 25%")
-@click.argument("who")
-@click.argument("pctx", metavar="PCTX")
-def bind(place: Place, as_json: bool, who: str, pctx: str) -> int:
-    """Bind a program to a pCtx of its GPU's pool.
-
-    PCTX is a tier such as 25%, or the name of an exclusive one: then everybody else of the spatial lane runs on the
-    rest. A program of the temporal lane gets a ceiling of that share (needs detshare.ko). `bind WHO 100%` undoes it;
-    `detshare-ctl pool` lists what there is. Needs the daemon.
-    """
-    if not place.client().alive():
-        raise gone(f"bind {who} {pctx}", place)
-    return act.change(place, as_json, "bind", who, args={"pctx": pctx})

@@ -16,6 +16,7 @@ from rich.text import Text
 from detshare.ctl.core import words
 from detshare.ctl.core.classes import CLASSES
 from detshare.ctl.core.gputime import SLOTS
+from detshare.ctl.core.verbs import VERBS
 
 Json = Mapping[str, Any]
 
@@ -48,9 +49,6 @@ _STATE_STYLE = {
     "not-understood": "red",
     "read-only": "magenta",
 }
-
-
-_DONE = {"hold": "held", "pause": "paused", "resume": "runs again", "preempt": "preempted", "release": "released"}
 
 
 def count(number: int, name: str) -> str:
@@ -303,7 +301,7 @@ def outcome(answer: Json) -> list[Text]:
         verb = str(answer["verb"])
         steers = verb.startswith("set-")
         groups = f", {count(len(change['tsgs']), 'channel group')}" if change["tsgs"] and not steers else ""
-        done = _DONE.get(verb, f"{clean(verb)} done")
+        done = VERBS[verb].done if verb in VERBS and VERBS[verb].done else f"{clean(verb)} done"
         limit = change.get("limit")
         if limit is not None:
             lines.append(Text(_limit(limit) + _note(change)))

@@ -93,13 +93,6 @@ def weight_slice(weight: int, tsgs: int) -> int:
     return max(SHORTEST_US, WEIGHT_UNIT_US * weight // max(tsgs, 1))
 
 
-def check_weight(weight: int) -> int:
-    """`weight` if it is one. BadRequest otherwise."""
-    if isinstance(weight, bool) or not isinstance(weight, int) or weight not in WEIGHTS:
-        raise BadRequest(f"weight {weight!r} is out of range: {WEIGHTS[0]} to {WEIGHTS[-1]}")
-    return weight
-
-
 MOST_FLOOR = 0.5
 """more than half of the time is no floor: then the other program is not the important one"""
 
@@ -125,10 +118,3 @@ PERCENTS = range(1, 101)
 RATES_US = range(1, 1_000_001)
 BURSTS_US = range(1, 3_600_000_001)
 LEASES_S = range(1, 3601)
-
-
-def check_slice(slice_us: int) -> int:
-    """`slice_us` if it can be set. BadRequest otherwise."""
-    if isinstance(slice_us, bool) or not isinstance(slice_us, int) or slice_us not in SLICES_US:
-        raise BadRequest(f"slice {slice_us!r} us is out of range: {SLICES_US[0]} to {SLICES_US[-1]}")
-    return slice_us

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from functools import cache
@@ -384,6 +384,12 @@ class Outcome:
     changed: tuple[Change, ...] = ()
     skipped: tuple[Skip, ...] = ()
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, verb: str, answers: Sequence[Change | Skip], seconds: float = 0.0) -> Outcome:
+        """What became of each program."""
+        changed = tuple(each for each in answers if isinstance(each, Change))
+        return cls(verb, changed, tuple(each for each in answers if isinstance(each, Skip)), seconds)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from detshare.ctl.backends.verbs import VERBS, describe
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Outcome, Snapshot
+from detshare.ctl.core.verbs import VERBS, describe
 from detshare.ctl.daemon import logs, metrics
 from detshare.ctl.daemon.access import Access, Caller, Denied, caller_of
 from detshare.ctl.policy.desk import Desk

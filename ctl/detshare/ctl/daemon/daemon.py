@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from detshare.ctl.backends.spatial.pool import Pool
-from detshare.ctl.backends.verbs import describe, explain, run_verb
+from detshare.ctl.backends.verbs import explain
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Outcome, Snapshot
+from detshare.ctl.core.verbs import VERBS, describe, request
 from detshare.ctl.daemon import metrics
 from detshare.ctl.daemon.access import Access, Caller
 from detshare.ctl.daemon.api import HttpError
@@ -164,7 +165,7 @@ class Daemon:
             asked = describe(each.verb, each.who, each.args)
             try:
                 self._require_guard(each.verb, asked)
-                made.append(run_verb(self._backend, each.verb, each.who, each.args))
+                made.append(self._backend.do(request(each.verb, each.who, **each.args)))
             except Exception as error:  # noqa: BLE001  told in the log of decisions
                 made.append(explain(error, asked))
                 break
@@ -387,7 +388,7 @@ class Daemon:
         self._require_guard(name, describe(name, who, args))
         if tenant is not None:
             self.access.check_lowering(tenant, str(who), args, self._backend.look(), describe(name, who, args))
-        outcome = run_verb(self._backend, name, who, args)
+        outcome = self._backend.do(request(name, who, **args))
         if self._desk is not None:
             self._desk.hand(name, who, outcome)
         try:
@@ -398,7 +399,7 @@ class Daemon:
     def _require_guard(self, verb: str, asked: str) -> None:
         """ControlError where nobody would undo what is asked for, if this process were killed."""
         self._keep_guarded()
-        if self._guard is not None and not self._guard.alive() and verb not in ("resume", "release"):
+        if self._guard is not None and not self._guard.alive() and not VERBS[verb].undoes:
             stopped = "the guardian ended and no other starts: nothing would undo this if the daemon were killed"
             raise ControlError(asked, stopped, "restart detshared; is there memory?")
 

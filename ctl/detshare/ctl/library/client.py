@@ -41,8 +41,7 @@ class Client:
 
         `weight`: part of the turns among background programs. `floor`: percent of the time that it has at least.
         """
-        given: dict[str, object] = {"weight": weight, "floor": floor}
-        return self._do("set-priority", who, klass=priority, **{k: v for k, v in given.items() if v is not None})
+        return self._do("set-priority", who, klass=priority, weight=weight, floor=floor)
 
     def set_weight(self, who: str | int, weight: int) -> Result:
         """1 to 1000; GPU time in proportion."""

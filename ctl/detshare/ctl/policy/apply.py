@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from detshare.ctl.backends.verbs import LEVELS
 from detshare.ctl.core.classes import CLASSES
 from detshare.ctl.core.snapshot import ClassInfo
+from detshare.ctl.core.verbs import LEVELS
 from detshare.ctl.policy.guard import LONGEST_SHUT_US
 from detshare.ctl.policy.types import (
     Action,
@@ -31,7 +31,7 @@ _LEASE_S: Final = int(LONGEST_SHUT_US / 1e6)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call of `verbs.run_verb`."""
+    """A verb with its arguments as JSON has them."""
 
     verb: str
     who: str

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from detshare.ctl.backends.verbs import LEVELS
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import ClassInfo, Event, Outcome
+from detshare.ctl.core.verbs import LEVELS
 from detshare.ctl.policy import apply
 from detshare.ctl.policy.apply import Request
 from detshare.ctl.policy.decisions.log import Log

@@ -153,7 +153,7 @@ def _typed(view: View, key: str, found: Sequence[Row]) -> Verb | None:
     if mode == "filter" or (mode == "policy" and not text):
         return None
     try:
-        args = PROMPTS[mode].parse(text)
+        args = PROMPTS[mode].read(text)
     except ValueError as error:
         view.say(f"{error}; nothing was changed", bad=True)
         return None

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-MAX_WEIGHT: Final = 1000
-
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -17,34 +15,21 @@ class Prompt:
     asks: str
     """what is asked for; {who}: the selected program's PID"""
     verb: str
-    parse: Callable[[str], Mapping[str, Any]]
-    """the verb's arguments; ValueError tells what may be typed"""
+    parse: Callable[[str], Mapping[str, Any]] | None = None
+    """None: the text is the verb's first argument"""
     keys: str = "enter sets it, esc leaves"
 
+    def read(self, text: str) -> Mapping[str, Any]:
+        """The verb's arguments; ValueError tells what may be typed."""
+        if self.parse is not None:
+            return self.parse(text)
+        from detshare.ctl.core.verb import Typed  # they bring much with them that a frame does not need
+        from detshare.ctl.core.verbs import VERBS
 
-def _number(text: str, name: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= most):
-        raise ValueError(f"{name} is a whole number from 1 to {most}, not {text!r}")
-    return int(text)
+        arg = VERBS[self.verb].args[0]
+        assert isinstance(arg.kind, Typed)
+        return {arg.name: arg.kind.typed(text)}
 
-
-def _weight(text: str) -> Mapping[str, Any]:
-    return {"weight": _number(text, "a weight", MAX_WEIGHT)}
-
-
-def _share(text: str) -> Mapping[str, Any]:
-    return {"percent": _number(text, "a share of the SMs", 100)}
-
-
-def _size(text: str) -> Mapping[str, Any]:
-    from detshare.ctl.core import sizes  # it brings the backends' errors with it, which a frame does not need
-    from detshare.ctl.core.backend import BadRequest
-
-    try:
-        sizes.parse(text)
-    except BadRequest as error:
-        raise ValueError(str(error)) from error
-    return {"limit": text}
 
 
 def _policy(text: str) -> Mapping[str, Any]:
@@ -57,8 +42,8 @@ def _policy(text: str) -> Mapping[str, Any]:
 
 PROMPTS: Final[Mapping[str, Prompt]] = {
     "filter": Prompt("show only", "", lambda _text: {}, "enter keeps it, esc drops it"),
-    "weight": Prompt(f"weight of {{who}} (1..{MAX_WEIGHT})", "set-weight", _weight),
-    "sms": Prompt("percent of the SMs for {who} (1..100)", "set-sm", _share),
-    "memory": Prompt("memory limit of {who} (8G, 512M, max)", "set-memory", _size),
+    "weight": Prompt("weight of {who} (1..1000)", "set-weight"),
+    "sms": Prompt("percent of the SMs for {who} (1..100)", "set-sm"),
+    "memory": Prompt("memory limit of {who} (8G, 512M, max)", "set-memory"),
     "policy": Prompt("policy for all (NAME [key=value])", "policy-set", _policy),
 }

@@ -14,7 +14,8 @@ from detshare.tools.generated import command
 def render(root: Path) -> dict[Path, str]:
     """Both files, by path within the checkout. ValueError."""
     layout = load(root)
-    return {Path("runtime/shm/board.h"): header(layout), Path("runtime/detshare/runtime/board_layout.py"): module(layout)}
+    python = Path("runtime/detshare/runtime/board_layout.py")
+    return {Path("runtime/shm/board.h"): header(layout), python: module(layout)}
 
 
 SUMMARY = "Generate runtime/shm/board.h and board_layout.py of detshare.runtime from runtime/board.json."

@@ -20,7 +20,7 @@ from detshare.ctl.backends.module import census, lasting, module, orders, rotati
 from detshare.ctl.backends.module.census import Census
 from detshare.ctl.backends.module.holds import Holds
 from detshare.ctl.backends.module.kernel_watch import KernelWatch, mps_server
-from detshare.ctl.backends.module.limits import Limits, nobody, outcome
+from detshare.ctl.backends.module.limits import Limits, nobody
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.wishes import Wish, Wishes
 from detshare.ctl.core import cgroups, classes, select
@@ -179,6 +179,26 @@ class KmodBackend(Backend):
                 self._complain(target, str(error))
         return given
 
+    @property
+    def table(self) -> Mapping[str, Callable[..., Outcome]]:
+        return {
+            "set-priority": self.set_priority,
+            "set-weight": self.set_weight,
+            "set-slice": self.set_slice,
+            "set-ceiling": self.set_ceiling,
+            "set-bucket": self.set_bucket,
+            "set-class": self.set_class,
+            "set-memory": self.set_memory,
+            "tenant-add": self.tenant_add,
+            "tenant-attach": self.tenant_attach,
+            "tenant-del": self.tenant_del,
+            "pause": self.pause,
+            "hold": self.hold,
+            "resume": self.resume,
+            "preempt": self.preempt,
+            "release": self.release,
+        }
+
     # -- orders -------------------------------------------------------------------------------------------------
 
     def set_priority(
@@ -197,15 +217,12 @@ class KmodBackend(Backend):
         return self._steer("set-priority", who, Wish(klass=klass))
 
     def set_weight(self, who: str, weight: int) -> Outcome:
-        classes.check_weight(weight)
         return self._steer("set-weight", who, Wish(weight=weight))
 
     def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
-        classes.check_slice(slice_us)
         return self._steer("set-slice", who, Wish(slice_us=slice_us, level=level))
 
     def set_ceiling(self, who: str, percent: int) -> Outcome:
-        classes.check_range("ceiling", percent, classes.PERCENTS)
         return self._steer("set-ceiling", who, Wish(ceiling=percent))
 
     def _steer(self, verb: str, who: str, change: Wish) -> Outcome:
@@ -326,14 +343,7 @@ class KmodBackend(Backend):
 
     # -- buckets and classes --------------------------------------------------------------------------------------
 
-    def set_bucket(self, who: str, rate_us: int | None, burst_us: int | None = None) -> Outcome:
-        if rate_us is None and burst_us is not None:
-            raise BadRequest("a burst without a rate: give both, or off alone")
-        if rate_us is not None:
-            classes.check_range("rate", rate_us, classes.RATES_US)
-        if burst_us is not None:
-            classes.check_range("burst", burst_us, classes.BURSTS_US)
-
+    def set_bucket(self, who: str, rate_us: int | None = None, burst_us: int | None = None) -> Outcome:
         def act(target: Target, program: Program | None) -> Change | Skip:
             pid = target.process.pid
             if rate_us is not None:
@@ -369,7 +379,7 @@ class KmodBackend(Backend):
     def tenant_attach(self, who: str, name: str) -> Outcome:
         lacking = self._limits.lacking(name)
         if lacking is not None:
-            return outcome("tenant-attach", [lacking])
+            return Outcome.of("tenant-attach", [lacking])
         selector = select.parse(who)
         self._watch.refresh(fresh=True)
         # a container id means its programs here, not its cgroup
@@ -409,7 +419,7 @@ class KmodBackend(Backend):
                 answers.append(Skip(target.process.pid, f"{error}; nothing is left to do"))
             except _FAILURES as error:
                 answers.append(Skip(target.process.pid, str(error)))
-        done = outcome(verb, answers or [nobody(who, "no GPU program")], self._clock() - started)
+        done = Outcome.of(verb, answers or [nobody(who, "no GPU program")], self._clock() - started)
         for change in done.changed:
             self._say(verb, change.pid or None, self._tell(verb, change))
         return done

@@ -32,7 +32,7 @@ class Limits:
                 if len(targets) == 1:
                     raise
                 answers.append(Skip(target.process.pid, str(error)))
-        return outcome("set-memory", answers or [nobody(who, "no process, tenant or cgroup")])
+        return Outcome.of("set-memory", answers or [nobody(who, "no process, tenant or cgroup")])
 
     def _set(self, target: accounts.Target, limit: int | None, gpu: int | None) -> Change | Skip:
         before = next((row for row in self._watch.census.limits if census.is_of(row, target) and row.gpu == gpu), None)
@@ -53,16 +53,16 @@ class Limits:
     def add(self, name: str) -> Outcome:
         """Make a tenant."""
         if self._exists(accounts.check_tenant(name)):
-            return outcome("tenant-add", [Skip(0, f"tenant {name} exists already")])
+            return Outcome.of("tenant-add", [Skip(0, f"tenant {name} exists already")])
         self._link.set_tenant(name)
-        return outcome("tenant-add", [Change(0, note=f"tenant {name}")])
+        return Outcome.of("tenant-add", [Change(0, note=f"tenant {name}")])
 
     def delete(self, name: str) -> Outcome:
         """Forget a tenant and its limits."""
         if not self._exists(accounts.check_tenant(name)):
-            return outcome("tenant-del", [Skip(0, f"there is no tenant {name}")])
+            return Outcome.of("tenant-del", [Skip(0, f"there is no tenant {name}")])
         self._link.del_tenant(name)
-        return outcome("tenant-del", [Change(0, note=f"tenant {name} and its limits")])
+        return Outcome.of("tenant-del", [Change(0, note=f"tenant {name} and its limits")])
 
     def lacking(self, name: str) -> Skip | None:
         """Why nothing can be attached to a tenant."""
@@ -74,16 +74,6 @@ class Limits:
         """Put a process under a tenant that exists. DriverError, OSError."""
         self._link.set_tenant(name, pid)
         return Change(pid, note=f"tenant {name}, with the children it makes from now on")
-
-
-def outcome(verb: str, answers: list[Change | Skip], seconds: float = 0.0) -> Outcome:
-    """Answers as an Outcome."""
-    return Outcome(
-        verb,
-        changed=tuple(answer for answer in answers if isinstance(answer, Change)),
-        skipped=tuple(answer for answer in answers if isinstance(answer, Skip)),
-        seconds=seconds,
-    )
 
 
 def nobody(who: str, what: str) -> Skip:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.module.census import is_of
@@ -80,37 +80,14 @@ def refused(abi: Abi | None, asked: str, row: SchedRow) -> KernelRefused | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class ClassChange:
-    """Part of a class's row; None: as it is, or as by default."""
-
-    weight: int | None = None
-    slice_us: int | None = None
-    level: Level | None = None
-    floor_permille: int | None = None
-    turn_us: int | None = None
-
-    def check(self) -> None:
-        """BadRequest where a number is out of range."""
-        for name, value, allowed in (
-            ("weight", self.weight, classes.WEIGHTS),
-            ("slice", self.slice_us, range(60_000_001)),
-            ("floor", self.floor_permille, classes.PERMILLES),
-            ("turn", self.turn_us or None, classes.TURNS_US),
-        ):
-            if value is not None:
-                classes.check_range(name, value, allowed)
-        if self.weight is not None and self.slice_us:
-            raise BadRequest("weight and slice rule the same thing: give one of them")
-
-    def on(self, row: ClassRow) -> ClassRow:
-        """The row with what changes."""
-        named = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
-        if "weight" in named:
-            named["slice_us"] = None
-        elif named.get("slice_us"):
-            named["weight"] = None
-        return replace(row, **named)
+def changed(row: ClassRow, change: Mapping[str, Any]) -> ClassRow:
+    """A row with what changes. A weight and a slice rule the same thing: the newer one stands."""
+    named = dict(change)
+    if "weight" in named:
+        named["slice_us"] = None
+    elif named.get("slice_us"):
+        named["weight"] = None
+    return replace(row, **named)
 
 
 def write_missing(link: Link, rows: Sequence[ClassRow]) -> list[str]:
@@ -140,13 +117,11 @@ def set_class(link: Link, klass: str, change: Mapping[str, object] | None) -> Cl
             if name == klass:
                 link.del_class(klass, where)
         return None
-    made = ClassChange(**named)  # type: ignore[arg-type]
-    made.check()
     before = found.get((klass, gpu)) or found.get((klass, None))
     if before is None and klass in classes.CLASSES:
         before = row_of(klass)
     before = before or ClassRow(klass, turn_rank=classes.OTHER_TURN_RANK)
-    return link.set_class(made.on(replace(before, gpu=gpu)))
+    return link.set_class(changed(replace(before, gpu=gpu), named))
 
 
 class Orders:

@@ -15,33 +15,38 @@ from detshare.ctl.core import classes, select
 from detshare.ctl.core.backend import NeedsModule
 from detshare.ctl.core.driver import ProcessGone, ProcessId
 from detshare.ctl.core.snapshot import Change, Level, Outcome, Program, Skip, State, TsgChange
+from detshare.ctl.core.verbs import VERBS
 from detshare.ctl.rm.client import RmError
-
-_DONE = {"pause": "paused", "resume": "runs again", "preempt": "taken off the GPU once", "release": "released"}
-"""what an event says of a verb; of the others it says the wish"""
 
 
 class RootBackend(Looking):
     """Implements detshare.ctl.core.backend.Backend over any Driver."""
 
+    @property
+    def table(self) -> Mapping[str, Callable[..., Outcome]]:
+        return {
+            "set-priority": self.set_priority,
+            "set-weight": self.set_weight,
+            "set-slice": self.set_slice,
+            "set-class": self.set_class,
+            "pause": self.pause,
+            "resume": self.resume,
+            "preempt": self.preempt,
+            "release": self.release,
+        }
+
     def set_priority(
         self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
     ) -> Outcome:
         classes.setting(klass)
-        if weight is not None:
-            classes.check_weight(weight)
-        if floor is not None:
-            classes.check_floor(floor)
-        return self._steer_verb("set-priority", who, Wish(klass, weight, classes.check_tenant(tenant), floor=floor))
+        return self._steer_verb("set-priority", who, Wish(klass, weight, tenant, floor=floor))
 
     def set_weight(self, who: str, weight: int) -> Outcome:
-        classes.check_weight(weight)
         selector = select.parse(who)
         tenant = f"container {selector.text}" if selector.by is select.By.CONTAINER else ""
         return self._steer_verb("set-weight", who, Wish(weight=weight, tenant=tenant))
 
     def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
-        classes.check_slice(slice_us)
         return self._steer_verb("set-slice", who, Wish(slice_us=slice_us, level=level))
 
     def _steer_verb(self, verb: str, who: str, wish: Wish) -> Outcome:
@@ -159,18 +164,6 @@ class RootBackend(Looking):
         note = f"class {klass}: at least {100 * self._floors.of(klass):g} % of the time"
         return Outcome("set-class", (Change(0, note=note),))
 
-    def set_memory(self, who: str, limit: int | None, gpu: int | None = None) -> Outcome:
-        raise NeedsModule(self.name)
-
-    def tenant_add(self, name: str) -> Outcome:
-        raise NeedsModule(self.name)
-
-    def tenant_attach(self, who: str, name: str) -> Outcome:
-        raise NeedsModule(self.name)
-
-    def tenant_del(self, name: str) -> Outcome:
-        raise NeedsModule(self.name)
-
     def _retry(self, program: Program, act: Callable[[Program], list[TsgChange]]) -> list[TsgChange]:
         """Run an action; if the driver no longer knows an object, read the program anew and try once more."""
         try:
@@ -192,7 +185,7 @@ class RootBackend(Looking):
         pending: Callable[[ProcessId], Change | Skip] | None = None,
     ) -> Outcome:
         selector = select.parse(who)
-        undoes = verb in ("resume", "release")
+        undoes = VERBS[verb].undoes
         try:
             self._watch.refresh(fresh=True)
         except FAILURES:
@@ -222,12 +215,7 @@ class RootBackend(Looking):
                 self._adopter.deepen(program.id)
         if not chosen:
             answers.append(self._unseen(selector, pending))
-        outcome = Outcome(
-            verb,
-            changed=tuple(a for a in answers if isinstance(a, Change)),
-            skipped=tuple(a for a in answers if isinstance(a, Skip)),
-            seconds=self._clock() - started,
-        )
+        outcome = Outcome.of(verb, answers, self._clock() - started)
         for change in outcome.changed:
             self._say(verb, ProcessId(change.pid, 0), self._tell(verb, change))
         return outcome
@@ -249,7 +237,7 @@ class RootBackend(Looking):
     def _tell(self, verb: str, change: Change) -> str:
         """What a verb did, for its event."""
         process = next((p for p in self._wishes.processes() if p.pid == change.pid), None)
-        done = _DONE.get(verb) or (self._wishes.get(process).text if process else "")
+        done = VERBS[verb].done or (self._wishes.get(process).text if process else "")
         tsgs = f"{len(change.tsgs)} TSG{'s' if len(change.tsgs) > 1 else ''}" if change.tsgs else ""
         return ", ".join(text for text in (done, tsgs, change.note) if text)
 

@@ -16,18 +16,16 @@ from detshare.ctl.core import classes, procfs, select
 from detshare.ctl.core.backend import Backend, BadRequest
 from detshare.ctl.core.driver import Gpu, Holder, ProcessId
 from detshare.ctl.core.errors import ControlError
-from detshare.ctl.core.snapshot import Change, Check, Event, Level, Outcome, Program, Skip, Snapshot, State
+from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot, State
 from detshare.ctl.core.work import Spatial, times
 from detshare.runtime.reflexes import HOLD, Override, Wish, overlaps
 from detshare.runtime.service import Service
 from detshare.runtime.tenant import Pending, Tenant, View, wait
 from detshare.runtime.tiers import Gpu as SpatialGpu
-from detshare.runtime.tiers import check_percent, of_percent, parse
+from detshare.runtime.tiers import of_percent, parse
 
 TIMEOUT: float = 5.0
 """seconds that set-sm waits for programs to acknowledge, where nothing else was asked for"""
-MOST_SMS: Final = 4096
-"""more than any GPU has"""
 _SHARED: Final[dict[str, Any]] = {"exclusive": "", "exclusive_sms": 0}
 """parts of a wish of who has nothing to itself"""
 _SLICES = "it is in the spatial lane, where kernels run side by side: use set-priority or set-sm"
@@ -75,6 +73,28 @@ class ShimBackend(Backend):
             programs=tuple(programs),
         )
 
+    @property
+    def table(self) -> Mapping[str, Callable[..., Outcome]]:
+        return {
+            "set-priority": self.set_priority,
+            "set-weight": lambda who, **_: self._cannot("set-weight", who),
+            "set-slice": lambda who, **_: self._cannot("set-slice", who),
+            "preempt": lambda who: self._cannot("preempt", who),
+            "set-memory": self.set_memory,
+            "set-sm": self.set_sm,
+            "bind": self.bind,
+            "set-busy": self.set_busy,
+            "set-reserve": lambda _, sms=None: self.set_reserve(sms),
+            "set-reflex": self.set_reflex,
+            "hold": self.hold,
+            "pause": self.pause,
+            "resume": self.resume,
+            "release": self.release,
+        }
+
+    def _cannot(self, verb: str, who: str) -> Outcome:
+        return self._verb(verb, who, lambda holder: Skip(holder.id.pid, _SLICES))
+
     # -- verbs --------------------------------------------------------------------------------------------------
 
     def owns(self, who: str) -> set[int]:
@@ -94,12 +114,7 @@ class ShimBackend(Backend):
                 answers.append(Skip(holder.id.pid, f"the board directory does not take it: {error}"))
         if not chosen:
             answers.append(self._nobody(selector))
-        return Outcome(
-            verb,
-            changed=tuple(a for a in answers if isinstance(a, Change)),
-            skipped=tuple(a for a in answers if isinstance(a, Skip)),
-            seconds=time.monotonic() - started,
-        )
+        return Outcome.of(verb, answers, time.monotonic() - started)
 
     @staticmethod
     def _nobody(selector: select.Selector) -> Skip:
@@ -125,7 +140,6 @@ class ShimBackend(Backend):
         return self._verb("set-priority", who, act)
 
     def set_sm(self, who: str, percent: int, timeout: float | None = None) -> Outcome:
-        check_percent(percent)
         pending: list[Pending] = []
 
         def act(holder: Holder) -> Change | Skip:
@@ -160,7 +174,7 @@ class ShimBackend(Backend):
 
         return self._acknowledged(self._verb("bind", who, act), pending, f"bind {who} {pctx}", timeout)
 
-    def set_busy(self, who: str, sms: int | None) -> Outcome:
+    def set_busy(self, who: str, sms: int | None = None) -> Outcome:
         def act(holder: Holder) -> Change | Skip:
             tenants = self._policies.of(holder.id)
             if not tenants:
@@ -171,8 +185,6 @@ class ShimBackend(Backend):
             made = "as its class says" if not busy else "it holds" if busy == HOLD else parse(busy, gpu).text(gpu.sms)
             return Change(holder.id.pid, note=f"while a higher class is active: {made}", stands=True)
 
-        if sms is not None and not 0 <= sms <= MOST_SMS:
-            raise BadRequest(f"{sms} SMs is out of range: 0 (hold) to {MOST_SMS}")
         return self._verb("set-busy", who, act)
 
     def _taken(self, process: ProcessId, gpu: SpatialGpu, pctx: str) -> str | None:
@@ -263,27 +275,6 @@ class ShimBackend(Backend):
         self._policies.override(klass, Override(**change))  # type: ignore[arg-type]  # check() looks at each
         said = ", ".join(f"{name} {value}" for name, value in change.items() if value is not None) or "as by default"
         return Outcome("set-reflex", (Change(0, note=f"class {klass} of the spatial lane: {said}"),))
-
-    def _cannot(self, verb: str, who: str) -> Outcome:
-        return self._verb(verb, who, lambda holder: Skip(holder.id.pid, _SLICES))
-
-    def set_weight(self, who: str, weight: int) -> Outcome:
-        return self._cannot("set-weight", who)
-
-    def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
-        return self._cannot("set-slice", who)
-
-    def preempt(self, who: str) -> Outcome:
-        return self._cannot("preempt", who)
-
-    def tenant_add(self, name: str) -> Outcome:
-        raise BadRequest("a tenant of the spatial lane is named with detshare run --tenant")
-
-    def tenant_attach(self, who: str, name: str) -> Outcome:
-        return self._verb("tenant-attach", who, lambda h: Skip(h.id.pid, "name it at its start: detshare run --tenant"))
-
-    def tenant_del(self, name: str) -> Outcome:
-        raise BadRequest("a tenant of the spatial lane ends with its programs")
 
     # -- the rest -----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 from detshare.ctl.core import words
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Program, Snapshot, plain
+from detshare.ctl.core.verbs import LEVELS
 from detshare.ctl.policy.decisions.log import Turn, lines, segments, turns
 from detshare.ctl.policy.types import TenantView
 
@@ -28,7 +29,6 @@ _HOOKS = {
     "on_tick": "time passed",
     "on_detach": "it went",
 }
-_LEVELS = ("low", "medium", "high")
 _KINDS = {
     "Slice": "time slice",
     "Bind": "share of SMs",
@@ -51,7 +51,7 @@ def say(action: Mapping[str, Any]) -> str:
     tenant = action.get("tenant", "?")
     match action.get("do"):
         case "Slice":
-            level = _LEVELS[int(action.get("level", 1))]
+            level = LEVELS[int(action.get("level", 1))]
             return f"{tenant}: slice {duration(float(action.get('slice_us', 0)))}, level {level}"
         case "Bind":
             return f"{tenant}: {action.get('sms')} SMs"
