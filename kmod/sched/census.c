@@ -6,6 +6,7 @@
 #include "class.h"
 #include "client.h"
 #include "orders.h"
+#include "rival.h"
 #include "rmcall.h"
 #include "run.h"
 #include "steered.h"
@@ -145,7 +146,7 @@ static void decide_all(struct ds_census *census, bool nothing)
 		if (target->share)
 			target->want.slice = census->shares[target->share - 1].slice_us;
 		if (target->turn && !target->want.own && target->want.slice && target->want.slice < DS_SHARE_RIVAL_US &&
-		    has_rival(census, target))
+		    (has_rival(census, target) || ds_rival_there(target->gpu)))
 			target->want.slice = DS_SHARE_RIVAL_US;
 	}
 }

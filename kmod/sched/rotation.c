@@ -6,6 +6,7 @@
 #include "activity.h"
 #include "busy.h"
 #include "detshare_uapi.h"
+#include "rival.h"
 #include "rotation.h"
 #include "run.h"
 
@@ -309,6 +310,16 @@ static bool is_to_rest(const struct ds_run *run, const struct rm_rota *rota, boo
 	return ds_rotation_has(run) && rota->holder != run->rule.account && wants(run);
 }
 
+static bool anybody_wants(const struct rm_rota *rota)
+{
+	unsigned int i;
+
+	for (i = 0; i < rota->count; i++)
+		if (rota->tenants[i].wants)
+			return true;
+	return false;
+}
+
 void ds_rotation_look(struct ds_look *look)
 {
 	struct ds_lane *lane = look->lane;
@@ -318,6 +329,7 @@ void ds_rotation_look(struct ds_look *look)
 	u64 next;
 
 	collect(lane, look->now);
+	ds_rival_look(look, anybody_wants(rota));
 	if (rota->count && !look->free)
 		closed = !measure(look);
 	else

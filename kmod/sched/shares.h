@@ -11,7 +11,7 @@
 #define DS_SHARE_UNIT_US 2000ULL
 /* The shortest slice that is worth its context switches. */
 #define DS_SHARE_SHORTEST_US 200ULL
-/* The shortest slice of those that run at the same time in a turn (rotation.h): theirs is not the only context that is loaded. */
+/* The shortest slice of those that run at the same time in a turn (rotation.h), or beside a rival (rival.h): theirs is not the only context. */
 #define DS_SHARE_RIVAL_US 1000ULL
 /* Nobody waits longer than this for one turn of one channel group with a weight. */
 #define DS_SHARE_LONGEST_US 1000000ULL

@@ -49,6 +49,8 @@ struct ds_rotation {
 	unsigned int room;
 	struct ds_gaps gaps;
 	s32 least;		/* level of those that have turns, the lowest */
+	u64 rival_ns;		/* when a rival was seen last (rival.h), 0: never */
+	bool rival;		/* there is one; others read it too */
 };
 
 #endif

@@ -270,6 +270,26 @@ def test_who_is_not_managed_goes_on(classes: genl.DetShare, worker: Workers) -> 
         assert other.off() == 0
 
 
+def test_they_get_on_beside_one_that_is_not_managed(classes: genl.DetShare, worker: Workers) -> None:
+    """With slices shorter than a switch they would never begin; when it rests they are short again."""
+    low, other = worker(*ENDLESS), worker(*BUSY)
+    join(classes, "low", low)
+    until(lambda: low.rows()[0]["slice_us"] >= 1000)
+    assert shares(low, seconds=1)[0] > 100_000
+    other.end()
+    until(lambda: low.rows()[0]["slice_us"] == SHORT_US)
+
+
+def test_one_that_is_not_managed_and_rests_changes_nothing(classes: genl.DetShare, worker: Workers) -> None:
+    members = worker(*ENDLESS), worker(*ENDLESS)
+    worker("nvlatency", "--us", 200, "--period-ms", 60_000)
+    join(classes, "low", *members)
+    until(lambda: any(each.off() for each in members))
+    for _ in range(20):
+        assert {each["slice_us"] for one in members for each in one.rows()} == {SHORT_US}
+        time.sleep(0.05)
+
+
 def test_the_module_goes_in_mid_turn(worker: Workers) -> None:
     members = worker(*ENDLESS), worker(*ENDLESS)
     with genl.DetShare() as link:

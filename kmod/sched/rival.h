@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Rivals: busy runs that no class orders, beside those that have turns. They are never off, so the holder of a turn shares the GPU with
+ * them by slices, and one that is shorter than a switch ends before anything was done. Where there is a rival the holder's slice outlasts
+ * a switch (shares.h, DS_SHARE_RIVAL_US).
+ *
+ * Their doorbells stay as they are: nobody who is not ordered pays for the turns of others. The driver is asked whether they are busy.
+ */
+#ifndef DETSHARE_RIVAL_H
+#define DETSHARE_RIVAL_H
+
+#include <linux/types.h>
+
+struct ds_look;
+
+/* `turns`: somebody on the lane has turns, and work. The lane's work item, members held. */
+void ds_rival_look(struct ds_look *look, bool turns);
+/* Was one seen on this GPU within the last seconds? Any context. */
+bool ds_rival_there(u32 gpu);
+
+#endif
