@@ -102,8 +102,7 @@ class Listener:
                     raise ModuleAbsent("detshare.ko is not loaded, so nothing tells events") from None
                 raise
             except PermissionError:
-                only = "the kernel module's events are for root only (CAP_NET_ADMIN, CAP_SYS_ADMIN)"
-                raise NotAllowed(only) from None
+                raise NotAllowed("the kernel module's events are for root only (CAP_SYS_ADMIN)") from None
 
     def __enter__(self) -> Self:
         return self

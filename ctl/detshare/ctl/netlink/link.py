@@ -91,8 +91,7 @@ class Link:
                 return call(self._open())
             except NetlinkError as error:
                 if error.code in (errno.EPERM, errno.EACCES):
-                    only = "the kernel module answers root only (CAP_NET_ADMIN, CAP_SYS_ADMIN)"
-                    raise NotAllowed(f"{asked}: {only}") from None
+                    raise NotAllowed(f"{asked}: the kernel module answers root only (CAP_SYS_ADMIN)") from None
                 if error.code not in _GONE or self._is_there():
                     raise
             # unloaded and loaded again: the family has another number now
