@@ -6,7 +6,6 @@
 #include "class.h"
 #include "client.h"
 #include "orders.h"
-#include "rival.h"
 #include "rmcall.h"
 #include "run.h"
 #include "steered.h"
@@ -135,6 +134,12 @@ static bool has_rival(const struct ds_census *census, const struct ds_target *ta
 	return false;
 }
 
+/* Is a busy run without a class there (rival.h)? */
+static bool is_beside_rival(const struct ds_target *target)
+{
+	return target->gpu < RM_GPUS && READ_ONCE(ds_lane_at(target->gpu)->rotation.rival);
+}
+
 static void decide_all(struct ds_census *census, bool nothing)
 {
 	struct ds_target *target;
@@ -146,7 +151,7 @@ static void decide_all(struct ds_census *census, bool nothing)
 		if (target->share)
 			target->want.slice = census->shares[target->share - 1].slice_us;
 		if (target->turn && !target->want.own && target->want.slice && target->want.slice < DS_SHARE_RIVAL_US &&
-		    (has_rival(census, target) || ds_rival_there(target->gpu)))
+		    (has_rival(census, target) || is_beside_rival(target)))
 			target->want.slice = DS_SHARE_RIVAL_US;
 	}
 }

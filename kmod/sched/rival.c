@@ -51,8 +51,3 @@ void ds_rival_look(struct ds_look *look, bool turns)
 	WRITE_ONCE(rotation->rival, there);
 	ds_sched_again();
 }
-
-bool ds_rival_there(u32 gpu)
-{
-	return READ_ONCE(ds_lane_at(gpu)->rotation.rival);
-}

@@ -13,9 +13,7 @@
 
 struct ds_look;
 
-/* `turns`: somebody on the lane has turns, and work. The lane's work item, members held. */
+/* Finds out whether there is one: ds_lane.rotation.rival. `turns`: somebody on the lane has turns, and work. The lane's work item, members held. */
 void ds_rival_look(struct ds_look *look, bool turns);
-/* Was one seen on this GPU within the last seconds? Any context. */
-bool ds_rival_there(u32 gpu);
 
 #endif
