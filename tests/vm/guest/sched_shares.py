@@ -95,8 +95,6 @@ def test_a_bucket_is_a_rate(family: genl.DetShare, worker: Workers, permille: in
 def test_a_bucket_beside_a_neighbour_that_has_none(family: genl.DetShare, worker: Workers, permille: int) -> None:
     """It pays for its slices, not for the neighbour's, and the neighbour has all the rest."""
     one, other = worker("nvbackground", "--endless"), worker("nvbackground", "--endless")
-    family.class_set("metered", 1, linger_us=10_000_000)
-    family.sched_set(one.pid, "metered")
     family.bucket_set(permille * 1000, permille * 3000, **of(one))
     begin, before, told, level = settled(family, one)
     theirs = other.gpu_us()
