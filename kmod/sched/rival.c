@@ -46,6 +46,8 @@ void ds_rival_look(struct ds_look *look, bool turns)
 			if (may_be_one(run) && is_busy(look, run))
 				rotation->rival_ns = look->now;
 	there = rotation->rival_ns && look->now - rotation->rival_ns < KEEP_NS;
+	if (there)
+		ds_look_again(look, rotation->rival_ns + KEEP_NS);
 	if (there == rotation->rival)
 		return;
 	WRITE_ONCE(rotation->rival, there);
