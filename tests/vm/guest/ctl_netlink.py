@@ -136,7 +136,7 @@ SOUND: dict[int, Callable[[], bytes]] = {
     genl.DETSHARE_CMD_TENANT_DEL: lambda: text(2, b"garbage"),
     genl.DETSHARE_CMD_SCHED_SET: lambda: u32(2, os.getpid()) + text(3, b"high") + u64(4, 20_000) + u32(5, 2),
     genl.DETSHARE_CMD_SCHED_DEL: lambda: u32(2, os.getpid()),
-    genl.DETSHARE_CMD_CLASS_SET: lambda: u32(2, 0) + text(3, b"garbage") + u32(4, 5) + u64(8, 1000),
+    genl.DETSHARE_CMD_CLASS_SET: lambda: u32(2, 0) + text(3, b"garbage") + u64(5, 1000) + u32(6, 2),
     genl.DETSHARE_CMD_CLASS_DEL: lambda: u32(2, 0) + text(3, b"garbage"),
     genl.DETSHARE_CMD_BUCKET_SET: lambda: u32(2, 0) + u32(3, os.getpid()) + u64(6, 100_000) + u64(7, 10_000),
     genl.DETSHARE_CMD_BUCKET_DEL: lambda: u32(2, 0) + u32(3, os.getpid()),
