@@ -51,3 +51,18 @@ def test_in_the_guest(guest_pytest: Callable[..., Completed], clients: Path, nam
         env={"DETSHARE_NVCLIENT": str(clients)},
     )
     assert " passed" in done.stdout
+
+
+@pytest.mark.alone
+def test_how_much_is_got_by_turns(guest_pytest: Callable[..., Completed], clients: Path) -> None:
+    """The tests of `turns` again, with what a guest shows that has the machine for itself."""
+    done = guest_pytest(
+        "tests/vm/guest/sched_turns.py",
+        kernel="6.12",
+        driver="sim",
+        load=True,
+        timeout=900,
+        mounts=[clients],
+        env={"DETSHARE_NVCLIENT": str(clients), "DETSHARE_ALONE": "1"},
+    )
+    assert " passed" in done.stdout

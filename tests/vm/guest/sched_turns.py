@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,12 @@ BUSY = ("nvbackground", "--us", 2000, "--depth", 64)
 ENDLESS = ("nvbackground", "--endless")
 SHORT_US = 50  # less than a restore takes
 ENOUGH_US = 50_000  # of GPU time: more than anybody gets who is locked up, however slow the guest
+ALONE = os.environ.get("DETSHARE_ALONE") == "1"  # nothing runs beside this guest, so how much is got is judged too
+
+
+def least(alone_us: int) -> int:
+    """What is to be got at least."""
+    return alone_us if ALONE else ENOUGH_US
 
 
 def write(family: genl.DetShare, floor: int = 20, turn_us: int | None = 100_000, idle_floor: int = 10) -> None:
@@ -126,8 +133,8 @@ def test_two_low_ones_share_by_turns(classes: genl.DetShare, worker: Workers) ->
         time.sleep(0.02)
     used = [now - was for now, was in zip(gpu_times(*members), before, strict=True)]
     assert seen == {each.pid for each in members}
-    assert min(used) > ENOUGH_US
-    assert used[0] / sum(used) == pytest.approx(0.5, abs=0.1)
+    assert sum(used) > least(3_200_000)
+    assert used[0] / sum(used) == pytest.approx(0.5, abs=0.05)
 
 
 def test_they_get_on_beside_a_high_one_that_comes_in_bursts(classes: genl.DetShare, worker: Workers) -> None:
@@ -138,8 +145,9 @@ def test_they_get_on_beside_a_high_one_that_comes_in_bursts(classes: genl.DetSha
     time.sleep(0.5)
     used = shares(*members, high, seconds=4)
     assert turn(classes)["turn_mode"] == TURNS
-    assert used[2] > 0
-    assert min(used[:2]) > max(0.35 * sum(used[:2]), ENOUGH_US)
+    assert used[2] > (50_000 if ALONE else 0)
+    assert min(used[:2]) > 0.35 * sum(used[:2])
+    assert sum(used) > least(2_500_000)
 
 
 def test_weights_are_parts_of_the_time(classes: genl.DetShare, worker: Workers) -> None:
@@ -149,7 +157,7 @@ def test_weights_are_parts_of_the_time(classes: genl.DetShare, worker: Workers) 
     # whole rounds of 0.6 s
     used = shares(*members, seconds=6)
     parts = [each / sum(used) for each in used]
-    assert parts == [pytest.approx(weight / 6, rel=0.1) for weight in (1, 2, 3)]
+    assert parts == [pytest.approx(weight / 6, rel=0.05) for weight in (1, 2, 3)]
 
 
 def test_a_stopped_program_with_queued_work_stops_nobody(classes: genl.DetShare, worker: Workers) -> None:
@@ -159,6 +167,8 @@ def test_a_stopped_program_with_queued_work_stops_nobody(classes: genl.DetShare,
     stopped.process.send_signal(signal.SIGSTOP)
     try:
         for _ in range(3):
+            if ALONE:
+                assert shares(other, seconds=0.6)[0] > 200_000
             until(lambda: progress(other) > ENOUGH_US)
     finally:
         stopped.process.send_signal(signal.SIGCONT)
@@ -174,7 +184,7 @@ def test_the_next_has_the_turn_when_its_holder_is_gone(classes: genl.DetShare, w
     others = [each for each in members if each.pid != holder]
     first.end()
     until(lambda: turn(classes).get("turn_pid") in [each.pid for each in others])
-    until(lambda: sum(shares(*others, seconds=0.5)) > ENOUGH_US)
+    until(lambda: sum(shares(*others, seconds=0.5)) > least(250_000))
 
 
 def test_idle_ones_have_their_floor_beside_low_ones(classes: genl.DetShare, worker: Workers) -> None:
@@ -199,7 +209,7 @@ def test_who_never_rests_leaves_the_others_their_floor(classes: genl.DetShare, w
     assert used[0] / sum(used) == pytest.approx(permille / 1000, abs=0.01)
     high.end()
     until(lambda: turn(classes)["turn_mode"] == TURNS)
-    until(lambda: progress(low) > ENOUGH_US)
+    until(lambda: progress(low) > least(200_000))
 
 
 def test_a_launch_of_the_foreground_ends_what_is_beyond_the_floor(classes: genl.DetShare, worker: Workers) -> None:
@@ -221,14 +231,16 @@ def gaps(client: int, count: int) -> Play:
     bell, channel = Doorbell(rm), started(rm)
     channel.submit(bell, nvsim_work.ENDLESS)
     yield {"clients": [rm.client]}
+    launched = []
     for _ in range(count):
         time.sleep(0.7)
         channel.release()
         channel.wait()
         until(lambda: not any(each["off"] for each in tsgs() if each["client"] == client), pause=0)
+        launched.append(time.monotonic_ns())
         channel.submit(bell, nvsim_work.ENDLESS)
     time.sleep(0.7)
-    yield {}
+    yield {"launched": launched}
 
 
 def test_launches_of_the_foreground_end_its_gaps(classes: genl.DetShare, worker: Workers, program: Programs) -> None:
@@ -246,11 +258,14 @@ def test_launches_of_the_foreground_end_its_gaps(classes: genl.DetShare, worker:
 
     before = kicks()
     with Told() as told:
-        high.ask()
+        launched = high.ask()["launched"]
         lines = [line for line in told.lines() if f"pid={low.pid} " in line]
     assert kicks() - before >= 5
     assert len([line for line in lines if line.startswith("paused")]) >= 5
     assert len([line for line in lines if line.startswith("resumed")]) >= 5
+    paused = [int(line.partition("when=")[2].split()[0]) for line in lines if line.startswith("paused")]
+    took = [min((at - begin for at in paused if at > begin), default=10**12) for begin in launched]
+    assert not ALONE or min(took) < 50_000_000, took
 
 
 def test_programs_of_one_turn_have_slices_that_outlast_a_switch(classes: genl.DetShare, worker: Workers) -> None:
@@ -270,7 +285,7 @@ def test_who_is_not_managed_goes_on(classes: genl.DetShare, worker: Workers) -> 
     join(classes, "low", *members)
     until(lambda: any(each.off() for each in members))
     for _ in range(5):
-        assert progress(other) > 0
+        assert progress(other, 0.2) > (100_000 if ALONE else 0)
         assert other.off() == 0
 
 
@@ -304,7 +319,7 @@ def test_the_module_goes_in_mid_turn(worker: Workers) -> None:
     unload()
     try:
         assert [each.off() for each in members] == [0, 0]
-        until(lambda: min(shares(*members, seconds=0.5)) > ENOUGH_US)
+        until(lambda: min(shares(*members, seconds=0.5)) > least(100_000))
     finally:
         load()
 
