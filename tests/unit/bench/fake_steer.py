@@ -43,7 +43,8 @@ class FakeSteer:
         return {}
 
     def policy_status(self) -> dict[str, Any]:
-        return {"counts": {"actions": len(self.told)}, "refused": [{"when": 0.0, "text": "on_tick: no module"}]}
+        counts = {"actions": len(self.told), "refused": len(self.told)}
+        return {"counts": counts, "refused": [{"when": 0.0, "text": "on_tick: no module"}]}
 
     def let_decide(self, pid: int) -> None:
         self.told.append(("let decide", pid, {}))

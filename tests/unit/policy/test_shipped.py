@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from detshare.ctl.core.classes import TURN_US
 from detshare.ctl.policy import registry
 from detshare.ctl.policy.guard import Guard
+from detshare.ctl.policy.shipped.apportioning import apportion
 from detshare.ctl.policy.shipped.asked import Asked
 from detshare.ctl.policy.shipped.cost_aware import CostAware
-from detshare.ctl.policy.shipped.fair import Fair, apportion
+from detshare.ctl.policy.shipped.fair import Fair
 from detshare.ctl.policy.shipped.phases import DECODE, PREFILL, Phases
 from detshare.ctl.policy.shipped.slo_aware import SloAware
 from detshare.ctl.policy.shipped.strict import Strict
@@ -356,7 +357,7 @@ def test_without_the_module_strict_and_cost_aware_set_floors_alone_and_ask_for_n
     policy = CostAware()
     cheap, dear = list(policy.on_tick(turns)), list(policy.on_tick(replace(turns, hour=12.0)))
     assert [{row.klass: row.floor_permille for row in rows if isinstance(row, ClassRow)} for rows in (cheap, dear)] == [
-        {"low": 250, "idle": 125, "normal": 0}, {"low": 20, "idle": 10, "normal": 0},
+        {"low": 250, "idle": 125, "normal": 20}, {"low": 20, "idle": 10, "normal": 20},
     ]  # fmt: skip
     bare = replace(turns, floors=False)
     for nothing in (Strict(), CostAware(), Fair()):

@@ -64,7 +64,7 @@ def test_floors_are_the_programs_own_or_the_classes() -> None:
 
 def test_floors_outlive_the_daemon(tmp_path: Path) -> None:
     Floors(tmp_path, "gpu").set("low", 0.05)
-    assert Floors(tmp_path, "gpu").table() == {"low": 0.05, "idle": 0.01}
+    assert Floors(tmp_path, "gpu").table() == {"normal": 0.02, "low": 0.05, "idle": 0.01}
     Floors(tmp_path, "gpu").set("low", None)
     assert Floors(tmp_path, "gpu").of("low") == 0.02
     with pytest.raises(BadRequest, match="out of range"):

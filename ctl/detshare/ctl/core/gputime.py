@@ -11,6 +11,9 @@ SLOTS: Final = 50
 """length of a history"""
 SLOT_S: Final = 0.1
 """seconds of one value of a history"""
+ALONE_PER_S: Final = 1.0
+ALONE_US: Final = 500_000.0
+"""who comes to run less often than so many times a second, and for longer than so many microseconds, has a GPU alone"""
 
 
 class Switch(NamedTuple):
@@ -53,6 +56,19 @@ class GpuTime:
     """share of each SLOT_S, oldest first, SLOTS values at most"""
     stalled_s: float = 0.0
     """seconds since it last could work although it has work; 0: it works, or has nothing to do"""
+
+    @property
+    def alone(self) -> bool:
+        """Whether it has the GPU to itself: it is hardly ever interrupted, and keeps the GPU in the log while it rests.
+
+        Who runs as seldom, but briefly, has windows beside others, and the log is right about it.
+        """
+        return self.switches_s < ALONE_PER_S and self.run_us >= ALONE_US
+
+    def lately(self, seconds: float) -> float:
+        """Its share, 0..1, of so many of the newest seconds, a SLOT_S at least."""
+        slots = self.history[-max(1, round(seconds / SLOT_S)) :]
+        return sum(slots) / len(slots) if slots else self.share
 
 
 class Mode(StrEnum):

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from detshare.ctl.core.gputime import GpuTime
 from detshare.ctl.core.snapshot import Check, Program
 from detshare.ctl.gputime.sensor import Sensor
-
-ALONE_S: Final = 1.0
-"""a program that comes to run less often than so many times a second has the GPU to itself"""
 
 
 def measured(program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
@@ -22,7 +18,7 @@ def measured(program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Pr
     """
     mine = tuple(by_pid[program.id.pid] for by_pid in times.values() if program.id.pid in by_pid)
     if program.gpu_share is not None:
-        mine = tuple(t if t.switches_s >= ALONE_S else _alone(t, program.gpu_share) for t in mine)
+        mine = tuple(_alone(t, program.gpu_share) if t.alone else t for t in mine)
     return replace(program, gpu_time=mine)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +15,8 @@ __all__ = ["History"]
 
 WINDOW_S: Final = 1.0
 """over which rates are formed"""
+SETTLE_US: Final = 1e6
+"""after which what is said of a program that was held is of what it does since"""
 
 
 @dataclass(slots=True)
@@ -40,6 +43,10 @@ class History:
     used_us: float = 0.0
     used_at: float | None = None
     """when it was added to last"""
+    opened_at: float = 0.0
+    """when it was seen held last"""
+    used_open: float = 0.0
+    """its share when it was seen last before that"""
 
     def age(self, now_us: float, progress: tuple[int, ...]) -> float:
         """For how long nothing moved: what is in flight is that old at least. 0 where nothing tells."""
@@ -47,10 +54,22 @@ class History:
             self.progress, self.stood_since = progress, now_us
         return now_us - self.stood_since if progress else 0.0
 
-    def used(self, now_us: float, share: float) -> float:
-        """GPU time so far: the share of the latest interval, added up, where nobody counts better."""
+    def used(self, now_us: float, usage: Callable[[float], float], *, open_: bool = True) -> float:
+        """GPU time so far: the share of the latest interval, added up, where nobody counts better.
+
+        `usage`: seconds -> its share of the newest ones. Who is held uses nothing; what is said of it for a second
+        after it was let go is partly of the time before, and counts if it is more than its share was.
+        """
         if self.used_at is not None:
-            self.used_us += share * max(0.0, now_us - self.used_at)
+            passed = max(0.0, now_us - self.used_at)
+            share = usage(passed / 1e6) if open_ and passed else 0.0
+            if not open_:
+                self.opened_at = now_us
+            elif now_us - self.opened_at < SETTLE_US and self.opened_at:
+                share = max(share, self.used_open)
+            elif passed:
+                self.used_open = share
+            self.used_us += share * passed
         self.used_at = now_us
         return round(self.used_us, -3)
 

@@ -82,6 +82,14 @@ def _share(program: Program, gpu: str) -> float:
     return (program.gpu_share or 0.0) if found is None else found
 
 
+def _usage(program: Program, gpu: str) -> Callable[[float], float]:
+    """Seconds -> its share of so many of the newest ones."""
+    mine = next((each for each in program.gpu_time if each.gpu == gpu), None)
+    if mine is None or mine.alone:
+        return lambda seconds: _share(program, gpu)
+    return mine.lately
+
+
 def missing(seen: snapshot.Snapshot, backend: str) -> frozenset[str]:
     """Which of MECHANISMS are not there; what programs have to bring counts as there while there are none."""
     found = {"rows"} if backend != "kmod" else set()
@@ -201,7 +209,7 @@ class Viewer:
             launches, graphs = observed.launches, observed.graph_launches
             blocks, shapes = observed.blocks, _grids(observed)
         if activity is None:
-            used_us = history.used(now_us, share)
+            used_us = history.used(now_us, _usage(program, gpu), open_=not shut)
         rates = history.rates(now_us / 1e6, launches, graphs, held_ms)
         moving: tuple[int, ...] = ()
         if spatial is not None and active:

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from detshare.ctl.core.driver import Usage
+
+SILENT_S: Final = 2.0
+"""without a new sample of a GPU for so long nobody computes there"""
 
 
 class Nvml:
@@ -16,7 +21,10 @@ class Nvml:
     asks stays off the GPU.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._latest: dict[str, tuple[int, float]] = {}
+        """GPU UUID -> its newest sample, and when that was seen first"""
         self._module: ModuleType | None = None
         self._devices: list[tuple[str, Any]] = []
         self._since: dict[str, int] = {}
@@ -67,10 +75,15 @@ class Nvml:
             newest: dict[int, tuple[int, int]] = {}
             for sample in samples:
                 newest[sample.pid] = max(newest.get(sample.pid, (0, 0)), (sample.timeStamp, sample.smUtil))
-            # A sample older than a second before the newest is of a program that fell silent.
+            # A sample older than a second before the newest is of a program that fell silent; where all are silent
+            # there is no newer sample at all.
             latest = max((when for when, _ in newest.values()), default=0)
+            before, since = self._latest.get(uuid, (0, 0.0))
+            if latest != before or not since:
+                self._latest[uuid] = latest, self._clock()
+            silent = self._clock() - self._latest[uuid][1] > SILENT_S
             for pid, (when, busy) in newest.items():
-                share[pid, uuid] = busy / 100 if latest - when <= 1_500_000 else 0.0
+                share[pid, uuid] = busy / 100 if latest - when <= 1_500_000 and not silent else 0.0
         return Usage(memory, share)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from detshare.ctl.core.classes import CLASSES, MOST_FLOOR
 from detshare.ctl.policy.shipped.asked import RANKS, Asked, rank
@@ -13,6 +14,9 @@ from detshare.ctl.policy.shipped.strict import rows
 from detshare.ctl.policy.types import Action, ClassRow, Policy, Reflex, Slice, Snapshot, TenantView
 
 __all__ = ["CostAware"]
+
+NORMAL: Final = 20
+"""floor of class normal in permille where the daemon rotates it (docs/use/scheduling.md)"""
 
 
 class CostAware(Policy):
@@ -113,7 +117,7 @@ class CostAware(Policy):
         cheap = self._mode == "cheap"
         floors = {"low": 10 * self.params.cheap_floor, "idle": 5 * self.params.cheap_floor} if cheap else USUAL
         if not now.rows:
-            yield from rows(now, floors | {"normal": 0}, why)
+            yield from rows(now, floors | {"normal": NORMAL}, why)
             return
         for klass in RANKS:
             stands, long = CLASSES[klass], cheap and RANKS[klass] <= RANKS["low"]
@@ -131,7 +135,7 @@ class CostAware(Policy):
                 yield from self._asked.put(view, Reflex(view.name, 0, why))
             else:
                 yield from self._asked.back(view, why)
-        elif lane == "temporal" and self._mode == "cheap" and rank(view) <= RANKS["low"]:
+        elif lane == "temporal" and self._mode == "cheap" and now.rows and rank(view) <= RANKS["low"]:
             yield from self._asked.put(view, Slice(view.name, self.params.slice_ms * 1000, 1, why))
         else:
             yield from self._asked.back(view, why)

@@ -8,44 +8,35 @@ from dataclasses import dataclass
 from typing import Final
 
 from detshare.ctl.core.classes import MOST_FLOOR
+from detshare.ctl.policy.shipped.apportioning import Correction, apportion
 from detshare.ctl.policy.shipped.asked import RANKS, Asked, fitting, rank
 from detshare.ctl.policy.types import Action, Bind, ClassRow, Move, Policy, Slice, Snapshot, TenantView
 
-__all__ = ["Fair", "apportion"]
+__all__ = ["Fair"]
 
 MOST_SLICE_US: Final = 1_000_000.0
-
-
-def apportion(weights: Sequence[float], whole: int) -> list[int]:
-    """Whole parts that add up to ``whole``, by largest remainders; each at least 1 as long as there are enough."""
-    total = sum(weights)
-    exact = [whole * weight / total for weight in weights]
-    parts = [int(each) for each in exact]
-    order = sorted(range(len(parts)), key=lambda index: (parts[index] - exact[index], index))
-    for index in order[: whole - sum(parts)]:
-        parts[index] += 1
-    while parts and min(parts) < 1 < max(parts):
-        parts[parts.index(max(parts))] -= 1
-        parts[parts.index(min(parts))] += 1
-    return parts
 
 
 class Fair(Policy):
     """Rule: who works gets its weight divided by the weights of all who work.
 
     A tenant's weight is what was set for it (set-weight), else that of its class. Temporal lane: slices of `unit_ms` x
-    weight on one level, all scaled so that the smallest is at least `shortest_us`; set once, for a tenant at rest
-    costs nobody a turn. Who has a class by hand keeps it and what follows from it; where the background takes turns
+    weight on one level, all scaled so that the smallest is at least `shortest_us`; a tenant at rest costs nobody a
+    turn. Who has a class by hand keeps it and what follows from it; where the background takes turns
     the floors of the classes are then their parts of all weights, so that higher ones leave them so much. Spatial lane:
     the SMs are divided among the active tenants, to the last SM, as members of the pool where they fit and as quotas
     else; so an idle tenant's SMs go to the others (work-conserving).
 
+    Who rests in mid-slice gives the rest of it away, so slices are corrected every two seconds by the GPU time that
+    each tenant had, up to twice and half of what its weight says: those of all who worked for the whole time.
+
     Source: weighted fair queueing on slices, as time-slicing with unequal slices gives it (docs/how/class-numbers.md);
     apportionment by largest remainders (Hamilton).
-    Limits: exact between tenants that always have work; one that rests in mid-slice gives the rest of its slice away.
-    Switches (0.2 ms) cost all alike. A tenant with several contexts has several turns: give it a weight by
-    `set-weight`, which divides by their number. In the pool a member below the exact share is taken: what is left over
-    stays idle. A floor is at most 50 percent, and in gaps of higher classes the background has more than its part.
+    Limits: exact between tenants that always have work; who wants less than its part is taken for one that is behind,
+    and has longer slices than it uses. Switches (0.2 ms) cost all alike. A tenant with several contexts has several
+    turns: give it a weight by `set-weight`, which divides by their number. In the pool a member below the exact share
+    is taken: what is left over stays idle. A floor is at most 50 percent, and in gaps of higher classes the background
+    has more than its part.
     """
 
     lacks = {"floors": "nobody rotates the background here: who has a class by hand is left to the class rule"}
@@ -76,15 +67,28 @@ class Fair(Policy):
         self._asked = Asked()
         self._floors: dict[str, dict[str, int]] = {}
         """GPU -> class -> permille"""
+        self._correction = Correction()
+
+    tick_us = 2_000_000.0
+
+    def on_tick(self, now: Snapshot) -> Iterable[Action]:
+        """Does everybody get its part?"""
+        working = {each.name: each for each in now.tenants if each.active and now.lane_of(each) == "temporal"}
+        weights = {name: self._weight(each) for name, each in working.items()}
+        return self._divide(now) if self._correction.look(now.gpu, working, weights) else ()
 
     def on_attach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
         """A new division."""
-        self._asked.forget(tenant)
+        self._forget(tenant)
         return self._divide(now)
+
+    def _forget(self, tenant: str) -> None:
+        self._asked.forget(tenant)
+        self._correction.forget(tenant)
 
     def on_detach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
         """The others have its part."""
-        self._asked.forget(tenant)
+        self._forget(tenant)
         return self._divide(now)
 
     def on_launch(self, now: Snapshot, tenant: str) -> Iterable[Action]:
@@ -103,8 +107,10 @@ class Fair(Policy):
             unit *= max(1.0, self.params.shortest_us / smallest)
             for view in timed:
                 weight = self._weight(view)
-                slice_us = float(round(min(MOST_SLICE_US, unit * weight)))
-                yield from self._asked.put(view, Slice(view.name, slice_us, 1, f"weight {weight:g}"))
+                factor = self._correction.factor(view.name)
+                slice_us = float(round(min(MOST_SLICE_US, unit * weight * factor)))
+                why = f"weight {weight:g}" + (f", {factor:.2f} times for what it had" if factor != 1 else "")
+                yield from self._asked.put(view, Slice(view.name, slice_us, 1, why))
             if now.floors and not now.rows:
                 yield from self._rows(now, timed)
         yield from self._spaces(now)

@@ -38,8 +38,9 @@ class Reading:
 class Governor:
     """Of one GPU. `level` is the floor of class low in percent, or PAUSED.
 
-    One step for each window of requests that began after the last step: half as much where the goal is missed, a
-    quarter more (at least 1) where the p99 was below `margin` of it in two windows; between the two it stays. A level
+    One step for each window of requests that began after the last step: half as much where the goal is missed; where
+    the p99 was below `margin` of it in two windows twice as much as long as it was never missed, and a quarter more (at
+    least 1) from then on; between the two it stays. A level
     at which the goal was missed is not reached again for SHY_US, longer with each miss, until it was held once: so it
     comes to rest below it.
     """
@@ -53,6 +54,7 @@ class Governor:
         self._judged_us = -1e18
         self._missed: dict[int, tuple[int, float]] = {}
         """level -> how often the goal was missed there, and when last"""
+        self._was_missed = False
         self.exhausted = False
         """the goal is missed and nothing is left to take"""
 
@@ -77,7 +79,7 @@ class Governor:
         return self._since_us is None or now_us - self._since_us >= reading.window_us + SETTLE_US
 
     def _lower(self, now_us: float, reading: Reading) -> str:
-        self._good = 0
+        self._good, self._was_missed = 0, True
         self.exhausted = self.level == PAUSED
         if self.exhausted:
             return ""
@@ -89,7 +91,8 @@ class Governor:
         for level in [*self._missed]:
             if level <= self.level:
                 del self._missed[level]  # it was held
-        level = 0 if self.level == PAUSED else self.level + max(1, self.level // 4)
+        step = max(1, self.level // 4 if self._was_missed else self.level)
+        level = 0 if self.level == PAUSED else self.level + step
         for missed, (often, when) in self._missed.items():
             barred = now_us - when < SHY_US * 2 ** min(often - 1, MOST_DOUBLINGS)
             level = min(level, missed - barred)  # up to it where it may be tried again, and no further

@@ -14,6 +14,8 @@ __all__ = ["TokenBucket"]
 
 RENEW_US: Final = 5_000_000.0
 """a gate is a lease of ten seconds in a daemon"""
+REFUSED_US: Final = 500_000.0
+"""a gate that is open all the same is asked for again after so long: it was refused"""
 
 
 @dataclass
@@ -119,7 +121,7 @@ class TokenBucket(Policy):
         elif all(each.tokens >= burst / 2 for _, each in buckets):
             del self._held[view.name]
             yield from self._asked.put(view, Gate(view.name, True, "tokens for half a burst are there"))
-        elif now.now_us - since >= RENEW_US:
+        elif now.now_us - since >= (REFUSED_US if view.gate_open else RENEW_US):
             self._held[view.name] = now.now_us
             self._asked.renew(view.name, "Gate")
             yield from self._asked.put(view, Gate(view.name, False, "still without tokens"))

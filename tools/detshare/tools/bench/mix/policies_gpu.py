@@ -47,6 +47,15 @@ class Case:
     goal_ms: float | None = None
     """of the server's requests, at p99"""
     lane: str = "temporal"
+    learn: float = LEARN
+    """seconds from the policy's beginning to its interval"""
+    name: str = ""
+    """what its rows begin with; empty: its policy"""
+
+    @property
+    def title(self) -> str:
+        """What its rows begin with."""
+        return self.name or self.policy
 
     @property
     def server(self) -> str:
@@ -71,6 +80,7 @@ CASES = (
         {SERVER: "high", "vit": "low"},
         spacing=1.5,
         goal_ms=GOAL_MS,
+        learn=24.0,
     ),
     Case(
         "strict",
@@ -89,6 +99,14 @@ CASES = (
         "off-peak the background has long slices beside a server that is high",
         {SERVER: "high", "vit": "low", "gpt2": "low"},
         {"peak_from": "0", "peak_to": "0"},
+    ),
+    Case(
+        "cost-aware",
+        "the same beside a server that leaves nothing: its floors are a quarter of the time",
+        {SERVER: "high", "vit": "low", "gpt2": "low"},
+        {"peak_from": "0", "peak_to": "0"},
+        spacing=0.0,
+        name="cost-aware, saturated",
     ),
     Case(
         "token-bucket",
@@ -120,9 +138,15 @@ def schemes(case: Case) -> tuple[str, ...]:
 
 def needed_s(some: list[Case], seconds: float) -> float:
     """Seconds for these."""
-    each = seconds + LEARN + LATE + 1.0
+    each = seconds + LATE + 1.0
     start_s = START * (2 if any(case.lane == "spatial" for case in some) else 1)
-    return start_s + END + 5 * (ALONE_SECONDS + LEARN) + each * sum(len(schemes(case)) for case in some)
+    played = sum(each * len(schemes(case)) + _learning(case) for case in some)
+    return start_s + END + 5 * (ALONE_SECONDS + LEARN) + played
+
+
+def _learning(case: Case) -> float:
+    """Seconds from all beginnings to the intervals."""
+    return (len(schemes(case)) - 1) * LEARN + case.learn
 
 
 def _share(one: Back, alone: Back | None) -> float | None:
@@ -141,7 +165,7 @@ def rows(case: Case, found: Mapping[str, Played], alone: Mapping[str, Back], ser
     """What each scheme showed. Targets are of what the policy promises; `server`: alone at the same pace."""
     made: list[Row] = []
     for scheme, seen in found.items():
-        what, mine = f"{case.policy}: {scheme}", scheme == case.policy and case.policy != STATIC
+        what, mine = f"{case.title}: {scheme}", scheme == case.policy and case.policy != STATIC
         other = None if not mine else found.get(STATIC) or found.get(DEFAULT)
         shares = _shares(seen, alone)
         if seen.server is not None:
@@ -221,6 +245,7 @@ class Bench:
     def one(self, case: Case, scheme: str, period: float) -> Played:
         """One scheme of a case. ProgramError, SteerError."""
         steer, name = self.session.steer, case.server
+        self.stage.settle = case.learn if scheme == case.policy else LEARN
         steer.policy(
             case.policy if scheme == case.policy else STATIC, dict(case.params) if scheme == case.policy else {}
         )
@@ -228,24 +253,23 @@ class Bench:
         if scheme != DEFAULT:
             decides = "policy" if scheme == case.policy and scheme != STATIC else "hand"
             wanted = {who: Wanted(klass, decides=decides) for who, klass in case.classes.items() if klass}
-        before = int(steer.policy_status()["counts"]["actions"])
+        before = steer.policy_status()["counts"]
         goal = case.goal_ms is not None and scheme == case.policy
         if goal:
             steer.deadline(self.stage.workers[name].pid, 1000 * (case.goal_ms or 0.0))
         try:
             return self.stage.play(
-                f"{case.policy}: {scheme}", self.session.options.seconds, name, case.backs, wanted, period
+                f"{case.title}: {scheme}", self.session.options.seconds, name, case.backs, wanted, period
             )
         finally:
             status = steer.policy_status()
-            self.session.mark("policy", case=case.policy, scheme=scheme, status=status)
+            self.session.mark("policy", case=case.title, scheme=scheme, status=status)
             if scheme == case.policy and scheme != STATIC:
                 self.session.row(
-                    f"{case.policy}: actions that it took", int(status["counts"]["actions"]) - before, "actions"
+                    f"{case.title}: actions that it took", status["counts"]["actions"] - before["actions"], "actions"
                 )
-                refused = status["refused"]
-                if refused:
-                    self.session.say(f"{case.policy}: refused: {refused[-1]['text'][:300]}")
+                if status["counts"]["refused"] > before["refused"]:
+                    self.session.say(f"{case.title}: refused: {status['refused'][-1]['text'][:300]}")
             if goal:
                 steer.deadline(self.stage.workers[name].pid, None)
 
@@ -292,9 +316,9 @@ def run(session: Session, names: tuple[str, ...]) -> None:
                 bench.alone[kind] = stage.play(f"{kind}: alone", ALONE_SECONDS, "", [kind]).back[kind]
         left_out = 0
         for index, case in enumerate(some):
-            room = len(schemes(case)) * (session.options.seconds + LEARN + 2.0) + END
+            room = len(schemes(case)) * (session.options.seconds + 2.0) + _learning(case) + END
             if session.left < room + (START if case.lane == "spatial" else 0.0):
-                session.say(f"the budget is used up: {', '.join(each.policy for each in some[index:])} left out")
+                session.say(f"the budget is used up: {', '.join(each.title for each in some[index:])} left out")
                 left_out += len(some) - index
                 break
             try:
@@ -302,7 +326,7 @@ def run(session: Session, names: tuple[str, ...]) -> None:
                     spatial(lanes, stage, case)
                 bench.case(case)
             except (ProgramError, SteerError) as error:
-                session.say(f"left out: {case.policy}: {error}")
+                session.say(f"left out: {case.title}: {error}")
                 left_out += 1
         session.row("policies left out for a reason that was said", left_out, "policies", None, "== 0")
         for worker in stage.workers.values():

@@ -11,8 +11,8 @@ from typing import Final
 from detshare.ctl.core import classes
 from detshare.ctl.core.backend import BadRequest
 
-DEFAULT: Final[Mapping[str, float]] = {"low": 0.02, "idle": 0.01}
-"""none for the other classes"""
+DEFAULT: Final[Mapping[str, float]] = {"normal": 0.02, "low": 0.02, "idle": 0.01}
+"""none for `high`: nobody goes before it"""
 
 
 class Floors:

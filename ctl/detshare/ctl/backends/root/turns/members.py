@@ -51,10 +51,10 @@ def rank_of(wish: Wish) -> int | None:
 
 
 def floor_of(wish: Wish, floors: Mapping[str, float]) -> float:
-    """Its own floor, else its class's."""
+    """Its own floor, else its class's; a program with a weight and no class is an equal of those at `normal`."""
     if wish.floor is not None:
         return wish.floor
-    return floors.get(wish.klass or "", 0.0)
+    return floors.get(wish.klass or "normal", 0.0)
 
 
 def cast(
