@@ -50,6 +50,7 @@ struct ds_rotation {
 	struct ds_gaps gaps;
 	s32 least;		/* level of those that have turns, the lowest */
 	u64 rival_ns;		/* when a rival was seen last (rival.h), 0: never */
+	u64 rival_asked_ns;	/* when the driver was asked for one last */
 	bool rival;		/* there is one; others read it too */
 };
 
