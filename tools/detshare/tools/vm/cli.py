@@ -58,6 +58,7 @@ def vm() -> None:
     Examples:
       detshare-vm run -- uname -r
       detshare-vm run --kernel 6.1 --driver nvidia-535 --load -- detshare-ctl ps
+      detshare-vm run --driver forward --load -- ./vectoradd
       detshare-vm prepare
     """
 
@@ -72,10 +73,17 @@ def _machine(function: Callable[..., None]) -> Callable[..., None]:
                 type=click.Choice(DRIVERS),
                 default="none",
                 show_default=True,
-                help="sim: tests/nvsim. nvidia-535 (on 6.1), nvidia-550 (on 6.12): the genuine driver on fake GPUs.",
+                help="sim: tests/nvsim. nvidia-535 (on 6.1), nvidia-550 (on 6.12): the genuine driver on fake GPUs. "
+                "forward: this machine's own driver and GPU, call by call.",
             ),
             click.option(
                 "--gpus", metavar="N", default=1, show_default=True, help="GPUs that the driver finds, 1 to 4."
+            ),
+            click.option(
+                "--recording",
+                metavar="TRACE",
+                type=click.Path(path_type=Path),
+                help="With --driver forward: answer from a recorded program; what it did not ask fails.",
             ),
             click.option("--load", is_flag=True, help="Build detshare.ko from the checkout and load it."),
             click.option(
@@ -137,6 +145,7 @@ def _options(named: dict[str, Any]) -> Options:
         environment=_environment(named["env"]),
         driver_options=named["driver_option"],
         module_options=named["module_option"],
+        recording=named["recording"],
     )
 
 
