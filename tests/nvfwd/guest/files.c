@@ -9,8 +9,6 @@
 #include "fwd.h"
 
 #define CTL_MINOR 255
-/* the driver's own: what RM has nothing to do with */
-#define FIRST_OF_GLUE 200
 
 const struct file_operations *nvf_uvm_fops;
 EXPORT_SYMBOL_GPL(nvf_uvm_fops);
@@ -213,17 +211,17 @@ static int unwrap(unsigned int cmd, u32 *nr, size_t *size, void __user **pointer
 	return *size > NVF_BLOCK_MAX ? -EINVAL : 0;
 }
 
-static bool of_rm(u32 nr)
+/* What the driver's glue answers by itself; all else, known or not, goes to RM. */
+static bool of_glue(u32 nr)
 {
-	return nr < FIRST_OF_GLUE || nr == NV_ESC_REGISTER_FD || nr == NV_ESC_ALLOC_OS_EVENT || nr == NV_ESC_FREE_OS_EVENT ||
-	       nr == NV_ESC_STATUS_CODE;
+	return nr == NV_ESC_CARD_INFO || nr == NV_ESC_CHECK_VERSION_STR || (nr >= NV_ESC_ATTACH_GPUS_TO_FD && nr <= NV_ESC_WAIT_OPEN_COMPLETE);
 }
 
 static long dispatch(struct nvf_file *file, u32 nr, void *block, u32 size)
 {
 	NV_STATUS status;
 
-	if (!of_rm(nr))
+	if (of_glue(nr))
 		return nvf_forward(file->dev, file->handle, nr, block, size, NULL, &status);
 	return rm_ioctl(NULL, NULL, file, nr, block, size) == NVF_STATUS_OK ? 0 : -EINVAL;
 }

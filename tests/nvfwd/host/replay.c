@@ -16,6 +16,7 @@
 
 #define EVENT_NS 20000000
 #define PAGE 4096u
+#define TOLD 20	/* of what was not recorded: one leads to others */
 /* The first number of a page of a mapping; a program that has written leaves its complement behind it. */
 #define MARK(page) (0x6e76667764000000ull | (page))
 
@@ -223,7 +224,8 @@ static long not_recorded(const struct issue *issue, const char *why, int at)
 {
 	const struct record *r = next < count ? &records[next] : NULL;
 
-	unrecorded++;
+	if (unrecorded++ >= TOLD)
+		return -ENOSYS;
 	say("not recorded: %s (%#x), %s %d; next is record %d, %s %#x", issue->shape->name,
 	    issue->shape->cmd ? issue->shape->cmd : issue->cmd, why, at, r ? (int)r->seq : -1, r && r->map ? "mapping" : "call",
 	    r ? r->cmd : 0);
@@ -319,8 +321,8 @@ static int mappable(struct handle *file, u64 offset, u64 length)
 		next += fd >= 0;
 		replayed += fd >= 0;
 	} else {
-		unrecorded++;
-		say("not recorded: a mapping of %llu bytes; next is record %u", (unsigned long long)length,
+		if (unrecorded++ < TOLD)
+			say("not recorded: a mapping of %llu bytes; next is record %u", (unsigned long long)length,
 		    next < count ? records[next].seq : 0);
 	}
 	pthread_mutex_unlock(&lock);
