@@ -20,7 +20,15 @@ _C = {".c", ".h", ".S"}
 _SUFFIXES = _C | {".py", ".pyi", ".cu", ".cuh", ".cpp", ".hpp", ".ptx", ".sh", ".bash", ".toml", ".yaml", ".yml", ".mk"}
 _GPL, _EITHER = "GPL-2.0-only", "GPL-2.0-only OR Apache-2.0"
 # modules, and the programs that compile their sources
-_MODULES = ("kmod/", "tests/nvsim/", "tests/nvfwd/guest/", "tests/nvfwd/common/", "tests/fakegpu/", "tests/unit/nvsim/", "tests/unit/kmod/")
+_MODULES = (
+    "kmod/",
+    "tests/nvsim/",
+    "tests/nvfwd/guest/",
+    "tests/nvfwd/common/",
+    "tests/fakegpu/",
+    "tests/unit/nvsim/",
+    "tests/unit/kmod/",
+)
 _NAMES = {"Makefile", "Kbuild", "Kconfig"}
 _LINE = re.compile(r"SPDX-License-Identifier:\s*(.+?)\s*(?:\*/\s*)?$", re.MULTILINE)
 
