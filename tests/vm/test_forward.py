@@ -77,7 +77,8 @@ def test_the_recorded_program_and_the_module(vm: Callable[..., Any], script: Pat
 def test_a_guest_that_dies_leaves_nothing(vm: Callable[..., Any], script: Path) -> None:
     """Powered off by itself, at once, in the midst of a program's life."""
     nvreplay = build() / "nvreplay"
-    work = f"{nvreplay} {script} --keep >/run/said & until grep -q ready /run/said; do sleep 0.1; done; echo o >/proc/sysrq-trigger"
+    ready = "until grep -q ready /run/said; do sleep 0.1; done"
+    work = f"{nvreplay} {script} --keep >/run/said & {ready}; echo o >/proc/sysrq-trigger"
     done = vm(f"{work}; sleep 60", driver="forward", recording=TRACE, mounts=[script.parent])
     assert done.returncode != 0
     assert last_words(done.stderr)["replayed"] > 500

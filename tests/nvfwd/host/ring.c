@@ -247,6 +247,8 @@ static void work_on(struct chain *chain, u8 *in, u8 *out)
 		if (req.len)
 			memcpy(in, chain->in[1].at, req.len);
 		serve(&req, in, &rep, out, room);
+		if (rep.len > room)
+			rep = (struct nvf_rep){ .err = -EPROTO };
 		if (rep.len)
 			memcpy(chain->out[1].at, out, rep.len);
 	}

@@ -313,6 +313,8 @@ static s64 say_text(const struct nvf_req *req, struct nvf_rep *rep, u8 *out, u32
 {
 	s64 bytes = req->a > NVF_TEXT_GPU ? -EINVAL : driver->text((enum nvf_text)req->a, req->b, (char *)out, room);
 
+	if (bytes > room)
+		bytes = room;	/* what snprintf() would have written */
 	rep->len = bytes > 0 ? (u32)bytes : 0;
 	return bytes < 0 ? bytes : 0;
 }

@@ -50,7 +50,7 @@ def nothing_left() -> Iterator[None]:
     before = held()
     assert before[:4] == (0, 0, 0, 0)
     yield
-    until(lambda: held() == before, "the helper holds what it held before")
+    until(lambda: held() == before)
 
 
 def start(*options: str) -> subprocess.Popen[str]:
@@ -97,7 +97,7 @@ def test_the_module_accounts_what_the_recording_shows() -> None:
         assert host()["pins"] == 6  # five registrations of memory, and the pool
         program.kill()
         program.wait()
-        until(lambda: not vctxs(family), "the module forgets who ended")
+        until(lambda: not vctxs(family))
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -2,8 +2,9 @@
 """Which source files lack their licence line: ``python -m detshare.tools.spdx [--list-shell]``, in a checkout.
 
 Looks at what git tracks and at new files that it does not ignore. Kernel code (kmod/, Kbuild, the modules in
-tests/nvsim/, tests/nvfwd/guest/ and tests/fakegpu/, C in ebpf/) is GPL-2.0-only; kmod/rm/, which is compiled into programs too, offers both
-licences; everything else is Apache-2.0. Data, prose and licence texts carry none.
+tests/nvsim/, tests/nvfwd/guest/ and tests/fakegpu/, C in ebpf/) is GPL-2.0-only; kmod/rm/ and tests/nvfwd/common/,
+which are compiled into programs too, offer both licences; everything else is Apache-2.0. Data, prose and licence
+texts carry none.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def build() -> Path:
 
 
 def write_recording(trace: Path, into: Path) -> None:
-    """A recorded trace as the helper reads it. Mappings of UVM are left out: the guest's driver makes those by itself."""
+    """A recorded trace as the helper reads it. Mappings of UVM are left out: the guest's driver makes those itself."""
     try:
         records = read(trace)
     except (OSError, TraceError) as error:
@@ -88,7 +88,7 @@ class Helper:
     def __init__(self, forwarding: Forwarding) -> None:
         mine, self.socket = socket.socketpair()
         self._folder = tempfile.TemporaryDirectory(prefix="detshare-nvfwd-")
-        self._said = Path(self._folder.name, "said").open("w+b")
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - until end()
         options: list[str] = []
         if forwarding.recording is not None:
             options = ["--replay", str(Path(self._folder.name, "recording"))]

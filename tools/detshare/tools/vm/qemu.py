@@ -85,7 +85,9 @@ class Qemu:
 def arguments(
     kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, int], helper: int | None = None
 ) -> list[str]:
-    """The whole command line. `helper`: the descriptor of a socket to a forwarding helper. KVM is never asked for: the bed must behave alike where there is none.
+    """The whole command line. KVM is never asked for: the bed must behave alike where there is none.
+
+    `helper`: the descriptor of a socket to a forwarding helper.
 
     `-cpu max` has SMAP, so that a module which reads a program's memory by mistake faults as on real machines.
     """

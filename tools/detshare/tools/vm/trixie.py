@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The QEMU of Debian 13's backports, which maps a back end's files into a guest; run by its own release's loader and libraries."""
+"""The QEMU of Debian 13's backports, which maps a back end's files into a guest.
+
+It is run by its own release's loader and libraries: the host's may be older.
+"""
 
 from __future__ import annotations
 
