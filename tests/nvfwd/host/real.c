@@ -43,12 +43,26 @@ static void add_gpu(struct nvf_hello *hello, const char *slot)
 	hello->minors[hello->gpus - 1] = minor ? (u32)strtoul(minor + 13, NULL, 10) : hello->gpus - 1;
 }
 
+/* Where /sys has none: "... for x86_64  580.159.04  Release Build ...". */
+static void version_of_proc(char version[32])
+{
+	char text[256], *at;
+	s64 got = read_text(PROC "/version", text, sizeof(text) - 1);
+
+	text[got > 0 ? got : 0] = '\0';
+	at = strstr(text, "x86_64 ");
+	if (!at || sscanf(at + 7, "%31s", version) != 1)
+		version[0] = '\0';
+}
+
 static void hello(struct nvf_hello *out)
 {
 	DIR *gpus = opendir(PROC "/gpus");
 	s64 got = read_text("/sys/module/nvidia/version", out->version, sizeof(out->version) - 1);
 
 	out->version[got > 0 ? got : 0] = '\0';
+	if (got <= 0)
+		version_of_proc(out->version);
 	out->version[strcspn(out->version, "\n")] = '\0';
 	for (struct dirent *entry; gpus && (entry = readdir(gpus));)
 		if (entry->d_name[0] != '.')

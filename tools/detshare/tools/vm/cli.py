@@ -19,8 +19,8 @@ import click
 
 from detshare.tools.vm import builds, bytecode, cache, checkout, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.errors import VmError
-from detshare.tools.vm.pack import pack as write_pack
 from detshare.tools.vm.options import DRIVERS, ORDERS, Options
+from detshare.tools.vm.pack import pack as write_pack
 from detshare.tools.vm.prepare import fill
 from detshare.tools.vm.report import report
 from detshare.tools.vm.say import be_quiet, say

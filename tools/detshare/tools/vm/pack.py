@@ -13,7 +13,7 @@ from detshare.tools.replay.conformance import TRACES
 from detshare.tools.replay.convert import convert
 from detshare.tools.replay.records import read
 from detshare.tools.replay.run import build as build_clients
-from detshare.tools.vm import builds, checkout, forward, initramfs, kernels, qemu, trixie
+from detshare.tools.vm import builds, checkout, emulator, forward, initramfs, kernels, qemu, trixie
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.say import step
 
@@ -34,7 +34,7 @@ def words(kernel: kernels.Kernel, memory: int, cpus: int) -> list[str]:
     numbers = {name: nr for nr, name in enumerate(("log", *qemu.PORTS), 10)}
     machine = qemu.Machine(memory, cpus, tsc_khz=_KHZ)
     found = qemu.arguments(kernel, Path(f"{_WORK}/image"), machine, numbers, 9)
-    at = next(place for place, word in enumerate(found) if word.endswith(trixie.PROGRAM))
+    at = next(place for place, word in enumerate(found) if word.endswith(emulator.PROGRAM))
     options = found[at + 1 :]
     while options[0] == "-L":
         del options[:2]
@@ -42,9 +42,11 @@ def words(kernel: kernels.Kernel, memory: int, cpus: int) -> list[str]:
     replaced = {
         str(kernels.bootable(kernel)): f"{_HERE}/vmlinuz",
         "socket,id=nvfwd,fd=9": f"socket,id=nvfwd,path={_WORK}/socket",
-        **{f"socket,id={name},fd={nr}": f"file,id={name},path={_OUT}/{_CHANNELS[name]}" for name, nr in numbers.items()},
+        **{
+            f"socket,id={name},fd={nr}": f"file,id={name},path={_OUT}/{_CHANNELS[name]}" for name, nr in numbers.items()
+        },
     }
-    start = [f"{root}/ld.so", "--library-path", f"{root}/lib", f"{root}/{trixie.PROGRAM}", "-L", f"{root}/firmware"]
+    start = [f"{root}/ld.so", "--library-path", f"{root}/lib", f"{root}/{emulator.PROGRAM}", "-L", f"{root}/firmware"]
     return [*start, *(replaced.get(word, word).replace(str(_KHZ), "@khz@") for word in options)]
 
 
@@ -53,7 +55,7 @@ def _qemu(into: Path) -> None:
     (into / "lib").mkdir(parents=True)
     (into / "firmware").mkdir()
     shutil.copy2(trixie.loader(root).resolve(), into / "ld.so")
-    shutil.copy2(root / "usr" / "bin" / trixie.PROGRAM, into)
+    shutil.copy2(root / "usr" / "bin" / emulator.PROGRAM, into)
     for path in trixie.needed(root):
         shutil.copy2(path.resolve(), into / "lib" / path.name)
     for name in trixie.FIRMWARE_FILES:
@@ -95,7 +97,8 @@ def _fill(folder: Path, kernel: kernels.Kernel, memory: int, cpus: int) -> None:
     lines = [f"{name}='{value}'\n" for name, value in _SETTINGS.items()]
     (folder / "settings").write_text("".join(lines), encoding="utf-8")
     (folder / "qemu.words").write_text("\n".join(words(kernel, memory, cpus)) + "\n", encoding="utf-8")
-    shutil.copy2(Path(__file__).with_name("packed") / "run", folder / "run")
+    for name in ("run", "first"):
+        shutil.copy2(Path(__file__).with_name("packed") / name, folder / name)
 
 
 def pack(out: Path, kernel: kernels.Kernel, memory: int, cpus: int) -> int:
