@@ -44,6 +44,13 @@ static bool joins(struct page **pages, unsigned long i)
 	return i && page_to_pfn(pages[i]) == page_to_pfn(pages[i - 1]) + 1;
 }
 
+/* Who asked for it was killed meanwhile. */
+static void told_late(struct nvf_call *call)
+{
+	if (!call->rep.err)
+		nvf_undo(NVF_UNPIN, -1, (u64)call->rep.val);
+}
+
 /* Tells the helper where the pages lie. */
 static int tell(struct nvf_pin *pin)
 {
@@ -66,7 +73,7 @@ static int tell(struct nvf_pin *pin)
 		run->len += PAGE_SIZE;
 	}
 	call->req.a = (u64)pin->count << PAGE_SHIFT;
-	/* killed meanwhile: the view stays with the helper till it forgets the guest, the pages do not stay pinned. It maps memory only. */
+	call->late = told_late;
 	error = nvf_call_wait(call);
 	if (error)
 		return error;

@@ -103,7 +103,7 @@ def test_the_module_accounts_what_the_recording_shows() -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_a_program_that_is_killed_leaves_nothing() -> None:
     choice = random.Random(18)
-    for _ in range(12):
+    for _ in range(20):
         with start("--keep") as program:
             time.sleep(choice.uniform(0.0, 0.6))
             program.kill()
