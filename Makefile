@@ -22,7 +22,7 @@ endif
 	test-all test-unit test-e2e test-once test-rest test-debug test-thorough test-gpu clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
-MODULES := . tests/nvsim tests/fakegpu
+MODULES := . tests/nvsim tests/nvfwd tests/fakegpu
 KERNELS := 6.1 6.12
 
 # two tests at a time; a worker without work takes over what another one has not begun

@@ -57,7 +57,7 @@ static void *place(struct replay_script *script, u64 address, u64 length, int pr
 			(off_t)offset);
 
 	if (at != MAP_FAILED && address)
-		script->placed[script->placed_count++] = (struct replay_map){ at, length };
+		script->placed[script->placed_count++] = (struct replay_map){ .at = at, .length = length };
 	return at;
 }
 
@@ -116,7 +116,7 @@ static void step_map(struct replay_script *script, replay_report report,
 		report(seq, "mmap", "mapping", 0, -errno);
 		at = NULL;
 	}
-	script->maps[index] = (struct replay_map){ at, length };
+	script->maps[index] = (struct replay_map){ .at = at, .length = length, .read_only = !(prot & PROT_WRITE) };
 }
 
 static u8 *block_of(struct call *call, u8 where, u32 offset, u32 width)

@@ -23,6 +23,7 @@ enum replay_what { REPLAY_STATUS, REPLAY_HANDLE, REPLAY_SIZE, REPLAY_ANSWER };
 struct replay_map {
 	void *at;
 	u64 length;
+	bool read_only;
 };
 
 struct replay_script {

@@ -60,6 +60,7 @@ def arguments(
     module_options: Sequence[str] = (),
     mem: int = 2048,
     cpus: int = 2,
+    recording: Path | None = None,
 ) -> list[str]:
     """The command line of `detshare-vm run` up to the command."""
     words = ["--kernel", kernel, "--driver", driver, "--gpus", str(gpus), "--order", order]
@@ -71,6 +72,8 @@ def arguments(
     ):
         for value in values:
             words += [option, str(value)]
+    if recording is not None:
+        words += ["--recording", str(recording)]
     return [sys.executable, "-P", "-m", "detshare.tools.vm.cli", "run", *words]
 
 

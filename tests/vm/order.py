@@ -35,6 +35,7 @@ SECONDS: Final = {
     "test_ctl_root.py": 100,
     "test_debug_kernel.py": 70,
     "test_ebpf.py": 60,
+    "test_forward.py::test_the": 30,
     "test_fuzz.py": 40,
     "test_gates.py": 90,
     "test_hostile.py": 90,

@@ -27,9 +27,7 @@ COMMANDS: dict[str, list[str]] = {
 def run(program: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAKECUDA_", "DETSHARE_", "LD_"))}
     environment = {**kept, "LD_LIBRARY_PATH": str(FAKECUDA), **more}
-    return patience.run(
-        [str(program), *words], env=environment, capture_output=True, text=True, check=False
-    )
+    return patience.run([str(program), *words], env=environment, capture_output=True, text=True, check=False)
 
 
 def result(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -278,9 +278,7 @@ class FakeBackend(Backend):
 
 
 def _set(program: Program, slice_us: int, level: Level | None) -> tuple[Tsg, ...]:
-    return tuple(
-        replace(t, slice_us=slice_us, level=level) if t.kind is Kind.COMPUTE else t for t in program.tsgs
-    )
+    return tuple(replace(t, slice_us=slice_us, level=level) if t.kind is Kind.COMPUTE else t for t in program.tsgs)
 
 
 def refusing() -> FakeBackend:

@@ -395,5 +395,3 @@ def test_client_without_a_daemon(run_dir):
     assert "detshared --run-dir" in caught.value.next_step
     with pytest.raises(ClientError, match="no daemon answers"):
         list(client.events())
-
-

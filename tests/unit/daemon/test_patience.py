@@ -136,9 +136,7 @@ def test_a_process_that_sleeps_is_told_from_one_that_works() -> None:
     assert found["works"].startswith("spent 1 s on a processor")
 
 
-@pytest.mark.parametrize(
-    "wait", [lambda process: waiting.ended(process, 1), lambda process: waiting.words(process, 1)]
-)
+@pytest.mark.parametrize("wait", [lambda process: waiting.ended(process, 1), lambda process: waiting.words(process, 1)])
 def test_a_test_that_waits_for_what_hangs_fails(wait: Callable[[subprocess.Popen[str]], object]) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], text=True) as process:
         try:

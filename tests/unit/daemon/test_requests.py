@@ -141,9 +141,7 @@ def test_kin_are_those_that_a_process_made_and_a_stranger_is_none() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         assert may_speak_for(ME, child.pid)
-        assert may_speak_for(os.getppid(), child.pid) == (
-            os.stat(f"/proc/{os.getppid()}").st_uid == os.geteuid()
-        )
+        assert may_speak_for(os.getppid(), child.pid) == (os.stat(f"/proc/{os.getppid()}").st_uid == os.geteuid())
     finally:
         child.communicate(b"\n")
     assert not may_speak_for(ME, child.pid)

@@ -152,9 +152,7 @@ def test_preloaded_commands_are_the_commands(tmp_path: Path) -> None:
 def test_a_daemon_that_cannot_start_is_told_with_its_words(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 100)
     deep.mkdir()
-    done = run(
-        DEMO, capture_output=True, text=True, check=False, env={**os.environ, "TMPDIR": str(deep)}
-    )
+    done = run(DEMO, capture_output=True, text=True, check=False, env={**os.environ, "TMPDIR": str(deep)})
     assert done.returncode == 1
     assert "next:" in done.stderr
     assert "Traceback" not in done.stderr

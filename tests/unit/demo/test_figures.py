@@ -30,9 +30,7 @@ def test_percentile_is_a_value_that_was_measured() -> None:
     assert percentile([], 99) is None
 
 
-@pytest.mark.parametrize(
-    ("after", "better"), [(2510.0, True), (6900.0, False), (8000.0, False), (None, False)]
-)
+@pytest.mark.parametrize(("after", "better"), [(2510.0, True), (6900.0, False), (8000.0, False), (None, False)])
 def test_better_only_if_the_tail_fell(after: float | None, better: bool) -> None:
     assert closing(after).better is better
     assert closing(after).to_json()["better"] is better
@@ -123,9 +121,7 @@ def test_a_program_that_fails_gives_its_last_words() -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('CUDA error: out of memory')"]
     with (
         Workload("the background", command, dict(os.environ)) as child,
-        pytest.raises(
-            DemoError, match=r"(?s)run the background: it ended with code 1:.*out of memory.*next:"
-        ),
+        pytest.raises(DemoError, match=r"(?s)run the background: it ended with code 1:.*out of memory.*next:"),
     ):
         child.wait_ready(10)
 

@@ -58,9 +58,7 @@ def environment(fakecuda: Path, **more: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("theme", "name"), TESTS, ids=[f"{theme}-{name}" for theme, name in TESTS])
 def test_contract(theme: str, name: str, programs: dict[str, Path], fakecuda: Path) -> None:
-    done = run(
-        [programs[theme], name], env=environment(fakecuda), capture_output=True, text=True, check=False
-    )
+    done = run([programs[theme], name], env=environment(fakecuda), capture_output=True, text=True, check=False)
     assert done.returncode == (STATUS_OF_VIOLATIONS if name in VIOLATES else 0), done.stderr
 
 

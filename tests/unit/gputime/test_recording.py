@@ -108,9 +108,7 @@ def test_a_window_has_what_lies_in_it(parts: list[tuple[int, int, int]], begin: 
     gpu = recording(made_of(parts), 1.0).gpus[0]
     window = gpu.window(begin, length)
     assert all(window.begin_ns <= r.start_ns < r.end_ns <= window.end_ns for r in window.runs)
-    inside = sum(
-        max(min(r.end_ns, window.end_ns) - max(r.start_ns, window.begin_ns), 0) for r in gpu.runs
-    )
+    inside = sum(max(min(r.end_ns, window.end_ns) - max(r.start_ns, window.begin_ns), 0) for r in gpu.runs)
     assert sum(r.end_ns - r.start_ns for r in window.runs) == inside
 
 

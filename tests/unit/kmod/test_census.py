@@ -145,9 +145,7 @@ def test_tenants() -> None:
         (Wish(ceiling=25), (None, None)),
     ],
 )
-def test_an_order_that_is_found_is_the_wish_it_was_made_from(
-    wish: Wish, shown: tuple[str | None, int | None]
-) -> None:
+def test_an_order_that_is_found_is_the_wish_it_was_made_from(wish: Wish, shown: tuple[str | None, int | None]) -> None:
     order = orders.order_of(wish)
     row = SchedRow(
         42, order.klass or "", order.slice_us, order.level, weight=order.weight, tpc_percent=order.tpc_percent

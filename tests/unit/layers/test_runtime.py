@@ -64,7 +64,7 @@ def test_an_include_of_a_higher_folder_does_not_compile_either(tree: Path) -> No
     # what is nowhere for the checker's order is nowhere for the compiler
     add(tree, "gate/gate.c", '#include "log.h"\n')
     assert runtime.check(tree) == []
-    add(tree, "base/log.c", '#include <msg.h>\n')
+    add(tree, "base/log.c", "#include <msg.h>\n")
     (message,) = runtime.check(tree)
     assert message.startswith("runtime/: does not compile, so who calls whom is not known: ")
     assert "msg.h: No such file" in message

@@ -50,13 +50,9 @@ def spatial() -> Spatial:
     )  # fmt: skip
 
 
-def machine(
-    *programs: Program, accounts: tuple[Account, ...] = (), schedules: tuple[Schedule, ...] = ()
-) -> Snapshot:
+def machine(*programs: Program, accounts: tuple[Account, ...] = (), schedules: tuple[Schedule, ...] = ()) -> Snapshot:
     gpu = Gpu("GPU-1", 0, "H100", "0000:01:00.0", 80 << 30)
-    return Snapshot(
-        "kmod", "driver", "580.0", 1.0, 0.004, (gpu,), programs, accounts=accounts, schedules=schedules
-    )
+    return Snapshot("kmod", "driver", "580.0", 1.0, 0.004, (gpu,), programs, accounts=accounts, schedules=schedules)
 
 
 ON_ONE = GpuTime("GPU-1", 5.0, 0.3, 0.25, 50.0, 1730.0, 18_300.0, (0.3,), stalled_s=1.5)
@@ -69,8 +65,11 @@ FULL = machine(
     program(1, spatial=spatial(), limits=(RED,), refused=2),
     program(2, activity=Activity("active", kicks=5, used_us=2_000_000, waits=3, wait_ms=4.0, denied=1)),
     program(4, gpu_time=(ON_ONE, ON_TWO), floor=0.02),
-    program(3, observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",)),
-            requests=Requests(200, 4.0, 0.01, 0.02, 0.1, 900)),
+    program(
+        3,
+        observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",)),
+        requests=Requests(200, 4.0, 0.01, 0.02, 0.1, 900),
+    ),
     accounts=(RED,),
     schedules=(TURNS,),
 )

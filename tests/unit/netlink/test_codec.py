@@ -44,8 +44,16 @@ def test_a_dump_of_two_contexts() -> None:
 
 def test_messages_of_different_sets_in_one_buffer() -> None:
     data = encoded(genl.detshare_limit_msg, genl.DETSHARE_CMD_LIMIT_GET, ("kind", 2), ("tenant", "red"), ("limit", 5))
-    data += encoded(genl.detshare_status_msg, genl.DETSHARE_CMD_STATUS_GET, ("module_version", "0.1"), ("abi", 2),
-                    ("mode", 2), ("hook", "nvidia:nvidia_open"), ("hook", "nvidia:nvidia_close"), ("shield", 1))
+    data += encoded(
+        genl.detshare_status_msg,
+        genl.DETSHARE_CMD_STATUS_GET,
+        ("module_version", "0.1"),
+        ("abi", 2),
+        ("mode", 2),
+        ("hook", "nvidia:nvidia_open"),
+        ("hook", "nvidia:nvidia_close"),
+        ("shield", 1),
+    )
     limit, status = decoded(data)
     assert records.record(records.LimitRow, limit) == records.LimitRow(2, tenant="red", limit=5)
     found = records.record(records.Status, status)

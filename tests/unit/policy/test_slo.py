@@ -71,9 +71,7 @@ class Plant:
                 foreground, requests=told.count, request_p50_us=1e6 * told.p50_s, request_p99_us=1e6 * told.p99_s,
                 request_window_us=1e6 * told.seconds, request_age_us=1e6 * told.age_s,
             )  # fmt: skip
-        now = replace(
-            snapshot(foreground, self.low, self.idle, now_us=1e6 * self.now), floors=self.can, rows=False
-        )
+        now = replace(snapshot(foreground, self.low, self.idle, now_us=1e6 * self.now), floors=self.can, rows=False)
         for action in self.policy.on_tick(now):
             assert self.guard.check(action, now) is None, action
             assert action.reason

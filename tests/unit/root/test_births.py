@@ -71,7 +71,6 @@ class Tracer:
         escape = ABI.constant("NV_ESC_RM_ALLOC")
         self.said.put(self.world.take(Record(when, FILE, PID, 3, len(block), 0, Kind.CALL, 255, escape, bytes(block))))
 
-
     def asked(self, control: str, handle: int, when: int = 9000, status: int = 0) -> None:
         number = ABI.control(control).number
         block = ABI.layout("NVOS54_PARAMETERS").pack(hClient=CLIENT, hObject=handle, cmd=number, status=status)

@@ -180,9 +180,7 @@ def test_what_an_earlier_command_left_paused_is_shown_and_resumed(
     assert truth(driver, process) == FOUND
 
 
-def test_a_forks_child_inherits_what_is_to_be_put_back(
-    backend: RootBackend, driver: ModelDriver, clock: Clock
-) -> None:
+def test_a_forks_child_inherits_what_is_to_be_put_back(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
     parent = scenario.cuda_process(driver)
     backend.set_priority(str(parent.id.pid), "low")
     backend.pause(str(parent.id.pid))
@@ -299,9 +297,7 @@ def test_a_second_gpus_context_far_from_the_first_handles(tmp_path: Path, clock:
     assert {t.gpu for t in program(backend, process).compute} == {driver.gpus()[1].uuid}
 
 
-def test_a_context_beyond_a_long_gap_is_paused_with_the_next_look(
-    backend: RootBackend, driver: ModelDriver
-) -> None:
+def test_a_context_beyond_a_long_gap_is_paused_with_the_next_look(backend: RootBackend, driver: ModelDriver) -> None:
     process = driver.machine.spawn("python3 late.py")
     _, file, client = scenario.new_client(driver, process)
     for base in (scenario.CUDA_BASE, scenario.CUDA_BASE + 3000):

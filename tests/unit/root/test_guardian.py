@@ -47,9 +47,7 @@ def test_the_dead_daemons_name_in_the_lock_is_no_new_daemon(
     assert truth(driver, process) == FOUND
 
 
-def test_a_new_daemon_undoes_it_itself(
-    make: Callable[[], RootBackend], driver: ModelDriver, tmp_path: Path
-) -> None:
+def test_a_new_daemon_undoes_it_itself(make: Callable[[], RootBackend], driver: ModelDriver, tmp_path: Path) -> None:
     process = scenario.cuda_process(driver)
     make().pause(str(process.id.pid))
     lock = rundir.Lock(tmp_path / "lock", "detshared")

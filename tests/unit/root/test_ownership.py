@@ -56,9 +56,7 @@ def test_a_monitor_that_computes_and_has_a_part_of_a_tenants_descriptors(
     assert owner_of(backend, monitor, tenant) == [4, 8]
 
 
-def test_a_monitor_that_comes_and_goes_changes_nothing(
-    backend: RootBackend, driver: ModelDriver, clock: Clock
-) -> None:
+def test_a_monitor_that_comes_and_goes_changes_nothing(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
     early = driver.machine.spawn("early")
     tenant = scenario.cuda_process(driver, "tenant")
     assert owner_of(backend, tenant) == [4]
@@ -90,9 +88,7 @@ def test_a_child_with_a_context_of_its_own(backend: RootBackend, driver: ModelDr
     assert owner_of(backend, parent, child) == [4, 4]
 
 
-def test_who_was_heard_of_making_it_owns_it(
-    make: Callable[[], RootBackend], driver: ModelDriver, clock: Clock
-) -> None:
+def test_who_was_heard_of_making_it_owns_it(make: Callable[[], RootBackend], driver: ModelDriver, clock: Clock) -> None:
     """Where the driver does not say: an announcement of the observer of births is enough."""
     backend = make()
     driver.inject["NV2080_CTRL_CMD_GPU_GET_PIDS"] = driver.abi.status("NV_ERR_INSUFFICIENT_PERMISSIONS")

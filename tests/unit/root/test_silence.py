@@ -39,9 +39,7 @@ def test_a_control_that_names_no_client_is_logged_and_the_question_for_it_is_not
     assert "nvCheckOkFailedNoLog" in driver.rm.kernel_log[0]
 
 
-def test_a_programs_life_leaves_no_line(
-    make: Callable[[], RootBackend], driver: ModelDriver, clock: Clock
-) -> None:
+def test_a_programs_life_leaves_no_line(make: Callable[[], RootBackend], driver: ModelDriver, clock: Clock) -> None:
     scenario.nvml_process(driver)
     old = scenario.cuda_process(driver, "old")
     for _ in range(300):
@@ -82,9 +80,7 @@ def test_a_programs_life_leaves_no_line(
 
 
 @pytest.mark.parametrize("victim_call", range(0, 60, 5))
-def test_a_death_at_any_moment_leaves_no_line(
-    backend: RootBackend, driver: ModelDriver, victim_call: int
-) -> None:
+def test_a_death_at_any_moment_leaves_no_line(backend: RootBackend, driver: ModelDriver, victim_call: int) -> None:
     victim = scenario.cuda_process(driver, "victim")
     scenario.cuda_process(driver, "other")
     left = [victim_call]

@@ -51,9 +51,7 @@ def run(
         "TMPDIR": str(boards()),
         **env,
     }
-    return patience.run(
-        [str(path), *args], env=full, input=stdin, capture_output=True, text=True, check=False
-    )
+    return patience.run([str(path), *args], env=full, input=stdin, capture_output=True, text=True, check=False)
 
 
 def good(result: subprocess.CompletedProcess[str]) -> str:

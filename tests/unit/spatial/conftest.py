@@ -53,4 +53,3 @@ def lane(folder: Path, mps: Mps) -> Iterator[Lane]:
     yield made
     made.close()
     made.mps.stop()
-

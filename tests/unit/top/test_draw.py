@@ -15,9 +15,7 @@ CROWD = [
 ]  # fmt: skip
 
 
-def text(
-    width: int, height: int | None, view: View | None = None, *programs: object, **more: object
-) -> list[str]:
+def text(width: int, height: int | None, view: View | None = None, *programs: object, **more: object) -> list[str]:
     shown = snapshot(*(programs or CROWD))  # type: ignore[arg-type]
     return [line.plain for line in Painter(width, height).frame(shown, view or View(), **more)]  # type: ignore[arg-type]
 
@@ -25,9 +23,7 @@ def text(
 @pytest.mark.parametrize("width", [10, 40, 71, 72, 80, 129, 130, 160, 300])
 @pytest.mark.parametrize("height", [1, 6, 24, 50, None])
 @pytest.mark.parametrize("details", [False, True])
-def test_no_line_is_wider_and_no_frame_higher_than_the_screen(
-    width: int, height: int | None, details: bool
-) -> None:
+def test_no_line_is_wider_and_no_frame_higher_than_the_screen(width: int, height: int | None, details: bool) -> None:
     view = View(details=details, selected=(1_234_567, 100), message="long " * 200)
     lines = Painter(width, height).frame(snapshot(*CROWD), view, error="failed " * 100)
     assert all(line.cell_len <= width for line in lines)
@@ -52,10 +48,7 @@ def test_80_columns_show_every_field_that_the_issue_names() -> None:
         "python3",
         "serve.py",
     ]
-    assert all(
-        word in lines[-1]
-        for word in ("quit", "sort", "filter", "class", "weight", "pause", "release", "help")
-    )
+    assert all(word in lines[-1] for word in ("quit", "sort", "filter", "class", "weight", "pause", "release", "help"))
 
 
 def test_wide_adds_user_container_and_a_bar() -> None:
@@ -81,9 +74,7 @@ def test_the_selected_row_is_always_in_sight() -> None:
 
 def test_details_name_groups_channels_and_what_was_before() -> None:
     view = View(details=True, selected=(4242, 100))
-    lines = "\n".join(
-        text(160, 30, view, program(notes=["seen late"], tsgs=[tsg(50, "low", before_us=2048)]))
-    )
+    lines = "\n".join(text(160, 30, view, program(notes=["seen late"], tsgs=[tsg(50, "low", before_us=2048)])))
     for words in (
         "TSG 0x5c000015",
         "8 channels",

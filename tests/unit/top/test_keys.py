@@ -12,9 +12,7 @@ from detshare.ctl.top.rows import Row, rows
 FOUND = rows(snapshot(program(1), program(2, command="train", state="paused"), program(3)))
 
 
-def press(
-    view: View, keys: Sequence[str], found: list[Row] | None = None, can_act: bool = True
-) -> list[Verb]:
+def press(view: View, keys: Sequence[str], found: list[Row] | None = None, can_act: bool = True) -> list[Verb]:
     given = FOUND if found is None else found
     pin(view, given)
     verbs = [handle(view, key, given, can_act) for key in keys]

@@ -88,9 +88,7 @@ def test_filter_looks_into_what_a_person_knows_a_program_by() -> None:
 
 
 def test_gpu_header_adds_up_only_what_is_known() -> None:
-    (gpu,) = gpu_rows(
-        snapshot(program(1), program(2), program(3, state="no-context", tsgs=[], memory_bytes=None))
-    )
+    (gpu,) = gpu_rows(snapshot(program(1), program(2), program(3, state="no-context", tsgs=[], memory_bytes=None)))
     assert (gpu.index, gpu.uuid, gpu.memory) == ("0", "GPU-710ea6b1", "6G/80G")
     (gpu,) = gpu_rows(snapshot(program(1), program(2, memory_bytes=None)))
     assert gpu.memory == "-/80G"
@@ -130,9 +128,7 @@ FIELDS = st.sampled_from(sorted({*program(), "gpus", "programs", "gpu_time", "pl
     st.dictionaries(st.sampled_from(sorted(tsg())), JSON, max_size=6),
     st.dictionaries(st.sampled_from(sorted({*snapshot(), "schedules"})), JSON, max_size=4),
 )
-def test_no_snapshot_makes_a_frame_fail(
-    broken: dict[str, Any], group: dict[str, Any], above: dict[str, Any]
-) -> None:
+def test_no_snapshot_makes_a_frame_fail(broken: dict[str, Any], group: dict[str, Any], above: dict[str, Any]) -> None:
     whole = {**snapshot({**program(), "tsgs": [{**tsg(), **group}], **broken}), **above}
     view = View(details=True, selected=(4242, 100))
     for width in (20, 80, 160):

@@ -77,9 +77,7 @@ RATES = {"launches_per_s": 45_200.0, "held": 0.12, "queue_p99_us": 8192.0, "door
 
 def counted(pid: int = 4242, **more: Any) -> dict[str, Any]:
     """A program of the spatial lane as the collector hands it on."""
-    return program(
-        pid, state="spatial", pctx="25%", memory_limit=4 << 30, spatial=spatial(), rates=RATES, **more
-    )
+    return program(pid, state="spatial", pctx="25%", memory_limit=4 << 30, spatial=spatial(), rates=RATES, **more)
 
 
 def decision(text: str, tenant: int = 4242, when: float = 0.0) -> dict[str, Any]:

@@ -154,9 +154,7 @@ def test_a_program_from_before_is_partial(tracer: DirtyTracer) -> None:
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32), shape=st.sampled_from(["text", "lz4", "zstd", "code"]))
-def test_never_less_than_what_was_written(
-    tracer: DirtyTracer, shapes: dict[str, Path], seed: int, shape: str
-) -> None:
+def test_never_less_than_what_was_written(tracer: DirtyTracer, shapes: dict[str, Path], seed: int, shape: str) -> None:
     written = reported = 0
     with Tracee() as tracee:
         if shape != "text":

@@ -64,7 +64,6 @@ def test_by_itself_it_tells_of_what_is_allocated_from_then_on() -> None:
 
 
 def test_the_daemon_knows_a_program_from_its_begin_on(daemon: Client) -> None:
-
     def watched(tracee: Tracee) -> object:
         tracee.say("sync")
         return daemon.dirty(tracee.pid)["epochs"]

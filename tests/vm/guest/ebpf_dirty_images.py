@@ -80,9 +80,7 @@ def run(tracer: DirtyTracer, image: Path, kernel: str = "look") -> tuple[Epoch, 
 
 
 @pytest.mark.parametrize("shape", ["text", "pieces", "lz4", "zstd", "code"])
-def test_an_image_that_is_gone_was_told_with_its_load(
-    tracer: DirtyTracer, forms: dict[str, Path], shape: str
-) -> None:
+def test_an_image_that_is_gone_was_told_with_its_load(tracer: DirtyTracer, forms: dict[str, Path], shape: str) -> None:
     if shape not in forms:
         pytest.skip(f"no library packs {shape} here")
     found, addresses = run(tracer, forms[shape])

@@ -2,8 +2,9 @@
 """Which source files lack their licence line: ``python -m detshare.tools.spdx [--list-shell]``, in a checkout.
 
 Looks at what git tracks and at new files that it does not ignore. Kernel code (kmod/, Kbuild, the modules in
-tests/nvsim/ and tests/fakegpu/, C in ebpf/) is GPL-2.0-only; kmod/rm/, which is compiled into programs too, offers both
-licences; everything else is Apache-2.0. Data, prose and licence texts carry none.
+tests/nvsim/, tests/nvfwd/guest/ and tests/fakegpu/, C in ebpf/) is GPL-2.0-only; kmod/rm/ and tests/nvfwd/common/,
+which are compiled into programs too, offer both licences; everything else is Apache-2.0. Data, prose and licence
+texts carry none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ _C = {".c", ".h", ".S"}
 _SUFFIXES = _C | {".py", ".pyi", ".cu", ".cuh", ".cpp", ".hpp", ".ptx", ".sh", ".bash", ".toml", ".yaml", ".yml", ".mk"}
 _GPL, _EITHER = "GPL-2.0-only", "GPL-2.0-only OR Apache-2.0"
 # modules, and the programs that compile their sources
-_MODULES = ("kmod/", "tests/nvsim/", "tests/fakegpu/", "tests/unit/nvsim/", "tests/unit/kmod/")
+_MODULES = (
+    "kmod/",
+    "tests/nvsim/",
+    "tests/nvfwd/guest/",
+    "tests/nvfwd/common/",
+    "tests/fakegpu/",
+    "tests/unit/nvsim/",
+    "tests/unit/kmod/",
+)
 _NAMES = {"Makefile", "Kbuild", "Kconfig"}
 _LINE = re.compile(r"SPDX-License-Identifier:\s*(.+?)\s*(?:\*/\s*)?$", re.MULTILINE)
 

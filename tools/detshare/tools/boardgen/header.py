@@ -43,8 +43,10 @@ def _packed(packed: Packed) -> Iterator[str]:
         kind = "uint32_t" if part.bits > 8 else "uint8_t"
         yield f"static inline {kind} ds_{packed.name}_{part.name}(uint64_t word)"
         yield "{"
-        yield f"\treturn ({kind})(word >> {part.shift});" if part.bits in (8, 32) else (
-            f"\treturn ({kind})((word >> {part.shift}) & {(1 << part.bits) - 1:#x});"
+        yield (
+            f"\treturn ({kind})(word >> {part.shift});"
+            if part.bits in (8, 32)
+            else (f"\treturn ({kind})((word >> {part.shift}) & {(1 << part.bits) - 1:#x});")
         )
         yield "}"
 

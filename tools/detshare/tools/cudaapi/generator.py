@@ -104,9 +104,7 @@ def wrappers(functions: list[Function]) -> str:
 def places(functions: list[Function]) -> str:
     """base/places.c: where each function of the driver lies in struct ds_real."""
     lines = [HEAD.format(source=API), '#include "entry.h"\n', "const struct ds_place ds_places[] = {"]
-    lines += [
-        f'\t{{"{one.name}", offsetof(struct ds_real, {one.name})}},' for one in _by_name(functions) if one.called
-    ]
+    lines += [f'\t{{"{one.name}", offsetof(struct ds_real, {one.name})}},' for one in _by_name(functions) if one.called]
     lines += ["};", "", "const unsigned int ds_place_count = sizeof(ds_places) / sizeof(ds_places[0]);", ""]
     return "\n".join(lines)
 

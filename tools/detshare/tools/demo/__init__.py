@@ -85,9 +85,7 @@ def perform(screen: Screen, model: bool, python: str | None) -> Closing:
     choice = choose()
     real = choice.gpu and not model
     why = "the model was asked for" if model else choice.why
-    screen.say(
-        why if real else f"{why}: playing on the model of the driver; every figure below is proof level model"
-    )
+    screen.say(why if real else f"{why}: playing on the model of the driver; every figure below is proof level model")
     with contextlib.ExitStack() as stack:
         run_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="detshare-demo-")))
         programs = pair(python, BUDGET_SECONDS + 15) if real else None
@@ -107,9 +105,7 @@ def perform(screen: Screen, model: bool, python: str | None) -> Closing:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the closing table as JSON on stdout, the rest on stderr."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print the closing table as JSON on stdout, the rest on stderr.")
 @click.option("--model", is_flag=True, help="Play on the model in this process, even where there is a GPU.")
 @click.option("--vm", "in_vm", is_flag=True, help="Play in the virtual machine, even where there is a GPU.")
 @click.option(

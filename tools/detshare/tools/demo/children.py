@@ -72,9 +72,7 @@ class Child:
             self._errors.seek(0)
             words = self._errors.read().decode(errors="replace").strip().splitlines()[-6:]
             told = "\n  ".join(["", *words]) if words else " without a word"
-            raise DemoError(
-                f"run {self.name}", f"it ended with code {code}:{told}", "read its last words above"
-            )
+            raise DemoError(f"run {self.name}", f"it ended with code {code}:{told}", "read its last words above")
 
 
 class Workload(Child):

@@ -128,8 +128,7 @@ def table(closing: Closing) -> str:
     first = max(len(row[0]) for row in rows)
     widths = [max(len(row[i]) for row in rows) for i in range(1, len(rows[0]))]
     lines = [
-        "  ".join([row[0].ljust(first), *(c.rjust(w) for c, w in zip(row[1:], widths, strict=True))])
-        for row in rows
+        "  ".join([row[0].ljust(first), *(c.rjust(w) for c, w in zip(row[1:], widths, strict=True))]) for row in rows
     ]
     rule = "-" * len(lines[0])
     return "\n".join([f"proof: {closing.proof}", lines[0], rule, *lines[1:]])

@@ -121,9 +121,7 @@ class ModelStage(contextlib.ExitStack):
             if fnmatch.fnmatch(program["command"], pattern):
                 return int(program["pid"])
         have = ", ".join(str(program["command"]) for program in programs) or "none"
-        raise DemoError(
-            "find the simulated programs", f"none is like {pattern} (there are: {have})", "report it"
-        )
+        raise DemoError("find the simulated programs", f"none is like {pattern} (there are: {have})", "report it")
 
     def alone(self) -> Figures:
         self._pids = self._find("*serve.py*"), self._find("*train.py*")

@@ -8,6 +8,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[4]
 MODULE = TOP
 NVSIM = TOP / "tests" / "nvsim"
+NVFWD = TOP / "tests" / "nvfwd"
 FAKEGPU = TOP / "tests" / "fakegpu"
 
 

@@ -20,6 +20,7 @@ import click
 from detshare.tools.vm import builds, bytecode, cache, checkout, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.options import DRIVERS, ORDERS, Options
+from detshare.tools.vm.pack import pack as write_pack
 from detshare.tools.vm.prepare import fill
 from detshare.tools.vm.report import report
 from detshare.tools.vm.say import be_quiet, say
@@ -58,6 +59,7 @@ def vm() -> None:
     Examples:
       detshare-vm run -- uname -r
       detshare-vm run --kernel 6.1 --driver nvidia-535 --load -- detshare-ctl ps
+      detshare-vm run --driver forward --load -- ./vectoradd
       detshare-vm prepare
     """
 
@@ -72,10 +74,17 @@ def _machine(function: Callable[..., None]) -> Callable[..., None]:
                 type=click.Choice(DRIVERS),
                 default="none",
                 show_default=True,
-                help="sim: tests/nvsim. nvidia-535 (on 6.1), nvidia-550 (on 6.12): the genuine driver on fake GPUs.",
+                help="sim: tests/nvsim. nvidia-535 (on 6.1), nvidia-550 (on 6.12): the genuine driver on fake GPUs. "
+                "forward: this machine's own driver and GPU, call by call.",
             ),
             click.option(
                 "--gpus", metavar="N", default=1, show_default=True, help="GPUs that the driver finds, 1 to 4."
+            ),
+            click.option(
+                "--recording",
+                metavar="TRACE",
+                type=click.Path(path_type=Path),
+                help="With --driver forward: answer from a recorded program; what it did not ask fails.",
             ),
             click.option("--load", is_flag=True, help="Build detshare.ko from the checkout and load it."),
             click.option(
@@ -137,6 +146,7 @@ def _options(named: dict[str, Any]) -> Options:
         environment=_environment(named["env"]),
         driver_options=named["driver_option"],
         module_options=named["module_option"],
+        recording=named["recording"],
     )
 
 
@@ -270,6 +280,29 @@ def prepare(series: tuple[str, ...], names: tuple[str, ...], update: bool, as_js
     else:
         for row in rows:
             click.echo(f"{row.what:12} {row.version:28} {row.path}")
+
+
+@vm.command()
+@click.option("--kernel", type=_KERNELS, default=kernels.DEFAULT, show_default=True, help="Kernel series.")
+@click.option("--mem", metavar="MIB", default=4096, show_default=True, help="RAM of the guest.")
+@click.option("--cpus", metavar="N", default=4, show_default=True, help="CPUs of the guest.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@_fails
+def pack(kernel: str, mem: int, cpus: int, quiet: bool, out: Path) -> None:
+    """Write OUT, a tar.xz with all that `run --driver forward --load` needs: QEMU, kernel, modules, helper, programs.
+
+    For a machine with a GPU and without a package registry. Unpacked, nvfwd/run runs a command in the guest; it needs
+    root, and nothing of this package.
+
+    \b
+    Example:
+      detshare-vm pack build/nvfwd.tar.xz
+      (there) tar xf nvfwd.tar.xz && nvfwd/run --out first -- PACK/vectoradd
+    """
+    be_quiet(quiet)
+    written = write_pack(out, kernels.kernel(kernel), mem, cpus)
+    click.echo(f"{out}: {written} bytes")
 
 
 @vm.command()

@@ -7,10 +7,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from detshare.tools.vm import builds, checkout, nvidia
+from detshare.tools.vm import builds, checkout, forward, nvidia
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.kernels import Kernel
-from detshare.tools.vm.options import Options
+from detshare.tools.vm.options import FORWARD, Options
 
 _SPAN = 64  # MiB of registers for each fake GPU; as in tests/fakegpu
 _ABOVE = 64  # MiB of RAM above them, for the initramfs and the firmware's tables
@@ -32,6 +32,7 @@ class Loads:
     fakegpu: Path | None = None
     module: Path | None = None
     window: tuple[int, int] | None = None
+    forwarding: forward.Forwarding | None = None
 
     @property
     def reserved(self) -> str:
@@ -90,16 +91,19 @@ def check(options: Options) -> None:
     if options.driver in nvidia.BRANCHES:
         nvidia.check(options.driver, options.kernel)
         window(options.memory, options.gpus)
+    if options.driver == FORWARD:
+        forward.check(options.recording)
 
 
 def gather(options: Options, kernel: Kernel) -> Loads:
     """The modules that `options` ask for, built for `kernel`."""
     module = _file(builds.build(checkout.MODULE, kernel), "detshare.ko") if options.load else None
-    if options.driver == "sim":
-        folder = builds.build(checkout.NVSIM, kernel)
+    if options.driver in ("sim", FORWARD):
+        folder = builds.build(checkout.NVSIM if options.driver == "sim" else checkout.NVFWD, kernel)
         nvidia_ko, uvm_ko = _file(folder, "nvidia.ko"), _file(folder, "nvidia-uvm.ko")
         needs = [each for file in (nvidia_ko, uvm_ko) for each in builds.depends(file) if each != "nvidia"]
-        return Loads(nvidia_ko, uvm_ko, tuple(needs), None, module)
+        asked = forward.Forwarding(forward.build(), options.recording) if options.driver == FORWARD else None
+        return Loads(nvidia_ko, uvm_ko, tuple(needs), None, module, forwarding=asked)
     if options.driver in nvidia.BRANCHES:
         genuine = nvidia.driver(options.driver, kernel)
         fake = _file(builds.build(checkout.FAKEGPU, kernel), "fakegpu.ko")

@@ -159,7 +159,7 @@ def run(
     """
     begin = time.monotonic()
     mounts = tuple(sorted({path.resolve() for path in options.mounts}))
-    hardware = Machine(options.memory, options.cpus, mounts, loads.reserved, options.tty, tsc.khz())
+    hardware = Machine(options.memory, options.cpus, mounts, loads.reserved, options.tty, tsc.khz(), loads.forwarding)
     with cache.in_use(), tempfile.TemporaryDirectory(prefix="detshare-vm-") as folder:
         image = initramfs.image(kernel, settings(options, kernel, loads), Path(folder) / "image")
         for again in (True, False):
@@ -169,6 +169,8 @@ def run(
                 late = _listen(guest, listener, begin, options, ready)
             finally:
                 complaint = guest.end()
+                err.write(guest.helper_said.encode())
+                err.flush()
             never = _never_began(guest, listener, late, options)
             if never is None or not again:
                 break

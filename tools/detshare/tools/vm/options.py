@@ -9,7 +9,8 @@ from pathlib import Path
 from detshare.tools.vm import kernels
 from detshare.tools.vm.errors import VmError
 
-DRIVERS = ("sim", "nvidia-535", "nvidia-550", "none")
+FORWARD = "forward"
+DRIVERS = ("sim", "nvidia-535", "nvidia-550", FORWARD, "none")
 ORDERS = ("driver-first", "module-first", "by-hand")
 MAX_GPUS = 4
 
@@ -40,6 +41,7 @@ class Options:
     driver_options: tuple[str, ...] = ()
     module_options: tuple[str, ...] = ()
     tty: bool = False
+    recording: Path | None = None
 
     def check(self) -> None:
         """VmError, usage, for what cannot be meant."""
@@ -62,6 +64,8 @@ class Options:
             raise VmError(
                 "give the driver options", "the run has no driver", "choose --driver, or leave them out", usage=True
             )
+        if self.recording is not None and self.driver != FORWARD:
+            raise VmError("answer from a recording", "the driver is another", "add --driver forward", usage=True)
         if self.module_options and not self.load:
             raise VmError("give detshare.ko options", "the run does not load it", "add --load", usage=True)
         if self.timeout <= 0:

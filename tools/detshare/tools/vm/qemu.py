@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from detshare.tools.vm import emulator
+from detshare.tools.vm import emulator, trixie
+from detshare.tools.vm.forward import Forwarding, Helper
 from detshare.tools.vm.kernels import DEBUG, Kernel, bootable
 
 # in the order of the guest's ports 1, 2, 3; the kernel's log is the serial port
@@ -34,6 +35,7 @@ class Machine:
     reserved: str = ""
     tty: bool = False
     tsc_khz: int | None = None
+    forwarding: Forwarding | None = None
 
 
 class Qemu:
@@ -41,22 +43,27 @@ class Qemu:
 
     def __init__(self, kernel: Kernel, image: Path, machine: Machine) -> None:
         names = ("log", *PORTS)
+        self._helper = Helper(machine.forwarding) if machine.forwarding is not None else None
+        self.helper_said = ""
         pairs = {name: socket.socketpair() for name in names}
         self.channels = {name: pair[0] for name, pair in pairs.items()}
         far = {name: pair[1].fileno() for name, pair in pairs.items()}
+        helper = self._helper.socket.fileno() if self._helper is not None else None
         try:
             self.process = subprocess.Popen(
-                arguments(kernel, image, machine, far),
+                arguments(kernel, image, machine, far, helper),
                 stdin=None if machine.tty else subprocess.DEVNULL,
                 stdout=None if machine.tty else subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=list(far.values()),
+                pass_fds=[*far.values(), *([] if helper is None else [helper])],
                 # Ctrl-C is for us: we end the guest in our own order
                 start_new_session=not machine.tty,
             )
         finally:
             for pair in pairs.values():
                 pair[1].close()
+            if self._helper is not None:
+                self._helper.started()
 
     def end(self) -> str:
         """Ends the guest if it still runs; what QEMU itself complained of."""
@@ -65,6 +72,8 @@ class Qemu:
         _, complaint = self.process.communicate()
         for channel in self.channels.values():
             channel.close()
+        if self._helper is not None:
+            self.helper_said = self._helper.end()
         return str(complaint.decode(errors="replace").strip())
 
     @property
@@ -73,8 +82,12 @@ class Qemu:
         return self.process.poll() == -signal.SIGABRT
 
 
-def arguments(kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, int]) -> list[str]:
+def arguments(
+    kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, int], helper: int | None = None
+) -> list[str]:
     """The whole command line. KVM is never asked for: the bed must behave alike where there is none.
+
+    `helper`: the descriptor of a socket to a forwarding helper.
 
     `-cpu max` has SMAP, so that a module which reads a program's memory by mistake faults as on real machines.
     """
@@ -103,12 +116,21 @@ def arguments(kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, 
     command = [
         # the guest ends when we do, however we end
         *(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []),
-        *(*emulator.command(), "-accel", "tcg,thread=multi", "-cpu", "max"),
-        *("-machine", "q35", "-smp", str(machine.cpus), "-m", f"{machine.memory}M"),
+        *(*(emulator.command() if helper is None else trixie.command()), "-accel", "tcg,thread=multi", "-cpu", "max"),
+        *(
+            "-machine",
+            "q35" if helper is None else "q35,memory-backend=ram",
+            "-smp",
+            str(machine.cpus),
+            "-m",
+            f"{machine.memory}M",
+        ),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"),
         *("-kernel", str(bootable(kernel)), "-initrd", str(image), "-append", " ".join(append)),
         *("-device", f"virtio-rng-pci,{_NO_MSIX}", "-device", f"virtio-serial-pci,{_NO_MSIX}"),
     ]
+    if helper is not None:
+        command += forwarding(machine.memory, f"fd={helper}")
     for name, number in sockets.items():
         command += ["-chardev", f"socket,id={name},fd={number}"]
     command += ["-serial", "chardev:log"]
@@ -120,6 +142,16 @@ def arguments(kernel: Kernel, image: Path, machine: Machine, sockets: dict[str, 
     for nr, path in enumerate(machine.shares):
         command += _filesystem(f"share{nr}", path, read_only=False)
     return command
+
+
+def forwarding(memory: int, channel: str) -> Sequence[str]:
+    """The device whose calls a helper serves, at the other end of a socket (QEMU's words), and RAM that it can see."""
+    return (
+        *("-object", f"memory-backend-memfd,id=ram,size={memory}M,share=on"),
+        *("-chardev", f"socket,id=nvfwd,{channel}"),
+        # 38: an id that QEMU has a name for, and no Linux a driver
+        *("-device", "vhost-user-test-device-pci,chardev=nvfwd,virtio-id=38,num_vqs=1,config_size=60"),
+    )
 
 
 def _filesystem(tag: str, path: Path, *, read_only: bool) -> Sequence[str]:

@@ -61,9 +61,19 @@ def steps(model: str, quick: bool, *words: str, strict: bool = False) -> None:
         with Told(model, argv) as program:
             ready = program.answer(170, note)
             started = tracer.end_epoch(program.pid)
-            say("began", model=model, strict=strict, seconds=time.monotonic() - begun, reading_s=spent, ready=ready,
-                epoch=started.to_json(), loader=tracer.how, notes=tracer.notes(),
-                architectures=sorted(tracer_devices(tracer)), images=images(tracer, program.pid))
+            say(
+                "began",
+                model=model,
+                strict=strict,
+                seconds=time.monotonic() - begun,
+                reading_s=spent,
+                ready=ready,
+                epoch=started.to_json(),
+                loader=tracer.how,
+                notes=tracer.notes(),
+                architectures=sorted(tracer_devices(tracer)),
+                images=images(tracer, program.pid),
+            )
             for number in range(3 if quick else 8):
                 program.say(json.dumps({"do": "run"}), 60, note)
                 found = tracer.end_epoch(program.pid)
@@ -75,15 +85,34 @@ def steps(model: str, quick: bool, *words: str, strict: bool = False) -> None:
                 changed = [(a, n) for a, n, _, _ in answer["changed"]]
                 lost = missed(changed, _ranges(found, True))
                 unknown = missed([(a, n) for a, n in answer["segments"]], _ranges(found, False))
-                say("stepped", model=model, strict=strict, number=number, **_told(found),
-                    compared=answer["compared"], changed=len(changed), changed_bytes=sum(n for _, n in changed),
+                say(
+                    "stepped",
+                    model=model,
+                    strict=strict,
+                    number=number,
+                    **_told(found),
+                    compared=answer["compared"],
+                    changed=len(changed),
+                    changed_bytes=sum(n for _, n in changed),
                     changed_blocks=sum(b for _, _, b, _ in answer["changed"]) << 21,
-                    missed=len(lost), missed_ranges=[[hex(a), n] for a, n in lost[:10]],
-                    unknown=len(unknown), unknown_ranges=[[hex(a), n] for a, n in unknown[:10]],
-                    fresh=len(answer["fresh"]), gone=answer["gone"])
+                    missed=len(lost),
+                    missed_ranges=[[hex(a), n] for a, n in lost[:10]],
+                    unknown=len(unknown),
+                    unknown_ranges=[[hex(a), n] for a, n in unknown[:10]],
+                    fresh=len(answer["fresh"]),
+                    gone=answer["gone"],
+                )
             trouble = tracer.trouble()
-            say("ended", model=model, strict=strict, lost=trouble.lost, full=trouble.full, unread=trouble.unread,
-                notes=tracer.notes(), reading_s=spent)
+            say(
+                "ended",
+                model=model,
+                strict=strict,
+                lost=trouble.lost,
+                full=trouble.full,
+                unread=trouble.unread,
+                notes=tracer.notes(),
+                reading_s=spent,
+            )
     finally:
         tracer.close()
 
@@ -178,8 +207,9 @@ def rows(lines: list[Line]) -> list[Row]:
                 Row(f"{what}: memory of its own that was not known", unknown, unit, target="== 0"),
             ]
         for line in of(lines, "ended", model=model):
-            found.append(Row(f"{what}: events lost", line["lost"] + line["full"] + line["unread"], "events",
-                             target="== 0"))
+            found.append(
+                Row(f"{what}: events lost", line["lost"] + line["full"] + line["unread"], "events", target="== 0")
+            )
     return found
 
 

@@ -237,8 +237,12 @@ def rows(lines: list[Line]) -> list[Row]:
         found += [
             Row(f"{what}: RM calls that the recorder inside it saw", line["calls"], "calls", target="> 0"),
             Row(f"{what}: births of RM objects by the observer", line["births"], "objects", target="> 0"),
-            Row(f"{what}: births (client, handle, class, parent) that only one of the two has", line["births_differ"],
-                "objects", target="== 0"),
+            Row(
+                f"{what}: births (client, handle, class, parent) that only one of the two has",
+                line["births_differ"],
+                "objects",
+                target="== 0",
+            ),
             Row(f"{what}: objects freed before its end, by the observer", line["freed"], "objects"),
             Row(f"{what}: such deaths that only one of the two has", line["frees_differ"], "objects", target="== 0"),
             Row(f"{what}: deaths in all that only one of the two has", line["deaths_differ"], "objects", target="== 0"),
@@ -259,15 +263,20 @@ def rows(lines: list[Line]) -> list[Row]:
                 Row(f"{kind}: deaths told of", line["died"], "objects", target=f"== {expected}"),
             ]
     if storms := of(lines, "storm"):
-        found.append(Row("fastest storm, RM calls a second", max(line["rate"] for line in storms), "1/s",
-                         target=f">= {RATE}"))
+        found.append(
+            Row("fastest storm, RM calls a second", max(line["rate"] for line in storms), "1/s", target=f">= {RATE}")
+        )
     for line in of(lines, "forced"):
         kind = f"storm of {_KINDS[line['kind']]}, a ring of one page that nobody reads"
         found += [
             Row(f"{kind}: events lost", line["lost"], "events", target="> 0"),
             Row(f"{kind}: events lost and kept", line["lost"] + line["kept"], "events"),
-            Row(f"{kind}: events by which that differs from what the reader beside was told", line["apart"], "events",
-                target="== 0"),
+            Row(
+                f"{kind}: events by which that differs from what the reader beside was told",
+                line["apart"],
+                "events",
+                target="== 0",
+            ),
             Row(f"{kind}: the loss is said", int(line["told"]), "yes", target="== 1"),
         ]
     return found

@@ -129,8 +129,18 @@ def count(quick: bool) -> None:
                 told = _launches(tracer, program.pid) - before
                 shapes = [asdict(each) for each in tracer.shapes() if each.pid == program.pid]
                 kinds = {each.kind.name: each.calls for each in tracer.counts() if each.pid == program.pid}
-                say("counted", by=by, launches=COUNTED, told=told, before=before, shapes=shapes[:8], kinds=kinds,
-                    libraries=tracer.probes.paths, notes=tracer.notes(), loader=tracer.how)
+                say(
+                    "counted",
+                    by=by,
+                    launches=COUNTED,
+                    told=told,
+                    before=before,
+                    shapes=shapes[:8],
+                    kinds=kinds,
+                    libraries=tracer.probes.paths,
+                    notes=tracer.notes(),
+                    loader=tracer.how,
+                )
         except PartError as error:
             say("not-counted", by=by, why=str(error))
         finally:

@@ -124,7 +124,10 @@ def refused(quick: bool) -> None:
     os.environ.setdefault("DETSHARE_EBPF", "libbpf")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "detshare.ctl.trace.cli", "doctor", "--json"],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     say("doctor", status=done.returncode, text=done.stdout + done.stderr)
     try:
@@ -158,8 +161,11 @@ def rows(lines: list[Line]) -> list[Row]:
         first = sum(line["had_ms"] is not None and not line["greeted"] for line in births)
         found.append(Row(f"{what}: that a look gave it before they were greeted", first, "programs"))
         kept = sum(line["kept"] for line in births)
-        found.append(Row(f"{what}: whose compute TSG has it when it is asked again", kept, "programs",
-                         target=f"== {len(births)}"))
+        found.append(
+            Row(
+                f"{what}: whose compute TSG has it when it is asked again", kept, "programs", target=f"== {len(births)}"
+            )
+        )
         if alone:
             found += [
                 Row(f"{what}: first TSG to class, median", median(alone), "ms", target=f"<= {WITHIN_MS:g}"),
@@ -173,8 +179,14 @@ def rows(lines: list[Line]) -> list[Row]:
             text = f"{what}: first TSG to class as another process reads the slice back, median of {len(seen)}"
             found.append(Row(text, median(seen), "ms"))
     if ended := of(lines, "daemon"):
-        found.append(Row("daemons that ended well", sum(line["status"] == 0 for line in ended), "daemons",
-                         target=f"== {len(ended)}"))
+        found.append(
+            Row(
+                "daemons that ended well",
+                sum(line["status"] == 0 for line in ended),
+                "daemons",
+                target=f"== {len(ended)}",
+            )
+        )
     for line in of(lines, "latency"):
         found.append(Row("probes on nvidia.ko's functions that this kernel refuses", len(line["notes"]), "reasons"))
     return found

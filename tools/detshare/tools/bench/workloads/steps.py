@@ -92,9 +92,7 @@ class Sums:
     def alive(self, address: int, size: int) -> bool:
         """Whether the driver still has that memory."""
         base, found = ctypes.c_uint64(), ctypes.c_size_t()
-        status = self.cuda.cuMemGetAddressRange_v2(
-            ctypes.byref(base), ctypes.byref(found), ctypes.c_uint64(address)
-        )
+        status = self.cuda.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(found), ctypes.c_uint64(address))
         return status == 0 and base.value <= address and address + size <= base.value + found.value
 
     def of(self, address: int, size: int) -> tuple[int, ...]:
