@@ -26,7 +26,7 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("gates", "launch-path"), ("runtime",)),
     **dict.fromkeys(
         (
-            "conformance", "fuzz", "hostile", "interception", "kill-storm", "quota-attack", "sched", "stress",
+            "conformance", "forwarded", "fuzz", "hostile", "interception", "kill-storm", "quota-attack", "sched", "stress",
             "unload",
         ),
         _MODULE,

@@ -55,6 +55,7 @@ __all__ = [
 
 PROOFS: Final = {
     "gpu": "seen on a real GPU",
+    "gpu, forwarded": "the module in a virtual machine whose driver calls are forwarded to a real GPU",
     "driver": "genuine nvidia.ko in a virtual machine, no GPU",
     "model": "our simulated driver",
     "unit": "a unit or property test",

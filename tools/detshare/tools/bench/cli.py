@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from detshare.tools.bench.conduct import conduct
+from detshare.tools.bench.forwarded import forwarded
 from detshare.tools.bench.gates import gates
 from detshare.tools.bench.launch_path import launch_path
 from detshare.tools.bench.mix.cli import COMMANDS as MIXES
@@ -135,7 +136,7 @@ def _add(name: str, about: Experiment) -> None:
 
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
-for _command in (gates, launch_path, policies, rm_core, scale, sim_validation, *MIXES, *COMMANDS):
+for _command in (forwarded, gates, launch_path, policies, rm_core, scale, sim_validation, *MIXES, *COMMANDS):
     bench.add_command(_command)
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from detshare.tools.machine import commit
 from detshare.tools.replay.conformance import TRACES
 from detshare.tools.replay.convert import convert
 from detshare.tools.replay.records import read
@@ -72,11 +73,11 @@ def _module(path: Path, into: Path) -> None:
 
 
 def _programs(into: Path) -> None:
-    source = checkout.NVFWD / "programs" / "vectoradd.c"
-    command = ["cc", "-std=gnu11", "-O2", "-o", str(into / "vectoradd"), str(source), "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise VmError("build vectoradd", done.stderr.strip(), "as root: apt-get install gcc libc6-dev")
+    for source in sorted((checkout.NVFWD / "programs").glob("*.c")):
+        command = ["cc", "-std=gnu11", "-O2", "-o", str(into / source.stem), str(source), "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise VmError(f"build {source.stem}", done.stderr.strip(), "as root: apt-get install gcc libc6-dev")
     for name in ("nvreplay", "nvalloc", "nvsteer"):
         shutil.copy2(build_clients() / name, into)
     trace = TRACES / f"{TRACE}.jsonl.gz"
@@ -97,8 +98,10 @@ def _fill(folder: Path, kernel: kernels.Kernel, memory: int, cpus: int) -> None:
     lines = [f"{name}='{value}'\n" for name, value in _SETTINGS.items()]
     (folder / "settings").write_text("".join(lines), encoding="utf-8")
     (folder / "qemu.words").write_text("\n".join(words(kernel, memory, cpus)) + "\n", encoding="utf-8")
-    for name in ("run", "first"):
+    for name in ("run", "first", "claims"):
         shutil.copy2(Path(__file__).with_name("packed") / name, folder / name)
+    shutil.copy2(checkout.NVFWD / "claims.py", folder)
+    (folder / "commit").write_text(commit() + "\n", encoding="utf-8")
 
 
 def pack(out: Path, kernel: kernels.Kernel, memory: int, cpus: int) -> int:
