@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from detshare.ctl.abi.versions import for_version
+from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.module import activity, census, orders, rotation
 from detshare.ctl.backends.module.census import Census
-from detshare.ctl.backends.wishes import Wish
 from detshare.ctl.core import words
 from detshare.ctl.core.driver import Gpu, Holder, ProcessId
 from detshare.ctl.core.gputime import Mode, Standing
@@ -136,23 +136,23 @@ def test_tenants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "shown"),
+    ("desired", "shown"),
     [
-        (Wish(klass="high"), ("high", None)),
-        (Wish(weight=3), (None, 3)),
-        (Wish(weight=3, ceiling=40), (None, 3)),
-        (Wish(slice_us=500, level=Level.LOW), (None, None)),
-        (Wish(ceiling=25), (None, None)),
+        (Desired(klass="high"), ("high", None)),
+        (Desired(weight=3), (None, 3)),
+        (Desired(weight=3, ceiling=40), (None, 3)),
+        (Desired(slice_us=500, level=Level.LOW), (None, None)),
+        (Desired(ceiling=25), (None, None)),
     ],
 )
 def test_an_order_that_is_found_is_the_wish_it_was_made_from(
-    wish: Wish, shown: tuple[str | None, int | None]
+    desired: Desired, shown: tuple[str | None, int | None]
 ) -> None:
-    order = orders.order_of(wish)
+    order = orders.order_of(desired)
     row = SchedRow(
         42, order.klass or "", order.slice_us, order.level, weight=order.weight, tpc_percent=order.tpc_percent
     )
-    assert orders.wish_of(row) == wish
+    assert orders.desired_of(row) == desired
     found = only(replace(SEEN, vctxs=[replace(VCTX, klass=row.klass)], orders=[row]))
     assert (found.klass, found.weight) == shown
 

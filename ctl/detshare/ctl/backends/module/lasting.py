@@ -27,7 +27,7 @@ def _order(seen: Census, row: SchedRow) -> StandingOrder | None:
     target = seen.target(row)
     if target is None or target.kind is AccountKind.PID:
         return None
-    return StandingOrder(target.kind, target.name, orders.wish_of(row).text)
+    return StandingOrder(target.kind, target.name, orders.desired_of(row).text)
 
 
 def _row(row: ClassRow) -> ClassInfo:

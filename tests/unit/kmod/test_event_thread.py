@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from detshare.ctl.backends.module import ear, module
+from detshare.ctl.backends.module import event_thread, module
 from detshare.ctl.core.snapshot import Event
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent
@@ -62,7 +62,7 @@ class Listener:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ear.Ear, Listener]]:
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[event_thread.EventThread, Listener]]:
     listeners: list[Listener] = []
     threads: list[threading.Thread] = []
 
@@ -71,8 +71,8 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ear.Ear, Listener]]
         threads.append(threading.current_thread())
         return listeners[-1]
 
-    monkeypatch.setattr(ear, "Listener", listen)
-    made = ear.Ear(str)
+    monkeypatch.setattr(event_thread, "Listener", listen)
+    made = event_thread.EventThread(str)
     assert threads[0] is not threading.current_thread()  # a socket of pyroute2 belongs to the thread that made it
     yield made, listeners[0]
     made.close()
@@ -82,12 +82,12 @@ def test_one_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None
     def listen(cgroup_name: object) -> Listener:
         raise ModuleAbsent("not loaded")
 
-    monkeypatch.setattr(ear, "Listener", listen)
+    monkeypatch.setattr(event_thread, "Listener", listen)
     with pytest.raises(ModuleAbsent, match="not loaded"):
-        ear.Ear(str)
+        event_thread.EventThread(str)
 
 
-def after(made: ear.Ear, number: int) -> list[str]:
+def after(made: event_thread.EventThread, number: int) -> list[str]:
     found: list[Event] = []
 
     def enough() -> bool:
@@ -99,7 +99,7 @@ def after(made: ear.Ear, number: int) -> list[str]:
     return [each.kind for each in [*found, *made.drain()]]
 
 
-def test_who_works_is_told_where_it_is_asked_for(heard: tuple[ear.Ear, Listener]) -> None:
+def test_who_works_is_told_where_it_is_asked_for(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     edges: list[tuple[int, bool]] = []
     made.edge = lambda pid, works: edges.append((pid, works))
@@ -125,7 +125,7 @@ def test_who_works_is_told_where_it_is_asked_for(heard: tuple[ear.Ear, Listener]
     assert kernel.attends == [True, False]
 
 
-def test_turns_are_not_told_what_is_ordered_is(heard: tuple[ear.Ear, Listener]) -> None:
+def test_turns_are_not_told_what_is_ordered_is(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     kernel.hear(genl.DETSHARE_CMD_GATED, reasons=TURN)
     kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0)
@@ -142,7 +142,7 @@ def test_turns_are_not_told_what_is_ordered_is(heard: tuple[ear.Ear, Listener]) 
     assert not made.changed()
 
 
-def test_a_context_that_went_while_held_is_not_remembered(heard: tuple[ear.Ear, Listener]) -> None:
+def test_a_context_that_went_while_held_is_not_remembered(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     kernel.hear(genl.DETSHARE_CMD_PAUSED, reasons=ORDER, vctx_id=3)
     kernel.hear(genl.DETSHARE_CMD_GATED, reasons=ORDER, vctx_id=3)
@@ -152,7 +152,7 @@ def test_a_context_that_went_while_held_is_not_remembered(heard: tuple[ear.Ear, 
     assert after(made, 3) == ["paused", "gated", "vctx-gone"]
 
 
-def test_who_wants_to_be_told_is_told_at_once(heard: tuple[ear.Ear, Listener]) -> None:
+def test_who_wants_to_be_told_is_told_at_once(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     told: list[tuple[str, str, float]] = []
     made.tell = lambda found: told.append((found.kind, threading.current_thread().name, found.data["late_us"]))
@@ -163,7 +163,7 @@ def test_who_wants_to_be_told_is_told_at_once(heard: tuple[ear.Ear, Listener]) -
     assert made.drain() == []
 
 
-def test_an_ear_that_heard_its_last_says_so(heard: tuple[ear.Ear, Listener]) -> None:
+def test_a_thread_that_heard_its_last_says_so(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     kernel.fail = True
     kernel.more.set()
