@@ -48,7 +48,7 @@ struct uvm_file {
 	const struct file *file;	/* a name, not a reference */
 	struct ds_process *process;	/* who mapped first: who pays */
 	struct mutex lock;		/* below mmap_lock; guards the payer and ranges */
-	struct ds_holder holder;
+	struct ds_payer payer;
 	/*
 	 * Address ranges that are charged. Parts of them go one by one, and mappings that are older than this module
 	 * were never charged, so the length of what is unmapped is not enough to know.
@@ -103,13 +103,13 @@ static u32 gpu_of(const struct ds_process *process)
 
 static void free_file(struct uvm_file *file)
 {
-	/* until it is no holder any more, accounts come and go */
+	/* until it is no payer any more, accounts come and go */
 	mutex_lock(&file->lock);
 	if (file->bytes)
-		rm_payer_uncharge(&file->holder.payer, file->bytes);
+		rm_payer_uncharge(&file->payer.core, file->bytes);
 	mutex_unlock(&file->lock);
 	mtree_destroy(&file->ranges);
-	ds_holder_remove(&file->holder);
+	ds_payer_remove(&file->payer);
 	ds_process_put(file->process);
 	kfree(file);
 }
@@ -126,10 +126,10 @@ static struct uvm_file *make_file(const struct file *key)
 	file->process = ds_process_current();
 	if (!file->process)
 		goto free;
-	file->holder.lock = &file->lock;
-	file->holder.process = file->process;
-	file->holder.gpu = gpu_of(file->process);
-	if (!ds_holder_add(&file->holder))
+	file->payer.lock = &file->lock;
+	file->payer.process = file->process;
+	file->payer.gpu = gpu_of(file->process);
+	if (!ds_payer_add(&file->payer))
 		return file;
 	ds_process_put(file->process);
 free:
@@ -166,14 +166,14 @@ static int charge(struct uvm_file *file, u64 bytes)
 	int err;
 
 	mutex_lock(&file->lock);
-	err = rm_payer_charge(&file->holder.payer, bytes, &refuser);
+	err = rm_payer_charge(&file->payer.core, bytes, &refuser);
 	if (err && refuser)
 		ds_refusal_fill(&refusal, refuser, bytes);
 	mutex_unlock(&file->lock);
 	if (err) {
 		ds_count(refused);
 		if (refuser)
-			ds_event_refused_process(file->process, file->holder.gpu, &refusal);
+			ds_event_refused_process(file->process, file->payer.gpu, &refusal);
 	}
 	return err;
 }
@@ -193,7 +193,7 @@ static void settle(struct uvm_file *file, const struct vm_area_struct *vma, u64 
 				  GFP_KERNEL_ACCOUNT);
 		file->bytes += bytes;
 	} else {
-		rm_payer_uncharge(&file->holder.payer, bytes);
+		rm_payer_uncharge(&file->payer.core, bytes);
 	}
 	mutex_unlock(&file->lock);
 }
@@ -207,7 +207,7 @@ static int charged_mmap(struct file *file, struct vm_area_struct *vma)
 	if (!ds_enforcing())
 		return ds_hook_call(&hooks[MMAP], (unsigned long)file, (unsigned long)vma, 0);
 	known = get_file_of(file);
-	if (!known || ds_holders_follow(known->process) || charge(known, bytes))
+	if (!known || ds_payers_follow(known->process) || charge(known, bytes))
 		return -ENOMEM;
 	ret = ds_hook_call(&hooks[MMAP], (unsigned long)file, (unsigned long)vma, 0);
 	settle(known, vma, bytes, !ret && is_managed(vma));
@@ -239,7 +239,7 @@ static void unmap(struct uvm_file *file, unsigned long start, unsigned long end)
 	/* without memory to write it down the charge stays until the file is closed */
 	if (bytes && !mtree_store_range(&file->ranges, start, end - 1, NULL, GFP_KERNEL_ACCOUNT)) {
 		file->bytes -= bytes;
-		rm_payer_uncharge(&file->holder.payer, bytes);
+		rm_payer_uncharge(&file->payer.core, bytes);
 	}
 	mutex_unlock(&file->lock);
 }

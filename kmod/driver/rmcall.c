@@ -464,7 +464,7 @@ u32 ds_rm_gpu_tpcs(u32 client, u32 subdevice, unsigned int *tpcs)
 
 int ds_rmcall_init(void)
 {
-	/* as urgent as the lanes, which wait for what is answered here */
+	/* as urgent as the runqs, which wait for what is answered here */
 	ds_rm_queue = alloc_workqueue("detshare", WQ_UNBOUND | WQ_FREEZABLE | WQ_HIGHPRI, 0);
 	ds_rm_ordered = alloc_ordered_workqueue("detshare_orders", WQ_FREEZABLE);
 	if (ds_rm_queue && ds_rm_ordered)

@@ -3,7 +3,7 @@
  * What a call on the driver's files asks for.
  *
  * An ioctl on /dev/nvidiactl or /dev/nvidiaN is decoded from a copy of its
- * argument block that nobody else can write (the caller's frame). Only the
+ * argument block that nobody else can write (the shadow call). Only the
  * number counts, _IOC_NR(cmd): the driver looks at no other bit. A block is
  * decoded the same way before the call (what is asked) and after it (status,
  * handles and sizes that the driver wrote).

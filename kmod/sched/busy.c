@@ -9,9 +9,9 @@
 #include "busy.h"
 #include "channels.h"
 #include "detshare_uapi.h"
-#include "guest.h"
+#include "sharer.h"
 #include "rmcall.h"
-#include "run.h"
+#include "entity.h"
 
 static bool ask_busy = true;
 module_param(ask_busy, bool, 0644);
@@ -136,7 +136,7 @@ static void learn(u32 gpu, u32 status, u64 begin, u64 took)
 /* ---- one question -------------------------------------------------------------- */
 
 struct question {
-	bool counted;	/* the run pays for its GPU time */
+	bool counted;	/* the entity pays for its GPU time */
 	u32 client, device;
 	unsigned int count;
 	u32 channels[RM_CHANNELS_MAX];
@@ -149,10 +149,10 @@ static u32 device_above(const struct ds_client *client, const struct rm_object *
 	return object ? object->handle : 0;
 }
 
-/* The next channels of the run's, from the skip-th on. false: there are none, or they are not to be asked about. */
-static bool collect(const struct ds_run *run, unsigned int skip, struct question *question)
+/* The next channels of the entity's, from the skip-th on. false: there are none, or they are not to be asked about. */
+static bool collect(const struct ds_entity *entity, unsigned int skip, struct question *question)
 {
-	struct ds_client *client = ds_run_client_lock(run);
+	struct ds_client *client = ds_entity_client_lock(entity);
 	struct rm_object *object = NULL;
 
 	question->count = 0;
@@ -161,16 +161,16 @@ static bool collect(const struct ds_run *run, unsigned int skip, struct question
 	mutex_lock(&client->tree);
 	question->client = client->rm.handle;
 	while (question->count < RM_CHANNELS_MAX && (object = rm_tree_next(&client->rm, object))) {
-		if (!ds_channel_computes(client, object, run->gpu) || (skip && skip--))
+		if (!ds_channel_computes(client, object, entity->gpu) || (skip && skip--))
 			continue;
 		question->device = device_above(client, object);
 		question->channels[question->count++] = object->handle;
 	}
 	mutex_unlock(&client->tree);
 	/* "busy" may be about others of its group: that is for who pays, and not for who waits for it */
-	if (!question->counted && ds_shares_groups(run->process))
+	if (!question->counted && ds_shares_groups(entity->process))
 		question->count = 0;
-	ds_run_client_unlock();
+	ds_entity_client_unlock();
 	return question->count && question->device;
 }
 
@@ -191,71 +191,71 @@ static u32 ask(u32 gpu, const struct question *question, u64 *asked)
 }
 
 /* Busy if any of its channels is; who was never heard to say no is not believed. */
-static enum ds_busy ask_all(const struct ds_run *run, struct question *question, u64 *asked)
+static enum ds_busy ask_all(const struct ds_entity *entity, struct question *question, u64 *asked)
 {
 	enum ds_busy said = DS_BUSY_UNKNOWN;
 	unsigned int skip = 0;
 
 	*asked = ktime_get_ns();
-	question->counted = ds_bucket_meant(run->process);
-	while (collect(run, skip, question)) {
-		said = meaning(ask(run->gpu, question, asked));
+	question->counted = ds_bucket_meant(entity->process);
+	while (collect(entity, skip, question)) {
+		said = meaning(ask(entity->gpu, question, asked));
 		if (said != DS_BUSY_NO)
 			break;
 		skip += question->count;
 	}
-	if (said != DS_BUSY_NO && READ_ONCE(gpus[run->gpu].ability) != DETSHARE_ABILITY_PRESENT)
+	if (said != DS_BUSY_NO && READ_ONCE(gpus[entity->gpu].ability) != DETSHARE_ABILITY_PRESENT)
 		return DS_BUSY_UNKNOWN;
 	return said;
 }
 
 static void work(struct work_struct *item)
 {
-	struct ds_run *run = container_of(item, struct ds_run, busy.work);
+	struct ds_entity *entity = container_of(item, struct ds_entity, busy.work);
 	struct question *question = kmalloc(sizeof(*question), GFP_KERNEL);
 	enum ds_busy said = DS_BUSY_UNKNOWN;
 	u64 begun = ktime_get_ns(), asked = begun;
 	unsigned int moves;
 
-	spin_lock_irq(&run->lane->lock);
-	moves = run->pause.moves;
-	spin_unlock_irq(&run->lane->lock);
+	spin_lock_irq(&entity->runq->lock);
+	moves = entity->pause.moves;
+	spin_unlock_irq(&entity->runq->lock);
 	if (question)
-		said = ask_all(run, question, &asked);
+		said = ask_all(entity, question, &asked);
 	kfree(question);
-	spin_lock_irq(&run->lane->lock);
+	spin_lock_irq(&entity->runq->lock);
 	/* of a channel that is off the driver says that it is idle, whatever it had begun: what may be about that is no answer */
-	if (moves == run->pause.moves && !(moves & 1) && !run->pause.off) {
-		run->busy.said = said;
-		run->busy.begun_ns = begun;
-		run->busy.asked_ns = asked;
-		run->busy.chance = get_random_u32();
+	if (moves == entity->pause.moves && !(moves & 1) && !entity->pause.off) {
+		entity->busy.said = said;
+		entity->busy.begun_ns = begun;
+		entity->busy.asked_ns = asked;
+		entity->busy.chance = get_random_u32();
 	}
-	run->busy.asking = false;
-	spin_unlock_irq(&run->lane->lock);
-	ds_lane_look(run->lane);
-	ds_run_put(run);
+	entity->busy.asking = false;
+	spin_unlock_irq(&entity->runq->lock);
+	ds_runq_scan(entity->runq);
+	ds_entity_put(entity);
 }
 
-void ds_busy_ask(struct ds_run *run)
+void ds_busy_ask(struct ds_entity *entity)
 {
 	bool asks;
 
-	spin_lock_irq(&run->lane->lock);
-	asks = !run->busy.asking && !run->gone;
-	run->busy.asking |= asks;
-	spin_unlock_irq(&run->lane->lock);
+	spin_lock_irq(&entity->runq->lock);
+	asks = !entity->busy.asking && !entity->gone;
+	entity->busy.asking |= asks;
+	spin_unlock_irq(&entity->runq->lock);
 	if (!asks)
 		return;
-	ds_run_hold(run);
+	ds_entity_hold(entity);
 	/* it is not queued: who asked last has let go of `asking` as its last word */
-	if (!queue_work(ds_rm_queue, &run->busy.work))
-		ds_run_put(run);
+	if (!queue_work(ds_rm_queue, &entity->busy.work))
+		ds_entity_put(entity);
 }
 
-void ds_busy_init_run(struct ds_run *run)
+void ds_busy_init_entity(struct ds_entity *entity)
 {
-	INIT_WORK(&run->busy.work, work);
+	INIT_WORK(&entity->busy.work, work);
 }
 
 /* ---- a channel that has nothing to do -------------------------------------------- */
@@ -308,7 +308,7 @@ static bool prepare(struct trial *trial, struct ds_client *client, u32 handle)
 		trial->question.count = 1;
 	}
 	mutex_unlock(&client->tree);
-	return wanted && trial->question.device && !client->shared && !ds_guest_shares(client->process) &&
+	return wanted && trial->question.device && !client->shared && !ds_sharer_shares(client->process) &&
 	       READ_ONCE(ask_busy) && worth_a_try(trial->gpu);
 }
 

@@ -79,7 +79,7 @@ RECORDS = {
     "class": records.ClassRow,
     "bucket": records.BucketRow,
     "hold": records.HoldRow,
-    "run": records.RunRow,
+    "entity": records.EntityRow,
     "denied": records.DeniedRow,
     "event": records.EventRow,
 }
@@ -101,7 +101,7 @@ def test_a_record_has_every_attribute(name: str) -> None:
         ("level", records.LEVELS),
         ("abi", records.ABIS),
         ("mode", records.MODES),
-        ("run-state", records.RUN_STATES),
+        ("entity-state", records.ENTITY_STATES),
         ("hold", records.HOLDS),
         ("denial", records.DENIALS),
         ("ability", records.ABILITIES),

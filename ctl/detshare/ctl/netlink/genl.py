@@ -27,11 +27,11 @@ from detshare.ctl.netlink.messages import (
     detshare_bucket_msg,
     detshare_class_msg,
     detshare_denied_msg,
+    detshare_entity_msg,
     detshare_event_msg,
     detshare_gpu_msg,
     detshare_hold_msg,
     detshare_limit_msg,
-    detshare_run_msg,
     detshare_sched_msg,
     detshare_status_msg,
     detshare_tenant_msg,
@@ -82,7 +82,7 @@ DETSHARE_CMD_HOLD_GET = 28
 DETSHARE_CMD_HOLD_SET = 29
 DETSHARE_CMD_HOLD_DEL = 30
 DETSHARE_CMD_PREEMPT = 31
-DETSHARE_CMD_RUN_GET = 32
+DETSHARE_CMD_ENTITY_GET = 32
 DETSHARE_CMD_DENIED_GET = 33
 DETSHARE_CMD_KICK = 34
 DETSHARE_CMD_QUIET = 35
@@ -116,10 +116,10 @@ DETSHARE_TURN_MODE_NONE = 0
 DETSHARE_TURN_MODE_TURNS = 1
 DETSHARE_TURN_MODE_WINDOWS = 2
 
-DETSHARE_RUN_STATE_IDLE = 0
-DETSHARE_RUN_STATE_ACTIVE = 1
-DETSHARE_RUN_STATE_GATED = 2
-DETSHARE_RUN_STATE_PAUSED = 3
+DETSHARE_ENTITY_STATE_IDLE = 0
+DETSHARE_ENTITY_STATE_ACTIVE = 1
+DETSHARE_ENTITY_STATE_GATED = 2
+DETSHARE_ENTITY_STATE_PAUSED = 3
 
 DETSHARE_DENIAL_ORDER = 0
 DETSHARE_DENIAL_FOREIGN = 1
@@ -167,7 +167,7 @@ class MarshalDetShare(Marshal):
         DETSHARE_CMD_HOLD_SET: detshare_hold_msg,
         DETSHARE_CMD_HOLD_DEL: detshare_hold_msg,
         DETSHARE_CMD_PREEMPT: detshare_sched_msg,
-        DETSHARE_CMD_RUN_GET: detshare_run_msg,
+        DETSHARE_CMD_ENTITY_GET: detshare_entity_msg,
         DETSHARE_CMD_DENIED_GET: detshare_denied_msg,
         DETSHARE_CMD_KICK: detshare_event_msg,
         DETSHARE_CMD_QUIET: detshare_event_msg,
@@ -346,9 +346,9 @@ class DetShare(GenericNetlinkSocket):
         """Let a subject go."""
         return self._do(DETSHARE_CMD_HOLD_DEL, **subject)
 
-    def run_get(self, pid: int | None = None) -> tuple[Answer, ...]:
+    def entity_get(self, pid: int | None = None) -> tuple[Answer, ...]:
         """What each virtual context that can launch work is doing."""
-        return self._dump(DETSHARE_CMD_RUN_GET, pid=pid)
+        return self._dump(DETSHARE_CMD_ENTITY_GET, pid=pid)
 
     def denied_get(self, pid: int | None = None) -> tuple[Answer, ...]:
         """What the filter did not let through."""

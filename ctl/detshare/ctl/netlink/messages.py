@@ -177,7 +177,7 @@ class detshare_class_msg(genlmsg):
         ("DETSHARE_A_CLASS_SLICE_US", "uint64"),
         ("DETSHARE_A_CLASS_LEVEL", "uint32"),
         ("DETSHARE_A_CLASS_FLOOR_PERMILLE", "uint32"),
-        ("DETSHARE_A_CLASS_RUNS", "uint32"),
+        ("DETSHARE_A_CLASS_ENTITIES", "uint32"),
         ("DETSHARE_A_CLASS_TURN_US", "uint64"),
         ("DETSHARE_A_CLASS_TURN_RANK", "uint32"),
     )
@@ -230,36 +230,36 @@ class detshare_hold_msg(genlmsg):
     )
 
 
-class detshare_run_msg(genlmsg):
+class detshare_entity_msg(genlmsg):
     """What a virtual context that can launch work is doing."""
 
-    prefix = "DETSHARE_A_RUN_"
+    prefix = "DETSHARE_A_ENTITY_"
     nla_map = (
-        ("DETSHARE_A_RUN_UNSPEC", "none"),
-        ("DETSHARE_A_RUN_PAD", "none"),
-        ("DETSHARE_A_RUN_VCTX_ID", "uint64"),
-        ("DETSHARE_A_RUN_PID", "uint32"),
-        ("DETSHARE_A_RUN_GPU", "uint32"),
-        ("DETSHARE_A_RUN_CLIENT", "uint32"),
-        ("DETSHARE_A_RUN_CLASS", "asciiz"),
-        ("DETSHARE_A_RUN_WEIGHT", "uint32"),
-        ("DETSHARE_A_RUN_STATE", "uint32"),
-        ("DETSHARE_A_RUN_REASONS", "uint32"),
-        ("DETSHARE_A_RUN_LAST_KICK", "uint64"),
-        ("DETSHARE_A_RUN_IDLE_NS", "uint64"),
-        ("DETSHARE_A_RUN_KICKS", "uint64"),
-        ("DETSHARE_A_RUN_FAULTS", "uint64"),
-        ("DETSHARE_A_RUN_WAITS", "uint64"),
-        ("DETSHARE_A_RUN_WAIT_NS", "uint64"),
-        ("DETSHARE_A_RUN_WAITING", "uint32"),
-        ("DETSHARE_A_RUN_DOORS", "uint32"),
-        ("DETSHARE_A_RUN_DOORS_UNKNOWN", "uint32"),
-        ("DETSHARE_A_RUN_USED_US", "uint64"),
-        ("DETSHARE_A_RUN_TSGS", "uint32"),
-        ("DETSHARE_A_RUN_CHANNELS_OFF", "uint32"),
-        ("DETSHARE_A_RUN_HELD_SINCE", "uint64"),
-        ("DETSHARE_A_RUN_TPC_PERCENT", "uint32"),
-        ("DETSHARE_A_RUN_DENIED", "uint64"),
+        ("DETSHARE_A_ENTITY_UNSPEC", "none"),
+        ("DETSHARE_A_ENTITY_PAD", "none"),
+        ("DETSHARE_A_ENTITY_VCTX_ID", "uint64"),
+        ("DETSHARE_A_ENTITY_PID", "uint32"),
+        ("DETSHARE_A_ENTITY_GPU", "uint32"),
+        ("DETSHARE_A_ENTITY_CLIENT", "uint32"),
+        ("DETSHARE_A_ENTITY_CLASS", "asciiz"),
+        ("DETSHARE_A_ENTITY_WEIGHT", "uint32"),
+        ("DETSHARE_A_ENTITY_STATE", "uint32"),
+        ("DETSHARE_A_ENTITY_REASONS", "uint32"),
+        ("DETSHARE_A_ENTITY_LAST_KICK", "uint64"),
+        ("DETSHARE_A_ENTITY_IDLE_NS", "uint64"),
+        ("DETSHARE_A_ENTITY_KICKS", "uint64"),
+        ("DETSHARE_A_ENTITY_FAULTS", "uint64"),
+        ("DETSHARE_A_ENTITY_WAITS", "uint64"),
+        ("DETSHARE_A_ENTITY_WAIT_NS", "uint64"),
+        ("DETSHARE_A_ENTITY_WAITING", "uint32"),
+        ("DETSHARE_A_ENTITY_DOORS", "uint32"),
+        ("DETSHARE_A_ENTITY_DOORS_UNKNOWN", "uint32"),
+        ("DETSHARE_A_ENTITY_USED_US", "uint64"),
+        ("DETSHARE_A_ENTITY_TSGS", "uint32"),
+        ("DETSHARE_A_ENTITY_CHANNELS_OFF", "uint32"),
+        ("DETSHARE_A_ENTITY_HELD_SINCE", "uint64"),
+        ("DETSHARE_A_ENTITY_TPC_PERCENT", "uint32"),
+        ("DETSHARE_A_ENTITY_DENIED", "uint64"),
     )
 
 

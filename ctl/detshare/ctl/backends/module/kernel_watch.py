@@ -88,7 +88,7 @@ class KernelWatch:
             classes=self._link.classes(),
             buckets=buckets,
             holds=holds,
-            runs=self._link.runs(),
+            entities=self._link.entities(),
             denied=self._link.denied() if status.denied else (),
         )
         return status

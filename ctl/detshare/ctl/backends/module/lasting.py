@@ -39,7 +39,7 @@ def _row(row: ClassRow) -> ClassInfo:
         row.slice_us,
         level,
         row.floor_permille,
-        row.runs,
+        row.entities,
         row.turn_us,
     )
 
