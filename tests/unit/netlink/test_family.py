@@ -26,7 +26,7 @@ def messages() -> dict[str, Any]:
 
 
 def test_family_and_group() -> None:
-    assert genl.DETSHARE_GENL_NAME == SPEC["name"] == presence.FAMILY
+    assert genl.DETSHARE_FAMILY_NAME == SPEC["name"] == presence.FAMILY
     groups = [genl.DETSHARE_MCGRP_EVENTS, genl.DETSHARE_MCGRP_ACTIVITY]
     assert [group["name"] for group in SPEC["mcast-groups"]["list"]] == groups
     assert all("admin-perm" in each.get("flags", []) or "event" in each for each in OPERATIONS)
