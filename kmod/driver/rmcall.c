@@ -140,15 +140,6 @@ static u32 ask(struct question *question, u32 client, u32 object, u32 cmd, u32 s
 	return control(question, client, object, cmd, question->params, size);
 }
 
-u32 ds_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size)
-{
-	struct question *question = begin();
-
-	if (!question)
-		return DS_RM_GONE;
-	return end(question, control(question, client, object, cmd, params, size));
-}
-
 u32 ds_rm_alloc(u32 client, u32 parent, u32 class, u32 *object)
 {
 	struct question *question = begin();

@@ -429,9 +429,7 @@ struct rm_abi {
 	const char *version;
 	u16 branch;	/* major number */
 	u16 classes;	/* entries */
-	u16 uvms;	/* entries */
 	const struct rm_class *class;	/* by number */
-	const struct rm_uvm_size *uvm;	/* by number */
 	struct { /* NVOS00_PARAMETERS */
 		u16 len;	/* bytes */
 		struct rm_f32 hRoot;
@@ -1108,12 +1106,6 @@ struct rm_abi {
 		struct rm_f64 length;
 		struct rm_f32 rmStatus;
 	} uvm_register_channel;
-	struct { /* UVM_UNREGISTER_CHANNEL_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f32 hClient;
-		struct rm_f32 hChannel;
-		struct rm_f32 rmStatus;
-	} uvm_unregister_channel;
 	struct { /* UVM_CREATE_EXTERNAL_RANGE_PARAMS */
 		u16 len;	/* bytes */
 		struct rm_f64 base;
@@ -1131,33 +1123,6 @@ struct rm_abi {
 		struct rm_f32 hMemory;
 		struct rm_f32 rmStatus;
 	} uvm_map_external;
-	struct { /* UVM_UNMAP_EXTERNAL_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_fblk gpuUuid_uuid;
-		struct rm_f32 rmStatus;
-	} uvm_unmap_external;
-	struct { /* UVM_MAP_EXTERNAL_SPARSE_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_fblk gpuUuid_uuid;
-		struct rm_f32 rmStatus;
-	} uvm_map_sparse;
-	struct { /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_f32 rmStatus;
-	} uvm_semaphore_pool;
-	struct { /* UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_fblk gpuUuid_uuid;
-		struct rm_f32 rmStatus;
-	} uvm_dynamic_parallelism;
 	struct { /* UVM_FREE_PARAMS */
 		u16 len;	/* bytes */
 		struct rm_f64 base;
@@ -1172,17 +1137,6 @@ struct rm_abi {
 		struct rm_f32 flags;
 		struct rm_f32 rmStatus;
 	} uvm_migrate;
-	struct { /* UVM_ALLOC_DEVICE_P2P_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_f64 offset;
-		struct rm_fblk gpuUuid_uuid;
-		struct rm_f32 rmCtrlFd;
-		struct rm_f32 hClient;
-		struct rm_f32 hMemory;
-		struct rm_f32 rmStatus;
-	} uvm_device_p2p;
 };
 
 #define RM_ABI_VERSIONS 7

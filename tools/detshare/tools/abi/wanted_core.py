@@ -316,32 +316,19 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "UVM_REGISTER_CHANNEL_PARAMS",
         ("gpuUuid.uuid", "rmCtrlFd", "hClient", "hChannel", "base", "length", "rmStatus"),
     ),
-    "uvm_unregister_channel": ("UVM_UNREGISTER_CHANNEL_PARAMS", ("hClient", "hChannel", "rmStatus")),
     "uvm_external_range": ("UVM_CREATE_EXTERNAL_RANGE_PARAMS", ("base", "length", "rmStatus")),
     "uvm_map_external": (
         "UVM_MAP_EXTERNAL_ALLOCATION_PARAMS",
         ("base", "length", "offset", "gpuAttributesCount", "rmCtrlFd", "hClient", "hMemory", "rmStatus"),
     ),
-    "uvm_unmap_external": ("UVM_UNMAP_EXTERNAL_PARAMS", ("base", "length", "gpuUuid.uuid", "rmStatus")),
-    "uvm_map_sparse": ("UVM_MAP_EXTERNAL_SPARSE_PARAMS", ("base", "length", "gpuUuid.uuid", "rmStatus")),
-    "uvm_semaphore_pool": ("UVM_ALLOC_SEMAPHORE_POOL_PARAMS", ("base", "length", "rmStatus")),
-    "uvm_dynamic_parallelism": (
-        "UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS",
-        ("base", "length", "gpuUuid.uuid", "rmStatus"),
-    ),
     "uvm_free": ("UVM_FREE_PARAMS", ("base", "length", "rmStatus")),
     "uvm_migrate": ("UVM_MIGRATE_PARAMS", ("base", "length", "destinationUuid.uuid", "flags", "rmStatus")),
-    "uvm_device_p2p": (
-        "UVM_ALLOC_DEVICE_P2P_PARAMS",
-        ("base", "length", "offset", "gpuUuid.uuid", "rmCtrlFd", "hClient", "hMemory", "rmStatus"),
-    ),
 }
 
 # Layouts that some versions lack as a whole, and members that some versions lack.
 OPTIONAL = frozenset(
     {
         "fla",
-        "uvm_device_p2p",
         "uvm_free.length",
         "mapper.hSemaphoreSurface",
         "mapper.hNotificationMemory",
