@@ -311,7 +311,7 @@ u64 ds_holders_used(const struct ds_tenant *tenant)
 	u64 used = 0;
 
 	list_for_each_entry(holder, &ds_holders, link)
-		if (holder->process->tenant == tenant)
+		if (holder->process->tenant == tenant && !holder->again)
 			used += holder->keeps ? rm_payer_kept(&holder->payer) : rm_payer_bytes(&holder->payer);
 	return used;
 }

@@ -128,16 +128,6 @@ static bool answer(struct ds_call *call, u32 command, const struct rm_ruling *ru
 
 /* ---- controls -------------------------------------------------------------------------- */
 
-static bool is_paused(struct ds_run *run)
-{
-	bool paused;
-
-	spin_lock_irq(&run->lane->lock);
-	paused = !run->gone && (run->pause.wanted || run->pause.off);
-	spin_unlock_irq(&run->lane->lock);
-	return paused;
-}
-
 struct search {
 	const struct asking *asking;
 	struct ds_run *found;	/* held */
@@ -147,7 +137,7 @@ static int find_paused(struct ds_run *run, void *data)
 {
 	struct search *search = data;
 
-	if ((run->process != search->asking->process && run->process != search->asking->owner) || !is_paused(run))
+	if ((run->process != search->asking->process && run->process != search->asking->owner) || !ds_run_paused(run))
 		return 0;
 	search->found = ds_run_hold(run);
 	return 1;
@@ -163,7 +153,7 @@ static bool wait_while_paused(const struct asking *asking)
 	int err = 0;
 
 	while (!err && ds_runs_each(find_paused, &search)) {
-		err = wait_event_killable(search.found->pause.wait, !is_paused(search.found));
+		err = wait_event_killable(search.found->pause.wait, !ds_run_paused(search.found));
 		ds_run_put(search.found);
 	}
 	return !err;

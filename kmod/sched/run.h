@@ -129,6 +129,18 @@ static inline u64 ds_run_ended(const struct ds_run *run)
 	return ended > READ_ONCE(run->launched_ns) ? ended : 0;
 }
 
+/* Are its channels off, or about to be? Any context. */
+static inline bool ds_run_paused(struct ds_run *run)
+{
+	unsigned long flags;
+	bool paused;
+
+	spin_lock_irqsave(&run->lane->lock, flags);
+	paused = !run->gone && (run->pause.wanted || run->pause.off);
+	spin_unlock_irqrestore(&run->lane->lock, flags);
+	return paused;
+}
+
 /* The lane looks again, soon. Any context. */
 void ds_lane_look(struct ds_lane *lane);
 /* What holds for somebody has changed: all lanes with runs look again, soon. Any context. */
