@@ -2389,6 +2389,34 @@ static const struct rm_uvm_size uvms_5[] = {
 	.len = 16, \
 	.hShareClient = { 0x4 } }
 
+/* NV2080_CTRL_GR_CTXSW_ZCULL_BIND_PARAMS */
+#define LAYOUT_ZCULL_BIND_0 { \
+	.len = 24, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GR_CTXSW_PM_BIND_PARAMS */
+#define LAYOUT_PM_BIND_0 { \
+	.len = 40, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GR_CTXSW_SETUP_BIND_PARAMS */
+#define LAYOUT_SETUP_BIND_0 { \
+	.len = 0, \
+	.hClient = { RM_ABSENT } }
+#define LAYOUT_SETUP_BIND_1 { \
+	.len = 16, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GPU_MIGRATABLE_OPS_PARAMS */
+#define LAYOUT_MIGRATABLE_OPS_0 { \
+	.len = 1832, \
+	.hClientTarget = { 0x0 } }
+
+/* NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS */
+#define LAYOUT_ACCESS_RIGHTS_0 { \
+	.len = 12, \
+	.hClient = { 0x4 } }
+
 /* NV2080_CTRL_DMA_INVALIDATE_TLB_PARAMS */
 #define LAYOUT_INVALIDATE_TLB_0 { \
 	.len = 16, \
@@ -2677,6 +2705,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_0,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_0,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2786,6 +2819,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_0,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2895,6 +2933,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -3004,6 +3047,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -3113,6 +3161,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -3222,6 +3275,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -3331,6 +3389,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
