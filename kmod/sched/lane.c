@@ -32,8 +32,7 @@ static void join(struct ds_run *run)
 	spin_unlock_irqrestore(&lane->lock, flags);
 	mutex_unlock(&lane->members);
 	/* what holds for its process holds for it before its maker goes on */
-	ds_lane_look(lane);
-	flush_work(&lane->work);
+	ds_lane_settle_killable(lane);
 }
 
 struct ds_run *ds_run_of(struct ds_client *client, u32 gpu)

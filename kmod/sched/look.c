@@ -130,7 +130,11 @@ static void work(struct work_struct *item)
 {
 	struct ds_lane *lane = container_of(item, struct ds_lane, work);
 	struct ds_look look = { .lane = lane, .next = KTIME_MAX, .metered = ds_bucket_on() };
+	u64 number;
 
+	spin_lock_irq(&lane->lock);
+	number = ++lane->begun;
+	spin_unlock_irq(&lane->lock);
 	mutex_lock(&lane->members);
 	look.now = ktime_get_ns();
 	look.free = ds_runs_free();
@@ -138,6 +142,10 @@ static void work(struct work_struct *item)
 	if (look.next != KTIME_MAX)
 		hrtimer_start(&lane->timer, ns_to_ktime(look.next), HRTIMER_MODE_ABS);
 	mutex_unlock(&lane->members);
+	spin_lock_irq(&lane->lock);
+	lane->done = number;
+	spin_unlock_irq(&lane->lock);
+	wake_up_all(&lane->looked);
 }
 
 static enum hrtimer_restart on_timer(struct hrtimer *timer)

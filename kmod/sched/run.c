@@ -3,6 +3,7 @@
 #include <linux/slab.h>
 
 #include "channels.h"
+#include "rmcall.h"
 #include "run.h"
 
 static struct ds_lane lanes[RM_GPUS];
@@ -39,13 +40,56 @@ void ds_lanes_stale(void)
 			ds_lane_look(lane);
 }
 
-void ds_lanes_settle(void)
+/* The number of a look that begins from here on, which is asked for. */
+static u64 ask_for_look(struct ds_lane *lane)
 {
+	unsigned long flags;
+	u64 next;
+
+	spin_lock_irqsave(&lane->lock, flags);
+	next = lane->begun + 1;
+	spin_unlock_irqrestore(&lane->lock, flags);
+	ds_lane_look(lane);
+	return next;
+}
+
+static bool has_looked(struct ds_lane *lane, u64 look)
+{
+	unsigned long flags;
+	bool has;
+
+	spin_lock_irqsave(&lane->lock, flags);
+	has = lane->done >= look;
+	spin_unlock_irqrestore(&lane->lock, flags);
+	return has;
+}
+
+bool ds_lanes_settle(void)
+{
+	u64 until = jiffies + DS_RM_PATIENCE, looks[RM_GPUS];
 	struct ds_lane *lane;
+	bool settled = true;
 
 	ds_lanes_stale();
 	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++)
-		flush_work(&lane->work);
+		looks[lane->gpu] = is_used(lane) ? ask_for_look(lane) : 0;
+	for (lane = lanes; lane < lanes + ARRAY_SIZE(lanes); lane++) {
+		u64 look = looks[lane->gpu];
+
+		if (!look || wait_event_timeout(lane->looked, has_looked(lane, look), ds_rm_patience(until)))
+			continue;
+		settled = false;
+		pr_warn_ratelimited("on GPU %u what was ordered is not in force after %u s and nobody waits longer: it comes into force when the work item goes on, which `echo w >/proc/sysrq-trigger` shows in the log (workqueue detshare_lanes)\n",
+				    lane->gpu, DS_RM_PATIENCE / HZ);
+	}
+	return settled;
+}
+
+bool ds_lane_settle_killable(struct ds_lane *lane)
+{
+	u64 look = ask_for_look(lane);
+
+	return !wait_event_killable(lane->looked, has_looked(lane, look));
 }
 
 struct ds_lane *ds_lane_at(u32 gpu)
@@ -292,6 +336,7 @@ int ds_run_init(void (*init_lane)(struct ds_lane *lane))
 		mutex_init(&lane->members);
 		INIT_LIST_HEAD(&lane->runs);
 		spin_lock_init(&lane->lock);
+		init_waitqueue_head(&lane->looked);
 		init_lane(lane);
 	}
 	return 0;

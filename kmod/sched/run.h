@@ -108,6 +108,8 @@ struct ds_lane {
 	struct work_struct work;
 	struct hrtimer timer;
 	bool stale;			/* rules, holds or buckets may have changed; lock */
+	u64 begun, done;		/* looks so far; lock */
+	wait_queue_head_t looked;
 	u64 charged_ns;			/* ktime up to which what its runs use is charged; the work item's own */
 	struct ds_rotation rotation;	/* the same */
 	u64 unseen_ns;			/* when one that counted as idle was asked about last, ktime; the same */
@@ -145,8 +147,13 @@ static inline bool ds_run_paused(struct ds_run *run)
 void ds_lane_look(struct ds_lane *lane);
 /* What holds for somebody has changed: all lanes with runs look again, soon. Any context. */
 void ds_lanes_stale(void);
-/* The same, and on return gates are as they should be and pauses are under way. Sleeps; no lock of this module's but ds_file.order. */
-void ds_lanes_settle(void);
+/*
+ * The same, and on return gates are as they should be and pauses are under way. Sleeps; no lock of this module's but ds_file.order. false: a lane
+ * has not looked for DS_RM_PATIENCE, which the log says; it does so later.
+ */
+bool ds_lanes_settle(void);
+/* The lane looks once more, and is waited for. false: the current task is being killed. */
+bool ds_lane_settle_killable(struct ds_lane *lane);
 /* Calls `tell` for each run until that returns non-zero, and returns that. Sleeps, members held. */
 int ds_runs_each(int (*tell)(struct ds_run *run, void *data), void *data);
 
