@@ -16,8 +16,8 @@ import pytest
 from detshare.ctl.netlink import genl
 from tests.patience import until
 from tests.vm.guest.kmod_tools import PID, TENANT, row
-from tests.vm.guest.nvsim_tools import CPU
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, truth
+from tests.vm.guest.nvsim_tools import CPU
 from tests.vm.guest.sched_hidden import Play, Program, Programs, program
 from tests.vm.guest.sched_tools import Worker, family, worker
 

@@ -37,7 +37,8 @@ def checks(link: Link) -> list[Check]:
     except (DriverError, OSError) as error:
         advice = "load it again: insmod detshare.ko; see dmesg | grep detshare"
         return [Check("kernel module", False, str(error), advice)]
-    return [_mode(status), *_hooks(status), _counters(status), *unlimited(status.hooks), *_mechanisms(status), *_ceilings(link)]
+    said = [_mode(status), *_hooks(status), _counters(status), *unlimited(status.hooks)]
+    return [*said, *_mechanisms(status), *_ceilings(link)]
 
 
 def _mode(status: Status) -> Check:
@@ -71,7 +72,7 @@ def _hooks(status: Status) -> list[Check]:
 
 
 def unlimited(hooks: tuple[str, ...], modules: Path = _MODULES) -> list[Check]:
-    """Video memory that a limit does not see, by what the driver's modules have been loaded with; `modules`: /sys/module."""
+    """Video memory that a limit does not see, by how the driver's modules were loaded; `modules`: /sys/module."""
     found = []
     if (modules / "nvidia_uvm").is_dir():
         off = _parameter(modules, "nvidia_uvm", "uvm_disable_hmm")
@@ -79,7 +80,7 @@ def unlimited(hooks: tuple[str, ...], modules: Path = _MODULES) -> list[Check]:
             text = "off" if off else "this nvidia-uvm has none"
             found.append(Check("HMM", True, f"{text}: plain memory of programs never becomes video memory"))
         elif _HMM_HOOK in hooks:
-            text = "on: who is limited before it opens nvidia-uvm goes without; who is limited later keeps it, uncharged"
+            text = "on: who is limited before it opens nvidia-uvm goes without; who is limited later keeps it"
             advice = "limit programs by cgroup or tenant before they start, or load nvidia-uvm with uvm_disable_hmm=1"
             found.append(Check("HMM", None, text, advice))
         else:
