@@ -189,7 +189,10 @@ def log_since(log: int) -> str:
 
 @pytest.mark.parametrize(
     ("question", "said"),
-    [("NV2080_CTRL_CMD_GPU_GET_GID_INFO", "who GPU 0 is"), ("NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS", "a new channel on GPU 0")],
+    [
+        ("NV2080_CTRL_CMD_GPU_GET_GID_INFO", "who GPU 0 is"),
+        ("NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS", "a new channel on GPU 0"),
+    ],
 )
 def test_a_program_does_not_wait_for_ever_for_what_the_module_asks(program: Programs, question: str, said: str) -> None:
     """The first program of a GPU, and its first channel, bring the module's questions about."""
