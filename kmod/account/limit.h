@@ -40,6 +40,7 @@ struct ds_payer {
 	struct ds_process *process;	/* held by the owner of the payer */
 	u32 gpu;
 	bool keeps;	/* what others have held longer is not shown a second time */
+	bool again;	/* another payer of the owner's shows the same: it is for limits alone */
 	struct rm_payer core;
 };
 

@@ -311,7 +311,7 @@ u64 ds_payers_used(const struct ds_tenant *tenant)
 	u64 used = 0;
 
 	list_for_each_entry(payer, &ds_payers, link)
-		if (payer->process->tenant == tenant)
+		if (payer->process->tenant == tenant && !payer->again)
 			used += payer->keeps ? rm_payer_kept(&payer->core) : rm_payer_bytes(&payer->core);
 	return used;
 }

@@ -128,16 +128,6 @@ static bool answer(struct ds_call *call, u32 command, const struct rm_ruling *ru
 
 /* ---- controls -------------------------------------------------------------------------- */
 
-static bool is_paused(struct ds_entity *entity)
-{
-	bool paused;
-
-	spin_lock_irq(&entity->runq->lock);
-	paused = !entity->gone && (entity->pause.wanted || entity->pause.off);
-	spin_unlock_irq(&entity->runq->lock);
-	return paused;
-}
-
 struct search {
 	const struct asking *asking;
 	struct ds_entity *found;	/* held */
@@ -147,7 +137,7 @@ static int find_paused(struct ds_entity *entity, void *data)
 {
 	struct search *search = data;
 
-	if ((entity->process != search->asking->process && entity->process != search->asking->owner) || !is_paused(entity))
+	if ((entity->process != search->asking->process && entity->process != search->asking->owner) || !ds_entity_paused(entity))
 		return 0;
 	search->found = ds_entity_hold(entity);
 	return 1;
@@ -163,7 +153,7 @@ static bool wait_while_paused(const struct asking *asking)
 	int err = 0;
 
 	while (!err && ds_entities_each(find_paused, &search)) {
-		err = wait_event_killable(search.found->pause.wait, !is_paused(search.found));
+		err = wait_event_killable(search.found->pause.wait, !ds_entity_paused(search.found));
 		ds_entity_put(search.found);
 	}
 	return !err;

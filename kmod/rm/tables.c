@@ -1951,6 +1951,34 @@ static const struct rm_class classes_5[] = {
 	.len = 16, \
 	.hShareClient = { 0x4 } }
 
+/* NV2080_CTRL_GR_CTXSW_ZCULL_BIND_PARAMS */
+#define LAYOUT_ZCULL_BIND_0 { \
+	.len = 24, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GR_CTXSW_PM_BIND_PARAMS */
+#define LAYOUT_PM_BIND_0 { \
+	.len = 40, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GR_CTXSW_SETUP_BIND_PARAMS */
+#define LAYOUT_SETUP_BIND_0 { \
+	.len = 0, \
+	.hClient = { RM_ABSENT } }
+#define LAYOUT_SETUP_BIND_1 { \
+	.len = 16, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GPU_MIGRATABLE_OPS_PARAMS */
+#define LAYOUT_MIGRATABLE_OPS_0 { \
+	.len = 1832, \
+	.hClientTarget = { 0x0 } }
+
+/* NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS */
+#define LAYOUT_ACCESS_RIGHTS_0 { \
+	.len = 12, \
+	.hClient = { 0x4 } }
+
 /* NV2080_CTRL_DMA_INVALIDATE_TLB_PARAMS */
 #define LAYOUT_INVALIDATE_TLB_0 { \
 	.len = 16, \
@@ -2167,6 +2195,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_0,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_0,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2268,6 +2301,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_0,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2369,6 +2407,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2470,6 +2513,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2571,6 +2619,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2672,6 +2725,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2773,6 +2831,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,

@@ -35,6 +35,9 @@ int ds_bucket_del(const struct ds_subject *subject);
 /* Has the process one, or its cgroup or tenant? Sleeps. */
 bool ds_bucket_meant(const struct ds_process *process);
 
+/* Is one of them empty, on any GPU? As the runqs found it last. Sleeps. */
+bool ds_bucket_empty(const struct ds_process *process);
+
 /* For the runq's work item, with its members: is there any bucket? */
 bool ds_bucket_on(void);
 

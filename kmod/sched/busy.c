@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/bitops.h>
+#include <linux/completion.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/random.h>
+#include <linux/refcount.h>
+#include <linux/slab.h>
 
 #include "bucket.h"
 #include "busy.h"
@@ -260,11 +263,20 @@ void ds_busy_init_entity(struct ds_entity *entity)
 
 /* ---- a channel that has nothing to do -------------------------------------------- */
 
+/* Of whoever waits for it, and of the work item. */
 struct trial {
 	struct work_struct work;
+	refcount_t refs;
+	struct completion done;
 	u32 gpu;
 	struct question question;
 };
+
+static void put_trial(struct trial *trial)
+{
+	if (refcount_dec_and_test(&trial->refs))
+		kfree(trial);
+}
 
 static void try_it(struct work_struct *item)
 {
@@ -272,6 +284,8 @@ static void try_it(struct work_struct *item)
 	u64 asked;
 
 	ask(trial->gpu, &trial->question, &asked);
+	complete(&trial->done);
+	put_trial(trial);
 }
 
 static bool worth_a_try(u32 gpu)
@@ -318,14 +332,20 @@ void ds_busy_channel_new(struct ds_client *client, u32 handle)
 
 	if (!trial)
 		return;
+	refcount_set(&trial->refs, 1);
 	if (prepare(trial, client, handle)) {
+		refcount_inc(&trial->refs);
+		init_completion(&trial->done);
 		INIT_WORK(&trial->work, try_it);
 		queue_work(ds_rm_queue, &trial->work);
 		/*
 		 * nobody can have given a new one work: its maker does not know of it yet. One that has just got its first object may have
-		 * some: the answer teaches nothing then.
+		 * some: the answer teaches nothing then. Nor does one that comes too late: "idle" is not said of what runs, and
+		 * all else is not believed.
 		 */
-		flush_work(&trial->work);
+		if (!wait_for_completion_killable_timeout(&trial->done, DS_RM_PATIENCE))
+			pr_warn_ratelimited("the driver has not said within %u s whether a new channel on GPU %u is idle: its program goes on, and the next one is asked about\n",
+					    DS_RM_PATIENCE / HZ, trial->gpu);
 	}
-	kfree(trial);
+	put_trial(trial);
 }

@@ -4,6 +4,7 @@
 
 #include "channels.h"
 #include "entity.h"
+#include "rmcall.h"
 
 static struct ds_runq runqs[RM_GPUS];
 /* Not bound to the processor of who launched: the look that a launch asks for does not delay the launch. */
@@ -39,13 +40,56 @@ void ds_runqs_stale(void)
 			ds_runq_scan(runq);
 }
 
-void ds_runqs_settle(void)
+/* The number of a scan that begins from here on, which is asked for. */
+static u64 ask_for_scan(struct ds_runq *runq)
 {
+	unsigned long flags;
+	u64 next;
+
+	spin_lock_irqsave(&runq->lock, flags);
+	next = runq->begun + 1;
+	spin_unlock_irqrestore(&runq->lock, flags);
+	ds_runq_scan(runq);
+	return next;
+}
+
+static bool has_scanned(struct ds_runq *runq, u64 scan)
+{
+	unsigned long flags;
+	bool has;
+
+	spin_lock_irqsave(&runq->lock, flags);
+	has = runq->done >= scan;
+	spin_unlock_irqrestore(&runq->lock, flags);
+	return has;
+}
+
+bool ds_runqs_settle(void)
+{
+	u64 until = jiffies + DS_RM_PATIENCE, scans[RM_GPUS];
 	struct ds_runq *runq;
+	bool settled = true;
 
 	ds_runqs_stale();
 	for (runq = runqs; runq < runqs + ARRAY_SIZE(runqs); runq++)
-		flush_work(&runq->work);
+		scans[runq->gpu] = is_used(runq) ? ask_for_scan(runq) : 0;
+	for (runq = runqs; runq < runqs + ARRAY_SIZE(runqs); runq++) {
+		u64 scan = scans[runq->gpu];
+
+		if (!scan || wait_event_timeout(runq->scanned, has_scanned(runq, scan), ds_rm_patience(until)))
+			continue;
+		settled = false;
+		pr_warn_ratelimited("on GPU %u what was ordered is not in force after %u s and nobody waits longer: it comes into force when the work item goes on, which `echo w >/proc/sysrq-trigger` shows in the log (workqueue detshare_runqs)\n",
+				    runq->gpu, DS_RM_PATIENCE / HZ);
+	}
+	return settled;
+}
+
+bool ds_runq_settle_killable(struct ds_runq *runq)
+{
+	u64 scan = ask_for_scan(runq);
+
+	return !wait_event_killable(runq->scanned, has_scanned(runq, scan));
 }
 
 struct ds_runq *ds_runq_at(u32 gpu)
@@ -292,6 +336,7 @@ int ds_entity_init(void (*init_runq)(struct ds_runq *runq))
 		mutex_init(&runq->members);
 		INIT_LIST_HEAD(&runq->entities);
 		spin_lock_init(&runq->lock);
+		init_waitqueue_head(&runq->scanned);
 		init_runq(runq);
 	}
 	return 0;

@@ -108,6 +108,8 @@ struct ds_runq {
 	struct work_struct work;
 	struct hrtimer timer;
 	bool stale;			/* rules, holds or buckets may have changed; lock */
+	u64 begun, done;		/* scans so far; lock */
+	wait_queue_head_t scanned;
 	u64 charged_ns;			/* ktime up to which what its entities use is charged; the work item's own */
 	struct ds_rotation rotation;	/* the same */
 	u64 unseen_ns;			/* when one that counted as idle was asked about last, ktime; the same */
@@ -129,12 +131,29 @@ static inline u64 ds_entity_ended(const struct ds_entity *entity)
 	return ended > READ_ONCE(entity->launched_ns) ? ended : 0;
 }
 
+/* Are its channels off, or about to be? Any context. */
+static inline bool ds_entity_paused(struct ds_entity *entity)
+{
+	unsigned long flags;
+	bool paused;
+
+	spin_lock_irqsave(&entity->runq->lock, flags);
+	paused = !entity->gone && (entity->pause.wanted || entity->pause.off);
+	spin_unlock_irqrestore(&entity->runq->lock, flags);
+	return paused;
+}
+
 /* The runq looks again, soon. Any context. */
 void ds_runq_scan(struct ds_runq *runq);
 /* What holds for somebody has changed: all runqs with entities look again, soon. Any context. */
 void ds_runqs_stale(void);
-/* The same, and on return gates are as they should be and pauses are under way. Sleeps; no lock of this module's but ds_file.order. */
-void ds_runqs_settle(void);
+/*
+ * The same, and on return gates are as they should be and pauses are under way. Sleeps; no lock of this module's but ds_file.order. false: a runq
+ * has not been scanned for DS_RM_PATIENCE, which the log says; it does so later.
+ */
+bool ds_runqs_settle(void);
+/* The runq is scanned once more, which is waited for. false: the current task is being killed. */
+bool ds_runq_settle_killable(struct ds_runq *runq);
 /* Calls `tell` for each entity until that returns non-zero, and returns that. Sleeps, members held. */
 int ds_entities_each(int (*tell)(struct ds_entity *entity, void *data), void *data);
 

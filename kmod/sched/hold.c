@@ -119,7 +119,8 @@ static int settle(const struct ds_subject *subject, bool pause, struct ds_hold_r
 	u64 begin = ktime_get_ns();
 
 	*result = (struct ds_hold_result){ 0 };
-	ds_runqs_settle();
+	if (!ds_runqs_settle())
+		return -ETIMEDOUT;
 	result->gate_ns = ktime_get_ns() - begin;
 	return wait_for_all(subject, pause, begin, result, cannot);
 }

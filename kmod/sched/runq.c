@@ -32,8 +32,7 @@ static void join(struct ds_entity *entity)
 	spin_unlock_irqrestore(&runq->lock, flags);
 	mutex_unlock(&runq->members);
 	/* what holds for its process holds for it before its maker goes on */
-	ds_runq_scan(runq);
-	flush_work(&runq->work);
+	ds_runq_settle_killable(runq);
 }
 
 struct ds_entity *ds_entity_of(struct ds_client *client, u32 gpu)

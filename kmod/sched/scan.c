@@ -130,7 +130,11 @@ static void work(struct work_struct *item)
 {
 	struct ds_runq *runq = container_of(item, struct ds_runq, work);
 	struct ds_scan scan = { .runq = runq, .next = KTIME_MAX, .metered = ds_bucket_on() };
+	u64 number;
 
+	spin_lock_irq(&runq->lock);
+	number = ++runq->begun;
+	spin_unlock_irq(&runq->lock);
 	mutex_lock(&runq->members);
 	scan.now = ktime_get_ns();
 	scan.free = ds_entities_free();
@@ -138,6 +142,10 @@ static void work(struct work_struct *item)
 	if (scan.next != KTIME_MAX)
 		hrtimer_start(&runq->timer, ns_to_ktime(scan.next), HRTIMER_MODE_ABS);
 	mutex_unlock(&runq->members);
+	spin_lock_irq(&runq->lock);
+	runq->done = number;
+	spin_unlock_irq(&runq->lock);
+	wake_up_all(&runq->scanned);
 }
 
 static enum hrtimer_restart on_timer(struct hrtimer *timer)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -196,6 +197,33 @@ def test_doctor_says_what_the_driver_answers() -> None:
     assert [found[f"TPC ceiling, GPU {gpu}"].ok for gpu in range(3)] == [None, None, True]
     assert "0x17" in found["TPC ceiling, GPU 1"].detail
     assert "set-ceiling tries it" in found["TPC ceiling, GPU 0"].detail
+
+
+HOOK = "nvidia_uvm:uvm_va_space_create"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "hooks", "said"),
+    [
+        ({}, (HOOK,), {}),
+        ({"nvidia_uvm/other": "1"}, (HOOK,), {"HMM": True}),
+        ({"nvidia_uvm/uvm_disable_hmm": "Y"}, (), {"HMM": True}),
+        ({"nvidia_uvm/uvm_disable_hmm": "N"}, (HOOK,), {"HMM": None}),
+        ({"nvidia_uvm/uvm_disable_hmm": "N"}, (f"{HOOK} (missing)",), {"HMM": False}),
+        ({"nvidia_drm/modeset": "Y"}, (), {"DRM": None}),
+        ({"nvidia_drm/modeset": "N"}, (), {}),
+    ],
+)
+def test_doctor_says_what_memory_no_limit_sees(
+    tmp_path: Path, parameters: dict[str, str], hooks: tuple[str, ...], said: dict[str, bool | None]
+) -> None:
+    for name, value in parameters.items():
+        owner, _, parameter = name.partition("/")
+        (tmp_path / owner / "parameters").mkdir(parents=True)
+        (tmp_path / owner / "parameters" / parameter).write_text(value + "\n")
+    found = module.unlimited(hooks, tmp_path)
+    assert {check.name: check.ok for check in found} == said
+    assert all(check.advice for check in found if not check.ok)
 
 
 def test_doctor_without_the_module() -> None:

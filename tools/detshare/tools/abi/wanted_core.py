@@ -294,6 +294,11 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "channel_ids": ("NV2080_CTRL_FIFO_QUERY_CHANNEL_UNIQUE_ID_PARAMS", ("hClients", "hChannels", "numChannels")),
     "reg_ops": ("NV2080_CTRL_GPU_EXEC_REG_OPS_PARAMS", ("hClientTarget",)),
     "zcull_mode": ("NV2080_CTRL_GR_CTXSW_ZCULL_MODE_PARAMS", ("hShareClient",)),
+    "zcull_bind": ("NV2080_CTRL_GR_CTXSW_ZCULL_BIND_PARAMS", ("hClient",)),
+    "pm_bind": ("NV2080_CTRL_GR_CTXSW_PM_BIND_PARAMS", ("hClient",)),
+    "setup_bind": ("NV2080_CTRL_GR_CTXSW_SETUP_BIND_PARAMS", ("hClient",)),
+    "migratable_ops": ("NV2080_CTRL_GPU_MIGRATABLE_OPS_PARAMS", ("hClientTarget",)),
+    "access_rights": ("NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS", ("hClient",)),
     "invalidate_tlb": ("NV2080_CTRL_DMA_INVALIDATE_TLB_PARAMS", ("hClient",)),
     "channel_state": ("NV208F_CTRL_FIFO_GET_CHANNEL_STATE_PARAMS", ("hClient",)),
     "register_pid": ("NV503C_CTRL_REGISTER_PID_PARAMS", ("hClient",)),
@@ -328,6 +333,7 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
 # Layouts that some versions lack as a whole, and members that some versions lack.
 OPTIONAL = frozenset(
     {
+        "setup_bind",
         "fla",
         "uvm_free.length",
         "mapper.hSemaphoreSurface",
@@ -394,7 +400,9 @@ CLASSES = re.compile(
 
 CONTROLS = re.compile(
     r"NV0000_CTRL_CMD_OS_UNIX_(EXPORT_OBJECTS?_TO_FD|IMPORT_OBJECTS?_FROM_FD|CREATE_EXPORT_OBJECT_FD)"
-    r"|NV0000_CTRL_CMD_CLIENT_GET_(CHILD_HANDLE|HANDLE_INFO)"
+    r"|NV0000_CTRL_CMD_CLIENT_GET_(CHILD_HANDLE|HANDLE_INFO|ACCESS_RIGHTS)"
+    r"|NV0000_CTRL_CMD_GPUACCT_GET_(PROC_ACCOUNTING_INFO|ACCOUNTING_PIDS)|NV90CC_CTRL_CMD_HWPM_GET_RESERVATION_INFO"
+    r"|NV2080_CTRL_CMD_(GPU_MIGRATABLE_OPS|GR_GET_CURRENT_RESIDENT_CHANNEL)"
     r"|NV00F8_CTRL_CMD_(ATTACH|DETACH)_MEM|NV00FD_CTRL_CMD_(ATTACH|DETACH)_MEM|NV00FD_CTRL_CMD_ATTACH_GPU"
     r"|NV00E0_CTRL_CMD_(EXPORT|IMPORT)_MEM|NV0041_CTRL_CMD_GET_SURFACE_INFO|NV2080_CTRL_CMD_FB_GET_INFO_V2"
     r"|NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO|NV2080_CTRL_CMD_GPU_GET_PID_INFO|NV2080_CTRL_CMD_GPU_GET_PIDS"
