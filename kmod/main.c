@@ -12,14 +12,14 @@
 #include "dups.h"
 #include "entries.h"
 #include "family.h"
-#include "frame.h"
+#include "shadow.h"
 #include "gpu.h"
 #include "groups.h"
-#include "guest.h"
-#include "lane.h"
+#include "sharer.h"
+#include "runq.h"
 #include "lease.h"
 #include "limit.h"
-#include "pin.h"
+#include "memref.h"
 #include "power.h"
 #include "raw.h"
 #include "rmcall.h"
@@ -37,26 +37,26 @@ static const struct part {
 	int (*init)(void);
 	void (*exit)(void);
 } parts[] = {
-	{ ds_frame_init, ds_frame_exit },	/* the kernel's copies of calls */
+	{ ds_shadow_init, ds_shadow_exit },	/* the kernel's copies of calls */
 	{ NULL, ds_limit_exit },		/* limits and accounts */
 	{ ds_tenant_init, ds_tenant_exit },	/* named tenants */
 	{ NULL, ds_raw_exit },			/* what the filter must know */
-	{ NULL, ds_guest_exit },
+	{ NULL, ds_sharer_exit },
 	{ NULL, ds_denials_exit },
-	{ ds_lane_init, ds_lane_exit },		/* lanes */
+	{ ds_runq_init, ds_runq_exit },		/* runqs */
 	{ ds_groups_init, NULL },
 	{ NULL, ds_client_exit },		/* files, clients, vCtxs */
 	{ NULL, ds_uvm_exit },			/* managed memory */
-	{ ds_pin_init, ds_pin_exit },		/* memory that lives on without a handle */
+	{ ds_memref_init, ds_memref_exit },		/* memory that lives on without a handle */
 	{ NULL, ds_dups_forget },
 	{ ds_doorbell_init, ds_doorbell_exit },	/* doorbells */
 	{ ds_userd_init, ds_userd_exit },	/* what channels say of themselves */
 	{ ds_rmcall_init, ds_rmcall_exit },	/* questions to the driver */
-	{ NULL, ds_runs_forget },		/* what was to be tried again */
+	{ NULL, ds_entities_forget },		/* what was to be tried again */
 	{ NULL, ds_sched_forget },
 	{ ds_entries_init, ds_driver_exit },	/* hooks: from here on calls come in */
 	{ NULL, ds_sched_exit },		/* standing orders */
-	{ NULL, ds_runs_let_go },		/* who is held is let go before that */
+	{ NULL, ds_entities_let_go },		/* who is held is let go before that */
 	{ NULL, ds_class_exit },
 	{ NULL, ds_bucket_exit },
 	{ NULL, ds_lease_exit },

@@ -14,7 +14,7 @@ static LIST_HEAD(coming);
 
 static bool is_meant(const struct ds_entry *entry, struct ds_process *process)
 {
-	const struct ds_holder as = { .process = process };
+	const struct ds_payer as = { .process = process };
 
 	return ds_entry_meant(&entry->subject, &as);
 }
@@ -23,12 +23,12 @@ static bool is_meant(const struct ds_entry *entry, struct ds_process *process)
 static unsigned int groups_of(const struct ds_entry *entry, u32 gpu)
 {
 	const struct ds_context *context;
-	const struct ds_holder *holder;
+	const struct ds_payer *payer;
 	unsigned int count = 0;
 
-	list_for_each_entry(holder, &ds_holders, link)
-		if (holder->gpu == gpu && ds_entry_meant(&entry->subject, holder))
-			count += READ_ONCE(holder->payer.count[RM_KIND_TSG]);
+	list_for_each_entry(payer, &ds_payers, link)
+		if (payer->gpu == gpu && ds_entry_meant(&entry->subject, payer))
+			count += READ_ONCE(payer->core.count[RM_KIND_TSG]);
 	list_for_each_entry(context, &coming, link)
 		count += context->gpu == gpu && is_meant(entry, context->process);
 	return count;

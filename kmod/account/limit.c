@@ -10,7 +10,7 @@
 DEFINE_MUTEX(ds_limits_lock);
 LIST_HEAD(ds_entries);
 
-/* Nobody may be charging the account: every holder has left it. */
+/* Nobody may be charging the account: every payer has left it. */
 static void drop_account(struct ds_entry *entry, u32 gpu)
 {
 	kfree(entry->accounts[gpu]);
@@ -37,23 +37,23 @@ static bool entry_empty(const struct ds_entry *entry)
 	return entry->all == UNSET;
 }
 
-/* Brings accounts and holders into line with the entry's limits, which only grow stricter if this fails. */
+/* Brings accounts and payers into line with the entry's limits, which only grow stricter if this fails. */
 static int apply(struct ds_entry *entry)
 {
-	struct ds_holder *holder;
+	struct ds_payer *payer;
 	int err = 0;
 	u32 gpu;
 
 	for (gpu = 0; gpu < RM_GPUS; gpu++)
 		if (entry->accounts[gpu] && ds_entry_limit(entry, gpu))
 			rm_account_set_limit(&entry->accounts[gpu]->rm, ds_entry_limit(entry, gpu));
-	list_for_each_entry(holder, &ds_holders, link) {
-		if (holder->gpu >= RM_GPUS)
+	list_for_each_entry(payer, &ds_payers, link) {
+		if (payer->gpu >= RM_GPUS)
 			continue;
-		if (!ds_entry_limit(entry, holder->gpu))
-			ds_entry_leave(entry, holder);
-		else if (!err && ds_entry_meant(&entry->subject, holder))
-			err = ds_entry_join(entry, holder);
+		if (!ds_entry_limit(entry, payer->gpu))
+			ds_entry_leave(entry, payer);
+		else if (!err && ds_entry_meant(&entry->subject, payer))
+			err = ds_entry_join(entry, payer);
 	}
 	for (gpu = 0; gpu < RM_GPUS; gpu++)
 		if (!ds_entry_limit(entry, gpu))
@@ -195,10 +195,10 @@ static void forget(struct ds_entry *entry)
 
 static bool concerns_anybody(const struct ds_entry *entry)
 {
-	struct ds_holder *holder;
+	struct ds_payer *payer;
 
-	list_for_each_entry(holder, &ds_holders, link)
-		if (ds_entry_meant(&entry->subject, holder))
+	list_for_each_entry(payer, &ds_payers, link)
+		if (ds_entry_meant(&entry->subject, payer))
 			return true;
 	return false;
 }
@@ -220,19 +220,19 @@ static bool is_gone(const struct ds_entry *entry)
 void ds_limits_refresh(void)
 {
 	struct ds_entry *entry, *next;
-	struct ds_holder *holder;
+	struct ds_payer *payer;
 
 	mutex_lock(&ds_limits_lock);
 	/* who cannot be followed is refused at his next charge */
-	list_for_each_entry(holder, &ds_holders, link)
-		ds_process_follow(holder->process);
+	list_for_each_entry(payer, &ds_payers, link)
+		ds_process_follow(payer->process);
 	list_for_each_entry_safe(entry, next, &ds_entries, link)
 		if (is_gone(entry))
 			forget(entry);
 	mutex_unlock(&ds_limits_lock);
 }
 
-void ds_holders_desert(struct ds_tenant *tenant)
+void ds_payers_desert(struct ds_tenant *tenant)
 {
 	struct ds_subject subject = { .kind = DETSHARE_KIND_TENANT, .tenant = tenant };
 	struct ds_entry *entry = ds_entry_find(&subject);

@@ -176,7 +176,7 @@ void ds_tenant_remove(struct ds_tenant *tenant)
 			if (member->tenant == tenant)
 				free_member(member);
 	spin_unlock_irqrestore(&members_lock, flags);
-	ds_holders_desert(tenant);
+	ds_payers_desert(tenant);
 	list_del(&tenant->link);
 	WRITE_ONCE(tenant->gone, true);
 	ds_tenant_put(tenant);
@@ -190,7 +190,7 @@ int ds_tenant_take(struct ds_tenant *tenant, struct ds_process *process)
 
 	if (!made)
 		return -ENOMEM;
-	err = ds_holders_move(process, tenant);
+	err = ds_payers_move(process, tenant);
 	if (err)
 		goto free;
 	spin_lock_irqsave(&members_lock, flags);

@@ -6,12 +6,12 @@
 #include "debugfs.h"
 #include "doorbell.h"
 #include "driver.h"
-#include "frame.h"
+#include "shadow.h"
 #include "hook.h"
-#include "lane.h"
-#include "pin.h"
+#include "runq.h"
+#include "memref.h"
 #include "process.h"
-#include "run.h"
+#include "entity.h"
 #include "userd.h"
 
 static struct dentry *folder;
@@ -36,12 +36,12 @@ static int clients_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(clients);
 
-static int frames_show(struct seq_file *file, void *unused)
+static int shadows_show(struct seq_file *file, void *unused)
 {
-	seq_printf(file, "%u\n", ds_frame_count());
+	seq_printf(file, "%u\n", ds_shadow_count());
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(frames);
+DEFINE_SHOW_ATTRIBUTE(shadows);
 
 static int processes_show(struct seq_file *file, void *unused)
 {
@@ -57,12 +57,12 @@ static int inside_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(inside);
 
-static int pins_show(struct seq_file *file, void *unused)
+static int memrefs_show(struct seq_file *file, void *unused)
 {
-	seq_printf(file, "%u\n", ds_pin_count());
+	seq_printf(file, "%u\n", ds_memref_count());
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(pins);
+DEFINE_SHOW_ATTRIBUTE(memrefs);
 
 static int doors_show(struct seq_file *file, void *unused)
 {
@@ -85,24 +85,24 @@ static int waiting_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(waiting);
 
-/* One line for each gate of a run, all numbers; what run-get tells less. */
+/* One line for each gate of an entity, all numbers; what entity-get tells less. */
 static int gates_show(struct seq_file *file, void *unused)
 {
-	struct ds_userd_look userd;
-	struct ds_run_info run;
+	struct ds_userd_scan userd;
+	struct ds_entity_info entity;
 	unsigned int i;
 
-	for (i = 0; ds_run_at(i, &run); i++) {
-		const struct ds_gate_stats *gate = &run.gate;
+	for (i = 0; ds_entity_at(i, &entity); i++) {
+		const struct ds_gate_stats *gate = &entity.gate;
 
-		seq_printf(file, "pid %d gpu %u client %u doors %u assumed %u reasons %u armed %d waiting %u", ds_process_nr(run.process),
-			   run.gpu, run.client, gate->doors, gate->assumed, gate->reasons, gate->armed, gate->waiting);
-		ds_userd_look(run.process, run.client, run.gpu, false, &userd);
+		seq_printf(file, "pid %d gpu %u client %u doors %u assumed %u reasons %u armed %d waiting %u", ds_process_nr(entity.process),
+			   entity.gpu, entity.client, gate->doors, gate->assumed, gate->reasons, gate->armed, gate->waiting);
+		ds_userd_scan(entity.process, entity.client, entity.gpu, false, &userd);
 		seq_printf(file, " channels %u told %u pending %u", userd.channels, userd.told, userd.pending);
 		seq_printf(file, " kicks %llu faults %llu waits %llu wait_ns %llu accesses %llu denied %llu last_ns %llu shut_ns %llu\n",
 			   gate->kicks, gate->faults, gate->waits, gate->wait_ns, gate->accesses, gate->denied, gate->last_ns,
 			   gate->shut_ns);
-		ds_process_put(run.process);
+		ds_process_put(entity.process);
 	}
 	return 0;
 }
@@ -116,7 +116,7 @@ static int turns_show(struct seq_file *file, void *unused)
 	u32 gpu;
 
 	for (gpu = 0; gpu < RM_GPUS; gpu++) {
-		ds_lane_tell(gpu, &turn);
+		ds_runq_tell(gpu, &turn);
 		seq_printf(file, "gpu %u mode %s vctx %llu pid %d left_ms %llu\n", gpu, modes[turn.mode], turn.vctx, turn.pid,
 			   turn.left_ms);
 	}
@@ -141,9 +141,9 @@ int ds_debugfs_init(void)
 	folder = debugfs_create_dir("detshare", NULL);
 	debugfs_create_file("objects", 0400, folder, NULL, &objects_fops);
 	debugfs_create_file("clients", 0400, folder, NULL, &clients_fops);
-	debugfs_create_file("frames", 0400, folder, NULL, &frames_fops);
+	debugfs_create_file("shadows", 0400, folder, NULL, &shadows_fops);
 	debugfs_create_file("processes", 0400, folder, NULL, &processes_fops);
-	debugfs_create_file("pins", 0400, folder, NULL, &pins_fops);
+	debugfs_create_file("memrefs", 0400, folder, NULL, &memrefs_fops);
 	debugfs_create_file("doors", 0400, folder, NULL, &doors_fops);
 	debugfs_create_file("userd", 0400, folder, NULL, &userd_fops);
 	debugfs_create_file("waiting", 0400, folder, NULL, &waiting_fops);

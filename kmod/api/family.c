@@ -6,7 +6,7 @@
 #include "family.h"
 #include "netlink.h"
 #include "nl_policy.h"
-#include "run.h"
+#include "entity.h"
 
 /*
  * The kernel itself asks for CAP_NET_ADMIN, before it reads a message (GENL_ADMIN_PERM). Pods with the host's network have that one; it is no
@@ -71,7 +71,7 @@ static const struct genl_ops ops[] = {
 	DO(HOLD_SET, hold_set, HOLD, ds_nl_hold_set),
 	DO(HOLD_DEL, hold_del, HOLD, ds_nl_hold_del),
 	DO(PREEMPT, preempt, SCHED, ds_nl_preempt),
-	DUMP(RUN_GET, run_get, RUN, ds_nl_run_dump),
+	DUMP(ENTITY_GET, entity_get, ENTITY, ds_nl_entity_dump),
 	DUMP(DENIED_GET, denied_get, DENIED, ds_nl_denied_dump),
 };
 
@@ -101,7 +101,7 @@ int ds_netlink_init(void)
 	ds_nl_answer_as(&family);
 	err = genl_register_family(&family);
 	if (!err)
-		ds_events_enable(&family, ds_lanes_stale);
+		ds_events_enable(&family, ds_runqs_stale);
 	return err;
 }
 

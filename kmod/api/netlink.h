@@ -31,7 +31,7 @@ int ds_nl_hold_dump(struct sk_buff *skb, struct netlink_callback *cb);
 int ds_nl_hold_set(struct sk_buff *skb, struct genl_info *info);
 int ds_nl_hold_del(struct sk_buff *skb, struct genl_info *info);
 int ds_nl_preempt(struct sk_buff *skb, struct genl_info *info);
-int ds_nl_run_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int ds_nl_entity_dump(struct sk_buff *skb, struct netlink_callback *cb);
 int ds_nl_denied_dump(struct sk_buff *skb, struct netlink_callback *cb);
 
 struct ds_process;

@@ -5,7 +5,7 @@
 #include "driver.h"
 #include "netlink.h"
 #include "rm/rota.h"
-#include "run.h"
+#include "entity.h"
 
 #define TURN_MIN_US (RM_ROTA_LEAST_NS / NSEC_PER_USEC)
 #define TURN_MAX_US USEC_PER_SEC
@@ -23,7 +23,7 @@ static int put_class(struct sk_buff *skb, const struct ds_class *row)
 		  nla_put_u32(skb, DETSHARE_A_CLASS_FLOOR_PERMILLE, row->floor) ?:
 		  put_u64(skb, DETSHARE_A_CLASS_TURN_US, row->turn_us) ?:
 		  nla_put_u32(skb, DETSHARE_A_CLASS_TURN_RANK, row->turn_rank) ?:
-		  nla_put_u32(skb, DETSHARE_A_CLASS_RUNS, row->runs);
+		  nla_put_u32(skb, DETSHARE_A_CLASS_ENTITIES, row->entities);
 
 	if (!err && row->gpu != DS_ALL_GPUS)
 		err = nla_put_u32(skb, DETSHARE_A_CLASS_GPU, row->gpu);
@@ -51,7 +51,7 @@ int ds_nl_class_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	for (; ds_class_at(cb->args[0], &row); cb->args[0]++) {
 		if (!asked_for(attrs, &row))
 			continue;
-		row.runs = ds_run_count_class(row.name, row.gpu);
+		row.entities = ds_entity_count_class(row.name, row.gpu);
 		header = ds_nl_entry(skb, cb, DETSHARE_CMD_CLASS_GET);
 		if (!header || ds_nl_entry_end(skb, header, put_class(skb, &row)))
 			break;

@@ -26,7 +26,7 @@ static int put_hold(struct sk_buff *skb, const struct ds_subject *subject, const
 	       nla_put_u8(skb, DETSHARE_A_HOLD_GATE, wish->gate) ?:
 	       nla_put_u8(skb, DETSHARE_A_HOLD_PAUSE, wish->pause) ?:
 	       nla_put_u32(skb, DETSHARE_A_HOLD_LEASE_MS, wish->lease_ms) ?:
-	       nla_put_u32(skb, DETSHARE_A_HOLD_VCTXS, result->runs) ?:
+	       nla_put_u32(skb, DETSHARE_A_HOLD_VCTXS, result->entities) ?:
 	       nla_put_u32(skb, DETSHARE_A_HOLD_GATED, result->gated) ?:
 	       nla_put_u32(skb, DETSHARE_A_HOLD_PAUSED, result->paused);
 }
@@ -134,7 +134,7 @@ int ds_nl_hold_del(struct sk_buff *request, struct genl_info *info)
 		return err;
 	err = ds_nl_done(ds_hold_del(&subject, &result), info->extack);
 	if (err == -ENOENT)
-		NL_SET_ERR_MSG(info->extack, "nobody ordered it to be held, or the lease is over: hold-get lists holds, run-get says what else may hold it");
+		NL_SET_ERR_MSG(info->extack, "nobody ordered it to be held, or the lease is over: hold-get lists holds, entity-get says what else may hold it");
 	else if (!err)
 		err = answer(info, &subject, &none, &result);
 	ds_subject_put(&subject);

@@ -253,7 +253,7 @@ static int put_tenant(struct sk_buff *skb, const struct ds_tenant *tenant, bool 
 	int err;
 
 	err = nla_put_string(skb, DETSHARE_A_TENANT_NAME, tenant->name) ?:
-	      nla_put_u64_64bit(skb, DETSHARE_A_TENANT_USED, ds_holders_used(tenant),
+	      nla_put_u64_64bit(skb, DETSHARE_A_TENANT_USED, ds_payers_used(tenant),
 				DETSHARE_A_TENANT_PAD);
 	if (err)
 		return err;

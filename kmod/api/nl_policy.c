@@ -168,8 +168,8 @@ const struct nla_policy detshare_preempt_policy[DETSHARE_A_SCHED_MAX + 1] = {
 	[DETSHARE_A_SCHED_START_TIME] = { .type = NLA_U64 },
 };
 
-const struct nla_policy detshare_run_get_policy[DETSHARE_A_RUN_MAX + 1] = {
-	[DETSHARE_A_RUN_PID] = { .type = NLA_U32 },
+const struct nla_policy detshare_entity_get_policy[DETSHARE_A_ENTITY_MAX + 1] = {
+	[DETSHARE_A_ENTITY_PID] = { .type = NLA_U32 },
 };
 
 const struct nla_policy detshare_denied_get_policy[DETSHARE_A_DENIED_MAX + 1] = {

@@ -30,7 +30,7 @@ extern const struct nla_policy detshare_hold_get_policy[DETSHARE_A_HOLD_MAX + 1]
 extern const struct nla_policy detshare_hold_set_policy[DETSHARE_A_HOLD_MAX + 1];
 extern const struct nla_policy detshare_hold_del_policy[DETSHARE_A_HOLD_MAX + 1];
 extern const struct nla_policy detshare_preempt_policy[DETSHARE_A_SCHED_MAX + 1];
-extern const struct nla_policy detshare_run_get_policy[DETSHARE_A_RUN_MAX + 1];
+extern const struct nla_policy detshare_entity_get_policy[DETSHARE_A_ENTITY_MAX + 1];
 extern const struct nla_policy detshare_denied_get_policy[DETSHARE_A_DENIED_MAX + 1];
 
 #endif

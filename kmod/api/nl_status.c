@@ -11,11 +11,11 @@
 #include "gate.h"
 #include "gpu.h"
 #include "hook.h"
-#include "lane.h"
+#include "runq.h"
 #include "lease.h"
 #include "netlink.h"
-#include "pin.h"
-#include "run.h"
+#include "memref.h"
+#include "entity.h"
 #include "stats.h"
 
 static int put_hook(const char *name, void *data)
@@ -72,7 +72,7 @@ static void sum_gpu(u32 gpu, u64 *used, u32 *vctxs)
 	struct ds_client *client;
 	struct ds_vctx *vctx;
 
-	*used = ds_pins_kept(gpu);
+	*used = ds_memrefs_kept(gpu);
 	*vctxs = 0;
 	down_read(&ds_clients_lock);
 	list_for_each_entry(client, &ds_clients, link) {
@@ -96,7 +96,7 @@ static int put_gpu(struct sk_buff *skb, u32 at, const struct ds_gpu *gpu)
 	int err;
 
 	sum_gpu(at, &used, &vctxs);
-	ds_lane_tell(at, &turn);
+	ds_runq_tell(at, &turn);
 	err = nla_put_u32(skb, DETSHARE_A_GPU_GPU, at) ?:
 	      nla_put_u64_64bit(skb, DETSHARE_A_GPU_USED, used, DETSHARE_A_GPU_PAD) ?:
 	      nla_put_u32(skb, DETSHARE_A_GPU_VCTXS, vctxs) ?:

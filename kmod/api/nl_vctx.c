@@ -5,7 +5,7 @@
 #include "compat.h"
 #include "netlink.h"
 #include "orders.h"
-#include "pin.h"
+#include "memref.h"
 #include "rmcall.h"
 #include "sched.h"
 #include "tenant.h"
@@ -40,7 +40,7 @@ static void add_vctx(struct sums *sums, struct ds_vctx *vctx)
 	const struct rm_payer *payer = ds_vctx_payer(vctx);
 	unsigned int kind;
 
-	sums->bytes += rm_payer_bytes(payer) + ds_keeper_kept(vctx->keeper);
+	sums->bytes += rm_payer_bytes(payer) + ds_residual_kept(vctx->residual);
 	sums->objects += payer->objects;
 	for (kind = 0; kind < RM_KINDS; kind++)
 		sums->count[kind] += payer->count[kind];

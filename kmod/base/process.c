@@ -167,7 +167,7 @@ bool ds_process_alive(const struct ds_process *process)
 
 bool ds_process_gone(const struct ds_process *process)
 {
-	return !READ_ONCE(process->holders) && !ds_process_alive(process);
+	return !READ_ONCE(process->payers) && !ds_process_alive(process);
 }
 
 void ds_process_ends(struct task_struct *task)

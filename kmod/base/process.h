@@ -43,10 +43,10 @@ struct ds_process {
 	char comm[TASK_COMM_LEN];
 	struct ds_tenant *tenant;	/* written under ds_limits_lock; NULL: none, or holds nothing yet */
 	struct cgroup *cgroup;		/* where its charges are, held; the same, and NULL the same */
-	unsigned int holders;		/* limit.h: that pay for it; written under ds_limits_lock */
+	unsigned int payers;		/* limit.h: that pay for it; written under ds_limits_lock */
 	struct cgroup *ended_in;	/* where its last thread ended, held; set once. NULL: it has not */
 	struct ds_order order;
-	atomic_t groups;		/* guest.h: channel groups that it has in common with others, as often as they were duplicated */
+	atomic_t groups;		/* sharer.h: channel groups that it has in common with others, as often as they were duplicated */
 	u64 followed;			/* orders.c: number of the cgroup for which it was last brought into line */
 };
 

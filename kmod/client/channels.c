@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "channels.h"
-#include "guest.h"
+#include "sharer.h"
 
 bool ds_shares_groups(const struct ds_process *process)
 {
 	const struct ds_client *client;
 
-	if (ds_guest_shares(process))
+	if (ds_sharer_shares(process))
 		return true;
 	list_for_each_entry(client, &ds_clients, link)
 		if (client->process == process && (client->shared || (client->mps && client->partial)))

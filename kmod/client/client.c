@@ -6,8 +6,8 @@
 
 #include "client.h"
 #include "driver.h"
-#include "guest.h"
-#include "pin.h"
+#include "sharer.h"
+#include "memref.h"
 #include "raw.h"
 
 #define FILE_BITS 8
@@ -178,14 +178,14 @@ static void object_dies(struct rm_client *rm, struct rm_object *object)
 	struct ds_client *client = container_of(rm, struct ds_client, rm);
 	unsigned int i;
 
-	if (!list_empty(&client->pins))
-		ds_pins_keep(client, object);
+	if (!list_empty(&client->memrefs))
+		ds_memrefs_keep(client, object);
 	for (i = 0; i < DS_OBSERVERS; i++)
 		observers[i]->object_gone(client, object);
 	if (object->kind == RM_KIND_TSG)
 		ds_client_tell_tsg(DETSHARE_CMD_TSG_GONE, client, object);
-	if (object->flags & RM_OBJECT_DUP && ds_guest_steers(object->kind))
-		ds_guest_gone(rm->handle, client->process, object->handle);
+	if (object->flags & RM_OBJECT_DUP && ds_sharer_steers(object->kind))
+		ds_sharer_gone(rm->handle, client->process, object->handle);
 	if (object->kind == RM_KIND_BINAPI)
 		ds_raw_gone(rm->handle, object->handle);
 }
@@ -206,7 +206,7 @@ struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial)
 		goto put;
 	mutex_init(&client->tree);
 	INIT_LIST_HEAD(&client->vctxs);
-	INIT_LIST_HEAD(&client->pins);
+	INIT_LIST_HEAD(&client->memrefs);
 	client->file = file;
 	client->partial = partial;
 	vctx = ds_vctx_get(client, RM_GPU_NONE);
@@ -235,8 +235,8 @@ static void free_vctx(struct ds_vctx *vctx)
 	for (i = 0; i < DS_OBSERVERS; i++)
 		if (observers[i]->vctx_gone)
 			observers[i]->vctx_gone(vctx);
-	ds_holder_remove(&vctx->holder);
-	ds_keeper_put(vctx->keeper);
+	ds_payer_remove(&vctx->payer);
+	ds_residual_put(vctx->residual);
 	kfree(vctx);
 }
 
@@ -254,9 +254,9 @@ void ds_client_remove(struct ds_client *client)
 	rm_client_destroy(&client->rm);
 	client->rm.handle = handle;	/* what is told below is told of it */
 	mutex_unlock(&client->tree);
-	/* after whoever had found a pin of it */
+	/* after whoever had found a memref of it */
 	down_write(&ds_clients_lock);
-	ds_pins_orphan(client);
+	ds_memrefs_orphan(client);
 	up_write(&ds_clients_lock);
 	list_for_each_entry(vctx, &client->vctxs, link)
 		if (ds_vctx_shown(vctx))
@@ -292,17 +292,17 @@ struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu)
 		return ERR_PTR(-ENOMEM);
 	vctx->client = client;
 	vctx->gpu = gpu;
-	vctx->holder = (struct ds_holder){
+	vctx->payer = (struct ds_payer){
 		.lock = &client->tree,
 		.process = client->process,
 		.gpu = gpu,
 	};
-	vctx->keeper = ds_keeper_make(client->process, gpu);
-	err = PTR_ERR_OR_ZERO(vctx->keeper);
+	vctx->residual = ds_residual_make(client->process, gpu);
+	err = PTR_ERR_OR_ZERO(vctx->residual);
 	if (!err) {
-		err = ds_holder_add(&vctx->holder);
+		err = ds_payer_add(&vctx->payer);
 		if (err)
-			ds_keeper_put(vctx->keeper);
+			ds_residual_put(vctx->residual);
 	}
 	if (err) {
 		if (err == -ENOSPC)
@@ -317,7 +317,7 @@ struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu)
 		vctx->id = list_first_entry(&client->vctxs, struct ds_vctx, link)->id;
 	else
 		vctx->id = atomic64_inc_return(&vctx_ids);
-	client->rm.payer[gpu] = &vctx->holder.payer;
+	client->rm.payer[gpu] = &vctx->payer.core;
 	list_add_tail(&vctx->link, &client->vctxs);
 	mutex_unlock(&client->tree);
 	tell_vctx(DETSHARE_CMD_VCTX_NEW, vctx);

@@ -9,20 +9,20 @@
  *   client->tree	objects, payers and vCtxs of one client; short. Two are taken in the
  *			order of their addresses.
  *
- * Who runs when (run.h, lease.h, bucket.h, class.h, orders.h):
- *   ds_lane.members	the runs of one GPU, held across shutting gates and asking the page tables, never across a call of the
+ * Who runs when (entity.h, lease.h, bucket.h, class.h, orders.h):
+ *   ds_runq.members	the entities of one GPU, held across shutting gates and asking the page tables, never across a call of the
  *			driver. After file->order. Nothing above is taken inside, nor is it taken inside any of those above.
  *   ds_buckets_lock, a gate's locks, mmap_lock's and page tables' own of the kernel: inside it
- *   orders', holds', classes', tenants' spinlocks; ds_lane.lock: leaves, inside anything, faults included
+ *   orders', holds', classes', tenants' spinlocks; ds_runq.lock: leaves, inside anything, faults included
  * Doorbells (gate.h, gate_impl.h), which also a task without any of the above takes:
- *   gate->shutting	one shutting, arming or sampling of a gate at a time; its doors. After file->order and ds_lane.members, never
+ *   gate->shutting	one shutting, arming or sampling of a gate at a time; its doors. After file->order and ds_runq.members, never
  *			below mmap_lock; two never at once
  *   mmap_lock		of the kernel: by who maps, faults or is looked into by a debugger
  *   ds_door_passing()	read, below mmap_lock: a mapping or fault of a file that is no door is in the driver; write, for a moment, after
  *			file->order: a file becomes a door
  *   gate->inserting	read, below mmap_lock: a fault of a door is in the driver, or a debugger writes through it; write, for a
  *			moment, after gate->shutting
- *   gate->calling	spinning; held while an owner is told of a kick, so ds_lane.lock is taken inside
+ *   gate->calling	spinning; held while an owner is told of a kick, so ds_runq.lock is taken inside
  *   gates_lock, doors_lock, userd_lock: spinning, leaves
  * Who waits at a shut gate holds none of these, nor mmap_lock.
  *
@@ -48,7 +48,7 @@
 /* /dev/nvidiactl among the driver's minors. */
 #define DS_CTL_MINOR 255
 
-struct ds_run;
+struct ds_entity;
 
 struct ds_file {
 	struct hlist_node link;
@@ -71,7 +71,7 @@ struct ds_client {
 	struct ds_file *file;
 	struct ds_process *process;	/* who made it: who pays */
 	struct list_head vctxs;		/* ds_vctx.link; guarded by tree */
-	struct list_head pins;		/* pin.c's, in flight; guarded by tree */
+	struct list_head memrefs;		/* memref.c's, in flight; guarded by tree */
 	bool partial;			/* older than the module */
 	bool mps;
 	bool shared;			/* has duplicated a channel group of a client that is not known */
@@ -82,10 +82,10 @@ struct ds_client {
  */
 struct ds_vctx {
 	struct list_head link;
-	struct ds_holder holder;	/* its payer is client->rm.payer[gpu] */
-	struct ds_keeper *keeper;	/* pays for what lives on without a handle */
+	struct ds_payer payer;	/* its payer is client->rm.payer[gpu] */
+	struct ds_residual *residual;	/* pays for what lives on without a handle */
 	struct ds_client *client;
-	struct ds_run *run;	/* run.h; NULL: nothing that could be scheduled was seen. Set under file->order and client->tree */
+	struct ds_entity *entity;	/* entity.h; NULL: nothing that could be scheduled was seen. Set under file->order and client->tree */
 	u64 id;
 	u32 gpu;
 	bool device;	/* the client has had a device on this GPU; guarded by client->tree */
@@ -135,7 +135,7 @@ u32 ds_client_first_gpu(struct ds_client *client);
 
 static inline struct rm_payer *ds_vctx_payer(struct ds_vctx *vctx)
 {
-	return &vctx->holder.payer;
+	return &vctx->payer.core;
 }
 
 /* Locks the trees of two clients, which may be one. */

@@ -2,7 +2,7 @@
 #include <linux/slab.h>
 
 #include "exports.h"
-#include "pin.h"
+#include "memref.h"
 
 void ds_exports_init(struct ds_exports *exports)
 {
@@ -14,7 +14,7 @@ void ds_exported_free(struct ds_exported *slot)
 {
 	if (!slot)
 		return;
-	ds_pin_drop(slot->pin);
+	ds_memref_drop(slot->memref);
 	kfree(slot);
 }
 

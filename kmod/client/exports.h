@@ -19,7 +19,7 @@ struct ds_exported {
 	struct rb_node link;
 	u32 index;
 	u64 turn;
-	struct ds_pin *pin;
+	struct ds_memref *memref;
 };
 
 void ds_exports_init(struct ds_exports *exports);

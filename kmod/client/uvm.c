@@ -22,19 +22,24 @@ enum {
 	VM_CLOSE,
 	RELEASE,
 	CREATE,
+	MIGRATE,
 };
 
 static int uvm_mmap(struct file *file, struct vm_area_struct *vma);
 static void uvm_vm_close(struct vm_area_struct *vma);
 static int uvm_release(struct inode *inode, struct file *file);
 static u32 uvm_create(struct address_space *mapping, void **space, u64 flags);
+static u32 uvm_migrate(void *params, struct file *file);
 
 static struct ds_hook hooks[] = {
 	[MMAP] = { "uvm_mmap_entry", uvm_mmap, NULL, false },
 	[VM_CLOSE] = { "uvm_vm_close_managed_entry", uvm_vm_close, NULL, false },
 	[RELEASE] = { "uvm_release_entry", uvm_release, NULL, false },
 	[CREATE] = { "uvm_va_space_create", uvm_create, NULL, false, "memory that the GPU takes for a program's plain memory (HMM) is not limited" },
+	[MIGRATE] = { "uvm_api_migrate", uvm_migrate, NULL, false, "who is held still has managed memory moved" },
 };
+
+static bool (*may_move)(void);
 
 static struct ds_hook_set uvm = {
 	.module = "nvidia_uvm",
@@ -42,13 +47,17 @@ static struct ds_hook_set uvm = {
 	.count = ARRAY_SIZE(hooks),
 };
 
-/* An open /dev/nvidia-uvm with managed memory. */
+/*
+ * An open /dev/nvidia-uvm with managed memory. That may come to lie on any GPU, on one too of which the process has no device, and moves without
+ * a call: so all of it is charged on each of them, and shown on the process's first.
+ */
 struct uvm_file {
 	struct hlist_node link;
 	const struct file *file;	/* a name, not a reference */
 	struct ds_process *process;	/* who mapped first: who pays */
-	struct mutex lock;		/* below mmap_lock; guards the payer and ranges */
-	struct ds_holder holder;
+	struct mutex lock;		/* below mmap_lock; guards payers and ranges */
+	struct ds_payer payers[RM_GPUS];	/* by GPU */
+	u32 first;			/* the GPU that shows it */
 	/*
 	 * Address ranges that are charged. Parts of them go one by one, and mappings that are older than this module
 	 * were never charged, so the length of what is unmapped is not enough to know.
@@ -83,7 +92,7 @@ static struct uvm_file *find_file(const struct file *file)
 	return found;
 }
 
-/* Managed memory may come to lie on any GPU of the process; it counts on the first. */
+/* The process's first GPU. */
 static u32 gpu_of(const struct ds_process *process)
 {
 	struct ds_client *client;
@@ -101,22 +110,56 @@ static u32 gpu_of(const struct ds_process *process)
 	return gpu == RM_GPU_NONE ? 0 : gpu;
 }
 
+/* From all GPUs below `end`, under file->lock. */
+static void uncharge(struct uvm_file *file, u32 end, u64 bytes)
+{
+	u32 gpu;
+
+	for (gpu = 0; gpu < end; gpu++)
+		rm_payer_uncharge(&file->payers[gpu].core, bytes);
+}
+
+static void remove_payers(struct uvm_file *file, u32 end)
+{
+	while (end--)
+		ds_payer_remove(&file->payers[end]);
+}
+
 static void free_file(struct uvm_file *file)
 {
-	/* until it is no holder any more, accounts come and go */
+	/* until they are no payers any more, accounts come and go */
 	mutex_lock(&file->lock);
 	if (file->bytes)
-		rm_payer_uncharge(&file->holder.payer, file->bytes);
+		uncharge(file, RM_GPUS, file->bytes);
 	mutex_unlock(&file->lock);
 	mtree_destroy(&file->ranges);
-	ds_holder_remove(&file->holder);
+	remove_payers(file, RM_GPUS);
 	ds_process_put(file->process);
-	kfree(file);
+	kvfree(file);
+}
+
+static bool add_payers(struct uvm_file *file)
+{
+	u32 gpu;
+
+	for (gpu = 0; gpu < RM_GPUS; gpu++) {
+		struct ds_payer *payer = &file->payers[gpu];
+
+		payer->lock = &file->lock;
+		payer->process = file->process;
+		payer->gpu = gpu;
+		payer->again = gpu != file->first;
+		if (ds_payer_add(payer)) {
+			remove_payers(file, gpu);
+			return false;
+		}
+	}
+	return true;
 }
 
 static struct uvm_file *make_file(const struct file *key)
 {
-	struct uvm_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+	struct uvm_file *file = kvzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 
 	if (!file)
 		return NULL;
@@ -126,14 +169,12 @@ static struct uvm_file *make_file(const struct file *key)
 	file->process = ds_process_current();
 	if (!file->process)
 		goto free;
-	file->holder.lock = &file->lock;
-	file->holder.process = file->process;
-	file->holder.gpu = gpu_of(file->process);
-	if (!ds_holder_add(&file->holder))
+	file->first = gpu_of(file->process);
+	if (add_payers(file))
 		return file;
 	ds_process_put(file->process);
 free:
-	kfree(file);
+	kvfree(file);
 	return NULL;
 }
 
@@ -163,17 +204,24 @@ static int charge(struct uvm_file *file, u64 bytes)
 {
 	struct rm_account *refuser = NULL;
 	struct ds_refusal refusal;
-	int err;
+	int err = 0;
+	u32 gpu;
 
 	mutex_lock(&file->lock);
-	err = rm_payer_charge(&file->holder.payer, bytes, &refuser);
+	for (gpu = 0; gpu < RM_GPUS; gpu++) {
+		err = rm_payer_charge(&file->payers[gpu].core, bytes, &refuser);
+		if (err)
+			break;
+	}
+	if (err)
+		uncharge(file, gpu, bytes);
 	if (err && refuser)
 		ds_refusal_fill(&refusal, refuser, bytes);
 	mutex_unlock(&file->lock);
 	if (err) {
 		ds_count(refused);
 		if (refuser)
-			ds_event_refused_process(file->process, file->holder.gpu, &refusal);
+			ds_event_refused_process(file->process, gpu, &refusal);
 	}
 	return err;
 }
@@ -193,7 +241,7 @@ static void settle(struct uvm_file *file, const struct vm_area_struct *vma, u64 
 				  GFP_KERNEL_ACCOUNT);
 		file->bytes += bytes;
 	} else {
-		rm_payer_uncharge(&file->holder.payer, bytes);
+		uncharge(file, RM_GPUS, bytes);
 	}
 	mutex_unlock(&file->lock);
 }
@@ -207,7 +255,7 @@ static int charged_mmap(struct file *file, struct vm_area_struct *vma)
 	if (!ds_enforcing())
 		return ds_hook_call(&hooks[MMAP], (unsigned long)file, (unsigned long)vma, 0);
 	known = get_file_of(file);
-	if (!known || ds_holders_follow(known->process) || charge(known, bytes))
+	if (!known || ds_payers_follow(known->process) || charge(known, bytes))
 		return -ENOMEM;
 	ret = ds_hook_call(&hooks[MMAP], (unsigned long)file, (unsigned long)vma, 0);
 	settle(known, vma, bytes, !ret && is_managed(vma));
@@ -239,7 +287,7 @@ static void unmap(struct uvm_file *file, unsigned long start, unsigned long end)
 	/* without memory to write it down the charge stays until the file is closed */
 	if (bytes && !mtree_store_range(&file->ranges, start, end - 1, NULL, GFP_KERNEL_ACCOUNT)) {
 		file->bytes -= bytes;
-		rm_payer_uncharge(&file->holder.payer, bytes);
+		uncharge(file, RM_GPUS, bytes);
 	}
 	mutex_unlock(&file->lock);
 }
@@ -300,6 +348,22 @@ static u32 uvm_create(struct address_space *mapping, void **space, u64 flags)
 	status = (u32)ds_hook_call(&hooks[CREATE], (unsigned long)mapping, (unsigned long)space, flags);
 	ds_hook_leave();
 	return status;
+}
+
+static u32 uvm_migrate(void *params, struct file *file)
+{
+	u32 status = NV_ERR_BUSY_RETRY;	/* which nobody hears: it is being killed */
+
+	ds_count(calls);
+	if (may_move())
+		status = (u32)ds_hook_call(&hooks[MIGRATE], (unsigned long)params, (unsigned long)file, 0);
+	ds_hook_leave();
+	return status;
+}
+
+void ds_uvm_ask_mover(bool (*ask)(void))
+{
+	may_move = ask;
 }
 
 u64 ds_uvm_managed(const struct ds_process *process)

@@ -9,7 +9,7 @@
 
 static LIST_HEAD(gates);
 static DEFINE_SPINLOCK(gates_lock);
-static atomic_t gate_count, waiting_count;
+static atomic_t waiting_count;
 static bool open_for_good;
 
 static bool is_sibling(const struct ds_gate *gate, const struct ds_gate *other)
@@ -56,7 +56,6 @@ struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, ds_kicked_fn kicked, v
 	spin_lock_init(&gate->calling);
 	gate->kicked = kicked;
 	gate->owner = owner;
-	atomic_inc(&gate_count);
 	spin_lock(&gates_lock);
 	list_add_tail(&gate->link, &gates);
 	count_siblings(gate, 1);
@@ -79,7 +78,6 @@ void ds_gate_put(struct ds_gate *gate)
 	list_del(&gate->link);
 	spin_unlock(&gates_lock);
 	put_pid(gate->process);
-	atomic_dec(&gate_count);
 	kfree(gate);
 }
 
@@ -441,7 +439,3 @@ unsigned int ds_gates_waiting(void)
 	return atomic_read(&waiting_count);
 }
 
-unsigned int ds_gates_count(void)
-{
-	return atomic_read(&gate_count);
-}

@@ -94,8 +94,7 @@ void ds_gate_stats(struct ds_gate *gate, struct ds_gate_stats *stats);
 
 /* The module goes: all gates open for good, who waits goes on. */
 void ds_gates_open_all(void);
-/* Threads that wait, and gates: 0 when nothing is open. */
+/* Threads that wait: 0 when nothing is open. */
 unsigned int ds_gates_waiting(void);
-unsigned int ds_gates_count(void);
 
 #endif

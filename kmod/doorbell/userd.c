@@ -305,21 +305,21 @@ static void read_all(const struct ds_process *process, struct target *targets, u
 	mmput_async(mm);
 }
 
-static void settle(u32 client, const struct target *target, bool keep, struct ds_userd_look *look)
+static void settle(u32 client, const struct target *target, bool keep, struct ds_userd_scan *scan)
 {
 	struct channel *channel;
 
-	look->told++;
-	look->pending += target->words[0] != target->words[1];
+	scan->told++;
+	scan->pending += target->words[0] != target->words[1];
 	spin_lock(&userd_lock);
 	list_for_each_entry(channel, channels_of(client), link) {
 		if (channel != target->channel || channel->handle != target->handle)
 			continue;
 		channel->at = target->at;
 		if (channel->seen && channel->put != target->words[1])
-			look->moved = DS_TOUCH_YES;
-		else if (channel->seen && look->moved == DS_TOUCH_UNKNOWN)
-			look->moved = DS_TOUCH_NO;
+			scan->moved = DS_TOUCH_YES;
+		else if (channel->seen && scan->moved == DS_TOUCH_UNKNOWN)
+			scan->moved = DS_TOUCH_NO;
 		if (keep) {
 			channel->put = target->words[1];
 			channel->seen = true;
@@ -329,28 +329,28 @@ static void settle(u32 client, const struct target *target, bool keep, struct ds
 	spin_unlock(&userd_lock);
 }
 
-void ds_userd_look(const struct ds_process *process, u32 client, u32 gpu, bool keep, struct ds_userd_look *look)
+void ds_userd_scan(const struct ds_process *process, u32 client, u32 gpu, bool keep, struct ds_userd_scan *scan)
 {
 	static struct target targets[TARGETS_MAX];
 	unsigned int count, i;
 
-	*look = (struct ds_userd_look){ .moved = DS_TOUCH_UNKNOWN };
+	*scan = (struct ds_userd_scan){ .moved = DS_TOUCH_UNKNOWN };
 	mutex_lock(&reading);
-	count = collect(client, gpu, targets, &look->channels);
+	count = collect(client, gpu, targets, &scan->channels);
 	if (count)
 		read_all(process, targets, count);
 	for (i = 0; i < count; i++)
 		if (targets[i].read)
-			settle(client, &targets[i], keep, look);
+			settle(client, &targets[i], keep, scan);
 	mutex_unlock(&reading);
 }
 
 bool ds_userd_lives(const struct ds_process *process, u32 client, u32 gpu)
 {
-	struct ds_userd_look look;
+	struct ds_userd_scan scan;
 
-	ds_userd_look(process, client, gpu, true, &look);
-	return look.pending || look.moved == DS_TOUCH_YES;
+	ds_userd_scan(process, client, gpu, true, &scan);
+	return scan.pending || scan.moved == DS_TOUCH_YES;
 }
 
 unsigned int ds_userd_count(void)

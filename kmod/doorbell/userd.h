@@ -12,18 +12,18 @@
 #include "client.h"
 #include "gate.h"
 
-struct ds_userd_look {
-	unsigned int channels;	/* of the run that are known */
+struct ds_userd_scan {
+	unsigned int channels;	/* of the entity that are known */
 	unsigned int told;	/* whose words could be read */
 	unsigned int pending;	/* of those, with GP_GET != GP_PUT */
-	enum ds_touch moved;	/* has a GP_PUT changed since the last look that was kept? */
+	enum ds_touch moved;	/* has a GP_PUT changed since the last scan that was kept? */
 };
 
 /*
  * Of this client on this GPU. Process context; may sleep for a moment, and takes nobody's mmap_lock but by trying. `keep`: the next look's
  * `moved` is to be since this one.
  */
-void ds_userd_look(const struct ds_process *process, u32 client, u32 gpu, bool keep, struct ds_userd_look *look);
+void ds_userd_scan(const struct ds_process *process, u32 client, u32 gpu, bool keep, struct ds_userd_scan *scan);
 /* Is something pending, or has something been submitted since the last time? false also where nothing can be read. */
 bool ds_userd_lives(const struct ds_process *process, u32 client, u32 gpu);
 

@@ -8,7 +8,7 @@
 
 #include "driver.h"
 #include "events.h"
-#include "frame.h"
+#include "shadow.h"
 #include "hook.h"
 #include "rmcall.h"
 
@@ -329,7 +329,7 @@ static void adopt_loaded(const char *name, struct module *known, void (*up)(stru
 static void tell_waiting(long inside, unsigned int seconds)
 {
 	char comm[TASK_COMM_LEN];
-	pid_t pid = ds_frame_some_pid(comm);
+	pid_t pid = ds_shadow_some_pid(comm);
 
 	if (pid)
 		pr_warn("unloading waits since %u s for %ld calls inside the driver, one of them of process %d (%s); it goes on when they return or their processes are killed\n",

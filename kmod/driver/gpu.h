@@ -11,11 +11,14 @@ struct ds_gpu {
 	u64 total;	/* bytes, 0: not known yet */
 };
 
-/* A client has made this subdevice: through it the GPU is asked who it is. The order of the client's file is held, nothing below it. */
+/*
+ * A client has made this subdevice: through it the GPU is asked who it is, which is waited for, killably, DS_RM_PATIENCE at most. The order of the
+ * client's file is held, nothing below it.
+ */
 void ds_gpu_seen(u32 gpu, u32 client, u32 subdevice);
 /*
  * The index of the GPU behind a subdevice, by its UUID: one that is known, else the first that no program has used.
- * RM_GPU_NONE: the driver does not tell, or there are too many GPUs. Waits for ds_rm_queue.
+ * RM_GPU_NONE: the driver does not tell, or not in DS_RM_PATIENCE, or there are too many GPUs.
  */
 u32 ds_gpu_ask(u32 client, u32 subdevice);
 /* false: no program has used it. */

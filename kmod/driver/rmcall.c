@@ -140,15 +140,6 @@ static u32 ask(struct question *question, u32 client, u32 object, u32 cmd, u32 s
 	return control(question, client, object, cmd, question->params, size);
 }
 
-u32 ds_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size)
-{
-	struct question *question = begin();
-
-	if (!question)
-		return DS_RM_GONE;
-	return end(question, control(question, client, object, cmd, params, size));
-}
-
 u32 ds_rm_alloc(u32 client, u32 parent, u32 class, u32 *object)
 {
 	struct question *question = begin();
@@ -464,7 +455,7 @@ u32 ds_rm_gpu_tpcs(u32 client, u32 subdevice, unsigned int *tpcs)
 
 int ds_rmcall_init(void)
 {
-	/* as urgent as the lanes, which wait for what is answered here */
+	/* as urgent as the runqs, which wait for what is answered here */
 	ds_rm_queue = alloc_workqueue("detshare", WQ_UNBOUND | WQ_FREEZABLE | WQ_HIGHPRI, 0);
 	ds_rm_ordered = alloc_ordered_workqueue("detshare_orders", WQ_FREEZABLE);
 	if (ds_rm_queue && ds_rm_ordered)

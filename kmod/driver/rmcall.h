@@ -35,8 +35,6 @@ int ds_rm_version(unsigned long get_rm_ops, char *version, size_t size);
 struct ds_rm_ops;
 int ds_rm_get_ops(unsigned long get_rm_ops, const char *version, struct ds_rm_ops *ops);
 
-/* params: kernel memory, read and written. */
-u32 ds_rm_control(u32 client, u32 object, u32 cmd, void *params, u32 size);
 /* An object of a class that needs no parameters; the driver chooses a handle that the client does not use. *object is 0 if the status is not. */
 u32 ds_rm_alloc(u32 client, u32 parent, u32 class, u32 *object);
 u32 ds_rm_free(u32 client, u32 object);

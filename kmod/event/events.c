@@ -206,40 +206,40 @@ static bool begin_now(struct event *event, enum group group, u8 cmd, u64 when)
 	return begin_at(event, group, cmd, when, GFP_ATOMIC | __GFP_NOWARN);
 }
 
-static int put_run(struct event *event, const struct ds_event_run *run)
+static int put_entity(struct event *event, const struct ds_event_entity *entity)
 {
-	return put_u64(event, DETSHARE_A_EVENT_VCTX_ID, run->vctx) ?:
-	       nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, run->pid) ?:
-	       nla_put_u32(event->skb, DETSHARE_A_EVENT_GPU, run->gpu) ?:
-	       nla_put_u32(event->skb, DETSHARE_A_EVENT_CLIENT, run->client);
+	return put_u64(event, DETSHARE_A_EVENT_VCTX_ID, entity->vctx) ?:
+	       nla_put_u32(event->skb, DETSHARE_A_EVENT_PID, entity->pid) ?:
+	       nla_put_u32(event->skb, DETSHARE_A_EVENT_GPU, entity->gpu) ?:
+	       nla_put_u32(event->skb, DETSHARE_A_EVENT_CLIENT, entity->client);
 }
 
-void ds_event_kick(const struct ds_event_run *run, u64 when, u64 idle_ns, pid_t by)
+void ds_event_kick(const struct ds_event_entity *entity, u64 when, u64 idle_ns, pid_t by)
 {
 	struct event event;
 
-	trace_detshare_kick(run, when, idle_ns, by);
+	trace_detshare_kick(entity, when, idle_ns, by);
 	if (begin_now(&event, ACTIVITY, DETSHARE_CMD_KICK, when))
-		end(&event, put_run(&event, run) ?: put_u64(&event, DETSHARE_A_EVENT_IDLE_NS, idle_ns) ?:
+		end(&event, put_entity(&event, entity) ?: put_u64(&event, DETSHARE_A_EVENT_IDLE_NS, idle_ns) ?:
 			    nla_put_u32(event.skb, DETSHARE_A_EVENT_BY, by));
 }
 
-void ds_event_quiet(const struct ds_event_run *run, u64 when, u64 idle_ns)
+void ds_event_quiet(const struct ds_event_entity *entity, u64 when, u64 idle_ns)
 {
 	struct event event;
 
-	trace_detshare_quiet(run, when, idle_ns);
+	trace_detshare_quiet(entity, when, idle_ns);
 	if (begin_now(&event, ACTIVITY, DETSHARE_CMD_QUIET, when))
-		end(&event, put_run(&event, run) ?: put_u64(&event, DETSHARE_A_EVENT_IDLE_NS, idle_ns));
+		end(&event, put_entity(&event, entity) ?: put_u64(&event, DETSHARE_A_EVENT_IDLE_NS, idle_ns));
 }
 
-void ds_event_hold(u8 cmd, const struct ds_event_run *run, u64 when, u32 reasons)
+void ds_event_hold(u8 cmd, const struct ds_event_entity *entity, u64 when, u32 reasons)
 {
 	struct event event;
 
-	trace_detshare_hold(cmd, run, when, reasons);
+	trace_detshare_hold(cmd, entity, when, reasons);
 	if (begin_now(&event, EVENTS, cmd, when))
-		end(&event, put_run(&event, run) ?: nla_put_u32(event.skb, DETSHARE_A_EVENT_REASONS, reasons));
+		end(&event, put_entity(&event, entity) ?: nla_put_u32(event.skb, DETSHARE_A_EVENT_REASONS, reasons));
 }
 
 void ds_event_lease_ended(const struct ds_event_subject *subject, u64 when)

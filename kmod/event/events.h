@@ -32,7 +32,7 @@ struct ds_event_subject {
 	const char *tenant;	/* valid while it is told */
 };
 
-/* Who refused a charge: a copy taken under the holder's lock, so that it outlives the limit. */
+/* Who refused a charge: a copy taken under the payer's lock, so that it outlives the limit. */
 struct ds_refusal {
 	enum detshare_kind kind;
 	u64 cgroup;
@@ -64,7 +64,7 @@ void ds_event_driver(u8 cmd, const char *version);
 /* ---- who runs when; any context ----------------------------------------------- */
 
 /* Whose event it is. */
-struct ds_event_run {
+struct ds_event_entity {
 	u64 vctx;
 	u32 pid;	/* in the initial pid namespace */
 	u32 gpu, client;
@@ -74,10 +74,10 @@ struct ds_event_run {
  * `when` is the time of the fact, ktime_get_ns(). kick and quiet go to the group `activity`, and cost next to nothing while nobody
  * listens there.
  */
-void ds_event_kick(const struct ds_event_run *run, u64 when, u64 idle_ns, pid_t by);
-void ds_event_quiet(const struct ds_event_run *run, u64 when, u64 idle_ns);
+void ds_event_kick(const struct ds_event_entity *entity, u64 when, u64 idle_ns, pid_t by);
+void ds_event_quiet(const struct ds_event_entity *entity, u64 when, u64 idle_ns);
 /* cmd: DETSHARE_CMD_GATED, _OPENED, _PAUSED, _RESUMED. reasons: enum detshare_hold, what holds it from now on. */
-void ds_event_hold(u8 cmd, const struct ds_event_run *run, u64 when, u32 reasons);
+void ds_event_hold(u8 cmd, const struct ds_event_entity *entity, u64 when, u32 reasons);
 void ds_event_lease_ended(const struct ds_event_subject *subject, u64 when);
 
 /* denial->last is when. gpu: RM_GPU_NONE if there is none. */

@@ -58,28 +58,28 @@ TRACE_EVENT(detshare_refused,
 		  __entry->gpu, __entry->kind, __entry->asked, __entry->used, __entry->limit)
 );
 
-/* What all events of a run have. when: time of the fact, CLOCK_MONOTONIC ns. */
-#define DS_RUN_FIELDS \
+/* What all events of an entity have. when: time of the fact, CLOCK_MONOTONIC ns. */
+#define DS_ENTITY_FIELDS \
 	__field(u64, vctx) \
 	__field(u64, when) \
 	__field(u32, pid) \
 	__field(u32, gpu)
-#define DS_RUN_ASSIGN \
-	__entry->vctx = run->vctx; \
+#define DS_ENTITY_ASSIGN \
+	__entry->vctx = entity->vctx; \
 	__entry->when = when; \
-	__entry->pid = run->pid; \
-	__entry->gpu = run->gpu
+	__entry->pid = entity->pid; \
+	__entry->gpu = entity->gpu
 
 TRACE_EVENT(detshare_kick,
-	TP_PROTO(const struct ds_event_run *run, u64 when, u64 idle_ns, pid_t by),
-	TP_ARGS(run, when, idle_ns, by),
+	TP_PROTO(const struct ds_event_entity *entity, u64 when, u64 idle_ns, pid_t by),
+	TP_ARGS(entity, when, idle_ns, by),
 	TP_STRUCT__entry(
-		DS_RUN_FIELDS
+		DS_ENTITY_FIELDS
 		__field(u64, idle_ns)
 		__field(pid_t, by)
 	),
 	TP_fast_assign(
-		DS_RUN_ASSIGN;
+		DS_ENTITY_ASSIGN;
 		__entry->idle_ns = idle_ns;
 		__entry->by = by;
 	),
@@ -88,14 +88,14 @@ TRACE_EVENT(detshare_kick,
 );
 
 TRACE_EVENT(detshare_quiet,
-	TP_PROTO(const struct ds_event_run *run, u64 when, u64 idle_ns),
-	TP_ARGS(run, when, idle_ns),
+	TP_PROTO(const struct ds_event_entity *entity, u64 when, u64 idle_ns),
+	TP_ARGS(entity, when, idle_ns),
 	TP_STRUCT__entry(
-		DS_RUN_FIELDS
+		DS_ENTITY_FIELDS
 		__field(u64, idle_ns)
 	),
 	TP_fast_assign(
-		DS_RUN_ASSIGN;
+		DS_ENTITY_ASSIGN;
 		__entry->idle_ns = idle_ns;
 	),
 	TP_printk("vctx=%llu pid=%u gpu=%u when=%llu idle_ns=%llu", __entry->vctx, __entry->pid,
@@ -103,15 +103,15 @@ TRACE_EVENT(detshare_quiet,
 );
 
 TRACE_EVENT(detshare_hold,
-	TP_PROTO(u8 cmd, const struct ds_event_run *run, u64 when, u32 reasons),
-	TP_ARGS(cmd, run, when, reasons),
+	TP_PROTO(u8 cmd, const struct ds_event_entity *entity, u64 when, u32 reasons),
+	TP_ARGS(cmd, entity, when, reasons),
 	TP_STRUCT__entry(
-		DS_RUN_FIELDS
+		DS_ENTITY_FIELDS
 		__field(u32, reasons)
 		__field(u8, cmd)
 	),
 	TP_fast_assign(
-		DS_RUN_ASSIGN;
+		DS_ENTITY_ASSIGN;
 		__entry->reasons = reasons;
 		__entry->cmd = cmd;
 	),

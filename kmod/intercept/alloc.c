@@ -30,11 +30,11 @@ void ds_alloc_client(struct ds_call *call)
 
 static u64 answered_bytes(struct ds_call *call, const struct ds_plan *plan)
 {
-	struct ds_frame *frame = call->frame;
+	struct ds_shadow *shadow = call->shadow;
 	struct rm_alloc answer;
 
-	if (!frame->answered || rm_decode_alloc(call->abi, plan->alloc.class, frame->params,
-						frame->params_size, &answer))
+	if (!shadow->answered || rm_decode_alloc(call->abi, plan->alloc.class, shadow->params,
+						shadow->params_size, &answer))
 		return plan->charged;
 	return rm_answer_bytes(&plan->alloc, &answer);
 }
@@ -162,11 +162,11 @@ void ds_alloc(struct ds_call *call)
 		return;
 	}
 	size = rm_alloc_params_size(call->abi, class);
-	if (size && call->asked.params && ds_frame_read_params(call->frame, call->asked.params, size)) {
+	if (size && call->asked.params && ds_shadow_read_params(call->shadow, call->asked.params, size)) {
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
 		return;
 	}
-	rm_decode_alloc(call->abi, class, call->frame->params, call->frame->params_size, &plan.alloc);
+	rm_decode_alloc(call->abi, class, call->shadow->params, call->shadow->params_size, &plan.alloc);
 	plan.alloc.class = class;
 	if (filtered(call, &plan.alloc))
 		return;
@@ -191,7 +191,7 @@ static void let_go(struct ds_call *call, u32 handle)
 {
 	struct ds_client *client = call->client;
 
-	if (!ds_call_aside(call) || !client)
+	if (!ds_call_deferred(call) || !client)
 		return;
 	if (handle == client->rm.handle) {
 		ds_client_remove(client);
@@ -214,15 +214,15 @@ static u64 vid_heap_bytes(struct ds_call *call, const struct ds_plan *plan)
 	struct rm_alloc answer;
 	u32 handle;
 
-	if (rm_decode_vid_heap(call->abi, call->frame->block, call->frame->size, &answer, &handle))
+	if (rm_decode_vid_heap(call->abi, call->shadow->block, call->shadow->size, &answer, &handle))
 		return plan->charged;
 	return rm_answer_bytes(&plan->alloc, &answer);
 }
 
 /* Atomic context: totals and free bytes as the limits allow. */
-static void show_view(struct ds_frame *frame, void *block)
+static void show_view(struct ds_shadow *shadow, void *block)
 {
-	rm_answer_vid_heap(ds_abi_outer(), frame->edit_data, block, frame->size);
+	rm_answer_vid_heap(ds_abi_outer(), shadow->edit_data, block, shadow->size);
 }
 
 static void see_view(struct ds_call *call, struct rm_view *view)
@@ -236,8 +236,8 @@ static void see_view(struct ds_call *call, struct rm_view *view)
 	vctx = ds_vctx_find(client, gpu == RM_GPU_NONE ? ds_client_first_gpu(client) : gpu);
 	if (vctx) {
 		rm_payer_view(ds_vctx_payer(vctx), view);
-		call->frame->edit = show_view;
-		call->frame->edit_data = view;
+		call->shadow->edit = show_view;
+		call->shadow->edit_data = view;
 	}
 	mutex_unlock(&client->tree);
 }
@@ -254,14 +254,14 @@ void ds_alloc_vid_heap(struct ds_call *call)
 		return;
 	}
 	see_view(call, &view);
-	if (!rm_decode_vid_heap(call->abi, call->frame->block, call->frame->size, &plan.alloc, &handle)) {
+	if (!rm_decode_vid_heap(call->abi, call->shadow->block, call->shadow->size, &plan.alloc, &handle)) {
 		mutex_lock(&client->tree);
 		plan.gpu = ds_gpu_below(client, plan.parent);
 		mutex_unlock(&client->tree);
 		ds_plan_allocate(call, &plan, vid_heap_bytes);
 		return;
 	}
-	if (rm_decode_vid_heap_free(call->abi, call->frame->block, call->frame->size, &handle))
+	if (rm_decode_vid_heap_free(call->abi, call->shadow->block, call->shadow->size, &handle))
 		ds_call_driver(call);
 	else
 		let_go(call, handle);
@@ -271,7 +271,7 @@ static u64 memory_bytes(struct ds_call *call, const struct ds_plan *plan)
 {
 	struct rm_alloc answer;
 
-	if (rm_decode_alloc_memory(call->abi, call->frame->block, call->frame->size, &answer))
+	if (rm_decode_alloc_memory(call->abi, call->shadow->block, call->shadow->size, &answer))
 		return plan->charged;
 	return rm_answer_bytes(&plan->alloc, &answer);
 }
@@ -284,7 +284,7 @@ void ds_alloc_memory(struct ds_call *call)
 		ds_call_driver(call);
 		return;
 	}
-	rm_decode_alloc_memory(call->abi, call->frame->block, call->frame->size, &plan.alloc);
+	rm_decode_alloc_memory(call->abi, call->shadow->block, call->shadow->size, &plan.alloc);
 	if (filtered(call, &plan.alloc))
 		return;
 	mutex_lock(&call->client->tree);

@@ -52,7 +52,7 @@ void ds_binding_register(struct ds_call *call)
 	call->ret = lock_own(call);
 	if (call->ret)
 		return;
-	call->frame->taken = &taken;
+	call->shadow->taken = &taken;
 	if (ds_call_driver(call)) {
 		if (taken && !call->known->bound)
 			swap(call->known->bound, taken);

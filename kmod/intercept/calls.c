@@ -53,7 +53,7 @@ static void leave_place(atomic_t *mine)
 		wake_up(&framed_wait);
 }
 
-bool ds_call_framed(struct ds_call *call, struct ds_frame_head *head)
+bool ds_call_framed(struct ds_call *call, struct ds_shadow_head *head)
 {
 	atomic_t *mine = own_calls();
 
@@ -61,49 +61,49 @@ bool ds_call_framed(struct ds_call *call, struct ds_frame_head *head)
 		call->ret = -EINTR;
 		return false;
 	}
-	ds_frame_open(head);
+	ds_shadow_open(head);
 	call->ret = ds_call_original(call);
-	ds_frame_close(head);
+	ds_shadow_close(head);
 	leave_place(mine);
 	return true;
 }
 
 bool ds_call_driver(struct ds_call *call)
 {
-	struct ds_frame *frame = call->frame;
+	struct ds_shadow *shadow = call->shadow;
 
-	if (!ds_call_framed(call, &frame->head))
+	if (!ds_call_framed(call, &shadow->head))
 		return false;
-	if (!frame->returned)
+	if (!shadow->returned)
 		return false;
-	rm_decode(call->abi, frame->nr, frame->block, frame->size, &call->done);
-	return !frame->rm_status && !call->done.status;
+	rm_decode(call->abi, shadow->nr, shadow->block, shadow->size, &call->done);
+	return !shadow->rm_status && !call->done.status;
 }
 
-bool ds_call_aside(struct ds_call *call)
+bool ds_call_deferred(struct ds_call *call)
 {
-	struct ds_call aside = *call;
+	struct ds_call deferred = *call;
 	bool done;
 
-	aside.cmd = _IO(NV_IOCTL_MAGIC, DS_NO_ESCAPE);
-	call->frame->ours = true;
-	done = ds_call_driver(&aside);
-	call->done = aside.done;
-	call->ret = aside.ret;
+	deferred.cmd = _IO(NV_IOCTL_MAGIC, DS_NO_ESCAPE);
+	call->shadow->ours = true;
+	done = ds_call_driver(&deferred);
+	call->done = deferred.done;
+	call->ret = deferred.ret;
 	return done;
 }
 
 void ds_call_tell(struct ds_call *call)
 {
-	struct ds_frame *frame = call->frame;
+	struct ds_shadow *shadow = call->shadow;
 	struct rm_f32 at = { call->asked.off_status };
 
-	if (!frame->ours || !frame->returned)
+	if (!shadow->ours || !shadow->returned)
 		return;
-	if (frame->answered && at.off != RM_ABSENT &&
-	    copy_to_user((void __user *)frame->user_params, frame->params, frame->params_size))
-		rm_put32(frame->block, at, NV_ERR_INVALID_ADDRESS);
-	if (copy_to_user((void __user *)call->arg, frame->block, frame->size))
+	if (shadow->answered && at.off != RM_ABSENT &&
+	    copy_to_user((void __user *)shadow->user_params, shadow->params, shadow->params_size))
+		rm_put32(shadow->block, at, NV_ERR_INVALID_ADDRESS);
+	if (copy_to_user((void __user *)call->arg, shadow->block, shadow->size))
 		call->ret = -EFAULT;
 }
 
@@ -112,98 +112,98 @@ void ds_call_refuse(struct ds_call *call, u32 status)
 	struct rm_f32 at = { call->asked.off_status };
 
 	ds_count(refused);
-	call->frame->ours = false;
+	call->shadow->ours = false;
 	if (at.off != RM_ABSENT)
-		rm_put32(call->frame->block, at, status);
-	call->ret = copy_to_user((void __user *)call->arg, call->frame->block, call->frame->size) ?
+		rm_put32(call->shadow->block, at, status);
+	call->ret = copy_to_user((void __user *)call->arg, call->shadow->block, call->shadow->size) ?
 			    -EFAULT : 0;
 }
 
 /*
- * A question of our own rides on a call without a block: block and parameters exist in the frame only (frame->ours).
+ * A question of our own rides on a call without a block: block and parameters exist in the shadow only (shadow->ours).
  * Nothing of the caller's memory is read or written, which other threads of his may be using; the address only names
- * the parameters. false: the driver was not asked; else *ask->frame has its answer.
+ * the parameters. false: the driver was not asked; else *ask->shadow has its answer.
  */
 static bool put_question(const struct ds_call *call, struct ds_call *ask, u32 nr, u32 size, u32 params_size)
 {
-	struct ds_frame *frame = ds_frame_alloc();
+	struct ds_shadow *shadow = ds_shadow_alloc();
 
-	if (!frame)
+	if (!shadow)
 		return false;
-	frame->ours = true;
-	frame->nr = nr;
-	frame->size = size;
-	frame->user_params = call->arg;
-	frame->params_size = params_size;
-	frame->params = frame->own;
-	memset(frame->own, 0, params_size);
-	memset(frame->block, 0, size);
+	shadow->ours = true;
+	shadow->nr = nr;
+	shadow->size = size;
+	shadow->user_params = call->arg;
+	shadow->params_size = params_size;
+	shadow->params = shadow->own;
+	memset(shadow->own, 0, params_size);
+	memset(shadow->block, 0, size);
 	*ask = *call;
 	ask->cmd = _IO(NV_IOCTL_MAGIC, DS_NO_ESCAPE);
-	ask->frame = frame;
+	ask->shadow = shadow;
 	return true;
 }
 
 bool ds_call_owns(struct ds_call *call, u32 client)
 {
 	const struct rm_abi *abi = call->abi;
-	struct ds_frame *frame;
+	struct ds_shadow *shadow;
 	struct ds_call ask;
 	bool owns;
 
 	if (!put_question(call, &ask, NV_ESC_RM_SHARE, abi->nvos57.len, 0))
 		return false;
-	frame = ask.frame;
+	shadow = ask.shadow;
 	/*
 	 * Object 0, which no client has: nothing is shared. That it is missing is said to who may use the client only, and
 	 * no answer is logged; a control that names no client would be.
 	 */
-	rm_put32(frame->block, abi->nvos57.hClient, client);
+	rm_put32(shadow->block, abi->nvos57.hClient, client);
 	ds_call_driver(&ask);
-	owns = frame->returned && !frame->rm_status && ask.done.status == NV_ERR_OBJECT_NOT_FOUND;
-	ds_frame_free(frame);
+	owns = shadow->returned && !shadow->rm_status && ask.done.status == NV_ERR_OBJECT_NOT_FOUND;
+	ds_shadow_free(shadow);
 	return owns;
 }
 
 bool ds_call_may_use(struct ds_call *call, u32 client)
 {
 	const struct rm_abi *abi = call->abi;
-	struct ds_frame *frame;
+	struct ds_shadow *shadow;
 	struct ds_call ask;
 	bool may;
 
 	if (!put_question(call, &ask, NV_ESC_RM_ALLOC, abi->nvos64.len, rm_alloc_params_size(abi, NV01_EVENT_OS_EVENT)))
 		return false;
-	frame = ask.frame;
+	shadow = ask.shadow;
 	/*
 	 * An event may be asked for on every file. It needs a parent, and none has the handle 0; but before the driver
 	 * looks for a parent it looks whose the client is.
 	 */
-	rm_put32(frame->block, abi->nvos64.hRoot, client);
-	rm_put32(frame->block, abi->nvos64.hObjectNew, client ^ 1);
-	rm_put32(frame->block, abi->nvos64.hClass, NV01_EVENT_OS_EVENT);
-	rm_put64(frame->block, abi->nvos64.pAllocParms, frame->user_params);
+	rm_put32(shadow->block, abi->nvos64.hRoot, client);
+	rm_put32(shadow->block, abi->nvos64.hObjectNew, client ^ 1);
+	rm_put32(shadow->block, abi->nvos64.hClass, NV01_EVENT_OS_EVENT);
+	rm_put64(shadow->block, abi->nvos64.pAllocParms, shadow->user_params);
 	ds_call_driver(&ask);
 	/* how the missing parent is called has changed with the branches */
-	may = frame->returned && !frame->rm_status &&
+	may = shadow->returned && !shadow->rm_status &&
 	      (ask.done.status == NV_ERR_INVALID_OBJECT || ask.done.status == NV_ERR_OBJECT_NOT_FOUND);
-	ds_frame_free(frame);
+	ds_shadow_free(shadow);
 	return may;
 }
 
 bool ds_call_is_bound(struct ds_call *call)
 {
 	const struct rm_abi *abi = call->abi;
-	struct ds_frame *frame;
+	struct ds_shadow *shadow;
 	struct ds_call ask;
 	bool bound;
 
 	if (!put_question(call, &ask, NV_ESC_REGISTER_FD, abi->register_fd.len, 0))
 		return false;
-	frame = ask.frame;
-	rm_put32(frame->block, abi->register_fd.ctl_fd, -1);	/* no file: it stays as it is */
+	shadow = ask.shadow;
+	rm_put32(shadow->block, abi->register_fd.ctl_fd, -1);	/* no file: it stays as it is */
 	ds_call_driver(&ask);
-	bound = frame->returned && frame->rm_status == NV_ERR_INVALID_STATE;
-	ds_frame_free(frame);
+	bound = shadow->returned && shadow->rm_status == NV_ERR_INVALID_STATE;
+	ds_shadow_free(shadow);
 	return bound;
 }

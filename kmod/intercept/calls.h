@@ -6,7 +6,7 @@
 #include <linux/fs.h>
 
 #include "client.h"
-#include "frame.h"
+#include "shadow.h"
 #include "hook.h"
 #include "rm/decode.h"
 
@@ -20,7 +20,7 @@ struct ds_call {
 	unsigned int cmd;
 	unsigned long arg;
 	const struct rm_abi *abi;
-	struct ds_frame *frame;
+	struct ds_shadow *shadow;
 	struct rm_call asked;	/* the block as it came */
 	struct rm_call done;	/* the block as the driver left it; of use if ds_call_driver() said true */
 	struct ds_file *known;	/* on which the client is, locked (order) while a handler runs */
@@ -28,13 +28,13 @@ struct ds_call {
 	long ret;		/* what the caller gets */
 };
 
-/* Lets the driver do it, on the frame. true: it did, and call->done says what; else nothing has happened. */
+/* Lets the driver do it, on the shadow. true: it did, and call->done says what; else nothing has happened. */
 bool ds_call_driver(struct ds_call *call);
 /*
- * The same on the frame alone: what the driver answers reaches the caller's memory when the handler has returned and nothing is held. Nested
+ * The same on the shadow alone: what the driver answers reaches the caller's memory when the handler has returned and nothing is held. Nested
  * parameters must have been read, if the class has any.
  */
-bool ds_call_aside(struct ds_call *call);
+bool ds_call_deferred(struct ds_call *call);
 /* Answers the caller with this NV_STATUS in the driver's stead. */
 void ds_call_refuse(struct ds_call *call, u32 status);
 
@@ -52,9 +52,9 @@ bool ds_call_is_bound(struct ds_call *call);
 
 /* The driver's own entry, on the caller's memory. */
 long ds_call_original(struct ds_call *call);
-/* The same with a frame in force. false: the task is being killed, the driver was not called. */
-bool ds_call_framed(struct ds_call *call, struct ds_frame_head *head);
-/* The answer of a call that went aside. As with the driver, what was made stays where the caller cannot be told of it. */
+/* The same with a shadow in force. false: the task is being killed, the driver was not called. */
+bool ds_call_framed(struct ds_call *call, struct ds_shadow_head *head);
+/* The answer of such a call. As with the driver, what was made stays where the caller cannot be told of it. */
 void ds_call_tell(struct ds_call *call);
 
 #endif

@@ -3,11 +3,11 @@
 #ifndef DETSHARE_CONTROL_H
 #define DETSHARE_CONTROL_H
 
-#include "frame.h"
+#include "shadow.h"
 
 /* Lives in the probe's instance data from entry to return of rm_ioctl(); see shield.h. */
 struct ds_control {
-	struct ds_frame_head head;
+	struct ds_shadow_head head;
 	u32 client;
 	u32 object;
 	u32 cmd;

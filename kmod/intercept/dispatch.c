@@ -67,23 +67,23 @@ bool ds_calls_wanted(struct ftrace_regs *fregs)
 
 bool ds_calls_file(const struct file *file)
 {
-	struct ds_frame_head *head = ds_frame_current();
-	struct ds_frame *frame;
+	struct ds_shadow_head *head = ds_shadow_current();
+	struct ds_shadow *shadow;
 
-	if (!head || head->kind != DS_FRAME_CALL)
+	if (!head || head->kind != DS_SHADOW_CALL)
 		return true;
-	frame = container_of(head, struct ds_frame, head);
-	if (frame->transfer)
-		return ds_transfer_file(frame->transfer, file);
-	if (frame->claim)
-		return ds_map_take(frame, file);
-	if (frame->taken) {
-		ds_file_put(*frame->taken);
-		*frame->taken = ds_file_get(file);
-		return *frame->taken;
+	shadow = container_of(head, struct ds_shadow, head);
+	if (shadow->transfer)
+		return ds_transfer_file(shadow->transfer, file);
+	if (shadow->claim)
+		return ds_map_take(shadow, file);
+	if (shadow->taken) {
+		ds_file_put(*shadow->taken);
+		*shadow->taken = ds_file_get(file);
+		return *shadow->taken;
 	}
-	if (frame->shown)
-		*frame->shown = file;
+	if (shadow->shown)
+		*shadow->shown = file;
 	return true;
 }
 
@@ -173,7 +173,7 @@ static void handle(struct ds_call *call)
 	call->client = ds_client_of_file(call->known, call->asked.client);
 	if (!call->client && !makes_client(call) && ds_enforcing() && !ds_binding_astray(call))
 		call->client = ds_adopt(call);
-	if (call->client && call->asked.op != RM_OP_FREE && ds_holders_follow(call->client->process))
+	if (call->client && call->asked.op != RM_OP_FREE && ds_payers_follow(call->client->process))
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
 	else if (makes_client(call) && ds_enforcing() && ds_binding_astray(call))
 		ds_call_refuse(call, NV_ERR_INVALID_STATE);
@@ -187,7 +187,7 @@ static void handle(struct ds_call *call)
 /* A control that is no transfer: the order of calls on its file does not matter for it. */
 static void control(struct ds_call *call)
 {
-	if (ds_abi() && ds_filter_wants(call->abi, call->frame->block))
+	if (ds_abi() && ds_filter_wants(call->abi, call->shadow->block))
 		ds_filter_control(call);
 	else
 		call->ret = ds_call_original(call);
@@ -196,27 +196,27 @@ static void control(struct ds_call *call)
 /* Reads the block and, for calls that matter, decides. */
 static void take(struct ds_call *call)
 {
-	struct ds_frame *frame;
+	struct ds_shadow *shadow;
 	int err;
 
-	if (_IOC_SIZE(call->cmd) > DS_FRAME_BLOCK_MAX) {
+	if (_IOC_SIZE(call->cmd) > DS_SHADOW_BLOCK_MAX) {
 		call->ret = ds_call_original(call);	/* which refuses it: no call of interest is that large */
 		return;
 	}
-	frame = ds_frame_alloc();
-	if (!frame) {
+	shadow = ds_shadow_alloc();
+	if (!shadow) {
 		call->ret = -ENOMEM;
 		return;
 	}
-	call->frame = frame;
-	frame->head.kind = DS_FRAME_CALL;
-	frame->nr = _IOC_NR(call->cmd);
-	frame->size = _IOC_SIZE(call->cmd);
-	if (copy_from_user(frame->block, (void __user *)call->arg, frame->size)) {
+	call->shadow = shadow;
+	shadow->head.kind = DS_SHADOW_CALL;
+	shadow->nr = _IOC_NR(call->cmd);
+	shadow->size = _IOC_SIZE(call->cmd);
+	if (copy_from_user(shadow->block, (void __user *)call->arg, shadow->size)) {
 		call->ret = -EFAULT;
 		goto free;
 	}
-	err = rm_decode(call->abi, frame->nr, frame->block, frame->size, &call->asked);
+	err = rm_decode(call->abi, shadow->nr, shadow->block, shadow->size, &call->asked);
 	trace_detshare_call(&call->asked, err);
 	if (err)
 		call->ret = ds_call_original(call);	/* which refuses it: its size is wrong */
@@ -225,12 +225,12 @@ static void take(struct ds_call *call)
 	else
 		handle(call);
 free:
-	ds_frame_free(frame);
+	ds_shadow_free(shadow);
 }
 
 static void unwrap(struct ds_call *call)
 {
-	struct ds_frame_head opaque = { .kind = DS_FRAME_OPAQUE };
+	struct ds_shadow_head opaque = { .kind = DS_SHADOW_OPAQUE };
 	u32 nr, size;
 	u8 header[16];
 	u64 at;

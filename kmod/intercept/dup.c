@@ -4,7 +4,7 @@
 #include "denials.h"
 #include "dup.h"
 #include "filter.h"
-#include "guest.h"
+#include "sharer.h"
 #include "plan.h"
 #include "rmcall.h"
 #include "steered.h"
@@ -31,7 +31,7 @@ struct source {
 	u32 gpu;
 	struct rm_memory *memory;	/* held for the destination's payer */
 	struct ds_process *owner;	/* held; NULL: of nobody that is known */
-	u32 hosts;		/* ds_guest_count() of its client, when those that it has were noted */
+	u32 hosts;		/* ds_sharer_count() of its client, when those that it has were noted */
 };
 
 /* The vCtx that the new object belongs to, and pays for it. Under the destination's tree. */
@@ -71,7 +71,7 @@ static int hold(struct ds_call *call, struct ds_client *owner, struct source *so
 }
 
 /* Looks the source up, wherever it is, and holds its memory for the destination. */
-static int look(struct ds_call *call, struct source *source, struct ds_vctx **vctx,
+static int scan(struct ds_call *call, struct source *source, struct ds_vctx **vctx,
 		struct ds_refusal *refusal)
 {
 	struct ds_client *owner;
@@ -157,7 +157,7 @@ static bool steers(const struct ds_call *call, const struct source *source)
 {
 	const struct rm_class *class = rm_abi_class(call->abi, source->class);
 
-	return class && ds_guest_steers(class->kind);
+	return class && ds_sharer_steers(class->kind);
 }
 
 /*
@@ -170,11 +170,11 @@ static int note_hosts(struct ds_call *call, struct source *source)
 	int err = 0;
 
 	if (source->owner && source->owner != client->process)
-		err = ds_guest_new(client->rm.handle, client->process, source->owner);
+		err = ds_sharer_new(client->rm.handle, client->process, source->owner);
 	do {
-		source->hosts = ds_guest_count(call->asked.src_client);
-		err = err ?: ds_guest_copy(client->rm.handle, client->process, call->asked.src_client);
-	} while (!err && source->hosts != ds_guest_count(call->asked.src_client));
+		source->hosts = ds_sharer_count(call->asked.src_client);
+		err = err ?: ds_sharer_copy(client->rm.handle, client->process, call->asked.src_client);
+	} while (!err && source->hosts != ds_sharer_count(call->asked.src_client));
 	return err;
 }
 
@@ -184,12 +184,12 @@ static void settle_hosts(struct ds_call *call, const struct source *source, bool
 	u32 object = made && steers(call, source) ? call->done.object : 0;
 
 	/* two processes have it in common from now on, as under MPS: neither can be paused alone */
-	ds_guest_settle(client->rm.handle, client->process, object, source->class == KEPLER_CHANNEL_GROUP_A);
+	ds_sharer_settle(client->rm.handle, client->process, object, source->class == KEPLER_CHANNEL_GROUP_A);
 	if (object && !source->owner && source->class == KEPLER_CHANNEL_GROUP_A)
 		WRITE_ONCE(client->shared, true);
 }
 
-/* Has the source's client become another's, or a guest of one more, since its hosts were noted? Then it may be a duplicate of theirs. */
+/* Has the source's client become another's, or a sharer of one more, since its hosts were noted? Then it may be a duplicate of theirs. */
 static bool changed(struct ds_call *call, const struct source *source)
 {
 	struct ds_client *owner;
@@ -201,7 +201,7 @@ static bool changed(struct ds_call *call, const struct source *source)
 	owner = ds_client_find(call->asked.src_client);
 	other = (owner ? owner->process : NULL) != source->owner;
 	up_read(&ds_clients_lock);
-	return other || ds_guest_count(call->asked.src_client) != source->hosts;
+	return other || ds_sharer_count(call->asked.src_client) != source->hosts;
 }
 
 static bool anybody(struct ds_process *host)
@@ -213,7 +213,7 @@ static bool anybody(struct ds_process *host)
 static bool is_shared(const struct ds_call *call, const struct source *source)
 {
 	return source->class == KEPLER_CHANNEL_GROUP_A &&
-	       (source->owner != call->client->process || ds_guest_any(call->asked.src_client, anybody));
+	       (source->owner != call->client->process || ds_sharer_any(call->asked.src_client, anybody));
 }
 
 static bool may_share(const struct ds_call *call, const struct source *source)
@@ -226,7 +226,7 @@ static bool may_share(const struct ds_call *call, const struct source *source)
 static bool is_managed(const struct ds_call *call, const struct source *source)
 {
 	return ds_process_steered(call->client->process) || (source->owner && ds_process_steered(source->owner)) ||
-	       ds_guest_any(call->asked.src_client, ds_process_steered);
+	       ds_sharer_any(call->asked.src_client, ds_process_steered);
 }
 
 /* Has the caller got what would put a managed program out of reach of pauses? Then it is freed again. */
@@ -251,7 +251,7 @@ static bool duplicate(struct ds_call *call, struct source *source)
 	struct ds_refusal refusal;
 	u64 bytes;
 
-	if (look(call, source, &vctx, &refusal) || note_hosts(call, source)) {
+	if (scan(call, source, &vctx, &refusal) || note_hosts(call, source)) {
 		settle_hosts(call, source, false);
 		drop(call, source, vctx);
 		goto refuse;

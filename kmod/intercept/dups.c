@@ -10,7 +10,7 @@
 #include "driver.h"
 #include "dups.h"
 #include "filter.h"
-#include "pin.h"
+#include "memref.h"
 #include "rm/decode.h"
 #include "rmcall.h"
 
@@ -28,7 +28,7 @@ struct dup {
 	enum maker maker;
 	const void *owner;
 	u32 nr;
-	struct ds_pin *pin;
+	struct ds_memref *memref;
 };
 
 static struct hlist_head dups[1 << DUP_BITS];
@@ -79,7 +79,7 @@ static void drop_all(struct dup *chain)
 
 	while ((dup = chain)) {
 		chain = dup->next;
-		ds_pin_drop(dup->pin);
+		ds_memref_drop(dup->memref);
 		kfree(dup);
 	}
 }
@@ -95,24 +95,24 @@ static void land(struct dup *dup)
 	hlist_add_head(&dup->link, bucket);
 	spin_unlock(&dups_lock);
 	drop_all(before);
-	ds_pin_landed(dup->pin);
+	ds_memref_landed(dup->memref);
 }
 
 /* Before the driver is called. NULL: nobody's memory; ERR_PTR(-ENOMEM). */
 static struct dup *begin(enum maker maker, u32 client, u32 memory)
 {
-	struct ds_pin *pin = ds_pin_begin(client, memory);
+	struct ds_memref *memref = ds_memref_begin(client, memory);
 	struct dup *dup;
 
-	if (IS_ERR_OR_NULL(pin))
-		return ERR_CAST(pin);
+	if (IS_ERR_OR_NULL(memref))
+		return ERR_CAST(memref);
 	dup = kzalloc(sizeof(*dup), GFP_KERNEL_ACCOUNT);
 	if (!dup) {
-		ds_pin_drop(pin);
+		ds_memref_drop(memref);
 		return ERR_PTR(-ENOMEM);
 	}
 	dup->maker = maker;
-	dup->pin = pin;
+	dup->memref = memref;
 	return dup;
 }
 
@@ -150,7 +150,7 @@ static u32 look_behind(const struct dup *dup, u32 client, u32 memory, bool parti
 	const struct rm_class *class = NULL;
 	u32 nr;
 
-	if (!ds_pin_odd(dup->pin))
+	if (!ds_memref_odd(dup->memref))
 		return NV_OK;
 	if (!partial)
 		return NV_ERR_OBJECT_NOT_FOUND;
@@ -232,7 +232,7 @@ static struct dup *begin_export(const struct rm_abi *abi, const void *params, vo
 static bool limited(const struct dup *chain)
 {
 	for (; chain; chain = chain->next)
-		if (ds_pin_limited(chain->pin))
+		if (ds_memref_limited(chain->memref))
 			return true;
 	return false;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Duplicates of programs' memory that parts of the driver make for themselves: nvidia-uvm for its mappings, nvidia.ko for DMA
- * buffers. Each has a pin as long as it exists. Replacements for the hooks of driver.c, which passes the hook on.
+ * buffers. Each has a memref as long as it exists. Replacements for the hooks of driver.c, which passes the hook on.
  */
 #ifndef DETSHARE_DUPS_H
 #define DETSHARE_DUPS_H

@@ -13,6 +13,7 @@
 #include "filter.h"
 #include "gate.h"
 #include "gpu.h"
+#include "mover.h"
 #include "rm/abi.h"
 #include "shield.h"
 #include "userd.h"
@@ -270,6 +271,7 @@ int ds_entries_init(void)
 		.ending = ending,
 	};
 
+	ds_uvm_ask_mover(ds_mover_wait);
 	parts.uvm = ds_uvm_hooks();
 	return ds_driver_init(&parts);
 }

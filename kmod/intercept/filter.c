@@ -9,13 +9,13 @@
 #include "denials.h"
 #include "driver.h"
 #include "filter.h"
-#include "guest.h"
+#include "sharer.h"
 #include "idle.h"
 #include "limit.h"
 #include "pause.h"
 #include "raw.h"
 #include "rm/verdict.h"
-#include "run.h"
+#include "entity.h"
 #include "sched.h"
 #include "steered.h"
 
@@ -102,7 +102,7 @@ static void begin(struct asking *asking, struct ds_call *call, u32 client)
 	if (!asking->asker.managed)
 		asking->asker.trusted = ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 	if (asking->owner && !asking->asker.managed)
-		asking->asker.managed = ds_process_steered(asking->owner) || ds_guest_any(client, ds_process_steered);
+		asking->asker.managed = ds_process_steered(asking->owner) || ds_sharer_any(client, ds_process_steered);
 }
 
 static void end(struct asking *asking)
@@ -128,33 +128,23 @@ static bool answer(struct ds_call *call, u32 command, const struct rm_ruling *ru
 
 /* ---- controls -------------------------------------------------------------------------- */
 
-static bool is_paused(struct ds_run *run)
-{
-	bool paused;
-
-	spin_lock_irq(&run->lane->lock);
-	paused = !run->gone && (run->pause.wanted || run->pause.off);
-	spin_unlock_irq(&run->lane->lock);
-	return paused;
-}
-
 struct search {
 	const struct asking *asking;
-	struct ds_run *found;	/* held */
+	struct ds_entity *found;	/* held */
 };
 
-static int find_paused(struct ds_run *run, void *data)
+static int find_paused(struct ds_entity *entity, void *data)
 {
 	struct search *search = data;
 
-	if ((run->process != search->asking->process && run->process != search->asking->owner) || !is_paused(run))
+	if ((entity->process != search->asking->process && entity->process != search->asking->owner) || !ds_entity_paused(entity))
 		return 0;
-	search->found = ds_run_hold(run);
+	search->found = ds_entity_hold(entity);
 	return 1;
 }
 
 /*
- * Scheduling channels might put them on that are off, or about to be: until no run of the caller's or the owner's is; a group may have a
+ * Scheduling channels might put them on that are off, or about to be: until no entity of the caller's or the owner's is; a group may have a
  * duplicate in a client without one. false: the caller is being killed.
  */
 static bool wait_while_paused(const struct asking *asking)
@@ -162,9 +152,9 @@ static bool wait_while_paused(const struct asking *asking)
 	struct search search = { .asking = asking };
 	int err = 0;
 
-	while (!err && ds_runs_each(find_paused, &search)) {
-		err = wait_event_killable(search.found->pause.wait, !is_paused(search.found));
-		ds_run_put(search.found);
+	while (!err && ds_entities_each(find_paused, &search)) {
+		err = wait_event_killable(search.found->pause.wait, !ds_entity_paused(search.found));
+		ds_entity_put(search.found);
 	}
 	return !err;
 }
@@ -176,7 +166,7 @@ static bool is_limited(struct ds_process *process)
 
 static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling *ruling)
 {
-	struct ds_frame *frame = call->frame;
+	struct ds_shadow *shadow = call->shadow;
 	struct rm_asked asked = {
 		.client = call->asked.client,
 		.cmd = call->asked.cmd,
@@ -186,13 +176,13 @@ static void judge(struct ds_call *call, struct asking *asking, struct rm_ruling 
 	u32 size = rm_verdict_params(call->abi, asked.cmd, asked.flags, asked.raw);
 
 	if (size && call->asked.params && size == call->asked.params_size) {
-		if (ds_frame_read_params(frame, call->asked.params, size)) {
+		if (ds_shadow_read_params(shadow, call->asked.params, size)) {
 			*ruling = (struct rm_ruling){ .verdict = RM_REFUSE, .status = NV_ERR_NO_MEMORY };
 			return;
 		}
-		if (!asking->asker.trusted && !frame->unreadable)
-			rm_verdict_shorten(call->abi, asked.cmd, asked.raw, frame->params);
-		asked.params = frame->unreadable ? NULL : frame->params;
+		if (!asking->asker.trusted && !shadow->unreadable)
+			rm_verdict_shorten(call->abi, asked.cmd, asked.raw, shadow->params);
+		asked.params = shadow->unreadable ? NULL : shadow->params;
 		asked.params_size = size;
 	}
 	if (rm_verdict_keeps(asked.cmd, asked.raw))
@@ -228,7 +218,7 @@ static void look_back(u32 client, bool (*again)(struct ds_process *process))
 			again(asking.process);
 		if (asking.owner && asking.owner != asking.process)
 			again(asking.owner);
-		ds_guest_any(client, again);
+		ds_sharer_any(client, again);
 	}
 	end(&asking);
 }
@@ -274,12 +264,12 @@ void ds_filter_control(struct ds_call *call)
 
 /* ---- other calls --------------------------------------------------------------------------- */
 
-/* The driver gets the frame's block. */
+/* The driver gets the shadow's block. */
 static void shorten(struct ds_call *call)
 {
 	struct rm_f32 at = call->abi->nvos30.timeout;
 
-	rm_put32(call->frame->block, at, rm_verdict_idle_us(rm_get32(call->frame->block, at)));
+	rm_put32(call->shadow->block, at, rm_verdict_idle_us(rm_get32(call->shadow->block, at)));
 }
 
 bool ds_filter_idle(struct ds_call *call)
@@ -299,12 +289,12 @@ bool ds_filter_idle(struct ds_call *call)
 	} else if (count > RM_IDLE_MAX) {
 		ds_call_refuse(call, NV_ERR_INVALID_ARGUMENT);
 		answered = true;
-	} else if (ds_frame_read_params(call->frame, call->asked.params, count * sizeof(u32))) {
+	} else if (ds_shadow_read_params(call->shadow, call->asked.params, count * sizeof(u32))) {
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
 		answered = true;
 	} else {
-		rm_verdict_idle(call->frame->params, count, &asking.asker, &ruling);
-		answered = answer(call, call->frame->nr, &ruling);
+		rm_verdict_idle(call->shadow->params, count, &asking.asker, &ruling);
+		answered = answer(call, call->shadow->nr, &ruling);
 	}
 	if (!answered)
 		let_through(call, &asking, true);
@@ -338,7 +328,7 @@ bool ds_filter_gpu_map(struct ds_call *call, u32 memory)
 	begin(&asking, call, call->asked.client);
 	rm_verdict_gpu_map(kind, &asking.asker, &ruling);
 	end(&asking);
-	return answer(call, call->frame->nr, &ruling);
+	return answer(call, call->shadow->nr, &ruling);
 }
 
 static bool judge_object(struct ds_call *call, enum rm_kind kind, bool named)
@@ -349,7 +339,7 @@ static bool judge_object(struct ds_call *call, enum rm_kind kind, bool named)
 	begin(&asking, call, call->asked.client);
 	rm_verdict_object(kind, named, &asking.asker, &ruling);
 	end(&asking);
-	return answer(call, call->frame->nr, &ruling);
+	return answer(call, call->shadow->nr, &ruling);
 }
 
 bool ds_filter_object(struct ds_call *call, enum rm_kind kind, u32 handle)
@@ -402,9 +392,9 @@ bool ds_filter_debugger(struct ds_call *call)
 	bool denied = false;
 	u32 app;
 
-	if (!ds_filter_active() || call->frame->params_size != abi->debugger.len || !abi->debugger.len)
+	if (!ds_filter_active() || call->shadow->params_size != abi->debugger.len || !abi->debugger.len)
 		return false;
-	app = rm_get32(call->frame->params, abi->debugger.hAppClient);
+	app = rm_get32(call->shadow->params, abi->debugger.hAppClient);
 	/* nobody's: the driver says so itself */
 	if (!app)
 		return false;
@@ -414,7 +404,7 @@ bool ds_filter_debugger(struct ds_call *call)
 		denied = !owns(&asking, app);
 	ds_process_put(debugged);
 	end(&asking);
-	return denied && answer(call, call->frame->nr, &ruling);
+	return denied && answer(call, call->shadow->nr, &ruling);
 }
 
 bool ds_filter_map(struct ds_call *call)

@@ -39,7 +39,7 @@ bool ds_filter_object(struct ds_call *call, enum rm_kind kind, u32 handle);
 bool ds_filter_channel(struct ds_call *call, const struct rm_alloc *alloc);
 /* A graphics or compute object. */
 bool ds_filter_engine_object(struct ds_call *call);
-/* A debugger's session, of which call->frame has the parameters. */
+/* A debugger's session, of which call->shadow has the parameters. */
 bool ds_filter_debugger(struct ds_call *call);
 
 /*

@@ -5,7 +5,7 @@
 
 #include "doorbell.h"
 #include "driver.h"
-#include "lane.h"
+#include "runq.h"
 #include "map.h"
 #include "rmcall.h"
 #include "userd.h"
@@ -57,13 +57,13 @@ static void map_claimed(struct ds_call *call, struct ds_gate *gate, const struct
 			return;
 		}
 	}
-	call->frame->claim = &claim;
+	call->shadow->claim = &claim;
 	ds_call_driver(call);
-	call->frame->claim = NULL;
+	call->shadow->claim = NULL;
 	if (!door)
 		return;
 	/* what may be armed stays a door */
-	if (made && (!claim.taken || (call->frame->returned && (call->frame->rm_status || call->done.status))))
+	if (made && (!claim.taken || (call->shadow->returned && (call->shadow->rm_status || call->done.status))))
 		ds_door_forget(door);
 	else if (made)
 		ds_door_enter(door);
@@ -76,18 +76,18 @@ static void map_memory(struct ds_call *call)
 	struct file *file = call->client && ds_enforcing() ? fget(call->asked.fd) : NULL;
 	const struct file *shown = NULL;
 
-	call->frame->shown = &shown;
+	call->shadow->shown = &shown;
 	/* the descriptor may name another file by the time the driver looks: of one that is not its own nobody tells the end */
 	if (ds_call_driver(call) && file && file == shown)
 		ds_userd_remember(file, call->client->rm.handle, call->asked.object, call->asked.offset, call->asked.length);
-	call->frame->shown = NULL;
+	call->shadow->shown = NULL;
 	if (file)
 		fput(file);
 }
 
 void ds_map(struct ds_call *call)
 {
-	struct ds_run *run;
+	struct ds_entity *entity;
 	struct file *file;
 	u32 gpu;
 
@@ -95,23 +95,23 @@ void ds_map(struct ds_call *call)
 		map_memory(call);
 		return;
 	}
-	run = ds_run_of(call->client, gpu);
-	if (!run) {
+	entity = ds_entity_of(call->client, gpu);
+	if (!entity) {
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
 		return;
 	}
 	file = fget(call->asked.fd);
-	ds_gate_arming_begin(run->gate);
-	map_claimed(call, run->gate, file);
-	ds_gate_arming_end(run->gate);
+	ds_gate_arming_begin(entity->gate);
+	map_claimed(call, entity->gate, file);
+	ds_gate_arming_end(entity->gate);
 	if (file)
 		fput(file);
 }
 
-bool ds_map_take(struct ds_frame *frame, const struct file *file)
+bool ds_map_take(struct ds_shadow *shadow, const struct file *file)
 {
-	frame->claim->taken = true;
-	return frame->claim->file == file;
+	shadow->claim->taken = true;
+	return shadow->claim->file == file;
 }
 
 static u32 gpu_of(struct ds_client *client, const struct file *file)
@@ -135,10 +135,10 @@ void ds_map_adopt(struct ds_client *client)
 	files = kcalloc(DS_DOORS_FOUND_MAX, sizeof(*files), GFP_KERNEL);
 	count = files ? ds_doors_find(files) : 0;
 	while (count--) {
-		struct ds_run *run = ds_run_of(client, gpu_of(client, files[count]));
+		struct ds_entity *entity = ds_entity_of(client, gpu_of(client, files[count]));
 
-		if (run)
-			ds_door_assume(run->gate, files[count]);
+		if (entity)
+			ds_door_assume(entity->gate, files[count]);
 		fput(files[count]);
 	}
 	kfree(files);

@@ -193,7 +193,7 @@ bool ds_plan_allocate(struct ds_call *call, struct ds_plan *plan, u64 (*bytes_of
 		return false;
 	}
 	/* nobody works with a channel that a pause does not know, because the caller's memory makes the answer wait */
-	if (plan->alloc.kind == RM_KIND_CHANNEL ? !ds_call_aside(call) : !ds_call_driver(call)) {
+	if (plan->alloc.kind == RM_KIND_CHANNEL ? !ds_call_deferred(call) : !ds_call_driver(call)) {
 		mutex_lock(&client->tree);
 		abandon(client, plan);
 		mutex_unlock(&client->tree);

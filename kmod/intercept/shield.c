@@ -26,7 +26,7 @@ bool ds_shield_binding(void)
 struct instance {
 	void *block;		/* the driver's */
 	u32 size;
-	struct ds_frame *frame;	/* NULL: a control, noticed here only */
+	struct ds_shadow *shadow;	/* NULL: a control, noticed here only */
 	struct ds_control control;
 };
 
@@ -39,15 +39,15 @@ static u32 *escape_of(struct pt_regs *regs)
 	return (u32 *)&regs->cx;
 }
 
-/* A question of our own rides on a call without a block: the driver gets the frame's, and works on that one. */
-static bool enter_ours(struct instance *in, struct ds_frame *frame, struct pt_regs *regs)
+/* A question of our own rides on a call without a block: the driver gets the shadow's, and works on that one. */
+static bool enter_ours(struct instance *in, struct ds_shadow *shadow, struct pt_regs *regs)
 {
 	if (*escape_of(regs) != DS_NO_ESCAPE || in->size)
 		return false;
-	in->block = frame->block;
-	in->size = frame->size;
-	in->frame = frame;
-	*escape_of(regs) = frame->nr;
+	in->block = shadow->block;
+	in->size = shadow->size;
+	in->shadow = shadow;
+	*escape_of(regs) = shadow->nr;
 	regs->r8 = (unsigned long)in->block;
 	regs->r9 = in->size;
 	return true;
@@ -57,15 +57,15 @@ NOKPROBE_SYMBOL(enter_ours);
 static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
 	struct instance *in = (struct instance *)ri->data;
-	struct ds_frame_head *head = ds_frame_current();
+	struct ds_shadow_head *head = ds_shadow_current();
 	u32 nr = *escape_of(regs);
 
 	in->block = (void *)regs->r8;
 	in->size = (u32)regs->r9;
-	in->frame = NULL;
+	in->shadow = NULL;
 	if (!head && nr == NV_ESC_RM_CONTROL && ds_enforcing() && !ds_driver_stopping() &&
 	    (ds_transfer_in(in->block, in->size) || ds_filter_stops(in->block, in->size))) {
-		/* it became one after it was looked at: dispatch.c lets none of these pass without a frame */
+		/* it became one after it was looked at: dispatch.c lets none of these pass without a shadow */
 		regs->cx = DS_NO_ESCAPE;
 		return 1;
 	}
@@ -75,20 +75,20 @@ static int rm_ioctl_enter(struct kretprobe_instance *ri, struct pt_regs *regs)
 		/* not at the cost of the instances that calls rely on: so many at once see the GPU as it is */
 		if (!atomic_add_unless(&controls, 1, DS_SHIELD_CONTROLS_MAX))
 			return 1;
-		in->control.head.kind = DS_FRAME_CONTROL;
-		ds_frame_open(&in->control.head);
+		in->control.head.kind = DS_SHADOW_CONTROL;
+		ds_shadow_open(&in->control.head);
 		return 0;
 	}
-	if (head->kind == DS_FRAME_CALL) {
-		struct ds_frame *frame = container_of(head, struct ds_frame, head);
+	if (head->kind == DS_SHADOW_CALL) {
+		struct ds_shadow *shadow = container_of(head, struct ds_shadow, head);
 
-		if (frame->ours) {
-			if (enter_ours(in, frame, regs))
+		if (shadow->ours) {
+			if (enter_ours(in, shadow, regs))
 				return 0;
-		} else if (frame->nr == nr && frame->size == in->size) {
+		} else if (shadow->nr == nr && shadow->size == in->size) {
 			if (binding)
-				memcpy(in->block, frame->block, in->size);
-			in->frame = frame;
+				memcpy(in->block, shadow->block, in->size);
+			in->shadow = shadow;
 			return 0;
 		}
 	}
@@ -100,16 +100,16 @@ NOKPROBE_SYMBOL(rm_ioctl_enter);
 
 /*
  * The driver made what was asked for, then could not write its answer to the caller's memory. It keeps the object and
- * calls that an error; so does the caller hear it, while the frame keeps what is true.
+ * calls that an error; so does the caller hear it, while the shadow keeps what is true.
  */
-static void tell_untold(const struct ds_frame *frame, void *block)
+static void tell_untold(const struct ds_shadow *shadow, void *block)
 {
 	struct rm_call call;
 
-	if (rm_decode(ds_abi_outer(), frame->nr, block, frame->size, &call) ||
+	if (rm_decode(ds_abi_outer(), shadow->nr, block, shadow->size, &call) ||
 	    call.off_status == RM_ABSENT || call.status)
 		return;
-	rm_put32(block, (struct rm_f32){ call.off_status }, frame->untold);
+	rm_put32(block, (struct rm_f32){ call.off_status }, shadow->untold);
 }
 NOKPROBE_SYMBOL(tell_untold);
 
@@ -117,19 +117,19 @@ static int rm_ioctl_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
 	struct instance *in = (struct instance *)ri->data;
 
-	if (in->frame) {
-		struct ds_frame *frame = in->frame;
+	if (in->shadow) {
+		struct ds_shadow *shadow = in->shadow;
 
-		frame->rm_status = regs_return_value(regs);
-		if (frame->edit)
-			frame->edit(frame, in->block);
-		if (!frame->ours)
-			memcpy(frame->block, in->block, in->size);
-		frame->returned = true;
-		if (frame->untold)
-			tell_untold(frame, in->block);
+		shadow->rm_status = regs_return_value(regs);
+		if (shadow->edit)
+			shadow->edit(shadow, in->block);
+		if (!shadow->ours)
+			memcpy(shadow->block, in->block, in->size);
+		shadow->returned = true;
+		if (shadow->untold)
+			tell_untold(shadow, in->block);
 	} else {
-		ds_frame_close(&in->control.head);
+		ds_shadow_close(&in->control.head);
 		atomic_dec(&controls);
 	}
 	return 0;
@@ -171,52 +171,52 @@ void ds_shield_remove(void)
 
 bool ds_shield_wanted(struct ftrace_regs *fregs)
 {
-	return ds_frame_current();
+	return ds_shadow_current();
 }
 
-/* How [at, at + n) and the frame's parameters overlap: false, not at all. */
-static bool overlap(const struct ds_frame *frame, unsigned long at, u32 n, u32 *skip, u32 *offset,
+/* How [at, at + n) and the shadow's parameters overlap: false, not at all. */
+static bool overlap(const struct ds_shadow *shadow, unsigned long at, u32 n, u32 *skip, u32 *offset,
 		    u32 *length)
 {
-	unsigned long begin = max(at, frame->user_params);
-	unsigned long end = min(at + n, frame->user_params + frame->params_size);
+	unsigned long begin = max(at, shadow->user_params);
+	unsigned long end = min(at + n, shadow->user_params + shadow->params_size);
 
-	if (!frame->params_size || begin >= end)
+	if (!shadow->params_size || begin >= end)
 		return false;
 	*skip = begin - at;
-	*offset = begin - frame->user_params;
+	*offset = begin - shadow->user_params;
 	*length = end - begin;
 	return true;
 }
 
-static u32 frame_from_user(struct ds_frame *frame, void *to, const void *from, u32 n)
+static u32 shadow_from_user(struct ds_shadow *shadow, void *to, const void *from, u32 n)
 {
 	u32 skip, offset, length, status;
 
-	if (!overlap(frame, (unsigned long)from, n, &skip, &offset, &length) ||
-	    (!binding && !frame->ours))
+	if (!overlap(shadow, (unsigned long)from, n, &skip, &offset, &length) ||
+	    (!binding && !shadow->ours))
 		return ds_driver_from_user(to, from, n);
-	if (frame->unreadable)
+	if (shadow->unreadable)
 		return NV_ERR_INVALID_ADDRESS;
 	if (length < n) {
 		status = ds_driver_from_user(to, from, n);
 		if (status)
 			return status;
 	}
-	memcpy(to + skip, frame->params + offset, length);
+	memcpy(to + skip, shadow->params + offset, length);
 	return 0;
 }
 
 u32 ds_shield_from_user(void *to, const void *from, u32 n)
 {
-	struct ds_frame_head *head = ds_frame_current();
+	struct ds_shadow_head *head = ds_shadow_current();
 	u32 status;
 
-	if (head && head->kind == DS_FRAME_CALL) {
-		status = frame_from_user(container_of(head, struct ds_frame, head), to, from, n);
+	if (head && head->kind == DS_SHADOW_CALL) {
+		status = shadow_from_user(container_of(head, struct ds_shadow, head), to, from, n);
 	} else {
 		status = ds_driver_from_user(to, from, n);
-		if (!status && head && head->kind == DS_FRAME_CONTROL)
+		if (!status && head && head->kind == DS_SHADOW_CONTROL)
 			status = ds_control_read(container_of(head, struct ds_control, head),
 						 (unsigned long)from, to, n);
 	}
@@ -226,25 +226,25 @@ u32 ds_shield_from_user(void *to, const void *from, u32 n)
 
 u32 ds_shield_to_user(void *to, const void *from, u32 n)
 {
-	struct ds_frame_head *head = ds_frame_current();
-	struct ds_frame *told = NULL;
+	struct ds_shadow_head *head = ds_shadow_current();
+	struct ds_shadow *told = NULL;
 	u32 skip, offset, length, status;
 	void *instead = NULL;
 
-	if (head && head->kind == DS_FRAME_CALL) {
-		struct ds_frame *frame = container_of(head, struct ds_frame, head);
+	if (head && head->kind == DS_SHADOW_CALL) {
+		struct ds_shadow *shadow = container_of(head, struct ds_shadow, head);
 
-		if (overlap(frame, (unsigned long)to, n, &skip, &offset, &length)) {
-			memcpy(frame->params + offset, from + skip, length);
-			if (length == frame->params_size)
-				frame->answered = true;
-			if (frame->ours) {
+		if (overlap(shadow, (unsigned long)to, n, &skip, &offset, &length)) {
+			memcpy(shadow->params + offset, from + skip, length);
+			if (length == shadow->params_size)
+				shadow->answered = true;
+			if (shadow->ours) {
 				ds_hook_leave();
 				return 0;
 			}
-			told = frame;
+			told = shadow;
 		}
-	} else if (head && head->kind == DS_FRAME_CONTROL) {
+	} else if (head && head->kind == DS_SHADOW_CONTROL) {
 		instead = ds_control_answer(container_of(head, struct ds_control, head),
 					    (unsigned long)to, from, n);
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The hook points inside the driver that make frames binding.
+ * The hook points inside the driver that make shadows binding.
  *
  * rm_ioctl(sp, nv, nvfp, cmd, data, size) gets the driver's own copy of the argument block: a
- * probe at its entry puts the frame's block there, one at its return keeps what the driver made
+ * probe at its entry puts the shadow's block there, one at its return keeps what the driver made
  * of it. Nested parameters are fetched by os_memcpy_from_user() and answered by
- * os_memcpy_to_user(): for them the frame stands in for the caller's memory.
+ * os_memcpy_to_user(): for them the shadow stands in for the caller's memory.
  *
  * Controls are noticed here and only here: the block is the driver's, so nothing can change it.
  */
@@ -14,13 +14,13 @@
 
 #include <linux/ftrace.h>
 
-#include "frame.h"
+#include "shadow.h"
 
 /* Besides calls (DS_CALLS_MAX), of these many controls that are noticed inside the driver only. */
 #define DS_SHIELD_CONTROLS_MAX 1024
 
 /*
- * Are frames binding? Off by the parameter shield=0, which exists to show what happens without: calls are decided on what the
+ * Are shadows binding? Off by the parameter shield=0, which exists to show what happens without: calls are decided on what the
  * caller's memory held before the call, verified after it and undone.
  */
 bool ds_shield_binding(void);

@@ -5,7 +5,7 @@
 
 #include "driver.h"
 #include "exports.h"
-#include "pin.h"
+#include "memref.h"
 #include "plan.h"
 #include "rmcall.h"
 #include "transfer.h"
@@ -14,7 +14,7 @@
 struct piece {
 	u32 handle;
 	/* of an export: */
-	struct ds_exported *slot;	/* with a pin, if the memory is known */
+	struct ds_exported *slot;	/* with a memref, if the memory is known */
 	bool unknown;		/* the tree does not have it */
 	/* of an import: */
 	bool taken;		/* the handle was in use before: nothing was imported by it */
@@ -77,7 +77,7 @@ static int hold_piece(struct ds_transfer *transfer, struct piece *piece, struct 
 	struct rm_memory *memory;
 	int err = 0;
 
-	memory = slot->pin ? ds_pin_memory(slot->pin, &piece->gpu, &piece->class) : NULL;
+	memory = slot->memref ? ds_memref_memory(slot->memref, &piece->gpu, &piece->class) : NULL;
 	if (!memory)
 		return 0;
 	mutex_lock(&client->tree);
@@ -178,14 +178,14 @@ static int prepare_exports(struct ds_transfer *transfer)
 		mutex_lock(&client->tree);
 		object = rm_tree_find(&client->rm, piece->handle);
 		if (object)
-			piece->slot->pin = ds_pin_object(client, object);
+			piece->slot->memref = ds_memref_object(client, object);
 		mutex_unlock(&client->tree);
-		if (IS_ERR(piece->slot->pin)) {
-			piece->slot->pin = NULL;
+		if (IS_ERR(piece->slot->memref)) {
+			piece->slot->memref = NULL;
 			return -ENOMEM;
 		}
 		piece->unknown = piece->handle && !object;
-		if (!ds_driver_sees_files() && piece->slot->pin && ds_pin_limited(piece->slot->pin))
+		if (!ds_driver_sees_files() && piece->slot->memref && ds_memref_limited(piece->slot->memref))
 			return -EPERM;
 	}
 	return 0;
@@ -195,16 +195,16 @@ static int prepare_exports(struct ds_transfer *transfer)
 static void ask(struct ds_transfer *transfer, struct piece *piece)
 {
 	struct ds_client *client = transfer->call->client;
-	struct ds_pin *pin;
+	struct ds_memref *memref;
 	u64 bytes;
 
 	if (ds_rm_memory_bytes(client->rm.handle, piece->handle, &bytes) || !bytes)
 		return;
 	mutex_lock(&client->tree);
-	pin = ds_pin_bytes(client, ds_client_first_gpu(client), bytes);
+	memref = ds_memref_bytes(client, ds_client_first_gpu(client), bytes);
 	mutex_unlock(&client->tree);
-	if (!IS_ERR(pin))
-		piece->slot->pin = pin;
+	if (!IS_ERR(memref))
+		piece->slot->memref = memref;
 }
 
 static void export(struct ds_transfer *transfer)
@@ -323,11 +323,11 @@ static void insert(struct ds_transfer *transfer, struct piece *piece)
 
 static void read_handles(struct ds_transfer *transfer)
 {
-	struct ds_frame *frame = transfer->call->frame;
+	struct ds_shadow *shadow = transfer->call->shadow;
 	u32 i;
 
 	for (i = 0; i < transfer->export.count; i++)
-		transfer->pieces[i].handle = rm_export_handle(&transfer->export, frame->params, i);
+		transfer->pieces[i].handle = rm_export_handle(&transfer->export, shadow->params, i);
 }
 
 static void refuse_imports(struct ds_transfer *transfer)
@@ -414,7 +414,7 @@ static void transfer_serialised(struct ds_call *call)
 void ds_transfer(struct ds_call *call)
 {
 	struct ds_transfer transfer = { .call = call };
-	struct ds_frame *frame = call->frame;
+	struct ds_shadow *shadow = call->shadow;
 	u32 size = call->asked.params_size;
 
 	if (!call->client || !call->asked.params || size > PAGE_SIZE) {
@@ -425,11 +425,11 @@ void ds_transfer(struct ds_call *call)
 		transfer_serialised(call);
 		return;
 	}
-	if (ds_frame_read_params(frame, call->asked.params, size)) {
+	if (ds_shadow_read_params(shadow, call->asked.params, size)) {
 		ds_call_refuse(call, NV_ERR_NO_MEMORY);
 		return;
 	}
-	if (rm_decode_export(call->abi, call->asked.cmd, frame->params, frame->params_size, &transfer.export)) {
+	if (rm_decode_export(call->abi, call->asked.cmd, shadow->params, shadow->params_size, &transfer.export)) {
 		ds_call_driver(call);	/* which refuses it: a wrong size */
 		return;
 	}
@@ -439,7 +439,7 @@ void ds_transfer(struct ds_call *call)
 		return;
 	}
 	read_handles(&transfer);
-	frame->transfer = &transfer;
+	shadow->transfer = &transfer;
 	if (transfer.export.import)
 		import(&transfer);
 	else

@@ -3,7 +3,7 @@
  * Objects that travel by file descriptor: the controls EXPORT_OBJECT(S)_TO_FD and IMPORT_OBJECT(S)_FROM_FD. What is exported stays
  * charged to its client's process until the file to which it was exported is closed; what is imported is charged to who imports.
  *
- * These controls, alone of all, are decided on like calls that make objects: with ds_file.order held and on a frame. Which file
+ * These controls, alone of all, are decided on like calls that make objects: with ds_file.order held and on a shadow. Which file
  * the driver takes for the descriptor is learnt from the driver itself.
  */
 #ifndef DETSHARE_TRANSFER_H

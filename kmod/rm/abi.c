@@ -90,18 +90,3 @@ const struct rm_class *rm_abi_class(const struct rm_abi *abi, u32 nr)
 	}
 	return low < abi->classes && abi->class[low].nr == nr ? &abi->class[low] : NULL;
 }
-
-u32 rm_abi_uvm_size(const struct rm_abi *abi, u32 nr)
-{
-	u32 low = 0, high = abi->uvms;
-
-	while (low < high) {
-		u32 middle = (low + high) / 2;
-
-		if (abi->uvm[middle].nr < nr)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < abi->uvms && abi->uvm[low].nr == nr ? abi->uvm[low].size : 0;
-}

@@ -85,11 +85,6 @@ struct rm_class {
 	u8 flags;	/* RM_CLASS_* */
 };
 
-struct rm_uvm_size {
-	u32 nr;		/* the ioctl's whole number */
-	u16 size;	/* bytes of its parameters */
-};
-
 /* SET_CTXSW_PREEMPTION_MODE and _BIND: the flag that cilpPreemptMode is meant, and the only mode that takes a long kernel off. */
 #define RM_CTXSW_CILP_SET 0x1
 #define RM_CTXSW_CILP 2
@@ -114,9 +109,6 @@ const struct rm_abi *rm_abi_at(unsigned int index);
 
 /* NULL: this version has no such class. */
 const struct rm_class *rm_abi_class(const struct rm_abi *abi, u32 nr);
-
-/* Bytes of the parameters of a UVM ioctl, 0: not known in this version. */
-u32 rm_abi_uvm_size(const struct rm_abi *abi, u32 nr);
 
 static inline u8 rm_get8(const void *block, struct rm_f8 f)
 {

@@ -3,7 +3,7 @@
  * What a call on the driver's files asks for.
  *
  * An ioctl on /dev/nvidiactl or /dev/nvidiaN is decoded from a copy of its
- * argument block that nobody else can write (the caller's frame). Only the
+ * argument block that nobody else can write (the shadow call). Only the
  * number counts, _IOC_NR(cmd): the driver looks at no other bit. A block is
  * decoded the same way before the call (what is asked) and after it (status,
  * handles and sizes that the driver wrote).
@@ -18,7 +18,6 @@
 /* Largest block the driver takes (NV_ABSOLUTE_MAX_IOCTL_SIZE). */
 #define RM_BLOCK_MAX 16384
 /* Largest parameters of an RM_ALLOC or of a control that DetShare looks into. */
-#define RM_PARAMS_MAX 4096
 
 enum rm_op {
 	RM_OP_OTHER,		/* known escape that changes nothing DetShare follows */
@@ -217,43 +216,5 @@ static inline u32 rm_export_handle(const struct rm_export *export,
 /* dma-buf: handles of RM_OP_EXPORT_DMABUF, in the block itself. */
 int rm_decode_dmabuf(const struct rm_abi *abi, const void *block, u32 size,
 		     struct rm_export *export);
-
-/* ---- UVM (uvm.c) ------------------------------------------------------- */
-
-enum rm_uvm_op {
-	RM_UVM_OTHER,		/* size known, nothing to follow */
-	RM_UVM_INITIALIZE,
-	RM_UVM_MM_INITIALIZE,
-	RM_UVM_REGISTER_GPU,
-	RM_UVM_REGISTER_VASPACE,
-	RM_UVM_REGISTER_CHANNEL,	/* no channel of a compute client runs before it */
-	RM_UVM_UNREGISTER_CHANNEL,
-	RM_UVM_EXTERNAL_RANGE,
-	RM_UVM_MAP_EXTERNAL,	/* UVM keeps hMemory until the range is unmapped or freed */
-	RM_UVM_UNMAP_EXTERNAL,
-	RM_UVM_FREE,
-	RM_UVM_SEMAPHORE_POOL,	/* takes length bytes of GPU memory at most */
-	RM_UVM_DEVICE_P2P,	/* keeps hMemory too */
-	RM_UVM_MIGRATE,
-};
-
-struct rm_uvm_call {
-	enum rm_uvm_op op;
-	u64 base, length, offset;
-	u32 client;
-	u32 object;		/* hMemory, hVaSpace, hChannel */
-	s32 fd;			/* rmCtrlFd or uvmFd, -1: none */
-	u16 off_uuid;		/* 16 bytes, RM_ABSENT: none */
-	u16 off_status;
-	u32 status;
-};
-
-/*
- * cmd is the whole ioctl number: UVM's carry no size. 0, -ENOENT: a number
- * that this version does not have or that has no parameters, -EINVAL: size is
- * smaller than rm_abi_uvm_size().
- */
-int rm_decode_uvm(const struct rm_abi *abi, u32 cmd, const void *block, u32 size,
-		  struct rm_uvm_call *call);
 
 #endif /* DETSHARE_RM_DECODE_H */

@@ -66,11 +66,6 @@ int rm_handles_reserve(struct rm_client *client, u32 n)
 	return bits == client->hash_bits ? 0 : resize(client, bits);
 }
 
-void rm_handles_prefetch(const struct rm_client *client, u32 handle)
-{
-	rm_prefetch(&client->slots[home(client, handle)]);
-}
-
 u32 rm_handles_find(const struct rm_client *client, u32 handle)
 {
 	u32 at = home(client, handle);

@@ -20,7 +20,6 @@ void rm_handles_destroy(struct rm_client *client);
 /* Room for n handles in all. -ENOMEM leaves the table as it was. */
 int rm_handles_reserve(struct rm_client *client, u32 n);
 
-void rm_handles_prefetch(const struct rm_client *client, u32 handle);
 
 /* 0: not there. */
 u32 rm_handles_find(const struct rm_client *client, u32 handle);

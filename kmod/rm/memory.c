@@ -19,7 +19,7 @@ static bool pays(const struct rm_payer *payer, const struct rm_account *account)
 	return false;
 }
 
-/* Does another holder than `but` make this account pay for the memory? */
+/* Does another payer than `but` make this account pay for the memory? */
 static bool paid_by_other(const struct rm_memory *memory, const struct rm_payer *but,
 			  const struct rm_account *account)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Memory with several holders: the inside of tree.h's struct rm_memory. */
+/* Memory with several payers: the inside of tree.h's struct rm_memory. */
 #ifndef DETSHARE_RM_MEMORY_H
 #define DETSHARE_RM_MEMORY_H
 

@@ -36,7 +36,7 @@ static bool has_turns(const struct rm_rota_tenant *tenant, u32 top, bool closed)
 /* A whole window is due. */
 static bool is_due(const struct rm_rota_tenant *tenant)
 {
-	return tenant->wants && tenant->floor && tenant->debt >= RM_ROTA_WINDOW_NS;
+	return tenant->wants && tenant->floor && tenant->deficit >= RM_ROTA_WINDOW_NS;
 }
 
 /* Who cannot be put off is not made to pay for all of it. */
@@ -57,23 +57,23 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 		if (tenant->wants && tenant->key != rota->holder)
 			ran_beyond(tenant, tenant->ran);
 		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed)) {
-			tenant->debt = 0;
+			tenant->deficit = 0;
 			continue;
 		}
 		owed = span * tenant->floor / 1000;
 		paid = min_of(owed, tenant->over);
 		tenant->over -= paid;
-		tenant->debt += owed - paid;
+		tenant->deficit += owed - paid;
 		/* what could not be given is not hoarded */
-		if (tenant->debt > 2 * RM_ROTA_WINDOW_NS)
-			tenant->debt = 2 * RM_ROTA_WINDOW_NS;
+		if (tenant->deficit > 2 * RM_ROTA_WINDOW_NS)
+			tenant->deficit = 2 * RM_ROTA_WINDOW_NS;
 	}
 	tenant = find(rota, rota->holder);
 	if (!tenant)
 		return;
 	if (rota->kind == RM_ROTA_WINDOW) {
-		paid = min_of(tenant->debt, tenant->ran);
-		tenant->debt -= paid;
+		paid = min_of(tenant->deficit, tenant->ran);
+		tenant->deficit -= paid;
 		ran_beyond(tenant, tenant->ran - paid);
 	}
 	rota->left -= min_of(rota->left, tenant->ran);
@@ -100,7 +100,7 @@ static struct rm_rota_tenant *next_window(const struct rm_rota *rota, u32 top, b
 
 	for (i = 0; i < rota->count; i++) {
 		tenant = &rota->tenants[i];
-		if (!has_turns(tenant, top, closed) && is_due(tenant) && (!found || tenant->debt > found->debt))
+		if (!has_turns(tenant, top, closed) && is_due(tenant) && (!found || tenant->deficit > found->deficit))
 			found = tenant;
 	}
 	return found;
@@ -172,7 +172,7 @@ u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
 
 		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed) || is_due(tenant))
 			continue;
-		when = now + (RM_ROTA_WINDOW_NS - tenant->debt) * 1000 / tenant->floor + 1;
+		when = now + (RM_ROTA_WINDOW_NS - tenant->deficit) * 1000 / tenant->floor + 1;
 		if (when < next)
 			next = when;
 	}

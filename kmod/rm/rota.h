@@ -22,7 +22,7 @@ enum rm_rota_kind {
 	RM_ROTA_WINDOW,
 };
 
-/* All but `debt` and `over` is told anew for each step. */
+/* All but `deficit` and `over` is told anew for each step. */
 struct rm_rota_tenant {
 	u64 key;	/* whose; not 0 */
 	u32 rank, weight;
@@ -31,7 +31,7 @@ struct rm_rota_tenant {
 	u64 turn;	/* ns at weight 1 */
 	bool wants;	/* it has something to do */
 	u64 ran;	/* ns since the last step in which it was on: that of its turn is used by */
-	u64 debt;	/* of its floor, ns */
+	u64 deficit;	/* of its floor, ns */
 	u64 over;	/* ns that it ran beyond its turns and windows: it took a while until it was off */
 };
 

@@ -1130,444 +1130,6 @@ static const struct rm_class classes_5[] = {
 	{ 0xd1fa, 12, RM_KIND_OTHER, RM_CLASS_USER }, /* NVD1FA_VIDEO_OFA */
 };
 
-static const struct rm_uvm_size uvms_0[] = {
-	{ 0x1, 24 }, /* UVM_RESERVE_VA */
-	{ 0x2, 24 }, /* UVM_RELEASE_VA */
-	{ 0x3, 48 }, /* UVM_REGION_COMMIT */
-	{ 0x4, 24 }, /* UVM_REGION_DECOMMIT */
-	{ 0x5, 48 }, /* UVM_REGION_SET_STREAM */
-	{ 0x6, 16 }, /* UVM_SET_STREAM_RUNNING */
-	{ 0x7, 272 }, /* UVM_SET_STREAM_STOPPED */
-	{ 0x9, 44 }, /* UVM_RUN_TEST */
-	{ 0xa, 24 }, /* UVM_ADD_SESSION */
-	{ 0xb, 8 }, /* UVM_REMOVE_SESSION */
-	{ 0xc, 908 }, /* UVM_ENABLE_COUNTERS */
-	{ 0xd, 48 }, /* UVM_MAP_COUNTER */
-	{ 0xe, 32 }, /* UVM_CREATE_EVENT_QUEUE */
-	{ 0xf, 12 }, /* UVM_REMOVE_EVENT_QUEUE */
-	{ 0x10, 56 }, /* UVM_MAP_EVENT_QUEUE */
-	{ 0x11, 20 }, /* UVM_EVENT_CTRL */
-	{ 0x12, 536 }, /* UVM_REGISTER_MPS_SERVER */
-	{ 0x13, 16 }, /* UVM_REGISTER_MPS_CLIENT */
-	{ 0x14, 520 }, /* UVM_GET_GPU_UUID_TABLE */
-	{ 0x17, 16 }, /* UVM_CREATE_RANGE_GROUP */
-	{ 0x18, 16 }, /* UVM_DESTROY_RANGE_GROUP */
-	{ 0x19, 32 }, /* UVM_REGISTER_GPU_VASPACE */
-	{ 0x1a, 20 }, /* UVM_UNREGISTER_GPU_VASPACE */
-	{ 0x1b, 56 }, /* UVM_REGISTER_CHANNEL */
-	{ 0x1c, 28 }, /* UVM_UNREGISTER_CHANNEL */
-	{ 0x1d, 36 }, /* UVM_ENABLE_PEER_ACCESS */
-	{ 0x1e, 36 }, /* UVM_DISABLE_PEER_ACCESS */
-	{ 0x1f, 32 }, /* UVM_SET_RANGE_GROUP */
-	{ 0x21, 1200 }, /* UVM_MAP_EXTERNAL_ALLOCATION */
-	{ 0x22, 24 }, /* UVM_FREE */
-	{ 0x23, 24 }, /* UVM_MEM_MAP */
-	{ 0x24, 64 }, /* UVM_DEBUG_ACCESS_MEMORY */
-	{ 0x25, 40 }, /* UVM_REGISTER_GPU */
-	{ 0x26, 20 }, /* UVM_UNREGISTER_GPU */
-	{ 0x27, 8 }, /* UVM_PAGEABLE_MEM_ACCESS */
-	{ 0x28, 272 }, /* UVM_PREVENT_MIGRATION_RANGE_GROUPS */
-	{ 0x29, 272 }, /* UVM_ALLOW_MIGRATION_RANGE_GROUPS */
-	{ 0x2a, 40 }, /* UVM_SET_PREFERRED_LOCATION */
-	{ 0x2b, 24 }, /* UVM_UNSET_PREFERRED_LOCATION */
-	{ 0x2c, 24 }, /* UVM_ENABLE_READ_DUPLICATION */
-	{ 0x2d, 24 }, /* UVM_DISABLE_READ_DUPLICATION */
-	{ 0x2e, 40 }, /* UVM_SET_ACCESSED_BY */
-	{ 0x2f, 40 }, /* UVM_UNSET_ACCESSED_BY */
-	{ 0x33, 80 }, /* UVM_MIGRATE */
-	{ 0x35, 32 }, /* UVM_MIGRATE_RANGE_GROUP */
-	{ 0x36, 20 }, /* UVM_ENABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x37, 20 }, /* UVM_DISABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x38, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER */
-	{ 0x39, 8 }, /* UVM_TOOLS_SET_NOTIFICATION_THRESHOLD */
-	{ 0x3a, 16 }, /* UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS */
-	{ 0x3b, 16 }, /* UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS */
-	{ 0x3c, 16 }, /* UVM_TOOLS_ENABLE_COUNTERS */
-	{ 0x3d, 16 }, /* UVM_TOOLS_DISABLE_COUNTERS */
-	{ 0x3e, 40 }, /* UVM_TOOLS_READ_PROCESS_MEMORY */
-	{ 0x3f, 40 }, /* UVM_TOOLS_WRITE_PROCESS_MEMORY */
-	{ 0x40, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE */
-	{ 0x41, 40 }, /* UVM_MAP_DYNAMIC_PARALLELISM_REGION */
-	{ 0x42, 40 }, /* UVM_UNMAP_EXTERNAL */
-	{ 0x43, 4 }, /* UVM_TOOLS_FLUSH_EVENTS */
-	{ 0x44, 1184 }, /* UVM_ALLOC_SEMAPHORE_POOL */
-	{ 0x45, 4 }, /* UVM_CLEAN_UP_ZOMBIE_RESOURCES */
-	{ 0x46, 24 }, /* UVM_PAGEABLE_MEM_ACCESS_ON_GPU */
-	{ 0x47, 24 }, /* UVM_POPULATE_PAGEABLE */
-	{ 0x48, 24 }, /* UVM_VALIDATE_VA_RANGE */
-	{ 0x49, 24 }, /* UVM_CREATE_EXTERNAL_RANGE */
-	{ 0x4a, 40 }, /* UVM_MAP_EXTERNAL_SPARSE */
-	{ 0x4b, 8 }, /* UVM_MM_INITIALIZE */
-	{ 0x7ff, 8 }, /* UVM_IS_8_SUPPORTED */
-	{ 0x30000001, 16 }, /* UVM_INITIALIZE */
-};
-
-static const struct rm_uvm_size uvms_1[] = {
-	{ 0x1, 24 }, /* UVM_RESERVE_VA */
-	{ 0x2, 24 }, /* UVM_RELEASE_VA */
-	{ 0x3, 48 }, /* UVM_REGION_COMMIT */
-	{ 0x4, 24 }, /* UVM_REGION_DECOMMIT */
-	{ 0x5, 48 }, /* UVM_REGION_SET_STREAM */
-	{ 0x6, 16 }, /* UVM_SET_STREAM_RUNNING */
-	{ 0x7, 272 }, /* UVM_SET_STREAM_STOPPED */
-	{ 0x9, 44 }, /* UVM_RUN_TEST */
-	{ 0xa, 24 }, /* UVM_ADD_SESSION */
-	{ 0xb, 8 }, /* UVM_REMOVE_SESSION */
-	{ 0xc, 908 }, /* UVM_ENABLE_COUNTERS */
-	{ 0xd, 48 }, /* UVM_MAP_COUNTER */
-	{ 0xe, 32 }, /* UVM_CREATE_EVENT_QUEUE */
-	{ 0xf, 12 }, /* UVM_REMOVE_EVENT_QUEUE */
-	{ 0x10, 56 }, /* UVM_MAP_EVENT_QUEUE */
-	{ 0x11, 20 }, /* UVM_EVENT_CTRL */
-	{ 0x12, 536 }, /* UVM_REGISTER_MPS_SERVER */
-	{ 0x13, 16 }, /* UVM_REGISTER_MPS_CLIENT */
-	{ 0x14, 520 }, /* UVM_GET_GPU_UUID_TABLE */
-	{ 0x17, 16 }, /* UVM_CREATE_RANGE_GROUP */
-	{ 0x18, 16 }, /* UVM_DESTROY_RANGE_GROUP */
-	{ 0x19, 32 }, /* UVM_REGISTER_GPU_VASPACE */
-	{ 0x1a, 20 }, /* UVM_UNREGISTER_GPU_VASPACE */
-	{ 0x1b, 56 }, /* UVM_REGISTER_CHANNEL */
-	{ 0x1c, 28 }, /* UVM_UNREGISTER_CHANNEL */
-	{ 0x1d, 36 }, /* UVM_ENABLE_PEER_ACCESS */
-	{ 0x1e, 36 }, /* UVM_DISABLE_PEER_ACCESS */
-	{ 0x1f, 32 }, /* UVM_SET_RANGE_GROUP */
-	{ 0x21, 9264 }, /* UVM_MAP_EXTERNAL_ALLOCATION */
-	{ 0x22, 24 }, /* UVM_FREE */
-	{ 0x23, 24 }, /* UVM_MEM_MAP */
-	{ 0x24, 64 }, /* UVM_DEBUG_ACCESS_MEMORY */
-	{ 0x25, 40 }, /* UVM_REGISTER_GPU */
-	{ 0x26, 20 }, /* UVM_UNREGISTER_GPU */
-	{ 0x27, 8 }, /* UVM_PAGEABLE_MEM_ACCESS */
-	{ 0x28, 272 }, /* UVM_PREVENT_MIGRATION_RANGE_GROUPS */
-	{ 0x29, 272 }, /* UVM_ALLOW_MIGRATION_RANGE_GROUPS */
-	{ 0x2a, 40 }, /* UVM_SET_PREFERRED_LOCATION */
-	{ 0x2b, 24 }, /* UVM_UNSET_PREFERRED_LOCATION */
-	{ 0x2c, 24 }, /* UVM_ENABLE_READ_DUPLICATION */
-	{ 0x2d, 24 }, /* UVM_DISABLE_READ_DUPLICATION */
-	{ 0x2e, 40 }, /* UVM_SET_ACCESSED_BY */
-	{ 0x2f, 40 }, /* UVM_UNSET_ACCESSED_BY */
-	{ 0x33, 80 }, /* UVM_MIGRATE */
-	{ 0x35, 32 }, /* UVM_MIGRATE_RANGE_GROUP */
-	{ 0x36, 20 }, /* UVM_ENABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x37, 20 }, /* UVM_DISABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x38, 64 }, /* UVM_TOOLS_INIT_EVENT_TRACKER */
-	{ 0x39, 8 }, /* UVM_TOOLS_SET_NOTIFICATION_THRESHOLD */
-	{ 0x3a, 16 }, /* UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS */
-	{ 0x3b, 16 }, /* UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS */
-	{ 0x3c, 16 }, /* UVM_TOOLS_ENABLE_COUNTERS */
-	{ 0x3d, 16 }, /* UVM_TOOLS_DISABLE_COUNTERS */
-	{ 0x3e, 40 }, /* UVM_TOOLS_READ_PROCESS_MEMORY */
-	{ 0x3f, 40 }, /* UVM_TOOLS_WRITE_PROCESS_MEMORY */
-	{ 0x40, 24 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE */
-	{ 0x41, 40 }, /* UVM_MAP_DYNAMIC_PARALLELISM_REGION */
-	{ 0x42, 40 }, /* UVM_UNMAP_EXTERNAL */
-	{ 0x43, 4 }, /* UVM_TOOLS_FLUSH_EVENTS */
-	{ 0x44, 9248 }, /* UVM_ALLOC_SEMAPHORE_POOL */
-	{ 0x45, 4 }, /* UVM_CLEAN_UP_ZOMBIE_RESOURCES */
-	{ 0x46, 24 }, /* UVM_PAGEABLE_MEM_ACCESS_ON_GPU */
-	{ 0x47, 24 }, /* UVM_POPULATE_PAGEABLE */
-	{ 0x48, 24 }, /* UVM_VALIDATE_VA_RANGE */
-	{ 0x49, 24 }, /* UVM_CREATE_EXTERNAL_RANGE */
-	{ 0x4a, 40 }, /* UVM_MAP_EXTERNAL_SPARSE */
-	{ 0x4b, 8 }, /* UVM_MM_INITIALIZE */
-	{ 0x7ff, 8 }, /* UVM_IS_8_SUPPORTED */
-	{ 0x30000001, 16 }, /* UVM_INITIALIZE */
-};
-
-static const struct rm_uvm_size uvms_2[] = {
-	{ 0x1, 24 }, /* UVM_RESERVE_VA */
-	{ 0x2, 24 }, /* UVM_RELEASE_VA */
-	{ 0x3, 48 }, /* UVM_REGION_COMMIT */
-	{ 0x4, 24 }, /* UVM_REGION_DECOMMIT */
-	{ 0x5, 48 }, /* UVM_REGION_SET_STREAM */
-	{ 0x6, 16 }, /* UVM_SET_STREAM_RUNNING */
-	{ 0x7, 272 }, /* UVM_SET_STREAM_STOPPED */
-	{ 0x9, 44 }, /* UVM_RUN_TEST */
-	{ 0xa, 24 }, /* UVM_ADD_SESSION */
-	{ 0xb, 8 }, /* UVM_REMOVE_SESSION */
-	{ 0xc, 908 }, /* UVM_ENABLE_COUNTERS */
-	{ 0xd, 48 }, /* UVM_MAP_COUNTER */
-	{ 0xe, 32 }, /* UVM_CREATE_EVENT_QUEUE */
-	{ 0xf, 12 }, /* UVM_REMOVE_EVENT_QUEUE */
-	{ 0x10, 56 }, /* UVM_MAP_EVENT_QUEUE */
-	{ 0x11, 20 }, /* UVM_EVENT_CTRL */
-	{ 0x12, 536 }, /* UVM_REGISTER_MPS_SERVER */
-	{ 0x13, 16 }, /* UVM_REGISTER_MPS_CLIENT */
-	{ 0x14, 520 }, /* UVM_GET_GPU_UUID_TABLE */
-	{ 0x17, 16 }, /* UVM_CREATE_RANGE_GROUP */
-	{ 0x18, 16 }, /* UVM_DESTROY_RANGE_GROUP */
-	{ 0x19, 32 }, /* UVM_REGISTER_GPU_VASPACE */
-	{ 0x1a, 20 }, /* UVM_UNREGISTER_GPU_VASPACE */
-	{ 0x1b, 56 }, /* UVM_REGISTER_CHANNEL */
-	{ 0x1c, 28 }, /* UVM_UNREGISTER_CHANNEL */
-	{ 0x1d, 36 }, /* UVM_ENABLE_PEER_ACCESS */
-	{ 0x1e, 36 }, /* UVM_DISABLE_PEER_ACCESS */
-	{ 0x1f, 32 }, /* UVM_SET_RANGE_GROUP */
-	{ 0x21, 9264 }, /* UVM_MAP_EXTERNAL_ALLOCATION */
-	{ 0x22, 24 }, /* UVM_FREE */
-	{ 0x23, 24 }, /* UVM_MEM_MAP */
-	{ 0x24, 64 }, /* UVM_DEBUG_ACCESS_MEMORY */
-	{ 0x25, 40 }, /* UVM_REGISTER_GPU */
-	{ 0x26, 20 }, /* UVM_UNREGISTER_GPU */
-	{ 0x27, 8 }, /* UVM_PAGEABLE_MEM_ACCESS */
-	{ 0x28, 272 }, /* UVM_PREVENT_MIGRATION_RANGE_GROUPS */
-	{ 0x29, 272 }, /* UVM_ALLOW_MIGRATION_RANGE_GROUPS */
-	{ 0x2a, 40 }, /* UVM_SET_PREFERRED_LOCATION */
-	{ 0x2b, 24 }, /* UVM_UNSET_PREFERRED_LOCATION */
-	{ 0x2c, 24 }, /* UVM_ENABLE_READ_DUPLICATION */
-	{ 0x2d, 24 }, /* UVM_DISABLE_READ_DUPLICATION */
-	{ 0x2e, 40 }, /* UVM_SET_ACCESSED_BY */
-	{ 0x2f, 40 }, /* UVM_UNSET_ACCESSED_BY */
-	{ 0x33, 80 }, /* UVM_MIGRATE */
-	{ 0x35, 32 }, /* UVM_MIGRATE_RANGE_GROUP */
-	{ 0x36, 20 }, /* UVM_ENABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x37, 20 }, /* UVM_DISABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x38, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER */
-	{ 0x39, 8 }, /* UVM_TOOLS_SET_NOTIFICATION_THRESHOLD */
-	{ 0x3a, 16 }, /* UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS */
-	{ 0x3b, 16 }, /* UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS */
-	{ 0x3c, 16 }, /* UVM_TOOLS_ENABLE_COUNTERS */
-	{ 0x3d, 16 }, /* UVM_TOOLS_DISABLE_COUNTERS */
-	{ 0x3e, 40 }, /* UVM_TOOLS_READ_PROCESS_MEMORY */
-	{ 0x3f, 40 }, /* UVM_TOOLS_WRITE_PROCESS_MEMORY */
-	{ 0x40, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE */
-	{ 0x41, 40 }, /* UVM_MAP_DYNAMIC_PARALLELISM_REGION */
-	{ 0x42, 40 }, /* UVM_UNMAP_EXTERNAL */
-	{ 0x43, 4 }, /* UVM_TOOLS_FLUSH_EVENTS */
-	{ 0x44, 9248 }, /* UVM_ALLOC_SEMAPHORE_POOL */
-	{ 0x45, 4 }, /* UVM_CLEAN_UP_ZOMBIE_RESOURCES */
-	{ 0x46, 24 }, /* UVM_PAGEABLE_MEM_ACCESS_ON_GPU */
-	{ 0x47, 24 }, /* UVM_POPULATE_PAGEABLE */
-	{ 0x48, 24 }, /* UVM_VALIDATE_VA_RANGE */
-	{ 0x49, 24 }, /* UVM_CREATE_EXTERNAL_RANGE */
-	{ 0x4a, 40 }, /* UVM_MAP_EXTERNAL_SPARSE */
-	{ 0x4b, 8 }, /* UVM_MM_INITIALIZE */
-	{ 0x4c, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER_V2 */
-	{ 0x4d, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_V2 */
-	{ 0x4e, 56 }, /* UVM_ALLOC_DEVICE_P2P */
-	{ 0x4f, 4 }, /* UVM_CLEAR_ALL_ACCESS_COUNTERS */
-	{ 0x7ff, 8 }, /* UVM_IS_8_SUPPORTED */
-	{ 0x30000001, 16 }, /* UVM_INITIALIZE */
-};
-
-static const struct rm_uvm_size uvms_3[] = {
-	{ 0x1, 24 }, /* UVM_RESERVE_VA */
-	{ 0x2, 24 }, /* UVM_RELEASE_VA */
-	{ 0x3, 48 }, /* UVM_REGION_COMMIT */
-	{ 0x4, 24 }, /* UVM_REGION_DECOMMIT */
-	{ 0x5, 48 }, /* UVM_REGION_SET_STREAM */
-	{ 0x6, 16 }, /* UVM_SET_STREAM_RUNNING */
-	{ 0x7, 272 }, /* UVM_SET_STREAM_STOPPED */
-	{ 0x9, 44 }, /* UVM_RUN_TEST */
-	{ 0xa, 24 }, /* UVM_ADD_SESSION */
-	{ 0xb, 8 }, /* UVM_REMOVE_SESSION */
-	{ 0xc, 908 }, /* UVM_ENABLE_COUNTERS */
-	{ 0xd, 48 }, /* UVM_MAP_COUNTER */
-	{ 0xe, 32 }, /* UVM_CREATE_EVENT_QUEUE */
-	{ 0xf, 12 }, /* UVM_REMOVE_EVENT_QUEUE */
-	{ 0x10, 56 }, /* UVM_MAP_EVENT_QUEUE */
-	{ 0x11, 20 }, /* UVM_EVENT_CTRL */
-	{ 0x12, 536 }, /* UVM_REGISTER_MPS_SERVER */
-	{ 0x13, 16 }, /* UVM_REGISTER_MPS_CLIENT */
-	{ 0x14, 520 }, /* UVM_GET_GPU_UUID_TABLE */
-	{ 0x17, 16 }, /* UVM_CREATE_RANGE_GROUP */
-	{ 0x18, 16 }, /* UVM_DESTROY_RANGE_GROUP */
-	{ 0x19, 32 }, /* UVM_REGISTER_GPU_VASPACE */
-	{ 0x1a, 20 }, /* UVM_UNREGISTER_GPU_VASPACE */
-	{ 0x1b, 56 }, /* UVM_REGISTER_CHANNEL */
-	{ 0x1c, 28 }, /* UVM_UNREGISTER_CHANNEL */
-	{ 0x1d, 36 }, /* UVM_ENABLE_PEER_ACCESS */
-	{ 0x1e, 36 }, /* UVM_DISABLE_PEER_ACCESS */
-	{ 0x1f, 32 }, /* UVM_SET_RANGE_GROUP */
-	{ 0x21, 9264 }, /* UVM_MAP_EXTERNAL_ALLOCATION */
-	{ 0x22, 24 }, /* UVM_FREE */
-	{ 0x23, 24 }, /* UVM_MEM_MAP */
-	{ 0x25, 40 }, /* UVM_REGISTER_GPU */
-	{ 0x26, 20 }, /* UVM_UNREGISTER_GPU */
-	{ 0x27, 8 }, /* UVM_PAGEABLE_MEM_ACCESS */
-	{ 0x28, 272 }, /* UVM_PREVENT_MIGRATION_RANGE_GROUPS */
-	{ 0x29, 272 }, /* UVM_ALLOW_MIGRATION_RANGE_GROUPS */
-	{ 0x2a, 40 }, /* UVM_SET_PREFERRED_LOCATION */
-	{ 0x2b, 24 }, /* UVM_UNSET_PREFERRED_LOCATION */
-	{ 0x2c, 24 }, /* UVM_ENABLE_READ_DUPLICATION */
-	{ 0x2d, 24 }, /* UVM_DISABLE_READ_DUPLICATION */
-	{ 0x2e, 40 }, /* UVM_SET_ACCESSED_BY */
-	{ 0x2f, 40 }, /* UVM_UNSET_ACCESSED_BY */
-	{ 0x33, 80 }, /* UVM_MIGRATE */
-	{ 0x35, 32 }, /* UVM_MIGRATE_RANGE_GROUP */
-	{ 0x36, 20 }, /* UVM_ENABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x37, 20 }, /* UVM_DISABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x38, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER */
-	{ 0x39, 8 }, /* UVM_TOOLS_SET_NOTIFICATION_THRESHOLD */
-	{ 0x3a, 16 }, /* UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS */
-	{ 0x3b, 16 }, /* UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS */
-	{ 0x3c, 16 }, /* UVM_TOOLS_ENABLE_COUNTERS */
-	{ 0x3d, 16 }, /* UVM_TOOLS_DISABLE_COUNTERS */
-	{ 0x3e, 40 }, /* UVM_TOOLS_READ_PROCESS_MEMORY */
-	{ 0x3f, 40 }, /* UVM_TOOLS_WRITE_PROCESS_MEMORY */
-	{ 0x40, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE */
-	{ 0x41, 40 }, /* UVM_MAP_DYNAMIC_PARALLELISM_REGION */
-	{ 0x42, 40 }, /* UVM_UNMAP_EXTERNAL */
-	{ 0x43, 4 }, /* UVM_TOOLS_FLUSH_EVENTS */
-	{ 0x44, 9248 }, /* UVM_ALLOC_SEMAPHORE_POOL */
-	{ 0x45, 4 }, /* UVM_CLEAN_UP_ZOMBIE_RESOURCES */
-	{ 0x46, 24 }, /* UVM_PAGEABLE_MEM_ACCESS_ON_GPU */
-	{ 0x47, 24 }, /* UVM_POPULATE_PAGEABLE */
-	{ 0x48, 24 }, /* UVM_VALIDATE_VA_RANGE */
-	{ 0x49, 24 }, /* UVM_CREATE_EXTERNAL_RANGE */
-	{ 0x4a, 40 }, /* UVM_MAP_EXTERNAL_SPARSE */
-	{ 0x4b, 8 }, /* UVM_MM_INITIALIZE */
-	{ 0x4c, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER_V2 */
-	{ 0x4d, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_V2 */
-	{ 0x4e, 56 }, /* UVM_ALLOC_DEVICE_P2P */
-	{ 0x4f, 4 }, /* UVM_CLEAR_ALL_ACCESS_COUNTERS */
-	{ 0x50, 32 }, /* UVM_DISCARD */
-	{ 0x7ff, 8 }, /* UVM_IS_8_SUPPORTED */
-	{ 0x30000001, 16 }, /* UVM_INITIALIZE */
-};
-
-static const struct rm_uvm_size uvms_4[] = {
-	{ 0x1, 24 }, /* UVM_RESERVE_VA */
-	{ 0x2, 24 }, /* UVM_RELEASE_VA */
-	{ 0x3, 48 }, /* UVM_REGION_COMMIT */
-	{ 0x4, 24 }, /* UVM_REGION_DECOMMIT */
-	{ 0x5, 48 }, /* UVM_REGION_SET_STREAM */
-	{ 0x6, 16 }, /* UVM_SET_STREAM_RUNNING */
-	{ 0x7, 272 }, /* UVM_SET_STREAM_STOPPED */
-	{ 0xa, 8 }, /* UVM_ADD_SESSION */
-	{ 0xc, 904 }, /* UVM_ENABLE_COUNTERS */
-	{ 0xd, 40 }, /* UVM_MAP_COUNTER */
-	{ 0xe, 40 }, /* UVM_CREATE_EVENT_QUEUE */
-	{ 0xf, 8 }, /* UVM_REMOVE_EVENT_QUEUE */
-	{ 0x10, 56 }, /* UVM_MAP_EVENT_QUEUE */
-	{ 0x11, 16 }, /* UVM_EVENT_CTRL */
-	{ 0x14, 520 }, /* UVM_GET_GPU_UUID_TABLE */
-	{ 0x17, 16 }, /* UVM_CREATE_RANGE_GROUP */
-	{ 0x18, 16 }, /* UVM_DESTROY_RANGE_GROUP */
-	{ 0x19, 32 }, /* UVM_REGISTER_GPU_VASPACE */
-	{ 0x1a, 20 }, /* UVM_UNREGISTER_GPU_VASPACE */
-	{ 0x1b, 56 }, /* UVM_REGISTER_CHANNEL */
-	{ 0x1c, 12 }, /* UVM_UNREGISTER_CHANNEL */
-	{ 0x1d, 36 }, /* UVM_ENABLE_PEER_ACCESS */
-	{ 0x1e, 36 }, /* UVM_DISABLE_PEER_ACCESS */
-	{ 0x1f, 32 }, /* UVM_SET_RANGE_GROUP */
-	{ 0x21, 9264 }, /* UVM_MAP_EXTERNAL_ALLOCATION */
-	{ 0x22, 16 }, /* UVM_FREE */
-	{ 0x23, 24 }, /* UVM_MEM_MAP */
-	{ 0x25, 40 }, /* UVM_REGISTER_GPU */
-	{ 0x26, 20 }, /* UVM_UNREGISTER_GPU */
-	{ 0x27, 8 }, /* UVM_PAGEABLE_MEM_ACCESS */
-	{ 0x28, 272 }, /* UVM_PREVENT_MIGRATION_RANGE_GROUPS */
-	{ 0x29, 272 }, /* UVM_ALLOW_MIGRATION_RANGE_GROUPS */
-	{ 0x2a, 40 }, /* UVM_SET_PREFERRED_LOCATION */
-	{ 0x2b, 24 }, /* UVM_UNSET_PREFERRED_LOCATION */
-	{ 0x2c, 24 }, /* UVM_ENABLE_READ_DUPLICATION */
-	{ 0x2d, 24 }, /* UVM_DISABLE_READ_DUPLICATION */
-	{ 0x2e, 40 }, /* UVM_SET_ACCESSED_BY */
-	{ 0x2f, 40 }, /* UVM_UNSET_ACCESSED_BY */
-	{ 0x33, 80 }, /* UVM_MIGRATE */
-	{ 0x35, 32 }, /* UVM_MIGRATE_RANGE_GROUP */
-	{ 0x36, 20 }, /* UVM_ENABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x37, 20 }, /* UVM_DISABLE_SYSTEM_WIDE_ATOMICS */
-	{ 0x38, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER */
-	{ 0x39, 8 }, /* UVM_TOOLS_SET_NOTIFICATION_THRESHOLD */
-	{ 0x3a, 16 }, /* UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS */
-	{ 0x3b, 16 }, /* UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS */
-	{ 0x3c, 16 }, /* UVM_TOOLS_ENABLE_COUNTERS */
-	{ 0x3d, 16 }, /* UVM_TOOLS_DISABLE_COUNTERS */
-	{ 0x3e, 40 }, /* UVM_TOOLS_READ_PROCESS_MEMORY */
-	{ 0x3f, 40 }, /* UVM_TOOLS_WRITE_PROCESS_MEMORY */
-	{ 0x40, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE */
-	{ 0x41, 40 }, /* UVM_MAP_DYNAMIC_PARALLELISM_REGION */
-	{ 0x42, 40 }, /* UVM_UNMAP_EXTERNAL */
-	{ 0x43, 4 }, /* UVM_TOOLS_FLUSH_EVENTS */
-	{ 0x44, 9248 }, /* UVM_ALLOC_SEMAPHORE_POOL */
-	{ 0x45, 4 }, /* UVM_CLEAN_UP_ZOMBIE_RESOURCES */
-	{ 0x46, 24 }, /* UVM_PAGEABLE_MEM_ACCESS_ON_GPU */
-	{ 0x47, 24 }, /* UVM_POPULATE_PAGEABLE */
-	{ 0x48, 24 }, /* UVM_VALIDATE_VA_RANGE */
-	{ 0x49, 24 }, /* UVM_CREATE_EXTERNAL_RANGE */
-	{ 0x4a, 40 }, /* UVM_MAP_EXTERNAL_SPARSE */
-	{ 0x4b, 8 }, /* UVM_MM_INITIALIZE */
-	{ 0x4c, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER_V2 */
-	{ 0x4d, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_V2 */
-	{ 0x4e, 56 }, /* UVM_ALLOC_DEVICE_P2P */
-	{ 0x4f, 4 }, /* UVM_CLEAR_ALL_ACCESS_COUNTERS */
-	{ 0x50, 32 }, /* UVM_DISCARD */
-	{ 0x7ff, 8 }, /* UVM_IS_8_SUPPORTED */
-	{ 0x30000001, 16 }, /* UVM_INITIALIZE */
-};
-
-static const struct rm_uvm_size uvms_5[] = {
-	{ 0x1, 24 }, /* UVM_RESERVE_VA */
-	{ 0x2, 24 }, /* UVM_RELEASE_VA */
-	{ 0x3, 48 }, /* UVM_REGION_COMMIT */
-	{ 0x4, 24 }, /* UVM_REGION_DECOMMIT */
-	{ 0x5, 48 }, /* UVM_REGION_SET_STREAM */
-	{ 0x6, 16 }, /* UVM_SET_STREAM_RUNNING */
-	{ 0x7, 272 }, /* UVM_SET_STREAM_STOPPED */
-	{ 0xa, 8 }, /* UVM_ADD_SESSION */
-	{ 0xc, 904 }, /* UVM_ENABLE_COUNTERS */
-	{ 0xd, 40 }, /* UVM_MAP_COUNTER */
-	{ 0xe, 40 }, /* UVM_CREATE_EVENT_QUEUE */
-	{ 0xf, 8 }, /* UVM_REMOVE_EVENT_QUEUE */
-	{ 0x10, 56 }, /* UVM_MAP_EVENT_QUEUE */
-	{ 0x11, 16 }, /* UVM_EVENT_CTRL */
-	{ 0x14, 520 }, /* UVM_GET_GPU_UUID_TABLE */
-	{ 0x17, 16 }, /* UVM_CREATE_RANGE_GROUP */
-	{ 0x18, 16 }, /* UVM_DESTROY_RANGE_GROUP */
-	{ 0x19, 32 }, /* UVM_REGISTER_GPU_VASPACE */
-	{ 0x1a, 20 }, /* UVM_UNREGISTER_GPU_VASPACE */
-	{ 0x1b, 56 }, /* UVM_REGISTER_CHANNEL */
-	{ 0x1c, 12 }, /* UVM_UNREGISTER_CHANNEL */
-	{ 0x1d, 36 }, /* UVM_ENABLE_PEER_ACCESS */
-	{ 0x1e, 36 }, /* UVM_DISABLE_PEER_ACCESS */
-	{ 0x1f, 32 }, /* UVM_SET_RANGE_GROUP */
-	{ 0x21, 9264 }, /* UVM_MAP_EXTERNAL_ALLOCATION */
-	{ 0x22, 16 }, /* UVM_FREE */
-	{ 0x23, 24 }, /* UVM_MEM_MAP */
-	{ 0x25, 40 }, /* UVM_REGISTER_GPU */
-	{ 0x26, 20 }, /* UVM_UNREGISTER_GPU */
-	{ 0x27, 8 }, /* UVM_PAGEABLE_MEM_ACCESS */
-	{ 0x28, 272 }, /* UVM_PREVENT_MIGRATION_RANGE_GROUPS */
-	{ 0x29, 272 }, /* UVM_ALLOW_MIGRATION_RANGE_GROUPS */
-	{ 0x2a, 40 }, /* UVM_SET_PREFERRED_LOCATION */
-	{ 0x2b, 24 }, /* UVM_UNSET_PREFERRED_LOCATION */
-	{ 0x2c, 24 }, /* UVM_ENABLE_READ_DUPLICATION */
-	{ 0x2d, 24 }, /* UVM_DISABLE_READ_DUPLICATION */
-	{ 0x2e, 40 }, /* UVM_SET_ACCESSED_BY */
-	{ 0x2f, 40 }, /* UVM_UNSET_ACCESSED_BY */
-	{ 0x33, 80 }, /* UVM_MIGRATE */
-	{ 0x35, 32 }, /* UVM_MIGRATE_RANGE_GROUP */
-	{ 0x38, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER */
-	{ 0x39, 8 }, /* UVM_TOOLS_SET_NOTIFICATION_THRESHOLD */
-	{ 0x3a, 16 }, /* UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS */
-	{ 0x3b, 16 }, /* UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS */
-	{ 0x3c, 16 }, /* UVM_TOOLS_ENABLE_COUNTERS */
-	{ 0x3d, 16 }, /* UVM_TOOLS_DISABLE_COUNTERS */
-	{ 0x3e, 40 }, /* UVM_TOOLS_READ_PROCESS_MEMORY */
-	{ 0x3f, 40 }, /* UVM_TOOLS_WRITE_PROCESS_MEMORY */
-	{ 0x40, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE */
-	{ 0x41, 40 }, /* UVM_MAP_DYNAMIC_PARALLELISM_REGION */
-	{ 0x42, 40 }, /* UVM_UNMAP_EXTERNAL */
-	{ 0x43, 4 }, /* UVM_TOOLS_FLUSH_EVENTS */
-	{ 0x44, 9248 }, /* UVM_ALLOC_SEMAPHORE_POOL */
-	{ 0x45, 4 }, /* UVM_CLEAN_UP_ZOMBIE_RESOURCES */
-	{ 0x46, 24 }, /* UVM_PAGEABLE_MEM_ACCESS_ON_GPU */
-	{ 0x47, 24 }, /* UVM_POPULATE_PAGEABLE */
-	{ 0x48, 24 }, /* UVM_VALIDATE_VA_RANGE */
-	{ 0x49, 24 }, /* UVM_CREATE_EXTERNAL_RANGE */
-	{ 0x4a, 40 }, /* UVM_MAP_EXTERNAL_SPARSE */
-	{ 0x4b, 8 }, /* UVM_MM_INITIALIZE */
-	{ 0x4c, 56 }, /* UVM_TOOLS_INIT_EVENT_TRACKER_V2 */
-	{ 0x4d, 16 }, /* UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_V2 */
-	{ 0x4e, 56 }, /* UVM_ALLOC_DEVICE_P2P */
-	{ 0x4f, 4 }, /* UVM_CLEAR_ALL_ACCESS_COUNTERS */
-	{ 0x50, 32 }, /* UVM_DISCARD */
-	{ 0x7ff, 8 }, /* UVM_IS_8_SUPPORTED */
-	{ 0x30000001, 16 }, /* UVM_INITIALIZE */
-};
-
 /* NVOS00_PARAMETERS */
 #define LAYOUT_NVOS00_0 { \
 	.len = 16, \
@@ -2389,6 +1951,34 @@ static const struct rm_uvm_size uvms_5[] = {
 	.len = 16, \
 	.hShareClient = { 0x4 } }
 
+/* NV2080_CTRL_GR_CTXSW_ZCULL_BIND_PARAMS */
+#define LAYOUT_ZCULL_BIND_0 { \
+	.len = 24, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GR_CTXSW_PM_BIND_PARAMS */
+#define LAYOUT_PM_BIND_0 { \
+	.len = 40, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GR_CTXSW_SETUP_BIND_PARAMS */
+#define LAYOUT_SETUP_BIND_0 { \
+	.len = 0, \
+	.hClient = { RM_ABSENT } }
+#define LAYOUT_SETUP_BIND_1 { \
+	.len = 16, \
+	.hClient = { 0x0 } }
+
+/* NV2080_CTRL_GPU_MIGRATABLE_OPS_PARAMS */
+#define LAYOUT_MIGRATABLE_OPS_0 { \
+	.len = 1832, \
+	.hClientTarget = { 0x0 } }
+
+/* NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS */
+#define LAYOUT_ACCESS_RIGHTS_0 { \
+	.len = 12, \
+	.hClient = { 0x4 } }
+
 /* NV2080_CTRL_DMA_INVALIDATE_TLB_PARAMS */
 #define LAYOUT_INVALIDATE_TLB_0 { \
 	.len = 16, \
@@ -2468,18 +2058,6 @@ static const struct rm_uvm_size uvms_5[] = {
 	.length = { 0x28 }, \
 	.rmStatus = { 0x30 } }
 
-/* UVM_UNREGISTER_CHANNEL_PARAMS */
-#define LAYOUT_UVM_UNREGISTER_CHANNEL_0 { \
-	.len = 28, \
-	.hClient = { 0x10 }, \
-	.hChannel = { 0x14 }, \
-	.rmStatus = { 0x18 } }
-#define LAYOUT_UVM_UNREGISTER_CHANNEL_1 { \
-	.len = 12, \
-	.hClient = { 0x0 }, \
-	.hChannel = { 0x4 }, \
-	.rmStatus = { 0x8 } }
-
 /* UVM_CREATE_EXTERNAL_RANGE_PARAMS */
 #define LAYOUT_UVM_EXTERNAL_RANGE_0 { \
 	.len = 24, \
@@ -2509,42 +2087,6 @@ static const struct rm_uvm_size uvms_5[] = {
 	.hMemory = { 0x2428 }, \
 	.rmStatus = { 0x242c } }
 
-/* UVM_UNMAP_EXTERNAL_PARAMS */
-#define LAYOUT_UVM_UNMAP_EXTERNAL_0 { \
-	.len = 40, \
-	.base = { 0x0 }, \
-	.length = { 0x8 }, \
-	.gpuUuid_uuid = { 0x10, 16 }, \
-	.rmStatus = { 0x20 } }
-
-/* UVM_MAP_EXTERNAL_SPARSE_PARAMS */
-#define LAYOUT_UVM_MAP_SPARSE_0 { \
-	.len = 40, \
-	.base = { 0x0 }, \
-	.length = { 0x8 }, \
-	.gpuUuid_uuid = { 0x10, 16 }, \
-	.rmStatus = { 0x20 } }
-
-/* UVM_ALLOC_SEMAPHORE_POOL_PARAMS */
-#define LAYOUT_UVM_SEMAPHORE_POOL_0 { \
-	.len = 1184, \
-	.base = { 0x0 }, \
-	.length = { 0x8 }, \
-	.rmStatus = { 0x498 } }
-#define LAYOUT_UVM_SEMAPHORE_POOL_1 { \
-	.len = 9248, \
-	.base = { 0x0 }, \
-	.length = { 0x8 }, \
-	.rmStatus = { 0x2418 } }
-
-/* UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS */
-#define LAYOUT_UVM_DYNAMIC_PARALLELISM_0 { \
-	.len = 40, \
-	.base = { 0x0 }, \
-	.length = { 0x8 }, \
-	.gpuUuid_uuid = { 0x10, 16 }, \
-	.rmStatus = { 0x20 } }
-
 /* UVM_FREE_PARAMS */
 #define LAYOUT_UVM_FREE_0 { \
 	.len = 24, \
@@ -2566,28 +2108,6 @@ static const struct rm_uvm_size uvms_5[] = {
 	.flags = { 0x20 }, \
 	.rmStatus = { 0x48 } }
 
-/* UVM_ALLOC_DEVICE_P2P_PARAMS */
-#define LAYOUT_UVM_DEVICE_P2P_0 { \
-	.len = 0, \
-	.base = { RM_ABSENT }, \
-	.length = { RM_ABSENT }, \
-	.offset = { RM_ABSENT }, \
-	.gpuUuid_uuid = { RM_ABSENT }, \
-	.rmCtrlFd = { RM_ABSENT }, \
-	.hClient = { RM_ABSENT }, \
-	.hMemory = { RM_ABSENT }, \
-	.rmStatus = { RM_ABSENT } }
-#define LAYOUT_UVM_DEVICE_P2P_1 { \
-	.len = 56, \
-	.base = { 0x0 }, \
-	.length = { 0x8 }, \
-	.offset = { 0x10 }, \
-	.gpuUuid_uuid = { 0x18, 16 }, \
-	.rmCtrlFd = { 0x28 }, \
-	.hClient = { 0x2c }, \
-	.hMemory = { 0x30 }, \
-	.rmStatus = { 0x34 } }
-
 #define ENTRIES(table) (sizeof(table) / sizeof((table)[0]))
 
 const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
@@ -2596,8 +2116,6 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.branch = 535,
 		.class = classes_0,
 		.classes = ENTRIES(classes_0),
-		.uvm = uvms_0,
-		.uvms = ENTRIES(uvms_0),
 		.nvos00 = LAYOUT_NVOS00_0,
 		.nvos02 = LAYOUT_NVOS02_0,
 		.nvos05 = LAYOUT_NVOS05_0,
@@ -2677,6 +2195,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_0,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_0,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2689,24 +2212,16 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
 		.uvm_register_vaspace = LAYOUT_UVM_REGISTER_VASPACE_0,
 		.uvm_register_channel = LAYOUT_UVM_REGISTER_CHANNEL_0,
-		.uvm_unregister_channel = LAYOUT_UVM_UNREGISTER_CHANNEL_0,
 		.uvm_external_range = LAYOUT_UVM_EXTERNAL_RANGE_0,
 		.uvm_map_external = LAYOUT_UVM_MAP_EXTERNAL_0,
-		.uvm_unmap_external = LAYOUT_UVM_UNMAP_EXTERNAL_0,
-		.uvm_map_sparse = LAYOUT_UVM_MAP_SPARSE_0,
-		.uvm_semaphore_pool = LAYOUT_UVM_SEMAPHORE_POOL_0,
-		.uvm_dynamic_parallelism = LAYOUT_UVM_DYNAMIC_PARALLELISM_0,
 		.uvm_free = LAYOUT_UVM_FREE_0,
 		.uvm_migrate = LAYOUT_UVM_MIGRATE_0,
-		.uvm_device_p2p = LAYOUT_UVM_DEVICE_P2P_0,
 	},
 	{
 		.version = "550.163.01",
 		.branch = 550,
 		.class = classes_1,
 		.classes = ENTRIES(classes_1),
-		.uvm = uvms_1,
-		.uvms = ENTRIES(uvms_1),
 		.nvos00 = LAYOUT_NVOS00_0,
 		.nvos02 = LAYOUT_NVOS02_0,
 		.nvos05 = LAYOUT_NVOS05_0,
@@ -2786,6 +2301,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_0,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2798,24 +2318,16 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
 		.uvm_register_vaspace = LAYOUT_UVM_REGISTER_VASPACE_0,
 		.uvm_register_channel = LAYOUT_UVM_REGISTER_CHANNEL_0,
-		.uvm_unregister_channel = LAYOUT_UVM_UNREGISTER_CHANNEL_0,
 		.uvm_external_range = LAYOUT_UVM_EXTERNAL_RANGE_0,
 		.uvm_map_external = LAYOUT_UVM_MAP_EXTERNAL_1,
-		.uvm_unmap_external = LAYOUT_UVM_UNMAP_EXTERNAL_0,
-		.uvm_map_sparse = LAYOUT_UVM_MAP_SPARSE_0,
-		.uvm_semaphore_pool = LAYOUT_UVM_SEMAPHORE_POOL_1,
-		.uvm_dynamic_parallelism = LAYOUT_UVM_DYNAMIC_PARALLELISM_0,
 		.uvm_free = LAYOUT_UVM_FREE_0,
 		.uvm_migrate = LAYOUT_UVM_MIGRATE_0,
-		.uvm_device_p2p = LAYOUT_UVM_DEVICE_P2P_0,
 	},
 	{
 		.version = "570.211.01",
 		.branch = 570,
 		.class = classes_2,
 		.classes = ENTRIES(classes_2),
-		.uvm = uvms_2,
-		.uvms = ENTRIES(uvms_2),
 		.nvos00 = LAYOUT_NVOS00_0,
 		.nvos02 = LAYOUT_NVOS02_0,
 		.nvos05 = LAYOUT_NVOS05_0,
@@ -2895,6 +2407,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -2907,24 +2424,16 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
 		.uvm_register_vaspace = LAYOUT_UVM_REGISTER_VASPACE_0,
 		.uvm_register_channel = LAYOUT_UVM_REGISTER_CHANNEL_0,
-		.uvm_unregister_channel = LAYOUT_UVM_UNREGISTER_CHANNEL_0,
 		.uvm_external_range = LAYOUT_UVM_EXTERNAL_RANGE_0,
 		.uvm_map_external = LAYOUT_UVM_MAP_EXTERNAL_1,
-		.uvm_unmap_external = LAYOUT_UVM_UNMAP_EXTERNAL_0,
-		.uvm_map_sparse = LAYOUT_UVM_MAP_SPARSE_0,
-		.uvm_semaphore_pool = LAYOUT_UVM_SEMAPHORE_POOL_1,
-		.uvm_dynamic_parallelism = LAYOUT_UVM_DYNAMIC_PARALLELISM_0,
 		.uvm_free = LAYOUT_UVM_FREE_0,
 		.uvm_migrate = LAYOUT_UVM_MIGRATE_0,
-		.uvm_device_p2p = LAYOUT_UVM_DEVICE_P2P_1,
 	},
 	{
 		.version = "580.65.06",
 		.branch = 580,
 		.class = classes_3,
 		.classes = ENTRIES(classes_3),
-		.uvm = uvms_3,
-		.uvms = ENTRIES(uvms_3),
 		.nvos00 = LAYOUT_NVOS00_0,
 		.nvos02 = LAYOUT_NVOS02_0,
 		.nvos05 = LAYOUT_NVOS05_0,
@@ -3004,6 +2513,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -3016,24 +2530,16 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
 		.uvm_register_vaspace = LAYOUT_UVM_REGISTER_VASPACE_0,
 		.uvm_register_channel = LAYOUT_UVM_REGISTER_CHANNEL_0,
-		.uvm_unregister_channel = LAYOUT_UVM_UNREGISTER_CHANNEL_0,
 		.uvm_external_range = LAYOUT_UVM_EXTERNAL_RANGE_0,
 		.uvm_map_external = LAYOUT_UVM_MAP_EXTERNAL_1,
-		.uvm_unmap_external = LAYOUT_UVM_UNMAP_EXTERNAL_0,
-		.uvm_map_sparse = LAYOUT_UVM_MAP_SPARSE_0,
-		.uvm_semaphore_pool = LAYOUT_UVM_SEMAPHORE_POOL_1,
-		.uvm_dynamic_parallelism = LAYOUT_UVM_DYNAMIC_PARALLELISM_0,
 		.uvm_free = LAYOUT_UVM_FREE_0,
 		.uvm_migrate = LAYOUT_UVM_MIGRATE_0,
-		.uvm_device_p2p = LAYOUT_UVM_DEVICE_P2P_1,
 	},
 	{
 		.version = "580.142",
 		.branch = 580,
 		.class = classes_3,
 		.classes = ENTRIES(classes_3),
-		.uvm = uvms_3,
-		.uvms = ENTRIES(uvms_3),
 		.nvos00 = LAYOUT_NVOS00_0,
 		.nvos02 = LAYOUT_NVOS02_0,
 		.nvos05 = LAYOUT_NVOS05_0,
@@ -3113,6 +2619,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -3125,24 +2636,16 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
 		.uvm_register_vaspace = LAYOUT_UVM_REGISTER_VASPACE_0,
 		.uvm_register_channel = LAYOUT_UVM_REGISTER_CHANNEL_0,
-		.uvm_unregister_channel = LAYOUT_UVM_UNREGISTER_CHANNEL_0,
 		.uvm_external_range = LAYOUT_UVM_EXTERNAL_RANGE_0,
 		.uvm_map_external = LAYOUT_UVM_MAP_EXTERNAL_1,
-		.uvm_unmap_external = LAYOUT_UVM_UNMAP_EXTERNAL_0,
-		.uvm_map_sparse = LAYOUT_UVM_MAP_SPARSE_0,
-		.uvm_semaphore_pool = LAYOUT_UVM_SEMAPHORE_POOL_1,
-		.uvm_dynamic_parallelism = LAYOUT_UVM_DYNAMIC_PARALLELISM_0,
 		.uvm_free = LAYOUT_UVM_FREE_0,
 		.uvm_migrate = LAYOUT_UVM_MIGRATE_0,
-		.uvm_device_p2p = LAYOUT_UVM_DEVICE_P2P_1,
 	},
 	{
 		.version = "590.48.01",
 		.branch = 590,
 		.class = classes_4,
 		.classes = ENTRIES(classes_4),
-		.uvm = uvms_4,
-		.uvms = ENTRIES(uvms_4),
 		.nvos00 = LAYOUT_NVOS00_0,
 		.nvos02 = LAYOUT_NVOS02_0,
 		.nvos05 = LAYOUT_NVOS05_0,
@@ -3222,6 +2725,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -3234,24 +2742,16 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
 		.uvm_register_vaspace = LAYOUT_UVM_REGISTER_VASPACE_0,
 		.uvm_register_channel = LAYOUT_UVM_REGISTER_CHANNEL_0,
-		.uvm_unregister_channel = LAYOUT_UVM_UNREGISTER_CHANNEL_1,
 		.uvm_external_range = LAYOUT_UVM_EXTERNAL_RANGE_0,
 		.uvm_map_external = LAYOUT_UVM_MAP_EXTERNAL_1,
-		.uvm_unmap_external = LAYOUT_UVM_UNMAP_EXTERNAL_0,
-		.uvm_map_sparse = LAYOUT_UVM_MAP_SPARSE_0,
-		.uvm_semaphore_pool = LAYOUT_UVM_SEMAPHORE_POOL_1,
-		.uvm_dynamic_parallelism = LAYOUT_UVM_DYNAMIC_PARALLELISM_0,
 		.uvm_free = LAYOUT_UVM_FREE_1,
 		.uvm_migrate = LAYOUT_UVM_MIGRATE_0,
-		.uvm_device_p2p = LAYOUT_UVM_DEVICE_P2P_1,
 	},
 	{
 		.version = "595.45.04",
 		.branch = 595,
 		.class = classes_5,
 		.classes = ENTRIES(classes_5),
-		.uvm = uvms_5,
-		.uvms = ENTRIES(uvms_5),
 		.nvos00 = LAYOUT_NVOS00_0,
 		.nvos02 = LAYOUT_NVOS02_0,
 		.nvos05 = LAYOUT_NVOS05_0,
@@ -3331,6 +2831,11 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.channel_ids = LAYOUT_CHANNEL_IDS_1,
 		.reg_ops = LAYOUT_REG_OPS_0,
 		.zcull_mode = LAYOUT_ZCULL_MODE_0,
+		.zcull_bind = LAYOUT_ZCULL_BIND_0,
+		.pm_bind = LAYOUT_PM_BIND_0,
+		.setup_bind = LAYOUT_SETUP_BIND_1,
+		.migratable_ops = LAYOUT_MIGRATABLE_OPS_0,
+		.access_rights = LAYOUT_ACCESS_RIGHTS_0,
 		.invalidate_tlb = LAYOUT_INVALIDATE_TLB_0,
 		.channel_state = LAYOUT_CHANNEL_STATE_0,
 		.register_pid = LAYOUT_REGISTER_PID_0,
@@ -3343,15 +2848,9 @@ const struct rm_abi rm_abis[RM_ABI_VERSIONS] = {
 		.uvm_register_gpu = LAYOUT_UVM_REGISTER_GPU_0,
 		.uvm_register_vaspace = LAYOUT_UVM_REGISTER_VASPACE_0,
 		.uvm_register_channel = LAYOUT_UVM_REGISTER_CHANNEL_0,
-		.uvm_unregister_channel = LAYOUT_UVM_UNREGISTER_CHANNEL_1,
 		.uvm_external_range = LAYOUT_UVM_EXTERNAL_RANGE_0,
 		.uvm_map_external = LAYOUT_UVM_MAP_EXTERNAL_1,
-		.uvm_unmap_external = LAYOUT_UVM_UNMAP_EXTERNAL_0,
-		.uvm_map_sparse = LAYOUT_UVM_MAP_SPARSE_0,
-		.uvm_semaphore_pool = LAYOUT_UVM_SEMAPHORE_POOL_1,
-		.uvm_dynamic_parallelism = LAYOUT_UVM_DYNAMIC_PARALLELISM_0,
 		.uvm_free = LAYOUT_UVM_FREE_1,
 		.uvm_migrate = LAYOUT_UVM_MIGRATE_0,
-		.uvm_device_p2p = LAYOUT_UVM_DEVICE_P2P_1,
 	},
 };

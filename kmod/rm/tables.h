@@ -261,8 +261,11 @@
 #define RM_USER_SHARED_DATA 0xde
 
 /* controls */
+#define NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS 0xd03
 #define NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE 0xd05
 #define NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO 0xd02
+#define NV0000_CTRL_CMD_GPUACCT_GET_ACCOUNTING_PIDS 0xb04
+#define NV0000_CTRL_CMD_GPUACCT_GET_PROC_ACCOUNTING_INFO 0xb03
 #define NV0000_CTRL_CMD_IDLE_CHANNELS 0x283
 #define NV0000_CTRL_CMD_OS_UNIX_CREATE_EXPORT_OBJECT_FD 0x3d0a
 #define NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD 0x3d0b
@@ -311,12 +314,14 @@
 #define NV2080_CTRL_CMD_GPU_GET_PIDS 0x2080018d
 #define NV2080_CTRL_CMD_GPU_GET_PID_INFO 0x2080018e
 #define NV2080_CTRL_CMD_GPU_MARK_DEVICE_FOR_DRAIN_AND_RESET 0x208001ac
+#define NV2080_CTRL_CMD_GPU_MIGRATABLE_OPS 0x208001a6
 #define NV2080_CTRL_CMD_GPU_SET_COMPUTE_MODE_RULES 0x20800130
 #define NV2080_CTRL_CMD_GR_CTXSW_PM_BIND 0x20801209
 #define NV2080_CTRL_CMD_GR_CTXSW_PREEMPTION_BIND 0x20801211
 #define NV2080_CTRL_CMD_GR_CTXSW_SETUP_BIND 0x2080123a
 #define NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND 0x20801208
 #define NV2080_CTRL_CMD_GR_CTXSW_ZCULL_MODE 0x20801205
+#define NV2080_CTRL_CMD_GR_GET_CURRENT_RESIDENT_CHANNEL 0x2080121c
 #define NV2080_CTRL_CMD_GR_GET_GPC_MASK 0x2080122a
 #define NV2080_CTRL_CMD_GR_GET_TPC_MASK 0x2080122b
 #define NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE 0x20801210
@@ -333,6 +338,7 @@
 #define NV9067_CTRL_CMD_SET_TPC_PARTITION_TABLE 0x90670102
 #define NV906F_CTRL_CMD_RESET_CHANNEL 0x906f0102
 #define NV906F_CTRL_GET_CLASS_ENGINEID 0x906f0101
+#define NV90CC_CTRL_CMD_HWPM_GET_RESERVATION_INFO 0x90cc0103
 #define NVA06C_CTRL_CMD_GET_INFO 0xa06c0106
 #define NVA06C_CTRL_CMD_GET_TIMESLICE 0xa06c0104
 #define NVA06C_CTRL_CMD_GPFIFO_SCHEDULE 0xa06c0101
@@ -429,9 +435,7 @@ struct rm_abi {
 	const char *version;
 	u16 branch;	/* major number */
 	u16 classes;	/* entries */
-	u16 uvms;	/* entries */
 	const struct rm_class *class;	/* by number */
-	const struct rm_uvm_size *uvm;	/* by number */
 	struct { /* NVOS00_PARAMETERS */
 		u16 len;	/* bytes */
 		struct rm_f32 hRoot;
@@ -1041,6 +1045,26 @@ struct rm_abi {
 		u16 len;	/* bytes */
 		struct rm_f32 hShareClient;
 	} zcull_mode;
+	struct { /* NV2080_CTRL_GR_CTXSW_ZCULL_BIND_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hClient;
+	} zcull_bind;
+	struct { /* NV2080_CTRL_GR_CTXSW_PM_BIND_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hClient;
+	} pm_bind;
+	struct { /* NV2080_CTRL_GR_CTXSW_SETUP_BIND_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hClient;
+	} setup_bind;
+	struct { /* NV2080_CTRL_GPU_MIGRATABLE_OPS_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hClientTarget;
+	} migratable_ops;
+	struct { /* NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS */
+		u16 len;	/* bytes */
+		struct rm_f32 hClient;
+	} access_rights;
 	struct { /* NV2080_CTRL_DMA_INVALIDATE_TLB_PARAMS */
 		u16 len;	/* bytes */
 		struct rm_f32 hClient;
@@ -1108,12 +1132,6 @@ struct rm_abi {
 		struct rm_f64 length;
 		struct rm_f32 rmStatus;
 	} uvm_register_channel;
-	struct { /* UVM_UNREGISTER_CHANNEL_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f32 hClient;
-		struct rm_f32 hChannel;
-		struct rm_f32 rmStatus;
-	} uvm_unregister_channel;
 	struct { /* UVM_CREATE_EXTERNAL_RANGE_PARAMS */
 		u16 len;	/* bytes */
 		struct rm_f64 base;
@@ -1131,33 +1149,6 @@ struct rm_abi {
 		struct rm_f32 hMemory;
 		struct rm_f32 rmStatus;
 	} uvm_map_external;
-	struct { /* UVM_UNMAP_EXTERNAL_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_fblk gpuUuid_uuid;
-		struct rm_f32 rmStatus;
-	} uvm_unmap_external;
-	struct { /* UVM_MAP_EXTERNAL_SPARSE_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_fblk gpuUuid_uuid;
-		struct rm_f32 rmStatus;
-	} uvm_map_sparse;
-	struct { /* UVM_ALLOC_SEMAPHORE_POOL_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_f32 rmStatus;
-	} uvm_semaphore_pool;
-	struct { /* UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_fblk gpuUuid_uuid;
-		struct rm_f32 rmStatus;
-	} uvm_dynamic_parallelism;
 	struct { /* UVM_FREE_PARAMS */
 		u16 len;	/* bytes */
 		struct rm_f64 base;
@@ -1172,17 +1163,6 @@ struct rm_abi {
 		struct rm_f32 flags;
 		struct rm_f32 rmStatus;
 	} uvm_migrate;
-	struct { /* UVM_ALLOC_DEVICE_P2P_PARAMS */
-		u16 len;	/* bytes */
-		struct rm_f64 base;
-		struct rm_f64 length;
-		struct rm_f64 offset;
-		struct rm_fblk gpuUuid_uuid;
-		struct rm_f32 rmCtrlFd;
-		struct rm_f32 hClient;
-		struct rm_f32 hMemory;
-		struct rm_f32 rmStatus;
-	} uvm_device_p2p;
 };
 
 #define RM_ABI_VERSIONS 7

@@ -331,23 +331,6 @@ struct rm_object *rm_tree_insert(struct rm_client *client, const struct rm_inser
 	return object;
 }
 
-void rm_tree_reveal(struct rm_client *client, struct rm_object *object, u32 class,
-		    u32 engine, u32 gpu)
-{
-	const struct rm_class *entry = rm_abi_class(client->abi, class);
-
-	if (!(object->flags & RM_OBJECT_GHOST))
-		return;
-	count(client, object, -1);
-	object->flags &= (u8)~RM_OBJECT_GHOST;
-	object->class = class;
-	object->kind = entry ? entry->kind : RM_KIND_OTHER;
-	object->engine = engine < 0xffff ? (u16)engine : 0xffff;
-	if (gpu <= RM_GPU_NONE)
-		object->gpu = gpu;
-	count(client, object, 1);
-}
-
 /* ---- death -------------------------------------------------------------- */
 
 /* Takes an object out of the table and onto the stack of the dying. */
@@ -445,11 +428,6 @@ void rm_client_destroy(struct rm_client *client)
 }
 
 /* ---- looking ------------------------------------------------------------ */
-
-void rm_tree_prefetch(const struct rm_client *client, u32 handle)
-{
-	rm_handles_prefetch(client, handle);
-}
 
 struct rm_object *rm_tree_find(const struct rm_client *client, u32 handle)
 {

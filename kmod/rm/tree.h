@@ -134,21 +134,8 @@ struct rm_insert {
  */
 struct rm_object *rm_tree_insert(struct rm_client *client, const struct rm_insert *insert);
 
-/*
- * Fetches what a find or insert of this handle will look at. Worth its call
- * as soon as the handle is known, if there is other work before that.
- */
-void rm_tree_prefetch(const struct rm_client *client, u32 handle);
-
 /* NULL: not in the tree. Ghosts are found too. */
 struct rm_object *rm_tree_find(const struct rm_client *client, u32 handle);
-
-/*
- * Says what a ghost is, once the caller has learnt it (gpu RM_GPU_INHERIT:
- * leave). Its children stay as they are. For other objects it does nothing.
- */
-void rm_tree_reveal(struct rm_client *client, struct rm_object *object, u32 class,
-		    u32 engine, u32 gpu);
 
 /*
  * RM_FREE of a handle: it dies with its children and all that depend on them.

@@ -26,6 +26,11 @@ enum look {
 	TLB,
 	CHANNEL_STATE,
 	REGISTER_PID,
+	ZCULL_BIND,
+	PM_BIND,
+	SETUP_BIND,
+	MIGRATABLE_OPS,
+	ACCESS_RIGHTS,
 };
 
 struct rule {
@@ -38,6 +43,9 @@ struct rule {
 /* In the order of their numbers. What looks at parameters gives its verdict on those. */
 static const struct rule rules[] = {
 	{ NV0000_CTRL_CMD_IDLE_CHANNELS, RM_REFUSE, FOREIGN, "waits for another's channels to be idle" },
+	{ NV0000_CTRL_CMD_GPUACCT_GET_PROC_ACCOUNTING_INFO, RM_REFUSE, NOTHING, "asks what others have used" },
+	{ NV0000_CTRL_CMD_GPUACCT_GET_ACCOUNTING_PIDS, RM_REFUSE, NOTHING, "asks who has used the GPU" },
+	{ NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS, RM_PASS, ACCESS_RIGHTS, "asks for rights to another's objects" },
 	{ NV0080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
 	{ NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES, RM_REFUSE, NOTHING, "sets channel properties" },
 	{ NV0080_CTRL_CMD_FIFO_STOP_RUNLIST, RM_REFUSE, NOTHING, "stops a runlist" },
@@ -58,6 +66,7 @@ static const struct rule rules[] = {
 	{ NV2080_CTRL_CMD_GPU_EXEC_REG_OPS, RM_REFUSE, REG_OPS, "reads or writes registers" },
 	{ NV2080_CTRL_CMD_GPU_SET_COMPUTE_MODE_RULES, RM_REFUSE, NOTHING, "sets the GPU's compute mode" },
 	{ SET_COMPUTE_POLICY_CONFIG, RM_REFUSE, NOTHING, "sets the GPU's compute policy" },
+	{ NV2080_CTRL_CMD_GPU_MIGRATABLE_OPS, RM_REFUSE, MIGRATABLE_OPS, "reads or writes registers" },
 	{ NV2080_CTRL_CMD_GPU_MARK_DEVICE_FOR_DRAIN_AND_RESET, RM_REFUSE, NOTHING, "takes the GPU out of service" },
 	{ NV2080_CTRL_CMD_SET_GPFIFO, RM_REFUSE, NOTHING, "gives a channel another ring" },
 	{ NV2080_CTRL_CMD_FIFO_BIND_ENGINES, RM_REFUSE, NOTHING, "binds channels to engines" },
@@ -70,12 +79,13 @@ static const struct rule rules[] = {
 	{ NV2080_CTRL_CMD_FIFO_GET_CHANNEL_GROUP_UNIQUE_ID_INFO, RM_PASS, GROUP_IDS, "asks for ids of a channel group" },
 	{ NV2080_CTRL_CMD_FIFO_QUERY_CHANNEL_UNIQUE_ID, RM_PASS, CHANNEL_IDS, "asks for ids of channels" },
 	{ NV2080_CTRL_CMD_GR_CTXSW_ZCULL_MODE, RM_REFUSE, ZCULL_MODE, "sets a channel's context" },
-	{ NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
-	{ NV2080_CTRL_CMD_GR_CTXSW_PM_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
+	{ NV2080_CTRL_CMD_GR_CTXSW_ZCULL_BIND, RM_REFUSE, ZCULL_BIND, "sets a channel's context" },
+	{ NV2080_CTRL_CMD_GR_CTXSW_PM_BIND, RM_REFUSE, PM_BIND, "sets a channel's context" },
 	{ NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE, RM_REFUSE, MODE, "makes its kernels hard to preempt" },
 	{ NV2080_CTRL_CMD_GR_CTXSW_PREEMPTION_BIND, RM_REFUSE, MODE_BIND, "makes its kernels hard to preempt" },
+	{ NV2080_CTRL_CMD_GR_GET_CURRENT_RESIDENT_CHANNEL, RM_REFUSE, NOTHING, "asks whose channel is on" },
 	{ NV2080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
-	{ NV2080_CTRL_CMD_GR_CTXSW_SETUP_BIND, RM_REFUSE, NOTHING, "sets a channel's context" },
+	{ NV2080_CTRL_CMD_GR_CTXSW_SETUP_BIND, RM_REFUSE, SETUP_BIND, "sets a channel's context" },
 	{ NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE, RM_REFUSE, NOTHING, "flushes the GPU's cache" },
 	{ NV2080_CTRL_CMD_MC_SERVICE_INTERRUPTS, RM_REFUSE, NOTHING, "has the driver serve interrupts" },
 	{ NV2080_CTRL_CMD_RC_DISABLE_WATCHDOG, RM_REFUSE, NOTHING, "switches the GPU's watchdog off" },
@@ -88,6 +98,7 @@ static const struct rule rules[] = {
 	{ NV9067_CTRL_CMD_SET_TPC_PARTITION_TABLE, RM_REFUSE, NOTHING, "sets its TPC table" },
 	{ NV9067_CTRL_CMD_SET_CWD_WATERMARK, RM_REFUSE, NOTHING, "sets its work distributor's watermark" },
 	{ NV906F_CTRL_CMD_RESET_CHANNEL, RM_REFUSE, NOTHING, "resets a channel" },
+	{ NV90CC_CTRL_CMD_HWPM_GET_RESERVATION_INFO, RM_REFUSE, NOTHING, "asks who measures the GPU" },
 	{ NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, RM_WAIT, NOTHING, "schedules its channels" },
 	{ NVA06C_CTRL_CMD_SET_TIMESLICE, RM_SWALLOW, NOTHING, "sets its own time slice" },
 	{ NVA06C_CTRL_CMD_PREEMPT, RM_REFUSE, NOTHING, "preempts" },
@@ -186,6 +197,16 @@ static u32 size_of(const struct rm_abi *abi, u32 look)
 		return abi->channel_state.len;
 	case REGISTER_PID:
 		return abi->register_pid.len;
+	case ZCULL_BIND:
+		return abi->zcull_bind.len;
+	case PM_BIND:
+		return abi->pm_bind.len;
+	case SETUP_BIND:
+		return abi->setup_bind.len;
+	case MIGRATABLE_OPS:
+		return abi->migratable_ops.len;
+	case ACCESS_RIGHTS:
+		return abi->access_rights.len;
 	default:
 		return 0;
 	}
@@ -264,6 +285,16 @@ static u32 named_client(const struct rm_abi *abi, u32 look, const u8 *params)
 		return rm_get32(params, abi->invalidate_tlb.hClient);
 	case CHANNEL_STATE:
 		return rm_get32(params, abi->channel_state.hClient);
+	case ZCULL_BIND:
+		return rm_get32(params, abi->zcull_bind.hClient);
+	case PM_BIND:
+		return rm_get32(params, abi->pm_bind.hClient);
+	case SETUP_BIND:
+		return rm_get32(params, abi->setup_bind.hClient);
+	case MIGRATABLE_OPS:
+		return rm_get32(params, abi->migratable_ops.hClientTarget);
+	case ACCESS_RIGHTS:
+		return rm_get32(params, abi->access_rights.hClient);
 	default:
 		return rm_get32(params, abi->register_pid.hClient);
 	}
@@ -312,6 +343,11 @@ static void judge_params(const struct rm_abi *abi, const struct rule *rule, cons
 	case TLB:
 	case CHANNEL_STATE:
 	case REGISTER_PID:
+	case ZCULL_BIND:
+	case PM_BIND:
+	case SETUP_BIND:
+	case MIGRATABLE_OPS:
+	case ACCESS_RIGHTS:
 		named = named_client(abi, rule->look, params);
 		own = !named || asker->owns(asker->data, named);
 		break;

@@ -3,7 +3,7 @@
  * Which calls a program may make itself. The driver lets each program set its own time slice, switch channels on that were switched
  * off, and name channels of others; who is managed may not undo what is ordered for it, and nobody may name what is another's.
  *
- * Judged is what the driver will get: the caller's frame, never its memory. Nothing here takes memory, sleeps or keeps state.
+ * Judged is what the driver will get: the shadow call, never its memory. Nothing here takes memory, sleeps or keeps state.
  */
 #ifndef DETSHARE_RM_VERDICT_H
 #define DETSHARE_RM_VERDICT_H

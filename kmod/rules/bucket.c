@@ -105,6 +105,22 @@ bool ds_bucket_meant(const struct ds_process *process)
 	return meant;
 }
 
+bool ds_bucket_empty(const struct ds_process *process)
+{
+	struct ds_bucket *bucket;
+	bool empty = false;
+	u32 gpu;
+
+	if (!ds_bucket_on())
+		return false;
+	mutex_lock(&ds_buckets_lock);
+	list_for_each_entry(bucket, &ds_buckets, link)
+		for (gpu = 0; gpu < RM_GPUS && !empty; gpu++)
+			empty = bucket->levels[gpu].empty && ds_subject_meant(&bucket->subject, process);
+	mutex_unlock(&ds_buckets_lock);
+	return empty;
+}
+
 static void describe(const struct ds_bucket *bucket, struct ds_bucket_info *info)
 {
 	const struct ds_level *level;

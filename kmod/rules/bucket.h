@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Buckets of GPU time. Time comes in at `rate`, up to `burst`, and goes out as the runs of the account use the GPU, on each GPU by
- * itself. When a bucket is empty its runs are gated and paused, until half a burst has come in. It is a cap, like cpu.max: it holds
+ * Buckets of GPU time. Time comes in at `rate`, up to `burst`, and goes out as the entities of the account use the GPU, on each GPU by
+ * itself. When a bucket is empty its entities are gated and paused, until half a burst has come in. It is a cap, like cpu.max: it holds
  * whether or not anybody else wants the GPU.
  *
- * What a run uses is an estimate, and known a little late (usage.h): a bucket that was overdrawn meanwhile is empty for longer.
+ * What an entity uses is an estimate, and known a little late (usage.h): a bucket that was overdrawn meanwhile is empty for longer.
  */
 #ifndef DETSHARE_BUCKET_H
 #define DETSHARE_BUCKET_H
@@ -21,7 +21,7 @@ struct ds_bucket_info {
 	u64 level_us;		/* in it, on the GPU where it holds least */
 	u64 used_us;		/* taken out since it was set */
 	u64 emptied;		/* times */
-	bool empty;		/* its runs are held now */
+	bool empty;		/* its entities are held now */
 };
 
 /*
@@ -35,7 +35,10 @@ int ds_bucket_del(const struct ds_subject *subject);
 /* Has the process one, or its cgroup or tenant? Sleeps. */
 bool ds_bucket_meant(const struct ds_process *process);
 
-/* For the lane's work item, with its members: is there any bucket? */
+/* Is one of them empty, on any GPU? As the runqs found it last. Sleeps. */
+bool ds_bucket_empty(const struct ds_process *process);
+
+/* For the runq's work item, with its members: is there any bucket? */
 bool ds_bucket_on(void);
 
 void ds_bucket_exit(void);

@@ -24,7 +24,7 @@ struct ds_bucket {
 	struct ds_level levels[RM_GPUS];
 };
 
-/* Guards all of this. Inside ds_lane.members. */
+/* Guards all of this. Inside ds_runq.members. */
 extern struct mutex ds_buckets_lock;
 extern struct list_head ds_buckets;
 

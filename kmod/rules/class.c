@@ -36,7 +36,7 @@ int ds_class_set(const struct ds_class *row)
 	if (!made)
 		return -ENOMEM;
 	made->row = *row;
-	made->row.runs = 0;
+	made->row.entities = 0;
 	spin_lock_irqsave(&rows_lock, flags);
 	entry = find(row->name, row->gpu);
 	if (stopping) {

@@ -18,7 +18,7 @@ struct ds_class {
 	u32 floor;		/* permille of the time, while others have the turns */
 	u64 turn_us;		/* of a tenant of weight 1, 0: it has no turns (rotation.h) */
 	u32 turn_rank;		/* of those with turns, a higher one goes first */
-	u32 runs;		/* answered: runs of the class */
+	u32 entities;		/* answered: entities of the class */
 };
 
 /* Writes a row, whole. Gates follow before this returns, slices soon after. -ENOMEM; -ENODEV: the module is going. */

@@ -51,7 +51,7 @@ static void follow_moved(struct work_struct *unused)
 	struct ds_process *process;
 
 	while ((process = find_moved())) {
-		ds_holders_follow(process);
+		ds_payers_follow(process);
 		ds_rules_process(process);
 		ds_process_put(process);
 	}

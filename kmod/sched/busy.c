@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/bitops.h>
+#include <linux/completion.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/random.h>
+#include <linux/refcount.h>
+#include <linux/slab.h>
 
 #include "bucket.h"
 #include "busy.h"
 #include "channels.h"
 #include "detshare_uapi.h"
-#include "guest.h"
+#include "sharer.h"
 #include "rmcall.h"
-#include "run.h"
+#include "entity.h"
 
 static bool ask_busy = true;
 module_param(ask_busy, bool, 0644);
@@ -136,7 +139,7 @@ static void learn(u32 gpu, u32 status, u64 begin, u64 took)
 /* ---- one question -------------------------------------------------------------- */
 
 struct question {
-	bool counted;	/* the run pays for its GPU time */
+	bool counted;	/* the entity pays for its GPU time */
 	u32 client, device;
 	unsigned int count;
 	u32 channels[RM_CHANNELS_MAX];
@@ -149,10 +152,10 @@ static u32 device_above(const struct ds_client *client, const struct rm_object *
 	return object ? object->handle : 0;
 }
 
-/* The next channels of the run's, from the skip-th on. false: there are none, or they are not to be asked about. */
-static bool collect(const struct ds_run *run, unsigned int skip, struct question *question)
+/* The next channels of the entity's, from the skip-th on. false: there are none, or they are not to be asked about. */
+static bool collect(const struct ds_entity *entity, unsigned int skip, struct question *question)
 {
-	struct ds_client *client = ds_run_client_lock(run);
+	struct ds_client *client = ds_entity_client_lock(entity);
 	struct rm_object *object = NULL;
 
 	question->count = 0;
@@ -161,16 +164,16 @@ static bool collect(const struct ds_run *run, unsigned int skip, struct question
 	mutex_lock(&client->tree);
 	question->client = client->rm.handle;
 	while (question->count < RM_CHANNELS_MAX && (object = rm_tree_next(&client->rm, object))) {
-		if (!ds_channel_computes(client, object, run->gpu) || (skip && skip--))
+		if (!ds_channel_computes(client, object, entity->gpu) || (skip && skip--))
 			continue;
 		question->device = device_above(client, object);
 		question->channels[question->count++] = object->handle;
 	}
 	mutex_unlock(&client->tree);
 	/* "busy" may be about others of its group: that is for who pays, and not for who waits for it */
-	if (!question->counted && ds_shares_groups(run->process))
+	if (!question->counted && ds_shares_groups(entity->process))
 		question->count = 0;
-	ds_run_client_unlock();
+	ds_entity_client_unlock();
 	return question->count && question->device;
 }
 
@@ -191,80 +194,89 @@ static u32 ask(u32 gpu, const struct question *question, u64 *asked)
 }
 
 /* Busy if any of its channels is; who was never heard to say no is not believed. */
-static enum ds_busy ask_all(const struct ds_run *run, struct question *question, u64 *asked)
+static enum ds_busy ask_all(const struct ds_entity *entity, struct question *question, u64 *asked)
 {
 	enum ds_busy said = DS_BUSY_UNKNOWN;
 	unsigned int skip = 0;
 
 	*asked = ktime_get_ns();
-	question->counted = ds_bucket_meant(run->process);
-	while (collect(run, skip, question)) {
-		said = meaning(ask(run->gpu, question, asked));
+	question->counted = ds_bucket_meant(entity->process);
+	while (collect(entity, skip, question)) {
+		said = meaning(ask(entity->gpu, question, asked));
 		if (said != DS_BUSY_NO)
 			break;
 		skip += question->count;
 	}
-	if (said != DS_BUSY_NO && READ_ONCE(gpus[run->gpu].ability) != DETSHARE_ABILITY_PRESENT)
+	if (said != DS_BUSY_NO && READ_ONCE(gpus[entity->gpu].ability) != DETSHARE_ABILITY_PRESENT)
 		return DS_BUSY_UNKNOWN;
 	return said;
 }
 
 static void work(struct work_struct *item)
 {
-	struct ds_run *run = container_of(item, struct ds_run, busy.work);
+	struct ds_entity *entity = container_of(item, struct ds_entity, busy.work);
 	struct question *question = kmalloc(sizeof(*question), GFP_KERNEL);
 	enum ds_busy said = DS_BUSY_UNKNOWN;
 	u64 begun = ktime_get_ns(), asked = begun;
 	unsigned int moves;
 
-	spin_lock_irq(&run->lane->lock);
-	moves = run->pause.moves;
-	spin_unlock_irq(&run->lane->lock);
+	spin_lock_irq(&entity->runq->lock);
+	moves = entity->pause.moves;
+	spin_unlock_irq(&entity->runq->lock);
 	if (question)
-		said = ask_all(run, question, &asked);
+		said = ask_all(entity, question, &asked);
 	kfree(question);
-	spin_lock_irq(&run->lane->lock);
+	spin_lock_irq(&entity->runq->lock);
 	/* of a channel that is off the driver says that it is idle, whatever it had begun: what may be about that is no answer */
-	if (moves == run->pause.moves && !(moves & 1) && !run->pause.off) {
-		run->busy.said = said;
-		run->busy.begun_ns = begun;
-		run->busy.asked_ns = asked;
-		run->busy.chance = get_random_u32();
+	if (moves == entity->pause.moves && !(moves & 1) && !entity->pause.off) {
+		entity->busy.said = said;
+		entity->busy.begun_ns = begun;
+		entity->busy.asked_ns = asked;
+		entity->busy.chance = get_random_u32();
 	}
-	run->busy.asking = false;
-	spin_unlock_irq(&run->lane->lock);
-	ds_lane_look(run->lane);
-	ds_run_put(run);
+	entity->busy.asking = false;
+	spin_unlock_irq(&entity->runq->lock);
+	ds_runq_scan(entity->runq);
+	ds_entity_put(entity);
 }
 
-void ds_busy_ask(struct ds_run *run)
+void ds_busy_ask(struct ds_entity *entity)
 {
 	bool asks;
 
-	spin_lock_irq(&run->lane->lock);
-	asks = !run->busy.asking && !run->gone;
-	run->busy.asking |= asks;
-	spin_unlock_irq(&run->lane->lock);
+	spin_lock_irq(&entity->runq->lock);
+	asks = !entity->busy.asking && !entity->gone;
+	entity->busy.asking |= asks;
+	spin_unlock_irq(&entity->runq->lock);
 	if (!asks)
 		return;
-	ds_run_hold(run);
+	ds_entity_hold(entity);
 	/* it is not queued: who asked last has let go of `asking` as its last word */
-	if (!queue_work(ds_rm_queue, &run->busy.work))
-		ds_run_put(run);
+	if (!queue_work(ds_rm_queue, &entity->busy.work))
+		ds_entity_put(entity);
 }
 
-void ds_busy_init_run(struct ds_run *run)
+void ds_busy_init_entity(struct ds_entity *entity)
 {
-	INIT_WORK(&run->busy.work, work);
+	INIT_WORK(&entity->busy.work, work);
 }
 
 /* ---- a channel that has nothing to do -------------------------------------------- */
 
+/* Of whoever waits for it, and of the work item. */
 struct trial {
 	struct work_struct work;
+	refcount_t refs;
+	struct completion done;
 	u32 gpu;
 	struct question question;
 };
+
+static void put_trial(struct trial *trial)
+{
+	if (refcount_dec_and_test(&trial->refs))
+		kfree(trial);
+}
 
 static void try_it(struct work_struct *item)
 {
@@ -272,6 +284,8 @@ static void try_it(struct work_struct *item)
 	u64 asked;
 
 	ask(trial->gpu, &trial->question, &asked);
+	complete(&trial->done);
+	put_trial(trial);
 }
 
 static bool worth_a_try(u32 gpu)
@@ -308,7 +322,7 @@ static bool prepare(struct trial *trial, struct ds_client *client, u32 handle)
 		trial->question.count = 1;
 	}
 	mutex_unlock(&client->tree);
-	return wanted && trial->question.device && !client->shared && !ds_guest_shares(client->process) &&
+	return wanted && trial->question.device && !client->shared && !ds_sharer_shares(client->process) &&
 	       READ_ONCE(ask_busy) && worth_a_try(trial->gpu);
 }
 
@@ -318,14 +332,20 @@ void ds_busy_channel_new(struct ds_client *client, u32 handle)
 
 	if (!trial)
 		return;
+	refcount_set(&trial->refs, 1);
 	if (prepare(trial, client, handle)) {
+		refcount_inc(&trial->refs);
+		init_completion(&trial->done);
 		INIT_WORK(&trial->work, try_it);
 		queue_work(ds_rm_queue, &trial->work);
 		/*
 		 * nobody can have given a new one work: its maker does not know of it yet. One that has just got its first object may have
-		 * some: the answer teaches nothing then.
+		 * some: the answer teaches nothing then. Nor does one that comes too late: "idle" is not said of what runs, and
+		 * all else is not believed.
 		 */
-		flush_work(&trial->work);
+		if (!wait_for_completion_killable_timeout(&trial->done, DS_RM_PATIENCE))
+			pr_warn_ratelimited("the driver has not said within %u s whether a new channel on GPU %u is idle: its program goes on, and the next one is asked about\n",
+					    DS_RM_PATIENCE / HZ, trial->gpu);
 	}
-	kfree(trial);
+	put_trial(trial);
 }

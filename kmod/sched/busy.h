@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Has a run that shows no life any more still something to do? USERD tells what was fetched, not what is finished, so the driver is
- * asked whether the run's channels are idle (FIFO_IDLE_CHANNELS as a question, rm/act.h), from a work item.
+ * Has an entity that shows no life any more still something to do? USERD tells what was fetched, not what is finished, so the driver is
+ * asked whether the entity's channels are idle (FIFO_IDLE_CHANNELS as a question, rm/act.h), from a work item.
  *
  * "Busy" is believed of a driver that has called somebody idle, which no program can make it say of what runs. One that refuses from the
  * beginning is tried again with new channels only: what shows no life counts as idle there. One that takes its time is left alone for a while,
@@ -14,10 +14,10 @@
 #include <linux/types.h>
 
 struct ds_client;
-struct ds_run;
+struct ds_entity;
 
-/* Asks, unless that is under way; the lane looks again when the answer is there. The lane's work item. */
-void ds_busy_ask(struct ds_run *run);
+/* Asks, unless that is under way; the runq looks again when the answer is there. The runq's work item. */
+void ds_busy_ask(struct ds_entity *entity);
 /* Can the driver be asked on this GPU? */
 bool ds_busy_can(u32 gpu);
 /* It could, but is left alone for some seconds: its answers took too long. */
@@ -31,7 +31,7 @@ void ds_busy_channel_new(struct ds_client *client, u32 handle);
 /* The driver is gone. */
 void ds_busy_forget(void);
 
-/* lane.c's. */
-void ds_busy_init_run(struct ds_run *run);
+/* runq.c's. */
+void ds_busy_init_entity(struct ds_entity *entity);
 
 #endif

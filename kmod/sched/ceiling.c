@@ -25,7 +25,7 @@ struct ground {
 	u32 shares[SHARES_MAX];
 };
 
-static bool look(u32 client_handle, u32 tsg_handle, struct ground *ground)
+static bool scan(u32 client_handle, u32 tsg_handle, struct ground *ground)
 {
 	struct ds_client *client;
 	struct rm_object *tsg, *object;
@@ -136,7 +136,7 @@ u32 ds_ceiling_set(u32 gpu, u32 client, u32 tsg, u32 percent, bool *is_set)
 	if (!ground)
 		return NV_ERR_NO_MEMORY;
 	status = NV_OK;
-	if (!look(client, tsg, ground))
+	if (!scan(client, tsg, ground))
 		goto free;
 	/* told by sched.c when there is something to cap */
 	if (!ground->computes || !ground->count)

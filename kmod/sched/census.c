@@ -7,7 +7,7 @@
 #include "client.h"
 #include "orders.h"
 #include "rmcall.h"
-#include "run.h"
+#include "entity.h"
 #include "steered.h"
 
 /* One that is shared with another client is its maker's, unless only who has the object in it can know that it computes. */
@@ -96,7 +96,7 @@ static void decide(struct ds_census *census, struct ds_target *target, bool noth
 	u32 weight;
 
 	target->want.level = -1;
-	target->want.tamed = !nothing && ds_process_steered(target->process);
+	target->want.defaults = !nothing && ds_process_steered(target->process);
 	if (nothing || !ds_orders_of(target->process, &order))
 		return;
 	target->want.managed = true;
@@ -134,10 +134,10 @@ static bool has_rival(const struct ds_census *census, const struct ds_target *ta
 	return false;
 }
 
-/* Is a busy run without a class there (rival.h)? */
+/* Is a busy entity without a class there (rival.h)? */
 static bool is_beside_rival(const struct ds_target *target)
 {
-	return target->gpu < RM_GPUS && READ_ONCE(ds_lane_at(target->gpu)->rotation.rival);
+	return target->gpu < RM_GPUS && READ_ONCE(ds_runq_at(target->gpu)->rotation.rival);
 }
 
 static void decide_all(struct ds_census *census, bool nothing)
@@ -170,5 +170,5 @@ bool ds_target_in_line(const struct ds_target *target)
 	const struct ds_managed *is = &target->is;
 
 	return !is->failed && is->slice == target->want.slice && is->level == target->want.level &&
-	       is->tpc_percent == target->want.tpc_percent && is->tamed == target->want.tamed;
+	       is->tpc_percent == target->want.tpc_percent && is->defaults == target->want.defaults;
 }

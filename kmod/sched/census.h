@@ -13,7 +13,7 @@ struct ds_managed {
 	s32 level;		/* set by us, -1: as it was */
 	u32 tpc_percent;	/* ceiling in force, 0: none */
 	bool ordered;		/* an order is in force for it */
-	bool tamed;		/* what its program chose for itself before is set back */
+	bool defaults;		/* what its program chose for itself before is set back */
 	bool failed;		/* the driver refused something: not yet as it is to be */
 };
 
@@ -30,7 +30,7 @@ struct ds_target {
 		bool own;		/* that is the order's own */
 		s32 level;		/* -1: as it was */
 		u32 tpc_percent;	/* 0: no ceiling */
-		bool tamed;
+		bool defaults;
 	} want;
 };
 

@@ -6,7 +6,7 @@
 #include "client.h"
 #include "enact.h"
 #include "rmcall.h"
-#include "run.h"
+#include "entity.h"
 #include "subdevice.h"
 
 #define LEVEL_BEFORE NVA06C_CTRL_INTERLEAVE_LEVEL_MEDIUM	/* the driver's default; it cannot be asked */
@@ -46,7 +46,7 @@ struct ground {
 };
 
 /* Under client->tree. */
-static void look(const struct ds_client *client, const struct rm_object *tsg, struct ground *ground)
+static void scan(const struct ds_client *client, const struct rm_object *tsg, struct ground *ground)
 {
 	*ground = (struct ground){
 		.context = rm_tree_computes(&client->rm, tsg),
@@ -76,19 +76,19 @@ static u32 make_preemptible(const struct ds_target *target, const struct ground 
 }
 
 /* Who has no context yet chose nothing. Real time goes first: leaving it sets the level. */
-static void tame(const struct ds_target *target, const struct ground *ground, struct ds_done *done)
+static void restore_defaults(const struct ds_target *target, const struct ground *ground, struct ds_done *done)
 {
 	u32 status = NV_OK;
 	u64 us;
 
-	if (target->want.tamed && !target->is.tamed && ground->context) {
+	if (target->want.defaults && !target->is.defaults && ground->context) {
 		status = unless_unknown(ds_rm_no_realtime(target->client, target->tsg));
 		status = unless_unknown(make_preemptible(target, ground)) ?: status;
 		/* a slice that is switched off still has its length, and begins to count when that is set */
 		if (!target->want.slice && !ds_rm_get_slice(target->client, target->tsg, &us))
 			status = ds_rm_set_slice(target->client, target->tsg, us ?: SLICE_BEFORE_US) ?: status;
 	}
-	done->tamed = !status;
+	done->defaults = !status;
 	done->status = status;
 }
 
@@ -154,12 +154,12 @@ static void write_down(const struct ds_target *target, const struct ds_done *don
 	if (done->ceiling)
 		managed->tpc_percent = target->want.tpc_percent;
 	managed->ordered = target->want.managed;
-	managed->tamed = target->want.tamed && done->tamed;
+	managed->defaults = target->want.defaults && done->defaults;
 	managed->failed = ds_done_again(done);
-	if (vctx && vctx->run)
-		ds_run_turns(vctx->run, managed->slice, managed->level);
+	if (vctx && vctx->entity)
+		ds_entity_turns(vctx->entity, managed->slice, managed->level);
 	/* what could not be put back is kept in mind */
-	if (!target->want.managed && !target->want.tamed && !managed->failed) {
+	if (!target->want.managed && !target->want.defaults && !managed->failed) {
 		kfree(managed);
 		tsg->priv = NULL;
 	}
@@ -175,9 +175,9 @@ void ds_target_enact(const struct ds_target *target, struct ds_done *done)
 	tsg = lock_target(target, &client);
 	if (!tsg)
 		return;
-	look(client, tsg, &ground);
+	scan(client, tsg, &ground);
 	unlock_target(client);
-	tame(target, &ground, done);
+	restore_defaults(target, &ground, done);
 	set_slice(target, done);
 	set_level(target, done);
 	set_ceiling(target, done);

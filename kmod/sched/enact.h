@@ -7,7 +7,7 @@
 
 /* The driver's answers. */
 struct ds_done {
-	bool tamed, slice, level, ceiling;	/* are as wanted now */
+	bool defaults, slice, level, ceiling;	/* are as wanted now */
 	u64 slice_before;
 	u32 status;		/* of the first call that failed, 0: none did */
 	u32 tpc_status;		/* with which it refused a ceiling, 0: it did not */

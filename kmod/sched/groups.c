@@ -4,7 +4,7 @@
 #include "change.h"
 #include "channels.h"
 #include "groups.h"
-#include "lane.h"
+#include "runq.h"
 #include "orders.h"
 #include "pause.h"
 #include "sched.h"
@@ -19,7 +19,7 @@ static u32 scheduled_on(const struct rm_object *object)
 }
 
 /*
- * The client has a run on the object's GPU from here on, so that holds and pauses reach it. false: the object is no channel group that
+ * The client has an entity on the object's GPU from here on, so that holds and pauses reach it. false: the object is no channel group that
  * computes.
  */
 static bool take_in(struct ds_client *client, u32 handle)
@@ -35,10 +35,10 @@ static bool take_in(struct ds_client *client, u32 handle)
 	mutex_unlock(&client->tree);
 	if (gpu == RM_GPU_NONE)
 		return false;
-	if (!ds_run_of(client, gpu))
+	if (!ds_entity_of(client, gpu))
 		pr_warn_ratelimited("no memory to schedule client %#x of process %d\n", client->rm.handle,
 				    ds_process_nr(client->process));
-	ds_run_count_tsgs(client, gpu);
+	ds_entity_count_tsgs(client, gpu);
 	return computes;
 }
 
@@ -80,7 +80,7 @@ bool ds_tsg_part_new(struct ds_client *client, u32 handle)
 		return false;
 	if (computes)
 		take_in(client, tsg);
-	/* what it set while it did not compute may have to be tamed, too */
+	/* what it set while it did not compute may have to be set back, too */
 	if (computes ? ds_process_steered(client->process) : has_ceiling(client->process))
 		ds_sched_apply_tsg(client, tsg);
 	return computes;
@@ -103,8 +103,8 @@ void ds_tsgs_found(struct ds_client *client)
 	}
 	mutex_unlock(&client->tree);
 	for (i = 0; i < count; i++) {
-		ds_run_of(client, gpus[i]);
-		ds_run_count_tsgs(client, gpus[i]);
+		ds_entity_of(client, gpus[i]);
+		ds_entity_count_tsgs(client, gpus[i]);
 	}
 	if (count && ds_process_managed(client->process))
 		ds_sched_again();
@@ -118,8 +118,8 @@ static void tsg_gone(struct ds_client *client, struct rm_object *tsg)
 
 	kfree(tsg->priv);
 	tsg->priv = NULL;
-	if (vctx && vctx->run && ds_tsg_computes(client, tsg))
-		ds_run_tsg_gone(vctx->run);
+	if (vctx && vctx->entity && ds_tsg_computes(client, tsg))
+		ds_entity_tsg_gone(vctx->entity);
 	/* what it had of a weight goes to its siblings */
 	if (managed)
 		ds_sched_again();
@@ -136,13 +136,13 @@ static void object_gone(struct ds_client *client, struct rm_object *object)
 
 static void follow_now(void)
 {
-	ds_lanes_settle();
+	ds_runqs_settle();
 	ds_sched_again();
 }
 
 static void follow_soon(void)
 {
-	ds_lanes_stale();
+	ds_runqs_stale();
 	ds_sched_again();
 }
 
@@ -155,7 +155,7 @@ int ds_groups_init(void)
 	};
 	static const struct ds_client_observer observer = {
 		.object_gone = object_gone,
-		.vctx_gone = ds_run_drop,
+		.vctx_gone = ds_entity_drop,
 	};
 
 	ds_client_observe(DS_OBSERVER_SCHED, &observer);

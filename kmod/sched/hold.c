@@ -8,24 +8,24 @@
 #include "lease.h"
 #include "pause.h"
 #include "rmcall.h"
-#include "run.h"
+#include "entity.h"
 #include "sched.h"
 
-/* The runs that are meant, held. */
+/* The entities that are meant, held. */
 struct meant {
 	const struct ds_subject *subject;	/* held */
 	unsigned int count, room;
-	struct ds_run **runs;
+	struct ds_entity **entities;
 };
 
-static int add(struct ds_run *run, void *data)
+static int add(struct ds_entity *entity, void *data)
 {
 	struct meant *meant = data;
 
-	if (!ds_subject_meant(meant->subject, run->process))
+	if (!ds_subject_meant(meant->subject, entity->process))
 		return 0;
 	if (meant->count < meant->room)
-		meant->runs[meant->count] = ds_run_hold(run);
+		meant->entities[meant->count] = ds_entity_hold(entity);
 	meant->count++;
 	return 0;
 }
@@ -35,21 +35,21 @@ static void put_meant(struct meant *meant)
 	unsigned int i;
 
 	for (i = 0; i < min(meant->count, meant->room); i++)
-		ds_run_put(meant->runs[i]);
-	kvfree(meant->runs);
+		ds_entity_put(meant->entities[i]);
+	kvfree(meant->entities);
 }
 
 /* -ENOMEM. */
 static int find_meant(struct meant *meant, const struct ds_subject *subject)
 {
-	unsigned int room = ds_run_count() + 8;
+	unsigned int room = ds_entity_count() + 8;
 
 	for (;;) {
 		*meant = (struct meant){ .subject = subject, .room = room };
-		meant->runs = kvcalloc(room, sizeof(*meant->runs), GFP_KERNEL);
-		if (!meant->runs)
+		meant->entities = kvcalloc(room, sizeof(*meant->entities), GFP_KERNEL);
+		if (!meant->entities)
 			return -ENOMEM;
-		ds_runs_each(add, meant);
+		ds_entities_each(add, meant);
 		if (meant->count <= meant->room)
 			return 0;
 		room = meant->count + 8;
@@ -57,7 +57,7 @@ static int find_meant(struct meant *meant, const struct ds_subject *subject)
 	}
 }
 
-/* Why a run cannot be paused (ds_run_pause.err), in words. */
+/* Why an entity cannot be paused (ds_entity_pause.err), in words. */
 static const char *why_not(int err)
 {
 	switch (err) {
@@ -74,22 +74,22 @@ static const char *why_not(int err)
 	}
 }
 
-static int add_result(struct ds_run *run, bool pause, struct ds_hold_result *result)
+static int add_result(struct ds_entity *entity, bool pause, struct ds_hold_result *result)
 {
 	int err;
 
-	spin_lock_irq(&run->lane->lock);
-	err = run->gone ? 0 : run->pause.err;
-	result->runs++;
-	result->gated += !!ds_gate_reasons(run->gate);
-	result->paused += run->pause.off;
-	if (pause && !run->pause.off && err) {
+	spin_lock_irq(&entity->runq->lock);
+	err = entity->gone ? 0 : entity->pause.err;
+	result->entities++;
+	result->gated += !!ds_gate_reasons(entity->gate);
+	result->paused += entity->pause.off;
+	if (pause && !entity->pause.off && err) {
 		result->failed++;
 		result->why = why_not(err);
 		if (err == -EIO)
-			result->status = run->pause.status;
+			result->status = entity->pause.status;
 	}
-	spin_unlock_irq(&run->lane->lock);
+	spin_unlock_irq(&entity->runq->lock);
 	return err;
 }
 
@@ -105,10 +105,10 @@ static int wait_for_all(const struct ds_subject *subject, bool pause, u64 begin,
 	if (err)
 		return err;
 	for (i = 0; !err && i < meant.count; i++)
-		err = ds_pause_wait(meant.runs[i], ds_rm_patience(until));
+		err = ds_pause_wait(meant.entities[i], ds_rm_patience(until));
 	result->pause_ns = ktime_get_ns() - begin;
 	for (i = 0; i < meant.count; i++)
-		refused += add_result(meant.runs[i], pause, result) == -EOPNOTSUPP;
+		refused += add_result(meant.entities[i], pause, result) == -EOPNOTSUPP;
 	*cannot = pause && refused && refused == meant.count;
 	put_meant(&meant);
 	return err;
@@ -119,7 +119,8 @@ static int settle(const struct ds_subject *subject, bool pause, struct ds_hold_r
 	u64 begin = ktime_get_ns();
 
 	*result = (struct ds_hold_result){ 0 };
-	ds_lanes_settle();
+	if (!ds_runqs_settle())
+		return -ETIMEDOUT;
 	result->gate_ns = ktime_get_ns() - begin;
 	return wait_for_all(subject, pause, begin, result, cannot);
 }
@@ -137,7 +138,7 @@ int ds_hold_set(const struct ds_subject *subject, bool gate, bool pause, u32 lea
 	err = settle(&held, pause, result, &cannot);
 	if (!err && cannot && !gate) {
 		ds_lease_del(&held);
-		ds_lanes_settle();
+		ds_runqs_settle();
 		err = -EOPNOTSUPP;
 	}
 	ds_subject_put(&held);
@@ -156,7 +157,7 @@ int ds_hold_del(const struct ds_subject *subject, struct ds_hold_result *result)
 		return -ENOENT;
 	ds_sched_again();
 	if (ds_subject_hold(&held)) {
-		ds_lanes_stale();
+		ds_runqs_stale();
 		return 0;
 	}
 	err = settle(&held, false, result ?: &unasked, &cannot);
@@ -181,7 +182,7 @@ bool ds_hold_at(unsigned int index, struct ds_hold_info *info)
 	if (find_meant(&meant, &info->subject))
 		return true;
 	for (i = 0; i < meant.count; i++)
-		add_result(meant.runs[i], info->pause, &info->result);
+		add_result(meant.entities[i], info->pause, &info->result);
 	put_meant(&meant);
 	return true;
 }

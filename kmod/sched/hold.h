@@ -8,7 +8,7 @@
 #include "subject.h"
 
 struct ds_hold_result {
-	u32 runs;		/* meant */
+	u32 entities;		/* meant */
 	u32 gated, paused;	/* are so now */
 	u32 failed;		/* could not be paused */
 	u32 status;		/* NV_STATUS of the last that failed, 0: the driver was not the reason */

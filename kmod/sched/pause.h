@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Hard pause: all channels of a run are taken off the run list (FIFO_DISABLE_CHANNELS), what runs is taken off the
+ * Hard pause: all channels of an entity are taken off the run list (FIFO_DISABLE_CHANNELS), what runs is taken off the
  * engine. The driver counts: off twice needs on twice. So each channel knows whether it is off by us (rm_object.priv), and at
  * most one of ours is outstanding. A call that failed leaves its channels unsure: they are turned on once more than may be
  * needed, which does no harm, and never left off. What is outstanding is tried again until it is done or the channel is gone.
@@ -10,14 +10,14 @@
 #ifndef DETSHARE_PAUSE_H
 #define DETSHARE_PAUSE_H
 
-#include "run.h"
+#include "entity.h"
 
 /* Reasons to be paused change: DETSHARE_HOLD_*. Any context; carried out soon. */
-void ds_pause_want(struct ds_run *run, u32 reason, bool paused);
+void ds_pause_want(struct ds_entity *entity, u32 reason, bool paused);
 /* Until what was wanted at this moment is done, or has failed. -EINTR: the caller is being killed; -ETIMEDOUT: so many jiffies are over. */
-int ds_pause_wait(struct ds_run *run, unsigned long timeout);
+int ds_pause_wait(struct ds_entity *entity, unsigned long timeout);
 
-/* The driver has made this channel: its maker waits here until it is off, if its run is paused. ds_file.order held, tree not. */
+/* The driver has made this channel: its maker waits here until it is off, if its entity is paused. ds_file.order held, tree not. */
 void ds_pause_channel_new(struct ds_client *client, u32 handle);
 /* It is dying. Under client->tree. */
 void ds_pause_channel_gone(struct ds_client *client, struct rm_object *channel);
@@ -27,12 +27,12 @@ void ds_pause_channel_gone(struct ds_client *client, struct rm_object *channel);
  */
 void ds_pause_doubt(const struct ds_process *process);
 
-/* lane.c's. */
-void ds_pause_init_run(struct ds_run *run);
-void ds_pause_drop_run(struct ds_run *run);
+/* runq.c's. */
+void ds_pause_init_entity(struct ds_entity *entity);
+void ds_pause_drop_entity(struct ds_entity *entity);
 /* Nobody wants it paused any more: until it is not, or for so long that it is given up and told. */
-void ds_pause_wait_resumed(struct ds_run *run);
+void ds_pause_wait_resumed(struct ds_entity *entity);
 /* Nothing is tried again; nobody wants anything any more. */
-void ds_pause_forget(struct ds_run *run);
+void ds_pause_forget(struct ds_entity *entity);
 
 #endif

@@ -2,7 +2,7 @@
 #include <linux/notifier.h>
 #include <linux/suspend.h>
 
-#include "lane.h"
+#include "runq.h"
 #include "power.h"
 
 static int on_power(struct notifier_block *block, unsigned long event, void *unused)
@@ -11,11 +11,11 @@ static int on_power(struct notifier_block *block, unsigned long event, void *unu
 	case PM_HIBERNATION_PREPARE:
 	case PM_SUSPEND_PREPARE:
 		/* processes are not frozen yet: who waits at a door could not be */
-		ds_runs_let_go();
+		ds_entities_let_go();
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_SUSPEND:
-		ds_runs_take_back();
+		ds_entities_take_back();
 		break;
 	}
 	return NOTIFY_DONE;

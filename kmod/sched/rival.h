@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Rivals: busy runs that no class orders, beside those that have turns. They are never off, so the holder of a turn shares the GPU with
+ * Rivals: busy entities that no class orders, beside those that have turns. They are never off, so the holder of a turn shares the GPU with
  * them by slices, and one that is shorter than a switch ends before anything was done. Where there is a rival the holder's slice outlasts
  * a switch (shares.h, DS_SHARE_RIVAL_US).
  *
@@ -11,9 +11,9 @@
 
 #include <linux/types.h>
 
-struct ds_look;
+struct ds_scan;
 
-/* Finds out whether there is one: ds_lane.rotation.rival. `turns`: somebody on the lane has turns, and work. The lane's work item, members held. */
-void ds_rival_look(struct ds_look *look, bool turns);
+/* Finds out whether there is one: ds_runq.rotation.rival. `turns`: somebody on the runq has turns, and work. The runq's work item, members held. */
+void ds_rival_scan(struct ds_scan *scan, bool turns);
 
 #endif

@@ -8,7 +8,7 @@
 #include "detshare_uapi.h"
 #include "rival.h"
 #include "rotation.h"
-#include "run.h"
+#include "entity.h"
 
 /* A gap is worth what is left of it after a switch there and one back. */
 #define SWITCHES_NS (500 * NSEC_PER_USEC)
@@ -23,32 +23,32 @@
 /* While it leaves none in general, one that is there already for so long is used all the same. */
 #define PATIENCE_NS (2 * NSEC_PER_MSEC)
 
-bool ds_rotation_has(const struct ds_run *run)
+bool ds_rotation_has(const struct ds_entity *entity)
 {
-	return run->rule.turn_ns && !run->fixed;
+	return entity->rule.turn_ns && !entity->fixed;
 }
 
-static bool wants(const struct ds_run *run)
+static bool wants(const struct ds_entity *entity)
 {
-	return run->watched && READ_ONCE(run->active) && !run->holds && !run->spent;
+	return entity->watched && READ_ONCE(entity->active) && !entity->holds && !entity->spent;
 }
 
 /* As the driver has it where nobody set it. */
-static s32 level_of(const struct ds_run *run)
+static s32 level_of(const struct ds_entity *entity)
 {
-	s32 level = READ_ONCE(run->level);
+	s32 level = READ_ONCE(entity->level);
 
 	return level < 0 ? DETSHARE_LEVEL_MEDIUM : level;
 }
 
-static bool is_foreground(const struct ds_run *run)
+static bool is_foreground(const struct ds_entity *entity)
 {
-	return run->rule.class[0] && !ds_rotation_has(run) && level_of(run) > run->lane->rotation.least;
+	return entity->rule.class[0] && !ds_rotation_has(entity) && level_of(entity) > entity->runq->rotation.least;
 }
 
 /* ---- who takes part ------------------------------------------------------------------- */
 
-/* Room for all runs of the lane. false: no memory, so the last ones have no turns. */
+/* Room for all entities of the runq. false: no memory, so the last ones have no turns. */
 static bool make_room(struct ds_rotation *rotation, unsigned int count)
 {
 	struct rm_rota_tenant *one, *other;
@@ -83,12 +83,12 @@ static struct rm_rota_tenant *find(struct rm_rota_tenant *tenants, unsigned int 
 }
 
 /* For how long it was on since then. Of a call that is under way it counts as done when it began. */
-static u64 ran_since(const struct ds_run *run, u64 from, u64 now)
+static u64 ran_since(const struct ds_entity *entity, u64 from, u64 now)
 {
-	const struct ds_run_pause *pause = &run->pause;
+	const struct ds_entity_pause *pause = &entity->pause;
 	u64 on = from, off = now;
 
-	spin_lock_irq(&run->lane->lock);
+	spin_lock_irq(&entity->runq->lock);
 	if (pause->off && !(pause->moves & 1))
 		off = pause->off_ns;
 	else if (pause->off && pause->wanted)
@@ -99,40 +99,40 @@ static u64 ran_since(const struct ds_run *run, u64 from, u64 now)
 		off = pause->moving_ns;
 	else
 		on = pause->on_ns;
-	spin_unlock_irq(&run->lane->lock);
+	spin_unlock_irq(&entity->runq->lock);
 	on = max(on, from);
 	off = min(off, now);
 	return from && off > on ? off - on : 0;
 }
 
-static bool is_off(const struct ds_run *run)
+static bool is_off(const struct ds_entity *entity)
 {
-	return READ_ONCE(run->pause.off) || READ_ONCE(run->pause.moves) & 1;
+	return READ_ONCE(entity->pause.off) || READ_ONCE(entity->pause.moves) & 1;
 }
 
-static void add(struct ds_rotation *rotation, unsigned int *count, const struct ds_run *run, u64 now, u64 alone)
+static void add(struct ds_rotation *rotation, unsigned int *count, const struct ds_entity *entity, u64 now, u64 alone)
 {
-	struct rm_rota_tenant *tenant = find(rotation->spare, *count, run->rule.account), *old;
+	struct rm_rota_tenant *tenant = find(rotation->spare, *count, entity->rule.account), *old;
 
 	if (!tenant) {
 		if (*count == rotation->room)
 			return;
-		old = find(rotation->rota.tenants, rotation->rota.count, run->rule.account);
+		old = find(rotation->rota.tenants, rotation->rota.count, entity->rule.account);
 		tenant = &rotation->spare[(*count)++];
-		*tenant = (struct rm_rota_tenant){ .key = run->rule.account, .debt = old ? old->debt : 0,
+		*tenant = (struct rm_rota_tenant){ .key = entity->rule.account, .deficit = old ? old->deficit : 0,
 						    .over = old ? old->over : 0 };
 	}
 	/* of several classes in one account the highest counts */
-	if (run->rule.turn_rank >= tenant->rank) {
-		tenant->rank = run->rule.turn_rank;
-		tenant->floor = run->rule.floor;
-		tenant->turn = run->rule.turn_ns;
+	if (entity->rule.turn_rank >= tenant->rank) {
+		tenant->rank = entity->rule.turn_rank;
+		tenant->floor = entity->rule.floor;
+		tenant->turn = entity->rule.turn_ns;
 	}
-	tenant->weight = max3(tenant->weight, run->rule.weight, 1U);
-	if (!wants(run))
+	tenant->weight = max3(tenant->weight, entity->rule.weight, 1U);
+	if (!wants(entity))
 		return;
 	tenant->wants = true;
-	tenant->ran = max(tenant->ran, min(ran_since(run, rotation->rota.stepped, now), alone));
+	tenant->ran = max(tenant->ran, min(ran_since(entity, rotation->rota.stepped, now), alone));
 }
 
 /* A floor is the class's: those who want the GPU divide it. */
@@ -155,39 +155,39 @@ static void divide_floors(struct rm_rota_tenant *tenants, unsigned int count)
  * For how long since the last step the others could get something done: beside a foreground that leaves no gaps they do not, and within
  * the calls that begin and end a window both may be on. Where it cannot be off windows pass all the same.
  */
-static u64 without_foreground(struct ds_lane *lane, u64 now)
+static u64 without_foreground(struct ds_runq *runq, u64 now)
 {
-	u64 from = lane->rotation.rota.stepped, beside = 0;
-	const struct ds_run *run;
+	u64 from = runq->rotation.rota.stepped, beside = 0;
+	const struct ds_entity *entity;
 
-	if (!lane->rotation.gaps.closed)
+	if (!runq->rotation.gaps.closed)
 		return U64_MAX;
-	list_for_each_entry(run, &lane->runs, link)
-		if (is_foreground(run) && wants(run) && !READ_ONCE(run->pause.err))
-			beside = max(beside, ran_since(run, from, now));
+	list_for_each_entry(entity, &runq->entities, link)
+		if (is_foreground(entity) && wants(entity) && !READ_ONCE(entity->pause.err))
+			beside = max(beside, ran_since(entity, from, now));
 	return now - from - beside;
 }
 
-static void collect(struct ds_lane *lane, u64 now)
+static void collect(struct ds_runq *runq, u64 now)
 {
-	struct ds_rotation *rotation = &lane->rotation;
-	unsigned int runs = 0, count = 0;
-	struct ds_run *run;
+	struct ds_rotation *rotation = &runq->rotation;
+	unsigned int entities = 0, count = 0;
+	struct ds_entity *entity;
 	u64 alone;
 
 	rotation->least = DETSHARE_LEVEL_HIGH;
-	list_for_each_entry(run, &lane->runs, link) {
-		run->fixed |= READ_ONCE(run->pause.err) == -EOPNOTSUPP;
-		if (!ds_rotation_has(run))
+	list_for_each_entry(entity, &runq->entities, link) {
+		entity->fixed |= READ_ONCE(entity->pause.err) == -EOPNOTSUPP;
+		if (!ds_rotation_has(entity))
 			continue;
-		runs++;
-		rotation->least = min(rotation->least, level_of(run));
+		entities++;
+		rotation->least = min(rotation->least, level_of(entity));
 	}
-	make_room(rotation, runs);
-	alone = without_foreground(lane, now);
-	list_for_each_entry(run, &lane->runs, link)
-		if (ds_rotation_has(run))
-			add(rotation, &count, run, now, alone);
+	make_room(rotation, entities);
+	alone = without_foreground(runq, now);
+	list_for_each_entry(entity, &runq->entities, link)
+		if (ds_rotation_has(entity))
+			add(rotation, &count, entity, now, alone);
 	divide_floors(rotation->spare, count);
 	swap(rotation->rota.tenants, rotation->spare);
 	rotation->rota.count = count;
@@ -196,19 +196,19 @@ static void collect(struct ds_lane *lane, u64 now)
 /* ---- what the foreground leaves --------------------------------------------------------- */
 
 /* Is any of it at work? *since: since when it is not. */
-static bool is_busy(const struct ds_lane *lane, bool *there, u64 *since)
+static bool is_busy(const struct ds_runq *runq, bool *there, u64 *since)
 {
-	const struct ds_run *run;
+	const struct ds_entity *entity;
 	bool busy = false;
 
 	*there = false;
 	*since = 0;
-	list_for_each_entry(run, &lane->runs, link) {
-		if (!is_foreground(run) || run->holds || run->spent)
+	list_for_each_entry(entity, &runq->entities, link) {
+		if (!is_foreground(entity) || entity->holds || entity->spent)
 			continue;
 		*there = true;
-		busy |= wants(run);
-		*since = max(*since, ds_run_ended(run) ?: READ_ONCE(run->last_ns));
+		busy |= wants(entity);
+		*since = max(*since, ds_entity_ended(entity) ?: READ_ONCE(entity->last_ns));
 	}
 	return busy;
 }
@@ -219,29 +219,29 @@ static u64 useful(u64 from, u64 to)
 }
 
 /* The answers of the driver about the foreground; a question, where too few came. */
-static void sample(struct ds_look *look, struct ds_gaps *gaps)
+static void sample(struct ds_scan *scan, struct ds_gaps *gaps)
 {
-	struct ds_run *run;
+	struct ds_entity *entity;
 
-	list_for_each_entry(run, &look->lane->runs, link) {
+	list_for_each_entry(entity, &scan->runq->entities, link) {
 		enum ds_busy said;
 		u64 asked;
 
-		if (!is_foreground(run) || !wants(run) || is_off(run))
+		if (!is_foreground(entity) || !wants(entity) || is_off(entity))
 			continue;
-		spin_lock_irq(&look->lane->lock);
-		said = run->busy.said;
-		asked = run->busy.asked_ns;
-		spin_unlock_irq(&look->lane->lock);
-		if (asked > gaps->asked_ns && asked >= look->now - MEASURE_NS) {
+		spin_lock_irq(&scan->runq->lock);
+		said = entity->busy.said;
+		asked = entity->busy.asked_ns;
+		spin_unlock_irq(&scan->runq->lock);
+		if (asked > gaps->asked_ns && asked >= scan->now - MEASURE_NS) {
 			gaps->asked_ns = asked;
 			gaps->asked += said == DS_BUSY_YES || said == DS_BUSY_NO;
 			gaps->busy += said == DS_BUSY_YES;
 		}
-		if (gaps->few && ds_busy_can(run->gpu)) {
-			if (look->now >= asked + ASK_NS)
-				ds_busy_ask(run);
-			ds_look_again(look, max(asked, look->now) + ASK_NS);
+		if (gaps->few && ds_busy_can(entity->gpu)) {
+			if (scan->now >= asked + ASK_NS)
+				ds_busy_ask(entity);
+			ds_scan_again(scan, max(asked, scan->now) + ASK_NS);
 		}
 	}
 }
@@ -267,47 +267,47 @@ static void judge(struct ds_gaps *gaps, u64 now)
 }
 
 /* Are there turns at this moment? */
-static bool measure(struct ds_look *look)
+static bool measure(struct ds_scan *scan)
 {
-	struct ds_gaps *gaps = &look->lane->rotation.gaps;
+	struct ds_gaps *gaps = &scan->runq->rotation.gaps;
 	bool there, busy;
 	u64 since;
 
-	busy = is_busy(look->lane, &there, &since);
+	busy = is_busy(scan->runq, &there, &since);
 	if (!there) {
 		*gaps = (struct ds_gaps){ 0 };
 		return true;
 	}
 	if (!gaps->began_ns)
-		gaps->began_ns = look->now;
+		gaps->began_ns = scan->now;
 	if (busy && gaps->quiet_ns) {
-		gaps->useful += useful(max(gaps->quiet_ns, gaps->began_ns), look->now);
+		gaps->useful += useful(max(gaps->quiet_ns, gaps->began_ns), scan->now);
 		gaps->quiet_ns = 0;
 	} else if (!busy && !gaps->quiet_ns) {
-		gaps->quiet_ns = since ?: look->now;
+		gaps->quiet_ns = since ?: scan->now;
 	}
 	if (busy)
-		sample(look, gaps);
-	if (look->now - gaps->began_ns >= MEASURE_NS)
-		judge(gaps, look->now);
-	ds_look_again(look, gaps->began_ns + MEASURE_NS);
+		sample(scan, gaps);
+	if (scan->now - gaps->began_ns >= MEASURE_NS)
+		judge(gaps, scan->now);
+	ds_scan_again(scan, gaps->began_ns + MEASURE_NS);
 	if (!gaps->closed)
 		return true;
 	if (busy)
 		return false;
-	if (look->now - gaps->quiet_ns >= PATIENCE_NS)
+	if (scan->now - gaps->quiet_ns >= PATIENCE_NS)
 		return true;
-	ds_look_again(look, gaps->quiet_ns + PATIENCE_NS);
+	ds_scan_again(scan, gaps->quiet_ns + PATIENCE_NS);
 	return false;
 }
 
 /* ---- one look ------------------------------------------------------------------------------ */
 
-static bool is_to_rest(const struct ds_run *run, const struct rm_rota *rota, bool closed)
+static bool is_to_rest(const struct ds_entity *entity, const struct rm_rota *rota, bool closed)
 {
-	if (is_foreground(run))
-		return closed && rota->kind == RM_ROTA_WINDOW && wants(run);
-	return ds_rotation_has(run) && rota->holder != run->rule.account && wants(run);
+	if (is_foreground(entity))
+		return closed && rota->kind == RM_ROTA_WINDOW && wants(entity);
+	return ds_rotation_has(entity) && rota->holder != entity->rule.account && wants(entity);
 }
 
 static bool anybody_wants(const struct rm_rota *rota)
@@ -320,31 +320,31 @@ static bool anybody_wants(const struct rm_rota *rota)
 	return false;
 }
 
-void ds_rotation_look(struct ds_look *look)
+void ds_rotation_scan(struct ds_scan *scan)
 {
-	struct ds_lane *lane = look->lane;
-	struct rm_rota *rota = &lane->rotation.rota;
-	struct ds_run *run;
+	struct ds_runq *runq = scan->runq;
+	struct rm_rota *rota = &runq->rotation.rota;
+	struct ds_entity *entity;
 	bool closed = false;
 	u64 next;
 
-	collect(lane, look->now);
-	ds_rival_look(look, anybody_wants(rota));
-	if (rota->count && !look->free)
-		closed = !measure(look);
+	collect(runq, scan->now);
+	ds_rival_scan(scan, anybody_wants(rota));
+	if (rota->count && !scan->free)
+		closed = !measure(scan);
 	else
-		lane->rotation.gaps = (struct ds_gaps){ 0 };
-	next = rm_rota_step(rota, look->now, closed);
-	if (next != RM_ROTA_NEVER && !look->free)
-		ds_look_again(look, next);
-	list_for_each_entry(run, &lane->runs, link)
-		run->resting = !look->free && is_to_rest(run, rota, closed);
+		runq->rotation.gaps = (struct ds_gaps){ 0 };
+	next = rm_rota_step(rota, scan->now, closed);
+	if (next != RM_ROTA_NEVER && !scan->free)
+		ds_scan_again(scan, next);
+	list_for_each_entry(entity, &runq->entities, link)
+		entity->resting = !scan->free && is_to_rest(entity, rota, closed);
 }
 
-void ds_rotation_tell(struct ds_lane *lane, struct ds_rotation_info *info)
+void ds_rotation_tell(struct ds_runq *runq, struct ds_rotation_info *info)
 {
-	const struct ds_rotation *rotation = &lane->rotation;
-	const struct ds_run *run;
+	const struct ds_rotation *rotation = &runq->rotation;
+	const struct ds_entity *entity;
 
 	*info = (struct ds_rotation_info){ .mode = DETSHARE_TURN_MODE_NONE };
 	if (!rotation->rota.count)
@@ -353,17 +353,17 @@ void ds_rotation_tell(struct ds_lane *lane, struct ds_rotation_info *info)
 	if (!rotation->rota.holder)
 		return;
 	info->left_ms = div_u64(rotation->rota.left, NSEC_PER_MSEC);
-	list_for_each_entry(run, &lane->runs, link) {
-		if (!ds_rotation_has(run) || run->rule.account != rotation->rota.holder)
+	list_for_each_entry(entity, &runq->entities, link) {
+		if (!ds_rotation_has(entity) || entity->rule.account != rotation->rota.holder)
 			continue;
-		info->vctx = run->vctx;
-		info->pid = ds_process_nr(run->process);
+		info->vctx = entity->vctx;
+		info->pid = ds_process_nr(entity->process);
 		return;
 	}
 }
 
-void ds_rotation_exit(struct ds_lane *lane)
+void ds_rotation_exit(struct ds_runq *runq)
 {
-	kvfree(lane->rotation.rota.tenants);
-	kvfree(lane->rotation.spare);
+	kvfree(runq->rotation.rota.tenants);
+	kvfree(runq->rotation.spare);
 }

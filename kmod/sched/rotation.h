@@ -3,7 +3,7 @@
  * Turns: of the tenants whose class has a turn (class.h), one at a time is on a GPU's run list; the channels of the others that have
  * work are off. Who has work: activity.h; whose turn it is: rm/rota.h; off and on: pause.h.
  *
- * Above them is the foreground: the runs of other classes on a higher level. While it leaves gaps that are worth a switch they have turns
+ * Above them is the foreground: the entities of other classes on a higher level. While it leaves gaps that are worth a switch they have turns
  * in those. While it leaves none, they have their floors, in windows for which the foreground is off. Who shares channel groups with
  * other processes (MPS) cannot be off: he has slices only, and no turns.
  *
@@ -14,9 +14,9 @@
 
 #include <linux/types.h>
 
-struct ds_lane;
-struct ds_look;
-struct ds_run;
+struct ds_runq;
+struct ds_scan;
+struct ds_entity;
 
 /* For people. */
 struct ds_rotation_info {
@@ -27,11 +27,11 @@ struct ds_rotation_info {
 };
 
 /* Has its class a turn, and can it be off? */
-bool ds_rotation_has(const struct ds_run *run);
-/* Says of all runs of the lane whether they are to be off: run->resting. */
-void ds_rotation_look(struct ds_look *look);
+bool ds_rotation_has(const struct ds_entity *entity);
+/* Says of all entities of the runq whether they are to be off: entity->resting. */
+void ds_rotation_scan(struct ds_scan *scan);
 /* Members are held. */
-void ds_rotation_tell(struct ds_lane *lane, struct ds_rotation_info *info);
-void ds_rotation_exit(struct ds_lane *lane);
+void ds_rotation_tell(struct ds_runq *runq, struct ds_rotation_info *info);
+void ds_rotation_exit(struct ds_runq *runq);
 
 #endif

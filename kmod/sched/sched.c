@@ -5,7 +5,7 @@
 
 #include "enact.h"
 #include "rmcall.h"
-#include "run.h"
+#include "entity.h"
 #include "sched.h"
 
 #define RETRY_FIRST (HZ / 10)
@@ -81,7 +81,7 @@ static int reconcile(struct job *job)
 
 		/* all of it anew: what the program chose may have come after what was set back */
 		if (asked)
-			target->is.tamed = false;
+			target->is.defaults = false;
 		if (!asked && ds_target_in_line(target))
 			continue;
 		if (!target->want.managed && ds_target_in_line(target) && !target->is.slice_before)
@@ -138,7 +138,7 @@ static struct job *make_job(void)
 }
 
 /* Takes the job over. -EINTR: the caller is being killed, -ETIMEDOUT: the driver takes too long; the job goes on without him. */
-static int run_job(struct job *job, struct ds_sched_result *result, unsigned long patience)
+static int entity_job(struct job *job, struct ds_sched_result *result, unsigned long patience)
 {
 	long left;
 	int err;
@@ -169,8 +169,8 @@ int ds_sched_apply(const struct ds_subject *subject, struct ds_sched_result *res
 		return err;
 	}
 	job->scope = FOR_SUBJECT;
-	ds_lanes_stale();
-	return run_job(job, result, DS_RM_PATIENCE);
+	ds_runqs_stale();
+	return entity_job(job, result, DS_RM_PATIENCE);
 }
 
 void ds_sched_again(void)
@@ -181,7 +181,7 @@ void ds_sched_again(void)
 
 void ds_sched_follow(struct ds_process *process)
 {
-	ds_lanes_stale();
+	ds_runqs_stale();
 	ds_sched_again();
 }
 
@@ -196,7 +196,7 @@ void ds_sched_apply_tsg(const struct ds_client *client, u32 tsg)
 	job->scope = FOR_TSG;
 	job->client = client->rm.handle;
 	job->tsg = tsg;
-	run_job(job, NULL, MAX_SCHEDULE_TIMEOUT);
+	entity_job(job, NULL, MAX_SCHEDULE_TIMEOUT);
 }
 
 void ds_sched_doubt(struct ds_process *process)

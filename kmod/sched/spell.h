@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a run holds of its work for usage.h. */
+/* What an entity holds of its work for usage.h. */
 #ifndef DETSHARE_SPELL_H
 #define DETSHARE_SPELL_H
 
@@ -11,7 +11,7 @@ struct ds_spell {
 	u64 from, to;	/* ktime */
 };
 
-/* Of one run; the lane's work item's own. */
+/* Of one entity; the runq's work item's own. */
 struct ds_usage {
 	u64 seen_ns;		/* ktime up to which its spells are complete; 0: nothing was seen yet */
 	u64 charged;		/* ns of GPU time, by the last ds_usage_charge() */

@@ -3,7 +3,7 @@
 #include <linux/math64.h>
 
 #include "bucket_impl.h"
-#include "run.h"
+#include "entity.h"
 #include "spend.h"
 #include "usage.h"
 
@@ -21,9 +21,9 @@ static void fill(struct ds_bucket *bucket, struct ds_level *level, u64 until, u6
 	level->at = until;
 }
 
-static bool runs_now(const struct ds_run *run)
+static bool entities_now(const struct ds_entity *entity)
 {
-	return run->watched && READ_ONCE(run->active) && !ds_run_ended(run) && !READ_ONCE(run->pause.off);
+	return entity->watched && READ_ONCE(entity->active) && !ds_entity_ended(entity) && !READ_ONCE(entity->pause.off);
 }
 
 static u64 enough(const struct ds_bucket *bucket)
@@ -41,19 +41,19 @@ static u64 next_change(const struct ds_bucket *bucket, const struct ds_level *le
 	return level->at + div64_u64((u64)level->ns * 1000000, drain - bucket->rate);
 }
 
-static u64 turn(struct ds_bucket *bucket, struct ds_lane *lane, u64 until)
+static u64 turn(struct ds_bucket *bucket, struct ds_runq *runq, u64 until)
 {
-	struct ds_level *level = &bucket->levels[lane->gpu];
+	struct ds_level *level = &bucket->levels[runq->gpu];
 	u64 used = 0, drain = 0;
-	struct ds_run *run;
+	struct ds_entity *entity;
 	bool any = false;
 
-	list_for_each_entry(run, &lane->runs, link) {
-		if (!ds_subject_meant(&bucket->subject, run->process))
+	list_for_each_entry(entity, &runq->entities, link) {
+		if (!ds_subject_meant(&bucket->subject, entity->process))
 			continue;
-		used += run->usage.charged;
+		used += entity->usage.charged;
 		/* if it goes on as it did, but for who may be alone from now on */
-		if (runs_now(run))
+		if (entities_now(entity))
 			drain = 1000000;
 		any = true;
 	}
@@ -64,39 +64,39 @@ static u64 turn(struct ds_bucket *bucket, struct ds_lane *lane, u64 until)
 	} else if (level->empty && level->ns >= (s64)enough(bucket)) {
 		level->empty = false;
 	}
-	list_for_each_entry(run, &lane->runs, link)
-		run->spent |= level->empty && ds_subject_meant(&bucket->subject, run->process);
+	list_for_each_entry(entity, &runq->entities, link)
+		entity->spent |= level->empty && ds_subject_meant(&bucket->subject, entity->process);
 	return any ? next_change(bucket, level, drain) : KTIME_MAX;
 }
 
-u64 ds_bucket_turn(struct ds_lane *lane, u64 now)
+u64 ds_bucket_turn(struct ds_runq *runq, u64 now)
 {
-	u64 next = KTIME_MAX, until = ds_usage_charge(lane, now);
+	u64 next = KTIME_MAX, until = ds_usage_charge(runq, now);
 	struct ds_bucket *bucket;
-	struct ds_run *run;
+	struct ds_entity *entity;
 
-	list_for_each_entry(run, &lane->runs, link)
-		run->spent = false;
+	list_for_each_entry(entity, &runq->entities, link)
+		entity->spent = false;
 	mutex_lock(&ds_buckets_lock);
 	list_for_each_entry(bucket, &ds_buckets, link)
-		next = min(next, turn(bucket, lane, until));
+		next = min(next, turn(bucket, runq, until));
 	mutex_unlock(&ds_buckets_lock);
 	return next;
 }
 
-void ds_bucket_pay(struct ds_run *run, u64 ns)
+void ds_bucket_pay(struct ds_entity *entity, u64 ns)
 {
 	struct ds_bucket *bucket;
 	struct ds_level *level;
 
-	spin_lock_irq(&run->lane->lock);
-	run->used_ns += ns;
-	spin_unlock_irq(&run->lane->lock);
+	spin_lock_irq(&entity->runq->lock);
+	entity->used_ns += ns;
+	spin_unlock_irq(&entity->runq->lock);
 	mutex_lock(&ds_buckets_lock);
 	list_for_each_entry(bucket, &ds_buckets, link) {
-		level = &bucket->levels[run->gpu];
+		level = &bucket->levels[entity->gpu];
 		/* what was used before it was there is not its own */
-		if (!level->at || !ds_subject_meant(&bucket->subject, run->process))
+		if (!level->at || !ds_subject_meant(&bucket->subject, entity->process))
 			continue;
 		level->ns -= ns;
 		level->used += ns;
@@ -106,7 +106,7 @@ void ds_bucket_pay(struct ds_run *run, u64 ns)
 
 bool ds_bucket_at(unsigned int index, struct ds_bucket_info *info)
 {
-	/* levels are counted when a lane looks */
-	ds_lanes_settle();
+	/* levels are counted when a runq looks */
+	ds_runqs_settle();
 	return ds_bucket_copy(index, info);
 }

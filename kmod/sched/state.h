@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What runs and lanes hold for files that work on them: for busy.h, for unseen.h, for rotation.h. */
+/* What entities and runqs hold for files that work on them: for busy.h, for unseen.h, for rotation.h. */
 #ifndef DETSHARE_STATE_H
 #define DETSHARE_STATE_H
 
@@ -15,8 +15,8 @@ enum ds_busy {
 	DS_BUSY_UNSURE,		/* the driver was asked, and gave no answer; it can */
 };
 
-/* The last answer, for activity.c; guarded by lane->lock. */
-struct ds_run_busy {
+/* The last answer, for activity.c; guarded by runq->lock. */
+struct ds_entity_busy {
 	struct work_struct work;
 	bool asking;
 	enum ds_busy said;
@@ -24,8 +24,8 @@ struct ds_run_busy {
 	u32 chance;			/* drawn with the answer: nobody foresees the next question */
 };
 
-/* The lane's work item's own. */
-struct ds_run_unseen {
+/* The runq's work item's own. */
+struct ds_entity_unseen {
 	u64 vouched_ns;		/* ktime at which it had nothing to do, 0: it was not idle yet */
 	u64 next_ns;		/* when it is asked about next */
 	u64 asking_ns;		/* since when an answer is awaited, 0: none is */
@@ -42,7 +42,7 @@ struct ds_gaps {
 	bool closed;		/* and the foreground busy: no turns */
 };
 
-/* The lane's work item's own. */
+/* The runq's work item's own. */
 struct ds_rotation {
 	struct rm_rota rota;
 	struct rm_rota_tenant *spare;	/* as many as rota.tenants */

@@ -16,7 +16,7 @@ struct ds_turns {
 	u64 tsgs[3];
 };
 
-/* Begin with zeroes; one call for each busy run. level: enum detshare_level, -1 is MEDIUM. */
+/* Begin with zeroes; one call for each busy entity. level: enum detshare_level, -1 is MEDIUM. */
 void ds_turns_add(struct ds_turns *turns, s32 level, unsigned int tsgs);
 /* When all are added. */
 void ds_turns_count(struct ds_turns *turns);

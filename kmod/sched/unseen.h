@@ -10,10 +10,10 @@
 
 #include <linux/types.h>
 
-struct ds_look;
-struct ds_run;
+struct ds_scan;
+struct ds_entity;
 
-/* The run counts as idle, nothing holds it. Says when to look again. */
-void ds_unseen_sample(struct ds_look *look, struct ds_run *run);
+/* The entity counts as idle, nothing holds it. Says when to look again. */
+void ds_unseen_sample(struct ds_scan *scan, struct ds_entity *entity);
 
 #endif

@@ -79,7 +79,7 @@ CUresult cuStreamDestroy_v2(CUstream handle)
 }
 
 /* after the driver took the attribute for the program's own stream */
-static void set_twins(CUstream handle, bool per_thread, CUstreamAttrID id, const CUstreamAttrValue *value)
+static void set_mirrors(CUstream handle, bool per_thread, CUstreamAttrID id, const CUstreamAttrValue *value)
 {
 	struct ds_stream *stream = ds_stream_of(handle, per_thread);
 
@@ -90,8 +90,8 @@ static void set_twins(CUstream handle, bool per_thread, CUstreamAttrID id, const
 	if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
 		stream->priority = value->priority;
 	for (unsigned int tier = 1; tier < DS_TIERS; tier++)
-		if (stream->twins[tier])
-			real->cuStreamSetAttribute(stream->twins[tier], id, value);
+		if (stream->mirrors[tier])
+			real->cuStreamSetAttribute(stream->mirrors[tier], id, value);
 	ds_unlock(stream->device);
 }
 
@@ -100,7 +100,7 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstream
 	CUresult result = real->cuStreamSetAttribute(handle, id, value);
 
 	if (result == CUDA_SUCCESS)
-		set_twins(handle, false, id, value);
+		set_mirrors(handle, false, id, value);
 	return result;
 }
 
@@ -109,11 +109,11 @@ CUresult cuStreamSetAttribute_ptsz(CUstream handle, CUstreamAttrID id, const CUs
 	CUresult result = real->cuStreamSetAttribute_ptsz(handle, id, value);
 
 	if (result == CUDA_SUCCESS)
-		set_twins(handle, true, id, value);
+		set_mirrors(handle, true, id, value);
 	return result;
 }
 
-/* The twins of a stream that got all its attributes from another are made anew with them; the old ones end behind their work. */
+/* The mirrors of a stream that got all its attributes from another are made anew with them; the old ones end behind their work. */
 static void copied(CUstream handle, bool per_thread)
 {
 	struct ds_stream *stream = ds_stream_of(handle, per_thread);

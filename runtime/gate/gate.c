@@ -25,7 +25,7 @@ static bool holding(struct ds_board *board)
 
 /*
  * Held: the first `depth` launches go in and stop at their gate, the others wait here. Any signal's handler runs and any fatal one ends the
- * wait. The word cannot stay set for ever: the keeper looks after it.
+ * wait. The word cannot stay set for ever: the watchdog looks after it.
  */
 void ds_host_slow(struct ds_board *board, struct ds_tally *tally)
 {
@@ -138,7 +138,7 @@ static void stream_gone(struct ds_stream *stream)
 static const struct ds_lifecycle life = { .stream_gone = stream_gone };
 DS_LIST_ADD(ds_lifecycles, life);
 
-/* The ticker has the lock for some microseconds at a time; a move may have it for longer, and is not worth waiting for. */
+/* The poller has the lock for some microseconds at a time; a move may have it for longer, and is not worth waiting for. */
 static bool lock_soon(struct ds_device *device)
 {
 	uint64_t end = 0;
@@ -165,7 +165,7 @@ void ds_synced(struct ds_device *device, struct ds_stream *stream)
 		return;
 	launches = ds_launches(board, &inside);
 	if (inside || ds_thread.locked || !lock_soon(device))
-		return; /* the ticker will see it */
+		return; /* the poller will see it */
 	done = ds_all_done(device);
 	if (!done && device->primary && atomic_load(&device->generation) == board->generation) {
 		/* a wait for the whole context, or for the last stream that had work: some 1 us for each, and it ends a hold 200 us sooner */

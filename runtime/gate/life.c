@@ -10,13 +10,13 @@
 
 #include "edge.h"
 #include "gate.h"
-#include "keeper.h"
+#include "watchdog.h"
 #include "life.h"
 #include "lifecycle.h"
 #include "log.h"
 #include "pool.h"
 #include "tally.h"
-#include "ticker.h"
+#include "poller.h"
 #include "wake.h"
 #include "word.h"
 
@@ -71,7 +71,7 @@ static void leave(struct ds_board *board)
 }
 
 /*
- * At exit: the driver may wait for what is queued behind a closed gate, and the ticker must be out of it before it ends. It is never inside for long,
+ * At exit: the driver may wait for what is queued behind a closed gate, and the poller must be out of it before it ends. It is never inside for long,
  * unless the driver hangs: then the program's end shall not.
  */
 static void leave_all(void)
@@ -123,8 +123,8 @@ bool ds_board_attach(struct ds_device *device)
 		board->generation = atomic_load(&device->generation);
 		atomic_init(&board->ahead_ns, UINT32_MAX);
 		atomic_init(&board->epoch, 1); /* odd: no page ever shows it at rest */
-		atomic_init(&board->awake[DS_KEEPER], 1);
-		atomic_init(&board->awake[DS_TICKER], 1);
+		atomic_init(&board->awake[DS_WATCHDOG], 1);
+		atomic_init(&board->awake[DS_POLLER], 1);
 		ds_samples_init(&board->samples, pages.counters, device->sms);
 		pthread_mutex_init(&board->edge, NULL);
 		pthread_mutex_init(&board->driver, NULL);
@@ -133,14 +133,14 @@ bool ds_board_attach(struct ds_device *device)
 		device->board = board;
 		ds_policy_refresh(board);
 		ds_upkeep(board, ds_now_ns());
-		if (ds_keeper_start(board)) {
-			if (ds_ticker_start(board)) {
+		if (ds_watchdog_start(board)) {
+			if (ds_poller_start(board)) {
 				if (!atomic_exchange(&at_exit, true) && atexit(leave_all))
 					ds_debug("no exit handler: gates open when the process is gone");
 				ds_debug("slot %u of the boards, policy %u", pages.index, atomic_load(&board->epoch));
 				return true;
 			}
-			/* the keeper ends by itself; memory that it reads stays */
+			/* the watchdog ends by itself; memory that it reads stays */
 			leave(board);
 			leave_device(device);
 			ds_info("this program runs without DetShare: a helper thread cannot be started: %s", strerror(errno));
@@ -164,7 +164,7 @@ void ds_board_detach(struct ds_device *device)
 		return;
 	leave(board);
 	leave_device(device);
-	/* the ticker is out of the driver, and does not enter it again */
+	/* the poller is out of the driver, and does not enter it again */
 	pthread_mutex_lock(&board->driver);
 	pthread_mutex_unlock(&board->driver);
 	pthread_mutex_lock(&device->lock);

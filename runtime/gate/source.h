@@ -11,8 +11,8 @@
 
 /* `static const struct ds_source x = {...}; DS_LIST_ADD(ds_sources, x);` */
 struct ds_source {
-	void (*attached)(struct ds_board *board); /* in a thread of the program, before the ticker lives */
-	void (*look)(struct ds_board *board, uint64_t now); /* by the ticker, in the device's context, each time it asks the driver */
+	void (*attached)(struct ds_board *board); /* in a thread of the program, before the poller lives */
+	void (*look)(struct ds_board *board, uint64_t now); /* by the poller, in the device's context, each time it asks the driver */
 };
 
 #endif

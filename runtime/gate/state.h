@@ -2,8 +2,8 @@
 /*
  * What the files of this folder share: the board of a GPU, which is its pages and what launches and helper threads know of them.
  *
- * Threads. The keeper touches shared memory only, never the driver: it can open a gate whatever the driver is waiting for (cuMemFree,
- * cuCtxSynchronize or a context's end beside a held stream). The ticker asks the driver (queries, events, registration). Launching threads
+ * Threads. The watchdog touches shared memory only, never the driver: it can open a gate whatever the driver is waiting for (cuMemFree,
+ * cuCtxSynchronize or a context's end beside a held stream). The poller asks the driver (queries, events, registration). Launching threads
  * take no lock and make no system call unless the device goes from idle to active or the program is held.
  *
  * Order on the launch path. A launching thread stores tally.seq (odd) and then loads `active` and the policy. Who takes `active` away or
@@ -58,28 +58,28 @@ struct ds_board {
 	struct ds_device *device;
 	struct ds_pages pages;
 	uint32_t generation; /* of device, when attached */
-	_Atomic(uint32_t) helpers; /* keeper and ticker, while they live */
+	_Atomic(uint32_t) helpers; /* watchdog and poller, while they live */
 	struct ds_board *older; /* of the device, left, its pages still mapped */
 	_Atomic(struct ds_tally *) tallies;
 
-	/* the keeper's copy of the policy */
+	/* the watchdog's copy of the policy */
 	_Atomic(uint32_t) epoch, class_, depth, linger_ns, floor_permille, floor_period_ns;
 	_Atomic(uint32_t) holds; /* a tenant of a lower class exists */
 	_Atomic(uint32_t) doubt; /* bits of our word that nothing stood behind at the last look */
 	_Atomic(uint32_t) admitted; /* launches let in since the word was last seen clear */
-	_Atomic(uint32_t) awake[2]; /* futexes of keeper and ticker; 0: it may be asleep */
+	_Atomic(uint32_t) awake[2]; /* futexes of watchdog and poller; 0: it may be asleep */
 
 	/* idle and active edges */
 	pthread_mutex_t edge;
 	_Atomic(uint64_t) idle_at_ns; /* all work was done; idle at that time if no launch comes. 0: none */
 	uint64_t idle_launches;
-	_Atomic(uint32_t) lingers; /* counts times that were set in idle_at_ns; the keeper naps on it */
+	_Atomic(uint32_t) lingers; /* counts times that were set in idle_at_ns; the watchdog naps on it */
 	_Atomic(uint64_t) busy_launches; /* launches when last seen with no work */
 
-	/* keeper */
+	/* watchdog */
 	uint64_t period, open_ns, window_end_ns, pass_ns, beat_ns;
 
-	/* ticker; driver is held around its use of the driver */
+	/* poller; driver is held around its use of the driver */
 	pthread_mutex_t driver;
 	_Atomic(uint64_t) gate_word; /* device address that gates wait on; 0: none yet */
 	CUdeviceptr host_word; /* that of our slot's word; 0: not asked for yet, 1: it cannot be had */

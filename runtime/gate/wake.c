@@ -30,7 +30,7 @@ void ds_wake(struct ds_board *board)
 {
 	int who;
 
-	for (who = DS_KEEPER; who <= DS_TICKER; who++)
+	for (who = DS_WATCHDOG; who <= DS_POLLER; who++)
 		if (!atomic_load(&board->awake[who]) && !atomic_exchange(&board->awake[who], 1))
 			futex(&board->awake[who], FUTEX_WAKE, INT32_MAX, NULL);
 }

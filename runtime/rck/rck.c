@@ -12,7 +12,7 @@
 
 #define IPC_LAZY_PEER_ACCESS 1
 
-/* Of the board that a GPU has now; the ticker's, but for the time before it lives. */
+/* Of the board that a GPU has now; the poller's, but for the time before it lives. */
 struct mirror {
 	const struct ds_board *board;
 	bool wanted;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How long launches take: some are enclosed in a pair of events, the ticker reads them. Learned per (function, grid); the histograms of
+ * How long launches take: some are enclosed in a pair of events, the poller reads them. Learned per (function, grid); the histograms of
  * kernels and graphs count from the launch on the CPU to the end on the GPU, that of delays to the first event, so a wait at a gate or
  * behind other work of the stream is in them and not in the estimate.
  */
@@ -54,7 +54,7 @@ void ds_sample_begin(struct ds_samples *samples, struct ds_profile *profile, str
 	unsigned int n, first = (unsigned int)(now >> 10);
 
 	if (!samples->own)
-		return; /* the ticker has made no events yet */
+		return; /* the poller has made no events yet */
 	if (now - last < SAMPLE_EVERY_NS && atomic_load_explicit(&profile->count, memory_order_relaxed) > LEARNING)
 		return;
 	for (n = 0; n < DS_SAMPLES; n++) {
@@ -101,7 +101,7 @@ bool ds_samples_pending(struct ds_samples *samples)
 	return false;
 }
 
-/* ---- the ticker's, in the device's context ---- */
+/* ---- the poller's, in the device's context ---- */
 
 /* A point of both clocks: an event on a stream of ours that has nothing else, seen done. */
 static void rebase(struct ds_samples *samples)

@@ -17,14 +17,14 @@
 #define DS_SAMPLES 64
 #define DS_SAMPLE_NO_EVENTS 3
 
-/* One (function, grid). ewma_ns is 0 until a launch of it was timed; the ticker alone writes it. count may lose some. */
+/* One (function, grid). ewma_ns is 0 until a launch of it was timed; the poller alone writes it. count may lose some. */
 struct ds_profile {
 	_Atomic(uint64_t) key;
 	_Atomic(uint32_t) ewma_ns;
 	_Atomic(uint32_t) count;
 };
 
-/* One timed launch. Owner by `state`: 0 free, 1 a launching thread, 2 the ticker. */
+/* One timed launch. Owner by `state`: 0 free, 1 a launching thread, 2 the poller. */
 struct ds_sample {
 	_Atomic(uint32_t) state;
 	enum ds_launch_kind kind;
@@ -52,7 +52,7 @@ unsigned int ds_bucket(double ns); /* of a histogram of the board */
 void ds_sample_begin(struct ds_samples *samples, struct ds_profile *profile, struct ds_launch *launch);
 void ds_sample_end(struct ds_samples *samples, struct ds_launch *launch, CUresult result);
 bool ds_samples_pending(struct ds_samples *samples);
-/* the ticker's, in the device's context */
+/* the poller's, in the device's context */
 void ds_samples_make(struct ds_samples *samples);
 void ds_samples_reap(struct ds_samples *samples);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * How long kernels of each shape take, for policies: shapes that take most time keep an entry of the counters' page. One thread writes
- * it, the ticker; a reader may see a count without its time, or an entry that is changing hands as free.
+ * it, the poller; a reader may see a count without its time, or an entry that is changing hands as free.
  */
 #include "shape.h"
 

@@ -2,7 +2,7 @@
 /*
  * GPUs of this process.
  *
- * Words. Home: tier 0, the program's own stream, all SMs. Twin: a stream of ours in the green context of a tier, in which
+ * Words. Home: tier 0, the program's own stream, all SMs. Mirror: a stream of ours in the green context of a tier, in which
  * the work of one of the program's streams runs. A stream *moves* when its next work goes to another of these handles.
  *
  * Rules. No function of the library is called while a program's call is under way in the same thread and holds ds_device.lock
@@ -37,11 +37,11 @@ struct ds_device {
 	CUcontext primary; /* NULL unless MANAGED */
 	CUdevice ordinal;
 	_Atomic(uint32_t) ready; /* bit t: the green context of tier t exists; bit 0 is always set */
-	_Atomic(uint32_t) twinned; /* default and blocking streams that are not at home */
+	_Atomic(uint32_t) mirrored; /* default and blocking streams that are not at home */
 	_Atomic(uint32_t) captures; /* streams that are being captured */
 	_Atomic(uint32_t) ordered_captures; /* of them, blocking ones: the legacy stream cannot be touched */
-	_Atomic(uint32_t) legacy_seq; /* counts work of the legacy stream while twinned */
-	_Atomic(uint32_t) blocking_seq; /* counts work of blocking streams while twinned */
+	_Atomic(uint32_t) legacy_seq; /* counts work of the legacy stream while mirrored */
+	_Atomic(uint32_t) blocking_seq; /* counts work of blocking streams while mirrored */
 	struct ds_board *board; /* what the folder gate/ has of it; NULL until attached */
 
 	/* below: under lock, if nothing else is said */

@@ -18,7 +18,7 @@ struct ds_lifecycle {
 	/* The context is about to end: nothing that the GPU is to wait for stays closed. Without device->lock. */
 	void (*context_ends)(struct ds_device *device);
 	void (*context_gone)(struct ds_device *device); /* then, with all streams at home: gives back what it has there */
-	void (*context_last)(struct ds_device *device); /* then, in the context and under device->lock, with all twins and green contexts gone */
+	void (*context_last)(struct ds_device *device); /* then, in the context and under device->lock, with all mirrors and green contexts gone */
 	void (*stream_gone)(struct ds_stream *stream); /* under device->lock; its memory serves other streams later */
 	void (*child)(void); /* in the child of a fork, where nothing of the driver's is ours */
 };

@@ -2,10 +2,10 @@
 /*
  * Where a stream's next work goes, and the order of it.
  *
- * Between twins, and between a twin and home, an event keeps the order: recorded behind the last work, waited for before the next.
+ * Between mirrors, and between a mirror and home, an event keeps the order: recorded behind the last work, waited for before the next.
  *
- * Twins are non-blocking streams, so the driver does not order them against the legacy stream; we do, and only while a default or blocking
- * stream is away from home (device->twinned). Each piece of work then counts, *after* the driver took it: legacy_seq for the legacy stream,
+ * Mirrors are non-blocking streams, so the driver does not order them against the legacy stream; we do, and only while a default or blocking
+ * stream is away from home (device->mirrored). Each piece of work then counts, *after* the driver took it: legacy_seq for the legacy stream,
  * blocking_seq for the others. Who finds the other side's count changed waits for it, once. While both sides are at home the driver orders them.
  * A stream leaves home by an event recorded at home, and that is ordered by the driver behind everything that was not counted.
  */
@@ -62,8 +62,8 @@ static CUresult chain(struct ds_stream *owner, CUstream from, CUstream behind)
 	return result;
 }
 
-/* the program's attributes that a stream can have; priority is given when a twin is made */
-static void copy_attributes(struct ds_stream *stream, CUstream twin)
+/* the program's attributes that a stream can have; priority is given when a mirror is made */
+static void copy_attributes(struct ds_stream *stream, CUstream mirror)
 {
 	static const CUstreamAttrID ids[] = {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
 					     CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN};
@@ -72,7 +72,7 @@ static void copy_attributes(struct ds_stream *stream, CUstream twin)
 	for (unsigned int i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 		memset(&value, 0, sizeof(value));
 		if (real->cuStreamGetAttribute(native(stream), ids[i], &value) == CUDA_SUCCESS)
-			real->cuStreamSetAttribute(twin, ids[i], &value);
+			real->cuStreamSetAttribute(mirror, ids[i], &value);
 	}
 }
 
@@ -80,12 +80,12 @@ static CUstream handle_of(struct ds_stream *stream, unsigned int tier)
 {
 	if (!tier)
 		return native(stream);
-	if (!stream->twins[tier]) {
-		stream->twins[tier] = ds_pool_stream(stream->device, tier, stream->priority);
-		if (stream->twins[tier] && stream->attributes)
-			copy_attributes(stream, stream->twins[tier]);
+	if (!stream->mirrors[tier]) {
+		stream->mirrors[tier] = ds_pool_stream(stream->device, tier, stream->priority);
+		if (stream->mirrors[tier] && stream->attributes)
+			copy_attributes(stream, stream->mirrors[tier]);
 	}
-	return stream->twins[tier];
+	return stream->mirrors[tier];
 }
 
 static bool may_leave(struct ds_stream *stream)
@@ -117,7 +117,7 @@ static bool move_now(struct ds_stream *stream, unsigned int tier)
 		return false;
 	/* before the record at home: who does not see it has given its work to the driver before that record */
 	if (ordered && leaves)
-		atomic_fetch_add(&device->twinned, 1);
+		atomic_fetch_add(&device->mirrored, 1);
 	if (foreign)
 		/* its handle means another stream in this thread; its thread is not inside a call */
 		result = real->cuStreamSynchronize(stream->cur);
@@ -125,14 +125,14 @@ static bool move_now(struct ds_stream *stream, unsigned int tier)
 		result = chain(stream, stream->cur, to);
 	if (result != CUDA_SUCCESS && tier) {
 		if (ordered && leaves)
-			atomic_fetch_sub(&device->twinned, 1);
+			atomic_fetch_sub(&device->mirrored, 1);
 		ds_debug("a stream stays on tier %u: %s", stream->tier, ds_error_name(result));
 		return false;
 	}
 	stream->cur = to;
 	stream->tier = tier;
 	if (ordered && !tier)
-		atomic_fetch_sub(&device->twinned, 1);
+		atomic_fetch_sub(&device->mirrored, 1);
 	ds_pages_remap(device->pages);
 	return true;
 }

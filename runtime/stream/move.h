@@ -32,7 +32,7 @@ static inline bool ds_stream_unordered(struct ds_stream *stream)
 	struct ds_device *device = stream->device;
 	uint32_t seq;
 
-	if (ds_likely(!(stream->flags & DS_STREAM_ORDERED) || !atomic_load_explicit(&device->twinned, memory_order_seq_cst)))
+	if (ds_likely(!(stream->flags & DS_STREAM_ORDERED) || !atomic_load_explicit(&device->mirrored, memory_order_seq_cst)))
 		return false;
 	seq = stream->flags & DS_STREAM_LEGACY ? atomic_load_explicit(&device->blocking_seq, memory_order_acquire)
 					       : atomic_load_explicit(&device->legacy_seq, memory_order_acquire);
@@ -65,7 +65,7 @@ static inline void ds_stream_done_quiet(struct ds_stream *stream)
 static inline void ds_stream_done(struct ds_stream *stream)
 {
 	if (ds_unlikely((stream->flags & DS_STREAM_ORDERED) &&
-			atomic_load_explicit(&stream->device->twinned, memory_order_seq_cst)))
+			atomic_load_explicit(&stream->device->mirrored, memory_order_seq_cst)))
 		ds_stream_work_done(stream);
 	ds_stream_done_quiet(stream);
 }

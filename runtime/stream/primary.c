@@ -275,8 +275,8 @@ static void empty(struct ds_device *device)
 	ds_own_begin(&own, device);
 	for (struct ds_stream *stream = device->streams; stream; stream = stream->next) {
 		for (unsigned int tier = 1; tier < DS_TIERS; tier++)
-			if (stream->twins[tier])
-				real->cuStreamSynchronize(stream->twins[tier]);
+			if (stream->mirrors[tier])
+				real->cuStreamSynchronize(stream->mirrors[tier]);
 		ds_stream_strip(stream);
 	}
 	ds_pool_empty(device);
@@ -311,7 +311,7 @@ static void look(struct ds_device *device, bool reset)
 		device->legacy = NULL;
 		device->primary = NULL;
 		atomic_fetch_add(&device->generation, 1);
-		atomic_store(&device->twinned, 0);
+		atomic_store(&device->mirrored, 0);
 		atomic_store(&device->state, DS_DEVICE_UNKNOWN);
 		atomic_fetch_sub(&ds_process.managed, 1);
 		ds_contexts_changed();

@@ -152,9 +152,9 @@ struct ds_stream *ds_stream_add(struct ds_device *device, CUstream app, unsigned
 void ds_stream_strip(struct ds_stream *stream)
 {
 	for (unsigned int tier = 1; tier < DS_TIERS; tier++)
-		if (stream->twins[tier])
-			real->cuStreamDestroy_v2(stream->twins[tier]);
-	memset(stream->twins, 0, sizeof(stream->twins));
+		if (stream->mirrors[tier])
+			real->cuStreamDestroy_v2(stream->mirrors[tier]);
+	memset(stream->mirrors, 0, sizeof(stream->mirrors));
 	if (stream->event)
 		real->cuEventDestroy_v2(stream->event);
 	stream->event = NULL;
@@ -176,7 +176,7 @@ void ds_stream_remove(struct ds_stream *stream, bool context_lives)
 		ds_captures_recount(device, NULL);
 	ds_life_stream_gone(stream);
 	if ((stream->flags & DS_STREAM_ORDERED) && stream->tier)
-		atomic_fetch_sub(&device->twinned, 1);
+		atomic_fetch_sub(&device->mirrored, 1);
 	/* a thread that still uses the handle gets what the driver says about it */
 	stream->cur = app;
 	stream->tier = 0;

@@ -31,16 +31,16 @@ struct ds_stream {
 	_Atomic(uint8_t) capturing; /* DS_CAPTURE_*: natively at home until the capture ends */
 	_Atomic(uint32_t) seen; /* legacy_seq (legacy stream: blocking_seq) that this stream's work is ordered behind */
 	_Atomic(uint32_t) idle_at; /* the count of calls at which the program knew that it has no work left: a move needs no event */
-	_Atomic(uint32_t) done_at; /* the same, but only the ticker knew */
+	_Atomic(uint32_t) done_at; /* the same, but only the poller knew */
 	_Atomic(CUstream) app; /* the program's handle, NULL once destroyed; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD for default streams */
 	int priority;
 
 	/* below: under device->lock */
-	bool attributes; /* the program set some: twins get them too */
+	bool attributes; /* the program set some: mirrors get them too */
 	bool orphan; /* a per-thread stream whose thread ended */
 	pthread_t owner; /* of a per-thread stream */
 	CUevent event; /* orders moves; made at the first one */
-	CUstream twins[DS_TIERS];
+	CUstream mirrors[DS_TIERS];
 	uint64_t retry_ns; /* no move is tried before: another thread is inside a long call */
 	struct ds_stream *next; /* device->streams */
 };
@@ -67,7 +67,7 @@ struct ds_stream *ds_stream_add(struct ds_device *device, CUstream app, unsigned
 void ds_stream_remove(struct ds_stream *stream, bool context_lives);
 /* forgets default streams of threads that ended, and whose work did */
 void ds_stream_reap(struct ds_device *device);
-/* gives twins and events back to the driver; the stream is at home */
+/* gives mirrors and events back to the driver; the stream is at home */
 void ds_stream_strip(struct ds_stream *stream);
 
 #endif

@@ -7,12 +7,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../nvsim/methods.h"
@@ -63,7 +59,7 @@ bool door_ring(volatile u8 *page, int *signal)
 }
 
 /* A rest is counted from before one ring to after the next: never less than what lay between the two stores. */
-static bool ring_many(struct door_ask *ask, volatile u8 *page, u64 number, u64 rest_ns)
+bool door_ring_many(struct door_ask *ask, volatile u8 *page, u64 number, u64 rest_ns)
 {
 	u64 last = 0, before, after;
 
@@ -82,7 +78,7 @@ static bool ring_many(struct door_ask *ask, volatile u8 *page, u64 number, u64 r
 	return true;
 }
 
-static struct door_slot *slot(struct door_ask *ask)
+struct door_slot *door_slot(struct door_ask *ask)
 {
 	return &ask->door->slots[ask->a % DOOR_SLOTS];
 }
@@ -102,7 +98,7 @@ static void do_kick(struct door_ask *ask)
 	sigaddset(&set, SIGUSR1);
 	handling = ask->door;
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-	ring_many(ask, slot(ask)->at, ask->b, ask->c * 1000000);
+	door_ring_many(ask, door_slot(ask)->at, ask->b, ask->c * 1000000);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -120,13 +116,13 @@ static void do_ring(struct door_ask *ask)
 	ask->answer.signal = sigsetjmp(here, 1);
 	escape = ask->answer.signal ? NULL : &here;
 	if (!ask->answer.signal)
-		nv_kick((volatile u32 *)slot(ask)->at, ask->door->channel.token);
+		nv_kick((volatile u32 *)door_slot(ask)->at, ask->door->channel.token);
 	escape = NULL;
 }
 
 static void do_page(struct door_ask *ask)
 {
-	ring_many(ask, slot(ask)->at + ask->b * PAGE, 1, 0);
+	door_ring_many(ask, door_slot(ask)->at + ask->b * PAGE, 1, 0);
 }
 
 struct spinner {
@@ -155,7 +151,7 @@ static void do_spin(struct door_ask *ask)
 	while (door->spinning < ask->b && door->spinning < DOOR_THREADS) {
 		struct spinner *spinner = malloc(sizeof(*spinner));
 
-		*spinner = (struct spinner){ door, slot(ask)->at };
+		*spinner = (struct spinner){ door, door_slot(ask)->at };
 		if (pthread_create(&door->spinners[door->spinning], NULL, spin, spinner))
 			nv_die("no thread");
 		door->spinning++;
@@ -192,7 +188,7 @@ s64 door_arm(const struct nv *nv, u32 client, u32 parent, u32 object, u64 length
 
 static void arm(struct door_ask *ask, const struct nv *nv, u32 client, u32 parent, u32 object)
 {
-	struct door_slot *into = slot(ask);
+	struct door_slot *into = door_slot(ask);
 
 	into->fd = nv_must_open_device(ask->door->program.gpu_device);
 	ask->answer.result = door_arm(nv, client, parent, object, SIM_USERMODE_SIZE, into->fd);
@@ -205,7 +201,7 @@ static void do_arm(struct door_ask *ask)
 	arm(ask, &program->nv, program->client, program->subdevice, program->usermode);
 }
 
-static void map_fd(struct door_ask *ask, int fd)
+void door_map_fd(struct door_ask *ask, int fd)
 {
 	void *at = mmap(NULL, SIM_USERMODE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -213,15 +209,15 @@ static void map_fd(struct door_ask *ask, int fd)
 		ask->answer.result = -errno;
 		return;
 	}
-	slot(ask)->at = at;
-	slot(ask)->length = SIM_USERMODE_SIZE;
+	door_slot(ask)->at = at;
+	door_slot(ask)->length = SIM_USERMODE_SIZE;
 }
 
 static void do_map(struct door_ask *ask)
 {
 	do_arm(ask);
 	if (!ask->answer.result)
-		map_fd(ask, slot(ask)->fd);
+		door_map_fd(ask, door_slot(ask)->fd);
 }
 
 static void do_view(struct door_ask *ask)
@@ -236,24 +232,24 @@ static void do_view(struct door_ask *ask)
 	if (!ask->answer.result)
 		arm(ask, &program->nv, program->client, program->device, memory);
 	if (!ask->answer.result)
-		map_fd(ask, slot(ask)->fd);
+		door_map_fd(ask, door_slot(ask)->fd);
 }
 
 static void do_again(struct door_ask *ask)
 {
-	map_fd(ask, ask->door->slots[ask->b % DOOR_SLOTS].fd);
+	door_map_fd(ask, ask->door->slots[ask->b % DOOR_SLOTS].fd);
 }
 
 static void do_protect(struct door_ask *ask)
 {
-	struct door_slot *of = slot(ask);
+	struct door_slot *of = door_slot(ask);
 
 	ask->answer.result = answer_of(mprotect((void *)(of->at + ask->b * PAGE), of->length - ask->b * PAGE, (int)ask->c));
 }
 
 static void do_move(struct door_ask *ask)
 {
-	struct door_slot *of = slot(ask);
+	struct door_slot *of = door_slot(ask);
 	u64 length = of->length - ask->b * PAGE;
 	void *to = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	void *at = mremap((void *)(of->at + ask->b * PAGE), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to);
@@ -268,7 +264,7 @@ static void do_move(struct door_ask *ask)
 
 static void do_cut(struct door_ask *ask)
 {
-	struct door_slot *of = slot(ask);
+	struct door_slot *of = door_slot(ask);
 
 	ask->answer.result = answer_of(munmap((void *)(of->at + ask->b * PAGE), of->length - ask->b * PAGE));
 	of->length = ask->b * PAGE;
@@ -298,7 +294,7 @@ static void do_dup(struct door_ask *ask)
 		return;
 	arm(ask, &ask->door->other, client, subdevice, object);
 	if (!ask->answer.result)
-		map_fd(ask, slot(ask)->fd);
+		door_map_fd(ask, door_slot(ask)->fd);
 }
 
 /* A descriptor that names now one file, now the other. */
@@ -351,120 +347,6 @@ static void do_free(struct door_ask *ask)
 	ask->answer.result = nv_free(&program->nv, program->client, program->client, program->client);
 }
 
-/* ---- other processes ---- */
-
-static void await(struct door_ask *ask, pid_t child)
-{
-	int status;
-
-	if (child < 0 || waitpid(child, &status, 0) < 0) {
-		ask->answer.result = -errno;
-		return;
-	}
-	if (WIFSIGNALED(status))
-		ask->answer.signal = WTERMSIG(status);
-	else if (WEXITSTATUS(status) >= 100)
-		ask->answer.signal = WEXITSTATUS(status) - 100;
-	else
-		ask->answer.result = WEXITSTATUS(status) ? -WEXITSTATUS(status) : 0;
-}
-
-/* A child that ends with the thread that made it. */
-static pid_t fork_bound(void)
-{
-	pid_t child = fork();
-
-	if (!child)
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return child;
-}
-
-static void do_child(struct door_ask *ask)
-{
-	pid_t child = fork_bound();
-
-	if (!child)
-		_exit(ring_many(ask, slot(ask)->at, ask->b, 0) ? 0 : 100 + ask->answer.signal);
-	await(ask, child);
-}
-
-static void do_kin(struct door_ask *ask)
-{
-	static struct nv_program own;
-	pid_t child = fork_bound();
-	double end;
-
-	if (!child) {
-		nv_must_program(&own, 0, NULL);
-		end = nv_now() + (double)ask->b * 1e-3;
-		while (nv_now() < end && ring_many(ask, slot(ask)->at, 1, 0))
-			nv_sleep(1e-3);
-		_exit(ask->answer.signal ? 100 + ask->answer.signal : 0);
-	}
-	await(ask, child);
-}
-
-static void do_pass(struct door_ask *ask)
-{
-	pid_t child = fork_bound();
-
-	if (!child) {
-		munmap((void *)slot(ask)->at, slot(ask)->length);
-		map_fd(ask, slot(ask)->fd);
-		if (ask->answer.result < 0)
-			_exit((int)-ask->answer.result);
-		_exit(ring_many(ask, slot(ask)->at, ask->b, 0) ? 0 : 100 + ask->answer.signal);
-	}
-	await(ask, child);
-}
-
-static void do_handle(struct door_ask *ask)
-{
-	pid_t child = fork_bound();
-	s64 handled;
-
-	door_handle(ask);
-	handled = ask->answer.result;
-	if (!child)
-		_exit(ask->answer.signal ? 100 + ask->answer.signal : handled < 0 ? (int)-handled : 0);
-	if (handled < 0)
-		return;
-	await(ask, child);
-	if (!ask->answer.result)
-		ask->answer.result = handled;
-}
-
-static void do_vm(struct door_ask *ask)
-{
-	pid_t parent = getpid(), child = fork_bound();
-
-	if (!child) {
-		u32 word = 1;
-		struct iovec from = { &word, 4 }, to = { (void *)(slot(ask)->at + SIM_USERMODE_DOORBELL), 4 };
-
-		_exit(process_vm_writev(parent, &from, 1, &to, 1, 0) == 4 ? 0 : errno);
-	}
-	await(ask, child);
-}
-
-static void do_poke(struct door_ask *ask)
-{
-	pid_t parent = getpid(), child = fork_bound();
-
-	if (!child) {
-		int error = 0;
-
-		if (ptrace(PTRACE_ATTACH, parent, NULL, NULL))
-			_exit(errno);
-		waitpid(parent, NULL, __WALL);
-		if (ptrace(PTRACE_POKEDATA, parent, slot(ask)->at + SIM_USERMODE_DOORBELL, ask->door->channel.token))
-			error = errno;
-		ptrace(PTRACE_DETACH, parent, NULL, NULL);
-		_exit(error);
-	}
-	await(ask, child);
-}
-
 /* ---- system calls on the page ---- */
 
 static void do_read(struct door_ask *ask)
@@ -473,7 +355,7 @@ static void do_read(struct door_ask *ask)
 
 	if (pipe(ends) || write(ends[1], &ask->door->channel.token, 4) != 4)
 		nv_die("no pipe");
-	ask->answer.result = answer_of(read(ends[0], (void *)(slot(ask)->at + SIM_USERMODE_DOORBELL), 4));
+	ask->answer.result = answer_of(read(ends[0], (void *)(door_slot(ask)->at + SIM_USERMODE_DOORBELL), 4));
 	close(ends[0]);
 	close(ends[1]);
 }
@@ -484,7 +366,7 @@ static void do_write(struct door_ask *ask)
 
 	if (pipe(ends))
 		nv_die("no pipe");
-	ask->answer.result = answer_of(write(ends[1], (const void *)(slot(ask)->at + SIM_USERMODE_TIME_0), 4));
+	ask->answer.result = answer_of(write(ends[1], (const void *)(door_slot(ask)->at + SIM_USERMODE_TIME_0), 4));
 	close(ends[0]);
 	close(ends[1]);
 }
@@ -492,7 +374,7 @@ static void do_write(struct door_ask *ask)
 static void do_futex(struct door_ask *ask)
 {
 	static u32 here;
-	volatile u8 *count = slot(ask)->at + SIM_USERMODE_KICKS;
+	volatile u8 *count = door_slot(ask)->at + SIM_USERMODE_KICKS;
 
 	ask->answer.result = answer_of(syscall(SYS_futex, &here, FUTEX_WAKE_OP_PRIVATE, 1, 1, count,
 					       FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, 0)));
@@ -501,7 +383,7 @@ static void do_futex(struct door_ask *ask)
 static void do_mem(struct door_ask *ask)
 {
 	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-	off_t at = (off_t)(uintptr_t)(slot(ask)->at + SIM_USERMODE_DOORBELL);
+	off_t at = (off_t)(uintptr_t)(door_slot(ask)->at + SIM_USERMODE_DOORBELL);
 
 	ask->answer.result = fd < 0 ? -errno : answer_of(pwrite(fd, &ask->door->channel.token, 4, at));
 	close(fd);
@@ -546,13 +428,13 @@ static const struct {
 	const char *verb;
 	void (*act)(struct door_ask *ask);
 } acts[] = {
-	{ "queue", do_queue },	{ "ring", do_ring },	   { "kin", do_kin },	      { "swap", do_swap },
+	{ "queue", do_queue },	{ "ring", do_ring },	   { "kin", door_kin },	      { "swap", do_swap },
 	{ "kick", do_kick },	{ "page", do_page },	   { "spin", do_spin },	      { "halt", do_halt },
 	{ "map", do_map },	{ "arm", do_arm },	   { "again", do_again },     { "protect", do_protect },
-	{ "move", do_move },	{ "cut", do_cut },	   { "child", do_child },     { "pass", do_pass },
-	{ "dup", do_dup },	{ "free", do_free },	   { "vm", do_vm },	      { "poke", do_poke },
+	{ "move", do_move },	{ "cut", do_cut },	   { "child", door_child },     { "pass", door_pass },
+	{ "dup", do_dup },	{ "free", do_free },	   { "vm", door_vm },	      { "poke", door_poke },
 	{ "read", do_read },	{ "write", do_write },	   { "futex", do_futex },     { "mem", do_mem },
-	{ "view", do_view },	{ "claim", door_claim },   { "handle", do_handle },
+	{ "view", do_view },	{ "claim", door_claim },   { "handle", door_handle },
 	{ "calls", do_calls },	{ "handled", do_handled }, { "exec", do_exec },	      { "abort", do_abort },
 };
 

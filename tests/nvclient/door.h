@@ -57,6 +57,19 @@ void door_catch(void);
 s64 door_arm(const struct nv *nv, u32 client, u32 parent, u32 object, u64 length, int fd);
 void door_claim(struct door_ask *ask);
 /* In this process only. result < 0: not what may be expected. */
+void door_handle_here(struct door_ask *ask);
+
+/* For the files of nvdoor: a command's mapping; rings on it, false at a fault; the file mapped into it. */
+struct door_slot *door_slot(struct door_ask *ask);
+bool door_ring_many(struct door_ask *ask, volatile u8 *page, u64 number, u64 rest_ns);
+void door_map_fd(struct door_ask *ask, int fd);
+
+/* Verbs of door_others.c. */
+void door_child(struct door_ask *ask);
+void door_kin(struct door_ask *ask);
+void door_pass(struct door_ask *ask);
 void door_handle(struct door_ask *ask);
+void door_vm(struct door_ask *ask);
+void door_poke(struct door_ask *ask);
 
 #endif

@@ -45,7 +45,7 @@ static bool handle(struct door_ask *ask, int fd, int mem)
 	return !munmap(at, SIM_USERMODE_SIZE) && !munmap(aside, HALF) && well;
 }
 
-void door_handle(struct door_ask *ask)
+void door_handle_here(struct door_ask *ask)
 {
 	u64 end = nv_now_ns() + ask->b * 1000000;
 	int fd = ask->door->slots[ask->a % DOOR_SLOTS].fd, mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);

@@ -134,7 +134,7 @@ def hold(link: DetShare, spin: str, what: dict[str, bool]) -> None:
     held = time.monotonic()
     time.sleep(1.5)
     lines = [line["t"] for line in one.lines if line["event"] == "request"]
-    tell(name, answer=answer, call_ms=1000 * (held - asked), run=rows(link.run_get(one.pid)),
+    tell(name, answer=answer, call_ms=1000 * (held - asked), run=rows(link.entity_get(one.pid)),
          before=sum(t < asked for t in lines), during=sum(asked <= t <= held for t in lines),
          after=sum(t > held + 0.01 for t in lines))  # fmt: skip
     let = time.monotonic()
@@ -142,7 +142,7 @@ def hold(link: DetShare, spin: str, what: dict[str, bool]) -> None:
     time.sleep(1.0)
     first = [line["t"] + line["us"] / 1e6 for line in one.lines if line["event"] == "request" and line["t"] > let]
     late = [line for line in one.lines if line["event"] == "request" and line["us"] > 1_000_000]
-    tell(name, again=len(first), waited=late[:3], rest=one.ask("rest", "rest"), run=rows(link.run_get(one.pid)))
+    tell(name, again=len(first), waited=late[:3], rest=one.ask("rest", "rest"), run=rows(link.entity_get(one.pid)))
     one.end()
 
 
@@ -173,7 +173,7 @@ def mix(link: DetShare, spin: str, seconds: float) -> None:
         done = [b - a for a, b in zip(before, after, strict=True)]
         tell("mix", scheme=name, seconds=end - begin, requests=len(some), p50=some[len(some) // 2],
              p99=some[int(len(some) * 0.99)], most=some[-1], kernels=done, useful=sum(done) * KERNEL_US / 1e6,
-             latencies=some, runs=rows(link.run_get()))  # fmt: skip
+             latencies=some, runs=rows(link.entity_get()))  # fmt: skip
 
     phase("alone")
     for each in backs:

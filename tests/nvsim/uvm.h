@@ -61,7 +61,7 @@ extern const u8 sim_cpu_uuid[16];
 
 struct uvm_space *uvm_space_create(void);
 void uvm_space_put(struct uvm_space *space);
-NV_STATUS uvm_call(struct uvm_space *space, u32 nr, void *params);
+NV_STATUS uvm_call(struct file *filp, u32 nr, void *params);
 int uvm_map_vma(struct uvm_space *space, struct vm_area_struct *vma);
 
 /* space->lock held */
@@ -78,8 +78,9 @@ void uvm_chunks_drop(struct uvm_range *range, int gpu);
 void uvm_chunks_split(struct uvm_range *range, struct uvm_range *tail);
 void uvm_watch(struct uvm_space *space, struct uvm_range *range);
 void uvm_service_faults(struct work_struct *work);
-NV_STATUS uvm_migrate(struct uvm_space *space, void *params);
 
 NV_STATUS uvm_va_space_create(struct address_space *mapping, struct uvm_space **made, u64 flags);
+/* The driver's own function of this name; without space->lock. */
+NV_STATUS uvm_api_migrate(void *params, struct file *filp);
 
 #endif

@@ -414,13 +414,15 @@ struct call {
 	u32 nr, status_at;
 	NV_STATUS (*run)(struct uvm_space *space, void *params);
 	bool early;		/* before INITIALIZE */
+	NV_STATUS (*api)(void *params, struct file *filp);	/* instead of run; locks by itself */
 };
 
 #define STATUS(s)	s##_PARAMS__rmStatus__at
 
 /* Runs a call and writes rmStatus; NV_ERR_INVALID_COMMAND: there is no such call. */
-NV_STATUS uvm_call(struct uvm_space *space, u32 nr, void *params)
+NV_STATUS uvm_call(struct file *filp, u32 nr, void *params)
 {
+	struct uvm_space *space = filp->private_data;
 	const struct call calls[] = {
 		{ UVM_INITIALIZE, STATUS(UVM_INITIALIZE), initialize, true },
 		{ UVM_MM_INITIALIZE, STATUS(UVM_MM_INITIALIZE), mm_initialize, true },
@@ -437,7 +439,7 @@ NV_STATUS uvm_call(struct uvm_space *space, u32 nr, void *params)
 		{ UVM_ALLOC_SEMAPHORE_POOL, STATUS(UVM_ALLOC_SEMAPHORE_POOL), alloc_pool },
 		{ UVM_FREE, STATUS(UVM_FREE), free_range },
 		{ UVM_VALIDATE_VA_RANGE, offsetof(struct region, status), validate_range },
-		{ UVM_MIGRATE, STATUS(UVM_MIGRATE), uvm_migrate },
+		{ UVM_MIGRATE, STATUS(UVM_MIGRATE), .api = uvm_api_migrate },
 		{ UVM_SET_PREFERRED_LOCATION, STATUS(UVM_SET_PREFERRED_LOCATION), policy_uuid },
 		{ UVM_UNSET_PREFERRED_LOCATION, offsetof(struct region, status), policy },
 		{ UVM_ENABLE_READ_DUPLICATION, offsetof(struct region, status), policy },
@@ -461,8 +463,12 @@ NV_STATUS uvm_call(struct uvm_space *space, u32 nr, void *params)
 		if (calls[i].nr != nr)
 			continue;
 		mutex_lock(&space->lock);
-		status = space->initialized || calls[i].early ? calls[i].run(space, params) : NV_ERR_ILLEGAL_ACTION;
+		status = space->initialized || calls[i].early ? NV_OK : NV_ERR_ILLEGAL_ACTION;
+		if (status == NV_OK && calls[i].run)
+			status = calls[i].run(space, params);
 		mutex_unlock(&space->lock);
+		if (status == NV_OK && calls[i].api)
+			status = calls[i].api(params, filp);
 		sim_put(params, calls[i].status_at, sizeof(u32), status);
 		return NV_OK;
 	}

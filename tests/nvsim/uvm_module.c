@@ -58,7 +58,7 @@ static long uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long argumen
 		return -ENOMEM;
 	if (copy_from_user(params, pointer, size))
 		result = -EFAULT;
-	else if (uvm_call(filp->private_data, cmd, params) == NV_ERR_INVALID_COMMAND)
+	else if (uvm_call(filp, cmd, params) == NV_ERR_INVALID_COMMAND)
 		result = -EINVAL;
 	else if (copy_to_user(pointer, params, size))
 		result = -EFAULT;

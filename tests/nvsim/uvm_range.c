@@ -150,7 +150,7 @@ struct uvm_range *uvm_range_split(struct uvm_space *space, struct uvm_range *ran
 
 /* ---- UVM_MIGRATE ---- */
 
-NV_STATUS uvm_migrate(struct uvm_space *space, void *params)
+static NV_STATUS migrate(struct uvm_space *space, void *params)
 {
 	u64 base = NV_GET(params, UVM_MIGRATE_PARAMS, base), length = NV_GET(params, UVM_MIGRATE_PARAMS, length);
 	const u8 *uuid = NV_AT(params, UVM_MIGRATE_PARAMS, destinationUuid_uuid);
@@ -178,5 +178,16 @@ NV_STATUS uvm_migrate(struct uvm_space *space, void *params)
 			uvm_chunks_leave(range, at, at + part, NULL);
 		at += part;
 	}
+	return status;
+}
+
+noinline NV_STATUS uvm_api_migrate(void *params, struct file *filp)
+{
+	struct uvm_space *space = filp->private_data;
+	NV_STATUS status;
+
+	mutex_lock(&space->lock);
+	status = migrate(space, params);
+	mutex_unlock(&space->lock);
 	return status;
 }

@@ -72,7 +72,6 @@ static u32 allocate(struct world *w, u64 bytes)
 	if (rm_decode(abi, NV_ESC_RM_ALLOC, w->block, abi->nvos64.len, &call) ||
 	    rm_decode_alloc(abi, call.class, w->params, abi->memory.len, &asked))
 		die("an allocation was not decoded");
-	rm_tree_prefetch(&w->client, call.object);
 	if (!rm_tree_find(&w->client, call.parent) || rm_tree_reserve(&w->client))
 		die("no parent, or no memory");
 	charged = rm_round_up_request(&asked);

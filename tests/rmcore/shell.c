@@ -291,24 +291,6 @@ static void do_dmabuf(void)
 	free(block);
 }
 
-static void do_uvm(void)
-{
-	u32 cmd = (u32)num(), size;
-	u8 *block = bytes(&size);
-	struct rm_uvm_call c;
-	int error = rm_decode_uvm(abi, cmd, block, size, &c);
-
-	if (error) {
-		done(error);
-	} else {
-		printf("ok op=%u base=%lu length=%lu offset=%lu client=%u object=%u fd=%d ", c.op,
-		       c.base, c.length, c.offset, c.client, c.object, c.fd);
-		printf("off_uuid=%u off_status=%u status=%u size=%u\n", c.off_uuid, c.off_status,
-		       c.status, rm_abi_uvm_size(abi, cmd));
-	}
-	free(block);
-}
-
 /* answer LIMIT ROOM list|heap|CMD BYTES; LIMIT "no": none */
 static void do_answer(void)
 {
@@ -349,7 +331,6 @@ static const struct {
 	{ "alloc-memory", do_alloc_memory },
 	{ "export", do_export },
 	{ "dmabuf", do_dmabuf },
-	{ "uvm", do_uvm },
 	{ "answer", do_answer },
 };
 

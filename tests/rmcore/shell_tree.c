@@ -318,17 +318,6 @@ static void do_free(void)
 	put_died(head);
 }
 
-/* reveal CLIENT HANDLE CLASS ENGINE GPU */
-static void do_reveal(void)
-{
-	struct member *m = member();
-	struct rm_object *o = object(m);
-	u32 class = (u32)num(), engine = (u32)num();
-
-	rm_tree_reveal(&m->client, o, class, engine, gpu_number());
-	done(0);
-}
-
 /* dump CLIENT: handle:parent:class:gpu:bytes:kind:flags:engine,... by index */
 static void do_dump(void)
 {
@@ -423,7 +412,7 @@ bool tree_command(const char *name)
 		{ "leave", do_leave },	     { "charge", do_charge },	  { "force", do_force },
 		{ "uncharge", do_uncharge }, { "settle", do_settle },	  { "payer", do_payer },
 		{ "view", do_view },	     { "reserve", do_reserve },	  { "unreserve", do_unreserve },
-		{ "insert", do_insert },     { "free", do_free },	  { "reveal", do_reveal },
+		{ "insert", do_insert },     { "free", do_free },
 		{ "dump", do_dump },	     { "children", do_children }, { "hold", do_hold },
 		{ "drop", do_drop },	     { "fail", do_fail },
 		{ "charge-accounts", do_charge_accounts },

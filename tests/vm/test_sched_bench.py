@@ -7,7 +7,7 @@ from detshare.tools.bench.vm import sched
 from detshare.tools.bench.vm.machines import SIM
 from detshare.tools.bench.vm.report import Report
 
-COUNTS = {"rings", "objects", "clients", "frames", "reports", "lines"}
+COUNTS = {"rings", "objects", "clients", "shadows", "reports", "lines"}
 
 
 def test_doors_cost_nothing_lose_nothing_and_let_nothing_through() -> None:

@@ -138,7 +138,7 @@ class OneShot:
     """Does what the daemon does, once, in this process. Use as a context; what was set stands after it."""
 
     def __init__(self, backend: Backend, guard: Guard | None = None, *, changes: bool = True, why: str = "") -> None:
-        """`changes`: we hold the lock, so a look may apply what was wished for. `why`: see Built."""
+        """`changes`: we hold the lock, so a look may apply what was asked for. `why`: see Built."""
         self.backend = backend
         self.why = why
         self._changes = changes

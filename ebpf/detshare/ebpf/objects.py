@@ -16,7 +16,7 @@ from detshare.ebpf.bpf import MapKind, MapSpec
 from detshare.ebpf.loader import Loaded, Trouble
 from detshare.ebpf.records import XFER_SLOT, Decoder, unpack
 from detshare.ebpf.ring import Ring
-from detshare.ebpf.world import Happening, World
+from detshare.ebpf.world import ObjectChange, World
 
 RING_BYTES = 1 << 24
 """some 70 000 events at least: more than a second of 50 000 calls that nobody reads"""
@@ -95,7 +95,7 @@ class ObjectTracer:
         self.how = self._program.how
         self.taken = 0
 
-    def poll(self, seconds: float, most: int = 4096) -> Iterator[Happening]:
+    def poll(self, seconds: float, most: int = 4096) -> Iterator[ObjectChange]:
         """What happened, oldest first: what is there, or what comes within that time."""
         if not self._ring.wait(seconds):
             return
@@ -116,9 +116,9 @@ class ObjectTracer:
         """What waits to be read, as objects.bpf.c wrote it: taken, and of no effect on the world."""
         return self._ring.read()
 
-    def drain(self, quiet: float = 0.05, most_s: float = 10.0) -> list[Happening]:
+    def drain(self, quiet: float = 0.05, most_s: float = 10.0) -> list[ObjectChange]:
         """Everything up to a moment without news."""
-        found: list[Happening] = []
+        found: list[ObjectChange] = []
         until = time.monotonic() + most_s
         while time.monotonic() < until and self._ring.wait(quiet):
             found += self.poll(0)

@@ -18,7 +18,7 @@ from detshare.ebpf.records import Asked, Decoder, Freed, Kind, Made, Record
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class ObjectChange:
     """One birth or death. `kind`: process, client or object; `handle` and `number` (class) are 0 for a process.
 
     Or, where the tracer was asked for it, a `control` that was done on an object: `number` is its command.
@@ -80,11 +80,11 @@ class World:
         self.unknown = 0
         """objects that were made in clients of which the birth was not seen"""
 
-    def take(self, record: Record) -> list[Happening]:
+    def take(self, record: Record) -> list[ObjectChange]:
         """What a record means, in order."""
         return list(self._take(record))
 
-    def _take(self, record: Record) -> Iterator[Happening]:
+    def _take(self, record: Record) -> Iterator[ObjectChange]:
         if record.kind is Kind.CALL:
             yield from self._hold(record, record.pid, record.fd, record.file, new=False)
             change = self._decoder.decode(record)
@@ -94,7 +94,7 @@ class World:
                 yield from self._freed(record, change)
             elif isinstance(change, Asked):
                 asked = (change.client, change.handle, 0, change.number)
-                yield Happening(record.when, False, "control", record.pid, *asked)
+                yield ObjectChange(record.when, False, "control", record.pid, *asked)
         elif record.kind is Kind.HOLD:
             yield from self._hold(record, record.pid, record.fd, record.file, new=bool(record.other))
         elif record.kind is Kind.CLOSE:
@@ -111,11 +111,11 @@ class World:
         elif record.kind is Kind.EXIT:
             yield from self._drop(record.when, record.pid, list(self.processes.get(record.pid, {})))
             if record.pid in self._born:
-                yield Happening(record.when, False, "process", record.pid)
+                yield ObjectChange(record.when, False, "process", record.pid)
             self._born.discard(record.pid)
             self.processes.pop(record.pid, None)
 
-    def _hold(self, record: Record, pid: int, fd: int, file: int, *, new: bool) -> Iterator[Happening]:
+    def _hold(self, record: Record, pid: int, fd: int, file: int, *, new: bool) -> Iterator[ObjectChange]:
         held = self.processes.setdefault(pid, {})
         before = held.get(fd)
         if before == file and not new:
@@ -131,9 +131,9 @@ class World:
         self._holders.setdefault(file, set()).add((pid, fd))
         if pid not in self._born:
             self._born.add(pid)
-            yield Happening(record.when, True, "process", pid)
+            yield ObjectChange(record.when, True, "process", pid)
 
-    def _drop(self, when: int, pid: int, fds: list[int]) -> Iterator[Happening]:
+    def _drop(self, when: int, pid: int, fds: list[int]) -> Iterator[ObjectChange]:
         held = self.processes.get(pid, {})
         for fd in fds:
             file = held.pop(fd, None)
@@ -145,23 +145,23 @@ class World:
                 self._holders.pop(file, None)
                 yield from self._bury(when, file)
 
-    def _bury(self, when: int, file: int) -> Iterator[Happening]:
+    def _bury(self, when: int, file: int) -> Iterator[ObjectChange]:
         for client in [each for each in self.clients.values() if each.file == file]:
             yield from self._end_client(when, client)
 
-    def _end_client(self, when: int, client: Client) -> Iterator[Happening]:
+    def _end_client(self, when: int, client: Client) -> Iterator[ObjectChange]:
         for handle, each in reversed(list(client.objects.items())):
-            yield Happening(when, False, "object", client.pid, client.handle, handle, each.parent, each.number)
+            yield ObjectChange(when, False, "object", client.pid, client.handle, handle, each.parent, each.number)
         del self.clients[client.handle]
-        yield Happening(when, False, "client", client.pid, client.handle, client.handle)
+        yield ObjectChange(when, False, "client", client.pid, client.handle, client.handle)
 
-    def _made(self, record: Record, made: Made) -> Iterator[Happening]:
+    def _made(self, record: Record, made: Made) -> Iterator[ObjectChange]:
         client = self.clients.get(made.client)
         if made.number in self._decoder.roots and made.source is None:
             if client is not None:  # the number was used again: its death was not seen
                 yield from self._end_client(record.when, client)
             self.clients[made.handle] = Client(made.handle, record.pid, record.fd, record.file, whole=True)
-            yield Happening(record.when, True, "client", record.pid, made.handle, made.handle, 0, made.number)
+            yield ObjectChange(record.when, True, "client", record.pid, made.handle, made.handle, 0, made.number)
             return
         if client is None:
             client = self.clients[made.client] = Client(made.client, record.pid, record.fd, record.file, whole=False)
@@ -172,9 +172,9 @@ class World:
             source = origin.objects.get(made.source[1]) if origin is not None else None
             number = source.number if source is not None else 0
         client.objects[made.handle] = Object(made.parent, number, record.when, made.source is not None)
-        yield Happening(record.when, True, "object", client.pid, client.handle, made.handle, made.parent, number)
+        yield ObjectChange(record.when, True, "object", client.pid, client.handle, made.handle, made.parent, number)
 
-    def _freed(self, record: Record, freed: Freed) -> Iterator[Happening]:
+    def _freed(self, record: Record, freed: Freed) -> Iterator[ObjectChange]:
         client = self.clients.get(freed.client)
         if client is None:
             return
@@ -183,8 +183,8 @@ class World:
             return
         below = self._below(client, freed.handle)
         for handle in reversed(below):
-            each = client.objects.pop(handle)
-            yield Happening(record.when, False, "object", client.pid, client.handle, handle, each.parent, each.number)
+            each, about = client.objects.pop(handle), (client.pid, client.handle, handle)
+            yield ObjectChange(record.when, False, "object", *about, each.parent, each.number)
 
     @staticmethod
     def _below(client: Client, handle: int) -> list[int]:

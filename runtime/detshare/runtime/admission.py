@@ -21,7 +21,7 @@ from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.errors import ControlError
 from detshare.runtime.mps import Mps, MpsError
 from detshare.runtime.profiles import LANES, Lane, Profiles, choose, key
-from detshare.runtime.reflexes import DEFAULT_CLASS, Wish
+from detshare.runtime.reflexes import DEFAULT_CLASS, Desired
 from detshare.runtime.runs import Run
 from detshare.runtime.tenants import Tenants
 from detshare.runtime.tiers import check_percent
@@ -132,13 +132,13 @@ class Admission:
                 notes += self._steer(pid, klass, memory, asked.tenant)
             elif klass is not None or memory is not None:
                 notes.append("class and memory limit of the temporal lane are set by root only; it has neither")
-        wish = Wish(klass or DEFAULT_CLASS, asked.percent, memory)
+        desired = Desired(klass or DEFAULT_CLASS, asked.percent, memory)
         observed = lane == Lane.TEMPORAL
         if not observed or asked.lane == Lane.AUTO:
             tenant = asked.tenant or f"run-{pid}"
             text = " ".join(asked.command)[:4096]
-            self._tenants.announce(Run(pid, start, uid, tenant, text, name, observed, wish))
-        environment = {} if observed else {**self._mps.environment, PRIORITY: "1" if wish.klass in _BELOW else "0"}
+            self._tenants.announce(Run(pid, start, uid, tenant, text, name, observed, desired))
+        environment = {} if observed else {**self._mps.environment, PRIORITY: "1" if desired.klass in _BELOW else "0"}
         observe = observed and asked.lane == Lane.AUTO
         return {"lane": lane, "why": why, "notes": notes, "observe": observe, "environment": environment}
 

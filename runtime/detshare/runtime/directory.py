@@ -27,7 +27,7 @@ from detshare.ctl.core.rundir import DEFAULT_RUN_DIR
 from detshare.runtime import sealed
 from detshare.runtime.board import Activity, BadBoard, Board, Counters, Policy, create
 from detshare.runtime.board_layout import PAGE_BYTES
-from detshare.runtime.reflexes import Wish
+from detshare.runtime.reflexes import Desired
 from detshare.runtime.tiers import Gpu
 
 BOARD_DIR: Final = "DETSHARE_BOARD_DIR"
@@ -66,7 +66,7 @@ class Record:
     """it runs in the temporal lane and is only counted"""
     ahead: bool = False
     """it has not said yet that it took its boards"""
-    wish: Wish = field(default_factory=Wish)
+    desired: Desired = field(default_factory=Desired)
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Record:
     @classmethod
     def of_json(cls, data: dict[str, Any]) -> Record:
         """TypeError, KeyError, ValueError where it is none."""
-        made = cls(**{**data, "gpu": Gpu(**data["gpu"]), "wish": Wish(**data["wish"])})
+        made = cls(**{**data, "gpu": Gpu(**data["gpu"]), "desired": Desired(**data["desired"])})
         numbers = (made.pid, made.start, made.number, made.slot, made.uid, made.gpu.sms, made.gpu.step)
         texts = (made.tenant, made.command, made.key, made.gpu.uuid)
         if not all(isinstance(n, int) for n in numbers) or not all(isinstance(t, str) for t in texts):

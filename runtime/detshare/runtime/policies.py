@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the policy pages of tenants say: from their wishes, the reserve, reflexes of classes and their neighbours.
+"""What the policy pages of tenants say: from their desired state, the reserve, reflexes of classes, their neighbours.
 
 Any thread may call; nothing here waits for a program.
 """
@@ -46,27 +46,27 @@ class Policies:
     # -- pages --------------------------------------------------------------------------------------------------
 
     def apply_all(self, gpu: str | None = None) -> None:
-        """Bring every page, or those of one GPU, to what wishes, reserve and neighbours say now."""
+        """Bring every page, or those of one GPU, to what desired state, reserve and neighbours say now."""
         with self._lock:
             for tenant in self._tenants.values():
                 if gpu in (None, tenant.record.gpu.uuid):
                     self._apply(tenant)
 
     def _apply(self, tenant: Tenant) -> Pending:
-        """Bring a tenant's page to what its wish, the reserve and its neighbours say."""
+        """Bring a tenant's page to what its desired state, the reserve and its neighbours say."""
         record, policy = tenant.record, tenant.pages.policy
-        wish = record.wish
+        desired = record.desired
         reserve, override = self._reserve_of(record.gpu), self._override_of(record)
-        made = reflex(wish, record.gpu, reserve, override, tenant.crowded)
-        rank = RANKS[wish.klass]
+        made = reflex(desired, record.gpu, reserve, override, tenant.crowded)
+        rank = RANKS[desired.klass]
         tenant.slot.put("class", rank)
         others = [t for t in spatial(self._tenants.values()) if t.record.gpu.uuid == record.gpu.uuid]
-        owner = next((t for t in others if t.record.wish.exclusive), None)
-        higher = any(RANKS[t.record.wish.klass] > rank for t in others if t is not owner)
+        owner = next((t for t in others if t.record.desired.exclusive), None)
+        higher = any(RANKS[t.record.desired.klass] > rank for t in others if t is not owner)
         if owner is not None:
-            made = apart(made, owner.record.wish.exclusive_sms, owner is tenant, higher)
+            made = apart(made, owner.record.desired.exclusive_sms, owner is tenant, higher)
         if record.observed:
-            made = Reflex(wish.klass, mode=Mode.TIER)
+            made = Reflex(desired.klass, mode=Mode.TIER)
         gated = not record.observed and (tenant.slot.held or (higher and made.mode is Mode.HOLD))
         idle, busy = tenant.table.index(made.idle), tenant.table.index(made.busy)
         values = PolicyValues(
@@ -80,7 +80,7 @@ class Policies:
             depth=made.depth,
             floor_permille=made.floor_permille,
             floor_period_us=made.floor_period_us,
-            memory_limit=wish.memory or 0,
+            memory_limit=desired.memory or 0,
             tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
         )
         tenant.reflex = made
@@ -98,12 +98,12 @@ class Policies:
             return None
 
     def _override_of(self, record: Record) -> Override | None:
-        override = self._runs.overrides.get(record.wish.klass)
+        override = self._runs.overrides.get(record.desired.klass)
         try:
             if override is not None:
                 override.check(record.gpu)
         except BadRequest as error:
-            self._tell("error", record.pid, f"the reflex of class {record.wish.klass} is not applied: {error}")
+            self._tell("error", record.pid, f"the reflex of class {record.desired.klass} is not applied: {error}")
             return None
         return override
 
@@ -156,12 +156,12 @@ class Policies:
         """The GPUs that programs are on; before there is one, any that could be."""
         return {t.record.gpu for t in self._tenants.values()} or {Gpu("", 4096, 8)}
 
-    def change(self, process: ProcessId, **wish: Any) -> list[Pending]:
-        """Change a program's wish (fields of Wish); what has to be acknowledged. OSError: not kept over a restart."""
+    def change(self, process: ProcessId, **desired: Any) -> list[Pending]:
+        """Change what is asked of a program (fields of Desired); what is to be acknowledged. OSError: not kept."""
         with self._lock:
             pending = []
             for tenant in self.of(process):
-                record = replace(tenant.record, wish=replace(tenant.record.wish, **wish))
+                record = replace(tenant.record, desired=replace(tenant.record.desired, **desired))
                 self._directory.save(record)
                 tenant.record = record
                 pending.append(self._apply(tenant))
@@ -183,7 +183,7 @@ class Policies:
         """Who has an exclusive pCtx of a GPU."""
         with self._lock:
             mine = (t for t in spatial(self._tenants.values()) if t.record.gpu.uuid == gpu)
-            return next((t for t in mine if t.record.wish.exclusive), None)
+            return next((t for t in mine if t.record.desired.exclusive), None)
 
     def reserve(self, sms: int | None) -> None:
         """Keep `sms` SMs of each GPU for class high, or none. BadRequest where it is no tier of a GPU here, or
@@ -191,7 +191,7 @@ class Policies:
         with self._lock:
             if sms is not None:
                 for tenant in self._tenants.values():
-                    if name := tenant.record.wish.exclusive:
+                    if name := tenant.record.desired.exclusive:
                         pid = tenant.record.pid
                         raise BadRequest(f"PID {pid} has {name} to itself, which begins at the first SM too")
                 for gpu in self._gpus():

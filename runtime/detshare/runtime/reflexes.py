@@ -71,7 +71,7 @@ _DEFAULTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Desired:
     """What was asked for one program of the spatial lane."""
 
     klass: str = DEFAULT_CLASS
@@ -121,29 +121,29 @@ class Override:
 
 
 def reflex(
-    wish: Wish, gpu: Gpu, reserve: int | None, override: Override | None = None, crowded: bool = False
+    desired: Desired, gpu: Gpu, reserve: int | None, override: Override | None = None, crowded: bool = False
 ) -> Reflex:
-    """The reflex that follows from a wish, from the GPU's reserve, and from what was set for the class.
+    """The reflex that follows from what is desired, from the GPU's reserve, and from what was set for the class.
 
     A reserve of n SMs gives class high the first n and everybody else the rest, at all times: nobody is held. What
     was set for the class goes before the reserve, what is the program's own before both. `crowded`: higher classes
     leave it hardly any time; it only changes what nobody has set.
     """
-    setting(wish.klass)
-    made = _DEFAULTS[wish.klass]
-    chosen = wish.percent is not None or wish.busy or (override is not None and override.busy is not None)
-    if crowded and not chosen and wish.klass in CROWDED_STEPS:
-        small = Tier(Kind.FIRST, min(CROWDED_STEPS[wish.klass] * gpu.step, gpu.largest))
+    setting(desired.klass)
+    made = _DEFAULTS[desired.klass]
+    chosen = desired.percent is not None or desired.busy or (override is not None and override.busy is not None)
+    if crowded and not chosen and desired.klass in CROWDED_STEPS:
+        small = Tier(Kind.FIRST, min(CROWDED_STEPS[desired.klass] * gpu.step, gpu.largest))
         made = replace(made, mode=Mode.TIER, busy=small)
     if reserve is not None:
-        tier = Tier(Kind.FIRST if wish.klass == "high" else Kind.REST, reserve)
+        tier = Tier(Kind.FIRST if desired.klass == "high" else Kind.REST, reserve)
         made = replace(made, idle=tier, busy=tier, mode=Mode.TIER)
     if override is not None:
         made = override.apply(made, gpu)
-    if wish.percent is not None:
-        tier = of_percent(wish.percent, gpu)
+    if desired.percent is not None:
+        tier = of_percent(desired.percent, gpu)
         made = replace(made, idle=tier, busy=tier)
-    return Override(busy=wish.busy or None).apply(made, gpu)
+    return Override(busy=desired.busy or None).apply(made, gpu)
 
 
 def apart(made: Reflex, sms: int, owner: bool, contended: bool) -> Reflex:
@@ -163,6 +163,6 @@ def apart(made: Reflex, sms: int, owner: bool, contended: bool) -> Reflex:
     return made if contended else replace(made, busy=made.idle, mode=Mode.TIER)
 
 
-def overlaps(wish: Wish, reserve: int | None) -> bool:
+def overlaps(desired: Desired, reserve: int | None) -> bool:
     """Whether a program's own share lies in SMs that are reserved for class high."""
-    return reserve is not None and wish.percent is not None and wish.klass != "high"
+    return reserve is not None and desired.percent is not None and desired.klass != "high"

@@ -11,7 +11,7 @@ from typing import Final
 
 from detshare.ctl.core import procfs
 from detshare.ctl.core.driver import ProcessId
-from detshare.runtime.reflexes import RANKS, Override, Wish
+from detshare.runtime.reflexes import RANKS, Desired, Override
 
 _ANCESTORS: Final = 32
 """parents that are looked at to find the `detshare run` a process belongs to"""
@@ -30,7 +30,7 @@ class Run:
     """of its profile"""
     observed: bool
     """it runs in the temporal lane and is only counted"""
-    wish: Wish
+    desired: Desired
 
     @property
     def process(self) -> ProcessId:
@@ -55,7 +55,7 @@ class Runs:
             self.reserve = data["reserve"] if isinstance(data["reserve"], int) else None
             self.overrides = {name: Override(**entry) for name, entry in data["overrides"].items() if name in RANKS}
             for entry in data["runs"]:
-                run = Run(**{**entry, "wish": Wish(**entry["wish"])})
+                run = Run(**{**entry, "desired": Desired(**entry["desired"])})
                 self._runs[run.process] = run
         except FileNotFoundError:
             return ""

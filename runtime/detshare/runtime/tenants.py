@@ -19,7 +19,7 @@ from detshare.runtime.directory import Directory, Record, uuid_text
 from detshare.runtime.leaving import Leaving, seconds_for
 from detshare.runtime.policies import Policies
 from detshare.runtime.profiles import Profile, Profiles, key
-from detshare.runtime.reflexes import RANKS, Wish
+from detshare.runtime.reflexes import RANKS, Desired
 from detshare.runtime.runs import Run, Runs, command_line
 from detshare.runtime.tenant import Refused, Tell, Tenant, View, spatial, view
 from detshare.runtime.tiers import Gpu, Kind, Table, Tier
@@ -164,7 +164,7 @@ class Tenants:
                 key=run.key if run else key(command),
                 observed=run is not None and run.observed,
                 ahead=asked.ahead,
-                wish=run.wish if run else Wish(),
+                desired=run.desired if run else Desired(),
             )
             return self._admit(record)
 
@@ -196,12 +196,12 @@ class Tenants:
             self._directory.remove(record)
             raise Refused(error.errno or errno.EIO, f"its boards cannot be given: {error.strerror}") from error
         tenant = Tenant(record, pages, slot, pidfd, Table(record.gpu), descriptors=_descriptors(record, pidfd))
-        slot.assign(record.pid, record.start, RANKS[record.wish.klass])
+        slot.assign(record.pid, record.start, RANKS[record.desired.klass])
         self._tenants[record.name] = tenant
         self.policies.apply_all(record.gpu.uuid)
         how = "is watched in the temporal lane" if record.observed else f"entered the spatial lane, slot {slot.index}"
         named = f" as {record.tenant}" if record.tenant else ""
-        self._tell("attach", record.pid, f"{how}{named}, class {record.wish.klass}, {record.gpu.uuid}")
+        self._tell("attach", record.pid, f"{how}{named}, class {record.desired.klass}, {record.gpu.uuid}")
         return tenant, descriptors
 
     def has(self, tenant: Tenant) -> bool:

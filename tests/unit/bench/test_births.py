@@ -12,23 +12,23 @@ import pytest
 from detshare.ctl.core import classes
 from detshare.tools.bench import births
 
-GREETED = """
+EARLY = """
 DEBUG detshared.births: PID 96, ms after its first TSG was made: told 0.3, set 17.0
-DEBUG detshared.births: PID 97, ms after its first TSG was made: told 0.3, heard 0.4, wish found 0.8, set 19.3
+DEBUG detshared.births: PID 97, ms after its first TSG was made: told 0.3, heard 0.4, desired found 0.8, set 19.3
 INFO detshared: change 97: a new context brought to class low, 19.3 ms after its first TSG was made
 INFO detshared: change 98: 1 TSG(s) brought to class low
 INFO detshared: change 99: brought back to class low, 0.8 ms after it set a slice of 2048 us itself
 """
 
 
-def test_legs_are_of_programs_that_were_greeted() -> None:
-    assert births.legs(97, GREETED) == {"told": 0.3, "heard": 0.4, "wish found": 0.8, "set": 19.3}
-    assert [births.legs(pid, GREETED) for pid in (7, 9, 98, 99)] == [{}] * 4
+def test_legs_are_of_programs_that_got_it_early() -> None:
+    assert births.legs(97, EARLY) == {"told": 0.3, "heard": 0.4, "desired found": 0.8, "set": 19.3}
+    assert [births.legs(pid, EARLY) for pid in (7, 9, 98, 99)] == [{}] * 4
 
 
 @pytest.mark.parametrize(("pid", "told"), [(97, True), (98, True), (99, False), (9, False), (96, False)])
 def test_a_class_is_told_of_whoever_gave_it(pid: int, told: bool) -> None:
-    assert births.told_of(pid, GREETED) is told
+    assert births.told_of(pid, EARLY) is told
 
 
 def test_the_class_has_the_slice_that_is_asked_for() -> None:

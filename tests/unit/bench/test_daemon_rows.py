@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from detshare.ctl.backends.module.backend import KmodBackend
-from detshare.ctl.backends.module.ear import Ear
+from detshare.ctl.backends.module.event_thread import EventThread
 from detshare.ctl.netlink import events, genl
 from detshare.ctl.netlink.link import Link
 from detshare.tools.bench.scale import kernel, sender
@@ -72,14 +72,14 @@ def test_each_fault_misses_its_target(monkeypatch, wrong, what):
 
 @pytest.fixture
 def wire(monkeypatch):
-    ear = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, sender.USERSOCK)
-    ear.bind((0, 0))
-    monkeypatch.setattr(kernel.Answers, "events", ear)
+    receiver = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, sender.USERSOCK)
+    receiver.bind((0, 0))
+    monkeypatch.setattr(kernel.Answers, "events", receiver)
     monkeypatch.setattr(kernel.Answers, "count", 100)
     monkeypatch.setattr(kernel.Answers, "_bytes", {})
     monkeypatch.setattr(genl, "DetShare", kernel.Answers)
-    yield ear
-    ear.close()
+    yield receiver
+    receiver.close()
 
 
 def test_the_bytes_are_read_as_the_kernels(wire, tmp_path: Path):
@@ -93,7 +93,7 @@ def test_the_bytes_are_read_as_the_kernels(wire, tmp_path: Path):
 
 def test_what_is_sent_is_counted_and_what_matters_is_told(wire, capsys):
     told: list[Any] = []
-    ear = Ear(str, told.append)
+    receiver = EventThread(str, told.append)
     port = wire.getsockname()[0]
     thread = threading.Thread(target=sender.main, args=(port, 10, 5000, 0.5))
     thread.start()
@@ -101,7 +101,7 @@ def test_what_is_sent_is_counted_and_what_matters_is_told(wire, capsys):
     sent = json.loads(capsys.readouterr().out)["sent"]
     assert sent > 1100
     comes(lambda: len(told) >= sent // 1100)
-    ear.close()
+    receiver.close()
     assert {event.kind for event in told} <= {"refused", "lost"}
     assert sum(event.kind == "refused" for event in told) == sent // 1100
 

@@ -81,7 +81,7 @@ def test_the_row_of_an_experiment_says_what_was_counted(
     monkeypatch: pytest.MonkeyPatch, faults: int, lost: int, missed: list[str]
 ) -> None:
     a_round = {"event": "round", "alive": 8, "clients": 3, "loaded": False, "load_ms": 1.0, "unload_ms": 2.0}
-    gone = {"objects": 0, "clients": 0, "frames": 0}
+    gone = {"objects": 0, "clients": 0, "shadows": 0}
     lines: list[dict[str, Any]] = [
         a_round,
         {"event": "after", "before": 1, "references": 1, "clients_before": 8, **gone},

@@ -126,8 +126,8 @@ def test_rows_of_dirty() -> None:
     assert missed(still) == ["GPT training step: allocations that changed, median"]
 
 
-BIRTH: Line = {"event": "birth", "kind": "light", "had_ms": 90.0, "greeted": True, "ms": 4.0, "kept": True}
-LOOKED = {"greeted": False, "ms": None}
+BIRTH: Line = {"event": "birth", "kind": "light", "had_ms": 90.0, "early": True, "ms": 4.0, "kept": True}
+LOOKED = {"early": False, "ms": None}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_rows_of_root(wrong: dict[str, Any], what: str) -> None:
 def test_a_class_that_a_look_gave_first_counts_and_has_no_time_of_its_own() -> None:
     found = root.rows([{**BIRTH, "ms": 6.0}, BIRTH | LOOKED, BIRTH | LOOKED | {"had_ms": None}])
     rows = {row.what.removeprefix("programs by the driver's interface: "): row for row in found}
-    assert rows["that a look gave it before they were greeted"].value == 1
+    assert rows["that a look gave it before it was heard of"].value == 1
     assert rows["first TSG to class, median"].value == 6.0
     assert [row.what.rpartition(", ")[0].rpartition(": ")[2] for row in found if row.ok is False] == [
         "whose compute TSG had the class's slice within 500 ms of their being ready"

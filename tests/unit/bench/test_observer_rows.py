@@ -21,8 +21,8 @@ COUNTED: dict[str, dict[str, Any]] = {
 }
 ROUND = {"event": "agreement", "groups": 3, "differ": 0, "objects": 9, "driver": 9, "module": 9}
 LEGS = {"told": 1.0, "set": 3.0}
-BORN: dict[str, Any] = {"event": "birth", "observers": True, "waited_ms": 1.0, "ms": 3.0, "greeted": True, "legs": LEGS}
-LOOKED = {"event": "birth", "observers": False, "waited_ms": 130.0, "ms": 135.0, "greeted": False, "legs": {}}
+BORN: dict[str, Any] = {"event": "birth", "observers": True, "waited_ms": 1.0, "ms": 3.0, "early": True, "legs": LEGS}
+LOOKED = {"event": "birth", "observers": False, "waited_ms": 130.0, "ms": 135.0, "early": False, "legs": {}}
 ENDED = {"event": "ended", "status": 0}
 
 
@@ -94,7 +94,7 @@ def test_each_fault_misses_its_target(monkeypatch: pytest.MonkeyPatch, wrong: di
 
 
 def test_a_class_that_a_look_gave_first_counts_and_one_that_came_late_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = BORN | {"greeted": False, "legs": {}}
+    looked = BORN | {"early": False, "legs": {}}
     assert births(monkeypatch, looked | {"ms": 40.0}) == []
     late = "no module, a look a minute: programs that had their class within 100 ms"
     assert births(monkeypatch, looked | {"ms": 101.0}) == [late]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detshare.ebpf.world import Happening
+from detshare.ebpf.world import ObjectChange
 from detshare.tools.bench.ebpf import objects
 from detshare.tools.bench.ebpf.trees import Recorded, differences, replay
 
@@ -81,19 +81,19 @@ def test_blocks_of_another_length_are_told() -> None:
     assert replay([call(0x2B, bytes(64))]).odd == 1
 
 
-def happening(born: bool, handle: int, number: int, parent: int, when: int = 1, kind: str = "object") -> Happening:
-    return Happening(when, born, kind, 7, CLIENT, handle, parent, number)
+def change(born: bool, handle: int, number: int, parent: int, when: int = 1, kind: str = "object") -> ObjectChange:
+    return ObjectChange(when, born, kind, 7, CLIENT, handle, parent, number)
 
 
 HEARD = [
-    happening(True, 0, 0, 0, kind="process"),
-    happening(True, CLIENT, 0x41, 0, kind="client"),
-    happening(True, DEVICE, 0x80, CLIENT),
-    happening(True, CHILD, 0x2080, DEVICE),
-    happening(False, CHILD, 0x2080, DEVICE, when=5),
-    happening(False, DEVICE, 0x80, CLIENT, when=9),
-    happening(False, CLIENT, 0, 0, when=9, kind="client"),
-    happening(False, 0, 0, 0, when=9, kind="process"),
+    change(True, 0, 0, 0, kind="process"),
+    change(True, CLIENT, 0x41, 0, kind="client"),
+    change(True, DEVICE, 0x80, CLIENT),
+    change(True, CHILD, 0x2080, DEVICE),
+    change(False, CHILD, 0x2080, DEVICE, when=5),
+    change(False, DEVICE, 0x80, CLIENT, when=9),
+    change(False, CLIENT, 0, 0, when=9, kind="client"),
+    change(False, 0, 0, 0, when=9, kind="process"),
 ]
 
 

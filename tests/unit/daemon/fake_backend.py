@@ -86,8 +86,8 @@ class FakeBackend(Backend):
         self.tenants: list[str] = []
         self.teller: Callable[[Event], None] | None = None
         self.waker: Callable[[], None] | None = None
-        self.greeted = 0
-        self.fail_greeting: Exception | None = None
+        self.early = 0
+        self.fail_early: Exception | None = None
         self.rules: Mapping[str, str] = {}
         self.edge: Callable[[int, bool], None] | None = None
         self.standing: dict[str, Any] = {}
@@ -121,11 +121,11 @@ class FakeBackend(Backend):
     def wake_by(self, wake: Callable[[], None]) -> None:
         self.waker = wake
 
-    def greet(self) -> None:
+    def apply_early(self) -> None:
         self.threads.add(threading.get_ident())
-        self.greeted += 1
-        if self.fail_greeting is not None:
-            raise self.fail_greeting
+        self.early += 1
+        if self.fail_early is not None:
+            raise self.fail_early
 
     def stand(self, rules: Mapping[str, str]) -> None:
         self.rules = rules

@@ -79,7 +79,7 @@ def test_policies_and_decisions_are_typed(running: Any) -> None:
 
 
 def test_why_waits_for_what_was_said_before_it(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hands = running.daemon._desk.engine._hands
+    hands = running.daemon._policy.engine._executor
     by_hand = hands.by_hand
 
     def late(*words: Any) -> None:

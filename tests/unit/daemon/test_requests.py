@@ -226,7 +226,7 @@ def test_what_a_program_observes_is_shown_counted_and_told_to_policies(mine: Cal
     found = until(lambda: (told := seen(running)) and told["count"] == 100 and told)
     assert found["p50_s"] == pytest.approx(0.010, rel=0.03)
     assert found["source"] == "reported"
-    viewer = running.daemon._desk.engine._viewer
+    viewer = running.daemon._policy.engine._viewer
     view = until(lambda: (each := viewer.tenants(view_gpu(running))[str(ME)]).requests == 100 and each)
     assert view.request_p99_us == pytest.approx(1e6 * found["p99_s"])
     for words in (("show", str(ME)), ("why", str(ME))):

@@ -104,7 +104,7 @@ TEST(a_sync_by_another_thread_of_the_program_counts)
 
 TEST(a_sync_by_a_helper_thread_of_the_library_does_not)
 {
-	synced_by("ds-ticker");
+	synced_by("ds-poller");
 	VIOLATED(1, "race: mix");
 }
 

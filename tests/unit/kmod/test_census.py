@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from detshare.ctl.abi.versions import for_version
+from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.module import activity, census, orders, rotation
 from detshare.ctl.backends.module.census import Census
-from detshare.ctl.backends.wishes import Wish
 from detshare.ctl.core import words
 from detshare.ctl.core.driver import Gpu, Holder, ProcessId
 from detshare.ctl.core.gputime import Mode, Standing
@@ -19,9 +19,9 @@ from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.records import (
     ClassRow,
     DeniedRow,
+    EntityRow,
     GpuRow,
     LimitRow,
-    RunRow,
     SchedRow,
     TenantRow,
     TsgRow,
@@ -136,41 +136,43 @@ def test_tenants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "shown"),
+    ("desired", "shown"),
     [
-        (Wish(klass="high"), ("high", None)),
-        (Wish(weight=3), (None, 3)),
-        (Wish(weight=3, ceiling=40), (None, 3)),
-        (Wish(slice_us=500, level=Level.LOW), (None, None)),
-        (Wish(ceiling=25), (None, None)),
+        (Desired(klass="high"), ("high", None)),
+        (Desired(weight=3), (None, 3)),
+        (Desired(weight=3, ceiling=40), (None, 3)),
+        (Desired(slice_us=500, level=Level.LOW), (None, None)),
+        (Desired(ceiling=25), (None, None)),
     ],
 )
-def test_an_order_that_is_found_is_the_wish_it_was_made_from(wish: Wish, shown: tuple[str | None, int | None]) -> None:
-    order = orders.order_of(wish)
+def test_an_order_that_is_found_is_the_wish_it_was_made_from(
+    desired: Desired, shown: tuple[str | None, int | None]
+) -> None:
+    order = orders.order_of(desired)
     row = SchedRow(
         42, order.klass or "", order.slice_us, order.level, weight=order.weight, tpc_percent=order.tpc_percent
     )
-    assert orders.wish_of(row) == wish
+    assert orders.desired_of(row) == desired
     found = only(replace(SEEN, vctxs=[replace(VCTX, klass=row.klass)], orders=[row]))
     assert (found.klass, found.weight) == shown
 
 
-RUN = RunRow(1, 42, klass="low", state=genl.DETSHARE_RUN_STATE_ACTIVE, idle_ns=2_000_000, kicks=3, used_us=70)
+ENTITY = EntityRow(1, 42, klass="low", state=genl.DETSHARE_ENTITY_STATE_ACTIVE, idle_ns=2_000_000, kicks=3, used_us=70)
 
 
 def test_what_a_program_does_is_what_its_contexts_do() -> None:
     gated = replace(
-        RUN, vctx_id=2, state=genl.DETSHARE_RUN_STATE_GATED, reasons=6, idle_ns=5, kicks=1, waits=2, wait_ns=10**6
+        ENTITY, vctx_id=2, state=genl.DETSHARE_ENTITY_STATE_GATED, reasons=6, idle_ns=5, kicks=1, waits=2, wait_ns=10**6
     )
-    doing = only(replace(SEEN, runs=[RUN, gated])).activity
+    doing = only(replace(SEEN, entities=[ENTITY, gated])).activity
     assert doing is not None
     assert (doing.state, doing.reasons) == ("gated", ("bucket", "turn"))
     assert (doing.kicks, doing.waits, doing.wait_ms, doing.used_us, doing.idle_ms) == (4, 2, 1.0, 140, 5e-6)
-    assert only(replace(SEEN, runs=[RUN, gated])).state is State.GATED
-    assert only(replace(SEEN, runs=[RUN])).state is State.RUNNING
-    paused = replace(RUN, state=genl.DETSHARE_RUN_STATE_PAUSED, reasons=1, channels_off=8)
-    assert only(replace(SEEN, runs=[gated, paused])).state is State.PAUSED
-    assert only(replace(SEEN, vctxs=[replace(VCTX, mps=True)], runs=[gated])).state is State.MPS_CLIENT
+    assert only(replace(SEEN, entities=[ENTITY, gated])).state is State.GATED
+    assert only(replace(SEEN, entities=[ENTITY])).state is State.RUNNING
+    paused = replace(ENTITY, state=genl.DETSHARE_ENTITY_STATE_PAUSED, reasons=1, channels_off=8)
+    assert only(replace(SEEN, entities=[gated, paused])).state is State.PAUSED
+    assert only(replace(SEEN, vctxs=[replace(VCTX, mps=True)], entities=[gated])).state is State.MPS_CLIENT
     assert only(SEEN).activity is None
 
 
@@ -183,7 +185,7 @@ def test_denials_are_added_up_and_named() -> None:
         DeniedRow(42, 0x30000011, genl.DETSHARE_DENIAL_DOORBELL, status=0x1B, count=9),
         DeniedRow(43, 0x80, 77),
     ]
-    doing = only(replace(SEEN, runs=[RUN], denied=rows)).activity
+    doing = only(replace(SEEN, entities=[ENTITY], denied=rows)).activity
     assert doing is not None
     assert [(d.name, d.reason, d.count) for d in doing.denials] == [
         ("UVM ioctl 17", "doorbell", 9), ("NVA06C_CTRL_CMD_SET_TIMESLICE", "order", 5), ("escape 0x4e", "doorbell", 1),
@@ -200,14 +202,14 @@ def test_levels_that_were_set() -> None:
 def test_turns_are_told_as_the_kernel_tells_them() -> None:
     turn = genl.DETSHARE_HOLD_TURN
     rows = [ClassRow("low", turn_us=100_000), ClassRow("high")]
-    runs = [
-        RunRow(1, 42, klass="low"),
-        RunRow(2, 43, klass="low", reasons=turn),
-        RunRow(3, 44, klass="low"),
-        RunRow(4, 45, klass="high"),
+    entities = [
+        EntityRow(1, 42, klass="low"),
+        EntityRow(2, 43, klass="low", reasons=turn),
+        EntityRow(3, 44, klass="low"),
+        EntityRow(4, 45, klass="high"),
     ]
     row = GpuRow(0, UUID, turn_mode=genl.DETSHARE_TURN_MODE_TURNS, turn_vctx=1, turn_pid=42, turn_left_ms=60)
-    seen = replace(SEEN, gpu_rows=[row], classes=rows, runs=runs)
+    seen = replace(SEEN, gpu_rows=[row], classes=rows, entities=entities)
     (schedule,) = rotation.schedules(seen)
     assert (schedule.gpu, schedule.mode, schedule.holder, schedule.left_s) == (UUID, Mode.TURNS, "42", 0.06)
     assert words.schedule(plain(schedule)) == "turns, 42 has its turn for 60ms"

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from detshare.ctl.abi.versions import for_version
-from detshare.ctl.backends.module import census, orders, tell
+from detshare.ctl.backends.desired import Desired
+from detshare.ctl.backends.module import census, messages, orders
 from detshare.ctl.backends.module.holds import LEASE_S, Holds
-from detshare.ctl.backends.wishes import Wish
 from detshare.ctl.core import classes
 from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import BadRequest
@@ -102,14 +102,14 @@ def test_only_short_leases_are_taken_up(kernel: Kernel) -> None:
 
 
 def test_a_ceiling_stays_beside_class_and_weight() -> None:
-    wish = orders.merged(Wish(klass="low"), Wish(ceiling=40))
-    assert wish == Wish(klass="low", ceiling=40)
-    wish = orders.merged(wish, Wish(weight=3))
-    assert wish == Wish(weight=3, ceiling=40)
-    assert orders.order_of(wish).text == "weight 3, ceiling 40 %"
-    assert orders.merged(wish, Wish(ceiling=100)) == Wish(weight=3)
-    assert not orders.merged(Wish(ceiling=40), Wish(ceiling=100)).steers
-    assert orders.order_of(Wish(slice_us=5)).level == Level.MEDIUM
+    desired = orders.merged(Desired(klass="low"), Desired(ceiling=40))
+    assert desired == Desired(klass="low", ceiling=40)
+    desired = orders.merged(desired, Desired(weight=3))
+    assert desired == Desired(weight=3, ceiling=40)
+    assert orders.order_of(desired).text == "weight 3, ceiling 40 %"
+    assert orders.merged(desired, Desired(ceiling=100)) == Desired(weight=3)
+    assert not orders.merged(Desired(ceiling=40), Desired(ceiling=100)).steers
+    assert orders.order_of(Desired(slice_us=5)).level == Level.MEDIUM
 
 
 def test_our_rows_are_written_once(kernel: Kernel) -> None:
@@ -154,12 +154,12 @@ def test_what_the_driver_refused_is_said() -> None:
 def test_what_came_of_a_hold_in_words() -> None:
     row = HoldRow(0, gate=True, pause=True, vctxs=2, gated=2, paused=1, failed=1, gate_ns=4000, pause_ns=10**7)
     row = replace(row, why="it shares")
-    assert tell.held(ONE, row, None) == (
+    assert messages.held(ONE, row, None) == (
         "launches of 2 of 2 context(s) wait, after 4 us; 1 off the GPU, after 10 ms; 1 could not be paused: it shares"
     )
-    assert tell.held(CREW, HoldRow(1), 5).startswith("cgroup /crew: no GPU context yet")
-    assert tell.let_go(CREW, HoldRow(1)) == "cgroup /crew"
-    assert "held for another reason" in tell.let_go(ONE, HoldRow(0, vctxs=1, gated=1))
+    assert messages.held(CREW, HoldRow(1), 5).startswith("cgroup /crew: no GPU context yet")
+    assert messages.let_go(CREW, HoldRow(1)) == "cgroup /crew"
+    assert "held for another reason" in messages.let_go(ONE, HoldRow(0, vctxs=1, gated=1))
 
 
 def test_a_row_belongs_to_its_account() -> None:

@@ -132,7 +132,7 @@ def test_nobody_is_charged_before_all_are_known_for_200_ms_at_most(bench: ctypes
 
 
 def test_the_lanes_lock_is_held_for_one_run_at_a_time_and_for_no_sum(bench: ctypes.CDLL) -> None:
-    """Faults take it, and interrupts are off meanwhile: that must not grow with the number of runs."""
+    """Faults take it, and interrupts are off meanwhile: that must not grow with the number of entities."""
     count = 1000
     bench.bench_begin(count, BEGIN)
     for i in range(count):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What kmod/sched/usage.c and turns.c use of the kernel and of run.h, for a shared object in user space. A lock counts what is done in it. */
+/* What kmod/sched/usage.c and turns.c use of the kernel and of entity.h, for a shared object in user space. A lock counts what is done in it. */
 #ifndef USAGE_KERNEL_H
 #define USAGE_KERNEL_H
-#define DETSHARE_RUN_H
+#define DETSHARE_ENTITY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,8 +37,8 @@ struct list_head {
 };
 
 #define list_for_each_entry(at, head, member) \
-	for (at = (void *)((char *)(head)->next - offsetof(struct ds_run, member)); &at->member != (head); \
-	     at = (void *)((char *)at->member.next - offsetof(struct ds_run, member)))
+	for (at = (void *)((char *)(head)->next - offsetof(struct ds_entity, member)); &at->member != (head); \
+	     at = (void *)((char *)at->member.next - offsetof(struct ds_entity, member)))
 
 struct lock {
 	bool held;
@@ -73,32 +73,32 @@ static inline u64 mul_u64_u64_div_u64(u64 a, u64 b, u64 c)
 
 #include "usage.h"
 
-struct ds_lane {
-	struct list_head runs;
+struct ds_runq {
+	struct list_head entities;
 	struct lock lock;
 	u64 charged_ns;
 };
 
-struct ds_run_pause {
+struct ds_entity_pause {
 	bool off;
 	u64 moving_ns, off_ns, on_ns;
 };
 
-struct ds_run {
+struct ds_entity {
 	struct list_head link;
-	struct ds_lane *lane;
+	struct ds_runq *runq;
 	bool watched, active;
 	u64 since_ns, launched_ns, ended_ns, known_ns, used_ns, slice_us;
 	unsigned int tsgs;
 	s32 level;
 	struct ds_spell rest;
 	struct ds_usage usage;
-	struct ds_run_pause pause;
+	struct ds_entity_pause pause;
 };
 
-static inline u64 ds_run_ended(const struct ds_run *run)
+static inline u64 ds_entity_ended(const struct ds_entity *entity)
 {
-	return run->ended_ns > run->launched_ns ? run->ended_ns : 0;
+	return entity->ended_ns > entity->launched_ns ? entity->ended_ns : 0;
 }
 
 #endif

@@ -26,7 +26,7 @@ def messages() -> dict[str, Any]:
 
 
 def test_family_and_group() -> None:
-    assert genl.DETSHARE_GENL_NAME == SPEC["name"] == presence.FAMILY
+    assert genl.DETSHARE_FAMILY_NAME == SPEC["name"] == presence.FAMILY
     groups = [genl.DETSHARE_MCGRP_EVENTS, genl.DETSHARE_MCGRP_ACTIVITY]
     assert [group["name"] for group in SPEC["mcast-groups"]["list"]] == groups
     assert all("admin-perm" in each.get("flags", []) or "event" in each for each in OPERATIONS)
@@ -79,7 +79,7 @@ RECORDS = {
     "class": records.ClassRow,
     "bucket": records.BucketRow,
     "hold": records.HoldRow,
-    "run": records.RunRow,
+    "entity": records.EntityRow,
     "denied": records.DeniedRow,
     "event": records.EventRow,
 }
@@ -101,7 +101,7 @@ def test_a_record_has_every_attribute(name: str) -> None:
         ("level", records.LEVELS),
         ("abi", records.ABIS),
         ("mode", records.MODES),
-        ("run-state", records.RUN_STATES),
+        ("entity-state", records.ENTITY_STATES),
         ("hold", records.HOLDS),
         ("denial", records.DENIALS),
         ("ability", records.ABILITIES),

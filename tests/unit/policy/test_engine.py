@@ -14,8 +14,8 @@ from detshare.ctl.core.observed import Requests
 from detshare.ctl.core.snapshot import Change, ClassInfo, Outcome
 from detshare.ctl.policy.decisions.log import Turn, turns
 from detshare.ctl.policy.edges import GAP_S
+from detshare.ctl.policy.executor import BURST, RATE_S
 from detshare.ctl.policy.guard import LONGEST_SHUT_US
-from detshare.ctl.policy.hands import BURST, RATE_S
 from detshare.ctl.policy.types import Bind, ClassRow, Gate, Move, PCtx, Preempt, Reflex, Slice
 
 

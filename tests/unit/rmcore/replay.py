@@ -32,9 +32,7 @@ class Replay:
         self.core("abi", "580.159.04")
         self.core("account", ACCOUNT, 1 << 62)
         for call in calls:
-            if call.path == UVM:
-                self.uvm(call)
-            else:
+            if call.path != UVM:
                 self.escape(call)
             self.look()
 
@@ -45,17 +43,6 @@ class Replay:
         for kind, number in total.items():
             self.peak[kind] = max(self.peak[kind], number)
         self.peak_objects = max(self.peak_objects, sum(total.values()))
-
-    def uvm(self, call: Ioctl) -> None:
-        try:
-            # 256 bytes were recorded; longer structures are completed by zeros
-            answer = self.core.numbers("uvm", call.request, call.before + bytes(16384))
-        except Refused:
-            self.calls["uvm unknown"] += 1
-            return
-        self.calls["uvm"] += 1
-        if answer["client"]:
-            assert answer["client"] in self.clients
 
     def escape(self, call: Ioctl) -> None:
         assert len(call.before) == call.size

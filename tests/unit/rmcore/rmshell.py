@@ -78,22 +78,6 @@ OPS: Final = [
     "dmabuf",
     "version",
 ]
-UVM_OPS: Final = [
-    "other",
-    "initialize",
-    "mm_initialize",
-    "register_gpu",
-    "register_vaspace",
-    "register_channel",
-    "unregister_channel",
-    "external_range",
-    "map_external",
-    "unmap_external",
-    "free",
-    "semaphore_pool",
-    "device_p2p",
-    "migrate",
-]
 
 
 class CoreDied(AssertionError):

@@ -90,18 +90,6 @@ def test_a_class_is_of_its_kind(decoder: Core, number: int, kind: str) -> None:
     assert KINDS[decoder.numbers("class", number)["kind"]] == kind
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_uvm_ioctl_has_the_size_of_the_data(decoder: Core, version: str) -> None:
-    decoder("abi", version)
-    for name, entry in data("uvm_ioctls")[version].items():
-        block = bytes(entry["size"] or 16384)
-        if entry["size"]:
-            assert decoder.numbers("uvm", entry["nr"], block)["size"] == entry["size"], name
-            assert decoder.error("uvm", entry["nr"], block[:-1]) != 0, name
-        else:
-            assert decoder.error("uvm", entry["nr"], block) == ENOENT, name
-
-
 def test_kinds_are_numbered_as_the_tests_think() -> None:
     header = (ROOT / "kmod" / "rm" / "abi.h").read_text()
     body = header.partition("enum rm_kind {")[2].partition("};")[0]

@@ -7,7 +7,7 @@ import pytest
 from blocks import REFERENCE, VERSIONS, member, number, pack, size
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rmshell import EINVAL, ENOENT, OPS, UVM_OPS, Core, items
+from rmshell import EINVAL, ENOENT, OPS, Core, items
 
 BLOCK_MAX = 16384
 
@@ -370,57 +370,9 @@ def test_other_controls_export_nothing(decoder: Core) -> None:
     assert decoder.error("export", number("NVA06C_CTRL_CMD_SET_TIMESLICE"), bytes(8)) == ENOENT
 
 
-# ---- UVM
-
-UVM = (
-    ("UVM_REGISTER_GPU", "register_gpu", {"client": "hClient", "object": "hSmcPartRef", "fd": "rmCtrlFd"}),
-    ("UVM_REGISTER_GPU_VASPACE", "register_vaspace", {"client": "hClient", "object": "hVaSpace", "fd": "rmCtrlFd"}),
-    (
-        "UVM_REGISTER_CHANNEL",
-        "register_channel",
-        {"client": "hClient", "object": "hChannel", "fd": "rmCtrlFd", "base": "base", "length": "length"},
-    ),
-    ("UVM_UNREGISTER_CHANNEL", "unregister_channel", {"client": "hClient", "object": "hChannel"}),
-    ("UVM_CREATE_EXTERNAL_RANGE", "external_range", {"base": "base", "length": "length"}),
-    (
-        "UVM_MAP_EXTERNAL_ALLOCATION",
-        "map_external",
-        {
-            "client": "hClient",
-            "object": "hMemory",
-            "fd": "rmCtrlFd",
-            "base": "base",
-            "length": "length",
-            "offset": "offset",
-        },
-    ),
-    ("UVM_UNMAP_EXTERNAL", "unmap_external", {"base": "base", "length": "length"}),
-    ("UVM_FREE", "free", {"base": "base"}),
-    ("UVM_ALLOC_SEMAPHORE_POOL", "semaphore_pool", {"base": "base", "length": "length"}),
-    ("UVM_MIGRATE", "migrate", {"base": "base", "length": "length"}),
-    ("UVM_MM_INITIALIZE", "mm_initialize", {"fd": "uvmFd"}),
-    ("UVM_INITIALIZE", "initialize", {}),
-)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("name", "op", "fields"), UVM, ids=[row[0] for row in UVM])
-def test_uvm_members_are_read_where_the_version_has_them(
-    decoder: Core, name: str, op: str, fields: dict[str, str], version: str
-) -> None:
-    decoder("abi", version)
-    values = {member_name: 0x1000 + i for i, member_name in enumerate(fields.values())}
-    block = pack(f"{name}_PARAMS", {**values, "rmStatus": 0x51}, version)
-    found = decoder.numbers("uvm", number(name, version), block)
-    assert UVM_OPS[found["op"]] == op
-    assert {key: found[key] for key in fields} == {key: values[fields[key]] for key in fields}
-    assert (found["status"], found["off_status"]) == (0x51, member(f"{name}_PARAMS", "rmStatus", version)[0])
-    assert decoder.error("uvm", number(name, version), block[:-1]) == EINVAL
-
-
 # ---- hostile bytes
 
-DECODERS = ("decode", "xfer", "alloc", "vid-heap", "vid-heap-free", "alloc-memory", "export", "dmabuf", "uvm", "answer")
+DECODERS = ("decode", "xfer", "alloc", "vid-heap", "vid-heap-free", "alloc-memory", "export", "dmabuf", "answer")
 INTERESTING = sorted(
     {
         size(struct, version)
@@ -448,7 +400,6 @@ CONTROLS = st.sampled_from([0x20801303, 0x20801320, 0x20801301, 0x3D05, 0x3D06, 
     nr=st.one_of(st.integers(0, 255), st.integers(0, 0xFFFFFFFF)),
     class_=CLASSES,
     control=CONTROLS,
-    uvm=st.one_of(st.integers(0, 90), st.sampled_from([0x30000001, 0x30000002, 0xFFFFFFFF])),
     view=st.tuples(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1)),
     block=BYTES,
 )
@@ -459,7 +410,6 @@ def test_no_bytes_lead_a_decoder_out_of_its_block(
     nr: int,
     class_: int,
     control: int,
-    uvm: int,
     view: tuple[int, int],
     block: bytes,
 ) -> None:
@@ -468,7 +418,6 @@ def test_no_bytes_lead_a_decoder_out_of_its_block(
         "decode": [nr],
         "alloc": [class_],
         "export": [control],
-        "uvm": [uvm],
         "answer": [max(view), min(view), control],
     }.get(command, [])
     assert decoder.error(command, *before, block) in {0, EINVAL, ENOENT}

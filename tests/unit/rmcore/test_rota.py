@@ -21,7 +21,7 @@ U64, U32 = ctypes.c_uint64, ctypes.c_uint32
 class Tenant(ctypes.Structure):
     _fields_ = [
         ("key", U64), ("rank", U32), ("weight", U32), ("floor", U32), ("share", U32), ("turn", U64),
-        ("wants", ctypes.c_bool), ("ran", U64), ("debt", U64), ("over", U64),
+        ("wants", ctypes.c_bool), ("ran", U64), ("deficit", U64), ("over", U64),
     ]  # fmt: skip
 
 

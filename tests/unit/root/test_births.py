@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from detshare.ctl.abi.versions import for_version
+from detshare.ctl.backends.desired import Desired, DesiredState
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
-from detshare.ctl.backends.root import births, greeter
+from detshare.ctl.backends.root import birth_observer, early_apply
+from detshare.ctl.backends.root.actuator import Actuator
 from detshare.ctl.backends.root.adopt import Adopter
-from detshare.ctl.backends.root.births import Births, Context
-from detshare.ctl.backends.root.greeter import Greeter
+from detshare.ctl.backends.root.birth_observer import BirthObserver, Context
+from detshare.ctl.backends.root.early_apply import EarlyApply
 from detshare.ctl.backends.root.journal import Journal
-from detshare.ctl.backends.root.steward import Steward
-from detshare.ctl.backends.wishes import Wish, Wishes
 from detshare.ebpf.loader import Trouble
 from detshare.ebpf.records import Decoder, Kind, Record
-from detshare.ebpf.world import Happening, World
+from detshare.ebpf.world import ObjectChange, World
 from tests.patience import until
 from tests.unit.root.conftest import KERNEL
 
@@ -45,12 +45,12 @@ class Tracer:
     def __init__(self, abi: object, control: str = "") -> None:
         assert control == CONTROL
         self.world = World(Decoder(ABI), lambda pid, fd: True)
-        self.said: queue.Queue[list[Happening]] = queue.Queue()
+        self.said: queue.Queue[list[ObjectChange]] = queue.Queue()
         self.lost = 0
         self.closed = False
         self.broken = False
 
-    def poll(self, seconds: float, most: int) -> Iterator[Happening]:
+    def poll(self, seconds: float, most: int) -> Iterator[ObjectChange]:
         if self.broken:
             raise OSError("the ring is gone")
         try:
@@ -80,9 +80,9 @@ class Tracer:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    monkeypatch.setattr(births, "ObjectTracer", Tracer)
+    monkeypatch.setattr(birth_observer, "ObjectTracer", Tracer)
     woken = threading.Event()
-    made = Births(ABI, woken.set)
+    made = BirthObserver(ABI, woken.set)
     tracer: Any = made._tracer
     yield SimpleNamespace(births=made, tracer=tracer, woken=woken)
     made.close()
@@ -183,15 +183,15 @@ def test_doctor_tells_of_losses_and_of_an_end(heard: SimpleNamespace) -> None:
 
 
 class Told:
-    """Births as the greeter sees them."""
+    """Births as early apply sees them."""
 
     def __init__(self, *contexts: Context) -> None:
         self.told = list(contexts)
 
     def meet(self, pid: int) -> None:
-        raise AssertionError("the greeter puts its own here")
+        raise AssertionError("early apply puts its own here")
 
-    def take(self) -> list[births.Born]:
+    def take(self) -> list[birth_observer.Born]:
         return []
 
     def contexts(self) -> list[Context]:
@@ -202,7 +202,7 @@ class Told:
         assert not self.told
 
 
-@pytest.mark.parametrize("by", ["wish", "command", "nothing", "weight"])
+@pytest.mark.parametrize("by", ["desired", "command", "nothing", "weight"])
 def test_a_context_is_given_what_is_wished_and_nothing_else(
     driver: ModelDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
@@ -215,16 +215,16 @@ def test_a_context_is_given_what_is_wished_and_nothing_else(
     )
     fd = next(number for number, each in process.fds.items() if each is file)
     holders = {holder.id.pid: holder for holder in driver.holders()}
-    monkeypatch.setattr(greeter.procfs, "start_time", lambda pid: holders[pid].id.start if pid in holders else None)
-    monkeypatch.setattr(greeter.procfs, "name", lambda process: holders[process.pid])
-    wishes = Wishes(tmp_path, driver.proof)
-    if by == "wish":
-        wishes.steer(process.id, Wish(klass="low"))
+    monkeypatch.setattr(early_apply.procfs, "start_time", lambda pid: holders[pid].id.start if pid in holders else None)
+    monkeypatch.setattr(early_apply.procfs, "name", lambda process: holders[process.pid])
+    desired_state = DesiredState(tmp_path, driver.proof)
+    if by == "desired":
+        desired_state.steer(process.id, Desired(klass="low"))
     elif by == "weight":
-        wishes.steer(process.id, Wish(weight=3))
+        desired_state.steer(process.id, Desired(weight=3))
     elif by == "command":
-        wishes.stand({"*train*": "low"})
-    steward = Steward(driver, driver.abi, Journal(tmp_path, driver.proof))
+        desired_state.stand({"*train*": "low"})
+    actuator = Actuator(driver, driver.abi, Journal(tmp_path, driver.proof))
     handle = tsgs[0].handle
     told = Told(
         Context(process.id.pid, fd, client.handle, handle, tsgs[0].parent, 0, 0),
@@ -232,8 +232,8 @@ def test_a_context_is_given_what_is_wished_and_nothing_else(
         Context(process.id.pid, fd, client.handle, 0x999, 2, 0, 0),  # no such TSG any more
     )
     adopter = Adopter(driver, driver.abi)
-    made = Greeter(told, driver, adopter, steward, wishes)  # type: ignore[arg-type]
-    done = list(made.greet())
+    made = EarlyApply(told, driver, adopter, actuator, desired_state)  # type: ignore[arg-type]
+    done = list(made.apply_early())
     if by in ("nothing", "weight"):
         assert done == []
         assert tsgs[0].tsg.slice_us == 2048
@@ -242,4 +242,4 @@ def test_a_context_is_given_what_is_wished_and_nothing_else(
             (process.id, "a new context brought to class low")
         ]
         assert tsgs[0].tsg.slice_us == 50
-    assert list(made.greet()) == []
+    assert list(made.apply_early()) == []

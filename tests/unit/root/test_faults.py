@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from detshare.ctl.backends.desired import DesiredState
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import Call, ModelDriver, second_gpu
 from detshare.ctl.backends.model.objects import Kind
@@ -19,7 +20,6 @@ from detshare.ctl.backends.root import journal
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
 from detshare.ctl.backends.root.journal import Journal, Paused
-from detshare.ctl.backends.wishes import Wishes
 from detshare.ctl.core import classes
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import State
@@ -209,7 +209,7 @@ def test_two_wishes_on_one_mps_tsg_do_not_fight(backend: RootBackend, driver: Mo
     backend.set_priority(str(server.id.pid), "high")
     driver.machine.kill(waiting)
     client = scenario.mps_client(driver, server)
-    backend._wishes.steer(client.id, backend._wishes.get(server.id).__class__(klass="low"))
+    backend._desired.steer(client.id, backend._desired.get(server.id).__class__(klass="low"))
     later(backend, clock)
     assert truth(driver, server)[0][:2] == (classes.CLASSES["high"].slice_us, 2)
     backend.close()
@@ -346,12 +346,12 @@ def test_containers_share_a_weight_without_counting_forks_and_with_newcomers(
 def test_garbage_in_the_wishes_is_left_aside(
     tmp_path: Path, driver: ModelDriver, make: Callable[[], RootBackend], content: bytes
 ) -> None:
-    (tmp_path / "wishes-model.json").write_bytes(content)
+    (tmp_path / "desired-model.json").write_bytes(content)
     process = scenario.cuda_process(driver)
     backend = make()
     assert program(backend, process).klass is None
     assert backend.set_priority(str(process.id.pid), "low").changed
-    assert [w.steers for w in map(Wishes(tmp_path, "model").get, [process.id])] == [True]
+    assert [w.steers for w in map(DesiredState(tmp_path, "model").get, [process.id])] == [True]
 
 
 def test_an_error_is_told_once(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:

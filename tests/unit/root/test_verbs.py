@@ -187,7 +187,7 @@ def test_a_weight_out_of_range_is_refused(backend: RootBackend, driver: ModelDri
     assert truth(driver, process) == FOUND
 
 
-def test_closing_puts_everything_back_and_a_new_daemon_takes_up_the_wishes(
+def test_closing_puts_everything_back_and_a_new_daemon_takes_up_the_desired_state(
     make: Callable[[], RootBackend], driver: ModelDriver
 ) -> None:
     process = scenario.cuda_process(driver)

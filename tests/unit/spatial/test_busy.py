@@ -13,7 +13,7 @@ from detshare.ctl.backends.spatial.shapes import shapes
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.verbs import request
 from detshare.ctl.core.work import times
-from detshare.runtime.reflexes import HOLD, Mode, Override, Wish, reflex
+from detshare.runtime.reflexes import HOLD, Desired, Mode, Override, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent
 
 H100 = Gpu(GPU_TEXT, 132, 8)
@@ -68,12 +68,12 @@ def test_it_is_kept_over_a_restart(lane, backend):
 
 def test_a_programs_own_goes_before_its_classs_and_its_share():
     override = Override(busy="rest:32")
-    assert reflex(Wish("low", busy="first:16"), H100, None, override).busy == Tier(Kind.FIRST, 16)
-    assert reflex(Wish("low", busy=HOLD), H100, None, override).mode is Mode.HOLD
-    assert reflex(Wish("low"), H100, None, override).busy == Tier(Kind.REST, 32)
-    made = reflex(Wish("low", percent=50, busy="first:8"), H100, None)
+    assert reflex(Desired("low", busy="first:16"), H100, None, override).busy == Tier(Kind.FIRST, 16)
+    assert reflex(Desired("low", busy=HOLD), H100, None, override).mode is Mode.HOLD
+    assert reflex(Desired("low"), H100, None, override).busy == Tier(Kind.REST, 32)
+    made = reflex(Desired("low", percent=50, busy="first:8"), H100, None)
     assert (made.idle, made.busy) == (of_percent(50, H100), Tier(Kind.FIRST, 8))
-    assert reflex(Wish("low", busy="first:8"), H100, None, crowded=True).busy == Tier(Kind.FIRST, 8)
+    assert reflex(Desired("low", busy="first:8"), H100, None, crowded=True).busy == Tier(Kind.FIRST, 8)
 
 
 def test_launches_are_timed_from_the_boards_histogram(lane, backend):

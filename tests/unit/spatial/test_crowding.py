@@ -7,12 +7,12 @@ from spatial_lane import Lane
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Activity, Counters, Slot, monotonic_ns
 from detshare.runtime.crowding import ENTER, LEAVE, WINDOW_NS, Share, active_ns, crowded
-from detshare.runtime.reflexes import HOLD, Mode, Override, Wish, reflex
+from detshare.runtime.reflexes import HOLD, Desired, Mode, Override, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier
 from tests.patience import until
 
 GPU = Gpu("GPU-1", 132, 8)
-LOW = Wish("low")
+LOW = Desired("low")
 SMALL = Tier(Kind.FIRST, 16)
 
 
@@ -53,22 +53,22 @@ def test_only_class_low_moves_to_a_small_set_where_it_is_crowded_out() -> None:
     made = reflex(LOW, GPU, None, crowded=True)
     assert (made.mode, made.idle, made.busy) == (Mode.TIER, FULL, SMALL)
     for klass in ("idle", "normal", "high"):
-        assert reflex(Wish(klass), GPU, None, crowded=True) == reflex(Wish(klass), GPU, None)
+        assert reflex(Desired(klass), GPU, None, crowded=True) == reflex(Desired(klass), GPU, None)
 
 
 @pytest.mark.parametrize(
-    ("wish", "reserve", "override"),
+    ("desired", "reserve", "override"),
     [
         (LOW, 32, None),
-        (Wish("low", percent=25), None, None),
+        (Desired("low", percent=25), None, None),
         (LOW, None, Override(busy=HOLD)),
         (LOW, None, Override(busy="first:64")),
     ],
 )
 def test_what_somebody_set_is_not_changed_by_crowding(
-    wish: Wish, reserve: int | None, override: Override | None
+    desired: Desired, reserve: int | None, override: Override | None
 ) -> None:
-    assert reflex(wish, GPU, reserve, override, crowded=True) == reflex(wish, GPU, reserve, override)
+    assert reflex(desired, GPU, reserve, override, crowded=True) == reflex(desired, GPU, reserve, override)
 
 
 def test_other_settings_of_the_class_stay_with_the_small_set() -> None:

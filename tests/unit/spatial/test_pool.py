@@ -13,7 +13,7 @@ from detshare.ctl.backends.spatial.pool import Pool, exclusive_tier
 from detshare.ctl.core import config
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.snapshot import Snapshot
-from detshare.runtime.reflexes import RANKS, Mode, Override, Wish, apart, reflex
+from detshare.runtime.reflexes import RANKS, Desired, Mode, Override, apart, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Tier, of_percent
 from tests.patience import until
 
@@ -151,13 +151,13 @@ sets = st.none() | st.sampled_from(["full", "first:8", "rest:8", "first:16", "re
 @given(
     gpus,
     st.integers(1, 4096),
-    st.builds(Wish, st.sampled_from(list(RANKS)), st.none() | st.integers(1, 100)),
+    st.builds(Desired, st.sampled_from(list(RANKS)), st.none() | st.integers(1, 100)),
     st.none() | st.just(8),
     sets,
     st.booleans(),
     st.booleans(),
 )
-def test_nobody_but_the_owner_ever_runs_on_exclusive_sms(gpu, wanted, wish, reserve, override, crowded, contended):
+def test_nobody_but_the_owner_ever_runs_on_exclusive_sms(gpu, wanted, desired, reserve, override, crowded, contended):
     own = exclusive_tier(wanted, gpu)
     assert sms(own, gpu) <= sms(FULL, gpu)
     assert len(sms(own, gpu)) < gpu.sms  # a rest is left
@@ -169,10 +169,10 @@ def test_nobody_but_the_owner_ever_runs_on_exclusive_sms(gpu, wanted, wish, rese
         except BadRequest:
             chosen = None
     reserve = reserve if reserve is None or reserve <= gpu.largest else None
-    made = apart(reflex(wish, gpu, reserve, chosen, crowded), own.sms, False, contended)
+    made = apart(reflex(desired, gpu, reserve, chosen, crowded), own.sms, False, contended)
     assert not sms(made.idle, gpu) & sms(own, gpu)
     assert made.mode is Mode.HOLD or not sms(made.busy, gpu) & sms(own, gpu)
-    owner = apart(reflex(wish, gpu, reserve, chosen, crowded), own.sms, True, contended)
+    owner = apart(reflex(desired, gpu, reserve, chosen, crowded), own.sms, True, contended)
     assert (owner.idle, owner.busy, owner.mode) == (own, own, Mode.TIER)
 
 

@@ -50,7 +50,7 @@ def test_a_program_gets_a_slot_and_a_policy_it_cannot_write(lane: Lane) -> None:
     assert slot.get("state") == layout.SLOT_LIVE
     view = lane.view(program)
     assert view.record.tenant == "red"
-    assert view.record.wish.klass == "normal"
+    assert view.record.desired.klass == "normal"
     assert lane.page(program).gate_us == 0  # nobody could hold it
 
 
@@ -193,7 +193,7 @@ def test_another_daemon_goes_on_without_the_program_noticing(lane: Lane, killed:
     other.end()  # while nobody looks
     lane.again()
     view = lane.view(program)
-    assert (view.record.tenant, view.record.wish.percent, view.record.wish.klass) == ("red", 25, "low")
+    assert (view.record.tenant, view.record.desired.percent, view.record.desired.klass) == ("red", 25, "low")
     assert view.idle.sms == 32
     assert view.held is killed
     assert lane.activity().slots[1].get("state") == layout.SLOT_FREE
@@ -343,9 +343,9 @@ def test_run_in_the_spatial_lane_starts_mps_and_keeps_what_was_asked(lane: Lane)
     assert lane.mps.control is not None
     program = lane.start()  # a child of the one that asked
     record = lane.view(program).record
-    assert (record.wish.klass, record.wish.percent, record.tenant) == ("high", 25, "red")
+    assert (record.desired.klass, record.desired.percent, record.tenant) == ("high", 25, "red")
     lane.again(restore=False)
-    assert lane.view(lane.start()).record.wish.percent == 25  # also of a daemon that came later
+    assert lane.view(lane.start()).record.desired.percent == 25  # also of a daemon that came later
 
 
 def test_run_without_mps_goes_to_the_temporal_lane_and_says_why(lane: Lane, control) -> None:

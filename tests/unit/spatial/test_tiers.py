@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from detshare.ctl.core.backend import BadRequest
 from detshare.runtime import board_layout as layout
-from detshare.runtime.reflexes import RANKS, Mode, Wish, overlaps, reflex
+from detshare.runtime.reflexes import RANKS, Desired, Mode, overlaps, reflex
 from detshare.runtime.tiers import FULL, Gpu, Kind, Table, Tier, check_percent, check_reserve, of_percent
 
 H100 = Gpu("GPU-x", 132, 8)
@@ -69,22 +69,22 @@ def test_a_table_rewrites_no_entry_and_grants_no_more_than_asked(asked: list[int
 
 def test_a_class_only_holds_for_a_higher_one_and_never_starves() -> None:
     assert sorted(RANKS, key=RANKS.__getitem__) == ["idle", "low", "normal", "high"]
-    assert reflex(Wish("high"), H100, None).mode is Mode.TIER
-    floors = [reflex(Wish(name), H100, None).floor_permille for name in ("idle", "low", "normal")]
+    assert reflex(Desired("high"), H100, None).mode is Mode.TIER
+    floors = [reflex(Desired(name), H100, None).floor_permille for name in ("idle", "low", "normal")]
     assert 0 < floors[0] < floors[1] < floors[2] < 1000
-    assert reflex(Wish("low"), H100, None).idle == FULL
+    assert reflex(Desired("low"), H100, None).idle == FULL
 
 
 def test_a_reserve_splits_the_gpu_between_high_and_the_others() -> None:
-    high, low = (reflex(Wish(name), H100, 32) for name in ("high", "low"))
+    high, low = (reflex(Desired(name), H100, 32) for name in ("high", "low"))
     assert high.idle == high.busy == Tier(Kind.FIRST, 32)
     assert low.idle == low.busy == Tier(Kind.REST, 32)
     assert low.mode is Mode.TIER
 
 
 def test_a_share_of_ones_own_goes_before_the_reserve_and_says_where_it_overlaps() -> None:
-    wish = Wish("low", 25)
-    assert reflex(wish, H100, 32).idle == Tier(Kind.FIRST, 32)
-    assert overlaps(wish, 32)
-    assert not overlaps(wish, None)
-    assert not overlaps(Wish("high", 25), 32)
+    desired = Desired("low", 25)
+    assert reflex(desired, H100, 32).idle == Tier(Kind.FIRST, 32)
+    assert overlaps(desired, 32)
+    assert not overlaps(desired, None)
+    assert not overlaps(Desired("high", 25), 32)

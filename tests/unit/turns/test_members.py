@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.turns.floors import DEFAULT, Floors
 from detshare.ctl.backends.root.turns.members import cast
 from detshare.ctl.backends.root.turns.tenancy import Tenancy
-from detshare.ctl.backends.wishes import Wish
 from detshare.ctl.core import procfs
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import Holder, ProcessId
@@ -26,39 +26,40 @@ def program(pid: int, state: State = State.RUNNING) -> Program:
     return Program(ProcessId(pid, 1), f"p{pid}", "ann", "", state, tsgs=(tsg,))
 
 
-def sorted_out(**classes: Wish) -> tuple[set[int], set[int]]:
+def sorted_out(**classes: Desired) -> tuple[set[int], set[int]]:
     """PIDs of background and foreground."""
-    wishes = {ProcessId(int(name[1:]), 1): wish for name, wish in classes.items()}
-    programs = [program(p.pid) for p in wishes]
-    found = cast(programs, wishes, {}, DEFAULT)
+    desired_state = {ProcessId(int(name[1:]), 1): desired for name, desired in classes.items()}
+    programs = [program(p.pid) for p in desired_state]
+    found = cast(programs, desired_state, {}, DEFAULT)
     return {m.process.pid for m in found.background}, {p.id.pid for p in found.foreground[GPU]}
 
 
 def test_low_is_background_even_alone() -> None:
-    assert sorted_out(p1=Wish("low"), p2=Wish("idle")) == ({1, 2}, set())
+    assert sorted_out(p1=Desired("low"), p2=Desired("idle")) == ({1, 2}, set())
 
 
 def test_normal_is_background_only_beside_high() -> None:
-    assert sorted_out(p1=Wish("normal"), p2=Wish("low")) == ({2}, {1})
-    assert sorted_out(p1=Wish("high"), p2=Wish("normal"), p3=Wish(weight=3)) == ({2, 3}, {1})
+    assert sorted_out(p1=Desired("normal"), p2=Desired("low")) == ({2}, {1})
+    assert sorted_out(p1=Desired("high"), p2=Desired("normal"), p3=Desired(weight=3)) == ({2, 3}, {1})
 
 
 def test_programs_of_nobody_are_in_front() -> None:
-    assert sorted_out(p1=Wish(), p2=Wish("low")) == ({2}, {1})
-    assert sorted_out(p1=Wish(slice_us=500), p2=Wish("low")) == ({2}, {1})
+    assert sorted_out(p1=Desired(), p2=Desired("low")) == ({2}, {1})
+    assert sorted_out(p1=Desired(slice_us=500), p2=Desired("low")) == ({2}, {1})
 
 
 def test_who_is_paused_takes_no_part_and_a_server_is_never_off() -> None:
-    wishes = {ProcessId(n, 1): Wish("low") for n in (1, 2)}
-    found = cast([program(1, State.PAUSED), program(2, State.MPS_SERVER)], wishes, {}, DEFAULT)
+    desired_state = {ProcessId(n, 1): Desired("low") for n in (1, 2)}
+    found = cast([program(1, State.PAUSED), program(2, State.MPS_SERVER)], desired_state, {}, DEFAULT)
     (server,) = found.background
     assert server.process.pid == 2
     assert server.fixed
 
 
 def test_floors_are_the_programs_own_or_the_classes() -> None:
-    wishes = {ProcessId(1, 1): Wish("low"), ProcessId(2, 1): Wish("low", floor=0.0), ProcessId(3, 1): Wish("idle")}
-    found = cast([program(n) for n in (1, 2, 3)], wishes, {}, DEFAULT)
+    asked = (Desired("low"), Desired("low", floor=0.0), Desired("idle"))
+    desired = {ProcessId(n, 1): each for n, each in enumerate(asked, 1)}
+    found = cast([program(n) for n in (1, 2, 3)], desired, {}, DEFAULT)
     assert [m.floor for m in found.background] == [0.02, 0.0, 0.01]
 
 

@@ -275,7 +275,7 @@ def test_closing_puts_back_and_leaves_limits(driver: SimDriver, link: Link, tmp_
     assert link.holds() == []
     assert (hog.pid, GIB) in [(row.pid, row.limit) for row in link.limits()]
     again = KmodBackend(Link(), driver, tmp_path)
-    assert program(again, process).klass == "low"  # as wished for, taken up by the next daemon
+    assert program(again, process).klass == "low"  # as asked for, taken up by the next daemon
     again.close()
 
 

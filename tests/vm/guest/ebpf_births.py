@@ -38,7 +38,7 @@ daemon.Daemon._rest = lambda self, took: asyncio.Event().wait()
 main()
 """
 """A detshared that looks when it begins and with each verb, and never else. On a slow machine the look that comes 20 ms
-after a program's client was heard of sees its context before that is greeted; here greeting alone can give a class."""
+after a program's client was heard of sees its context before that has its class; here only early apply can give one."""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from detshare.ebpf.objects import ObjectTracer
-from detshare.ebpf.world import Happening
+from detshare.ebpf.world import ObjectChange
 from tests.patience import until
 from tests.vm.guest.ebpf_tools import BIRTHS, abi, raw_program, tell, told, tracing
 from tests.vm.guest.kmod_tools import CLIENTS, Hog, leak, truth
@@ -37,7 +37,7 @@ def tracer(shared: ObjectTracer) -> Iterator[ObjectTracer]:
     assert shared.trouble().words() == []
 
 
-def kinds(happened: list[Happening]) -> Counter[tuple[str, bool]]:
+def kinds(happened: list[ObjectChange]) -> Counter[tuple[str, bool]]:
     return Counter((each.kind, each.born) for each in happened)
 
 

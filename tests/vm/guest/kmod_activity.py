@@ -30,7 +30,7 @@ PERIOD_MS = 200
 RESTING = ("nvlatency", "--us", 200, "--period-ms", PERIOD_MS, "--quiet")
 
 
-class Ear:
+class EventLog:
     """A running nvlisten: what it heard, in the order of the kernel's clock."""
 
     def __init__(self, group: str = "activity") -> None:
@@ -63,23 +63,23 @@ class Ear:
 
 
 @contextmanager
-def listening(group: str = "activity") -> Iterator[Ear]:
-    ear = Ear(group)
+def listening(group: str = "activity") -> Iterator[EventLog]:
+    log = EventLog(group)
     try:
-        yield ear
+        yield log
     finally:
-        ear.close()
+        log.close()
 
 
 @pytest.fixture
-def ear() -> Iterator[Ear]:
+def log() -> Iterator[EventLog]:
     with listening() as made:
         yield made
 
 
-def heard(ear: Ear, worker: Worker, kind: str, count: int) -> list[dict[str, Any]]:
-    until(lambda: len(ear.of(worker, kind)) >= count)
-    return ear.of(worker, kind)
+def heard(log: EventLog, worker: Worker, kind: str, count: int) -> list[dict[str, Any]]:
+    until(lambda: len(log.of(worker, kind)) >= count)
+    return log.of(worker, kind)
 
 
 def armed(pid: int) -> int:
@@ -88,37 +88,37 @@ def armed(pid: int) -> int:
     return sum(row[row.index("pid") + 1] == str(pid) and row[row.index("armed") + 1] == "1" for row in rows)
 
 
-def test_each_launch_after_silence_is_told(ear: Ear, worker: Workers) -> None:
+def test_each_launch_after_silence_is_told(log: EventLog, worker: Workers) -> None:
     """A launch that comes before the silence could be told of has its kick, and the kick says what silence it was."""
     one = worker(*RESTING)
-    heard(ear, one, "kick", 10)
-    kinds = [each["event"] for each in ear.of(one)]
+    heard(log, one, "kick", 10)
+    kinds = [each["event"] for each in log.of(one)]
     assert all(pair != ("quiet", "quiet") for pair in pairwise(kinds))
     assert kinds.count("quiet") >= 3
-    numbers = ear.numbers()
+    numbers = log.numbers()
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "none is lost"
 
 
-def test_an_event_says_who_when_and_after_what_silence(ear: Ear, worker: Workers, family: genl.DetShare) -> None:
+def test_an_event_says_who_when_and_after_what_silence(log: EventLog, worker: Workers, family: genl.DetShare) -> None:
     one = worker(*RESTING)
-    kicks = heard(ear, one, "kick", 6)
+    kicks = heard(log, one, "kick", 6)
     run = run_of(family, one)
     assert run["kicks"] >= 6
-    for each in ear.of(one):
+    for each in log.of(one):
         assert (each["vctx"], each["gpu"]) == (run["vctx_id"], 0)
-    assert all(each["idle_ns"] >= LINGER_NS for each in ear.of(one, "quiet"))
+    assert all(each["idle_ns"] >= LINGER_NS for each in log.of(one, "quiet"))
     for before, kick in pairwise(kicks[1:]):
         assert kick["by"] == one.pid, "nvlatency has one thread"
         # it is known to within half a linger time and what the guest lacks of its processors when the doors fell silent
         assert LINGER_NS <= kick["idle_ns"] <= kick["time"] - before["time"] + LINGER_NS
 
 
-def test_an_edge_is_heard(ear: Ear, worker: Workers) -> None:
+def test_an_edge_is_heard(log: EventLog, worker: Workers) -> None:
     """From the fact to the end of recv(2). On a machine of its own it is under a millisecond."""
     one = worker(*RESTING)
-    heard(ear, one, "kick", 12)
+    heard(log, one, "kick", 12)
     for kind in ("kick", "quiet"):
-        late_us = [(each["received"] - each["time"]) / 1000 for each in ear.of(one, kind)]
+        late_us = [(each["received"] - each["time"]) / 1000 for each in log.of(one, kind)]
         print(kind, "late, us: median", statistics.median(late_us), "of", len(late_us))
         assert min(late_us) > 0, "the two clocks are one"
 
@@ -130,11 +130,11 @@ def test_a_listener_turns_on_what_it_takes_and_off_again(worker: Workers, family
     assert armed(one.pid) == 0
     time.sleep(1)
     assert run_of(family, one)["faults"] == before, "nobody listens: an open door costs nothing"
-    with listening() as ear:
-        heard(ear, one, "kick", 2)
+    with listening() as log:
+        heard(log, one, "kick", 2)
         with listening() as other:
             heard(other, one, "kick", 2)
-        heard(ear, one, "kick", len(ear.of(one, "kick")) + 2)
+        heard(log, one, "kick", len(log.of(one, "kick")) + 2)
     # that nobody listens any more is noticed within 0.1 s
     time.sleep(1)
     assert armed(one.pid) == 0
@@ -164,9 +164,9 @@ def test_who_listens_to_other_events_only_costs_nothing(worker: Workers, family:
         assert (armed(one.pid), run_of(family, one)["kicks"]) == (0, 0)
 
 
-def test_who_waits_at_a_shut_door_has_not_launched(ear: Ear, worker: Workers, family: genl.DetShare) -> None:
+def test_who_waits_at_a_shut_door_has_not_launched(log: EventLog, worker: Workers, family: genl.DetShare) -> None:
     one = worker(*RESTING)
-    heard(ear, one, "quiet", 2)
+    heard(log, one, "quiet", 2)
     family.hold_set(True, False, 60_000, **of(one))
     until(lambda: run_of(family, one)["waiting"] == 1)
     shut = time.monotonic_ns()
@@ -174,8 +174,8 @@ def test_who_waits_at_a_shut_door_has_not_launched(ear: Ear, worker: Workers, fa
     opened = time.monotonic_ns()
     family.hold_del(**of(one))
     # by the kernel's clock: what was told before may come only now
-    until(lambda: sum(kick["time"] > opened for kick in ear.of(one, "kick")) >= 2)
-    assert not [kick for kick in ear.of(one, "kick") if shut < kick["time"] < opened]
+    until(lambda: sum(kick["time"] > opened for kick in log.of(one, "kick")) >= 2)
+    assert not [kick for kick in log.of(one, "kick") if shut < kick["time"] < opened]
 
 
 def test_people_read_the_same(worker: Workers) -> None:

@@ -96,7 +96,7 @@ def test_a_client_vanishes_with_its_process(family: genl.DetShare) -> None:
     process.communicate()
     until(lambda: vctxs(family) == [])
     assert leak("objects") == 0
-    assert leak("frames") == 0
+    assert leak("shadows") == 0
 
 
 def test_the_client_stays_with_the_file_and_its_maker(family: genl.DetShare, control: int) -> None:

@@ -169,7 +169,7 @@ def test_a_program_that_ends_meanwhile_takes_all_along(family: genl.DetShare, wo
             family.sched_set(one.pid, "low", 500, LOW)
             family.hold_set(True, True, 60_000, **of(one))
             one.end()
-            until(lambda: not family.run_get())
+            until(lambda: not family.entity_get())
 
 
 @pytest.mark.parametrize("name", ASKING)

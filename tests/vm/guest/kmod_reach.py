@@ -145,3 +145,38 @@ def test_who_is_managed_steers_nothing_by_these(command: int) -> None:
     params = bytearray(sizes.get(command, 24))
     assert as_tenant(lambda own: own.control(own.subdevice, command, params), managed=True) == REFUSED
     assert as_tenant(lambda own: own.control(own.subdevice, command, params)) != REFUSED, "the driver's own answer"
+
+
+# size of the parameters, which word names a client
+NAMING = {0x20801208: (24, 0), 0x20801209: (40, 0), 0x2080123A: (16, 0), 0x208001A6: (1832, 0)}
+
+
+@pytest.mark.parametrize("managed", [False, True])
+@pytest.mark.parametrize("command", NAMING)
+def test_nobody_names_a_neighbour_in_rare_controls(rm: Rm, command: int, managed: bool) -> None:
+    """The client handle counts up, so a neighbour's is guessed."""
+
+    def name(own: Rm) -> int:
+        size, at = NAMING[command]
+        params = bytearray(size)
+        params[4 * at : 4 * at + 4] = rm.client.to_bytes(4, "little")
+        return own.control(own.subdevice, command, params)
+
+    assert as_tenant(name, managed=managed) == REFUSED
+
+
+def test_nobody_asks_for_rights_to_a_neighbours_objects(rm: Rm) -> None:
+    def ask(own: Rm) -> int:
+        params = Block.of("NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS", hObject=rm.device, hClient=rm.client)
+        return own.control(own.client, 0xD03, params)
+
+    assert as_tenant(ask) == REFUSED
+
+
+@pytest.mark.parametrize(("command", "size"), [(0x2080121C, 24), (0xB04, 16012)])
+def test_who_is_managed_is_not_told_who_else_is_there(command: int, size: int) -> None:
+    def ask(own: Rm) -> int:
+        return own.control(own.subdevice if command >> 16 else own.client, command, bytearray(size))
+
+    assert as_tenant(ask, managed=True) == REFUSED
+    assert as_tenant(ask) != REFUSED, "the driver's own answer"

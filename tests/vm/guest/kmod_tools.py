@@ -139,7 +139,7 @@ def hog() -> Iterator[Callable[..., Hog]]:
     yield make
     for each in made:
         each.end()
-    until(lambda: truth() == 0 and leak("objects") == 0 and leak("frames") == 0 and leak("clients") == 0)
+    until(lambda: truth() == 0 and leak("objects") == 0 and leak("shadows") == 0 and leak("clients") == 0)
 
 
 def load(**parameters: object) -> None:

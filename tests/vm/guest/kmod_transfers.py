@@ -66,7 +66,7 @@ def keeper() -> Iterator[Callable[[], Keeper]]:
     yield make
     for each in made:
         each.end()
-    until(lambda: truth() == 0 and all(leak(name) == 0 for name in ("objects", "clients", "frames", "pins")))
+    until(lambda: truth() == 0 and all(leak(name) == 0 for name in ("objects", "clients", "shadows", "memrefs")))
 
 
 def used(family: genl.DetShare, kind: int = PID) -> int:
@@ -90,7 +90,7 @@ def test_what_is_kept_without_a_handle_counts_until_it_is_let_go(
         assert truth() == used(family) == shown(family, one.pid) == 64 * MIB
         one.close()
         assert truth() == used(family) == shown(family, one.pid) == 0
-        assert leak("pins") == 0
+        assert leak("memrefs") == 0
     assert truth("peak") == 64 * MIB
     assert one.keep("alloc", 64)
 
@@ -111,7 +111,7 @@ def test_killed_keepers_leave_nothing(family: genl.DetShare, keeper: Callable[[]
     for each in many:
         each.process.wait()
     until(lambda: truth() == 0 and used(family, TENANT) == 0)
-    assert [leak(name) for name in ("pins", "objects", "clients")] == [0, 0, 0]
+    assert [leak(name) for name in ("memrefs", "objects", "clients")] == [0, 0, 0]
     family.tenant_del("red")
     until(lambda: leak("processes") == 0)
 
@@ -223,7 +223,7 @@ def test_a_handle_freed_under_way_gives_nothing_away(family: genl.DetShare, way:
     (line,) = [entry for entry in map(json.loads, done.stdout.splitlines()) if "way" in entry]
     assert line["granted"] > 100
     assert truth("peak") <= 64 * MIB
-    until(lambda: truth() == 0 and used(family, TENANT) == 0 and leak("pins") == 0)
+    until(lambda: truth() == 0 and used(family, TENANT) == 0 and leak("memrefs") == 0)
     family.tenant_del("red")
 
 

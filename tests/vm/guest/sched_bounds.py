@@ -15,10 +15,11 @@ import pytest
 from detshare.ctl.netlink import genl
 from tests.patience import until
 from tests.vm.guest.kmod_reach import asks
-from tests.vm.guest.kmod_tools import PID, row
+from tests.vm.guest.kmod_tools import PID, load, row, unload
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, number, status
 from tests.vm.guest.nvsim_tools import rm
 from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell
+from tests.vm.guest.sched_answers import calls, waiting
 from tests.vm.guest.sched_guests import distrusted, is_paused, maker
 from tests.vm.guest.sched_hidden import Play, Programs, program
 from tests.vm.guest.sched_stalled import Stalled
@@ -32,6 +33,8 @@ REFUSED = status("NV_ERR_INSUFFICIENT_PERMISSIONS")
 RAW = 0x20808000
 WAIT_S = 0.01  # as long as a wait for idle channels may take
 KMSG = Path("/dev/kmsg")
+PATIENCE_S = 10  # for an answer of the driver
+MOST_MS = 10_000  # the simulator's
 
 
 @contextmanager
@@ -172,6 +175,45 @@ def test_waits_for_idle_channels_of_one_tenant_follow_each_other(family: genl.De
     bell.close()
 
 
+# ---- answers of the driver ----------------------------------------------------------------------
+
+
+def log_since(log: int) -> str:
+    lines = []
+    while True:
+        try:
+            lines.append(os.read(log, 1 << 14).decode(errors="replace"))
+        except BlockingIOError:
+            return "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("NV2080_CTRL_CMD_GPU_GET_GID_INFO", "who GPU 0 is"),
+        ("NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS", "a new channel on GPU 0"),
+    ],
+)
+def test_a_program_does_not_wait_for_ever_for_what_the_module_asks(program: Programs, question: str, said: str) -> None:
+    """The first program of a GPU, and its first channel, bring the module's questions about."""
+    unload()
+    load()
+    log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
+    os.lseek(log, 0, os.SEEK_END)
+    begin = time.monotonic()
+    with waiting(number(question), MOST_MS, MOST_MS):
+        one = program(maker)
+        took = time.monotonic() - begin
+        lines = log_since(log)
+        until(lambda: calls(number(question))[2])
+    os.close(log)
+    assert took < 1.5 * PATIENCE_S
+    assert f"has not said within {PATIENCE_S} s" in lines
+    assert said in lines
+    one.end()
+    program(maker)
+
+
 # ---- controls -----------------------------------------------------------------------------------
 
 
@@ -202,12 +244,7 @@ def test_the_log_takes_few_lines_of_one(family: genl.DetShare, program: Programs
     log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
     os.lseek(log, 0, os.SEEK_END)
     assert one.ask() == {"codes": [REFUSED]}
-    lines = []
-    while True:
-        try:
-            lines.append(os.read(log, 1 << 14).decode(errors="replace"))
-        except BlockingIOError:
-            break
+    lines = log_since(log).splitlines()
     os.close(log)
     said = [line for line in lines if f"process {one.pid} " in line and "not let through" in line]
     assert 1 <= len(said) <= 12

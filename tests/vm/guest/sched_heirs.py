@@ -129,7 +129,7 @@ def maker() -> Iterator[Maker]:
     yield made
     if made.pid:
         made.end()
-    assert leak("frames") == 0
+    assert leak("shadows") == 0
 
 
 @contextmanager

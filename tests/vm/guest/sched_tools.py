@@ -116,7 +116,7 @@ def worker() -> Iterator[Callable[..., Worker]]:
     """worker(PROGRAM, OPTION...): ends with the test; after it nothing may be left."""
     with workers() as make:
         yield make
-    until(lambda: tsgs() == [] and leak("clients") == 0 and leak("frames") == 0)
+    until(lambda: tsgs() == [] and leak("clients") == 0 and leak("shadows") == 0)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def of(worker: Worker) -> dict[str, int]:
 
 
 def runs(family: genl.DetShare, worker: Worker | None = None) -> list[dict[str, Any]]:
-    return [row(message) for message in family.run_get(worker.pid if worker else None)]
+    return [row(message) for message in family.entity_get(worker.pid if worker else None)]
 
 
 def run_of(family: genl.DetShare, worker: Worker) -> dict[str, Any]:

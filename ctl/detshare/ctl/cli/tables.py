@@ -262,7 +262,7 @@ def standing(answer: Json) -> list[Table]:
             clean(row["level"] or "-"),
             duration(row["turn_us"]) if row["turn_us"] else "-",
             f"{row['floor_permille'] / 10:g}%",
-            str(row["runs"]),
+            str(row["entities"]),
         )
     if answer["orders"]:
         made.append(_table("ORDER FOR", "ORDER"))

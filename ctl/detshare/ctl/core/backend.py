@@ -41,7 +41,7 @@ class Backend(Protocol):
     def name(self) -> str: ...
 
     def look(self, *, enforce: bool = True) -> Snapshot:
-        """Find and adopt programs and describe all; with `enforce`, apply what was wished for first."""
+        """Find and adopt programs and describe all; with `enforce`, apply what was asked for first."""
         ...
 
     @property
@@ -82,12 +82,12 @@ class Backend(Protocol):
         return None
 
     def wake_by(self, wake: Callable[[], None]) -> None:
-        """Call `wake`, from any thread, when greet() or a look would find something new. Backends that cannot tell do
-        nothing."""
+        """Call `wake`, from any thread, when apply_early() or a look would find something new. Backends that cannot
+        tell do nothing."""
         return None
 
-    def greet(self) -> None:
-        """Give contexts that were just made what was wished for them; what a look would do, without looking. Quick."""
+    def apply_early(self) -> None:
+        """Give contexts that were just made what was asked for them; what a look would do, without looking. Quick."""
         return None
 
     def stand(self, rules: Mapping[str, str]) -> None:

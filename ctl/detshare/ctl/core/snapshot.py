@@ -191,7 +191,7 @@ class ClassInfo:
     slice_us: int | None
     level: str | None
     floor_permille: int
-    runs: int
+    entities: int
     turn_us: int = 0
 
 

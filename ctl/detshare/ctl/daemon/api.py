@@ -21,10 +21,10 @@ from detshare.ctl.core.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.core.verbs import VERBS, describe
 from detshare.ctl.daemon import logs, metrics
 from detshare.ctl.daemon.access import Access, Caller, Denied, caller_of
-from detshare.ctl.policy.desk import Desk
+from detshare.ctl.policy.service import PolicyService
 
 if TYPE_CHECKING:
-    from detshare.ctl.daemon.dirt import Dirt
+    from detshare.ctl.daemon.dirty import Dirty
 
 log = logging.getLogger("detshared.api")
 
@@ -48,12 +48,12 @@ class Service(Protocol):
     def access(self) -> Access: ...
     def snapshot(self) -> Snapshot: ...
     @property
-    def desk(self) -> Desk:
+    def policy(self) -> PolicyService:
         """The policy's. ControlError while there is none."""
         ...
 
     @property
-    def dirt(self) -> Dirt: ...
+    def dirty(self) -> Dirty: ...
     def pool(self) -> dict[str, Any]: ...
     async def verb(
         self, name: str, who: object, args: dict[str, object], caller: Caller | None = None
@@ -163,11 +163,11 @@ def make_app(service: Service) -> web.Application:
     app.router.add_get("/v1/readings", _readings)
     app.router.add_post("/v1/verbs/{verb}", _verb)
     app.router.add_get("/metrics", _metrics)
-    from detshare.ctl.daemon import dirt  # both need what is defined here
+    from detshare.ctl.daemon import dirty  # both need what is defined here
     from detshare.ctl.daemon import policy_routes as routes
 
     routes.add(app)
-    dirt.add(app)
+    dirty.add(app)
     return app
 
 

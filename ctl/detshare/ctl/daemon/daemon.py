@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""detshared: looks at the machine over and over, keeps programs as wished, and answers on a UNIX socket."""
+"""detshared: looks at the machine over and over, keeps programs as asked, and answers on a UNIX socket."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from detshare.ctl.core.verbs import VERBS, describe, request
 from detshare.ctl.daemon import metrics
 from detshare.ctl.daemon.access import Access, Caller
 from detshare.ctl.daemon.api import HttpError
-from detshare.ctl.daemon.dirt import Dirt
+from detshare.ctl.daemon.dirty import Dirty
 from detshare.ctl.daemon.launched import Launched
 from detshare.ctl.daemon.reports import Reports
 from detshare.ctl.daemon.requests import Table
 from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, start_guardian
 from detshare.ctl.policy.apply import Request
-from detshare.ctl.policy.desk import Desk
+from detshare.ctl.policy.service import PolicyService
 from detshare.ctl.policy.view import pools
 
 log = logging.getLogger("detshared")
@@ -44,7 +44,7 @@ CLOSE_SECONDS: Final = 30.0
 """how long restoring may take at the end before the guardian is left to do it"""
 EVENTS_KEPT: Final = 1000
 TOGETHER_S: Final = 0.02
-"""a context is made of many objects: how long after the first that was greeted the look begins"""
+"""a context is made of many objects: how long after the first that was seen early the look begins"""
 START_SECONDS: Final = 3.0
 """how long a program that starts under `detshare run` may wait for its class"""
 T = TypeVar("T")
@@ -77,8 +77,8 @@ class Daemon:
         self._woken = asyncio.Event()
         self._turn = threading.Lock()
         """of who works with the backend: the worker, or for a moment the thread that hears of a new context"""
-        self._greeting = False
-        """somebody waits to be greeted by the worker"""
+        self._early_due = False
+        """a new context waits for the worker"""
         self._snapshot: Snapshot | None = None
         self._look_cpu = 0.0
         """seconds of CPU that the last look took"""
@@ -89,8 +89,8 @@ class Daemon:
         self.reports = Reports(self.requests)
         self.counters = metrics.Counters()
         self.registry = metrics.registry(lambda: self._snapshot, self.counters, self._policy_status, self.requests)
-        self._desk: Desk | None = None
-        self.dirt = Dirt(config.daemon.dirty)
+        self._policy: PolicyService | None = None
+        self.dirty = Dirty(config.daemon.dirty)
         self._launched = Launched(config.daemon.launches)
 
     async def _work(self, job: Callable[[], T]) -> T:
@@ -115,19 +115,19 @@ class Daemon:
         await self._work(lambda: self._backend.stand(self.config.daemon.classes))
         if self.config.daemon.observers:
             await self._work(lambda: self._backend.wake_by(lambda: self._wake(loop)))
-        await self.dirt.open()
+        await self.dirty.open()
         await self._launched.open()
         await self._look()
         if self._snapshot is None:
             raise ControlError("start detshared", self._failure, "see what is wrong: detshare-ctl doctor")
-        self._open_desk(loop)
+        self._open_policy(loop)
         text = f"detshared started, backend {self._backend.name}: {self._why}".removesuffix(": ")
         self._tell(Event(time.time(), "daemon", os.getpid(), text))
 
-    def _open_desk(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _open_policy(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self._snapshot is not None
         name = self._backend.name
-        desk = Desk(
+        service = PolicyService(
             self._run_dir,
             name,
             self._perform,
@@ -135,18 +135,18 @@ class Daemon:
             lambda seen: pools(self._pool.rows(seen)),
             self._attend,
         )
-        desk.start(self.config.policy.name, self.config.policy.parameters)
-        desk.look(self._snapshot)
-        self._desk = desk
+        service.start(self.config.policy.name, self.config.policy.parameters)
+        service.look(self._snapshot)
+        self._policy = service
 
     def _policy_status(self) -> dict[str, Any] | None:
-        return None if self._desk is None else self._desk.engine.status()
+        return None if self._policy is None else self._policy.engine.status()
 
     @property
-    def desk(self) -> Desk:
-        if self._desk is None:
+    def policy(self) -> PolicyService:
+        if self._policy is None:
             raise ControlError("ask the policy", "detshared is just starting", "try again in a second")
-        return self._desk
+        return self._policy
 
     def _perform(self, requests: Sequence[Request]) -> list[Outcome | ControlError]:
         """What a policy decided, in the thread of its engine. The next regular look shows what it did."""
@@ -219,7 +219,7 @@ class Daemon:
             await self._rest(time.monotonic() - begun)
 
     async def _rest(self, took: float) -> None:
-        """Until the next look after one that took so long. New contexts are greeted at once, and looked at soon."""
+        """Until the next look after one that took so long. New contexts get their class at once, and a look soon."""
         # A thousand programs are looked at more seldom, rather than without rest. What a look only waits for does not
         # count: while contexts are made the driver answers slowly, and just then there is something to see.
         now, least = time.monotonic(), max(0.01, 2 * self._look_cpu)
@@ -232,28 +232,29 @@ class Daemon:
             self._woken.clear()
             due = min(due, max(earliest, time.monotonic() + TOGETHER_S))
 
-    def _greet_now(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._greeting = False
+    def _apply_early_now(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._early_due = False
         try:
-            self._backend.greet()
+            self._backend.apply_early()
         except Exception as error:  # noqa: BLE001  the look that follows tells what lasts
-            log.warning("greeting failed: %s", explain(error, "greet a new context").stopped, exc_info=error)
+            told = explain(error, "give a new context its class").stopped
+            log.warning("early apply failed: %s", told, exc_info=error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks any more
             loop.call_soon_threadsafe(self._woken.set)
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        """There is somebody to greet, or to look at; in whatever thread."""
+        """There is a new context, or something to look at; in whatever thread."""
         with contextlib.suppress(RuntimeError):  # the worker is gone: this process is ending
             # here and now, where nobody works with the backend: a millisecond later the driver may be busy with what
             # the program asks for next, and each thread on the way takes its part of one
             if self._turn.acquire(blocking=False):
                 try:
-                    self._greet_now(loop)
+                    self._apply_early_now(loop)
                 finally:
                     self._turn.release()
-            elif not self._greeting:
-                self._greeting = True
-                self._worker.submit(self._in_turn, lambda: self._greet_now(loop))
+            elif not self._early_due:
+                self._early_due = True
+                self._worker.submit(self._in_turn, lambda: self._apply_early_now(loop))
 
     def _keep_guarded(self) -> None:
         """Start another guardian where the last one ended: nothing may be changed without one."""
@@ -300,22 +301,22 @@ class Daemon:
         self.counters.looks += 1
         snapshot = self.requests.add_to(snapshot)
         self._snapshot = self._pool.placed(snapshot)
-        if self._desk is not None:
-            self._desk.look(snapshot)
+        if self._policy is not None:
+            self._policy.look(snapshot)
         for event in events:
             self._tell(event)
 
     def _hear(self, loop: asyncio.AbstractEventLoop, event: Event) -> None:
         """An event of the kernel module, in whatever thread."""
-        if self._desk is not None:
-            self._desk.engine.hear(event)
+        if self._policy is not None:
+            self._policy.engine.hear(event)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             loop.call_soon_threadsafe(self._tell, event)
 
     def _edge(self, pid: int, works: bool) -> None:
         """A program begins to work, or stops; in whatever thread. For the policy alone: people would drown in it."""
-        if self._desk is not None:
-            self._desk.engine.edge(pid, works)
+        if self._policy is not None:
+            self._policy.engine.edge(pid, works)
 
     def _attend(self, on: bool) -> None:
         """The policy wants to hear of that, or not any more."""
@@ -340,8 +341,8 @@ class Daemon:
         # A look takes long while many contexts are made: what ended since is not shown any more.
         living = tuple(p for p in self._snapshot.programs if self._backend.alive(p.id))
         snapshot = dataclasses.replace(self._snapshot, programs=living)
-        if self._desk is not None:
-            snapshot = self._desk.mark(snapshot)
+        if self._policy is not None:
+            snapshot = self._policy.mark(snapshot)
         age = time.monotonic() - snapshot.taken
         if self._failure:
             warning = f"looks fail since {age:.1f} s, what is shown is that old: {self._failure}"
@@ -389,8 +390,8 @@ class Daemon:
         if tenant is not None:
             self.access.check_lowering(tenant, str(who), args, self._backend.look(), describe(name, who, args))
         outcome = self._backend.do(request(name, who, **args))
-        if self._desk is not None:
-            self._desk.hand(name, who, outcome)
+        if self._policy is not None:
+            self._policy.hand(name, who, outcome)
         try:
             return outcome, self._look_now()  # so that who asked sees the effect in his next question
         except Exception:  # noqa: BLE001  the verb was done: say so; the regular look shows this failure
@@ -421,7 +422,7 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
-        checks += [self.desk.doctor(), *self.dirt.doctor(), *self._launched.doctor()]
+        checks += [self.policy.doctor(), *self.dirty.doctor(), *self._launched.doctor()]
         return checks + await self._work(self._backend.doctor)
 
     async def readings(self) -> dict[str, Any]:
@@ -455,14 +456,14 @@ class Daemon:
         try:
             return await self._restore()
         finally:
-            await self.dirt.close()
+            await self.dirty.close()
             await self._launched.close()
 
     async def _restore(self) -> bool:
         if self._built is None:
             return True
-        if self._desk is not None:
-            await asyncio.to_thread(self._desk.stop)
+        if self._policy is not None:
+            await asyncio.to_thread(self._policy.stop)
         try:
             problems = await asyncio.wait_for(asyncio.shield(self._work(self._close_now)), CLOSE_SECONDS)
         except TimeoutError:

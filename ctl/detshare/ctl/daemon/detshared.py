@@ -206,7 +206,7 @@ def run(run_dir: Path, config: Config, why: str = "") -> int:
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), help="Lines, or a JSON object each.  [default: text]")
 def main(run_dir: Path, path: Path | None, **given: Any) -> None:
-    """Watch the GPU programs of this machine and keep them as wished; runs in the foreground.
+    """Watch the GPU programs of this machine and keep them as asked; runs in the foreground.
 
     Example: sudo detshared, and in another terminal: sudo detshare-ctl ps
     """

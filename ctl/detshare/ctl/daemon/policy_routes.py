@@ -47,14 +47,14 @@ def _number(request: web.Request, asked: str, name: str, default: float, most: f
 
 
 async def _show(request: web.Request) -> web.Response:
-    return web.json_response(request.app[SERVICE].desk.show())
+    return web.json_response(request.app[SERVICE].policy.show())
 
 
 async def _decisions(request: web.Request) -> web.Response:
     asked = "read decisions"
     since = _number(request, asked, "since", 600.0, 7 * 86400.0)
     most = int(_number(request, asked, "most", 100.0, _MOST))
-    return web.json_response({"decisions": await request.app[SERVICE].desk.recent(since, most)})
+    return web.json_response({"decisions": await request.app[SERVICE].policy.recent(since, most)})
 
 
 async def _why(request: web.Request) -> web.Response:
@@ -64,7 +64,7 @@ async def _why(request: web.Request) -> web.Response:
         raise HttpError(400, asked, f"{ascii(text)[:40]} is no PID")
     since = _number(request, asked, "since", 600.0, 7 * 86400.0)
     service = request.app[SERVICE]
-    return web.json_response(await service.desk.why(int(text), since, service.snapshot()))
+    return web.json_response(await service.policy.why(int(text), since, service.snapshot()))
 
 
 def runs_files(caller: Caller) -> bool:
@@ -92,7 +92,7 @@ async def _set(request: web.Request) -> web.Response:
         if registry.is_file(name) and not runs_files(caller):
             stopped = f"{caller.text}, may not have the daemon run a file"
             raise Denied(asked, stopped, "run it as root, or install it as a package with an entry point")
-        status = await request.app[SERVICE].desk.choose(name, given, caller.text)
+        status = await request.app[SERVICE].policy.choose(name, given, caller.text)
     except ControlError as error:
         logs.audit(caller, "policy set", asked, "refused", reason=error.stopped)
         raise
@@ -109,7 +109,7 @@ async def _resume(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     asked = f"policy resume {who[:80]}"
     try:
-        given = await service.desk.give_back(who, service.snapshot())
+        given = await service.policy.give_back(who, service.snapshot())
     except ControlError as error:
         logs.audit(caller, "policy resume", asked, "refused", reason=error.stopped)
         raise
@@ -129,7 +129,7 @@ async def _deadline(request: web.Request) -> web.Response:
         raise HttpError(400, asked, f"us is {ascii(us)[:40]}; it is {least:g} to {most:g} microseconds, or null")
     service = request.app[SERVICE]
     try:
-        made = await service.desk.set_deadline(who, us, service.snapshot())
+        made = await service.policy.set_deadline(who, us, service.snapshot())
     except ControlError as error:
         logs.audit(caller, "policy deadline", asked, "refused", reason=error.stopped)
         raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""with detshare.tenant(priority="high", memory="20G"): this process as it is wished, for the length of a block."""
+"""with detshare.tenant(priority="high", memory="20G"): this process as it is asked, for the length of a block."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class tenant(Client, contextlib.ContextDecorator):
         who = os.getpid() if self._pid is None else self._pid
         with contextlib.ExitStack() as undo:
             if (self._priority, self._memory, self._weight) != (None, None, None):
-                self._wish(who, undo)
+                self._ask_for(who, undo)
             self._undo.append(undo.pop_all())
         return self
 
-    def _wish(self, who: int, undo: contextlib.ExitStack) -> None:
+    def _ask_for(self, who: int, undo: contextlib.ExitStack) -> None:
         before = self.look().program(who)
         if self._priority is not None or self._weight is not None:
             undo.callback(_restore_class, self, who, before)

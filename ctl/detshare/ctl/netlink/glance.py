@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from detshare.ctl.netlink.messages import detshare_event_msg
+from detshare.ctl.netlink.uapi import detshare_event_msg
 
 __all__ = ["Glance", "glance", "messages"]
 

@@ -20,10 +20,10 @@ from detshare.ctl.netlink.records import (
     BucketRow,
     ClassRow,
     DeniedRow,
+    EntityRow,
     GpuRow,
     HoldRow,
     LimitRow,
-    RunRow,
     SchedRow,
     Status,
     TenantRow,
@@ -159,8 +159,8 @@ class Link:
     def holds(self) -> list[HoldRow]:
         return self._dump("list holds", HoldRow, lambda s: s.hold_get())
 
-    def runs(self, pid: int | None = None) -> list[RunRow]:
-        return self._dump("list what runs", RunRow, lambda s: s.run_get(pid), part=pid is not None)
+    def entities(self, pid: int | None = None) -> list[EntityRow]:
+        return self._dump("list sched entities", EntityRow, lambda s: s.entity_get(pid), part=pid is not None)
 
     def denied(self, pid: int | None = None) -> list[DeniedRow]:
         return self._dump("list what was denied", DeniedRow, lambda s: s.denied_get(pid), part=pid is not None)
@@ -197,7 +197,7 @@ class Link:
     def set_class(self, row: ClassRow) -> ClassRow:
         """Write the row of a class, whole."""
         values = asdict(row)
-        del values["runs"]
+        del values["entities"]
         return self._ask(f"write class {row.name}", lambda s: record(ClassRow, s.class_set(**values)))
 
     def del_class(self, name: str, gpu: int | None = None) -> None:

@@ -154,7 +154,7 @@ class ClassRow:
     slice_us: int | None = None
     level: int | None = None
     floor_permille: int = 0
-    runs: int = 0
+    entities: int = 0
     turn_us: int = 0
     turn_rank: int = 0
 
@@ -199,7 +199,7 @@ class HoldRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class EntityRow:
     """What a virtual context is doing. `last_kick`, `held_since`: CLOCK_MONOTONIC nanoseconds."""
 
     vctx_id: int
@@ -331,11 +331,11 @@ KINDS = {genl.DETSHARE_KIND_PID: "pid", genl.DETSHARE_KIND_CGROUP: "cgroup", gen
 LEVELS = {genl.DETSHARE_LEVEL_LOW: "low", genl.DETSHARE_LEVEL_MEDIUM: "medium", genl.DETSHARE_LEVEL_HIGH: "high"}
 ABIS = {genl.DETSHARE_ABI_NONE: "none", genl.DETSHARE_ABI_BRANCH: "branch", genl.DETSHARE_ABI_EXACT: "exact"}
 MODES = {genl.DETSHARE_MODE_DOWN: "down", genl.DETSHARE_MODE_OBSERVE: "observe", genl.DETSHARE_MODE_ENFORCE: "enforce"}
-RUN_STATES = {
-    genl.DETSHARE_RUN_STATE_IDLE: "idle",
-    genl.DETSHARE_RUN_STATE_ACTIVE: "active",
-    genl.DETSHARE_RUN_STATE_GATED: "gated",
-    genl.DETSHARE_RUN_STATE_PAUSED: "paused",
+ENTITY_STATES = {
+    genl.DETSHARE_ENTITY_STATE_IDLE: "idle",
+    genl.DETSHARE_ENTITY_STATE_ACTIVE: "active",
+    genl.DETSHARE_ENTITY_STATE_GATED: "gated",
+    genl.DETSHARE_ENTITY_STATE_PAUSED: "paused",
 }
 HOLDS = {
     genl.DETSHARE_HOLD_ORDER: "order",

@@ -22,7 +22,7 @@ from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Outcome
 from detshare.ctl.policy import registry
 from detshare.ctl.policy.decisions.log import Log
-from detshare.ctl.policy.hands import Hands, Perform
+from detshare.ctl.policy.executor import Executor, Perform
 from detshare.ctl.policy.host import LIMIT_S, Call, Host
 from detshare.ctl.policy.ledger import BY_VERB, Ledger
 from detshare.ctl.policy.registry import Loaded
@@ -83,7 +83,7 @@ class Engine:
         self.ledger = ledger or Ledger()
         self._viewer = Viewer(self.ledger.kinds, self.ledger.deadlines, lambda: self.ledger.version, backend)
         self._watch = Watcher(self._viewer, pool, clock)
-        self._hands = Hands(
+        self._executor = Executor(
             perform,
             tell,
             backend=backend,
@@ -153,16 +153,16 @@ class Engine:
         """A person did a verb: what it is about is his from now on."""
         pids = {change.pid for change in outcome.changed}
         if verb in ("set-class", "set-reflex"):
-            self._ask(lambda: self._hands.row_by_hand(who))
+            self._ask(lambda: self._executor.row_by_hand(who))
         elif verb in BY_VERB or verb == "release":
             everything = verb == "release" and who.strip() == "*"
-            self._ask(lambda: self._hands.by_hand(verb, pids, everything))
+            self._ask(lambda: self._executor.by_hand(verb, pids, everything))
 
     def give_back(self, pids: set[int], klass: str = "") -> Future[int]:
         """`policy resume`: what people set for these programs, or for a class, binds the policy no more."""
 
         def do() -> int:
-            found, anew = self._hands.give_back(pids, klass)
+            found, anew = self._executor.give_back(pids, klass)
             self._calls.extend(Due(gpu, "on_attach", name, None) for gpu, name in anew)
             return found
 
@@ -225,8 +225,8 @@ class Engine:
             "hears_kicks": self._attends,
             "slowest_ms": round(1000 * self._host.slowest, 3) if self._host else 0.0,
             "limit_ms": 1000 * self._limit_s,
-            "counts": self._counts | self._hands.counts,
-            "refused": [{"when": when, "text": text} for when, text in tuple(self._hands.refused)],
+            "counts": self._counts | self._executor.counts,
+            "refused": [{"when": when, "text": text} for when, text in tuple(self._executor.refused)],
             "standing": len(self.ledger.puts) + len(self.ledger.rows),
             "latency_p50_ms": round(1000 * latency[len(latency) // 2], 3) if latency else None,
             "latency_p99_ms": round(1000 * latency[len(latency) * 99 // 100], 3) if latency else None,
@@ -282,7 +282,7 @@ class Engine:
         if self._calls:
             return 0.0
         now = self._clock()
-        due = [self._watch.edges.next_due, *(guard.next_due() / 1e6 for guard in self._hands.guards.values())]
+        due = [self._watch.edges.next_due, *(guard.next_due() / 1e6 for guard in self._executor.guards.values())]
         if self._ticks():
             due.append(self._tick_due)
         if self._retry_at:
@@ -307,8 +307,8 @@ class Engine:
             self.ledger.settle(seen.taken)
             self._missing = missing(seen, self._backend)
             self._watch.look(seen, now)
-            self._hands.classes = {row.name: row for row in seen.classes if row.gpu is None}
-            self._hands.see(now)
+            self._executor.classes = {row.name: row for row in seen.classes if row.gpu is None}
+            self._executor.see(now)
             if self._first:
                 self._first = False
                 rest = [call._replace(since=None) for call in self._calls if call.hook != "on_attach"]
@@ -319,7 +319,7 @@ class Engine:
         if self._ticks() and now >= self._tick_due:
             self._tick_due = now + max(SHORTEST_TICK_S, self._tick_s())
             self._calls.extend(Due(gpu, "on_tick", None, now) for gpu in self._viewer.gpus())
-        self._hands.open_overdue(now)
+        self._executor.open_overdue(now)
         self._decide(now)
         self._hear_or_not()
         if len(self.ledger.puts) > FEW and now < self._save_due:
@@ -376,7 +376,7 @@ class Engine:
         turn = [self._calls.popleft() for _ in range(min(len(self._calls), MOST_CALLS))]
         if self._loaded is None:
             return
-        snapshots = {gpu: self._hands.snapshot(gpu) for gpu in {call[0] for call in turn}}
+        snapshots = {gpu: self._executor.snapshot(gpu) for gpu in {call[0] for call in turn}}
         calls = [Call(hook, snapshots[gpu], name) for gpu, hook, name, _ in turn]
         host = self._host
         answers = host.ask(calls) if host is not None else []
@@ -385,7 +385,7 @@ class Engine:
         by_call = {id(answer.call): answer for answer in answers}
         for call in calls:
             answer = by_call.get(id(call))
-            what = [] if answer is None else self._hands.carry_out(answer)
+            what = [] if answer is None else self._executor.carry_out(answer)
             told[call.now.gpu].append([call.hook, call.tenant, what])
         ended = self._clock()
         self._latency.extend(ended - since for _, _, _, since in turn if since is not None)
@@ -420,14 +420,14 @@ class Engine:
         self._calls.clear()  # the new policy hears of everybody in any case
         asked = []
         for gpu in self._viewer.gpus():
-            now = self._hands.snapshot(gpu)
+            now = self._executor.snapshot(gpu)
             asked.append((now, self._host.ask([Call("on_attach", now, name) for name in self._viewer.tenants(gpu)])))
         if not self._host.failure:  # else what the last one decided stands
             # first, for to put back a slice is to release: that would open a gate, too, which the new one shut
             wanted = [action for _, answers in asked for each in answers for action in each.actions]
-            self._hands.undo_unwanted(former, rows, wanted)
+            self._executor.undo_unwanted(former, rows, wanted)
         for now, answers in asked:
-            told = [[each.call.hook, each.call.tenant, self._hands.carry_out(each)] for each in answers]
+            told = [[each.call.hook, each.call.tenant, self._executor.carry_out(each)] for each in answers]
             if now.tenants:
                 self.decisions.turn(self._loaded.name, now, told)
         if self._host.failure:

@@ -80,7 +80,7 @@ int main(int count, char **words)
 		check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
 	}
 	check(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL), "cuLaunchKernel");
-	/* the ticker registers the word and makes its events once */
+	/* the poller registers the word and makes its events once */
 	usleep(50000);
 	for (round = 0; round < ROUNDS; round++) {
 		began = now_ns();
@@ -89,7 +89,7 @@ int main(int count, char **words)
 			cuLaunchKernel(function, 1 + (unsigned int)n % functions, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
 		printf("%.3f\n", (double)(now_ns() - began) / launches);
 	}
-	/* the keeper counts every 2 ms, when the machine lets it */
+	/* the watchdog counts every 2 ms, when the machine lets it */
 	for (n = 0; daemon_attached() && daemon_counters()->launches <= (uint64_t)launches * ROUNDS && n < 5000; n++)
 		usleep(1000);
 	printf("%llu %llu\n", (unsigned long long)daemon_counters()->launches, (unsigned long long)daemon_counters()->gates);

@@ -147,9 +147,9 @@ def test_a_byte_store_of_the_daemon_loses_no_bit_of_the_tenants(daemon: Daemon, 
     until(lambda: low_tenant.slot.get("word") == layout.HELD)
 
 
-def test_the_keeper_opens_a_gate_while_the_driver_is_stuck(daemon: Daemon, start: Start) -> None:
+def test_the_watchdog_opens_a_gate_while_the_driver_is_stuck(daemon: Daemon, start: Start) -> None:
     program, _ = held(daemon, start, depth=1)
-    # as a thread inside cuMemFree with everything it may hold: the ticker gets nowhere
+    # as a thread inside cuMemFree with everything it may hold: the poller gets nowhere
     program.ask("lock")
     program.ask("spawn 0 1 1 3")
     daemon.activity.slots[9].put("beat", 0)

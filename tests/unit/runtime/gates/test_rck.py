@@ -28,7 +28,7 @@ def publish(daemon: Daemon, generation: int, handle: bytes = b"h", beat: int = 1
 
 
 def launch_until(program: Program, key: str) -> bool:
-    """Launches, so that the ticker looks; true once the count went up."""
+    """Launches, so that the poller looks; true once the count went up."""
 
     def again() -> bool:
         program.ask("launch 0 1 1 50")

@@ -49,7 +49,7 @@ def test_a_sync_ends_activity_at_once(daemon: Daemon, start: Start) -> None:
         high.ask("sync 0")
         at_once += low.state()["word"] == 0
         until(lambda: low.state()["word"] == 0)
-    # where the ticker had the lock for too long it is the ticker's next look
+    # where the poller had the lock for too long it is the poller's next look
     assert at_once > 10
 
 

@@ -133,11 +133,6 @@ def _class_rows(classes: Mapping[str, Any], structs: Mapping[str, Any], version:
     return "".join(rows[number] for number in sorted(rows))
 
 
-def _uvm_rows(ioctls: Mapping[str, Any]) -> str:
-    rows = sorted((entry["nr"], entry["size"], name) for name, entry in ioctls.items() if entry["size"])
-    return "".join(f"\t{{ {number:#x}, {size} }}, /* {name} */\n" for number, size, name in rows)
-
-
 def _tables(name: str, ctype: str, texts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Definitions of the distinct tables, and the name of each version's."""
     distinct = list(dict.fromkeys(texts.values()))
@@ -166,16 +161,14 @@ def ctables() -> dict[Path, str]:
     ):
         header.append(_defines(title, _same(file, versions, table, pattern)))
     header.append("\nstruct rm_abi {\n\tconst char *version;\n\tu16 branch;\t/* major number */\n")
-    header.append("\tu16 classes;\t/* entries */\n\tu16 uvms;\t/* entries */\n")
+    header.append("\tu16 classes;\t/* entries */\n")
     header.append("\tconst struct rm_class *class;\t/* by number */\n")
-    header.append("\tconst struct rm_uvm_size *uvm;\t/* by number */\n")
     header += [layout.declaration() for layout in layouts]
     header.append(f"}};\n\n#define RM_ABI_VERSIONS {len(versions)}\n")
     header.append("extern const struct rm_abi rm_abis[RM_ABI_VERSIONS];\n\n#endif /* DETSHARE_RM_TABLES_H */\n")
 
     class_text, class_name = _tables("classes", "rm_class", {v: _class_rows(classes[v], structs, v) for v in versions})
-    uvm_text, uvm_name = _tables("uvms", "rm_uvm_size", {v: _uvm_rows(uvm[v]) for v in versions})
-    source = [_HEAD, '#include "abi.h"\n', class_text, uvm_text]
+    source = [_HEAD, '#include "abi.h"\n', class_text]
     for layout in layouts:
         source.append(f"\n/* {layout.struct} */\n")
         source += [f"#define {_macro(layout.key, i)} {{ \\\n{_wrap(form)} }}\n" for i, form in enumerate(layout.forms)]
@@ -184,7 +177,6 @@ def ctables() -> dict[Path, str]:
     for version in versions:
         source.append(f'\t{{\n\t\t.version = "{version}",\n\t\t.branch = {version.split(".")[0]},\n')
         source.append(f"\t\t.class = {class_name[version]},\n\t\t.classes = ENTRIES({class_name[version]}),\n")
-        source.append(f"\t\t.uvm = {uvm_name[version]},\n\t\t.uvms = ENTRIES({uvm_name[version]}),\n")
         source += [f"\t\t.{x.key} = {_macro(x.key, x.form_of[version])},\n" for x in layouts]
         source.append("\t},\n")
     source.append("};\n")

@@ -294,6 +294,11 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "channel_ids": ("NV2080_CTRL_FIFO_QUERY_CHANNEL_UNIQUE_ID_PARAMS", ("hClients", "hChannels", "numChannels")),
     "reg_ops": ("NV2080_CTRL_GPU_EXEC_REG_OPS_PARAMS", ("hClientTarget",)),
     "zcull_mode": ("NV2080_CTRL_GR_CTXSW_ZCULL_MODE_PARAMS", ("hShareClient",)),
+    "zcull_bind": ("NV2080_CTRL_GR_CTXSW_ZCULL_BIND_PARAMS", ("hClient",)),
+    "pm_bind": ("NV2080_CTRL_GR_CTXSW_PM_BIND_PARAMS", ("hClient",)),
+    "setup_bind": ("NV2080_CTRL_GR_CTXSW_SETUP_BIND_PARAMS", ("hClient",)),
+    "migratable_ops": ("NV2080_CTRL_GPU_MIGRATABLE_OPS_PARAMS", ("hClientTarget",)),
+    "access_rights": ("NV0000_CTRL_CLIENT_GET_ACCESS_RIGHTS_PARAMS", ("hClient",)),
     "invalidate_tlb": ("NV2080_CTRL_DMA_INVALIDATE_TLB_PARAMS", ("hClient",)),
     "channel_state": ("NV208F_CTRL_FIFO_GET_CHANNEL_STATE_PARAMS", ("hClient",)),
     "register_pid": ("NV503C_CTRL_REGISTER_PID_PARAMS", ("hClient",)),
@@ -316,32 +321,20 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "UVM_REGISTER_CHANNEL_PARAMS",
         ("gpuUuid.uuid", "rmCtrlFd", "hClient", "hChannel", "base", "length", "rmStatus"),
     ),
-    "uvm_unregister_channel": ("UVM_UNREGISTER_CHANNEL_PARAMS", ("hClient", "hChannel", "rmStatus")),
     "uvm_external_range": ("UVM_CREATE_EXTERNAL_RANGE_PARAMS", ("base", "length", "rmStatus")),
     "uvm_map_external": (
         "UVM_MAP_EXTERNAL_ALLOCATION_PARAMS",
         ("base", "length", "offset", "gpuAttributesCount", "rmCtrlFd", "hClient", "hMemory", "rmStatus"),
     ),
-    "uvm_unmap_external": ("UVM_UNMAP_EXTERNAL_PARAMS", ("base", "length", "gpuUuid.uuid", "rmStatus")),
-    "uvm_map_sparse": ("UVM_MAP_EXTERNAL_SPARSE_PARAMS", ("base", "length", "gpuUuid.uuid", "rmStatus")),
-    "uvm_semaphore_pool": ("UVM_ALLOC_SEMAPHORE_POOL_PARAMS", ("base", "length", "rmStatus")),
-    "uvm_dynamic_parallelism": (
-        "UVM_MAP_DYNAMIC_PARALLELISM_REGION_PARAMS",
-        ("base", "length", "gpuUuid.uuid", "rmStatus"),
-    ),
     "uvm_free": ("UVM_FREE_PARAMS", ("base", "length", "rmStatus")),
     "uvm_migrate": ("UVM_MIGRATE_PARAMS", ("base", "length", "destinationUuid.uuid", "flags", "rmStatus")),
-    "uvm_device_p2p": (
-        "UVM_ALLOC_DEVICE_P2P_PARAMS",
-        ("base", "length", "offset", "gpuUuid.uuid", "rmCtrlFd", "hClient", "hMemory", "rmStatus"),
-    ),
 }
 
 # Layouts that some versions lack as a whole, and members that some versions lack.
 OPTIONAL = frozenset(
     {
+        "setup_bind",
         "fla",
-        "uvm_device_p2p",
         "uvm_free.length",
         "mapper.hSemaphoreSurface",
         "mapper.hNotificationMemory",
@@ -407,7 +400,9 @@ CLASSES = re.compile(
 
 CONTROLS = re.compile(
     r"NV0000_CTRL_CMD_OS_UNIX_(EXPORT_OBJECTS?_TO_FD|IMPORT_OBJECTS?_FROM_FD|CREATE_EXPORT_OBJECT_FD)"
-    r"|NV0000_CTRL_CMD_CLIENT_GET_(CHILD_HANDLE|HANDLE_INFO)"
+    r"|NV0000_CTRL_CMD_CLIENT_GET_(CHILD_HANDLE|HANDLE_INFO|ACCESS_RIGHTS)"
+    r"|NV0000_CTRL_CMD_GPUACCT_GET_(PROC_ACCOUNTING_INFO|ACCOUNTING_PIDS)|NV90CC_CTRL_CMD_HWPM_GET_RESERVATION_INFO"
+    r"|NV2080_CTRL_CMD_(GPU_MIGRATABLE_OPS|GR_GET_CURRENT_RESIDENT_CHANNEL)"
     r"|NV00F8_CTRL_CMD_(ATTACH|DETACH)_MEM|NV00FD_CTRL_CMD_(ATTACH|DETACH)_MEM|NV00FD_CTRL_CMD_ATTACH_GPU"
     r"|NV00E0_CTRL_CMD_(EXPORT|IMPORT)_MEM|NV0041_CTRL_CMD_GET_SURFACE_INFO|NV2080_CTRL_CMD_FB_GET_INFO_V2"
     r"|NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO|NV2080_CTRL_CMD_GPU_GET_PID_INFO|NV2080_CTRL_CMD_GPU_GET_PIDS"

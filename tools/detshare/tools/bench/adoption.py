@@ -113,7 +113,7 @@ def newborn(session: Session) -> None:
 
 
 def late(session: Session) -> None:
-    """A context 3 s after the start, a second one on request, and a wish made before the first context."""
+    """A context 3 s after the start, a second one on request, and a desired state made before the first context."""
     waited: dict[int, list[float]] = {1: [], 2: []}
     applied: list[int] = []
     adopted_ms: list[float] = []
@@ -133,7 +133,7 @@ def late(session: Session) -> None:
                 adopted_ms.append(float(seen["adopted_ms"] or 0.0))
             waited[count].append(max(0.0, seen["seen"] - line["t"]))
             if turn and count == 1:
-                time.sleep(0.5)  # the wish is applied in the look after the one that finds the context, at the latest
+                time.sleep(0.5)  # it is applied in the look after the one that finds the context, at the latest
                 now = session.steer.program(program.pid)
                 applied.append(sum(tsg["slice_us"] >= LONG_US for tsg in compute(now)) if now else 0)
         session.finish(program)

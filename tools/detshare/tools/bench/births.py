@@ -40,9 +40,9 @@ def eventually(true: Callable[[], bool], seconds: float) -> bool:
 
 
 def legs(pid: int, log: str) -> dict[str, float]:
-    """The way to the class of a program that was greeted: step -> ms after its first TSG was made.
+    """The way to the class of a program that got it early: step -> ms after its first TSG was made.
 
-    Nothing where a look came first: there was nothing left to do when it was to be greeted.
+    Nothing where a look came first: there was nothing left to do when it was its turn to get it early.
     """
     said = re.search(rf"PID {pid}, ms after its first TSG was made: (.*)", log)
     steps = (step.rpartition(" ") for step in said[1].split(", ")) if said else ()
@@ -50,7 +50,7 @@ def legs(pid: int, log: str) -> dict[str, float]:
 
 
 def told_of(pid: int, log: str) -> bool:
-    """Whether a log tells that a program was given its class, be it by greeting or by a look.
+    """Whether a log tells that a program was given its class, be it early or by a look.
 
     This line comes with the look after it, so who waits for it begins the next program beside a daemon at rest.
     """

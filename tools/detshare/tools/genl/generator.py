@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From kmod/detshare.yaml to kmod/detshare_uapi.h and kmod/api/nl_policy.{c,h}.
+"""From kmod/detshare.yaml to kmod/detshare_uapi.h, kmod/api/nl_policy.{c,h}, and their numbers and messages in Python.
 
 Only the part of YNL that the specification uses is understood; anything else is an error, never a silent loss.
 """
@@ -20,6 +20,7 @@ VERSION = 1
 _BANNER = "/* Made from kmod/detshare.yaml by python -m detshare.tools.genl; do not edit. */"
 _INTS = {"u8": "NLA_U8", "u16": "NLA_U16", "u32": "NLA_U32", "u64": "NLA_U64"}
 _TYPES = {*_INTS, "string", "flag", "pad"}
+_PYTHON = {each: each.replace("u", "uint") for each in _INTS} | {"string": "asciiz", "flag": "flag", "pad": "none"}
 
 Spec = Mapping[str, Any]
 
@@ -38,6 +39,7 @@ def render(root: Path) -> dict[Path, str]:
         Path("kmod/detshare_uapi.h"): _uapi(spec),
         Path("kmod/api/nl_policy.h"): _policy_header(spec),
         Path("kmod/api/nl_policy.c"): _policy(spec),
+        Path("ctl/detshare/ctl/netlink/uapi.py"): _python(spec),
     }
 
 
@@ -176,3 +178,48 @@ def _policy(spec: Spec) -> str:
         rules = [f"\t[{_c(spec['name'], 'a', set_name, name)}] = {_rule(spec, by_name[name])}," for name in names]
         lines += [f"const struct nla_policy {_array(spec, op, set_name)} = {{", *rules, "};", ""]
     return "\n".join(lines[:-1]) + "\n"
+
+
+def _numbers(spec: Spec) -> Iterator[tuple[str, str]]:
+    """(name, value) of all that detshare_uapi.h defines but attributes, as Python."""
+    family = spec["name"]
+    yield _c(family, "family-name"), f'"{family}"'
+    yield _c(family, "family-version"), str(VERSION)
+    for entry in spec["definitions"]:
+        if entry["type"] == "const":
+            yield _c(family, entry["name"]), str(entry["value"])
+            continue
+        for at, item in enumerate(entry["entries"]):
+            yield _c(family, entry["name"], item), str(at if entry["type"] == "enum" else 1 << at)
+    for at, op in enumerate(spec["operations"]["list"], 1):
+        yield _c(family, "cmd", op["name"]), str(at)
+    for group in spec["mcast-groups"]["list"]:
+        yield _c(family, "mcgrp", group["name"]), f'"{group["name"]}"'
+
+
+def _python(spec: Spec) -> str:
+    family = spec["name"]
+    lines = [
+        "# SPDX-License-Identifier: Apache-2.0",
+        '"""Numbers and messages of the family. Made from kmod/detshare.yaml by python -m detshare.tools.genl."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from collections.abc import Mapping",
+        "from typing import Any",
+        "",
+        "from pyroute2.netlink import genlmsg",
+        "",
+        *(f"{name} = {value}" for name, value in _numbers(spec)),
+    ]
+    for name, attributes in _sets(spec).items():
+        prefix = _c(family, "a", name) + "_"
+        types = [("unspec", "none"), *((each["name"], _PYTHON[each["type"]]) for each in attributes)]
+        lines += ["", "", f"class {family}_{name}_msg(genlmsg):", f'    """Set {name}."""', ""]
+        lines += [f'    prefix = "{prefix}"', "    nla_map = ("]
+        lines += [*(f'        ("{prefix}{_c(each)}", "{kind}"),' for each, kind in types), "    )"]
+    ops = [(_c(family, "cmd", op["name"]), op["attribute-set"]) for op in spec["operations"]["list"]]
+    lines += ["", "", "MESSAGES: Mapping[int, Any] = {"]
+    lines += [*(f"    {name}: {family}_{of}_msg," for name, of in ops), "}"]
+    lines += ['"""command -> what its messages say; each set of attributes has numbers of its own"""', ""]
+    return "\n".join(lines)

@@ -54,7 +54,6 @@ class Known:
 KNOWN: Final = Known(
     long={
         "rm/tables.c": "data, made by detshare.tools.abi",
-        "rm/tree.c": "one structure",
     },
 )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.core.work import Activity, Denial
 from detshare.ctl.netlink import genl
-from detshare.ctl.netlink.records import DENIALS, RUN_STATES, DeniedRow, RunRow, reasons
+from detshare.ctl.netlink.records import DENIALS, ENTITY_STATES, DeniedRow, EntityRow, reasons
 
 _UVM = 0x30000000  # kmod/client/denials.h: an ioctl of nvidia-uvm
 _ESCAPES = 0x100
@@ -37,42 +37,44 @@ def denials(rows: Iterable[DeniedRow], abi: Abi | None) -> tuple[Denial, ...]:
     return tuple(sorted(found, key=lambda each: (-each.count, each.command)))
 
 
-def of_process(runs: Sequence[RunRow], denied: Iterable[DeniedRow] = (), abi: Abi | None = None) -> Activity | None:
-    """One process's runs as one: what holds any of them holds the process. None where it has none."""
-    if not runs:
+def of_process(
+    entities: Sequence[EntityRow], denied: Iterable[DeniedRow] = (), abi: Abi | None = None
+) -> Activity | None:
+    """One process's entities as one: what holds any of them holds the process. None where it has none."""
+    if not entities:
         return None
-    state = max(run.state for run in runs)
+    state = max(entity.state for entity in entities)
     held = 0
-    for run in runs:
-        held |= run.reasons
+    for entity in entities:
+        held |= entity.reasons
     told = denials(denied, abi)
     return Activity(
-        state=RUN_STATES.get(state, str(state)),
+        state=ENTITY_STATES.get(state, str(state)),
         reasons=reasons(held),
-        used_us=sum(run.used_us for run in runs),
-        idle_ms=min(run.idle_ns for run in runs) / 1e6,
-        kicks=sum(run.kicks for run in runs),
-        faults=sum(run.faults for run in runs),
-        waits=sum(run.waits for run in runs),
-        wait_ms=sum(run.wait_ns for run in runs) / 1e6,
-        waiting=sum(run.waiting for run in runs),
-        doors=sum(run.doors for run in runs),
-        doors_unknown=sum(run.doors_unknown for run in runs),
-        channels_off=sum(run.channels_off for run in runs),
-        ceiling=min((run.tpc_percent for run in runs if run.tpc_percent), default=None),
-        denied=max(sum(run.denied for run in runs), sum(each.count for each in told)),
+        used_us=sum(entity.used_us for entity in entities),
+        idle_ms=min(entity.idle_ns for entity in entities) / 1e6,
+        kicks=sum(entity.kicks for entity in entities),
+        faults=sum(entity.faults for entity in entities),
+        waits=sum(entity.waits for entity in entities),
+        wait_ms=sum(entity.wait_ns for entity in entities) / 1e6,
+        waiting=sum(entity.waiting for entity in entities),
+        doors=sum(entity.doors for entity in entities),
+        doors_unknown=sum(entity.doors_unknown for entity in entities),
+        channels_off=sum(entity.channels_off for entity in entities),
+        ceiling=min((entity.tpc_percent for entity in entities if entity.tpc_percent), default=None),
+        denied=max(sum(entity.denied for entity in entities), sum(each.count for each in told)),
         denials=told,
     )
 
 
-def by_pid(rows: Iterable[RunRow]) -> Mapping[int, list[RunRow]]:
+def by_pid(rows: Iterable[EntityRow]) -> Mapping[int, list[EntityRow]]:
     """Runs of each process."""
-    found: dict[int, list[RunRow]] = defaultdict(list)
+    found: dict[int, list[EntityRow]] = defaultdict(list)
     for row in rows:
         found[row.pid].append(row)
     return found
 
 
-def holds(row: RunRow) -> bool:
+def holds(row: EntityRow) -> bool:
     """Whether a run cannot launch now."""
-    return row.state in (genl.DETSHARE_RUN_STATE_GATED, genl.DETSHARE_RUN_STATE_PAUSED)
+    return row.state in (genl.DETSHARE_ENTITY_STATE_GATED, genl.DETSHARE_ENTITY_STATE_PAUSED)

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from detshare.ctl.abi.versions import Abi, UnknownBranch, for_version
-from detshare.ctl.backends.happenings import differences
-from detshare.ctl.backends.module import census, lasting, module, orders, rotation, tell
+from detshare.ctl.backends.desired import Desired, DesiredState
+from detshare.ctl.backends.diff import differences
+from detshare.ctl.backends.module import census, lasting, messages, module, orders, rotation
 from detshare.ctl.backends.module.census import Census
 from detshare.ctl.backends.module.holds import Holds
 from detshare.ctl.backends.module.kernel_watch import KernelWatch, mps_server
 from detshare.ctl.backends.module.limits import Limits, nobody
 from detshare.ctl.backends.root.backend import RootBackend
-from detshare.ctl.backends.wishes import Wish, Wishes
 from detshare.ctl.core import cgroups, classes, select
 from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import Backend, BadRequest
@@ -59,11 +59,11 @@ class KmodBackend(Backend):
         self._driver = driver
         self._clock = clock
         self._adopt = repair
-        self._wishes = Wishes(run_dir, driver.proof)
-        self._wanted = orders.Wanted(self._wishes)
+        self._desired = DesiredState(run_dir, driver.proof)
+        self._wanted = orders.Wanted(self._desired)
         # what backend root may have left in the journal; it steers nothing any more
-        hands = Wishes(run_dir, f"{driver.proof}-hands")
-        self._hands = RootBackend(driver, run_dir, name=self.name, repair=repair, clock=clock, wishes=hands)
+        other = DesiredState(run_dir, f"{driver.proof}-root")
+        self._root = RootBackend(driver, run_dir, name=self.name, repair=repair, clock=clock, desired_state=other)
         self._abi: Abi | None
         try:
             self._abi = for_version(driver.version)
@@ -98,7 +98,7 @@ class KmodBackend(Backend):
 
     def drain_events(self) -> Sequence[Event]:
         self._keep(self._watch.drain_events())
-        self._keep(event for event in self._hands.drain_events() if event.kind == "error")
+        self._keep(event for event in self._root.drain_events() if event.kind == "error")
         events, self._events = self._events, []
         return sorted(events, key=lambda event: event.when)
 
@@ -157,23 +157,23 @@ class KmodBackend(Backend):
                 self._say("hold", target.process.pid or None, f"{target.text}: held by an earlier daemon, goes on")
         for target, why in self._holds.keep():
             self._complain(target, f"its hold ended: {why}")
-        for process in self._wishes.processes():
+        for process in self._desired.processes():
             if not self._driver.alive(process):
                 with suppress(OSError):
-                    self._wishes.drop(process)
+                    self._desired.drop(process)
         for holder in seen.holders.values():
-            wish = self._wishes.born(holder)
-            if wish is not None and not self._wishes.get(holder.id).steers:
+            desired = self._desired.born(holder)
+            if desired is not None and not self._desired.get(holder.id).steers:
                 with suppress(OSError):
-                    self._wishes.steer(holder.id, wish)
+                    self._desired.steer(holder.id, desired)
         paths = {path: number for path in self._wanted.paths() if (number := cgroups.number_of(path)) is not None}
         given = bool(written)
-        for target, wish in self._wanted.all(paths, [row.name for row in seen.tenants]).items():
+        for target, desired in self._wanted.all(paths, [row.name for row in seen.tenants]).items():
             try:
-                if not self._orders.stands(target, wish):
-                    self._orders.give(target, wish)
+                if not self._orders.stands(target, desired):
+                    self._orders.give(target, desired)
                     given = True
-                    self._say("change", target.process.pid or None, f"{target.text} brought to {wish.text}")
+                    self._say("change", target.process.pid or None, f"{target.text} brought to {desired.text}")
                 self._told.pop(target, None)
             except _FAILURES as error:
                 self._complain(target, str(error))
@@ -214,32 +214,32 @@ class KmodBackend(Backend):
             known = sorted({row.name for row in self._link.classes()} | set(classes.CLASSES))
             if klass not in known:
                 raise BadRequest(f"{klass!r} is no class: use one of {', '.join(known)}, or make it: set-class")
-        return self._steer("set-priority", who, Wish(klass=klass))
+        return self._steer("set-priority", who, Desired(klass=klass))
 
     def set_weight(self, who: str, weight: int) -> Outcome:
-        return self._steer("set-weight", who, Wish(weight=weight))
+        return self._steer("set-weight", who, Desired(weight=weight))
 
     def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
-        return self._steer("set-slice", who, Wish(slice_us=slice_us, level=level))
+        return self._steer("set-slice", who, Desired(slice_us=slice_us, level=level))
 
     def set_ceiling(self, who: str, percent: int) -> Outcome:
-        return self._steer("set-ceiling", who, Wish(ceiling=percent))
+        return self._steer("set-ceiling", who, Desired(ceiling=percent))
 
-    def _steer(self, verb: str, who: str, change: Wish) -> Outcome:
+    def _steer(self, verb: str, who: str, change: Desired) -> Outcome:
         def act(target: Target, program: Program | None) -> Change | Skip:
             server = mps_server(self._watch.describe(), program) if program is not None else None
             if server is not None:
                 target = Target(AccountKind.PID, str(server.id.pid), server.id)
-            wish = orders.merged(self._orders.wish(target), change)
-            if not wish.steers:
+            desired = orders.merged(self._orders.desired(target), change)
+            if not desired.steers:
                 return self._forget_order(target)
-            self._wanted.put(target, wish)
-            if wish.klass in classes.CLASSES:
+            self._wanted.put(target, desired)
+            if desired.klass in classes.CLASSES:
                 orders.write_missing(self._link, self._link.classes())
-            changes = self._orders.give(target, wish)
+            changes = self._orders.give(target, desired)
             notes = [f"MPS: given to the server (PID {server.id.pid}) as one tenant"] if server is not None else []
             if target.kind is not AccountKind.PID:
-                notes.append(f"{target.text}: {wish.text}, for all who belong to it at any time")
+                notes.append(f"{target.text}: {desired.text}, for all who belong to it at any time")
             elif not changes:
                 notes.append("the kernel applies it from the first GPU context on")
             return Change(target.process.pid, tuple(changes), "; ".join(notes), stands=True)
@@ -258,8 +258,8 @@ class KmodBackend(Backend):
         def act(target: Target, program: Program | None) -> Change | Skip:
             pid = target.process.pid
             done = []
-            if pid and target.process in self._hands.touched:
-                undone = self._hands.release(str(pid))
+            if pid and target.process in self._root.touched:
+                undone = self._root.release(str(pid))
                 if undone.skipped:
                     return Skip(pid, undone.skipped[0].reason)
                 done.append("put back as it was found")
@@ -276,7 +276,7 @@ class KmodBackend(Backend):
                 done = done or ["forgotten"]
             self._wanted.drop(target)
             if pid:
-                self._wishes.leave(target.process)
+                self._desired.leave(target.process)
             self._watch.stale()
             if not done:
                 return Skip(pid, "it is not managed: nothing to put back")
@@ -298,7 +298,7 @@ class KmodBackend(Backend):
     def stand(self, rules: Mapping[str, str]) -> None:
         for klass in rules.values():
             classes.setting(klass)
-        self._wishes.stand(rules)
+        self._desired.stand(rules)
 
     def _standing(self, target: Target, rows: Iterable[Any]) -> bool:
         """Whether one of these rows is the target's."""
@@ -315,7 +315,7 @@ class KmodBackend(Backend):
     def _hold(self, verb: str, who: str, *, pause: bool, lease_s: int | None) -> Outcome:
         def act(target: Target, program: Program | None) -> Change | Skip:
             row = self._holds.hold(target, gate=True, pause=pause, lease_s=lease_s)
-            return Change(target.process.pid, note=tell.held(target, row, lease_s), stands=True)
+            return Change(target.process.pid, note=messages.held(target, row, lease_s), stands=True)
 
         return self._verb(verb, who, act)
 
@@ -323,8 +323,8 @@ class KmodBackend(Backend):
         def act(target: Target, program: Program | None) -> Change | Skip:
             if self._standing(target, self._link.holds()):
                 row = self._holds.let_go(target)
-                return Change(target.process.pid, note=tell.let_go(target, row))
-            why = tell.not_held(target, program, self._watch.census)
+                return Change(target.process.pid, note=messages.let_go(target, row))
+            why = messages.not_held(target, program, self._watch.census)
             return Skip(target.process.pid, why)
 
         return self._verb("resume", who, act)
@@ -348,7 +348,7 @@ class KmodBackend(Backend):
             pid = target.process.pid
             if rate_us is not None:
                 row = self._link.set_bucket(target, rate_us, burst_us)
-                return Change(pid, note=f"{target.text}: {tell.bucket(row)}", stands=True)
+                return Change(pid, note=f"{target.text}: {messages.bucket(row)}", stands=True)
             if not self._standing(target, self._link.buckets()):
                 return Skip(pid, f"{target.text} has no bucket")
             self._link.del_bucket(target)
@@ -359,7 +359,7 @@ class KmodBackend(Backend):
     def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
         started = self._clock()
         row = orders.set_class(self._link, klass, change)
-        text = f"class {klass} is forgotten" if row is None else f"class {klass}: {tell.row(row)}"
+        text = f"class {klass} is forgotten" if row is None else f"class {klass}: {messages.row(row)}"
         self._say("set-class", None, text)
         return Outcome("set-class", (Change(0, note=text, stands=True),), seconds=self._clock() - started)
 
@@ -430,9 +430,9 @@ class KmodBackend(Backend):
 
     def _tell(self, verb: str, change: Change) -> str:
         """What a verb did, for its event."""
-        process = next((p for p in self._wishes.processes() if p.pid == change.pid), None)
-        wish = self._wishes.get(process) if process is not None else Wish()
-        done = "released" if verb == "release" else wish.text if verb.startswith("set-") and wish.steers else ""
+        process = next((p for p in self._desired.processes() if p.pid == change.pid), None)
+        desired = self._desired.get(process) if process is not None else Desired()
+        done = "released" if verb == "release" else desired.text if verb.startswith("set-") and desired.steers else ""
         tsgs = f"{len(change.tsgs)} TSG{'s' if len(change.tsgs) > 1 else ''}" if change.tsgs else ""
         return ", ".join(text for text in (done, tsgs, change.note) if text)
 
@@ -440,7 +440,7 @@ class KmodBackend(Backend):
         return self._driver.alive(process)
 
     def doctor(self) -> list[Check]:
-        found = [*module.checks(self._link), *self._hands.doctor()]
+        found = [*module.checks(self._link), *self._root.doctor()]
         return found if self._sensor is None else [*found, measure.check(self._sensor)]
 
     def close(self, restore: bool = True) -> None:
@@ -453,7 +453,7 @@ class KmodBackend(Backend):
             self._take_back()
         if self._sensor is not None:
             self._sensor.close()
-        self._hands.close(restore)
+        self._root.close(restore)
         self._watch.close()
         self._link.close()
 

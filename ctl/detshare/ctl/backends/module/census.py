@@ -20,10 +20,10 @@ from detshare.ctl.netlink.records import (
     BucketRow,
     ClassRow,
     DeniedRow,
+    EntityRow,
     GpuRow,
     HoldRow,
     LimitRow,
-    RunRow,
     SchedRow,
     TenantRow,
     TsgRow,
@@ -72,7 +72,7 @@ class Census:
     classes: Sequence[ClassRow] = ()
     buckets: Sequence[BucketRow] = ()
     holds: Sequence[HoldRow] = ()
-    runs: Sequence[RunRow] = ()
+    entities: Sequence[EntityRow] = ()
     denied: Sequence[DeniedRow] = ()
 
     def uuid(self, gpu: int) -> str:
@@ -157,17 +157,17 @@ def programs(
     numbers = {row.engine for row in census.tsgs}
     engines = {each: abi.engine_name(each) if abi is not None else f"engine {each:#x}" for each in numbers}
     seen = census.vctxs_of()
-    runs = activity.by_pid(census.runs)
+    entities = activity.by_pid(census.entities)
     weights = {row.pid: row.weight for row in census.orders if KINDS.get(row.kind) is AccountKind.PID}
     found = []
     for process, rows in seen.items():
         holder = census.holders.get(process)
         mine = [_tsg(census, tsg, engines[tsg.engine]) for row in rows for tsg in tsgs.get(row.vctx_id, ())]
         denied = [row for row in census.denied if row.pid == process.pid]
-        doing = activity.of_process(runs.get(process.pid, ()), denied, abi)
+        doing = activity.of_process(entities.get(process.pid, ()), denied, abi)
         weight = weights.get(process.pid)
         if weight is None:
-            weight = next((run.weight for run in runs.get(process.pid, ()) if run.weight), None)
+            weight = next((entity.weight for entity in entities.get(process.pid, ()) if entity.weight), None)
         found.append(
             _program(census, process, rows, mine, holder, process in paused, doing, weight, share or {}, lineage)
         )

@@ -12,7 +12,7 @@ from typing import Final
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.module import census
 from detshare.ctl.backends.module.census import Census
-from detshare.ctl.backends.module.ear import Ear
+from detshare.ctl.backends.module.event_thread import EventThread
 from detshare.ctl.core import accounts, cgroups, select
 from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import BadRequest
@@ -39,7 +39,7 @@ class KernelWatch:
         self._driver = driver
         self._abi = abi
         self._clock = clock
-        self._ear: Ear | None = None
+        self._listening: EventThread | None = None
         self._tell: Callable[[Event], None] | None = None
         self._edge: Callable[[int, bool], None] | None = None
         self._attends = False
@@ -88,7 +88,7 @@ class KernelWatch:
             classes=self._link.classes(),
             buckets=buckets,
             holds=holds,
-            runs=self._link.runs(),
+            entities=self._link.entities(),
             denied=self._link.denied() if status.denied else (),
         )
         return status
@@ -108,27 +108,27 @@ class KernelWatch:
 
     def _hear(self) -> bool:
         """Whether the kernel told that something came, went or was lost. DriverError, OSError."""
-        if self._ear is None or not self._ear.alive:
-            if self._ear is not None:
-                self._ear.close()
-            self._ear = Ear(self._cgroup_name, self._tell)
-            self._ear.edge, self._ear.attends = self._edge, self._attends
+        if self._listening is None or not self._listening.alive:
+            if self._listening is not None:
+                self._listening.close()
+            self._listening = EventThread(self._cgroup_name, self._tell)
+            self._listening.edge, self._listening.attends = self._edge, self._attends
             return True
-        return self._ear.changed()
+        return self._listening.changed()
 
     def listen(self, tell: Callable[[Event], None], edge: Callable[[int, bool], None] | None = None) -> None:
-        """Call `tell` with each event at once, from a thread of its own, instead of keeping it; `edge` as Ear's."""
+        """Call `tell` with each event at once, from a thread of its own, not keeping it; `edge`: see EventThread."""
         self._tell, self._edge = tell, edge
-        if self._ear is not None:
-            for event in self._ear.drain():
+        if self._listening is not None:
+            for event in self._listening.drain():
                 tell(event)
-            self._ear.tell, self._ear.edge = tell, edge
+            self._listening.tell, self._listening.edge = tell, edge
 
     def attend(self, on: bool) -> None:
         """Whether `edge` is called at all."""
         self._attends = on
-        if self._ear is not None:
-            self._ear.attends = on
+        if self._listening is not None:
+            self._listening.attends = on
 
     def _cgroup_name(self, number: int) -> str:
         """A cgroup's path; its number where no path is known."""
@@ -138,7 +138,7 @@ class KernelWatch:
 
     def drain_events(self) -> list[Event]:
         """What the kernel told since the last call."""
-        return self._ear.drain() if self._ear is not None else []
+        return self._listening.drain() if self._listening is not None else []
 
     def stale(self) -> None:
         """Slices were changed: the next look asks for them."""
@@ -166,9 +166,9 @@ class KernelWatch:
 
     def close(self) -> None:
         """Stop listening; the next refresh begins again."""
-        if self._ear is not None:
-            self._ear.close()
-            self._ear = None
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
         self.stale()
 
 

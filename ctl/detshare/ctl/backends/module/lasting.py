@@ -27,7 +27,7 @@ def _order(seen: Census, row: SchedRow) -> StandingOrder | None:
     target = seen.target(row)
     if target is None or target.kind is AccountKind.PID:
         return None
-    return StandingOrder(target.kind, target.name, orders.wish_of(row).text)
+    return StandingOrder(target.kind, target.name, orders.desired_of(row).text)
 
 
 def _row(row: ClassRow) -> ClassInfo:
@@ -39,7 +39,7 @@ def _row(row: ClassRow) -> ClassInfo:
         row.slice_us,
         level,
         row.floor_permille,
-        row.runs,
+        row.entities,
         row.turn_us,
     )
 

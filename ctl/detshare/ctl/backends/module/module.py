@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from detshare.ctl.core.driver import DriverError
@@ -13,6 +14,10 @@ from detshare.ctl.netlink.records import ABILITIES, ABIS, Status
 
 ENFORCE: Final = genl.DETSHARE_MODE_ENFORCE
 _BRANCH: Final = "use a driver of a branch in the tables (docs/develop/development.md), or add this one"
+
+
+_MODULES: Final = Path("/sys/module")
+_HMM_HOOK: Final = "nvidia_uvm:uvm_va_space_create"
 
 
 def warnings(status: Status) -> tuple[str, ...]:
@@ -32,7 +37,8 @@ def checks(link: Link) -> list[Check]:
     except (DriverError, OSError) as error:
         advice = "load it again: insmod detshare.ko; see dmesg | grep detshare"
         return [Check("kernel module", False, str(error), advice)]
-    return [_mode(status), *_hooks(status), _counters(status), *_mechanisms(status), *_ceilings(link)]
+    said = [_mode(status), *_hooks(status), _counters(status), *unlimited(status.hooks)]
+    return [*said, *_mechanisms(status), *_ceilings(link)]
 
 
 def _mode(status: Status) -> Check:
@@ -63,6 +69,35 @@ def _hooks(status: Status) -> list[Check]:
     hooks = ", ".join(status.hooks)
     missing = "" if hooks else "see dmesg | grep detshare"
     return [shield, Check("hooks", bool(hooks), hooks or "none is installed", missing)]
+
+
+def unlimited(hooks: tuple[str, ...], modules: Path = _MODULES) -> list[Check]:
+    """Video memory that a limit does not see, by how the driver's modules were loaded; `modules`: /sys/module."""
+    found = []
+    if (modules / "nvidia_uvm").is_dir():
+        off = _parameter(modules, "nvidia_uvm", "uvm_disable_hmm")
+        if off is None or off == "Y":
+            text = "off" if off else "this nvidia-uvm has none"
+            found.append(Check("HMM", True, f"{text}: plain memory of programs never becomes video memory"))
+        elif _HMM_HOOK in hooks:
+            text = "on: who is limited before it opens nvidia-uvm goes without; who is limited later keeps it"
+            advice = "limit programs by cgroup or tenant before they start, or load nvidia-uvm with uvm_disable_hmm=1"
+            found.append(Check("HMM", None, text, advice))
+        else:
+            text = "on, and not hooked: plain memory of programs becomes video memory that no limit counts"
+            found.append(Check("HMM", False, text, "load nvidia-uvm with uvm_disable_hmm=1"))
+    if _parameter(modules, "nvidia_drm", "modeset") == "Y":
+        text = "nvidia-drm gives out video memory through /dev/dri/renderD*, which no limit counts"
+        found.append(Check("DRM", None, text, "give tenants no /dev/dri, or load nvidia-drm with modeset=0"))
+    return found
+
+
+def _parameter(modules: Path, module: str, name: str) -> str | None:
+    """None: there is none."""
+    try:
+        return (modules / module / "parameters" / name).read_text().strip()
+    except OSError:
+        return None
 
 
 def _counters(status: Status) -> Check:

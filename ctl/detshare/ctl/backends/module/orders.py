@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from detshare.ctl.abi.versions import Abi
+from detshare.ctl.backends.desired import Desired, DesiredState
 from detshare.ctl.backends.module.census import is_of
 from detshare.ctl.backends.module.kernel_watch import KernelWatch
-from detshare.ctl.backends.wishes import Wish, Wishes
 from detshare.ctl.core import classes
 from detshare.ctl.core.accounts import NO_PROCESS, Target
 from detshare.ctl.core.backend import BadRequest
@@ -23,29 +23,29 @@ from detshare.ctl.netlink.records import ClassRow, SchedRow, TsgRow
 _TENANT: Final = "tenant:"
 
 
-def order_of(wish: Wish) -> Order:
-    """What a wish asks of the kernel. A class's slice and level stand in its row."""
-    if wish.klass is not None:
-        return Order(klass=wish.klass, tpc_percent=wish.ceiling)
-    if wish.weight is not None:
-        return Order(weight=wish.weight, level=Level.MEDIUM, tpc_percent=wish.ceiling)
-    if wish.slice_us is not None:
-        level = wish.level if wish.level is not None else Level.MEDIUM
-        return Order(slice_us=wish.slice_us, level=level, tpc_percent=wish.ceiling)
-    return Order(tpc_percent=wish.ceiling)
+def order_of(desired: Desired) -> Order:
+    """What a desired state asks of the kernel. A class's slice and level stand in its row."""
+    if desired.klass is not None:
+        return Order(klass=desired.klass, tpc_percent=desired.ceiling)
+    if desired.weight is not None:
+        return Order(weight=desired.weight, level=Level.MEDIUM, tpc_percent=desired.ceiling)
+    if desired.slice_us is not None:
+        level = desired.level if desired.level is not None else Level.MEDIUM
+        return Order(slice_us=desired.slice_us, level=level, tpc_percent=desired.ceiling)
+    return Order(tpc_percent=desired.ceiling)
 
 
-def wish_of(row: SchedRow) -> Wish:
-    """The wish that an order found in the kernel answers to."""
+def desired_of(row: SchedRow) -> Desired:
+    """The desired state that an order found in the kernel answers to."""
     level = Level(row.level) if row.level in tuple(Level) else None
     if row.klass:
-        return Wish(klass=row.klass, ceiling=row.tpc_percent)
+        return Desired(klass=row.klass, ceiling=row.tpc_percent)
     if row.weight is not None:
-        return Wish(weight=row.weight, ceiling=row.tpc_percent)
-    return Wish(slice_us=row.slice_us or None, level=level, ceiling=row.tpc_percent)
+        return Desired(weight=row.weight, ceiling=row.tpc_percent)
+    return Desired(slice_us=row.slice_us or None, level=level, ceiling=row.tpc_percent)
 
 
-def merged(before: Wish, change: Wish) -> Wish:
+def merged(before: Desired, change: Desired) -> Desired:
     """Class, weight or slice from `change`, or its ceiling if that is all that it names; the rest as before."""
     if change.klass is None and change.weight is None and change.slice_us is None:
         return replace(before, ceiling=None if change.ceiling == classes.PERCENTS[-1] else change.ceiling)
@@ -137,15 +137,15 @@ class Orders:
         """The order that the kernel has for this very account."""
         return next((row for row in self._watch.census.orders if is_of(row, target)), None)
 
-    def wish(self, target: Target) -> Wish:
+    def desired(self, target: Target) -> Desired:
         """What was asked for an account, here or by somebody else."""
-        wish = self._wanted.get(target)
-        found = None if wish.steers else self.standing(target)
-        return wish if found is None else wish_of(found)
+        desired = self._wanted.get(target)
+        found = None if desired.steers else self.standing(target)
+        return desired if found is None else desired_of(found)
 
-    def stands(self, target: Target, wish: Wish) -> bool:
-        """Whether the kernel has the order that a wish asks for, and no channel group has strayed."""
-        row, order = self.standing(target), order_of(wish)
+    def stands(self, target: Target, desired: Desired) -> bool:
+        """Whether the kernel has the order that a desired state asks for, and no channel group has strayed."""
+        row, order = self.standing(target), order_of(desired)
         if row is None:
             return False
         found = (row.klass or None, row.weight, row.slice_us or None, row.tpc_percent)
@@ -153,23 +153,23 @@ class Orders:
             order.level is not None and order.level != row.level
         ):
             return False
-        slice_us = self._slice(wish)
+        slice_us = self._slice(desired)
         return slice_us is None or target.kind is not AccountKind.PID or all(
             tsg.slice_us in (None, slice_us) for tsg in self._watch.compute(target.process) if tsg.managed
         )
 
-    def _slice(self, wish: Wish) -> int | None:
+    def _slice(self, desired: Desired) -> int | None:
         """The slice that the channel groups of one process must have; None: the kernel works it out."""
-        if wish.klass is None:
-            return wish.slice_us
-        rows = [row for row in self._watch.census.classes if row.name == wish.klass]
+        if desired.klass is None:
+            return desired.slice_us
+        rows = [row for row in self._watch.census.classes if row.name == desired.klass]
         slices = {row.slice_us for row in rows}
         return slices.pop() if len(slices) == 1 else None
 
-    def give(self, target: Target, wish: Wish) -> list[TsgChange]:
+    def give(self, target: Target, desired: Desired) -> list[TsgChange]:
         """Give an order; what it did to each compute channel group. DriverError, OSError."""
         before = {(row.client, row.handle): row for row in self._link.tsgs() if row.compute}
-        order = order_of(wish)
+        order = order_of(desired)
         answer = self._link.set_order(target, order)
         after = [row for row in self._link.tsgs() if row.compute]
         self._watch.stale()
@@ -194,45 +194,45 @@ def _differs(now: TsgRow, before: TsgRow | None) -> bool:
 class Wanted:
     """What was asked for, by account, kept in the run directory for the time after a reload of the module."""
 
-    def __init__(self, wishes: Wishes) -> None:
-        self._wishes = wishes
+    def __init__(self, desired_state: DesiredState) -> None:
+        self._desired = desired_state
 
-    def get(self, target: Target) -> Wish:
+    def get(self, target: Target) -> Desired:
         if target.kind is AccountKind.PID:
-            return self._wishes.get(target.process)
-        return self._wishes.containers().get(_key(target), Wish())
+            return self._desired.get(target.process)
+        return self._desired.containers().get(_key(target), Desired())
 
-    def put(self, target: Target, wish: Wish) -> None:
+    def put(self, target: Target, desired: Desired) -> None:
         """OSError: nothing was kept."""
         if target.kind is AccountKind.PID:
-            self._wishes.steer(target.process, wish)
+            self._desired.steer(target.process, desired)
         else:
-            self._wishes.container(_key(target), wish)
+            self._desired.container(_key(target), desired)
 
     def drop(self, target: Target) -> None:
         if target.kind is AccountKind.PID:
-            self._wishes.drop(target.process)
+            self._desired.drop(target.process)
         else:
-            self._wishes.container(_key(target), None)
+            self._desired.container(_key(target), None)
 
-    def all(self, cgroups: Mapping[str, int], tenants: Sequence[str]) -> dict[Target, Wish]:
-        """Every account that exists now; what is wished for others waits for them. `cgroups`: path to number."""
-        found = {Target(AccountKind.PID, str(p.pid), p): self._wishes.get(p) for p in self._wishes.processes()}
-        for key, wish in self._wishes.containers().items():
+    def all(self, cgroups: Mapping[str, int], tenants: Sequence[str]) -> dict[Target, Desired]:
+        """Every account that exists now; what is asked for others waits for them. `cgroups`: path to number."""
+        found = {Target(AccountKind.PID, str(p.pid), p): self._desired.get(p) for p in self._desired.processes()}
+        for key, desired in self._desired.containers().items():
             if key.startswith("/") and key in cgroups:
-                found[Target(AccountKind.CGROUP, key, cgroup=cgroups[key])] = wish
+                found[Target(AccountKind.CGROUP, key, cgroup=cgroups[key])] = desired
             elif key.startswith(_TENANT) and key.removeprefix(_TENANT) in tenants:
-                found[Target(AccountKind.TENANT, key.removeprefix(_TENANT), NO_PROCESS)] = wish
-        return {target: wish for target, wish in found.items() if wish.steers}
+                found[Target(AccountKind.TENANT, key.removeprefix(_TENANT), NO_PROCESS)] = desired
+        return {target: desired for target, desired in found.items() if desired.steers}
 
     def paths(self) -> list[str]:
         """Cgroups that something was asked for."""
-        return [key for key in self._wishes.containers() if key.startswith("/")]
+        return [key for key in self._desired.containers() if key.startswith("/")]
 
     def forget_accounts(self) -> None:
         """Drop what was asked for cgroups and tenants."""
         with suppress(OSError):
-            self._wishes.forget_containers()
+            self._desired.forget_containers()
 
 
 def _key(target: Target) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.looking import FAILURES, Looking
-from detshare.ctl.backends.wishes import Wish
 from detshare.ctl.core import classes, select
 from detshare.ctl.core.backend import NeedsModule
 from detshare.ctl.core.driver import ProcessGone, ProcessId
@@ -39,24 +39,24 @@ class RootBackend(Looking):
         self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
     ) -> Outcome:
         classes.setting(klass)
-        return self._steer_verb("set-priority", who, Wish(klass, weight, tenant, floor=floor))
+        return self._steer_verb("set-priority", who, Desired(klass, weight, tenant, floor=floor))
 
     def set_weight(self, who: str, weight: int) -> Outcome:
         selector = select.parse(who)
         tenant = f"container {selector.text}" if selector.by is select.By.CONTAINER else ""
-        return self._steer_verb("set-weight", who, Wish(weight=weight, tenant=tenant))
+        return self._steer_verb("set-weight", who, Desired(weight=weight, tenant=tenant))
 
     def set_slice(self, who: str, slice_us: int, level: Level | None = None) -> Outcome:
-        return self._steer_verb("set-slice", who, Wish(slice_us=slice_us, level=level))
+        return self._steer_verb("set-slice", who, Desired(slice_us=slice_us, level=level))
 
-    def _steer_verb(self, verb: str, who: str, wish: Wish) -> Outcome:
+    def _steer_verb(self, verb: str, who: str, desired: Desired) -> Outcome:
         selector = select.parse(who)
 
         def act(program: Program) -> Change | Skip:
             target = self._mps_server(program)
-            self._wishes.steer(target.id, wish)
+            self._desired.steer(target.id, desired)
             if selector.by is select.By.CONTAINER:
-                self._wishes.container(selector.text, wish)  # those born later get it too
+                self._desired.container(selector.text, desired)  # those born later get it too
             changes = self._retry(target, self._steer)
             if not changes:
                 return Change(program.id.pid, note="it has no GPU context yet; will be applied when it makes one")
@@ -64,7 +64,7 @@ class RootBackend(Looking):
             return Change(target.id.pid, tuple(changes), note)
 
         def pending(process: ProcessId) -> Change:
-            self._wishes.steer(process, wish)
+            self._desired.steer(process, desired)
             return Change(process.pid, note="it uses no GPU yet; will be applied when it makes a context")
 
         return self._verb(verb, who, act, pending)
@@ -93,7 +93,7 @@ class RootBackend(Looking):
             except BaseException:
                 self._admit(program.id)
                 raise
-            self._wishes.pause(program.id, True)
+            self._desired.pause(program.id, True)
             return Change(program.id.pid, tuple(changes))
 
         return self._verb("pause", who, act)
@@ -105,11 +105,11 @@ class RootBackend(Looking):
 
         def act(program: Program) -> Change | Skip:
             if program.id not in self._journal.paused:
-                self._wishes.pause(program.id, False)
+                self._desired.pause(program.id, False)
                 return Skip(program.id.pid, "it is not paused")
             self._retry(program, resume)
             self._admit(program.id)
-            self._wishes.pause(program.id, False)
+            self._desired.pause(program.id, False)
             return Change(program.id.pid)
 
         return self._verb("resume", who, act)
@@ -128,29 +128,29 @@ class RootBackend(Looking):
         def act(program: Program) -> Change | Skip:
             target = self._mps_server(program)
             touched = target.id in self._journal.processes()
-            if not touched and not self._wishes.get(target.id).steers:
+            if not touched and not self._desired.get(target.id).steers:
                 return Skip(target.id.pid, "it is not managed: nothing to put back")
             if self._turns is not None:
                 self._turns.drop(target.id)
             problems = self._act.release(target.id)
             if problems:
                 return Skip(target.id.pid, "; ".join(problems))
-            self._wishes.leave(target.id)
+            self._desired.leave(target.id)
             self._admit(target.id)
             if self._adopter is not None:
                 self._adopter.reread(target.id)
             return Change(target.id.pid, note="put back as it was found" if touched else "forgotten")
 
         def pending(process: ProcessId) -> Change | Skip:
-            if not self._wishes.get(process).steers:
+            if not self._desired.get(process).steers:
                 return Skip(process.pid, "it uses no GPU and nothing was set for it")
-            self._wishes.leave(process)
+            self._desired.leave(process)
             return Change(process.pid, note="forgotten")
 
         if selector.by is select.By.CONTAINER:
-            self._wishes.container(selector.text, None)
+            self._desired.container(selector.text, None)
         elif selector.text == "*":
-            self._wishes.forget_containers()
+            self._desired.forget_containers()
         return self._verb("release", who, act, pending)
 
     def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
@@ -211,7 +211,7 @@ class RootBackend(Looking):
                 answers.append(Skip(program.id.pid, str(error)))
         if not undoes and self._adopter is not None:
             for program in chosen:
-                # Act at once; the look that follows reads past long gaps and does the rest of what was wished.
+                # Act at once; the look that follows reads past long gaps and does the rest of what was asked.
                 self._adopter.deepen(program.id)
         if not chosen:
             answers.append(self._unseen(selector, pending))
@@ -236,8 +236,8 @@ class RootBackend(Looking):
 
     def _tell(self, verb: str, change: Change) -> str:
         """What a verb did, for its event."""
-        process = next((p for p in self._wishes.processes() if p.pid == change.pid), None)
-        done = VERBS[verb].done or (self._wishes.get(process).text if process else "")
+        process = next((p for p in self._desired.processes() if p.pid == change.pid), None)
+        done = VERBS[verb].done or (self._desired.get(process).text if process else "")
         tsgs = f"{len(change.tsgs)} TSG{'s' if len(change.tsgs) > 1 else ''}" if change.tsgs else ""
         return ", ".join(text for text in (done, tsgs, change.note) if text)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What backend `root` does by itself: looks, brings programs to what was wished for, gives turns, puts back."""
+"""What backend `root` does by itself: looks, brings programs to what was asked for, gives turns, puts back."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detshare.ctl.abi.versions import Abi, UnknownBranch, branches, for_version
-from detshare.ctl.backends.happenings import differences
+from detshare.ctl.backends.desired import DesiredState
+from detshare.ctl.backends.diff import differences
 from detshare.ctl.backends.root import doctor
+from detshare.ctl.backends.root.actuator import Actuator, Plan, plan_of
 from detshare.ctl.backends.root.adopt import Adopter
 from detshare.ctl.backends.root.guardian import recover
 from detshare.ctl.backends.root.journal import Journal, locked
-from detshare.ctl.backends.root.steward import Plan, Steward, plan_of
 from detshare.ctl.backends.root.turns.engine import Turns
 from detshare.ctl.backends.root.turns.floors import Floors
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import cast, floor_of, rank_of
 from detshare.ctl.backends.root.turns.tenancy import Tenancy
 from detshare.ctl.backends.root.watch import Watch
-from detshare.ctl.backends.wishes import Wishes
 from detshare.ctl.core import classes
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.driver import Driver, DriverError, ProcessGone, ProcessId
@@ -45,7 +45,7 @@ from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ebpf.errors import EbpfError
 
 if TYPE_CHECKING:
-    from detshare.ctl.backends.root.greeter import Greeter
+    from detshare.ctl.backends.root.early_apply import EarlyApply
 
 _MOST_EVENTS = 10_000
 STALLED_S = 1.0
@@ -65,14 +65,14 @@ class Looking(Backend):
         repair: bool = True,
         rotates: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        wishes: Wishes | None = None,
+        desired_state: DesiredState | None = None,
     ) -> None:
         """`repair`: first undo what a killed daemon left; a one-shot command leaves that standing.
 
         `rotates`: read the context-switch log and give the background its turns, until close(). A command that acts
         once cannot: it chooses slices that cannot lock two programs up.
 
-        `wishes`: others than the run directory's; backend kmod has those to itself.
+        `desired_state`: others than the run directory's; backend kmod has those to itself.
         """
         self._name = name
         self._driver = driver
@@ -91,23 +91,23 @@ class Looking(Backend):
                 self._say("error", None, f"left by an earlier daemon and not put back: {problem}")
         with locked(run_dir):
             self._journal = Journal(run_dir, driver.proof)
-        self._wishes = wishes if wishes is not None else Wishes(run_dir, driver.proof)
+        self._desired = desired_state if desired_state is not None else DesiredState(run_dir, driver.proof)
         self._adopter = Adopter(driver, self._abi, clock) if self._abi is not None else None
-        self._steward = Steward(driver, self._abi, self._journal) if self._abi is not None else None
+        self._actuator = Actuator(driver, self._abi, self._journal) if self._abi is not None else None
         self._watch = Watch(driver, self._adopter, self._problem, clock)
         self._seen: dict[ProcessId, Program] = {}
         self._tenancy = Tenancy()
         self._floors = Floors(run_dir, driver.proof)
         self._sensor: Sensor | None = None
         self._turns: Turns | None = None
-        if rotates and self._abi is not None and self._steward is not None and self._adopter is not None:
+        if rotates and self._abi is not None and self._actuator is not None and self._adopter is not None:
             self._sensor = Sensor(driver, clock)
             hand = Hand(driver, self._abi, self._journal)
             self._turns = Turns(self._sensor, hand, self._retune, self._adopter.reread, clock)
-            self._steward.rotating = self._turns.takes_part
+            self._actuator.rotating = self._turns.takes_part
             self._turns.start()
         self._closed = False
-        self._greeter: Greeter | None = None
+        self._early: EarlyApply | None = None
 
     @property
     def name(self) -> str:
@@ -144,7 +144,7 @@ class Looking(Backend):
 
     def look(self, *, enforce: bool = True) -> Snapshot:
         started = self._clock()
-        self.greet()
+        self.apply_early()
         self._watch.refresh()
         if enforce and self._abi is not None:
             self._tidy()
@@ -184,9 +184,9 @@ class Looking(Backend):
         """Tell the turns who takes part."""
         assert self._turns is not None
         holders = {h.id: h for h in self._watch.holders}
-        wishes = {p.id: self._wishes.get(p.id) for p in found}
-        tenants = {p.id: self._tenancy.of(holders[p.id], wishes[p.id].tenant) for p in found if wishes[p.id].steers}
-        self._turns.update(cast(found, wishes, tenants, self._floors.table()))
+        desired = {p.id: self._desired.get(p.id) for p in found}
+        tenants = {p.id: self._tenancy.of(holders[p.id], desired[p.id].tenant) for p in found if desired[p.id].steers}
+        self._turns.update(cast(found, desired, tenants, self._floors.table()))
         problems, self._turns.problems = self._turns.problems, []
         for process, problem in problems:
             self._complain(process, f"turns: {problem}")
@@ -205,8 +205,8 @@ class Looking(Backend):
 
     def _measure(self, program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
         places = self._turns.places(program.id) if self._turns is not None else ()
-        wish = self._wishes.get(program.id)
-        floor = floor_of(wish, self._floors.table()) if rank_of(wish) is not None else None
+        desired = self._desired.get(program.id)
+        floor = floor_of(desired, self._floors.table()) if rank_of(desired) is not None else None
         return replace(measure.measured(program, times), places=places, floor=floor)
 
     def _retune(self, process: ProcessId, gpu: str, slice_us: int) -> None:
@@ -220,7 +220,7 @@ class Looking(Backend):
         def level(process: ProcessId, tsg: object) -> Level | None:
             return None
 
-        return self._watch.describe(self._wishes, self._journal, self._steward.level if self._steward else level)
+        return self._watch.describe(self._desired, self._journal, self._actuator.level if self._actuator else level)
 
     def _compare(self, found: list[Program]) -> None:
         """Events from the difference to the last look."""
@@ -230,24 +230,24 @@ class Looking(Backend):
         self._seen = now
         self._told = {p: t for p, t in self._told.items() if p in now}
 
-    # -- wishes -------------------------------------------------------------------------------------------------
+    # -- desired state -------------------------------------------------------------------------------------------------
 
     @property
-    def _act(self) -> Steward:
-        """The steward; only where the driver's branch is known."""
-        assert self._steward is not None
-        return self._steward
+    def _act(self) -> Actuator:
+        """The actuator; only where the driver's branch is known."""
+        assert self._actuator is not None
+        return self._actuator
 
     def _tidy(self) -> None:
-        """Take up what ended, was inherited by a fork's child, or belongs to a container with a wish."""
+        """Take up what ended, was inherited by a fork's child, or belongs to a container with a desired state."""
         adoptions = self._watch.adoptions
         for process in set(self._journal.processes()) - adoptions.keys():
             if self._watch.swept and not self._driver.alive(process):
                 self._bury(process)
-        for process in set(self._wishes.processes()) - adoptions.keys():
+        for process in set(self._desired.processes()) - adoptions.keys():
             if not self._driver.alive(process):
                 with suppress(OSError):
-                    self._wishes.drop(process)
+                    self._desired.drop(process)
         for process, adoption in adoptions.items():
             if adoption.understood:
                 with suppress(OSError):
@@ -256,10 +256,10 @@ class Looking(Backend):
             # what a command gets is for the program's own TSG, not for a server's that others are in too
             group = self._watch.groups.get(holder.id)
             alone = group is None or group.server in (None, holder.id)
-            wish = self._wishes.born(holder) if alone else self._wishes.of_container(holder.container)
-            if wish is not None and not self._wishes.get(holder.id).steers:
+            desired = self._desired.born(holder) if alone else self._desired.of_container(holder.container)
+            if desired is not None and not self._desired.get(holder.id).steers:
                 with suppress(OSError):
-                    self._wishes.steer(holder.id, wish)
+                    self._desired.steer(holder.id, desired)
 
     def _bury(self, process: ProcessId) -> None:
         """A process ended: what a fork's child still holds of it goes to the child, the rest is forgotten."""
@@ -273,19 +273,19 @@ class Looking(Backend):
             self._complain(process, f"ended, but the journal cannot say so: {error}")
 
     def _plan(self, process: ProcessId, gpu: str) -> Plan | None:
-        wish = self._wishes.get(process)
+        desired = self._desired.get(process)
         slice_us = self._turns.slice_us(process, gpu) if self._turns is not None else None
         if slice_us is not None:  # between turns, too: it is off then
             return Plan(slice_us, Level.LOW)
-        if wish.weight is None or wish.klass is not None:
-            return plan_of(wish, rivals=self._has_rivals(process, gpu))
-        tenants = self._wishes.tenant(wish.tenant) or [process]
-        return Plan(classes.weight_slice(wish.weight, self._watch.compute_tsgs(tenants, gpu)), Level.MEDIUM)
+        if desired.weight is None or desired.klass is not None:
+            return plan_of(desired, rivals=self._has_rivals(process, gpu))
+        tenants = self._desired.tenant(desired.tenant) or [process]
+        return Plan(classes.weight_slice(desired.weight, self._watch.compute_tsgs(tenants, gpu)), Level.MEDIUM)
 
     def _has_rivals(self, process: ProcessId, gpu: str) -> bool:
         """Whether another program whose class has a short slice computes on a GPU: nobody gives them turns yet."""
         for other, adoption in self._watch.adoptions.items():
-            klass = self._wishes.get(other).klass
+            klass = self._desired.get(other).klass
             short = classes.setting(klass).slice_us if klass in classes.CLASSES else None
             rivals = other != process and short is not None and short < classes.RIVAL_US
             if rivals and any(t.kind is Kind.COMPUTE and t.gpu == gpu for t in adoption.tsgs):
@@ -293,17 +293,17 @@ class Looking(Backend):
         return False
 
     def _enforce(self, program: Program) -> None:
-        """Bring a program to what was wished for it: new contexts, and those that changed themselves."""
+        """Bring a program to what was asked for it: new contexts, and those that changed themselves."""
         try:
             if self._to_server(program):
                 return
-            wish = self._wishes.get(program.id)
+            desired = self._desired.get(program.id)
             drifted = [c for c in self._steer(program) if c.before_us != c.slice_us]
             if drifted:
-                self._say("change", program.id, f"{len(drifted)} TSG(s) brought to {wish.text}")
-            if wish.paused and self._act.pausable(program.id, program.tsgs):
+                self._say("change", program.id, f"{len(drifted)} TSG(s) brought to {desired.text}")
+            if desired.paused and self._act.pausable(program.id, program.tsgs):
                 self._act.pause(program.id, program.tsgs)
-            elif not wish.paused and program.id in self._journal.paused:
+            elif not desired.paused and program.id in self._journal.paused:
                 self._act.resume(program.id)
                 self._admit(program.id)
                 self._say("resume", program.id, "was left paused by a command that was killed; runs again")
@@ -316,20 +316,20 @@ class Looking(Backend):
             self._complain(program.id, str(error))
 
     def _to_server(self, program: Program) -> bool:
-        """Whether `program` runs in an MPS server's TSG; a wish of its own becomes the server's if that has none."""
+        """Whether `program` runs in an MPS server's TSG; what is asked of it becomes the server's if nothing is."""
         group = self._watch.groups.get(program.id)
         if group is None or group.server is None or group.server == program.id:
             return False
-        wish = self._wishes.get(program.id)
-        if wish.steers:
-            if not self._wishes.get(group.server).steers:
-                self._wishes.steer(group.server, wish)
-            self._wishes.drop(program.id)
-            self._say("change", program.id, f"MPS: {wish.text} counts for the server, PID {group.server.pid}")
+        desired = self._desired.get(program.id)
+        if desired.steers:
+            if not self._desired.get(group.server).steers:
+                self._desired.steer(group.server, desired)
+            self._desired.drop(program.id)
+            self._say("change", program.id, f"MPS: {desired.text} counts for the server, PID {group.server.pid}")
         return True
 
     def _steer(self, program: Program) -> list[TsgChange]:
-        """Apply the wish to the program's compute TSGs. RmError, DriverError, OSError."""
+        """Apply the desired state to the program's compute TSGs. RmError, DriverError, OSError."""
         changes: list[TsgChange] = []
         for gpu in dict.fromkeys(t.gpu for t in program.compute):
             plan = self._plan(program.id, gpu)
@@ -352,29 +352,29 @@ class Looking(Backend):
     def wake_by(self, wake: Callable[[], None]) -> None:
         if self._adopter is None or self._abi is None or not isinstance(self._driver, KernelDriver):
             return
-        from detshare.ctl.backends.root.births import Births
-        from detshare.ctl.backends.root.greeter import Greeter
+        from detshare.ctl.backends.root.birth_observer import BirthObserver
+        from detshare.ctl.backends.root.early_apply import EarlyApply
 
         try:
-            births = Births(self._abi, wake)
-            self._greeter = Greeter(births, self._driver, self._adopter, self._act, self._wishes)
+            births = BirthObserver(self._abi, wake)
+            self._early = EarlyApply(births, self._driver, self._adopter, self._act, self._desired)
         except EbpfError as error:
             self._say("error", None, f"new contexts are found by looking only: {error}")
 
-    def greet(self) -> None:
-        for process, done in self._greeter.greet() if self._greeter is not None else ():
+    def apply_early(self) -> None:
+        for process, done in self._early.apply_early() if self._early is not None else ():
             self._say("change", process, done)
 
     def stand(self, rules: Mapping[str, str]) -> None:
         for klass in rules.values():
             classes.setting(klass)
-        self._wishes.stand(rules)
+        self._desired.stand(rules)
 
     def doctor(self) -> list[Check]:
         found = doctor.checks(self._driver, self._abi, branches(), os.geteuid(), self._run_dir, self.name)
         if self._sensor is not None:
             found.append(self._rotation_check(self._sensor))
-        return found if self._greeter is None else [*found, self._greeter.doctor()]
+        return found if self._early is None else [*found, self._early.doctor()]
 
     def _rotation_check(self, sensor: Sensor) -> Check:
         refused = sensor.refused()
@@ -389,18 +389,18 @@ class Looking(Backend):
         if self._closed:
             return
         self._closed = True
-        if self._greeter is not None:
-            self._greeter.close()
+        if self._early is not None:
+            self._early.close()
         if self._turns is not None:
             self._turns.close()
             for process, problem in self._turns.problems:
                 self._say("error", process, problem)
         if self._sensor is not None:
             self._sensor.close()
-        if restore and self._steward is not None:
+        if restore and self._actuator is not None:
             with locked(self._run_dir):
                 for process in self._journal.processes():
-                    for problem in self._steward.release(process):
+                    for problem in self._actuator.release(process):
                         self._say("error", process, f"not put back: {problem}")
                 if not self._journal.processes():
                     with suppress(OSError):

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.adopt import Adoption
-from detshare.ctl.backends.wishes import Wish
 from detshare.ctl.core.driver import Holder, ProcessId, Usage
 from detshare.ctl.core.procfs import MPS_COMM
 from detshare.ctl.core.snapshot import Kind, Level, Program, State, Tsg
@@ -64,7 +64,7 @@ def build(
     *,
     owner: Mapping[int, ProcessId],
     group: MpsGroup | None,
-    wish: Wish,
+    desired: Desired,
     paused: bool,
     usage: Usage,
     uuids: Mapping[int, str],
@@ -90,8 +90,8 @@ def build(
         state=_state(adoption, holder, group, paused, tsgs),
         tsgs=tsgs,
         gpus=at_work_on(tsgs, every),
-        klass=wish.klass,
-        weight=wish.weight,
+        klass=desired.klass,
+        weight=desired.weight,
         memory_bytes=sum(memory.values()) if memory else None,
         gpu_memory=memory,
         gpu_share=max(share) if share else None,

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from detshare.ctl.backends.desired import DesiredState
 from detshare.ctl.backends.root import programs
 from detshare.ctl.backends.root.adopt import Adopter, Adoption
 from detshare.ctl.backends.root.journal import Journal
 from detshare.ctl.backends.root.makers import Makers
-from detshare.ctl.backends.wishes import Wishes
 from detshare.ctl.core.driver import Driver, Holder, ProcessId, Usage
 from detshare.ctl.core.snapshot import Kind, Level, Program, State, Tsg
 
@@ -80,7 +80,7 @@ class Watch:
         return found
 
     def describe(
-        self, wishes: Wishes, journal: Journal, level: Callable[[ProcessId, Tsg], Level | None]
+        self, desired_state: DesiredState, journal: Journal, level: Callable[[ProcessId, Tsg], Level | None]
     ) -> list[Program]:
         """Every holder as a program, in the order of `holders`."""
         now = self._clock()
@@ -94,7 +94,7 @@ class Watch:
                 self.adoptions[holder.id],
                 owner=self.owner,
                 group=self.groups.get(holder.id),
-                wish=wishes.get(holder.id),
+                desired=desired_state.get(holder.id),
                 paused=holder.id in journal.paused,
                 usage=self._usage[1],
                 uuids=uuids,

@@ -18,7 +18,7 @@ from detshare.ctl.core.driver import Gpu, Holder, ProcessId
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot, State
 from detshare.ctl.core.work import Spatial, times
-from detshare.runtime.reflexes import HOLD, Override, Wish, overlaps
+from detshare.runtime.reflexes import HOLD, Desired, Override, overlaps
 from detshare.runtime.service import Service
 from detshare.runtime.tenant import Pending, Tenant, View, wait
 from detshare.runtime.tiers import Gpu as SpatialGpu
@@ -27,7 +27,7 @@ from detshare.runtime.tiers import of_percent, parse
 TIMEOUT: float = 5.0
 """seconds that set-sm waits for programs to acknowledge, where nothing else was asked for"""
 _SHARED: Final[dict[str, Any]] = {"exclusive": "", "exclusive_sms": 0}
-"""parts of a wish of who has nothing to itself"""
+"""parts of a desired state of who has nothing to itself"""
 _SLICES = "it is in the spatial lane, where kernels run side by side: use set-priority or set-sm"
 
 
@@ -124,8 +124,8 @@ class ShimBackend(Backend):
         what = "it is not" if selector.by is select.By.PID else "nobody that this selects is"
         return Skip(selector.pid, f"{what} in the spatial lane: start it with detshare run --lane spatial -- COMMAND")
 
-    def _wish(self, process: ProcessId) -> Wish | None:
-        return next((tenant.record.wish for tenant in self._policies.of(process)), None)
+    def _desired_one(self, process: ProcessId) -> Desired | None:
+        return next((tenant.record.desired for tenant in self._policies.of(process)), None)
 
     def set_priority(
         self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
@@ -143,8 +143,8 @@ class ShimBackend(Backend):
         pending: list[Pending] = []
 
         def act(holder: Holder) -> Change | Skip:
-            wish = {"percent": None if percent == 100 else percent, **_SHARED}
-            mine = self._policies.change(holder.id, **wish)
+            desired = {"percent": None if percent == 100 else percent, **_SHARED}
+            mine = self._policies.change(holder.id, **desired)
             if not mine:
                 return Skip(holder.id.pid, "it has ended; nothing is left to do")
             pending.extend(mine)
@@ -162,12 +162,12 @@ class ShimBackend(Backend):
             gpu = tenants[0].record.gpu
             member = self.pool.find(pctx, gpu)
             if member.exclusive:
-                wish: dict[str, Any] = {"percent": None, "exclusive": member.name, "exclusive_sms": member.sms}
+                desired: dict[str, Any] = {"percent": None, "exclusive": member.name, "exclusive_sms": member.sms}
                 if (why := self._taken(holder.id, gpu, pctx)) is not None:
                     return Skip(holder.id.pid, why)
             else:
-                wish = {"percent": None if member.percent == 100 else member.percent, **_SHARED}
-            mine = self._policies.change(holder.id, **wish)
+                desired = {"percent": None if member.percent == 100 else member.percent, **_SHARED}
+            mine = self._policies.change(holder.id, **desired)
             pending.extend(mine)
             granted = mine[0].tenant.table.tiers[mine[0].tenant.pages.policy.read().tier_idle]
             return Change(holder.id.pid, note=f"pCtx {pctx}: {granted.text(gpu.sms)} of {gpu.sms}", stands=True)
@@ -192,7 +192,7 @@ class ShimBackend(Backend):
         owner = self._policies.owner(gpu.uuid)
         if owner is not None and owner.record.process != process:
             pid = owner.record.pid
-            name = owner.record.wish.exclusive
+            name = owner.record.desired.exclusive
             return f"PID {pid} has {name} to itself: move it first (detshare-ctl bind {pid} 100%)"
         if self._policies.reserved is not None:
             sms = self._policies.reserved
@@ -219,7 +219,7 @@ class ShimBackend(Backend):
         note = f"{made.text(gpu.sms)} of {gpu.sms}"
         if made != of_percent(percent, gpu):
             note += "; its table of tiers is full, so it got the next smaller one that it had before"
-        if overlaps(tenant.record.wish, self._policies.reserved):
+        if overlaps(tenant.record.desired, self._policies.reserved):
             note += f"; this lies in the {self._policies.reserved} SMs that are reserved for class high"
         return note
 
@@ -244,11 +244,11 @@ class ShimBackend(Backend):
 
     def release(self, who: str) -> Outcome:
         def act(holder: Holder) -> Change | Skip:
-            wish = self._wish(holder.id)
+            desired = self._desired_one(holder.id)
             held = self._policies.hold(holder.id, False)
-            if wish == Wish() and not held:
+            if desired == Desired() and not held:
                 return Skip(holder.id.pid, "nothing was set for it in the spatial lane")
-            default = Wish()
+            default = Desired()
             plain = {name: getattr(default, name) for name in ("klass", "percent", "memory", "busy")}
             self._policies.change(holder.id, **plain, **_SHARED)
             return Change(holder.id.pid, note="spatial lane: not held, all SMs, class normal, no memory limit")
@@ -294,7 +294,7 @@ class ShimBackend(Backend):
 def _program(holder: Holder, views: list[View]) -> Program:
     """A process of the spatial lane as a Program."""
     first = views[0]
-    gpu, wish = first.record.gpu, first.record.wish
+    gpu, desired = first.record.gpu, first.record.desired
     numbers = {name: _sum(views, name) for name in ("launches", "graph_launches", "remaps", "held_ns", "in_flight")}
     full = sum(sum(runs) for view in views if isinstance(runs := view.counters["full_runs"], list))
     notes = [view.lost for view in views if view.lost][:1]
@@ -312,7 +312,7 @@ def _program(holder: Holder, views: list[View]) -> Program:
         container=holder.container,
         state=State.PAUSED if first.held else State.SPATIAL,
         gpus=tuple(by_gpu),
-        klass=wish.klass,
+        klass=desired.klass,
         memory_bytes=sum(memory.values()) or None,
         gpu_memory=memory if any(memory.values()) else {},
         notes=tuple(notes),
@@ -322,8 +322,8 @@ def _program(holder: Holder, views: list[View]) -> Program:
             idle=first.idle.text(gpu.sms),
             busy="held" if first.hold else first.busy.text(gpu.sms),
             idle_sms=first.idle.size(gpu.sms),
-            percent=wish.percent,
-            memory_limit=wish.memory,
+            percent=desired.percent,
+            memory_limit=desired.memory,
             held=first.held,
             waiting=first.waiting,
             epoch=first.epoch,
@@ -336,7 +336,7 @@ def _program(holder: Holder, views: list[View]) -> Program:
             held_ms=numbers["held_ns"] / 1e6,
             pool_bytes=pool,
             idle_set=set_text(first.idle),
-            exclusive=wish.exclusive,
+            exclusive=desired.exclusive,
             step=gpu.step,
             kernels=times(_summed(views, "hist_kernel")),
             graphs=times(_summed(views, "hist_graph")),

@@ -92,8 +92,8 @@ class Lanes(Backend):
     def wake_by(self, wake: Callable[[], None]) -> None:
         self._temporal.wake_by(wake)
 
-    def greet(self) -> None:
-        self._temporal.greet()
+    def apply_early(self) -> None:
+        self._temporal.apply_early()
 
     def stand(self, rules: Mapping[str, str]) -> None:
         self._temporal.stand(rules)

@@ -17,7 +17,7 @@ from detshare.ctl.abi.versions import Abi, for_version
 from detshare.ctl.core import procfs
 from detshare.ebpf.objects import RING_BYTES, ObjectTracer
 from detshare.ebpf.records import Kind, unpack
-from detshare.ebpf.world import Happening
+from detshare.ebpf.world import ObjectChange
 from detshare.tools.bench.catalog import decode, train
 from detshare.tools.bench.ebpf import native
 from detshare.tools.bench.ebpf.part import Line, Part, PartError, main, of, say
@@ -41,7 +41,7 @@ def abi() -> Abi:
     return for_version(version)
 
 
-def observed(found: Sequence[Happening], pid: int) -> Recorded:
+def observed(found: Sequence[ObjectChange], pid: int) -> Recorded:
     """What the observer told of one process, in the recorder's terms."""
     mine = [each for each in found if each.pid == pid]
     ended = max((each.when for each in mine if each.kind == "process" and not each.born), default=None)
@@ -102,7 +102,7 @@ def recorded_run(what: str, argv: Sequence[str], seconds: float) -> None:
         try:
             env = {**os.environ, "LD_PRELOAD": native.path("recorder.so"), "RECORDER_OUT": f"{folder}/calls"}
             program = subprocess.Popen(list(argv), stdout=subprocess.DEVNULL, env=env)
-            found: list[Happening] = []
+            found: list[ObjectChange] = []
             until = time.monotonic() + seconds
             while program.poll() is None:
                 if time.monotonic() > until:

@@ -73,7 +73,7 @@ def _birth(kind: str, number: int, daemon: Daemon, argv: Sequence[str], ready_s:
         # who found no TSG by now will see nothing more
         while witness is not None and witness.found and not witness.done and time.monotonic() < ready + 2.0:
             witness.poll()
-        # the driver says whether it has its class, whoever set it; the log how long that took, where it was greeted
+        # the driver says whether it has its class, whoever set it; the log how long that took, where that was early
         had = eventually(lambda: steered(slices(program.pid)), 3.0)
         had_ms = (time.monotonic() - ready) * 1e3 if had else None
         told = daemon.tells_of(program.pid, 5.0)
@@ -86,7 +86,7 @@ def _birth(kind: str, number: int, daemon: Daemon, argv: Sequence[str], ready_s:
             number=number,
             had_ms=had_ms,
             told=told,
-            greeted=bool(legs),
+            early=bool(legs),
             ms=legs.get("set"),
             legs=legs,
             witness=witness.found if witness is not None else None,
@@ -158,8 +158,8 @@ def rows(lines: list[Line]) -> list[Row]:
         soon = sum(line["had_ms"] is not None and line["had_ms"] <= LATE_MS for line in births)
         text = f"{what}: whose compute TSG had the class's slice within {LATE_MS} ms of their being ready, by asking"
         found.append(Row(text, soon, "programs", target=f"== {len(births)}"))
-        first = sum(line["had_ms"] is not None and not line["greeted"] for line in births)
-        found.append(Row(f"{what}: that a look gave it before they were greeted", first, "programs"))
+        first = sum(line["had_ms"] is not None and not line["early"] for line in births)
+        found.append(Row(f"{what}: that a look gave it before it was heard of", first, "programs"))
         kept = sum(line["kept"] for line in births)
         found.append(
             Row(

@@ -13,7 +13,7 @@ from detshare.ctl.core.driver import DriverError, ProcessId
 from detshare.ctl.rm.client import RmClient, RmError
 from detshare.ctl.rm.kernel import KernelDriver
 from detshare.ebpf.objects import ObjectTracer
-from detshare.ebpf.world import Happening
+from detshare.ebpf.world import ObjectChange
 
 __all__ = ["Witness"]
 
@@ -63,7 +63,7 @@ class Witness:
         if has:
             self.found["seen"] = self._ms(time.monotonic_ns())
 
-    def _take(self, each: Happening) -> None:
+    def _take(self, each: ObjectChange) -> None:
         if each.pid != self.pid or not each.born or each.kind != "object":
             return
         if each.number == self._group:

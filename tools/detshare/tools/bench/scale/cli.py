@@ -39,16 +39,16 @@ class _Daemon:
 
     def __init__(self, run_dir: Path, programs: int) -> None:
         self.run_dir = run_dir
-        ear = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, USERSOCK)
-        ear.bind((0, 0))
+        receiver = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, USERSOCK)
+        receiver.bind((0, 0))
         with contextlib.suppress(PermissionError):  # without CAP_NET_ADMIN its buffer is smaller
-            ear.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 << 20)  # as the daemon's own
-        self.port = ear.getsockname()[0]
+            receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 << 20)  # as the daemon's own
+        self.port = receiver.getsockname()[0]
         words = [sys.executable, "-P", "-m", "detshare.tools.bench.scale.daemon"]
-        words += [str(run_dir), str(programs), str(ear.fileno())]
+        words += [str(run_dir), str(programs), str(receiver.fileno())]
         environment = {**os.environ, "DETSHARE_BOARD_DIR": str(run_dir / "boards")}
-        self.process = subprocess.Popen(words, pass_fds=[ear.fileno()], env=environment, cwd="/")
-        ear.close()
+        self.process = subprocess.Popen(words, pass_fds=[receiver.fileno()], env=environment, cwd="/")
+        receiver.close()
 
     def wait(self, seconds: float = 120.0) -> None:
         """Until it answers."""

@@ -42,12 +42,12 @@ def _run(number: int, phase: int) -> bytes:
     pid = FIRST_PID + number
     busy = number % 2 if number % TURN else (number // TURN + phase) % 2
     return encoded(
-        genl.DETSHARE_CMD_RUN_GET,
+        genl.DETSHARE_CMD_ENTITY_GET,
         vctx_id=number + 1,
         pid=pid,
         gpu=0,
         client=0xC1D00000 + number,
-        state=genl.DETSHARE_RUN_STATE_ACTIVE if busy else genl.DETSHARE_RUN_STATE_IDLE,
+        state=genl.DETSHARE_ENTITY_STATE_ACTIVE if busy else genl.DETSHARE_ENTITY_STATE_IDLE,
         idle_ns=0 if busy else 5_000_000,
         kicks=1000 + phase * 100,
         waits=phase,
@@ -76,7 +76,7 @@ class Answers:
 
     def _dump(self, cmd: int, **kwarg: Any) -> tuple[Any, ...]:
         made = self._bytes.get(cmd, [b""])
-        self._looks += cmd == genl.DETSHARE_CMD_RUN_GET
+        self._looks += cmd == genl.DETSHARE_CMD_ENTITY_GET
         return tuple(self.marshal.parse(made[self._looks % len(made)]))
 
     def _do(self, cmd: int, **kwarg: Any) -> Any:
@@ -164,7 +164,7 @@ def _answers(count: int) -> dict[int, list[bytes]]:
         genl.DETSHARE_CMD_GPU_GET: [gpu],
         genl.DETSHARE_CMD_VCTX_GET: [b"".join(vctxs)],
         genl.DETSHARE_CMD_TSG_GET: [b"".join(tsgs)],
-        genl.DETSHARE_CMD_RUN_GET: [b"".join(_run(n, phase) for n in numbers) for phase in range(4)],
+        genl.DETSHARE_CMD_ENTITY_GET: [b"".join(_run(n, phase) for n in numbers) for phase in range(4)],
     }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy pages of living programs, written as the daemon writes them: for more changes a second than it takes requests.
 
-The daemon writes a page when a wish, a class or the reserve changes, so none of these may change meanwhile.
+The daemon writes a page when a desired state, a class or the reserve changes, so none of these may change meanwhile.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def measure(report: Report, machine: Machine, calls: int, seeds: Sequence[int]) 
         report.say(f"{what}: the first that differs: {_difference(line)}")
     answered = sum(line["ok"] for line in last)
     report.row(f"{what}: of the calls, that the driver carried out", answered, "calls", target="> 0")
-    kept = [line[name] for line in lines if line["event"] == "left" for name in ("objects", "clients", "frames")]
-    report.row(f"{what}: objects, clients and frames kept by the module afterwards", sum(kept), "things", target="== 0")
+    kept = [line[name] for line in lines if line["event"] == "left" for name in ("objects", "clients", "shadows")]
+    report.row(f"{what}: objects, clients and shadows kept by the module", sum(kept), "things", target="== 0")
     report.kernel_log(what, lines)
 
 

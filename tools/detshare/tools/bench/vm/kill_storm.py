@@ -39,7 +39,7 @@ def measure(report: Report, singles: int, groups: int, size: int, machine: Machi
         report.row(f"{what}: {size} clients, from the last kill: all dead, slowest", slowest, "ms")
     report.row(f"{what}: memory held at the end", left["used"], "bytes", target="== 0")
     report.row(f"{what}: virtual contexts at the end", left["vctxs"], "contexts", target="== 0")
-    for name in ("objects", "clients", "frames"):
+    for name in ("objects", "clients", "shadows"):
         report.row(f"{what}: {name} kept by the module at the end", left[name], name, target="== 0")
     # nvidia-uvm holds nvidia; nobody else is left
     report.row(f"{what}: references to the driver at the end", references["nvidia"], "references", target="<= 1")

@@ -49,5 +49,5 @@ def measure(
 
 def _left(report: Report, who: str, left: Line) -> None:
     report.row(f"{who}: held when all have gone", left["used"], "bytes", target="== 0")
-    for name in ("objects", "clients", "frames"):
+    for name in ("objects", "clients", "shadows"):
         report.row(f"{who}: {name} kept by the module when all have gone", left[name], name, target="== 0")

@@ -17,8 +17,8 @@ LATE_MS = 100
 _STEPS = {
     "told": "its program made what tells that it is for compute",
     "heard": "detshared read that",
-    "greeted": "it began to act",
-    "wish found": "it knew the class",
+    "begun": "it began to act",
+    "desired found": "it knew the class",
     "TSG read": "it had asked the driver about the TSG",
     "set": "slice and level were set",
 }
@@ -49,8 +49,8 @@ def measure(report: Report, machine: Machine, amount: int) -> None:
     without = f"{where}: no module, a look a minute"
     soon = sum(ms <= LATE_MS for ms in times)
     report.row(f"{without}: programs that had their class within {LATE_MS} ms", soon, "programs", target=f"== {amount}")
-    first = sum(not each["greeted"] for each in watched)
-    report.row(f"{without}: programs that a look gave their class before they were greeted", first, "programs")
+    first = sum(not each["early"] for each in watched)
+    report.row(f"{without}: programs that a look gave their class before it was heard of", first, "programs")
     report.row(f"{without}: first TSG to class, median", median(times), "ms", target=f"<= {WITHIN_MS}")
     report.row(f"{without}: first TSG to class, p90", percentile(times, 90), "ms")
     report.row(f"{without}: first TSG to class, longest", max(times), "ms")

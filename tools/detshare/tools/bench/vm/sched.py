@@ -52,7 +52,7 @@ def measure(report: Report, machine: Machine, seconds: float, parts: tuple[str, 
         _floor(report, what, line)
     mix.rows(report, what, of("mix"))
     (left,) = of("left")
-    for name in ("objects", "clients", "frames"):
+    for name in ("objects", "clients", "shadows"):
         report.row(f"{what}: {name} kept by the module at the end", left[name], name, target="== 0")
     report.kernel_log(what, lines)
 

@@ -29,7 +29,7 @@ def measure(report: Report, machine: Machine, rounds: int, processes: int = 8) -
     report.row(f"{what}: references to the driver that were left", left, "references", target="== 0")
     held = after["clients_before"]
     report.row(f"{what}: clients that the module knew before they were killed", held, "clients", target="> 0")
-    for name in ("objects", "clients", "frames"):
+    for name in ("objects", "clients", "shadows"):
         report.row(f"{what}: {name} kept by the module when all have gone", after[name], name, target="== 0")
     for name, text in (("load_ms", "insmod"), ("unload_ms", "rmmod")):
         report.row(f"{what}: {text}, median", median(line[name] for line in done), "ms")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from detshare.ctl.backends.wishes import Wish
+from detshare.ctl.backends.desired import Desired
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import Program, State, Tsg
 
@@ -43,22 +43,22 @@ class Cast:
     foreground: Mapping[str, tuple[Program, ...]]
 
 
-def rank_of(wish: Wish) -> int | None:
-    """The rank of a program by what was wished for it; None: it takes no part."""
-    if wish.klass is not None:
-        return RANKS.get(wish.klass)
-    return WEIGHTED_RANK if wish.weight is not None else None
+def rank_of(desired: Desired) -> int | None:
+    """The rank of a program by what was asked for it; None: it takes no part."""
+    if desired.klass is not None:
+        return RANKS.get(desired.klass)
+    return WEIGHTED_RANK if desired.weight is not None else None
 
 
-def floor_of(wish: Wish, floors: Mapping[str, float]) -> float:
+def floor_of(desired: Desired, floors: Mapping[str, float]) -> float:
     """Its own floor, else its class's; a program with a weight and no class is an equal of those at `normal`."""
-    if wish.floor is not None:
-        return wish.floor
-    return floors.get(wish.klass or "normal", 0.0)
+    if desired.floor is not None:
+        return desired.floor
+    return floors.get(desired.klass or "normal", 0.0)
 
 
 def cast(
-    programs: Iterable[Program], wishes: Mapping[ProcessId, Wish], tenants: Mapping[ProcessId, str],
+    programs: Iterable[Program], desired_state: Mapping[ProcessId, Desired], tenants: Mapping[ProcessId, str],
     floors: Mapping[str, float],
 ) -> Cast:  # fmt: skip
     """Sort programs by GPU: background is whoever ranks below the highest there, `low` and `idle` in any case."""
@@ -69,14 +69,14 @@ def cast(
     background: list[Member] = []
     foreground: dict[str, tuple[Program, ...]] = {}
     for gpu, present in by_gpu.items():
-        ranks = {p.id: rank_of(wishes.get(p.id, Wish())) for p in present}
+        ranks = {p.id: rank_of(desired_state.get(p.id, Desired())) for p in present}
         top = max((rank for rank in ranks.values() if rank is not None), default=0)
         behind = [p for p in present if (rank := ranks[p.id]) is not None and rank < max(top, BACKGROUND_RANK + 1)]
         foreground[gpu] = tuple(p for p in present if p not in behind and p.state is not State.PAUSED)
         for program in behind:
             if program.state is State.PAUSED:
                 continue
-            wish, rank = wishes.get(program.id, Wish()), ranks[program.id]
+            desired, rank = desired_state.get(program.id, Desired()), ranks[program.id]
             assert rank is not None
             background.append(
                 Member(
@@ -84,8 +84,8 @@ def cast(
                     tenants.get(program.id, str(program.id.pid)),
                     gpu,
                     rank,
-                    wish.weight or 1,
-                    floor_of(wish, floors),
+                    desired.weight or 1,
+                    floor_of(desired, floors),
                     tuple(t for t in program.compute if t.gpu == gpu),
                     fixed=program.state in (State.MPS_SERVER, State.MPS_CLIENT),
                 )

@@ -96,7 +96,7 @@ def references(module: str) -> int:
 
 def leaks(*, every: bool = False) -> dict[str, int]:
     """What detshare.ko still keeps of clients: all 0 when none is open. `every`: by all of its counters."""
-    names = ["objects", "clients", "frames"]
+    names = ["objects", "clients", "shadows"]
     if every:
         names = sorted(file.name for file in _COUNTERS.iterdir() if file.read_text().strip().isdecimal())
     return {name: _number(_COUNTERS / name) for name in names}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backend root with the observer `objects` as its ear: what it hears beside what others know, and how soon it acts."""
+"""Backend root with the observer `objects` as its listener: what it hears beside what others know, and how soon."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def births(programs: int, observers: bool, interval: float) -> None:
             where = (ready["client"], ready["tsg"])
             _need(lambda where=where: _steering(*where) == STEERED, "the program has its class")  # type: ignore[misc]
             seen = time.monotonic_ns()
-            # the driver's table says when, whoever set it; the log tells of the steps, where it was set by greeting
+            # the driver's table says when, whoever set it; the log tells of the steps, where it was set early
             if not daemon.tells_of(tenant.pid, 120.0):
                 raise guest.GuestError("detshared does not tell of a class that the driver has")
             legs = daemon.legs(tenant.pid)
@@ -132,7 +132,7 @@ def births(programs: int, observers: bool, interval: float) -> None:
                 observers=observers,
                 waited_ms=(seen - begun) / 1e6,
                 ms=(seen - ready["tsg_asked_ns"]) / 1e6,
-                greeted=bool(legs),
+                early=bool(legs),
                 legs=legs,
             )
             guest.stop(tenant)

@@ -210,17 +210,17 @@ def events(seconds: float) -> None:
         _classes(link, turn=SHORT_TURN_US)
         for member, name in zip(members, ("high", "low", "low"), strict=False):
             link.sched_set(member.pid, name)
-        ears = [guest.start("nvlisten", "--group", group, "--seconds", seconds) for group in ("activity", "events")]
-        while any(ear.poll() is None for ear in ears):
+        heard = [guest.start("nvlisten", "--group", group, "--seconds", seconds) for group in ("activity", "events")]
+        while any(listener.poll() is None for listener in heard):
             link.hold_set(True, False, 5000, **members[-1].subject)
             time.sleep(HELD)
             link.hold_del(**members[-1].subject)
             time.sleep(LET_GO)
         late: dict[str, list[int]] = {}
-        for ear in ears:
-            out, _ = ear.communicate()
-            if ear.returncode:
-                raise guest.GuestError(f"nvlisten ended with {ear.returncode}")
+        for listener in heard:
+            out, _ = listener.communicate()
+            if listener.returncode:
+                raise guest.GuestError(f"nvlisten ended with {listener.returncode}")
             for told in map(json.loads, out.splitlines()):
                 if "received" in told:
                     late.setdefault(told["event"], []).append(round((told["received"] - told["time"]) / 1e3))

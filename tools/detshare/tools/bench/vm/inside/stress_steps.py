@@ -297,7 +297,7 @@ def _read(world: World) -> str | None:
     family = world.family
     for name in ("status_get", "gpu_get", "vctx_get", "tsg_get", "limit_get", "tenant_get", "sched_get"):
         getattr(family, name)()
-    for name in ("run_get", "class_get", "bucket_get", "hold_get", "denied_get"):
+    for name in ("entity_get", "class_get", "bucket_get", "hold_get", "denied_get"):
         if world.knows(name):
             getattr(family, name)()
     for file in Path("/sys/kernel/debug/detshare").iterdir():

@@ -113,7 +113,7 @@ def attributes(message: Any) -> dict[str, Any]:
 
 def run_of(link: genl.DetShare, worker: Worker) -> dict[str, Any]:
     """The row of run-get for the worker's client."""
-    rows = [attributes(message) for message in link.run_get(worker.pid)]
+    rows = [attributes(message) for message in link.entity_get(worker.pid)]
     return next(row for row in rows if row["client"] == worker.ready["client"])
 
 

@@ -4,14 +4,14 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
-#include "guest.h"
+#include "sharer.h"
 #include "process.h"
 
-#define GUEST_BITS 6
+#define SHARER_BITS 6
 #define COUNT_BITS 10
 
 /* What one client has of one host. */
-struct guest {
+struct sharer {
 	struct hlist_node link;
 	struct list_head objects;
 	u64 serial;
@@ -27,20 +27,20 @@ struct object {
 	bool group;	/* counted in ds_process.groups of both */
 };
 
-/* Each with a lock of its own: who has many holds up few. The newest guest comes first, and has the highest serial. */
+/* Each with a lock of its own: who has many holds up few. The newest sharer comes first, and has the highest serial. */
 static struct {
 	spinlock_t lock;
 	u64 serial;
-	struct hlist_head guests;
-} buckets[1 << GUEST_BITS] = {
-	[0 ... (1 << GUEST_BITS) - 1] = { .lock = __SPIN_LOCK_UNLOCKED(buckets.lock) },
+	struct hlist_head sharers;
+} buckets[1 << SHARER_BITS] = {
+	[0 ... (1 << SHARER_BITS) - 1] = { .lock = __SPIN_LOCK_UNLOCKED(buckets.lock) },
 };
 
 static atomic_t counts[1 << COUNT_BITS];
 
 static unsigned int bucket_of(u32 client)
 {
-	return hash_32(client, GUEST_BITS);
+	return hash_32(client, SHARER_BITS);
 }
 
 static atomic_t *count_of(u32 client)
@@ -48,43 +48,43 @@ static atomic_t *count_of(u32 client)
 	return &counts[hash_32(client, COUNT_BITS)];
 }
 
-bool ds_guest_steers(enum rm_kind kind)
+bool ds_sharer_steers(enum rm_kind kind)
 {
 	return kind == RM_KIND_TSG || kind == RM_KIND_CTXSHARE || kind == RM_KIND_CHANNEL;
 }
 
-u32 ds_guest_count(u32 client)
+u32 ds_sharer_count(u32 client)
 {
 	return (u32)atomic_read(count_of(client));
 }
 
-bool ds_guest_shares(const struct ds_process *process)
+bool ds_sharer_shares(const struct ds_process *process)
 {
 	return atomic_read(&process->groups);
 }
 
-static bool is_of(const struct guest *guest, u32 client, const struct ds_process *process)
+static bool is_of(const struct sharer *sharer, u32 client, const struct ds_process *process)
 {
-	return guest->client == client && guest->process == process;
+	return sharer->client == client && sharer->process == process;
 }
 
 /* Under the lock of its bucket. */
-static struct guest *find_guest(u32 client, const struct ds_process *process, const struct ds_process *host)
+static struct sharer *find_sharer(u32 client, const struct ds_process *process, const struct ds_process *host)
 {
-	struct guest *guest;
+	struct sharer *sharer;
 
-	hlist_for_each_entry(guest, &buckets[bucket_of(client)].guests, link)
-		if (is_of(guest, client, process) && guest->host == host)
-			return guest;
+	hlist_for_each_entry(sharer, &buckets[bucket_of(client)].sharers, link)
+		if (is_of(sharer, client, process) && sharer->host == host)
+			return sharer;
 	return NULL;
 }
 
 /* Under the lock of its bucket. */
-static struct object *find_asked(struct guest *guest)
+static struct object *find_asked(struct sharer *sharer)
 {
 	struct object *object;
 
-	list_for_each_entry(object, &guest->objects, link)
+	list_for_each_entry(object, &sharer->objects, link)
 		if (!object->handle)
 			return object;
 	return NULL;
@@ -92,7 +92,7 @@ static struct object *find_asked(struct guest *guest)
 
 static int ask(u32 client, struct ds_process *process, struct ds_process *host, bool sure)
 {
-	struct guest *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT), *guest;
+	struct sharer *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT), *sharer;
 	struct object *object = kzalloc(sizeof(*object), GFP_KERNEL_ACCOUNT), *asked;
 	unsigned int bucket = bucket_of(client);
 
@@ -102,23 +102,23 @@ static int ask(u32 client, struct ds_process *process, struct ds_process *host, 
 		return -ENOMEM;
 	}
 	spin_lock(&buckets[bucket].lock);
-	guest = find_guest(client, process, host);
-	if (!guest) {
-		guest = spare;
+	sharer = find_sharer(client, process, host);
+	if (!sharer) {
+		sharer = spare;
 		spare = NULL;
-		INIT_LIST_HEAD(&guest->objects);
-		guest->serial = ++buckets[bucket].serial;
-		guest->client = client;
-		guest->process = ds_process_hold(process);
-		guest->host = ds_process_hold(host);
-		hlist_add_head(&guest->link, &buckets[bucket].guests);
+		INIT_LIST_HEAD(&sharer->objects);
+		sharer->serial = ++buckets[bucket].serial;
+		sharer->client = client;
+		sharer->process = ds_process_hold(process);
+		sharer->host = ds_process_hold(host);
+		hlist_add_head(&sharer->link, &buckets[bucket].sharers);
 		atomic_inc(count_of(client));
 	}
-	asked = find_asked(guest);
+	asked = find_asked(sharer);
 	if (!asked) {
 		asked = object;
 		object = NULL;
-		list_add(&asked->link, &guest->objects);
+		list_add(&asked->link, &sharer->objects);
 	}
 	asked->sure |= sure;
 	spin_unlock(&buckets[bucket].lock);
@@ -127,7 +127,7 @@ static int ask(u32 client, struct ds_process *process, struct ds_process *host, 
 	return 0;
 }
 
-int ds_guest_new(u32 client, struct ds_process *process, struct ds_process *host)
+int ds_sharer_new(u32 client, struct ds_process *process, struct ds_process *host)
 {
 	return ask(client, process, host, true);
 }
@@ -141,18 +141,18 @@ static struct ds_process *next_host(u32 client, u64 *serial, bool *sure)
 	unsigned int bucket = bucket_of(client);
 	struct ds_process *host = NULL;
 	struct object *object;
-	struct guest *guest;
+	struct sharer *sharer;
 
 	spin_lock(&buckets[bucket].lock);
-	hlist_for_each_entry(guest, &buckets[bucket].guests, link) {
-		if (guest->client != client || guest->serial >= *serial)
+	hlist_for_each_entry(sharer, &buckets[bucket].sharers, link) {
+		if (sharer->client != client || sharer->serial >= *serial)
 			continue;
-		*serial = guest->serial;
-		host = ds_process_hold(guest->host);
+		*serial = sharer->serial;
+		host = ds_process_hold(sharer->host);
 		if (!sure)
 			break;
 		*sure = false;
-		list_for_each_entry(object, &guest->objects, link)
+		list_for_each_entry(object, &sharer->objects, link)
 			*sure |= object->group;
 		break;
 	}
@@ -160,7 +160,7 @@ static struct ds_process *next_host(u32 client, u64 *serial, bool *sure)
 	return host;
 }
 
-int ds_guest_copy(u32 client, struct ds_process *process, u32 from)
+int ds_sharer_copy(u32 client, struct ds_process *process, u32 from)
 {
 	struct ds_process *host;
 	u64 serial = U64_MAX;
@@ -176,7 +176,7 @@ int ds_guest_copy(u32 client, struct ds_process *process, u32 from)
 	return err;
 }
 
-bool ds_guest_any(u32 client, bool (*is_meant)(struct ds_process *host))
+bool ds_sharer_any(u32 client, bool (*is_meant)(struct ds_process *host))
 {
 	struct ds_process *host;
 	u64 serial = U64_MAX;
@@ -190,92 +190,92 @@ bool ds_guest_any(u32 client, bool (*is_meant)(struct ds_process *host))
 }
 
 /* Under the lock of its bucket. */
-static void take_out(struct guest *guest, struct object *object)
+static void take_out(struct sharer *sharer, struct object *object)
 {
 	list_del(&object->link);
 	if (object->group) {
-		atomic_dec(&guest->host->groups);
-		atomic_dec(&guest->process->groups);
+		atomic_dec(&sharer->host->groups);
+		atomic_dec(&sharer->process->groups);
 	}
 	kfree(object);
 }
 
 /* Under the lock of its bucket: one without objects goes to `empty`. */
-static void clear_away(struct guest *guest, struct hlist_head *empty)
+static void clear_away(struct sharer *sharer, struct hlist_head *empty)
 {
-	if (!list_empty(&guest->objects))
+	if (!list_empty(&sharer->objects))
 		return;
-	hlist_del(&guest->link);
-	hlist_add_head(&guest->link, empty);
+	hlist_del(&sharer->link);
+	hlist_add_head(&sharer->link, empty);
 }
 
-static void free_all(struct hlist_head *guests)
+static void free_all(struct hlist_head *sharers)
 {
 	struct object *object, *after;
 	struct hlist_node *next;
-	struct guest *guest;
+	struct sharer *sharer;
 
-	hlist_for_each_entry_safe(guest, next, guests, link) {
-		list_for_each_entry_safe(object, after, &guest->objects, link)
-			take_out(guest, object);
-		ds_process_put(guest->host);
-		ds_process_put(guest->process);
-		kfree(guest);
+	hlist_for_each_entry_safe(sharer, next, sharers, link) {
+		list_for_each_entry_safe(object, after, &sharer->objects, link)
+			take_out(sharer, object);
+		ds_process_put(sharer->host);
+		ds_process_put(sharer->process);
+		kfree(sharer);
 	}
 }
 
-void ds_guest_settle(u32 client, struct ds_process *process, u32 handle, bool group)
+void ds_sharer_settle(u32 client, struct ds_process *process, u32 handle, bool group)
 {
 	unsigned int bucket = bucket_of(client);
 	HLIST_HEAD(empty);
 	struct object *object;
 	struct hlist_node *next;
-	struct guest *guest;
+	struct sharer *sharer;
 
 	spin_lock(&buckets[bucket].lock);
-	hlist_for_each_entry_safe(guest, next, &buckets[bucket].guests, link) {
-		object = is_of(guest, client, process) ? find_asked(guest) : NULL;
+	hlist_for_each_entry_safe(sharer, next, &buckets[bucket].sharers, link) {
+		object = is_of(sharer, client, process) ? find_asked(sharer) : NULL;
 		if (!object)
 			continue;
 		if (handle) {
 			object->handle = handle;
 			object->group = group && object->sure;
-			atomic_add(object->group, &guest->host->groups);
-			atomic_add(object->group, &guest->process->groups);
+			atomic_add(object->group, &sharer->host->groups);
+			atomic_add(object->group, &sharer->process->groups);
 		} else {
-			take_out(guest, object);
-			clear_away(guest, &empty);
+			take_out(sharer, object);
+			clear_away(sharer, &empty);
 		}
 	}
 	spin_unlock(&buckets[bucket].lock);
 	free_all(&empty);
 }
 
-void ds_guest_gone(u32 client, const struct ds_process *process, u32 handle)
+void ds_sharer_gone(u32 client, const struct ds_process *process, u32 handle)
 {
 	unsigned int bucket = bucket_of(client);
 	struct object *object, *after;
 	HLIST_HEAD(empty);
 	struct hlist_node *next;
-	struct guest *guest;
+	struct sharer *sharer;
 
 	spin_lock(&buckets[bucket].lock);
-	hlist_for_each_entry_safe(guest, next, &buckets[bucket].guests, link) {
-		if (!is_of(guest, client, process))
+	hlist_for_each_entry_safe(sharer, next, &buckets[bucket].sharers, link) {
+		if (!is_of(sharer, client, process))
 			continue;
-		list_for_each_entry_safe(object, after, &guest->objects, link)
+		list_for_each_entry_safe(object, after, &sharer->objects, link)
 			if (object->handle == handle)
-				take_out(guest, object);
-		clear_away(guest, &empty);
+				take_out(sharer, object);
+		clear_away(sharer, &empty);
 	}
 	spin_unlock(&buckets[bucket].lock);
 	free_all(&empty);
 }
 
-void ds_guest_exit(void)
+void ds_sharer_exit(void)
 {
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(buckets); i++)
-		free_all(&buckets[i].guests);
+		free_all(&buckets[i].sharers);
 }

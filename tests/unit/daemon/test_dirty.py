@@ -13,7 +13,7 @@ from detshare.ctl.cli.main import main
 from detshare.ctl.client import ClientError
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.config import Daemon as DaemonConfig
-from detshare.ctl.daemon import dirt
+from detshare.ctl.daemon import dirty
 from detshare.ebpf.epochs import Allocation, Epoch
 from detshare.ebpf.errors import EbpfError
 
@@ -43,7 +43,7 @@ class FakeWatch:
 
 @pytest.fixture
 def watched(start, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dirt, "DirtyWatch", FakeWatch)
+    monkeypatch.setattr(dirty, "DirtyWatch", FakeWatch)
     return start(config=WATCHING)
 
 
@@ -93,7 +93,7 @@ def test_where_it_cannot_watch_the_daemon_goes_on_and_doctor_tells(start, monkey
     def refuse(**named: object) -> None:
         raise EbpfError("load dirty.bpf.c", "no CAP_BPF", "run it as root")
 
-    monkeypatch.setattr(dirt, "DirtyWatch", refuse)
+    monkeypatch.setattr(dirty, "DirtyWatch", refuse)
     running = start(config=WATCHING)
     assert running.client.dirty(os.getpid()) == {"watching": False, "why": "no CAP_BPF"}
     (check,) = [each for each in running.client.doctor()["checks"] if each["name"] == "dirty"]

@@ -6,7 +6,7 @@
 #include "limit_impl.h"
 #include "tenant.h"
 
-LIST_HEAD(ds_holders);
+LIST_HEAD(ds_payers);
 
 /* Is it the cgroup with this id, or below it? Its ancestors exist as long as it does. */
 static bool within(struct cgroup *cgroup, u64 id)
@@ -17,15 +17,15 @@ static bool within(struct cgroup *cgroup, u64 id)
 	return false;
 }
 
-bool ds_entry_meant(const struct ds_subject *subject, const struct ds_holder *holder)
+bool ds_entry_meant(const struct ds_subject *subject, const struct ds_payer *payer)
 {
 	switch (subject->kind) {
 	case DETSHARE_KIND_PID:
-		return holder->process == subject->process;
+		return payer->process == subject->process;
 	case DETSHARE_KIND_CGROUP:
-		return within(holder->process->cgroup, subject->cgroup);
+		return within(payer->process->cgroup, subject->cgroup);
 	case DETSHARE_KIND_TENANT:
-		return holder->process->tenant == subject->tenant;
+		return payer->process->tenant == subject->tenant;
 	}
 	return false;
 }
@@ -46,28 +46,28 @@ static struct ds_account *account_of(struct ds_entry *entry, u32 gpu)
 	return account;
 }
 
-int ds_entry_join(struct ds_entry *entry, struct ds_holder *holder)
+int ds_entry_join(struct ds_entry *entry, struct ds_payer *payer)
 {
-	struct ds_account *account = account_of(entry, holder->gpu);
+	struct ds_account *account = account_of(entry, payer->gpu);
 	int err;
 
 	if (!account)
 		return -ENOMEM;
-	mutex_lock(holder->lock);
-	err = rm_payer_join(&holder->payer, &account->rm);
-	mutex_unlock(holder->lock);
+	mutex_lock(payer->lock);
+	err = rm_payer_join(&payer->core, &account->rm);
+	mutex_unlock(payer->lock);
 	return err == -EEXIST ? 0 : err;
 }
 
-void ds_entry_leave(struct ds_entry *entry, struct ds_holder *holder)
+void ds_entry_leave(struct ds_entry *entry, struct ds_payer *payer)
 {
-	struct ds_account *account = entry->accounts[holder->gpu];
+	struct ds_account *account = entry->accounts[payer->gpu];
 
 	if (!account)
 		return;
-	mutex_lock(holder->lock);
-	rm_payer_leave(&holder->payer, &account->rm);
-	mutex_unlock(holder->lock);
+	mutex_lock(payer->lock);
+	rm_payer_leave(&payer->core, &account->rm);
+	mutex_unlock(payer->lock);
 }
 
 /* ---- processes that move -------------------------------------------------- */
@@ -90,18 +90,18 @@ static enum change change_of(const struct ds_entry *entry, u32 gpu, struct cgrou
 	return was == is ? STAYS : is ? JOINS : LEAVES;
 }
 
-/* Makes the accounts that the holder will need, so that change_accounts() cannot fail. */
-static int prepare_move(const struct ds_holder *holder, struct cgroup *from, struct cgroup *to)
+/* Makes the accounts that the payer will need, so that change_accounts() cannot fail. */
+static int prepare_move(const struct ds_payer *payer, struct cgroup *from, struct cgroup *to)
 {
 	/* accounts join and leave under ds_limits_lock only */
-	unsigned int count = holder->payer.n_accounts;
+	unsigned int count = payer->core.n_accounts;
 	struct ds_entry *entry;
 
 	list_for_each_entry(entry, &ds_entries, link) {
-		switch (change_of(entry, holder->gpu, from, to)) {
+		switch (change_of(entry, payer->gpu, from, to)) {
 		case JOINS:
 			count++;
-			if (!account_of(entry, holder->gpu))
+			if (!account_of(entry, payer->gpu))
 				return -ENOMEM;
 			break;
 		case LEAVES:
@@ -115,36 +115,36 @@ static int prepare_move(const struct ds_holder *holder, struct cgroup *from, str
 }
 
 /* In one step for whoever charges: he finds all of the old accounts or all of the new. */
-static void change_accounts(struct ds_holder *holder, struct cgroup *from, struct cgroup *to)
+static void change_accounts(struct ds_payer *payer, struct cgroup *from, struct cgroup *to)
 {
 	struct ds_entry *entry;
 
-	mutex_lock(holder->lock);
+	mutex_lock(payer->lock);
 	list_for_each_entry(entry, &ds_entries, link)
-		if (change_of(entry, holder->gpu, from, to) == LEAVES && entry->accounts[holder->gpu])
-			rm_payer_leave(&holder->payer, &entry->accounts[holder->gpu]->rm);
+		if (change_of(entry, payer->gpu, from, to) == LEAVES && entry->accounts[payer->gpu])
+			rm_payer_leave(&payer->core, &entry->accounts[payer->gpu]->rm);
 	list_for_each_entry(entry, &ds_entries, link)
-		if (change_of(entry, holder->gpu, from, to) == JOINS)
-			rm_payer_join(&holder->payer, &entry->accounts[holder->gpu]->rm);
-	mutex_unlock(holder->lock);
+		if (change_of(entry, payer->gpu, from, to) == JOINS)
+			rm_payer_join(&payer->core, &entry->accounts[payer->gpu]->rm);
+	mutex_unlock(payer->lock);
 }
 
 static int move(struct ds_process *process, struct cgroup *to)
 {
 	struct cgroup *from = process->cgroup;
-	struct ds_holder *holder;
+	struct ds_payer *payer;
 	int err;
 
-	list_for_each_entry(holder, &ds_holders, link) {
-		if (holder->process != process || holder->gpu >= RM_GPUS)
+	list_for_each_entry(payer, &ds_payers, link) {
+		if (payer->process != process || payer->gpu >= RM_GPUS)
 			continue;
-		err = prepare_move(holder, from, to);
+		err = prepare_move(payer, from, to);
 		if (err)
 			return err;
 	}
-	list_for_each_entry(holder, &ds_holders, link)
-		if (holder->process == process && holder->gpu < RM_GPUS)
-			change_accounts(holder, from, to);
+	list_for_each_entry(payer, &ds_payers, link)
+		if (payer->process == process && payer->gpu < RM_GPUS)
+			change_accounts(payer, from, to);
 	WRITE_ONCE(process->cgroup, to);
 	return 0;
 }
@@ -171,7 +171,7 @@ int ds_process_follow(struct ds_process *process)
 	return err == -EALREADY ? 0 : err;
 }
 
-int ds_holders_follow(struct ds_process *process)
+int ds_payers_follow(struct ds_process *process)
 {
 	int err;
 
@@ -185,7 +185,7 @@ int ds_holders_follow(struct ds_process *process)
 
 bool ds_process_limited(struct ds_process *process)
 {
-	const struct ds_holder as = { .process = process };
+	const struct ds_payer as = { .process = process };
 	struct ds_entry *entry;
 	bool limited = false;
 
@@ -200,55 +200,55 @@ bool ds_process_limited(struct ds_process *process)
 	return limited;
 }
 
-/* ---- holders --------------------------------------------------------------- */
+/* ---- payers --------------------------------------------------------------- */
 
-static int holder_join_all(struct ds_holder *holder)
+static int payer_join_all(struct ds_payer *payer)
 {
 	struct ds_entry *entry;
-	int err = ds_process_follow(holder->process);
+	int err = ds_process_follow(payer->process);
 
 	if (err)
 		return err;
-	if (!holder->process->tenant)
-		WRITE_ONCE(holder->process->tenant, ds_tenant_of(holder->process));
-	if (holder->gpu >= RM_GPUS)
+	if (!payer->process->tenant)
+		WRITE_ONCE(payer->process->tenant, ds_tenant_of(payer->process));
+	if (payer->gpu >= RM_GPUS)
 		return 0;
 	list_for_each_entry(entry, &ds_entries, link) {
-		if (!ds_entry_limit(entry, holder->gpu) || !ds_entry_meant(&entry->subject, holder))
+		if (!ds_entry_limit(entry, payer->gpu) || !ds_entry_meant(&entry->subject, payer))
 			continue;
-		err = ds_entry_join(entry, holder);
+		err = ds_entry_join(entry, payer);
 		if (err)
 			return err;
 	}
 	return 0;
 }
 
-int ds_holder_add(struct ds_holder *holder)
+int ds_payer_add(struct ds_payer *payer)
 {
 	int err;
 
 	mutex_lock(&ds_limits_lock);
-	err = holder_join_all(holder);
+	err = payer_join_all(payer);
 	if (!err) {
-		list_add_tail(&holder->link, &ds_holders);
-		WRITE_ONCE(holder->process->holders, holder->process->holders + 1);
+		list_add_tail(&payer->link, &ds_payers);
+		WRITE_ONCE(payer->process->payers, payer->process->payers + 1);
 	} else {
-		mutex_lock(holder->lock);
-		rm_payer_leave_all(&holder->payer);
-		mutex_unlock(holder->lock);
+		mutex_lock(payer->lock);
+		rm_payer_leave_all(&payer->core);
+		mutex_unlock(payer->lock);
 	}
 	mutex_unlock(&ds_limits_lock);
 	return err;
 }
 
-void ds_holder_remove(struct ds_holder *holder)
+void ds_payer_remove(struct ds_payer *payer)
 {
 	mutex_lock(&ds_limits_lock);
-	list_del(&holder->link);
-	WRITE_ONCE(holder->process->holders, holder->process->holders - 1);
-	mutex_lock(holder->lock);
-	rm_payer_leave_all(&holder->payer);
-	mutex_unlock(holder->lock);
+	list_del(&payer->link);
+	WRITE_ONCE(payer->process->payers, payer->process->payers - 1);
+	mutex_lock(payer->lock);
+	rm_payer_leave_all(&payer->core);
+	mutex_unlock(payer->lock);
 	mutex_unlock(&ds_limits_lock);
 }
 
@@ -276,42 +276,42 @@ static struct ds_entry *entry_of_tenant(struct ds_tenant *tenant)
 	return tenant ? ds_entry_find(&subject) : NULL;
 }
 
-int ds_holders_move(struct ds_process *process, struct ds_tenant *tenant)
+int ds_payers_move(struct ds_process *process, struct ds_tenant *tenant)
 {
 	struct ds_entry *from = entry_of_tenant(process->tenant);
 	struct ds_entry *to = entry_of_tenant(tenant);
-	struct ds_holder *holder;
+	struct ds_payer *payer;
 	int err = 0;
 
 	if (process->tenant == tenant)
 		return 0;
 	/* join first: there is no moment at which nobody pays */
-	list_for_each_entry(holder, &ds_holders, link) {
-		if (!to || holder->process != process || holder->gpu >= RM_GPUS ||
-		    !ds_entry_limit(to, holder->gpu))
+	list_for_each_entry(payer, &ds_payers, link) {
+		if (!to || payer->process != process || payer->gpu >= RM_GPUS ||
+		    !ds_entry_limit(to, payer->gpu))
 			continue;
-		err = ds_entry_join(to, holder);
+		err = ds_entry_join(to, payer);
 		if (err)
 			break;
 	}
-	list_for_each_entry(holder, &ds_holders, link) {
+	list_for_each_entry(payer, &ds_payers, link) {
 		struct ds_entry *left = err ? to : from;
 
-		if (left && holder->process == process && holder->gpu < RM_GPUS)
-			ds_entry_leave(left, holder);
+		if (left && payer->process == process && payer->gpu < RM_GPUS)
+			ds_entry_leave(left, payer);
 	}
 	if (!err)
 		WRITE_ONCE(process->tenant, tenant);
 	return err;
 }
 
-u64 ds_holders_used(const struct ds_tenant *tenant)
+u64 ds_payers_used(const struct ds_tenant *tenant)
 {
-	struct ds_holder *holder;
+	struct ds_payer *payer;
 	u64 used = 0;
 
-	list_for_each_entry(holder, &ds_holders, link)
-		if (holder->process->tenant == tenant)
-			used += holder->keeps ? rm_payer_kept(&holder->payer) : rm_payer_bytes(&holder->payer);
+	list_for_each_entry(payer, &ds_payers, link)
+		if (payer->process->tenant == tenant && !payer->again)
+			used += payer->keeps ? rm_payer_kept(&payer->core) : rm_payer_bytes(&payer->core);
 	return used;
 }

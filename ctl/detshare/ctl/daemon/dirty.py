@@ -20,7 +20,7 @@ log = logging.getLogger("detshared.dirty")
 _MOST_PID = 4_194_304
 
 
-class Dirt:
+class Dirty:
     """The watch of one daemon; `wanted` False: there is none."""
 
     def __init__(self, wanted: bool) -> None:
@@ -81,4 +81,4 @@ async def _show(request: web.Request) -> web.Response:
         numbers.append(int(text))
     if numbers[0] > _MOST_PID:
         raise HttpError(400, asked, f"{numbers[0]} is no PID")
-    return web.json_response(request.app[SERVICE].dirt.tell(*numbers))
+    return web.json_response(request.app[SERVICE].dirty.tell(*numbers))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread that asks the driver. */
-#ifndef DS_TICKER_H
-#define DS_TICKER_H
+#ifndef DS_POLLER_H
+#define DS_POLLER_H
 
 #include "state.h"
 
-bool ds_ticker_start(struct ds_board *board);
+bool ds_poller_start(struct ds_board *board);
 
 #endif

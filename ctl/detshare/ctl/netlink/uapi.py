@@ -1,13 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the generic netlink family `detshare`: one class for each attribute set of kmod/detshare.yaml."""
+"""Numbers and messages of the family. Made from kmod/detshare.yaml by python -m detshare.tools.genl."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pyroute2.netlink import genlmsg
+
+DETSHARE_FAMILY_NAME = "detshare"
+DETSHARE_FAMILY_VERSION = 1
+DETSHARE_NAME_MAX = 63
+DETSHARE_KIND_PID = 0
+DETSHARE_KIND_CGROUP = 1
+DETSHARE_KIND_TENANT = 2
+DETSHARE_LEVEL_LOW = 0
+DETSHARE_LEVEL_MEDIUM = 1
+DETSHARE_LEVEL_HIGH = 2
+DETSHARE_ABI_NONE = 0
+DETSHARE_ABI_BRANCH = 1
+DETSHARE_ABI_EXACT = 2
+DETSHARE_MODE_DOWN = 0
+DETSHARE_MODE_OBSERVE = 1
+DETSHARE_MODE_ENFORCE = 2
+DETSHARE_WEIGHT_MAX = 1000
+DETSHARE_RANK_MAX = 1000
+DETSHARE_PERCENT_MAX = 100
+DETSHARE_PERMILLE_MAX = 1000
+DETSHARE_LEASE_MAX_MS = 3600000
+DETSHARE_LEASE_MS = 10000
+DETSHARE_HOLD_ORDER = 1
+DETSHARE_HOLD_BUCKET = 2
+DETSHARE_HOLD_TURN = 4
+DETSHARE_TURN_MODE_NONE = 0
+DETSHARE_TURN_MODE_TURNS = 1
+DETSHARE_TURN_MODE_WINDOWS = 2
+DETSHARE_ENTITY_STATE_IDLE = 0
+DETSHARE_ENTITY_STATE_ACTIVE = 1
+DETSHARE_ENTITY_STATE_GATED = 2
+DETSHARE_ENTITY_STATE_PAUSED = 3
+DETSHARE_DENIAL_ORDER = 0
+DETSHARE_DENIAL_FOREIGN = 1
+DETSHARE_DENIAL_RAW = 2
+DETSHARE_DENIAL_QUERY = 3
+DETSHARE_DENIAL_DOORBELL = 4
+DETSHARE_ABILITY_UNKNOWN = 0
+DETSHARE_ABILITY_ABSENT = 1
+DETSHARE_ABILITY_PRESENT = 2
+DETSHARE_CMD_STATUS_GET = 1
+DETSHARE_CMD_GPU_GET = 2
+DETSHARE_CMD_VCTX_GET = 3
+DETSHARE_CMD_TSG_GET = 4
+DETSHARE_CMD_LIMIT_GET = 5
+DETSHARE_CMD_LIMIT_SET = 6
+DETSHARE_CMD_LIMIT_DEL = 7
+DETSHARE_CMD_TENANT_GET = 8
+DETSHARE_CMD_TENANT_SET = 9
+DETSHARE_CMD_TENANT_DEL = 10
+DETSHARE_CMD_SCHED_GET = 11
+DETSHARE_CMD_SCHED_SET = 12
+DETSHARE_CMD_SCHED_DEL = 13
+DETSHARE_CMD_VCTX_NEW = 14
+DETSHARE_CMD_VCTX_GONE = 15
+DETSHARE_CMD_TSG_NEW = 16
+DETSHARE_CMD_TSG_GONE = 17
+DETSHARE_CMD_REFUSED = 18
+DETSHARE_CMD_LIMIT_CHANGED = 19
+DETSHARE_CMD_DRIVER_UP = 20
+DETSHARE_CMD_DRIVER_DOWN = 21
+DETSHARE_CMD_CLASS_GET = 22
+DETSHARE_CMD_CLASS_SET = 23
+DETSHARE_CMD_CLASS_DEL = 24
+DETSHARE_CMD_BUCKET_GET = 25
+DETSHARE_CMD_BUCKET_SET = 26
+DETSHARE_CMD_BUCKET_DEL = 27
+DETSHARE_CMD_HOLD_GET = 28
+DETSHARE_CMD_HOLD_SET = 29
+DETSHARE_CMD_HOLD_DEL = 30
+DETSHARE_CMD_PREEMPT = 31
+DETSHARE_CMD_ENTITY_GET = 32
+DETSHARE_CMD_DENIED_GET = 33
+DETSHARE_CMD_KICK = 34
+DETSHARE_CMD_QUIET = 35
+DETSHARE_CMD_GATED = 36
+DETSHARE_CMD_OPENED = 37
+DETSHARE_CMD_PAUSED = 38
+DETSHARE_CMD_RESUMED = 39
+DETSHARE_CMD_LEASE_ENDED = 40
+DETSHARE_CMD_DENIED = 41
+DETSHARE_MCGRP_EVENTS = "events"
+DETSHARE_MCGRP_ACTIVITY = "activity"
 
 
 class detshare_status_msg(genlmsg):
-    """What is in force."""
+    """Set status."""
 
     prefix = "DETSHARE_A_STATUS_"
     nla_map = (
@@ -34,7 +120,7 @@ class detshare_status_msg(genlmsg):
 
 
 class detshare_gpu_msg(genlmsg):
-    """A GPU that programs have used since the driver came up."""
+    """Set gpu."""
 
     prefix = "DETSHARE_A_GPU_"
     nla_map = (
@@ -56,7 +142,7 @@ class detshare_gpu_msg(genlmsg):
 
 
 class detshare_vctx_msg(genlmsg):
-    """A virtual context: one per client file, RM client and GPU."""
+    """Set vctx."""
 
     prefix = "DETSHARE_A_VCTX_"
     nla_map = (
@@ -85,7 +171,7 @@ class detshare_vctx_msg(genlmsg):
 
 
 class detshare_tsg_msg(genlmsg):
-    """A channel group."""
+    """Set tsg."""
 
     prefix = "DETSHARE_A_TSG_"
     nla_map = (
@@ -107,7 +193,7 @@ class detshare_tsg_msg(genlmsg):
 
 
 class detshare_limit_msg(genlmsg):
-    """A memory limit with what is charged to it."""
+    """Set limit."""
 
     prefix = "DETSHARE_A_LIMIT_"
     nla_map = (
@@ -127,7 +213,7 @@ class detshare_limit_msg(genlmsg):
 
 
 class detshare_tenant_msg(genlmsg):
-    """A named tenant; PID once for each of its processes."""
+    """Set tenant."""
 
     prefix = "DETSHARE_A_TENANT_"
     nla_map = (
@@ -140,7 +226,7 @@ class detshare_tenant_msg(genlmsg):
 
 
 class detshare_sched_msg(genlmsg):
-    """A standing order for compute channel groups, or what came of one."""
+    """Set sched."""
 
     prefix = "DETSHARE_A_SCHED_"
     nla_map = (
@@ -165,7 +251,7 @@ class detshare_sched_msg(genlmsg):
 
 
 class detshare_class_msg(genlmsg):
-    """The row of a class: what its processes get, and their turns."""
+    """Set class."""
 
     prefix = "DETSHARE_A_CLASS_"
     nla_map = (
@@ -177,14 +263,14 @@ class detshare_class_msg(genlmsg):
         ("DETSHARE_A_CLASS_SLICE_US", "uint64"),
         ("DETSHARE_A_CLASS_LEVEL", "uint32"),
         ("DETSHARE_A_CLASS_FLOOR_PERMILLE", "uint32"),
-        ("DETSHARE_A_CLASS_RUNS", "uint32"),
+        ("DETSHARE_A_CLASS_ENTITIES", "uint32"),
         ("DETSHARE_A_CLASS_TURN_US", "uint64"),
         ("DETSHARE_A_CLASS_TURN_RANK", "uint32"),
     )
 
 
 class detshare_bucket_msg(genlmsg):
-    """A bucket of GPU time."""
+    """Set bucket."""
 
     prefix = "DETSHARE_A_BUCKET_"
     nla_map = (
@@ -205,7 +291,7 @@ class detshare_bucket_msg(genlmsg):
 
 
 class detshare_hold_msg(genlmsg):
-    """A hold by order, or what came of one."""
+    """Set hold."""
 
     prefix = "DETSHARE_A_HOLD_"
     nla_map = (
@@ -230,41 +316,41 @@ class detshare_hold_msg(genlmsg):
     )
 
 
-class detshare_run_msg(genlmsg):
-    """What a virtual context that can launch work is doing."""
+class detshare_entity_msg(genlmsg):
+    """Set entity."""
 
-    prefix = "DETSHARE_A_RUN_"
+    prefix = "DETSHARE_A_ENTITY_"
     nla_map = (
-        ("DETSHARE_A_RUN_UNSPEC", "none"),
-        ("DETSHARE_A_RUN_PAD", "none"),
-        ("DETSHARE_A_RUN_VCTX_ID", "uint64"),
-        ("DETSHARE_A_RUN_PID", "uint32"),
-        ("DETSHARE_A_RUN_GPU", "uint32"),
-        ("DETSHARE_A_RUN_CLIENT", "uint32"),
-        ("DETSHARE_A_RUN_CLASS", "asciiz"),
-        ("DETSHARE_A_RUN_WEIGHT", "uint32"),
-        ("DETSHARE_A_RUN_STATE", "uint32"),
-        ("DETSHARE_A_RUN_REASONS", "uint32"),
-        ("DETSHARE_A_RUN_LAST_KICK", "uint64"),
-        ("DETSHARE_A_RUN_IDLE_NS", "uint64"),
-        ("DETSHARE_A_RUN_KICKS", "uint64"),
-        ("DETSHARE_A_RUN_FAULTS", "uint64"),
-        ("DETSHARE_A_RUN_WAITS", "uint64"),
-        ("DETSHARE_A_RUN_WAIT_NS", "uint64"),
-        ("DETSHARE_A_RUN_WAITING", "uint32"),
-        ("DETSHARE_A_RUN_DOORS", "uint32"),
-        ("DETSHARE_A_RUN_DOORS_UNKNOWN", "uint32"),
-        ("DETSHARE_A_RUN_USED_US", "uint64"),
-        ("DETSHARE_A_RUN_TSGS", "uint32"),
-        ("DETSHARE_A_RUN_CHANNELS_OFF", "uint32"),
-        ("DETSHARE_A_RUN_HELD_SINCE", "uint64"),
-        ("DETSHARE_A_RUN_TPC_PERCENT", "uint32"),
-        ("DETSHARE_A_RUN_DENIED", "uint64"),
+        ("DETSHARE_A_ENTITY_UNSPEC", "none"),
+        ("DETSHARE_A_ENTITY_PAD", "none"),
+        ("DETSHARE_A_ENTITY_VCTX_ID", "uint64"),
+        ("DETSHARE_A_ENTITY_PID", "uint32"),
+        ("DETSHARE_A_ENTITY_GPU", "uint32"),
+        ("DETSHARE_A_ENTITY_CLIENT", "uint32"),
+        ("DETSHARE_A_ENTITY_CLASS", "asciiz"),
+        ("DETSHARE_A_ENTITY_WEIGHT", "uint32"),
+        ("DETSHARE_A_ENTITY_STATE", "uint32"),
+        ("DETSHARE_A_ENTITY_REASONS", "uint32"),
+        ("DETSHARE_A_ENTITY_LAST_KICK", "uint64"),
+        ("DETSHARE_A_ENTITY_IDLE_NS", "uint64"),
+        ("DETSHARE_A_ENTITY_KICKS", "uint64"),
+        ("DETSHARE_A_ENTITY_FAULTS", "uint64"),
+        ("DETSHARE_A_ENTITY_WAITS", "uint64"),
+        ("DETSHARE_A_ENTITY_WAIT_NS", "uint64"),
+        ("DETSHARE_A_ENTITY_WAITING", "uint32"),
+        ("DETSHARE_A_ENTITY_DOORS", "uint32"),
+        ("DETSHARE_A_ENTITY_DOORS_UNKNOWN", "uint32"),
+        ("DETSHARE_A_ENTITY_USED_US", "uint64"),
+        ("DETSHARE_A_ENTITY_TSGS", "uint32"),
+        ("DETSHARE_A_ENTITY_CHANNELS_OFF", "uint32"),
+        ("DETSHARE_A_ENTITY_HELD_SINCE", "uint64"),
+        ("DETSHARE_A_ENTITY_TPC_PERCENT", "uint32"),
+        ("DETSHARE_A_ENTITY_DENIED", "uint64"),
     )
 
 
 class detshare_denied_msg(genlmsg):
-    """What the filter did not let through."""
+    """Set denied."""
 
     prefix = "DETSHARE_A_DENIED_"
     nla_map = (
@@ -282,7 +368,7 @@ class detshare_denied_msg(genlmsg):
 
 
 class detshare_event_msg(genlmsg):
-    """What the kernel tells the multicast groups."""
+    """Set event."""
 
     prefix = "DETSHARE_A_EVENT_"
     nla_map = (
@@ -312,3 +398,49 @@ class detshare_event_msg(genlmsg):
         ("DETSHARE_A_EVENT_STATUS", "uint32"),
         ("DETSHARE_A_EVENT_COUNT", "uint64"),
     )
+
+
+MESSAGES: Mapping[int, Any] = {
+    DETSHARE_CMD_STATUS_GET: detshare_status_msg,
+    DETSHARE_CMD_GPU_GET: detshare_gpu_msg,
+    DETSHARE_CMD_VCTX_GET: detshare_vctx_msg,
+    DETSHARE_CMD_TSG_GET: detshare_tsg_msg,
+    DETSHARE_CMD_LIMIT_GET: detshare_limit_msg,
+    DETSHARE_CMD_LIMIT_SET: detshare_limit_msg,
+    DETSHARE_CMD_LIMIT_DEL: detshare_limit_msg,
+    DETSHARE_CMD_TENANT_GET: detshare_tenant_msg,
+    DETSHARE_CMD_TENANT_SET: detshare_tenant_msg,
+    DETSHARE_CMD_TENANT_DEL: detshare_tenant_msg,
+    DETSHARE_CMD_SCHED_GET: detshare_sched_msg,
+    DETSHARE_CMD_SCHED_SET: detshare_sched_msg,
+    DETSHARE_CMD_SCHED_DEL: detshare_sched_msg,
+    DETSHARE_CMD_VCTX_NEW: detshare_event_msg,
+    DETSHARE_CMD_VCTX_GONE: detshare_event_msg,
+    DETSHARE_CMD_TSG_NEW: detshare_event_msg,
+    DETSHARE_CMD_TSG_GONE: detshare_event_msg,
+    DETSHARE_CMD_REFUSED: detshare_event_msg,
+    DETSHARE_CMD_LIMIT_CHANGED: detshare_event_msg,
+    DETSHARE_CMD_DRIVER_UP: detshare_event_msg,
+    DETSHARE_CMD_DRIVER_DOWN: detshare_event_msg,
+    DETSHARE_CMD_CLASS_GET: detshare_class_msg,
+    DETSHARE_CMD_CLASS_SET: detshare_class_msg,
+    DETSHARE_CMD_CLASS_DEL: detshare_class_msg,
+    DETSHARE_CMD_BUCKET_GET: detshare_bucket_msg,
+    DETSHARE_CMD_BUCKET_SET: detshare_bucket_msg,
+    DETSHARE_CMD_BUCKET_DEL: detshare_bucket_msg,
+    DETSHARE_CMD_HOLD_GET: detshare_hold_msg,
+    DETSHARE_CMD_HOLD_SET: detshare_hold_msg,
+    DETSHARE_CMD_HOLD_DEL: detshare_hold_msg,
+    DETSHARE_CMD_PREEMPT: detshare_sched_msg,
+    DETSHARE_CMD_ENTITY_GET: detshare_entity_msg,
+    DETSHARE_CMD_DENIED_GET: detshare_denied_msg,
+    DETSHARE_CMD_KICK: detshare_event_msg,
+    DETSHARE_CMD_QUIET: detshare_event_msg,
+    DETSHARE_CMD_GATED: detshare_event_msg,
+    DETSHARE_CMD_OPENED: detshare_event_msg,
+    DETSHARE_CMD_PAUSED: detshare_event_msg,
+    DETSHARE_CMD_RESUMED: detshare_event_msg,
+    DETSHARE_CMD_LEASE_ENDED: detshare_event_msg,
+    DETSHARE_CMD_DENIED: detshare_event_msg,
+}
+"""command -> what its messages say; each set of attributes has numbers of its own"""

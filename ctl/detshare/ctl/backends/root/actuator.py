@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from detshare.ctl.abi.versions import Abi
+from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.journal import Before, Journal, Paused
 from detshare.ctl.backends.root.undo import resume as resume_channels
 from detshare.ctl.backends.root.undo import still_there, undo_process
-from detshare.ctl.backends.wishes import Wish
 from detshare.ctl.core import classes
 from detshare.ctl.core.driver import Driver, DriverError, ProcessId
 from detshare.ctl.core.snapshot import Kind, Level, Tsg, TsgChange
@@ -32,21 +32,21 @@ class Plan:
     level: Level
 
 
-def plan_of(wish: Wish, *, rivals: bool = False) -> Plan | None:
-    """What a class or a raw slice means for each TSG; None where neither is wished.
+def plan_of(desired: Desired, *, rivals: bool = False) -> Plan | None:
+    """What a class or a raw slice means for each TSG; None where neither is asked for.
 
     `rivals`: another program stands at that level, and nobody gives them turns.
     """
-    if wish.klass is not None:
-        setting = classes.setting(wish.klass)
+    if desired.klass is not None:
+        setting = classes.setting(desired.klass)
         short = rivals and setting.slice_us is not None and setting.slice_us < classes.RIVAL_US
         return Plan(classes.RIVAL_US if short else setting.slice_us, setting.level)
-    if wish.slice_us is not None:
-        return Plan(wish.slice_us, wish.level if wish.level is not None else Level.MEDIUM)
+    if desired.slice_us is not None:
+        return Plan(desired.slice_us, desired.level if desired.level is not None else Level.MEDIUM)
     return None
 
 
-class Steward:
+class Actuator:
     """Acts on one machine's programs through its driver."""
 
     def __init__(self, driver: Driver, abi: Abi, journal: Journal) -> None:

@@ -22,7 +22,7 @@ from detshare.ctl.policy.ledger import BY_VERB, Ledger, Put, encode
 from detshare.ctl.policy.types import Action, ClassRow, Gate, Preempt, Snapshot, TenantView
 from detshare.ctl.policy.view import Viewer
 
-__all__ = ["Hands", "Perform"]
+__all__ = ["Executor", "Perform"]
 
 RATE_S: Final = 500
 BURST: Final = 5000
@@ -32,7 +32,7 @@ Perform = Callable[[Sequence[Request]], list[Outcome | ControlError]]
 """Does verbs, one after the other, on the backend's thread; as many answers as requests"""
 
 
-class Hands:
+class Executor:
     """For the engine's thread alone."""
 
     def __init__(

@@ -21,11 +21,11 @@ from detshare.ctl.policy import registry
 from detshare.ctl.policy.decisions import why
 from detshare.ctl.policy.decisions.log import FOLDER, Log
 from detshare.ctl.policy.engine import Engine
-from detshare.ctl.policy.hands import Perform
+from detshare.ctl.policy.executor import Perform
 from detshare.ctl.policy.ledger import Ledger
 from detshare.ctl.policy.types import PCtx
 
-__all__ = ["Desk"]
+__all__ = ["PolicyService"]
 
 log = logging.getLogger("detshared.policy")
 
@@ -37,7 +37,7 @@ LONGEST_SINCE_S: Final = 7 * 86400.0
 T = TypeVar("T")
 
 
-class Desk:
+class PolicyService:
     """One for each daemon. What is not async may be called by any thread."""
 
     def __init__(

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The keeper: one thread per board that looks after our slot's word, our own bits, and the floor. It never calls the driver, so it goes on
+ * The watchdog: one thread per board that looks after our slot's word, our own bits, and the floor. It never calls the driver, so it goes on
  * whatever the driver waits for; every gate opens by it at the latest.
  */
 #define _GNU_SOURCE
 #include <sys/prctl.h>
 
 #include "edge.h"
-#include "keeper.h"
+#include "watchdog.h"
 #include "wake.h"
 #include "word.h"
 
@@ -141,12 +141,12 @@ static void rest(struct ds_board *board)
 	sleeps = !atomic_load(&board->active);
 	if (sleeps) {
 		/* asleep is allowed first, then a last look: a launch in between is not missed */
-		atomic_store(&board->awake[DS_KEEPER], 0);
+		atomic_store(&board->awake[DS_WATCHDOG], 0);
 		if (!atomic_load(&board->active)) {
-			ds_sleep(board, DS_KEEPER, held ? CALM_NS : IDLE_NS);
+			ds_sleep(board, DS_WATCHDOG, held ? CALM_NS : IDLE_NS);
 			return;
 		}
-		atomic_store(&board->awake[DS_KEEPER], 1);
+		atomic_store(&board->awake[DS_WATCHDOG], 1);
 	}
 	ds_nap_lingering(board, held || atomic_load_explicit(&board->holds, memory_order_relaxed) ||
 				   atomic_load_explicit(&board->gate_ns, memory_order_relaxed) != UINT32_MAX
@@ -165,12 +165,12 @@ static void see_off(struct ds_board *board)
 	}
 }
 
-static void *keeper(void *arg)
+static void *watchdog(void *arg)
 {
 	struct ds_board *board = arg;
 	uint32_t epoch = 1;
 
-	prctl(PR_SET_NAME, "ds-keeper");
+	prctl(PR_SET_NAME, "ds-watchdog");
 	/* the default slack of 50 us is a quarter of a tick */
 	prctl(PR_SET_TIMERSLACK, 5000UL);
 	board->pass_ns = ds_now_ns();
@@ -180,7 +180,7 @@ static void *keeper(void *arg)
 		ds_policy_refresh(board);
 		if (atomic_load(&board->epoch) != epoch) {
 			epoch = atomic_load(&board->epoch);
-			ds_wake(board); /* the ticker acknowledges */
+			ds_wake(board); /* the poller acknowledges */
 		}
 		counters_look(board, now);
 		floor_look(board, now);
@@ -197,7 +197,7 @@ static void *keeper(void *arg)
 	return NULL;
 }
 
-bool ds_keeper_start(struct ds_board *board)
+bool ds_watchdog_start(struct ds_board *board)
 {
-	return ds_helper_start(keeper, board);
+	return ds_helper_start(watchdog, board);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ticker: one thread per board that asks the driver, in the device's context and with relaxed capture mode: is all work done, has the work
+ * The poller: one thread per board that asks the driver, in the device's context and with relaxed capture mode: is all work done, has the work
  * of an older policy ended, what did timed launches take. It only ever tries device->lock, so whoever waits for it may hold that lock.
  */
 #define _GNU_SOURCE
@@ -14,7 +14,7 @@
 #include "pool.h"
 #include "source.h"
 #include "tally.h"
-#include "ticker.h"
+#include "poller.h"
 #include "wake.h"
 
 DS_LIST(ds_sources, struct ds_source);
@@ -216,11 +216,11 @@ static void pass(struct ds_board *board)
 		ds_idle_later(board, launches);
 }
 
-static void *ticker(void *arg)
+static void *poller(void *arg)
 {
 	struct ds_board *board = arg;
 
-	prctl(PR_SET_NAME, "ds-ticker");
+	prctl(PR_SET_NAME, "ds-poller");
 	prctl(PR_SET_TIMERSLACK, 5000UL);
 	while (!atomic_load_explicit(&board->stopping, memory_order_acquire)) {
 		pass(board);
@@ -235,17 +235,17 @@ static void *ticker(void *arg)
 			ds_nap(CALM_NS);
 			continue;
 		}
-		atomic_store(&board->awake[DS_TICKER], 0);
+		atomic_store(&board->awake[DS_POLLER], 0);
 		if (!atomic_load(&board->active) && !ack_wanted(board))
-			ds_sleep(board, DS_TICKER, IDLE_NS);
+			ds_sleep(board, DS_POLLER, IDLE_NS);
 		else
-			atomic_store(&board->awake[DS_TICKER], 1);
+			atomic_store(&board->awake[DS_POLLER], 1);
 	}
 	atomic_fetch_sub(&board->helpers, 1);
 	return NULL;
 }
 
-bool ds_ticker_start(struct ds_board *board)
+bool ds_poller_start(struct ds_board *board)
 {
 	const struct ds_source *const *at;
 
@@ -254,5 +254,5 @@ bool ds_ticker_start(struct ds_board *board)
 		return false;
 	ds_list_each(at, ds_sources)
 		(*at)->attached(board);
-	return ds_helper_start(ticker, board);
+	return ds_helper_start(poller, board);
 }

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from detshare.ctl.backends.desired import DesiredState
+from detshare.ctl.backends.root.actuator import Actuator, plan_of
 from detshare.ctl.backends.root.adopt import Adopter
-from detshare.ctl.backends.root.births import Births, Context
-from detshare.ctl.backends.root.steward import Steward, plan_of
-from detshare.ctl.backends.wishes import Wishes
+from detshare.ctl.backends.root.birth_observer import BirthObserver, Context
 from detshare.ctl.core import procfs
 from detshare.ctl.core.driver import Driver, DriverError, ProcessId
 from detshare.ctl.core.snapshot import Check, Kind, Tsg
@@ -26,24 +26,24 @@ log = logging.getLogger("detshared.births")
 
 _MOST_MET: Final = 4096
 _LEGS: Final = (
-    "PID {}, ms after its first TSG was made: told {:.1f}, heard {:.1f}, greeted {:.1f}, wish found {:.1f}, "
+    "PID {}, ms after its first TSG was made: told {:.1f}, heard {:.1f}, begun {:.1f}, desired found {:.1f}, "
     "TSG read {:.1f}, set {:.1f}"
 )
 
 
-class Greeter:
+class EarlyApply:
     """Not for two threads at once."""
 
     def __init__(
         self,
-        births: Births,
+        births: BirthObserver,
         driver: Driver,
         adopter: Adopter,
-        steward: Steward,
-        wishes: Wishes,
+        actuator: Actuator,
+        desired_state: DesiredState,
     ) -> None:
         self._births, self._driver, self._adopter = births, driver, adopter
-        self._steward, self._wishes = steward, wishes
+        self._actuator, self._desired = actuator, desired_state
         self._met: dict[int, procfs.Name] = {}
         """programs with a client, as they were called when it was made"""
         births.meet = self._meet
@@ -57,45 +57,45 @@ class Greeter:
             with suppress(OSError):
                 self._met[pid] = procfs.name(ProcessId(pid, start))
 
-    def greet(self) -> Iterator[tuple[ProcessId, str]]:
-        """Give new contexts what is wished, and tell the adopter where to look; for whom and what was done."""
+    def apply_early(self) -> Iterator[tuple[ProcessId, str]]:
+        """Give new contexts what is asked, and tell the adopter where to look; for whom and what was done."""
         for context in self._births.contexts():
             try:
                 if context.pid not in self._met:
                     self._meet(context.pid)
                 name = self._met.get(context.pid)
-                if name is not None and (done := self._greet(context, name)):
+                if name is not None and (done := self._apply(context, name)):
                     yield name.id, done
             except (RmError, DriverError, OSError) as error:  # the look that follows tells what lasts
-                log.debug("a context of PID %d was not greeted: %s", context.pid, error)
+                log.debug("a context of PID %d did not get its class early: %s", context.pid, error)
         self._births.done()
         for born in self._births.take():
             self._adopter.announce(born.pid, born.fd, born.client, whole=born.whole)
 
-    def _greet(self, context: Context, name: procfs.Name) -> str:
+    def _apply(self, context: Context, name: procfs.Name) -> str:
         """What was done. RmError, DriverError (where the name is of an earlier process, too), OSError."""
         begun, process = time.monotonic_ns(), name.id
-        wish = self._wishes.get(process)
-        if not wish.steers:
-            wish = self._wishes.born(name) or wish  # the look writes it down: that takes a disk's time
-        plan = plan_of(wish)
+        desired = self._desired.get(process)
+        if not desired.steers:
+            desired = self._desired.born(name) or desired  # the look writes it down: that takes a disk's time
+        plan = plan_of(desired)
         if plan is None:  # weights count TSGs: that is for the look
             return ""
         known = time.monotonic_ns()
         with self._driver.borrow(process, context.fd) as descriptor:
-            client = RmClient(descriptor, self._steward.abi, context.client)
+            client = RmClient(descriptor, self._actuator.abi, context.client)
             found = self._read(context, client)
             read = time.monotonic_ns()
-            changes = self._steward.apply(process, [found], plan, client)
+            changes = self._actuator.apply(process, [found], plan, client)
         if not any(each.slice_us != each.before_us for each in changes):
             return ""
         if context.again:
-            late_ms = (time.monotonic_ns() - context.told) / 1e6
-            return f"brought back to {wish.text}, {late_ms:.1f} ms after it set a slice of {found.slice_us} us itself"
+            after = f"{(time.monotonic_ns() - context.told) / 1e6:.1f} ms after"
+            return f"brought back to {desired.text}, {after} it set a slice of {found.slice_us} us itself"
         legs = (context.told, context.heard, begun, known, read, time.monotonic_ns())
         told, heard, *rest = ((each - context.born) / 1e6 for each in legs)
         log.debug(_LEGS.format(process.pid, told, heard, *rest))
-        return f"a new context brought to {wish.text}, {rest[-1]:.1f} ms after its first TSG was made"
+        return f"a new context brought to {desired.text}, {rest[-1]:.1f} ms after its first TSG was made"
 
     def _read(self, context: Context, client: RmClient) -> Tsg:
         """Two questions; a third where there are several GPUs to be told apart."""

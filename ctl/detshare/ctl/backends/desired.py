@@ -19,7 +19,7 @@ from detshare.ctl.core.snapshot import Level
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Desired:
     """A class (with a weight in the turns, and a floor), a weight, or a raw slice; None everywhere: only pausing."""
 
     klass: str | None = None
@@ -50,33 +50,33 @@ class Wish:
         return ", ".join(parts) or "nothing"
 
 
-def _checked(entry: dict[str, Any]) -> Wish:
-    """The Wish of a file's entry. BadRequest, TypeError, ValueError where it is none."""
+def _checked(entry: dict[str, Any]) -> Desired:
+    """The Desired of a file's entry. BadRequest, TypeError, ValueError where it is none."""
     level = entry.pop("level", None)
-    wish = Wish(**entry, level=None if level is None else Level(level))
-    if wish.klass is not None:
-        classes.check_name(wish.klass)
-    if wish.weight is not None:
-        classes.check_range("weight", wish.weight, classes.WEIGHTS)
-    if wish.slice_us is not None:
-        classes.check_range("slice", wish.slice_us, classes.SLICES_US)
-    if wish.ceiling is not None:
-        classes.check_range("ceiling", wish.ceiling, classes.PERCENTS)
-    if wish.floor is not None:
-        classes.check_floor(wish.floor)
-    if not isinstance(wish.tenant, str):
+    desired = Desired(**entry, level=None if level is None else Level(level))
+    if desired.klass is not None:
+        classes.check_name(desired.klass)
+    if desired.weight is not None:
+        classes.check_range("weight", desired.weight, classes.WEIGHTS)
+    if desired.slice_us is not None:
+        classes.check_range("slice", desired.slice_us, classes.SLICES_US)
+    if desired.ceiling is not None:
+        classes.check_range("ceiling", desired.ceiling, classes.PERCENTS)
+    if desired.floor is not None:
+        classes.check_floor(desired.floor)
+    if not isinstance(desired.tenant, str):
         raise TypeError("tenant")
-    return replace(wish, paused=False)
+    return replace(desired, paused=False)
 
 
-class Wishes:
-    """The wishes of one run directory about one driver ("gpu" or "model")."""
+class DesiredState:
+    """The desired state of one run directory about one driver ("gpu" or "model")."""
 
     def __init__(self, run_dir: Path, driver: str) -> None:
-        self._path = run_dir / f"wishes-{driver}.json"
-        self._by_process: dict[ProcessId, Wish] = {}
-        self._by_container: dict[str, Wish] = {}
-        self._standing: list[tuple[select.Selector, Wish]] = []
+        self._path = run_dir / f"desired-{driver}.json"
+        self._by_process: dict[ProcessId, Desired] = {}
+        self._by_container: dict[str, Desired] = {}
+        self._standing: list[tuple[select.Selector, Desired]] = []
         self._left: set[ProcessId] = set()
         self._load()
 
@@ -94,19 +94,19 @@ class Wishes:
             try:
                 container = entry.pop("container", None)
                 pid, start = entry.pop("pid", 0), entry.pop("start", 0)
-                wish = _checked(entry)
+                desired = _checked(entry)
                 if isinstance(container, str):
-                    self._by_container[container] = wish
+                    self._by_container[container] = desired
                 else:
-                    self._by_process[ProcessId(int(pid), int(start))] = wish
+                    self._by_process[ProcessId(int(pid), int(start))] = desired
             except (AttributeError, TypeError, ValueError, OverflowError, BadRequest):
                 continue  # written by another version or by hand: better forgotten than misread
 
-    def _save(self, processes: dict[ProcessId, Wish], containers: dict[str, Wish]) -> None:
+    def _save(self, processes: dict[ProcessId, Desired], containers: dict[str, Desired]) -> None:
         """Write first, then take over: what cannot be kept is not done. OSError."""
 
-        def plain(wish: Wish) -> dict[str, Any]:
-            return {key: value for key, value in asdict(wish).items() if key != "paused" and value not in (None, "")}
+        def plain(desired: Desired) -> dict[str, Any]:
+            return {key: value for key, value in asdict(desired).items() if key != "paused" and value not in (None, "")}
 
         entries = [{"pid": p.pid, "start": p.start, **plain(w)} for p, w in processes.items() if w.steers]
         entries += [{"container": c, **plain(w)} for c, w in containers.items()]
@@ -119,44 +119,44 @@ class Wishes:
             self._path.unlink(missing_ok=True)
         self._by_process, self._by_container = processes, containers
 
-    def get(self, process: ProcessId) -> Wish:
-        """What was asked for a process; an empty Wish where nothing was."""
-        return self._by_process.get(process, Wish())
+    def get(self, process: ProcessId) -> Desired:
+        """What was asked for a process; an empty Desired where nothing was."""
+        return self._by_process.get(process, Desired())
 
-    def steer(self, process: ProcessId, wish: Wish) -> None:
+    def steer(self, process: ProcessId, desired: Desired) -> None:
         """Replace class, weight or slice; whether it is paused stays. OSError: nothing was kept."""
-        wish = replace(wish, paused=self.get(process).paused)
-        if wish != self.get(process):
-            self._save({**self._by_process, process: wish}, self._by_container)
+        desired = replace(desired, paused=self.get(process).paused)
+        if desired != self.get(process):
+            self._save({**self._by_process, process: desired}, self._by_container)
 
-    def container(self, container: str, wish: Wish | None) -> None:
+    def container(self, container: str, desired: Desired | None) -> None:
         """Set, or with None drop, what programs born in a container get. OSError: nothing was kept."""
         others = {c: w for c, w in self._by_container.items() if c != container}
-        if wish is not None or container in self._by_container:
-            self._save(self._by_process, others if wish is None else {**others, container: wish})
+        if desired is not None or container in self._by_container:
+            self._save(self._by_process, others if desired is None else {**others, container: desired})
 
     def forget_containers(self) -> None:
         """Drop what programs born in containers would get. OSError."""
         self._save(self._by_process, {})
 
-    def containers(self) -> dict[str, Wish]:
+    def containers(self) -> dict[str, Desired]:
         """What was asked for containers, and by backend kmod for cgroups ("/path") and tenants ("tenant:name")."""
         return dict(self._by_container)
 
-    def of_container(self, container: str) -> Wish | None:
-        """What a program in a container with this id gets, where it has no wish of its own."""
+    def of_container(self, container: str) -> Desired | None:
+        """What a program in a container with this id gets, where it has no desired state of its own."""
         return next((w for c, w in self._by_container.items() if container and container.startswith(c)), None)
 
     def stand(self, rules: Mapping[str, str]) -> None:
         """From now on: command pattern -> class of programs of which nobody asked anything. Not kept in the file."""
-        self._standing = [(select.by_command(pattern), Wish(klass=klass)) for pattern, klass in rules.items()]
+        self._standing = [(select.by_command(pattern), Desired(klass=klass)) for pattern, klass in rules.items()]
 
-    def born(self, program: select.Named) -> Wish | None:
-        """What a program without a wish of its own gets: its container's, else that of the first pattern it matches."""
-        wish = self.of_container(program.container)
-        if wish is not None or program.id in self._left:
-            return wish
-        return next((wish for selector, wish in self._standing if selector.matches(program)), None)
+    def born(self, program: select.Named) -> Desired | None:
+        """What a program for which nothing was asked gets: its container's, else that of the first pattern matched."""
+        desired = self.of_container(program.container)
+        if desired is not None or program.id in self._left:
+            return desired
+        return next((desired for selector, desired in self._standing if selector.matches(program)), None)
 
     def leave(self, process: ProcessId) -> None:
         """Forget a process that is to be as nobody's: no pattern counts for it any more. OSError: it is still kept."""

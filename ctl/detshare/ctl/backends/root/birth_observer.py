@@ -13,14 +13,14 @@ from typing import Final
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.core.snapshot import Check
 from detshare.ebpf.objects import ObjectTracer
-from detshare.ebpf.world import Client, Happening, Object
+from detshare.ebpf.world import Client, Object, ObjectChange
 
 log = logging.getLogger("detshared.births")
 
 _POLL_S: Final = 0.5
 """how soon the thread notices that it is to end"""
 _AT_ONCE: Final = 64
-"""happenings after which somebody is woken, though there are more to be read; at a context it is done at once"""
+"""changes after which somebody is woken, though there are more to be read; at a context it is done at once"""
 _LATER_S: Final = 0.005
 _LATEST_S: Final = 0.02
 """of what is no context, somebody is told when nothing came for so long, at the latest after so long"""
@@ -28,8 +28,8 @@ _AGAIN_NS: Final = 10_000_000
 """a program that sets its slice sooner again than this is not answered at once each time"""
 _MOST_ANSWERED: Final = 4096
 _STANDS_BACK_S: Final = 0.05
-"""for how long a context that is to be greeted keeps this thread from reading on, which would take the interpreter's
-time from who greets; the ring keeps what comes meanwhile"""
+"""for how long a context that is to get its class keeps this thread from reading on, which would take the interpreter's
+time from who gives it; the ring keeps what comes meanwhile"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Context:
     """it is an older one, to which its program gave a slice of its own"""
 
 
-class Births:
+class BirthObserver:
     """Listens from construction to close(). EbpfError where that cannot begin."""
 
     def __init__(self, abi: Abi, wake: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ class Births:
         self._born: dict[tuple[int, int], Born] = {}
         self._contexts: dict[tuple[int, int], Context] = {}
         self._over = threading.Event()
-        self._greeted = threading.Event()
+        self._applied = threading.Event()
         self._context_heard = False
         self._worth_since: float | None = None
         """since when there is something to be told of that is no context; None: nothing is"""
@@ -106,39 +106,39 @@ class Births:
                 self._worth_since = time.monotonic()
             if self._context_heard:
                 self._worth_since = None
-                self._greeted.clear()
+                self._applied.clear()
                 self._wake()
-                self._greeted.wait(_STANDS_BACK_S)
+                self._applied.wait(_STANDS_BACK_S)
         # who is woken would take the interpreter's time from a context that is just being made
         if self._worth_since is not None and not (heard and time.monotonic() - self._worth_since < _LATEST_S):
             self._worth_since = None
             self._wake()
 
-    def _take(self, happening: Happening) -> bool:
-        if happening.kind == "process":
-            return not happening.born
-        if happening.kind == "control":
-            return self._resliced(happening)
-        if not happening.born or not (happening.kind == "client" or happening.number in self._steered):
+    def _take(self, change: ObjectChange) -> bool:
+        if change.kind == "process":
+            return not change.born
+        if change.kind == "control":
+            return self._resliced(change)
+        if not change.born or not (change.kind == "client" or change.number in self._steered):
             return False
-        client = self._tracer.world.clients.get(happening.client)
+        client = self._tracer.world.clients.get(change.client)
         if client is not None:
-            if happening.kind == "client":
+            if change.kind == "client":
                 self.meet(client.pid)
             with self._lock:
                 self._born[client.pid, client.handle] = Born(client.pid, client.fd, client.handle, client.whole)
-                if happening.kind == "object" and (context := self._context(client, happening)) is not None:
+                if change.kind == "object" and (context := self._context(client, change)) is not None:
                     self._contexts[client.handle, context.tsg] = context
                     self._context_heard = True
-        return happening.kind == "object"
+        return change.kind == "object"
 
-    def _resliced(self, happening: Happening) -> bool:
+    def _resliced(self, change: ObjectChange) -> bool:
         """A program set the slice of a TSG itself, as libcuda does once, late in making a context."""
-        client = self._tracer.world.clients.get(happening.client)
-        tsg = client.objects.get(happening.handle) if client is not None else None
-        if client is None or tsg is None or not self._computes(client, happening.handle):
+        client = self._tracer.world.clients.get(change.client)
+        tsg = client.objects.get(change.handle) if client is not None else None
+        if client is None or tsg is None or not self._computes(client, change.handle):
             return False
-        key, now = (client.handle, happening.handle), time.monotonic_ns()
+        key, now = (client.handle, change.handle), time.monotonic_ns()
         last = self._answered.get(key, 0)
         if len(self._answered) >= _MOST_ANSWERED:
             self._answered.clear()
@@ -146,7 +146,7 @@ class Births:
         if now - last < _AGAIN_NS:
             return True  # who does it again and again is for looks
         subdevice = self._subdevice_of(client, tsg)
-        when = (tsg.born, happening.when, now)
+        when = (tsg.born, change.when, now)
         with self._lock:
             self._contexts[key] = Context(client.pid, client.fd, *key, tsg.parent, subdevice, *when, again=True)
         self._context_heard = True
@@ -167,19 +167,19 @@ class Births:
         beside = ((handle, each) for handle, each in client.objects.items() if each.parent == tsg.parent)
         return next((handle for handle, each in beside if each.number == self._subdevice), 0)
 
-    def _context(self, client: Client, happening: Happening) -> Context | None:
+    def _context(self, client: Client, change: ObjectChange) -> Context | None:
         """The compute TSG that a birth is below of. A bare channel has none, and an MPS client's is its server's."""
-        above = happening.parent
-        if happening.number in self._compute:
+        above = change.parent
+        if change.number in self._compute:
             channel = client.objects.get(above)
             above = channel.parent if channel is not None else 0
-        elif happening.number != self._share:
+        elif change.number != self._share:
             return None
         tsg = client.objects.get(above)
         if tsg is None or tsg.number != self._group or tsg.copied:
             return None
         subdevice = self._subdevice_of(client, tsg)
-        when = (tsg.born, happening.when, time.monotonic_ns())
+        when = (tsg.born, change.when, time.monotonic_ns())
         return Context(client.pid, client.fd, client.handle, above, tsg.parent, subdevice, *when)
 
     def take(self) -> list[Born]:
@@ -196,7 +196,7 @@ class Births:
 
     def done(self) -> None:
         """Who took the contexts has done with them what he would."""
-        self._greeted.set()
+        self._applied.set()
 
     def doctor(self) -> Check:
         """Whether births are heard, and whether all were."""

@@ -17,7 +17,7 @@ from detshare.ctl.netlink.events import ACTIVITY, FREQUENT, Listener
 from detshare.ctl.netlink.glance import Glance
 from detshare.ctl.netlink.records import reasons
 
-log = logging.getLogger("detshared.ear")
+log = logging.getLogger("detshared.events")
 
 _KEPT: Final = 10_000
 _POLL_S: Final = 0.5
@@ -25,7 +25,7 @@ _POLL_S: Final = 0.5
 _TURN: Final = "turn"
 
 
-class Ear:
+class EventThread:
     """Listens from construction to close(). DriverError, OSError where that cannot begin."""
 
     def __init__(self, cgroup_name: Callable[[int], str], tell: Callable[[Event], None] | None = None) -> None:

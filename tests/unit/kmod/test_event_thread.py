@@ -6,10 +6,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from detshare.ctl.backends.module import ear, module
+from detshare.ctl.backends.module import event_thread, module
 from detshare.ctl.core.snapshot import Event
 from detshare.ctl.netlink import genl
 from detshare.ctl.netlink.errors import ModuleAbsent
@@ -62,7 +63,7 @@ class Listener:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ear.Ear, Listener]]:
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[event_thread.EventThread, Listener]]:
     listeners: list[Listener] = []
     threads: list[threading.Thread] = []
 
@@ -71,8 +72,8 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ear.Ear, Listener]]
         threads.append(threading.current_thread())
         return listeners[-1]
 
-    monkeypatch.setattr(ear, "Listener", listen)
-    made = ear.Ear(str)
+    monkeypatch.setattr(event_thread, "Listener", listen)
+    made = event_thread.EventThread(str)
     assert threads[0] is not threading.current_thread()  # a socket of pyroute2 belongs to the thread that made it
     yield made, listeners[0]
     made.close()
@@ -82,12 +83,12 @@ def test_one_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None
     def listen(cgroup_name: object) -> Listener:
         raise ModuleAbsent("not loaded")
 
-    monkeypatch.setattr(ear, "Listener", listen)
+    monkeypatch.setattr(event_thread, "Listener", listen)
     with pytest.raises(ModuleAbsent, match="not loaded"):
-        ear.Ear(str)
+        event_thread.EventThread(str)
 
 
-def after(made: ear.Ear, number: int) -> list[str]:
+def after(made: event_thread.EventThread, number: int) -> list[str]:
     found: list[Event] = []
 
     def enough() -> bool:
@@ -99,7 +100,14 @@ def after(made: ear.Ear, number: int) -> list[str]:
     return [each.kind for each in [*found, *made.drain()]]
 
 
-def test_who_works_is_told_where_it_is_asked_for(heard: tuple[ear.Ear, Listener]) -> None:
+def once_read(made: event_thread.EventThread, kernel: Listener) -> list[str]:
+    """What is kept when all that was put in is read."""
+    comes(lambda: not kernel.glances and not kernel.events and not kernel.more.is_set(), 10)
+    time.sleep(0.05)
+    return [each.kind for each in made.drain()]
+
+
+def test_who_works_is_told_where_it_is_asked_for(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     edges: list[tuple[int, bool]] = []
     made.edge = lambda pid, works: edges.append((pid, works))
@@ -110,22 +118,22 @@ def test_who_works_is_told_where_it_is_asked_for(heard: tuple[ear.Ear, Listener]
     kernel.glance("quiet", 42, 1)
     kernel.glance("kick", 43, 3)
     kernel.glance("quiet", 42, 2)
-    assert after(made, 1) == []
+    assert once_read(made, kernel) == []
     assert edges == [(42, True), (42, True), (43, True), (42, False)], "42 works until its last vCtx is quiet"
     kernel.glance("kick", 42, 1)
     kernel.hear(genl.DETSHARE_CMD_VCTX_GONE, vctx_id=1)
     kernel.more.set()
     assert after(made, 1) == ["vctx-gone"]
     kernel.glance("quiet", 42, 2)
-    after(made, 1)
+    assert once_read(made, kernel) == []
     assert edges[-1] == (42, False), "one that is gone works no more"
     made.attends = False
     kernel.more.set()
-    after(made, 1)
-    assert kernel.attends == [True, False]
+    comes(lambda: kernel.attends == [True, False], 10)
+    assert once_read(made, kernel) == []
 
 
-def test_turns_are_not_told_what_is_ordered_is(heard: tuple[ear.Ear, Listener]) -> None:
+def test_turns_are_not_told_what_is_ordered_is(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     kernel.hear(genl.DETSHARE_CMD_GATED, reasons=TURN)
     kernel.hear(genl.DETSHARE_CMD_OPENED, reasons=0)
@@ -142,7 +150,7 @@ def test_turns_are_not_told_what_is_ordered_is(heard: tuple[ear.Ear, Listener]) 
     assert not made.changed()
 
 
-def test_a_context_that_went_while_held_is_not_remembered(heard: tuple[ear.Ear, Listener]) -> None:
+def test_a_context_that_went_while_held_is_not_remembered(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     kernel.hear(genl.DETSHARE_CMD_PAUSED, reasons=ORDER, vctx_id=3)
     kernel.hear(genl.DETSHARE_CMD_GATED, reasons=ORDER, vctx_id=3)
@@ -152,7 +160,7 @@ def test_a_context_that_went_while_held_is_not_remembered(heard: tuple[ear.Ear, 
     assert after(made, 3) == ["paused", "gated", "vctx-gone"]
 
 
-def test_who_wants_to_be_told_is_told_at_once(heard: tuple[ear.Ear, Listener]) -> None:
+def test_who_wants_to_be_told_is_told_at_once(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     told: list[tuple[str, str, float]] = []
     made.tell = lambda found: told.append((found.kind, threading.current_thread().name, found.data["late_us"]))
@@ -163,7 +171,7 @@ def test_who_wants_to_be_told_is_told_at_once(heard: tuple[ear.Ear, Listener]) -
     assert made.drain() == []
 
 
-def test_an_ear_that_heard_its_last_says_so(heard: tuple[ear.Ear, Listener]) -> None:
+def test_a_thread_that_heard_its_last_says_so(heard: tuple[event_thread.EventThread, Listener]) -> None:
     made, kernel = heard
     kernel.fail = True
     kernel.more.set()
@@ -189,6 +197,33 @@ def test_doctor_says_what_the_driver_answers() -> None:
     assert [found[f"TPC ceiling, GPU {gpu}"].ok for gpu in range(3)] == [None, None, True]
     assert "0x17" in found["TPC ceiling, GPU 1"].detail
     assert "set-ceiling tries it" in found["TPC ceiling, GPU 0"].detail
+
+
+HOOK = "nvidia_uvm:uvm_va_space_create"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "hooks", "said"),
+    [
+        ({}, (HOOK,), {}),
+        ({"nvidia_uvm/other": "1"}, (HOOK,), {"HMM": True}),
+        ({"nvidia_uvm/uvm_disable_hmm": "Y"}, (), {"HMM": True}),
+        ({"nvidia_uvm/uvm_disable_hmm": "N"}, (HOOK,), {"HMM": None}),
+        ({"nvidia_uvm/uvm_disable_hmm": "N"}, (f"{HOOK} (missing)",), {"HMM": False}),
+        ({"nvidia_drm/modeset": "Y"}, (), {"DRM": None}),
+        ({"nvidia_drm/modeset": "N"}, (), {}),
+    ],
+)
+def test_doctor_says_what_memory_no_limit_sees(
+    tmp_path: Path, parameters: dict[str, str], hooks: tuple[str, ...], said: dict[str, bool | None]
+) -> None:
+    for name, value in parameters.items():
+        owner, _, parameter = name.partition("/")
+        (tmp_path / owner / "parameters").mkdir(parents=True)
+        (tmp_path / owner / "parameters" / parameter).write_text(value + "\n")
+    found = module.unlimited(hooks, tmp_path)
+    assert {check.name: check.ok for check in found} == said
+    assert all(check.advice for check in found if not check.ok)
 
 
 def test_doctor_without_the_module() -> None:

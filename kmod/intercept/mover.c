@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/sched/signal.h>
+
+#include "bucket.h"
+#include "driver.h"
+#include "entity.h"
+#include "lease.h"
+#include "mover.h"
+
+/* Holds end at several places that do not know of each other; a turn is longer than this. */
+#define LOOK_TICKS 1
+
+static int is_paused(struct ds_entity *entity, void *process)
+{
+	return entity->process == process && ds_entity_paused(entity);
+}
+
+static bool is_held(struct ds_process *process)
+{
+	return !ds_entities_free() && !ds_driver_stopping() &&
+	       (ds_holds_of(process) || ds_bucket_empty(process) || ds_entities_each(is_paused, process));
+}
+
+bool ds_mover_wait(void)
+{
+	struct ds_process *process;
+	bool killed = false;
+
+	if (!ds_enforcing())
+		return true;
+	process = ds_process_current();
+	/* nobody can tell whether it is held */
+	if (!process)
+		return false;
+	while (!killed && is_held(process)) {
+		schedule_timeout_killable(LOOK_TICKS);
+		killed = fatal_signal_pending(current);
+	}
+	ds_process_put(process);
+	return !killed;
+}
