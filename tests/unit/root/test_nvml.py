@@ -17,10 +17,10 @@ class Board:
     def __init__(self) -> None:
         self.samples: list[tuple[int, int, int]] = []
 
-    def nvmlDeviceGetComputeRunningProcesses(self, _device: object) -> list[Any]:  # noqa: N802  NVML's name
+    def nvmlDeviceGetComputeRunningProcesses(self, _device: object) -> list[Any]:
         return []
 
-    def nvmlDeviceGetProcessUtilization(self, _device: object, _since: int) -> list[Any]:  # noqa: N802
+    def nvmlDeviceGetProcessUtilization(self, _device: object, _since: int) -> list[Any]:
         return [SimpleNamespace(pid=pid, timeStamp=when, smUtil=busy) for pid, when, busy in self.samples]
 
 
