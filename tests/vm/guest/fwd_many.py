@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs with a context each, alive at once: each waits for events of its files, and none keeps the others from their calls."""
+"""Programs with a context each, alive at once: none waits for events in the place of others' calls."""
 
 from __future__ import annotations
 
