@@ -74,6 +74,20 @@ def test_the_recorded_program_and_the_module(vm: Callable[..., Any], script: Pat
     nothing_left(done.stderr)
 
 
+def test_programs_that_wait_for_events_leave_room_for_calls(vm: Callable[..., Any], script: Path) -> None:
+    """Their clients have the same numbers, for they are of one recording: so without the module."""
+    environment = {
+        "DETSHARE_NVCLIENT": str(build()),
+        "DETSHARE_FWD_SCRIPT": str(script),
+        "DETSHARE_FWD_VIDEO_MEMORY": str(video_memory()),
+        "PYTHONPATH": str(TOP),
+    }
+    words = guest_words("tests/vm/guest/fwd_many.py")
+    done = vm(words, driver="forward", recording=TRACE, mounts=[script.parent], env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    nothing_left(done.stderr)
+
+
 def test_a_guest_that_dies_leaves_nothing(vm: Callable[..., Any], script: Path) -> None:
     """Powered off by itself, at once, in the midst of a program's life."""
     nvreplay = build() / "nvreplay"

@@ -14,6 +14,9 @@
 #define NVF_MAX_OUT	(64u << 10)
 #define NVF_MAX_RUNS	(NVF_MAX_IN / sizeof(struct nvf_run))
 #define NVF_MAX_PIN	(4ull << 30)
+#define NVF_MAX_PINS	1024
+/* QEMU ends itself where it has more than 512 regions, RAM's among them. */
+#define NVF_MAX_MAPS	480
 
 enum nvf_op {
 	NVF_HELLO = 1,	/* out: nvf_hello */
@@ -27,8 +30,8 @@ enum nvf_op {
 	 */
 	NVF_IOCTL,
 	NVF_KERNEL,	/* the same of another kernel module; no handle: the client in the block says whose */
-	NVF_MMAP,	/* a: offset, b: bytes -> val: offset in the shared region; until the handle is closed */
-	NVF_PIN,	/* in: nvf_run[], a: bytes -> val: pin */
+	NVF_MMAP,	/* a: offset, b: bytes -> val: offset in the shared region; until the handle is closed; -EMFILE: NVF_MAX_MAPS, -ENOSPC: no room */
+	NVF_PIN,	/* in: nvf_run[], a: bytes -> val: pin; -ENOSPC: NVF_MAX_PINS */
 	NVF_UNPIN,	/* a: pin */
 	NVF_POLL,	/* a: events; answered when there are some, or at the close (-ECANCELED) -> val: events */
 	NVF_STAT,	/* out: nvf_stat */

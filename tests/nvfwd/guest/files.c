@@ -52,9 +52,28 @@ static void events_came(struct nvf_call *call)
 		atomic_or((int)call->rep.val, &events->ready);
 	else if (call->rep.err != -ECANCELED)
 		atomic_or((__force int)EPOLLERR, &events->ready);
+	nvf_question_end();
 	atomic_set_release(&events->asking, 0);
 	wake_up_all(&events->wait);
 	nvf_events_put(events);
+}
+
+static struct nvf_call *question(struct nvf_events *events, s32 handle)
+{
+	struct nvf_call *call;
+
+	if (nvf_question_begin())
+		return NULL;
+	call = nvf_call_new(NVF_POLL, handle, 0, 0);
+	if (!call) {
+		nvf_question_end();
+		return NULL;
+	}
+	call->req.a = (__force u32)(EPOLLIN | EPOLLPRI | EPOLLRDNORM);
+	call->late = events_came;
+	call->owner = events;
+	kref_get(&events->refs);
+	return call;
 }
 
 /*
@@ -70,15 +89,11 @@ __poll_t nvf_poll(struct file *file, poll_table *table, struct nvf_events *event
 	got = (__force __poll_t)atomic_xchg(&events->ready, 0);
 	if (got || atomic_cmpxchg(&events->asking, 0, 1))
 		return got;
-	call = nvf_call_new(NVF_POLL, handle, 0, 0);
+	call = question(events, handle);
 	if (!call) {
 		atomic_set(&events->asking, 0);
 		return EPOLLERR;
 	}
-	call->req.a = (__force u32)(EPOLLIN | EPOLLPRI | EPOLLRDNORM);
-	call->late = events_came;
-	call->owner = events;
-	kref_get(&events->refs);
 	nvf_call_send(call);
 	wait_event_timeout(events->wait, !atomic_read_acquire(&events->asking), 2);
 	return (__force __poll_t)atomic_xchg(&events->ready, 0);

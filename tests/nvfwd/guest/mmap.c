@@ -82,6 +82,15 @@ static const struct vm_operations_struct nv_vm_ops = {
 	.access = nvidia_vma_access,
 };
 
+static void told(int error, u64 pages)
+{
+	if (error == -EMFILE)
+		pr_warn_ratelimited("nvidia: a mapping is refused: there are %u, the most that QEMU takes\n", NVF_MAX_MAPS);
+	else if (error == -ENOSPC)
+		pr_warn_ratelimited("nvidia: a mapping of %llu KiB is refused: the region of %llu MiB has no room for it\n",
+				    pages << (PAGE_SHIFT - 10), nvf_shared_size() >> 20);
+}
+
 /* The file's place in the region. Once it has one, all its mappings are of that; the driver too lets a file carry one thing. */
 static int find_place(struct nvf_file *file, unsigned long pgoff, u64 pages)
 {
@@ -102,8 +111,10 @@ static int find_place(struct nvf_file *file, unsigned long pgoff, u64 pages)
 	error = call->rep.err;
 	shared = (u64)call->rep.val;
 	nvf_call_free(call);
-	if (error)
+	if (error) {
+		told(error, pages);
 		return error;
+	}
 	if (offset_in_page(shared) || shared > nvf_shared_size() || pages << PAGE_SHIFT > nvf_shared_size() - shared)
 		return -EIO;
 	file->shared = shared;

@@ -80,6 +80,10 @@ static int tell(struct nvf_pin *pin)
 	error = call->rep.err;
 	pin->id = (u32)call->rep.val;
 	nvf_call_free(call);
+	if (error == -ENOSPC)
+		pr_warn_ratelimited("nvidia: memory of a program is not registered: %u pieces are, the most\n", NVF_MAX_PINS);
+	else if (error)
+		pr_warn_ratelimited("nvidia: memory of a program is not registered: the helper says %d\n", error);
 	return error;
 }
 

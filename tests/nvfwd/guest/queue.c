@@ -20,7 +20,8 @@ static struct {
 	struct virtio_shm_region shared;
 	spinlock_t lock;		/* the queue's, and `device` */
 	wait_queue_head_t room;
-	atomic_t under_way;
+	atomic_t under_way, questions;
+	u32 questions_most;
 	struct workqueue_struct *late;
 } host = {
 	.lock = __SPIN_LOCK_UNLOCKED(host.lock),
@@ -164,6 +165,20 @@ void nvf_call_send(struct nvf_call *call)
 }
 EXPORT_SYMBOL_GPL(nvf_call_send);
 
+int nvf_question_begin(void)
+{
+	if (atomic_inc_return(&host.questions) <= host.questions_most)
+		return 0;
+	atomic_dec(&host.questions);
+	pr_warn_ratelimited("nvidia: a poll is refused: the queue has room for %u files that are waited for\n", host.questions_most);
+	return -EBUSY;
+}
+
+void nvf_question_end(void)
+{
+	atomic_dec(&host.questions);
+}
+
 void nvf_undo(u32 op, s32 handle, u64 a)
 {
 	struct nvf_call *call = call_new(op, handle, 0, 0, GFP_KERNEL | __GFP_NOFAIL);
@@ -199,6 +214,8 @@ static int probe(struct virtio_device *device)
 	if (IS_ERR(queue))
 		return PTR_ERR(queue);
 	host.queue = queue;
+	/* each takes two entries */
+	host.questions_most = virtqueue_get_vring_size(queue) / 4;
 	host.device = device;
 	/* mappings may be asked for from here on only: QEMU ends itself before */
 	virtio_device_ready(device);

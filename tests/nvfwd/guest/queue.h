@@ -33,6 +33,12 @@ int nvf_call_wait(struct nvf_call *call);
 void nvf_call_send(struct nvf_call *call);
 void nvf_call_free(struct nvf_call *call);
 /*
+ * A question whose answer may never come, before it is sent, and after its answer. These take half of the queue at most, so that a call
+ * waits for other calls only. -EBUSY: they do, and the kernel log says so.
+ */
+int nvf_question_begin(void);
+void nvf_question_end(void);
+/*
  * What takes something back: never fails for lack of memory, waits for the answer unless the helper takes half a minute. May be asked
  * by a task that is being killed.
  */

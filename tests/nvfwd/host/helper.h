@@ -12,10 +12,7 @@
 #include "../common/wire.h"
 
 #define HANDLES	4096
-#define PINS	1024
 #define WAITS	1024
-/* QEMU ends itself where it has more than 512 regions, RAM's among them. */
-#define MAPS	480
 
 void say(const char *form, ...) __attribute__((format(printf, 1, 2)));
 extern int verbose;

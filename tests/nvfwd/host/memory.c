@@ -15,7 +15,7 @@ static u32 region_count;
 static bool settled;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { u8 *at; u64 length; u32 held; bool dropped; } pins[PINS];
+static struct { u8 *at; u64 length; u32 held; bool dropped; } pins[NVF_MAX_PINS];
 static u32 pin_count;
 
 int memory_add(u64 gpa, u64 size, u64 user, u64 offset, int fd)
@@ -128,7 +128,7 @@ s64 pin_make(const struct nvf_run *runs, u32 count, u64 length)
 		return -errno;
 	error = fill(view, runs, count, length);
 	pthread_mutex_lock(&lock);
-	for (u32 i = 0; !error && i < PINS && id < 0; i++)
+	for (u32 i = 0; !error && i < NVF_MAX_PINS && id < 0; i++)
 		if (!pins[i].at)
 			id = i;
 	if (id >= 0) {
@@ -157,7 +157,7 @@ int pin_drop(u64 id)
 	int error = -ENOENT;
 
 	pthread_mutex_lock(&lock);
-	if (id < PINS && pins[id].at && !pins[id].dropped) {
+	if (id < NVF_MAX_PINS && pins[id].at && !pins[id].dropped) {
 		error = 0;
 		pins[id].dropped = true;
 		if (!pins[id].held)
@@ -172,7 +172,7 @@ void *pin_hold(u32 id, u32 offset, u64 length)
 	void *at = NULL;
 
 	pthread_mutex_lock(&lock);
-	if (id < PINS && pins[id].at && !pins[id].dropped && length <= pins[id].length && offset <= pins[id].length - length) {
+	if (id < NVF_MAX_PINS && pins[id].at && !pins[id].dropped && length <= pins[id].length && offset <= pins[id].length - length) {
 		pins[id].held++;
 		at = pins[id].at + offset;
 	}
@@ -195,6 +195,6 @@ u32 pins_held(void)
 
 void pins_forget(void)
 {
-	for (u32 i = 0; i < PINS; i++)
+	for (u32 i = 0; i < NVF_MAX_PINS; i++)
 		pin_drop(i);
 }

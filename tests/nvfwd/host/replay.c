@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A recorded program's driver: answers as it was recorded, in the recorded order, and nothing else. A call that is not the next one of the
- * record fails. Made up, for a recording shows neither: what mappings hold (each page begins with a number of its own), and that an event
+ * record fails. A program that has come to the end of the record may stay while the next one begins it. Made up, for a recording shows neither: what mappings hold (each page begins with a number of its own), and that an event
  * comes a moment after it was asked for.
  */
 #define _GNU_SOURCE
@@ -158,6 +158,10 @@ static int open_device(enum nvf_dev dev, u32 gpu, int flags, int *event)
 	(void)flags;
 	if (dev == NVF_GPU && gpu)
 		return -ENXIO;
+	pthread_mutex_lock(&lock);
+	if (next == count)
+		next = 0;
+	pthread_mutex_unlock(&lock);
 	*event = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	return *event < 0 ? -EMFILE : -1;
 }
@@ -343,7 +347,7 @@ static u64 count_written(int fd)
 	return found;
 }
 
-/* With its last file a program is gone: the next one begins anew. */
+/* With its last file the last program is gone, wherever it was: the next one begins anew. */
 static void closed(struct handle *file, bool last)
 {
 	u64 written = file->memory >= 0 ? count_written(file->memory) : 0;

@@ -159,7 +159,7 @@ static s64 issue_call(const struct nvf_req *req, s32 number, struct handle *file
 		value = pinned(&shape, in, held, &memory);
 	if (!value && file->dev == NVF_UVM && req->cmd == UVM_ALLOC_SEMAPHORE_POOL) {
 		issue.pin = (u32)req->c;
-		value = req->c && req->c <= PINS ? 0 : -EFAULT;
+		value = req->c && req->c <= NVF_MAX_PINS ? 0 : -EFAULT;
 	}
 	if (!value) {
 		value = driver->issue(&issue);

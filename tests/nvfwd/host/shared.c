@@ -12,7 +12,7 @@
 u64 shared_size = 1ull << 30;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* the table of places */
-static struct { u64 at, length; s32 handle; bool used; } places[MAPS];
+static struct { u64 at, length; s32 handle; bool used; } places[NVF_MAX_MAPS];
 static u32 count;
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;	/* the channel */
@@ -76,12 +76,12 @@ static int take_place(s32 handle, u64 length)
 	u64 align = 4096, at = 0;
 	int place = -1;
 
-	for (int i = 0; i < MAPS && place < 0; i++)
+	for (int i = 0; i < NVF_MAX_MAPS && place < 0; i++)
 		if (!places[i].used)
 			place = i;
 	while (align < length && align < 2 << 20)
 		align <<= 1;
-	for (int i = 0; place >= 0 && i < MAPS; i++) {
+	for (int i = 0; place >= 0 && i < NVF_MAX_MAPS; i++) {
 		u64 end = places[i].at + places[i].length;
 
 		if (!places[i].used || at >= end || places[i].at >= at + length)
@@ -90,8 +90,10 @@ static int take_place(s32 handle, u64 length)
 		at = (end + align - 1) & ~(align - 1);
 		i = -1;
 	}
-	if (place < 0 || length > shared_size || at > shared_size - length)
-		return -1;
+	if (place < 0)
+		return -EMFILE;
+	if (length > shared_size || at > shared_size - length)
+		return -ENOSPC;
 	places[place].at = at;
 	places[place].length = length;
 	places[place].handle = handle;
@@ -110,7 +112,7 @@ s64 shared_map(s32 handle, int fd, u64 offset, u64 length)
 	place = take_place(handle, length);
 	pthread_mutex_unlock(&lock);
 	if (place < 0)
-		return -ENOSPC;
+		return place;
 	error = change(VHOST_SHMEM_MAP, offset, places[place].at, length, fd);
 	if (!error)
 		return (s64)places[place].at;
@@ -123,7 +125,7 @@ s64 shared_map(s32 handle, int fd, u64 offset, u64 length)
 
 void shared_unmap(s32 handle)
 {
-	for (int i = 0; i < MAPS; i++) {
+	for (int i = 0; i < NVF_MAX_MAPS; i++) {
 		pthread_mutex_lock(&lock);
 		bool mine = places[i].used && places[i].handle == handle;
 		pthread_mutex_unlock(&lock);

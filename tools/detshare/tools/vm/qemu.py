@@ -150,7 +150,8 @@ def forwarding(memory: int, channel: str) -> Sequence[str]:
         *("-object", f"memory-backend-memfd,id=ram,size={memory}M,share=on"),
         *("-chardev", f"socket,id=nvfwd,{channel}"),
         # 38: an id that QEMU has a name for, and no Linux a driver
-        *("-device", "vhost-user-test-device-pci,chardev=nvfwd,virtio-id=38,num_vqs=1,config_size=60"),
+        # vq_size: the most that QEMU has; each question for events keeps two entries until it is answered
+        *("-device", "vhost-user-test-device-pci,chardev=nvfwd,virtio-id=38,num_vqs=1,vq_size=1024,config_size=60"),
     )
 
 
