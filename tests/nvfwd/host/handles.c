@@ -41,6 +41,13 @@ struct handle *handle_get(s32 number)
 	return found;
 }
 
+static void leave(s32 number)
+{
+	waits_cancel(number);
+	pool_closed(number);
+	shared_unmap(number);
+}
+
 void handle_put(s32 number)
 {
 	struct handle gone = { .held = 1 };
@@ -56,8 +63,9 @@ void handle_put(s32 number)
 		pthread_mutex_unlock(&lock);
 		return;
 	}
-	/* the place is free only once nothing of it is left */
+	/* the place is free only once nothing of it is left; not before, for whoever is at work may map and wait while it is closed */
 	pthread_mutex_unlock(&lock);
+	leave(number);
 	if (gone.fd >= 0)
 		close(gone.fd);
 	if (gone.event >= 0)
@@ -84,8 +92,6 @@ int handle_close(s32 number)
 	if (!mine)
 		return -EBADF;
 	waits_cancel(number);
-	pool_closed(number);
-	shared_unmap(number);
 	handle_put(number);
 	return 0;
 }

@@ -330,7 +330,7 @@ TENANT: dict[str, object] = {"kind": 2, "tenant": "nosuch"}
         (lambda s: s.hold_set(2, 0, **ME), errno.ERANGE, "0 or 1"),
         (lambda s: s.hold_set(1, 0, lease_ms=0, **ME), errno.ERANGE, "one hour"),
         (lambda s: s.hold_set(1, 0, lease_ms=3_600_001, **ME), errno.ERANGE, "one hour"),
-        (lambda s: s.hold_del(**ME), errno.ENOENT, "run-get says"),
+        (lambda s: s.hold_del(**ME), errno.ENOENT, "entity-get says"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_sentence(
