@@ -208,4 +208,5 @@ def test_hooks_that_the_forwarded_driver_lacks_are_told() -> None:
         "nvidia:nv_dma_buf_dup_mem_handles",
         "nvidia:nv_dma_buf_release",
         "nvidia:nv_dma_buf_undup_mem_handles",
+        "nvidia_uvm:uvm_api_migrate",
     ]
