@@ -69,6 +69,7 @@ static struct ds_process *find_or_make(struct task_struct *task, struct pid *pid
 	made->pid = get_pid(pid);
 	refcount_set(&made->refs, 1);
 	made->order.level = -1;
+	mutex_init(&made->moving);
 	rcu_read_lock();
 	/* another thread may become the leader at this moment, by exec */
 	leader = READ_ONCE(task->group_leader);

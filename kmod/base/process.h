@@ -8,6 +8,7 @@
 
 #include <linux/cgroup.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/pid.h>
 #include <linux/refcount.h>
 #include <linux/sched.h>
@@ -47,6 +48,7 @@ struct ds_process {
 	struct cgroup *ended_in;	/* where its last thread ended, held; set once. NULL: it has not */
 	struct ds_order order;
 	atomic_t groups;		/* sharer.h: channel groups that it has in common with others, as often as they were duplicated */
+	struct mutex moving;		/* mover.h: one of its threads asks for all that wait */
 	u64 followed;			/* orders.c: number of the cgroup for which it was last brought into line */
 };
 

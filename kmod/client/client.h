@@ -3,6 +3,7 @@
  * What is open: control files and those bound to them, the RM clients made on them, and one vCtx per client and GPU.
  *
  * Locks, outermost first:
+ *   process->moving	one thread of a process asks whether it may move managed memory (mover.h); held while it waits, never with another above
  *   file->order		one deciding call at a time; held across the driver's call
  *   ds_clients_lock	the list of clients; write to add and remove, read to use somebody
  *			else's client; never held across a driver call

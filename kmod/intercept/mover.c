@@ -8,7 +8,7 @@
 #include "mover.h"
 
 /* Holds end at several places that do not know of each other; a turn is longer than this. */
-#define LOOK_TICKS 1
+#define ASK_TICKS 1
 
 static int is_paused(struct ds_entity *entity, void *process)
 {
@@ -21,10 +21,25 @@ static bool is_held(struct ds_process *process)
 	       (ds_holds_of(process) || ds_bucket_empty(process) || ds_entities_each(is_paused, process));
 }
 
+/* However many threads wait, one of a process asks: the question takes locks that the run queues need. false: it is being killed. */
+static bool wait_while_held(struct ds_process *process)
+{
+	bool killed = false;
+
+	if (mutex_lock_killable(&process->moving))
+		return false;
+	while (!killed && is_held(process)) {
+		schedule_timeout_killable(ASK_TICKS);
+		killed = fatal_signal_pending(current);
+	}
+	mutex_unlock(&process->moving);
+	return !killed;
+}
+
 bool ds_mover_wait(void)
 {
 	struct ds_process *process;
-	bool killed = false;
+	bool may;
 
 	if (!ds_enforcing())
 		return true;
@@ -32,10 +47,7 @@ bool ds_mover_wait(void)
 	/* nobody can tell whether it is held */
 	if (!process)
 		return false;
-	while (!killed && is_held(process)) {
-		schedule_timeout_killable(LOOK_TICKS);
-		killed = fatal_signal_pending(current);
-	}
+	may = !is_held(process) || wait_while_held(process);
 	ds_process_put(process);
-	return !killed;
+	return may;
 }
