@@ -436,6 +436,7 @@ static const struct {
 	{ "read", do_read },	{ "write", do_write },	   { "futex", do_futex },     { "mem", do_mem },
 	{ "view", do_view },	{ "claim", door_claim },   { "handle", door_handle },
 	{ "calls", do_calls },	{ "handled", do_handled }, { "exec", do_exec },	      { "abort", do_abort },
+	{ "robust", door_robust },
 };
 
 bool door_do(struct door_ask *ask)
@@ -446,5 +447,5 @@ bool door_do(struct door_ask *ask)
 		acts[i].act(ask);
 		return true;
 	}
-	return false;
+	return door_way(ask);
 }

@@ -72,4 +72,8 @@ void door_handle(struct door_ask *ask);
 void door_vm(struct door_ask *ask);
 void door_poke(struct door_ask *ask);
 
+/* door_ways.c: false: none of that name. A robust mutex in the page, whose owner ends with the next halt. */
+bool door_way(struct door_ask *ask);
+void door_robust(struct door_ask *ask);
+
 #endif

@@ -18,6 +18,7 @@ __all__ = ["clients"]  # a fixture
 def test_gates(guest_pytest: Callable[..., Completed], clients: Path, kernel: str) -> None:
     done = guest_pytest(
         "tests/vm/guest/kmod_gates.py",
+        "tests/vm/guest/kmod_ways.py",
         kernel=kernel,
         driver="sim",
         load=True,
