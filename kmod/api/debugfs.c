@@ -64,6 +64,13 @@ static int memrefs_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(memrefs);
 
+static int bounds_show(struct seq_file *file, void *unused)
+{
+	seq_printf(file, "%u\n", ds_bound_count());
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(bounds);
+
 static int doors_show(struct seq_file *file, void *unused)
 {
 	seq_printf(file, "%u\n", ds_doors_count());
@@ -95,8 +102,8 @@ static int gates_show(struct seq_file *file, void *unused)
 	for (i = 0; ds_entity_at(i, &entity); i++) {
 		const struct ds_gate_stats *gate = &entity.gate;
 
-		seq_printf(file, "pid %d gpu %u client %u doors %u assumed %u reasons %u armed %d waiting %u", ds_process_nr(entity.process),
-			   entity.gpu, entity.client, gate->doors, gate->assumed, gate->reasons, gate->armed, gate->waiting);
+		seq_printf(file, "pid %d gpu %u client %u doors %u mappings %u assumed %u reasons %u armed %d waiting %u", ds_process_nr(entity.process),
+			   entity.gpu, entity.client, gate->doors, gate->mappings, gate->assumed, gate->reasons, gate->armed, gate->waiting);
 		ds_userd_scan(entity.process, entity.client, entity.gpu, false, &userd);
 		seq_printf(file, " channels %u told %u pending %u", userd.channels, userd.told, userd.pending);
 		seq_printf(file, " kicks %llu faults %llu waits %llu wait_ns %llu accesses %llu denied %llu last_ns %llu shut_ns %llu\n",
@@ -144,6 +151,7 @@ int ds_debugfs_init(void)
 	debugfs_create_file("shadows", 0400, folder, NULL, &shadows_fops);
 	debugfs_create_file("processes", 0400, folder, NULL, &processes_fops);
 	debugfs_create_file("memrefs", 0400, folder, NULL, &memrefs_fops);
+	debugfs_create_file("bounds", 0400, folder, NULL, &bounds_fops);
 	debugfs_create_file("doors", 0400, folder, NULL, &doors_fops);
 	debugfs_create_file("userd", 0400, folder, NULL, &userd_fops);
 	debugfs_create_file("waiting", 0400, folder, NULL, &waiting_fops);

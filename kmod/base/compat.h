@@ -71,6 +71,16 @@ static inline void ds_release_fault_lock(struct vm_fault *vmf)
 #endif
 }
 
+/* mmap_lock is held for writing. */
+static inline void ds_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	vm_flags_set(vma, flags);
+#else
+	vma->vm_flags |= flags;
+#endif
+}
+
 static inline struct nlattr **ds_dump_attrs(struct netlink_callback *cb)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)

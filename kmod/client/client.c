@@ -11,9 +11,11 @@
 #include "raw.h"
 
 #define FILE_BITS 8
+#define HANDLE_BITS 10
 
 DECLARE_RWSEM(ds_clients_lock);
 LIST_HEAD(ds_clients);
+static struct hlist_head by_handle[1 << HANDLE_BITS];	/* the newest first; ds_clients_lock */
 
 static struct hlist_head files[1 << FILE_BITS];
 static DEFINE_SPINLOCK(files_lock);
@@ -139,7 +141,7 @@ struct ds_client *ds_client_find(u32 handle)
 	struct ds_client *client;
 
 	/* the newest: the driver gives a handle again as soon as a client is gone there, which may be before it is gone here */
-	list_for_each_entry_reverse(client, &ds_clients, link)
+	hlist_for_each_entry(client, &by_handle[hash_32(handle, HANDLE_BITS)], by_handle)
 		if (client->rm.handle == handle)
 			return client;
 	return NULL;
@@ -201,9 +203,13 @@ struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial)
 	client->process = ds_process_current();
 	if (!client->process)
 		goto free;
-	err = rm_client_init(&client->rm, ds_abi_outer(), handle, object_dies);
+	client->who = ds_bound_who(client->process);
+	err = ds_bound_take(&client->bound, DS_BOUND_CLIENTS, RM_GPU_NONE, client->who, partial) ? 0 : -EDQUOT;
 	if (err)
 		goto put;
+	err = rm_client_init(&client->rm, ds_abi_outer(), handle, object_dies);
+	if (err)
+		goto drop;
 	mutex_init(&client->tree);
 	INIT_LIST_HEAD(&client->vctxs);
 	INIT_LIST_HEAD(&client->memrefs);
@@ -216,11 +222,14 @@ struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial)
 	}
 	down_write(&ds_clients_lock);
 	list_add_tail(&client->link, &ds_clients);
+	hlist_add_head(&client->by_handle, &by_handle[hash_32(handle, HANDLE_BITS)]);
 	list_add_tail(&client->in_file, &file->clients);
 	up_write(&ds_clients_lock);
 	return client;
 destroy:
 	rm_client_destroy(&client->rm);
+drop:
+	ds_bound_drop(&client->bound);
 put:
 	ds_process_put(client->process);
 free:
@@ -247,6 +256,7 @@ void ds_client_remove(struct ds_client *client)
 
 	down_write(&ds_clients_lock);
 	list_del(&client->link);
+	hlist_del(&client->by_handle);
 	list_del(&client->in_file);
 	up_write(&ds_clients_lock);
 	/* nobody finds it any more, and who had found it held the lock */
@@ -263,6 +273,7 @@ void ds_client_remove(struct ds_client *client)
 			tell_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
 	list_for_each_entry_safe(vctx, next, &client->vctxs, link)
 		free_vctx(vctx);
+	ds_bound_drop(&client->bound);
 	ds_process_put(client->process);
 	kfree(client);
 }

@@ -24,7 +24,8 @@
  *   gate->inserting	read, below mmap_lock: a fault of a door is in the driver, or a debugger writes through it; write, for a
  *			moment, after gate->shutting
  *   gate->calling	spinning; held while an owner is told of a kick, so ds_runq.lock is taken inside
- *   gates_lock, doors_lock, userd_lock: spinning, leaves
+ *   gates_lock, doors_lock, guests_lock, userd_lock: spinning, leaves
+ * counters_lock (bound.h): spinning, a leaf inside anything
  * Who waits at a shut gate holds none of these, nor mmap_lock.
  *
  * Calls of the driver are made from ds_rm_queue and ds_rm_ordered with none of these held; who waits for such a call holds
@@ -40,6 +41,7 @@
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
 
+#include "bound.h"
 #include "events.h"
 #include "exports.h"
 #include "limit.h"
@@ -68,7 +70,10 @@ struct ds_client {
 	struct rm_client rm;
 	struct mutex tree;
 	struct list_head link;		/* all clients */
+	struct hlist_node by_handle;	/* clients with this hash; as link */
 	struct list_head in_file;
+	const void *who;		/* for whom what it makes counts, a name (bound.h); constant */
+	struct ds_bound bound;
 	struct ds_file *file;
 	struct ds_process *process;	/* who made it: who pays */
 	struct list_head vctxs;		/* ds_vctx.link; guarded by tree */
@@ -109,8 +114,8 @@ struct ds_client *ds_client_of_file(struct ds_file *file, u32 handle);
 struct ds_client *ds_client_find(u32 handle);
 
 /*
- * The driver has made this client for the current process. The caller holds file->order. ERR_PTR(-ENOMEM): it
- * stays unknown.
+ * The driver has made this client for the current process. The caller holds file->order. ERR_PTR: -ENOMEM; -EDQUOT, there are too many (not of
+ * one that is older than the module); it stays unknown.
  */
 struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial);
 /* The client and all it has are gone. The caller holds the order of its file. */

@@ -55,6 +55,7 @@ struct uvm_file {
 	struct hlist_node link;
 	const struct file *file;	/* a name, not a reference */
 	struct ds_process *process;	/* who mapped first: who pays */
+	struct ds_bound bound;
 	struct mutex lock;		/* below mmap_lock; guards payers and ranges */
 	struct ds_payer payers[RM_GPUS];	/* by GPU */
 	u32 first;			/* the GPU that shows it */
@@ -134,6 +135,7 @@ static void free_file(struct uvm_file *file)
 	mutex_unlock(&file->lock);
 	mtree_destroy(&file->ranges);
 	remove_payers(file, RM_GPUS);
+	ds_bound_drop(&file->bound);
 	ds_process_put(file->process);
 	kvfree(file);
 }
@@ -169,9 +171,13 @@ static struct uvm_file *make_file(const struct file *key)
 	file->process = ds_process_current();
 	if (!file->process)
 		goto free;
+	if (!ds_bound_take(&file->bound, DS_BOUND_FILES, RM_GPU_NONE, ds_bound_who(file->process), false))
+		goto put;
 	file->first = gpu_of(file->process);
 	if (add_payers(file))
 		return file;
+	ds_bound_drop(&file->bound);
+put:
 	ds_process_put(file->process);
 free:
 	kvfree(file);

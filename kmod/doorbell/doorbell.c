@@ -3,6 +3,8 @@
 #include <linux/file.h>
 #include <linux/hash.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
+#include <linux/ratelimit.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
 
@@ -25,6 +27,23 @@ static atomic_t door_count;
 
 /* ds_door_passing(). */
 static struct rw_semaphore passings[1 << PASSING_BITS];
+
+static unsigned int doors_max = 4096;
+module_param(doors_max, uint, 0644);
+MODULE_PARM_DESC(doors_max, "most doorbells and mappings of them of one client on one GPU, those that children inherited too, 0: as many as it likes (default: 4096)");
+
+bool ds_gate_has_room(const struct ds_gate *gate)
+{
+	static DEFINE_RATELIMIT_STATE(lines, 60 * HZ, 3);
+	unsigned int most = READ_ONCE(doors_max);
+
+	if (!most || atomic_read(&gate->n_doors) + atomic_read(&gate->mappings) < most)
+		return true;
+	if (__ratelimit(&lines))
+		pr_warn("process %d gets no more mappings of doorbells on GPU %u: its client has %u (parameter doors_max)\n",
+			pid_nr(gate->process), gate->gpu, most);
+	return false;
+}
 
 static struct hlist_head *bucket_of(const struct file *file)
 {
@@ -74,6 +93,8 @@ void ds_door_put(struct ds_door *door)
 	if (!refcount_dec_and_test(&door->refs))
 		return;
 	atomic_sub(atomic_read(&door->abroad), &door->gate->abroad);
+	atomic_sub(atomic_read(&door->mappings), &door->gate->mappings);
+	ds_guests_forget(door);
 	ds_gate_put(door->gate);
 	mmdrop(door->mm);
 	kfree_rcu(door, rcu);
@@ -91,6 +112,7 @@ static struct ds_door *new_door(struct ds_gate *gate, const struct file *file)
 	door->mm = current->mm;
 	mmgrab(door->mm);
 	INIT_LIST_HEAD(&door->in_gate);
+	INIT_LIST_HEAD(&door->guests);
 	return door;
 }
 
@@ -235,6 +257,9 @@ void ds_door_assume(struct ds_gate *gate, const struct file *file)
 	if (made && door) {
 		door->assumed = true;
 		door->pages = DS_DOOR_PAGES;
+		atomic_inc(&door->mappings);
+		atomic_inc(&gate->mappings);
+		ds_guest_add(door, door->mm);
 		ds_door_enter(door);
 	}
 	if (door)

@@ -43,10 +43,29 @@ static void count_mapping(struct ds_door *door, struct vm_area_struct *vma)
 {
 	if (vma_pages(vma) < READ_ONCE(door->pages))
 		WRITE_ONCE(door->split, true);
+	atomic_inc(&door->mappings);
+	atomic_inc(&door->gate->mappings);
+	ds_guest_add(door, vma->vm_mm);
 	if (vma->vm_mm == door->mm)
 		return;
 	atomic_inc(&door->abroad);
 	atomic_inc(&door->gate->abroad);
+}
+
+/*
+ * All mappings of a gate's doors are gone through when it shuts, so their number is bounded. A fork cannot be refused: from the bound on
+ * children do not get the mappings of who forks. Both address spaces are locked for writing.
+ */
+static void end_inheritance(const struct ds_door *door, struct vm_area_struct *inherited)
+{
+	struct vm_area_struct *vma;
+
+	if (!current->mm || current->mm == inherited->vm_mm || ds_gate_has_room(door->gate))
+		return;
+	vma = find_vma(current->mm, inherited->vm_start);
+	if (vma && vma->vm_file == inherited->vm_file)
+		ds_vm_flags_set(vma, VM_DONTCOPY);
+	ds_vm_flags_set(inherited, VM_DONTCOPY);
 }
 
 void ds_door_open(const struct ds_hook *hook, struct vm_area_struct *vma)
@@ -57,6 +76,7 @@ void ds_door_open(const struct ds_hook *hook, struct vm_area_struct *vma)
 	if (!door)
 		return;
 	count_mapping(door, vma);
+	end_inheritance(door, vma);
 	ds_door_put(door);
 }
 
@@ -66,6 +86,9 @@ void ds_door_close(const struct ds_hook *hook, struct vm_area_struct *vma)
 
 	if (door) {
 		/* mappings that are older than the door were not counted */
+		if (atomic_dec_if_positive(&door->mappings) >= 0)
+			atomic_dec(&door->gate->mappings);
+		ds_guest_remove(door, vma->vm_mm);
 		if (vma->vm_mm != door->mm && atomic_dec_if_positive(&door->abroad) >= 0)
 			atomic_dec(&door->gate->abroad);
 		ds_door_put(door);
@@ -106,15 +129,20 @@ static int map_door(const struct ds_hook *hook, struct file *file, struct vm_are
 
 int ds_door_mmap(const struct ds_hook *hook, struct file *file, struct vm_area_struct *vma)
 {
-	bool is_door;
+	struct ds_door *door;
+	bool has_room;
 	int ret;
 
 	down_read(ds_door_passing(file));
-	is_door = ds_door_is(file);
-	if (!is_door)
+	door = ds_door_of(file);
+	if (!door)
 		ret = ds_hook_call(hook, (unsigned long)file, (unsigned long)vma, 0);
 	up_read(ds_door_passing(file));
-	return is_door ? map_door(hook, file, vma) : ret;
+	if (!door)
+		return ret;
+	has_room = ds_gate_has_room(door->gate);
+	ds_door_put(door);
+	return has_room ? map_door(hook, file, vma) : -ENOMEM;
 }
 
 /* Puts a piece of a mapping back that has been split: the driver cannot. */

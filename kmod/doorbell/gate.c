@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/delay.h>
 #include <linux/err.h>
+#include <linux/hash.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 
 #include "gate_impl.h"
 
+#define PROCESS_BITS 8
+
 static LIST_HEAD(gates);
-static DEFINE_SPINLOCK(gates_lock);
+static struct hlist_head by_process[1 << PROCESS_BITS];
+static DEFINE_SPINLOCK(gates_lock);	/* guards both */
 static atomic_t waiting_count;
 static bool open_for_good;
+
+static struct hlist_head *bucket_of(const struct pid *process)
+{
+	return &by_process[hash_ptr(process, PROCESS_BITS)];
+}
 
 static bool is_sibling(const struct ds_gate *gate, const struct ds_gate *other)
 {
@@ -32,7 +41,7 @@ static void count_siblings(struct ds_gate *gate, int change)
 {
 	struct ds_gate *other;
 
-	list_for_each_entry(other, &gates, link) {
+	hlist_for_each_entry(other, bucket_of(gate->process), by_process) {
 		if (!is_sibling(gate, other))
 			continue;
 		WRITE_ONCE(other->siblings, other->siblings + change);
@@ -40,13 +49,15 @@ static void count_siblings(struct ds_gate *gate, int change)
 	}
 }
 
-struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, ds_kicked_fn kicked, void *owner)
+struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, const void *who, ds_kicked_fn kicked, void *owner)
 {
 	struct ds_gate *gate = kzalloc(sizeof(*gate), GFP_KERNEL_ACCOUNT);
 
 	if (!gate)
 		return NULL;
 	refcount_set(&gate->refs, 1);
+	/* nothing may run that is in no gate: who may have no more is refused before */
+	ds_bound_take(&gate->bound, DS_BOUND_RUNS, gpu, who, true);
 	gate->gpu = gpu;
 	gate->process = get_pid(process);
 	init_rwsem(&gate->inserting);
@@ -58,6 +69,7 @@ struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, ds_kicked_fn kicked, v
 	gate->owner = owner;
 	spin_lock(&gates_lock);
 	list_add_tail(&gate->link, &gates);
+	hlist_add_head(&gate->by_process, bucket_of(process));
 	count_siblings(gate, 1);
 	spin_unlock(&gates_lock);
 	return gate;
@@ -76,7 +88,9 @@ void ds_gate_put(struct ds_gate *gate)
 	spin_lock(&gates_lock);
 	count_siblings(gate, -1);
 	list_del(&gate->link);
+	hlist_del(&gate->by_process);
 	spin_unlock(&gates_lock);
+	ds_bound_drop(&gate->bound);
 	put_pid(gate->process);
 	kfree(gate);
 }
@@ -112,10 +126,22 @@ static struct ds_gate *next_gate(struct ds_gate *at, u32 gpu)
 
 #define for_each_gate_of(gate, on) for (gate = next_gate(NULL, on); gate; gate = next_gate(gate, on))
 
-static bool is_current(const struct ds_gate *gate)
+/* The same among those of one process. */
+static struct ds_gate *next_gate_by(struct ds_gate *at, struct pid *process, u32 gpu)
 {
-	return gate->process == task_tgid(current);
+	struct ds_gate *next;
+
+	spin_lock(&gates_lock);
+	next = hlist_entry_safe(at ? at->by_process.next : bucket_of(process)->first, struct ds_gate, by_process);
+	hlist_for_each_entry_from(next, by_process)
+		if (next->process == process && next->gpu == gpu && refcount_inc_not_zero(&next->refs))
+			break;
+	spin_unlock(&gates_lock);
+	ds_gate_put(at);
+	return next;
 }
+
+#define for_each_gate_by(gate, who, on) for (gate = next_gate_by(NULL, who, on); gate; gate = next_gate_by(gate, who, on))
 
 struct ds_gate *ds_gate_against(struct ds_gate *gate)
 {
@@ -126,8 +152,8 @@ struct ds_gate *ds_gate_against(struct ds_gate *gate)
 		return ds_gate_get(gate);
 	if (!ds_gate_roams(gate))
 		return NULL;
-	for_each_gate_of(other, gate->gpu) {
-		if (!is_current(other) || READ_ONCE(other->left))
+	for_each_gate_by(other, task_tgid(current), gate->gpu) {
+		if (READ_ONCE(other->left))
 			continue;
 		own = true;
 		if (ds_gate_shut(other))
@@ -168,13 +194,14 @@ static void withdraw(struct ds_gate *gate)
 	zap(gate);
 }
 
-/* The same for roaming doors of others, that the gate's process may use. Not under a gate's shutting. */
+/* The same for roaming doors of others that the gate's process has mapped. Not under a gate's shutting. */
 static void withdraw_roaming(struct ds_gate *gate)
 {
+	const struct mm_struct *mm = ds_guest_space(gate->process);
 	struct ds_gate *other;
 
 	for_each_gate_of(other, gate->gpu) {
-		if (other == gate || !ds_gate_roams(other))
+		if (other == gate || !ds_gate_roams(other) || !ds_guest_is(other, mm))
 			continue;
 		mutex_lock(&other->shutting);
 		withdraw(other);
@@ -250,7 +277,7 @@ static void let_hear(struct ds_gate *gate)
 	if (!has_siblings(gate))
 		return;
 	spin_lock(&gates_lock);
-	list_for_each_entry(other, &gates, link)
+	hlist_for_each_entry(other, bucket_of(gate->process), by_process)
 		if (is_sibling(gate, other))
 			WRITE_ONCE(other->heard, true);
 	spin_unlock(&gates_lock);
@@ -263,8 +290,8 @@ static void look_at_siblings(struct ds_gate *gate, bool arms)
 
 	if (!has_siblings(gate))
 		return;
-	for_each_gate_of(other, gate->gpu) {
-		if (!is_sibling(gate, other))
+	for_each_gate_by(other, gate->process, gate->gpu) {
+		if (other == gate)
 			continue;
 		mutex_lock(&other->shutting);
 		if (sample(other) == DS_TOUCH_YES) {
@@ -354,7 +381,7 @@ static bool sibling_is_armed(struct ds_gate *gate)
 	if (!has_siblings(gate))
 		return false;
 	spin_lock(&gates_lock);
-	list_for_each_entry(other, &gates, link)
+	hlist_for_each_entry(other, bucket_of(gate->process), by_process)
 		armed = armed || (is_sibling(gate, other) && READ_ONCE(other->armed));
 	spin_unlock(&gates_lock);
 	return armed;
@@ -377,9 +404,14 @@ void ds_gate_touch(struct ds_gate *gate)
 	tell_touch(gate);
 	if (!roams && !hears)
 		return;
-	for_each_gate_of(other, gate->gpu)
-		if ((hears && is_sibling(gate, other)) || (roams && other != gate && is_current(other)))
-			tell_touch(other);
+	if (hears)
+		for_each_gate_by(other, gate->process, gate->gpu)
+			if (other != gate)
+				tell_touch(other);
+	if (roams && !(hears && gate->process == task_tgid(current)))
+		for_each_gate_by(other, task_tgid(current), gate->gpu)
+			if (other != gate)
+				tell_touch(other);
 }
 
 void ds_gate_wait(struct ds_gate *gate, unsigned int state)
@@ -408,6 +440,7 @@ void ds_gate_stats(struct ds_gate *gate, struct ds_gate_stats *stats)
 
 	*stats = (struct ds_gate_stats){
 		.doors = atomic_read(&gate->n_doors),
+		.mappings = atomic_read(&gate->mappings),
 		.assumed = atomic_read(&gate->n_assumed),
 		.reasons = reasons,
 		.armed = READ_ONCE(gate->armed),
@@ -438,4 +471,3 @@ unsigned int ds_gates_waiting(void)
 {
 	return atomic_read(&waiting_count);
 }
-

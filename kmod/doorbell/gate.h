@@ -32,9 +32,12 @@ enum ds_hold {
 typedef void (*ds_kicked_fn)(void *owner, u64 idle_ns, pid_t who);
 
 /*
- * An open gate without doors, with one reference. `process`: whose doorbells it is for; held. `kicked` may be NULL. NULL: no memory.
+ * An open gate without doors, with one reference. `process`: whose doorbells it is for; held. `who`: for whom it counts (bound.h). `kicked` may be
+ * NULL. NULL: no memory.
  */
-struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, ds_kicked_fn kicked, void *owner);
+struct ds_gate *ds_gate_new(u32 gpu, struct pid *process, const void *who, ds_kicked_fn kicked, void *owner);
+/* May it have one more door, or mapping of one? */
+bool ds_gate_has_room(const struct ds_gate *gate);
 struct ds_gate *ds_gate_get(struct ds_gate *gate);
 void ds_gate_put(struct ds_gate *gate);
 /*
@@ -74,7 +77,7 @@ void ds_gate_arming_begin(struct ds_gate *gate);
 void ds_gate_arming_end(struct ds_gate *gate);
 
 struct ds_gate_stats {
-	u32 doors;
+	u32 doors, mappings;
 	u32 assumed;		/* of them, taken for doors by their looks: they are older than the module */
 	u32 reasons;		/* enum ds_hold */
 	bool armed;

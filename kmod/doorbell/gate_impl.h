@@ -13,6 +13,7 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 
+#include "bound.h"
 #include "gate.h"
 
 /* A doorbell has 64 KiB. Of a larger window only the first so many pages are sampled and can be put back piece by piece. */
@@ -23,6 +24,8 @@ struct ds_gate {
 	u32 gpu;
 	struct pid *process;
 	struct list_head link;		/* all gates; gates_lock */
+	struct hlist_node by_process;	/* gates of processes with this hash; gates_lock */
+	struct ds_bound bound;		/* how many there may be */
 	unsigned int siblings;		/* other gates of this process and GPU; gates_lock to change it */
 	bool heard;			/* a door of a sibling's was touched */
 	atomic_t reasons;
@@ -38,6 +41,8 @@ struct ds_gate {
 	void *owner;
 	atomic_t n_doors, n_assumed;
 	atomic_t abroad;		/* its doors' mappings in other address spaces than their own */
+	atomic_t mappings;		/* of its doors */
+	bool anywhere;			/* which address spaces have them mapped is not known: there was no memory to write one down */
 	atomic_t waiting;
 	atomic64_t kicks, faults, waits, wait_ns, accesses, denied;
 	u64 last_ns, shut_ns;
@@ -54,6 +59,8 @@ struct ds_door {
 	bool split;			/* there is, or was, a mapping of a part of it */
 	unsigned int pages;		/* of a whole mapping; 0: there was none yet */
 	atomic_t abroad;		/* mappings in other address spaces; in gate->abroad until the door is freed */
+	struct list_head guests;	/* address spaces that have it mapped; guest.c's */
+	atomic_t mappings;		/* in gate->mappings until the door is freed */
 	/* What page i shows; of use once pages_known. Several may write it at once: the same. */
 	unsigned long pfns[DS_DOOR_PAGES];
 	bool pages_known;
@@ -95,5 +102,14 @@ struct rw_semaphore *ds_door_passing(const struct file *file);
 void ds_door_zap(const struct ds_door *door);
 /* NO or YES, and forgets it. Under gate->shutting. */
 enum ds_touch ds_door_touched(const struct ds_door *door);
+
+/* guest.c: a mapping of the door comes, or goes. */
+void ds_guest_add(struct ds_door *door, struct mm_struct *mm);
+void ds_guest_remove(struct ds_door *door, struct mm_struct *mm);
+void ds_guests_forget(struct ds_door *door);
+/* The process's address space, as a name; NULL: it has none any more. */
+const struct mm_struct *ds_guest_space(struct pid *process);
+/* Has this address space one of the gate's doors mapped, or may it have? */
+bool ds_guest_is(const struct ds_gate *gate, const struct mm_struct *mm);
 
 #endif

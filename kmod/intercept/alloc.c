@@ -24,7 +24,7 @@ void ds_alloc_client(struct ds_call *call)
 	client = ds_client_add(call->known, handle, false);
 	if (IS_ERR(client)) {
 		ds_rm_free(handle, handle);
-		ds_call_refuse(call, NV_ERR_NO_MEMORY);
+		ds_call_refuse(call, PTR_ERR(client) == -EDQUOT ? NV_ERR_INSUFFICIENT_RESOURCES : NV_ERR_NO_MEMORY);
 	}
 }
 

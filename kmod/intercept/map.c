@@ -95,9 +95,13 @@ void ds_map(struct ds_call *call)
 		map_memory(call);
 		return;
 	}
+	if (!ds_entity_room(call->client, gpu)) {
+		ds_call_refuse(call, NV_ERR_INSUFFICIENT_RESOURCES);
+		return;
+	}
 	entity = ds_entity_of(call->client, gpu);
-	if (!entity) {
-		ds_call_refuse(call, NV_ERR_NO_MEMORY);
+	if (!entity || !ds_gate_has_room(entity->gate)) {
+		ds_call_refuse(call, entity ? NV_ERR_INSUFFICIENT_RESOURCES : NV_ERR_NO_MEMORY);
 		return;
 	}
 	file = fget(call->asked.fd);

@@ -3,6 +3,7 @@
 #include "raw.h"
 #include "rm/answer.h"
 #include "rmcall.h"
+#include "runq.h"
 #include "trace.h"
 
 /* More than any GPU has; what many ask for at once is still far from where an account's sums would wrap. */
@@ -178,6 +179,11 @@ bool ds_plan_allocate(struct ds_call *call, struct ds_plan *plan, u64 (*bytes_of
 	u64 bytes;
 	int err;
 
+	/* what could not be held or paused is not made */
+	if ((plan->alloc.kind == RM_KIND_TSG || plan->alloc.kind == RM_KIND_CHANNEL) && !ds_entity_room(client, plan->gpu)) {
+		ds_call_refuse(call, NV_ERR_INSUFFICIENT_RESOURCES);
+		return false;
+	}
 	mutex_lock(&client->tree);
 	err = prepare(client, plan, &refusal);
 	mutex_unlock(&client->tree);

@@ -145,7 +145,7 @@ struct ds_entity *ds_entity_make(const struct ds_client *client, const struct ds
 	entity->client = client->rm.handle;
 	entity->vctx = vctx->id;
 	entity->level = -1;
-	entity->gate = ds_gate_new(entity->gpu, client->process->pid, kicked, entity);
+	entity->gate = ds_gate_new(entity->gpu, client->process->pid, client->who, kicked, entity);
 	if (!entity->gate) {
 		kfree(entity);
 		return NULL;

@@ -35,6 +35,20 @@ static void join(struct ds_entity *entity)
 	ds_runq_settle_killable(runq);
 }
 
+bool ds_entity_room(struct ds_client *client, u32 gpu)
+{
+	struct ds_vctx *vctx;
+	bool needs;
+
+	if (gpu >= RM_GPUS)
+		return true;
+	mutex_lock(&client->tree);
+	vctx = ds_vctx_find(client, gpu);
+	needs = vctx && !vctx->entity;
+	mutex_unlock(&client->tree);
+	return !needs || ds_bound_room(DS_BOUND_RUNS, gpu, client->who);
+}
+
 struct ds_entity *ds_entity_of(struct ds_client *client, u32 gpu)
 {
 	struct ds_vctx *vctx;

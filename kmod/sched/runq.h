@@ -11,6 +11,8 @@
  * client's file, and not client->tree. NULL: no memory, or the client has no vCtx there.
  */
 struct ds_entity *ds_entity_of(struct ds_client *client, u32 gpu);
+/* May it have an entity there, or has it one? To be asked before the driver makes what needs one. As above. */
+bool ds_entity_room(struct ds_client *client, u32 gpu);
 /* The vCtx goes: the entity is dropped with what it holds. No lock but ds_file.order. */
 void ds_entity_drop(struct ds_vctx *vctx);
 
