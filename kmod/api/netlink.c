@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/err.h>
 
+#include "closed.h"
 #include "driver.h"
 #include "netlink.h"
 #include "process.h"
@@ -56,7 +57,8 @@ int ds_nl_check_driver(struct netlink_ext_ack *extack)
 	struct ds_driver_status driver;
 
 	ds_driver_status(&driver);
-	if (driver.mode != DETSHARE_MODE_OBSERVE)
+	/* who is managed must be known where that is who is refused */
+	if (driver.mode != DETSHARE_MODE_OBSERVE || ds_closed_asked())
 		return 0;
 	NL_SET_ERR_MSG(extack,
 		       "the loaded driver can only be observed (see the kernel log): nobody can be limited, ordered or held");

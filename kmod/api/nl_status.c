@@ -4,6 +4,7 @@
 
 #include "ceiling.h"
 #include "client.h"
+#include "closed.h"
 #include "compat.h"
 #include "denials.h"
 #include "driver.h"
@@ -21,6 +22,11 @@
 static int put_hook(const char *name, void *data)
 {
 	return nla_put_string(data, DETSHARE_A_STATUS_HOOK, name);
+}
+
+static int put_lapse(const char *lapse, void *data)
+{
+	return nla_put_string(data, DETSHARE_A_STATUS_LAPSE, lapse);
 }
 
 static int put_u64(struct sk_buff *skb, int attribute, u64 value)
@@ -56,7 +62,10 @@ int ds_nl_status_get(struct sk_buff *request, struct genl_info *info)
 	      nla_put_u32(skb, DETSHARE_A_STATUS_INFLIGHT, ds_hook_count_inside()) ?:
 	      put_u64(skb, DETSHARE_A_STATUS_DENIED, ds_denials_total()) ?:
 	      nla_put_u32(skb, DETSHARE_A_STATUS_HOLDS, ds_hold_count()) ?:
-	      nla_put_u32(skb, DETSHARE_A_STATUS_WAITING, ds_gates_waiting());
+	      nla_put_u32(skb, DETSHARE_A_STATUS_WAITING, ds_gates_waiting()) ?:
+	      nla_put_u8(skb, DETSHARE_A_STATUS_FAIL_CLOSED, ds_closed_asked()) ?:
+	      put_u64(skb, DETSHARE_A_STATUS_CLOSED, stats.closed) ?:
+	      ds_closed_each_lapse(put_lapse, skb);
 	if (!err && driver.version[0])
 		err = nla_put_string(skb, DETSHARE_A_STATUS_DRIVER_VERSION, driver.version);
 	if (!err)

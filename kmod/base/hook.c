@@ -62,7 +62,7 @@ unsigned long ds_symbol(const char *module, const char *symbol)
 
 	if (!lookup)
 		lookup = find_lookup();
-	if (!lookup || snprintf(name, sizeof(name), "%s:%s", module, symbol) >= sizeof(name))
+	if (!lookup || snprintf(name, sizeof(name), "%s%s%s", module ?: "", module ? ":" : "", symbol) >= sizeof(name))
 		return 0;
 	return ds_call_past((unsigned long)name, 0, 0, 0, 0, lookup);
 }
@@ -77,14 +77,17 @@ int ds_hooks_install(struct ds_hook_set *set, const char **missing)
 	set->ops.func = hook_enter;
 	/* permanent: kernel.ftrace_enabled=0 is refused while hooks are in place, as nothing would be held any more */
 	set->ops.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT;
+	set->lacks = false;
 	*missing = NULL;
 	for (hook = set->hooks; hook < set->hooks + set->count; hook++) {
 		hook->address = ds_symbol(set->module, hook->symbol);
 		err = hook->address ? ftrace_set_filter_ip(&set->ops, hook->address, 0, 0) : -ENOENT;
 		if (err && (hook->optional || hook->loss)) {
-			if (hook->loss)
+			if (hook->loss) {
 				pr_warn("%s's %s cannot be hooked (%d): %s\n", set->module, hook->symbol,
 					err, hook->loss);
+				set->lacks = true;
+			}
 			hook->address = 0;
 		} else if (err) {
 			*missing = hook->symbol;

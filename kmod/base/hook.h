@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Hooks on functions of another module.
+ * Hooks on functions of another module, or of the kernel.
  *
  * A call of a hooked function runs `replacement` instead, which has the same signature, calls the original by ds_hook_call() and ends with
  * ds_hook_leave(). The function's own code is not changed but for its fentry, which ftrace owns.
@@ -29,12 +29,13 @@ struct ds_hook {
 
 /* The hooks on one module: they come and go together. */
 struct ds_hook_set {
-	const char *module;
+	const char *module;	/* NULL: of the kernel itself */
 	struct ds_hook *hooks;
 	unsigned int count;
 	/* Set by hook.c. */
 	struct ftrace_ops ops;
 	bool installed;
+	bool lacks;	/* a hook with a loss is missing */
 };
 
 /*
@@ -45,7 +46,7 @@ int ds_hooks_install(struct ds_hook_set *set, const char **missing);
 /* On return no further call is diverted; calls that are inside go on. Harmless on a set that is not installed. */
 void ds_hooks_remove(struct ds_hook_set *set);
 
-/* The address of a function of that module, 0 if it has none. Sleeps; callers exclude each other. */
+/* The address of a function of that module (NULL: of the kernel), 0 if it has none. Sleeps; callers exclude each other. */
 unsigned long ds_symbol(const char *module, const char *symbol);
 
 /* Calls target(a, b, c, d, e), where target is no legal target of an indirect call. */

@@ -11,5 +11,6 @@ void ds_stats_sum(struct ds_stats *sum)
 	for_each_possible_cpu(cpu) {
 		sum->calls += per_cpu(ds_stats.calls, cpu);
 		sum->refused += per_cpu(ds_stats.refused, cpu);
+		sum->closed += per_cpu(ds_stats.closed, cpu);
 	}
 }

@@ -9,6 +9,7 @@
 struct ds_stats {
 	u64 calls;	/* driver calls that went through the module */
 	u64 refused;
+	u64 closed;	/* calls that fail_closed=1 refused */
 };
 
 DECLARE_PER_CPU(struct ds_stats, ds_stats);

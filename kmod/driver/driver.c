@@ -73,6 +73,7 @@ void ds_driver_status(struct ds_driver_status *status)
 					   DETSHARE_MODE_OBSERVE,
 		.abi = abi_match(),
 		.shield = driver.shielded && parts->shield_binds(),
+		.uvm_hooked = !driver.uvm || parts->uvm->installed,
 	};
 	strscpy(status->version, driver.version, sizeof(status->version));
 	mutex_unlock(&driver.lock);
@@ -95,6 +96,11 @@ static int each_hook(const struct ds_hook_set *set, int (*tell)(const char *name
 			return err;
 	}
 	return 0;
+}
+
+bool ds_driver_lacks(void)
+{
+	return parts->nvidia->lacks || parts->uvm->lacks || (READ_ONCE(driver.uvm) && !parts->uvm->installed);
 }
 
 int ds_driver_each_hook(int (*tell)(const char *name, void *data), void *data)

@@ -36,10 +36,13 @@ struct ds_driver_status {
 	enum detshare_mode mode;
 	enum detshare_abi abi;
 	bool shield;
+	bool uvm_hooked;			/* or not loaded */
 	char version[DS_DRIVER_VERSION_MAX];	/* "": none is loaded */
 };
 
 void ds_driver_status(struct ds_driver_status *status);
+/* Is a hook missing whose lack is felt? */
+bool ds_driver_lacks(void);
 /* Calls `tell` for each installed hook, and with "(missing)" for each whose lack is felt, until that returns non-zero, and returns that. */
 int ds_driver_each_hook(int (*tell)(const char *name, void *data), void *data);
 

@@ -11,6 +11,7 @@
 #include "filter.h"
 #include "limit.h"
 #include "map.h"
+#include "shield.h"
 #include "stats.h"
 #include "trace.h"
 #include "transfer.h"
@@ -269,6 +270,8 @@ long ds_calls_ioctl(const struct ds_hook *hook, struct file *file, unsigned int 
 
 	ds_count(calls);
 	ds_driver_identify();
+	if (ds_enforcing() && !ds_shield_armed())
+		pr_warn_once("the kernel has disarmed its kprobes: calls fail, and what the driver does is not seen\n");
 	call.abi = ds_abi_outer();
 	if (_IOC_NR(cmd) == NV_ESC_IOCTL_XFER_CMD)
 		unwrap(&call);

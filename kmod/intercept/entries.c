@@ -5,6 +5,7 @@
 #include "busy.h"
 #include "ceiling.h"
 #include "client.h"
+#include "closed.h"
 #include "dispatch.h"
 #include "doorbell.h"
 #include "driver.h"
@@ -250,6 +251,7 @@ static void nvidia_gone(void)
 /* Who waits at a gate is inside a hook. */
 static void ending(void)
 {
+	ds_closed_remove();
 	ds_gates_open_all();
 	ds_doors_restore();
 }
@@ -271,7 +273,15 @@ int ds_entries_init(void)
 		.ending = ending,
 	};
 
+	int err;
+
 	ds_uvm_ask_mover(ds_mover_wait);
 	parts.uvm = ds_uvm_hooks();
-	return ds_driver_init(&parts);
+	err = ds_driver_init(&parts);
+	if (err)
+		return err;
+	err = ds_closed_install();
+	if (err)
+		ds_driver_exit();
+	return err;
 }

@@ -37,6 +37,11 @@ bool ds_filter_active(void)
 	return active && ds_enforcing();
 }
 
+bool ds_filter_off(void)
+{
+	return !active;
+}
+
 /* ---- which controls ---------------------------------------------------------------- */
 
 bool ds_filter_wants(const struct rm_abi *abi, const void *block)

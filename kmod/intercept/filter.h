@@ -18,6 +18,8 @@ struct rm_alloc;
 
 /* Is anything judged at all? */
 bool ds_filter_active(void);
+/* Was it asked that nothing is? */
+bool ds_filter_off(void);
 /* Atomic context: is this control, by the begin of its block (client, object, cmd, flags), to be judged? */
 bool ds_filter_wants(const struct rm_abi *abi, const void *block);
 /* Probe context, the driver's block of an RM_CONTROL that nobody has judged: true if it should have been; that is a denial. */

@@ -3,6 +3,7 @@
 #include <linux/moduleparam.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
+#include <asm/nops.h>
 
 #include "calls.h"
 #include "control.h"
@@ -156,6 +157,18 @@ int ds_shield_install(const char *module)
 	if (err)
 		probe.kp.addr = NULL;
 	return err;
+}
+
+bool ds_shield_armed(void)
+{
+	static const u8 nop[] = { BYTES_NOP5 };
+	const u8 *at = (const u8 *)READ_ONCE(probe.kp.addr);
+	u8 now;
+
+	if (!at || copy_from_kernel_nofault(&now, at, sizeof(now)))
+		return false;
+	/* what stands there while nobody probes: a function that ftrace knows begins with its NOP, of another the kernel kept the first byte */
+	return now != (kprobe_ftrace(&probe.kp) ? nop[0] : probe.kp.opcode);
 }
 
 void ds_shield_remove(void)

@@ -27,6 +27,8 @@ bool ds_shield_binding(void);
 
 /* The probe. -ENOENT: this driver has no rm_ioctl. */
 int ds_shield_install(const char *module);
+/* Is the probe live? Whoever switches all kprobes off takes it away without a word. Any context. */
+bool ds_shield_armed(void);
 void ds_shield_remove(void);
 
 /* Replacements and questions for the hooks on os_memcpy_from_user() and os_memcpy_to_user(). */

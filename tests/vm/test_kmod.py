@@ -55,3 +55,11 @@ def test_on_the_simulated_driver(
     )
     assert " passed" in done.stdout
     assert "limits are in force" in done.log
+
+
+@pytest.mark.parametrize("kernel", ["6.12", pytest.param("6.1", marks=pytest.mark.thorough)])
+def test_where_nothing_can_be_enforced(guest_pytest: Callable[..., Completed], kernel: str) -> None:
+    """The guest's tests load driver and module themselves."""
+    named = {"kernel": kernel, "driver": "sim", "load": True, "order": "by-hand", "timeout": 600}
+    done = guest_pytest("tests/vm/guest/kmod_closed.py", **named)
+    assert " passed" in done.stdout

@@ -52,7 +52,19 @@ def spatial() -> Spatial:
 
 def machine(*programs: Program, accounts: tuple[Account, ...] = (), schedules: tuple[Schedule, ...] = ()) -> Snapshot:
     gpu = Gpu("GPU-1", 0, "H100", "0000:01:00.0", 80 << 30)
-    return Snapshot("kmod", "driver", "580.0", 1.0, 0.004, (gpu,), programs, accounts=accounts, schedules=schedules)
+    return Snapshot(
+        "kmod",
+        "driver",
+        "580.0",
+        1.0,
+        0.004,
+        (gpu,),
+        programs,
+        accounts=accounts,
+        schedules=schedules,
+        lapses=("a hook is missing",),
+        closed=2,
+    )
 
 
 ON_ONE = GpuTime("GPU-1", 5.0, 0.3, 0.25, 50.0, 1730.0, 18_300.0, (0.3,), stalled_s=1.5)

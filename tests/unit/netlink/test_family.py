@@ -87,7 +87,7 @@ RECORDS = {
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_record_has_every_attribute(name: str) -> None:
-    plural = {"hook": "hooks", "mechanism": "mechanisms", "class": "klass"}
+    plural = {"hook": "hooks", "mechanism": "mechanisms", "lapse": "lapses", "class": "klass"}
     plural |= {"pid": "pids"} if name == "tenant" else {}
     names = [each["name"] for each in SETS[name]["attributes"] if each["type"] != "pad"]
     wanted = {plural.get(each, each.replace("-", "_")) for each in names}

@@ -313,6 +313,10 @@ class Snapshot:
     holds: tuple[Hold, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     """of each GPU where a daemon, or the kernel module, rotates the background"""
+    lapses: tuple[str, ...] = ()
+    """why the kernel module does not enforce all; `warnings` says so too"""
+    closed: int | None = None
+    """calls that it refused because of them"""
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -51,6 +51,8 @@ NAMES: Final = (
     Name("detshare_looks_failed", COUNTER, "", (), "Looks that failed"),
     Name("detshare_verbs", COUNTER, "", ("verb", "result"), "Changing requests"),
     Name("detshare_backend", INFO, "", ("name", "proof", "driver"), "Backend, and the proof level of what it sees"),
+    Name("detshare_lapse", GAUGE, "", ("cause",), "1 for why the kernel module does not enforce all limits and orders"),
+    Name("detshare_lapse_refused", COUNTER, "", (), "Calls of managed programs refused for that (fail_closed=1)"),
     Name("detshare_look_seconds", GAUGE, "seconds", (), "Length of the last look"),
     Name("detshare_programs", GAUGE, "", (), "Programs seen"),
     Name("detshare_programs_left_out", GAUGE, "", (), "Programs seen that have no series of their own"),

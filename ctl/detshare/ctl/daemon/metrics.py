@@ -111,6 +111,9 @@ def _about_policy(page: _Page, policy: Policy) -> None:
 
 def _about_machine(page: _Page, snapshot: Snapshot) -> None:
     page.info("detshare_backend", name=snapshot.backend, proof=snapshot.proof, driver=snapshot.driver)
+    for cause in snapshot.lapses:
+        page.add("detshare_lapse", 1, _text(cause, 256))
+    page.add("detshare_lapse_refused", snapshot.closed)
     page.add("detshare_look_seconds", snapshot.seconds)
     page.add("detshare_programs", len(snapshot.programs))
     for klass, count in sorted(Counter(program.klass or "" for program in snapshot.programs).items()):

@@ -35,6 +35,9 @@ class Status:
     holds: int = 0
     waiting: int = 0
     mechanisms: tuple[str, ...] = ()
+    fail_closed: bool = False
+    lapses: tuple[str, ...] = ()
+    closed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +274,12 @@ class EventRow:
     count: int | None = None
 
 
-_PLURAL = {("HOOK", Status): "hooks", ("MECHANISM", Status): "mechanisms", ("PID", TenantRow): "pids"}
+_PLURAL = {
+    ("HOOK", Status): "hooks",
+    ("MECHANISM", Status): "mechanisms",
+    ("LAPSE", Status): "lapses",
+    ("PID", TenantRow): "pids",
+}
 """attributes that come once for each value"""
 _FIELD = {"CLASS": "klass"}
 

@@ -116,6 +116,9 @@ class detshare_status_msg(genlmsg):
         ("DETSHARE_A_STATUS_HOLDS", "uint32"),
         ("DETSHARE_A_STATUS_WAITING", "uint32"),
         ("DETSHARE_A_STATUS_MECHANISM", "asciiz"),
+        ("DETSHARE_A_STATUS_FAIL_CLOSED", "uint8"),
+        ("DETSHARE_A_STATUS_LAPSE", "asciiz"),
+        ("DETSHARE_A_STATUS_CLOSED", "uint64"),
     )
 
 

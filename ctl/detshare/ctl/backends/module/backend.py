@@ -113,7 +113,7 @@ class KmodBackend(Backend):
     def look(self, *, enforce: bool = True) -> Snapshot:
         started = self._clock()
         status = self._watch.refresh()
-        if enforce and status.mode == module.ENFORCE and self._enforce():
+        if enforce and (status.mode == module.ENFORCE or status.fail_closed) and self._enforce():
             status = self._watch.refresh()
         seen = self._watch.census
         found = self._measured(self._watch.describe(), seen)
@@ -133,6 +133,8 @@ class KmodBackend(Backend):
             schedules=rotation.schedules(seen),
             accounts=seen.accounts(),
             tenants=seen.named(),
+            lapses=status.lapses,
+            closed=status.closed,
             **lasting.of(seen, self._holds.renewed),
         )
 

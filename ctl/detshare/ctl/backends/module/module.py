@@ -16,6 +16,7 @@ ENFORCE: Final = genl.DETSHARE_MODE_ENFORCE
 _BRANCH: Final = "use a driver of a branch in the tables (docs/develop/development.md), or add this one"
 
 
+_MANAGED: Final = "GPU calls of managed programs"
 _MODULES: Final = Path("/sys/module")
 _HMM_HOOK: Final = "nvidia_uvm:uvm_va_space_create"
 
@@ -25,9 +26,12 @@ def warnings(status: Status) -> tuple[str, ...]:
     if status.mode == genl.DETSHARE_MODE_DOWN:
         return ("the kernel module has no driver: nothing is seen until nvidia.ko is loaded",)
     if status.mode == genl.DETSHARE_MODE_OBSERVE:
-        text = f"the kernel module only observes: driver {status.driver_version} is of a branch it does not know"
-        return (f"{text}; nothing is limited nor set",)
-    return ()
+        said = f"the kernel module only observes; nothing is limited nor set: {'; '.join(status.lapses)}"
+    elif status.lapses:
+        said = f"the kernel module does not enforce all: {'; '.join(status.lapses)}"
+    else:
+        return ()
+    return (f"{said}; {_MANAGED} are refused (fail_closed=1): {status.closed} so far" if status.fail_closed else said,)
 
 
 def checks(link: Link) -> list[Check]:
@@ -37,7 +41,7 @@ def checks(link: Link) -> list[Check]:
     except (DriverError, OSError) as error:
         advice = "load it again: insmod detshare.ko; see dmesg | grep detshare"
         return [Check("kernel module", False, str(error), advice)]
-    said = [_mode(status), *_hooks(status), _counters(status), *unlimited(status.hooks)]
+    said = [_mode(status), *_hooks(status), _lapses(status), _counters(status), *unlimited(status.hooks)]
     return [*said, *_mechanisms(status), *_ceilings(link)]
 
 
@@ -69,6 +73,17 @@ def _hooks(status: Status) -> list[Check]:
     hooks = ", ".join(status.hooks)
     missing = "" if hooks else "see dmesg | grep detshare"
     return [shield, Check("hooks", bool(hooks), hooks or "none is installed", missing)]
+
+
+def _lapses(status: Status) -> Check:
+    """What does not hold, and what happens to managed programs then."""
+    refusing = f"{_MANAGED} are refused" if status.fail_closed else f"{_MANAGED} pass unenforced"
+    if not status.lapses:
+        return Check("enforcement", True, f"whole; where it is not, {refusing}")
+    text = f"{'; '.join(status.lapses)}; {refusing}"
+    if status.fail_closed:
+        return Check("enforcement", False, f"{text}, {status.closed} so far", "see dmesg | grep detshare")
+    return Check("enforcement", False, text, "see dmesg | grep detshare; to refuse instead load it with fail_closed=1")
 
 
 def unlimited(hooks: tuple[str, ...], modules: Path = _MODULES) -> list[Check]:
