@@ -119,7 +119,7 @@ static struct ds_residual *residual_of(struct ds_client *client, u32 gpu)
 
 static struct stake *add_stake(struct ds_memref *memref, struct ds_residual *residual)
 {
-	struct stake *stake = kzalloc(sizeof(*stake), GFP_KERNEL_ACCOUNT);
+	struct stake *stake = rm_zalloc(sizeof(*stake));
 
 	if (!stake)
 		return NULL;
@@ -133,7 +133,7 @@ static void remove_stake(struct stake *stake)
 {
 	list_del(&stake->link);
 	ds_residual_put(stake->residual);
-	kfree(stake);
+	rm_mfree(stake);
 }
 
 static bool holds(const struct ds_memref *memref, const struct rm_memory *memory)
@@ -197,7 +197,7 @@ static void look_again(struct work_struct *work);
 
 static struct ds_memref *make_memref(void)
 {
-	struct ds_memref *memref = kzalloc(sizeof(*memref), GFP_KERNEL_ACCOUNT);
+	struct ds_memref *memref = rm_zalloc(sizeof(*memref));
 
 	if (!memref)
 		return NULL;
@@ -215,7 +215,7 @@ static void put_memref(struct ds_memref *memref)
 	if (!refcount_dec_and_test(&memref->refs))
 		return;
 	atomic_dec(&memref_count);
-	kfree(memref);
+	rm_mfree(memref);
 }
 
 struct ds_memref *ds_memref_object(struct ds_client *client, struct rm_object *object)

@@ -5,7 +5,8 @@
  * folder may include a header of either.
  *
  * Memory: rm_zalloc() may sleep and may fail; in the kernel it is charged to
- * the memory cgroup of the caller, for tables grow as a tenant asks.
+ * the memory cgroup of the caller, for tables grow as a tenant asks, but never
+ * waits for that one.
  */
 #ifndef DETSHARE_RM_PORT_H
 #define DETSHARE_RM_PORT_H
@@ -21,6 +22,7 @@
 #include <linux/math64.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
+#include <linux/sched/mm.h>
 #include <linux/prefetch.h>
 #include <linux/random.h>
 #include <linux/slab.h>
@@ -52,9 +54,17 @@ static inline bool rm_atomic_try_cmpxchg(rm_atomic64 *a, s64 *old, s64 value)
 	return atomic64_try_cmpxchg(&a->v, old, value);
 }
 
+/*
+ * For who may hold locks that others wait for. A full cgroup is charged past its limit: nobody searches it for memory here. Where the machine
+ * is short of memory, and only there, it is searched, and nobody is charged.
+ */
 static inline void *rm_zalloc(size_t size)
 {
-	return kvzalloc(size, GFP_KERNEL_ACCOUNT);
+	unsigned int flags = memalloc_noreclaim_save();
+	void *p = kvzalloc(size, GFP_KERNEL_ACCOUNT | __GFP_NOMEMALLOC | __GFP_NOWARN);
+
+	memalloc_noreclaim_restore(flags);
+	return p ?: kvzalloc(size, GFP_KERNEL);
 }
 
 static inline void rm_mfree(const void *p)

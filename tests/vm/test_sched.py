@@ -23,6 +23,7 @@ GUESTS = {
     "hidden": ("sched_hidden.py", "sched_stalled.py", "sched_bounds.py", "sched_floods.py"),
     "copies": ("sched_copies.py", "sched_guests.py"),
     "gpus": ("sched_gpus.py", "sched_managed.py"),
+    "throttled": ("sched_throttled.py",),
 }
 """files that share a guest"""
 TWO_GPUS = ("gpus",)
