@@ -236,7 +236,7 @@ def test_who_was_on_for_longer_than_its_turn_has_a_shorter_one_next(library: cty
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 400), min_size=60, max_size=60))
 def test_shares_hold_however_late_it_is_looked(library: ctypes.CDLL, late: list[int]) -> None:
-    """What a look that comes late gives one of them is taken off its next turns; ahead is nobody by more than a turn."""
+    """What a look that comes late gives one of them is taken off its next turns: nobody is ahead by more than one."""
     rota = Rota(library, {}, {})
     when = rota.step()
     for ms in late:
