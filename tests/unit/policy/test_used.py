@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from detshare.ctl.policy.history import History
 from detshare.ctl.policy.shipped.apportioning import MOST, Correction
 from detshare.ctl.policy.shipped.token_bucket import REFUSED_US, TokenBucket
 from detshare.ctl.policy.types import Gate, Snapshot, TenantView
+from policy_world import World, program
 
 SECOND = 1e6
 
@@ -69,6 +71,35 @@ def test_a_gate_that_was_refused_is_asked_for_again_soon() -> None:
         asked += [at for each in policy.on_tick(now) if isinstance(each, Gate) and not each.open]
     assert len(asked) >= 4
     assert {later - earlier for earlier, later in pairwise(asked)} == {int(REFUSED_US)}
+
+
+@pytest.mark.parametrize(("look_s", "verb_s"), [(0.5, 0.04), (1.0, 0.1), (0.25, 0.0)])
+def test_a_cap_holds_where_only_looks_say_what_is_used(tmp_path: Path, look_s: float, verb_s: float) -> None:
+    """A program that is alone and never rests: the context-switch log has it on the GPU while it is held, too."""
+    world = World(tmp_path / "run", [replace(program(1), klass="low", gpu_share=1.0)])
+    world.use(TokenBucket(TokenBucket.Params(low=25)), "token-bucket")
+    world.look()
+    begin, looked, acts, used, on = world.now, world.now, 0, 0.0, True
+    due: list[tuple[float, bool]] = []
+    run = longest = 0.0
+    while world.now < begin + 40:
+        world.turn(0.01)
+        for each in world.performed[acts:]:
+            due.append((world.now + verb_s, each.verb == "resume"))
+        acts = len(world.performed)
+        while due and due[0][0] <= world.now:
+            _, on = due.pop(0)
+            run = 0.0
+        run += 0.01
+        if world.now >= begin + 8:
+            used += 0.01 * on
+            longest = max(longest, run if on else 0.0)
+        if world.now - looked >= look_s:
+            looked = world.now
+            world.look()
+    world.close()
+    assert used / (world.now - begin - 8) == pytest.approx(0.25, rel=0.1)
+    assert longest < 0.3 + verb_s
 
 
 def views(**used: float) -> dict[str, TenantView]:
