@@ -39,7 +39,7 @@ static bool is_due(const struct rm_rota_tenant *tenant)
 	return tenant->wants && tenant->floor && tenant->deficit >= RM_ROTA_WINDOW_NS;
 }
 
-/* Who cannot be put off is not made to pay for all of it. */
+/* Who cannot be put off at all is not made to pay for all of it. */
 static void ran_beyond(struct rm_rota_tenant *tenant, u64 ns)
 {
 	tenant->over = min_of(tenant->over + ns, RM_ROTA_ROUND_NS);
@@ -75,6 +75,8 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 		paid = min_of(tenant->deficit, tenant->ran);
 		tenant->deficit -= paid;
 		ran_beyond(tenant, tenant->ran - paid);
+	} else if (rota->waited && tenant->ran > rota->left) {
+		ran_beyond(tenant, tenant->ran - rota->left);
 	}
 	rota->left -= min_of(rota->left, tenant->ran);
 }
@@ -126,7 +128,7 @@ static void give(struct rm_rota *rota, struct rm_rota_tenant *tenant, enum rm_ro
 
 	if (kind == RM_ROTA_TURN) {
 		over = min_of(tenant->over, left / 2);
-		tenant->over = 0;
+		tenant->over -= over;
 	}
 	rota->holder = tenant ? tenant->key : 0;
 	rota->kind = kind;
@@ -150,9 +152,11 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 		return;
 	}
 	turn = next_turn(rota, top, closed);
-	/* nobody else waits: it goes on, and makes way for the first who does */
-	if (turn && turn == holder && rota->kind == RM_ROTA_TURN)
+	/* nobody else waits: it goes on, owes nobody anything, and makes way for the first who does */
+	if (turn && turn == holder && rota->kind == RM_ROTA_TURN) {
+		holder->over = 0;
 		return;
+	}
 	give(rota, turn, turn ? RM_ROTA_TURN : RM_ROTA_NONE, turn ? turn_of(rota, turn, top) : 0);
 }
 
@@ -167,9 +171,11 @@ u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
 	choose(rota, top, closed);
 	if (rota->holder && rota->left)
 		next = now + rota->left;
+	rota->waited = false;
 	for (i = 0; i < rota->count; i++) {
 		const struct rm_rota_tenant *tenant = &rota->tenants[i];
 
+		rota->waited |= tenant->key != rota->holder && has_turns(tenant, top, closed);
 		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed) || is_due(tenant))
 			continue;
 		when = now + (RM_ROTA_WINDOW_NS - tenant->deficit) * 1000 / tenant->floor + 1;

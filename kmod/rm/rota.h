@@ -32,7 +32,7 @@ struct rm_rota_tenant {
 	bool wants;	/* it has something to do */
 	u64 ran;	/* ns since the last step in which it was on: that of its turn is used by */
 	u64 deficit;	/* of its floor, ns */
-	u64 over;	/* ns that it ran beyond its turns and windows: it took a while until it was off */
+	u64 over;	/* ns that it ran beyond its turns and windows while others waited, and did not pay for yet */
 };
 
 struct rm_rota {
@@ -43,6 +43,7 @@ struct rm_rota {
 	u64 last;	/* key of who had the last turn, not window */
 	enum rm_rota_kind kind;
 	u64 left;	/* ns of the turn or window that are not used */
+	bool waited;	/* at the last step somebody else waited for a turn */
 };
 
 /*

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from policy_world import World, program
 
 from detshare.ctl.core.gputime import GpuTime
 from detshare.ctl.policy.history import History
@@ -71,6 +73,35 @@ def test_a_gate_that_was_refused_is_asked_for_again_soon() -> None:
     assert {later - earlier for earlier, later in pairwise(asked)} == {int(REFUSED_US)}
 
 
+@pytest.mark.parametrize(("look_s", "verb_s"), [(0.5, 0.04), (1.0, 0.1), (0.25, 0.0)])
+def test_a_cap_holds_where_only_looks_say_what_is_used(tmp_path: Path, look_s: float, verb_s: float) -> None:
+    """A program that is alone and never rests: the context-switch log has it on the GPU while it is held, too."""
+    world = World(tmp_path / "run", [replace(program(1), klass="low", gpu_share=1.0)])
+    world.use(TokenBucket(TokenBucket.Params(low=25)), "token-bucket")
+    world.look()
+    begin, looked, acts, used, on = world.now, world.now, 0, 0.0, True
+    due: list[tuple[float, bool]] = []
+    run = longest = 0.0
+    while world.now < begin + 40:
+        world.turn(0.01)
+        for each in world.performed[acts:]:
+            due.append((world.now + verb_s, each.verb == "resume"))
+        acts = len(world.performed)
+        while due and due[0][0] <= world.now:
+            _, on = due.pop(0)
+            run = 0.0
+        run += 0.01
+        if world.now >= begin + 8:
+            used += 0.01 * on
+            longest = max(longest, run if on else 0.0)
+        if world.now - looked >= look_s:
+            looked = world.now
+            world.look()
+    world.close()
+    assert used / (world.now - begin - 8) == pytest.approx(0.25, rel=0.1)
+    assert longest < 0.3 + verb_s
+
+
 def views(**used: float) -> dict[str, TenantView]:
     blank = TenantView(
         name="",
@@ -100,6 +131,18 @@ def test_who_gives_its_slices_away_has_longer_ones_until_shares_are_close() -> N
     assert max(abs(3 * share - 1) for share in shares) < 0.03
     assert correction.factor("c") > 1 > correction.factor("a")
     assert not correction.look("gpu", views(a=1.0, b=1.0), weights)  # another set of tenants: no telling yet
+
+
+def test_shares_that_are_far_off_are_right_after_two_looks() -> None:
+    """GPT-2 beside two others gave 22 % of its part away, as it rests in mid-slice (policies-gpu, fair)."""
+    correction, weights = Correction(), {"a": 1.0, "b": 1.0, "c": 1.0}
+    used, wasted = dict.fromkeys("abc", 0.0), {"a": 1.0, "b": 1.05, "c": 0.7}
+    correction.look("gpu", views(**used), weights)
+    for _ in range(2):
+        lengths = {name: correction.factor(name) * wasted[name] for name in used}
+        used = {name: used[name] + SECOND * each / sum(lengths.values()) for name, each in lengths.items()}
+        correction.look("gpu", views(**used), weights)
+    assert max(abs(3 * each / sum(lengths.values()) - 1) for each in lengths.values()) < 0.03
 
 
 def test_a_slice_is_not_corrected_without_bound() -> None:

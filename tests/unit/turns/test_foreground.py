@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from detshare.ctl.backends.root.turns.foreground import AGREE, BLIND_S, SAMPLES, Foreground
+from detshare.ctl.backends.root.turns.foreground import AGREE, BLIND_S, SAMPLES, TRY_S, Foreground
 from detshare.ctl.backends.root.turns.pattern import Sight, judge, see
 from detshare.ctl.core.gputime import Pattern, Run
 
@@ -27,6 +27,8 @@ def alternate(piece_ms: float, gap_ms: float, seconds: float = 0.5) -> Sight:
         (1.73, 18.1, Pattern.BURSTS),  # a graph every 20 ms
         (1.40, 0.15, Pattern.FULL),  # the same, back to back
         (1.67, 0.25, Pattern.FULL),  # every 2 ms
+        (1.40, 0.54, Pattern.BURSTS),  # 1.4 ms every 2.025: the background has a fifth, a request waits for one switch
+        (0.60, 0.25, Pattern.FULL),  # small kernels without rest
         (2.8, 7.0, Pattern.BURSTS),  # decode every 10 ms
         (0.45, 2.15, Pattern.STREAM),  # eager decode beside slices of 2 ms
         (0.15, 0.15, Pattern.STREAM),  # the same beside slices of 50 us
@@ -68,10 +70,49 @@ def test_whoever_ran_last_and_rests_is_not_full() -> None:
 def test_windows_end_when_it_rests_often_enough() -> None:
     found = full()
     for n in range(SAMPLES):
-        found.asked(n % 5 == 0, 1.0)
+        found.asked(n % 8 == 7, 1.0)
     assert found.full
     for n in range(SAMPLES):
-        found.asked(n % 2 == 0, 2.0)
+        found.asked(n % 4 == 3, 2.0)
+    assert not found.full
+
+
+def test_who_comes_back_is_asked_more_often_but_not_where_it_is_another_one() -> None:
+    found = full()
+    for back in range(1, 4):
+        for _ in range(SAMPLES * 2**back):
+            found.asked(False, 1.0)
+        for n in range(SAMPLES * 2 ** (back - 1)):
+            assert found.full
+            found.asked(n % 4 == 3, 1.0)
+        assert not found.full
+        for n in range(AGREE):
+            found.saw(alternate(1.4, 0.15), 1.2 + n * 0.25)
+        assert found.full
+    for _ in range(SAMPLES):
+        assert found.full
+        found.asked(True, 2.0)
+    assert not found.full
+
+
+def test_turns_are_tried_again_after_a_while() -> None:
+    found = full()
+    found.asked(False, found.changed_at + TRY_S / 2)
+    assert found.full
+    found.asked(False, found.changed_at + TRY_S)
+    assert not found.full
+
+
+def test_other_programs_have_to_be_asked_no_more_often_for_what_the_last_did() -> None:
+    found = full()
+    for n in range(SAMPLES):
+        found.asked(n % 4 == 3, 1.0)
+    for n in range(AGREE):
+        found.saw(alternate(1.4, 0.15), 1.2 + n * 0.25)
+    found.recast()
+    for n in range(SAMPLES):
+        assert found.full
+        found.asked(n % 4 == 3, 2.0)
     assert not found.full
 
 

@@ -28,6 +28,8 @@ class Machine:
         self.idle: set[str] = set()
         self.full: set[str] = set()
         self.busy: set[str] = set()
+        self.tight: dict[str, float] = {}
+        """GPU -> part of a turn in which the foreground lets its holder work"""
         self.work: dict[str, float] = defaultdict(float)
         self.longest: dict[str, float] = defaultdict(float)
         self._last: dict[str, float] = {}
@@ -39,7 +41,7 @@ class Machine:
             for key in self.idle:
                 if self.rotation.standing(key) is not Standing.RESTS:
                     self.rotation.rest(key)
-            on = self.rotation.step(self.now, self.full, self.busy)
+            on = self.rotation.step(self.now, self.full, self.busy, self.tight)
             holders = [key for key in on if key in self.rotation.grants]
             held = [gpu for key in holders for gpu in self.tenants[key].gpus]
             assert len(held) == len(set(held)), "two holders of one GPU"
@@ -47,8 +49,10 @@ class Machine:
             for key in holders:
                 if key not in self.idle:
                     self.rotation.ran(key, self.now)
-                    self.rotation.worked(key, dict.fromkeys(self.tenants[key].gpus, TICK))
-                    self.work[key] += TICK
+                    window = self.rotation.grants[key].window
+                    part = 1.0 if window else min(self.tight.get(gpu, 1.0) for gpu in self.tenants[key].gpus)
+                    self.rotation.worked(key, dict.fromkeys(self.tenants[key].gpus, part * TICK))
+                    self.work[key] += part * TICK
                     self.longest[key] = max(self.longest[key], self.now - self._last.get(key, 1.0))
                     self._last[key] = self.now
 
@@ -113,6 +117,15 @@ def test_a_full_foreground_leaves_floors(floor: float) -> None:
         assert machine.share("a") == pytest.approx(0.5, abs=0.1)
         windows = sum(machine.work.values()) / WINDOW_S
         assert windows >= 1
+
+
+@pytest.mark.parametrize(("left", "floor"), [(0.02, 0.1), (0.0, 0.02), (0.3, 0.2), (0.1, 0.0)])
+def test_a_tight_foreground_leaves_floors_at_least(left: float, floor: float) -> None:
+    machine = Machine(tenant("a", floor=floor), tenant("b", floor=floor))
+    machine.tight = {GPU: left}
+    machine.run(20)
+    assert sum(machine.work.values()) / 20 == pytest.approx(max(left, floor), abs=0.006)
+    assert machine.share("a") == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_lower_class_has_its_floor_while_a_higher_one_works() -> None:

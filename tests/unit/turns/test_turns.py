@@ -15,6 +15,7 @@ from detshare.ctl.backends.model.workload import Background, Latency, Workload
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
 from detshare.ctl.backends.root.turns.engine import Turns
+from detshare.ctl.backends.root.turns.foreground import Foreground
 
 
 class Stage:
@@ -35,6 +36,12 @@ class Stage:
     def turns(self) -> Turns:
         assert self.backend._turns is not None
         return self.backend._turns
+
+    @property
+    def foreground(self) -> Foreground:
+        """Of its one GPU, as it is now."""
+        (found,) = self.turns._foregrounds.values()
+        return found
 
     def start(self, name: str, workload: Workload) -> str:
         process = scenario.cuda_process(self.driver, name)
@@ -113,6 +120,92 @@ def test_beside_a_foreground_of_bursts(stage: Stage) -> None:
     assert min(done[name] for name in "abc") > 0.85 * max(done[name] for name in "abc")
     (schedule,) = stage.backend.look().schedules
     assert (schedule.mode, schedule.pattern) == ("turns", "bursts")
+
+
+def p99(latency: Latency) -> float:
+    """In microseconds."""
+    times = sorted(us for _, us in latency.finished)
+    return times[len(times) * 99 // 100] / 1000
+
+
+def test_gaps_that_are_of_use_are_used_though_the_foreground_has_most_of_the_time(stage: Stage) -> None:
+    """500 requests a second of 1.4 ms: each waits for one switch at most, and no window holds it up."""
+    latency = Latency(1400, 625, seed=9)
+    stage.backend.set_priority(stage.start("lc", latency), "high")
+    lows(stage, "a")
+    stage.run(1)
+    stage.backend.look()
+    latency.finished.clear()
+    done = stage.run(4)
+    assert p99(latency) < 1400 + 300
+    assert done["a"] * 175 > 0.12e6  # microseconds of work a second
+    assert stage.backend.look().schedules[0].pattern == "bursts"
+
+
+class Changing(Latency):
+    """Rests for as long as it is told."""
+
+    def rest(self, us: float) -> None:
+        self._pause = 1000 * us
+
+
+def test_slices_of_windows_do_not_outlive_them(stage: Stage) -> None:
+    """A look sets the slice, too, whether there was a window or not: once turns are back it is a short one at once."""
+    latency = Changing(1400, 0, seed=9)
+    stage.backend.set_priority(stage.start("lc", latency), "high")
+    stage.backend.set_priority(stage.start("a", background(1)), "low", floor=0.0)
+    stage.backend.look()
+    while not stage.foreground.full:
+        stage.run(0.05)
+    stage.backend.look()
+    assert not stage.on("a")
+    latency.rest(20_000)
+    while stage.foreground.full:
+        stage.run(0.05)
+    latency.finished.clear()
+    stage.run(0.5)
+    assert len(latency.finished) > 15
+    assert max(us for _, us in latency.finished) < 2_400_000
+
+
+def test_what_was_found_out_about_one_foreground_is_not_held_against_the_next(stage: Stage) -> None:
+    latency = Changing(1400, 0, seed=9)
+    lc = stage.start("lc", latency)
+    stage.backend.set_priority(lc, "high")
+    lows(stage, "a")
+    while not stage.foreground.full:
+        stage.run(0.05)
+    stage.backend.release("*")
+    stage.backend.look()
+    latency.rest(20_000)
+    stage.run(0.2)
+    stage.backend.set_priority(lc, "high")
+    stage.backend.set_priority(str(stage.programs["a"][0].id.pid), "low")
+    stage.backend.look()
+    assert stage.run(1)["a"] * 175 > 0.7e6
+
+
+def test_a_floor_holds_beside_a_foreground_whose_gaps_leave_less(stage: Stage) -> None:
+    """Bursts of 18 ms every 20 ms leave 8 %; of 20 % the rest comes in windows."""
+    latency = Latency(18_000, 2_000, seed=9)
+    stage.backend.set_priority(stage.start("lc", latency), "high")
+    stage.backend.set_priority(stage.start("a", background(1)), "low", floor=0.2)
+    stage.backend.look()
+    stage.run(2)
+    assert stage.run(8)["a"] * 175 == pytest.approx(0.2e6, rel=0.1)
+
+
+def test_who_has_no_work_is_given_no_windows(stage: Stage) -> None:
+    latency = Latency(18_000, 2_000, seed=9)
+    stage.backend.set_priority(stage.start("lc", latency), "high")
+    seldom = Latency(200, 97_000, seed=3)  # 0.2 % of the time
+    stage.backend.set_priority(stage.start("a", seldom), "low")
+    stage.backend.look()
+    stage.run(2)
+    latency.finished.clear()
+    stage.run(10)
+    assert p99(latency) < 18_000 * 1.02 + 300
+    assert seldom.completed > 80
 
 
 def test_everybody_runs_after_the_daemon_was_killed_in_a_turn(stage: Stage) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -160,9 +160,9 @@ def progress(worker: Worker, seconds: float = 0.3) -> int:
     return worker.gpu_us() - before
 
 
-def gpu_times(*workers: Worker) -> list[int]:
+def gpu_times(*workers: Worker, gpu: int = 0) -> list[int]:
     """GPU time that each has had, in microseconds: all of them at the same moment, however slow this guest is."""
-    rows = tsgs()
+    rows = tsgs(gpu)
     return [sum(row["gpu_time_us"] for row in rows if row["client"] == each.ready["client"]) for each in workers]
 
 
@@ -171,6 +171,33 @@ def shares(*workers: Worker, seconds: float) -> list[int]:
     before = gpu_times(*workers)
     time.sleep(seconds)
     return [now - was for now, was in zip(gpu_times(*workers), before, strict=True)]
+
+
+def divided(
+    parts: Sequence[object], *workers: Worker, gpu: int = 0, least_s: float, most_s: float, of_time: bool = False
+) -> list[int]:
+    """GPU time that each had since the call, in microseconds, once these are their parts of what all of them had.
+
+    What this guest did too late the module makes up for in the turns and windows that follow: between `least_s` and
+    `most_s` of GPU time the parts come to be as they should, or it does not divide so. `of_time`: parts of the time
+    that passed.
+    """
+    before, begin = gpu_times(*workers, gpu=gpu), time.monotonic()
+    used: list[int] = []
+    found: list[float] = []
+
+    def told() -> bool:
+        nonlocal used, found
+        now = gpu_times(*workers, gpu=gpu)
+        passed = (time.monotonic() - begin) * 1e6
+        used = [is_ - was for is_, was in zip(now, before, strict=True)]
+        whole = passed if of_time else sum(used)
+        found = [each / max(whole, 1) for each in used]
+        return whole >= most_s * 1e6 or (whole >= least_s * 1e6 and found == parts)
+
+    until(told, pause=0.02, said=lambda: used)
+    assert found == parts, used
+    return used
 
 
 def long_run() -> bool:

@@ -130,7 +130,7 @@ class Executor:
             else:
                 standing = apply.before(action, view)
             self.ledger.put(process, kind, Put(gpu, apply.plain(action), standing))
-        self._viewer.acted(gpu, action)
+        self._viewer.acted(gpu, action, 1e6 * self._clock())
 
     def _row(self, row: ClassRow, now: Snapshot) -> str:
         if row.klass in self.ledger.hand_rows:
@@ -179,7 +179,7 @@ class Executor:
                     continue
                 self.ledger.touch()
                 problem = self._do([Request("resume", name, {})])
-                self._viewer.acted(gpu, Gate(name, True))
+                self._viewer.acted(gpu, Gate(name, True), 1e6 * self._clock())
                 text = "its gate was shut for as long as a policy may, and was opened"
                 self._say("policy", int(name), text + (f"; {problem}" if problem else ""))
                 self.decisions.note("opened", tenant=name, gpu=gpu, text=text)
@@ -219,7 +219,7 @@ class Executor:
         problem = self._do(apply.undo(kind, name, put.before, hand))
         self.ledger.settling[process, kind] = self._clock()
         if put.before is not None:
-            self._viewer.acted(put.gpu, put.before)
+            self._viewer.acted(put.gpu, put.before, 1e6 * self._clock())
         if kind == "Gate" and put.gpu in self.guards:
             self.guards[put.gpu].check(Gate(name, True), self.snapshot(put.gpu))
         self.counts["undone"] += 1

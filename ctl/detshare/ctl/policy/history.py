@@ -43,10 +43,16 @@ class History:
     used_us: float = 0.0
     used_at: float | None = None
     """when it was added to last"""
-    opened_at: float = 0.0
-    """when it was seen held last"""
+    held_since: float | None = None
+    """when its gate was shut; None: it is open"""
+    held_us: float = 0.0
+    """of the time since `used_at`, before `held_since`"""
+    opened_at: float | None = None
+    """when its gate was opened last"""
+    told_at: float = -SETTLE_US
+    """when it was told last that its gate moves"""
     used_open: float = 0.0
-    """its share when it was seen last before that"""
+    """its share when it was open all the time"""
 
     def age(self, now_us: float, progress: tuple[int, ...]) -> float:
         """For how long nothing moved: what is in flight is that old at least. 0 where nothing tells."""
@@ -54,23 +60,39 @@ class History:
             self.progress, self.stood_since = progress, now_us
         return now_us - self.stood_since if progress else 0.0
 
+    def gate(self, now_us: float, *, open_: bool) -> None:
+        """Its gate is open from now on, or shut."""
+        if self.used_at is None or open_ == (self.held_since is None):
+            return
+        self.told_at = now_us
+        if self.held_since is None:
+            self.held_since = now_us
+        else:
+            self.held_us += now_us - max(self.held_since, self.used_at)
+            self.held_since, self.opened_at = None, now_us
+
     def used(self, now_us: float, usage: Callable[[float], float], *, open_: bool = True) -> float:
         """GPU time so far: the share of the latest interval, added up, where nobody counts better.
 
-        `usage`: seconds -> its share of the newest ones. Who is held uses nothing; what is said of it for a second
-        after it was let go is partly of the time before, and counts if it is more than its share was.
+        `usage`: seconds -> its share of the newest ones. `open_`: as a look has it, which may be older than what was
+        told; whoever else moved the gate did so at the look before, for all that is known. Who is held uses nothing;
+        what is said of it for a second after it was let go is partly of the time before, and counts if it is more than
+        its share was.
         """
         if self.used_at is not None:
-            passed = max(0.0, now_us - self.used_at)
-            share = usage(passed / 1e6) if open_ and passed else 0.0
-            if not open_:
-                self.opened_at = now_us
-            elif now_us - self.opened_at < SETTLE_US and self.opened_at:
-                share = max(share, self.used_open)
-            elif passed:
+            if open_ != (self.held_since is None) and now_us - self.told_at >= SETTLE_US:
+                self.gate(self.used_at, open_=open_)
+                self.told_at = -SETTLE_US
+            held = self.held_us + (0.0 if self.held_since is None else now_us - max(self.held_since, self.used_at))
+            free = max(0.0, now_us - self.used_at - held)
+            share = usage(free / 1e6) if free else 0.0
+            settles = self.opened_at is not None and now_us - self.opened_at < SETTLE_US
+            if held or settles:
+                share = max(share, self.used_open) if free else 0.0
+            elif free:
                 self.used_open = share
-            self.used_us += share * passed
-        self.used_at = now_us
+            self.used_us += share * free
+        self.used_at, self.held_us = now_us, 0.0
         return round(self.used_us, -3)
 
     def rates(self, now: float, launches: int, graphs: int, held_ms: float) -> tuple[float, float, float]:

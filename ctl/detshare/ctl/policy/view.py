@@ -38,6 +38,7 @@ ROTATING: Final = frozenset({"kmod", "root", "model"})
 """backends that give turns to the background and know weights and floors"""
 DEFAULT_SLICE_US: Final = 2048.0
 _LEVEL: Final = 1
+_NOBODY: Final = ProcessId(0, 0)
 _NO_TENANT: Final = frozenset({State.NOT_UNDERSTOOD, State.NO_CONTEXT})
 
 
@@ -276,7 +277,7 @@ class Viewer:
             self._touched.add(name)
             self._views[gpu][name] = replace(view, **values)  # type: ignore[arg-type]
 
-    def acted(self, gpu: str, action: Action) -> None:
+    def acted(self, gpu: str, action: Action, now_us: float) -> None:
         """What an action did, until the next look shows it."""
         match action:
             case Slice(tenant, slice_us, level):
@@ -287,6 +288,8 @@ class Viewer:
                 self.change(gpu, tenant, pctx=pctx)
             case Gate(tenant, is_open):
                 self.change(gpu, tenant, gate_open=is_open)
+                if (history := self._history.get(self.processes.get(tenant, _NOBODY))) is not None:
+                    history.gate(now_us, open_=is_open)
             case Reflex(tenant, busy_sms):
                 self.change(gpu, tenant, reflex_sms=busy_sms)
 

@@ -126,9 +126,11 @@ class Actuator:
 
     def retune(self, process: ProcessId, tsg: Tsg, slice_us: int) -> None:
         """Another slice for a TSG that has its plan: what a turn asks for. NoObject, RmError, DriverError, OSError."""
-        with self._lock, self._known(process, tsg) as client:
-            key = (process, tsg.client, tsg.handle)
-            if self.journal.before(*key) is not None and self._slices.get(key) != (tsg.tsg_id, slice_us):
+        key = (process, tsg.client, tsg.handle)
+        with self._lock:
+            if self.journal.before(*key) is None or self._slices.get(key) == (tsg.tsg_id, slice_us):
+                return
+            with self._known(process, tsg) as client:
                 client.set_timeslice(tsg.handle, slice_us)
                 self._slices[key] = (tsg.tsg_id, slice_us)
 

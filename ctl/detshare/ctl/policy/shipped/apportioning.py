@@ -12,6 +12,8 @@ __all__ = ["Correction", "apportion"]
 
 MOST: Final = 2.0
 """a slice is made so many times longer or shorter at most"""
+FAR: Final = 0.1
+"""shares that are off by more are brought all the way at once: what is measured wobbles by less"""
 CLOSE: Final = 0.03
 """shares that are off by no more than this part of them stand"""
 
@@ -47,8 +49,8 @@ class Correction:
         self._factors.pop(tenant, None)
 
     def look(self, gpu: str, working: Mapping[str, TenantView], weights: Mapping[str, float]) -> bool:
-        """Whether factors changed. Those of all who worked at the last look, too, move half of the way (in logarithms)
-        to where shares would be as `weights` are."""
+        """Whether factors changed. Those of all who worked at the last look, too, move to where shares would be as
+        `weights` are; half of the way (in logarithms) where they are close to that."""
         before, now = self._used.get(gpu, {}), {name: each.used_us for name, each in working.items()}
         self._used[gpu] = now
         had = {name: used - before.get(name, used) for name, used in now.items()}
@@ -56,9 +58,10 @@ class Correction:
             return False
         whole, heavy = sum(had.values()), sum(weights[name] for name in now)
         behind = {name: weights[name] / heavy / (each / whole) for name, each in had.items()}
-        if max(abs(each - 1) for each in behind.values()) <= CLOSE:
+        off = max(abs(each - 1) for each in behind.values())
+        if off <= CLOSE:
             return False
-        made = {name: self.factor(name) * each**0.5 for name, each in behind.items()}
+        made = {name: self.factor(name) * each ** (1.0 if off > FAR else 0.5) for name, each in behind.items()}
         middle = sum(made.values()) / len(made)
         self._factors |= {name: min(max(each / middle, 1 / MOST), MOST) for name, each in made.items()}
         return True

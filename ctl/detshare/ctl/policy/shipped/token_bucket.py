@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from detshare.ctl.policy.shipped.asked import Asked
+from detshare.ctl.policy.shipped.use import Use
 from detshare.ctl.policy.types import Action, Gate, Policy, Snapshot, TenantView
 
 __all__ = ["TokenBucket"]
 
 RENEW_US: Final = 5_000_000.0
 """a gate is a lease of ten seconds in a daemon"""
-REFUSED_US: Final = 500_000.0
+REFUSED_US: Final = 100_000.0
 """a gate that is open all the same is asked for again after so long: it was refused"""
 
 
@@ -37,8 +38,9 @@ class TokenBucket(Policy):
 
     Source: hierarchical token bucket (Linux tc-htb, without borrowing); the time used is what the context-switch log
     says where it is read, else the backend's estimate (docs/how/module-scheduling.md, buckets).
-    Limits: looks every 10 ms, so a tenant may overdraw by that much and pays it back; without detshare.ko the time used
-    is known with each look of the daemon, so there by as much, and it is paused for some tenths of a second at a time.
+    Limits: looks every 10 ms, so a tenant may overdraw by that much and pays it back. Without detshare.ko the time used
+    is known with each look of the daemon only, and taken for what it was before in between; it is paused for some
+    tenths of a second at a time.
     A rate of 100 percent never holds. Gates stop launches, not what is queued already. Who is held while other GPUs
     wait for it in a collective holds them, too: cap all ranks of a job or none.
     """
@@ -70,7 +72,7 @@ class TokenBucket(Policy):
         super().__init__(params)
         self._asked = Asked()
         self._buckets: dict[tuple[str, str], _Bucket] = {}
-        self._used: dict[str, float] = {}
+        self._used: dict[str, Use] = {}
         self._held: dict[str, float] = {}
         """since when, or since the gate was last renewed"""
         self._then_us: float | None = None
@@ -80,7 +82,7 @@ class TokenBucket(Policy):
         self._forget(tenant)
         view = now.tenant(tenant)
         if view is not None:
-            self._used[tenant] = view.used_us
+            self._used[tenant] = Use.from_now(now.now_us, view)
         return ()
 
     def on_detach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
@@ -97,14 +99,13 @@ class TokenBucket(Policy):
         burst = self.params.burst_ms * 1000
         filled: set[tuple[str, str]] = set()
         for view in now.tenants:
-            used = max(0.0, view.used_us - self._used.get(view.name, view.used_us))
-            self._used[view.name] = view.used_us
+            used = self._used.setdefault(view.name, Use.from_now(now.now_us, view)).look(now.now_us, view)
             for key, rate in self._rates(view):
                 bucket = self._buckets.setdefault(key, _Bucket(burst))
                 if key not in filled:
                     filled.add(key)
                     bucket.fill(passed, rate, burst)
-                bucket.tokens -= used
+                bucket.tokens = min(burst, bucket.tokens - used)
         for view in now.tenants:
             if now.lane_of(view) != "mps":  # which has no gates
                 yield from self._one(now, view, burst)

@@ -17,10 +17,11 @@ from typing import Final
 from detshare.ctl.backends.root.turns import told
 from detshare.ctl.backends.root.turns.foreground import LOOK_S, SPAN_S, Foreground
 from detshare.ctl.backends.root.turns.hand import Hand
-from detshare.ctl.backends.root.turns.members import Cast, Member
+from detshare.ctl.backends.root.turns.members import Cast, Member, tenant_of
 from detshare.ctl.backends.root.turns.pattern import judge, see
+from detshare.ctl.backends.root.turns.rests import Rests
 from detshare.ctl.backends.root.turns.rotation import Grant, Rotation, Tenant
-from detshare.ctl.core.classes import RIVAL_US
+from detshare.ctl.core.classes import RIVAL_US, WINDOW_US
 from detshare.ctl.core.driver import DriverError, ProcessGone, ProcessId
 from detshare.ctl.core.gputime import Pattern, Place, Run, Schedule, Standing
 from detshare.ctl.core.snapshot import Program, State
@@ -58,7 +59,10 @@ class Turns:
         stale: Callable[[ProcessId], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`retune`: give a program's TSGs on a GPU a slice in microseconds. `stale`: it is to be read anew."""
+        """`retune`: see to it that a program's TSGs on a GPU have a slice in microseconds, whoever set theirs since.
+
+        `stale`: a program is to be read anew.
+        """
         self.sensor = sensor
         self._hand, self._retune, self._stale, self._clock = hand, retune, stale, clock
         self._rotation = Rotation()
@@ -66,11 +70,13 @@ class Turns:
         self._members: dict[tuple[ProcessId, str], Member] = {}
         self._others: Mapping[str, tuple[Program, ...]] = {}
         self._excluded: set[ProcessId] = set()
-        self._slices: dict[tuple[ProcessId, str], int] = {}
+        self._untuned: set[tuple[ProcessId, str]] = set()
+        """whose slice could not be set; tried again after the next look"""
         self._on: frozenset[str] = frozenset()
         self._told: dict[ProcessId, str] = {}
         self._looked: dict[str, float] = defaultdict(float)
         self._asked: dict[str, float] = defaultdict(float)
+        self._rests = Rests(ASK_S)
         self._doubted: set[str] = set()
         """tenants that were at rest when they were asked last"""
         self._credited: dict[str, tuple[int, int]] = {}
@@ -115,12 +121,22 @@ class Turns:
             for process in ({p for p, _ in self._members} | self._hand.waiting) - living:
                 self._let_go(process)
             fresh = [m for key, m in found.items() if self._grown(self._members.get(key), m)]
+            self._recast(cast.foreground, {gpu for _, gpu in found})
             self._members, self._others = found, cast.foreground
+            self._untuned.clear()
             self._tell_rotation()
             for member in fresh:
                 if self._hand.is_off(member.process):  # what it made while it was off
                     self._switch(member.process, run=False)
             self._woken.notify()
+
+    def _recast(self, foreground: Mapping[str, tuple[Program, ...]], rotated: Collection[str]) -> None:
+        """What was found out about a GPU's foreground is of these programs, in front of somebody."""
+        for gpu, fore in self._foregrounds.items():
+            if gpu not in rotated:
+                self._foregrounds[gpu] = Foreground()
+            elif {p.id for p in foreground.get(gpu, ())} != {p.id for p in self._others.get(gpu, ())}:
+                fore.recast()
 
     @staticmethod
     def _grown(before: Member | None, member: Member) -> bool:
@@ -236,9 +252,11 @@ class Turns:
         for tenant, by_gpu in useful.items():
             self._rotation.worked(tenant, by_gpu)
         full = frozenset(gpu for gpu in gpus if self._foregrounds[gpu].full)
+        tight = frozenset(gpu for gpu in gpus - full if self._foregrounds[gpu].tight)
         self._ask(now, full)
+        self._ask_due(tight)
         busy = frozenset(gpu for gpu in gpus if not self._calm(gpu))
-        wanted = self._rotation.step(now, full, busy)
+        wanted = self._rotation.step(now, full, busy, tight)
         self._act(wanted)
         return self._pause(full)
 
@@ -249,9 +267,9 @@ class Turns:
         waits = bool(full) or any(self._rotation.standing(k) is Standing.WAITS for k in self._rotation.states)
         if self._rotation.passes(now):
             return WINDOW_TICK_S
-        wake = self._rotation.wake(now, full)
+        wake = self._rotation.wake(now)
         tick = AGAIN_S if self._doubted else TICK_S if waits or len(self._rotation.states) > 1 else CALM_S
-        return max(0.0005, min(tick, wake - now)) if wake is not None else tick
+        return max(0.0003, min(tick, self._rests.wait(now), tick if wake is None else wake - now))
 
     def _look(self, gpu: str, now: float) -> dict[str, float]:
         """Read the log of a GPU; tenant -> seconds in which it could work. Now and then, judge the foreground."""
@@ -344,10 +362,19 @@ class Turns:
         for key, grant in list(self._rotation.grants.items()):
             if not grant.window:
                 self._ask_holder(key, grant, now)
-        for gpu in full:
-            if now - self._asked[gpu] >= ASK_S and not self._windows_on(gpu):
-                self._asked[gpu] = now
-                self._foregrounds[gpu].asked(self._foreground_rests(gpu), now)
+        for gpu in self._foregrounds:
+            if gpu not in full or self._windows_on(gpu):
+                self._rests.drop(gpu)
+                continue
+            for answer in self._rests.look(gpu, now, lambda gpu=gpu: self._foreground_rests(gpu)):  # type: ignore[misc]
+                self._foregrounds[gpu].asked(answer, now)
+
+    def _ask_due(self, tight: frozenset[str]) -> None:
+        """Whether holders that a busy foreground leaves less than their floor have a use for the rest of it."""
+        for key in [k for k, g in self._rotation.grants.items() if not g.window and self._rotation.due(k)]:
+            members = [m for m in self._members.values() if m.tenant == key and not m.fixed]
+            if tight & {m.gpu for m in members} and all(self._hand.idle(m.process, m.tsgs) is True for m in members):
+                self._rotation.forfeit(key)
 
     def _windows_on(self, gpu: str) -> bool:
         return any(g.window and gpu in self._rotation.states[k].tenant.gpus for k, g in self._rotation.grants.items())
@@ -408,15 +435,15 @@ class Turns:
         slice_us = self._wanted(gpu)
         for (process, where), member in self._members.items():
             runs = where == gpu and (member.tenant in wanted or member.fixed)
-            if runs and self._slices.get((process, gpu)) != slice_us:
-                self._slices[process, gpu] = slice_us
+            if runs and (process, gpu) not in self._untuned:
                 try:
                     self._retune(process, gpu, slice_us)
                 except FAILURES as error:
+                    self._untuned.add((process, gpu))
                     self._failed(process, error)
 
     def _wanted(self, gpu: str) -> int:
-        slice_us = self._foregrounds[gpu].slice_us
+        slice_us = WINDOW_US if self._windows_on(gpu) else self._foregrounds[gpu].slice_us
         return max(slice_us, RIVAL_US) if self._has_rivals(gpu) else slice_us
 
     def _has_rivals(self, gpu: str) -> bool:
@@ -456,7 +483,6 @@ class Turns:
         self._forget(process)
 
     def _forget(self, process: ProcessId) -> None:
-        self._slices = {key: us for key, us in self._slices.items() if key[0] != process}
         tenants = {m.tenant for m in self._members.values()}
         self._ran = {key for key in self._ran if key[0] != process.pid}
         self._started = {key: at for key, at in self._started.items() if key[0] in tenants}
@@ -467,16 +493,4 @@ class Turns:
         for member in self._members.values():
             if not member.fixed:
                 by_key[member.tenant].append(member)
-        self._rotation.update(map(_tenant, by_key.values()), self._clock())
-
-
-def _tenant(members: Iterable[Member]) -> Tenant:
-    """Programs of one tenant have their turn together: with the highest rank, weight and floor that one of them has."""
-    group = list(members)
-    return Tenant(
-        group[0].tenant,
-        frozenset(m.gpu for m in group),
-        max(m.rank for m in group),
-        max(m.weight for m in group),
-        max(m.floor for m in group),
-    )
+        self._rotation.update(map(tenant_of, by_key.values()), self._clock())

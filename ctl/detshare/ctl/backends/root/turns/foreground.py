@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from detshare.ctl.backends.root.turns.pattern import Sight, judge
+from detshare.ctl.backends.root.turns.pattern import FULL_SHARE, Sight, judge
 from detshare.ctl.core.classes import BURST_US, STREAM_US, WINDOW_US
 from detshare.ctl.core.gputime import Mode, Pattern
 
@@ -18,12 +18,16 @@ AGREE: Final = 2
 """so many looks in a row must agree before a pattern changes"""
 SAMPLES: Final = 25
 """questions whether the foreground rests, until windows may end"""
-IDLE_SHARE: Final = 0.35
-"""windows end when the foreground was found at rest in more than this share of them"""
+IDLE_SHARE: Final = 0.15
+"""windows end when the foreground was found at rest, for longer than a gap that serves nobody, in this share of them"""
+SURE_SHARE: Final = 0.7
+"""of SAMPLES: then it is another one than it was, and nothing more is asked"""
+TRY_S: Final = 20.0
+"""turns are tried all the same after so long: rests are asked for from outside, and useful gaps may be shorter"""
 BLIND_S: Final = 5.0
 """where the driver does not say who rests, turns are tried again after so long"""
 RETURN_S: Final = 3.0
-"""who is saturated again within so long of the last time is asked twice as often before windows end again"""
+"""who is saturated again within so long of the last time is asked twice as often, and tried half as often"""
 MOST_SAMPLES: Final = 16 * SAMPLES
 
 
@@ -35,6 +39,8 @@ class Foreground:
     why: str = "nothing was seen yet"
     gap_us: float = 0.0
     full: bool = False
+    tight: bool = False
+    """it had most of the time when it was seen last: what it leaves may be less than a floor"""
     changed_at: float = 0.0
     _next: Pattern = Pattern.NONE
     _agreed: int = 0
@@ -55,6 +61,7 @@ class Foreground:
         found, why = judge(sight)
         if found is Pattern.FULL and rests:
             found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
+        self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE
         self._agreed = self._agreed + 1 if found is self._next else 1
         self._next = found
         if found is self.pattern:
@@ -66,7 +73,7 @@ class Foreground:
                 self.full, self._samples = True, []
 
     def asked(self, rests: bool | None, now: float) -> None:
-        """While only windows are open: whether the foreground was at rest just then. None: the driver does not say."""
+        """While only windows are open: whether the foreground rested for a while. None: the driver does not say."""
         if not self.full:
             return
         if rests is None:
@@ -74,15 +81,25 @@ class Foreground:
                 self._leave("the driver does not say whether the foreground rests: turns are tried again", now)
             return
         self._samples.append(rests)
-        if len(self._samples) >= self._needed:
-            share = sum(self._samples) / len(self._samples)
-            self.why = f"the foreground was at rest in {share:.0%} of {len(self._samples)} samples"
+        newest = self._samples[-SAMPLES:]
+        sure = len(newest) == SAMPLES and sum(newest) >= SURE_SHARE * SAMPLES
+        if sure or len(self._samples) >= self._needed:
+            samples = newest if sure else self._samples
+            share = sum(samples) / len(samples)
+            self.why = f"the foreground was at rest in {share:.0%} of {len(samples)} samples"
             self._samples = []
             if share >= IDLE_SHARE:
                 self._leave(self.why, now)
+        if self.full and now - self.changed_at >= TRY_S * self._needed / SAMPLES:
+            self._leave("turns are tried again", now)
+
+    def recast(self) -> None:
+        """Other programs are the foreground from now on: what was learned of how often to ask is of no use."""
+        self._needed, self._samples, self._left_at = SAMPLES, [], float("-inf")
 
     def gone(self, now: float) -> None:
         """Nobody of the foreground is left."""
+        self.tight = False
         if self.pattern is not Pattern.NONE or self.full:
             self._leave("there is no foreground program", now)
             self.pattern = Pattern.NONE

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from detshare.ctl.backends.desired import Desired
+from detshare.ctl.backends.root.turns.rotation import Tenant
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import Program, State, Tsg
 
@@ -33,6 +34,18 @@ class Member:
     """its compute TSGs there"""
     fixed: bool = False
     """an MPS server: it is never switched off"""
+
+
+def tenant_of(members: Iterable[Member]) -> Tenant:
+    """Programs of one tenant have their turn together: with the highest rank, weight and floor that one of them has."""
+    group = list(members)
+    return Tenant(
+        group[0].tenant,
+        frozenset(m.gpu for m in group),
+        max(m.rank for m in group),
+        max(m.weight for m in group),
+        max(m.floor for m in group),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the foreground comes, read off the context-switch log: what its gaps are good for.
 
-A switch is 85 us in which no context runs and a restore of more than 100 us (docs/use/scheduling.md). A gap of the
-foreground that is not longer than a few of those serves nobody: the foreground pays two switches for it.
+A switch is 85 us in which no context runs and a restore of more than 100 us (docs/use/scheduling.md). Gaps of the
+foreground that are not longer than a few of those, with next to nothing left of them to work in, serve nobody: the
+foreground pays two switches for each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ SHORT_GAP_NS: Final = 3 * (SWITCH_NS + RESTORE_NS)
 """a gap that is not longer than three switches is no use to the background"""
 FULL_SHARE: Final = 0.5
 """a foreground that leaves only such gaps and has this share of the time or more keeps the GPU"""
+FEW_USEFUL: Final = 0.1
+"""unless it comes in bursts, and short gaps leave so much of the time to work in: a burst waits for one switch"""
 STREAM_PER_S: Final = 150
 """so many pieces a second are a stream"""
 SHORT_PIECE_NS: Final = 1_000_000
@@ -42,6 +45,11 @@ class Sight:
     """median of what the background had between two"""
     useful: float
     """share of that time in which the background could work"""
+
+    @property
+    def gaps_useful(self) -> float:
+        """The same if all gaps were as most are: what a window gave does not count."""
+        return max(0.0, self.gap_ns - RESTORE_NS) * self.pieces_s / 1e9
 
 
 def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns: int) -> Sight:
@@ -78,7 +86,9 @@ def judge(sight: Sight) -> tuple[Pattern, str]:
     )
     if sight.share < QUIET_SHARE or sight.pieces_s < QUIET_PER_S:
         return Pattern.NONE, f"the foreground had the GPU {sight.share:.1%} of the time"
-    if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS:
+    if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS and (
+        sight.piece_ns < SHORT_PIECE_NS or sight.gaps_useful < FEW_USEFUL
+    ):
         return Pattern.FULL, said
     if sight.pieces_s >= STREAM_PER_S and sight.piece_ns < SHORT_PIECE_NS:
         return Pattern.STREAM, said

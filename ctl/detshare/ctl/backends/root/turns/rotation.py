@@ -3,8 +3,8 @@
 
 A tenant holds all of its GPUs at once, so that the ranks of one job never wait for each other. Turns go round, and last
 by weight: each tenant has a count of useful time divided by its weight, and whose count is behind has a longer turn
-until it is not. Where the foreground leaves
-no useful gaps (`full`) nobody has turns, but each class has its floor, in whole windows.
+until it is not. Where the foreground leaves no useful gaps (`full`) nobody has turns, but each class has its floor, in
+whole windows. Where it has most of the time (`tight`) a class that gets less than its floor has the rest of it so, too.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class _State:
     waits_since: float = 0.0
     entered: bool = False
     """it ran in its present window"""
+    window_at: float = 0.0
+    """when its last window began"""
 
 
 @dataclass(slots=True)
@@ -73,6 +75,8 @@ class Rotation:
     owed: dict[tuple[str, int], float] = field(default_factory=dict)
     """(GPU, rank) -> seconds of its floor that are due"""
     now: float = 0.0
+    scarce: frozenset[str] = frozenset()
+    """GPUs on which floors count for the highest class, too"""
 
     def update(self, tenants: Iterable[Tenant], now: float) -> None:
         """Who takes part from now on. A newcomer begins with the lowest count that somebody has."""
@@ -132,23 +136,27 @@ class Rotation:
             return Standing.WINDOW if self.grants[key].window else Standing.HOLDS
         return Standing.RESTS if self.states[key].rests else Standing.WAITS
 
-    def step(self, now: float, full: Collection[str] = (), busy: Collection[str] = ()) -> frozenset[str]:
+    def step(
+        self, now: float, full: Collection[str] = (), busy: Collection[str] = (), tight: Collection[str] = ()
+    ) -> frozenset[str]:
         """Who may run from now on: holders, and those without work.
 
         `full`: GPUs whose foreground leaves no gaps. `busy`: those where a change would meet its next request.
+        `tight`: those where it has most of the time.
         """
-        self._accrue(now, full)
+        self.scarce = frozenset(full) | frozenset(tight)
+        self._accrue(now)
         self._end(now, full, busy)
         self._grant(now, full)
         resting = {key for key, state in self.states.items() if state.rests and not state.tenant.gpus & set(full)}
         return frozenset(self.grants) | resting
 
-    def wake(self, now: float, full: Collection[str] = ()) -> float | None:
+    def wake(self, now: float) -> float | None:
         """When a step may decide otherwise if nothing is told; None: never."""
         times = [g.until for g in self.grants.values() if g.window or (g.until > now and self.rivals(g.key))]
         for (gpu, rank), owed in self.owed.items():
             floor = self._floor(gpu, rank)
-            if floor > 0 and self._accrues(gpu, rank, full):
+            if floor > 0 and self._accrues(gpu, rank):
                 times.append(now + max(0.0, WINDOW_S - owed) / floor)
         return min(times, default=None)
 
@@ -158,18 +166,18 @@ class Rotation:
         floors = (s.tenant.floor for s in self.states.values() if s.tenant.rank == rank and gpu in s.tenant.gpus)
         return max(floors, default=0.0)
 
-    def _accrues(self, gpu: str, rank: int, full: Collection[str]) -> bool:
+    def _accrues(self, gpu: str, rank: int) -> bool:
         """Whether a class lives off its floor on a GPU: the foreground, or a higher class with work, has the rest."""
-        return gpu in full or rank < self._top(gpu)
+        return gpu in self.scarce or rank < self._top(gpu)
 
     def _top(self, gpu: str) -> int:
         ranks = (s.tenant.rank for s in self.states.values() if gpu in s.tenant.gpus and not s.rests)
         return max(ranks, default=0)
 
-    def _accrue(self, now: float, full: Collection[str]) -> None:
+    def _accrue(self, now: float) -> None:
         passed, self.now = max(0.0, now - self.now) if self.now else 0.0, now
         for gpu, rank in self.owed:
-            if self._accrues(gpu, rank, full):
+            if self._accrues(gpu, rank):
                 most = SAVED_WINDOWS * WINDOW_S
                 self.owed[gpu, rank] = min(most, self.owed[gpu, rank] + passed * self._floor(gpu, rank))
             else:
@@ -198,35 +206,39 @@ class Rotation:
             else:
                 outranked = any(state.tenant.rank < self._top(gpu) for gpu in state.tenant.gpus)
                 late = PATIENCE_S if state.tenant.gpus & frozenset(busy) else 0.0
-                passes = now >= grant.until + late and bool(self._wanting(key, full))
-                over = passes or outranked or self._full(state.tenant, full)
+                passes = now >= grant.until + late and bool(self._wanting(key))
+                over = passes or outranked or self._full(state.tenant, full) or self.due(key)
             if over:
                 del self.grants[key]
                 state.waits_since = now
                 if grant.window and not state.entered:  # nobody came: it is not due again at once
-                    self._forfeit(state.tenant)
+                    self.forfeit(key)
 
-    def _forfeit(self, tenant: Tenant) -> None:
+    def forfeit(self, key: str) -> None:
+        """A tenant has no use for what its class is owed on its GPUs."""
+        tenant = self.states[key].tenant
         for gpu in tenant.gpus:
             self.owed[gpu, tenant.rank] = min(self.owed[gpu, tenant.rank], 0.0)
 
-    def _wanting(self, key: str, full: Collection[str]) -> list[_State]:
+    def _wanting(self, key: str) -> list[_State]:
         """Rivals whose turn could follow: equals, and lower classes whose window is due."""
         rank = self.states[key].tenant.rank
-        return [s for s in self.rivals(key) if s.tenant.rank >= rank or self._due(s.tenant, full)]
+        return [s for s in self.rivals(key) if s.tenant.rank >= rank or self.due(s.tenant.key)]
 
-    def _due(self, tenant: Tenant, full: Collection[str]) -> bool:
-        places = [gpu for gpu in tenant.gpus if self._accrues(gpu, tenant.rank, full)]
+    def due(self, key: str) -> bool:
+        """Whether a tenant's class is owed a window."""
+        tenant = self.states[key].tenant
+        places = [gpu for gpu in tenant.gpus if self._accrues(gpu, tenant.rank)]
         return bool(places) and all(self.owed[gpu, tenant.rank] >= WINDOW_S - 1e-9 for gpu in places)
 
     def _grant(self, now: float, full: Collection[str]) -> None:
         waiting = [s for k, s in self.states.items() if k not in self.grants and not s.rests]
         taken = {gpu for key in self.grants for gpu in self.states[key].tenant.gpus}
-        due = [s for s in waiting if self._due(s.tenant, full)]
+        due = [s for s in waiting if self.due(s.tenant.key)]
         turns = [s for s in waiting if s not in due and not self._full(s.tenant, full)
                  and all(s.tenant.rank >= self._top(gpu) for gpu in s.tenant.gpus)]  # fmt: skip
-        for window, group in ((True, due), (False, turns)):
-            for state in sorted(group, key=_order):
+        for window, group in ((True, sorted(due, key=_window_order)), (False, sorted(turns, key=_order))):
+            for state in group:
                 gpus = state.tenant.gpus
                 if gpus & taken:
                     if gpus - taken:  # a job of several GPUs: those that are free wait for the rest
@@ -235,7 +247,7 @@ class Rotation:
                     continue
                 taken |= gpus
                 until = now + (ENTRY_S if window else self.length(state))
-                state.entered = False
+                state.entered, state.window_at = False, now if window else state.window_at
                 self.grants[state.tenant.key] = Grant(state.tenant.key, window, now, until)
 
     def _hurry(self, gpus: frozenset[str], now: float) -> None:
@@ -259,3 +271,8 @@ class Rotation:
 def _order(state: _State) -> tuple[float, float, str]:
     """Whoever waits longest is next."""
     return state.waits_since, state.count, state.tenant.key
+
+
+def _window_order(state: _State) -> tuple[float, float, str]:
+    """Whoever had none for longest: a turn may have ended for this window."""
+    return state.window_at, state.waits_since, state.tenant.key
