@@ -9,11 +9,12 @@ import pytest
 
 from detshare.ctl.abi.versions import UnknownBranch, for_version
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.driver import H100, MEASURED_SECONDS, Call, ModelDriver, second_gpu
+from detshare.ctl.backends.model.driver import H100, MEASURED_SECONDS, Call, ModelDriver
 from detshare.ctl.backends.model.objects import Kind
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import Background
 from detshare.ctl.core.driver import Descriptor, DescriptorGone, Driver, NotAllowed, ProcessGone
+from tests.unit.model import programs
 
 GET = "NVA06C_CTRL_CMD_GET_TIMESLICE"
 TSG = 0x5C000015
@@ -164,7 +165,7 @@ def test_resource_count_changes_with_births_and_deaths_only() -> None:
 
 
 def test_scenarios_have_the_measured_shapes() -> None:
-    driver = ModelDriver(gpus=(H100, second_gpu()))
+    driver = ModelDriver(gpus=(H100, programs.second_gpu()))
 
     def groups(process: ModelProcess) -> list[int]:
         nodes = [
@@ -179,13 +180,13 @@ def test_scenarios_have_the_measured_shapes() -> None:
     assert groups(scenario.cuda_process(driver)) == [8, 4, 4, 4]
     assert groups(scenario.cuda_process(driver, base=0xBEEF0000)) == [8, 4, 4, 4]
     assert groups(scenario.two_contexts(driver)) == [8, 4, 4, 4] * 2
-    assert groups(scenario.multi_gpu(driver)) == [8, 4, 4, 4] * 2
-    assert groups(scenario.nvml_process(driver)) == []
+    assert groups(programs.multi_gpu(driver)) == [8, 4, 4, 4] * 2
+    assert groups(programs.nvml_process(driver)) == []
     assert groups(scenario.opened_only(driver)) == []
-    assert groups(scenario.mps_control(driver)) == []
-    server = scenario.mps_server(driver)
+    assert groups(programs.mps_control(driver)) == []
+    server = programs.mps_server(driver)
     assert groups(server) == [1, 4, 4, 4]
-    assert groups(scenario.mps_client(driver, server)) == [2, 4, 4, 4, 1]
+    assert groups(programs.mps_client(driver, server)) == [2, 4, 4, 4, 1]
     for process in list(driver.machine.processes.values()):
         driver.machine.kill(process)
     assert driver.resource_count() == 0
@@ -195,7 +196,7 @@ def test_scenarios_have_the_measured_shapes() -> None:
 def test_usage_names_memory_and_share() -> None:
     driver = ModelDriver()
     process = scenario.cuda_process(driver, memory=123)
-    scenario.nvml_process(driver)
+    programs.nvml_process(driver)
     driver.machine.start_work(process, driver.gpu_models[0], Background())
     driver.machine.advance(2)
     usage = driver.usage()

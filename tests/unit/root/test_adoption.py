@@ -8,11 +8,12 @@ import pytest
 
 from detshare.ctl.abi.versions import for_version
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.driver import Call, ModelDriver, second_gpu
+from detshare.ctl.backends.model.driver import Call, ModelDriver
 from detshare.ctl.backends.root import doctor
 from detshare.ctl.backends.root.adopt import Adopter
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.core.snapshot import Kind, State
+from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program
 
@@ -43,9 +44,9 @@ def test_handles_of_another_library_are_found(backend: RootBackend, driver: Mode
 
 
 def test_two_contexts_and_two_gpus(clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> None:
-    driver = ModelDriver(gpus=(ModelDriver().gpus()[0], second_gpu()))
+    driver = ModelDriver(gpus=(ModelDriver().gpus()[0], programs.second_gpu()))
     backend = RootBackend(driver, tmp_path_factory.mktemp("run"), clock=clock)
-    two, both = scenario.two_contexts(driver), scenario.multi_gpu(driver)
+    two, both = scenario.two_contexts(driver), programs.multi_gpu(driver)
     assert len(program(backend, two).compute) == 2
     found = program(backend, both)
     assert {t.gpu for t in found.compute} == {g.uuid for g in driver.gpus()}
@@ -53,7 +54,7 @@ def test_two_contexts_and_two_gpus(clock: Clock, tmp_path_factory: pytest.TempPa
 
 
 def test_a_program_is_on_the_gpus_it_computes_on(clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> None:
-    first, second = ModelDriver().gpus()[0], second_gpu()
+    first, second = ModelDriver().gpus()[0], programs.second_gpu()
     driver = ModelDriver(gpus=(first, second))
     backend = RootBackend(driver, tmp_path_factory.mktemp("run"), clock=clock)
     process, waiting = scenario.cuda_process(driver, memory=3 << 30), scenario.opened_only(driver)
@@ -98,7 +99,7 @@ def test_an_idle_machine_costs_two_questions_per_compute_tsg_and_second(
 
 
 def test_a_program_that_only_reads_nvml_has_no_context(backend: RootBackend, driver: ModelDriver) -> None:
-    assert program(backend, scenario.nvml_process(driver)).state is State.NO_CONTEXT
+    assert program(backend, programs.nvml_process(driver)).state is State.NO_CONTEXT
 
 
 def test_a_forked_child_does_not_own_its_parents_tsgs(backend: RootBackend, driver: ModelDriver) -> None:
@@ -111,8 +112,8 @@ def test_a_forked_child_does_not_own_its_parents_tsgs(backend: RootBackend, driv
 
 
 def test_mps_server_and_clients_are_told_apart(backend: RootBackend, driver: ModelDriver) -> None:
-    server = scenario.mps_server(driver)
-    clients = [scenario.mps_client(driver, server) for _ in range(2)]
+    server = programs.mps_server(driver)
+    clients = [programs.mps_client(driver, server) for _ in range(2)]
     alone = scenario.cuda_process(driver)
     assert program(backend, server).state is State.MPS_SERVER
     assert [program(backend, c).state for c in clients] == [State.MPS_CLIENT] * 2

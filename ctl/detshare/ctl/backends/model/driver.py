@@ -48,11 +48,6 @@ class Call:
     params: bytes
 
 
-def second_gpu(minor: int = 1) -> Gpu:
-    """Another H100 of the same machine."""
-    return Gpu(f"GPU-{minor:08x}-5005-67c3-4026-6cc0bb057439", minor, H100.name, f"0000:{6 + minor:02x}:00.0", 80 << 30)
-
-
 class ModelDescriptor:
     """A borrowed descriptor; EBADF once its `with` block has ended."""
 

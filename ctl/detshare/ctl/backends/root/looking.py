@@ -131,11 +131,6 @@ class Looking(Backend):
         return events
 
     @property
-    def holding(self) -> frozenset[ProcessId]:
-        """Processes that are paused by us."""
-        return frozenset(self._journal.paused)
-
-    @property
     def touched(self) -> frozenset[ProcessId]:
         """Processes of which something is to be put back."""
         return frozenset(self._journal.processes())
