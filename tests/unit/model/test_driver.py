@@ -35,7 +35,7 @@ def test_it_is_a_driver() -> None:
 def test_borrow_fails_as_pidfd_getfd_would() -> None:
     driver = ModelDriver()
     process = scenario.cuda_process(driver)
-    device_fd = process.holder().device_fds[0][0]
+    device_fd = process.opener().device_fds[0][0]
     for fd in (99, device_fd):
         with pytest.raises(DescriptorGone, match="no /dev/nvidiactl any more"), driver.borrow(process.id, fd):
             pass
@@ -129,11 +129,11 @@ def test_every_branch_of_the_tables_works(version: str) -> None:
         assert ask(driver, descriptor) == "NV_OK"
 
 
-def test_fork_shares_clients_and_the_last_holder_ends_them() -> None:
+def test_fork_shares_clients_and_the_last_opener_ends_them() -> None:
     driver = ModelDriver()
     parent = scenario.cuda_process(driver)
     child = driver.machine.fork(parent)
-    assert child.holder().control_fds == parent.holder().control_fds
+    assert child.opener().control_fds == parent.opener().control_fds
     assert child.parent == parent.id.pid
     with driver.borrow(child.id, 3) as descriptor:
         assert ask(driver, descriptor) == "NV_OK"
@@ -149,7 +149,7 @@ def test_exec_keeps_the_process_and_drops_its_descriptors() -> None:
     driver.machine.exec(process, "/usr/bin/sleep 100")
     assert driver.alive(process.id)
     assert process.comm == "sleep"
-    assert driver.holders() == []
+    assert driver.openers() == []
     assert driver.resource_count() == 0
 
 

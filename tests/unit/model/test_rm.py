@@ -22,7 +22,7 @@ class Program:
         self.driver = driver
         self.abi = driver.abi
         self.process = process or scenario.cuda_process(driver)
-        self.fd = self.process.holder().control_fds[0]
+        self.fd = self.process.opener().control_fds[0]
         self.client = driver.rm.clients_of(self.process.fds[self.fd])[0].handle
 
     def ask(self, command: str, target: int, client: int | None = None, **values: int) -> tuple[str, bytearray]:
