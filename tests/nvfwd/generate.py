@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes common/tables.[ch] of the forwarded driver from the ABI data of detshare.tools.abi and the recorded traces.
+"""Writes common/tables.[ch] of the forwarded driver into a folder, from the ABI data of detshare.tools.abi and the
+recorded traces. `detshare-vm build` and host/Makefile do it.
 
-    python tests/nvfwd/generate.py [--check]
+    python tests/nvfwd/generate.py FOLDER
 
 A control is let through where every byte of its parameters is understood: its structure is in the data and each pointer
 in it has a rule below, or a recorded program asked it and no rule was needed. Anything else is refused, by its name.
@@ -15,13 +16,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-TOP = HERE.parents[1]
-sys.path.insert(0, str(TOP))
+from detshare.tools.abi.generator import load
+from detshare.tools.replay.records import Call, read
 
-from detshare.tools.abi.generator import load  # noqa: E402
-from detshare.tools.replay.records import Call, read  # noqa: E402
-
+TOP = Path(__file__).resolve().parents[2]
 VERSION = "580.142"
 """the newest headers of 580; those of 580.159.04 are the same"""
 NOWHERE = 0xFFFF
@@ -305,20 +303,13 @@ def source(data: Data) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments not in ([], ["--check"]):
-        print("usage: generate.py [--check]", file=sys.stderr)
+    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+        print("usage: python tests/nvfwd/generate.py FOLDER", file=sys.stderr)
         return 2
-    data = Data()
-    stale = []
-    for name, text in (("tables.h", header(data)), ("tables.c", source(data))):
-        path = HERE / "common" / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-            if not arguments:
-                path.write_text(text, encoding="utf-8")
-    if stale and arguments:
-        print(f"not up to date: {', '.join(stale)}; next: python tests/nvfwd/generate.py", file=sys.stderr)
-        return 1
+    folder, data = Path(arguments[0], "common"), Data()
+    folder.mkdir(exist_ok=True)
+    (folder / "tables.h").write_text(header(data), encoding="utf-8")
+    (folder / "tables.c").write_text(source(data), encoding="utf-8")
     return 0
 
 

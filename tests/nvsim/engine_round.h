@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The order of turns on a runlist, for engine_sched.c, and the rings that both are made of. Plain
- * C, as engine_sched.h.
+ * What engine_sched.c, engine_round.c and engine_chan.c have of each other, and the rings that they
+ * are made of. Plain C, as engine_sched.h.
  */
 #ifndef NVSIM_ENGINE_ROUND_H
 #define NVSIM_ENGINE_ROUND_H
@@ -39,5 +39,15 @@ struct sched_tsg *sched_round_pick(struct sched_runlist *rl);
 void sched_round_restart(struct sched_runlist *rl);
 void sched_round_join(struct sched_runlist *rl, struct sched_tsg *tsg, u32 level);
 void sched_round_leave(struct sched_runlist *rl, struct sched_tsg *tsg);
+
+/* A channel's state or what it depends on has changed: its TSG's number of runnable ones follows. */
+void sched_chan_recount(struct sched_chan *chan);
+void sched_chan_set(struct sched_chan *chan, enum sched_state state);
+void sched_chan_kernel_done(struct sched_chan *chan);
+
+/* The loaded TSG's restore is over, so its kernels run. */
+bool sched_resident(const struct sched_runlist *rl);
+/* Nobody's context is on the engine: who comes next, be it the same, is loaded anew. midst: of a kernel, which is saved. */
+void sched_unload(struct sched_runlist *rl, bool midst);
 
 #endif

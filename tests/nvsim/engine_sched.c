@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* See engine_sched.h: what is runnable, time, and what changes the picture. */
+/* See engine_sched.h: who is on the engine, time, and what changes the picture. */
 #include "engine_round.h"
 
 /* the hardware counts slices in units of 1024 ns: a slice of zero still makes progress */
@@ -9,49 +9,12 @@
 
 /* ---- what is runnable ---- */
 
-static bool chan_runnable(const struct sched_chan *chan)
-{
-	if (!chan->tsg || chan->held || chan->hung)
-		return false;
-	if (chan->state == CHAN_RUNNING)
-		return true;
-	if (chan->disabled || !(chan->tsg->enabled || chan->scheduled))
-		return false;
-	return chan->state == CHAN_HOST || chan->state == CHAN_WAITING;
-}
-
-static void chan_recount(struct sched_chan *chan)
-{
-	struct sched_tsg *tsg = chan->tsg;
-	bool runnable = chan_runnable(chan);
-
-	if (!tsg || runnable == chan->counted)
-		return;
-	chan->counted = runnable;
-	if (runnable) {
-		if (!tsg->runnable++)
-			tsg->rl->runnable[tsg->level]++;
-	} else if (!--tsg->runnable) {
-		tsg->rl->runnable[tsg->level]--;
-	}
-}
-
-static void chan_set(struct sched_chan *chan, enum sched_state state)
-{
-	if (chan->state == CHAN_RUNNING)
-		chan->tsg->sms_used -= chan->sms;
-	if (state == CHAN_RUNNING)
-		chan->tsg->sms_used += chan->sms;
-	chan->state = state;
-	chan_recount(chan);
-}
-
 static void tsg_recount(struct sched_tsg *tsg)
 {
 	struct sched_link *at;
 
 	for_each_link(at, &tsg->chans)
-		chan_recount(CHAN(at));
+		sched_chan_recount(CHAN(at));
 }
 
 static bool others_runnable(const struct sched_runlist *rl)
@@ -78,7 +41,7 @@ static u64 later(u64 one, u64 other)
 	return one > other ? one : other;
 }
 
-static bool resident(const struct sched_runlist *rl)
+bool sched_resident(const struct sched_runlist *rl)
 {
 	return rl->loaded && rl->turn && rl->clock >= rl->ready;
 }
@@ -110,8 +73,7 @@ static void leave(struct sched_runlist *rl, bool midst)
 		rl->free = plus(rl->clock, rl->save_ns);
 }
 
-/* Nobody's context is on it: who comes next, be it the same, is loaded anew. */
-static void unload(struct sched_runlist *rl, bool midst)
+void sched_unload(struct sched_runlist *rl, bool midst)
 {
 	leave(rl, midst);
 	rl->loaded = NULL;
@@ -136,7 +98,7 @@ static void tsg_methods(struct sched_runlist *rl)
 		chan = CHAN(at);
 		if (chan->state != CHAN_HOST || !chan->counted)
 			continue;
-		chan_set(chan, rl->step(chan, rl->clock));
+		sched_chan_set(chan, rl->step(chan, rl->clock));
 		if (chan->state == CHAN_WAITING) {
 			chan->ran = 0;
 			chan->order = rl->orders++;
@@ -163,7 +125,7 @@ static void tsg_kernels(struct sched_runlist *rl)
 		}
 		if (!first || tsg->sms_used + first->sms > rl->sms)
 			return;
-		chan_set(first, CHAN_RUNNING);
+		sched_chan_set(first, CHAN_RUNNING);
 	}
 }
 
@@ -247,7 +209,7 @@ static void elapse(struct sched_runlist *rl, u64 until)
 		rl->switching += span;
 	} else if (rl->loaded && rl->turn && rl->clock < rl->ready) {
 		rl->restoring += span;
-	} else if (resident(rl)) {
+	} else if (sched_resident(rl)) {
 		for_each_link(at, &rl->loaded->chans) {
 			chan = CHAN(at);
 			if (chan->state != CHAN_RUNNING)
@@ -266,23 +228,17 @@ static void elapse(struct sched_runlist *rl, u64 until)
 	show(rl);
 }
 
-static void chan_kernel_done(struct sched_chan *chan)
-{
-	chan->finished++;
-	chan_set(chan, CHAN_HOST);
-}
-
 static void events(struct sched_runlist *rl)
 {
 	struct sched_link *at;
 	bool ended = false;
 	u64 slice;
 
-	if (!resident(rl))
+	if (!sched_resident(rl))
 		return;
 	for_each_link(at, &rl->loaded->chans) {
 		if (CHAN(at)->state == CHAN_RUNNING && !CHAN(at)->left) {
-			chan_kernel_done(CHAN(at));
+			sched_chan_kernel_done(CHAN(at));
 			ended = true;
 		}
 	}
@@ -354,7 +310,7 @@ void sched_tsg_remove(struct sched_tsg *tsg)
 		sched_chan_remove(CHAN(tsg->chans.next));
 	sched_round_leave(rl, tsg);
 	if (rl->loaded == tsg)
-		unload(rl, false);
+		sched_unload(rl, false);
 }
 
 void sched_tsg_set_level(struct sched_tsg *tsg, u32 level)
@@ -406,7 +362,7 @@ void sched_tsg_preempt(struct sched_tsg *tsg)
 		return;
 	if (expire(rl))
 		return;
-	unload(rl, tsg->sms_used);
+	sched_unload(rl, tsg->sms_used);
 }
 
 void sched_tsg_set_wfi(struct sched_tsg *tsg, bool wfi)
@@ -426,7 +382,7 @@ const char *sched_tsg_state(const struct sched_tsg *tsg)
 	const struct sched_runlist *rl = tsg->rl;
 	const struct sched_link *at;
 
-	if (rl->loaded == tsg && resident(rl) && tsg->runnable)
+	if (rl->loaded == tsg && sched_resident(rl) && tsg->runnable)
 		return "running";
 	if (tsg->runnable)
 		return "ready";
@@ -436,84 +392,4 @@ const char *sched_tsg_state(const struct sched_tsg *tsg)
 		if (CHAN(at)->scheduled)
 			return "idle";
 	return "off";
-}
-
-/* ---- channels ---- */
-
-void sched_chan_add(struct sched_tsg *tsg, struct sched_chan *chan)
-{
-	*chan = (struct sched_chan){ .tsg = tsg };
-	link_init(&chan->in_tsg);
-	link_append(&tsg->chans, &chan->in_tsg);
-}
-
-void sched_chan_remove(struct sched_chan *chan)
-{
-	if (!chan->tsg)
-		return;
-	chan_set(chan, CHAN_DEAD);
-	link_remove(&chan->in_tsg);
-	chan->tsg = NULL;
-}
-
-void sched_chan_wake(struct sched_chan *chan)
-{
-	if (chan->state == CHAN_IDLE || chan->state == CHAN_BLOCKED)
-		chan_set(chan, CHAN_HOST);
-}
-
-void sched_chan_end_kernel(struct sched_chan *chan)
-{
-	if (chan->state == CHAN_RUNNING)
-		chan_kernel_done(chan);
-}
-
-void sched_chan_fault(struct sched_chan *chan)
-{
-	chan_set(chan, CHAN_DEAD);
-}
-
-void sched_chan_hang(struct sched_chan *chan)
-{
-	if (chan->state == CHAN_RUNNING)
-		chan_set(chan, CHAN_WAITING);
-	chan->hung = true;
-	chan_recount(chan);
-}
-
-void sched_chan_schedule(struct sched_chan *chan, bool enable)
-{
-	chan->scheduled = enable;
-	chan_recount(chan);
-}
-
-void sched_chan_disable(struct sched_chan *chan, bool disable, bool only_scheduling)
-{
-	bool midst = false;
-
-	if (disable) {
-		chan->disabled++;
-		if (!only_scheduling && !(chan->state == CHAN_RUNNING && chan->tsg->wfi)) {
-			chan->held = true;
-			midst = sched_chan_on_engine(chan);
-			/*
-			 * taken off: its SMs are free for the TSG's other channels; it keeps its
-			 * place in the order
-			 */
-			if (chan->state == CHAN_RUNNING)
-				chan_set(chan, CHAN_WAITING);
-		}
-	} else if (chan->disabled && !--chan->disabled) {
-		chan->held = false;
-	}
-	chan_recount(chan);
-	if (midst && !chan->tsg->runnable)
-		unload(chan->tsg->rl, true);
-}
-
-bool sched_chan_on_engine(const struct sched_chan *chan)
-{
-	const struct sched_tsg *tsg = chan->tsg;
-
-	return tsg && chan->state == CHAN_RUNNING && tsg->rl->loaded == tsg && resident(tsg->rl);
 }

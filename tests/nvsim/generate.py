@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes abi_tables.h and abi_tables.c of the simulated driver from the ABI data of detshare.tools.abi.
+"""Writes what of the simulated driver is data into a folder: abi_tables.[ch] from the ABI data of detshare.tools.abi,
+and answers.c (answers.py). `detshare-vm build` does it.
 
-    python tests/nvsim/generate.py [--check]
+    python tests/nvsim/generate.py FOLDER
 
 The simulator is the truth that the module is tested against, so its tables are generated apart from the module's own:
 a mistake in one decoder cannot hide in the other. Only names that the simulator's sources use are written out.
@@ -14,11 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import answers
+
+from detshare.tools.abi.generator import load
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
-
-from detshare.tools.abi.generator import load  # noqa: E402
-
 VERSIONS = ("550.163.01", "580.65.06", "580.142")
 """index into the tables; the last one also serves 580.159.04, whose headers are the same"""
 NEWEST = VERSIONS[-1]
@@ -35,8 +36,7 @@ def used_words() -> set[str]:
     """Identifiers in the hand-written sources."""
     words: set[str] = set()
     for path in sorted(HERE.glob("*.[ch]")):
-        if not path.name.startswith("abi_tables"):
-            words |= set(_WORD.findall(path.read_text(encoding="utf-8")))
+        words |= set(_WORD.findall(path.read_text(encoding="utf-8")))
     # NV_BITS(value, FIELD) names a field by its ends, S__member__at a structure, an ioctl its parameters
     made = {f"{word}_{end}" for word in words for end in ("LO", "HI", "PARAMS")}
     return words | made | {word.split("__")[0] for word in words}
@@ -224,19 +224,12 @@ def source() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments not in ([], ["--check"]):
-        print("usage: python tests/nvsim/generate.py [--check]", file=sys.stderr)
+    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+        print("usage: python tests/nvsim/generate.py FOLDER", file=sys.stderr)
         return 2
-    stale = []
-    for name, text in (("abi_tables.h", header()), ("abi_tables.c", source())):
-        path = HERE / name
-        if not arguments:
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-    if stale:
-        print(f"generate: {', '.join(stale)} is not what detshare.tools.abi has; run without --check", file=sys.stderr)
-    return 1 if stale else 0
+    for name, text in (("abi_tables.h", header()), ("abi_tables.c", source()), ("answers.c", answers.source())):
+        Path(arguments[0], name).write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ class MapKind(IntEnum):
     ARRAY = 2
     PERCPU_HASH = 5
     PERCPU_ARRAY = 6
-    LRU_HASH = 9
     RINGBUF = 27
 
 

@@ -78,7 +78,7 @@ def mapped(pid: int) -> list[Found]:
 def without_libcuda() -> list[int]:
     """Programs that hold a GPU's descriptor and have no libcuda mapped: static ones, other libraries' clients."""
     return [
-        holder.id.pid for holder in procfs.holders() if holder.device_fds and not mapped(holder.id.pid)
+        opener.id.pid for opener in procfs.openers() if opener.device_fds and not mapped(opener.id.pid)
     ]
 
 

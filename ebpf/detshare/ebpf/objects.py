@@ -59,7 +59,7 @@ class ObjectTracer:
         decoder = Decoder(abi)
         self.world = World(decoder)
         self._ignored = {os.getpid(), *ignored}
-        self._early = [holder.id.pid for holder in procfs.holders()]
+        self._early = [opener.id.pid for opener in procfs.openers()]
         self._early_seen: set[int] = set()
         self._program = Loaded(
             "objects",

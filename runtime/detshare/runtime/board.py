@@ -44,7 +44,6 @@ __all__ = [
 SIZE = layout.PAGE_BYTES
 _CODES = {"u8": "B", "char": "B", "u32": "I", "s32": "i", "u64": "Q"}
 _SIZES = {"u8": 1, "char": 1, "u32": 4, "s32": 4, "u64": 8}
-_MASK64 = (1 << 64) - 1
 
 
 class BadBoard(ValueError):

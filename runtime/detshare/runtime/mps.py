@@ -174,14 +174,6 @@ class Mps:
         """PIDs of a server's clients. MpsError."""
         return [int(line) for line in self.ask(f"get_client_list {server}") if line.isdecimal()]
 
-    def server_status(self, server: int) -> str:
-        """INITIALIZING, ACTIVE, FAULT, ... or empty where this driver cannot say."""
-        try:
-            lines = self.ask(f"get_server_status {server}")
-        except MpsError:
-            return ""
-        return lines[0].upper() if lines and lines[0].isalpha() else ""
-
     # -- life ---------------------------------------------------------------------------------------------------
 
     def adopt(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from detshare.ctl.core import classes, select
 from detshare.ctl.core.backend import Backend
-from detshare.ctl.core.driver import Gpu, Holder, NotAllowed, ProcessId
+from detshare.ctl.core.driver import Gpu, NotAllowed, Opener, ProcessId
 from detshare.ctl.core.snapshot import (
     Account,
     AccountKind,
@@ -60,8 +60,8 @@ def programs() -> list[Program]:
     ]
 
 
-def _holder(program: Program) -> Holder:
-    return Holder(program.id, 1, program.command, "", program.user, "", program.container, (5,), ())
+def _opener(program: Program) -> Opener:
+    return Opener(program.id, 1, program.command, "", program.user, "", program.container, (5,), ())
 
 
 class FakeBackend(Backend):
@@ -249,7 +249,7 @@ class FakeBackend(Backend):
         self.calls.append((verb, who))
         changed, skipped = [], []
         for index, program in enumerate(self.programs):
-            if not selector.matches(_holder(program)):
+            if not selector.matches(_opener(program)):
                 continue
             if not program.tsgs:
                 if late:

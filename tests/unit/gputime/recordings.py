@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from detshare.ctl.core.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, Usage
+from detshare.ctl.core.driver import Descriptor, Gpu, NotAllowed, Opener, ProcessId, Usage
 from detshare.ctl.core.gputime import Run, Switch
 from detshare.ctl.gputime.recording import GpuRecord, Recording
 
@@ -63,9 +63,9 @@ class MadeDriver:
     def gpus(self) -> list[Gpu]:
         return list(self.there)
 
-    def holders(self) -> list[Holder]:
+    def openers(self) -> list[Opener]:
         return [
-            Holder(ProcessId(pid, 1), 1, command, "", "ann", "", "", (), ()) for pid, command in self.commands.items()
+            Opener(ProcessId(pid, 1), 1, command, "", "ann", "", "", (), ()) for pid, command in self.commands.items()
         ]
 
     def switch_log(self, gpu: Gpu) -> MadeLog:

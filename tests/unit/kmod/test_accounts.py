@@ -7,14 +7,14 @@ import pytest
 
 from detshare.ctl.core import accounts, cgroups
 from detshare.ctl.core.backend import BadRequest
-from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.driver import Opener, ProcessId
 from detshare.ctl.core.snapshot import AccountKind
 
 CONTAINER = "c0ffee" * 10 + "c0fe"
 
 
-def holder(pid: int, command: str, cgroup: str = "/", container: str = "") -> Holder:
-    return Holder(ProcessId(pid, 7), 1, command, command[:15], "root", cgroup, container, (3,), ())
+def opener(pid: int, command: str, cgroup: str = "/", container: str = "") -> Opener:
+    return Opener(ProcessId(pid, 7), 1, command, command[:15], "root", cgroup, container, (3,), ())
 
 
 @pytest.fixture
@@ -26,14 +26,14 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_who_can_be_a_pid_a_tenant_or_a_pattern() -> None:
-    holders = [holder(42, "python serve.py"), holder(43, "python train.py"), holder(44, "red wine")]
-    (one,) = accounts.resolve("42", ["red"], holders)
+    openers = [opener(42, "python serve.py"), opener(43, "python train.py"), opener(44, "red wine")]
+    (one,) = accounts.resolve("42", ["red"], openers)
     assert (one.kind, one.process) == (AccountKind.PID, ProcessId(42, 7))
-    (red,) = accounts.resolve("red", ["red"], holders)
+    (red,) = accounts.resolve("red", ["red"], openers)
     assert (red.kind, red.text) == (AccountKind.TENANT, "tenant red")
-    assert [t.name for t in accounts.resolve("red", [], holders)] == ["44"]
-    assert [t.name for t in accounts.resolve("python *", [], holders)] == ["42", "43"]
-    assert accounts.resolve("45", [], holders) == []
+    assert [t.name for t in accounts.resolve("red", [], openers)] == ["44"]
+    assert [t.name for t in accounts.resolve("python *", [], openers)] == ["42", "43"]
+    assert accounts.resolve("45", [], openers) == []
 
 
 def test_a_cgroup_by_its_path_or_its_folder(tree: Path) -> None:
@@ -48,10 +48,10 @@ def test_a_cgroup_by_its_path_or_its_folder(tree: Path) -> None:
 
 def test_a_container_is_its_own_cgroup_and_not_one_inside(tree: Path) -> None:
     inside = f"/kube/pod-{CONTAINER}.scope/inner"
-    both = [holder(pid, "x", inside, CONTAINER) for pid in (42, 43)]
+    both = [opener(pid, "x", inside, CONTAINER) for pid in (42, 43)]
     found = accounts.resolve(CONTAINER[:12], [], both)
     assert [t.name for t in found] == [f"/kube/pod-{CONTAINER}.scope"]
-    assert accounts.resolve("abcdefabcdef", [], [holder(42, "x", inside, CONTAINER)]) == []
+    assert accounts.resolve("abcdefabcdef", [], [opener(42, "x", inside, CONTAINER)]) == []
 
 
 def test_the_lineage_of_a_cgroup_goes_up_to_the_root(tree: Path) -> None:

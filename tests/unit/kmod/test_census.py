@@ -12,7 +12,7 @@ from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.module import activity, census, orders, rotation
 from detshare.ctl.backends.module.census import Census
 from detshare.ctl.core import words
-from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+from detshare.ctl.core.driver import Gpu, Opener, ProcessId
 from detshare.ctl.core.gputime import Mode, Standing
 from detshare.ctl.core.snapshot import AccountKind, Containment, Kind, Level, Program, State, plain
 from detshare.ctl.netlink import genl
@@ -32,13 +32,13 @@ ABI = for_version("580.159.04")
 GR0, COPY1 = ABI.constant("NV2080_ENGINE_TYPE_GR0"), ABI.constant("NV2080_ENGINE_TYPE_COPY1")
 UUID = "GPU-3b269624-5005-67c3-4026-6cc0bb057439"
 SERVE = ProcessId(42, 900)
-HOLDER = Holder(SERVE, 1, "python serve.py", "python", "ann", "/kube/pod", "", (3,), ((4, 0),))
+OPENER = Opener(SERVE, 1, "python serve.py", "python", "ann", "/kube/pod", "", (3,), ((4, 0),))
 VCTX = VctxRow(1, 42, 0xC1D00001, 900, "python", cgroup_id=70, gpu=0, memory_used=3 << 30, managed=1 << 30, tsgs=2)
 TSGS = (
     TsgRow(1, 42, 0xC1D00001, 0x5C000015, 0, GR0, True, 8, 2048),
     TsgRow(1, 42, 0xC1D00001, 0x5C000020, 0, COPY1, False, 4, 1024),
 )
-SEEN = Census([VCTX], TSGS, gpu_rows=[GpuRow(0, UUID, 0, 80 << 30)], holders={SERVE: HOLDER})
+SEEN = Census([VCTX], TSGS, gpu_rows=[GpuRow(0, UUID, 0, 80 << 30)], openers={SERVE: OPENER})
 
 
 def only(seen: Census, **more: object) -> Program:
@@ -76,15 +76,15 @@ def test_a_reused_pid_is_another_program() -> None:
 
 
 def test_who_holds_descriptors_and_has_no_client_is_listed_too() -> None:
-    waiting = Holder(ProcessId(7, 1), 1, "idle", "idle", "bob", "/", "", (3,), ((4, 0),))
-    seen = replace(SEEN, gpus=[Gpu(UUID, 0, "H100", "")], holders={SERVE: HOLDER, waiting.id: waiting})
+    waiting = Opener(ProcessId(7, 1), 1, "idle", "idle", "bob", "/", "", (3,), ((4, 0),))
+    seen = replace(SEEN, gpus=[Gpu(UUID, 0, "H100", "")], openers={SERVE: OPENER, waiting.id: waiting})
     first, second = census.programs(seen, abi=ABI)
     assert (first.id.pid, first.state, first.gpus, first.memory_bytes) == (7, State.NO_CONTEXT, (UUID,), None)
     assert second.id == SERVE
 
 
 def test_who_ended_between_two_questions_has_a_name_all_the_same() -> None:
-    assert only(replace(SEEN, holders={})).command == "[python]"
+    assert only(replace(SEEN, openers={})).command == "[python]"
 
 
 @pytest.mark.parametrize(

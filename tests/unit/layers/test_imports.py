@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detshare.tools.layers.imports import LINES, check, problems
+from detshare.tools.layers.imports import check, problems
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -89,16 +89,6 @@ def test_a_circle_of_more_than_four_files_is_told(tmp_path: Path, files: int, to
     found = problems(tree(tmp_path, ring), {})
     assert len(found) == told
     assert all("in a circle of 5 files" in said and "detshare.ctl.core.m3" in said for said in found)
-
-
-def test_a_long_file_is_told_unless_it_is_generated(tmp_path: Path) -> None:
-    files = {
-        "tests/unit/test_long.py": "\n" * (LINES + 1),
-        "ctl/detshare/ctl/core/fits.py": "\n" * LINES,
-        "ctl/detshare/ctl/abi/tables.py": "# Generated; do not edit.\n" + "\n" * LINES,
-    }
-    (said,) = problems(tree(tmp_path, files), {})
-    assert said == f"tests/unit/test_long.py:{LINES + 1}: {LINES + 1} lines; a file has {LINES} at most"
 
 
 @pytest.mark.parametrize(

@@ -136,16 +136,6 @@ def test_the_inside_of_a_file_is_no_file_of_its_own(tree: Path) -> None:
     assert kmod.check(tree, NOTHING) == []
 
 
-def test_a_long_file(tree: Path) -> None:
-    add(tree, "kmod/api/msg.c", "/**/\n" * 494)
-    assert kmod.check(tree, NOTHING) == []
-    known = Known(long={"api/msg.c": "a reason"})
-    assert kmod.check(tree, known) == ["api/msg.c: is listed as too long, and is not: take it off the list"]
-    add(tree, "kmod/api/msg.c", "/**/\n")
-    assert kmod.check(tree, NOTHING) == ["api/msg.c: has 501 lines, 500 may be"]
-    assert kmod.check(tree, known) == []
-
-
 @pytest.mark.parametrize("name", ["more/a.c", "a.c", "base/deep/a.h"])
 def test_a_file_in_no_layer(tree: Path, name: str) -> None:
     put(tree, f"kmod/{name}", "int ds_a;\n")

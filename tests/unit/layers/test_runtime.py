@@ -135,15 +135,6 @@ def test_a_larger_circle(tree: Path) -> None:
     ]
 
 
-def test_a_long_file(tree: Path) -> None:
-    add(tree, "api/msg.h", "/**/\n" * 498)
-    assert runtime.check(tree) == []
-    add(tree, "api/msg.h", "/**/\n")
-    assert runtime.check(tree) == ["runtime/api/msg.h: has 501 lines, 500 may be"]
-    put(tree, "api/made.c", "/* Made by a tool; do not edit. */\n" + "/**/\n" * 600)
-    assert runtime.check(tree) == ["runtime/api/msg.h: has 501 lines, 500 may be"]
-
-
 @pytest.mark.parametrize("name", ["more/a.c", "a.h", "base/deep/a.h"])
 def test_a_file_in_no_layer(tree: Path, name: str) -> None:
     put(tree, name, "int ds_a;\n")

@@ -9,11 +9,12 @@ import pytest
 
 from detshare.ctl.abi.versions import UnknownBranch, for_version
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.driver import H100, MEASURED_SECONDS, Call, ModelDriver, second_gpu
+from detshare.ctl.backends.model.driver import H100, MEASURED_SECONDS, Call, ModelDriver
 from detshare.ctl.backends.model.objects import Kind
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import Background
 from detshare.ctl.core.driver import Descriptor, DescriptorGone, Driver, NotAllowed, ProcessGone
+from tests.unit.model import programs
 
 GET = "NVA06C_CTRL_CMD_GET_TIMESLICE"
 TSG = 0x5C000015
@@ -34,7 +35,7 @@ def test_it_is_a_driver() -> None:
 def test_borrow_fails_as_pidfd_getfd_would() -> None:
     driver = ModelDriver()
     process = scenario.cuda_process(driver)
-    device_fd = process.holder().device_fds[0][0]
+    device_fd = process.opener().device_fds[0][0]
     for fd in (99, device_fd):
         with pytest.raises(DescriptorGone, match="no /dev/nvidiactl any more"), driver.borrow(process.id, fd):
             pass
@@ -128,11 +129,11 @@ def test_every_branch_of_the_tables_works(version: str) -> None:
         assert ask(driver, descriptor) == "NV_OK"
 
 
-def test_fork_shares_clients_and_the_last_holder_ends_them() -> None:
+def test_fork_shares_clients_and_the_last_opener_ends_them() -> None:
     driver = ModelDriver()
     parent = scenario.cuda_process(driver)
     child = driver.machine.fork(parent)
-    assert child.holder().control_fds == parent.holder().control_fds
+    assert child.opener().control_fds == parent.opener().control_fds
     assert child.parent == parent.id.pid
     with driver.borrow(child.id, 3) as descriptor:
         assert ask(driver, descriptor) == "NV_OK"
@@ -148,7 +149,7 @@ def test_exec_keeps_the_process_and_drops_its_descriptors() -> None:
     driver.machine.exec(process, "/usr/bin/sleep 100")
     assert driver.alive(process.id)
     assert process.comm == "sleep"
-    assert driver.holders() == []
+    assert driver.openers() == []
     assert driver.resource_count() == 0
 
 
@@ -164,7 +165,7 @@ def test_resource_count_changes_with_births_and_deaths_only() -> None:
 
 
 def test_scenarios_have_the_measured_shapes() -> None:
-    driver = ModelDriver(gpus=(H100, second_gpu()))
+    driver = ModelDriver(gpus=(H100, programs.second_gpu()))
 
     def groups(process: ModelProcess) -> list[int]:
         nodes = [
@@ -179,13 +180,13 @@ def test_scenarios_have_the_measured_shapes() -> None:
     assert groups(scenario.cuda_process(driver)) == [8, 4, 4, 4]
     assert groups(scenario.cuda_process(driver, base=0xBEEF0000)) == [8, 4, 4, 4]
     assert groups(scenario.two_contexts(driver)) == [8, 4, 4, 4] * 2
-    assert groups(scenario.multi_gpu(driver)) == [8, 4, 4, 4] * 2
-    assert groups(scenario.nvml_process(driver)) == []
+    assert groups(programs.multi_gpu(driver)) == [8, 4, 4, 4] * 2
+    assert groups(programs.nvml_process(driver)) == []
     assert groups(scenario.opened_only(driver)) == []
-    assert groups(scenario.mps_control(driver)) == []
-    server = scenario.mps_server(driver)
+    assert groups(programs.mps_control(driver)) == []
+    server = programs.mps_server(driver)
     assert groups(server) == [1, 4, 4, 4]
-    assert groups(scenario.mps_client(driver, server)) == [2, 4, 4, 4, 1]
+    assert groups(programs.mps_client(driver, server)) == [2, 4, 4, 4, 1]
     for process in list(driver.machine.processes.values()):
         driver.machine.kill(process)
     assert driver.resource_count() == 0
@@ -195,7 +196,7 @@ def test_scenarios_have_the_measured_shapes() -> None:
 def test_usage_names_memory_and_share() -> None:
     driver = ModelDriver()
     process = scenario.cuda_process(driver, memory=123)
-    scenario.nvml_process(driver)
+    programs.nvml_process(driver)
     driver.machine.start_work(process, driver.gpu_models[0], Background())
     driver.machine.advance(2)
     usage = driver.usage()

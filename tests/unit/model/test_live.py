@@ -23,10 +23,10 @@ def settle(model: LiveModel, clock: Clock, seconds: float = 6.0) -> None:
 
 
 def control(model: LiveModel, pid: int, command: str, target: int, **values: int) -> None:
-    holder = next(h for h in model.holders() if h.id.pid == pid)
+    opener = next(h for h in model.openers() if h.id.pid == pid)
     spec = model.abi.control(command)
-    with model.borrow(holder.id, holder.control_fds[0]) as descriptor:
-        client = model.rm.clients_of(model.machine.processes[pid].fds[holder.control_fds[0]])[0].handle
+    with model.borrow(opener.id, opener.control_fds[0]) as descriptor:
+        client = model.rm.clients_of(model.machine.processes[pid].fds[opener.control_fds[0]])[0].handle
         status = descriptor.control(client, target, spec.number, model.abi.layout(spec.params).pack(**values))
     assert model.abi.status_name(status) == "NV_OK"
 
@@ -34,7 +34,7 @@ def control(model: LiveModel, pid: int, command: str, target: int, **values: int
 def test_it_shows_what_priorities_do() -> None:
     clock = Clock()
     model = LiveModel(clock=clock)
-    serve, train, notebook = model.holders()
+    serve, train, notebook = model.openers()
     assert [h.command for h in (serve, train)] == ["python3 serve.py --model demo", "python3 train.py --epochs 90"]
     settle(model, clock)
     before = model.readings()

@@ -11,7 +11,8 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.gpu import ModelTsg
 from detshare.ctl.backends.model.process import ModelProcess
-from detshare.ctl.backends.model.workload import Background, Endless, Latency, Workload
+from detshare.ctl.backends.model.workload import Background, Latency, Workload
+from tests.unit.model import programs
 
 pick = st.integers(0, 10)
 
@@ -42,7 +43,7 @@ class Verbs(RuleBasedStateMachine):
             case "partly":
                 workload = Background((50, 300), utilization=0.7, depth=4, seed=seed)
             case _:
-                workload = Endless()
+                workload = programs.Endless()
         process = scenario.cuda_process(self.driver)
         self.driver.machine.start_work(process, self.gpu, workload)
         tsg = next(tsg for tsg in self.gpu.tsgs[::-1] if tsg.runlist == 0)
@@ -92,7 +93,7 @@ class Verbs(RuleBasedStateMachine):
         assert grown == self.gpu.timeline.busy - busy
         assert grown + self.gpu.timeline.switching - switching <= passed
         # work conserving: someone who could run all the time leaves no gap (an endless kernel, not paused)
-        if any(isinstance(w, Endless) and not t.paused for _, t, w in self.programs):
+        if any(isinstance(w, programs.Endless) and not t.paused for _, t, w in self.programs):
             assert grown + self.gpu.timeline.switching - switching == passed
 
     @invariant()

@@ -8,6 +8,7 @@ import pytest
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.process import ModelProcess
+from tests.unit.model import programs
 
 TSG = 0x5C000015
 DEVICE = 0x5C000002
@@ -21,7 +22,7 @@ class Program:
         self.driver = driver
         self.abi = driver.abi
         self.process = process or scenario.cuda_process(driver)
-        self.fd = self.process.holder().control_fds[0]
+        self.fd = self.process.opener().control_fds[0]
         self.client = driver.rm.clients_of(self.process.fds[self.fd])[0].handle
 
     def ask(self, command: str, target: int, client: int | None = None, **values: int) -> tuple[str, bytearray]:
@@ -257,8 +258,8 @@ def test_group_numbers_are_per_runlist_and_reused() -> None:
 
 def test_pausing_one_mps_client_hangs_the_other() -> None:
     driver = ModelDriver()
-    server = scenario.mps_server(driver)
-    victim, other = (scenario.mps_client(driver, server) for _ in range(2))
+    server = programs.mps_server(driver)
+    victim, other = (programs.mps_client(driver, server) for _ in range(2))
     program = Program(driver, victim)
     objects = driver.rm.clients[program.client].objects
     shared = objects[0x5C00000F].tsg

@@ -12,7 +12,8 @@ from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.gpu import ModelTsg
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.timeline import build_round
-from detshare.ctl.backends.model.workload import Background, Endless, Idle, Latency, Workload
+from detshare.ctl.backends.model.workload import Background, Idle, Latency, Workload
+from tests.unit.model import programs
 
 TOKEN_US = 2340
 EVERY_US = 10_000
@@ -120,7 +121,7 @@ def test_back_to_back_shares_follow_slices(slices: tuple[int, int]) -> None:
 
 def test_an_endless_kernel_is_preempted_at_its_slice() -> None:
     bench = Bench()
-    endless = Endless()
+    endless = programs.Endless()
     latency = Latency(100, 5000, jitter=0)
     bench.run(endless)
     bench.run(latency)
@@ -134,7 +135,7 @@ def test_an_endless_kernel_is_preempted_at_its_slice() -> None:
 
 def test_pause_stops_a_kernel_and_resume_goes_on_with_it() -> None:
     bench = Bench()
-    endless = Endless()
+    endless = programs.Endless()
     tsg = bench.run(endless)
     bench.advance(0.5)
     bench.gpu.switch_channels(tsg.channels, enable=False)
@@ -149,7 +150,7 @@ def test_pause_stops_a_kernel_and_resume_goes_on_with_it() -> None:
 
 def test_disabling_only_scheduling_lets_the_slice_end() -> None:
     bench = Bench()
-    tsg = bench.run(endless := Endless())
+    tsg = bench.run(endless := programs.Endless())
     bench.advance(0.0015)
     before = endless.busy
     bench.gpu.switch_channels(tsg.channels, enable=False, only_scheduling=True)
@@ -159,7 +160,7 @@ def test_disabling_only_scheduling_lets_the_slice_end() -> None:
 
 def test_preempt_is_no_pause() -> None:
     bench = Bench()
-    tsg = bench.run(endless := Endless())
+    tsg = bench.run(endless := programs.Endless())
     bench.advance(0.1)
     before = endless.busy
     bench.gpu.preempt(tsg)
@@ -170,7 +171,7 @@ def test_preempt_is_no_pause() -> None:
 
 def test_a_shorter_slice_takes_effect_at_once() -> None:
     bench = Bench()
-    long, other = bench.run(Endless()), bench.run(Endless())
+    long, other = bench.run(programs.Endless()), bench.run(programs.Endless())
     bench.gpu.set_slice(long, 10_000_000)
     bench.advance(1)
     assert bench.gpu.timeline.running is long
@@ -181,7 +182,7 @@ def test_a_shorter_slice_takes_effect_at_once() -> None:
 
 def test_a_hung_group_never_runs() -> None:
     bench = Bench()
-    tsg = bench.run(endless := Endless())
+    tsg = bench.run(endless := programs.Endless())
     tsg.hung = True
     bench.advance(1)
     assert endless.busy == 0
@@ -189,9 +190,9 @@ def test_a_hung_group_never_runs() -> None:
 
 def test_death_in_the_middle_of_a_kernel_frees_the_gpu() -> None:
     bench = Bench()
-    bench.run(Endless())
+    bench.run(programs.Endless())
     victim: ModelProcess = next(iter(bench.driver.machine.processes.values()))
-    bench.run(other := Endless())
+    bench.run(other := programs.Endless())
     bench.gpu.set_slice(bench.gpu.tsgs[0], 10_000_000)
     bench.advance(0.1)
     bench.driver.machine.kill(victim)

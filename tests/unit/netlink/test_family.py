@@ -100,7 +100,6 @@ def test_a_record_has_every_attribute(name: str) -> None:
         ("kind", records.KINDS),
         ("level", records.LEVELS),
         ("abi", records.ABIS),
-        ("mode", records.MODES),
         ("entity-state", records.ENTITY_STATES),
         ("hold", records.HOLDS),
         ("denial", records.DENIALS),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detshare.tools.vm import forward
+from detshare.tools.vm import builds, checkout, forward
 from tests.unit.builds import once
 from tests.unit.nvfwd.fake_qemu import FakeQemu
 
@@ -21,7 +21,8 @@ TRACE = REPO / "tests" / "data" / "traces" / "h100-580-runtime-greenctx.jsonl.gz
 def helper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def build(folder: Path) -> Path:
         flags = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-        words = ["make", "-s", "-C", str(REPO / "tests" / "nvfwd" / "host"), f"OUT={folder}", f"MORE={flags}"]
+        words = ["make", "-s", "-C", str(REPO / "tests" / "nvfwd" / "host"), f"OUT={folder}"]
+        words += [f"TABLES={builds.generated(checkout.NVFWD)}", f"MORE={flags}"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return folder / "nvfwd-helper"

@@ -27,7 +27,7 @@ def library() -> ctypes.CDLL:
     target = folder / "harness.so"
     sources = [
         Path(__file__).with_name("harness.c"),
-        *(NVSIM / f"{name}.c" for name in ("engine_sched", "engine_round", "ring", "eventbuf")),
+        *(NVSIM / f"{name}.c" for name in ("engine_sched", "engine_round", "engine_chan", "ring", "eventbuf")),
     ]
     flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared", f"-I{NVSIM}"]
     done = subprocess.run(

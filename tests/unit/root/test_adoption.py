@@ -8,11 +8,12 @@ import pytest
 
 from detshare.ctl.abi.versions import for_version
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.driver import Call, ModelDriver, second_gpu
+from detshare.ctl.backends.model.driver import Call, ModelDriver
 from detshare.ctl.backends.root import doctor
 from detshare.ctl.backends.root.adopt import Adopter
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.core.snapshot import Kind, State
+from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program
 
@@ -43,9 +44,9 @@ def test_handles_of_another_library_are_found(backend: RootBackend, driver: Mode
 
 
 def test_two_contexts_and_two_gpus(clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> None:
-    driver = ModelDriver(gpus=(ModelDriver().gpus()[0], second_gpu()))
+    driver = ModelDriver(gpus=(ModelDriver().gpus()[0], programs.second_gpu()))
     backend = RootBackend(driver, tmp_path_factory.mktemp("run"), clock=clock)
-    two, both = scenario.two_contexts(driver), scenario.multi_gpu(driver)
+    two, both = scenario.two_contexts(driver), programs.multi_gpu(driver)
     assert len(program(backend, two).compute) == 2
     found = program(backend, both)
     assert {t.gpu for t in found.compute} == {g.uuid for g in driver.gpus()}
@@ -53,7 +54,7 @@ def test_two_contexts_and_two_gpus(clock: Clock, tmp_path_factory: pytest.TempPa
 
 
 def test_a_program_is_on_the_gpus_it_computes_on(clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> None:
-    first, second = ModelDriver().gpus()[0], second_gpu()
+    first, second = ModelDriver().gpus()[0], programs.second_gpu()
     driver = ModelDriver(gpus=(first, second))
     backend = RootBackend(driver, tmp_path_factory.mktemp("run"), clock=clock)
     process, waiting = scenario.cuda_process(driver, memory=3 << 30), scenario.opened_only(driver)
@@ -98,7 +99,7 @@ def test_an_idle_machine_costs_two_questions_per_compute_tsg_and_second(
 
 
 def test_a_program_that_only_reads_nvml_has_no_context(backend: RootBackend, driver: ModelDriver) -> None:
-    assert program(backend, scenario.nvml_process(driver)).state is State.NO_CONTEXT
+    assert program(backend, programs.nvml_process(driver)).state is State.NO_CONTEXT
 
 
 def test_a_forked_child_does_not_own_its_parents_tsgs(backend: RootBackend, driver: ModelDriver) -> None:
@@ -111,8 +112,8 @@ def test_a_forked_child_does_not_own_its_parents_tsgs(backend: RootBackend, driv
 
 
 def test_mps_server_and_clients_are_told_apart(backend: RootBackend, driver: ModelDriver) -> None:
-    server = scenario.mps_server(driver)
-    clients = [scenario.mps_client(driver, server) for _ in range(2)]
+    server = programs.mps_server(driver)
+    clients = [programs.mps_client(driver, server) for _ in range(2)]
     alone = scenario.cuda_process(driver)
     assert program(backend, server).state is State.MPS_SERVER
     assert [program(backend, c).state for c in clients] == [State.MPS_CLIENT] * 2
@@ -221,11 +222,11 @@ def test_an_announced_client_is_read_without_a_search(clock: Clock, driver: Mode
     client = driver.rm.clients_of(process.fds[file])[0].handle
     driver.before_control = asked.append
     searching, told = Adopter(driver, abi, clock), Adopter(driver, abi, clock)
-    holders = driver.holders()
-    found = searching.refresh(holders, driver.resource_count())[process.id]
+    openers = driver.openers()
+    found = searching.refresh(openers, driver.resource_count())[process.id]
     questions, asked[:], searched = len(asked), [], driver.questions
     told.announce(process.id.pid, file, client, whole=True)
-    assert told.refresh(holders, driver.resource_count())[process.id].tsgs == found.tsgs
+    assert told.refresh(openers, driver.resource_count())[process.id].tsgs == found.tsgs
     assert len(found.tsgs) == 4
     assert len(asked) == questions
     assert driver.questions - searched < searched - 300
@@ -239,7 +240,7 @@ def test_a_wrong_announcement_does_no_harm(clock: Clock, driver: ModelDriver) ->
     adopter.announce(process.id.pid, 999, 0xC1D00000, whole=True)
     adopter.announce(process.id.pid + 1, file, 0xC1D00000, whole=True)
     for _ in range(3):
-        found = adopter.refresh(driver.holders(), driver.resource_count())[process.id]
+        found = adopter.refresh(driver.openers(), driver.resource_count())[process.id]
         clock.sleep(1)
     assert len(found.tsgs) == 4
     assert {client for _, client in found.clients} != {0xC1DFFFFF}

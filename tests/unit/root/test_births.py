@@ -214,9 +214,9 @@ def test_a_context_is_given_what_is_wished_and_nothing_else(
         for client in driver.rm.clients_of(file)
     )
     fd = next(number for number, each in process.fds.items() if each is file)
-    holders = {holder.id.pid: holder for holder in driver.holders()}
-    monkeypatch.setattr(early_apply.procfs, "start_time", lambda pid: holders[pid].id.start if pid in holders else None)
-    monkeypatch.setattr(early_apply.procfs, "name", lambda process: holders[process.pid])
+    openers = {opener.id.pid: opener for opener in driver.openers()}
+    monkeypatch.setattr(early_apply.procfs, "start_time", lambda pid: openers[pid].id.start if pid in openers else None)
+    monkeypatch.setattr(early_apply.procfs, "name", lambda process: openers[process.pid])
     desired_state = DesiredState(tmp_path, driver.proof)
     if by == "desired":
         desired_state.steer(process.id, Desired(klass="low"))

@@ -13,7 +13,7 @@ import pytest
 
 from detshare.ctl.backends.desired import DesiredState
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.driver import Call, ModelDriver, second_gpu
+from detshare.ctl.backends.model.driver import Call, ModelDriver
 from detshare.ctl.backends.model.objects import Kind
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.root import journal
@@ -23,6 +23,7 @@ from detshare.ctl.backends.root.journal import Journal, Paused
 from detshare.ctl.core import classes
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import State
+from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, truth
 
@@ -203,12 +204,12 @@ def test_the_guardian_reaches_a_dead_parents_client_through_the_child(
 
 
 def test_two_wishes_on_one_mps_tsg_do_not_fight(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
-    server = scenario.mps_server(driver)
+    server = programs.mps_server(driver)
     waiting = driver.machine.spawn("python3 infer.py")
     backend.set_priority(str(waiting.id.pid), "low")
     backend.set_priority(str(server.id.pid), "high")
     driver.machine.kill(waiting)
-    client = scenario.mps_client(driver, server)
+    client = programs.mps_client(driver, server)
     backend._desired.steer(client.id, backend._desired.get(server.id).__class__(klass="low"))
     later(backend, clock)
     assert truth(driver, server)[0][:2] == (classes.CLASSES["high"].slice_us, 2)
@@ -279,9 +280,9 @@ def test_a_tsg_that_refuses_does_not_starve_its_neighbour(backend: RootBackend, 
 
 
 def test_a_second_gpus_context_far_from_the_first_handles(tmp_path: Path, clock: Clock) -> None:
-    driver = ModelDriver(gpus=(ModelDriver().gpus()[0], second_gpu()))
+    driver = ModelDriver(gpus=(ModelDriver().gpus()[0], programs.second_gpu()))
     backend = RootBackend(driver, tmp_path, clock=clock)
-    process = scenario.multi_gpu(driver)
+    process = programs.multi_gpu(driver)
     file, client = next(
         (f, c)
         for f in process.fds.values()

@@ -12,6 +12,7 @@ from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.core.snapshot import State
+from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, take_all, truth
 
@@ -38,7 +39,7 @@ def test_an_older_monitor_with_duplicates_owns_nothing(backend: RootBackend, dri
 
 @pytest.mark.parametrize("own", ["nvml", "cuda"])
 def test_a_monitor_that_uses_the_gpu_itself(backend: RootBackend, driver: ModelDriver, own: str) -> None:
-    monitor = scenario.nvml_process(driver) if own == "nvml" else scenario.cuda_process(driver, "monitor")
+    monitor = programs.nvml_process(driver) if own == "nvml" else scenario.cuda_process(driver, "monitor")
     tenant = scenario.cuda_process(driver, "tenant")
     take_all(monitor, tenant)
     assert owner_of(backend, monitor, tenant) == [0 if own == "nvml" else 4, 4]

@@ -12,6 +12,7 @@ from detshare.ctl.backends.model.driver import Call, ModelDriver
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
 from detshare.ctl.rm.client import RmClient, WrongClient
+from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, take_all
 
@@ -40,7 +41,7 @@ def test_a_control_that_names_no_client_is_logged_and_the_question_for_it_is_not
 
 
 def test_a_programs_life_leaves_no_line(make: Callable[[], RootBackend], driver: ModelDriver, clock: Clock) -> None:
-    scenario.nvml_process(driver)
+    programs.nvml_process(driver)
     old = scenario.cuda_process(driver, "old")
     for _ in range(300):
         driver.newest_client()  # the handles that a search goes through

@@ -9,6 +9,7 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.core.backend import BadRequest
+from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, truth
 
@@ -69,8 +70,8 @@ def test_a_program_that_was_released_stays_as_it_was_found(
 def test_a_command_in_an_mps_servers_group_does_not_decide_for_all_in_it(
     backend: RootBackend, driver: ModelDriver, clock: Clock
 ) -> None:
-    server = scenario.mps_server(driver)
-    scenario.mps_client(driver, server, "python3 train.py")
+    server = programs.mps_server(driver)
+    programs.mps_client(driver, server, "python3 train.py")
     backend.stand(RULES)
     for _ in range(3):
         backend.look()

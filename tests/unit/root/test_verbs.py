@@ -16,6 +16,7 @@ from detshare.ctl.core import classes
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.snapshot import Level, State
 from detshare.ctl.core.verbs import request
+from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, truth
 
@@ -141,8 +142,8 @@ def test_a_pause_that_is_refused_halfway_leaves_nothing_off(backend: RootBackend
 
 
 def test_mps_is_never_paused_and_slices_act_on_the_server(backend: RootBackend, driver: ModelDriver) -> None:
-    server = scenario.mps_server(driver)
-    client = scenario.mps_client(driver, server)
+    server = programs.mps_server(driver)
+    client = programs.mps_client(driver, server)
     for process in (server, client):
         outcome = backend.pause(str(process.id.pid))
         assert not outcome.changed

@@ -15,7 +15,7 @@ from detshare.ctl.backends.root.turns.members import cast
 from detshare.ctl.backends.root.turns.tenancy import Tenancy
 from detshare.ctl.core import procfs
 from detshare.ctl.core.backend import BadRequest
-from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.driver import Opener, ProcessId
 from detshare.ctl.core.snapshot import Kind, Program, State, Tsg
 
 GPU = "GPU-0"
@@ -91,9 +91,9 @@ def tenant(environment: dict[str, str], named: str = "", **more: str) -> str:
         child.stdout.readline()
         start = procfs.start_time(child.pid)
         assert start is not None
-        holder = replace(procfs.describe(child.pid, start, [], []), cgroup="", container="", user="ann")
+        opener = replace(procfs.describe(child.pid, start, [], []), cgroup="", container="", user="ann")
         try:
-            return Tenancy().of(replace(holder, **more), named).replace(str(child.pid), "itself")
+            return Tenancy().of(replace(opener, **more), named).replace(str(child.pid), "itself")
         finally:
             child.communicate(b"")
 
@@ -139,5 +139,5 @@ def test_nobody_joins_anothers_tenant_by_its_own_word() -> None:
 
 
 def test_a_process_that_ended_is_its_own() -> None:
-    gone = Holder(ProcessId(2**22 - 1, 1), 1, "", "", "ann", "", "", (), ())
+    gone = Opener(ProcessId(2**22 - 1, 1), 1, "", "", "ann", "", "", (), ())
     assert Tenancy().of(gone) == str(2**22 - 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from detshare.tools.vm import builds, toolchain
+from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.kernels import Kernel
 
 
@@ -51,3 +52,25 @@ def test_what_was_built_is_still_checked(module: Path, made: list[tuple[str, ...
     builds.build(module, kernel, *toolchain.CHECKED)
     builds.build(module, kernel, "OTHER=1")
     assert made == [(), toolchain.CHECKED, ("OTHER=1",)]
+
+
+def test_a_generator_writes_into_the_copy_and_not_beside_the_sources(
+    module: Path, made: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    kernel = Kernel("6.12", "6.12.0", tmp_path / "kernel")
+    text = "import pathlib, sys\npathlib.Path(sys.argv[1], 'table.h').write_text('{}')\n"
+    (module / "generate.py").write_text(text.format("one"))
+    first = builds.build(module, kernel)
+    assert (first / "table.h").read_text() == "one"
+    assert not (module / "table.h").exists()
+    assert builds.build(module, kernel) == first
+    (module / "generate.py").write_text(text.format("two"))
+    assert (builds.build(module, kernel) / "table.h").read_text() == "two"
+    assert made == [(), ()]
+
+
+def test_a_generator_that_fails_is_told(module: Path, made: list[tuple[str, ...]], tmp_path: Path) -> None:
+    (module / "generate.py").write_text("import sys\nsys.exit('no data')\n")
+    with pytest.raises(VmError, match="no data"):
+        builds.build(module, Kernel("6.12", "6.12.0", tmp_path / "kernel"))
+    assert made == []

@@ -19,7 +19,7 @@ from typing import Any
 from detshare.ctl.abi.layout import Layout
 from detshare.ctl.backends.model.driver import Call
 from detshare.ctl.backends.model.objects import CONTROL_PATH, Kind, kinds_by_class
-from detshare.ctl.core.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId
+from detshare.ctl.core.driver import Descriptor, Gpu, NotAllowed, Opener, ProcessId
 from detshare.ctl.rm.kernel import KernelDriver
 from tests.kernel_log import KernelLog
 from tests.vm.guest.ctl_params import Params, outer
@@ -366,9 +366,9 @@ class SimDriver(KernelDriver):
         self.on_loan: Descriptor | None = None
         self._names = {control.number: name for name, control in self.abi.controls.items()}
 
-    def holders(self) -> list[Holder]:
+    def openers(self) -> list[Opener]:
         """Only the test's own: another test's process may still be ending."""
-        return [holder for holder in super().holders() if holder.id.pid in self.machine.processes]
+        return [opener for opener in super().openers() if opener.id.pid in self.machine.processes]
 
     @contextmanager
     def borrow(self, process: ProcessId, fd: int) -> Iterator[Descriptor]:

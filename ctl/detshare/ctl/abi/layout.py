@@ -7,8 +7,6 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Value = int | list[int] | bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -47,9 +45,7 @@ class Layout:
         field = self.fields[name]
         if not 0 <= index < max(field.count, 1) or not field.code:
             raise IndexError(f"{self.name}.{name}[{index}]")
-        (value,) = struct.unpack_from(
-            "<" + field.code, buffer, field.offset + index * struct.calcsize(field.code)
-        )
+        (value,) = struct.unpack_from("<" + field.code, buffer, field.offset + index * struct.calcsize(field.code))
         return int(value)
 
     def record(self, *names: str) -> struct.Struct:

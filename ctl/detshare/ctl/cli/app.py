@@ -17,7 +17,7 @@ from detshare.ctl.cli import details, tables, verbs
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.core.backend import NeedsModule
-from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.driver import Opener, ProcessId
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.select import parse
 from detshare.ctl.core.verbs import VERBS, check_who
@@ -64,7 +64,7 @@ def show(place: Place, as_json: bool, who: str) -> None:
         raise explain(error, asked) from error
     with place.control(asked, changes=False) as (control, _):
         answer = control.programs()
-    found = [p for p in answer["programs"] if selector.matches(_holder(p))]
+    found = [p for p in answer["programs"] if selector.matches(_opener(p))]
     if not found:
         raise ControlError(asked, "no program that holds a GPU matches", "see which are there: detshare-ctl ps")
     if as_json:
@@ -78,8 +78,8 @@ def show(place: Place, as_json: bool, who: str) -> None:
         details.show(console, answer, program)
 
 
-def _holder(program: dict[str, Any]) -> Holder:
-    return Holder(
+def _opener(program: dict[str, Any]) -> Opener:
+    return Opener(
         id=ProcessId(program["pid"], program["start"]),
         parent=0,
         command=program["command"],

@@ -11,7 +11,7 @@ from typing import Final
 
 from detshare.ctl.core import cgroups, select
 from detshare.ctl.core.backend import BadRequest
-from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.driver import Opener, ProcessId
 from detshare.ctl.core.snapshot import AccountKind
 
 _TENANT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
@@ -47,7 +47,7 @@ def check_tenant(name: object) -> str:
     )
 
 
-def resolve(who: str, tenants: Collection[str], holders: Iterable[Holder]) -> list[Target]:
+def resolve(who: str, tenants: Collection[str], openers: Iterable[Opener]) -> list[Target]:
     """The accounts that `who` names: several where a command pattern matches several programs, [] for nobody.
 
     Digits are a PID; a path that begins with / is a cgroup; the exact name of a tenant is that tenant; 12 hex digits or
@@ -59,18 +59,18 @@ def resolve(who: str, tenants: Collection[str], holders: Iterable[Holder]) -> li
     if text in tenants:
         return [Target(AccountKind.TENANT, text)]
     selector = select.parse(text)
-    matching = [holder for holder in holders if selector.matches(holder)]
+    matching = [opener for opener in openers if selector.matches(opener)]
     if selector.by is select.By.CONTAINER:
-        paths = {path for holder in matching if (path := container_cgroup(holder)) is not None}
+        paths = {path for opener in matching if (path := container_cgroup(opener)) is not None}
         return [_cgroup(path) for path in sorted(paths)]
     return [Target(AccountKind.PID, str(h.id.pid), h.id) for h in matching]
 
 
-def container_cgroup(holder: Holder) -> str | None:
+def container_cgroup(opener: Opener) -> str | None:
     """The cgroup of a program's container: its own, up to the part that bears the container's id."""
-    parts = PurePosixPath(holder.cgroup).parts
+    parts = PurePosixPath(opener.cgroup).parts
     for number, part in enumerate(parts):
-        if holder.container and holder.container in part:
+        if opener.container and opener.container in part:
             return str(PurePosixPath(*parts[: number + 1]))
     return None
 

@@ -26,8 +26,8 @@ class ProcessId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A process that holds descriptors of /dev/nvidia*."""
+class Opener:
+    """A process that has descriptors of /dev/nvidia*, its own or its parent's."""
 
     id: ProcessId
     parent: int
@@ -143,7 +143,7 @@ class Driver(Protocol):
 
     def gpus(self) -> list[Gpu]: ...
 
-    def holders(self) -> list[Holder]:
+    def openers(self) -> list[Opener]:
         """Every process that holds a descriptor of /dev/nvidia*, except the caller. Never raises for one that ends
         meanwhile."""
         ...

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+from detshare.ctl.core.driver import Gpu, Opener, ProcessId
 
 NVIDIA_MAJOR = 195
 """Documentation/admin-guide/devices.txt of the kernel: 195 char, Nvidia graphics devices"""
@@ -77,7 +77,7 @@ def nvidia_fds(pid: int) -> tuple[list[int], list[tuple[int, int]]]:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a process is known by: a part of its Holder, as that has it."""
+    """What a process is known by: a part of its Opener, as that has it."""
 
     id: ProcessId
     command: str
@@ -102,15 +102,15 @@ def _cgroup(base: str) -> tuple[str, str]:
     return cgroup, found[1] if found else ""
 
 
-def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, int]]) -> Holder:
-    """The Holder of a process whose descriptors are known. OSError if it ended."""
+def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, int]]) -> Opener:
+    """The Opener of a process whose descriptors are known. OSError if it ended."""
     base = f"/proc/{pid}"
     comm = Path(f"{base}/comm").read_text().rstrip("\n")
     cgroup, container = _cgroup(base)
     status = dict(
         line.split(":", 1) for line in Path(f"{base}/status").read_text().splitlines() if ":" in line
     )
-    return Holder(
+    return Opener(
         id=ProcessId(pid, start),
         parent=int(status.get("PPid", "0")),
         command=_argv(base) or f"[{comm}]",
@@ -124,7 +124,7 @@ def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, 
     )
 
 
-def holder(pid: int) -> Holder | None:
+def opener(pid: int) -> Opener | None:
     """A process that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl; None where it does not, or has ended."""
     try:
         control, devices = nvidia_fds(pid)
@@ -134,11 +134,11 @@ def holder(pid: int) -> Holder | None:
         return None  # ended meanwhile, or another user's while we are not root
 
 
-def holders() -> Iterator[Holder]:
+def openers() -> Iterator[Opener]:
     """Every process but this one that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl."""
     me = os.getpid()
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != me and (found := holder(int(name))) is not None:
+        if name.isdigit() and int(name) != me and (found := opener(int(name))) is not None:
             yield found
 
 

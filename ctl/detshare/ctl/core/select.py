@@ -17,7 +17,7 @@ _MOST_PID = 4_194_304  # PID_MAX_LIMIT of 64-bit kernels (include/linux/threads.
 
 
 class Named(Protocol):
-    """What a process is known by: a Holder, a Program."""
+    """What a process is known by: an Opener, a Program."""
 
     @property
     def id(self) -> ProcessId: ...
@@ -43,13 +43,13 @@ class Selector:
     by: By
     pid: int = 0
 
-    def matches(self, holder: Named) -> bool:
+    def matches(self, opener: Named) -> bool:
         """Whether it means this process."""
         if self.by is By.PID:
-            return holder.id.pid == self.pid
+            return opener.id.pid == self.pid
         if self.by is By.CONTAINER:
-            return holder.container.startswith(self.text)
-        return fnmatch.fnmatchcase(holder.command, self.text)
+            return opener.container.startswith(self.text)
+        return fnmatch.fnmatchcase(opener.command, self.text)
 
 
 def parse(who: str) -> Selector:

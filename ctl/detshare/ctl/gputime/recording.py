@@ -132,7 +132,7 @@ def record(driver: Driver, gpus: Iterable[Gpu], pauses: Iterable[None], tell: Ca
 
 
 def _names(driver: Driver) -> dict[int, str]:
-    return {holder.id.pid: holder.command for holder in driver.holders()}
+    return {opener.id.pid: opener.command for opener in driver.openers()}
 
 
 def write(path: Path, recording: Recording) -> None:

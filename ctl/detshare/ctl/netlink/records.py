@@ -338,7 +338,6 @@ def record(kind: type[T], msg: Answer) -> T:
 KINDS = {genl.DETSHARE_KIND_PID: "pid", genl.DETSHARE_KIND_CGROUP: "cgroup", genl.DETSHARE_KIND_TENANT: "tenant"}
 LEVELS = {genl.DETSHARE_LEVEL_LOW: "low", genl.DETSHARE_LEVEL_MEDIUM: "medium", genl.DETSHARE_LEVEL_HIGH: "high"}
 ABIS = {genl.DETSHARE_ABI_NONE: "none", genl.DETSHARE_ABI_BRANCH: "branch", genl.DETSHARE_ABI_EXACT: "exact"}
-MODES = {genl.DETSHARE_MODE_DOWN: "down", genl.DETSHARE_MODE_OBSERVE: "observe", genl.DETSHARE_MODE_ENFORCE: "enforce"}
 ENTITY_STATES = {
     genl.DETSHARE_ENTITY_STATE_IDLE: "idle",
     genl.DETSHARE_ENTITY_STATE_ACTIVE: "active",

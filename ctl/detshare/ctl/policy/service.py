@@ -33,7 +33,6 @@ ANSWER_S: Final = 20.0
 """how long a switch may take before whoever asked for it is told so"""
 CATCH_UP_S: Final = 2.0
 """how long an answer waits for what was said before it to be logged; then it goes without"""
-LONGEST_SINCE_S: Final = 7 * 86400.0
 T = TypeVar("T")
 
 

@@ -22,8 +22,8 @@ from detshare.ctl.core.driver import (
     DescriptorGone,
     DriverAbsent,
     Gpu,
-    Holder,
     NotAllowed,
+    Opener,
     ProcessGone,
     ProcessId,
     SwitchLog,
@@ -62,8 +62,8 @@ class KernelDriver:
             ]
         return self._gpus
 
-    def holders(self) -> list[Holder]:
-        return list(procfs.holders())
+    def openers(self) -> list[Opener]:
+        return list(procfs.openers())
 
     def usage(self) -> Usage:
         return self.nvml.usage()

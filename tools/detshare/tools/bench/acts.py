@@ -184,8 +184,8 @@ class Tenant:
 
     def _adopt(self, driver: KernelDriver, process: ProcessId) -> tuple[Descriptor, Tsg]:
         newest = driver.newest_client()
-        (holder,) = (each for each in driver.holders() if each.id.pid == self.pid)
-        for fd in holder.control_fds:
+        (opener,) = (each for each in driver.openers() if each.id.pid == self.pid)
+        for fd in opener.control_fds:
             with ExitStack() as held:
                 descriptor = held.enter_context(driver.borrow(process, fd))
                 for client in list(filter(descriptor.owns, range(newest, newest - _CLIENTS, -1))):

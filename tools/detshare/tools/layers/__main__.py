@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
-from detshare.tools.layers import imports, kmod, runtime
+from detshare.tools.layers import imports, kmod, lengths, runtime
 
-CHECKS: Final[tuple[Callable[[Path], list[str]], ...]] = (imports.check, kmod.check, runtime.check)
+CHECKS: Final[tuple[Callable[[Path], list[str]], ...]] = (imports.check, kmod.check, runtime.check, lengths.check)
 """Each names what is wrong in a checkout, a line for each."""
 
 

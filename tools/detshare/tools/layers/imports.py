@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may import whom, in Python: the rooms of the product and their order, circles, and the length of files.
+"""Who may import whom, in Python: the rooms of the product and their order, and circles.
 
 An import counts wherever it stands: in a function, or for types only. A name in a string (an entry point, a subcommand)
 does not.
@@ -45,7 +45,6 @@ BESIDE: Final = ("detshare.tools.bench", "detshare.tools.layers", "detshare.tool
 
 HERE: Final = "tools/detshare/tools/layers/imports.py"
 CIRCLE: Final = 4
-LINES: Final = 500
 
 KNOWN: Final[Mapping[str, str]] = {}
 """What breaks a rule and stays for now (as the message says it, without line and rule) -> why."""
@@ -83,7 +82,7 @@ def problems(root: Path, known: Mapping[str, str]) -> list[str]:
         first = next(each for each in edges if each.source in circle and each.target in circle)
         said = f"in a circle of {len(circle)} files; {CIRCLE} are the most: {key}"
         found[key] = f"{first.path}:{first.line} -> {first.target}: {said}"
-    found |= _long(root) | _misplaced(root)
+    found |= _misplaced(root)
     gone = [f"{key}: known in {HERE}, but not there any more" for key in known if key not in found]
     return sorted([said for key, said in found.items() if key not in known] + gone)
 
@@ -190,16 +189,4 @@ def _misplaced(root: Path) -> dict[str, str]:
         for path in sorted(each for each in (root / part / "detshare").rglob("*.[ch]")):
             name = str(path.relative_to(root))
             found[name] = f"{name}:1: C of {part} lies outside {part}/detshare, which is Python's"
-    return found
-
-
-def _long(root: Path) -> dict[str, str]:
-    """Path -> what is said about a file by hand that is too long."""
-    found = {}
-    for folder in (*PARTS, "tests"):
-        for path in sorted((root / folder).rglob("*.py")):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            name = str(path.relative_to(root))
-            if len(lines) > LINES and not any("do not edit" in line for line in lines[:4]):
-                found[name] = f"{name}:{LINES + 1}: {len(lines)} lines; a file has {LINES} at most"
     return found

@@ -20,7 +20,6 @@ __all__ = ["KNOWN", "Known", "check"]
 
 CIRCLE_MOST: Final = 4
 """Files that may use each other in a circle; a .c is one with its header and that of its inside, x_impl.h."""
-LINES_MOST: Final = 500
 
 _TOP, _BOTTOM = "main.c", "detshare_uapi.h"  # what lies in kmod/ itself: above and below all folders
 _SUFFIXES = (".c", ".h", ".S")
@@ -48,14 +47,9 @@ class Known:
     """"client/client.c -> sched/pause.h", as in the message"""
     circles: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """folder: files in its circle, and the reason"""
-    long: Mapping[str, str] = field(default_factory=dict)
 
 
-KNOWN: Final = Known(
-    long={
-        "rm/tables.c": "data, made by detshare.tools.abi",
-    },
-)
+KNOWN: Final = Known()
 
 
 @dataclass
@@ -75,7 +69,7 @@ class _Source:
 
 
 def check(root: Path, known: Known = KNOWN) -> list[str]:
-    """One line for each edge that goes up, circle that is too large, file that is too long or in no layer."""
+    """One line for each edge that goes up, circle that is too large, file in no layer."""
     found = _LAYERS.search((root / "Kbuild").read_text())
     if not found:
         return ["Kbuild: has no line `layers := ...` that names the folders of kmod/ from the lowest up"]
@@ -84,7 +78,6 @@ def check(root: Path, known: Known = KNOWN) -> list[str]:
     edges = list(_includes(sources, messages)) + list(_calls(sources))
     messages += _upward(edges, {**order, _TOP: len(order) + 1, _BOTTOM: 0}, known.edges)
     messages += _circles(edges, known.circles)
-    messages += _long(sources, known.long)
     return messages
 
 
@@ -202,13 +195,3 @@ def _circles(edges: list[tuple[_Source, _Source, str]], known: Mapping[str, tupl
     for folder, (count, _) in known.items():
         if sizes.get(folder, 0) < count:
             yield f"{folder}/: a circle of {count} files is listed as known, and it is smaller: mend the list"
-
-
-def _long(sources: list[_Source], known: Mapping[str, str]) -> Iterator[str]:
-    lines = {str(source.path): source.text.count("\n") for source in sources if source.path.suffix == ".c"}
-    for path, count in lines.items():
-        if count > LINES_MOST and path not in known:
-            yield f"{path}: has {count} lines, {LINES_MOST} may be"
-    for path in known:
-        if lines.get(path, 0) <= LINES_MOST:
-            yield f"{path}: is listed as too long, and is not: take it off the list"

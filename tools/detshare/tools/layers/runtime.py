@@ -24,7 +24,6 @@ __all__ = ["check"]
 
 CIRCLE_MOST: Final = 4
 """Files that may use each other in a circle; a .c is one with its header."""
-LINES_MOST: Final = 500
 
 _LAYERS = re.compile(r"^layers\s*:=\s*(.*)$", re.MULTILINE)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
@@ -45,7 +44,7 @@ class _Edge:
 
 
 def check(root: Path) -> list[str]:
-    """One line for each edge that goes up, circle that is too large, file that is too long or in no layer."""
+    """One line for each edge that goes up, circle that is too large, file in no layer."""
     found = _LAYERS.search((root / "runtime" / "Makefile").read_text())
     if not found:
         return ["runtime/Makefile: has no line `layers := ...` that names the folders from the lowest up"]
@@ -60,7 +59,7 @@ def check(root: Path) -> list[str]:
         calls = list(_calls(texts, objects)) if objects else []
         upward = list(_upward(calls, order))
         edges += calls
-    return messages + upward + list(_circles(edges)) + list(_long(texts))
+    return messages + upward + list(_circles(edges))
 
 
 def _read(runtime: Path, order: Mapping[str, int], messages: list[str]) -> Iterator[tuple[PurePosixPath, str]]:
@@ -146,10 +145,3 @@ def _circles(edges: list[_Edge]) -> Iterator[str]:
     for circle in circles(graph):
         if len(circle) > CIRCLE_MOST:
             yield f"runtime/: {len(circle)} files use each other in a circle, {CIRCLE_MOST} may: {', '.join(circle)}"
-
-
-def _long(texts: Mapping[PurePosixPath, str]) -> Iterator[str]:
-    for path, text in texts.items():
-        lines = text.splitlines()
-        if len(lines) > LINES_MOST and not any("do not edit" in line for line in lines[:4]):
-            yield f"runtime/{path}: has {len(lines)} lines, {LINES_MOST} may be"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from detshare.tools.vm.toolchain import CHECKED, compiler, compiler_version, fai
 
 _FORMAT = "2"  # changes when the same sources shall be built in another way
 _KEPT = 8  # builds of one module for one kernel
+_DATA = ("tools/detshare/tools/abi", "tools/detshare/tools/replay", "tests/data/traces")  # what a generate.py reads
 _MADE = {".o", ".ko", ".mod", ".cmd", ".a", ".d", ".pyc", ".rej", ".orig", ".swp"}
 _MADE_NAMES = {"Module.symvers", "modules.order", "__pycache__", ".tmp_versions"}
 
@@ -60,24 +62,48 @@ def _walk(folder: Path) -> list[Path]:
     return found
 
 
+def generated(folder: Path) -> Path | None:
+    """The files that the module's own generate.py writes, in the cache; None where it has none."""
+    generator = folder.resolve() / "generate.py"
+    if not generator.is_file():
+        return None
+    own = cache.key_of_files(generator.parent, _walk(generator.parent))
+    data = cache.key_of_files(TOP, (file for name in _DATA for file in _walk(TOP / name)))
+
+    def make(stage: Path) -> None:
+        stage.mkdir()
+        done = subprocess.run([sys.executable, str(generator), str(stage)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise VmError(f"generate the sources of {folder}", done.stderr[-2000:], f"mend {generator}")
+
+    label = f"sources-{generator.parent.name}-"
+    made = cache.ensure(f"build/{label}{cache.key(own, data)}", make)
+    _drop_old(made.parent, label)
+    return made
+
+
 def build(folder: Path, kernel: Kernel, *variables: str) -> Path:
     """The folder of the cache that holds the module(s) of `folder` for that kernel; make variables as NAME=VALUE.
 
     Without variables one that sparse read too will do.
     """
+    written = generated(folder)
+    more = (written.name,) if written else ()
     base, files = sources(folder)
     inside = folder.resolve().relative_to(base)
     label = folder.resolve().name if inside != Path() or base != TOP else "detshare"
     what = (cache.key_of_files(base, files), str(inside), kernel.release, str(kernel.root), compiler_version())
 
     def named(variables: Sequence[str]) -> str:
-        return f"build/{label}-{kernel.release}-{cache.key(_FORMAT, *what, *variables)}"
+        return f"build/{label}-{kernel.release}-{cache.key(_FORMAT, *what, *more, *variables)}"
 
     def make(stage: Path) -> None:
         for file in files:
             to = stage / file.relative_to(base)
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, to)
+        if written:
+            shutil.copytree(written, stage / inside, dirs_exist_ok=True)
         with step(f"building {label} for {kernel.release}"):
             # a WARN names kmod/x.c, not a folder of the cache
             paths = f"KCFLAGS=-ffile-prefix-map={stage}/="

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from detshare.tools.replay.records import Call, Mapping, TraceError, read
 from detshare.tools.vm import cache
+from detshare.tools.vm.builds import generated
 from detshare.tools.vm.checkout import NVFWD
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.say import step
@@ -27,17 +28,20 @@ _LAST_WORDS = 15.0  # s for which a helper may give back what its guest had
 
 def build() -> Path:
     """The program, built for this machine, as a static one: it may travel."""
+    tables = generated(NVFWD)
+    assert tables is not None
     files = [path for name in ("common", "host") for path in sorted((NVFWD / name).iterdir()) if path.is_file()]
 
     def make(stage: Path) -> None:
         stage.mkdir()
-        words = ["make", "-s", "-C", str(NVFWD / "host"), f"OUT={stage}", "LINK=-static"]
+        words = ["make", "-s", "-C", str(NVFWD / "host"), f"OUT={stage}", f"TABLES={tables}", "LINK=-static"]
         with step(f"building {NAME}"):
             done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
             raise VmError(f"build {NAME}", failure(done.stderr), "mend the sources and run it again")
 
-    made = cache.ensure(f"build/{NAME}-{cache.key(cache.key_of_files(NVFWD, files), compiler_version())}", make)
+    key = cache.key(cache.key_of_files(NVFWD, files), tables.name, compiler_version())
+    made = cache.ensure(f"build/{NAME}-{key}", make)
     return made / NAME
 
 

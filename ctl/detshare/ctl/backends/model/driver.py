@@ -16,7 +16,7 @@ from detshare.ctl.backends.model.gpu import GpuModel
 from detshare.ctl.backends.model.objects import CONTROL_PATH, OpenFile
 from detshare.ctl.backends.model.process import Machine, ModelProcess
 from detshare.ctl.backends.model.rm import RmServer
-from detshare.ctl.core.driver import DescriptorGone, Gpu, Holder, NotAllowed, ProcessGone, ProcessId, Usage
+from detshare.ctl.core.driver import DescriptorGone, Gpu, NotAllowed, Opener, ProcessGone, ProcessId, Usage
 from detshare.ctl.core.gputime import Switch
 
 H100 = Gpu("GPU-3b269624-5005-67c3-4026-6cc0bb057439", 0, "NVIDIA H100 80GB HBM3", "0000:06:00.0", 80 << 30)
@@ -46,11 +46,6 @@ class Call:
     command: int
     name: str
     params: bytes
-
-
-def second_gpu(minor: int = 1) -> Gpu:
-    """Another H100 of the same machine."""
-    return Gpu(f"GPU-{minor:08x}-5005-67c3-4026-6cc0bb057439", minor, H100.name, f"0000:{6 + minor:02x}:00.0", 80 << 30)
 
 
 class ModelDescriptor:
@@ -139,8 +134,8 @@ class ModelDriver:
     def gpus(self) -> list[Gpu]:
         return [model.info for model in self.gpu_models]
 
-    def holders(self) -> list[Holder]:
-        return [process.holder() for _, process in sorted(self.machine.processes.items()) if process.fds]
+    def openers(self) -> list[Opener]:
+        return [process.opener() for _, process in sorted(self.machine.processes.items()) if process.fds]
 
     def alive(self, process: ProcessId) -> bool:
         return self._find(process) is not None

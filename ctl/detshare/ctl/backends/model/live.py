@@ -12,7 +12,7 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDescriptor, ModelDriver, ModelSwitchLog
 from detshare.ctl.backends.model.objects import OpenFile
 from detshare.ctl.backends.model.workload import Background, Idle, Latency, Reading, Workload
-from detshare.ctl.core.driver import Gpu, Holder, ProcessId, Usage
+from detshare.ctl.core.driver import Gpu, Opener, ProcessId, Usage
 from detshare.ctl.core.gputime import Switch
 
 LONGEST_STEP_S = 1.0
@@ -92,10 +92,10 @@ class LiveModel(ModelDriver):
                 if workload.submitted
             }
 
-    def holders(self) -> list[Holder]:
+    def openers(self) -> list[Opener]:
         with self._lock:
             self.catch_up()
-            return super().holders()
+            return super().openers()
 
     def alive(self, process: ProcessId) -> bool:
         with self._lock:

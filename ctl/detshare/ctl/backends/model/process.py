@@ -9,7 +9,7 @@ from detshare.ctl.backends.model.gpu import GpuModel
 from detshare.ctl.backends.model.objects import OpenFile
 from detshare.ctl.backends.model.rm import RmServer
 from detshare.ctl.backends.model.workload import Workload
-from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.driver import Opener, ProcessId
 
 INIT_NAMESPACE = 4026531836
 
@@ -48,8 +48,8 @@ class ModelProcess:
     def close(self, fd: int) -> None:
         self.machine.rm.close(self.fds.pop(fd))
 
-    def holder(self) -> Holder:
-        return Holder(
+    def opener(self) -> Opener:
+        return Opener(
             id=self.id,
             parent=self.parent,
             command=self.command,

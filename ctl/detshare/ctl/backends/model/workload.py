@@ -190,16 +190,6 @@ class Background(Workload):
         self.wake = self._prepared if len(self.queue) < self._depth else NEVER
 
 
-class Endless(Workload):
-    """One kernel that never ends."""
-
-    def start(self, now: int) -> None:
-        self.submit(now, NEVER)
-
-    def on_wake(self, now: int) -> None:
-        raise AssertionError("an endless kernel is never woken")
-
-
 class Idle(Workload):
     """A context that submits nothing."""
 

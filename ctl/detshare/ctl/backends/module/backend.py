@@ -163,11 +163,11 @@ class KmodBackend(Backend):
             if not self._driver.alive(process):
                 with suppress(OSError):
                     self._desired.drop(process)
-        for holder in seen.holders.values():
-            desired = self._desired.born(holder)
-            if desired is not None and not self._desired.get(holder.id).steers:
+        for opener in seen.openers.values():
+            desired = self._desired.born(opener)
+            if desired is not None and not self._desired.get(opener.id).steers:
                 with suppress(OSError):
-                    self._desired.steer(holder.id, desired)
+                    self._desired.steer(opener.id, desired)
         paths = {path: number for path in self._wanted.paths() if (number := cgroups.number_of(path)) is not None}
         given = bool(written)
         for target, desired in self._wanted.all(paths, [row.name for row in seen.tenants]).items():
@@ -386,9 +386,9 @@ class KmodBackend(Backend):
         self._watch.refresh(fresh=True)
         # a container id means its programs here, not its cgroup
         chosen = [
-            Target(AccountKind.PID, str(holder.id.pid), holder.id)
-            for holder in self._watch.census.holders.values()
-            if selector.matches(holder)
+            Target(AccountKind.PID, str(opener.id.pid), opener.id)
+            for opener in self._watch.census.openers.values()
+            if selector.matches(opener)
         ]
         chosen = chosen or [t for t in self._watch.targets(who) if t.kind is AccountKind.PID]
         return self._each("tenant-attach", who, chosen, lambda target, _: self._limits.attach(target.process.pid, name))

@@ -11,7 +11,7 @@ from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.module import activity
 from detshare.ctl.backends.root.programs import at_work_on
 from detshare.ctl.core.accounts import NO_PROCESS, Target
-from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+from detshare.ctl.core.driver import Gpu, Opener, ProcessId
 from detshare.ctl.core.procfs import MPS_COMM
 from detshare.ctl.core.snapshot import Account, AccountKind, Kind, Level, Program, State, Tenant, Tsg
 from detshare.ctl.core.work import Activity
@@ -65,7 +65,7 @@ class Census:
     gpu_rows: Sequence[GpuRow] = ()
     gpus: Sequence[Gpu] = ()
     """as the driver lists them"""
-    holders: Mapping[ProcessId, Holder] = field(default_factory=dict)
+    openers: Mapping[ProcessId, Opener] = field(default_factory=dict)
     cgroups: Mapping[int, str] = field(default_factory=dict)
     """cgroup number -> path"""
     orders: Sequence[SchedRow] = ()
@@ -89,7 +89,7 @@ class Census:
 
     def process(self, pid: int) -> ProcessId | None:
         """The process that has this number now, as far as the kernel module or /proc shows it."""
-        for found in self.holders:
+        for found in self.openers:
             if found.pid == pid:
                 return found
         return next((ProcessId(row.pid, row.start_time) for row in self.vctxs if row.pid == pid), None)
@@ -161,7 +161,7 @@ def programs(
     weights = {row.pid: row.weight for row in census.orders if KINDS.get(row.kind) is AccountKind.PID}
     found = []
     for process, rows in seen.items():
-        holder = census.holders.get(process)
+        opener = census.openers.get(process)
         mine = [_tsg(census, tsg, engines[tsg.engine]) for row in rows for tsg in tsgs.get(row.vctx_id, ())]
         denied = [row for row in census.denied if row.pid == process.pid]
         doing = activity.of_process(entities.get(process.pid, ()), denied, abi)
@@ -169,14 +169,14 @@ def programs(
         if weight is None:
             weight = next((entity.weight for entity in entities.get(process.pid, ()) if entity.weight), None)
         found.append(
-            _program(census, process, rows, mine, holder, process in paused, doing, weight, share or {}, lineage)
+            _program(census, process, rows, mine, opener, process in paused, doing, weight, share or {}, lineage)
         )
     uuids = {gpu.minor: gpu.uuid for gpu in census.gpus}
-    for process, holder in census.holders.items():
+    for process, opener in census.openers.items():
         if process not in seen:
-            gpus = tuple(dict.fromkeys(uuids[m] for _, m in holder.device_fds if m in uuids))
+            gpus = tuple(dict.fromkeys(uuids[m] for _, m in opener.device_fds if m in uuids))
             found.append(
-                Program(process, holder.command, holder.user, holder.container, State.NO_CONTEXT, gpus=gpus)
+                Program(process, opener.command, opener.user, opener.container, State.NO_CONTEXT, gpus=gpus)
             )
     return sorted(found, key=lambda program: program.id)
 
@@ -205,7 +205,7 @@ def _program(
     process: ProcessId,
     rows: Sequence[VctxRow],
     tsgs: Sequence[Tsg],
-    holder: Holder | None,
+    opener: Opener | None,
     paused: bool,
     doing: Activity | None,
     weight: int | None,
@@ -219,14 +219,14 @@ def _program(
             memory[uuid] = memory.get(uuid, 0) + row.memory_used + row.managed
     klass = next((row.klass for row in rows if row.klass), None)
     tenant = next((row.tenant for row in rows if row.tenant), "")
-    above = set(lineage(holder.cgroup)) if holder is not None else set()
+    above = set(lineage(opener.cgroup)) if opener is not None else set()
     above |= {row.cgroup_id for row in rows}
     shares = [share[process.pid, gpu] for gpu in memory if (process.pid, gpu) in share]
     return Program(
         id=process,
-        command=holder.command if holder is not None else f"[{rows[0].comm}]",
-        user=holder.user if holder is not None else "?",
-        container=holder.container if holder is not None else "",
+        command=opener.command if opener is not None else f"[{rows[0].comm}]",
+        user=opener.user if opener is not None else "?",
+        container=opener.container if opener is not None else "",
         state=_state(rows, tsgs, paused, doing),
         tsgs=tuple(tsgs),
         gpus=at_work_on(tsgs, memory),

@@ -16,7 +16,7 @@ from detshare.ctl.backends.module.event_thread import EventThread
 from detshare.ctl.core import accounts, cgroups, select
 from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import BadRequest
-from detshare.ctl.core.driver import Driver, DriverError, Holder, ProcessId, Usage
+from detshare.ctl.core.driver import Driver, DriverError, Opener, ProcessId, Usage
 from detshare.ctl.core.snapshot import Event, Program, State
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.netlink.records import Status, TsgRow
@@ -59,13 +59,13 @@ class KernelWatch:
             raise
         vctxs = self._link.vctxs()
         limits = self._link.limits()
-        holders = self.census.holders
-        unknown = {ProcessId(row.pid, row.start_time) for row in vctxs} - holders.keys()
+        openers = self.census.openers
+        unknown = {ProcessId(row.pid, row.start_time) for row in vctxs} - openers.keys()
         if fresh or unknown or now - self._swept >= SWEEP_S:
-            holders = {holder.id: holder for holder in self._driver.holders()}
+            openers = {opener.id: opener for opener in self._driver.openers()}
             self._swept = now
         else:
-            holders = {process: holder for process, holder in holders.items() if self._driver.alive(process)}
+            openers = {process: opener for process, opener in openers.items() if self._driver.alive(process)}
         tsgs = self.census.tsgs
         if fresh or changed or now - self._asked >= SLICES_S:
             tsgs = self._link.tsgs()
@@ -82,7 +82,7 @@ class KernelWatch:
             tenants=self._link.tenants(),
             gpu_rows=self._link.gpus(),
             gpus=self._driver.gpus(),
-            holders=holders,
+            openers=openers,
             cgroups=self._cgroups,
             orders=orders,
             classes=self._link.classes(),
@@ -96,14 +96,14 @@ class KernelWatch:
     def targets(self, who: str) -> list[Target]:
         """The accounts that `who` names, a PID without a GPU too: living, or one for which something stands. BadRequest
         where it cannot be meant."""
-        found = list(self.census.holders.values())
+        found = list(self.census.openers.values())
         with suppress(BadRequest):
             selector = select.parse(who)
             process = None
             if selector.by is select.By.PID:
                 process = self._driver.find(selector.pid) or self.census.steered(selector.pid)
-            if process is not None and process not in self.census.holders:
-                found.append(Holder(process, 0, "", "", "", "", "", (), ()))
+            if process is not None and process not in self.census.openers:
+                found.append(Opener(process, 0, "", "", "", "", "", (), ()))
         return accounts.resolve(who, [row.name for row in self.census.tenants], found)
 
     def _hear(self) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.root.tree import DEEP_GAP, GAP, Depth, ObjectTree, read_tree
-from detshare.ctl.core.driver import Descriptor, DescriptorGone, Driver, DriverError, Holder, ProcessGone, ProcessId
+from detshare.ctl.core.driver import Descriptor, DescriptorGone, Driver, DriverError, Opener, ProcessGone, ProcessId
 from detshare.ctl.core.snapshot import Kind, Tsg
 from detshare.ctl.rm.client import RmClient, RmError, WrongClient
 
@@ -69,7 +69,7 @@ class Adoption:
 
 @dataclass(slots=True)
 class _Known:
-    holder: Holder
+    opener: Opener
     searches: dict[int, _Search] = field(default_factory=dict)
     adoption: Adoption = field(default_factory=Adoption)
     read_at: float = float("-inf")
@@ -85,7 +85,7 @@ class _Known:
 
 
 class Adopter:
-    """Keeps what is known of every holder, and asks again only where something can have changed.
+    """Keeps what is known of every opener, and asks again only where something can have changed.
 
     One odd program never stops the others: what it raises becomes a remark on it.
     """
@@ -132,41 +132,41 @@ class Adopter:
         known.adoption = replace(known.adoption, tsgs=tsgs)
         return known.adoption
 
-    def refresh(self, holders: Iterable[Holder], resources: int) -> dict[ProcessId, Adoption]:
-        """The adoption of each holder. `resources`: the driver's object count, equal means that nothing changed.
+    def refresh(self, openers: Iterable[Opener], resources: int) -> dict[ProcessId, Adoption]:
+        """The adoption of each opener. `resources`: the driver's object count, equal means that nothing changed.
 
         Programs that end meanwhile are left out; those that cannot be read keep what was known, with a remark.
         """
-        holders = list(holders)
-        for process in self._known.keys() - {holder.id for holder in holders}:
+        openers = list(openers)
+        for process in self._known.keys() - {opener.id for opener in openers}:
             del self._known[process]
         if len(self._announced) > _ANNOUNCED:
             self._announced.clear()  # of programs that ended before a look saw them
         if len(self.makers) > _ANNOUNCED:
             self.makers.clear()  # the driver can be asked
-        if any(h.id not in self._known or h.control_fds != self._known[h.id].holder.control_fds for h in holders):
+        if any(h.id not in self._known or h.control_fds != self._known[h.id].opener.control_fds for h in openers):
             self._newest_at = -1  # a newcomer may hold as many objects as one that ended: its clients are newer still
         now = self._clock()
         search_ends, reread_ends = now + LATER_BUDGET_S, now + REREAD_BUDGET_S
         # Longest unread first, so that the budget goes round.
-        for holder in sorted(holders, key=lambda h: self._known[h.id].read_at if h.id in self._known else now):
-            known = self._known.get(holder.id)
+        for opener in sorted(openers, key=lambda h: self._known[h.id].read_at if h.id in self._known else now):
+            known = self._known.get(opener.id)
             first = known is None
             if known is None:
-                known = self._known[holder.id] = _Known(holder)
-            before = known.holder
-            moved = (holder.control_fds, holder.device_fds) != (before.control_fds, before.device_fds)
-            known.holder = holder
-            announced = self._announced.pop(holder.id.pid, {})
+                known = self._known[opener.id] = _Known(opener)
+            before = known.opener
+            moved = (opener.control_fds, opener.device_fds) != (before.control_fds, before.device_fds)
+            known.opener = opener
+            announced = self._announced.pop(opener.id.pid, {})
             try:
                 for (fd, client), whole in announced.items():
                     self._believe(known, resources, fd, client, whole)
                 self._visit(known, resources, first, moved, search_ends, reread_ends)
             except ProcessGone:
-                del self._known[holder.id]
+                del self._known[opener.id]
             except (RmError, DriverError, OSError) as error:
                 self._set_aside(known, resources, error)
-        return {h.id: self._known[h.id].adoption for h in holders if h.id in self._known}
+        return {h.id: self._known[h.id].adoption for h in openers if h.id in self._known}
 
     def _visit(
         self, known: _Known, resources: int, first: bool, moved: bool, search_ends: float, reread_ends: float
@@ -184,7 +184,7 @@ class Adopter:
 
     def _believe(self, known: _Known, resources: int, fd: int, client: int, whole: bool) -> None:
         """Take a client as found that was announced; reading it asks the driver, so a wrong one is dropped there."""
-        if fd not in known.holder.control_fds:
+        if fd not in known.opener.control_fds:
             return
         search = known.searches.setdefault(fd, _Search(self._top(resources) + 1))
         if client not in search.found:
@@ -201,7 +201,7 @@ class Adopter:
         known.read_at, known.resources = self._clock(), resources
 
     def _searching(self, known: _Known) -> bool:
-        fds = set(known.holder.control_fds)
+        fds = set(known.opener.control_fds)
         return fds != known.searches.keys() or any(self._incomplete(s) for s in known.searches.values())
 
     def _incomplete(self, search: _Search) -> bool:
@@ -232,9 +232,9 @@ class Adopter:
         """Look for RM clients on each descriptor. True if one was found."""
         top = self._top(resources) + 1
         found = False
-        for gone in known.searches.keys() - set(known.holder.control_fds):
+        for gone in known.searches.keys() - set(known.opener.control_fds):
             del known.searches[gone]
-        for fd in known.holder.control_fds:
+        for fd in known.opener.control_fds:
             search = known.searches.get(fd)
             if search is None:
                 search = known.searches[fd] = _Search(top)
@@ -242,7 +242,7 @@ class Adopter:
                 continue
             before = len(search.found)
             try:
-                with self._driver.borrow(known.holder.id, fd) as descriptor:
+                with self._driver.borrow(known.opener.id, fd) as descriptor:
                     self._search(descriptor, search, top, ends)
             except DescriptorGone:
                 del known.searches[fd]
@@ -272,12 +272,12 @@ class Adopter:
     def _read(self, known: _Known, resources: int) -> None:
         """Read every object anew."""
         started = self._clock()
-        before, holder = known.adoption, known.holder
+        before, opener = known.adoption, known.opener
         trees: list[tuple[int, int, ObjectTree]] = []
         notes: list[str] = []
         for fd, search in list(known.searches.items()):
             try:
-                with self._driver.borrow(holder.id, fd) as descriptor:
+                with self._driver.borrow(opener.id, fd) as descriptor:
                     for handle in tuple(search.found):
                         seen = max((t.handle for t in before.tsgs if t.client == handle), default=0)
                         depth = Depth(DEEP_GAP if known.deep else GAP, seen)
@@ -295,7 +295,7 @@ class Adopter:
                 percent = 100 * search.span // self._limit
                 notes.append(f"descriptor {fd}: still looking for its RM client ({percent} % of handles tried)")
         understood = all(tree.complete for _, _, tree in trees)
-        if holder.device_fds and not trees:
+        if opener.device_fds and not trees:
             understood = False
             if not any(self._incomplete(s) for s in known.searches.values()):
                 notes.append("none of its nvidiactl descriptors owns an RM client")
@@ -329,12 +329,12 @@ class Adopter:
         tsgs = [t for t in known.adoption.tsgs if t.kind is Kind.COMPUTE]
         try:
             for fd in dict.fromkeys(t.fd for t in tsgs):
-                with self._driver.borrow(known.holder.id, fd) as descriptor:
+                with self._driver.borrow(known.opener.id, fd) as descriptor:
                     for tsg in (t for t in tsgs if t.fd == fd):
                         client = RmClient(descriptor, self._abi, tsg.client)
                         if client.tsg_id(tsg.handle) != tsg.tsg_id:
-                            self.reread(known.holder.id)
+                            self.reread(known.opener.id)
                         slices[tsg.client, tsg.handle] = client.timeslice(tsg.handle)
         except (RmError, DescriptorGone):
-            self.reread(known.holder.id)
-        self.changed(known.holder.id, slices)
+            self.reread(known.opener.id)
+        self.changed(known.opener.id, slices)

@@ -192,7 +192,7 @@ class RootBackend(Looking):
             if not undoes:
                 raise
             # The journal knows enough to undo, whatever state the driver is in for new questions.
-        chosen = [p for p, h in zip(self._describe(), self._watch.holders, strict=True) if selector.matches(h)]
+        chosen = [p for p, h in zip(self._describe(), self._watch.openers, strict=True) if selector.matches(h)]
         if self._abi is None:
             reason = f"{self._problem}; nothing is changed on a driver that is not in the tables"
             return Outcome(verb, skipped=tuple(Skip(p.id.pid, reason) for p in chosen) or (self._nobody(selector),))

@@ -45,8 +45,8 @@ def checks(
             Check("gpus", bool(gpus), ", ".join(f"{g.name} ({g.uuid})" for g in gpus) or "none listed",
                   "" if gpus else "is the GPU bound to nvidia.ko? see dmesg")
         )
-        holders = driver.holders()
-        found.append(Check("programs", None, f"{len(holders)} process(es) hold descriptors of /dev/nvidia*"))
+        openers = driver.openers()
+        found.append(Check("programs", None, f"{len(openers)} process(es) hold descriptors of /dev/nvidia*"))
         if abi is not None:
             found.append(Check("object count", True, f"{driver.resource_count()} RM objects; the driver answers us"))
             found.append(_borrowing(driver))
@@ -76,11 +76,11 @@ def _root(euid: int, model: bool) -> Check:
 def _borrowing(driver: Driver) -> Check:
     """Whether descriptors of some living program can be duplicated."""
     name = "descriptors of programs"
-    for holder in driver.holders():
-        for fd in holder.control_fds:
+    for opener in driver.openers():
+        for fd in opener.control_fds:
             try:
-                with driver.borrow(holder.id, fd):
-                    return Check(name, True, f"duplicated one of PID {holder.id.pid}")
+                with driver.borrow(opener.id, fd):
+                    return Check(name, True, f"duplicated one of PID {opener.id.pid}")
             except DriverError as error:
                 return Check(name, False, str(error), "run as root in the initial user namespace")
     return Check(name, None, "no program to try it on")

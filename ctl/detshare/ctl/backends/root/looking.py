@@ -131,11 +131,6 @@ class Looking(Backend):
         return events
 
     @property
-    def holding(self) -> frozenset[ProcessId]:
-        """Processes that are paused by us."""
-        return frozenset(self._journal.paused)
-
-    @property
     def touched(self) -> frozenset[ProcessId]:
         """Processes of which something is to be put back."""
         return frozenset(self._journal.processes())
@@ -183,9 +178,9 @@ class Looking(Backend):
     def _rotate(self, found: Sequence[Program]) -> None:
         """Tell the turns who takes part."""
         assert self._turns is not None
-        holders = {h.id: h for h in self._watch.holders}
+        openers = {h.id: h for h in self._watch.openers}
         desired = {p.id: self._desired.get(p.id) for p in found}
-        tenants = {p.id: self._tenancy.of(holders[p.id], desired[p.id].tenant) for p in found if desired[p.id].steers}
+        tenants = {p.id: self._tenancy.of(openers[p.id], desired[p.id].tenant) for p in found if desired[p.id].steers}
         self._turns.update(cast(found, desired, tenants, self._floors.table()))
         problems, self._turns.problems = self._turns.problems, []
         for process, problem in problems:
@@ -252,14 +247,14 @@ class Looking(Backend):
             if adoption.understood:
                 with suppress(OSError):
                     self._act.prune(process, adoption.tsgs)
-        for holder in self._watch.holders:
+        for opener in self._watch.openers:
             # what a command gets is for the program's own TSG, not for a server's that others are in too
-            group = self._watch.groups.get(holder.id)
-            alone = group is None or group.server in (None, holder.id)
-            desired = self._desired.born(holder) if alone else self._desired.of_container(holder.container)
-            if desired is not None and not self._desired.get(holder.id).steers:
+            group = self._watch.groups.get(opener.id)
+            alone = group is None or group.server in (None, opener.id)
+            desired = self._desired.born(opener) if alone else self._desired.of_container(opener.container)
+            if desired is not None and not self._desired.get(opener.id).steers:
                 with suppress(OSError):
-                    self._desired.steer(holder.id, desired)
+                    self._desired.steer(opener.id, desired)
 
     def _bury(self, process: ProcessId) -> None:
         """A process ended: what a fork's child still holds of it goes to the child, the rest is forgotten."""

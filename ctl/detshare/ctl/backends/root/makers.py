@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.root.adopt import Adoption
-from detshare.ctl.core.driver import Driver, DriverError, Holder, ProcessId
+from detshare.ctl.core.driver import Driver, DriverError, Opener, ProcessId
 from detshare.ctl.core.snapshot import Kind, Tsg
 from detshare.ctl.rm.client import RmClient, RmError
 
@@ -27,7 +27,7 @@ class _Case:
     """A client and the processes that reach it, eldest first."""
 
     client: int
-    reach: tuple[Holder, ...]
+    reach: tuple[Opener, ...]
     tsgs: tuple[tuple[ProcessId, Tsg], ...]
     """its TSGs, each with a process through which it is reached"""
 
@@ -46,18 +46,18 @@ class Makers:
         """GPU UUID -> class of its compute objects"""
 
     def owners(
-        self, holders: Sequence[Holder], adoptions: Mapping[ProcessId, Adoption], born: Mapping[int, int]
+        self, openers: Sequence[Opener], adoptions: Mapping[ProcessId, Adoption], born: Mapping[int, int]
     ) -> dict[int, ProcessId]:
         """Client -> the process it belongs to; without those of which that cannot be said yet.
 
         `born`: client -> PID of who was seen making it.
         """
-        self._remember_parents(holders)
-        cases = _cases(holders, adoptions)
+        self._remember_parents(openers)
+        cases = _cases(openers, adoptions)
         found: dict[int, ProcessId] = {}
         asked: dict[tuple[str, int], frozenset[int]] = {}
         for case in cases.values():
-            reach = tuple(holder.id for holder in case.reach)
+            reach = tuple(opener.id for opener in case.reach)
             known = self._known.get(case.client)
             if known is not None and known[0] == reach:
                 found[case.client] = known[1]
@@ -74,11 +74,11 @@ class Makers:
             del self._known[gone]
         return found
 
-    def _remember_parents(self, holders: Sequence[Holder]) -> None:
+    def _remember_parents(self, openers: Sequence[Opener]) -> None:
         if len(self._parents) > _MOST_PARENTS:
             self._parents.clear()
-        for holder in holders:
-            self._parents.setdefault(holder.id, holder.parent)
+        for opener in openers:
+            self._parents.setdefault(opener.id, opener.parent)
 
     def _decide(
         self,
@@ -90,22 +90,22 @@ class Makers:
     ) -> tuple[ProcessId | None, bool]:
         """Its owner (None: cannot be said yet), and whether that is sure."""
         eldest = case.reach[0].id
-        for holder in case.reach:
-            if holder.id.pid == born:
-                return holder.id, True
+        for opener in case.reach:
+            if opener.id.pid == born:
+                return opener.id, True
         if not case.tsgs:
             return eldest, False  # nothing of it can be steered
         pids = self._pids(case, asked)
         if pids is None:
             return eldest, False
-        named = [holder.id for holder in case.reach if holder.id.pid in pids]
+        named = [opener.id for opener in case.reach if opener.id.pid in pids]
         if len(named) > 1:
             kin = [one for one in named if self._related(one, case.client, cases, adoptions)]
             named = kin if len(kin) == 1 else [one for one in named if not _explained(one, case.client, cases)] or named
         if named:
             return named[0], len(named) == 1
         late = [process for process, adoption in adoptions.items() if process.pid in pids and not adoption.understood]
-        if any(process not in {holder.id for holder in case.reach} for process in late):
+        if any(process not in {opener.id for opener in case.reach} for process in late):
             return None, False  # perhaps of one whose clients are not all found yet
         return self._heir(case), True
 
@@ -128,9 +128,9 @@ class Makers:
         """The maker has ended: the eldest of its children, if it was known, else of all who reach the client."""
         known = self._known.get(case.client)
         if known is not None:
-            for holder in case.reach:
-                if holder.id == known[1] or self._parents.get(holder.id) == known[1].pid:
-                    return holder.id
+            for opener in case.reach:
+                if opener.id == known[1] or self._parents.get(opener.id) == known[1].pid:
+                    return opener.id
         return case.reach[0].id
 
     def _pids(self, case: _Case, asked: dict[tuple[str, int], frozenset[int]]) -> frozenset[int] | None:
@@ -162,16 +162,16 @@ class Makers:
         return frozenset()
 
 
-def _cases(holders: Sequence[Holder], adoptions: Mapping[ProcessId, Adoption]) -> dict[int, _Case]:
-    reach: dict[int, list[Holder]] = defaultdict(list)
+def _cases(openers: Sequence[Opener], adoptions: Mapping[ProcessId, Adoption]) -> dict[int, _Case]:
+    reach: dict[int, list[Opener]] = defaultdict(list)
     tsgs: dict[int, list[tuple[ProcessId, Tsg]]] = defaultdict(list)
-    for holder in sorted(holders, key=lambda h: (h.id.start, h.id.pid)):
-        if (adoption := adoptions.get(holder.id)) is None:
+    for opener in sorted(openers, key=lambda h: (h.id.start, h.id.pid)):
+        if (adoption := adoptions.get(opener.id)) is None:
             continue
         for client in dict.fromkeys(client for _, client in adoption.clients):
-            reach[client].append(holder)
+            reach[client].append(opener)
         for tsg in adoption.tsgs:
-            tsgs[tsg.client].append((holder.id, tsg))
+            tsgs[tsg.client].append((opener.id, tsg))
     return {client: _Case(client, tuple(who), tuple(tsgs[client])) for client, who in reach.items()}
 
 
@@ -179,7 +179,7 @@ def _explained(process: ProcessId, client: int, cases: Mapping[int, _Case]) -> b
     """Whether a process has a compute TSG in another client that nobody else reaches: for that it would be named."""
     return any(
         case.client != client
-        and [holder.id for holder in case.reach] == [process]
+        and [opener.id for opener in case.reach] == [process]
         and any(tsg.kind is Kind.COMPUTE for _, tsg in case.tsgs)
         for case in cases.values()
     )

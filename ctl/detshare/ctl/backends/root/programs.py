@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From holders and what was adopted of them to programs: who owns what, who shares a TSG, in which state."""
+"""From openers and what was adopted of them to programs: who owns what, who shares a TSG, in which state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.adopt import Adoption
-from detshare.ctl.core.driver import Holder, ProcessId, Usage
+from detshare.ctl.core.driver import Opener, ProcessId, Usage
 from detshare.ctl.core.procfs import MPS_COMM
 from detshare.ctl.core.snapshot import Kind, Level, Program, State, Tsg
 
@@ -23,7 +23,7 @@ class MpsGroup:
 
 
 def mps_groups(
-    holders: list[Holder], adoptions: Mapping[ProcessId, Adoption], owner: Mapping[int, ProcessId]
+    openers: list[Opener], adoptions: Mapping[ProcessId, Adoption], owner: Mapping[int, ProcessId]
 ) -> dict[ProcessId, MpsGroup]:
     """The MPS group of each process that is in one: they share a compute TSG, and one of them says MPS."""
     sharing: dict[tuple[str, str, int], set[ProcessId]] = defaultdict(set)
@@ -31,7 +31,7 @@ def mps_groups(
         for tsg in adoption.tsgs:
             if tsg.kind is Kind.COMPUTE and owner.get(tsg.client) == process:
                 sharing[tsg.gpu, tsg.engine, tsg.tsg_id].add(process)
-    comm = {holder.id: holder.comm for holder in holders}
+    comm = {opener.id: opener.comm for opener in openers}
     groups: dict[ProcessId, MpsGroup] = {}
     for members in sharing.values():
         servers = [p for p in members if comm.get(p, "").startswith(MPS_COMM)]
@@ -48,9 +48,9 @@ def at_work_on(tsgs: Iterable[Tsg], opened: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(t.gpu for t in tsgs if t.kind is Kind.COMPUTE and t.gpu)) or tuple(dict.fromkeys(opened))
 
 
-def _state(adoption: Adoption, holder: Holder, group: MpsGroup | None, paused: bool, tsgs: tuple[Tsg, ...]) -> State:
+def _state(adoption: Adoption, opener: Opener, group: MpsGroup | None, paused: bool, tsgs: tuple[Tsg, ...]) -> State:
     if group is not None:
-        return State.MPS_SERVER if group.server == holder.id else State.MPS_CLIENT
+        return State.MPS_SERVER if group.server == opener.id else State.MPS_CLIENT
     if adoption.mps:
         return State.MPS_CLIENT
     if not tsgs:
@@ -59,7 +59,7 @@ def _state(adoption: Adoption, holder: Holder, group: MpsGroup | None, paused: b
 
 
 def build(
-    holder: Holder,
+    opener: Opener,
     adoption: Adoption,
     *,
     owner: Mapping[int, ProcessId],
@@ -70,8 +70,8 @@ def build(
     uuids: Mapping[int, str],
     level: Callable[[ProcessId, Tsg], Level | None],
 ) -> Program:
-    """The Program of a holder. `paused`: the journal says so; `uuids`: GPU minor -> UUID; `level`: what we gave."""
-    process = holder.id
+    """The Program of an opener. `paused`: the journal says so; `uuids`: GPU minor -> UUID; `level`: what we gave."""
+    process = opener.id
     tsgs = tuple(replace(t, level=level(process, t)) for t in adoption.tsgs if owner.get(t.client) == process)
     notes = list(adoption.notes)
     makers = {owner[c] for _, c in adoption.clients if c in owner} - {process}
@@ -79,15 +79,15 @@ def build(
     if group is not None and group.members - {process}:
         others = ", ".join(str(p.pid) for p in sorted(group.members - {process}))
         notes.append(f"MPS: one TSG with PID {others}; slices act on all of them, pausing would hang them")
-    every = dict.fromkeys([t.gpu for t in tsgs if t.gpu] + [uuids[m] for _, m in holder.device_fds if m in uuids])
+    every = dict.fromkeys([t.gpu for t in tsgs if t.gpu] + [uuids[m] for _, m in opener.device_fds if m in uuids])
     memory = {g: usage.memory_bytes[process.pid, g] for g in every if (process.pid, g) in usage.memory_bytes}
     share = [usage.gpu_share[process.pid, g] for g in every if (process.pid, g) in usage.gpu_share]
     return Program(
         id=process,
-        command=holder.command,
-        user=holder.user,
-        container=holder.container,
-        state=_state(adoption, holder, group, paused, tsgs),
+        command=opener.command,
+        user=opener.user,
+        container=opener.container,
+        state=_state(adoption, opener, group, paused, tsgs),
         tsgs=tsgs,
         gpus=at_work_on(tsgs, every),
         klass=desired.klass,

@@ -33,7 +33,7 @@ def reach(driver: Driver, abi: Abi, fact: Before | Paused) -> Iterator[RmClient]
     """
     places: list[tuple[ProcessId, int]] = [(fact.process, fact.fd)]
     if not driver.alive(fact.process):
-        places = [(h.id, fact.fd) for h in driver.holders() if fact.fd in h.control_fds]
+        places = [(h.id, fact.fd) for h in driver.openers() if fact.fd in h.control_fds]
     for process, fd in places:
         try:
             with driver.borrow(process, fd) as descriptor:

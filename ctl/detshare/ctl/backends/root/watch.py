@@ -11,7 +11,7 @@ from detshare.ctl.backends.root import programs
 from detshare.ctl.backends.root.adopt import Adopter, Adoption
 from detshare.ctl.backends.root.journal import Journal
 from detshare.ctl.backends.root.makers import Makers
-from detshare.ctl.core.driver import Driver, Holder, ProcessId, Usage
+from detshare.ctl.core.driver import Driver, Opener, ProcessId, Usage
 from detshare.ctl.core.snapshot import Kind, Level, Program, State, Tsg
 
 SWEEP_S = 0.5
@@ -28,32 +28,32 @@ class Watch:
         self._makers = Makers(driver, adopter.abi) if adopter is not None else None
         self._problem = problem
         self._clock = clock
-        self.holders: list[Holder] = []
+        self.openers: list[Opener] = []
         self.adoptions: dict[ProcessId, Adoption] = {}
         self.owner: dict[int, ProcessId] = {}
         self.groups: dict[ProcessId, programs.MpsGroup] = {}
         self._swept: tuple[float, int] = (float("-inf"), -1)
         self.swept = False
-        """the last refresh saw every process, so who is not among the holders holds nothing"""
+        """the last refresh saw every process, so who is not among the openers holds nothing"""
         self._usage: tuple[float, Usage] = (float("-inf"), Usage())
 
     def refresh(self, fresh: bool = False) -> None:
         """Sweep /proc where something may have changed (always if `fresh`) and adopt. DriverError, OSError."""
         if self._adopter is None or self._makers is None:
-            self.holders = self._driver.holders()
-            self.adoptions = {h.id: Adoption(understood=False, notes=(self._problem,)) for h in self.holders}
+            self.openers = self._driver.openers()
+            self.adoptions = {h.id: Adoption(understood=False, notes=(self._problem,)) for h in self.openers}
             return
         now, resources = self._clock(), self._driver.resource_count()
         self.swept = fresh or resources != self._swept[1] or now - self._swept[0] >= SWEEP_S
         if self.swept:
-            holders = self._driver.holders()
+            openers = self._driver.openers()
             self._swept = (now, resources)
         else:
-            holders = [h for h in self.holders if self._driver.alive(h.id)]
-        self.adoptions = self._adopter.refresh(holders, resources)
-        self.holders = [h for h in holders if h.id in self.adoptions]
-        self.owner = self._makers.owners(self.holders, self.adoptions, self._adopter.makers)
-        self.groups = programs.mps_groups(self.holders, self.adoptions, self.owner)
+            openers = [h for h in self.openers if self._driver.alive(h.id)]
+        self.adoptions = self._adopter.refresh(openers, resources)
+        self.openers = [h for h in openers if h.id in self.adoptions]
+        self.owner = self._makers.owners(self.openers, self.adoptions, self._adopter.makers)
+        self.groups = programs.mps_groups(self.openers, self.adoptions, self.owner)
 
     def took(self, process: ProcessId, slices: dict[tuple[int, int], int]) -> None:
         """Slices were set, (client, TSG) -> microseconds: the view shows them without asking again."""
@@ -82,20 +82,20 @@ class Watch:
     def describe(
         self, desired_state: DesiredState, journal: Journal, level: Callable[[ProcessId, Tsg], Level | None]
     ) -> list[Program]:
-        """Every holder as a program, in the order of `holders`."""
+        """Every opener as a program, in the order of `openers`."""
         now = self._clock()
         if now - self._usage[0] >= USAGE_S:
             self._usage = (now, self._driver.usage())
         uuids = {gpu.minor: gpu.uuid for gpu in self._driver.gpus()}
         found = []
-        for holder in self.holders:
+        for opener in self.openers:
             program = programs.build(
-                holder,
-                self.adoptions[holder.id],
+                opener,
+                self.adoptions[opener.id],
                 owner=self.owner,
-                group=self.groups.get(holder.id),
-                desired=desired_state.get(holder.id),
-                paused=holder.id in journal.paused,
+                group=self.groups.get(opener.id),
+                desired=desired_state.get(opener.id),
+                paused=opener.id in journal.paused,
                 usage=self._usage[1],
                 uuids=uuids,
                 level=level,

@@ -14,7 +14,7 @@ from detshare.ctl.backends.spatial.pool import Pool, set_text
 from detshare.ctl.backends.spatial.shapes import shapes
 from detshare.ctl.core import classes, procfs, select
 from detshare.ctl.core.backend import Backend, BadRequest
-from detshare.ctl.core.driver import Gpu, Holder, ProcessId
+from detshare.ctl.core.driver import Gpu, Opener, ProcessId
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot, State
 from detshare.ctl.core.work import Spatial, times
@@ -44,9 +44,9 @@ class ShimBackend(Backend):
     def name(self) -> str:
         return "shim"
 
-    def holders(self) -> list[Holder]:
+    def openers(self) -> list[Opener]:
         """The spatial lane's programs, as selectors match them."""
-        found: dict[ProcessId, Holder] = {}
+        found: dict[ProcessId, Opener] = {}
         for view in self._tenants.views():
             process = view.record.process
             if process not in found:
@@ -61,7 +61,7 @@ class ShimBackend(Backend):
         views: dict[ProcessId, list[View]] = {}
         for view in self._tenants.views():
             views.setdefault(view.record.process, []).append(view)
-        programs = [_program(holder, views[holder.id]) for holder in self.holders() if holder.id in views]
+        programs = [_program(opener, views[opener.id]) for opener in self.openers() if opener.id in views]
         gpus = {view.record.gpu.uuid for several in views.values() for view in several}
         return Snapshot(
             backend=self.name,
@@ -93,25 +93,25 @@ class ShimBackend(Backend):
         }
 
     def _cannot(self, verb: str, who: str) -> Outcome:
-        return self._verb(verb, who, lambda holder: Skip(holder.id.pid, _SLICES))
+        return self._verb(verb, who, lambda opener: Skip(opener.id.pid, _SLICES))
 
     # -- verbs --------------------------------------------------------------------------------------------------
 
     def owns(self, who: str) -> set[int]:
         """PIDs of the spatial lane's programs that `who` selects. BadRequest where it cannot be meant."""
         selector = select.parse(who)
-        return {holder.id.pid for holder in self.holders() if selector.matches(holder)}
+        return {opener.id.pid for opener in self.openers() if selector.matches(opener)}
 
-    def _verb(self, verb: str, who: str, act: Callable[[Holder], Change | Skip]) -> Outcome:
+    def _verb(self, verb: str, who: str, act: Callable[[Opener], Change | Skip]) -> Outcome:
         selector = select.parse(who)
         started = time.monotonic()
-        chosen = [holder for holder in self.holders() if selector.matches(holder)]
+        chosen = [opener for opener in self.openers() if selector.matches(opener)]
         answers: list[Change | Skip] = []
-        for holder in chosen:
+        for opener in chosen:
             try:
-                answers.append(act(holder))
+                answers.append(act(opener))
             except OSError as error:
-                answers.append(Skip(holder.id.pid, f"the board directory does not take it: {error}"))
+                answers.append(Skip(opener.id.pid, f"the board directory does not take it: {error}"))
         if not chosen:
             answers.append(self._nobody(selector))
         return Outcome.of(verb, answers, time.monotonic() - started)
@@ -132,58 +132,58 @@ class ShimBackend(Backend):
     ) -> Outcome:
         classes.setting(klass)
 
-        def act(holder: Holder) -> Change | Skip:
-            if not self._policies.change(holder.id, klass=klass):
-                return Skip(holder.id.pid, "it has ended; nothing is left to do")
-            return Change(holder.id.pid, note=f"spatial lane: class {klass}", stands=True)
+        def act(opener: Opener) -> Change | Skip:
+            if not self._policies.change(opener.id, klass=klass):
+                return Skip(opener.id.pid, "it has ended; nothing is left to do")
+            return Change(opener.id.pid, note=f"spatial lane: class {klass}", stands=True)
 
         return self._verb("set-priority", who, act)
 
     def set_sm(self, who: str, percent: int, timeout: float | None = None) -> Outcome:
         pending: list[Pending] = []
 
-        def act(holder: Holder) -> Change | Skip:
+        def act(opener: Opener) -> Change | Skip:
             desired = {"percent": None if percent == 100 else percent, **_SHARED}
-            mine = self._policies.change(holder.id, **desired)
+            mine = self._policies.change(opener.id, **desired)
             if not mine:
-                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+                return Skip(opener.id.pid, "it has ended; nothing is left to do")
             pending.extend(mine)
-            return Change(holder.id.pid, note=self._granted(mine[0].tenant, percent), stands=True)
+            return Change(opener.id.pid, note=self._granted(mine[0].tenant, percent), stands=True)
 
         return self._acknowledged(self._verb("set-sm", who, act), pending, f"set-sm {who} {percent}", timeout)
 
     def bind(self, who: str, pctx: str, timeout: float | None = None) -> Outcome:
         pending: list[Pending] = []
 
-        def act(holder: Holder) -> Change | Skip:
-            tenants = self._policies.of(holder.id)
+        def act(opener: Opener) -> Change | Skip:
+            tenants = self._policies.of(opener.id)
             if not tenants:
-                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+                return Skip(opener.id.pid, "it has ended; nothing is left to do")
             gpu = tenants[0].record.gpu
             member = self.pool.find(pctx, gpu)
             if member.exclusive:
                 desired: dict[str, Any] = {"percent": None, "exclusive": member.name, "exclusive_sms": member.sms}
-                if (why := self._taken(holder.id, gpu, pctx)) is not None:
-                    return Skip(holder.id.pid, why)
+                if (why := self._taken(opener.id, gpu, pctx)) is not None:
+                    return Skip(opener.id.pid, why)
             else:
                 desired = {"percent": None if member.percent == 100 else member.percent, **_SHARED}
-            mine = self._policies.change(holder.id, **desired)
+            mine = self._policies.change(opener.id, **desired)
             pending.extend(mine)
             granted = mine[0].tenant.table.tiers[mine[0].tenant.pages.policy.read().tier_idle]
-            return Change(holder.id.pid, note=f"pCtx {pctx}: {granted.text(gpu.sms)} of {gpu.sms}", stands=True)
+            return Change(opener.id.pid, note=f"pCtx {pctx}: {granted.text(gpu.sms)} of {gpu.sms}", stands=True)
 
         return self._acknowledged(self._verb("bind", who, act), pending, f"bind {who} {pctx}", timeout)
 
     def set_busy(self, who: str, sms: int | None = None) -> Outcome:
-        def act(holder: Holder) -> Change | Skip:
-            tenants = self._policies.of(holder.id)
+        def act(opener: Opener) -> Change | Skip:
+            tenants = self._policies.of(opener.id)
             if not tenants:
-                return Skip(holder.id.pid, "it has ended; nothing is left to do")
+                return Skip(opener.id.pid, "it has ended; nothing is left to do")
             gpu = tenants[0].record.gpu
             busy = "" if sms is None else _busy_set(sms, gpu)
-            self._policies.change(holder.id, busy=busy)
+            self._policies.change(opener.id, busy=busy)
             made = "as its class says" if not busy else "it holds" if busy == HOLD else parse(busy, gpu).text(gpu.sms)
-            return Change(holder.id.pid, note=f"while a higher class is active: {made}", stands=True)
+            return Change(opener.id.pid, note=f"while a higher class is active: {made}", stands=True)
 
         return self._verb("set-busy", who, act)
 
@@ -235,23 +235,23 @@ class ShimBackend(Backend):
         return self._hold("resume", who, False)
 
     def _hold(self, verb: str, who: str, on: bool) -> Outcome:
-        def act(holder: Holder) -> Change | Skip:
-            if not self._policies.hold(holder.id, on):
-                return Skip(holder.id.pid, "it is held already" if on else "it is not held")
-            return Change(holder.id.pid, note="held from its next kernel boundary on" if on else "spatial lane")
+        def act(opener: Opener) -> Change | Skip:
+            if not self._policies.hold(opener.id, on):
+                return Skip(opener.id.pid, "it is held already" if on else "it is not held")
+            return Change(opener.id.pid, note="held from its next kernel boundary on" if on else "spatial lane")
 
         return self._verb(verb, who, act)
 
     def release(self, who: str) -> Outcome:
-        def act(holder: Holder) -> Change | Skip:
-            desired = self._desired_one(holder.id)
-            held = self._policies.hold(holder.id, False)
+        def act(opener: Opener) -> Change | Skip:
+            desired = self._desired_one(opener.id)
+            held = self._policies.hold(opener.id, False)
             if desired == Desired() and not held:
-                return Skip(holder.id.pid, "nothing was set for it in the spatial lane")
+                return Skip(opener.id.pid, "nothing was set for it in the spatial lane")
             default = Desired()
             plain = {name: getattr(default, name) for name in ("klass", "percent", "memory", "busy")}
-            self._policies.change(holder.id, **plain, **_SHARED)
-            return Change(holder.id.pid, note="spatial lane: not held, all SMs, class normal, no memory limit")
+            self._policies.change(opener.id, **plain, **_SHARED)
+            return Change(opener.id.pid, note="spatial lane: not held, all SMs, class normal, no memory limit")
 
         return self._verb("release", who, act)
 
@@ -259,10 +259,10 @@ class ShimBackend(Backend):
         if gpu is not None:
             raise BadRequest("in the spatial lane a memory limit counts for each GPU by itself: leave --gpu out")
 
-        def act(holder: Holder) -> Change | Skip:
-            if not self._policies.change(holder.id, memory=limit):
-                return Skip(holder.id.pid, "it has ended; nothing is left to do")
-            return Change(holder.id.pid, note="spatial lane: its own runtime refuses what is beyond", stands=True)
+        def act(opener: Opener) -> Change | Skip:
+            if not self._policies.change(opener.id, memory=limit):
+                return Skip(opener.id.pid, "it has ended; nothing is left to do")
+            return Change(opener.id.pid, note="spatial lane: its own runtime refuses what is beyond", stands=True)
 
         return self._verb("set-memory", who, act)
 
@@ -291,7 +291,7 @@ class ShimBackend(Backend):
         self._service.close(restore)
 
 
-def _program(holder: Holder, views: list[View]) -> Program:
+def _program(opener: Opener, views: list[View]) -> Program:
     """A process of the spatial lane as a Program."""
     first = views[0]
     gpu, desired = first.record.gpu, first.record.desired
@@ -306,10 +306,10 @@ def _program(holder: Holder, views: list[View]) -> Program:
         by_gpu.setdefault(view.record.gpu.uuid, []).append(view)
     memory = {uuid: _sum(several, "memory_used") for uuid, several in by_gpu.items()}
     return Program(
-        id=holder.id,
-        command=holder.command,
-        user=holder.user,
-        container=holder.container,
+        id=opener.id,
+        command=opener.command,
+        user=opener.user,
+        container=opener.container,
         state=State.PAUSED if first.held else State.SPATIAL,
         gpus=tuple(by_gpu),
         klass=desired.klass,

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,7 +37,6 @@ class Observer:
         self._process: subprocess.Popen[str] | None = None
         if tool is None:
             return
-        begun = time.monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "detshare.ctl.trace.cli", tool, "--json", *words],
             stdout=subprocess.PIPE,
@@ -52,7 +50,6 @@ class Observer:
         if not self._ready.wait(_ATTACH_S) or self._process.poll() is not None:
             self._process.kill()
             raise PartError(f"detshare-trace {tool} does not watch: {' '.join(self.said)[-600:]}")
-        self.attached_s = time.monotonic() - begun
 
     def _read(self) -> None:
         assert self._process is not None

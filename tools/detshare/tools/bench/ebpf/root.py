@@ -43,8 +43,8 @@ def slices(pid: int) -> list[dict[str, Any]]:
     """Compute TSGs of a program as a backend of our own asks for them."""
     driver = KernelDriver()
     try:
-        holders = [each for each in driver.holders() if each.id.pid == pid]
-        adopted = Adopter(driver, for_version(driver.version)).refresh(holders, driver.resource_count())
+        openers = [each for each in driver.openers() if each.id.pid == pid]
+        adopted = Adopter(driver, for_version(driver.version)).refresh(openers, driver.resource_count())
         return [
             {"client": tsg.client, "tsg": tsg.handle, "slice_us": tsg.slice_us, "shares": len(tsg.context_shares)}
             for adoption in adopted.values()

@@ -19,7 +19,6 @@ __all__ = ["Birth", "Recorded", "differences", "read", "replay"]
 _ALLOC_MEMORY, _ALLOC_OBJECT, _FREE, _ALLOC, _DUP, _VID_HEAP = 0x27, 0x28, 0x29, 0x2B, 0x34, 0x4A
 _ROOTS = (0x0, 0x1, 0x41)
 _STATUS_OF_ALLOC = {32: 28, 48: 40}
-_LOCAL_USER = 0x40
 
 Birth = tuple[int, int, int, int]
 """client, handle, class, parent"""

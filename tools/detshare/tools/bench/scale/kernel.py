@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from detshare.ctl.core import procfs
 from detshare.ctl.core.classes import CLASSES
-from detshare.ctl.core.driver import Descriptor, Gpu, Holder, NotAllowed, ProcessId, SwitchLog, Usage
+from detshare.ctl.core.driver import Descriptor, Gpu, NotAllowed, Opener, ProcessId, SwitchLog, Usage
 from detshare.ctl.netlink import genl
 
 __all__ = ["FIRST_PID", "GPU", "Answers", "MadeDriver", "encoded"]
@@ -175,8 +175,8 @@ class MadeDriver:
     version = "580.159.04"
 
     def __init__(self, count: int) -> None:
-        self._holders = [
-            Holder(ProcessId(FIRST_PID + n, START), 1, f"program {n}", f"program{n}", "ann", "", "", (5,), ((6, 0),))
+        self._openers = [
+            Opener(ProcessId(FIRST_PID + n, START), 1, f"program {n}", f"program{n}", "ann", "", "", (5,), ((6, 0),))
             for n in range(count)
         ]
 
@@ -186,8 +186,8 @@ class MadeDriver:
     def gpus(self) -> list[Gpu]:
         return [GPU]
 
-    def holders(self) -> list[Holder]:
-        return list(self._holders)
+    def openers(self) -> list[Opener]:
+        return list(self._openers)
 
     def borrow(self, process: ProcessId, fd: int) -> AbstractContextManager[Descriptor]:
         raise NotAllowed(f"PID {process.pid} is made up")
@@ -196,7 +196,7 @@ class MadeDriver:
         return procfs.start_time(os.getpid()) is not None  # what asking costs
 
     def find(self, pid: int) -> ProcessId | None:
-        return ProcessId(pid, START) if FIRST_PID <= pid < FIRST_PID + len(self._holders) else None
+        return ProcessId(pid, START) if FIRST_PID <= pid < FIRST_PID + len(self._openers) else None
 
     def newest_client(self) -> int:
         return 0xC1D00000

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from detshare.ctl.core.driver import Holder, ProcessId
+from detshare.ctl.core.driver import Opener, ProcessId
 
 _MOST_KNOWN: Final = 4096
 _MOST_BYTES: Final = 1 << 20
@@ -37,30 +37,30 @@ class Tenancy:
         self._proc = proc
         self._known: dict[ProcessId, str] = {}
 
-    def of(self, holder: Holder, named: str = "") -> str:
+    def of(self, opener: Opener, named: str = "") -> str:
         """The tenant of a process. `named`: what was asked for it, if anything."""
         if named:
             return named
-        if holder.id not in self._known:
+        if opener.id not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[holder.id] = self._find(holder)
-        return self._known[holder.id]
+            self._known[opener.id] = self._find(opener)
+        return self._known[opener.id]
 
-    def _find(self, holder: Holder) -> str:
-        environment = self._environment(holder.id.pid)
+    def _find(self, opener: Opener) -> str:
+        environment = self._environment(opener.id.pid)
         name = environment.get("DETSHARE_TENANT", "")
         if _NAME.fullmatch(name):
-            owner = f"container {holder.container[:12]}" if holder.container else holder.user
+            owner = f"container {opener.container[:12]}" if opener.container else opener.user
             return name if owner == "root" else f"{owner}/{name}"
-        if holder.container:
-            return f"container {holder.container[:12]}"
-        if job := _job(environment, holder):
+        if opener.container:
+            return f"container {opener.container[:12]}"
+        if job := _job(environment, opener):
             return job
         for pattern in (_BATCH, _SERVICE):
-            if found := pattern.search(holder.cgroup):
+            if found := pattern.search(opener.cgroup):
                 return f"cgroup {found[1]}"
-        return str(holder.id.pid)
+        return str(opener.id.pid)
 
     def _environment(self, pid: int) -> dict[str, str]:
         try:
@@ -71,11 +71,11 @@ class Tenancy:
         return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
 
 
-def _job(environment: dict[str, str], holder: Holder) -> str:
+def _job(environment: dict[str, str], opener: Opener) -> str:
     """The job of a rank, by its launcher's variables; empty where it is none, or the only rank."""
     for size, names in _WORLDS:
         ranks = environment.get(size, "")
         told = [environment[name] for name in names if environment.get(name)]
         if ranks.isdecimal() and int(ranks) > 1 and told:
-            return f"job {holder.user}:" + ":".join(told)
+            return f"job {opener.user}:" + ":".join(told)
     return ""

@@ -107,9 +107,6 @@ class World:
         self._daemon = None
         return True
 
-    def daemon_alive(self) -> bool:
-        return self._daemon is not None and self._daemon.poll() is None
-
 
 Action = Callable[[World], str | None]
 
