@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from claims import buckets, ends, hold, hostile, kinds, limits, mix, programs
-from claims.box import Box, Program, tell
+from claims.box import HELPER, Box, Program, tell
 
 STEPS: dict[str, Callable[[Box], None]] = {
     "mix": mix.mix,
@@ -58,7 +58,7 @@ def main() -> None:
         words.error(f"no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
     box = Box(given.programs, given.module, given.seconds)
     begun = time.monotonic()
-    tell("begin", kernel=Path("/proc/version").read_text().strip(), steps=wanted)
+    tell("begin", kernel=Path("/proc/version").read_text().strip(), steps=wanted, helper=HELPER.exists())
     for name in wanted:
         if time.monotonic() - begun > given.budget:
             tell(name, failed=f"{given.budget:g} s were over")

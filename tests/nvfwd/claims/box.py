@@ -37,7 +37,9 @@ def rows(messages: Any) -> list[dict[str, Any]]:
 
 
 def helper() -> dict[str, int]:
-    """What the helper on the host holds and has counted."""
+    """What the helper on the host holds and has counted; nothing where no helper is."""
+    if not HELPER.exists():
+        return dict.fromkeys(("handles", "maps", "pins", "waits", "descriptors", "refused"), 0)
     return {name: int(value) for name, value in (line.split() for line in HELPER.read_text().splitlines())}
 
 
@@ -139,7 +141,9 @@ class Box:
 
     @staticmethod
     def _run(*words: str) -> None:
-        done = subprocess.run([str(BIN / words[0]), *words[1:]], capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(
+            [str(BIN / words[0]), *words[1:]], capture_output=True, text=True, check=False, timeout=30
+        )
         if done.returncode:
             raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
 

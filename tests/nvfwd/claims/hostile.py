@@ -82,15 +82,20 @@ Act = Callable[[Player, Player], list[Answer]]
 class Trick:
     name: str
     goal: str
-    """order: undo what was ordered; neighbour; tell: learn of it; run: while paused; door: while gated"""
+    """order: undo what was ordered; neighbour: hurt it; share: have what it has; tell: learn of it; run: run while
+    paused; door: the same while gated"""
     play: Act
     undo: Act | None = None
+    waits: str = ""
+    """the answer that may only come when the program is no longer held"""
 
 
 def _dup(kind: str) -> Act:
     def play(me: Player, other: Player) -> list[Answer]:
         thing = {"group": other.group, "channel": other.channels[0], "memory": other.of(MEMORY),
                  "door": other.of(DOOR), "share": other.of(SHARE)}[kind]  # fmt: skip
+        if not thing:
+            raise LookupError(f"the neighbour has no {kind}")
         parent = me.subdevice if kind == "door" else me.group if kind in ("channel", "share") else me.device
         return [me.program.ask(f"dup {me.client} {parent} {NEW} {other.client} {thing}", "dup", ANSWER_S)]
 
@@ -112,6 +117,11 @@ def _on(me: Player, other: Player) -> list[Answer]:
 def _resume(me: Player, _: Player) -> list[Answer]:
     """Several times: pauses nest."""
     return [me.own(me.subdevice, 0x2080110B, channels_off(me.client, me.channels, off=False)) for _ in range(3)]
+
+
+def _reschedule(me: Player, _: Player) -> list[Answer]:
+    me.program.say(f"aside control {me.client} {me.group} {0xA06C0101} 010000")
+    return []
 
 
 def _doors(me: Player, _: Player) -> list[Answer]:
@@ -145,12 +155,12 @@ TRICKS = (
     Trick("other-channel-numbers", "tell",
           lambda me, other: [me.own(me.subdevice, 0x20801124, words(
               other.client, *[0] * 127, other.channels[0], *[0] * 127, 1, *[0] * 128))]),
-    Trick("dup-group", "neighbour", _dup("group"), _undup),
-    Trick("dup-channel", "neighbour", _dup("channel"), _undup),
-    Trick("dup-share", "neighbour", _dup("share"), _undup),
-    Trick("dup-door", "neighbour", _dup("door"), _undup),
-    Trick("dup-memory", "tell", _dup("memory"), _undup),
-    Trick("reschedule", "run", lambda me, _: [me.own(me.group, 0xA06C0101, "010000")]),
+    Trick("dup-group", "share", _dup("group"), _undup),
+    Trick("dup-channel", "share", _dup("channel"), _undup),
+    Trick("dup-share", "share", _dup("share"), _undup),
+    Trick("dup-door", "share", _dup("door"), _undup),
+    Trick("dup-memory", "share", _dup("memory"), _undup),
+    Trick("reschedule", "run", _reschedule, waits="control"),
     Trick("resume", "run", _resume),
     Trick("second-door", "door", _doors),
     Trick("other-wfi", "neighbour", lambda me, other: [me.own(
@@ -172,6 +182,7 @@ def play(box: Box, trick: Trick, me: Player, other: Player, step: str) -> None:
         answer = plain(box.link.sched_set(me.program.pid, slice_us=1000, level=1))
     slice_us, denied = me.slice_us(), denials(box, me.program.pid)
     mine, theirs, begun = me.ran(), other.ran(), time.monotonic()
+    said = len(me.program.lines)
     answers = trick.play(me, other)
     time.sleep(WATCH_S)
     end = time.monotonic()
@@ -184,6 +195,8 @@ def play(box: Box, trick: Trick, me: Player, other: Player, step: str) -> None:
         box.link.hold_del(**account)
     else:
         box.link.sched_del(me.program.pid)
+    if trick.waits:
+        answers = [me.program.wait(trick.waits, said, ANSWER_S)]
     later = other.ran(), me.ran()
     time.sleep(WATCH_S)
     tell(step, trick=trick.name, goal=trick.goal, ordered=answer, answers=answers, undone=undone, **seen,
@@ -201,15 +214,15 @@ def hostile(box: Box, *, filtered: bool) -> None:
     box.load(filtered=filtered)
     tell(step, status=plain(box.link.status_get()))
 
-    def pair() -> list[Player]:
-        return [Player(box, each) for each in box.start("tricks", 2)]
-
-    def work(players: list[Player]) -> None:
-        for each in players:
+    def begin() -> list[Player]:
+        me, other = (Player(box, each) for each in box.start("tricks", 2))
+        for each in (other, me):
             each.program.ask("run 500 5", "runs")
+        # what belongs to somebody of whom nothing is ordered is as open as the driver leaves it
+        box.link.sched_set(other.program.pid, slice_us=2048, level=1)
+        return [me, other]
 
-    me, other = pair()
-    work([other, me])
+    me, other = begin()
     for trick in TRICKS:
         try:
             play(box, trick, me, other, step)
@@ -220,8 +233,7 @@ def hostile(box: Box, *, filtered: bool) -> None:
             tell(step, trick=trick.name, broke=f"{type(error).__name__}: {error}",
                  ends=[each.program.process.poll() for each in (me, other)])  # fmt: skip
         Program.end_all()
-        me, other = pair()
-        work([other, me])
+        me, other = begin()
     tell(step, neighbour=lost(other), own=lost(me))
 
 

@@ -10,6 +10,7 @@
  *   free CLIENT PARENT OBJECT
  *   idle CLIENT DEVICE OTHER CHANNEL US      IDLE_CHANNELS of a list of one: a channel of another client
  *   door TOKEN                               a mapping of the doorbell of its own, and a store to it, by a thread
+ *   aside LINE                               the same by a thread: for what may have to wait
  * Numbers are in any base that strtoul() knows. Calls go through the file by which libcuda made its channel groups.
  */
 #include <errno.h>
@@ -187,17 +188,31 @@ static void *work(void *nothing)
 	return NULL;
 }
 
-static void run(uint64_t us, uint64_t period_ms)
+static void obey(const char *line);
+
+static void *obey_aside(void *line)
+{
+	obey(line);
+	free(line);
+	return NULL;
+}
+
+static void begin_thread(void *(*what)(void *), void *with)
 {
 	pthread_t thread;
 
+	if (pthread_create(&thread, NULL, what, with))
+		exit(1);
+	pthread_detach(thread);
+}
+
+static void run(uint64_t us, uint64_t period_ms)
+{
 	cuda_rounds(us);	/* calibrates */
 	work_us = us;
 	period_us = period_ms * 1000;
 	running = 1;
-	if (pthread_create(&thread, NULL, work, NULL))
-		exit(1);
-	pthread_detach(thread);
+	begin_thread(work, NULL);
 }
 
 static void obey(const char *line)
@@ -227,10 +242,9 @@ static void obey(const char *line)
 	} else if (sscanf(line, "idle %li %li %li %li %li", (long *)&a, (long *)&b, (long *)&c, (long *)&d, (long *)&e) == 5) {
 		idle((uint32_t)a, (uint32_t)b, (uint32_t)c, (uint32_t)d, (uint32_t)e);
 	} else if (sscanf(line, "door %li", (long *)&a) == 1) {
-		pthread_t thread;
-
-		if (!pthread_create(&thread, NULL, store, (void *)a))
-			pthread_detach(thread);
+		begin_thread(store, (void *)a);
+	} else if (!strncmp(line, "aside ", 6)) {
+		begin_thread(obey_aside, strdup(line + 6));
 	}
 	fflush(stdout);
 }

@@ -76,7 +76,17 @@ def _module(path: Path, into: Path) -> None:
 def _programs(into: Path) -> None:
     for source in sorted((checkout.NVFWD / "programs").glob("*.c")):
         # -rdynamic: what a program has by libc's name comes before libc for libcuda too
-        command = ["cc", "-std=gnu11", "-O2", "-rdynamic", "-pthread", "-o", str(into / source.stem), str(source), "-ldl"]
+        command = [
+            "cc",
+            "-std=gnu11",
+            "-O2",
+            "-rdynamic",
+            "-pthread",
+            "-o",
+            str(into / source.stem),
+            str(source),
+            "-ldl",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise VmError(f"build {source.stem}", done.stderr.strip(), "as root: apt-get install gcc libc6-dev")
