@@ -82,6 +82,7 @@ def _buckets(some: list[Line]) -> Iterator[Row]:
 
 
 def sched(lines: list[Line]) -> Iterator[Row]:
+    """A mix, and a bucket."""
     yield from _mix(of(lines, "mix"))
     yield from _buckets(of(lines, "buckets"))
 
@@ -112,6 +113,7 @@ def _tricks(step: str, lines: list[Line]) -> dict[str, Line]:
 
 
 def hostile(lines: list[Line]) -> Iterator[Row]:
+    """Each trick with the filter, against what the driver makes of it without."""
     tricks, free = _tricks("hostile", lines), _tricks("hostile-unfiltered", lines)
     for name in dict.fromkeys([*tricks, *free]):
         for step, line, other in (("filter", tricks.get(name), free.get(name)), ("no filter", free.get(name), None)):

@@ -21,7 +21,7 @@ PROCESSES = 64
 class Process(ctypes.Structure):
     """nvmlProcessInfo_t of version 3."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("pid", ctypes.c_uint),
         ("used", ctypes.c_ulonglong),
         ("gpu_instance", ctypes.c_uint),
@@ -32,7 +32,7 @@ class Process(ctypes.Structure):
 class Memory(ctypes.Structure):
     """nvmlMemory_t."""
 
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]  # noqa: RUF012
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
 class Said:
@@ -52,6 +52,7 @@ class Said:
 
 
 def main(folder: Path) -> None:
+    """Until it is ended."""
     nvml = ctypes.CDLL("libnvidia-ml.so.1")
     device, memory, some = ctypes.c_void_p(), Memory(), (Process * PROCESSES)()
     for code in (nvml.nvmlInit_v2(), nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))):
