@@ -47,7 +47,8 @@ def unload(box: Box) -> None:
             time.sleep(0.8)
             tell("unload", words=words, round=number, took_ms=1000 * took, requests=len(one.lines) - before,
                  kernels=other.kernels() - kernels)  # fmt: skip
-    adopted = [rows(box.link.vctx_get(each.pid)) for each in (one, other)]
-    tell("unload", adopted=adopted, status=plain(box.link.status_get()))
     for each in (one, other):
         tell("unload", rest=each.ask("rest", "rest"))
+        tell("unload", answer=each.ask("alloc 64", "alloc"))  # a program is known again by its next call
+    adopted = [rows(box.link.vctx_get(each.pid)) for each in (one, other)]
+    tell("unload", adopted=adopted, status=plain(box.link.status_get()))

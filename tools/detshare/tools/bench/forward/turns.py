@@ -37,8 +37,8 @@ def _mix(some: list[Line]) -> Iterator[Row]:
         if latencies:
             turns = scheme == TURNS and base is not None
             yield Row(f"{what}: p50", _percentile(latencies, 0.5), "us")
-            yield Row(f"{what}: p99 of {len(latencies)} requests", _percentile(latencies, 0.99), "us", base,
-                      "< 1 x baseline" if turns else None)  # fmt: skip
+            yield Row(f"{what}: p99 of {len(latencies)} requests", _percentile(latencies, 0.99), "us",
+                      *((base, "< 1 x baseline") if turns else ()))  # fmt: skip
             yield Row(f"{what}: longest", latencies[-1], "us")
         shares = [count * line["kernel_us"] / 1e6 / line["seconds"] for count in line["kernels"]]
         if sum(shares):
