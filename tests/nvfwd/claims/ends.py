@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 
 from claims.box import Box, Program, helper, plain, rows, tell
 
@@ -21,7 +22,8 @@ def storm(box: Box) -> None:
         before = helper()
         some = [Program(box.programs / "spin") for _ in range(KILLED)]
         for each in some:
-            each.say("run 500 0")
+            with suppress(BrokenPipeError):  # it has ended, which its code tells
+                each.say("run 500 0")
         for each in sorted(some, key=lambda _: chance.random()):
             time.sleep(chance.uniform(0.05, 0.9))
             tell("storm", round=number, ready=bool(each.lines), ended=each.end())

@@ -152,6 +152,7 @@ def test_a_run_that_kept_all_has_no_miss(lines: Lines) -> None:
         ("buckets", "after", lambda _: {"used_us": 1_000_000}, "the account's distance"),
         ("buckets", "kernels", lambda some: [some[0], some[1] // 2], "neighbour, by its kernels"),
         ("storm", "left", lambda left: {**left, "maps": 1}, "objects that the helper holds more"),
+        ("storm", "ended", lambda _: 1, "of these ended by themselves"),
         ("storm", "vctxs", lambda _: 1, "contexts that the module still knows"),
         ("unload", "requests", lambda _: 0, "requests in the 0.8 s after it"),
         ("unload", "adopted", lambda each: [each[0], []], "programs that the module does not know"),

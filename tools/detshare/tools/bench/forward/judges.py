@@ -15,6 +15,7 @@ __all__ = ["gate", "memory", "of", "programs", "storm", "undone"]
 MIB: Final = 1 << 20
 OUT_OF_MEMORY: Final = 2
 """CUDA_ERROR_OUT_OF_MEMORY (cuda.h)"""
+KILLED: Final = -9
 REFUSED: Final = "managed memory"
 """what nvfwd's documentation says that it refuses"""
 SHARED: Final = ("ipc", "export")
@@ -186,6 +187,8 @@ def storm(lines: list[Line]) -> Iterator[Row]:
         yield Row(f"{what}: objects that the helper holds more after a round, sum", left, "objects", None, "== 0")
         known = sum(line["vctxs"] for line in rounds)
         yield Row(f"{what}: contexts that the module still knows, sum", known, "contexts", None, "== 0")
+        ended = sum(line["ended"] != KILLED for line in of(lines, "storm") if "ended" in line)
+        yield Row(f"{what}: of these ended by themselves", ended, "programs", None, "== 0")
         early = sum(not line["ready"] for line in of(lines, "storm") if "ready" in line)
         yield Row(f"{what}: of these before they had a context", early, "programs")
     yield from _unload(of(lines, "unload"))
