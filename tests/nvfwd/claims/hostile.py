@@ -20,7 +20,7 @@ GROUP, DEVICE, SUBDEVICE, SHARE, DOOR = 0xA06C, 0x80, 0x2080, 0x9067, 0xC661
 CHANNELS = {0xC36F, 0xC46F, 0xC56F, 0xC86F, 0xC96F, 0xCA6F}
 MEMORY = 0x40
 NEW = 0xD0500000
-WATCH_S, ANSWER_S = 0.3, 8.0
+WATCH_S, ANSWER_S, LATE_S = 0.3, 8.0, 3.0
 MOST = 64
 """channels that one call names"""
 Answer = dict[str, Any]
@@ -196,7 +196,7 @@ def play(box: Box, trick: Trick, me: Player, other: Player, step: str) -> None:
     else:
         box.link.sched_del(me.program.pid)
     if trick.waits:
-        answers = [me.program.wait(trick.waits, said, ANSWER_S)]
+        answers = [me.program.wait(trick.waits, said, LATE_S)]
     later = other.ran(), me.ran()
     time.sleep(WATCH_S)
     tell(step, trick=trick.name, goal=trick.goal, ordered=answer, answers=answers, undone=undone, **seen,
