@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import lzma
 import shutil
 import subprocess
@@ -74,7 +75,18 @@ def _module(path: Path, into: Path) -> None:
 
 def _programs(into: Path) -> None:
     for source in sorted((checkout.NVFWD / "programs").glob("*.c")):
-        command = ["cc", "-std=gnu11", "-O2", "-o", str(into / source.stem), str(source), "-ldl"]
+        # -rdynamic: what a program has by libc's name comes before libc for libcuda too
+        command = [
+            "cc",
+            "-std=gnu11",
+            "-O2",
+            "-rdynamic",
+            "-pthread",
+            "-o",
+            str(into / source.stem),
+            str(source),
+            "-ldl",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise VmError(f"build {source.stem}", done.stderr.strip(), "as root: apt-get install gcc libc6-dev")
@@ -83,6 +95,16 @@ def _programs(into: Path) -> None:
     trace = TRACES / f"{TRACE}.jsonl.gz"
     forward.write_recording(trace, into / "recording")
     (into / f"{TRACE}.nvr").write_bytes(convert(read(trace), TRACE).pack())
+
+
+def _python(into: Path) -> None:
+    """The claims, and the package that they need of others'."""
+    leave = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(checkout.NVFWD / "claims", into / "python" / "claims", ignore=leave)
+    found = importlib.util.find_spec("pyroute2")
+    if found is None or not found.submodule_search_locations:
+        raise VmError("pack pyroute2", "it is not installed", "make setup")
+    shutil.copytree(found.submodule_search_locations[0], into / "python" / "pyroute2", ignore=leave)
 
 
 def _fill(folder: Path, kernel: kernels.Kernel, memory: int, cpus: int) -> None:
@@ -98,9 +120,9 @@ def _fill(folder: Path, kernel: kernels.Kernel, memory: int, cpus: int) -> None:
     lines = [f"{name}='{value}'\n" for name, value in _SETTINGS.items()]
     (folder / "settings").write_text("".join(lines), encoding="utf-8")
     (folder / "qemu.words").write_text("\n".join(words(kernel, memory, cpus)) + "\n", encoding="utf-8")
-    for name in ("run", "first", "claims"):
+    for name in ("run", "first", "claims", "watch.py"):
         shutil.copy2(Path(__file__).with_name("packed") / name, folder / name)
-    shutil.copy2(checkout.NVFWD / "claims.py", folder)
+    _python(folder)
     (folder / "commit").write_text(commit() + "\n", encoding="utf-8")
 
 
