@@ -15,13 +15,12 @@
 enum sharing {
 	NOBODY,
 	MPS,
-	EVERYBODY,
 };
 
 static unsigned int share_groups = MPS;
 module_param(share_groups, uint, 0644);
 MODULE_PARM_DESC(share_groups,
-		 "which managed programs may have a channel group in common with another process, so that they cannot be paused: 0 none, 1 those with an MPS object (default), 2 all");
+		 "which managed programs may have a channel group in common with another process, so that they cannot be paused: 0 none, 1 with a program that is not managed, if one of both has an MPS object (default), 2 all");
 
 /* What is known of the source before the call. */
 struct source {
@@ -266,23 +265,35 @@ static bool is_shared(const struct ds_call *call, const struct source *source)
 	       (source->owner != call->client->process || ds_sharer_any(call->asked.src_client, anybody));
 }
 
-static bool may_share(const struct ds_call *call, const struct source *source)
+static bool may_share(const struct ds_call *call, const struct source *source, bool both_managed)
 {
-	unsigned int who = READ_ONCE(share_groups);
-
-	return who >= EVERYBODY || (who == MPS && (source->mps || READ_ONCE(call->client->mps)));
+	switch (READ_ONCE(share_groups)) {
+	case NOBODY:
+		return false;
+	case MPS:
+		/* anybody can make an MPS object: of one tenant's programs, which are all managed, none is a server for the others */
+		return !both_managed && (source->mps || READ_ONCE(call->client->mps));
+	default:
+		return true;
+	}
 }
 
-static bool is_managed(const struct ds_call *call, const struct source *source)
+/* Is a process managed of which, or by way of which, the group is? */
+static bool gives_managed(const struct ds_call *call, const struct source *source)
 {
-	return ds_process_steered(call->client->process) || (source->owner && ds_process_steered(source->owner)) ||
-	       ds_sharer_any(call->asked.src_client, ds_process_steered);
+	return (source->owner && ds_process_steered(source->owner)) || ds_sharer_any(call->asked.src_client, ds_process_steered);
 }
 
 /* Has the caller got what would put a managed program out of reach of pauses? Then it is freed again. */
 static bool put_out_of_reach(struct ds_call *call, struct source *source, struct ds_vctx *vctx)
 {
-	if (!ds_filter_active() || !is_shared(call, source) || may_share(call, source) || !is_managed(call, source))
+	bool takes, gives;
+
+	if (!ds_filter_active() || !is_shared(call, source))
+		return false;
+	takes = ds_process_steered(call->client->process);
+	gives = gives_managed(call, source);
+	if ((!takes && !gives) || may_share(call, source, takes && gives))
 		return false;
 	ds_rm_free(call->client->rm.handle, call->done.object);
 	settle_hosts(call, source, false);
