@@ -72,12 +72,16 @@ static void on_fork(void *data, struct task_struct *parent, struct task_struct *
 	if (of_parent && made) {
 		add_member(made, task_tgid(child), of_parent->tenant);
 		made = NULL;
+		of_parent = NULL;
 	} else if (of_parent) {
-		pr_warn_ratelimited("no memory to take process %d into tenant \"%s\" of its parent\n",
+		pr_warn_ratelimited("no memory to take process %d into tenant \"%s\" of its parent: it is killed\n",
 				    task_tgid_nr(child), of_parent->tenant->name);
 	}
 	spin_unlock_irqrestore(&members_lock, flags);
 	kfree(made);
+	/* a tenant is left by nobody; it has not run yet */
+	if (of_parent)
+		send_sig(SIGKILL, child, 1);
 }
 
 static void on_exit(void *data, struct task_struct *task)
