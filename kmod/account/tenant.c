@@ -241,12 +241,14 @@ int ds_tenant_each(const struct ds_tenant *tenant, int (*tell)(pid_t pid, void *
 	unsigned int i;
 	int err = 0;
 
-	spin_lock_irqsave(&members_lock, flags);
-	for (i = 0; !err && i < ARRAY_SIZE(members); i++)
+	/* forks and ends of everybody wait for the lock: not for all members in one piece */
+	for (i = 0; !err && i < ARRAY_SIZE(members); i++) {
+		spin_lock_irqsave(&members_lock, flags);
 		hlist_for_each_entry(member, &members[i], link)
 			if (member->tenant == tenant && !err)
 				err = tell(pid_nr(member->pid), data);
-	spin_unlock_irqrestore(&members_lock, flags);
+		spin_unlock_irqrestore(&members_lock, flags);
+	}
 	return err;
 }
 
