@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -33,7 +34,12 @@ def _play(run: str, case: str, tests: list[str]) -> None:
     """A line for each test; one for all where they do not come to an end."""
     try:
         done = subprocess.run(
-            [sys.executable, *_PYTEST, *tests], capture_output=True, text=True, check=False, timeout=_PATIENCE_S
+            [sys.executable, *_PYTEST, *tests],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE_S,
+            env={**os.environ, "COLUMNS": "1000"},  # so that a reason is not cut off
         )
     except subprocess.TimeoutExpired:
         guest.say(event="test", run=run, case=case, test=" ".join(tests), outcome="ENDLESS", why=f"{_PATIENCE_S:g} s")
