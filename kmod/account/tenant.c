@@ -72,12 +72,16 @@ static void on_fork(void *data, struct task_struct *parent, struct task_struct *
 	if (of_parent && made) {
 		add_member(made, task_tgid(child), of_parent->tenant);
 		made = NULL;
+		of_parent = NULL;
 	} else if (of_parent) {
-		pr_warn_ratelimited("no memory to take process %d into tenant \"%s\" of its parent\n",
+		pr_warn_ratelimited("no memory to take process %d into tenant \"%s\" of its parent: it is killed\n",
 				    task_tgid_nr(child), of_parent->tenant->name);
 	}
 	spin_unlock_irqrestore(&members_lock, flags);
 	kfree(made);
+	/* a tenant is left by nobody; it has not run yet */
+	if (of_parent)
+		send_sig(SIGKILL, child, 1);
 }
 
 static void on_exit(void *data, struct task_struct *task)
@@ -237,12 +241,14 @@ int ds_tenant_each(const struct ds_tenant *tenant, int (*tell)(pid_t pid, void *
 	unsigned int i;
 	int err = 0;
 
-	spin_lock_irqsave(&members_lock, flags);
-	for (i = 0; !err && i < ARRAY_SIZE(members); i++)
+	/* forks and ends of everybody wait for the lock: not for all members in one piece */
+	for (i = 0; !err && i < ARRAY_SIZE(members); i++) {
+		spin_lock_irqsave(&members_lock, flags);
 		hlist_for_each_entry(member, &members[i], link)
 			if (member->tenant == tenant && !err)
 				err = tell(pid_nr(member->pid), data);
-	spin_unlock_irqrestore(&members_lock, flags);
+		spin_unlock_irqrestore(&members_lock, flags);
+	}
 	return err;
 }
 

@@ -335,11 +335,21 @@ struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu)
 	return vctx;
 }
 
+int ds_vctx_lasting(struct ds_client *client, u32 gpu)
+{
+	struct ds_vctx *vctx = ds_vctx_get(client, gpu);
+
+	if (IS_ERR(vctx))
+		return PTR_ERR(vctx);
+	vctx->lasts = true;
+	return 0;
+}
+
 void ds_vctx_unused(struct ds_vctx *vctx)
 {
 	struct ds_client *client = vctx->client;
 
-	if (vctx->device || vctx->gpu == RM_GPU_NONE)
+	if (vctx->device || vctx->lasts || vctx->gpu == RM_GPU_NONE)
 		return;
 	tell_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
 	mutex_lock(&client->tree);

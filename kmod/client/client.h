@@ -95,6 +95,7 @@ struct ds_vctx {
 	u64 id;
 	u32 gpu;
 	bool device;	/* the client has had a device on this GPU; guarded by client->tree */
+	bool lasts;	/* it pays for memory there, with a device or without; under file->order */
 	atomic64_t refused;
 };
 
@@ -126,6 +127,8 @@ void ds_client_remove(struct ds_client *client);
  * ERR_PTR: -ENOMEM, -ENOSPC (too many limits).
  */
 struct ds_vctx *ds_vctx_get(struct ds_client *client, u32 gpu);
+/* The same, for memory on that GPU that the client comes to hold; it may have no device there. */
+int ds_vctx_lasting(struct ds_client *client, u32 gpu);
 /* The device that this vCtx was for was not made: without one before it, it goes. The caller holds file->order, and not client->tree. */
 void ds_vctx_unused(struct ds_vctx *vctx);
 /* The caller holds client->tree. NULL: none. */

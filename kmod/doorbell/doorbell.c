@@ -6,6 +6,7 @@
 #include <linux/moduleparam.h>
 #include <linux/ratelimit.h>
 #include <linux/rculist.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "client.h"
@@ -192,6 +193,26 @@ enum ds_touch ds_door_touched(const struct ds_door *door)
 	return DS_TOUCH_UNKNOWN;
 }
 
+/*
+ * Until whoever began without a door is through. Nobody is kept out meanwhile: one of those may be a task that a cgroup gives no CPU time, and
+ * files of others share its place. false: the caller is being killed.
+ */
+static bool let_pass(struct rw_semaphore *passing)
+{
+	bool through = false;
+
+	while (!through && !fatal_signal_pending(current)) {
+		preempt_disable();
+		through = down_write_trylock(passing);
+		if (through)
+			up_write(passing);
+		preempt_enable();
+		if (!through)
+			schedule_timeout_killable(1);
+	}
+	return through;
+}
+
 struct ds_door *ds_door_claim(struct ds_gate *gate, const struct file *file, bool *made)
 {
 	struct ds_door *door = ds_door_of(file);
@@ -207,9 +228,11 @@ struct ds_door *ds_door_claim(struct ds_gate *gate, const struct file *file, boo
 		ds_door_put(door);
 		return NULL;
 	}
-	down_write(ds_door_passing(file));
-	up_write(ds_door_passing(file));
-	return door;
+	if (let_pass(ds_door_passing(file)))
+		return door;
+	ds_door_forget(door);
+	ds_door_put(door);
+	return NULL;
 }
 
 void ds_door_release(const struct file *file)

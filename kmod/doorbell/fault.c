@@ -9,6 +9,7 @@
 #include "denials.h"
 #include "doorbell.h"
 #include "gate_impl.h"
+#include "lookup.h"
 
 bool ds_door_wants_file(struct ftrace_regs *fregs)
 {
@@ -172,7 +173,7 @@ static vm_fault_t let_through(const struct ds_hook *hook, struct ds_door *door, 
 	if (result & VM_FAULT_ERROR)
 		return result;
 	learn(door, vmf->vma);
-	if (ds_gate_changed(door->gate))
+	if (ds_gate_changed(door->gate) || ds_lookup_in(vmf->vma->vm_mm))
 		ds_door_zap(door);
 	return result;
 }
@@ -186,6 +187,8 @@ static vm_fault_t let_through(const struct ds_hook *hook, struct ds_door *door, 
  *
  * Only an instruction of the program waits. The kernel, which copies for a system call, may hold anybody's locks: NVIDIA's driver copies a
  * registry key with its API lock held (RmAccessRegistry, osapi.c), so one shut program would stop all others. That call gets EFAULT.
+ *
+ * gate: NULL, the address space is being looked up (lookup.h), which is over soon.
  */
 static vm_fault_t wait_at(struct ds_gate *gate, struct vm_fault *vmf)
 {
@@ -201,7 +204,10 @@ static vm_fault_t wait_at(struct ds_gate *gate, struct vm_fault *vmf)
 		return VM_FAULT_RETRY;
 	/* the mapping and its file may go from here on */
 	ds_release_fault_lock(vmf);
-	ds_gate_wait(gate, TASK_INTERRUPTIBLE);
+	if (gate)
+		ds_gate_wait(gate, TASK_INTERRUPTIBLE);
+	else
+		schedule_timeout_interruptible(STALL_TICKS);
 	return VM_FAULT_RETRY;
 }
 
@@ -210,17 +216,19 @@ static vm_fault_t fault_on_door(const struct ds_hook *hook, struct ds_door *door
 {
 	struct ds_gate *gate = door->gate, *against;
 	vm_fault_t result = 0;
+	bool looked_up;
 
 	atomic64_inc(&gate->faults);
 	down_read(&gate->inserting);
 	against = ds_gate_against(gate);
-	if (!against)
+	looked_up = ds_lookup_in(vmf->vma->vm_mm);
+	if (!against && !looked_up)
 		result = let_through(hook, door, vmf);
 	up_read(&gate->inserting);
 	ds_door_put(door);
 	if (IS_ERR(against))
 		return VM_FAULT_SIGBUS;
-	if (against) {
+	if (against || looked_up) {
 		result = wait_at(against, vmf);
 		ds_gate_put(against);
 	}

@@ -7,6 +7,7 @@
 #include <linux/slab.h>
 
 #include "gate_impl.h"
+#include "rm/tree.h"
 
 #define PROCESS_BITS 8
 
@@ -206,6 +207,22 @@ static void withdraw_roaming(struct ds_gate *gate)
 		mutex_lock(&other->shutting);
 		withdraw(other);
 		mutex_unlock(&other->shutting);
+	}
+}
+
+void ds_gates_withdraw(const struct mm_struct *mm)
+{
+	struct ds_gate *gate;
+	u32 gpu;
+
+	for (gpu = 0; gpu < RM_GPUS; gpu++) {
+		for_each_gate_of(gate, gpu) {
+			if (!ds_guest_is(gate, mm))
+				continue;
+			mutex_lock(&gate->shutting);
+			withdraw(gate);
+			mutex_unlock(&gate->shutting);
+		}
 	}
 }
 

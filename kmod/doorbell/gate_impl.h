@@ -103,6 +103,9 @@ void ds_door_zap(const struct ds_door *door);
 /* NO or YES, and forgets it. Under gate->shutting. */
 enum ds_touch ds_door_touched(const struct ds_door *door);
 
+/* Takes all doorbells back that this address space has mapped. */
+void ds_gates_withdraw(const struct mm_struct *mm);
+
 /* guest.c: a mapping of the door comes, or goes. */
 void ds_guest_add(struct ds_door *door, struct mm_struct *mm);
 void ds_guest_remove(struct ds_door *door, struct mm_struct *mm);

@@ -2,9 +2,9 @@
 /* Address spaces that have doors mapped, so that who shuts his own looks at those of others alone that he has mapped. */
 #include <linux/hash.h>
 #include <linux/sched/signal.h>
-#include <linux/slab.h>
 
 #include "gate_impl.h"
+#include "rm/port.h"
 
 #define GUEST_BITS 10
 
@@ -37,7 +37,7 @@ static struct guest *find(const struct ds_door *door, const struct mm_struct *mm
 
 void ds_guest_add(struct ds_door *door, struct mm_struct *mm)
 {
-	struct guest *made = kzalloc(sizeof(*made), GFP_KERNEL_ACCOUNT), *guest;
+	struct guest *made = rm_zalloc(sizeof(*made)), *guest;
 
 	spin_lock(&guests_lock);
 	guest = find(door, mm);
@@ -54,7 +54,7 @@ void ds_guest_add(struct ds_door *door, struct mm_struct *mm)
 	else
 		WRITE_ONCE(door->gate->anywhere, true);
 	spin_unlock(&guests_lock);
-	kfree(made);
+	rm_mfree(made);
 }
 
 /* Under guests_lock. */
@@ -62,7 +62,7 @@ static void forget(struct guest *guest)
 {
 	hlist_del(&guest->link);
 	list_del(&guest->in_door);
-	kfree(guest);
+	rm_mfree(guest);
 }
 
 void ds_guest_remove(struct ds_door *door, struct mm_struct *mm)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/err.h>
 #include <linux/moduleparam.h>
 
 #include "denials.h"
 #include "dup.h"
 #include "filter.h"
+#include "memref.h"
 #include "sharer.h"
 #include "plan.h"
 #include "rmcall.h"
@@ -13,13 +15,12 @@
 enum sharing {
 	NOBODY,
 	MPS,
-	EVERYBODY,
 };
 
 static unsigned int share_groups = MPS;
 module_param(share_groups, uint, 0644);
 MODULE_PARM_DESC(share_groups,
-		 "which managed programs may have a channel group in common with another process, so that they cannot be paused: 0 none, 1 those with an MPS object (default), 2 all");
+		 "which managed programs may have a channel group in common with another process, so that they cannot be paused: 0 none, 1 with a program that is not managed, if one of both has an MPS object (default), 2 all");
 
 /* What is known of the source before the call. */
 struct source {
@@ -30,6 +31,7 @@ struct source {
 	bool mps;		/* its client takes part in MPS */
 	u32 gpu;
 	struct rm_memory *memory;	/* held for the destination's payer */
+	struct ds_memref *flight;	/* of memory in another file: tells whether its handle came to name something else */
 	struct ds_process *owner;	/* held; NULL: of nobody that is known */
 	u32 hosts;		/* ds_sharer_count() of its client, when those that it has were noted */
 };
@@ -38,13 +40,23 @@ struct source {
 static struct ds_vctx *vctx_of(struct ds_call *call, const struct source *source)
 {
 	struct ds_client *client = call->client;
-	struct rm_object *parent = rm_tree_find(&client->rm, call->asked.parent);
-	u32 gpu = parent && parent->gpu != RM_GPU_NONE ? parent->gpu : source->gpu;
+	u32 gpu = ds_gpu_below(client, call->asked.parent);
 
+	if (gpu == RM_GPU_NONE)
+		gpu = source->gpu;
 	return ds_vctx_find(client, gpu) ?: ds_vctx_find(client, ds_client_first_gpu(client));
 }
 
-/* Both trees are locked. 0, or -ENOMEM with what refused. */
+/*
+ * The driver duplicates memory of one GPU below the device of another, where it stays. NULL: the destination has no vCtx for that GPU yet. Under
+ * the destination's tree.
+ */
+static struct ds_vctx *vctx_of_memory(struct ds_call *call, const struct source *source)
+{
+	return source->gpu == RM_GPU_NONE ? vctx_of(call, source) : ds_vctx_find(call->client, source->gpu);
+}
+
+/* Both trees are locked. 0; -ENOMEM with what refused; -EAGAIN: the destination needs a vCtx for source->gpu. */
 static int hold(struct ds_call *call, struct ds_client *owner, struct source *source,
 		struct ds_vctx **vctx, struct ds_refusal *refusal)
 {
@@ -58,7 +70,9 @@ static int hold(struct ds_call *call, struct ds_client *owner, struct source *so
 	source->class = object->class;
 	source->engine = object->engine;
 	source->gpu = object->gpu;
-	*vctx = vctx_of(call, source);
+	*vctx = rm_object_bytes(object) ? vctx_of_memory(call, source) : vctx_of(call, source);
+	if (!*vctx)
+		return -EAGAIN;
 	err = rm_memory_share(&owner->rm, object, &source->memory);
 	if (err)
 		return err == -ENOENT ? 0 : err;
@@ -70,8 +84,8 @@ static int hold(struct ds_call *call, struct ds_client *owner, struct source *so
 	return err;
 }
 
-/* Looks the source up, wherever it is, and holds its memory for the destination. */
-static int scan(struct ds_call *call, struct source *source, struct ds_vctx **vctx,
+/* As scan(), or -EAGAIN. */
+static int look(struct ds_call *call, struct source *source, struct ds_vctx **vctx,
 		struct ds_refusal *refusal)
 {
 	struct ds_client *owner;
@@ -88,11 +102,44 @@ static int scan(struct ds_call *call, struct source *source, struct ds_vctx **vc
 		err = hold(call, owner, source, vctx, refusal);
 		ds_trees_unlock(owner, call->client);
 		source->ours = owner->file == call->known;
-		source->owner = ds_process_hold(owner->process);
+		if (err != -EAGAIN)
+			source->owner = ds_process_hold(owner->process);
 		source->mps = READ_ONCE(owner->mps);
 	}
 	up_read(&ds_clients_lock);
 	return err;
+}
+
+/* Looks the source up, wherever it is, and holds its memory for the destination. */
+static int scan(struct ds_call *call, struct source *source, struct ds_vctx **vctx,
+		struct ds_refusal *refusal)
+{
+	int err = look(call, source, vctx, refusal);
+
+	while (err == -EAGAIN) {
+		err = ds_vctx_lasting(call->client, source->gpu);
+		if (!err)
+			err = look(call, source, vctx, refusal);
+	}
+	if (err || source->ours || !source->memory)
+		return err;
+	source->flight = ds_memref_begin(call->asked.src_client, call->asked.src_object);
+	err = PTR_ERR_OR_ZERO(source->flight);
+	if (err)
+		source->flight = NULL;
+	return err;
+}
+
+/* The driver has looked the source up. Was it the memory that is held? */
+static bool was_that(struct source *source)
+{
+	u32 gpu, class;
+	bool that = source->ours || !source->memory ||
+		    (source->flight && !ds_memref_odd(source->flight) && ds_memref_memory(source->flight, &gpu, &class) == source->memory);
+
+	ds_memref_drop(source->flight);
+	source->flight = NULL;
+	return that;
 }
 
 static void drop(struct ds_call *call, struct source *source, struct ds_vctx *vctx)
@@ -189,12 +236,14 @@ static void settle_hosts(struct ds_call *call, const struct source *source, bool
 		WRITE_ONCE(client->shared, true);
 }
 
-/* Has the source's client become another's, or a sharer of one more, since its hosts were noted? Then it may be a duplicate of theirs. */
-static bool changed(struct ds_call *call, const struct source *source)
+/* Has the source become other memory, or its client another's, or a sharer of one more, since it was noted? Then it may be a duplicate of that. */
+static bool changed(struct ds_call *call, struct source *source)
 {
 	struct ds_client *owner;
 	bool other;
 
+	if (!was_that(source))
+		return true;
 	if (source->ours || !steers(call, source))
 		return false;
 	down_read(&ds_clients_lock);
@@ -216,23 +265,35 @@ static bool is_shared(const struct ds_call *call, const struct source *source)
 	       (source->owner != call->client->process || ds_sharer_any(call->asked.src_client, anybody));
 }
 
-static bool may_share(const struct ds_call *call, const struct source *source)
+static bool may_share(const struct ds_call *call, const struct source *source, bool both_managed)
 {
-	unsigned int who = READ_ONCE(share_groups);
-
-	return who >= EVERYBODY || (who == MPS && (source->mps || READ_ONCE(call->client->mps)));
+	switch (READ_ONCE(share_groups)) {
+	case NOBODY:
+		return false;
+	case MPS:
+		/* anybody can make an MPS object: of one tenant's programs, which are all managed, none is a server for the others */
+		return !both_managed && (source->mps || READ_ONCE(call->client->mps));
+	default:
+		return true;
+	}
 }
 
-static bool is_managed(const struct ds_call *call, const struct source *source)
+/* Is a process managed of which, or by way of which, the group is? */
+static bool gives_managed(const struct ds_call *call, const struct source *source)
 {
-	return ds_process_steered(call->client->process) || (source->owner && ds_process_steered(source->owner)) ||
-	       ds_sharer_any(call->asked.src_client, ds_process_steered);
+	return (source->owner && ds_process_steered(source->owner)) || ds_sharer_any(call->asked.src_client, ds_process_steered);
 }
 
 /* Has the caller got what would put a managed program out of reach of pauses? Then it is freed again. */
 static bool put_out_of_reach(struct ds_call *call, struct source *source, struct ds_vctx *vctx)
 {
-	if (!ds_filter_active() || !is_shared(call, source) || may_share(call, source) || !is_managed(call, source))
+	bool takes, gives;
+
+	if (!ds_filter_active() || !is_shared(call, source))
+		return false;
+	takes = ds_process_steered(call->client->process);
+	gives = gives_managed(call, source);
+	if ((!takes && !gives) || may_share(call, source, takes && gives))
 		return false;
 	ds_rm_free(call->client->rm.handle, call->done.object);
 	settle_hosts(call, source, false);
@@ -240,6 +301,20 @@ static bool put_out_of_reach(struct ds_call *call, struct source *source, struct
 	ds_denied(call->client->rm.handle, NV_ESC_RM_DUP_OBJECT, DETSHARE_DENIAL_ORDER, NV_ERR_INSUFFICIENT_PERMISSIONS,
 		  "shares a channel group with another process");
 	ds_call_refuse(call, NV_ERR_INSUFFICIENT_PERMISSIONS);
+	return true;
+}
+
+/* A doorbell below another GPU's device: which GPU's gate it then belongs to only the driver knows. It is freed again. */
+static bool strayed(struct ds_call *call, struct source *source, struct ds_vctx *vctx)
+{
+	const struct rm_class *class = rm_abi_class(call->abi, source->class);
+
+	if (!class || class->kind != RM_KIND_USERMODE || source->gpu == RM_GPU_NONE || source->gpu == vctx->gpu)
+		return false;
+	ds_rm_free(call->client->rm.handle, call->done.object);
+	settle_hosts(call, source, false);
+	drop(call, source, vctx);
+	ds_call_refuse(call, NV_ERR_INVALID_OBJECT_PARENT);
 	return true;
 }
 
@@ -265,7 +340,7 @@ static bool duplicate(struct ds_call *call, struct source *source)
 		settle_hosts(call, source, false);
 		goto refuse;
 	}
-	if (put_out_of_reach(call, source, vctx))
+	if (put_out_of_reach(call, source, vctx) || strayed(call, source, vctx))
 		return false;
 	if (changed(call, source)) {
 		ds_rm_free(client->rm.handle, call->done.object);
@@ -307,5 +382,6 @@ void ds_dup(struct ds_call *call)
 		rm_tree_unreserve(&client->rm);
 		mutex_unlock(&client->tree);
 	}
+	ds_memref_drop(source.flight);
 	ds_process_put(source.owner);
 }

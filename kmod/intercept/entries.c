@@ -14,6 +14,7 @@
 #include "filter.h"
 #include "gate.h"
 #include "gpu.h"
+#include "lookup.h"
 #include "mover.h"
 #include "rm/abi.h"
 #include "shield.h"
@@ -213,10 +214,17 @@ static int nvidia_access(struct vm_area_struct *vma, unsigned long address, void
 static u32 lookup_io(void *address, u64 pages, u64 **ptes, void **page_array)
 {
 	u32 status = NV_ERR_INSUFFICIENT_PERMISSIONS;
+	struct ds_lookup lookup;
+	bool none;
 
-	if (ds_filter_io_memory((unsigned long)address, pages))
+	if (ds_filter_io_memory((unsigned long)address, pages, &none)) {
+		if (none)
+			ds_lookup_begin(&lookup);
 		status = ds_call_past((unsigned long)address, pages, (unsigned long)ptes, (unsigned long)page_array, 0,
 				      READ_ONCE(hooks[LOOKUP_IO].past));
+		if (none)
+			ds_lookup_end(&lookup);
+	}
 	ds_hook_leave();
 	return status;
 }

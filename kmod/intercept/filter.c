@@ -452,12 +452,13 @@ static bool is_of_driver(unsigned long address, u64 pages)
 	return found;
 }
 
-bool ds_filter_io_memory(unsigned long address, u64 pages)
+bool ds_filter_io_memory(unsigned long address, u64 pages, bool *none)
 {
 	struct rm_ruling ruling;
 	struct asking asking;
 
-	if (!ds_filter_active() || !is_of_driver(address, pages))
+	*none = ds_filter_active() && !is_of_driver(address, pages);
+	if (!ds_filter_active() || *none)
 		return true;
 	begin(&asking, NULL, 0);
 	rm_verdict_gpu_map(RM_KIND_USERMODE, &asking.asker, &ruling);

@@ -50,7 +50,10 @@ bool ds_filter_debugger(struct ds_call *call);
  */
 u32 ds_filter_dup(u32 client, enum rm_kind kind, u32 command);
 
-/* os_lookup_user_io_memory() at this address: may the current process give these pages to the GPU? */
-bool ds_filter_io_memory(unsigned long address, u64 pages);
+/*
+ * os_lookup_user_io_memory() at this address: may the current process give these pages to the GPU? *none: because there was nothing of the
+ * driver's, nor may there be when the driver looks (lookup.h).
+ */
+bool ds_filter_io_memory(unsigned long address, u64 pages, bool *none);
 
 #endif

@@ -59,14 +59,15 @@ bool ds_transfer_in(const void *block, u32 size)
 
 /* ---- the file ------------------------------------------------------------------- */
 
-/* Who pays for what comes in by this parent. Under client->tree. */
+/*
+ * Who pays for what comes in by this parent: where it lies, which may be another GPU than the parent's; RM_GPU_NONE: that is not known. NULL: the
+ * client has no vCtx there. Under client->tree.
+ */
 static struct ds_vctx *payer_of_import(struct ds_client *client, u32 parent, u32 gpu)
 {
-	struct rm_object *object = rm_tree_find(&client->rm, parent);
-
-	if (object && object->gpu != RM_GPU_NONE)
-		gpu = object->gpu;
-	return ds_vctx_find(client, gpu) ?: ds_vctx_find(client, ds_client_first_gpu(client));
+	if (gpu != RM_GPU_NONE)
+		return ds_vctx_find(client, gpu);
+	return ds_vctx_find(client, ds_gpu_below(client, parent)) ?: ds_vctx_find(client, ds_client_first_gpu(client));
 }
 
 /* Under the lock of the file's exports. 0; -ENOMEM: refused. */
@@ -82,24 +83,43 @@ static int hold_piece(struct ds_transfer *transfer, struct piece *piece, struct 
 		return 0;
 	mutex_lock(&client->tree);
 	piece->vctx = payer_of_import(client, transfer->export.parent, piece->gpu);
-	if (piece->vctx)
-		err = rm_memory_hold(memory, ds_vctx_payer(piece->vctx), &refuser);
+	err = piece->vctx ? rm_memory_hold(memory, ds_vctx_payer(piece->vctx), &refuser) : -ENOMEM;
 	if (err && refuser)
 		ds_refusal_fill(&transfer->refusal, refuser, rm_memory_bytes(memory));
-	if (piece->vctx && !err)
+	if (!err)
 		piece->memory = memory;
 	mutex_unlock(&client->tree);
 	transfer->refused_to = piece->vctx;
 	return err;
 }
 
+/* On which GPUs what is exported lies, a bit each. */
+static u32 gpus_of(struct ds_transfer *transfer)
+{
+	struct ds_exports *exports = &transfer->file->exports;
+	u32 gpus = 0, gpu, class, i;
+	struct ds_exported *slot;
+
+	mutex_lock(&exports->lock);
+	for (i = 0; i < transfer->export.count; i++) {
+		slot = ds_exports_find(exports, transfer->export.index + i);
+		if (slot && slot->memref && ds_memref_memory(slot->memref, &gpu, &class) && gpu < RM_GPUS)
+			gpus |= 1U << gpu;
+	}
+	mutex_unlock(&exports->lock);
+	return gpus;
+}
+
 static bool hold_all(struct ds_transfer *transfer)
 {
 	struct ds_exports *exports = &transfer->file->exports;
+	unsigned long gpus = gpus_of(transfer);
 	struct ds_exported *slot;
 	int err = 0;
 	u32 i;
 
+	for_each_set_bit(i, &gpus, RM_GPUS)
+		err = err ?: ds_vctx_lasting(transfer->call->client, i);
 	mutex_lock(&exports->lock);
 	for (i = 0; i < transfer->export.count && !err; i++) {
 		slot = ds_exports_find(exports, transfer->export.index + i);

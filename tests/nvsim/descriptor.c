@@ -3,6 +3,7 @@
  * OS descriptors over mappings of device files: pages that cannot be pinned are found by the page tables, as they are at
  * that moment. A doorbell among them makes memory whose writes ring.
  */
+#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/version.h>
@@ -70,6 +71,8 @@ noinline __noclone NV_STATUS os_lookup_user_io_memory(void *address, u64 page_co
 
 	if (!pages)
 		return NV_ERR_NO_MEMORY;
+	if (sim_race_us)
+		fsleep(sim_race_us);
 	if (pages_behind((unsigned long)address, page_count, pages, &found)) {
 		while (found)
 			put_page(pages[--found]);

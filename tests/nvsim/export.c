@@ -163,8 +163,6 @@ static NV_STATUS import_object(struct sim_ask *ask, const struct sim_export *exp
 
 	if (!parent)
 		return NV_ERR_OBJECT_NOT_FOUND;
-	if (parent->gpu != export->memory->gpu)
-		return NV_ERR_INVALID_OBJECT_PARENT;
 	if (!handle || handle == client->handle)
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (sim_object_find(client, handle))

@@ -43,10 +43,9 @@ static void memory_destroy(struct sim_object *object)
 	sim_memory_unuse(object->memory);
 }
 
+/* Below the device of another GPU too: the driver asks for one instance where MIG is in use only (memCopyConstruct). */
 static NV_STATUS memory_copy(struct sim_object *object, struct sim_object *from)
 {
-	if (from->gpu && object->gpu != from->gpu)
-		return NV_ERR_INVALID_OBJECT_PARENT;
 	object->memory = from->memory;
 	sim_memory_use(object->memory);
 	return NV_OK;
@@ -300,6 +299,8 @@ static NV_STATUS fabric_construct(struct sim_object *object, struct sim_alloc *a
 			return NV_ERR_OBJECT_NOT_FOUND;
 		if (behind->kind != KIND_VideoMemory)
 			return NV_ERR_INVALID_ARGUMENT;
+		if (behind->gpu != object->gpu)
+			return NV_ERR_INVALID_OBJECT_PARENT;
 		return memory_copy(object, behind);
 	}
 	if (size > object->gpu->heap.size)

@@ -22,7 +22,7 @@ GUESTS = {
     "long": ("sched_long.py",),
     "hidden": ("sched_hidden.py", "sched_stalled.py", "sched_bounds.py", "sched_floods.py"),
     "copies": ("sched_copies.py", "sched_guests.py"),
-    "gpus": ("sched_gpus.py", "sched_managed.py"),
+    "gpus": ("sched_gpus.py", "sched_managed.py", "kmod_far.py", "kmod_lookup.py"),
     "throttled": ("sched_throttled.py",),
 }
 """files that share a guest"""

@@ -114,6 +114,15 @@ def test_mps_may_be_let_share_them(family: genl.DetShare, program: Programs, mos
         assert server.ask() == {"status": 0 if most else REFUSED}
 
 
+def test_an_mps_object_helps_nobody_of_one_tenant(family: genl.DetShare, program: Programs) -> None:
+    one = program(maker)
+    rival = program(taking, one.clients[0], one.ready["group"], True)
+    for each in (one, rival):
+        family.sched_set(each.pid, None, 700)
+    assert rival.ask() == {"status": REFUSED}
+    assert is_paused(family, one)
+
+
 # ---- calls ------------------------------------------------------------------------------------
 
 

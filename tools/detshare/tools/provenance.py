@@ -26,8 +26,8 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("gates", "launch-path"), ("runtime",)),
     **dict.fromkeys(
         (
-            "conformance", "forwarded", "fuzz", "hostile", "interception", "kill-storm", "quota-attack", "sched",
-            "stress", "unload",
+            "conformance", "forwarded", "fuzz", "hostile", "interception", "kill-storm", "quota-attack", "review",
+            "sched", "stress", "unload",
         ),
         _MODULE,
     ),

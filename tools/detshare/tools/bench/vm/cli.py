@@ -21,6 +21,7 @@ from detshare.tools.bench.vm import (
     kill_storm,
     observers,
     quota_attack,
+    review,
     root_backend,
     sched,
     stress,
@@ -98,6 +99,16 @@ _SCALES = {
         ("sim", "sim-6.1"),
         "40 min",
         tuple(SIMULATED),
+    ),
+    "review": _Scale(
+        "The weaknesses that a review of the module found, on the module of before and on today's.",
+        "--cases",
+        "Of the weaknesses, the first so many.",
+        len(review.CASES),
+        3,
+        ("sim",),
+        "15 min",
+        ("sim", "sim-6.1"),
     ),
     "daemon-recovery": _Scale(
         "kill -9 of the daemon at random points under load.",
@@ -205,6 +216,8 @@ def _measure(name: str, report: Report, machine: Machine, amount: int, seed: int
         stress.measure(report, machine, amount, seed)
     elif name == "hostile":
         hostile.measure(report, machine, hostile.people(machine)[:amount])
+    elif name == "review":
+        review.measure(report, machine, review.CASES[:amount])
     elif name == "sched":
         sched.measure(report, machine, amount)
     elif name == "sched-mixes":
