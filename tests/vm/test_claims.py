@@ -40,10 +40,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_step_is_done(vm: Callable[..., Any], programs: Path) -> None:
-    environment = {"LD_LIBRARY_PATH": str(programs), "PYTHONPATH": f"{TOP}/tests/nvfwd:{TOP}/ctl:{TOP}"}
+    environment = {"PYTHONPATH": f"{TOP}/tests/nvfwd:{TOP}/ctl:{TOP}"}
     python = TOP / ".venv" / "bin" / "python"
     words = f"-m claims --programs {programs} --module $MODULE_KO --steps {STEPS} --seconds 3"
-    command = f". /run/detshare/settings; exec {python} {words}"
+    command = f". /run/detshare/settings; LD_LIBRARY_PATH={programs} exec {python} {words}"
     done = vm(["sh", "-c", command], driver="sim", load=True, mounts=[programs], env=environment)
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
