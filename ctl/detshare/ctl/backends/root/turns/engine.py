@@ -120,7 +120,7 @@ class Turns:
             living = {process for process, _ in found}
             for process in ({p for p, _ in self._members} | self._hand.waiting) - living:
                 self._let_go(process)
-            fresh = [m for key, m in found.items() if self._grown(self._members.get(key), m)]
+            fresh = [m for key, m in found.items() if m.has_more(self._members.get(key))]
             self._recast(cast.foreground, {gpu for _, gpu in found})
             self._members, self._others = found, cast.foreground
             self._untuned.clear()
@@ -137,11 +137,6 @@ class Turns:
                 self._foregrounds[gpu] = Foreground()
             elif {p.id for p in foreground.get(gpu, ())} != {p.id for p in self._others.get(gpu, ())}:
                 fore.recast()
-
-    @staticmethod
-    def _grown(before: Member | None, member: Member) -> bool:
-        old = {c for t in before.tsgs for c in t.channels} if before is not None else set()
-        return bool({c for t in member.tsgs for c in t.channels} - old)
 
     def drop(self, process: ProcessId) -> None:
         """A program is to be left alone until `admit`: it runs when this returns. Raises what the driver refuses."""
