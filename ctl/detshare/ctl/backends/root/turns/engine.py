@@ -169,9 +169,8 @@ class Turns:
             return self._wanted(gpu) if self.running else RIVAL_US
 
     def takes_part(self, process: ProcessId) -> bool:
-        """Whether somebody rotates a program."""
-        with self._lock:
-            return any(p == process for p, _ in self._members)
+        """Whether somebody rotates a program. Takes no lock: the actuator asks under its own, which retuning takes."""
+        return any(p == process for p, _ in self._members)  # never changed in place
 
     def schedules(self) -> tuple[Schedule, ...]:
         """The rotation of each GPU that has background programs."""
