@@ -32,7 +32,7 @@ def test_two_at_low_lock_nobody_up(stage: Stage) -> None:
 
 
 def test_a_look_that_sets_slices_does_not_wait_for_the_thread_that_sets_slices(stage: Stage) -> None:
-    """The thread of the turns retunes, under the actuator's lock, with its own one held; a look has them the other way."""
+    """That thread takes the actuator's lock with its own one held; a look has them the other way."""
     lows(stage, "a")
     process = stage.programs["a"][0].id
     actuator = stage.backend._act
