@@ -3,76 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 
 import pytest
+from turns_stage import Changing, Sleeper, Stage, background, p99
 
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
-from detshare.ctl.backends.model.process import ModelProcess
-from detshare.ctl.backends.model.workload import Background, Latency, Workload
+from detshare.ctl.backends.model.workload import Latency
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
-from detshare.ctl.backends.root.turns.engine import Turns
-from detshare.ctl.backends.root.turns.foreground import Foreground
-
-
-class Stage:
-    """Programs on one simulated GPU, a backend, and its turns, driven by hand."""
-
-    def __init__(self, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.driver = ModelDriver()
-        self.gpu = self.driver.gpu_models[0]
-        self.run_dir = run_dir
-        monkeypatch.setattr(Turns, "start", lambda turns: None)
-        monkeypatch.setattr(Turns, "running", property(lambda turns: not turns._closing))
-        self.backend = RootBackend(
-            self.driver, run_dir, name="model", rotates=True, clock=lambda: 1.0 + self.gpu.timeline.now / 1e9
-        )
-        self.programs: dict[str, tuple[ModelProcess, Workload]] = {}
-
-    @property
-    def turns(self) -> Turns:
-        assert self.backend._turns is not None
-        return self.backend._turns
-
-    @property
-    def foreground(self) -> Foreground:
-        """Of its one GPU, as it is now."""
-        (found,) = self.turns._foregrounds.values()
-        return found
-
-    def start(self, name: str, workload: Workload) -> str:
-        process = scenario.cuda_process(self.driver, name)
-        self.driver.machine.start_work(process, self.gpu, workload)
-        self.programs[name] = (process, workload)
-        return str(process.id.pid)
-
-    def on(self, name: str) -> bool:
-        pid = self.programs[name][0].id.pid
-        return all(not tsg.paused for tsg in self.gpu.tsgs if tsg.pid == pid and tsg.runlist == 0 and tsg.channels)
-
-    def run(self, seconds: float, alone: tuple[str, ...] = ()) -> dict[str, float]:
-        """Let time pass; what each did per second. `alone`: at most one of these is on at any time."""
-        end = self.gpu.timeline.now + seconds * 1e9
-        before = {name: work.completed for name, (_, work) in self.programs.items()}
-        while self.gpu.timeline.now < end:
-            pause = self.turns._turn()
-            assert sum(self.on(name) for name in alone) <= 1
-            self.driver.machine.advance(pause)
-        return {name: (work.completed - before[name]) / seconds for name, (_, work) in self.programs.items()}
-
-
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    made = Stage(tmp_path, monkeypatch)
-    yield made
-    made.backend.close()
-
-
-def background(seed: int) -> Background:
-    return Background((50, 300), utilization=1.0, seed=seed)
+from tests.patience import LONG_S
 
 
 def lows(stage: Stage, *names: str) -> None:
@@ -87,6 +29,19 @@ def test_two_at_low_lock_nobody_up(stage: Stage) -> None:
     done = stage.run(4, alone=("a", "b"))
     assert done["a"] == pytest.approx(done["b"], rel=0.1)
     assert min(done.values()) > 1000
+
+
+def test_a_look_that_sets_slices_does_not_wait_for_the_thread_that_sets_slices(stage: Stage) -> None:
+    """That thread takes the actuator's lock with its own one held; a look has them the other way."""
+    lows(stage, "a")
+    process = stage.programs["a"][0].id
+    actuator = stage.backend._act
+    answers: list[bool] = []
+    look = threading.Thread(target=lambda: answers.append(actuator.rotating(process)), daemon=True)
+    with stage.turns._lock:
+        look.start()
+        look.join(LONG_S)
+        assert answers == [True]
 
 
 def test_two_processes_of_one_tenant_do_not_lock_each_other_up(stage: Stage) -> None:
@@ -122,12 +77,6 @@ def test_beside_a_foreground_of_bursts(stage: Stage) -> None:
     assert (schedule.mode, schedule.pattern) == ("turns", "bursts")
 
 
-def p99(latency: Latency) -> float:
-    """In microseconds."""
-    times = sorted(us for _, us in latency.finished)
-    return times[len(times) * 99 // 100] / 1000
-
-
 def test_gaps_that_are_of_use_are_used_though_the_foreground_has_most_of_the_time(stage: Stage) -> None:
     """500 requests a second of 1.4 ms: each waits for one switch at most, and no window holds it up."""
     latency = Latency(1400, 625, seed=9)
@@ -140,13 +89,6 @@ def test_gaps_that_are_of_use_are_used_though_the_foreground_has_most_of_the_tim
     assert p99(latency) < 1400 + 300
     assert done["a"] * 175 > 0.12e6  # microseconds of work a second
     assert stage.backend.look().schedules[0].pattern == "bursts"
-
-
-class Changing(Latency):
-    """Rests for as long as it is told."""
-
-    def rest(self, us: float) -> None:
-        self._pause = 1000 * us
 
 
 def test_slices_of_windows_do_not_outlive_them(stage: Stage) -> None:
@@ -206,6 +148,41 @@ def test_who_has_no_work_is_given_no_windows(stage: Stage) -> None:
     stage.run(10)
     assert p99(latency) < 18_000 * 1.02 + 300
     assert seldom.completed > 80
+
+
+@pytest.mark.parametrize(("high", "together"), [(False, 0.95), (True, 0.85)])
+def test_one_that_sleeps_has_what_it_wants_and_the_other_the_rest(stage: Stage, high: bool, together: float) -> None:
+    """A tenth of the time in bursts of 10 ms: each is let through when it comes, and its end is seen soon."""
+    if high:
+        stage.backend.set_priority(stage.start("lc", Latency(1500, 20_000, seed=9)), "high")
+    sleeper = Sleeper(10, 90)
+    stage.backend.set_priority(stage.start("sleeper", sleeper), "low")
+    lows(stage, "a")
+    stage.run(2)
+    before, busy = sleeper.busy, stage.gpu.timeline.busy
+    stage.run(6)
+    assert (sleeper.busy - before) / 6e9 > 0.085
+    assert (stage.gpu.timeline.busy - busy) / 6e9 > together
+
+
+def test_who_wakes_does_not_live_off_the_others(stage: Stage) -> None:
+    """It rests just often enough to be let through, and had more than its part already."""
+    greedy = Sleeper(180, 40)
+    stage.backend.set_priority(stage.start("greedy", greedy), "low")
+    lows(stage, "a", "b")
+    stage.run(2)
+    before = greedy.busy
+    done = stage.run(8)
+    assert (greedy.busy - before) / 8e9 < 0.4
+    assert min(done["a"], done["b"]) * 175 > 0.27e6
+
+
+def test_a_foreground_of_long_bursts_is_not_taken_for_one_that_never_rests(stage: Stage) -> None:
+    stage.backend.set_priority(stage.start("lc", Latency(500_000, 100_000, seed=9)), "high")
+    lows(stage, "a", "b")
+    stage.run(3)
+    done = stage.run(12)
+    assert (done["a"] + done["b"]) * 175 > 0.15e6
 
 
 def test_everybody_runs_after_the_daemon_was_killed_in_a_turn(stage: Stage) -> None:

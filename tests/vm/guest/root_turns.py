@@ -136,6 +136,32 @@ def test_all_run_when_the_daemon_has_ended_in_a_turn_and_take_turns_under_the_ne
     until(lambda: get_on(*members))
 
 
+def test_an_mps_server_is_never_off_and_all_get_on_with_and_without_the_daemon(daemon: Daemon, worker: Workers) -> None:
+    server = worker("nvbackground", "--share", "--endless")
+    client = worker("nvbackground", "--join", f"{server.ready['client']}:{server.ready['tsg']}", "--endless")
+    members = worker(*ENDLESS), worker(*ENDLESS)
+
+    def whole() -> None:
+        """Both are in the server's channel group, and none of its channels is off, hangs or has stopped at a fault."""
+        (group,) = server.rows()
+        assert (group["channels"], group["off"], group["faulted"], group["hung"]) == (2, 0, 0, 0)
+        assert client.process.poll() is None
+
+    daemon.low(server, *members)
+    until(lambda: any(each.off() for each in members))
+    until(lambda: get_on(server, *members, least=0.05))
+    whole()
+    daemon.end(signal.SIGKILL)
+    until(lambda: not any(each.off() for each in members))
+    until(lambda: get_on(server, *members, least=0.05))
+    whole()
+    daemon.start()
+    until(lambda: any(each.off() for each in members))
+    for _ in range(5):
+        until(lambda: get_on(server, least=0.05))
+        whole()
+
+
 def test_the_other_goes_on_when_the_holder_is_killed(daemon: Daemon, worker: Workers) -> None:
     members = [worker(*ENDLESS), worker(*ENDLESS)]
     daemon.low(*members)

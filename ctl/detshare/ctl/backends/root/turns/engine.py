@@ -21,7 +21,8 @@ from detshare.ctl.backends.root.turns.members import Cast, Member, tenant_of
 from detshare.ctl.backends.root.turns.pattern import judge, see
 from detshare.ctl.backends.root.turns.rests import Rests
 from detshare.ctl.backends.root.turns.rotation import Grant, Rotation, Tenant
-from detshare.ctl.core.classes import RIVAL_US, WINDOW_US
+from detshare.ctl.backends.root.turns.sleepers import QUICK_S, Sleepers
+from detshare.ctl.core.classes import RIVAL_US, STREAM_US, WINDOW_US
 from detshare.ctl.core.driver import DriverError, ProcessGone, ProcessId
 from detshare.ctl.core.gputime import Pattern, Place, Run, Schedule, Standing
 from detshare.ctl.core.snapshot import Program, State
@@ -43,8 +44,6 @@ STARTED_NS: Final = 30_000_000
 """who began to run so lately had work then"""
 CALM_PART: Final = 0.25
 """of the foreground's usual gap: a change of turns within it will not meet the next burst"""
-AGAIN_S: Final = 0.006
-"""a holder that was found at rest is asked once more after so long: between two steps a program rests for a moment"""
 FAILURES: Final = (RmError, DriverError, OSError)
 
 
@@ -77,6 +76,7 @@ class Turns:
         self._looked: dict[str, float] = defaultdict(float)
         self._asked: dict[str, float] = defaultdict(float)
         self._rests = Rests(ASK_S)
+        self._sleepers = Sleepers()
         self._doubted: set[str] = set()
         """tenants that were at rest when they were asked last"""
         self._credited: dict[str, tuple[int, int]] = {}
@@ -120,7 +120,7 @@ class Turns:
             living = {process for process, _ in found}
             for process in ({p for p, _ in self._members} | self._hand.waiting) - living:
                 self._let_go(process)
-            fresh = [m for key, m in found.items() if self._grown(self._members.get(key), m)]
+            fresh = [m for key, m in found.items() if m.has_more(self._members.get(key))]
             self._recast(cast.foreground, {gpu for _, gpu in found})
             self._members, self._others = found, cast.foreground
             self._untuned.clear()
@@ -137,11 +137,6 @@ class Turns:
                 self._foregrounds[gpu] = Foreground()
             elif {p.id for p in foreground.get(gpu, ())} != {p.id for p in self._others.get(gpu, ())}:
                 fore.recast()
-
-    @staticmethod
-    def _grown(before: Member | None, member: Member) -> bool:
-        old = {c for t in before.tsgs for c in t.channels} if before is not None else set()
-        return bool({c for t in member.tsgs for c in t.channels} - old)
 
     def drop(self, process: ProcessId) -> None:
         """A program is to be left alone until `admit`: it runs when this returns. Raises what the driver refuses."""
@@ -174,9 +169,8 @@ class Turns:
             return self._wanted(gpu) if self.running else RIVAL_US
 
     def takes_part(self, process: ProcessId) -> bool:
-        """Whether somebody rotates a program."""
-        with self._lock:
-            return any(p == process for p, _ in self._members)
+        """Whether somebody rotates a program. Takes no lock: the actuator asks under its own, which retuning takes."""
+        return any(p == process for p, _ in self._members)  # never changed in place
 
     def schedules(self) -> tuple[Schedule, ...]:
         """The rotation of each GPU that has background programs."""
@@ -264,11 +258,12 @@ class Turns:
         now = self._clock()
         if any(grant.window for grant in self._rotation.grants.values()):
             return WINDOW_TICK_S
-        waits = bool(full) or any(self._rotation.standing(k) is Standing.WAITS for k in self._rotation.states)
         if self._rotation.passes(now):
             return WINDOW_TICK_S
         wake = self._rotation.wake(now)
-        tick = AGAIN_S if self._doubted else TICK_S if waits or len(self._rotation.states) > 1 else CALM_S
+        tick = TICK_S if full or len(self._rotation.states) > 1 else CALM_S
+        if self._sleepers.expects(now) or self._doubted:
+            tick = QUICK_S
         return max(0.0003, min(tick, self._rests.wait(now), tick if wake is None else wake - now))
 
     def _look(self, gpu: str, now: float) -> dict[str, float]:
@@ -355,7 +350,9 @@ class Turns:
             end_ns = self.sensor.now_ns(gpu)
             begin_ns = end_ns - round(SPAN_S * 1e9)
             sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
-            fore.saw(sight, now, judge(sight)[0] is Pattern.FULL and self._foreground_rests(gpu) is True)
+            floor = self._rotation.floors(gpu)
+            rests = judge(sight, floor)[0] is Pattern.FULL and self._foreground_rests(gpu) is True
+            fore.saw(sight, now, rests, floor)
 
     def _ask(self, now: float, full: frozenset[str]) -> None:
         """Whether holders that were not seen lately rest, and foregrounds that leave nothing."""
@@ -380,22 +377,25 @@ class Turns:
         return any(g.window and gpu in self._rotation.states[k].tenant.gpus for k, g in self._rotation.grants.items())
 
     def _ask_holder(self, key: str, grant: Grant, now: float) -> None:
-        if not self._rotation.rivals(key) or now - grant.begun < REST_AFTER_S or now - self._asked[key] < ASK_S:
+        short = self._sleepers.holds(key, grant.begun, now)
+        after_s, every_s, started_ns = (QUICK_S, QUICK_S, QUICK_S * 1e9) if short else (REST_AFTER_S, ASK_S, STARTED_NS)
+        if not self._rotation.rivals(key) or now - grant.begun < after_s or now - self._asked[key] < every_s:
             return
-        if any(self.sensor.now_ns(gpu) - start_ns < STARTED_NS
+        if any(self.sensor.now_ns(gpu) - start_ns < started_ns
                for (tenant, gpu), start_ns in self._started.items() if tenant == key):  # fmt: skip
             return  # it came back after the foreground: it has work
         self._asked[key] = now
         members = [m for m in self._members.values() if m.tenant == key and not m.fixed]
         answers = [self._hand.idle(m.process, m.tsgs) for m in members]
-        if answers and all(answer is True for answer in answers) and key not in self._doubted:
+        if answers and all(answer is True for answer in answers) and key not in self._doubted and not short:
             self._doubted.add(key)
-            self._asked[key] = now - ASK_S + AGAIN_S
+            self._asked[key] = now - ASK_S + QUICK_S  # between two steps a program rests for a moment
             return
         self._doubted.discard(key)
         unseen = now - max(self._seen.get(key, 0.0), grant.begun) > 2 * REST_AFTER_S
         if (answers and all(answer is True for answer in answers)) or (None in answers and unseen):
             self._rotation.rest(key)
+            self._sleepers.rested(key, grant.begun, now)
             for member in members:
                 self._rested[key, member.gpu] = self.sensor.now_ns(member.gpu)
 
@@ -444,6 +444,8 @@ class Turns:
 
     def _wanted(self, gpu: str) -> int:
         slice_us = WINDOW_US if self._windows_on(gpu) else self._foregrounds[gpu].slice_us
+        if not self._others.get(gpu):  # who comes back from a rest and the holder shall both get on until that is seen
+            slice_us = max(slice_us, STREAM_US)
         return max(slice_us, RIVAL_US) if self._has_rivals(gpu) else slice_us
 
     def _has_rivals(self, gpu: str) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from detshare.ctl.backends.root.turns.pattern import FULL_SHARE, Sight, judge
+from detshare.ctl.backends.root.turns.pattern import FULL_SHARE, LONG_PIECE_NS, Sight, judge
 from detshare.ctl.core.classes import BURST_US, STREAM_US, WINDOW_US
 from detshare.ctl.core.gputime import Mode, Pattern
 
@@ -16,6 +16,8 @@ SPAN_S: Final = 0.5
 """over what was seen in so long"""
 AGREE: Final = 2
 """so many looks in a row must agree before a pattern changes"""
+AGREE_LONG: Final = 8
+"""the same to say that one who comes for long leaves no gaps: it may just be at it"""
 SAMPLES: Final = 25
 """questions whether the foreground rests, until windows may end"""
 IDLE_SHARE: Final = 0.15
@@ -53,12 +55,12 @@ class Foreground:
         """What the background gets, as far as this side decides."""
         return Mode.WINDOWS if self.full else Mode.TURNS
 
-    def saw(self, sight: Sight, now: float, rests: bool = False) -> None:
-        """Take a look at a time in which the background was let in.
+    def saw(self, sight: Sight, now: float, rests: bool = False, floor: float = 0.0) -> None:
+        """Take a look at a time in which the background was let in, with a floor in windows.
 
         `rests`: the driver says that the foreground has nothing to run. Whoever ran last keeps the GPU in the log.
         """
-        found, why = judge(sight)
+        found, why = judge(sight, floor)
         if found is Pattern.FULL and rests:
             found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
         self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE
@@ -66,7 +68,7 @@ class Foreground:
         self._next = found
         if found is self.pattern:
             self.why, self.gap_us = why, sight.gap_ns / 1000
-        elif self._agreed >= AGREE:
+        elif self._agreed >= (AGREE_LONG if found is Pattern.FULL and sight.piece_ns > LONG_PIECE_NS else AGREE):
             self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
             if found is Pattern.FULL:
                 self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES

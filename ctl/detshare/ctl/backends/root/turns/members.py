@@ -35,6 +35,11 @@ class Member:
     fixed: bool = False
     """an MPS server: it is never switched off"""
 
+    def has_more(self, before: Member | None) -> bool:
+        """Whether it has made channels since."""
+        old = {c for t in before.tsgs for c in t.channels} if before is not None else set()
+        return bool({c for t in self.tsgs for c in t.channels} - old)
+
 
 def tenant_of(members: Iterable[Member]) -> Tenant:
     """Programs of one tenant have their turn together: with the highest rank, weight and floor that one of them has."""

@@ -26,6 +26,8 @@ FEW_USEFUL: Final = 0.1
 STREAM_PER_S: Final = 150
 """so many pieces a second are a stream"""
 SHORT_PIECE_NS: Final = 1_000_000
+LONG_PIECE_NS: Final = 5_000_000
+"""a few of those fill a look: it takes more looks to say that there are no gaps"""
 QUIET_PER_S: Final = 1.0
 QUIET_SHARE: Final = 0.005
 
@@ -46,10 +48,9 @@ class Sight:
     useful: float
     """share of that time in which the background could work"""
 
-    @property
-    def gaps_useful(self) -> float:
-        """The same if all gaps were as most are: what a window gave does not count."""
-        return max(0.0, self.gap_ns - RESTORE_NS) * self.pieces_s / 1e9
+    def left(self, floor: float) -> float:
+        """The same, without what windows of a floor gave, at least as if all gaps were as most are."""
+        return max(self.useful - floor, (self.gap_ns - RESTORE_NS) * self.pieces_s / 1e9)
 
 
 def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns: int) -> Sight:
@@ -78,8 +79,8 @@ def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns:
     )
 
 
-def judge(sight: Sight) -> tuple[Pattern, str]:
-    """The pattern, and the measurement that says so in words."""
+def judge(sight: Sight, floor: float = 0.0) -> tuple[Pattern, str]:
+    """The pattern, and the measurement that says so in words. `floor`: what the background has in windows."""
     said = (
         f"the foreground had the GPU {sight.share:.0%} of the time, {sight.pieces_s:.0f} times a second for "
         f"{sight.piece_ns / 1e6:.2f} ms, and left gaps of {sight.gap_ns / 1e6:.2f} ms"
@@ -87,7 +88,7 @@ def judge(sight: Sight) -> tuple[Pattern, str]:
     if sight.share < QUIET_SHARE or sight.pieces_s < QUIET_PER_S:
         return Pattern.NONE, f"the foreground had the GPU {sight.share:.1%} of the time"
     if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS and (
-        sight.piece_ns < SHORT_PIECE_NS or sight.gaps_useful < FEW_USEFUL
+        sight.piece_ns < SHORT_PIECE_NS or sight.left(floor) < FEW_USEFUL
     ):
         return Pattern.FULL, said
     if sight.pieces_s >= STREAM_PER_S and sight.piece_ns < SHORT_PIECE_NS:

@@ -28,6 +28,8 @@ ENTRY_S: Final = 0.05
 """a window ends if nothing ran for so long: the foreground let nobody in, or there was no work"""
 PATIENCE_S: Final = 0.03
 """a turn lasts so much longer, at most, until its end meets no request of the foreground"""
+FRONT_S: Final = 3600.0
+"""who is let through waits as if for so long already"""
 SAVED_WINDOWS: Final = 3
 """a floor that could not be used is not saved up for longer"""
 
@@ -117,8 +119,11 @@ class Rotation:
         if state is None:
             return
         if state.rests:
-            state.count = max(state.count, self._least())
+            least = self._least()
             state.rests, state.waits_since = False, now
+            if state.count <= least:  # it had less than everybody: its burst is let through
+                state.count, state.waits_since = least, now - FRONT_S
+                self._hurry(state.tenant.gpus, now, state.tenant.rank)
         grant = self.grants.get(key)
         if grant is not None and grant.window and not state.entered:
             state.entered = True
@@ -165,6 +170,10 @@ class Rotation:
     def _floor(self, gpu: str, rank: int) -> float:
         floors = (s.tenant.floor for s in self.states.values() if s.tenant.rank == rank and gpu in s.tenant.gpus)
         return max(floors, default=0.0)
+
+    def floors(self, gpu: str) -> float:
+        """What all classes together have at least."""
+        return sum(self._floor(gpu, rank) for place, rank in self.owed if place == gpu)
 
     def _accrues(self, gpu: str, rank: int) -> bool:
         """Whether a class lives off its floor on a GPU: the foreground, or a higher class with work, has the rest."""
@@ -250,10 +259,11 @@ class Rotation:
                 state.entered, state.window_at = False, now if window else state.window_at
                 self.grants[state.tenant.key] = Grant(state.tenant.key, window, now, until)
 
-    def _hurry(self, gpus: frozenset[str], now: float) -> None:
-        """The next tenant needs several GPUs, some of them are taken: those turns end as soon as they are worth it."""
+    def _hurry(self, gpus: frozenset[str], now: float, most_rank: int | None = None) -> None:
+        """Somebody needs these GPUs who is not to wait long: turns there end as soon as they are worth it."""
         for key, grant in self.grants.items():
-            if not grant.window and self.states[key].tenant.gpus & gpus:
+            tenant = self.states[key].tenant
+            if not grant.window and tenant.gpus & gpus and (most_rank is None or tenant.rank <= most_rank):
                 self.grants[key] = Grant(key, False, grant.begun, min(grant.until, max(now, grant.begun + SHORTEST_S)))
 
     def length(self, state: _State) -> float:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random mixes on the model: nobody with work is left without progress, equals are equal, `high` waits for a switch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from turns_stage import Sleeper, Stage, background, p99
+
+from detshare.ctl.backends.model.workload import Background, Latency, Workload
+
+SECONDS = 6.0
+SWITCHES_US = 600
+"""the end of a switch to somebody, a slice of 50 us, and a switch back"""
+BACKGROUNDS: dict[str, Callable[[int], Workload]] = {
+    "busy": background,
+    "long": lambda seed: Background((90_000, 90_000), seed=seed),
+    "sleeper": lambda seed: Sleeper(10, 90, seed=seed),
+    "half": lambda seed: Sleeper(10, 10, seed=seed),
+    "seconds": lambda seed: Sleeper(300, 1000, seed=seed),
+}
+NEVER_REST = ("busy", "long")
+HIGHS = {"graph": (1500.0, 18_500.0), "tight": (1400.0, 625.0), "long": (12_000.0, 8000.0)}
+
+
+def play(stage: Stage, seconds: float) -> dict[str, float]:
+    """Goes on with a look each half a second; for how long each was without progress while it had work, at most."""
+    longest = dict.fromkeys(stage.programs, 0.0)
+    last = {name: (stage.gpu.timeline.now, work.busy) for name, (_, work) in stage.programs.items()}
+    for step in range(round(seconds / 0.05)):
+        if step % 10 == 0:
+            stage.backend.look()
+        stage.run(0.05)
+        now = stage.gpu.timeline.now
+        for name, (_, work) in stage.programs.items():
+            at, busy = last[name]
+            if work.queue and work.busy == busy:
+                longest[name] = max(longest[name], (now - at) / 1e9)
+            else:
+                last[name] = now, work.busy
+    return longest
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.lists(st.sampled_from(sorted(BACKGROUNDS)), min_size=2, max_size=4), st.sampled_from([None, *sorted(HIGHS)]))
+def test_any_mix(kinds: list[str], high: str | None) -> None:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        stage = Stage(Path(folder), patch)
+        latency = None
+        if high is not None:
+            latency = Latency(*HIGHS[high], seed=9)
+            stage.backend.set_priority(stage.start("high", latency), "high")
+        names = [f"{kind} {n}" for n, kind in enumerate(kinds)]
+        for n, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+            stage.backend.set_priority(stage.start(name, BACKGROUNDS[kind](n)), "low")
+        play(stage, 2)
+        if latency is not None:
+            latency.finished.clear()
+        before = {name: work.busy for name, (_, work) in stage.programs.items()}
+        begin = stage.gpu.timeline.now
+        longest = play(stage, SECONDS)
+        spent = stage.gpu.timeline.now - begin
+        got = {name: (work.busy - before[name]) / spent for name, (_, work) in stage.programs.items()}
+        stage.backend.close()
+    assert max(longest[name] for name in names) < (2.0 if len(kinds) == 4 else 1.0), (longest, got)
+    if latency is not None and high is not None:
+        assert p99(latency) < 1.02 * HIGHS[high][0] + SWITCHES_US
+    equal = [got[name] for name, kind in zip(names, kinds, strict=True) if kind in NEVER_REST]
+    if len(equal) > 1:
+        # of the shares as such, and of what a turn more or less within the interval makes
+        assert max(equal) - min(equal) < 0.05 * max(equal) + 0.3 / SECONDS, got

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns on the strict model, step by step in its own time, without their thread; and what programs do there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.backends.model.process import ModelProcess
+from detshare.ctl.backends.model.workload import NEVER, Background, Latency, Workload
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.turns.engine import Turns
+from detshare.ctl.backends.root.turns.foreground import Foreground
+
+
+class Stage:
+    """Programs on one simulated GPU, a backend, and its turns, driven by hand."""
+
+    def __init__(self, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.driver = ModelDriver()
+        self.gpu = self.driver.gpu_models[0]
+        self.run_dir = run_dir
+        monkeypatch.setattr(Turns, "start", lambda turns: None)
+        monkeypatch.setattr(Turns, "running", property(lambda turns: not turns._closing))
+        self.backend = RootBackend(
+            self.driver, run_dir, name="model", rotates=True, clock=lambda: 1.0 + self.gpu.timeline.now / 1e9
+        )
+        self.programs: dict[str, tuple[ModelProcess, Workload]] = {}
+
+    @property
+    def turns(self) -> Turns:
+        assert self.backend._turns is not None
+        return self.backend._turns
+
+    @property
+    def foreground(self) -> Foreground:
+        """Of its one GPU, as it is now."""
+        (found,) = self.turns._foregrounds.values()
+        return found
+
+    def start(self, name: str, workload: Workload) -> str:
+        process = scenario.cuda_process(self.driver, name)
+        self.driver.machine.start_work(process, self.gpu, workload)
+        self.programs[name] = (process, workload)
+        return str(process.id.pid)
+
+    def on(self, name: str) -> bool:
+        pid = self.programs[name][0].id.pid
+        return all(not tsg.paused for tsg in self.gpu.tsgs if tsg.pid == pid and tsg.runlist == 0 and tsg.channels)
+
+    def run(self, seconds: float, alone: tuple[str, ...] = ()) -> dict[str, float]:
+        """Let time pass; what each did per second. `alone`: at most one of these is on at any time."""
+        end = self.gpu.timeline.now + seconds * 1e9
+        before = {name: work.completed for name, (_, work) in self.programs.items()}
+        while self.gpu.timeline.now < end:
+            pause = self.turns._turn()
+            assert sum(self.on(name) for name in alone) <= 1
+            self.driver.machine.advance(pause)
+        return {name: (work.completed - before[name]) / seconds for name, (_, work) in self.programs.items()}
+
+
+def background(seed: int) -> Background:
+    return Background((50, 300), utilization=1.0, seed=seed)
+
+
+class Changing(Latency):
+    """Rests for as long as it is told."""
+
+    def rest(self, us: float) -> None:
+        self._pause = 1000 * us
+
+
+class Sleeper(Workload):
+    """Works for so long in kernels of a millisecond, then rests."""
+
+    def __init__(self, work_ms: int, rest_ms: int, seed: int = 1) -> None:
+        super().__init__(seed)
+        self._work, self._rest, self._left = work_ms, rest_ms, 0
+
+    def start(self, now: int) -> None:
+        self.on_wake(now)
+
+    def on_wake(self, now: int) -> None:
+        self.wake, self._left = NEVER, self._work
+        self.submit(now, 1_000_000)
+
+    def on_done(self, now: int) -> None:
+        self._left -= 1
+        if self._left:
+            self.submit(now, 1_000_000)
+        else:
+            self.wake = now + round(self._rest * 1e6 * self.random.uniform(0.9, 1.1))
+
+
+def p99(latency: Latency) -> float:
+    """In microseconds."""
+    times = sorted(us for _, us in latency.finished)
+    return times[len(times) * 99 // 100] / 1000
