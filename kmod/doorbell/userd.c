@@ -213,11 +213,17 @@ static bool shows(struct mm_struct *mm, const struct target *target)
 	       target->at - vma->vm_start + ((u64)vma->vm_pgoff << PAGE_SHIFT) == target->skip;
 }
 
+/* Comparisons of one look for what is mapped nowhere: looks at others wait for it. Programs with ten thousand mappings stay below. */
+#define COMPARED_MAX (1U << 17)
+
+/* What it costs, in these, to look one up. */
+#define LOOKED_UP 8
+
 /* Where each is mapped, for those that are not where they were. Under mmap_lock. */
 static void find_mappings(struct mm_struct *mm, struct target *targets, unsigned int count)
 {
+	unsigned int i, lost = 0, compared = 0;
 	struct vm_area_struct *vma;
-	unsigned int i, lost = 0;
 	unsigned long at = 0;
 
 	for (i = 0; i < count; i++) {
@@ -226,11 +232,16 @@ static void find_mappings(struct mm_struct *mm, struct target *targets, unsigned
 			lost++;
 		}
 	}
-	while (lost && (vma = find_vma(mm, at))) {
+	while (lost && compared < COMPARED_MAX && (vma = find_vma(mm, at))) {
 		at = vma->vm_end;
-		for (i = 0; vma->vm_file && i < count; i++) {
-			if (targets[i].at || vma->vm_file != targets[i].file || vma->vm_pgoff)
+		compared++;
+		if (!vma->vm_file || vma->vm_pgoff)
+			continue;
+		compared += count;
+		for (i = 0; i < count; i++) {
+			if (targets[i].at || vma->vm_file != targets[i].file)
 				continue;
+			compared += LOOKED_UP;
 			targets[i].at = vma->vm_start + targets[i].skip;
 			if (!shows(mm, &targets[i]))
 				targets[i].at = 0;

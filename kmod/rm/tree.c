@@ -11,7 +11,8 @@
 #define CHUNK_BITS 6
 #define CHUNK_OBJECTS (1U << CHUNK_BITS)
 #define ROOT 1
-#define MAX_OBJECTS (1U << 23)
+/* All are gone through, with locks held that others wait for. No program with memory in pieces of 2 MiB has so many. */
+#define MAX_OBJECTS (1U << 18)
 /* an insert may make a ghost of its parent */
 #define OBJECTS_PER_INSERT 2
 
