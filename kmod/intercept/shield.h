@@ -7,7 +7,7 @@
  * of it. Nested parameters are fetched by os_memcpy_from_user() and answered by
  * os_memcpy_to_user(): for them the shadow stands in for the caller's memory.
  *
- * Controls are noticed here and only here: the block is the driver's, so nothing can change it.
+ * Controls that dispatch.c does not decide on are noticed here: the block is the driver's, so nothing can change it.
  */
 #ifndef DETSHARE_SHIELD_H
 #define DETSHARE_SHIELD_H
