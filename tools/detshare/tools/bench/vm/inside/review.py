@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -33,13 +34,22 @@ def _play(run: str, case: str, tests: list[str]) -> None:
     """A line for each test; one for all where they do not come to an end."""
     try:
         done = subprocess.run(
-            [sys.executable, *_PYTEST, *tests], capture_output=True, text=True, check=False, timeout=_PATIENCE_S
+            [sys.executable, *_PYTEST, *tests],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE_S,
+            env={**os.environ, "COLUMNS": "1000"},  # so that a reason is not cut off
         )
     except subprocess.TimeoutExpired:
         guest.say(event="test", run=run, case=case, test=" ".join(tests), outcome="ENDLESS", why=f"{_PATIENCE_S:g} s")
         return
     found = [match.groups() for line in done.stdout.splitlines() if (match := _OUTCOME.match(line))]
-    if not found:
+    if not found and done.returncode < 0:
+        guest.say(
+            event="test", run=run, case=case, test=" ".join(tests), outcome="DIED", why=f"signal {-done.returncode}"
+        )
+    elif not found:
         raise guest.GuestError(f"no test of {case} ran: {done.stdout[-800:]}{done.stderr[-400:]}")
     for outcome, test, why in found:
         guest.say(event="test", run=run, case=case, test=test, outcome=outcome, why=why or "")
@@ -51,10 +61,15 @@ def _body() -> None:
     )
     parser.add_argument("--before", required=True, help="the module of before")
     parser.add_argument("--case", action="append", required=True, help="NAME=TEST[ TEST...]")
+    parser.add_argument(
+        "--now-only", action="append", default=[], help="NAME of one that the module of before is not asked"
+    )
     asked = parser.parse_args()
     for run, module in (("before", asked.before), ("now", "")):
         for each in asked.case:
             case, _, tests = each.partition("=")
+            if module and case in asked.now_only:
+                continue
             _load(module)
             _play(run, case, tests.split())
     _load("")
