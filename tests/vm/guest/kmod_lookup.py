@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import threading
 import time
@@ -23,6 +22,7 @@ __all__ = ["family"]  # fixture
 RACE = Path("/sys/module/nvidia/parameters/race_us")
 RACE_US = 20_000
 TRIES = 60
+AWAY = 0x2_0000_0000  # where no kernel maps by itself
 MAYMOVE, FIXED = 1, 2
 ME = {"kind": PID, "pid": os.getpid()}
 
@@ -55,14 +55,11 @@ def test_a_doorbell_that_comes_meanwhile_is_not_found(family: genl.DetShare) -> 
     rm = Rm.start()
     bell = Doorbell(rm)
     family.sched_set(ME["pid"], None, 700)
-    free = mmap.mmap(-1, DOORBELL_SIZE)
-    away = ctypes.addressof(ctypes.c_char.from_buffer(free))
-    del free  # the place is given up, for what is moved
-    mover = Mover(ctypes.addressof(ctypes.c_char.from_buffer(bell.at)), away)
+    mover = Mover(ctypes.addressof(ctypes.c_char.from_buffer(bell.at)), AWAY)
     RACE.write_text(str(RACE_US))
     mover.start()
     try:
-        answers = Counter(os_descriptor(rm, away, DOORBELL_SIZE)[0] for _ in range(TRIES))
+        answers = Counter(os_descriptor(rm, AWAY, DOORBELL_SIZE)[0] for _ in range(TRIES))
     finally:
         mover.over = True
         mover.join()

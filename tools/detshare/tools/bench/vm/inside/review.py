@@ -8,10 +8,12 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from detshare.tools.bench.vm.inside import guest
 
 _PATIENCE_S = 240.0
+_HOOKS = Path("/proc/sys/kernel/ftrace_enabled")
 _PYTEST = (
     *("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts=", "-rA", "--tb=no"),
     *("--strict-markers", "--import-mode=importlib"),
@@ -22,6 +24,8 @@ _OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) (\S+::.*?)(?: - (.*))?$")
 def _load(module: str) -> None:
     """A fresh one; '' is today's."""
     guest.unload()
+    # a trick of before may have switched off what all modules hook with
+    _HOOKS.write_text("1", encoding="ascii")
     if not module:
         guest.load()
         return
@@ -45,7 +49,11 @@ def _play(run: str, case: str, tests: list[str]) -> None:
         guest.say(event="test", run=run, case=case, test=" ".join(tests), outcome="ENDLESS", why=f"{_PATIENCE_S:g} s")
         return
     found = [match.groups() for line in done.stdout.splitlines() if (match := _OUTCOME.match(line))]
-    if not found:
+    if not found and done.returncode < 0:
+        guest.say(
+            event="test", run=run, case=case, test=" ".join(tests), outcome="DIED", why=f"signal {-done.returncode}"
+        )
+    elif not found:
         raise guest.GuestError(f"no test of {case} ran: {done.stdout[-800:]}{done.stderr[-400:]}")
     for outcome, test, why in found:
         guest.say(event="test", run=run, case=case, test=test, outcome=outcome, why=why or "")
@@ -57,10 +65,15 @@ def _body() -> None:
     )
     parser.add_argument("--before", required=True, help="the module of before")
     parser.add_argument("--case", action="append", required=True, help="NAME=TEST[ TEST...]")
+    parser.add_argument(
+        "--now-only", action="append", default=[], help="NAME of one that the module of before is not asked"
+    )
     asked = parser.parse_args()
     for run, module in (("before", asked.before), ("now", "")):
         for each in asked.case:
             case, _, tests = each.partition("=")
+            if module and case in asked.now_only:
+                continue
             _load(module)
             _play(run, case, tests.split())
     _load("")
