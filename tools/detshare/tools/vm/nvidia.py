@@ -62,7 +62,9 @@ def check(name: str, series: str) -> None:
 def driver(name: str, kernel: Kernel, *, update: bool = False) -> Driver:
     """The cached driver for that kernel, fetched and built when it is missing (about 100 s with two CPUs)."""
     check(name, kernel.series)
-    folder = f"driver/{name}-{kernel.release}-{cache.key(str(kernel.root), toolchain.compiler_version())}"
+    folder = (
+        f"driver/{name}-{kernel.release}-{cache.key(str(kernel.root), toolchain.compiler_version(newer=kernel.newer))}"
+    )
     if update:
         suite = Suite(BRANCHES[name].suite, "contrib")
         suite.update()
@@ -96,7 +98,7 @@ def _build(name: str, kernel: Kernel, stage: Path) -> None:
         *(f"SYSSRC={kernel.common}", f"SYSOUT={kernel.headers}", f"KERNEL_UNAME={kernel.release}"),
         # what shows pictures needs a display, and peermem needs InfiniBand; the kernel has neither
         "NV_EXCLUDE_KERNEL_MODULES=nvidia-drm nvidia-modeset nvidia-peermem",
-        f"CC={toolchain.compiler()}",
+        *toolchain.programs(newer=kernel.newer),
     ]
     log_file = stage / "build.log"
     label = f"building NVIDIA's driver {version} for {kernel.release} (100 s with two CPUs)"

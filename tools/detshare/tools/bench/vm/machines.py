@@ -26,6 +26,7 @@ __all__ = [
     "SIM",
     "SIMULATED",
     "SIM_61",
+    "SIM_73",
     "SIM_DEBUG",
     "ExperimentError",
     "Machine",
@@ -65,7 +66,8 @@ GENUINE_535: Final = Machine("535", "6.1", "nvidia-535", "driver")
 MACHINES: Final = {machine.name: machine for machine in (SIM, GENUINE_550, GENUINE_535)}
 SIM_61: Final = Machine("sim-6.1", "6.1", "sim", "model")
 SIM_DEBUG: Final = Machine("sim-debug", "debug", "sim", "model")
-SIMULATED: Final = {machine.name: machine for machine in (SIM, SIM_61, SIM_DEBUG)}
+SIM_73: Final = Machine("sim-7.3", "7.3", "sim", "model")
+SIMULATED: Final = {machine.name: machine for machine in (SIM, SIM_61, SIM_73, SIM_DEBUG)}
 HERE: Final = Machine("here", "this machine", "the stand-in for libcuda", "unit")
 """no guest, and no driver: for what needs neither"""
 ALL: Final = MACHINES | SIMULATED | {"here": HERE}
