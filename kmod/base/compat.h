@@ -3,7 +3,9 @@
 #ifndef DETSHARE_COMPAT_H
 #define DETSHARE_COMPAT_H
 
+#include <linux/fs.h>
 #include <linux/ftrace.h>
+#include <linux/hrtimer.h>
 #include <linux/mm.h>
 #include <linux/version.h>
 #include <net/genetlink.h>
@@ -71,6 +73,26 @@ static inline void ds_release_fault_lock(struct vm_fault *vmf)
 #endif
 }
 
+/* A reference to a file that may be closing: false when it is. What it is found by keeps it from being freed. */
+static inline bool ds_get_open_file(struct file *file)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	return file_ref_get(&file->f_ref);
+#else
+	return atomic_long_inc_not_zero(&file->f_count);
+#endif
+}
+
+/* Takes all pages out of a PFN mapping; mmap_lock is held. */
+static inline void ds_zap_pfns(struct vm_area_struct *vma)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0)
+	zap_special_vma_range(vma, vma->vm_start, vma->vm_end - vma->vm_start);
+#else
+	zap_vma_ptes(vma, vma->vm_start, vma->vm_end - vma->vm_start);
+#endif
+}
+
 /* mmap_lock is held for writing. */
 static inline void ds_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 {
@@ -78,6 +100,17 @@ static inline void ds_vm_flags_set(struct vm_area_struct *vma, unsigned long fla
 	vm_flags_set(vma, flags);
 #else
 	vma->vm_flags |= flags;
+#endif
+}
+
+/* It expires at a time of ktime_get(). */
+static inline void ds_timer_init(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *timer))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+	timer->function = function;
 #endif
 }
 

@@ -326,7 +326,7 @@ void ds_doors_restore(void)
 			hlist_for_each_entry(door, &doors[i], link) {
 				if (door->split) {
 					file = (struct file *)door->file;
-					if (atomic_long_inc_not_zero(&file->f_count))
+					if (ds_get_open_file(file))
 						refcount_inc(&door->refs);
 					else
 						file = NULL;

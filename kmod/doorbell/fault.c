@@ -120,7 +120,7 @@ static int map_door(const struct ds_hook *hook, struct file *file, struct vm_are
 		ds_door_put(door);
 	}
 	if (!ret)
-		zap_vma_ptes(vma, vma->vm_start, vma->vm_end - vma->vm_start);
+		ds_zap_pfns(vma);
 	/* what the driver says about caching stays */
 	if (!(vma->vm_flags & VM_WRITE))
 		rights &= ~_PAGE_RW;

@@ -82,7 +82,7 @@ static void await_end(void)
 	list_for_each_entry(hold, &holds, link)
 		next = min(next, hold->until);
 	if (next != U64_MAX && !stopping)
-		mod_delayed_work(system_wq, &expiry, nsecs_to_jiffies(next - min(next, now)) + 1);
+		mod_delayed_work(system_highpri_wq, &expiry, nsecs_to_jiffies(next - min(next, now)) + 1);
 }
 
 /* One that has ended, or whose subject is gone; out of the list. */

@@ -2,6 +2,7 @@
 #include <linux/string.h>
 
 #include "activity.h"
+#include "compat.h"
 #include "class.h"
 #include "lease.h"
 #include "scan.h"
@@ -157,6 +158,5 @@ static enum hrtimer_restart on_timer(struct hrtimer *timer)
 void ds_scan_init_runq(struct ds_runq *runq)
 {
 	INIT_WORK(&runq->work, work);
-	hrtimer_init(&runq->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
-	runq->timer.function = on_timer;
+	ds_timer_init(&runq->timer, on_timer);
 }

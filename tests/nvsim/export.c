@@ -13,7 +13,8 @@
 #include "files.h"
 #include "fops.h"
 
-MODULE_IMPORT_NS(DMA_BUF);
+/* MODULE_IMPORT_NS() takes a word or a string, by kernel */
+MODULE_INFO(import_ns, "DMA_BUF");
 
 #define DMABUF_MAX	128
 

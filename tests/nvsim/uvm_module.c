@@ -84,7 +84,7 @@ static int __init uvm_init_entry(void)
 {
 	int error;
 
-	uvm_faults = alloc_workqueue("nvsim-uvm", 0, 0);
+	uvm_faults = alloc_workqueue("nvsim-uvm", WQ_UNBOUND, 0);
 	if (!uvm_faults)
 		return -ENOMEM;
 	error = alloc_chrdev_region(&first, 0, UVM_MINORS, "nvidia-uvm");

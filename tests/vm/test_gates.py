@@ -14,7 +14,9 @@ from tests.vm.test_kmod import clients
 __all__ = ["clients"]  # a fixture
 
 
-@pytest.mark.parametrize("kernel", [pytest.param("6.1", marks=pytest.mark.thorough), "6.12"])
+@pytest.mark.parametrize(
+    "kernel", ["6.12", *(pytest.param(kernel, marks=pytest.mark.thorough) for kernel in ("6.1", "7.3"))]
+)
 def test_gates(guest_pytest: Callable[..., Completed], clients: Path, kernel: str) -> None:
     done = guest_pytest(
         "tests/vm/guest/kmod_gates.py",

@@ -38,8 +38,12 @@ def test_clients(guest_pytest: Callable[..., Completed], kernel: str, driver: st
         ("6.12", ("kmod_reach.py",)),
         ("6.1", ("kmod_limits.py", "kmod_cgroups.py")),
         pytest.param("6.1", ("kmod_transfers.py",), marks=pytest.mark.thorough),
+        ("7.3", ("kmod_limits.py",)),
+        pytest.param(
+            "7.3", (*CLIENTS, "kmod_transfers.py", "kmod_sched.py", "kmod_cgroups.py"), marks=pytest.mark.thorough
+        ),
     ],
-    ids=["6.12", "reach-6.12", "6.1", "transfers-6.1"],
+    ids=["6.12", "reach-6.12", "6.1", "transfers-6.1", "7.3", "others-7.3"],
 )
 def test_on_the_simulated_driver(
     guest_pytest: Callable[..., Completed], clients: Path, kernel: str, files: tuple[str, ...]

@@ -13,7 +13,7 @@ import warnings
 import pytest
 
 from detshare.tools.bench.vm import stress
-from detshare.tools.bench.vm.machines import SIM, SIM_DEBUG
+from detshare.tools.bench.vm.machines import SIM, SIM_73, SIM_DEBUG
 from detshare.tools.bench.vm.report import Report
 from detshare.tools.vm import kernels
 
@@ -28,4 +28,12 @@ def test_random_orders_births_deaths_and_reloads_leave_nothing() -> None:
         warnings.warn("no debug kernel in the cache: neither KASAN, lockdep nor kmemleak watch this run", stacklevel=1)
     report = Report("stress", machine.proof, f"pytest (short form), seed {SEED}")
     stress.measure(report, machine, SECONDS, SEED)
+    assert report.missed == []
+
+
+@pytest.mark.alone
+@pytest.mark.thorough
+def test_the_newest_kernel_too() -> None:
+    report = Report("stress", SIM_73.proof, f"pytest (short form), seed {SEED}")
+    stress.measure(report, SIM_73, SECONDS, SEED)
     assert report.missed == []

@@ -20,7 +20,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         (folder / "thing.ko").write_text("")
 
     monkeypatch.setattr(builds, "run_make", play)
-    monkeypatch.setattr(builds, "compiler_version", lambda: "gcc 12")
+    monkeypatch.setattr(builds, "compiler_version", lambda *, newer: "gcc 14" if newer else "gcc 12")
     return seen
 
 

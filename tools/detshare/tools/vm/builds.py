@@ -19,7 +19,7 @@ from detshare.tools.vm.checkout import TOP
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.kernels import Kernel
 from detshare.tools.vm.say import step
-from detshare.tools.vm.toolchain import CHECKED, compiler, compiler_version, failure
+from detshare.tools.vm.toolchain import CHECKED, compiler_version, failure, programs
 
 _FORMAT = "2"  # changes when the same sources shall be built in another way
 _KEPT = 8  # builds of one module for one kernel
@@ -92,7 +92,8 @@ def build(folder: Path, kernel: Kernel, *variables: str) -> Path:
     base, files = sources(folder)
     inside = folder.resolve().relative_to(base)
     label = folder.resolve().name if inside != Path() or base != TOP else "detshare"
-    what = (cache.key_of_files(base, files), str(inside), kernel.release, str(kernel.root), compiler_version())
+    made_by = compiler_version(newer=kernel.newer)
+    what = (cache.key_of_files(base, files), str(inside), kernel.release, str(kernel.root), made_by)
 
     def named(variables: Sequence[str]) -> str:
         return f"build/{label}-{kernel.release}-{cache.key(_FORMAT, *what, *more, *variables)}"
@@ -136,9 +137,10 @@ def run_make(folder: Path, kernel: Kernel, asked: str, *variables: str, shown: t
 
     `shown` (copy, original): errors name the original's files instead of the copy's.
     """
-    if shutil.which("pahole") is None and (kernel.headers / "vmlinux").exists():
+    if not kernel.newer and shutil.which("pahole") is None and (kernel.headers / "vmlinux").exists():
         raise VmError(asked, "pahole is missing (it writes the modules' BTF)", "as root: apt-get install dwarves")
-    command = ["make", "-C", str(kernel.headers), f"M={folder}", f"CC={compiler()}", f"-j{os.cpu_count()}", *variables]
+    words = ("make", "-C", str(kernel.headers), f"M={folder}", f"-j{os.cpu_count()}", *programs(newer=kernel.newer))
+    command = [*words, *variables]
     log_file = folder / "build.log"
     with log_file.open("w", encoding="utf-8") as log:
         rc = subprocess.run([*command, "modules"], stdout=log, stderr=subprocess.STDOUT, check=False).returncode
@@ -151,8 +153,11 @@ def run_make(folder: Path, kernel: Kernel, asked: str, *variables: str, shown: t
 
 def depends(module: Path) -> list[str]:
     """The modules that this one says it depends on."""
-    data = module.read_bytes()
-    start = data.find(b"\0depends=") + len(b"\0depends=")
-    if start < len(b"\0depends="):
-        return []
-    return [name for name in data[start : data.index(b"\0", start)].decode().split(",") if name]
+    return [name for name in said(module, "depends").split(",") if name]
+
+
+def said(module: Path, what: str) -> str:
+    """What a module says of itself under that name, as modinfo shows it; "" for nothing."""
+    data, name = module.read_bytes(), f"\0{what}=".encode()
+    start = data.find(name)
+    return "" if start < 0 else data[start + len(name) : data.index(b"\0", start + 1)].decode()

@@ -138,6 +138,10 @@ class Suite:
         depends = tuple(re.findall(r"(?:^|, )([a-z0-9][a-z0-9.+-]+)", fields.get("Depends", "")))
         return Package(fields["Package"], fields["Version"], depends)
 
+    def names(self, prefix: str) -> list[str]:
+        """The packages whose names begin so."""
+        return self._apt("apt-cache", "pkgnames", prefix).stdout.split()
+
     def unpack(self, names: list[str], into: Path) -> None:
         """Downloads the packages, checked against the signed list, and unpacks their files below `into`."""
         debs = into / ".debs"

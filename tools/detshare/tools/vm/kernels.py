@@ -18,12 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from detshare.tools.vm import cache, debug
+from detshare.tools.vm import cache, compiler, debug
 from detshare.tools.vm.debian import Suite
 from detshare.tools.vm.errors import VmError
 
-# series as on the command line -> Debian suite whose linux-image-amd64 is of that series
-SERIES = {"6.1": "bookworm", "6.12": "bookworm-backports"}
+# series as on the command line -> Debian suite that has kernels of that series
+SERIES = {"6.1": "bookworm", "6.12": "bookworm-backports", "7.3": "trixie-backports"}
+NEWER = ("7.3",)
+"""Those that Debian 13 builds: their build tools need its libraries, and their modules its compiler."""
 DEFAULT = "6.12"
 DEBUG = "debug"
 NAMES = (*SERIES, DEBUG)
@@ -46,6 +48,11 @@ class Kernel:
     def modules(self) -> Path:
         """What the guest sees as /lib/modules/RELEASE."""
         return self.root / "lib" / "modules" / self.release
+
+    @property
+    def newer(self) -> bool:
+        """Whether modules for it are built with Debian 13's compiler."""
+        return self.series in NEWER
 
     @property
     def headers(self) -> Path:
@@ -103,29 +110,22 @@ def bootable(kernel: Kernel) -> Path:
 def _fetch(series: str, pointer: Path) -> None:
     suite = Suite(SERIES[series], "main")
     suite.update()
-    meta = suite.package("linux-image-amd64")
-    image = next((name for name in meta.depends if re.fullmatch(r"linux-image-[0-9].*-amd64", name)), None)
-    if image is None:
+    release = newest(series, suite.names(f"linux-image-{series}."))
+    if release is None:
         raise VmError(
             f"fetch kernel {series}",
-            f"linux-image-amd64 {meta.version} of Debian {suite.name} names no image (it names {meta.depends})",
-            "this version of detshare-vm does not know the suite's layout; report it",
+            f"Debian {suite.name} has none of that series any more",
+            "report it; the table SERIES of detshare.tools.vm.kernels needs another suite or series",
         )
-    release = image.removeprefix("linux-image-")
-    if not release.startswith(f"{series}."):
-        raise VmError(
-            f"fetch kernel {series}",
-            f"Debian {suite.name} has {release} now",
-            "report it; the table SERIES of detshare.tools.vm.kernels needs another suite",
-        )
-    headers = suite.package(f"linux-headers-{release}")
-    build = [name for name in headers.depends if name.startswith(("linux-headers-", "linux-kbuild-"))]
     final = cache.root() / "kernel" / release
 
     def make(stage: Path) -> None:
-        suite.unpack([image, headers.name, *build], stage)
+        names = _parts(suite, [f"linux-image-{release}", f"linux-headers-{release}"])
+        suite.unpack(names, stage)
         _settle(stage, release, final)
-        packages = {name: suite.package(name).version for name in (image, headers.name, *build)}
+        if series in NEWER:
+            compiler.adapt(stage / "usr" / "lib")
+        packages = {name: suite.package(name).version for name in names}
         (stage / "packages.json").write_text(json.dumps(packages, indent=2) + "\n", encoding="utf-8")
 
     cache.ensure(f"kernel/{release}", make)
@@ -135,11 +135,34 @@ def _fetch(series: str, pointer: Path) -> None:
     os.replace(link, pointer)
 
 
+def newest(series: str, names: list[str]) -> str | None:
+    """The newest release of that series that these image packages are for."""
+    form = re.compile(rf"linux-image-({re.escape(series)}\.[^-]*(?:-\d+)?)-amd64")
+    found = [match[1] for name in names if (match := form.fullmatch(name))]
+    last = max(found, key=lambda version: [int(digits) for digits in re.findall(r"\d+", version)], default=None)
+    return last and f"{last}-amd64"
+
+
+def _parts(suite: Suite, names: list[str]) -> list[str]:
+    """The packages, and those of the same kernel that they depend on: newer ones split image and modules."""
+    found: dict[str, None] = {}
+    while names:
+        name = names.pop()
+        if name not in found:
+            found[name] = None
+            names += [each for each in suite.package(name).depends if re.match(r"linux-[a-z]+-\d", each)]
+    return sorted(found)
+
+
 def _settle(stage: Path, release: str, final: Path) -> None:
     """Makes the unpacked tree work where it will lie: absolute paths, module dependencies."""
     usr_lib = stage / "usr" / "lib" / "modules"
     if usr_lib.is_dir() and not (stage / "lib").exists():
         (stage / "lib").symlink_to("usr/lib")
+    image = stage / "boot" / f"vmlinuz-{release}"
+    if not image.exists():
+        image.parent.mkdir(exist_ok=True)
+        image.symlink_to(f"../usr/lib/modules/{release}/vmlinuz")
     for makefile in (stage / "usr" / "src").glob("linux-headers-*/Makefile"):
         text = makefile.read_text(encoding="utf-8")
         makefile.write_text(

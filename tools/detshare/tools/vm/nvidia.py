@@ -62,7 +62,9 @@ def check(name: str, series: str) -> None:
 def driver(name: str, kernel: Kernel, *, update: bool = False) -> Driver:
     """The cached driver for that kernel, fetched and built when it is missing (about 100 s with two CPUs)."""
     check(name, kernel.series)
-    folder = f"driver/{name}-{kernel.release}-{cache.key(str(kernel.root), toolchain.compiler_version())}"
+    folder = (
+        f"driver/{name}-{kernel.release}-{cache.key(str(kernel.root), toolchain.compiler_version(newer=kernel.newer))}"
+    )
     if update:
         suite = Suite(BRANCHES[name].suite, "contrib")
         suite.update()
@@ -73,6 +75,21 @@ def driver(name: str, kernel: Kernel, *, update: bool = False) -> Driver:
     made = cache.ensure(folder, lambda stage: _build(name, kernel, stage))
     info = _info(made)
     return Driver(str(info["version"]), made / "nvidia.ko", made / "nvidia-uvm.ko", tuple(info["needs"]))
+
+
+def given(folder: Path, kernel: Kernel) -> Driver:
+    """The driver whose modules somebody built for that kernel."""
+    files = [folder / "nvidia.ko", folder / "nvidia-uvm.ko"]
+    for file in files:
+        built_for = (builds.said(file, "vermagic") if file.is_file() else "").partition(" ")[0]
+        if built_for != kernel.release:
+            raise VmError(
+                f"load {file} into {kernel.release}",
+                f"it is built for {built_for}" if built_for else "there is no such module",
+                f"build it with SYSSRC={kernel.common} SYSOUT={kernel.headers}",
+            )
+    needs = dict.fromkeys(each for file in files for each in builds.depends(file) if each != "nvidia")
+    return Driver(builds.said(files[0], "version"), files[0], files[1], tuple(needs))
 
 
 def _info(folder: Path) -> dict[str, Any]:
@@ -96,7 +113,7 @@ def _build(name: str, kernel: Kernel, stage: Path) -> None:
         *(f"SYSSRC={kernel.common}", f"SYSOUT={kernel.headers}", f"KERNEL_UNAME={kernel.release}"),
         # what shows pictures needs a display, and peermem needs InfiniBand; the kernel has neither
         "NV_EXCLUDE_KERNEL_MODULES=nvidia-drm nvidia-modeset nvidia-peermem",
-        f"CC={toolchain.compiler()}",
+        *toolchain.programs(newer=kernel.newer),
     ]
     log_file = stage / "build.log"
     label = f"building NVIDIA's driver {version} for {kernel.release} (100 s with two CPUs)"

@@ -7,6 +7,7 @@ import functools
 import shutil
 import subprocess
 
+from detshare.tools.vm import compiler as newer_compiler
 from detshare.tools.vm.errors import VmError
 
 CHECKED = ("C=2", "CHECK=sparse -Wsparse-error")
@@ -14,8 +15,13 @@ CHECKED = ("C=2", "CHECK=sparse -Wsparse-error")
 
 
 @functools.cache
-def compiler() -> str:
-    """The C compiler for modules: the one Debian built these kernels with where it is there, else gcc."""
+def compiler(*, newer: bool = False) -> str:
+    """The C compiler for modules: the one Debian built these kernels with where it is there, else gcc.
+
+    `newer`: Debian 13's, from the cache.
+    """
+    if newer:
+        return newer_compiler.gcc()
     found = next((name for name in ("gcc-12", "gcc") if shutil.which(name)), None)
     if found is None or shutil.which("make") is None:
         raise VmError("build a kernel module", "gcc or make is missing", "as root: apt-get install gcc make")
@@ -23,9 +29,16 @@ def compiler() -> str:
 
 
 @functools.cache
-def compiler_version() -> str:
+def compiler_version(*, newer: bool = False) -> str:
     """Its first line of --version; part of each build's name."""
-    return subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    words = [compiler(newer=newer), "--version"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def programs(*, newer: bool) -> tuple[str, ...]:
+    """Make variables that name the compiler, and what writes the modules' BTF where that is not this machine's."""
+    named = f"CC={compiler(newer=newer)}"
+    return (named, f"PAHOLE={newer_compiler.pahole()}") if newer else (named,)
 
 
 def sparse() -> tuple[str, ...]:

@@ -32,17 +32,17 @@ def folder() -> Path:
         newer.update()
         release.update()
         newer.unpack(list(_OWN), stage)
-        release.unpack(_closure(release, list(newer.package(_OWN[0]).depends)), stage)
+        release.unpack(closure(release, list(newer.package(_OWN[0]).depends)), stage)
 
     return cache.ensure("emulator/qemu-trixie", make)
 
 
-def _closure(suite: Suite, names: list[str]) -> list[str]:
-    """Those of the names that are libraries, and the libraries that they depend on."""
+def closure(suite: Suite, names: list[str]) -> list[str]:
+    """Those of the names that are libraries, and the libraries that they depend on; nothing to compile against."""
     found: dict[str, None] = {}
     while names:
         name = names.pop()
-        if name not in found and _LIBRARY.match(name):
+        if name not in found and _LIBRARY.match(name) and not name.endswith("-dev"):
             found[name] = None
             names += suite.package(name).depends
     return sorted(found)
@@ -50,9 +50,7 @@ def _closure(suite: Suite, names: list[str]) -> list[str]:
 
 def loader(root: Path) -> Path:
     """The release's ld.so below `root`."""
-    return next(
-        iter(sorted(root.glob("usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"))), root / "lib64/ld-linux-x86-64.so.2"
-    )
+    return libraries(root) / "ld-linux-x86-64.so.2"
 
 
 def libraries(root: Path) -> Path:

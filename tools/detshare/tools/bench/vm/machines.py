@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from detshare.tools.bench.lines import Line
+from detshare.tools.vm import builds
 
 __all__ = [
     "ALL",
@@ -26,9 +27,11 @@ __all__ = [
     "SIM",
     "SIMULATED",
     "SIM_61",
+    "SIM_73",
     "SIM_DEBUG",
     "ExperimentError",
     "Machine",
+    "given",
     "prepare",
     "run",
 ]
@@ -52,11 +55,12 @@ class Machine:
     kernel: str
     driver: str
     proof: str
+    label: str = ""
 
     @property
     def text(self) -> str:
         """For rows."""
-        return f"{self.driver} on {self.kernel}"
+        return f"{self.label or self.driver} on {self.kernel}"
 
 
 SIM: Final = Machine("sim", "6.12", "sim", "model")
@@ -65,10 +69,20 @@ GENUINE_535: Final = Machine("535", "6.1", "nvidia-535", "driver")
 MACHINES: Final = {machine.name: machine for machine in (SIM, GENUINE_550, GENUINE_535)}
 SIM_61: Final = Machine("sim-6.1", "6.1", "sim", "model")
 SIM_DEBUG: Final = Machine("sim-debug", "debug", "sim", "model")
-SIMULATED: Final = {machine.name: machine for machine in (SIM, SIM_61, SIM_DEBUG)}
+SIM_73: Final = Machine("sim-7.3", "7.3", "sim", "model")
+SIMULATED: Final = {machine.name: machine for machine in (SIM, SIM_61, SIM_73, SIM_DEBUG)}
 HERE: Final = Machine("here", "this machine", "the stand-in for libcuda", "unit")
 """no guest, and no driver: for what needs neither"""
 ALL: Final = MACHINES | SIMULATED | {"here": HERE}
+
+
+def given(folder: Path) -> Machine:
+    """The genuine driver whose modules, built for 6.12, lie in a folder; its branch names it."""
+    file = folder / "nvidia.ko"
+    version = builds.said(file, "version") if file.is_file() else ""
+    if not version:
+        raise ExperimentError(f"{file}: there is no such module")
+    return Machine(version.partition(".")[0], "6.12", str(folder.absolute()), "driver", f"nvidia-{version}")
 
 
 def prepare() -> None:
