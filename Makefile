@@ -23,7 +23,7 @@ endif
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
 MODULES := . tests/nvsim tests/nvfwd tests/fakegpu
-KERNELS := 6.1 6.12 7.3
+KERNELS := 6.1 6.12
 
 # two tests at a time; a worker without work takes over what another one has not begun
 TWO := -n 2 --dist worksteal

@@ -38,7 +38,7 @@ def test_clients(guest_pytest: Callable[..., Completed], kernel: str, driver: st
         ("6.12", ("kmod_reach.py",)),
         ("6.1", ("kmod_limits.py", "kmod_cgroups.py")),
         pytest.param("6.1", ("kmod_transfers.py",), marks=pytest.mark.thorough),
-        ("7.3", ("kmod_limits.py",)),
+        pytest.param("7.3", ("kmod_limits.py",), marks=pytest.mark.thorough),
         pytest.param(
             "7.3", (*CLIENTS, "kmod_transfers.py", "kmod_sched.py", "kmod_cgroups.py"), marks=pytest.mark.thorough
         ),
