@@ -269,7 +269,8 @@ def build(kernel: str, as_json: bool, check: bool, quiet: bool, folder: Path, va
 def prepare(series: tuple[str, ...], names: tuple[str, ...], update: bool, as_json: bool, quiet: bool) -> None:
     """Fetch the kernels and build NVIDIA's drivers for them, so that later runs start at once.
 
-    Without options: all of them, about 5 minutes with two CPUs. `run` does the same for what it needs.
+    Without options: all of them but the newest kernel, about 5 minutes with two CPUs. `run` does the same for what it
+    needs.
 
     \b
     Example:

@@ -22,9 +22,9 @@ class Row:
 
 
 def plan(series: tuple[str, ...], names: tuple[str, ...], *, update: bool) -> list[tuple[str, Callable[[], Row]]]:
-    """What to do, in order: label and action. Nothing chosen means everything."""
+    """What to do, in order: label and action. Nothing chosen means all but the newest kernels: their series come and go."""
     if not series and not names:
-        series, names = tuple(kernels.SERIES), tuple(nvidia.BRANCHES)
+        series, names = tuple(each for each in kernels.SERIES if each not in kernels.NEWER), tuple(nvidia.BRANCHES)
     wanted = list(dict.fromkeys([*series, *(nvidia.BRANCHES[name].kernel for name in names)]))
     tasks: list[tuple[str, Callable[[], Row]]] = []
     for each in wanted:
