@@ -24,6 +24,7 @@ from detshare.ctl.daemon import daemon as daemon_module
 from detshare.ctl.daemon.daemon import Daemon
 from detshare.ctl.daemon.detshared import listen
 from detshare.ctl.oneshot import Built
+from tests.patience import LONG_S
 
 
 class Running:
@@ -55,12 +56,12 @@ class Running:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(LONG_S)
 
     def stop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(10)
+            self._thread.join(LONG_S)
             assert not self._thread.is_alive()
 
 

@@ -269,7 +269,7 @@ def test_an_error_of_our_own_is_500_and_the_daemon_lives(start):
 def test_a_driver_that_hangs_is_told(running, monkeypatch):
     monkeypatch.setattr("detshare.ctl.daemon.daemon.VERB_SECONDS", 0.1)
     go_on = threading.Event()
-    monkeypatch.setattr(running.backend, "preempt", lambda who: go_on.wait(5))
+    monkeypatch.setattr(running.backend, "preempt", lambda who: go_on.wait(LONG_S))
     with pytest.raises(ClientError, match="did not answer within") as caught:
         running.client.verb("preempt", "4242")
     assert caught.value.status == 500
@@ -288,7 +288,7 @@ def test_restoring_that_fails_is_not_called_done(running, monkeypatch):
 def test_restoring_that_hangs_is_not_called_done(running, monkeypatch):
     monkeypatch.setattr("detshare.ctl.daemon.daemon.CLOSE_SECONDS", 0.05)
     go_on = threading.Event()
-    monkeypatch.setattr(running.backend, "close", lambda: go_on.wait(5))
+    monkeypatch.setattr(running.backend, "close", lambda: go_on.wait(LONG_S))
 
     async def close() -> bool:
         done = await running.daemon.close()
@@ -345,7 +345,7 @@ def test_events_follow_until_the_daemon_stops(running):
     running.client.verb("pause", "4242")
     until(lambda: any(e["pid"] == 4242 for e in got))
     running.stop()
-    reader.join(5)
+    reader.join(LONG_S)
     assert not reader.is_alive()
     assert [e["kind"] for e in got] == ["daemon", "change", "daemon"]
 

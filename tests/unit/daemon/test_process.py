@@ -157,7 +157,7 @@ def test_killed_and_started_again(run_dir, begin):
     first = begin()
     watcher = guardian(run_dir)
     first.kill()
-    first.wait(10)
+    first.wait(LONG_S)
     assert (run_dir / SOCKET_NAME).exists()
     gone = ctl(run_dir, "events")
     assert gone.returncode == 1

@@ -18,6 +18,7 @@ from detshare.ctl.gputime import drawing
 from detshare.ctl.gputime import recording as recordings
 from detshare.ctl.trace import timeline
 from detshare.ctl.trace.cli import cli
+from tests.patience import LONG_S
 from tests.unit.gputime.recordings import MadeDriver, MadeLog, busy, end, recording, start
 
 
@@ -139,7 +140,7 @@ def test_who_is_not_root_is_told() -> None:
 def test_the_command_itself_exits_with_1_and_the_next_step() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "detshare.ctl.trace.cli", "timeline", "--from", "/nowhere"],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=LONG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert "read a recording" in done.stderr
@@ -154,7 +155,7 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert "watching" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=LONG_S)
     assert process.returncode == 0
     assert json.loads(said)["files"] == [str(out)]
     assert recordings.read(out).gpus[0].seconds < 600

@@ -18,7 +18,7 @@ import pytest
 
 from detshare.ctl.client import Client
 from detshare.ctl.core import classes
-from tests.patience import run, until
+from tests.patience import LONG_S, run, until
 
 pytestmark = pytest.mark.e2e
 
@@ -80,7 +80,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     yield made
     for each in made.processes:
         each.kill()
-        each.wait(20)
+        each.wait(LONG_S)
     shutil.rmtree(run_dir, ignore_errors=True)
 
 
@@ -173,7 +173,7 @@ def test_the_choice_survives_kill_9(live, mine):
     assert live.ctl("policy", "set", str(mine), "slice_us=450").returncode == 0
     until(lambda: live.slice_us("train.py") == 450)
     os.kill(first.pid, signal.SIGKILL)
-    first.wait(20)
+    first.wait(LONG_S)
     live.begin()
     status = live.client.policy()["policy"]
     assert (status["name"], status["params"]) == (str(mine), {"slice_us": "450"})

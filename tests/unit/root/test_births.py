@@ -27,7 +27,7 @@ from detshare.ctl.backends.root.journal import Journal
 from detshare.ebpf.loader import Trouble
 from detshare.ebpf.records import Decoder, Kind, Record
 from detshare.ebpf.world import ObjectChange, World
-from tests.patience import until
+from tests.patience import LONG_S, until
 from tests.unit.root.conftest import KERNEL
 
 pytestmark = pytest.mark.skipif(KERNEL, reason="of records and the model; tests/vm/guest/ebpf_births.py has programs")
@@ -98,11 +98,11 @@ def context(tracer: Tracer) -> None:
 
 def test_a_context_share_makes_a_group_a_context(heard: SimpleNamespace) -> None:
     context(heard.tracer)
-    assert heard.woken.wait(10)
+    assert heard.woken.wait(LONG_S)
     assert heard.births.contexts() == []  # it may be for copies yet
     heard.woken.clear()
     heard.tracer.made("FERMI_CONTEXT_SHARE_A", SHARE, GROUP)
-    assert heard.woken.wait(10)
+    assert heard.woken.wait(LONG_S)
     (found,) = heard.births.contexts()
     assert found.heard > 0
     assert replace(found, heard=0) == Context(PID, 3, CLIENT, GROUP, DEVICE, SUBDEVICE, 7777, 1000)
@@ -123,7 +123,7 @@ def test_a_slice_that_a_program_sets_itself_is_told_of_its_compute_groups_alone(
     assert heard.births.contexts() == []
     heard.woken.clear()
     heard.tracer.asked(CONTROL, GROUP, when=9999)
-    assert heard.woken.wait(10)
+    assert heard.woken.wait(LONG_S)
     (found,) = heard.births.contexts()
     assert replace(found, heard=0) == Context(PID, 3, CLIENT, GROUP, DEVICE, SUBDEVICE, 7777, 9999, again=True)
 
@@ -139,7 +139,7 @@ def test_who_sets_it_again_and_again_is_left_to_looks(heard: SimpleNamespace) ->
     heard.births._answered[CLIENT, GROUP] = time.monotonic_ns() + 1_000_000_000
     heard.woken.clear()
     heard.tracer.asked(CONTROL, GROUP)
-    assert heard.woken.wait(10)  # for a look
+    assert heard.woken.wait(LONG_S)  # for a look
     assert heard.births.contexts() == []
 
 
@@ -151,7 +151,7 @@ def test_a_compute_object_on_a_channel_does_too_and_a_copy_engine_does_not(heard
     heard.tracer.made("HOPPER_COMPUTE_A", 11, 10)
     heard.woken.clear()
     heard.tracer.made("HOPPER_COMPUTE_A", COMPUTE, CHANNEL)
-    assert heard.woken.wait(10)
+    assert heard.woken.wait(LONG_S)
     until(lambda: heard.tracer.said.empty())
     found = heard.births.contexts()
     assert [each.tsg for each in found] == [GROUP]
@@ -178,7 +178,7 @@ def test_doctor_tells_of_losses_and_of_an_end(heard: SimpleNamespace) -> None:
     assert heard.births.doctor().ok is None
     assert "3 event(s) lost" in heard.births.doctor().detail
     heard.tracer.broken = True
-    heard.births._thread.join(10)
+    heard.births._thread.join(LONG_S)
     assert heard.births.doctor().ok is False
 
 

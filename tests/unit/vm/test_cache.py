@@ -11,6 +11,7 @@ import pytest
 
 from detshare.tools.vm import cache
 from detshare.tools.vm.errors import VmError
+from tests.patience import LONG_S
 
 
 def test_a_thing_is_made_once(own_cache: Path) -> None:
@@ -80,7 +81,7 @@ def test_of_processes_that_want_the_same_one_makes_it_and_the_others_wait() -> N
     for process in processes:
         process.start()
     for process in processes:
-        process.join(20)
+        process.join(LONG_S)
         assert process.exitcode == 0
     assert (cache.root() / "count").read_text() == "x"
 
@@ -96,7 +97,7 @@ def test_a_lock_goes_with_its_holder() -> None:
     begun = context.Event()
     holder = context.Process(target=_hold, args=(begun,))
     holder.start()
-    assert begun.wait(20)
+    assert begun.wait(LONG_S)
     with cache.lock("held", wait=False) as got:
         assert not got
     with pytest.raises(VmError, match="another detshare-vm"):

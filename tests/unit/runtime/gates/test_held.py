@@ -17,7 +17,7 @@ from gatekit import HOLD, Daemon
 
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Attach, monotonic_ns
-from tests.patience import ended, run, until, words
+from tests.patience import LONG_S, ended, run, until, words
 
 pytestmark = pytest.mark.e2e
 
@@ -145,7 +145,7 @@ def test_gates_wait_in_the_gpus_memory_while_the_helper_runs(
     tenant.slot.hold(True)
     one.ask("go 4")
     helper.terminate()
-    assert helper.wait(20) == 0
+    assert helper.wait(LONG_S) == 0
     tenant.slot.hold(False)
     one.ask("sync")
     until(lambda: source(1))

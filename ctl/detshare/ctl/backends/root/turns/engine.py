@@ -44,6 +44,8 @@ STARTED_NS: Final = 30_000_000
 """who began to run so lately had work then"""
 CALM_PART: Final = 0.25
 """of the foreground's usual gap: a change of turns within it will not meet the next burst"""
+SLOW_S: Final = 0.01
+"""where a step takes longer the thread rests for as long: looks and verbs need its lock, too"""
 FAILURES: Final = (RmError, DriverError, OSError)
 
 
@@ -223,7 +225,7 @@ class Turns:
     def _run(self) -> None:
         with self._lock:
             while not self._closing:
-                begun = time.thread_time()
+                begun, since = time.thread_time(), time.monotonic()
                 try:
                     pause = self._turn()
                 except Exception:
@@ -232,6 +234,8 @@ class Turns:
                         self._let_go(process)
                     self._on, pause = frozenset(), 1.0
                 self.cpu_s += time.thread_time() - begun
+                if (took := time.monotonic() - since) > SLOW_S:
+                    pause = max(pause, took)
                 if not self._closing:
                     self._woken.wait(pause)
 
@@ -261,9 +265,8 @@ class Turns:
         if self._rotation.passes(now):
             return WINDOW_TICK_S
         wake = self._rotation.wake(now)
-        tick = TICK_S if full or len(self._rotation.states) > 1 else CALM_S
-        if self._sleepers.expects(now) or self._doubted:
-            tick = QUICK_S
+        soon = self._doubted or self._sleepers.expects(now)
+        tick = QUICK_S if soon else TICK_S if full or len(self._rotation.states) > 1 else CALM_S
         return max(0.0003, min(tick, self._rests.wait(now), tick if wake is None else wake - now))
 
     def _look(self, gpu: str, now: float) -> dict[str, float]:
@@ -451,8 +454,7 @@ class Turns:
     def _has_rivals(self, gpu: str) -> bool:
         """Whether programs run at once: an MPS server beside the holder, or several processes of one tenant."""
         here = [m for (_, g), m in self._members.items() if g == gpu]
-        blind = gpu in self.sensor.refused()
-        working = [m.tenant for m in here if blind or (m.process.pid, gpu) in self._ran]
+        working = [m.tenant for m in here if (m.process.pid, gpu) in self._ran or gpu in self.sensor.refused()]
         return any(m.fixed for m in here) or len(working) > len(set(working))
 
     def _switch(self, process: ProcessId, *, run: bool) -> None:
