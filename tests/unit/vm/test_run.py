@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detshare.tools.vm import builds, debian, kernels, loads, machine, nvidia, toolchain
+from detshare.tools.vm import builds, compiler, debian, kernels, loads, machine, nvidia, toolchain
 from detshare.tools.vm.checkout import FAKEGPU, TOP
 from detshare.tools.vm.cli import vm
 from detshare.tools.vm.debian import Suite
@@ -28,6 +29,7 @@ from detshare.tools.vm.report import excerpt
         (["run", "--kernel", "5.4", "--", "true"], "'5.4' is not one of"),
         (["run", "--driver", "nvidia-535", "--", "true"], "builds nvidia-535 for kernel 6.1"),
         (["run", "--kernel", "6.1", "--driver", "nvidia-550", "--", "true"], "builds nvidia-550 for kernel 6.12"),
+        (["run", "--driver", "nvidia-999", "--", "true"], "neither a driver's name nor a folder"),
         (["run", "--gpus", "5", "--", "true"], "1 to 4"),
         (["run", "--gpus", "0", "--", "true"], "1 to 4"),
         (["run", "--mount", "/no/such/folder", "--", "true"], "no folder"),
@@ -230,6 +232,46 @@ def test_dependencies_of_a_module_are_read(tmp_path: Path) -> None:
     (tmp_path / "b.ko").write_bytes(b"\0license=GPL\0depends=\0")
     (tmp_path / "c.ko").write_bytes(b"\0license=GPL\0")
     assert [builds.depends(tmp_path / f"{name}.ko") for name in "abc"] == [["drm", "i2c-core"], [], []]
+
+
+def test_a_driver_of_a_folder_is_for_the_kernel_that_it_was_built_for(tmp_path: Path) -> None:
+    kernel = Kernel("6.12", "6.12.1-amd64", tmp_path)
+    with pytest.raises(VmError, match="no such module"):
+        nvidia.given(tmp_path, kernel)
+    for name, needs in (("nvidia", "drm"), ("nvidia-uvm", "nvidia,drm")):
+        text = f"\x7fELF\0version=580.1\0depends={needs}\0vermagic=6.12.1-amd64 SMP\0"
+        (tmp_path / f"{name}.ko").write_bytes(text.encode())
+    found = nvidia.given(tmp_path, kernel)
+    assert (found.version, found.nvidia.name, found.needs) == ("580.1", "nvidia.ko", ("drm",))
+    with pytest.raises(VmError, match=r"built for 6\.12\.1-amd64"):
+        nvidia.given(tmp_path, Kernel("6.1", "6.1.0-9-amd64", tmp_path))
+
+
+def test_the_newest_kernel_of_a_series_is_found_among_the_packages() -> None:
+    names = ["linux-image-6.12.9+deb12-amd64", "linux-image-6.12.90+deb12-amd64", "linux-image-6.12.90+deb12.1-amd64"]
+    others = [
+        "linux-image-6.12.99+deb12-rt-amd64",
+        "linux-image-6.12.99+deb12-cloud-amd64",
+        "linux-image-6.1.0-9-amd64",
+    ]
+    unsigned = ["linux-image-6.12.99+deb12-amd64-unsigned", "linux-image-6.12.99+deb12-amd64-dbg"]
+    assert kernels.newest("6.12", names + others + unsigned) == "6.12.90+deb12.1-amd64"
+    assert kernels.newest("6.1", [*names, *others, "linux-image-6.1.0-50-amd64"]) == "6.1.0-50-amd64"
+    assert kernels.newest("7.3", names) is None
+
+
+def test_newer_programs_are_run_by_their_own_loader_under_their_own_names(tmp_path: Path) -> None:
+    program = tmp_path / "scripts" / "thing"
+    program.parent.mkdir()
+    shutil.copy2("/bin/sh", program)
+    (tmp_path / "scripts" / "text.sh").write_text("#!/bin/sh\n")
+    loader = next(iter(sorted(Path("/lib64").glob("ld-linux-x86-64.so.2"))))
+    compiler.wrap(tmp_path, loader, Path("/lib/x86_64-linux-gnu"))
+    done = subprocess.run([program, "-c", 'echo "$0" "$1"', "a b", "c"], capture_output=True, text=True, check=True)
+    assert done.stdout == "a b c\n"
+    named = subprocess.run([program], input="echo $0", capture_output=True, text=True, check=True)
+    assert named.stdout == f"{program}\n"
+    assert (tmp_path / "scripts" / "text.sh").read_text() == "#!/bin/sh\n"
 
 
 def test_each_branch_names_a_kernel_that_we_have() -> None:

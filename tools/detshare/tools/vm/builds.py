@@ -127,8 +127,11 @@ def run_make(folder: Path, kernel: Kernel, asked: str, *variables: str, shown: t
 
 def depends(module: Path) -> list[str]:
     """The modules that this one says it depends on."""
-    data = module.read_bytes()
-    start = data.find(b"\0depends=") + len(b"\0depends=")
-    if start < len(b"\0depends="):
-        return []
-    return [name for name in data[start : data.index(b"\0", start)].decode().split(",") if name]
+    return [name for name in said(module, "depends").split(",") if name]
+
+
+def said(module: Path, what: str) -> str:
+    """What a module says of itself under that name, as modinfo shows it; "" for nothing."""
+    data, name = module.read_bytes(), f"\0{what}=".encode()
+    start = data.find(name)
+    return "" if start < 0 else data[start + len(name) : data.index(b"\0", start + 1)].decode()

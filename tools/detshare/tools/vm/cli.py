@@ -71,10 +71,11 @@ def _machine(function: Callable[..., None]) -> Callable[..., None]:
             click.option("--kernel", type=_KERNELS, default=kernels.DEFAULT, show_default=True, help="Kernel series."),
             click.option(
                 "--driver",
-                type=click.Choice(DRIVERS),
+                metavar=f"[{'|'.join(DRIVERS)}|DIR]",
                 default="none",
                 show_default=True,
                 help="sim: tests/nvsim. nvidia-535 (on 6.1), nvidia-550 (on 6.12): the genuine driver on fake GPUs. "
+                "DIR: the same from a folder with nvidia.ko and nvidia-uvm.ko. "
                 "forward: this machine's own driver and GPU, call by call.",
             ),
             click.option(

@@ -137,12 +137,10 @@ def _fetch(series: str, pointer: Path) -> None:
 
 def newest(series: str, names: list[str]) -> str | None:
     """The newest release of that series that these image packages are for."""
-    found = [
-        match[1]
-        for name in names
-        if (match := re.fullmatch(rf"linux-image-({re.escape(series)}\.[^-]*(?:-\d+)?-amd64)", name))
-    ]
-    return max(found, key=lambda release: [int(digits) for digits in re.findall(r"\d+", release)], default=None)
+    form = re.compile(rf"linux-image-({re.escape(series)}\.[^-]*(?:-\d+)?)-amd64")
+    found = [match[1] for name in names if (match := form.fullmatch(name))]
+    last = max(found, key=lambda version: [int(digits) for digits in re.findall(r"\d+", version)], default=None)
+    return last and f"{last}-amd64"
 
 
 def _parts(suite: Suite, names: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from detshare.tools.vm import builds, checkout, forward, nvidia
 from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.kernels import Kernel
-from detshare.tools.vm.options import FORWARD, Options
+from detshare.tools.vm.options import DRIVERS, FORWARD, Options
 
 _SPAN = 64  # MiB of registers for each fake GPU; as in tests/fakegpu
 _ABOVE = 64  # MiB of RAM above them, for the initramfs and the firmware's tables
@@ -90,6 +90,7 @@ def check(options: Options) -> None:
     options.check()
     if options.driver in nvidia.BRANCHES:
         nvidia.check(options.driver, options.kernel)
+    if options.driver in nvidia.BRANCHES or options.driver not in DRIVERS:
         window(options.memory, options.gpus)
     if options.driver == FORWARD:
         forward.check(options.recording)
@@ -104,8 +105,11 @@ def gather(options: Options, kernel: Kernel) -> Loads:
         needs = [each for file in (nvidia_ko, uvm_ko) for each in builds.depends(file) if each != "nvidia"]
         asked = forward.Forwarding(forward.build(), options.recording) if options.driver == FORWARD else None
         return Loads(nvidia_ko, uvm_ko, tuple(needs), None, module, forwarding=asked)
-    if options.driver in nvidia.BRANCHES:
-        genuine = nvidia.driver(options.driver, kernel)
+    if options.driver in nvidia.BRANCHES or options.driver not in DRIVERS:
+        own = options.driver not in DRIVERS
+        genuine = (
+            nvidia.given(Path(options.driver).absolute(), kernel) if own else nvidia.driver(options.driver, kernel)
+        )
         fake = _file(builds.build(checkout.FAKEGPU, kernel), "fakegpu.ko")
         return Loads(genuine.nvidia, genuine.uvm, genuine.needs, fake, module, window(options.memory, options.gpus))
     return Loads(module=module)

@@ -77,6 +77,21 @@ def driver(name: str, kernel: Kernel, *, update: bool = False) -> Driver:
     return Driver(str(info["version"]), made / "nvidia.ko", made / "nvidia-uvm.ko", tuple(info["needs"]))
 
 
+def given(folder: Path, kernel: Kernel) -> Driver:
+    """The driver whose modules somebody built for that kernel."""
+    files = [folder / "nvidia.ko", folder / "nvidia-uvm.ko"]
+    for file in files:
+        built_for = (builds.said(file, "vermagic") if file.is_file() else "").partition(" ")[0]
+        if built_for != kernel.release:
+            raise VmError(
+                f"load {file} into {kernel.release}",
+                f"it is built for {built_for}" if built_for else "there is no such module",
+                f"build it with SYSSRC={kernel.common} SYSOUT={kernel.headers}",
+            )
+    needs = dict.fromkeys(each for file in files for each in builds.depends(file) if each != "nvidia")
+    return Driver(builds.said(files[0], "version"), files[0], files[1], tuple(needs))
+
+
 def _info(folder: Path) -> dict[str, Any]:
     loaded = json.loads((folder / "info.json").read_text(encoding="utf-8"))
     assert isinstance(loaded, dict)

@@ -19,6 +19,8 @@ MAX_GPUS = 4
 class Options:
     """Everything about one run. Times in seconds, memory in MiB.
 
+    `driver`: a name of DRIVERS, or a folder with the modules of a genuine driver, built for the kernel.
+
     `timeout`: how long the guest may do nothing, all in all; between two of its words it may work for three times as
     long. What this machine does instead does not count.
 
@@ -52,6 +54,13 @@ class Options:
         if not 1 <= self.gpus <= MAX_GPUS:
             raise VmError(
                 f"give the guest {self.gpus} GPUs", f"1 to {MAX_GPUS} can be had", "choose --gpus", usage=True
+            )
+        if self.driver not in DRIVERS and not Path(self.driver).is_dir():
+            raise VmError(
+                f"load {self.driver}",
+                "it is neither a driver's name nor a folder",
+                f"choose one of {', '.join(DRIVERS)}, or name a folder with nvidia.ko and nvidia-uvm.ko",
+                usage=True,
             )
         for path in self.mounts:
             if not path.is_dir():

@@ -26,7 +26,16 @@ from detshare.tools.bench.vm import (
     stress,
     unload,
 )
-from detshare.tools.bench.vm.machines import ALL, MACHINES, SIM_DEBUG, SIMULATED, ExperimentError, Machine
+from detshare.tools.bench.vm.machines import (
+    ALL,
+    GENUINE_550,
+    MACHINES,
+    SIM_DEBUG,
+    SIMULATED,
+    ExperimentError,
+    Machine,
+    given,
+)
 from detshare.tools.bench.vm.report import Report
 
 __all__ = ["COMMANDS"]
@@ -228,18 +237,27 @@ def _terminated(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _run(name: str, machines: tuple[str, ...], amount: int, seed: int | None, option: str, out: Path) -> None:
+def _run(
+    name: str, machines: tuple[str, ...], amount: int, seed: int | None, option: str, out: Path, driver: Path | None
+) -> None:
     """One result for each level of proof: NAME for the stronger one, NAME-sim beside it. The instrumented kernel alone
-    makes NAME-debug.
+    makes NAME-debug, a driver of a folder NAME-BRANCH.
     """
     signal.signal(signal.SIGTERM, _terminated)
-    chosen = [ALL[each] for each in machines]
+    try:
+        chosen = [ALL[each] for each in machines] if driver is None else [given(driver)]
+    except ExperimentError as error:
+        raise click.ClickException(f"bench {name}: {error}") from error
     proofs = sorted({machine.proof for machine in chosen})
-    words = (option, str(amount), *(f"--on {each}" for each in machines), *(("--seed", str(seed)) if seed else ()))
+    where = [f"--on {each}" for each in machines] if driver is None else [f"--driver {chosen[0].label}"]
+    words = (option, str(amount), *where, *(("--seed", str(seed)) if seed else ()))
     command = " ".join(("detshare bench", name, *words))
     missed = 0
     for proof in proofs:
-        suffix = "-debug" if chosen == [SIM_DEBUG] else "" if len(proofs) == 1 or proof == "driver" else "-sim"
+        own = f"-{chosen[0].name}" if driver is not None else ""
+        suffix = (
+            own or "-debug" if own or chosen == [SIM_DEBUG] else "" if len(proofs) == 1 or proof == "driver" else "-sim"
+        )
         report = Report(f"{name}{suffix}", proof, command)
         try:
             for machine in chosen:
@@ -283,6 +301,7 @@ def _command(name: str, scale: _Scale) -> click.Command:
         quick: bool,
         seed: int | None = None,
         parts: tuple[str, ...] = (),
+        driver: Path | None = None,
     ) -> None:
         chosen = machines or scale.on
         if GPU in chosen:
@@ -292,7 +311,10 @@ def _command(name: str, scale: _Scale) -> click.Command:
             return
         if parts:
             raise click.UsageError(f"--part is of --on {GPU}")
-        _run(name, machines or scale.on, amount or (scale.quick if quick else scale.full), seed, scale.option, out)
+        if driver is not None and machines:
+            raise click.UsageError("--driver is a machine of its own; leave --on out")
+        done = amount or (scale.quick if quick else scale.full)
+        _run(name, machines or scale.on, done, seed, scale.option, out, driver)
 
     where = "In guests of this machine (QEMU), no GPU needed"
     if "here" in scale.on:
@@ -327,6 +349,10 @@ def _command(name: str, scale: _Scale) -> click.Command:
                 ["--seed"], type=click.IntRange(1), default=1, show_default=True, help="Of every random choice."
             )
         )
+    if GENUINE_550.name in scale.can:
+        text = "Instead of --on: a folder with nvidia.ko and nvidia-uvm.ko of another branch, built for kernel 6.12."
+        folder = click.Path(path_type=Path, exists=True, file_okay=False)
+        parameters.append(click.Option(["--driver"], metavar="DIR", type=folder, help=text))
     if GPU in scale.can:
         known = tuple(experiment.parts(name))
         text = f"With --on {GPU}: this part of it alone; may be repeated."

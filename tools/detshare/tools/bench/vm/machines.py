@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from detshare.tools.bench.lines import Line
+from detshare.tools.vm import builds
 
 __all__ = [
     "ALL",
@@ -30,6 +31,7 @@ __all__ = [
     "SIM_DEBUG",
     "ExperimentError",
     "Machine",
+    "given",
     "prepare",
     "run",
 ]
@@ -53,11 +55,12 @@ class Machine:
     kernel: str
     driver: str
     proof: str
+    label: str = ""
 
     @property
     def text(self) -> str:
         """For rows."""
-        return f"{self.driver} on {self.kernel}"
+        return f"{self.label or self.driver} on {self.kernel}"
 
 
 SIM: Final = Machine("sim", "6.12", "sim", "model")
@@ -71,6 +74,15 @@ SIMULATED: Final = {machine.name: machine for machine in (SIM, SIM_61, SIM_73, S
 HERE: Final = Machine("here", "this machine", "the stand-in for libcuda", "unit")
 """no guest, and no driver: for what needs neither"""
 ALL: Final = MACHINES | SIMULATED | {"here": HERE}
+
+
+def given(folder: Path) -> Machine:
+    """The genuine driver whose modules, built for 6.12, lie in a folder; its branch names it."""
+    file = folder / "nvidia.ko"
+    version = builds.said(file, "version") if file.is_file() else ""
+    if not version:
+        raise ExperimentError(f"{file}: there is no such module")
+    return Machine(version.partition(".")[0], "6.12", str(folder.absolute()), "driver", f"nvidia-{version}")
 
 
 def prepare() -> None:
