@@ -85,9 +85,10 @@ def settings(options: Options, kernel: Kernel, loads: Loads) -> str:
     words = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in sorted(told.items())), *options.command]
     mounts = sorted({path.resolve() for path in options.mounts})
     shares = [word for nr, path in enumerate(mounts) for word in (f"share{nr}", str(path))]
+    shown = [TOP, options.cwd, cache.root(), *([loads.driver.parent] if loads.driver is not None else [])]
     values = {
         "HOST": "detshare-vm",
-        "KEEP": shlex.join(str(path) for path in kept_paths([TOP, options.cwd, cache.root()])),
+        "KEEP": shlex.join(str(path) for path in kept_paths(shown)),
         "SHARES": shlex.join(shares),
         "MODULES": str(kernel.modules),
         "MODULES_AT": f"/lib/modules/{kernel.release}",
