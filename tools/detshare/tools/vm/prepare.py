@@ -22,7 +22,7 @@ class Row:
 
 
 def plan(series: tuple[str, ...], names: tuple[str, ...], *, update: bool) -> list[tuple[str, Callable[[], Row]]]:
-    """What to do, in order: label and action. Nothing chosen means all but the newest kernels: their series come and go."""
+    """What to do, in order: label and action. Nothing chosen: all but newest kernels, which come and go."""
     if not series and not names:
         series, names = tuple(each for each in kernels.SERIES if each not in kernels.NEWER), tuple(nvidia.BRANCHES)
     wanted = list(dict.fromkeys([*series, *(nvidia.BRANCHES[name].kernel for name in names)]))
