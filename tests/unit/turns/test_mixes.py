@@ -15,6 +15,10 @@ from turns_stage import Sleeper, Stage, background, p99
 from detshare.ctl.backends.model.workload import Background, Latency, Workload
 
 SECONDS = 6.0
+WINDOW_EACH_S = 0.5
+"""10 ms of it for a floor of 2 %"""
+LATE_S = 0.3
+"""a window that a look finds due late, and what windows take longer"""
 SWITCHES_US = 600
 """the end of a switch to somebody, a slice of 50 us, and a switch back"""
 BACKGROUNDS: dict[str, Callable[[int], Workload]] = {
@@ -46,7 +50,13 @@ def play(stage: Stage, seconds: float) -> dict[str, float]:
     return longest
 
 
-@settings(deadline=None, max_examples=12)
+def _most_s(backgrounds: int, high: str | None) -> float:
+    """What docs/use/scheduling.md says: a turn comes within that, and where only windows are left they go round."""
+    turns = 2.0 if backgrounds == 4 else 1.0
+    return turns if high != "tight" else max(turns, backgrounds * WINDOW_EACH_S + LATE_S)
+
+
+@settings(deadline=None, derandomize=True, max_examples=12)
 @given(st.lists(st.sampled_from(sorted(BACKGROUNDS)), min_size=2, max_size=4), st.sampled_from([None, *sorted(HIGHS)]))
 def test_any_mix(kinds: list[str], high: str | None) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
@@ -67,7 +77,7 @@ def test_any_mix(kinds: list[str], high: str | None) -> None:
         spent = stage.gpu.timeline.now - begin
         got = {name: (work.busy - before[name]) / spent for name, (_, work) in stage.programs.items()}
         stage.backend.close()
-    assert max(longest[name] for name in names) < (2.0 if len(kinds) == 4 else 1.0), (longest, got)
+    assert max(longest[name] for name in names) < _most_s(len(kinds), high), (longest, got)
     if latency is not None and high is not None:
         assert p99(latency) < 1.02 * HIGHS[high][0] + SWITCHES_US
     equal = [got[name] for name, kind in zip(names, kinds, strict=True) if kind in NEVER_REST]
