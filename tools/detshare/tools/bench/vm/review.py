@@ -87,14 +87,14 @@ CASES: Final = (
     Case("14", "memory of other nodes is not charged", ("sched_bounds.py::test_who_is_limited_exports_nothing",)),
     Case("15", "a doorbell moved below a lookup is found", ("kmod_lookup.py",)),
     Case(
-        "16",
-        "hooks are switched off silently",
-        ("sched_stalled.py::test_hooks_cannot_be_switched_off_under_the_module",),
-    ),
-    Case(
         "18",
         "neighbours are told of",
         ("kmod_reach.py::test_who_is_managed_is_not_told_who_else_is_there",),
+    ),
+    Case(
+        "16",
+        "hooks are switched off silently",
+        ("sched_stalled.py::test_hooks_cannot_be_switched_off_under_the_module",),
     ),
 )
 
