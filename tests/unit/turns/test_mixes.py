@@ -15,10 +15,6 @@ from turns_stage import Sleeper, Stage, background, p99
 from detshare.ctl.backends.model.workload import Background, Latency, Workload
 
 SECONDS = 6.0
-WINDOW_EACH_S = 0.5
-"""10 ms of it for a floor of 2 %"""
-LATE_S = 0.3
-"""a window that a look finds due late, and what windows take longer"""
 SWITCHES_US = 600
 """the end of a switch to somebody, a slice of 50 us, and a switch back"""
 BACKGROUNDS: dict[str, Callable[[int], Workload]] = {
@@ -50,15 +46,7 @@ def play(stage: Stage, seconds: float) -> dict[str, float]:
     return longest
 
 
-def _most_s(backgrounds: int, high: str | None) -> float:
-    """What docs/use/scheduling.md says: a turn comes within that, and where only windows are left they go round."""
-    turns = 2.0 if backgrounds == 4 else 1.0
-    return turns if high != "tight" else max(turns, backgrounds * WINDOW_EACH_S + LATE_S)
-
-
-@settings(deadline=None, derandomize=True, max_examples=12)
-@given(st.lists(st.sampled_from(sorted(BACKGROUNDS)), min_size=2, max_size=4), st.sampled_from([None, *sorted(HIGHS)]))
-def test_any_mix(kinds: list[str], high: str | None) -> None:
+def _judge(kinds: list[str], high: str | None) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         stage = Stage(Path(folder), patch)
         latency = None
@@ -77,10 +65,21 @@ def test_any_mix(kinds: list[str], high: str | None) -> None:
         spent = stage.gpu.timeline.now - begin
         got = {name: (work.busy - before[name]) / spent for name, (_, work) in stage.programs.items()}
         stage.backend.close()
-    assert max(longest[name] for name in names) < _most_s(len(kinds), high), (longest, got)
+    assert max(longest[name] for name in names) < (2.0 if len(kinds) == 4 else 1.0), (longest, got)
     if latency is not None and high is not None:
         assert p99(latency) < 1.02 * HIGHS[high][0] + SWITCHES_US
     equal = [got[name] for name, kind in zip(names, kinds, strict=True) if kind in NEVER_REST]
     if len(equal) > 1:
         # of the shares as such, and of what a turn more or less within the interval makes
         assert max(equal) - min(equal) < 0.05 * max(equal) + 0.3 / SECONDS, got
+
+
+@settings(deadline=None, derandomize=True, max_examples=12)
+@given(st.lists(st.sampled_from(sorted(BACKGROUNDS)), min_size=2, max_size=4), st.sampled_from([None, *sorted(HIGHS)]))
+def test_any_mix(kinds: list[str], high: str | None) -> None:
+    _judge(kinds, high)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="1.107 s without progress, 1 asked")
+def test_two_that_mostly_rest_beside_a_tight_one() -> None:
+    _judge(["seconds", "seconds"], "tight")
