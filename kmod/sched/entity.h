@@ -53,7 +53,7 @@ struct ds_entity_pause {
 	int err;		/* why it cannot be paused: -EOPNOTSUPP (shared with others by MPS), -ENODEV, -EIO; runq->lock */
 	unsigned int failures;	/* in a row; the work item's own */
 	u64 moving_ns;		/* since when a call is under way, 0: none is; runq->lock */
-	unsigned int moves;	/* calls that began, and those that ended: odd while one is under way; runq->lock */
+	unsigned int moves;	/* odd from the first call of a move until `off` says what came of it, even in between; runq->lock */
 	u64 off_ns, on_ns;	/* ktime at which it was taken off, put back, about; runq->lock */
 };
 

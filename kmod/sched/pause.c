@@ -168,7 +168,7 @@ static u32 call(struct ds_entity *entity, struct batch *batch, bool off)
 
 	spin_lock_irq(&entity->runq->lock);
 	pause->moving_ns = begin;
-	pause->moves++;
+	pause->moves |= 1;
 	spin_unlock_irq(&entity->runq->lock);
 	status = ds_rm_disable(batch->client, batch->subdevice, batch->channels, batch->count, off);
 	/* when within the call it happened nobody tells; a call that takes long has waited to be told, not to happen */
@@ -176,7 +176,6 @@ static u32 call(struct ds_entity *entity, struct batch *batch, bool off)
 	write_down(entity, batch, off, status);
 	spin_lock_irq(&entity->runq->lock);
 	pause->status = status;
-	pause->moves++;
 	if (!status && off)
 		pause->off_ns = effect;
 	else if (!status)
@@ -295,6 +294,7 @@ static void work(struct work_struct *item)
 		pause->off = err == -ESRCH ? false : off ? !err : pause->channels;
 		pause->settled = asked;
 		pause->moving_ns = 0;
+		pause->moves += pause->moves & 1;
 		more = pause->asked != asked;
 		spin_unlock_irq(&entity->runq->lock);
 		wake_up_all(&pause->wait);
