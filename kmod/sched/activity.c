@@ -172,10 +172,13 @@ static u64 ask_again_at(const struct ds_entity *entity, u64 asked, u64 launched)
 	return asked + gap / 2 + mul_u64_u32_shr(gap, READ_ONCE(entity->busy.chance), 32);
 }
 
-/* It has launched, and the driver that could tell whether that runs still is left alone: who pays for GPU time pays on. */
+/*
+ * It has launched, and the driver that could tell whether that runs still is left alone: who pays for GPU time pays on, and who has turns
+ * has them. Two that count as idle beside each other, with slices shorter than a switch, would never get on.
+ */
 static bool is_unsure(const struct ds_entity *entity)
 {
-	return entity->counted && !ds_entity_ended(entity) && ds_busy_rests(entity->gpu);
+	return (entity->counted || ds_rotation_has(entity)) && !ds_entity_ended(entity) && ds_busy_rests(entity->gpu);
 }
 
 /*

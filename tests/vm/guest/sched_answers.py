@@ -18,7 +18,7 @@ from tests.vm.guest.nvsim_steering import close, running
 from tests.vm.guest.nvsim_tools import rm
 from tests.vm.guest.nvsim_work import ENDLESS
 from tests.vm.guest.sched_shares import settled
-from tests.vm.guest.sched_tools import Worker, family, of, worker
+from tests.vm.guest.sched_tools import Worker, family, gpu_times, of, worker
 
 __all__ = ["family", "rm", "worker"]  # fixtures
 
@@ -109,3 +109,17 @@ def test_who_makes_the_driver_slow_blinds_nobody_for_good(family: genl.DetShare,
     assert until(lambda: calls(QUESTION)[2] > 0), "it is not asked again"
     WAITING.write_text(f"{QUESTION:#x} 0 0")
     assert is_paid_for(family, of(one))
+
+
+def test_turns_go_on_while_the_driver_is_let_alone(family: genl.DetShare, worker: Callable[..., Worker]) -> None:
+    """Two that are taken for idle have slices shorter than a switch, and never get on."""
+    family.class_set("low", slice_us=50, level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000, turn_rank=1)
+    members = [worker("nvbackground", "--endless") for _ in range(2)]
+    with waiting(QUESTION, after_ms=1100):
+        for each in members:
+            family.sched_set(each.pid, "low")
+        until(lambda: calls(QUESTION)[2] >= 3)
+        time.sleep(1)
+        begun, before = calls(QUESTION)[0], gpu_times(*members)
+        until(lambda: all(now - was > 500_000 for now, was in zip(gpu_times(*members), before, strict=True)))
+        assert calls(QUESTION)[0] == begun, "it is still asked"
