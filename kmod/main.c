@@ -2,6 +2,7 @@
 /* DetShare: the kernel sees, accounts and limits every client of NVIDIA GPUs. */
 #include <linux/module.h>
 
+#include "boost.h"
 #include "bucket.h"
 #include "class.h"
 #include "client.h"
@@ -37,6 +38,7 @@ static const struct part {
 	int (*init)(void);
 	void (*exit)(void);
 } parts[] = {
+	{ ds_boost_init, ds_boost_exit },	/* who starves in a call */
 	{ ds_shadow_init, ds_shadow_exit },	/* the kernel's copies of calls */
 	{ NULL, ds_limit_exit },		/* limits and accounts */
 	{ ds_tenant_init, ds_tenant_exit },	/* named tenants */

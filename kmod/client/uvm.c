@@ -7,6 +7,7 @@
 #include <linux/spinlock.h>
 #include <linux/xarray.h>
 
+#include "boost.h"
 #include "client.h"
 #include "driver.h"
 #include "events.h"
@@ -270,10 +271,13 @@ static int charged_mmap(struct file *file, struct vm_area_struct *vma)
 
 static int uvm_mmap(struct file *file, struct vm_area_struct *vma)
 {
+	struct ds_boost boost;
 	int ret;
 
+	ds_boost_enter(&boost);
 	ds_count(calls);
 	ret = charged_mmap(file, vma);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return ret;
 }
@@ -300,21 +304,27 @@ static void unmap(struct uvm_file *file, unsigned long start, unsigned long end)
 
 static void uvm_vm_close(struct vm_area_struct *vma)
 {
-	struct uvm_file *known = find_file(vma->vm_file);
 	unsigned long start = vma->vm_start, end = vma->vm_end;
+	struct uvm_file *known;
+	struct ds_boost boost;
 
+	ds_boost_enter(&boost);
+	known = find_file(vma->vm_file);
 	ds_hook_call(&hooks[VM_CLOSE], (unsigned long)vma, 0, 0);
 	/* of who ends, a file that several processes share keeps what it had: till it is closed, that is paid for */
 	if (known && current->mm)
 		unmap(known, start, end);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 }
 
 static int uvm_release(struct inode *inode, struct file *file)
 {
+	struct ds_boost boost;
 	struct uvm_file *known;
 	int ret;
 
+	ds_boost_enter(&boost);
 	ret = ds_hook_call(&hooks[RELEASE], (unsigned long)inode, (unsigned long)file, 0);
 	known = find_file(file);
 	if (known) {
@@ -323,6 +333,7 @@ static int uvm_release(struct inode *inode, struct file *file)
 		spin_unlock(&files_lock);
 		free_file(known);
 	}
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return ret;
 }
@@ -346,23 +357,29 @@ static bool is_limited(void)
  */
 static u32 uvm_create(struct address_space *mapping, void **space, u64 flags)
 {
+	struct ds_boost boost;
 	u32 status;
 
+	ds_boost_enter(&boost);
 	ds_count(calls);
 	if (is_limited())
 		flags |= UVM_INIT_FLAGS_DISABLE_HMM;
 	status = (u32)ds_hook_call(&hooks[CREATE], (unsigned long)mapping, (unsigned long)space, flags);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return status;
 }
 
 static u32 uvm_migrate(void *params, struct file *file)
 {
+	struct ds_boost boost;
 	u32 status = NV_ERR_BUSY_RETRY;	/* which nobody hears: it is being killed */
 
+	ds_boost_enter(&boost);
 	ds_count(calls);
 	if (may_move())
 		status = (u32)ds_hook_call(&hooks[MIGRATE], (unsigned long)params, (unsigned long)file, 0);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return status;
 }

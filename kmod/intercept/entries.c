@@ -2,6 +2,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 
+#include "boost.h"
 #include "busy.h"
 #include "ceiling.h"
 #include "client.h"
@@ -100,37 +101,52 @@ static struct ds_hook_set nvidia_hooks = {
 
 static long nvidia_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	long ret = ds_calls_ioctl(&hooks[IOCTL], file, cmd, arg);
+	struct ds_boost boost;
+	long ret;
 
+	ds_boost_enter(&boost);
+	ret = ds_calls_ioctl(&hooks[IOCTL], file, cmd, arg);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return ret;
 }
 
 static long nvidia_frontend_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	long ret = ds_calls_ioctl(&hooks[FRONTEND_IOCTL], file, cmd, arg);
+	struct ds_boost boost;
+	long ret;
 
+	ds_boost_enter(&boost);
+	ret = ds_calls_ioctl(&hooks[FRONTEND_IOCTL], file, cmd, arg);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return ret;
 }
 
 static long nvidia_frontend_compat(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	long ret = ds_calls_ioctl(&hooks[FRONTEND_COMPAT_IOCTL], file, cmd, arg);
+	struct ds_boost boost;
+	long ret;
 
+	ds_boost_enter(&boost);
+	ret = ds_calls_ioctl(&hooks[FRONTEND_COMPAT_IOCTL], file, cmd, arg);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return ret;
 }
 
 static int nvidia_release(struct inode *inode, struct file *file)
 {
+	struct ds_boost boost;
 	int ret;
 
+	ds_boost_enter(&boost);
 	ds_door_release(file);
 	ds_userd_release(file);
 	ret = ds_hook_call(&hooks[CLOSE], (unsigned long)inode, (unsigned long)file, 0);
 	/* what the driver had on the file is free now, so it may be granted to others */
 	ds_file_release(file);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return ret;
 }
@@ -151,62 +167,94 @@ static void *file_private(int fd, bool control, void **file)
 
 static u32 uvm_dup(void *device, u32 client, u32 memory, u32 *dup, void *info)
 {
-	u32 status = ds_dups_uvm_make(&hooks[UVM_DUP], device, client, memory, dup, info,
-				      hooks[UVM_FREE_DUP].address);
+	struct ds_boost boost;
+	u32 status;
 
+	ds_boost_enter(&boost);
+	status = ds_dups_uvm_make(&hooks[UVM_DUP], device, client, memory, dup, info,
+				  hooks[UVM_FREE_DUP].address);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return status;
 }
 
 static u32 uvm_free_dup(void *device, u32 dup)
 {
-	u32 status = ds_dups_uvm_free(&hooks[UVM_FREE_DUP], device, dup);
+	struct ds_boost boost;
+	u32 status;
 
+	ds_boost_enter(&boost);
+	status = ds_dups_uvm_free(&hooks[UVM_FREE_DUP], device, dup);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return status;
 }
 
 static u32 dmabuf_dup(void *sp, void *buffer, const void *params)
 {
-	u32 status = ds_dups_dmabuf_make(&hooks[DMABUF_DUP], sp, buffer, params,
-					 hooks[DMABUF_UNDUP].address && hooks[DMABUF_RELEASE].address);
+	struct ds_boost boost;
+	u32 status;
 
+	ds_boost_enter(&boost);
+	status = ds_dups_dmabuf_make(&hooks[DMABUF_DUP], sp, buffer, params,
+				     hooks[DMABUF_UNDUP].address && hooks[DMABUF_RELEASE].address);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return status;
 }
 
 static void dmabuf_undup(void *sp, u32 index, u32 count, void *buffer)
 {
+	struct ds_boost boost;
+
+	ds_boost_enter(&boost);
 	ds_dups_dmabuf_free(&hooks[DMABUF_UNDUP], sp, index, count, buffer);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 }
 
 static void dmabuf_release(void *dma_buf)
 {
+	struct ds_boost boost;
+
+	ds_boost_enter(&boost);
 	ds_dups_dmabuf_release(&hooks[DMABUF_RELEASE], dma_buf);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 }
 
 static int nvidia_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	int ret = ds_door_mmap(&hooks[MMAP], file, vma);
+	struct ds_boost boost;
+	int ret;
 
+	ds_boost_enter(&boost);
+	ret = ds_door_mmap(&hooks[MMAP], file, vma);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return ret;
 }
 
 static vm_fault_t nvidia_fault(struct vm_fault *vmf)
 {
-	vm_fault_t result = ds_door_fault(&hooks[FAULT], vmf);
+	struct ds_boost boost;
+	vm_fault_t result;
 
+	ds_boost_enter(&boost);
+	result = ds_door_fault(&hooks[FAULT], vmf);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return result;
 }
 
 static int nvidia_access(struct vm_area_struct *vma, unsigned long address, void *buffer, int length, int write)
 {
-	int ret = ds_door_access(&hooks[ACCESS], vma, address, buffer, length, write);
+	struct ds_boost boost;
+	int ret;
 
+	ds_boost_enter(&boost);
+	ret = ds_door_access(&hooks[ACCESS], vma, address, buffer, length, write);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return ret;
 }
@@ -231,13 +279,21 @@ static u32 lookup_io(void *address, u64 pages, u64 **ptes, void **page_array)
 
 static void nvidia_vma_open(struct vm_area_struct *vma)
 {
+	struct ds_boost boost;
+
+	ds_boost_enter(&boost);
 	ds_door_open(&hooks[VMA_OPEN], vma);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 }
 
 static void nvidia_vma_close(struct vm_area_struct *vma)
 {
+	struct ds_boost boost;
+
+	ds_boost_enter(&boost);
 	ds_door_close(&hooks[VMA_CLOSE], vma);
+	ds_boost_leave(&boost);
 	ds_hook_leave();
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -37,11 +38,11 @@ LOCKS = re.compile(r"mutex_|rwsem_|down_|osq_lock|schedule")
 
 
 class Churn:
-    """A tenant whose threads make and free all that the module keeps, in a cgroup of its own."""
+    """A tenant whose threads make and free all that the module keeps, in a cgroup of its own (not at its root)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, threads: int = THREADS) -> None:
         self.folder = folder
-        words = [str(CLIENTS / "nvchurn"), "--threads", str(THREADS)]
+        words = [str(CLIENTS / "nvchurn"), "--threads", str(threads)]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.out, self.into = self.process.stdout, self.process.stdin
         assert self.out is not None
@@ -58,9 +59,13 @@ class Churn:
     def counts(self, file: str) -> dict[str, int]:
         return {name: int(count) for name, count in (x.split() for x in (self.folder / file).read_text().splitlines())}
 
+    def tasks(self) -> list[int]:
+        return sorted(int(entry.name) for entry in Path(f"/proc/{self.process.pid}/task").iterdir())
+
     def end(self) -> None:
-        (self.folder / "cpu.max").write_text("max")
-        (self.folder / "memory.max").write_text("max")
+        if self.folder != ROOT:
+            (self.folder / "cpu.max").write_text("max")
+            (self.folder / "memory.max").write_text("max")
         self.process.kill()
         self.process.communicate()
 
@@ -124,6 +129,46 @@ def test_run_queues_do_not_wait_for_who_has_no_processor_time(
     assert tenant.counts("cpu.stat")["nr_throttled"] > LOOKS * LOOK_S * 1e6 / PERIOD_US / 2
     assert not {function: looks for function, looks in longest.items() if looks >= STUCK}
     assert gpu_times(one)[0] > before
+
+
+@pytest.fixture
+def neighbour() -> Iterator[Churn]:
+    made = Churn(ROOT, threads=1)
+    yield made
+    made.end()
+
+
+def policies(tasks: list[int]) -> list[tuple[int, int]]:
+    """Policy and niceness of each."""
+    return [(os.sched_getscheduler(task), os.getpriority(os.PRIO_PROCESS, task)) for task in tasks]
+
+
+def is_stopped(task: int) -> bool:
+    return Path(f"/proc/{task}/stat").read_text().rpartition(") ")[2][0] == "T"
+
+
+def test_a_neighbours_calls_go_on_beside_who_has_no_processor_time(tenant: Churn, neighbour: Churn) -> None:
+    """Whoever is stopped within a call is let out of it, as a real-time task, and is none afterwards."""
+    tasks = tenant.tasks()
+    os.sched_setscheduler(tasks[1], os.SCHED_BATCH, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, tasks[2], 5)
+    os.sched_setscheduler(tasks[3], os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+    before = policies(tasks)
+    seen: set[int] = set()
+
+    def told() -> bool:
+        seen.update(policy for policy, _ in policies(tasks))
+        return neighbour.rounds() - rounds > 100
+
+    (tenant.folder / "cpu.max").write_text(f"{QUOTA_US} {PERIOD_US}")
+    until(lambda: tenant.counts("cpu.stat")["nr_throttled"] > 2)
+    rounds = neighbour.rounds()
+    until(told)
+    assert os.SCHED_FIFO in seen
+    (tenant.folder / "cpu.max").write_text("max")
+    tenant.process.send_signal(signal.SIGSTOP)
+    until(lambda: all(map(is_stopped, tasks)))
+    assert policies(tasks) == before
 
 
 @pytest.fixture
