@@ -33,10 +33,18 @@ static bool has_turns(const struct rm_rota_tenant *tenant, u32 top, bool closed)
 	return tenant->wants && !closed && tenant->rank == top;
 }
 
+/* Of many who divide a floor each has short ones, so that none waits for a second, as far as they are worth their switches. */
+static u64 window_of(const struct rm_rota_tenant *tenant)
+{
+	u64 part = RM_ROTA_EACH_NS / 1000 * tenant->floor;
+
+	return part < RM_ROTA_SHORT_NS ? RM_ROTA_SHORT_NS : min_of(part, RM_ROTA_WINDOW_NS);
+}
+
 /* A whole window is due. */
 static bool is_due(const struct rm_rota_tenant *tenant)
 {
-	return tenant->wants && tenant->floor && tenant->deficit >= RM_ROTA_WINDOW_NS;
+	return tenant->wants && tenant->floor && tenant->deficit >= window_of(tenant);
 }
 
 /* Who cannot be put off at all is not made to pay for all of it. */
@@ -148,7 +156,7 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 	if (may && rota->left)
 		return;
 	if (window) {
-		give(rota, window, RM_ROTA_WINDOW, RM_ROTA_WINDOW_NS);
+		give(rota, window, RM_ROTA_WINDOW, window_of(window));
 		return;
 	}
 	turn = next_turn(rota, top, closed);
@@ -178,7 +186,7 @@ u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
 		rota->waited |= tenant->key != rota->holder && has_turns(tenant, top, closed);
 		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed) || is_due(tenant))
 			continue;
-		when = now + (RM_ROTA_WINDOW_NS - tenant->deficit) * 1000 / tenant->floor + 1;
+		when = now + (window_of(tenant) - tenant->deficit) * 1000 / tenant->floor + 1;
 		if (when < next)
 			next = when;
 	}

@@ -171,6 +171,24 @@ def test_closed_nobody_has_more_than_the_floor(library: ctypes.CDLL, permille: i
     assert rota.state.kind != TURN
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_those_who_divide_a_floor_have_a_window_each_within_a_second(library: ctypes.CDLL, count: int) -> None:
+    rota = Rota(library, *[{"floor": 20 // count}] * count)
+    holders = [0]
+    last = dict.fromkeys(range(1, count + 1), rota.now)
+    waits = []
+    while rota.now < 11_000 * MS:
+        rota.run(MS, closed=True)
+        holder = int(rota.state.holder)
+        if holder and holder != holders[-1]:
+            waits.append(rota.now - last[holder])
+            last[holder] = rota.now
+        holders.append(holder)
+    assert max(waits) < 1000 * MS
+    used = sum(rota.used[each] for each in last) / 10_000 / MS
+    assert used == pytest.approx(20 // count * count / 1000, abs=0.0011 * count)  # some are not over
+
+
 def test_a_window_that_was_too_long_is_paid_for(library: ctypes.CDLL) -> None:
     rota = Rota(library, {"floor": 100})
     while rota.state.kind != WINDOW:

@@ -25,7 +25,7 @@ BACKGROUNDS: dict[str, Callable[[int], Workload]] = {
     "seconds": lambda seed: Sleeper(300, 1000, seed=seed),
 }
 NEVER_REST = ("busy", "long")
-HIGHS = {"graph": (1500.0, 18_500.0), "tight": (1400.0, 625.0), "long": (12_000.0, 8000.0)}
+HIGHS = {"graph": (1500.0, 18_500.0), "tight": (1400.0, 625.0), "long": (12_000.0, 8000.0), "saturated": (2000.0, 0.0)}
 
 
 def play(stage: Stage, seconds: float) -> dict[str, float]:
@@ -66,8 +66,8 @@ def _judge(kinds: list[str], high: str | None) -> None:
         got = {name: (work.busy - before[name]) / spent for name, (_, work) in stage.programs.items()}
         stage.backend.close()
     assert max(longest[name] for name in names) < (2.0 if len(kinds) == 4 else 1.0), (longest, got)
-    if latency is not None and high is not None:
-        assert p99(latency) < 1.02 * HIGHS[high][0] + SWITCHES_US
+    if latency is not None and high is not None and high != "saturated":  # which meets windows
+        assert p99(latency) < 1.02 * HIGHS[high][0] + SWITCHES_US, (p99(latency), got)
     equal = [got[name] for name, kind in zip(names, kinds, strict=True) if kind in NEVER_REST]
     if len(equal) > 1:
         # of the shares as such, and of what a turn more or less within the interval makes
@@ -80,6 +80,7 @@ def test_any_mix(kinds: list[str], high: str | None) -> None:
     _judge(kinds, high)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="1.107 s without progress, 1 asked")
-def test_two_that_mostly_rest_beside_a_tight_one() -> None:
-    _judge(["seconds", "seconds"], "tight")
+@pytest.mark.parametrize("count", [2, 3])
+def test_some_that_mostly_rest_beside_a_tight_one(count: int) -> None:
+    """While all of them rest nobody takes its gaps, which says nothing about them."""
+    _judge(["seconds"] * count, "tight")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detshare.ctl.backends.root.turns.engine import WINDOW_TICK_S
 from detshare.ctl.backends.root.turns.rotation import ENTRY_S, PATIENCE_S, ROUND_S, WINDOW_S, Rotation, Tenant
 from detshare.ctl.core.gputime import Standing
 
@@ -36,8 +37,8 @@ class Machine:
         self.tenants = {each.key: each for each in tenants}
         self.rotation.update(tenants, self.now)
 
-    def run(self, seconds: float) -> None:
-        for _ in range(round(seconds / TICK)):
+    def run(self, seconds: float, tick: float = TICK) -> None:
+        for _ in range(round(seconds / tick)):
             for key in self.idle:
                 if self.rotation.standing(key) is not Standing.RESTS:
                     self.rotation.rest(key)
@@ -45,14 +46,14 @@ class Machine:
             holders = [key for key in on if key in self.rotation.grants]
             held = [gpu for key in holders for gpu in self.tenants[key].gpus]
             assert len(held) == len(set(held)), "two holders of one GPU"
-            self.now += TICK
+            self.now += tick
             for key in holders:
                 if key not in self.idle:
                     self.rotation.ran(key, self.now)
                     window = self.rotation.grants[key].window
                     part = 1.0 if window else min(self.tight.get(gpu, 1.0) for gpu in self.tenants[key].gpus)
-                    self.rotation.worked(key, dict.fromkeys(self.tenants[key].gpus, part * TICK))
-                    self.work[key] += part * TICK
+                    self.rotation.worked(key, dict.fromkeys(self.tenants[key].gpus, part * tick))
+                    self.work[key] += part * tick
                     self.longest[key] = max(self.longest[key], self.now - self._last.get(key, 1.0))
                     self._last[key] = self.now
 
@@ -111,7 +112,7 @@ def test_a_turn_is_prolonged_for_the_foreground_but_not_for_ever() -> None:
 def test_a_full_foreground_leaves_floors(floor: float) -> None:
     machine = Machine(tenant("a", floor=floor), tenant("b", floor=floor))
     machine.full = {GPU}
-    machine.run(20)
+    machine.run(20, WINDOW_TICK_S)
     assert sum(machine.work.values()) / 20 == pytest.approx(floor, abs=0.005)
     if floor:
         assert machine.share("a") == pytest.approx(0.5, abs=0.1)

@@ -354,8 +354,15 @@ class Turns:
             begin_ns = end_ns - round(SPAN_S * 1e9)
             sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
             floor = self._rotation.floors(gpu)
-            rests = judge(sight, floor)[0] is Pattern.FULL and self._foreground_rests(gpu) is True
-            fore.saw(sight, now, rests, floor)
+            full = judge(sight, floor)[0] is Pattern.FULL
+            taken = not full or self._works(gpu)
+            fore.saw(sight, now, full and taken and self._foreground_rests(gpu) is True, floor, taken)
+
+    def _works(self, gpu: str) -> bool:
+        """Whether one of those who may run now has work, as far as the driver can tell."""
+        holders = [m for (_, g), m in self._members.items() if g == gpu and m.tenant in self._rotation.grants]
+        rest = self._hand.idle_all((m.process, m.tsgs) for m in holders if not m.fixed)
+        return bool(holders) and rest is not True
 
     def _ask(self, now: float, full: frozenset[str]) -> None:
         """Whether holders that were not seen lately rest, and foregrounds that leave nothing."""
@@ -403,15 +410,8 @@ class Turns:
                 self._rested[key, member.gpu] = self.sensor.now_ns(member.gpu)
 
     def _foreground_rests(self, gpu: str) -> bool | None:
-        found: bool | None = None
-        for program in self._others.get(gpu, ()):
-            if program.state is State.MPS_CLIENT:
-                continue
-            rests = self._hand.idle(program.id, [t for t in program.compute if t.gpu == gpu])
-            if rests is not True:
-                return rests
-            found = True
-        return found
+        programs = [p for p in self._others.get(gpu, ()) if p.state is not State.MPS_CLIENT]
+        return self._hand.idle_all((p.id, [t for t in p.compute if t.gpu == gpu]) for p in programs)
 
     # -- acting
 

@@ -49,18 +49,24 @@ class Foreground:
     _samples: list[bool] = field(default_factory=list)
     _needed: int = SAMPLES
     _left_at: float = float("-inf")
+    _untaken_at: float = float("-inf")
 
     @property
     def mode(self) -> Mode:
         """What the background gets, as far as this side decides."""
         return Mode.WINDOWS if self.full else Mode.TURNS
 
-    def saw(self, sight: Sight, now: float, rests: bool = False, floor: float = 0.0) -> None:
+    def saw(self, sight: Sight, now: float, rests: bool = False, floor: float = 0.0, taken: bool = True) -> None:
         """Take a look at a time in which the background was let in, with a floor in windows.
 
         `rests`: the driver says that the foreground has nothing to run. Whoever ran last keeps the GPU in the log.
+        `taken`: the background has work. Gaps that nobody takes cannot be seen, so nothing is said of them.
         """
         found, why = judge(sight, floor)
+        if not taken:
+            self._untaken_at = now
+        if found is Pattern.FULL and now - self._untaken_at < SPAN_S:
+            return
         if found is Pattern.FULL and rests:
             found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
         self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE

@@ -93,3 +93,13 @@ class Hand:
                 return rests
             found = True
         return found
+
+    def idle_all(self, programs: Iterable[tuple[ProcessId, Iterable[Tsg]]]) -> bool | None:
+        """The same of several; None of none."""
+        found: bool | None = None
+        for process, tsgs in programs:
+            rests = self.idle(process, tsgs)
+            if rests is not True:
+                return rests
+            found = True
+        return found

@@ -23,7 +23,11 @@ ROUND_S: Final = 0.8
 """a round is not longer, so nobody waits for more than a second"""
 SHORTEST_S: Final = 0.02
 WINDOW_S: Final = 0.01
-"""a window of a floor, from the first moment in which the background runs"""
+"""a window of a floor, from the first moment in which the background runs; shorter where several share the floor"""
+LEAST_WINDOW_S: Final = 0.004
+"""a shorter one is not worth its two switches"""
+WINDOWS_S: Final = 0.6
+"""in so long each of those who share a floor has a window: with the tick that it lasts longer none waits a second"""
 ENTRY_S: Final = 0.05
 """a window ends if nothing ran for so long: the foreground let nobody in, or there was no work"""
 PATIENCE_S: Final = 0.03
@@ -127,7 +131,7 @@ class Rotation:
         grant = self.grants.get(key)
         if grant is not None and grant.window and not state.entered:
             state.entered = True
-            self.grants[key] = Grant(key, True, grant.begun, now + WINDOW_S)
+            self.grants[key] = Grant(key, True, grant.begun, now + self._window(state.tenant))
 
     def rest(self, key: str) -> None:
         """A holder has no work: its turn ends, and until it works again it waits for none."""
@@ -151,10 +155,17 @@ class Rotation:
         """
         self.scarce = frozenset(full) | frozenset(tight)
         self._accrue(now)
+        self._wonder(now, full)
         self._end(now, full, busy)
         self._grant(now, full)
         resting = {key for key, state in self.states.items() if state.rests and not state.tenant.gpus & set(full)}
         return frozenset(self.grants) | resting
+
+    def _wonder(self, now: float, full: Collection[str]) -> None:
+        """Where only windows are open all are off, and nobody can tell who has work again: a window does."""
+        for state in self.states.values():
+            if state.rests and self._full(state.tenant, full):
+                state.rests, state.waits_since = False, now
 
     def wake(self, now: float) -> float | None:
         """When a step may decide otherwise if nothing is told; None: never."""
@@ -162,7 +173,7 @@ class Rotation:
         for (gpu, rank), owed in self.owed.items():
             floor = self._floor(gpu, rank)
             if floor > 0 and self._accrues(gpu, rank):
-                times.append(now + max(0.0, WINDOW_S - owed) / floor)
+                times.append(now + max(0.0, self._window_at(gpu, rank) - owed) / floor)
         return min(times, default=None)
 
     # -- floors
@@ -170,6 +181,15 @@ class Rotation:
     def _floor(self, gpu: str, rank: int) -> float:
         floors = (s.tenant.floor for s in self.states.values() if s.tenant.rank == rank and gpu in s.tenant.gpus)
         return max(floors, default=0.0)
+
+    def _window_at(self, gpu: str, rank: int) -> float:
+        """How long a class's windows are on a GPU: who share its floor have one each in `WINDOWS_S`."""
+        sharing = sum(s.tenant.rank == rank and gpu in s.tenant.gpus and not s.rests for s in self.states.values())
+        share = self._floor(gpu, rank) / max(1, sharing)
+        return min(WINDOW_S, max(LEAST_WINDOW_S, WINDOWS_S * share))
+
+    def _window(self, tenant: Tenant) -> float:
+        return min(self._window_at(gpu, tenant.rank) for gpu in tenant.gpus)
 
     def floors(self, gpu: str) -> float:
         """What all classes together have at least."""
@@ -221,13 +241,15 @@ class Rotation:
                 del self.grants[key]
                 state.waits_since = now
                 if grant.window and not state.entered:  # nobody came: it is not due again at once
-                    self.forfeit(key)
+                    self.forfeit(key, shared=True)
 
-    def forfeit(self, key: str) -> None:
-        """A tenant has no use for what its class is owed on its GPUs."""
+    def forfeit(self, key: str, *, shared: bool = False) -> None:
+        """A tenant has no use for what its class is owed on its GPUs. `shared`: others of the class may have one."""
         tenant = self.states[key].tenant
+        others = shared and any(s.tenant.rank == tenant.rank for s in self.rivals(key))
         for gpu in tenant.gpus:
-            self.owed[gpu, tenant.rank] = min(self.owed[gpu, tenant.rank], 0.0)
+            left = self.owed[gpu, tenant.rank] - self._window_at(gpu, tenant.rank) / 2 if others else 0.0
+            self.owed[gpu, tenant.rank] = min(self.owed[gpu, tenant.rank], left)
 
     def _wanting(self, key: str) -> list[_State]:
         """Rivals whose turn could follow: equals, and lower classes whose window is due."""
@@ -238,7 +260,9 @@ class Rotation:
         """Whether a tenant's class is owed a window."""
         tenant = self.states[key].tenant
         places = [gpu for gpu in tenant.gpus if self._accrues(gpu, tenant.rank)]
-        return bool(places) and all(self.owed[gpu, tenant.rank] >= WINDOW_S - 1e-9 for gpu in places)
+        return bool(places) and all(
+            self.owed[gpu, tenant.rank] >= self._window_at(gpu, tenant.rank) - 1e-9 for gpu in places
+        )
 
     def _grant(self, now: float, full: Collection[str]) -> None:
         waiting = [s for k, s in self.states.items() if k not in self.grants and not s.rests]
