@@ -10,7 +10,6 @@ import os
 import select
 import struct
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +70,12 @@ class Stalled:
         number_ = request(number(name), len(block))
         self.thread = threading.Thread(target=LIBC.ioctl, args=(fd, number_, self.page.at))
         self.thread.start()
-        time.sleep(0.3)
+        until(self._waits)
+
+    def _waits(self) -> bool:
+        """Whether it has come to its page: before, the driver may not have begun with it."""
         assert self.thread.is_alive(), "nothing was made to wait"
+        return "handle_userfault" in Path(f"/proc/self/task/{self.thread.native_id}/stack").read_text()
 
     def end(self) -> int:
         """Its status."""
