@@ -120,6 +120,24 @@ def test_a_full_foreground_leaves_floors(floor: float) -> None:
         assert windows >= 1
 
 
+@pytest.mark.parametrize("full", [True, False], ids=["windows", "turns"])
+def test_nobody_is_woken_for_a_floor_that_nobody_can_use(full: bool) -> None:
+    """Where two rest that share a floor, and above them one that works or leaves no gaps."""
+    machine = Machine(tenant("a", rank=3), tenant("b", floor=0.02), tenant("c", floor=0.02))
+    machine.full = {GPU} if full else set()
+    for key in ("b", "c"):
+        machine.rotation.rest(key)
+    steps = 0
+    while machine.now < 11:
+        machine.rotation.step(machine.now, machine.full)
+        if not full:
+            machine.rotation.ran("a", machine.now)
+        wake = machine.rotation.wake(machine.now)
+        machine.now += max(0.0003, min(TICK, TICK if wake is None else wake - machine.now))
+        steps += 1
+    assert steps < 2 * 10 / TICK
+
+
 @pytest.mark.parametrize(("left", "floor"), [(0.02, 0.1), (0.0, 0.02), (0.3, 0.2), (0.1, 0.0)])
 def test_a_tight_foreground_leaves_floors_at_least(left: float, floor: float) -> None:
     machine = Machine(tenant("a", floor=floor), tenant("b", floor=floor))

@@ -30,6 +30,8 @@ WINDOWS_S: Final = 0.6
 """in so long each of those who share a floor has a window: with the tick that it lasts longer none waits a second"""
 ENTRY_S: Final = 0.05
 """a window ends if nothing ran for so long: the foreground let nobody in, or there was no work"""
+MISSED_S: Final = 0.5
+"""who had a window and no use for it has no other for so long"""
 PATIENCE_S: Final = 0.03
 """a turn lasts so much longer, at most, until its end meets no request of the foreground"""
 FRONT_S: Final = 3600.0
@@ -70,6 +72,8 @@ class _State:
     """it ran in its present window"""
     window_at: float = 0.0
     """when its last window began"""
+    missed: bool = False
+    """it did not run in that"""
 
 
 @dataclass(slots=True)
@@ -122,6 +126,7 @@ class Rotation:
         state = self.states.get(key)
         if state is None:
             return
+        state.missed = False
         if state.rests:
             least = self._least()
             state.rests, state.waits_since = False, now
@@ -171,9 +176,12 @@ class Rotation:
         """When a step may decide otherwise if nothing is told; None: never."""
         times = [g.until for g in self.grants.values() if g.window or (g.until > now and self.rivals(g.key))]
         for (gpu, rank), owed in self.owed.items():
-            floor = self._floor(gpu, rank)
-            if floor > 0 and self._accrues(gpu, rank):
-                times.append(now + max(0.0, self._window_at(gpu, rank) - owed) / floor)
+            floor, window = self._floor(gpu, rank), self._window_at(gpu, rank)
+            waiting = [s for k, s in self.states.items() if gpu in s.tenant.gpus and s.tenant.rank == rank
+                       and not s.rests and k not in self.grants]  # fmt: skip
+            if floor > 0 and waiting and self._accrues(gpu, rank):
+                again = min(s.window_at + MISSED_S if s.missed else now for s in waiting)
+                times.append(max(again, now + max(0.0, window - owed) / floor))
         return min(times, default=None)
 
     # -- floors
@@ -240,16 +248,15 @@ class Rotation:
             if over:
                 del self.grants[key]
                 state.waits_since = now
-                if grant.window and not state.entered:  # nobody came: it is not due again at once
-                    self.forfeit(key, shared=True)
+                state.missed = grant.window and not state.entered
+                if state.missed and not any(s.tenant.rank == state.tenant.rank for s in self.rivals(key)):
+                    self.forfeit(key)  # nobody came: none is due again at once
 
-    def forfeit(self, key: str, *, shared: bool = False) -> None:
-        """A tenant has no use for what its class is owed on its GPUs. `shared`: others of the class may have one."""
+    def forfeit(self, key: str) -> None:
+        """A tenant has no use for what its class is owed on its GPUs."""
         tenant = self.states[key].tenant
-        others = shared and any(s.tenant.rank == tenant.rank for s in self.rivals(key))
         for gpu in tenant.gpus:
-            left = self.owed[gpu, tenant.rank] - self._window_at(gpu, tenant.rank) / 2 if others else 0.0
-            self.owed[gpu, tenant.rank] = min(self.owed[gpu, tenant.rank], left)
+            self.owed[gpu, tenant.rank] = min(self.owed[gpu, tenant.rank], 0.0)
 
     def _wanting(self, key: str) -> list[_State]:
         """Rivals whose turn could follow: equals, and lower classes whose window is due."""
@@ -267,7 +274,7 @@ class Rotation:
     def _grant(self, now: float, full: Collection[str]) -> None:
         waiting = [s for k, s in self.states.items() if k not in self.grants and not s.rests]
         taken = {gpu for key in self.grants for gpu in self.states[key].tenant.gpus}
-        due = [s for s in waiting if self.due(s.tenant.key)]
+        due = [s for s in waiting if self.due(s.tenant.key) and not (s.missed and now - s.window_at < MISSED_S)]
         turns = [s for s in waiting if s not in due and not self._full(s.tenant, full)
                  and all(s.tenant.rank >= self._top(gpu) for gpu in s.tenant.gpus)]  # fmt: skip
         for window, group in ((True, sorted(due, key=_window_order)), (False, sorted(turns, key=_order))):
