@@ -370,7 +370,7 @@ def _filled(covered: set[tuple[str, int]], name: str, begin: int) -> bool:
 def _factor(kind: str, last: int | None, bits: int) -> int | None:
     """What shl or mul multiply by; None: not known."""
     if kind == "shl":
-        return None if last is None else 1 << min(last, 64)
+        return None if last is None else 1 << (min(last, 64) if last >= 0 else 64)  # an unsigned number
     return last if last is not None or bits < 64 else 1
 
 

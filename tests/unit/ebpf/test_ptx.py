@@ -7,7 +7,7 @@ import struct
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from detshare.ebpf.ptx import Word
@@ -257,6 +257,7 @@ LETTERS = '.,;{}[]()%@:$ \n/*"+=0Aat'
 
 @settings(max_examples=200)
 @given(st.integers(0, 1 << 20), st.lists(st.tuples(st.integers(0, 1 << 20), st.text(LETTERS, max_size=6)), max_size=8))
+@example(9735, [(47923, '"')])  # a shift by less than nothing
 def test_damaged_text_is_read_without_an_error(seed: int, changes: list[tuple[int, str]]) -> None:
     text = ptx_programs.program(seed).text
     for at, put in changes:

@@ -46,7 +46,8 @@ def play(stage: Stage, seconds: float) -> dict[str, float]:
     return longest
 
 
-def _judge(kinds: list[str], high: str | None) -> None:
+def _judge(kinds: list[str], high: str | None) -> dict[str, float]:
+    """What part of the time each had."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         stage = Stage(Path(folder), patch)
         latency = None
@@ -72,6 +73,7 @@ def _judge(kinds: list[str], high: str | None) -> None:
     if len(equal) > 1:
         # of the shares as such, and of what a turn more or less within the interval makes
         assert max(equal) - min(equal) < 0.05 * max(equal) + 0.3 / SECONDS, got
+    return got
 
 
 @settings(deadline=None, derandomize=True, max_examples=12)
@@ -84,3 +86,8 @@ def test_any_mix(kinds: list[str], high: str | None) -> None:
 def test_some_that_mostly_rest_beside_a_tight_one(count: int) -> None:
     """While all of them rest nobody takes its gaps, which says nothing about them."""
     _judge(["seconds"] * count, "tight")
+
+
+def test_two_that_rest_for_half_of_the_time_fill_each_others_rests() -> None:
+    """A question each 20 ms, in step with work of 10 ms and a rest of 10, met the work each time."""
+    assert sum(_judge(["half", "half"], None).values()) > 0.9

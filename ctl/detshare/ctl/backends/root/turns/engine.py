@@ -19,7 +19,7 @@ from detshare.ctl.backends.root.turns.foreground import LOOK_S, SPAN_S, Foregrou
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import Cast, Member, tenant_of
 from detshare.ctl.backends.root.turns.pattern import judge, see
-from detshare.ctl.backends.root.turns.rests import Rests
+from detshare.ctl.backends.root.turns.rests import Rests, uneven
 from detshare.ctl.backends.root.turns.rotation import Grant, Rotation, Tenant
 from detshare.ctl.backends.root.turns.sleepers import QUICK_S, Sleepers
 from detshare.ctl.core.classes import RIVAL_US, STREAM_US, WINDOW_US
@@ -77,8 +77,7 @@ class Turns:
         self._told: dict[ProcessId, str] = {}
         self._looked: dict[str, float] = defaultdict(float)
         self._asked: dict[str, float] = defaultdict(float)
-        self._rests = Rests(ASK_S)
-        self._sleepers = Sleepers()
+        self._rests, self._sleepers = Rests(ASK_S), Sleepers()
         self._doubted: set[str] = set()
         """tenants that were at rest when they were asked last"""
         self._credited: dict[str, tuple[int, int]] = {}
@@ -389,6 +388,7 @@ class Turns:
     def _ask_holder(self, key: str, grant: Grant, now: float) -> None:
         short = self._sleepers.holds(key, grant.begun, now)
         after_s, every_s, started_ns = (QUICK_S, QUICK_S, QUICK_S * 1e9) if short else (REST_AFTER_S, ASK_S, STARTED_NS)
+        every_s = uneven(every_s, self._asked[key])
         if not self._rotation.rivals(key) or now - grant.begun < after_s or now - self._asked[key] < every_s:
             return
         if any(self.sensor.now_ns(gpu) - start_ns < started_ns

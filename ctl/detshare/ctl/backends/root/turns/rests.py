@@ -54,3 +54,8 @@ class Rests:
         """It is not asked any more for now."""
         self._since.pop(gpu, None)
         self._next.pop(gpu, None)
+
+
+def uneven(every_s: float, last: float) -> float:
+    """About `every_s` seconds after a question at `last`, never in step with what works and rests by a clock."""
+    return every_s * (0.6 + 0.8 * (last * 1618.03 % 1.0))
