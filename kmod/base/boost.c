@@ -10,6 +10,8 @@
 
 /* Between two looks. Who did not run from one to the next starves: longer than any round of a processor that is only busy. */
 #define LOOK_MS 40
+/* Processor time after which it is put back. */
+#define MOST_NS (10 * NSEC_PER_MSEC)
 
 /* Calls that began on one processor. A leaf. */
 struct ds_boost_shelf {
@@ -43,31 +45,32 @@ void ds_boost_enter(struct ds_boost *boost)
 }
 
 /* Whoever set its policy meanwhile has the last word. */
-static void restore(const struct ds_boost *boost)
+static void restore(struct task_struct *task, const struct ds_boost *boost)
 {
 	struct sched_attr attr = {
 		.size = sizeof(attr),
 		.sched_policy = boost->policy,
-		.sched_nice = task_nice(current),
+		.sched_nice = task_nice(task),
 		.sched_flags = boost->reset_on_fork ? SCHED_FLAG_RESET_ON_FORK : 0,
 	};
 
-	if (current->policy == SCHED_FIFO && current->rt_priority == 1)
-		sched_setattr_nocheck(current, &attr);
+	if (task->policy == SCHED_FIFO && task->rt_priority == 1)
+		sched_setattr_nocheck(task, &attr);
 }
 
 void ds_boost_leave(struct ds_boost *boost)
 {
-	bool chosen;
+	bool touched;
 
 	spin_lock(&boost->shelf->lock);
 	list_del(&boost->link);
-	chosen = boost->chosen;
+	touched = boost->boosted || boost->moving;
 	spin_unlock(&boost->shelf->lock);
-	if (!chosen)
+	if (!touched)
 		return;
 	wait_var_event(&boost->moving, !smp_load_acquire(&boost->moving));
-	restore(boost);
+	if (boost->boosted)
+		restore(current, boost);
 }
 
 /* Could it run at the last look and at this one, and did not run in between? Under the shelf's lock. */
@@ -82,10 +85,18 @@ static bool starves(struct ds_boost *boost)
 	boost->ran = ran;
 	boost->pass = pass;
 	/* others are not stopped by cpu.max */
-	return starves && !boost->chosen && (task->policy == SCHED_NORMAL || task->policy == SCHED_BATCH || task->policy == SCHED_IDLE);
+	return starves && (task->policy == SCHED_NORMAL || task->policy == SCHED_BATCH || task->policy == SCHED_IDLE);
 }
 
-/* The next one that starves, chosen; NULL: all were looked at. It does not leave while it is moving. */
+/* Is it to be boosted, or to be put back? The same. */
+static bool is_to_move(struct ds_boost *boost)
+{
+	bool starving = starves(boost);
+
+	return boost->boosted ? boost->ran - boost->since >= MOST_NS : starving;
+}
+
+/* The next one that is to move; NULL: all were looked at. It does not leave while it is moving. */
 static struct ds_boost *choose(struct ds_boost_shelf *shelf, bool *any)
 {
 	struct ds_boost *boost, *found = NULL;
@@ -93,17 +104,35 @@ static struct ds_boost *choose(struct ds_boost_shelf *shelf, bool *any)
 	spin_lock(&shelf->lock);
 	*any |= !list_empty(&shelf->calls);
 	list_for_each_entry(boost, &shelf->calls, link) {
-		if (boost->pass == pass || !starves(boost))
+		if (boost->pass == pass || !is_to_move(boost))
 			continue;
-		boost->policy = boost->task->policy;
-		boost->reset_on_fork = boost->task->sched_reset_on_fork;
 		boost->moving = true;
-		boost->chosen = true;
 		found = boost;
 		break;
 	}
 	spin_unlock(&shelf->lock);
 	return found;
+}
+
+static void move(struct ds_boost *boost)
+{
+	struct task_struct *task = boost->task;
+
+	if (boost->boosted) {
+		restore(task, boost);
+		boost->could = false;
+	} else {
+		boost->policy = task->policy;
+		boost->reset_on_fork = task->sched_reset_on_fork;
+		boost->since = boost->ran;
+		sched_set_fifo_low(task);
+	}
+	boost->boosted = !boost->boosted;
+	/* from here on it may leave, and *boost be gone: an address to wake by, nothing more */
+	smp_store_release(&boost->moving, false);
+	/* whoever goes to sleep looks once more after it has said so */
+	smp_mb();
+	wake_up_var(&boost->moving);
 }
 
 static void look(struct work_struct *item)
@@ -114,11 +143,8 @@ static void look(struct work_struct *item)
 
 	pass = pass + 1 ?: 1;
 	for_each_possible_cpu(cpu) {
-		while ((boost = choose(per_cpu_ptr(&shelves, cpu), &any))) {
-			sched_set_fifo_low(boost->task);
-			smp_store_release(&boost->moving, false);
-			wake_up_var(&boost->moving);
-		}
+		while ((boost = choose(per_cpu_ptr(&shelves, cpu), &any)))
+			move(boost);
 	}
 	if (any)
 		look_later();

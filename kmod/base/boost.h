@@ -2,7 +2,8 @@
 /*
  * Tasks inside calls that get no processor time. A cgroup's cpu.max stops its tasks wherever they are (kernels before 6.18), also while
  * they hold locks of the driver or of this module that everybody wants. Who could run and did not for some tens of milliseconds is made a
- * real-time task of the lowest priority, which no cgroup stops, until it leaves the call.
+ * real-time task of the lowest priority, which no cgroup stops, until it leaves the call, or has had some milliseconds: what is long in there is
+ * not to have the processors for itself, and may starve and be let on again.
  */
 #ifndef DETSHARE_BOOST_H
 #define DETSHARE_BOOST_H
@@ -21,8 +22,9 @@ struct ds_boost {
 	u64 ran;		/* its processor time at the last look, ns */
 	unsigned int pass;	/* number of that look; 0: none */
 	bool could;		/* it could run then */
-	bool chosen;		/* it is boosted, or about to be */
-	bool moving;		/* that is under way */
+	bool boosted;
+	bool moving;		/* it is being boosted, or put back: the look's until that is done */
+	u64 since;		/* its processor time when it was boosted, ns */
 	unsigned int policy;	/* as it was */
 	bool reset_on_fork;
 };
