@@ -188,13 +188,14 @@ def test_the_guest_ends_with_its_starter(number: signal.Signals, status: int, up
 
 
 def carriers(mark: str) -> list[str]:
-    """QEMU processes with that mark in their environment."""
+    """Guests with that mark in their environment: not a QEMU that is asked for its version."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if mark.encode() in (folder / "environ").read_bytes():
                 name = (folder / "comm").read_text().strip()
-                found += [name] if name.startswith("qemu") else []
+                asked = b"--version" in (folder / "cmdline").read_bytes().split(b"\0")
+                found += [name] if name.startswith("qemu") and not asked else []
         except OSError:
             continue
     return found
