@@ -8,7 +8,7 @@
 
 #include "boost.h"
 
-/* Between two looks. Who did not run from one to the next starves: longer than any round of a processor that is only busy. */
+/* Between two looks. Who did not run from one to the next starves, by cpu.max or, among dozens of tasks, by its processor's round. */
 #define LOOK_MS 40
 /* Processor time after which it is put back. */
 #define MOST_NS (10 * NSEC_PER_MSEC)

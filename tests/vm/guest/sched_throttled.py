@@ -59,8 +59,12 @@ class Churn:
     def counts(self, file: str) -> dict[str, int]:
         return {name: int(count) for name, count in (x.split() for x in (self.folder / file).read_text().splitlines())}
 
-    def tasks(self) -> list[int]:
-        return sorted(int(entry.name) for entry in Path(f"/proc/{self.process.pid}/task").iterdir())
+    def stop(self) -> list[int]:
+        """Its tasks, each of which has left its call."""
+        self.process.send_signal(signal.SIGSTOP)
+        tasks = sorted(int(entry.name) for entry in Path(f"/proc/{self.process.pid}/task").iterdir())
+        until(lambda: all(map(is_stopped, tasks)))
+        return tasks
 
     def end(self) -> None:
         if self.folder != ROOT:
@@ -149,11 +153,14 @@ def is_stopped(task: int) -> bool:
 
 def test_a_neighbours_calls_go_on_beside_who_has_no_processor_time(tenant: Churn, neighbour: Churn) -> None:
     """Whoever is stopped within a call is let out of it, as a real-time task, and is none afterwards."""
-    tasks = tenant.tasks()
+    # who is stopped is in no call, and waits for no processor: it is no real-time task now
+    tasks = tenant.stop()
     os.sched_setscheduler(tasks[1], os.SCHED_BATCH, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, tasks[2], 5)
     os.sched_setscheduler(tasks[3], os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     before = policies(tasks)
+    assert os.SCHED_FIFO not in {policy for policy, _ in before}
+    tenant.process.send_signal(signal.SIGCONT)
     seen: set[int] = set()
 
     def told() -> bool:
@@ -165,8 +172,7 @@ def test_a_neighbours_calls_go_on_beside_who_has_no_processor_time(tenant: Churn
     rounds = neighbour.rounds()
     until(told)
     (tenant.folder / "cpu.max").write_text("max")
-    tenant.process.send_signal(signal.SIGSTOP)
-    until(lambda: all(map(is_stopped, tasks)))
+    assert tenant.stop() == tasks
     assert policies(tasks) == before
 
 
