@@ -3,7 +3,16 @@ from __future__ import annotations
 
 import pytest
 
-from detshare.ctl.backends.root.turns.foreground import AGREE, BLIND_S, SAMPLES, TRY_S, Foreground
+from detshare.ctl.backends.root.turns.foreground import (
+    AGREE,
+    BLIND_S,
+    LOOK_S,
+    SAMPLES,
+    SPAN_S,
+    TRY_S,
+    TRY_SPAN_S,
+    Foreground,
+)
 from detshare.ctl.backends.root.turns.pattern import Sight, judge, see
 from detshare.ctl.core.gputime import Pattern, Run
 
@@ -101,6 +110,45 @@ def test_turns_are_tried_again_after_a_while() -> None:
     assert found.full
     found.asked(False, found.changed_at + TRY_S)
     assert not found.full
+
+
+def tried() -> tuple[Foreground, float]:
+    """A try that began at that time."""
+    found = full()
+    begun = found.changed_at + TRY_S
+    found.asked(False, begun)
+    assert not found.full
+    return found, begun
+
+
+def test_a_try_that_finds_no_gaps_is_short() -> None:
+    found, begun = tried()
+    assert not found.span_s(begun + TRY_SPAN_S / 2)
+    assert found.look_s < LOOK_S
+    span_s = found.span_s(begun + TRY_SPAN_S)
+    found.saw(alternate(1.4, 0.15, span_s), begun + span_s)
+    assert found.full
+    assert found.look_s == LOOK_S
+
+
+@pytest.mark.parametrize(("piece_ms", "rests"), [(6.0, False), (1.4, True)])
+def test_so_short_a_time_says_nothing_else(piece_ms: float, rests: bool) -> None:
+    """Not of pieces of which it holds a few, nor of who had the GPU last and rests."""
+    found, begun = tried()
+    found.saw(alternate(piece_ms, 0.15, TRY_SPAN_S), begun + TRY_SPAN_S, rests)
+    assert (found.full, found.pattern) == (False, Pattern.BURSTS)
+    for n in range(AGREE):
+        assert found.span_s(begun + SPAN_S + n * LOOK_S) == SPAN_S
+        found.saw(alternate(1.4, 0.15), begun + SPAN_S + n * LOOK_S)
+    assert found.full
+
+
+def test_windows_that_end_because_it_rests_are_no_try() -> None:
+    found = full()
+    for _ in range(SAMPLES):
+        found.asked(True, 1.0)
+    assert not found.full
+    assert not found.span_s(1.0 + SPAN_S / 2)
 
 
 def test_other_programs_have_to_be_asked_no_more_often_for_what_the_last_did() -> None:

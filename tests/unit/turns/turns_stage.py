@@ -10,7 +10,7 @@ import pytest
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.process import ModelProcess
-from detshare.ctl.backends.model.workload import NEVER, Background, Latency, Workload
+from detshare.ctl.backends.model.workload import NEVER, Background, Kernel, Latency, Workload
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.turns.engine import Turns
 from detshare.ctl.backends.root.turns.foreground import Foreground
@@ -93,6 +93,25 @@ class Sleeper(Workload):
             self.submit(now, 1_000_000)
         else:
             self.wake = now + round(self._rest * 1e6 * self.random.uniform(0.9, 1.1))
+
+
+class Paced(Workload):
+    """A request at each tick of a clock; one that is late begins 30 us after the last was answered."""
+
+    def __init__(self, kernel_us: float, period_us: float) -> None:
+        super().__init__()
+        self._kernel, self._period, self._due = round(1000 * kernel_us), round(1000 * period_us), 0
+
+    def start(self, now: int) -> None:
+        self.wake = self._due = now + self._period
+
+    def on_wake(self, now: int) -> None:
+        self.wake = NEVER
+        self.queue.append(Kernel(self._due, self._kernel, self._kernel))
+
+    def on_done(self, now: int) -> None:
+        self._due += self._period
+        self.wake = max(self._due, now + 30_000)
 
 
 def p99(latency: Latency) -> float:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from detshare.ctl.backends.root.turns import told
-from detshare.ctl.backends.root.turns.foreground import LOOK_S, SPAN_S, Foreground
+from detshare.ctl.backends.root.turns.foreground import LOOK_S, Foreground
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import Cast, Member, tenant_of
 from detshare.ctl.backends.root.turns.pattern import judge, see
@@ -291,7 +291,7 @@ class Turns:
             useful[tenant] += (useful_ns(run) - self._credit(gpu, run)) / 1e9
         if opened:
             self._credited[gpu] = (opened[0].start_ns, useful_ns(opened[0]))
-        if now - self._looked[gpu] >= LOOK_S:
+        if now - self._looked[gpu] >= self._foregrounds[gpu].look_s:
             self._looked[gpu] = now
             self._judge(gpu, frozenset(tenant_of), now)
         return useful
@@ -348,9 +348,9 @@ class Turns:
         fore = self._foregrounds[gpu]
         if not self._others.get(gpu):
             fore.gone(now)
-        elif not fore.full and now - fore.changed_at >= SPAN_S:
+        elif not fore.full and (span_s := fore.span_s(now)):
             end_ns = self.sensor.now_ns(gpu)
-            begin_ns = end_ns - round(SPAN_S * 1e9)
+            begin_ns = end_ns - round(span_s * 1e9)
             sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
             floor = self._rotation.floors(gpu)
             full = judge(sight, floor)[0] is Pattern.FULL

@@ -28,6 +28,8 @@ TRY_S: Final = 20.0
 """turns are tried all the same after so long: rests are asked for from outside, and useful gaps may be shorter"""
 BLIND_S: Final = 5.0
 """where the driver does not say who rests, turns are tried again after so long"""
+TRY_SPAN_S: Final = 0.1
+"""who leaves no gaps in so long of a try ends it: a saturated one falls behind all the while"""
 RETURN_S: Final = 3.0
 """who is saturated again within so long of the last time is asked twice as often, and tried half as often"""
 MOST_SAMPLES: Final = 16 * SAMPLES
@@ -50,6 +52,18 @@ class Foreground:
     _needed: int = SAMPLES
     _left_at: float = float("-inf")
     _untaken_at: float = float("-inf")
+    _trying: bool = False
+    """turns are tried though nobody saw the foreground rest"""
+
+    def span_s(self, now: float) -> float:
+        """What it did in the last so many seconds is to be judged; 0: nothing yet."""
+        passed = now - self.changed_at
+        return SPAN_S if passed >= SPAN_S else passed if self._trying and passed >= TRY_SPAN_S else 0.0
+
+    @property
+    def look_s(self) -> float:
+        """How often it is to be judged."""
+        return TRY_SPAN_S / 2 if self._trying else LOOK_S
 
     @property
     def mode(self) -> Mode:
@@ -63,22 +77,27 @@ class Foreground:
         `taken`: the background has work. Gaps that nobody takes cannot be seen, so nothing is said of them.
         """
         found, why = judge(sight, floor)
+        self._trying = self._trying and sight.seconds < SPAN_S
         if not taken:
             self._untaken_at = now
         if found is Pattern.FULL and now - self._untaken_at < SPAN_S:
             return
         if found is Pattern.FULL and rests:
             found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
+        if self._trying and (found is not Pattern.FULL or sight.piece_ns > LONG_PIECE_NS):
+            return  # too short a time to say anything else
         self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE
         self._agreed = self._agreed + 1 if found is self._next else 1
         self._next = found
         if found is self.pattern:
             self.why, self.gap_us = why, sight.gap_ns / 1000
-        elif self._agreed >= (AGREE_LONG if found is Pattern.FULL and sight.piece_ns > LONG_PIECE_NS else AGREE):
+        elif self._agreed >= (AGREE_LONG if found is Pattern.FULL and sight.piece_ns > LONG_PIECE_NS else AGREE) or (
+            self._trying
+        ):
             self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
             if found is Pattern.FULL:
                 self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
-                self.full, self._samples = True, []
+                self.full, self._samples, self._trying = True, [], False
 
     def asked(self, rests: bool | None, now: float) -> None:
         """While only windows are open: whether the foreground rested for a while. None: the driver does not say."""
@@ -100,6 +119,7 @@ class Foreground:
                 self._leave(self.why, now)
         if self.full and now - self.changed_at >= TRY_S * self._needed / SAMPLES:
             self._leave("turns are tried again", now)
+            self._trying = True
 
     def recast(self) -> None:
         """Other programs are the foreground from now on: what was learned of how often to ask is of no use."""
@@ -114,7 +134,7 @@ class Foreground:
 
     def _leave(self, why: str, now: float) -> None:
         self.full, self.pattern, self.why, self.changed_at = False, Pattern.BURSTS, why, now
-        self._left_at, self._agreed, self._samples = now, 0, []
+        self._left_at, self._agreed, self._samples, self._trying = now, 0, [], False
 
     @property
     def slice_us(self) -> int:
