@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Collection, Iterable
+from itertools import pairwise, takewhile
 from statistics import median
 from typing import Final
 
@@ -58,12 +58,12 @@ class Meter:
 
     def since(self, start_ns: int) -> list[Run]:
         """Closed runs that ended after `start_ns`, and the open one; none begins earlier."""
-        found = [Run(r.pid, max(r.start_ns, start_ns), r.end_ns) for r in self._newest() if r.end_ns > start_ns]
+        found = list(takewhile(lambda run: run.end_ns > start_ns, reversed(self._runs)))
         found.reverse()
-        return found + [Run(r.pid, max(r.start_ns, start_ns), r.end_ns) for r in self.open()]
-
-    def _newest(self) -> Iterator[Run]:
-        return reversed(self._runs)
+        found += self.open()
+        if found and found[0].start_ns < start_ns:  # no two overlap
+            found[0] = found[0]._replace(start_ns=start_ns)
+        return found
 
     def open(self) -> list[Run]:
         """The run that goes on: one, or none."""
@@ -89,15 +89,16 @@ class Meter:
 
     def _time(self, pid: int, runs: list[Run], span_ns: int, has_work: bool) -> GpuTime:
         gaps = [b.start_ns - a.end_ns for a, b in pairwise(runs)]
+        lengths = [run.end_ns - run.start_ns for run in runs]
         worked = self.worked_ns(pid)
         idle_ns = self.now_ns - (self._began_ns if worked is None else worked)
         return GpuTime(
             gpu=self.gpu,
             seconds=round(span_ns / 1e9, 3),
-            share=round(sum(r.end_ns - r.start_ns for r in runs) / span_ns, 4),
-            useful=round(sum(map(useful_ns, runs)) / span_ns, 4),
+            share=round(sum(lengths) / span_ns, 4),
+            useful=round(sum(n - RESTORE_NS for n in lengths if n > RESTORE_NS) / span_ns, 4),
             switches_s=round(len(runs) * 1e9 / span_ns, 1),
-            run_us=round(median(r.end_ns - r.start_ns for r in runs) / 1000, 1) if runs else 0.0,
+            run_us=round(median(lengths) / 1000, 1) if runs else 0.0,
             gap_us=round(median(gaps) / 1000, 1) if gaps else 0.0,
             history=self._history(runs, span_ns),
             stalled_s=round(idle_ns / 1e9, 2) if has_work else 0.0,
@@ -107,11 +108,14 @@ class Meter:
         slots = max(1, span_ns // _SLOT_NS)
         first_ns = self.now_ns - slots * _SLOT_NS
         filled = [0] * slots
-        for run in runs:
-            at = max(run.start_ns, first_ns)
-            while at < run.end_ns:
-                slot = min((at - first_ns) // _SLOT_NS, slots - 1)
-                until = run.end_ns if slot == slots - 1 else min(run.end_ns, first_ns + (slot + 1) * _SLOT_NS)
+        ends = [first_ns + (slot + 1) * _SLOT_NS for slot in range(slots)]
+        slot = 0
+        for _, start_ns, end_ns in runs:
+            at = start_ns if start_ns > first_ns else first_ns
+            while at < end_ns:
+                while ends[slot] <= at and slot < slots - 1:
+                    slot += 1
+                until = end_ns if end_ns <= ends[slot] or slot == slots - 1 else ends[slot]
                 filled[slot] += until - at
                 at = until
         return tuple(round(min(1.0, each / _SLOT_NS), 3) for each in filled)
