@@ -157,7 +157,7 @@ def mix_gang(seconds: float, **more: Any) -> None:
 def policies_on_gpu(seconds: float, names: tuple[str, ...], **more: Any) -> None:
     """Each policy that DetShare brings on a mix where it makes a difference, beside `static` and default slicing.
 
-    Writes policies-gpu.json. Takes about 8 minutes.
+    Writes policies-gpu.json. Takes about 9 minutes.
     """
     words = f"--seconds {seconds:g}" + "".join(f" --policy {name}" for name in names)
     options = _options("policies-gpu", words, seconds, False, more)

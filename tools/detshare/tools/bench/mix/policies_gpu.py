@@ -83,6 +83,15 @@ CASES = (
         learn=24.0,
     ),
     Case(
+        "slo-aware",
+        "the same beside one whose gaps serve nobody: the floor of its background grows while the p99 is held",
+        {SERVER: "high", "vit": "low"},
+        spacing=1.2,
+        goal_ms=GOAL_MS,
+        learn=24.0,
+        name="slo-aware, saturated",
+    ),
+    Case(
         "strict",
         "a saturated server is high: the floors of normal and low are theirs and no more",
         {SERVER: "high", "vit": "normal", "gpt2": "low"},
