@@ -6,11 +6,13 @@ import pytest
 from detshare.ctl.backends.root.turns.foreground import (
     AGREE,
     BLIND_S,
+    BRIEF_LOOK_S,
+    BRIEF_S,
     LOOK_S,
+    RESTS,
     SAMPLES,
     SPAN_S,
     TRY_S,
-    TRY_SPAN_S,
     Foreground,
 )
 from detshare.ctl.backends.root.turns.pattern import Sight, judge, see
@@ -98,7 +100,7 @@ def test_who_comes_back_is_asked_more_often_but_not_where_it_is_another_one() ->
         for n in range(AGREE):
             found.saw(alternate(1.4, 0.15), 1.2 + n * 0.25)
         assert found.full
-    for _ in range(SAMPLES):
+    for _ in range(RESTS):
         assert found.full
         found.asked(True, 2.0)
     assert not found.full
@@ -112,43 +114,44 @@ def test_turns_are_tried_again_after_a_while() -> None:
     assert not found.full
 
 
-def tried() -> tuple[Foreground, float]:
-    """A try that began at that time."""
-    found = full()
+def brief(found: Foreground, piece_ms: float, begun: float, rests: bool = False) -> float:
+    """Half a second of it in brief looks; when the last one was."""
+    at = begun
+    while not found.full and at < begun + SPAN_S - BRIEF_LOOK_S:
+        at += BRIEF_LOOK_S
+        for span_s in found.spans_s(at):
+            assert span_s == BRIEF_S
+            found.saw(alternate(piece_ms, 0.15, span_s), at, rests)
+    return at
+
+
+def test_requests_without_gaps_are_seen_soon_also_when_turns_are_tried_again() -> None:
+    found = Foreground(changed_at=1.0)
+    assert brief(found, 1.4, 1.0) < 1.2
+    assert found.full
     begun = found.changed_at + TRY_S
     found.asked(False, begun)
     assert not found.full
-    return found, begun
-
-
-def test_a_try_that_finds_no_gaps_is_short() -> None:
-    found, begun = tried()
-    assert not found.span_s(begun + TRY_SPAN_S / 2)
-    assert found.look_s < LOOK_S
-    span_s = found.span_s(begun + TRY_SPAN_S)
-    found.saw(alternate(1.4, 0.15, span_s), begun + span_s)
+    assert brief(found, 1.4, begun) < begun + 0.2
     assert found.full
-    assert found.look_s == LOOK_S
 
 
-@pytest.mark.parametrize(("piece_ms", "rests"), [(6.0, False), (1.4, True)])
+@pytest.mark.parametrize(("piece_ms", "rests"), [(6.0, False), (0.4, False), (1.4, True)])
 def test_so_short_a_time_says_nothing_else(piece_ms: float, rests: bool) -> None:
-    """Not of pieces of which it holds a few, nor of who had the GPU last and rests."""
-    found, begun = tried()
-    found.saw(alternate(piece_ms, 0.15, TRY_SPAN_S), begun + TRY_SPAN_S, rests)
-    assert (found.full, found.pattern) == (False, Pattern.BURSTS)
-    for n in range(AGREE):
-        assert found.span_s(begun + SPAN_S + n * LOOK_S) == SPAN_S
-        found.saw(alternate(1.4, 0.15), begun + SPAN_S + n * LOOK_S)
-    assert found.full
+    """Not of pieces of which it holds a few, or of small kernels, nor of who had the GPU last and rests."""
+    found = Foreground(changed_at=1.0)
+    brief(found, piece_ms, 1.0, rests)
+    assert (found.full, found.pattern) == (False, Pattern.NONE)
+    assert list(found.spans_s(1.0 + SPAN_S)) == [SPAN_S, BRIEF_S]
+    assert list(found.spans_s(1.0 + SPAN_S + LOOK_S / 2)) == [BRIEF_S]
 
 
-def test_windows_that_end_because_it_rests_are_no_try() -> None:
+def test_windows_end_soon_where_it_rests_for_long() -> None:
     found = full()
-    for _ in range(SAMPLES):
+    for _ in range(RESTS):
+        assert found.full
         found.asked(True, 1.0)
     assert not found.full
-    assert not found.span_s(1.0 + SPAN_S / 2)
 
 
 def test_other_programs_have_to_be_asked_no_more_often_for_what_the_last_did() -> None:

@@ -96,11 +96,15 @@ class Sleeper(Workload):
 
 
 class Paced(Workload):
-    """A request at each tick of a clock; one that is late begins 30 us after the last was answered."""
+    """A request at each tick of a clock; one that is late begins 30 us after the last was answered.
 
-    def __init__(self, kernel_us: float, period_us: float) -> None:
+    After so many it rests, if it is told to.
+    """
+
+    def __init__(self, kernel_us: float, period_us: float, count: int = 0, rest_ms: float = 0.0) -> None:
         super().__init__()
         self._kernel, self._period, self._due = round(1000 * kernel_us), round(1000 * period_us), 0
+        self._count, self._rest = count, round(1e6 * rest_ms)
 
     def start(self, now: int) -> None:
         self.wake = self._due = now + self._period
@@ -111,6 +115,8 @@ class Paced(Workload):
 
     def on_done(self, now: int) -> None:
         self._due += self._period
+        if self._count and self.completed % self._count == 0:
+            self._due = now + self._rest
         self.wake = max(self._due, now + 30_000)
 
 

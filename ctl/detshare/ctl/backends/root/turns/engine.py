@@ -15,10 +15,10 @@ from contextlib import suppress
 from typing import Final
 
 from detshare.ctl.backends.root.turns import told
-from detshare.ctl.backends.root.turns.foreground import LOOK_S, Foreground
+from detshare.ctl.backends.root.turns.foreground import BRIEF_LOOK_S, LOOK_S, Foreground
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import Cast, Member, tenant_of
-from detshare.ctl.backends.root.turns.pattern import judge, see
+from detshare.ctl.backends.root.turns.pattern import see
 from detshare.ctl.backends.root.turns.rests import Rests, uneven
 from detshare.ctl.backends.root.turns.rotation import Grant, Rotation, Tenant
 from detshare.ctl.backends.root.turns.sleepers import QUICK_S, Sleepers
@@ -135,7 +135,7 @@ class Turns:
         """What was found out about a GPU's foreground is of these programs, in front of somebody."""
         for gpu, fore in self._foregrounds.items():
             if gpu not in rotated:
-                self._foregrounds[gpu] = Foreground()
+                self._foregrounds[gpu] = Foreground(changed_at=self._clock())
             elif {p.id for p in foreground.get(gpu, ())} != {p.id for p in self._others.get(gpu, ())}:
                 fore.recast()
 
@@ -265,7 +265,8 @@ class Turns:
             return WINDOW_TICK_S
         wake = self._rotation.wake(now)
         soon = self._doubted or self._sleepers.expects(now)
-        tick = QUICK_S if soon else TICK_S if full or len(self._rotation.states) > 1 else CALM_S
+        calm = BRIEF_LOOK_S if any(self._others.values()) else CALM_S
+        tick = QUICK_S if soon else TICK_S if full or len(self._rotation.states) > 1 else calm
         return max(0.0003, min(tick, self._rests.wait(now), tick if wake is None else wake - now))
 
     def _look(self, gpu: str, now: float) -> dict[str, float]:
@@ -291,7 +292,7 @@ class Turns:
             useful[tenant] += (useful_ns(run) - self._credit(gpu, run)) / 1e9
         if opened:
             self._credited[gpu] = (opened[0].start_ns, useful_ns(opened[0]))
-        if now - self._looked[gpu] >= self._foregrounds[gpu].look_s:
+        if now - self._looked[gpu] >= BRIEF_LOOK_S:
             self._looked[gpu] = now
             self._judge(gpu, frozenset(tenant_of), now)
         return useful
@@ -348,12 +349,11 @@ class Turns:
         fore = self._foregrounds[gpu]
         if not self._others.get(gpu):
             fore.gone(now)
-        elif not fore.full and (span_s := fore.span_s(now)):
-            end_ns = self.sensor.now_ns(gpu)
+        for span_s in fore.spans_s(now) if self._others.get(gpu) else ():
+            end_ns, floor = self.sensor.now_ns(gpu), self._rotation.floors(gpu)
             begin_ns = end_ns - round(span_s * 1e9)
             sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
-            floor = self._rotation.floors(gpu)
-            full = judge(sight, floor)[0] is Pattern.FULL
+            full = fore.suspects(sight, floor)
             taken = not full or self._works(gpu)
             fore.saw(sight, now, full and taken and self._foreground_rests(gpu) is True, floor, taken)
 

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from detshare.ctl.backends.root.turns.pattern import FULL_SHARE, LONG_PIECE_NS, Sight, judge
+from detshare.ctl.backends.root.turns.pattern import FULL_SHARE, LONG_PIECE_NS, SHORT_PIECE_NS, Sight, judge
 from detshare.ctl.core.classes import BURST_US, STREAM_US, WINDOW_US
 from detshare.ctl.core.gputime import Mode, Pattern
 
@@ -16,20 +17,21 @@ SPAN_S: Final = 0.5
 """over what was seen in so long"""
 AGREE: Final = 2
 """so many looks in a row must agree before a pattern changes"""
+BRIEF_S: Final = 0.1
+"""requests without gaps are seen in so long: whoever sends them falls behind all the while"""
+BRIEF_LOOK_S: Final = 0.05
 AGREE_LONG: Final = 8
 """the same to say that one who comes for long leaves no gaps: it may just be at it"""
 SAMPLES: Final = 25
 """questions whether the foreground rests, until windows may end"""
 IDLE_SHARE: Final = 0.15
 """windows end when the foreground was found at rest, for longer than a gap that serves nobody, in this share of them"""
-SURE_SHARE: Final = 0.7
-"""of SAMPLES: then it is another one than it was, and nothing more is asked"""
+RESTS: Final = 3
+"""or in so many in a row"""
 TRY_S: Final = 20.0
 """turns are tried all the same after so long: rests are asked for from outside, and useful gaps may be shorter"""
 BLIND_S: Final = 5.0
 """where the driver does not say who rests, turns are tried again after so long"""
-TRY_SPAN_S: Final = 0.1
-"""who leaves no gaps in so long of a try ends it: a saturated one falls behind all the while"""
 RETURN_S: Final = 3.0
 """who is saturated again within so long of the last time is asked twice as often, and tried half as often"""
 MOST_SAMPLES: Final = 16 * SAMPLES
@@ -52,18 +54,23 @@ class Foreground:
     _needed: int = SAMPLES
     _left_at: float = float("-inf")
     _untaken_at: float = float("-inf")
-    _trying: bool = False
-    """turns are tried though nobody saw the foreground rest"""
+    _looked_at: float = float("-inf")
+    _dense: int = 0
+    """brief looks in a row that saw no gaps"""
 
-    def span_s(self, now: float) -> float:
-        """What it did in the last so many seconds is to be judged; 0: nothing yet."""
+    def spans_s(self, now: float) -> Iterator[float]:
+        """What it did in the last so many seconds is to be judged now, each BRIEF_LOOK_S."""
         passed = now - self.changed_at
-        return SPAN_S if passed >= SPAN_S else passed if self._trying and passed >= TRY_SPAN_S else 0.0
+        if not self.full and passed >= SPAN_S and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            yield SPAN_S
+        if not self.full and passed >= BRIEF_S:
+            yield BRIEF_S
 
-    @property
-    def look_s(self) -> float:
-        """How often it is to be judged."""
-        return TRY_SPAN_S / 2 if self._trying else LOOK_S
+    def suspects(self, sight: Sight, floor: float) -> bool:
+        """Whether it left no gaps then. In a brief time that is said of requests of some milliseconds alone."""
+        brief = sight.seconds < SPAN_S and not SHORT_PIECE_NS <= sight.piece_ns <= LONG_PIECE_NS
+        return not brief and judge(sight, floor)[0] is Pattern.FULL
 
     @property
     def mode(self) -> Mode:
@@ -77,27 +84,30 @@ class Foreground:
         `taken`: the background has work. Gaps that nobody takes cannot be seen, so nothing is said of them.
         """
         found, why = judge(sight, floor)
-        self._trying = self._trying and sight.seconds < SPAN_S
         if not taken:
             self._untaken_at = now
-        if found is Pattern.FULL and now - self._untaken_at < SPAN_S:
+        if found is Pattern.FULL and now - self._untaken_at < sight.seconds:
             return
         if found is Pattern.FULL and rests:
             found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
-        if self._trying and (found is not Pattern.FULL or sight.piece_ns > LONG_PIECE_NS):
-            return  # too short a time to say anything else
+        if sight.seconds < SPAN_S:
+            self._dense = self._dense + 1 if found is Pattern.FULL and self.suspects(sight, floor) else 0
+            if self._dense >= AGREE:
+                self._turn(found, why, sight, now)
+            return
         self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE
         self._agreed = self._agreed + 1 if found is self._next else 1
         self._next = found
         if found is self.pattern:
             self.why, self.gap_us = why, sight.gap_ns / 1000
-        elif self._agreed >= (AGREE_LONG if found is Pattern.FULL and sight.piece_ns > LONG_PIECE_NS else AGREE) or (
-            self._trying
-        ):
-            self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
-            if found is Pattern.FULL:
-                self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
-                self.full, self._samples, self._trying = True, [], False
+        elif self._agreed >= (AGREE_LONG if found is Pattern.FULL and sight.piece_ns > LONG_PIECE_NS else AGREE):
+            self._turn(found, why, sight, now)
+
+    def _turn(self, found: Pattern, why: str, sight: Sight, now: float) -> None:
+        self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
+        if found is Pattern.FULL:
+            self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
+            self.full, self._samples, self._dense = True, [], 0
 
     def asked(self, rests: bool | None, now: float) -> None:
         """While only windows are open: whether the foreground rested for a while. None: the driver does not say."""
@@ -108,18 +118,19 @@ class Foreground:
                 self._leave("the driver does not say whether the foreground rests: turns are tried again", now)
             return
         self._samples.append(rests)
-        newest = self._samples[-SAMPLES:]
-        sure = len(newest) == SAMPLES and sum(newest) >= SURE_SHARE * SAMPLES
-        if sure or len(self._samples) >= self._needed:
-            samples = newest if sure else self._samples
-            share = sum(samples) / len(samples)
-            self.why = f"the foreground was at rest in {share:.0%} of {len(samples)} samples"
+        if len(self._samples) >= RESTS and all(self._samples[-RESTS:]):
+            before = self._left_at
+            self._leave(f"the foreground was at rest {RESTS} times in a row", now)
+            self._left_at = before  # it does not come back at once, like one that rests now and then
+            return
+        if len(self._samples) >= self._needed:
+            share = sum(self._samples) / self._needed
+            self.why = f"the foreground was at rest in {share:.0%} of {self._needed} samples"
             self._samples = []
             if share >= IDLE_SHARE:
                 self._leave(self.why, now)
         if self.full and now - self.changed_at >= TRY_S * self._needed / SAMPLES:
             self._leave("turns are tried again", now)
-            self._trying = True
 
     def recast(self) -> None:
         """Other programs are the foreground from now on: what was learned of how often to ask is of no use."""
@@ -134,7 +145,7 @@ class Foreground:
 
     def _leave(self, why: str, now: float) -> None:
         self.full, self.pattern, self.why, self.changed_at = False, Pattern.BURSTS, why, now
-        self._left_at, self._agreed, self._samples, self._trying = now, 0, [], False
+        self._left_at, self._agreed, self._samples = now, 0, []
 
     @property
     def slice_us(self) -> int:
