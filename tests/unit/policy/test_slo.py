@@ -202,6 +202,18 @@ def test_a_class_has_the_lower_floor_of_two_gpus_and_is_not_changed_back_and_for
     assert look(GPU, 1.0, 20e6, 0) == [80]
 
 
+def test_only_far_below_the_goal_the_background_gets_twice_as_much() -> None:
+    """On an H200 a p99 of 15 of 25 ms, that of a window, told nothing of the 34 ms that came with twice as many."""
+    levels: dict[float, list[int]] = {}
+    for p99_us in (1_500.0, 15_000.0):
+        governor = Governor(2, 20, 0.8)
+        for at in range(40):
+            governor.judge(at * 6e6, [Reading("1", 25_000.0, p99_us, 200, 4e6)])
+            levels.setdefault(p99_us, []).append(governor.level)
+    assert list(dict.fromkeys(levels[1_500.0])) == [2, 4, 8, 16, 20]
+    assert list(dict.fromkeys(levels[15_000.0]))[:8] == [2, 3, 4, 5, 6, 7, 8, 10]
+
+
 def test_few_requests_and_those_from_before_a_step_tell_nothing() -> None:
     governor = Governor(8, 20, 0.8)
     bad = Reading("1", 20_000.0, 40_000.0, 200, 4e6)

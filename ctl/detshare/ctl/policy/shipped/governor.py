@@ -17,6 +17,8 @@ SETTLE_US: Final = 1_500_000.0
 SHY_US: Final = 30_000_000.0
 """how long a level at which the goal was missed is not tried again; twice as long with each time that it is missed"""
 MOST_DOUBLINGS: Final = 6
+FAR: Final = 0.5
+"""of the goal: a p99 above it grows with the background's windows, so what they do with twice as much is not known"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Governor:
     """Of one GPU. `level` is the floor of class low in percent, or PAUSED.
 
     One step for each window of requests that began after the last step: half as much where the goal is missed; where
-    the p99 was below `margin` of it in two windows twice as much as long as it was never missed, and a quarter more (at
-    least 1) from then on; between the two it stays. A level
+    the p99 was below `margin` of it in two windows a quarter more (at least 1), or twice as much as long as it is below
+    FAR and was never missed; between the two it stays. A level
     at which the goal was missed is not reached again for SHY_US, longer with each miss, until it was held once: so it
     comes to rest below it.
     """
@@ -91,7 +93,7 @@ class Governor:
         for level in [*self._missed]:
             if level <= self.level:
                 del self._missed[level]  # it was held
-        step = max(1, self.level // 4 if self._was_missed else self.level)
+        step = max(1, self.level // 4 if self._was_missed or reading.ratio > FAR else self.level)
         level = 0 if self.level == PAUSED else self.level + step
         for missed, (often, when) in self._missed.items():
             barred = now_us - when < SHY_US * 2 ** min(often - 1, MOST_DOUBLINGS)
