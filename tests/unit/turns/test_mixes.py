@@ -94,6 +94,13 @@ def test_two_that_rest_for_half_of_the_time_fill_each_others_rests() -> None:
     assert sum(_judge(["half", "half"], None).values()) > 0.9
 
 
+def test_who_rests_for_half_of_the_time_has_nearly_its_part_beside_two_that_never_do() -> None:
+    """Default slicing gives it a quarter; it waited for a round after each rest, and had 0.05."""
+    got = _judge(["busy", "busy", "half"], None)
+    assert got["half 2"] > 0.23, got
+    assert sum(got.values()) > 0.88, got
+
+
 def test_who_has_next_to_no_gaps_falls_no_further_behind_than_by_two_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detshare.ctl.backends.root.turns.engine import WINDOW_TICK_S
-from detshare.ctl.backends.root.turns.rotation import ENTRY_S, PATIENCE_S, ROUND_S, WINDOW_S, Rotation, Tenant
+from detshare.ctl.backends.root.turns.rotation import (
+    CREDIT_S,
+    ENTRY_S,
+    PATIENCE_S,
+    ROUND_S,
+    WINDOW_S,
+    Rotation,
+    Tenant,
+)
 from detshare.ctl.core.gputime import Standing
 
 GPU = "GPU-0"
@@ -88,6 +96,35 @@ def test_who_rests_is_left_on_and_costs_the_others_nothing() -> None:
     before = dict(machine.work)
     machine.run(6)
     assert machine.work["c"] - before.get("c", 0.0) == pytest.approx(2, abs=0.4)
+
+
+def test_who_comes_back_with_less_than_the_holder_is_next_whoever_else_waits_with_less_still() -> None:
+    rotation = Rotation()
+    rotation.update([tenant("holder"), tenant("waits"), tenant("sleeper")], 1.0)
+    rotation.rest("sleeper")
+    assert "holder" in rotation.step(1.0)
+    rotation.worked("holder", {GPU: 0.05})
+    rotation.worked("sleeper", {GPU: 0.03})
+    rotation.ran("sleeper", 1.05)
+    assert rotation.step(1.05) == {"sleeper"}
+    rotation.worked("sleeper", {GPU: 0.04})
+    rotation.rest("sleeper")
+    assert "waits" in rotation.step(1.1)
+    rotation.worked("waits", {GPU: 0.06})
+    rotation.ran("sleeper", 1.16)  # it has had more than the holder by now
+    assert rotation.step(1.16) == {"waits"}
+    rotation.worked("waits", {GPU: 0.02})
+    assert rotation.step(1.18) == {"sleeper"}
+
+
+@given(st.floats(0.0, 100.0))
+def test_a_rest_gives_a_credit_and_no_more(others: float) -> None:
+    rotation = Rotation()
+    rotation.update([tenant("a"), tenant("b")], 1.0)
+    rotation.rest("b")
+    rotation.worked("a", {GPU: others})
+    rotation.ran("b", 2.0)
+    assert rotation.states["b"].count == max(0.0, others - CREDIT_S)
 
 
 def test_who_ends_hands_its_turn_on_at_once() -> None:

@@ -391,7 +391,7 @@ class Turns:
         every_s = uneven(every_s, self._asked[key])
         if not self._rotation.rivals(key) or now - grant.begun < after_s or now - self._asked[key] < every_s:
             return
-        if any(self.sensor.now_ns(gpu) - start_ns < started_ns
+        if any(self.sensor.now_ns(gpu) - start_ns < (started_ns if self._others.get(gpu) else 1e9 * QUICK_S)
                for (tenant, gpu), start_ns in self._started.items() if tenant == key):  # fmt: skip
             return  # it came back after the foreground: it has work
         self._asked[key] = now

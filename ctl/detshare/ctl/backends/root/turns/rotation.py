@@ -34,6 +34,8 @@ MISSED_S: Final = 0.5
 """who had a window and no use for it has no other for so long"""
 PATIENCE_S: Final = 0.03
 """a turn lasts so much longer, at most, until its end meets no request of the foreground"""
+CREDIT_S: Final = 0.1
+"""useful time by weight that who comes back from a rest may be behind the others"""
 FRONT_S: Final = 3600.0
 """who is let through waits as if for so long already"""
 SAVED_WINDOWS: Final = 3
@@ -74,6 +76,8 @@ class _State:
     """when its last window began"""
     missed: bool = False
     """it did not run in that"""
+    woken: bool = False
+    """it came back from a rest, and had no turn since"""
 
 
 @dataclass(slots=True)
@@ -128,11 +132,8 @@ class Rotation:
             return
         state.missed = False
         if state.rests:
-            least = self._least()
-            state.rests, state.waits_since = False, now
-            if state.count <= least:  # it had less than everybody: its burst is let through
-                state.count, state.waits_since = least, now - FRONT_S
-                self._hurry(state.tenant.gpus, now, state.tenant.rank)
+            state.count = max(state.count, self._least() - CREDIT_S)
+            state.rests, state.waits_since, state.woken = False, now, True
         grant = self.grants.get(key)
         if grant is not None and grant.window and not state.entered:
             state.entered = True
@@ -161,6 +162,7 @@ class Rotation:
         self.scarce = frozenset(full) | frozenset(tight)
         self._accrue(now)
         self._wonder(now, full)
+        self._let_through(now)
         self._end(now, full, busy)
         self._grant(now, full)
         resting = {key for key, state in self.states.items() if state.rests and not state.tenant.gpus & set(full)}
@@ -171,6 +173,17 @@ class Rotation:
         for state in self.states.values():
             if state.rests and self._full(state.tenant, full):
                 state.rests, state.waits_since = False, now
+
+    def _let_through(self, now: float) -> None:
+        """Who came back from a rest and had less than a holder is next; its burst may be short."""
+        for state in self.states.values():
+            if not state.woken:
+                continue
+            gpus, rank = state.tenant.gpus, state.tenant.rank
+            holders = (self.states[key] for key in self.grants)
+            if any(s.tenant.gpus & gpus and s.tenant.rank <= rank and s.count >= state.count for s in holders):
+                state.waits_since = min(state.waits_since, now - FRONT_S)
+                self._hurry(gpus, now, rank)
 
     def wake(self, now: float) -> float | None:
         """When a step may decide otherwise if nothing is told; None: never."""
@@ -287,7 +300,7 @@ class Rotation:
                     continue
                 taken |= gpus
                 until = now + (ENTRY_S if window else self.length(state))
-                state.entered, state.window_at = False, now if window else state.window_at
+                state.entered, state.woken, state.window_at = False, False, now if window else state.window_at
                 self.grants[state.tenant.key] = Grant(state.tenant.key, window, now, until)
 
     def _hurry(self, gpus: frozenset[str], now: float, most_rank: int | None = None) -> None:
