@@ -117,6 +117,24 @@ def test_who_comes_back_with_less_than_the_holder_is_next_whoever_else_waits_wit
     assert rotation.step(1.18) == {"sleeper"}
 
 
+def test_nobody_waits_for_ever_while_others_are_let_through() -> None:
+    rotation, now, waited, longest = Rotation(), 1.0, 0.0, 0.0
+    sleepers = [f"sleeper {n}" for n in range(4)]
+    rotation.update(map(tenant, ["waits", *sleepers]), now)
+    for _ in range(2000):
+        now += TICK
+        for key in sleepers:  # a moment's rest before each tick, but for the holder's
+            if rotation.standing(key) is not Standing.HOLDS:
+                rotation.rest(key)
+                rotation.ran(key, now)
+        wanted = rotation.step(now)
+        for key in wanted:
+            rotation.worked(key, {GPU: TICK})
+        waited = 0.0 if "waits" in wanted else waited + TICK
+        longest = max(longest, waited)
+    assert longest <= ROUND_S + PATIENCE_S + TICK
+
+
 @given(st.floats(0.0, 100.0))
 def test_a_rest_gives_a_credit_and_no_more(others: float) -> None:
     rotation = Rotation()

@@ -107,7 +107,7 @@ class Foreground:
         self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
         if found is Pattern.FULL:
             self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
-            self.full, self._samples, self._dense = True, [], 0
+            self.full, self.tight, self._samples, self._dense = True, True, [], 0
 
     def asked(self, rests: bool | None, now: float) -> None:
         """While only windows are open: whether the foreground rested for a while. None: the driver does not say."""

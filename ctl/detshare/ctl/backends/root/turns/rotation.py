@@ -36,8 +36,6 @@ PATIENCE_S: Final = 0.03
 """a turn lasts so much longer, at most, until its end meets no request of the foreground"""
 CREDIT_S: Final = 0.1
 """useful time by weight that who comes back from a rest may be behind the others"""
-FRONT_S: Final = 3600.0
-"""who is let through waits as if for so long already"""
 SAVED_WINDOWS: Final = 3
 """a floor that could not be used is not saved up for longer"""
 
@@ -78,6 +76,8 @@ class _State:
     """it did not run in that"""
     woken: bool = False
     """it came back from a rest, and had no turn since"""
+    front: bool = False
+    """it is let through"""
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ class Rotation:
             gpus, rank = state.tenant.gpus, state.tenant.rank
             holders = (self.states[key] for key in self.grants)
             if any(s.tenant.gpus & gpus and s.tenant.rank <= rank and s.count >= state.count for s in holders):
-                state.waits_since = min(state.waits_since, now - FRONT_S)
+                state.front = True
                 self._hurry(gpus, now, rank)
 
     def wake(self, now: float) -> float | None:
@@ -290,7 +290,8 @@ class Rotation:
         due = [s for s in waiting if self.due(s.tenant.key) and not (s.missed and now - s.window_at < MISSED_S)]
         turns = [s for s in waiting if s not in due and not self._full(s.tenant, full)
                  and all(s.tenant.rank >= self._top(gpu) for gpu in s.tenant.gpus)]  # fmt: skip
-        for window, group in ((True, sorted(due, key=_window_order)), (False, sorted(turns, key=_order))):
+        in_order = sorted(turns, key=lambda state: turn_order(state, now))
+        for window, group in ((True, sorted(due, key=_window_order)), (False, in_order)):
             for state in group:
                 gpus = state.tenant.gpus
                 if gpus & taken:
@@ -300,7 +301,8 @@ class Rotation:
                     continue
                 taken |= gpus
                 until = now + (ENTRY_S if window else self.length(state))
-                state.entered, state.woken, state.window_at = False, False, now if window else state.window_at
+                state.entered = state.woken = state.front = False
+                state.window_at = now if window else state.window_at
                 self.grants[state.tenant.key] = Grant(state.tenant.key, window, now, until)
 
     def _hurry(self, gpus: frozenset[str], now: float, most_rank: int | None = None) -> None:
@@ -322,9 +324,10 @@ class Rotation:
         return max(SHORTEST_S, turn + min(max(behind, -most), most))
 
 
-def _order(state: _State) -> tuple[float, float, str]:
-    """Whoever waits longest is next."""
-    return state.waits_since, state.count, state.tenant.key
+def turn_order(state: _State, now: float) -> tuple[bool, bool, float, float, str]:
+    """Whoever waits longest is next, but for those who are let through; nobody waits for ever while others are."""
+    in_time = now - state.waits_since < ROUND_S
+    return in_time, in_time and not state.front, state.waits_since, state.count, state.tenant.key
 
 
 def _window_order(state: _State) -> tuple[float, float, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from detshare.ctl.backends.root.turns.foreground import Foreground
 from detshare.ctl.backends.root.turns.members import Member
-from detshare.ctl.backends.root.turns.rotation import Rotation
+from detshare.ctl.backends.root.turns.rotation import Rotation, turn_order
 from detshare.ctl.core.gputime import Mode, Place, Schedule, Standing
 
 __all__ = ["place", "schedule"]
@@ -45,7 +45,7 @@ def _order(rotation: Rotation, gpu: str) -> list[str]:
     states = rotation.states
     found = [k for k, s in states.items() if gpu in s.tenant.gpus and not s.rests]
     waiting = [key for key in found if key not in rotation.grants]
-    return sorted(waiting, key=lambda k: (-states[k].tenant.rank, states[k].waits_since))
+    return sorted(waiting, key=lambda k: (-states[k].tenant.rank, turn_order(states[k], rotation.now)))
 
 
 def _wait(member: Member, rotation: Rotation, fore: Foreground, now: float) -> float | None:
