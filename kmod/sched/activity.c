@@ -129,11 +129,15 @@ static bool shows_life(struct ds_entity *entity)
 	return ds_gate_touched(entity->gate) == DS_TOUCH_YES || ds_userd_lives(entity->process, entity->client, entity->gpu);
 }
 
-/* It launches or has something queued: until now it may have been at work all the time. */
+/*
+ * It launches or has something queued: until now it may have been at work all the time. The look at it is later than `now`, by far if the
+ * look's task was stopped: it is quiet no sooner than its linger time after that, or the next look, a moment later, would find it so.
+ */
 void ds_activity_seen(struct ds_entity *entity, u64 now)
 {
 	spin_lock_irq(&entity->runq->lock);
 	assume(entity, now);
+	entity->last_ns = max(entity->last_ns, ktime_get_ns());
 	entity->ended_ns = 0;
 	WRITE_ONCE(entity->busy_ns, 0);
 	spin_unlock_irq(&entity->runq->lock);
