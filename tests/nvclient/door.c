@@ -389,15 +389,36 @@ static void do_mem(struct door_ask *ask)
 	close(fd);
 }
 
+/* The thread's time on a processor, or waiting for one; neither is the calls' doing. */
+static u64 own_ns(int schedstat)
+{
+	unsigned long long ran, waited;
+	char text[64] = "";
+
+	if (pread(schedstat, text, sizeof(text) - 1, 0) <= 0 || sscanf(text, "%llu %llu", &ran, &waited) != 2)
+		nv_die("schedstat: %s", strerror(errno));
+	return ran + waited;
+}
+
+/* The longest is what a call stood still for, not what a busy machine took for it. */
 static void do_calls(struct door_ask *ask)
 {
+	int schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	u64 before, own, took;
 	void *at;
 
 	for (; ask->answer.result < (s64)ask->a; ask->answer.result++) {
+		own = own_ns(schedstat);
+		before = nv_now_ns();
 		at = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (at == MAP_FAILED || mprotect(at, PAGE, PROT_READ) || munmap(at, 1 << 20))
 			nv_die("mmap: %s", strerror(errno));
+		took = nv_now_ns() - before;
+		own = own_ns(schedstat) - own;
+		if (took > own && took - own > ask->answer.longest_ns)
+			ask->answer.longest_ns = took - own;
 	}
+	close(schedstat);
 }
 
 static void do_handled(struct door_ask *ask)

@@ -35,7 +35,7 @@ static const char usage[] =
 	"  pread, recv, splicein, aio, uring, uringworker, uringfixed, direct, vmsplice, userfault, mremap, remap, populate, settid,\n"
 	"  cleartid, altstack, rseq, sse, avx, process   SLOT B: written to by that way; B 1: plain memory instead\n"
 	"  robust SLOT        a thread holds a robust mutex there; it ends with halt\n"
-	"  calls N            so many other system calls on the address space\n"
+	"  calls N            so many other system calls on the address space: the longest that one stood still\n"
 	"  handled            signals so far\n"
 	"  exec               replaces the program by sleep(1)\n"
 	"  abort              ends it with a core dump\n"

@@ -132,8 +132,10 @@ def test_requests_without_gaps_are_seen_soon_also_when_turns_are_tried_again() -
     begun = found.changed_at + TRY_S
     found.asked(False, begun)
     assert not found.full
-    assert brief(found, 1.4, begun) < begun + 0.2
+    assert found.look_s < BRIEF_LOOK_S
+    assert brief(found, 1.4, begun) < begun + 0.11
     assert found.full
+    assert found.look_s == BRIEF_LOOK_S
 
 
 @pytest.mark.parametrize(("piece_ms", "rests"), [(6.0, False), (0.4, False), (1.4, True)])

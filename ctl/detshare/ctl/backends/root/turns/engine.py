@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from detshare.ctl.backends.root.turns import told
-from detshare.ctl.backends.root.turns.foreground import BRIEF_LOOK_S, LOOK_S, Foreground
+from detshare.ctl.backends.root.turns.foreground import LOOK_S, Foreground
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import Cast, Member, tenant_of
 from detshare.ctl.backends.root.turns.pattern import see
@@ -265,7 +265,7 @@ class Turns:
             return WINDOW_TICK_S
         wake = self._rotation.wake(now)
         soon = self._doubted or self._sleepers.expects(now)
-        calm = BRIEF_LOOK_S if any(self._others.values()) else CALM_S
+        calm = min((f.look_s for gpu, f in self._foregrounds.items() if self._others.get(gpu)), default=CALM_S)
         tick = QUICK_S if soon else TICK_S if full or len(self._rotation.states) > 1 else calm
         return max(0.0003, min(tick, self._rests.wait(now), tick if wake is None else wake - now))
 
@@ -292,7 +292,7 @@ class Turns:
             useful[tenant] += (useful_ns(run) - self._credit(gpu, run)) / 1e9
         if opened:
             self._credited[gpu] = (opened[0].start_ns, useful_ns(opened[0]))
-        if now - self._looked[gpu] >= BRIEF_LOOK_S:
+        if now - self._looked[gpu] >= self._foregrounds[gpu].look_s:
             self._looked[gpu] = now
             self._judge(gpu, frozenset(tenant_of), now)
         return useful

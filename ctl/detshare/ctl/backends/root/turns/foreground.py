@@ -20,6 +20,8 @@ AGREE: Final = 2
 BRIEF_S: Final = 0.1
 """requests without gaps are seen in so long: whoever sends them falls behind all the while"""
 BRIEF_LOOK_S: Final = 0.05
+TRY_LOOK_S: Final = 0.02
+"""the same while turns are tried"""
 AGREE_LONG: Final = 8
 """the same to say that one who comes for long leaves no gaps: it may just be at it"""
 SAMPLES: Final = 25
@@ -57,9 +59,16 @@ class Foreground:
     _looked_at: float = float("-inf")
     _dense: int = 0
     """brief looks in a row that saw no gaps"""
+    _tried: bool = False
+    """turns are on though nobody saw it rest: one look is enough"""
+
+    @property
+    def look_s(self) -> float:
+        """How often it is to be judged."""
+        return TRY_LOOK_S if self._tried else BRIEF_LOOK_S
 
     def spans_s(self, now: float) -> Iterator[float]:
-        """What it did in the last so many seconds is to be judged now, each BRIEF_LOOK_S."""
+        """What it did in the last so many seconds is to be judged now."""
         passed = now - self.changed_at
         if not self.full and passed >= SPAN_S and now - self._looked_at >= LOOK_S:
             self._looked_at = now
@@ -92,9 +101,10 @@ class Foreground:
             found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
         if sight.seconds < SPAN_S:
             self._dense = self._dense + 1 if found is Pattern.FULL and self.suspects(sight, floor) else 0
-            if self._dense >= AGREE:
+            if self._dense >= (1 if self._tried else AGREE):
                 self._turn(found, why, sight, now)
             return
+        self._tried = False
         self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE
         self._agreed = self._agreed + 1 if found is self._next else 1
         self._next = found
@@ -107,7 +117,7 @@ class Foreground:
         self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
         if found is Pattern.FULL:
             self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
-            self.full, self.tight, self._samples, self._dense = True, True, [], 0
+            self.full, self.tight, self._samples, self._dense, self._tried = True, True, [], 0, False
 
     def asked(self, rests: bool | None, now: float) -> None:
         """While only windows are open: whether the foreground rested for a while. None: the driver does not say."""
@@ -131,6 +141,7 @@ class Foreground:
                 self._leave(self.why, now)
         if self.full and now - self.changed_at >= TRY_S * self._needed / SAMPLES:
             self._leave("turns are tried again", now)
+            self._tried = True
 
     def recast(self) -> None:
         """Other programs are the foreground from now on: what was learned of how often to ask is of no use."""
@@ -145,7 +156,7 @@ class Foreground:
 
     def _leave(self, why: str, now: float) -> None:
         self.full, self.pattern, self.why, self.changed_at = False, Pattern.BURSTS, why, now
-        self._left_at, self._agreed, self._samples = now, 0, []
+        self._left_at, self._agreed, self._samples, self._tried = now, 0, [], False
 
     @property
     def slice_us(self) -> int:
