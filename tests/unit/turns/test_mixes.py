@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turns_stage import Paced, Sleeper, Stage, background, p99
+from turns_stage import LaunchBound, Paced, Sleeper, Stage, background, p99
 
 from detshare.ctl.backends.model.workload import Background, Latency, Workload
 from detshare.ctl.backends.root.turns.foreground import TRY_S
@@ -24,6 +24,7 @@ BACKGROUNDS: dict[str, Callable[[int], Workload]] = {
     "sleeper": lambda seed: Sleeper(10, 90, seed=seed),
     "half": lambda seed: Sleeper(10, 10, seed=seed),
     "seconds": lambda seed: Sleeper(300, 1000, seed=seed),
+    "launch": LaunchBound,
 }
 NEVER_REST = ("busy", "long")
 HIGHS = {"graph": (1500.0, 18_500.0), "tight": (1400.0, 625.0), "long": (12_000.0, 8000.0), "saturated": (2000.0, 0.0)}
@@ -99,6 +100,40 @@ def test_who_rests_for_half_of_the_time_has_nearly_its_part_beside_two_that_neve
     got = _judge(["busy", "busy", "half"], None)
     assert got["half 2"] > 0.23, got
     assert sum(got.values()) > 0.88, got
+
+
+@pytest.mark.parametrize("others", [["launch 1"], ["busy 1"]])
+def test_moments_between_launches_are_no_rest(others: list[str]) -> None:
+    """The driver says "at rest" of who launches slower than the GPU computes. Then it lost its turn each 5 ms, and stayed
+    on beside the next: it had a quarter of its time."""
+    got = _judge(["launch", *(name.split()[0] for name in others)], "graph")
+    assert got["launch 0"] > 0.45 * 0.4 * (1 - got["high"]), got
+    assert got[others[0]] > (0.45 if "busy" in others[0] else 0.18) * (1 - got["high"]), got
+
+
+def test_launches_of_two_fill_the_moments_between_each_others_where_nobody_is_delayed() -> None:
+    got = _judge(["launch", "launch"], None)
+    assert sum(got.values()) > 0.42, got  # turns give them 0.4, what one has alone
+
+
+@pytest.mark.parametrize("utilization", [0.4, 0.8])
+def test_a_launch_bound_foreground_without_rest_keeps_all_but_the_floor(
+    utilization: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is "at rest" whenever it is asked: windows ended at once, or never began, and the background had nothing."""
+    stage = Stage(tmp_path, monkeypatch)
+    high = LaunchBound(1, utilization, rests_ms=0)
+    stage.backend.set_priority(stage.start("high", high), "high")
+    lows = [background(n) for n in range(2)]
+    for n, low in enumerate(lows):
+        stage.backend.set_priority(stage.start(f"low {n}", low), "low")
+    play(stage, 3)
+    begin, used, had = stage.gpu.timeline.now, high.busy, sum(low.busy for low in lows)
+    play(stage, SECONDS)
+    spent = stage.gpu.timeline.now - begin
+    stage.backend.close()
+    assert (high.busy - used) / spent > (1 - 0.02 - 0.02) * utilization
+    assert 0.01 < (sum(low.busy for low in lows) - had) / spent < 0.03
 
 
 def test_who_has_next_to_no_gaps_falls_no_further_behind_than_by_two_windows(

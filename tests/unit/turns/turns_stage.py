@@ -95,6 +95,19 @@ class Sleeper(Workload):
             self.wake = now + round(self._rest * 1e6 * self.random.uniform(0.9, 1.1))
 
 
+class LaunchBound(Background):
+    """Launches slower than the GPU computes, and rests for moments only; at first for most of each 0.1 s."""
+
+    def __init__(self, seed: int = 1, utilization: float = 0.4, rests_ms: int = 1500) -> None:
+        super().__init__((5, 15), utilization=utilization, seed=seed)
+        self._rests = rests_ms * 1_000_000
+
+    def _fill(self, now: int) -> None:
+        if now < self._rests and now % 100_000_000 > 5_000_000:
+            self._prepared = max(self._prepared, (now // 100_000_000 + 1) * 100_000_000)
+        super()._fill(now)
+
+
 class Paced(Workload):
     """A request at each tick of a clock; one that is late begins 30 us after the last was answered.
 

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 _SHORTEST_SLICE_NS = 1_024
 """a slice of zero still makes progress: the hardware counts in 1024 ns"""
-
-
+ASKED_NS = 700_000
+"""how long the driver looks when it is asked whether channels rest (docs/how/module-scheduling.md). That one moment of
+rest is enough for "yes" is an assumption; it fits two launch-bound programs on an H200, whose turns ended like that of
+one at rest (docs/results/raw/probes/half-becb412)"""
 _NO_CONTEXT_NS = 85_000
 """between the end of one context and the start of the next (an H200's log, docs/use/scheduling.md)"""
 _MOST_RECORDS = 1 << 17
@@ -141,8 +143,10 @@ class Timeline:
         return workload.share(self.now)
 
     def idle(self, tsg: ModelTsg) -> bool:
-        """Whether nothing that was submitted to a group is unfinished; so it is said of one that is off, too."""
-        return tsg.paused or all(not workload.queue for workload in self._work.get(id(tsg), ()))
+        """What the driver answers: whether all that was submitted to a group was finished at any moment of the
+        question, which takes `ASKED_NS`; so it is said of one that is off, too."""
+        works = self._work.get(id(tsg), ())
+        return tsg.paused or all(not w.queue or self.now - w.rested_at < ASKED_NS for w in works)
 
     @property
     def running(self) -> ModelTsg | None:

@@ -43,6 +43,8 @@ class Workload(ABC):
     def __init__(self, seed: int = 1) -> None:
         self.queue: deque[Kernel] = deque()
         self.wake = NEVER
+        self.rested_at = -NEVER
+        """when it had nothing submitted last, as of the latest submission"""
         self.submitted = 0
         self.completed = 0
         self.busy = 0
@@ -65,6 +67,8 @@ class Workload(ABC):
 
     def submit(self, now: int, work: int) -> None:
         work = max(1, work)
+        if not self.queue:
+            self.rested_at = now
         self.queue.append(Kernel(now, work, work))
         self.submitted += 1
 

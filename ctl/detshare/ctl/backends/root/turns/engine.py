@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -24,7 +24,7 @@ from detshare.ctl.backends.root.turns.rotation import Grant, Rotation, Tenant
 from detshare.ctl.backends.root.turns.sleepers import QUICK_S, Sleepers
 from detshare.ctl.core.classes import RIVAL_US, STREAM_US, WINDOW_US
 from detshare.ctl.core.driver import DriverError, ProcessGone, ProcessId
-from detshare.ctl.core.gputime import Pattern, Place, Run, Schedule, Standing
+from detshare.ctl.core.gputime import Place, Run, Schedule, Standing
 from detshare.ctl.core.snapshot import Program, State
 from detshare.ctl.gputime.meter import useful_ns
 from detshare.ctl.gputime.sensor import Sensor
@@ -42,8 +42,6 @@ REST_AFTER_S: Final = 0.015
 ASK_S: Final = 0.02
 STARTED_NS: Final = 30_000_000
 """who began to run so lately had work then"""
-CALM_PART: Final = 0.25
-"""of the foreground's usual gap: a change of turns within it will not meet the next burst"""
 SLOW_S: Final = 0.01
 """where a step takes longer the thread rests for as long: looks and verbs need its lock, too"""
 FAILURES: Final = (RmError, DriverError, OSError)
@@ -77,7 +75,7 @@ class Turns:
         self._told: dict[ProcessId, str] = {}
         self._looked: dict[str, float] = defaultdict(float)
         self._asked: dict[str, float] = defaultdict(float)
-        self._rests, self._sleepers = Rests(ASK_S), Sleepers()
+        self._leaves, self._sleepers = Rests(ASK_S), Sleepers()
         self._doubted: set[str] = set()
         """tenants that were at rest when they were asked last"""
         self._credited: dict[str, tuple[int, int]] = {}
@@ -88,8 +86,6 @@ class Turns:
         """(PID, GPU) of members that the log has shown there"""
         self._started: dict[tuple[str, str], int] = {}
         """(tenant, GPU) -> when its last run began, on the GPU's clock"""
-        self._burst: dict[str, tuple[int, bool]] = {}
-        """GPU -> when the foreground's last burst ended, on the GPU's clock; whether one goes on"""
         self._seen: dict[str, float] = {}
         """tenant -> when it had a GPU last"""
         self._lock = threading.RLock()
@@ -252,7 +248,7 @@ class Turns:
         tight = frozenset(gpu for gpu in gpus - full if self._foregrounds[gpu].tight)
         self._ask(now, full)
         self._ask_due(tight)
-        busy = frozenset(gpu for gpu in gpus if not self._calm(gpu))
+        busy = frozenset(gpu for gpu in gpus if not self._foregrounds[gpu].calm(self.sensor.now_ns(gpu)))
         wanted = self._rotation.step(now, full, busy, tight)
         self._act(wanted)
         return self._pause(full)
@@ -267,7 +263,7 @@ class Turns:
         soon = self._doubted or self._sleepers.expects(now)
         calm = min((f.look_s for gpu, f in self._foregrounds.items() if self._others.get(gpu)), default=CALM_S)
         tick = QUICK_S if soon else TICK_S if full or len(self._rotation.states) > 1 else calm
-        return max(0.0003, min(tick, self._rests.wait(now), tick if wake is None else wake - now))
+        return max(0.0003, min(tick, self._leaves.wait(now), tick if wake is None else wake - now))
 
     def _look(self, gpu: str, now: float) -> dict[str, float]:
         """Read the log of a GPU; tenant -> seconds in which it could work. Now and then, judge the foreground."""
@@ -277,7 +273,7 @@ class Turns:
         tenant_of = {m.process.pid: m.tenant for (_, g), m in self._members.items() if g == gpu}
         useful: dict[str, float] = defaultdict(float)
         opened = self.sensor.open(gpu)
-        self._follow(gpu, closed, opened, tenant_of)
+        self._foregrounds[gpu].follow(closed, opened, tenant_of)
         for run in (*closed, *opened):
             tenant = tenant_of.get(run.pid)
             if tenant is None:
@@ -286,9 +282,12 @@ class Turns:
             if run.start_ns <= self._rested.get((tenant, gpu), 0):
                 self._ask_resting(tenant, now)  # the last that the GPU ran: the log cannot tell whether it works again
                 continue
+            if self._rotation.standing(tenant) is Standing.RESTS and (tenant, gpu) in self._rested:
+                self._sleepers.woke(tenant, run.start_ns - self._rested[tenant, gpu], now)
             self._seen[tenant] = now
             self._started[tenant, gpu] = run.start_ns
-            self._rotation.ran(tenant, now)
+            if not self._fills(tenant, gpu, now):
+                self._rotation.ran(tenant, now)
             useful[tenant] += (useful_ns(run) - self._credit(gpu, run)) / 1e9
         if opened:
             self._credited[gpu] = (opened[0].start_ns, useful_ns(opened[0]))
@@ -296,20 +295,6 @@ class Turns:
             self._looked[gpu] = now
             self._judge(gpu, frozenset(tenant_of), now)
         return useful
-
-    def _calm(self, gpu: str) -> bool:
-        """Whether the foreground has just had its burst, so that the next one is some time away; or comes anyhow."""
-        fore = self._foregrounds[gpu]
-        if fore.pattern is not Pattern.BURSTS or fore.full:
-            return True
-        end_ns, runs = self._burst.get(gpu, (0, False))
-        return not runs and self.sensor.now_ns(gpu) - end_ns < CALM_PART * 1000 * fore.gap_us
-
-    def _follow(self, gpu: str, runs: Iterable[Run], opened: Iterable[Run], background: Collection[int]) -> None:
-        """When the foreground's last burst ended, and whether one goes on."""
-        end_ns, _ = self._burst.get(gpu, (0, False))
-        end_ns = max((run.end_ns for run in runs if run.pid not in background), default=end_ns)
-        self._burst[gpu] = (end_ns, any(run.pid not in background for run in opened))
 
     def _credit(self, gpu: str, run: Run) -> int:
         """Nanoseconds of a run that were counted while it went on."""
@@ -355,13 +340,23 @@ class Turns:
             sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
             full = fore.suspects(sight, floor)
             taken = not full or self._works(gpu)
-            fore.saw(sight, now, full and taken and self._foreground_rests(gpu) is True, floor, taken)
+            rests = full and taken and fore.lingers(end_ns) and self._foreground_rests(gpu) is True
+            fore.saw(sight, now, rests, floor, taken)
 
     def _works(self, gpu: str) -> bool:
         """Whether one of those who may run now has work, as far as the driver can tell."""
         holders = [m for (_, g), m in self._members.items() if g == gpu and m.tenant in self._rotation.grants]
-        rest = self._hand.idle_all((m.process, m.tsgs) for m in holders if not m.fixed)
-        return bool(holders) and rest is not True
+        return bool(holders) and not all(self._rests(m) is True for m in holders if not m.fixed)
+
+    def _rests(self, member: Member) -> bool | None:
+        """Whether a member has no work; None where the driver does not say."""
+        restless = self._others.get(member.gpu) and self._sleepers.restless(member.tenant, self._clock())
+        return False if restless else self._hand.idle(member.process, member.tsgs)
+
+    def _fills(self, tenant: str, gpu: str, now: float) -> bool:
+        """Whether a tenant may stay on beside the holder: each computes between the other's launches, and delays nobody."""
+        holders = [k for k in self._rotation.grants if gpu in self._rotation.states[k].tenant.gpus]
+        return not self._others.get(gpu) and all(self._sleepers.restless(k, now) for k in (tenant, *holders))
 
     def _ask(self, now: float, full: frozenset[str]) -> None:
         """Whether holders that were not seen lately rest, and foregrounds that leave nothing."""
@@ -370,16 +365,16 @@ class Turns:
                 self._ask_holder(key, grant, now)
         for gpu in self._foregrounds:
             if gpu not in full or self._windows_on(gpu):
-                self._rests.drop(gpu)
+                self._leaves.drop(gpu)
                 continue
-            for answer in self._rests.look(gpu, now, lambda gpu=gpu: self._foreground_rests(gpu)):  # type: ignore[misc]
+            for answer in self._leaves.look(gpu, now, lambda gpu=gpu: self._foreground_rests(gpu)):  # type: ignore[misc]
                 self._foregrounds[gpu].asked(answer, now)
 
     def _ask_due(self, tight: frozenset[str]) -> None:
         """Whether holders that a busy foreground leaves less than their floor have a use for the rest of it."""
         for key in [k for k, g in self._rotation.grants.items() if not g.window and self._rotation.due(k)]:
             members = [m for m in self._members.values() if m.tenant == key and not m.fixed]
-            if tight & {m.gpu for m in members} and all(self._hand.idle(m.process, m.tsgs) is True for m in members):
+            if tight & {m.gpu for m in members} and all(self._rests(m) is True for m in members):
                 self._rotation.forfeit(key)
 
     def _windows_on(self, gpu: str) -> bool:
@@ -396,7 +391,7 @@ class Turns:
             return  # it came back after the foreground: it has work
         self._asked[key] = now
         members = [m for m in self._members.values() if m.tenant == key and not m.fixed]
-        answers = [self._hand.idle(m.process, m.tsgs) for m in members]
+        answers = [self._rests(m) for m in members]
         if answers and all(answer is True for answer in answers) and key not in self._doubted and not short:
             self._doubted.add(key)
             self._asked[key] = now - ASK_S + QUICK_S  # between two steps a program rests for a moment
@@ -406,8 +401,9 @@ class Turns:
         if (answers and all(answer is True for answer in answers)) or (None in answers and unseen):
             self._rotation.rest(key)
             self._sleepers.rested(key, grant.begun, now)
+            asked_ns = round((self._clock() - now) * 1e9)
             for member in members:
-                self._rested[key, member.gpu] = self.sensor.now_ns(member.gpu)
+                self._rested[key, member.gpu] = self.sensor.now_ns(member.gpu) + asked_ns
 
     def _foreground_rests(self, gpu: str) -> bool | None:
         programs = [p for p in self._others.get(gpu, ()) if p.state is not State.MPS_CLIENT]

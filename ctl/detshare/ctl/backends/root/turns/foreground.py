@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from detshare.ctl.backends.root.turns.pattern import FULL_SHARE, LONG_PIECE_NS, SHORT_PIECE_NS, Sight, judge
 from detshare.ctl.core.classes import BURST_US, STREAM_US, WINDOW_US
-from detshare.ctl.core.gputime import Mode, Pattern
+from detshare.ctl.core.gputime import Mode, Pattern, Run
 
 LOOK_S: Final = 0.25
 """the pattern is judged this often"""
@@ -30,6 +30,10 @@ IDLE_SHARE: Final = 0.15
 """windows end when the foreground was found at rest, for longer than a gap that serves nobody, in this share of them"""
 RESTS: Final = 3
 """or in so many in a row"""
+MOST_RESTS: Final = 16 * RESTS
+"""twice as many each time that it left no gaps all the same: its launches are slower than the GPU"""
+LINGERS_NS: Final = 3_000_000
+"""who rests keeps the GPU in the log, for nobody else came"""
 TRY_S: Final = 20.0
 """turns are tried all the same after so long: rests are asked for from outside, and useful gaps may be shorter"""
 BLIND_S: Final = 5.0
@@ -37,6 +41,8 @@ BLIND_S: Final = 5.0
 RETURN_S: Final = 3.0
 """who is saturated again within so long of the last time is asked twice as often, and tried half as often"""
 MOST_SAMPLES: Final = 16 * SAMPLES
+CALM_PART: Final = 0.25
+"""of its usual gap: a change of turns within it will not meet the next burst"""
 
 
 @dataclass(slots=True)
@@ -59,6 +65,11 @@ class Foreground:
     _looked_at: float = float("-inf")
     _dense: int = 0
     """brief looks in a row that saw no gaps"""
+    _burst: tuple[int, int] = (0, 0)
+    """on the GPU's clock: when its last burst ended, and when the one that goes on began; 0: none does"""
+    _rests: int = RESTS
+    _rested_at: float = float("-inf")
+    """when it was found at rest so often, unless it was seen to leave much since"""
     _tried: bool = False
     """turns are on though nobody saw it rest: one look is enough"""
 
@@ -75,6 +86,22 @@ class Foreground:
             yield SPAN_S
         if not self.full and passed >= BRIEF_S:
             yield BRIEF_S
+
+    def follow(self, closed: Iterable[Run], opened: Iterable[Run], background: Collection[int]) -> None:
+        """What ran since the last time, and what goes on."""
+        end_ns = max((run.end_ns for run in closed if run.pid not in background), default=self._burst[0])
+        self._burst = end_ns, max((run.start_ns for run in opened if run.pid not in background), default=0)
+
+    def calm(self, now_ns: int) -> bool:
+        """Whether it has just had its burst, so that the next one is some time away; or comes anyhow."""
+        if self.pattern is not Pattern.BURSTS or self.full:
+            return True
+        end_ns, began_ns = self._burst
+        return not began_ns and now_ns - end_ns < CALM_PART * 1000 * self.gap_us
+
+    def lingers(self, now_ns: int) -> bool:
+        """Whether it has had the GPU for so long that it may be at rest."""
+        return bool(self._burst[1]) and now_ns - self._burst[1] >= LINGERS_NS
 
     def suspects(self, sight: Sight, floor: float) -> bool:
         """Whether it left no gaps then. In a brief time that is said of requests of some milliseconds alone."""
@@ -93,6 +120,8 @@ class Foreground:
         `taken`: the background has work. Gaps that nobody takes cannot be seen, so nothing is said of them.
         """
         found, why = judge(sight, floor)
+        if sight.share < FULL_SHARE:
+            self._rested_at = float("-inf")
         if not taken:
             self._untaken_at = now
         if found is Pattern.FULL and now - self._untaken_at < sight.seconds:
@@ -117,6 +146,7 @@ class Foreground:
         self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
         if found is Pattern.FULL:
             self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
+            self._rests = min(2 * self._rests, MOST_RESTS) if now - self._rested_at < RETURN_S else RESTS
             self.full, self.tight, self._samples, self._dense, self._tried = True, True, [], 0, False
 
     def asked(self, rests: bool | None, now: float) -> None:
@@ -128,9 +158,9 @@ class Foreground:
                 self._leave("the driver does not say whether the foreground rests: turns are tried again", now)
             return
         self._samples.append(rests)
-        if len(self._samples) >= RESTS and all(self._samples[-RESTS:]):
-            before = self._left_at
-            self._leave(f"the foreground was at rest {RESTS} times in a row", now)
+        if len(self._samples) >= self._rests and all(self._samples[-self._rests :]):
+            before, self._rested_at = self._left_at, now
+            self._leave(f"the foreground was at rest {self._rests} times in a row", now)
             self._left_at = before  # it does not come back at once, like one that rests now and then
             return
         if len(self._samples) >= self._needed:
@@ -145,7 +175,7 @@ class Foreground:
 
     def recast(self) -> None:
         """Other programs are the foreground from now on: what was learned of how often to ask is of no use."""
-        self._needed, self._samples, self._left_at = SAMPLES, [], float("-inf")
+        self._needed, self._rests, self._samples, self._left_at = SAMPLES, RESTS, [], float("-inf")
 
     def gone(self, now: float) -> None:
         """Nobody of the foreground is left."""
