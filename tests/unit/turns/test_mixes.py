@@ -104,8 +104,8 @@ def test_who_rests_for_half_of_the_time_has_nearly_its_part_beside_two_that_neve
 
 @pytest.mark.parametrize("others", [["launch 1"], ["busy 1"]])
 def test_moments_between_launches_are_no_rest(others: list[str]) -> None:
-    """The driver says "at rest" of who launches slower than the GPU computes. Then it lost its turn each 5 ms, and stayed
-    on beside the next: it had a quarter of its time."""
+    """The driver says "at rest" of who launches slower than the GPU computes. Then it lost its turn each 5 ms, and
+    stayed on beside the next: it had a quarter of its time."""
     got = _judge(["launch", *(name.split()[0] for name in others)], "graph")
     assert got["launch 0"] > 0.45 * 0.4 * (1 - got["high"]), got
     assert got[others[0]] > (0.45 if "busy" in others[0] else 0.18) * (1 - got["high"]), got

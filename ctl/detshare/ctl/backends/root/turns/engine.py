@@ -354,7 +354,7 @@ class Turns:
         return False if restless else self._hand.idle(member.process, member.tsgs)
 
     def _fills(self, tenant: str, gpu: str, now: float) -> bool:
-        """Whether a tenant may stay on beside the holder: each computes between the other's launches, and delays nobody."""
+        """Whether a tenant may stay on beside the holder: each computes between the other's launches."""
         holders = [k for k in self._rotation.grants if gpu in self._rotation.states[k].tenant.gpus]
         return not self._others.get(gpu) and all(self._sleepers.restless(k, now) for k in (tenant, *holders))
 
