@@ -87,6 +87,7 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 		ran_beyond(tenant, tenant->ran - rota->left);
 	}
 	rota->left -= min_of(rota->left, tenant->ran);
+	rota->used += tenant->ran;
 }
 
 static u64 turn_of(const struct rm_rota *rota, const struct rm_rota_tenant *tenant, u32 top)
@@ -116,33 +117,63 @@ static struct rm_rota_tenant *next_window(const struct rm_rota *rota, u32 top, b
 	return found;
 }
 
-/* After who had the last one; himself, if there is no other. */
-static struct rm_rota_tenant *next_turn(const struct rm_rota *rota, u32 top, bool closed)
+/* Who is back from a rest, and has some of its turn left. */
+static struct rm_rota_tenant *who_is_back(const struct rm_rota *rota, u32 top, bool closed)
 {
-	struct rm_rota_tenant *last = find(rota, rota->last), *tenant;
-	unsigned int from = last ? last - rota->tenants + 1 : 0, i;
+	struct rm_rota_tenant *tenant;
+	unsigned int i;
 
 	for (i = 0; i < rota->count; i++) {
-		tenant = &rota->tenants[(from + i) % rota->count];
-		if (has_turns(tenant, top, closed))
+		tenant = &rota->tenants[i];
+		if (tenant->key != rota->holder && tenant->saved && tenant->rested && has_turns(tenant, top, closed))
 			return tenant;
+	}
+	return NULL;
+}
+
+/* Who is back, then who let it through, then after who had the last one; himself, if there is no other. */
+static struct rm_rota_tenant *next_turn(const struct rm_rota *rota, u32 top, bool closed)
+{
+	struct rm_rota_tenant *last = find(rota, rota->last), *tenant = who_is_back(rota, top, closed);
+	unsigned int from = last ? last - rota->tenants + 1 : 0, i;
+
+	if (tenant)
+		return tenant;
+	if (last && last->saved && has_turns(last, top, closed))
+		return last;
+	for (i = 0; i < rota->count; i++) {
+		tenant = &rota->tenants[(from + i) % rota->count];
+		if (has_turns(tenant, top, closed)) {
+			tenant->saved = 0; /* of the round before */
+			return tenant;
+		}
 	}
 	return NULL;
 }
 
 static void give(struct rm_rota *rota, struct rm_rota_tenant *tenant, enum rm_rota_kind kind, u64 left)
 {
-	u64 over = 0;
-
-	if (kind == RM_ROTA_TURN) {
-		over = min_of(tenant->over, left / 2);
-		tenant->over -= over;
-	}
 	rota->holder = tenant ? tenant->key : 0;
 	rota->kind = kind;
-	rota->left = left - over;
-	if (kind == RM_ROTA_TURN)
-		rota->last = rota->holder;
+	rota->left = left;
+	rota->used = 0;
+}
+
+/* What is left of its turn, or a whole one: what it ran beyond its last ones is taken off that. */
+static void give_turn(struct rm_rota *rota, struct rm_rota_tenant *tenant, u32 top)
+{
+	u64 left = tenant->saved, over;
+
+	if (!left) {
+		left = turn_of(rota, tenant, top);
+		over = min_of(tenant->over, left / 2);
+		tenant->over -= over;
+		left -= over;
+		rota->last = tenant->key;
+	}
+	tenant->saved = 0;
+	tenant->rested = false;
+	give(rota, tenant, RM_ROTA_TURN, left);
 }
 
 static void choose(struct rm_rota *rota, u32 top, bool closed)
@@ -153,19 +184,30 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 	if (!holder)
 		give(rota, NULL, RM_ROTA_NONE, 0);
 	may = holder && holder->wants && (rota->kind == RM_ROTA_WINDOW || has_turns(holder, top, closed));
-	if (may && rota->left)
+	if (may && rota->left) {
+		turn = rota->kind == RM_ROTA_TURN && rota->used >= RM_ROTA_LEAST_NS ? who_is_back(rota, top, closed) : NULL;
+		if (!turn)
+			return;
+		holder->saved = rota->left;
+		give_turn(rota, turn, top);
 		return;
+	}
+	if (holder && !holder->wants && rota->kind == RM_ROTA_TURN) {
+		holder->saved = rota->left;
+		holder->rested = true;
+	}
 	if (window) {
 		give(rota, window, RM_ROTA_WINDOW, window_of(window));
 		return;
 	}
 	turn = next_turn(rota, top, closed);
 	/* nobody else waits: it goes on, owes nobody anything, and makes way for the first who does */
-	if (turn && turn == holder && rota->kind == RM_ROTA_TURN) {
+	if (turn && turn == holder && rota->kind == RM_ROTA_TURN)
 		holder->over = 0;
-		return;
-	}
-	give(rota, turn, turn ? RM_ROTA_TURN : RM_ROTA_NONE, turn ? turn_of(rota, turn, top) : 0);
+	else if (turn)
+		give_turn(rota, turn, top);
+	else
+		give(rota, NULL, RM_ROTA_NONE, 0);
 }
 
 u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
@@ -179,6 +221,8 @@ u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
 	choose(rota, top, closed);
 	if (rota->holder && rota->left)
 		next = now + rota->left;
+	if (rota->kind == RM_ROTA_TURN && rota->used < RM_ROTA_LEAST_NS && who_is_back(rota, top, closed))
+		next = min_of(next, now + RM_ROTA_LEAST_NS - rota->used);
 	rota->waited = false;
 	for (i = 0; i < rota->count; i++) {
 		const struct rm_rota_tenant *tenant = &rota->tenants[i];

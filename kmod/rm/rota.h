@@ -3,7 +3,8 @@
  * Turns among tenants of one GPU: who may run now, and until when. Plain arithmetic; times are ns of one clock.
  *
  * Of those that want the GPU, those of the highest rank take turns, in proportion to their weights. A turn ends when its time is over and
- * somebody else waits, and at once when its holder wants nothing any more. Who has a floor and no turns (others rank higher, or the
+ * somebody else waits, and at once when its holder wants nothing any more: then it has the rest of it when it is back, before the next
+ * holder goes on. Who has a floor and no turns (others rank higher, or the
  * foreground leaves no gaps: `closed`) is owed that part of the time, and has it in whole windows.
  */
 #ifndef DETSHARE_RM_ROTA_H
@@ -24,7 +25,7 @@ enum rm_rota_kind {
 	RM_ROTA_WINDOW,
 };
 
-/* All but `deficit` and `over` is told anew for each step. */
+/* All but `deficit`, `over`, `saved` and `rested` is told anew for each step. */
 struct rm_rota_tenant {
 	u64 key;	/* whose; not 0 */
 	u32 rank, weight;
@@ -35,6 +36,8 @@ struct rm_rota_tenant {
 	u64 ran;	/* ns since the last step in which it was on: that of its turn is used by */
 	u64 deficit;	/* of its floor, ns */
 	u64 over;	/* ns that it ran beyond its turns and windows while others waited, and did not pay for yet */
+	u64 saved;	/* ns of its turn that are left to it, while another one has the GPU */
+	bool rested;	/* for it wanted nothing any more; else it let such a one through */
 };
 
 struct rm_rota {
@@ -42,9 +45,10 @@ struct rm_rota {
 	unsigned int count;
 	u64 stepped;	/* when the last step was made, 0: none */
 	u64 holder;	/* key, 0: nobody */
-	u64 last;	/* key of who had the last turn, not window */
+	u64 last;	/* key of who had the last turn, not window; who is let through does not count */
 	enum rm_rota_kind kind;
 	u64 left;	/* ns of the turn or window that are not used */
+	u64 used;	/* ns that are, since the holder has it */
 	bool waited;	/* at the last step somebody else waited for a turn */
 };
 

@@ -120,7 +120,8 @@ static void add(struct ds_rotation *rotation, unsigned int *count, const struct 
 		old = find(rotation->rota.tenants, rotation->rota.count, entity->rule.account);
 		tenant = &rotation->spare[(*count)++];
 		*tenant = (struct rm_rota_tenant){ .key = entity->rule.account, .deficit = old ? old->deficit : 0,
-						    .over = old ? old->over : 0 };
+						    .over = old ? old->over : 0, .saved = old ? old->saved : 0,
+						    .rested = old && old->rested };
 	}
 	/* of several classes in one account the highest counts */
 	if (entity->rule.turn_rank >= tenant->rank) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,15 @@ U64, U32 = ctypes.c_uint64, ctypes.c_uint32
 class Tenant(ctypes.Structure):
     _fields_ = [
         ("key", U64), ("rank", U32), ("weight", U32), ("floor", U32), ("share", U32), ("turn", U64),
-        ("wants", ctypes.c_bool), ("ran", U64), ("deficit", U64), ("over", U64),
+        ("wants", ctypes.c_bool), ("ran", U64), ("deficit", U64), ("over", U64), ("saved", U64),
+        ("rested", ctypes.c_bool),
     ]  # fmt: skip
 
 
 class State(ctypes.Structure):
     _fields_ = [
         ("tenants", ctypes.POINTER(Tenant)), ("count", ctypes.c_uint), ("stepped", U64), ("holder", U64), ("last", U64),
-        ("kind", ctypes.c_int), ("left", U64), ("waited", ctypes.c_bool),
+        ("kind", ctypes.c_int), ("left", U64), ("used", U64), ("waited", ctypes.c_bool),
     ]  # fmt: skip
 
 
@@ -146,6 +148,45 @@ def test_a_holder_that_is_gone_is_followed_by_the_next(library: ctypes.CDLL) -> 
     rota.state.count = 2
     rota.step()
     assert rota.state.holder in (2, 3)
+
+
+def sometimes(rota: Rota, tenants: Collection[int], work_ms: int, rest_ms: int, seconds: int) -> int:
+    """Some work for so long at a time, of their own time, and then want nothing for a while; for how many ns at
+    most tenant 1 did not run."""
+    longest, last = 0, rota.now
+    left, back = dict.fromkeys(tenants, work_ms * MS), dict.fromkeys(tenants, 0)
+    end = rota.now + 1000 * MS * seconds
+    while rota.now < end:
+        before = dict(rota.used)
+        rota.run(MS)
+        for key in tenants:
+            left[key] -= rota.used[key] - before[key]
+            if left[key] <= 0:
+                left[key], back[key] = work_ms * MS, rota.now + rest_ms * MS
+                rota.tenants[key - 1].wants = False
+            elif rota.now >= back[key]:
+                rota.tenants[key - 1].wants = True
+        last = rota.now if rota.used[1] > before[1] else last
+        longest = max(longest, rota.now - last)
+    return longest
+
+
+def test_who_rests_in_its_turn_has_the_rest_of_it_when_it_is_back(library: ctypes.CDLL) -> None:
+    """It waited for a whole round after each 10 ms of work, and had 0.05."""
+    rota = Rota(library, {}, {}, {}, late=MS)
+    sometimes(rota, (3,), 10, 10, 10)
+    shares = {key: rota.used[key] / 10_000 / MS for key in (1, 2, 3)}
+    assert shares[3] > 0.27
+    assert shares[1] == pytest.approx(shares[2], rel=0.05)
+    assert shares[1] > 0.27
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_those_who_come_back_all_the_time_leave_the_others_their_part(library: ctypes.CDLL, count: int) -> None:
+    rota = Rota(library, {}, *[{}] * count)
+    longest = sometimes(rota, range(2, count + 2), 2, 1, 10)
+    assert longest < 1000 * MS
+    assert rota.used[1] / sum(rota.used.values()) > 0.9 / (count + 1)
 
 
 def test_a_turn_counts_from_when_its_holder_is_on(library: ctypes.CDLL) -> None:

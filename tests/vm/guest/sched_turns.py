@@ -160,6 +160,15 @@ def test_weights_are_parts_of_the_time(classes: genl.DetShare, worker: Workers) 
     divided([pytest.approx(weight / 6, rel=0.05) for weight in (1, 2, 3)], *members, least_s=6, most_s=60)
 
 
+def test_who_rests_in_its_turn_has_the_rest_of_it_when_it_is_back(classes: genl.DetShare, worker: Workers) -> None:
+    """It had a twentieth, and waited for a whole round after each rest."""
+    members = worker(*ENDLESS), worker(*ENDLESS), worker("nvlatency", "--us", 10_000, "--period-ms", 20)
+    join(classes, "low", *members)
+    until(lambda: turn(classes)["turn_mode"] == TURNS)
+    often, seldom = pytest.approx(0.35, abs=0.1), pytest.approx(0.3, abs=0.14)
+    divided([often, often, seldom], *members, least_s=3, most_s=20)
+
+
 def test_a_stopped_program_with_queued_work_stops_nobody(classes: genl.DetShare, worker: Workers) -> None:
     stopped, other = worker(*BUSY), worker(*ENDLESS)
     join(classes, "low", stopped, other)
