@@ -44,6 +44,10 @@ class Backend(Protocol):
         """Find and adopt programs and describe all; with `enforce`, apply what was asked for first."""
         ...
 
+    def stirs(self) -> bool:
+        """Whether a look may find what the last one did not. Cheap, where a backend can tell."""
+        return True
+
     @property
     def table(self) -> Mapping[str, Callable[..., Outcome]]:
         """Verb -> what does it, called with `who` and the verb's arguments."""

@@ -211,10 +211,14 @@ class Daemon:
         return notes
 
     async def keep_looking(self) -> None:
-        """Look every `interval` seconds until cancelled; a look that fails is shown, and tried again."""
+        """Look every `interval` seconds until cancelled; a look that fails is shown, and tried again.
+
+        While nothing changes and nobody decides by what is seen, a backend may say that the next one can wait.
+        """
         while True:
             begun = time.monotonic()
-            await self._look()
+            if self._failure or self.policy.engine.decides or await self._work(self._stirs):
+                await self._look()
             await self._work(self._keep_guarded)
             await self._rest(time.monotonic() - begun)
 
@@ -231,6 +235,12 @@ class Daemon:
                 return
             self._woken.clear()
             due = min(due, max(earliest, time.monotonic() + TOGETHER_S))
+
+    def _stirs(self) -> bool:
+        try:
+            return self._backend.stirs()
+        except Exception:  # noqa: BLE001  the look tells it
+            return True
 
     def _apply_early_now(self, loop: asyncio.AbstractEventLoop) -> None:
         self._early_due = False

@@ -120,6 +120,11 @@ class Engine:
         """Begin to decide."""
         self._thread.start()
 
+    @property
+    def decides(self) -> bool:
+        """Whether a policy is in force that may act on what a look shows."""
+        return self._loaded is None or self._loaded.name != "static"
+
     def look(self, seen: snapshot.Snapshot) -> None:
         """A new look at the machine."""
         self._seen = seen

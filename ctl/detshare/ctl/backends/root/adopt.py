@@ -35,6 +35,8 @@ COST_FACTOR = 10
 """a program is read again after this many times what the last reading took, if that is later"""
 STALE_S = 10.0
 """a program is read again after this long even if the driver's object count stands still"""
+STALE_FACTOR = 1000
+"""or after this many times what the last reading took, if that is later"""
 CHECK_S = 1.0
 """slices and numbers of known compute TSGs are asked this often: a program may set them, or swap its TSG"""
 SETTLE_S = 3.0
@@ -80,6 +82,8 @@ class _Known:
     pause_s: float = RESCAN_S[0]
     searched: float = 0.0
     """seconds spent looking for its clients"""
+    cost_s: float = 0.0
+    """of its last reading"""
     deep: bool = False
     """the next reading goes past long gaps between handles"""
 
@@ -168,6 +172,14 @@ class Adopter:
                 self._set_aside(known, resources, error)
         return {h.id: self._known[h.id].adoption for h in openers if h.id in self._known}
 
+    def settled(self, resources: int) -> bool:
+        """Whether every program was read whole, and nothing changed in the driver since."""
+        now = self._clock()
+        return all(
+            k.resources == resources and k.adoption.understood and now >= k.settled_at and not self._searching(k)
+            for k in self._known.values()
+        )
+
     def _visit(
         self, known: _Known, resources: int, first: bool, moved: bool, search_ends: float, reread_ends: float
     ) -> None:
@@ -213,7 +225,7 @@ class Adopter:
     def _due(self, known: _Known, resources: int) -> bool:
         now = self._clock()
         busy = resources != known.resources or now < known.settled_at or not known.adoption.understood
-        if not busy and now - known.read_at >= max(STALE_S, known.pause_s):
+        if not busy and now - known.read_at >= max(STALE_S, STALE_FACTOR * known.cost_s):
             known.deep = True  # nothing presses: look into the corners too
             return True
         return busy and now - known.read_at >= known.pause_s
@@ -319,7 +331,8 @@ class Adopter:
             known.settled_at = now + SETTLE_S
         changed = (known.adoption.tsgs, known.adoption.clients) != (before.tsgs, before.clients)
         known.pause_s = RESCAN_S[0] if changed else min(2 * known.pause_s, RESCAN_S[1])
-        known.pause_s = max(known.pause_s, COST_FACTOR * (now - started))
+        known.cost_s = now - started
+        known.pause_s = max(known.pause_s, COST_FACTOR * known.cost_s)
         known.resources, known.read_at, known.checked_at = resources, now, now
 
     def _check(self, known: _Known) -> None:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from detshare.ctl.backends.root.early_apply import EarlyApply
 
 _MOST_EVENTS = 10_000
+STILL_S = 0.9
+"""while nothing changes in the driver one look in so long is enough: a program may set its slice itself"""
 STALLED_S = 1.0
 """a managed program that has work and made no progress for so long is warned of"""
 FAILURES = (RmError, DriverError, OSError)
@@ -106,6 +108,7 @@ class Looking(Backend):
             self._turns = Turns(self._sensor, hand, self._retune, self._adopter.reread, clock)
             self._actuator.rotating = self._turns.takes_part
             self._turns.start()
+        self._looked_at = float("-inf")
         self._closed = False
         self._early: EarlyApply | None = None
 
@@ -150,6 +153,7 @@ class Looking(Backend):
             self._rotate(found)
         found = self._measured(found)
         self._compare(found)
+        self._looked_at = self._clock()
         return Snapshot(
             backend=self.name,
             proof=self._driver.proof,
@@ -161,6 +165,20 @@ class Looking(Backend):
             warnings=self._warnings(found),
             schedules=self._turns.schedules() if self._turns is not None else (),
         )
+
+    def stirs(self) -> bool:
+        self._poll()
+        waits = self._events or self._told or (self._turns is not None and self._turns.problems)
+        return bool(waits) or self._clock() - self._looked_at >= STILL_S or self._watch.stirs()
+
+    def _poll(self) -> None:
+        """Read the logs that the thread of the turns does not; of those that it reads it needs each run that ends."""
+        if self._sensor is None:
+            return
+        rotated = self._turns.gpus() if self._turns is not None and self._turns.running else frozenset()
+        for gpu in self._sensor.gpus:
+            if gpu not in rotated:
+                self._sensor.poll(gpu)
 
     def _warnings(self, found: Sequence[Program]) -> tuple[str, ...]:
         if self._abi is None:
@@ -190,10 +208,7 @@ class Looking(Backend):
         """The same with what the context-switch log says of each."""
         if self._sensor is None:
             return found
-        rotated = self._turns.gpus() if self._turns is not None and self._turns.running else frozenset()
-        for gpu in self._sensor.gpus:
-            if gpu not in rotated:  # the thread of the turns reads those, and needs each run that ends
-                self._sensor.poll(gpu)
+        self._poll()
         wanting = {gpu: self._turns.wanting(gpu) if self._turns else frozenset() for gpu in self._sensor.gpus}
         times = {gpu: self._sensor.times(gpu, wanting[gpu]) for gpu in self._sensor.gpus}
         return [self._measure(program, times) for program in found]

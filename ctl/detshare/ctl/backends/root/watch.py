@@ -55,6 +55,13 @@ class Watch:
         self.owner = self._makers.owners(self.openers, self.adoptions, self._adopter.makers)
         self.groups = programs.mps_groups(self.openers, self.adoptions, self.owner)
 
+    def stirs(self) -> bool:
+        """Whether something changed in the driver since the last refresh, or is not known yet."""
+        if self._adopter is None:
+            return True
+        resources = self._driver.resource_count()
+        return resources != self._swept[1] or not self._adopter.settled(resources)
+
     def took(self, process: ProcessId, slices: dict[tuple[int, int], int]) -> None:
         """Slices were set, (client, TSG) -> microseconds: the view shows them without asking again."""
         adoption = self._adopter.changed(process, slices) if self._adopter is not None else None

@@ -39,6 +39,7 @@ class ShimBackend(Backend):
         self.pool = pool or Pool()
         self._tenants = service.tenants
         self._policies = service.policies
+        self._had = False
 
     @property
     def name(self) -> str:
@@ -62,6 +63,7 @@ class ShimBackend(Backend):
         for view in self._tenants.views():
             views.setdefault(view.record.process, []).append(view)
         programs = [_program(opener, views[opener.id]) for opener in self.openers() if opener.id in views]
+        self._had = bool(programs)
         gpus = {view.record.gpu.uuid for several in views.values() for view in several}
         return Snapshot(
             backend=self.name,
@@ -72,6 +74,9 @@ class ShimBackend(Backend):
             gpus=tuple(Gpu(uuid, -1, "", "") for uuid in sorted(gpus)),
             programs=tuple(programs),
         )
+
+    def stirs(self) -> bool:
+        return self._had or bool(self._tenants.views())
 
     @property
     def table(self) -> Mapping[str, Callable[..., Outcome]]:

@@ -32,6 +32,9 @@ class Lanes(Backend):
         merged = [_merged(program, mine.pop(program.id, None)) for program in seen.programs]
         return replace(seen, programs=(*merged, *mine.values()))
 
+    def stirs(self) -> bool:
+        return self._temporal.stirs() or self._spatial.stirs()
+
     @property
     def table(self) -> Mapping[str, Callable[..., Outcome]]:
         return {**self._temporal.table, **self._spatial.table}
