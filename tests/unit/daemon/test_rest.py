@@ -60,3 +60,31 @@ def test_a_look_that_took_the_cpu_is_followed_by_twice_its_time(start: Callable[
     found = rests(start, burn)
     assert len(found) == 4
     assert min(found) >= 2 * LOOK_S * 0.95
+
+
+class Still(Looking):
+    """Has something new once."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.asked = 0
+
+    def stirs(self) -> bool:
+        self.asked += 1
+        return self.asked == 3
+
+
+def test_while_nothing_stirs_there_is_no_look(start: Callable[..., Any]) -> None:
+    backend = Still()
+    running = start(backend, interval=0.02)
+    until(lambda: backend.asked >= 10)
+    running.stop()
+    assert len(backend.begun) == 2  # at the start, and the third time
+
+
+def test_a_policy_that_decides_by_looks_has_them_all(start: Callable[..., Any]) -> None:
+    backend = Still()
+    running = start(backend, interval=0.02)
+    running.daemon.policy.engine.choose("fair", {}).result()
+    until(lambda: len(backend.begun) >= 10)
+    running.stop()

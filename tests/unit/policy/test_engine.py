@@ -236,6 +236,17 @@ def test_launches_are_heard_at_once_only_where_the_policy_needs_it(world, kicks)
     assert made.attended == ([] if kicks == "never" else [True, False])
 
 
+@pytest.mark.parametrize("looks", ["never", "deadlines", "always"])
+def test_a_policy_has_as_many_looks_as_it_needs(world, looks):
+    made = world(programs=[program(1)])
+    made.use(type("Mine", (Scripted,), {"looks": looks})())
+    made.look()
+    assert made.engine.decides is (looks == "always")
+    made.engine.set_deadline({1}, 5000.0)
+    made.turn()
+    assert made.engine.decides is (looks != "never")
+
+
 def test_what_a_person_says_before_the_first_look_was_worked_off_counts(world):
     made = world(programs=[program(1)])
     made.engine.open_with("static", {})

@@ -122,8 +122,9 @@ class Engine:
 
     @property
     def decides(self) -> bool:
-        """Whether a policy is in force that may act on what a look shows."""
-        return self._loaded is None or self._loaded.name != "static"
+        """Whether the policy in force may act on what a look shows."""
+        looks = self._loaded.policy.looks if self._loaded else "always"
+        return looks == "always" or (looks == "deadlines" and bool(self.ledger.deadlines))
 
     def look(self, seen: snapshot.Snapshot) -> None:
         """A new look at the machine."""

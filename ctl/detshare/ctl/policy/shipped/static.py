@@ -14,3 +14,5 @@ class Static(Policy):
     Source: the class rule of docs/use/scheduling.md, which the mechanisms follow without any policy.
     Limits: whoever is late is late; nothing is predicted and nothing is corrected.
     """
+
+    looks = "never"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a look can find anything new: what the daemon asks four times a second, to look once."""
+
+from __future__ import annotations
+
+from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.backends.root.adopt import SETTLE_S
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.looking import STILL_S
+from tests.unit.root.conftest import Clock
+
+
+def settle(backend: RootBackend, clock: Clock) -> None:
+    for _ in range(40):
+        backend.look()
+        backend.drain_events()
+        clock.sleep(SETTLE_S / 10)
+        if not backend.stirs():
+            return
+    raise AssertionError("it never came to rest")
+
+
+def test_nothing_stirs_until_something_changes_in_the_driver(
+    backend: RootBackend, driver: ModelDriver, clock: Clock
+) -> None:
+    first = scenario.cuda_process(driver, "python3 serve.py")
+    settle(backend, clock)
+    process = scenario.opened_only(driver, "python3 train.py")
+    assert backend.stirs()
+    settle(backend, clock)
+    scenario.make_context(driver, process)
+    assert backend.stirs()
+    settle(backend, clock)
+    driver.machine.kill(first)
+    assert backend.stirs()
+
+
+def test_a_context_that_is_being_made_is_looked_at_until_it_is_settled(
+    backend: RootBackend, driver: ModelDriver, clock: Clock
+) -> None:
+    scenario.cuda_process(driver, "python3 serve.py")
+    backend.look()
+    backend.drain_events()
+    assert backend.stirs()
+
+
+def test_a_look_is_never_older_than_a_second(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
+    scenario.cuda_process(driver, "python3 serve.py")
+    settle(backend, clock)
+    clock.sleep(STILL_S)
+    assert backend.stirs()
+
+
+def test_events_are_fetched_at_once(backend: RootBackend, driver: ModelDriver, clock: Clock) -> None:
+    process = scenario.cuda_process(driver, "python3 serve.py")
+    settle(backend, clock)
+    backend.set_priority(str(process.id.pid), "high")
+    assert backend.stirs()
