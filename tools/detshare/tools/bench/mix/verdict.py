@@ -43,7 +43,8 @@ def rows(store: Store) -> list[Row]:
 
 def _of(cell: Measured, store: Store) -> Iterator[Row]:
     if cell.scheme == ALONE:
-        yield from _alone(cell)
+        runs = list(dict.fromkeys(each.run for each in store.cells))
+        yield from _alone(cell, f" (run {runs.index(cell.run) + 1})" if cell.run != runs[0] else "")
         return
     if cell.server is not None:
         yield from _latency(cell, store)
@@ -65,12 +66,13 @@ def _gauge(cell: Measured, store: Store) -> Iterator[Row]:
     yield Row(f"{cell.cell}: the daemon's CPU time", 100 * cell.gauge.daemon_cpu, "% of a core", None, target)
 
 
-def _alone(cell: Measured) -> Iterator[Row]:
+def _alone(cell: Measured, run: str) -> Iterator[Row]:
+    """Of each run, since every cell is held against that of its own."""
     if cell.server is not None:
-        yield Row(f"{cell.cell}: p50", cell.server.p50, "us")
-        yield Row(f"{cell.cell}: p99 of {cell.server.count} requests", cell.server.p99, "us")
+        yield Row(f"{cell.cell}{run}: p50", cell.server.p50, "us")
+        yield Row(f"{cell.cell}{run}: p99 of {cell.server.count} requests", cell.server.p99, "us")
     for name, one in cell.back.items():
-        yield Row(f"{name}: alone: steps", one.rate, "steps/s")
+        yield Row(f"{name}: alone{run}: steps", one.rate, "steps/s")
 
 
 def _latency(cell: Measured, store: Store) -> Iterator[Row]:
