@@ -165,8 +165,12 @@ def test_who_rests_in_its_turn_has_the_rest_of_it_when_it_is_back(classes: genl.
     members = worker(*ENDLESS), worker(*ENDLESS), worker("nvlatency", "--us", 10_000, "--period-ms", 20)
     join(classes, "low", *members)
     until(lambda: turn(classes)["turn_mode"] == TURNS)
-    often, seldom = pytest.approx(0.35, abs=0.1), pytest.approx(0.3, abs=0.14)
-    divided([often, often, seldom], *members, least_s=3, most_s=20)
+    (before,) = gpu_times(members[2])
+    if ALONE:  # on a slow processor it takes longer to launch again, and wants less
+        often, seldom = pytest.approx(0.35, abs=0.1), pytest.approx(0.3, abs=0.14)
+        divided([often, often, seldom], *members, least_s=3, most_s=20)
+    divided([pytest.approx(0.5, abs=0.05)] * 2, *members[:2], least_s=2, most_s=10)
+    assert gpu_times(members[2])[0] > before + ENOUGH_US
 
 
 def test_a_stopped_program_with_queued_work_stops_nobody(classes: genl.DetShare, worker: Workers) -> None:
