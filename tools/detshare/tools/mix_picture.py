@@ -52,13 +52,16 @@ class Strip:
 def strips(raw: Iterable[str], result: dict[str, object]) -> list[Strip]:
     """From the lines of raw output and the result made from them; KeyError where a scheme was not measured."""
     served: list[tuple[float, float]] = []
-    windows: dict[str, float] = {}
+    cells: dict[str, tuple[tuple[float, float], ...]] = {}
     for line in raw:
         event = json.loads(line)
-        if event.get("event") == "requests" and event["program"] == "graph":
+        if event.get("event") == "play":
+            served = []  # clocks begin anew where a run was resumed
+        elif event.get("event") == "requests" and event["program"] == "graph":
             served += zip(event["at"], event["latency_us"], strict=True)
         elif event.get("event") == "played":
-            windows[event["what"]] = event["begin"]
+            begin = event["begin"]
+            cells[event["what"]] = tuple((at - begin, us / 1e3) for at, us in served if begin <= at < begin + SECONDS)
     rows = result["rows"]
     assert isinstance(rows, list)
     made = []
@@ -67,9 +70,7 @@ def strips(raw: Iterable[str], result: dict[str, object]) -> list[Strip]:
         row = next((row for row in rows if row["what"].startswith(f"{what}: p99")), None)
         if row is None:
             raise KeyError(what)
-        begin = windows[what]
-        seen = tuple((at - begin, us / 1e3) for at, us in served if begin <= at < begin + SECONDS)
-        made.append(Strip(scheme, seen, row["value"] / 1e3, row["baseline"] / 1e3))
+        made.append(Strip(scheme, cells[what], row["value"] / 1e3, row["baseline"] / 1e3))
     return made
 
 
