@@ -58,10 +58,13 @@ bool door_ring(volatile u8 *page, int *signal)
 	return true;
 }
 
-/* A rest is counted from before one ring to after the next: never less than what lay between the two stores. */
+/*
+ * From before one ring to after the next: never less than what lay between the two stores. A ring that is caught and then stopped for long
+ * is caught again, once for each rest.
+ */
 bool door_ring_many(struct door_ask *ask, volatile u8 *page, u64 number, u64 rest_ns)
 {
-	u64 last = 0, before, after;
+	u64 last = nv_now_ns(), before, after;
 
 	for (u64 i = 0; i < number; i++) {
 		before = nv_now_ns();
@@ -70,8 +73,8 @@ bool door_ring_many(struct door_ask *ask, volatile u8 *page, u64 number, u64 res
 		after = nv_now_ns();
 		if (after - before > ask->answer.longest_ns)
 			ask->answer.longest_ns = after - before;
-		if (rest_ns && last && after - last >= rest_ns)
-			ask->answer.rests++;
+		if (rest_ns)
+			ask->answer.rests += (after - last) / rest_ns;
 		last = before;
 		ask->answer.result++;
 	}

@@ -34,7 +34,7 @@ struct door {
 struct door_answer {
 	s64 result; /* >= 0, or -errno */
 	u64 longest_ns;
-	u64 rests; /* rings that came this much later than the one before */
+	u64 rests; /* how often so much time passed from one ring to the next */
 	int signal; /* SIGBUS or SIGSEGV, caught */
 };
 

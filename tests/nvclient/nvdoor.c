@@ -11,7 +11,7 @@
 static const char usage[] =
 	"Reads commands from standard input, ID VERB [NUMBER]..., carries each out in a thread of its own and answers with a\n"
 	"JSON line when it is done. Slot 0 is the doorbell as CUDA maps it; a ring is counted where the simulated GPU counts.\n"
-	"  kick SLOT N MS     ring N times; SIGUSR1 is handled meanwhile; rests of MS and more between two rings are counted\n"
+	"  kick SLOT N MS     ring N times; SIGUSR1 is handled meanwhile; tells how often MS passed between two rings\n"
 	"  page SLOT P        write to page P of the mapping\n"
 	"  spin SLOT THREADS  ring in that many threads until...\n"
 	"  halt               ...now: how often in all\n"
