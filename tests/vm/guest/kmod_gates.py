@@ -287,8 +287,8 @@ def test_an_armed_gate_sees_the_first_ring_of_a_burst(watched: Door) -> None:
         before = gate.stats()
         rests = watched.do("kick", 0, 1000, LINGER_MS)["rests"]
         after = gate.stats()
-        # one, and another only where the host stopped the program for so long that the gate was armed again: between two
-        # rings, or in one that was caught and had not rung yet
+        # one, and another only where the host stopped the program for so long that the gate was armed again: between
+        # two rings, or in one that was caught and had not rung yet
         caught = after["kicks"] - before["kicks"]
         assert 1 <= caught <= 1 + rests
         # a ring that comes while it is being armed costs a fault, and is none that comes first
