@@ -282,7 +282,8 @@ class Turns:
             if run.start_ns <= self._rested.get((tenant, gpu), 0):
                 self._ask_resting(tenant, now)  # the last that the GPU ran: the log cannot tell whether it works again
                 continue
-            if self._rotation.standing(tenant) is Standing.RESTS and (tenant, gpu) in self._rested:
+            state = self._rotation.states.get(tenant)  # none of an MPS server
+            if state is not None and state.rests and (tenant, gpu) in self._rested:
                 self._sleepers.woke(tenant, run.start_ns - self._rested[tenant, gpu], now)
             self._seen[tenant] = now
             self._started[tenant, gpu] = run.start_ns
