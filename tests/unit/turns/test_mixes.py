@@ -14,6 +14,7 @@ from turns_stage import LaunchBound, Paced, Sleeper, Stage, background, p99
 
 from detshare.ctl.backends.model.workload import Background, Latency, Workload
 from detshare.ctl.backends.root.turns.foreground import TRY_S
+from tests.unit.model import programs
 
 SECONDS = 6.0
 SWITCHES_US = 600
@@ -134,6 +135,28 @@ def test_a_launch_bound_foreground_without_rest_keeps_all_but_the_floor(
     stage.backend.close()
     assert (high.busy - used) / spent > (1 - 0.02 - 0.02) * utilization
     assert 0.01 < (sum(low.busy for low in lows) - had) / spent < 0.03
+
+
+def test_two_have_turns_beside_an_mps_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never off, so it takes no part in the rotation though the log shows it."""
+    stage = Stage(tmp_path, monkeypatch)
+    server = programs.mps_server(stage.driver)
+    programs.mps_client(stage.driver, server)
+    stage.driver.machine.start_work(server, stage.gpu, background(3))
+    stage.backend.set_priority(str(server.id.pid), "low")
+    lows = [background(n) for n in range(2)]
+    for n, low in enumerate(lows):
+        stage.backend.set_priority(stage.start(f"low {n}", low), "low")
+    play(stage, 1)
+    before, begin = [low.busy for low in lows], stage.gpu.timeline.now
+    on = set()
+    for _ in range(20):
+        stage.run(0.1, alone=("low 0", "low 1"))
+        on |= {name for name in ("low 0", "low 1") if stage.on(name)}
+    spent = stage.gpu.timeline.now - begin
+    stage.backend.close()
+    assert on == {"low 0", "low 1"}
+    assert min(low.busy - was for low, was in zip(lows, before, strict=True)) > 0.1 * spent
 
 
 def test_who_has_next_to_no_gaps_falls_no_further_behind_than_by_two_windows(
