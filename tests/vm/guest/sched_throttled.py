@@ -151,7 +151,20 @@ def is_stopped(task: int) -> bool:
     return Path(f"/proc/{task}/stat").read_text().rpartition(") ")[2][0] == "T"
 
 
-def test_a_neighbours_calls_go_on_beside_who_has_no_processor_time(tenant: Churn, neighbour: Churn) -> None:
+@pytest.fixture
+def boosts() -> Iterator[Callable[[], int]]:
+    """How often a task was made a real-time task of the lowest priority, by the kernel's trace: it is for moments."""
+    (TRACING / "set_ftrace_filter").write_text("sched_set_fifo_low")
+    (TRACING / "current_tracer").write_text("function")
+    (TRACING / "trace").write_text("")
+    yield lambda: (TRACING / "trace").read_text().count(": sched_set_fifo_low <-")
+    (TRACING / "current_tracer").write_text("nop")
+    (TRACING / "set_ftrace_filter").write_text("")
+
+
+def test_a_neighbours_calls_go_on_beside_who_has_no_processor_time(
+    tenant: Churn, neighbour: Churn, boosts: Callable[[], int]
+) -> None:
     """Whoever is stopped within a call is let out of it, as a real-time task, and is none afterwards."""
     # who is stopped is in no call, and waits for no processor: it is no real-time task now
     tasks = tenant.stop()
@@ -161,16 +174,13 @@ def test_a_neighbours_calls_go_on_beside_who_has_no_processor_time(tenant: Churn
     before = policies(tasks)
     assert os.SCHED_FIFO not in {policy for policy, _ in before}
     tenant.process.send_signal(signal.SIGCONT)
-    seen: set[int] = set()
-
-    def told() -> bool:
-        seen.update(policy for policy, _ in policies(tasks))
-        return neighbour.rounds() - rounds > 100 and os.SCHED_FIFO in seen
-
     (tenant.folder / "cpu.max").write_text(f"{QUOTA_US} {PERIOD_US}")
     until(lambda: tenant.counts("cpu.stat")["nr_throttled"] > 2)
-    rounds = neighbour.rounds()
-    until(told)
+    rounds, boosted = neighbour.rounds(), boosts()
+    until(
+        lambda: neighbour.rounds() - rounds > 100 and boosts() > boosted,
+        said=lambda: f"{neighbour.rounds() - rounds} rounds, {boosts() - boosted} boosts",
+    )
     (tenant.folder / "cpu.max").write_text("max")
     assert tenant.stop() == tasks
     assert policies(tasks) == before
