@@ -214,6 +214,25 @@ def test_only_far_below_the_goal_the_background_gets_twice_as_much() -> None:
     assert list(dict.fromkeys(levels[15_000.0]))[:8] == [2, 3, 4, 5, 6, 7, 8, 10]
 
 
+def test_a_step_begins_at_what_the_background_has_in_gaps() -> None:
+    """On an H200 it had 17 % in gaps: floors of 2 to 8 % changed nothing, and going through them took all the time."""
+    policy = SloAware(SloAware.Params(slo_ms=GOAL_MS))
+    floors = []
+    for at in range(200):
+        now_us = 1e6 + 1e5 * at
+        told = view("1", klass="high", requests=200, request_p99_us=2_000.0, request_window_us=4e6)
+        low = view("2", klass="low", floor=2.0, used_us=0.12 * now_us)
+        found = policy.on_tick(snapshot(told, low, now_us=now_us))
+        floors += [each.floor_permille for each in found if isinstance(each, ClassRow) and each.klass == "low"]
+    assert floors == [200]
+    slow = Governor(2, 20, 0.8)
+    levels = {slow.level}
+    for step in range(40):
+        slow.judge(step * 6e6, [Reading("1", 25_000.0, 15_000.0, 200, 4e6)], had=12)
+        levels.add(slow.level)
+    assert sorted(levels)[:3] == [2, 15, 18]
+
+
 def test_few_requests_and_those_from_before_a_step_tell_nothing() -> None:
     governor = Governor(8, 20, 0.8)
     bad = Reading("1", 20_000.0, 40_000.0, 200, 4e6)

@@ -37,6 +37,8 @@ class Background:
         self._most, self._margin = most, margin
         self._asked = Asked()
         self._governors: dict[str, Governor] = {}
+        self._begun: dict[str, tuple[int, float, dict[str, float]]] = {}
+        """GPU -> its level, since when, and the GPU time of each tenant then, microseconds"""
         self._why: dict[str, str] = {}
         """GPU -> reason of the last step; without one everything is as it was found"""
         self._found: dict[str, int] = {}
@@ -56,11 +58,13 @@ class Background:
         mine = [each for each in now.tenants if rank(each) <= RANKS["low"] and now.lane_of(each) == "temporal"]
         if not readings:
             self._governors.pop(now.gpu, None)
+            self._begun.pop(now.gpu, None)
             if self._why.pop(now.gpu, ""):
                 yield from self._give_back(now, mine)
         elif mine:
             governor = self._governors.get(now.gpu) or self._begin(now.gpu, mine)
-            self._why[now.gpu] = governor.judge(now.now_us, readings) or self._why.get(now.gpu, "")
+            had = self._had(now, mine, governor.level)
+            self._why[now.gpu] = governor.judge(now.now_us, readings, had) or self._why.get(now.gpu, "")
             if why := self._why[now.gpu]:
                 more = "; still above, and nothing is left to take" if governor.exhausted else ""
                 yield from self._apply(now, mine, governor.level == PAUSED, why + more)
@@ -74,6 +78,15 @@ class Background:
         standing = min(round(self._found["low"] / 10), self._most)
         made = self._governors[gpu] = Governor(standing, self._most, self._margin)
         return made
+
+    def _had(self, now: Snapshot, mine: list[TenantView], level: int) -> int:
+        """Percent of the GPU that they had together since this level was set."""
+        begun = self._begun.get(now.gpu)
+        if begun is None or begun[0] != level:
+            begun = self._begun[now.gpu] = level, now.now_us, {each.name: each.used_us for each in mine}
+        _, since_us, used_us = begun
+        grown = sum(max(0.0, each.used_us - used_us.get(each.name, each.used_us)) for each in mine)
+        return int(100 * grown / (now.now_us - since_us)) if now.now_us > since_us else 0
 
     def _apply(self, now: Snapshot, mine: list[TenantView], paused: bool, why: str) -> Iterator[Action]:
         yield from self._floors(now, why)

@@ -60,8 +60,10 @@ class Governor:
         self.exhausted = False
         """the goal is missed and nothing is left to take"""
 
-    def judge(self, now_us: float, readings: list[Reading]) -> str:
-        """Why the level is another one from now on; empty where it stays."""
+    def judge(self, now_us: float, readings: list[Reading], had: int = 0) -> str:
+        """Why the level is another one from now on; empty where it stays. `had`: percent that the background had of
+        late, with what it gets beside its floor: a floor below that changes nothing, so a step up begins there.
+        """
         ripe = [each for each in readings if each.requests >= LEAST and self._is_ripe(each, now_us)]
         if not ripe:
             return ""
@@ -75,7 +77,7 @@ class Governor:
             self._good = 0
             return ""
         self._good += 1
-        return self._raise(now_us, worst) if self._good >= 2 else ""
+        return self._raise(now_us, worst, had) if self._good >= 2 else ""
 
     def _is_ripe(self, reading: Reading, now_us: float) -> bool:
         return self._since_us is None or now_us - self._since_us >= reading.window_us + SETTLE_US
@@ -89,12 +91,13 @@ class Governor:
         self._missed[self.level] = 1 + max(above, default=0), now_us
         return self._set(now_us, PAUSED if self.level == 0 else self.level // 2, "above", reading)
 
-    def _raise(self, now_us: float, reading: Reading) -> str:
+    def _raise(self, now_us: float, reading: Reading, had: int) -> str:
         for level in [*self._missed]:
             if level <= self.level:
                 del self._missed[level]  # it was held
-        step = max(1, self.level // 4 if self._was_missed or reading.ratio > FAR else self.level)
-        level = 0 if self.level == PAUSED else self.level + step
+        begin = max(self.level, had)
+        step = max(1, begin // 4 if self._was_missed or reading.ratio > FAR else begin)
+        level = 0 if self.level == PAUSED else begin + step
         for missed, (often, when) in self._missed.items():
             barred = now_us - when < SHY_US * 2 ** min(often - 1, MOST_DOUBLINGS)
             level = min(level, missed - barred)  # up to it where it may be tried again, and no further
