@@ -21,7 +21,8 @@ static struct ds_spell newest(const struct ds_entity *entity, u64 now, u64 *unti
 {
 	const struct ds_entity_pause *pause = &entity->pause;
 	u64 seen = entity->usage.seen_ns, late = now - min(now, LATE_NS), ended = ds_entity_ended(entity);
-	struct ds_spell spell = { .from = max3(seen, entity->since_ns, pause->on_ns) };
+	/* who is put back works when its context is there again */
+	struct ds_spell spell = { .from = max3(seen, entity->since_ns, pause->on_ns + DS_SWITCH_NS) };
 
 	*until = max3(min(now, entity->known_ns), seen, late);
 	spell.to = *until;
