@@ -18,6 +18,8 @@
 #define ASK_PART 16
 #define ASK_LEAST_NS NSEC_PER_MSEC
 #define ASK_MOST_NS (5 * NSEC_PER_MSEC)
+/* Whose turn does not pass is looked at, and asked about, so often. */
+#define LONE_NS (50 * NSEC_PER_MSEC)
 /* Who pays is charged so often while the driver is left alone. */
 #define BLIND_NS (50 * NSEC_PER_MSEC)
 /* Of what an entity was busy for certain, the part that it may have rested unseen before its next launch. */
@@ -103,18 +105,26 @@ static void set_watched(struct ds_entity *entity, bool watched, u64 now)
 void ds_activity_watch(struct ds_scan *scan)
 {
 	bool counted = scan->metered || ds_event_activity_wanted();
-	struct ds_entity *entity;
+	struct ds_entity *entity, *first = NULL;
 	unsigned int entities = 0;
-	bool turns = false;
+	bool several = false, turns;
 
 	list_for_each_entry(entity, &scan->runq->entities, link) {
 		entities++;
-		turns |= ds_rotation_has(entity);
+		if (!ds_rotation_has(entity))
+			continue;
+		first = first ?: entity;
+		several |= entity->rule.account != first->rule.account;
 	}
 	/* whose turn it may be, and what is left to them */
-	turns &= entities > 1;
-	list_for_each_entry(entity, &scan->runq->entities, link)
-		set_watched(entity, !scan->free && (counted || (turns && entity->rule.class[0])), scan->now);
+	turns = first && entities > 1;
+	scan->lone = !several && !scan->metered && !scan->runq->rotation.gaps.closed;
+	list_for_each_entry(entity, &scan->runq->entities, link) {
+		bool near = ds_rotation_has(entity) || !scan->runq->rotation.spots.suffice;
+		bool looks = counted || (turns && entity->rule.class[0] && near);
+
+		set_watched(entity, !scan->free && looks, scan->now);
+	}
 }
 
 /* ---- what it shows ------------------------------------------------------------------------ */
@@ -150,6 +160,12 @@ static bool waits(struct ds_entity *entity)
 
 	ds_gate_stats(entity->gate, &stats);
 	return stats.waiting;
+}
+
+/* When to look at it next, if `soon` is what its turn would want. */
+static u64 look_at(const struct ds_scan *scan, const struct ds_entity *entity, u64 soon)
+{
+	return scan->lone && ds_rotation_has(entity) ? max(soon, scan->now + LONE_NS) : soon;
 }
 
 /* ---- what the driver says ------------------------------------------------------------------- */
@@ -210,7 +226,7 @@ static void inquire(struct ds_scan *scan, struct ds_entity *entity)
 	case DS_BUSY_YES:
 		WRITE_ONCE(entity->busy_ns, asked);
 		entity->known_ns = asked;
-		again = ask_again_at(entity, asked, launched);
+		again = look_at(scan, entity, ask_again_at(entity, asked, launched));
 		if (again <= scan->now + DS_SCAN_TICK_NS / 2)
 			ds_busy_ask(entity);
 		else
@@ -342,7 +358,7 @@ void ds_activity_sample(struct ds_scan *scan, struct ds_entity *entity)
 	}
 	if (take_fresh(entity)) {
 		/* counted, it is looked at when it may be quiet */
-		ds_scan_again(scan, now + (scan->metered ? LINGER_NS : LINGER_NS / 2));
+		ds_scan_again(scan, look_at(scan, entity, now + (scan->metered ? LINGER_NS : LINGER_NS / 2)));
 		return;
 	}
 	if (shows_life(entity))
@@ -355,7 +371,7 @@ void ds_activity_sample(struct ds_scan *scan, struct ds_entity *entity)
 		go_idle(entity, now);
 	/* who is quiet and still active waits for the driver's answer, armed: that and its next launch come by themselves */
 	if (READ_ONCE(entity->active) && !is_quiet(entity, now))
-		ds_scan_again(scan, now + LINGER_NS / 2);
+		ds_scan_again(scan, look_at(scan, entity, now + LINGER_NS / 2));
 }
 
 void ds_activity_reopen(struct ds_scan *scan, struct ds_entity *entity)

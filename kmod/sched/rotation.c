@@ -9,6 +9,7 @@
 #include "rival.h"
 #include "rotation.h"
 #include "entity.h"
+#include "spots.h"
 
 /* A gap is worth what is left of it after a switch there and one back. */
 #define SWITCHES_NS (500 * NSEC_PER_USEC)
@@ -16,6 +17,8 @@
 #define MEASURE_NS (100 * NSEC_PER_MSEC)
 #define MANY_PERCENT 10
 #define FEW_PERCENT 5
+/* So many measurements with gaps follow one without before spot checks are enough: a gap now and then is none in general. */
+#define WARY 10
 /* Where gaps are few the driver is asked so often whether the foreground runs anything. */
 #define ASK_NS (25 * NSEC_PER_MSEC)
 #define ASKED_LEAST 3
@@ -44,6 +47,12 @@ static s32 level_of(const struct ds_entity *entity)
 static bool is_foreground(const struct ds_entity *entity)
 {
 	return entity->rule.class[0] && !ds_rotation_has(entity) && level_of(entity) > entity->runq->rotation.least;
+}
+
+/* It is, and no order and no empty bucket holds it. */
+static bool works_above(const struct ds_entity *entity)
+{
+	return is_foreground(entity) && !entity->holds && !entity->spent;
 }
 
 /* ---- who takes part ------------------------------------------------------------------- */
@@ -205,7 +214,7 @@ static bool is_busy(const struct ds_runq *runq, bool *there, u64 *since)
 	*there = false;
 	*since = 0;
 	list_for_each_entry(entity, &runq->entities, link) {
-		if (!is_foreground(entity) || entity->holds || entity->spent)
+		if (!works_above(entity))
 			continue;
 		*there = true;
 		busy |= wants(entity);
@@ -247,9 +256,9 @@ static void sample(struct ds_scan *scan, struct ds_gaps *gaps)
 	}
 }
 
-static void judge(struct ds_gaps *gaps, u64 now)
+static void judge(struct ds_scan *scan, struct ds_gaps *gaps)
 {
-	u64 span = now - gaps->began_ns;
+	u64 now = scan->now, span = now - gaps->began_ns;
 
 	if (gaps->quiet_ns)
 		gaps->useful += useful(max(gaps->quiet_ns, gaps->began_ns), now);
@@ -261,15 +270,24 @@ static void judge(struct ds_gaps *gaps, u64 now)
 		gaps->closed = gaps->busy * 100 >= gaps->asked * BUSY_PERCENT;
 	gaps->began_ns = now;
 	gaps->useful = 0;
+	if (gaps->few)
+		gaps->wary = WARY;
+	else if (gaps->wary)
+		gaps->wary--;
 	if (gaps->few && gaps->asked < ASKED_LEAST)
 		return;
 	gaps->asked = 0;
 	gaps->busy = 0;
+	if (!gaps->few && !gaps->wary && ds_busy_can(scan->runq->gpu)) {
+		*gaps = (struct ds_gaps){ 0 };
+		ds_spots_begin(scan->runq, scan->now);
+	}
 }
 
 /* Are there turns at this moment? */
 static bool measure(struct ds_scan *scan)
 {
+	struct ds_spots *spots = &scan->runq->rotation.spots;
 	struct ds_gaps *gaps = &scan->runq->rotation.gaps;
 	bool there, busy;
 	u64 since;
@@ -277,6 +295,16 @@ static bool measure(struct ds_scan *scan)
 	busy = is_busy(scan->runq, &there, &since);
 	if (!there) {
 		*gaps = (struct ds_gaps){ 0 };
+		*spots = (struct ds_spots){ 0 };
+		return true;
+	}
+	if (spots->suffice) {
+		if (!ds_spots_scan(scan->runq, scan->now, works_above))
+			gaps->wary = WARY;
+		if (!spots->suffice)
+			ds_scan_again(scan, scan->now);
+		else if (!spots->asking_ns)
+			ds_scan_again(scan, spots->next_ns);
 		return true;
 	}
 	if (!gaps->began_ns)
@@ -290,7 +318,11 @@ static bool measure(struct ds_scan *scan)
 	if (busy)
 		sample(scan, gaps);
 	if (scan->now - gaps->began_ns >= MEASURE_NS)
-		judge(gaps, scan->now);
+		judge(scan, gaps);
+	if (spots->suffice) {
+		ds_scan_again(scan, spots->next_ns);
+		return true;
+	}
 	ds_scan_again(scan, gaps->began_ns + MEASURE_NS);
 	if (!gaps->closed)
 		return true;

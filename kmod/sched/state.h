@@ -39,7 +39,16 @@ struct ds_gaps {
 	u64 asked_ns;		/* the last answer that was counted */
 	unsigned int asked, busy;
 	bool few;		/* the last measurement found next to none */
+	unsigned int wary;	/* measurements with gaps, in a row, until spot checks are enough */
 	bool closed;		/* and the foreground busy: no turns */
+};
+
+/* Spot checks of the foreground (spots.h). */
+struct ds_spots {
+	bool suffice;		/* it is not looked at but by them */
+	u64 asking_ns;		/* the moment whose answers are awaited, ktime; 0: none is */
+	u64 next_ns;		/* the next one */
+	unsigned int busy;	/* moments with work, in a row */
 };
 
 /* The runq's work item's own. */
@@ -48,6 +57,7 @@ struct ds_rotation {
 	struct rm_rota_tenant *spare;	/* as many as rota.tenants */
 	unsigned int room;
 	struct ds_gaps gaps;
+	struct ds_spots spots;
 	s32 least;		/* level of those that have turns, the lowest */
 	u64 rival_ns;		/* when a rival was seen last (rival.h), 0: never */
 	u64 rival_asked_ns;	/* when the driver was asked for one last */
