@@ -280,6 +280,29 @@ def test_launches_of_the_foreground_end_its_gaps(classes: genl.DetShare, worker:
     assert not ALONE or min(took) < 50_000_000, took
 
 
+def test_launches_of_a_foreground_that_leaves_gaps_meet_no_fault(classes: genl.DetShare, worker: Workers) -> None:
+    """Nor is it overlooked that it leaves none any more, or leaves some again."""
+    write(classes)
+    low, high = worker(*ENDLESS), worker("nvlatency", "--us", 500, "--period-ms", 20)
+    join(classes, "low", low)
+    join(classes, "high", high)
+
+    def unseen() -> bool:
+        caught, used = run_of(classes, high)["kicks"], gpu_times(high)[0]
+        until(lambda: gpu_times(high)[0] - used > 10 * 500)
+        return run_of(classes, high)["kicks"] == caught
+
+    until(unseen)
+    assert turn(classes)["turn_mode"] == TURNS
+    other = worker(*ENDLESS)
+    join(classes, "high", other)
+    until(lambda: turn(classes)["turn_mode"] == WINDOWS)
+    until(lambda: low.off() > 0)
+    other.end()
+    until(lambda: turn(classes)["turn_mode"] == TURNS)
+    until(unseen)
+
+
 def test_programs_of_one_turn_have_slices_that_outlast_a_switch(classes: genl.DetShare, worker: Workers) -> None:
     several, alone = worker("nvbackground", "--endless", "--tsgs", 2), worker(*ENDLESS)
     join(classes, "low", several, alone)
