@@ -50,7 +50,7 @@ class Shot:
 SHOTS: Final = (
     Shot("page", 1440, 1180),
     Shot("page-dark", 1440, 1180, dark=True),
-    Shot("page-narrow", 390, 844, opened=False, narrow=True),
+    Shot("page-narrow", 390, 1180, opened=False, narrow=True),
 )
 
 
@@ -113,6 +113,7 @@ def shoot(tab: Tab, shot: Shot, path: Path) -> None:
         tab.eval("document.querySelector('#close').click()")
     tab.eval("getSelection().removeAllRanges(); scrollTo(0, 0)")
     tab.away()
+    tab.until("document.querySelectorAll('#notices p').length === 0")  # is this machine busy?
     tab.shot(path)
     if tab.complaints:
         raise RuntimeError(f"the browser complains: {json.dumps(tab.complaints)}")
