@@ -52,8 +52,9 @@ demo: setup ## latency of a program before and after set-priority; on a model wh
 man: setup ## man pages of the commands, from their own help, in build/man
 	$(BIN)/python -m detshare.tools.manpages build/man
 
-screenshots: setup ## docs/images/*.svg: detshare-top on the model backend, and what a published mix measured
+screenshots: setup ## docs/images: detshare-top and the page on the model backend, and what a published mix measured
 	$(BIN)/python -m detshare.tools.screenshots docs/images
+	$(BIN)/python -m detshare.tools.browser.shots docs/images
 	$(BIN)/python -m detshare.tools.mix_picture docs/results docs/images
 
 test: setup lint test-unit test-e2e test-once ## lint, unit tests, end to end tests, and a guest for each part of the module

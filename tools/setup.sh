@@ -42,6 +42,8 @@ find_missing() {
     need dwarves bash -c 'command -v pahole'
     need sparse bash -c 'command -v sparse'
     need libelf-dev test -e /usr/include/libelf.h
+    # the tests and pictures of the page
+    need chromium bash -c 'command -v chromium'
     # the instrumented kernel of `make test-debug` is built from its sources
     local tool
     for tool in flex bison bc; do need "$tool" bash -c "command -v $tool"; done

@@ -132,6 +132,14 @@ class Client:
         """{"decisions": [{"when", "what", "text", ...}]}, the newest, oldest first."""
         return self._json("GET", f"/v1/decisions?since={since_s:g}&most={most}", "read decisions")
 
+    def page(self) -> dict[str, Any]:
+        """An address that a browser may open once: {"address", "expires_s", "changes": whether it may change things}"""
+        return self._json("POST", "/v1/page/link", "page", b"{}")
+
+    def page_revoke(self) -> dict[str, Any]:
+        """End every page that was opened over TCP: {"revoked": True}."""
+        return self._json("POST", "/v1/page/revoke", "page --revoke", b"{}")
+
     def events(self, follow: bool = False) -> Iterator[dict[str, Any]]:
         """Events that the daemon remembers, oldest first; with `follow`, those to come too, without end."""
         path = "/v1/events?follow=1" if follow else "/v1/events"

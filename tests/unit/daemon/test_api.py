@@ -195,7 +195,7 @@ def test_bad_bodies_are_400(running, body):
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("GET", "/", None, 404),
+        ("GET", "/nosuch", None, 404),
         ("GET", "/v1/secrets", None, 404),
         ("GET", "/v1/verbs/pause", None, 405),
         ("DELETE", "/v1/programs", None, 405),

@@ -175,7 +175,7 @@ RAWS = st.lists(RAW, min_size=BATCH, max_size=BATCH)
 
 
 @_times(SOME)
-@example(requests=[b"\r\n", b" ", b"\n\n\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/0.9\r\n\r\n"])
+@example(requests=[b"\r\n", b" ", b"\n\n\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /x HTTP/0.9\r\n\r\n"])
 @given(requests=RAWS)
 def test_raw_garbage(daemon, requests):
     raw(daemon, requests)

@@ -19,6 +19,7 @@ __all__ = ["check", "expected", "is_shell", "main", "sources"]
 _HEAD_LINES = 5
 _C = {".c", ".h", ".S"}
 _SUFFIXES = _C | {".py", ".pyi", ".cu", ".cuh", ".cpp", ".hpp", ".ptx", ".sh", ".bash", ".toml", ".yaml", ".yml", ".mk"}
+_SUFFIXES |= {".html", ".css", ".js"}
 _GPL, _EITHER = "GPL-2.0-only", "GPL-2.0-only OR Apache-2.0"
 # modules, and the programs that compile their sources
 _MODULES = (

@@ -6,7 +6,9 @@ Every value is checked before anything starts; what is wrong is told with file, 
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -20,12 +22,15 @@ from detshare.ctl.core.config_values import (
     check_backend,
     check_classes,
     check_exclusive,
+    check_file,
     check_flag,
     check_group,
+    check_hosts,
     check_interval,
     check_level,
     check_listen,
     check_log_format,
+    check_page,
     check_parameters,
     check_policy,
     check_tables,
@@ -43,6 +48,7 @@ __all__ = [
     "Daemon",
     "Exclusive",
     "Metrics",
+    "Page",
     "Policy",
     "Pool",
     "load",
@@ -118,6 +124,43 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """Where the page is to be had besides the socket, and what it may do."""
+
+    listen: str = ""
+    """ "127.0.0.1:9836"; with a certificate any address; empty: nowhere"""
+    changes: bool = False
+    """a browser may change what the user may who asked for its address; False: it may look"""
+    certificate: str = ""
+    """a PEM file, with what stands between it and its root"""
+    key: str = ""
+    """a PEM file; empty: the key is in the file of the certificate"""
+    hosts: tuple[str, ...] = ()
+    """names by which browsers ask for it, besides addresses; the first is the one that is printed"""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether other machines cannot reach it."""
+        return ipaddress.ip_address(self._host).is_loopback
+
+    @property
+    def address(self) -> str:
+        """For a browser on this machine: "http://127.0.0.1:9836/"."""
+        host, port = self._host, self.listen.rpartition(":")[2]
+        if self.hosts and not self.loopback:
+            name = self.hosts[0]
+        elif ipaddress.ip_address(host).is_unspecified:
+            name = socket.gethostname()
+        else:
+            name = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.certificate else 'http'}://{name}:{port}/"
+
+    @property
+    def _host(self) -> str:
+        return self.listen.rpartition(":")[0].strip("[]")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All of it. `path` None: there is no file, everything is as by default."""
 
@@ -126,6 +169,7 @@ class Config:
     pool: Pool = Pool()
     access: Access = Access()
     metrics: Metrics = Metrics()
+    page: Page = Page()
     path: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -180,6 +224,13 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
     "pool": {"tiers": check_tiers, "exclusive": check_tables},
     "access": {"group": check_group, "users": check_users},
     "metrics": {"listen": check_listen},
+    "page": {
+        "listen": check_page,
+        "changes": check_flag,
+        "certificate": check_file,
+        "key": check_file,
+        "hosts": check_hosts,
+    },
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "daemon": Daemon,
@@ -187,6 +238,7 @@ _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "pool": Pool,
     "access": Access,
     "metrics": Metrics,
+    "page": Page,
 }
 
 
@@ -277,7 +329,17 @@ class _Reader:
                 self._wrong((section, key, *error.below), str(error))
         if section == "pool" and "exclusive" in values:
             values["exclusive"] = self._exclusive(values["exclusive"])
+        if section == "page":
+            self._page(values)
         return _MADE[section](**values)
+
+    def _page(self, values: Mapping[str, Any]) -> None:
+        made = Page(**values)
+        if made.key and not made.certificate:
+            self._wrong(("page", "key"), "it is the key of a certificate, and page.certificate is not set")
+        if made.listen and not made.loopback and not made.certificate:
+            reason = f"{made.listen} is not this machine's loopback: that takes page.certificate and page.key"
+            self._wrong(("page", "listen"), reason)
 
     def _exclusive(self, tables: list[dict[str, object]]) -> tuple[Exclusive, ...]:
         made: list[Exclusive] = []

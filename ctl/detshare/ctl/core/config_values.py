@@ -20,6 +20,7 @@ MOST_SMS: Final = 4096
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _ACCOUNT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,255}\$?")
+_HOST: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*(?<!\.[0-9])")
 _GPU: Final = re.compile(r"GPU-[0-9a-f-]{8,40}")
 
 
@@ -187,11 +188,8 @@ def check_users(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def check_listen(value: object) -> str:
-    """A loopback address and a port: figures name programs and users of this machine."""
-    wanted = 'it is "127.0.0.1:9835" or "[::1]:9835", or "" for none'
-    if value == "":
-        return ""
+def _address(value: object, wanted: str) -> tuple[str, int, bool]:
+    """Host, port, and whether that is loopback, of an address such as 127.0.0.1:9835 or [::1]:9835."""
     host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not (port.isdecimal() and port.isascii() and len(port) < 6 and 0 < int(port) < 65536):
         raise Bad(f"it is {shown(value)}; {wanted}")
@@ -199,6 +197,43 @@ def check_listen(value: object) -> str:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
         raise Bad(f"it is {shown(value)}; {wanted}") from None
-    if not address.is_loopback or (address.version == 6) is not host.startswith("["):
+    if (address.version == 6) is not host.startswith("["):
+        raise Bad(f"it is {shown(value)}; {wanted}")
+    return host, int(port), address.is_loopback
+
+
+def check_listen(value: object) -> str:
+    """A loopback address and a port: figures name programs and users of this machine."""
+    wanted = 'it is "127.0.0.1:9835" or "[::1]:9835", or "" for none'
+    if value == "":
+        return ""
+    host, port, loopback = _address(value, wanted)
+    if not loopback:
         raise Bad(f"{host} is not this machine's loopback: {wanted}; to be read from elsewhere, put a proxy before it")
-    return f"{host}:{int(port)}"
+    return f"{host}:{port}"
+
+
+def check_page(value: object) -> str:
+    """An address and a port."""
+    wanted = 'it is "127.0.0.1:9836", "[::1]:9836", with TLS any address of this machine, or "" for none'
+    if value == "":
+        return ""
+    host, port, _ = _address(value, wanted)
+    return f"{host}:{port}"
+
+
+def check_file(value: object) -> str:
+    """The path of a file; whether it can be used is seen when it is read."""
+    if not isinstance(value, str) or (value and (not value.startswith("/") or not value.isprintable())):
+        raise Bad(f'it is {shown(value)}; it is a path that begins with /, or "" for none')
+    return value
+
+
+def check_hosts(value: object) -> tuple[str, ...]:
+    """Names of this machine."""
+    if not isinstance(value, list):
+        raise Bad(f'it is {shown(value)}; it is a list of names such as ["gpu1.example.org"]')
+    for each in value:
+        if not isinstance(each, str) or not _HOST.fullmatch(each):
+            raise Bad(f"{shown(each)} is no machine's name; it has no port and no address")
+    return tuple(dict.fromkeys(value))

@@ -24,7 +24,7 @@ from detshare.ctl.core.classes import CLASSES
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Program, Snapshot
 
-__all__ = ["Access", "Caller", "Denied", "caller_of", "group_id", "user_name"]
+__all__ = ["LOWERS", "Access", "Caller", "Denied", "caller_of", "group_id", "user_name"]
 
 LOWERS: Final = "set-priority"
 """the one verb that a tenant has"""
@@ -38,16 +38,18 @@ class Denied(ControlError):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is at the other end of a connection, as the kernel noted it when he connected."""
+    """Who is at the other end of a connection: as the kernel noted it when he connected, or as his token says."""
 
     pid: int
     uid: int
+    way: str = ""
+    """how he came, where that was not by a process of this machine; then there is no PID"""
 
     @property
     def text(self) -> str:
         """For people: "uid 1000 (ann), PID 4242"."""
         name = user_name(self.uid)
-        return f"uid {self.uid}" + (f" ({name})" if name else "") + f", PID {self.pid}"
+        return f"uid {self.uid}" + (f" ({name})" if name else "") + f", {self.way or f'PID {self.pid}'}"
 
 
 def user_name(uid: int) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, cast
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -61,6 +61,11 @@ class Service(Protocol):
     async def doctor(self) -> list[Check]: ...
     async def readings(self) -> dict[str, Any]: ...
     def remembered(self) -> Sequence[Event]: ...
+    @property
+    def told(self) -> int:
+        """Events so far; the last of them are remembered."""
+        ...
+
     def subscribe(self) -> asyncio.Queue[Event | None]:
         """A queue of events to come, closed by None."""
         ...
@@ -69,6 +74,8 @@ class Service(Protocol):
 
 
 SERVICE: Final = web.AppKey("service", Service)
+CALLER: Final[Any] = web.RequestKey("caller", Caller) if hasattr(web, "RequestKey") else "caller"  # aiohttp 3.14
+"""of a request: who sent it, where the kernel does not say"""
 
 
 class HttpError(ControlError):
@@ -154,14 +161,13 @@ class Connection(web.RequestHandler):
 
 def make_app(service: Service) -> web.Application:
     """Routes of the API over a service."""
-    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[_errors])
-    app[SERVICE] = service
+    app = bare_app(service)
     app.router.add_get("/v1/programs", _programs)
     app.router.add_get("/v1/pool", _pool)
     app.router.add_get("/v1/events", _events)
     app.router.add_get("/v1/doctor", _doctor)
     app.router.add_get("/v1/readings", _readings)
-    app.router.add_post("/v1/verbs/{verb}", _verb)
+    add_verbs(app)
     app.router.add_get("/metrics", _metrics)
     from detshare.ctl.daemon import dirty  # both need what is defined here
     from detshare.ctl.daemon import policy_routes as routes
@@ -171,10 +177,22 @@ def make_app(service: Service) -> web.Application:
     return app
 
 
-def metrics_app(service: Service) -> web.Application:
-    """/metrics alone, for who is not asked who he is."""
+def bare_app(service: Service) -> web.Application:
+    """Nothing but the form of errors."""
     app = web.Application(client_max_size=BODY_LIMIT, middlewares=[_errors])
     app[SERVICE] = service
+    return app
+
+
+def add_verbs(app: web.Application, names: Sequence[str] = ()) -> None:
+    """POST /v1/verbs/VERB; of these names alone, where any are given."""
+    pattern = f":{'|'.join(names)}" if names else ""
+    app.router.add_post(f"/v1/verbs/{{verb{pattern}}}", _verb)
+
+
+def metrics_app(service: Service) -> web.Application:
+    """/metrics alone, for who is not asked who he is."""
+    app = bare_app(service)
     app.router.add_get("/metrics", _metrics)
     return app
 
@@ -271,7 +289,9 @@ async def _verb(request: web.Request) -> web.Response:
 
 
 def caller_at(request: web.Request, asked: str) -> Caller:
-    """Who sent a request, as the kernel knows it. HttpError where he has gone."""
+    """Who sent a request, as its door found out, else as the kernel knows it. HttpError where he has gone."""
+    if (known := request.get(CALLER)) is not None:
+        return cast(Caller, known)
     connection = request.transport.get_extra_info("socket") if request.transport is not None else None
     if connection is None:
         raise HttpError(400, asked, "the connection is gone")

@@ -336,6 +336,7 @@ class Daemon:
     def _tell(self, event: Event) -> None:
         log.info("%s%s: %s", event.kind, f" {event.pid}" if event.pid else "", event.text)
         self._events.append(event)
+        self.counters.events += 1
         for queue in list(self._queues):
             if queue.qsize() >= EVENTS_KEPT:  # a reader that does not read: end it rather than keep all for it
                 self.unsubscribe(queue)
@@ -442,6 +443,10 @@ class Daemon:
 
     def remembered(self) -> Sequence[Event]:
         return tuple(self._events)
+
+    @property
+    def told(self) -> int:
+        return self.counters.events
 
     def subscribe(self) -> asyncio.Queue[Event | None]:
         queue: asyncio.Queue[Event | None] = asyncio.Queue()

@@ -23,12 +23,14 @@ from detshare.ctl.backends.verbs import explain
 from detshare.ctl.core import config as configuration
 from detshare.ctl.core import options, rundir
 from detshare.ctl.core.config import Config
-from detshare.ctl.core.config_values import INTERVALS, LEVELS
+from detshare.ctl.core.config_values import INTERVALS, LEVELS, Bad, check_page
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.rundir import REPORTS_NAME, SOCKET_NAME
 from detshare.ctl.daemon import logs
 from detshare.ctl.daemon.api import Connection, make_app
 from detshare.ctl.daemon.daemon import Daemon
+from detshare.ctl.daemon.page.routes import Page
+from detshare.ctl.daemon.page.serve import serve as serve_page
 from detshare.ctl.daemon.scrape import scrape
 from detshare.ctl.oneshot import AUTO, BACKENDS, Guard, require_root, resolve, start_guardian
 
@@ -43,13 +45,17 @@ LOCK_PATIENCE: Final = 1.0
 """seconds to wait for a one-shot command, or a daemon that is ending, to give up the lock"""
 
 
-async def listen(daemon: Daemon, path: Path) -> tuple[web.AppRunner, asyncio.AbstractServer]:
+async def listen(
+    daemon: Daemon, path: Path, page: Page | None = None
+) -> tuple[web.AppRunner, asyncio.AbstractServer]:
     """Answer on a socket at `path`, mode 0660 and of the configured group where there is one, else 0600; take reports
     on another one beside it.
 
     ControlError where it cannot be made.
     """
-    runner = web.AppRunner(make_app(daemon), access_log=None, shutdown_timeout=2.0)
+    app = make_app(daemon)
+    (page or Page(daemon, daemon.config.page, path.parent)).add(app)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     server = runner.server
     assert server is not None
@@ -110,7 +116,10 @@ async def serve(run_dir: Path, config: Config, guard: Guard | None, backend: str
             await daemon.open(backend, why)
             if config.metrics.listen:
                 stack.push_async_callback((await scrape(daemon, config.metrics.listen)).cleanup)
-            runner, listening = await listen(daemon, path)
+            page = Page(daemon, config.page, run_dir)
+            if config.page.listen:
+                stack.push_async_callback(await serve_page(page, config.page))
+            runner, listening = await listen(daemon, path, page)
         except Exception as error:
             if await daemon.close():
                 daemon.dismiss_guardian()  # nothing is left to be put back
@@ -178,6 +187,20 @@ def run(run_dir: Path, config: Config, why: str = "") -> int:
         return code
 
 
+def _with_page(config: Config, listen: str | None, changes: bool | None) -> Config:
+    """The configuration with what the command line says of the page. ControlError where that cannot be."""
+    page = config.page
+    if listen is not None:
+        try:
+            page = replace(page, listen=check_page(listen))
+        except Bad as error:
+            stopped = f"--page-listen: {error}"
+            raise ControlError("start detshared", stopped, "see: detshared --help", usage=True) from error
+    if changes is not None:
+        page = replace(page, changes=changes)
+    return replace(config, page=page)
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @options.run_dir("Folder of socket, lock and journal.")
 @click.option(
@@ -203,6 +226,17 @@ def run(run_dir: Path, config: Config, why: str = "") -> int:
     default=None,
     help="With backend root: hear of new contexts by eBPF, besides looking.  [default: no]",
 )
+@click.option(
+    "--page-listen",
+    metavar="ADDRESS:PORT",
+    help="Serve the page there besides the socket: 127.0.0.1:9836; with page.certificate of the configuration any "
+    "address.  [default: nowhere]",
+)
+@click.option(
+    "--page-changes/--no-page-changes",
+    default=None,
+    help="The page may change what the user may who opened it.  [default: no]",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), help="Lines, or a JSON object each.  [default: text]")
 def main(run_dir: Path, path: Path | None, **given: Any) -> None:
@@ -214,6 +248,7 @@ def main(run_dir: Path, path: Path | None, **given: Any) -> None:
         config = configuration.load(path)
         said = {name: value for name, value in given.items() if value is not None}
         why = f"{config.path} says so" if "backend" not in said and config.daemon.backend != AUTO else ""
+        config = _with_page(config, said.pop("page_listen", None), said.pop("page_changes", None))
         config = replace(config, daemon=replace(config.daemon, **said))
         logs.begin(config.daemon.log_level, config.daemon.log_format)
         if config.path is not None:

@@ -74,7 +74,7 @@ def audit(
     `result`: changed, unchanged, refused or failed. `caller` None: the daemon itself, by its policy.
     """
     who = {"uid": None, "user": "", "pid": None} if caller is None else {
-        "uid": caller.uid, "user": user_name(caller.uid), "pid": caller.pid,
+        "uid": caller.uid, "user": user_name(caller.uid), "pid": caller.pid or None,
     }  # fmt: skip
     fields = {"event": "audit", **who, "verb": verb, "asked": asked, "result": result, "reason": reason, **(more or {})}
     text = "the policy" if caller is None else caller.text

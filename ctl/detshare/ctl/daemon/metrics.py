@@ -41,6 +41,7 @@ class Counters:
 
     looks: int = 0
     failed_looks: int = 0
+    events: int = 0
     verbs: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(verb, "changed" | "unchanged" | "refused" | "failed") -> requests"""
 

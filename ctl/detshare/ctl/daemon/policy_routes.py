@@ -16,7 +16,7 @@ from detshare.ctl.daemon.access import Caller, Denied
 from detshare.ctl.daemon.api import SERVICE, HttpError, body_of, require_change
 from detshare.ctl.policy import registry
 
-__all__ = ["add"]
+__all__ = ["add", "add_reading"]
 
 _MOST: Final = 1000
 DEADLINES_US: Final = (1.0, 3_600_000_000.0)
@@ -25,12 +25,17 @@ _MOST_PARAMS: Final = 64
 
 def add(app: web.Application) -> None:
     """Routes of this module."""
+    add_reading(app)
     app.router.add_get("/v1/policy", _show)
-    app.router.add_get("/v1/decisions", _decisions)
-    app.router.add_get("/v1/why/{pid}", _why)
     app.router.add_post("/v1/policy/set", _set)
     app.router.add_post("/v1/policy/resume", _resume)
     app.router.add_post("/v1/policy/deadline", _deadline)
+
+
+def add_reading(app: web.Application) -> None:
+    """Those that tell what was decided, and why."""
+    app.router.add_get("/v1/decisions", _decisions)
+    app.router.add_get("/v1/why/{pid}", _why)
 
 
 def _number(request: web.Request, asked: str, name: str, default: float, most: float) -> float:

@@ -15,6 +15,7 @@ from detshare.tools.bench.forwarded import forwarded
 from detshare.tools.bench.gates import gates
 from detshare.tools.bench.launch_path import launch_path
 from detshare.tools.bench.mix.cli import COMMANDS as MIXES
+from detshare.tools.bench.page import page
 from detshare.tools.bench.policies import policies
 from detshare.tools.bench.rm_core import rm_core
 from detshare.tools.bench.scale.cli import scale
@@ -136,7 +137,7 @@ def _add(name: str, about: Experiment) -> None:
 
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
-for _command in (forwarded, gates, launch_path, policies, rm_core, scale, sim_validation, *MIXES, *COMMANDS):
+for _command in (forwarded, gates, launch_path, page, policies, rm_core, scale, sim_validation, *MIXES, *COMMANDS):
     bench.add_command(_command)
 
 if __name__ == "__main__":

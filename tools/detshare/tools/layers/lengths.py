@@ -10,7 +10,7 @@ __all__ = ["LINES", "check"]
 
 LINES: Final = 500
 _FOLDERS: Final = ("kmod", "ctl", "runtime", "ebpf", "tools", "tests")
-_SUFFIXES: Final = (".py", ".c", ".h", ".S")
+_SUFFIXES: Final = (".py", ".c", ".h", ".S", ".html", ".css", ".js")
 
 
 def check(root: Path) -> list[str]:
