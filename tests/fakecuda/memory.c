@@ -181,9 +181,15 @@ struct memory *memory_find(CUdeviceptr address)
 /* The host address of device-visible memory, or NULL. Device memory belongs to one group of contexts. */
 void *memory_reach(struct context *context, CUdeviceptr address, size_t size, struct memory **found)
 {
-	struct memory *memory = memory_find(address);
+	struct memory *memory = memory_find(address), *last = memory;
 
-	if (!memory || memory->freed || address + size > memory->base + memory->size)
+	/* mappings that lie side by side are one range */
+	while (last && !last->freed && last->kind == MEMORY_MAPPED && address + size > last->base + last->size) {
+		last = memory_find(last->base + last->size);
+		if (last && (last->kind != MEMORY_MAPPED || (context && !(last->reached >> context->device->ordinal & 1))))
+			return NULL;
+	}
+	if (!last || memory->freed || last->freed || address + size > last->base + last->size)
 		return NULL;
 	if (context && memory->kind == MEMORY_MAPPED && !(memory->reached >> context->device->ordinal & 1))
 		return NULL;

@@ -129,6 +129,29 @@ TEST(access_is_given_to_whole_mappings_and_by_device)
 	VIOLATED(1, "kernel write");
 }
 
+TEST(mappings_side_by_side_are_one_range)
+{
+	unsigned int out[4];
+	CUdeviceptr p;
+
+	start();
+	OK(cuMemAddressReserve(&p, 3 * GRAIN, 0, 0, 0));
+	for (int i = 0; i < 2; i++) {
+		OK(cuMemMap(p + i * GRAIN, GRAIN, 0, create(GRAIN, 0), 0));
+		OK(reach(p + i * GRAIN, GRAIN, 0));
+	}
+	OK(cuMemsetD32_v2(p + GRAIN - 8, 5, 4));
+	OK(cuMemcpyDtoH_v2(out, p + GRAIN - 8, sizeof(out)));
+	CHECK(out[0] == 5 && out[3] == 5);
+	OK(mix(NULL, p + GRAIN - 8, 2, 1));
+	OK(cuStreamSynchronize(NULL));
+	CHECK(word_at(p + GRAIN) == 11);
+	/* nothing is mapped behind the second */
+	OK(mix(NULL, p + 2 * GRAIN - 8, 2, 1));
+	IS(cuStreamSynchronize(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+	VIOLATED(1, "kernel mix");
+}
+
 TEST(memory_that_is_unmapped_keeps_nothing)
 {
 	CUmemGenericAllocationHandle handle = 0;

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory leaves the GPU and comes back, under the library and on the stand-in driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from programs import good, program, run
+
+pytestmark = pytest.mark.e2e
+
+CASES = ("round", "wakes", "questions", "own", "refused", "busy", "full", "held", "ends", "foreign")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_memory_leaves_and_comes_back(case: str, tmp_path: Path) -> None:
+    good(run(program("parked"), case, DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))
+
+
+def test_without_the_option_nothing_leaves() -> None:
+    good(run(program("parked"), "off"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_contents_are_the_same_after_random_parks(seed: int) -> None:
+    out = good(run(program("parks"), str(seed), "400", DETSHARE_PARK="1"))
+    assert int(out.split()[1]) > 10
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2**32 - 1)), min_size=1, max_size=60))
+def test_contents_are_the_same_whatever_is_done(steps: list[tuple[int, int]]) -> None:
+    text = " ".join(f"{what} {number}" for what, number in steps)
+    good(run(program("parks"), "steps", stdin=text, DETSHARE_PARK="1"))
+
+
+def test_the_steps_find_what_is_lost() -> None:
+    """The same steps see memory that came back wrong."""
+    result = run(program("parks"), "1", "200", DETSHARE_PARK="1", PARKS_SPOIL="1")
+    assert result.returncode == 1
+    assert "is not what was written" in result.stderr
