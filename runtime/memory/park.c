@@ -134,7 +134,8 @@ static uint32_t settle(void)
 		reason = atomic_load(&ds_home.users) ? DS_PARK_BUSY : DS_PARK_OK;
 		for (device = next_device(NULL); device && reason == DS_PARK_OK; device = next_device(device))
 			reason = quiet(device);
-		if (reason == DS_PARK_OK || reason == DS_PARK_ENDING || ds_now_ns() > end)
+		/* a capture ends by calls that wait for us */
+		if (reason == DS_PARK_OK || reason == DS_PARK_CAPTURE || reason == DS_PARK_ENDING || ds_now_ns() > end)
 			break;
 		ds_nap(LOOK_NS);
 	}
