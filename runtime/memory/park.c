@@ -49,9 +49,8 @@ static void show_state(uint32_t state)
 {
 	struct ds_device *device;
 
-	each_device(device)
-		if (counters_of(device))
-			__atomic_store_n(&counters_of(device)->park_state, state, __ATOMIC_RELAXED);
+	each_device(device) if (counters_of(device))
+		__atomic_store_n(&counters_of(device)->park_state, state, __ATOMIC_RELAXED);
 }
 
 /* all that can leave, or (away) has left, this GPU */
@@ -244,7 +243,7 @@ static uint32_t copy_away(void)
 	return DS_PARK_OK;
 }
 
-static void give_back(void)
+static void give_back(uint64_t began)
 {
 	struct ds_device *device;
 
@@ -260,13 +259,13 @@ static void give_back(void)
 			continue;
 		__atomic_store_n(&counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
 		__atomic_fetch_add(&counters_of(device)->parks, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&counters_of(device)->park_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
 	}
 }
 
 /* Under the lock. */
 static uint32_t leave(void)
 {
-	struct ds_device *device;
 	uint32_t reason;
 	uint64_t began;
 
@@ -287,11 +286,8 @@ static uint32_t leave(void)
 		show_state(DS_PARK_HOME);
 		return reason;
 	}
-	give_back();
+	give_back(began);
 	atomic_store(&ds_home.now, DS_HOME_AWAY);
-	each_device(device)
-		if (counters_of(device))
-			__atomic_store_n(&counters_of(device)->park_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
 	show_state(DS_PARK_AWAY);
 	return DS_PARK_OK;
 }
@@ -302,7 +298,7 @@ static uint32_t leave(void)
 static void unmake(void)
 {
 	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next) {
-		if (piece->fresh == DS_FRESH_NOT)
+		if (!piece->fresh)
 			continue;
 		if (piece->fresh == DS_FRESH_MAPPED)
 			real->cuMemUnmap(piece->address, piece->size);
@@ -354,8 +350,8 @@ static bool come(void)
 	show_state(DS_PARK_COMING);
 	result = make();
 	if (result != CUDA_SUCCESS) {
-		show_state(DS_PARK_WAITING);
 		ds_thread.locked = locked;
+		show_state(DS_PARK_WAITING);
 		return false;
 	}
 	each_device(device) {

@@ -17,6 +17,7 @@ from typing import Any, Final
 from detshare.ctl.core.config_lines import Lines
 from detshare.ctl.core.config_values import (
     Bad,
+    check_arena,
     check_backend,
     check_classes,
     check_exclusive,
@@ -43,6 +44,7 @@ __all__ = [
     "Daemon",
     "Exclusive",
     "Metrics",
+    "Park",
     "Policy",
     "Pool",
     "load",
@@ -118,6 +120,14 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """Host memory for programs whose GPU memory is parked."""
+
+    arena: int | None = None
+    """bytes for all of them together; None: half of the host's"""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All of it. `path` None: there is no file, everything is as by default."""
 
@@ -126,6 +136,7 @@ class Config:
     pool: Pool = Pool()
     access: Access = Access()
     metrics: Metrics = Metrics()
+    park: Park = Park()
     path: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -180,6 +191,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
     "pool": {"tiers": check_tiers, "exclusive": check_tables},
     "access": {"group": check_group, "users": check_users},
     "metrics": {"listen": check_listen},
+    "park": {"arena": check_arena},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "daemon": Daemon,
@@ -187,6 +199,7 @@ _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "pool": Pool,
     "access": Access,
     "metrics": Metrics,
+    "park": Park,
 }
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import os
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
+
+from detshare.ctl.core import sizes
+from detshare.ctl.core.backend import BadRequest
 
 BACKENDS: Final = ("auto", "kmod", "root", "model")
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -65,6 +69,21 @@ def check_level(value: object) -> str:
 def check_log_format(value: object) -> str:
     """How lines are logged."""
     return _one_of(value, FORMATS)
+
+
+def check_arena(value: object) -> int:
+    """Bytes of host memory: a size, or a share of the host's such as 50%."""
+    found = re.fullmatch(r"([0-9]{1,2})%", value) if isinstance(value, str) else None
+    if found is not None and int(found[1]):
+        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return pages * int(found[1]) // 100
+    try:
+        size = sizes.parse(value) if isinstance(value, str) else None
+    except BadRequest:
+        size = None
+    if size is None:
+        raise Bad(f'it is {shown(value)}; it is a size such as "64G", or a share of the host\'s memory: "1%" to "99%"')
+    return size
 
 
 def check_flag(value: object) -> bool:

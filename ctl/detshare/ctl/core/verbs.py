@@ -18,6 +18,8 @@ from detshare.ctl.core.verb import Arg, Lane, Request, Verb, Whom
 LEVELS: Final = Level.names
 LONGEST_WAIT: Final = 30.0
 """seconds that set-sm and bind may wait"""
+MOST_PARK: Final = 600.0
+"""seconds that park may wait"""
 MOST_GPUS: Final = 64
 """numbers that --gpu takes; the kernel says which of them there are"""
 
@@ -28,6 +30,7 @@ _TENANT: Final = Text(classes.check_tenant)
 _LEASE: Final = "Let go by itself after that.  [default: held as long as the daemon lives]"
 _GPU: Final = Whole(range(MOST_GPUS), "GPU")
 _WAIT: Final = Number(LONGEST_WAIT, "number of seconds")
+_PATIENCE: Final = Number(MOST_PARK, "number of seconds")
 _TIMEOUT: Final = Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 5]", "timeout")
 
 
@@ -271,7 +274,29 @@ _ALL: Final = (
         done="paused",
         daemon=True,
     ),
-    Verb("resume", "Let a paused program run on.", "4242", done="runs again", undoes=True),
+    Verb(
+        "resume",
+        """Let a paused program run on, and bring the memory of a parked one back.
+
+        A parked program comes back by itself when it launches, copies, frees or asks for memory.
+        """,
+        "4242",
+        done="runs again",
+        undoes=True,
+    ),
+    Verb(
+        "park",
+        """Copy a program's GPU memory into host memory, and let it go.
+
+        Addresses and contents stay what they are: its next launch, copy or free brings all of it back, and waits for
+        that. What it runs now is waited for. `pause` it as well to keep it away. For programs that were started with
+        `detshare run --park`, in either lane. Needs the daemon.
+        """,
+        "4242",
+        (Arg("timeout", _PATIENCE, "SECONDS", "How long to wait for the program.  [default: 60]", "timeout"),),
+        done="parked",
+        daemon=True,
+    ),
     Verb(
         "preempt",
         """Take a program off the GPU once.
