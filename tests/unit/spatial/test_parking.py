@@ -18,6 +18,7 @@ from builds import FAKECUDA, made
 from spatial_lane import end_mps
 
 from detshare.ctl.client import Client
+from detshare.ctl.core.errors import ClientError
 from tests.patience import ended, run, until
 
 pytestmark = pytest.mark.e2e
@@ -264,8 +265,8 @@ def test_a_daemon_that_is_killed_at_any_point_loses_nothing(machine: Machine, se
 def _park(machine: Machine, pid: int) -> None:
     try:
         machine.verb("park", pid)
-    except Exception:  # the daemon is killed under it
-        return
+    except ClientError:
+        return  # the daemon is killed under it
 
 
 def test_a_program_that_is_killed_at_any_point_leaves_nothing(machine: Machine) -> None:
@@ -290,10 +291,14 @@ def test_a_program_that_is_killed_at_any_point_leaves_nothing(machine: Machine) 
 def test_the_command_says_what_became_of_it(machine: Machine) -> None:
     program = machine.run(*SPATIAL)
     command = [sys.executable, "-m", "detshare.ctl.cli", "--run-dir", str(machine.folder)]
-    done = run([*command, "park", str(program.pid)], capture_output=True, text=True, env=machine.environment, check=False)
+    done = run(
+        [*command, "park", str(program.pid)], capture_output=True, text=True, env=machine.environment, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "parked" in done.stdout
     until(lambda: machine.seen(program.pid)["state"] == "parked")
-    shown = run([*command, "show", str(program.pid)], capture_output=True, text=True, env=machine.environment, check=True)
+    shown = run(
+        [*command, "show", str(program.pid)], capture_output=True, text=True, env=machine.environment, check=True
+    )
     assert "parked; its next launch brings it back" in shown.stdout
     assert "can be parked" in shown.stdout

@@ -17,9 +17,7 @@ from detshare.ctl.core.verb import Arg, Lane, Request, Verb, Whom
 
 LEVELS: Final = Level.names
 LONGEST_WAIT: Final = 30.0
-"""seconds that set-sm and bind may wait"""
-MOST_PARK: Final = 600.0
-"""seconds that park may wait"""
+"""seconds that set-sm, bind and park may wait"""
 MOST_GPUS: Final = 64
 """numbers that --gpu takes; the kernel says which of them there are"""
 
@@ -30,7 +28,6 @@ _TENANT: Final = Text(classes.check_tenant)
 _LEASE: Final = "Let go by itself after that.  [default: held as long as the daemon lives]"
 _GPU: Final = Whole(range(MOST_GPUS), "GPU")
 _WAIT: Final = Number(LONGEST_WAIT, "number of seconds")
-_PATIENCE: Final = Number(MOST_PARK, "number of seconds")
 _TIMEOUT: Final = Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 5]", "timeout")
 
 
@@ -293,7 +290,7 @@ _ALL: Final = (
         `detshare run --park`, in either lane. Needs the daemon.
         """,
         "4242",
-        (Arg("timeout", _PATIENCE, "SECONDS", "How long to wait for the program.  [default: 60]", "timeout"),),
+        (Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 20]", "timeout"),),
         done="parked",
         daemon=True,
     ),

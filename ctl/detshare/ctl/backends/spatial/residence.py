@@ -17,8 +17,10 @@ from detshare.runtime.residence import STATES
 from detshare.runtime.tenant import View
 from detshare.runtime.tenants import Tenants
 
-TIMEOUT: Final = 60.0
-"""seconds that park and resume wait where nothing else was asked for"""
+TIMEOUT: Final = 20.0
+"""seconds that park waits where nothing else was asked for"""
+BACK: Final = 5.0
+"""seconds that resume waits: who finds no room on its GPU comes back later"""
 AWAY: Final = ("parked", "coming", "waiting")
 """states in which the program's memory is not on its GPU"""
 
@@ -118,4 +120,4 @@ class Residence:
     def resume(self, who: str) -> Outcome:
         """Bring back the memory of those who are parked; nobody else is in the outcome."""
         away = {process for process, parking in self.all().items() if parking.state in AWAY}
-        return self._do("resume", who, False, lambda opener: opener.id in away, 5.0)
+        return self._do("resume", who, False, lambda opener: opener.id in away, BACK)
