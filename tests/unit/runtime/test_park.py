@@ -20,6 +20,14 @@ def test_memory_leaves_and_comes_back(case: str, tmp_path: Path) -> None:
     good(run(program("parked"), case, DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))
 
 
+def test_two_gpus_and_their_peers() -> None:
+    result = run(program("parked"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2", FAKECUDA_EXIT="0")
+    assert result.returncode == 0, result.stderr
+    wrong = [line for line in result.stderr.splitlines() if line.startswith("fakecuda:")]
+    # after access was taken away the last kernel reached nothing, and was to
+    assert [line for line in wrong if "kernel mix" not in line and "1 violation" not in line] == []
+
+
 def test_without_the_option_nothing_leaves() -> None:
     good(run(program("parked"), "off"))
 

@@ -5,6 +5,7 @@
 #include "client.h"
 
 #define MIB (1UL << 20)
+#define KIB (1UL << 10)
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address, unsigned int flags);
@@ -411,6 +412,45 @@ static void case_foreign(void)
 	CHECK(cuMemFree_v2(at));
 }
 
+/* Two GPUs: the memory of both leaves together, and who could reach the other's still can. */
+static void case_peers(void)
+{
+	CUdeviceptr before, after, own;
+	CUcontext second;
+	uint32_t word;
+
+	CHECK(cuMemAlloc_v2(&before, 40 * MIB));
+	fill(before, 40 * MIB, 1);
+	CHECK(cuDevicePrimaryCtxRetain(&second, 1));
+	CHECK(cuCtxSetCurrent(second));
+	client_kernels();
+	CHECK(cuCtxEnablePeerAccess(context, 0));
+	CHECK(cuMemAlloc_v2(&own, 3 * MIB));
+	fill(own, 3 * MIB, 2);
+	CHECK(cuCtxSetCurrent(context));
+	CHECK(cuMemAlloc_v2(&after, 2 * MIB));
+	fill(after, 2 * MIB, 3);
+	CHECK(cuCtxSetCurrent(second));
+	for (unsigned int round = 0; round < 2; round++) {
+		EXPECT(park() == DS_PARK_OK && away());
+		CHECK(client_mix(NULL, before + 33 * MIB, 1, 1, 1));
+		CHECK(client_mix(NULL, after, 1, 1, 1));
+		CHECK(client_mix(NULL, own, 1, 1, 1));
+		CHECK(cuStreamSynchronize(NULL));
+		EXPECT(!away());
+	}
+	CHECK(cuMemcpyDtoH_v2(&word, own, 4));
+	EXPECT(word == 4);
+	CHECK(cuMemcpyDtoH_v2(&word, after, 4));
+	EXPECT(word == 5);
+	CHECK(cuCtxDisablePeerAccess(context));
+	CHECK(cuCtxSetCurrent(context));
+	EXPECT(filled(before, 32 * MIB, 1) && filled(after + 4 * KIB, MIB, 3 + (uint32_t)KIB * 2654435761U));
+	CHECK(cuCtxSetCurrent(second));
+	CHECK(client_mix(NULL, after, 1, 1, 1));
+	EXPECT(cuStreamSynchronize(NULL) == 700);
+}
+
 static void case_off(void)
 {
 	CUdeviceptr at;
@@ -428,7 +468,7 @@ int main(int count, char **arguments)
 	} cases[] = {
 		{"round", case_round}, {"wakes", case_wakes}, {"questions", case_questions}, {"own", case_own},
 		{"refused", case_refused}, {"busy", case_busy}, {"full", case_full}, {"held", case_held},
-		{"ends", case_ends}, {"foreign", case_foreign}, {"off", case_off},
+		{"ends", case_ends}, {"foreign", case_foreign}, {"peers", case_peers}, {"off", case_off},
 	};
 
 	client_start(0);
