@@ -147,9 +147,9 @@ static CUresult linear_free(CUdeviceptr pointer)
 
 	ds_home_enter();
 	range = ds_range_find(pointer);
-	/* a mapping of the program's own is not freed this way, and the driver says so */
+	/* a mapping of the program's own, or another process's memory, is not freed this way, and the driver says so */
 	if (range && range->reserved)
-		result = range->base == pointer ? ds_alloc_free(range) : CUDA_ERROR_INVALID_VALUE;
+		result = range->base == pointer && !range->opened ? ds_alloc_free(range) : CUDA_ERROR_INVALID_VALUE;
 	else
 		result = real->cuMemFree_v2(pointer);
 	ds_home_leave();

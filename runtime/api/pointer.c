@@ -5,7 +5,6 @@
  */
 #include "alloc.h"
 #include "home.h"
-#include "log.h"
 #include "primary.h"
 
 enum {
@@ -23,7 +22,7 @@ enum {
 /* The allocation of ours that holds the address; NULL: the driver knows. */
 static struct ds_range *ours(CUdeviceptr address)
 {
-	struct ds_range *range = atomic_load_explicit(&ds_home.parks, memory_order_relaxed) ? ds_range_find(address) : NULL;
+	struct ds_range *range = ds_range_find(address);
 
 	return range && range->reserved ? range : NULL;
 }
@@ -177,17 +176,6 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t at, 
 			     unsigned long long flags)
 {
 	return ds_home_call(bind(multicast, at, address, size, flags));
-}
-
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
-{
-	static _Atomic(bool) told;
-
-	if (!ours(address))
-		return real->cuIpcGetMemHandle(handle, address);
-	if (!atomic_exchange(&told, true))
-		ds_info("cuIpcGetMemHandle is refused for memory that can be parked: start this program without --park");
-	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* ---- other GPUs ---- */

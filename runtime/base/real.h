@@ -139,7 +139,9 @@ struct ds_real {
 	CUresult (*cuGreenCtxDestroy)(CUgreenCtx);
 	CUresult (*cuGreenCtxStreamCreate)(CUstream *, CUgreenCtx, unsigned int, int);
 	CUresult (*cuInit)(unsigned int);
+	CUresult (*cuIpcCloseMemHandle)(CUdeviceptr);
 	CUresult (*cuIpcGetMemHandle)(CUipcMemHandle *, CUdeviceptr);
+	CUresult (*cuIpcOpenMemHandle)(CUdeviceptr *, CUipcMemHandle, unsigned int);
 	CUresult (*cuIpcOpenMemHandle_v2)(CUdeviceptr *, CUipcMemHandle, unsigned int);
 	CUresult (*cuKernelGetFunction)(CUfunction *, CUkernel);
 	CUresult (*cuKernelGetName)(const char **, CUkernel);
@@ -184,6 +186,7 @@ struct ds_real {
 	CUresult (*cuMemHostGetDevicePointer_v2)(CUdeviceptr *, void *, unsigned int);
 	CUresult (*cuMemHostRegister_v2)(void *, size_t, unsigned int);
 	CUresult (*cuMemHostUnregister)(void *);
+	CUresult (*cuMemImportFromShareableHandle)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
 	CUresult (*cuMemMap)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
 	CUresult (*cuMemMapArrayAsync)(CUarrayMapInfo *, unsigned int, CUstream);
 	CUresult (*cuMemMapArrayAsync_ptsz)(CUarrayMapInfo *, unsigned int, CUstream);
@@ -466,7 +469,10 @@ DS_EXPORT CUresult cuGraphicsUnmapResources(unsigned int, CUgraphicsResource *, 
 DS_EXPORT CUresult cuGraphicsUnmapResources_ptsz(unsigned int, CUgraphicsResource *, CUstream);
 DS_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned int);
 DS_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx);
+DS_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr);
 DS_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr);
+DS_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *, CUipcMemHandle, unsigned int);
+DS_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *, CUipcMemHandle, unsigned int);
 DS_EXPORT CUresult cuLaunch(CUfunction);
 DS_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, CUstream, void **);
 DS_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, CUstream, void **);

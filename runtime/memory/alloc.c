@@ -7,8 +7,10 @@
 #include "lifecycle.h"
 #include "log.h"
 #include "primary.h"
+#include "share.h"
 
 #define VIRTUAL_MEMORY_SUPPORTED 102
+#define POSIX_DESCRIPTOR 1
 
 static bool parks[DS_MAX_DEVICES]; /* set before the program's first allocation there */
 static _Atomic(uint64_t) peers[DS_MAX_DEVICES]; /* bit n: GPU n may reach what this one has */
@@ -45,8 +47,9 @@ struct ds_device *ds_alloc_device(size_t bytes)
 
 /* ---- making ---- */
 
-static void unmake(struct ds_range *range)
+void ds_alloc_unmake(struct ds_range *range)
 {
+	ds_share_forget(range);
 	for (unsigned int n = 0; n < range->count; n++) {
 		struct ds_piece *piece = range->pieces[n];
 
@@ -64,6 +67,7 @@ static CUresult piece_add(struct ds_range *range, size_t offset, struct ds_piece
 {
 	const CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = POSIX_DESCRIPTOR, /* share.h */
 		.location = {CU_MEM_LOCATION_TYPE_DEVICE, range->device->ordinal},
 	};
 	size_t left = range->reserved - offset;
@@ -106,7 +110,7 @@ CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *addr
 	if (result == CUDA_SUCCESS && !ds_range_add(range))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != CUDA_SUCCESS) {
-		unmake(range);
+		ds_alloc_unmake(range);
 		return result;
 	}
 	for (unsigned int n = 0; n < range->count; n++)
@@ -124,7 +128,7 @@ CUresult ds_alloc_free(struct ds_range *range)
 	result = real->cuCtxSynchronize();
 	if (result == CUDA_SUCCESS) {
 		ds_range_remove(range);
-		unmake(range);
+		ds_alloc_unmake(range);
 	}
 	ds_own_end(&own);
 	return result;
@@ -182,7 +186,7 @@ void ds_alloc_over(struct ds_device *device)
 		if (range->device != device || !range->reserved)
 			continue;
 		ds_range_remove(range);
-		unmake(range);
+		ds_alloc_unmake(range);
 	}
 }
 

@@ -19,6 +19,8 @@ struct ds_device *ds_alloc_device(size_t bytes);
 CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *address);
 /* As cuMemFree: waits for all work of the GPU. The range is one of ours, with reserved addresses. */
 CUresult ds_alloc_free(struct ds_range *range);
+/* Gives back all of it, mapped or not; it is in no table any more. */
+void ds_alloc_unmake(struct ds_range *range);
 /* GPU `who` may reach what `device` has and will have, or no more. */
 CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on);
 /* What the GPU's context had went with it: forgets it. */

@@ -4,6 +4,7 @@
 #include "piece.h"
 
 #define SYNC_MEMOPS 6
+#define POSIX_DESCRIPTOR 1
 
 struct ds_piece *ds_pieces;
 
@@ -53,19 +54,13 @@ void ds_piece_stay(struct ds_piece *piece)
 	ds_piece_count(piece);
 }
 
-struct ds_piece *ds_piece_make(struct ds_device *device, size_t size, const CUmemAllocationProp *prop, CUresult *result)
+/* With a handle, or nothing is left of it. */
+static struct ds_piece *keep(struct ds_piece *piece, struct ds_device *device, size_t size, CUresult result)
 {
-	struct ds_piece *piece = calloc(1, sizeof(*piece));
-
-	*result = CUDA_ERROR_OUT_OF_MEMORY;
-	if (!piece)
-		return NULL;
-	*result = real->cuMemCreate(&piece->handle, size, prop, 0);
-	if (*result != CUDA_SUCCESS) {
+	if (result != CUDA_SUCCESS) {
 		free(piece);
 		return NULL;
 	}
-	piece->prop = *prop;
 	piece->size = size;
 	piece->device = device;
 	ds_piece_lock();
@@ -76,6 +71,27 @@ struct ds_piece *ds_piece_make(struct ds_device *device, size_t size, const CUme
 	ds_pieces = piece;
 	ds_piece_unlock();
 	return piece;
+}
+
+struct ds_piece *ds_piece_make(struct ds_device *device, size_t size, const CUmemAllocationProp *prop, CUresult *result)
+{
+	struct ds_piece *piece = calloc(1, sizeof(*piece));
+
+	*result = piece ? real->cuMemCreate(&piece->handle, size, prop, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (piece)
+		piece->prop = *prop;
+	return keep(piece, device, size, *result);
+}
+
+struct ds_piece *ds_piece_import(struct ds_device *device, size_t size, int fd, CUresult *result)
+{
+	struct ds_piece *piece = calloc(1, sizeof(*piece));
+
+	*result = piece ? real->cuMemImportFromShareableHandle(&piece->handle, (void *)(intptr_t)fd, POSIX_DESCRIPTOR)
+			: CUDA_ERROR_OUT_OF_MEMORY;
+	if (piece)
+		piece->stays = true;
+	return keep(piece, device, size, *result);
 }
 
 void ds_piece_free(struct ds_piece *piece)

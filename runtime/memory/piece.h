@@ -39,6 +39,8 @@ void ds_piece_unlock(void);
 
 /* Makes the memory; NULL and *result: the driver refused. */
 struct ds_piece *ds_piece_make(struct ds_device *device, size_t size, const CUmemAllocationProp *prop, CUresult *result);
+/* Memory of another process, by its descriptor; it stays. */
+struct ds_piece *ds_piece_import(struct ds_device *device, size_t size, int fd, CUresult *result);
 /* Gives it back and forgets it; it is not mapped. */
 void ds_piece_free(struct ds_piece *piece);
 /* Whether it can leave now; after each change of address, stays and handle. */

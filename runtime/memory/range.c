@@ -82,6 +82,9 @@ struct ds_range *ds_range_find(CUdeviceptr address)
 	struct ds_range *found = NULL;
 	size_t at;
 
+	/* most programs have none */
+	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return NULL;
 	pthread_mutex_lock(&lock);
 	at = above(address);
 	if (at && address - table[at - 1]->base < (table[at - 1]->reserved ? table[at - 1]->reserved : table[at - 1]->size))

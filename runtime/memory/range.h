@@ -12,6 +12,8 @@ struct ds_range {
 	uint64_t id; /* never used again */
 	CUcontext context; /* whose memory the program takes it for */
 	struct ds_device *device;
+	uint64_t secret, source; /* of what another process has, see share.h */
+	unsigned int opened; /* times; 0: it is no such memory */
 	unsigned int count;
 	struct ds_piece *pieces[];
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that leaves the GPU and comes back: `parked CASE`, with DETSHARE_PARK=1. */
 #include <stdatomic.h>
+#include <sys/wait.h>
 
 #include "client.h"
 
@@ -188,7 +189,6 @@ static void case_questions(void)
 	EXPECT(id[0] != id[1]);
 	EXPECT(cuMemFree_v2(pointers[0] + 4) == CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cuMemRetainAllocationHandle(&(CUmemGenericAllocationHandle){0}, (void *)pointers[0]) == CUDA_ERROR_INVALID_VALUE);
-	EXPECT(cuIpcGetMemHandle(&(CUipcMemHandle){{0}}, pointers[0]) == CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(cuMemFree_v2(pointers[0]));
 	EXPECT(cuMemFree_v2(pointers[0]) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(cuMemFreeAsync(pointers[1], NULL));
@@ -460,6 +460,76 @@ static void case_off(void)
 	EXPECT(park() == DS_PARK_OFF);
 }
 
+/* The process that opens it, without --park. */
+static void opens(int from, int to)
+{
+	CUdeviceptr at, again, base;
+	CUipcMemHandle handles[2];
+	CUcontext whose;
+	size_t size;
+
+	setenv("DETSHARE_PARK", "0", 1);
+	client_start(0);
+	EXPECT(read(from, handles, sizeof(handles)) == sizeof(handles));
+	CHECK(cuIpcOpenMemHandle_v2(&at, handles[0], 1));
+	EXPECT(filled(at, 70 * MIB, 7));
+	CHECK(cuMemGetAddressRange_v2(&base, &size, at + 50 * MIB));
+	EXPECT(base == at && size == 70 * MIB);
+	CHECK(cuPointerGetAttribute(&whose, 1, at));
+	EXPECT(whose == context);
+	/* opened twice it is closed twice */
+	CHECK(cuIpcOpenMemHandle_v2(&again, handles[0], 1));
+	EXPECT(again == at);
+	CHECK(cuIpcCloseMemHandle(at));
+	CHECK(client_mix(NULL, at + 40 * MIB, 1, 1, 1));
+	CHECK(cuStreamSynchronize(NULL));
+	EXPECT(cuMemFree_v2(at) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(park() == DS_PARK_OFF);
+	CHECK(cuIpcCloseMemHandle(at));
+	EXPECT(cuMemGetAddressRange_v2(&base, &size, at) != CUDA_SUCCESS);
+	/* a secret that is none, an allocation that was freed, a process that is none */
+	handles[0].reserved[8] ^= 1;
+	EXPECT(cuIpcOpenMemHandle_v2(&at, handles[0], 1) == CUDA_ERROR_INVALID_HANDLE);
+	EXPECT(cuIpcOpenMemHandle_v2(&at, handles[1], 1) == CUDA_ERROR_INVALID_HANDLE);
+	_exit(write(to, "x", 1) != 1);
+}
+
+/* Another process sees what was named, which stays; all else leaves. */
+static int shared(void)
+{
+	int to_child[2], to_parent[2], status;
+	CUipcMemHandle handles[2];
+	CUdeviceptr at, freed;
+	uint32_t word;
+	pid_t child;
+	char byte;
+
+	EXPECT(!pipe(to_child) && !pipe(to_parent));
+	child = fork();
+	if (!child)
+		opens(to_child[0], to_parent[1]);
+	client_start(0);
+	CHECK(cuMemAlloc_v2(&at, 70 * MIB));
+	CHECK(cuMemAlloc_v2(&freed, 4 * MIB));
+	fill(at, 70 * MIB, 7);
+	EXPECT(park() == DS_PARK_OK);
+	CHECK(cuIpcGetMemHandle(&handles[0], at + 5));
+	EXPECT(!away() && daemon_counters()->parkable_bytes == 4 * MIB);
+	EXPECT(cuIpcOpenMemHandle_v2(&(CUdeviceptr){0}, handles[0], 1) == CUDA_ERROR_INVALID_CONTEXT);
+	CHECK(cuIpcGetMemHandle(&handles[1], freed));
+	CHECK(cuMemFree_v2(freed));
+	CHECK(cuMemAlloc_v2(&freed, 4 * MIB));
+	EXPECT(park() == DS_PARK_OK && daemon_counters()->parked_bytes == 4 * MIB);
+	EXPECT(write(to_child[1], handles, sizeof(handles)) == sizeof(handles));
+	EXPECT(read(to_parent[0], &byte, 1) == 1);
+	EXPECT(away());
+	CHECK(cuMemcpyDtoH_v2(&word, at + 40 * MIB, 4));
+	EXPECT(word == (uint32_t)(10 * MIB) * 2654435761U + 8);
+	CHECK(cuMemFree_v2(at));
+	EXPECT(waitpid(child, &status, 0) == child && !status);
+	return 0;
+}
+
 int main(int count, char **arguments)
 {
 	static const struct {
@@ -471,6 +541,8 @@ int main(int count, char **arguments)
 		{"ends", case_ends}, {"foreign", case_foreign}, {"peers", case_peers}, {"off", case_off},
 	};
 
+	if (count == 2 && !strcmp(arguments[1], "shared"))
+		return shared();
 	client_start(0);
 	settled();
 	for (unsigned int n = 0; count == 2 && n < sizeof(cases) / sizeof(cases[0]); n++)
