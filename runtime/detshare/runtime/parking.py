@@ -19,7 +19,6 @@ from detshare.runtime.arena import Arena
 from detshare.runtime.board import monotonic_ns
 from detshare.runtime.directory import uuid_text
 from detshare.runtime.policies import Policies
-from detshare.runtime.residence import STATES
 from detshare.runtime.tenant import Refused, Tell, Tenant
 
 
@@ -121,10 +120,7 @@ class Parking:
     def _look(self, tenant: Tenant) -> None:
         counters, now = tenant.pages.counters, monotonic_ns()
         state = counters.get("park_state")
-        if state != tenant.park.seen and state in STATES:
-            self._told(tenant, state)
-            tenant.park.seen = state
-            tenant.park.since_ns = now
+        self._tell_changes(tenant, state, now)
         after = tenant.record.desired.park_after
         if after is None or state != layout.PARK_HOME or not counters.get("parkable_bytes"):
             return
@@ -136,18 +132,23 @@ class Parking:
             tenant.park.next(True)
             self._policies.show(tenant)
 
-    def _told(self, tenant: Tenant, state: int) -> None:
-        counters, was = tenant.pages.counters, tenant.park.seen
-        if state == layout.PARK_AWAY and was != layout.PARK_WAITING:
-            took = counters.get("park_ns") / 1e9
-            text = f"parked: {sizes.text(counters.get('parked_bytes'))} left {tenant.record.gpu.uuid} in {took:.3g} s"
-        elif state == layout.PARK_HOME and was in (layout.PARK_AWAY, layout.PARK_COMING, layout.PARK_WAITING):
-            text = f"its memory is on {tenant.record.gpu.uuid} again, after {counters.get('resume_ns') / 1e9:.3g} s"
-        elif state == layout.PARK_WAITING:
-            text = f"it is parked and wants to go on, and waits for room on {tenant.record.gpu.uuid}"
-        else:
-            return
-        self._tell("park", tenant.record.pid, text)
+    def _tell_changes(self, tenant: Tenant, state: int, now: int) -> None:
+        """By counts, for memory may leave and come back between two looks."""
+        counters, known, gpu = tenant.pages.counters, tenant.park, tenant.record.gpu.uuid
+        told = []
+        if (parks := counters.get("parks")) != known.parks:
+            size = sizes.text(counters.get("parked_bytes") or counters.get("parkable_bytes"))
+            told.append(f"parked: {size} left {gpu} in {counters.get('park_ns') / 1e9:.3g} s")
+            known.parks, known.away = parks, True
+        waits = state == layout.PARK_WAITING
+        if waits and not known.waits:
+            told.append(f"it is parked and wants to go on, and waits for room on {gpu}")
+        known.waits = waits or (known.waits and state != layout.PARK_HOME)
+        if known.away and state == layout.PARK_HOME:
+            told.append(f"its memory is on {gpu} again, after {counters.get('resume_ns') / 1e9:.3g} s")
+            known.away, known.since_ns = False, now
+        for text in told:
+            self._tell("park", tenant.record.pid, text)
 
 
 def _together(answers: list[str | None]) -> str | None:

@@ -35,8 +35,12 @@ class Residence:
 
     asked: int = 0
     """policy.park: the latest request"""
-    seen: int = layout.PARK_HOME
-    """the state that was told last"""
+    parks: int = 0
+    """how many parks were told"""
+    away: bool = False
+    """what was told last is that its memory left"""
+    waits: bool = False
+    """and that it waits for room"""
     since_ns: int = 0
     """since then its memory is on the GPU, or the last try to park it was refused"""
     arena: int = 0

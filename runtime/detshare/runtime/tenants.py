@@ -104,7 +104,8 @@ class Tenants:
         table = Table(record.gpu, seen)
         tenant = Tenant(record, pages, slot, pidfd, table, descriptors=_descriptors(record, pidfd))
         tenant.park.asked = pages.policy.get("park")
-        tenant.park.seen = pages.counters.get("park_state")
+        tenant.park.parks = pages.counters.get("parks")
+        tenant.park.away = pages.counters.get("park_state") != layout.PARK_HOME
         tenant.park.arena = pages.counters.get("arena_bytes")
         self._tenants[record.name] = tenant
         self.keep(tenant)
