@@ -200,11 +200,17 @@ CUresult cuCtxDisablePeerAccess(CUcontext context)
 	return peer(context, false, real->cuCtxDisablePeerAccess(context));
 }
 
-CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice device, unsigned int flags)
+static CUresult green(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice device, unsigned int flags)
 {
 	CUresult result = real->cuGreenCtxCreate(context, desc, device, flags);
 
 	if (result == CUDA_SUCCESS)
 		ds_alloc_note_green();
 	return result;
+}
+
+/* What runs there uses this memory and is not stopped by us: all of it is home from then on. */
+CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CUdevice device, unsigned int flags)
+{
+	return ds_home_call(green(context, desc, device, flags));
 }

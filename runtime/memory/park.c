@@ -3,7 +3,7 @@
  * The program's memory leaves its GPUs and comes back, as a whole: it is either wholly there or wholly away. Leaving, nothing is given back
  * before all of it is copied; coming, nothing is used before all of it is copied. What fails is taken back.
  *
- * One lock is held all the while. Threads of the program that need the memory wait for it in fetch(), and the first of them brings it home; no
+ * One lock is held all the while, around leave() and come(). Threads of the program that need the memory wait for it in fetch(), and the first of them brings it home; no
  * device->lock is held around copies. Who is held by hand waits there too: a paused program stays away.
  */
 #include <string.h>
@@ -27,7 +27,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* GPUs whose context is managed now. Boards and contexts end in the same threads that end here, or wait for them. */
+/* GPUs whose context is managed now. */
 static struct ds_device *next_device(struct ds_device *device)
 {
 	for (device = device ? device + 1 : ds_devices; device < ds_devices + DS_MAX_DEVICES; device++)
@@ -263,7 +263,6 @@ static void give_back(uint64_t began)
 	}
 }
 
-/* Under the lock. */
 static uint32_t leave(void)
 {
 	uint32_t reason;
@@ -279,6 +278,9 @@ static uint32_t leave(void)
 	began = ds_now_ns();
 	stop();
 	reason = settle();
+	/* made by a thread that was inside until now */
+	if (reason == DS_PARK_OK && !sole_contexts())
+		reason = DS_PARK_CONTEXT;
 	if (reason == DS_PARK_OK)
 		reason = copy_away();
 	if (reason != DS_PARK_OK) {
@@ -338,7 +340,7 @@ static CUresult make(void)
 	return result;
 }
 
-/* Under the lock. false: the GPU has no room now, and all is as it was. */
+/* false: the GPU has no room now, and all is as it was. */
 static bool come(void)
 {
 	uint64_t began = ds_now_ns();
@@ -481,8 +483,8 @@ static void context_over(struct ds_device *device)
 	pthread_mutex_lock(&lock);
 	ds_alloc_over(device);
 	ds_arena_over(device, bytes_away(device) != 0);
-	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
-		away = away || !piece->handle;
+	for (struct ds_piece *piece = ds_pieces; piece && !away; piece = piece->next)
+		away = !piece->handle;
 	if (!away)
 		atomic_store(&ds_home.now, DS_HOME);
 	pthread_mutex_unlock(&lock);

@@ -12,7 +12,7 @@ from programs import good, program, run
 
 pytestmark = pytest.mark.e2e
 
-CASES = ("round", "wakes", "questions", "own", "refused", "busy", "full", "held", "ends", "foreign", "shared")
+CASES = ("round", "wakes", "questions", "own", "refused", "busy", "full", "held", "ends", "foreign", "green", "shared")
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -100,8 +100,8 @@ def test_what_is_given_is_zero_and_cannot_be_cut() -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("64G", 64 << 30), ("512M", 512 * MIB), ("50%", host_bytes() * 50 // 100)])
 def test_its_size_is_a_setting(text: str, size: int) -> None:
-    assert config.parse(f'[park]\narena = "{text}"'.encode()).park.arena == size
-    assert config.parse(b"").park.arena is None
+    assert config.parse(f'[park]\narena = "{text}"'.encode()).park.bytes == size
+    assert config.parse(b"").park.bytes == host_bytes() // 2
 
 
 @pytest.mark.parametrize("text", ['"0%"', '"100%"', '"max"', '"much"', "7", "true", "[]"])

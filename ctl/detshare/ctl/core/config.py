@@ -17,6 +17,7 @@ from typing import Any, Final
 from detshare.ctl.core.config_lines import Lines
 from detshare.ctl.core.config_values import (
     Bad,
+    arena_bytes,
     check_arena,
     check_backend,
     check_classes,
@@ -123,8 +124,13 @@ class Metrics:
 class Park:
     """Host memory for programs whose GPU memory is parked."""
 
-    arena: int | None = None
-    """bytes for all of them together; None: half of the host's"""
+    arena: str = "50%"
+    """for all of them together: a size, or a share of the host's"""
+
+    @property
+    def bytes(self) -> int:
+        """The same as a number."""
+        return arena_bytes(self.arena) or 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,19 +71,21 @@ def check_log_format(value: object) -> str:
     return _one_of(value, FORMATS)
 
 
-def check_arena(value: object) -> int:
-    """Bytes of host memory: a size, or a share of the host's such as 50%."""
-    found = re.fullmatch(r"([0-9]{1,2})%", value) if isinstance(value, str) else None
-    if found is not None and int(found[1]):
-        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return pages * int(found[1]) // 100
+def arena_bytes(text: str) -> int | None:
+    """Bytes of a size, or of a share of the host's memory such as 50%. None where it is neither."""
+    if found := re.fullmatch(r"([1-9][0-9]?)%", text):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * int(found[1]) // 100
     try:
-        size = sizes.parse(value) if isinstance(value, str) else None
+        return sizes.parse(text)
     except BadRequest:
-        size = None
-    if size is None:
+        return None
+
+
+def check_arena(value: object) -> str:
+    """How much host memory: a size, or a share of the host's such as 50%."""
+    if not isinstance(value, str) or arena_bytes(value) is None:
         raise Bad(f'it is {shown(value)}; it is a size such as "64G", or a share of the host\'s memory: "1%" to "99%"')
-    return size
+    return value
 
 
 def check_flag(value: object) -> bool:

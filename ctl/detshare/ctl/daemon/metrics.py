@@ -184,10 +184,7 @@ def _about_program(page: _Page, program: Program) -> None:
     if (parking := program.parking) is not None:
         add("parkable_bytes", parking.parkable_bytes)
         add("parked_bytes", parking.parked_bytes)
-        add("arena_bytes", parking.arena_bytes)
         add("parks", parking.parks)
-        add("park_seconds", parking.park_ms / 1e3)
-        add("resume_seconds", parking.resume_ms / 1e3)
     if (activity := program.activity) is not None:
         add("bursts", activity.kicks)
         add("gpu_seconds", activity.used_us / 1e6)

@@ -8,6 +8,11 @@
 #define MIB (1UL << 20)
 #define KIB (1UL << 10)
 
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type);
+CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned int *count, const CUdevResource *whole, CUdevResource *rest,
+				     unsigned int flags, unsigned int least);
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources, unsigned int count);
+CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority);
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address, unsigned int flags);
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags);
@@ -451,6 +456,29 @@ static void case_peers(void)
 	EXPECT(cuStreamSynchronize(NULL) == 700);
 }
 
+/* A green context of the program's own, made while the memory is away, finds it there. */
+static void case_green(void)
+{
+	CUdevResource all, group;
+	CUdevResourceDesc desc;
+	unsigned int groups = 1;
+	CUgreenCtx green;
+	CUdeviceptr at;
+
+	CHECK(cuMemAlloc_v2(&at, 2 * MIB));
+	fill(at, 2 * MIB, 4);
+	EXPECT(park() == DS_PARK_OK && away());
+	CHECK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+	CHECK(cuDevSmResourceSplitByCount(&group, &groups, &all, NULL, 0, 16));
+	CHECK(cuDevResourceGenerateDesc(&desc, &group, 1));
+	CHECK(cuGreenCtxCreate(&green, desc, 0, 1));
+	EXPECT(!away());
+	CHECK(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+	CHECK(client_mix(stream, at, 1, 1, 1));
+	CHECK(cuStreamSynchronize(stream));
+	EXPECT(park() == DS_PARK_CONTEXT && !away());
+}
+
 static void case_off(void)
 {
 	CUdeviceptr at;
@@ -538,7 +566,7 @@ int main(int count, char **arguments)
 	} cases[] = {
 		{"round", case_round}, {"wakes", case_wakes}, {"questions", case_questions}, {"own", case_own},
 		{"refused", case_refused}, {"busy", case_busy}, {"full", case_full}, {"held", case_held},
-		{"ends", case_ends}, {"foreign", case_foreign}, {"peers", case_peers}, {"off", case_off},
+		{"ends", case_ends}, {"foreign", case_foreign}, {"green", case_green}, {"peers", case_peers}, {"off", case_off},
 	};
 
 	if (count == 2 && !strcmp(arguments[1], "shared"))
