@@ -108,6 +108,12 @@ CUresult ds_memory_settle(struct ds_device *device, enum ds_ledger_kind kind, ui
 
 /* ---- linear memory ---- */
 
+/* There it is, or there is no room. Whatever else the driver says of such memory: plain memory serves as well. */
+static bool made(CUresult result)
+{
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* Memory that can leave the GPU, if it is to be such. */
 static CUresult linear(CUdeviceptr *pointer, size_t bytes)
 {
@@ -116,7 +122,9 @@ static CUresult linear(CUdeviceptr *pointer, size_t bytes)
 
 	ds_home_enter();
 	parks = pointer ? ds_alloc_device(bytes) : NULL;
-	result = parks ? ds_alloc_make(parks, bytes, pointer) : real->cuMemAlloc_v2(pointer, bytes);
+	result = parks ? ds_alloc_make(parks, bytes, pointer) : CUDA_ERROR_NOT_SUPPORTED;
+	if (!made(result))
+		result = real->cuMemAlloc_v2(pointer, bytes);
 	ds_home_leave();
 	return result;
 }
@@ -132,9 +140,10 @@ static CUresult rows(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t h
 
 	ds_home_enter();
 	parks = plain ? ds_alloc_device(padded * height) : NULL;
-	result = parks ? ds_alloc_make(parks, padded * height, pointer)
-		       : real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
-	if (parks && result == CUDA_SUCCESS)
+	result = parks ? ds_alloc_make(parks, padded * height, pointer) : CUDA_ERROR_NOT_SUPPORTED;
+	if (!made(result))
+		result = real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
+	else if (result == CUDA_SUCCESS)
 		*pitch = padded;
 	ds_home_leave();
 	return result;

@@ -85,6 +85,15 @@ static CUresult piece_add(struct ds_range *range, size_t offset, struct ds_piece
 	return result;
 }
 
+static void refused(struct ds_device *device, CUresult result)
+{
+	static _Atomic(bool) told;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY && !atomic_exchange(&told, true))
+		ds_info("GPU %d: memory that can be parked is refused (%s): what is allocated stays", device->ordinal,
+			ds_error_name(result));
+}
+
 CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *address)
 {
 	size_t reserved = (bytes + DS_GRAIN_BYTES - 1) & ~(DS_GRAIN_BYTES - 1);
@@ -111,6 +120,7 @@ CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *addr
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != CUDA_SUCCESS) {
 		ds_alloc_unmake(range);
+		refused(device, result);
 		return result;
 	}
 	for (unsigned int n = 0; n < range->count; n++)

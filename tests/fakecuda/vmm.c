@@ -5,6 +5,7 @@
  */
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,7 +42,11 @@ static bool on_host(const CUmemLocation *location)
 /* What can be made at all; *device is NULL for host memory. */
 static CUresult prop_check(const CUmemAllocationProp *prop, struct device **device)
 {
+	const char *can = getenv("FAKECUDA_VMM");
+
 	*device = NULL;
+	if (can && !strcmp(can, "0"))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || prop->win32HandleMetaData ||

@@ -12,16 +12,28 @@ from programs import good, program, run
 
 pytestmark = pytest.mark.e2e
 
-CASES = ("round", "wakes", "questions", "own", "refused", "busy", "full", "held", "ends", "foreign", "green", "shared")
+WAYS = ("round", "wakes", "refused", "busy", "full", "held", "ends")
+KINDS = ("questions", "own", "foreign", "green", "shared")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", WAYS)
 def test_memory_leaves_and_comes_back(case: str, tmp_path: Path) -> None:
     good(run(program("parked"), case, DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))
 
 
+@pytest.mark.parametrize("case", KINDS)
+def test_memory_is_what_it_would_be_without(case: str) -> None:
+    good(run(program("parkable"), case, DETSHARE_PARK="1"))
+
+
+def test_a_driver_without_virtual_memory_serves_as_ever() -> None:
+    result = run(program("parkable"), "plain", DETSHARE_PARK="1", FAKECUDA_VMM="0")
+    good(result)
+    assert result.stderr.count("memory that can be parked is refused") == 1
+
+
 def test_two_gpus_and_their_peers() -> None:
-    result = run(program("parked"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2", FAKECUDA_EXIT="0")
+    result = run(program("parkable"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2", FAKECUDA_EXIT="0")
     assert result.returncode == 0, result.stderr
     wrong = [line for line in result.stderr.splitlines() if line.startswith("fakecuda:")]
     # after access was taken away the last kernel reached nothing, and was to
