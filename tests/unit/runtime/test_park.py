@@ -50,6 +50,11 @@ def test_contents_are_the_same_after_random_parks(seed: int) -> None:
     assert int(out.split()[1]) > 3
 
 
+def test_threads_lose_nothing_while_memory_leaves_and_comes_back() -> None:
+    out = good(run(program("parkers"), "4", "20", DETSHARE_PARK="1"))
+    assert int(out.split()[1]) > 3
+
+
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2**32 - 1)), min_size=1, max_size=60))
 def test_contents_are_the_same_whatever_is_done(steps: list[tuple[int, int]]) -> None:

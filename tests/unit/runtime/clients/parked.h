@@ -8,7 +8,6 @@
 #define MIB (1UL << 20)
 #define KIB (1UL << 10)
 
-
 static size_t found; /* on the GPU at the start */
 
 static inline size_t on_gpu(void)
