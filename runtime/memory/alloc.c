@@ -7,6 +7,7 @@
 #include "lifecycle.h"
 #include "log.h"
 #include "primary.h"
+#include "quiet.h"
 #include "share.h"
 
 #define VIRTUAL_MEMORY_SUPPORTED 102
@@ -135,7 +136,8 @@ CUresult ds_alloc_free(struct ds_range *range)
 	CUresult result;
 
 	ds_own_begin(&own, range->device);
-	result = real->cuCtxSynchronize();
+	/* what the program runs in green contexts of its own has no stream that we know */
+	result = ds_alloc_foreign() ? real->cuCtxSynchronize() : ds_quiet_wait(range->device);
 	if (result == CUDA_SUCCESS) {
 		ds_range_remove(range);
 		ds_alloc_unmake(range);
