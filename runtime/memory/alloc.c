@@ -78,6 +78,7 @@ static CUresult piece_add(struct ds_range *range, size_t offset, struct ds_piece
 	piece = *made = ds_piece_make(range->device, left < DS_PIECE_BYTES ? left : DS_PIECE_BYTES, &prop, &result);
 	if (!piece)
 		return result;
+	piece->asked = range->size - offset < piece->size ? range->size - offset : piece->size;
 	piece->address = range->base + offset;
 	piece->reached = 1ULL << range->device->ordinal | atomic_load(&peers[range->device->ordinal]);
 	result = ds_piece_map(piece);

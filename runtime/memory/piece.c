@@ -9,7 +9,7 @@
 struct ds_piece *ds_pieces;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(uint64_t) parkable[DS_MAX_DEVICES];
+static _Atomic(uint64_t) parkable[DS_MAX_DEVICES], leaves[DS_MAX_DEVICES];
 
 void ds_piece_lock(void)
 {
@@ -25,8 +25,10 @@ static void show(struct ds_device *device)
 {
 	const struct ds_pages *pages = device->pages;
 
-	if (pages)
-		__atomic_store_n(&pages->counters->parkable_bytes, ds_piece_parkable(device), __ATOMIC_RELAXED);
+	if (!pages)
+		return;
+	__atomic_store_n(&pages->counters->parkable_bytes, ds_piece_parkable(device), __ATOMIC_RELAXED);
+	__atomic_store_n(&pages->counters->leaves_bytes, atomic_load(&leaves[device->ordinal]), __ATOMIC_RELAXED);
 }
 
 uint64_t ds_piece_parkable(const struct ds_device *device)
@@ -41,10 +43,13 @@ void ds_piece_count(struct ds_piece *piece)
 	if (counts == piece->counted)
 		return;
 	piece->counted = counts;
-	if (counts)
+	if (counts) {
 		atomic_fetch_add(&parkable[piece->device->ordinal], piece->size);
-	else
+		atomic_fetch_add(&leaves[piece->device->ordinal], piece->asked);
+	} else {
 		atomic_fetch_sub(&parkable[piece->device->ordinal], piece->size);
+		atomic_fetch_sub(&leaves[piece->device->ordinal], piece->asked);
+	}
 	show(piece->device);
 }
 
@@ -62,6 +67,7 @@ static struct ds_piece *keep(struct ds_piece *piece, struct ds_device *device, s
 		return NULL;
 	}
 	piece->size = size;
+	piece->asked = size;
 	piece->device = device;
 	ds_piece_lock();
 	piece->next = ds_pieces;
@@ -141,6 +147,8 @@ void ds_piece_reset(void)
 	/* the parent's are left to leak: another thread may have held malloc's lock, or this one, at the fork */
 	pthread_mutex_init(&lock, NULL);
 	ds_pieces = NULL;
-	for (unsigned int n = 0; n < DS_MAX_DEVICES; n++)
+	for (unsigned int n = 0; n < DS_MAX_DEVICES; n++) {
 		atomic_store(&parkable[n], 0);
+		atomic_store(&leaves[n], 0);
+	}
 }

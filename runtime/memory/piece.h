@@ -19,6 +19,7 @@ struct ds_piece {
 	CUmemGenericAllocationHandle handle; /* the driver's; 0: it is away */
 	CUmemAllocationProp prop;
 	size_t size;
+	size_t asked; /* of it, what the program asked for */
 	CUdeviceptr address; /* where it is mapped; 0: nowhere, or more than once */
 	struct ds_device *device;
 	uint64_t reached; /* bit n: GPU n may read and write it */

@@ -275,11 +275,12 @@ struct ds_counters {
 	uint32_t wakes; /* times that the program's own call fetched it back */
 	uint32_t _reserved1;
 	uint64_t parkable_bytes; /* device memory that can leave, parked or not */
+	uint64_t leaves_bytes; /* of memory_used, what that is; the rest stays */
 	uint64_t parked_bytes; /* of it, what is in host memory now */
 	uint64_t arena_bytes; /* host memory that the daemon gave for it */
 	uint64_t park_ns; /* the last park, from no new work to no memory */
 	uint64_t resume_ns; /* the last way back */
-	uint8_t _rest[736];
+	uint8_t _rest[728];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -321,10 +322,11 @@ _Static_assert(offsetof(struct ds_counters, parks) == 3308, "ds_counters.parks")
 _Static_assert(offsetof(struct ds_counters, wakes) == 3312, "ds_counters.wakes");
 _Static_assert(offsetof(struct ds_counters, _reserved1) == 3316, "ds_counters._reserved1");
 _Static_assert(offsetof(struct ds_counters, parkable_bytes) == 3320, "ds_counters.parkable_bytes");
-_Static_assert(offsetof(struct ds_counters, parked_bytes) == 3328, "ds_counters.parked_bytes");
-_Static_assert(offsetof(struct ds_counters, arena_bytes) == 3336, "ds_counters.arena_bytes");
-_Static_assert(offsetof(struct ds_counters, park_ns) == 3344, "ds_counters.park_ns");
-_Static_assert(offsetof(struct ds_counters, resume_ns) == 3352, "ds_counters.resume_ns");
+_Static_assert(offsetof(struct ds_counters, leaves_bytes) == 3328, "ds_counters.leaves_bytes");
+_Static_assert(offsetof(struct ds_counters, parked_bytes) == 3336, "ds_counters.parked_bytes");
+_Static_assert(offsetof(struct ds_counters, arena_bytes) == 3344, "ds_counters.arena_bytes");
+_Static_assert(offsetof(struct ds_counters, park_ns) == 3352, "ds_counters.park_ns");
+_Static_assert(offsetof(struct ds_counters, resume_ns) == 3360, "ds_counters.resume_ns");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {

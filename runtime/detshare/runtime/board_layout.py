@@ -171,10 +171,11 @@ COUNTERS_FIELDS = {
     "parks": Field(3308, "u32", 0),
     "wakes": Field(3312, "u32", 0),
     "parkable_bytes": Field(3320, "u64", 0),
-    "parked_bytes": Field(3328, "u64", 0),
-    "arena_bytes": Field(3336, "u64", 0),
-    "park_ns": Field(3344, "u64", 0),
-    "resume_ns": Field(3352, "u64", 0),
+    "leaves_bytes": Field(3328, "u64", 0),
+    "parked_bytes": Field(3336, "u64", 0),
+    "arena_bytes": Field(3344, "u64", 0),
+    "park_ns": Field(3352, "u64", 0),
+    "resume_ns": Field(3360, "u64", 0),
 }
 
 ATTACH_SIZE = 128

@@ -16,7 +16,8 @@ static void case_round(void)
 	CHECK(cuMemAlloc_v2(&large, 70 * MIB));
 	CHECK(cuMemAlloc_v2(&odd, MIB + 12));
 	CHECK(cuMemAlloc_v2(&small, 4096));
-	EXPECT(daemon_counters()->parkable_bytes == 72 * MIB);
+	EXPECT(daemon_counters()->parkable_bytes == 72 * MIB && daemon_counters()->leaves_bytes == 71 * MIB + 12);
+	EXPECT(daemon_counters()->memory_used == 71 * MIB + 12 + 4096);
 	fill(large, 70 * MIB, 1);
 	fill(odd, MIB + 12, 2);
 	fill(small, 4096, 3);

@@ -43,7 +43,7 @@ def parking_of(views: Iterable[View]) -> Parking | None:
         state=state,
         parkable_bytes=parkable,
         parked_bytes=total("parked_bytes"),
-        stays_bytes=max(total("memory_used") - parkable, 0),
+        stays_bytes=max(total("memory_used") - total("leaves_bytes"), 0),
         arena_bytes=total("arena_bytes"),
         parks=parks,
         wakes=total("wakes"),
