@@ -291,6 +291,7 @@ _ALL: Final = (
         """,
         "4242",
         (Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 20]", "timeout"),),
+        lane=Lane.SPATIAL,  # its backend has the boards of both lanes
         done="parked",
         daemon=True,
     ),

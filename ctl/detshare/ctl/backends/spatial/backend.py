@@ -95,7 +95,7 @@ class ShimBackend(Backend):
             "set-reserve": lambda _, sms=None: self.set_reserve(sms),
             "set-reflex": self.set_reflex,
             "hold": self.hold,
-            "park": self.residence.park,
+            "park": self.park,
             "pause": self.pause,
             "resume": self.resume,
             "release": self.release,
@@ -239,6 +239,9 @@ class ShimBackend(Backend):
 
     def pause(self, who: str) -> Outcome:
         return self._hold("pause", who, True)
+
+    def park(self, who: str, timeout: float | None = None) -> Outcome:
+        return self.residence.park(who, timeout)
 
     def resume(self, who: str) -> Outcome:
         return with_memory(self._hold("resume", who, False), self.residence.resume(who))
