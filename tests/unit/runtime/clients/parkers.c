@@ -75,7 +75,7 @@ static void *works(void *data)
 
 int main(int count, char **arguments)
 {
-	unsigned int threads = count == 3 ? (unsigned int)atoi(arguments[1]) : 1, refused = 0;
+	unsigned int threads = count == 3 ? (unsigned int)atoi(arguments[1]) : 1, refused = 0, tier = 0;
 	pthread_t thread[16];
 
 	rounds = count == 3 ? (unsigned int)atoi(arguments[2]) : 1;
@@ -86,6 +86,7 @@ int main(int count, char **arguments)
 	while (atomic_load(&working)) {
 		uint32_t reason;
 
+		daemon_tier(tier++ % 4);
 		daemon_park(true);
 		reason = daemon_park_wait();
 		/* each is in a call, or in a capture, now and then, or has freed all */

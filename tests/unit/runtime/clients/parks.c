@@ -111,6 +111,8 @@ static void step(unsigned int what, uint32_t number)
 	CUstream stream = streams[number / 16 % STREAMS];
 	size_t from, left;
 
+	if (what == 8) /* streams move to other SMs as well */
+		daemon_tier(number % 4);
 	if (what == 9) {
 		daemon_park(number % 4 != 0);
 		return;
