@@ -79,12 +79,15 @@ static bool take(struct ds_device *device, struct ds_stay *stay, size_t bytes, c
 struct ds_stay *ds_arena_need(struct ds_device *device, size_t bytes, char *why, size_t room)
 {
 	struct ds_stay *stay = &stays[device->ordinal];
+	const struct ds_pages *pages = device->pages;
 
 	if (!has_stream(device, stay, why, room))
 		return NULL;
 	if (stay->size >= bytes)
 		return stay;
 	let_go(stay);
+	if (pages)
+		__atomic_store_n(&pages->counters->arena_bytes, 0, __ATOMIC_RELAXED);
 	return take(device, stay, bytes, why, room) ? stay : NULL;
 }
 

@@ -64,7 +64,7 @@ class Arena:
         """bytes that all of them together may have"""
 
     def room(self, tenants: Iterable[Tenant], who: Tenant, size: int) -> None:
-        """Count `size` bytes for `who`, in place of what it had. Refused where that is too much."""
+        """Count `size` bytes for `who`, in place of what it had. Refused where that is too much: then it keeps that."""
         others = sum(tenant.park.arena for tenant in tenants if tenant is not who)
         if others + size > self.limit:
             left = sizes.text(max(self.limit - others, 0))

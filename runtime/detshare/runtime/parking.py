@@ -84,21 +84,18 @@ class Parking:
             tenant = next(mine, None)
             if tenant is None:
                 raise Refused(1, f"PID {pid} has no board on {gpu}")
-            had = tenant.park.arena
+            tenant.park.refusal, tenant.park.arena = "", 0  # the library gave back what it had
             try:
                 self._arena.room(self._tenants.values(), tenant, size)
             except Refused as error:
                 tenant.park.refusal = str(error)
                 raise
         try:
-            descriptor = self._arena.make(str(pid), size)
+            return self._arena.make(str(pid), size)
         except Refused as error:
             with self._lock:
-                tenant.park.arena = had
-                tenant.park.refusal = str(error)
+                tenant.park.refusal, tenant.park.arena = str(error), 0
             raise
-        tenant.park.refusal = ""
-        return descriptor
 
     @property
     def limit(self) -> int:

@@ -12,7 +12,7 @@ from programs import good, program, run
 
 pytestmark = pytest.mark.e2e
 
-WAYS = ("round", "wakes", "refused", "busy", "full", "held", "ends")
+WAYS = ("round", "wakes", "refused", "busy", "full", "held", "below", "ends")
 KINDS = ("questions", "own", "foreign", "green", "shared")
 
 

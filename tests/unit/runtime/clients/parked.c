@@ -225,6 +225,40 @@ static void case_held(void)
 	EXPECT(filled(place, 2 * MIB, 8));
 }
 
+/* What is queued behind a gate for a higher class runs to its end first; the higher class has the GPU again afterwards. */
+static void case_below(void)
+{
+	struct ds_slot *higher = &daemon_activity()->slots[1];
+	struct ds_policy *policy = daemon_policy();
+	uint32_t got;
+
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CHECK(cuMemAlloc_v2(&place, 2 * MIB));
+	fill(place, 2 * MIB, 8);
+	policy->epoch++;
+	policy->gate_us = 1;
+	policy->depth = 64;
+	__atomic_store_n(&policy->plan, (uint64_t)DS_MODE_HOLD << 16 | (uint64_t)(policy->epoch + 1) << 32, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&policy->epoch, policy->epoch + 1, __ATOMIC_SEQ_CST);
+	while (daemon_counters()->epoch_ack != policy->epoch)
+		usleep(100);
+	higher->class_ = DS_CLASS_HIGH;
+	higher->beat = UINT64_MAX / 2;
+	higher->state = DS_SLOT_LIVE;
+	__atomic_store_n(&higher->active, 1, __ATOMIC_SEQ_CST);
+	CHECK(client_mix(stream, place, 1, 2, 1));
+	while (!__atomic_load_n(&daemon_activity()->slots[0].word, __ATOMIC_SEQ_CST))
+		usleep(100);
+	for (unsigned int n = 0; n < 8; n++)
+		CHECK(client_mix(stream, place, 1, 2, 1));
+	usleep(20000);
+	EXPECT(cuStreamQuery(stream) == 600);
+	EXPECT(park() == DS_PARK_OK && away());
+	__atomic_store_n(&higher->active, 0, __ATOMIC_SEQ_CST);
+	CHECK(cuMemcpyDtoH_v2(&got, place, 4));
+	EXPECT(got == 8 * 512 + 511);
+}
+
 /* The context ends while its memory is away; the next one starts with none of it. */
 static void case_ends(void)
 {
@@ -268,6 +302,7 @@ int main(int count, char **arguments)
 		{"busy", case_busy},
 		{"full", case_full},
 		{"held", case_held},
+		{"below", case_below},
 		{"ends", case_ends},
 		{"off", case_off},
 	};
