@@ -290,10 +290,6 @@ API(cuMemUnmap, CUdeviceptr, address, size_t, size)
 
 	if (!memory || memory->kind != MEMORY_MAPPED || memory->base != address || memory->size != size)
 		return CUDA_ERROR_INVALID_VALUE;
-	wait_all(NULL);
-	memory = memory_find(address);
-	if (!memory || memory->kind != MEMORY_MAPPED || memory->base != address)
-		return CUDA_ERROR_INVALID_VALUE;
 	physical = memory->physical;
 	memory_remove(memory);
 	mmap((void *)address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);

@@ -152,6 +152,26 @@ TEST(mappings_side_by_side_are_one_range)
 	VIOLATED(1, "kernel mix");
 }
 
+TEST(unmapping_waits_for_nobody)
+{
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr p;
+	CUstream s;
+
+	start();
+	s = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuMemAddressReserve(&p, GRAIN, 0, 0, 0));
+	handle = create(GRAIN, 0);
+	OK(cuMemMap(p, GRAIN, 0, handle, 0));
+	OK(reach(p, GRAIN, 0));
+	OK(spin(s, 50000000));
+	OK(put(s, p, 3));
+	OK(cuMemUnmap(p, GRAIN));
+	IS(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+	IS(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+	VIOLATED(1, "kernel write");
+}
+
 TEST(memory_that_is_unmapped_keeps_nothing)
 {
 	CUmemGenericAllocationHandle handle = 0;
