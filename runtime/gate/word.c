@@ -51,8 +51,8 @@ static bool stands_behind(const struct ds_board *board, const struct ds_slot *sl
 
 /*
  * Makes our word what it should be: a bit for each active live slot of a higher class, none for others (its process died or stopped, or
- * it was lowered), none of them while a floor window is open or memory is about to leave; HELD only while the daemon's lease lasts. A window that closes has ended when
- * the bits are back: a launch in between would take the idle tier. Any thread may call it.
+ * it was lowered), none of them while a floor window is open or memory is about to leave; HELD only while the daemon's lease lasts. A window
+ * that closes has ended when the bits are back: a launch in between would take the idle tier. Any thread may call it.
  */
 void ds_upkeep(struct ds_board *board, uint64_t now)
 {

@@ -3,8 +3,8 @@
  * The program's memory leaves its GPUs and comes back, as a whole: it is either wholly there or wholly away. Leaving, nothing is given back
  * before all of it is copied; coming, nothing is used before all of it is copied. What fails is taken back.
  *
- * One lock is held all the while, around leave() and come(). Threads of the program that need the memory wait for it in fetch(), and the first of them brings it home; no
- * device->lock is held around copies. Who is held by hand waits there too: a paused program stays away.
+ * One lock is held all the while, around leave() and come(). Threads of the program that need the memory wait for it in fetch(), and the first
+ * of them brings it home; no device->lock is held around copies. Who is held by hand waits there too: a paused program stays away.
  */
 #include <string.h>
 

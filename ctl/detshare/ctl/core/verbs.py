@@ -286,8 +286,8 @@ _ALL: Final = (
         """Copy a program's GPU memory into host memory, and let it go.
 
         Addresses and contents stay what they are: its next launch, copy or free brings all of it back, and waits for
-        that. What it runs now is waited for. `pause` it as well to keep it away. For programs that were started with
-        `detshare run --park`, in either lane. Needs the daemon.
+        that. What it runs now is waited for. In the spatial lane `pause` it as well to keep it away. For programs that
+        were started with `detshare run --park`, in either lane. Needs the daemon.
         """,
         "4242",
         (Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 20]", "timeout"),),
