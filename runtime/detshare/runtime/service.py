@@ -74,6 +74,8 @@ class Service:
         self._ahead: dict[int, tuple[socket.socket, Tenant]] = {}
         """of programs that were answered while they make their context, each with what it was given"""
         self._jobs = ThreadPoolExecutor(4, thread_name_prefix="spatial")
+        self._gifts = ThreadPoolExecutor(2, thread_name_prefix="arena")
+        """seconds of work each, for which no program's start waits"""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spatial", daemon=True)
         self._last_fall = ""
@@ -130,7 +132,8 @@ class Service:
         self.socket.unlink(missing_ok=True)
         if self._thread.is_alive():
             self._thread.join(5.0)
-        self._jobs.shutdown(wait=True, cancel_futures=True)
+        for jobs in (self._jobs, self._gifts):
+            jobs.shutdown(wait=True, cancel_futures=True)
         if restore:
             self.policies.stand_aside()
         with self._mps_lock:
@@ -230,7 +233,7 @@ class Service:
                 self._jobs.submit(self._answer_run, connection, data, pid, uid, gid)
                 return
             if data and len(data) == layout.ARENA_SIZE:
-                self._jobs.submit(self._answer_arena, connection, data, pid)
+                self._gifts.submit(self._answer_arena, connection, data, pid)
                 return
             if data and self._answer_attach(connection, data, pid, uid):
                 return
