@@ -8,8 +8,10 @@
 
 #include <string.h>
 
+#include "alloc.h"
 #include "array.h"
 #include "context.h"
+#include "home.h"
 #include "ledger.h"
 #include "lifecycle.h"
 #include "log.h"
@@ -24,7 +26,7 @@ static const struct ds_pages *pages_of(struct ds_device *device)
 	return atomic_load_explicit(&device->state, memory_order_acquire) == DS_DEVICE_MANAGED ? device->pages : NULL;
 }
 
-static struct ds_device *by_ordinal(int ordinal)
+struct ds_device *ds_memory_by_ordinal(int ordinal)
 {
 	if (ordinal < 0 || ordinal >= DS_MAX_DEVICES || !pages_of(&ds_devices[ordinal]))
 		return NULL;
@@ -39,7 +41,7 @@ struct ds_device *ds_memory_payer(void)
 		return NULL;
 	if (real->cuCtxGetDevice(&ordinal) != CUDA_SUCCESS)
 		return NULL;
-	return by_ordinal(ordinal);
+	return ds_memory_by_ordinal(ordinal);
 }
 
 uint64_t ds_memory_limit(struct ds_device *device)
@@ -84,13 +86,12 @@ void ds_memory_refund(struct ds_device *device, size_t bytes)
 	show(device);
 }
 
-static void gone(const struct ds_ledger_entry *entry)
+void ds_memory_gone(const struct ds_ledger_entry *entry)
 {
 	ds_memory_refund(&ds_devices[entry->account], entry->bytes);
 }
 
-/* What was charged is recorded, or given back if the driver refused. */
-static CUresult settle(struct ds_device *device, enum ds_ledger_kind kind, uint64_t key, size_t bytes, CUresult result)
+CUresult ds_memory_settle(struct ds_device *device, enum ds_ledger_kind kind, uint64_t key, size_t bytes, CUresult result)
 {
 	struct ds_ledger_entry entry = {
 		.key = key,
@@ -107,17 +108,74 @@ static CUresult settle(struct ds_device *device, enum ds_ledger_kind kind, uint6
 
 /* ---- linear memory ---- */
 
+/* There it is, or there is no room. Whatever else the driver says of such memory: plain memory serves as well. */
+static bool made(CUresult result)
+{
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Memory that can leave the GPU, if it is to be such. */
+static CUresult linear(CUdeviceptr *pointer, size_t bytes)
+{
+	struct ds_device *parks;
+	CUresult result;
+
+	ds_home_enter();
+	parks = pointer ? ds_alloc_device(bytes) : NULL;
+	result = parks ? ds_alloc_make(parks, bytes, pointer) : CUDA_ERROR_NOT_SUPPORTED;
+	if (!made(result))
+		result = real->cuMemAlloc_v2(pointer, bytes);
+	ds_home_leave();
+	return result;
+}
+
+/* Rows as the driver has them: of a multiple of 512 bytes (measured on an H200 for each width that was tried). */
+static CUresult rows(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	size_t padded = (width + 511) & ~(size_t)511;
+	bool plain = pointer && pitch && width && height && padded >= width && padded <= SIZE_MAX / height &&
+		     (element == 4 || element == 8 || element == 16);
+	struct ds_device *parks;
+	CUresult result;
+
+	ds_home_enter();
+	parks = plain ? ds_alloc_device(padded * height) : NULL;
+	result = parks ? ds_alloc_make(parks, padded * height, pointer) : CUDA_ERROR_NOT_SUPPORTED;
+	if (!made(result))
+		result = real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
+	else if (result == CUDA_SUCCESS)
+		*pitch = padded;
+	ds_home_leave();
+	return result;
+}
+
+static CUresult linear_free(CUdeviceptr pointer)
+{
+	struct ds_range *range;
+	CUresult result;
+
+	ds_home_enter();
+	range = ds_range_find(pointer);
+	/* a mapping of the program's own, or another process's memory, is not freed this way, and the driver says so */
+	if (range && range->reserved)
+		result = range->base == pointer && !range->opened ? ds_alloc_free(range) : CUDA_ERROR_INVALID_VALUE;
+	else
+		result = real->cuMemFree_v2(pointer);
+	ds_home_leave();
+	return result;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
 	struct ds_device *device = ds_memory_payer();
 	CUresult result;
 
 	if (!device)
-		return real->cuMemAlloc_v2(pointer, bytes);
+		return linear(pointer, bytes);
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = real->cuMemAlloc_v2(pointer, bytes);
-	return settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
+	result = linear(pointer, bytes);
+	return ds_memory_settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags)
@@ -130,7 +188,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = real->cuMemAllocManaged(pointer, bytes, flags);
-	return settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
+	return ds_memory_settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned int element)
@@ -140,22 +198,22 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
 	CUresult result;
 
 	if (!device)
-		return real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
+		return rows(pointer, pitch, width, height, element);
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
+	result = rows(pointer, pitch, width, height, element);
 	/* The padding of the rows is known now. */
 	if (result == CUDA_SUCCESS && *pitch > width) {
 		size_t padding = (*pitch - width) * height;
 
 		if (!ds_memory_charge(device, padding)) {
-			real->cuMemFree_v2(*pointer);
+			linear_free(*pointer);
 			ds_memory_refund(device, bytes);
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		}
 		bytes += padding;
 	}
-	return settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
+	return ds_memory_settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
 }
 
 /* Taken out before the driver frees it: another thread may get the same address the moment after. */
@@ -164,10 +222,10 @@ static bool take(enum ds_ledger_kind kind, uint64_t key, struct ds_ledger_entry 
 	return atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && ds_ledger_take(kind, key, entry);
 }
 
-static CUresult freed(const struct ds_ledger_entry *entry, CUresult result)
+CUresult ds_memory_freed(const struct ds_ledger_entry *entry, CUresult result)
 {
 	if (result == CUDA_SUCCESS || !ds_ledger_add(entry))
-		gone(entry);
+		ds_memory_gone(entry);
 	return result;
 }
 
@@ -176,8 +234,8 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
 	struct ds_ledger_entry entry;
 
 	if (!take(DS_LEDGER_POINTER, pointer, &entry))
-		return real->cuMemFree_v2(pointer);
-	return freed(&entry, real->cuMemFree_v2(pointer));
+		return linear_free(pointer);
+	return ds_memory_freed(&entry, linear_free(pointer));
 }
 
 /* ---- in the order of a stream ---- */
@@ -234,7 +292,7 @@ static CUresult async_alloc(const struct async *call)
 	if (!ds_memory_charge(device, call->bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = async_native(call, managed);
-	return settle(device, DS_LEDGER_POINTER, result ? 0 : *call->pointer, call->bytes, result);
+	return ds_memory_settle(device, DS_LEDGER_POINTER, result ? 0 : *call->pointer, call->bytes, result);
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
@@ -259,6 +317,14 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemo
 					   .stream = stream, .per_thread = true});
 }
 
+/* Memory that can leave is no pool's: it goes when all work of the GPU is done, which is later than asked for. */
+static bool ours(CUdeviceptr pointer)
+{
+	struct ds_range *range = ds_range_find(pointer);
+
+	return range && range->reserved;
+}
+
 static CUresult async_free(CUdeviceptr pointer, CUstream stream, bool per_thread)
 {
 	struct ds_stream *managed = ds_stream_of(stream, per_thread);
@@ -266,13 +332,15 @@ static CUresult async_free(CUdeviceptr pointer, CUstream stream, bool per_thread
 	bool known = take(DS_LEDGER_POINTER, pointer, &entry);
 	CUresult result;
 
-	if (managed) {
+	if (ours(pointer)) {
+		result = capturing(managed, stream) ? CUDA_ERROR_INVALID_VALUE : linear_free(pointer);
+	} else if (managed) {
 		result = real->cuMemFreeAsync(pointer, ds_stream_cur(managed));
 		ds_stream_done(managed);
 	} else {
 		result = per_thread ? real->cuMemFreeAsync_ptsz(pointer, stream) : real->cuMemFreeAsync(pointer, stream);
 	}
-	return known ? freed(&entry, result) : result;
+	return known ? ds_memory_freed(&entry, result) : result;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
@@ -283,62 +351,6 @@ CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 {
 	return async_free(pointer, stream, true);
-}
-
-/* ---- virtual memory ---- */
-
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
-		     unsigned long long flags)
-{
-	struct ds_device *device = NULL;
-	CUresult result;
-
-	if (atomic_load_explicit(&ds_process.managed, memory_order_relaxed) && !ds_thread.locked && prop &&
-	    prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		device = by_ordinal(prop->location.id);
-	if (!device)
-		return real->cuMemCreate(handle, bytes, prop, flags);
-	if (!ds_memory_charge(device, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = real->cuMemCreate(handle, bytes, prop, flags);
-	return settle(device, DS_LEDGER_HANDLE, result ? 0 : *handle, bytes, result);
-}
-
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-	struct ds_ledger_entry entry;
-
-	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || !ds_ledger_release(handle, &entry))
-		return real->cuMemRelease(handle);
-	return freed(&entry, real->cuMemRelease(handle));
-}
-
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
-{
-	CUresult result = real->cuMemRetainAllocationHandle(handle, address);
-
-	if (result == CUDA_SUCCESS)
-		ds_ledger_retain(*handle);
-	return result;
-}
-
-CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-		  unsigned long long flags)
-{
-	CUresult result = real->cuMemMap(address, size, offset, handle, flags);
-
-	if (result == CUDA_SUCCESS)
-		ds_ledger_map(address, size, handle);
-	return result;
-}
-
-CUresult cuMemUnmap(CUdeviceptr address, size_t size)
-{
-	CUresult result = real->cuMemUnmap(address, size);
-
-	if (result == CUDA_SUCCESS && atomic_load_explicit(&ds_process.managed, memory_order_relaxed))
-		ds_ledger_unmap(address, size, gone);
-	return result;
 }
 
 /* ---- arrays ---- */
@@ -358,7 +370,7 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descripto
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = real->cuArrayCreate_v2(array, descriptor);
-	return settle(device, DS_LEDGER_ARRAY, result ? 0 : (uintptr_t)*array, bytes, result);
+	return ds_memory_settle(device, DS_LEDGER_ARRAY, result ? 0 : (uintptr_t)*array, bytes, result);
 }
 
 CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
@@ -373,7 +385,7 @@ CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descr
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = real->cuArray3DCreate_v2(array, descriptor);
-	return settle(device, DS_LEDGER_ARRAY, result ? 0 : (uintptr_t)*array, bytes, result);
+	return ds_memory_settle(device, DS_LEDGER_ARRAY, result ? 0 : (uintptr_t)*array, bytes, result);
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels)
@@ -388,7 +400,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = real->cuMipmappedArrayCreate(array, descriptor, levels);
-	return settle(device, DS_LEDGER_MIPMAP, result ? 0 : (uintptr_t)*array, bytes, result);
+	return ds_memory_settle(device, DS_LEDGER_MIPMAP, result ? 0 : (uintptr_t)*array, bytes, result);
 }
 
 CUresult cuArrayDestroy(CUarray array)
@@ -397,7 +409,7 @@ CUresult cuArrayDestroy(CUarray array)
 
 	if (!take(DS_LEDGER_ARRAY, (uintptr_t)array, &entry))
 		return real->cuArrayDestroy(array);
-	return freed(&entry, real->cuArrayDestroy(array));
+	return ds_memory_freed(&entry, real->cuArrayDestroy(array));
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
@@ -406,14 +418,14 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 
 	if (!take(DS_LEDGER_MIPMAP, (uintptr_t)array, &entry))
 		return real->cuMipmappedArrayDestroy(array);
-	return freed(&entry, real->cuMipmappedArrayDestroy(array));
+	return ds_memory_freed(&entry, real->cuMipmappedArrayDestroy(array));
 }
 
 /* ---- ends of contexts and processes ---- */
 
 static void context_gone(struct ds_device *device)
 {
-	ds_ledger_drop(device->primary, gone);
+	ds_ledger_drop(device->primary, ds_memory_gone);
 }
 
 CUresult cuCtxDestroy(CUcontext context)
@@ -422,7 +434,7 @@ CUresult cuCtxDestroy(CUcontext context)
 
 	ds_context_changed();
 	if (result == CUDA_SUCCESS)
-		ds_ledger_drop(context, gone);
+		ds_ledger_drop(context, ds_memory_gone);
 	return result;
 }
 
@@ -432,7 +444,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
 
 	ds_context_changed();
 	if (result == CUDA_SUCCESS)
-		ds_ledger_drop(context, gone);
+		ds_ledger_drop(context, ds_memory_gone);
 	return result;
 }
 

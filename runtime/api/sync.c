@@ -19,7 +19,7 @@ static CUresult ask(CUstream handle, bool per_thread, CUresult (*next)(CUstream)
 
 	if (!stream)
 		return next(handle);
-	actual = ds_stream_cur(stream);
+	actual = ds_stream_ask(stream);
 	mark = ds_stream_mark(stream);
 	ds_stream_done_quiet(stream);
 	result = next(actual);

@@ -2,6 +2,7 @@
 /* Made by `python -m detshare.tools.cudaapi` from runtime/api.json; do not edit. */
 
 #include "gate.h"
+#include "home.h"
 #include "move.h"
 
 CUresult cuCtxAttach(CUcontext *p0, unsigned int p1)
@@ -264,6 +265,51 @@ CUresult cuGLUnmapBufferObjectAsync(GLuint p0, CUstream p1)
 	return result;
 }
 
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p4)
+{
+	return ds_home_call(real->cuGraphAddBatchMemOpNode(p0, p1, p2, p3, p4));
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_MEMCPY3D *p4, CUcontext p5)
+{
+	return ds_home_call(real->cuGraphAddMemcpyNode(p0, p1, p2, p3, p4, p5));
+}
+
+CUresult cuGraphAddMemsetNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_MEMSET_NODE_PARAMS *p4, CUcontext p5)
+{
+	return ds_home_call(real->cuGraphAddMemsetNode(p0, p1, p2, p3, p4, p5));
+}
+
+CUresult cuGraphAddNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, CUgraphNodeParams *p4)
+{
+	return ds_home_call(real->cuGraphAddNode(p0, p1, p2, p3, p4));
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, const CUgraphEdgeData *p3, size_t p4, CUgraphNodeParams *p5)
+{
+	return ds_home_call(real->cuGraphAddNode_v2(p0, p1, p2, p3, p4, p5));
+}
+
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode p0, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p1)
+{
+	return ds_home_call(real->cuGraphBatchMemOpNodeSetParams(p0, p1));
+}
+
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode p0, const CUDA_MEMCPY3D *p1)
+{
+	return ds_home_call(real->cuGraphMemcpyNodeSetParams(p0, p1));
+}
+
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode p0, const CUDA_MEMSET_NODE_PARAMS *p1)
+{
+	return ds_home_call(real->cuGraphMemsetNodeSetParams(p0, p1));
+}
+
+CUresult cuGraphNodeSetParams(CUgraphNode p0, CUgraphNodeParams *p1)
+{
+	return ds_home_call(real->cuGraphNodeSetParams(p0, p1));
+}
+
 CUresult cuGraphicsMapResources(unsigned int p0, CUgraphicsResource *p1, CUstream p2)
 {
 	struct ds_stream *stream = ds_stream_of(p2, false);
@@ -348,6 +394,11 @@ CUresult cuLaunchHostFunc_ptsz(CUstream p0, CUhostFn p1, void *p2)
 	return result;
 }
 
+CUresult cuMemAddressFree(CUdeviceptr p0, size_t p1)
+{
+	return ds_home_call(real->cuMemAddressFree(p0, p1));
+}
+
 CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *p0, size_t p1, unsigned int p2, size_t *p3, CUstream p4)
 {
 	struct ds_stream *stream = ds_stream_of(p4, false);
@@ -424,6 +475,11 @@ CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *p0, size_t *p1, size_t p2, uns
 	result = real->cuMemDiscardBatchAsync_ptsz(p0, p1, p2, p3, p4);
 	ds_stream_done(stream);
 	return result;
+}
+
+CUresult cuMemGetAccess(unsigned long long *p0, const CUmemLocation *p1, CUdeviceptr p2)
+{
+	return ds_home_call(real->cuMemGetAccess(p0, p1, p2));
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *p0, unsigned int p1, CUstream p2)
@@ -2138,6 +2194,26 @@ CUresult cuStreamWriteValue64_v2_ptsz(CUstream p0, CUdeviceptr p1, cuuint64_t p2
 	result = real->cuStreamWriteValue64_v2_ptsz(ds_stream_cur(stream), p1, p2, p3);
 	ds_stream_done(stream);
 	return result;
+}
+
+CUresult cuTexObjectCreate(CUtexObject *p0, const CUDA_RESOURCE_DESC *p1, const CUDA_TEXTURE_DESC *p2, const CUDA_RESOURCE_VIEW_DESC *p3)
+{
+	return ds_home_call(real->cuTexObjectCreate(p0, p1, p2, p3));
+}
+
+CUresult cuTexRefSetAddress2D_v2(CUtexref p0, const CUDA_ARRAY_DESCRIPTOR *p1, CUdeviceptr p2, size_t p3)
+{
+	return ds_home_call(real->cuTexRefSetAddress2D_v2(p0, p1, p2, p3));
+}
+
+CUresult cuTexRefSetAddress2D_v3(CUtexref p0, const CUDA_ARRAY_DESCRIPTOR *p1, CUdeviceptr p2, size_t p3)
+{
+	return ds_home_call(real->cuTexRefSetAddress2D_v3(p0, p1, p2, p3));
+}
+
+CUresult cuTexRefSetAddress_v2(size_t *p0, CUtexref p1, CUdeviceptr p2, size_t p3)
+{
+	return ds_home_call(real->cuTexRefSetAddress_v2(p0, p1, p2, p3));
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)

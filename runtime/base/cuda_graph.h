@@ -166,6 +166,13 @@ struct CUmemAllocationProp_st {
 };
 
 enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
+enum { CU_MEM_ACCESS_FLAGS_PROT_NONE = 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
+
+struct CUmemAccessDesc_st {
+	CUmemLocation location;
+	int flags;
+};
 
 typedef int CUlimit;
 

@@ -26,6 +26,7 @@ struct ds_tally;
 /* What belongs to one thread. The first line of the cache has what each launch reads. */
 struct ds_thread {
 	uint32_t known; /* ds_process.contexts when the next three were found; else, and when 0, they are void */
+	uint8_t home; /* calls under way that need the program's memory on the GPU, one in another */
 	bool locked; /* inside a call of ours that holds a lock, or a helper thread of ours: wrapped calls go on natively */
 	CUcontext current; /* the driver's answer */
 	struct ds_stream *legacy, *per_thread; /* its default streams; NULL: not looked for */

@@ -18,6 +18,7 @@
 #include "wake.h"
 
 DS_LIST(ds_sources, struct ds_source);
+DS_LIST(ds_chores, struct ds_chore);
 
 #define NS_US 1000ULL
 #define NS_MS 1000000ULL
@@ -216,14 +217,29 @@ static void pass(struct ds_board *board)
 		ds_idle_later(board, launches);
 }
 
+static bool chores(struct ds_board *board)
+{
+	const struct ds_chore *const *at;
+	bool again = false;
+
+	pthread_mutex_lock(&board->driver);
+	if (!atomic_load(&board->stopping))
+		ds_list_each(at, ds_chores)
+			again |= (*at)->look(board);
+	pthread_mutex_unlock(&board->driver);
+	return again;
+}
+
 static void *poller(void *arg)
 {
 	struct ds_board *board = arg;
+	bool again;
 
 	prctl(PR_SET_NAME, "ds-poller");
 	prctl(PR_SET_TIMERSLACK, 5000UL);
 	while (!atomic_load_explicit(&board->stopping, memory_order_acquire)) {
 		pass(board);
+		again = chores(board);
 		if (atomic_load(&board->active)) {
 			ds_nap(atomic_load_explicit(&board->holds, memory_order_relaxed) || ack_wanted(board) ||
 					       ds_samples_pending(&board->samples)
@@ -231,7 +247,7 @@ static void *poller(void *arg)
 				       : CALM_NS);
 			continue;
 		}
-		if (ack_wanted(board) || !board->host_word) {
+		if (ack_wanted(board) || !board->host_word || again) {
 			ds_nap(CALM_NS);
 			continue;
 		}

@@ -15,4 +15,9 @@ struct ds_source {
 	void (*look)(struct ds_board *board, uint64_t now); /* by the poller, in the device's context, each time it asks the driver */
 };
 
+/* Work for the poller that may take long. `static const struct ds_chore x = {...}; DS_LIST_ADD(ds_chores, x);` */
+struct ds_chore {
+	bool (*look)(struct ds_board *board); /* under board->driver alone; true: it wants to look again soon */
+};
+
 #endif

@@ -65,6 +65,7 @@ struct ds_board {
 	/* the watchdog's copy of the policy */
 	_Atomic(uint32_t) epoch, class_, depth, linger_ns, floor_permille, floor_period_ns;
 	_Atomic(uint32_t) holds; /* a tenant of a lower class exists */
+	_Atomic(uint32_t) draining; /* its memory is about to leave: gates open for what is queued, unless it is held by hand */
 	_Atomic(uint32_t) doubt; /* bits of our word that nothing stood behind at the last look */
 	_Atomic(uint32_t) admitted; /* launches let in since the word was last seen clear */
 	_Atomic(uint32_t) awake[2]; /* futexes of watchdog and poller; 0: it may be asleep */

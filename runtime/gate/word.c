@@ -51,19 +51,20 @@ static bool stands_behind(const struct ds_board *board, const struct ds_slot *sl
 
 /*
  * Makes our word what it should be: a bit for each active live slot of a higher class, none for others (its process died or stopped, or
- * it was lowered), none of them while a floor window is open; HELD only while the daemon's lease lasts. A window that closes has ended when
- * the bits are back: a launch in between would take the idle tier. Any thread may call it.
+ * it was lowered), none of them while a floor window is open or memory is about to leave; HELD only while the daemon's lease lasts. A window
+ * that closes has ended when the bits are back: a launch in between would take the idle tier. Any thread may call it.
  */
 void ds_upkeep(struct ds_board *board, uint64_t now)
 {
 	uint32_t closing = DS_FLOOR_CLOSING;
 	bool floor = atomic_load_explicit(&board->floor, memory_order_relaxed) == DS_FLOOR_OPEN;
 	bool stopping = atomic_load_explicit(&board->stopping, memory_order_relaxed);
+	bool open = floor || stopping || atomic_load_explicit(&board->draining, memory_order_relaxed);
 	uint32_t word = atomic_load(board->word), want = 0, drop, add;
 	uint64_t lease;
 	unsigned int n;
 
-	if (!floor && !stopping)
+	if (!open)
 		for (n = 0; n < DS_SLOTS; n++)
 			if (n != board->pages.index && stands_behind(board, &board->pages.activity->slots[n], now))
 				want |= 1U << n;
@@ -79,11 +80,11 @@ void ds_upkeep(struct ds_board *board, uint64_t now)
 	 * Who goes idle clears its bits itself. One that is left over is dropped at the second look, for its owner may be between the two steps
 	 * of becoming active or idle at the first; and who came back while it was dropped gets it again.
 	 */
-	if (!floor && !stopping)
+	if (!open)
 		drop &= atomic_exchange(&board->doubt, drop) | DS_HELD;
 	if (drop)
 		atomic_fetch_and(board->word, ~drop);
-	if (!floor && !stopping)
+	if (!open)
 		for (n = 0; n < DS_SLOTS; n++)
 			if ((drop >> n & 1) && stands_behind(board, &board->pages.activity->slots[n], now))
 				add |= 1U << n;

@@ -10,6 +10,7 @@
 #include "graph_table.h"
 #include "graph_template.h"
 #include "graph_variant.h"
+#include "home.h"
 #include "lifecycle.h"
 #include "primary.h"
 
@@ -40,28 +41,37 @@ static void born(CUgraphExec app, CUgraph graph, unsigned long long flags)
 
 CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size)
 {
-	CUresult result = real->cuGraphInstantiate(exec, graph, error_node, log, size);
+	CUresult result;
 
+	ds_home_enter();
+	result = real->cuGraphInstantiate(exec, graph, error_node, log, size);
 	if (result == CUDA_SUCCESS)
 		born(*exec, graph, 0);
+	ds_home_leave();
 	return result;
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size)
 {
-	CUresult result = real->cuGraphInstantiate_v2(exec, graph, error_node, log, size);
+	CUresult result;
 
+	ds_home_enter();
+	result = real->cuGraphInstantiate_v2(exec, graph, error_node, log, size);
 	if (result == CUDA_SUCCESS)
 		born(*exec, graph, 0);
+	ds_home_leave();
 	return result;
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
-	CUresult result = real->cuGraphInstantiateWithFlags(exec, graph, flags);
+	CUresult result;
 
+	ds_home_enter();
+	result = real->cuGraphInstantiateWithFlags(exec, graph, flags);
 	if (result == CUDA_SUCCESS)
 		born(*exec, graph, flags);
+	ds_home_leave();
 	return result;
 }
 
@@ -87,12 +97,12 @@ static CUresult with_params(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	return with_params(exec, graph, params, false, real->cuGraphInstantiateWithParams);
+	return ds_home_call(with_params(exec, graph, params, false, real->cuGraphInstantiateWithParams));
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	return with_params(exec, graph, params, true, real->cuGraphInstantiateWithParams_ptsz);
+	return ds_home_call(with_params(exec, graph, params, true, real->cuGraphInstantiateWithParams_ptsz));
 }
 
 /* ---- launch ---- */
@@ -303,19 +313,25 @@ static void updated(CUgraphExec app, CUgraph graph)
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, CUgraphExecUpdateResult *info)
 {
-	CUresult result = real->cuGraphExecUpdate(exec, graph, error_node, info);
+	CUresult result;
 
+	ds_home_enter();
+	result = real->cuGraphExecUpdate(exec, graph, error_node, info);
 	if (result == CUDA_SUCCESS)
 		updated(exec, graph);
+	ds_home_leave();
 	return result;
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
-	CUresult result = real->cuGraphExecUpdate_v2(exec, graph, info);
+	CUresult result;
 
+	ds_home_enter();
+	result = real->cuGraphExecUpdate_v2(exec, graph, info);
 	if (result == CUDA_SUCCESS)
 		updated(exec, graph);
+	ds_home_leave();
 	return result;
 }
 

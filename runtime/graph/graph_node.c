@@ -12,6 +12,7 @@
 #include "graph_table.h"
 #include "graph_template.h"
 #include "graph_variant.h"
+#include "home.h"
 #include "log.h"
 #include "pool.h"
 #include "primary.h"
@@ -247,14 +248,14 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, c
 {
 	struct change change = {.kind = CHANGE_KERNEL, .node = node, .params = params};
 
-	return changed(exec, &change, real->cuGraphExecKernelNodeSetParams_v2(exec, node, params));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecKernelNodeSetParams_v2(exec, node, params)));
 }
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext context)
 {
 	struct change change = {.kind = CHANGE_MEMCPY, .node = node, .params = params, .context = context};
 
-	return changed(exec, &change, real->cuGraphExecMemcpyNodeSetParams(exec, node, params, context));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecMemcpyNodeSetParams(exec, node, params, context)));
 }
 
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params,
@@ -262,14 +263,14 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
 {
 	struct change change = {.kind = CHANGE_MEMSET, .node = node, .params = params, .context = context};
 
-	return changed(exec, &change, real->cuGraphExecMemsetNodeSetParams(exec, node, params, context));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecMemsetNodeSetParams(exec, node, params, context)));
 }
 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params)
 {
 	struct change change = {.kind = CHANGE_HOST, .node = node, .params = params};
 
-	return changed(exec, &change, real->cuGraphExecHostNodeSetParams(exec, node, params));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecHostNodeSetParams(exec, node, params)));
 }
 
 /* A child's nodes would have to be re-targeted one by one in the template, whose child cannot be exchanged. */
@@ -277,21 +278,21 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, 
 {
 	struct change change = {.kind = CHANGE_CHILD, .node = node};
 
-	return changed(exec, &change, real->cuGraphExecChildGraphNodeSetParams(exec, node, child));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecChildGraphNodeSetParams(exec, node, child)));
 }
 
 CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
 {
 	struct change change = {.kind = CHANGE_RECORD, .node = node, .event = event};
 
-	return changed(exec, &change, real->cuGraphExecEventRecordNodeSetEvent(exec, node, event));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecEventRecordNodeSetEvent(exec, node, event)));
 }
 
 CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
 {
 	struct change change = {.kind = CHANGE_WAIT, .node = node, .event = event};
 
-	return changed(exec, &change, real->cuGraphExecEventWaitNodeSetEvent(exec, node, event));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecEventWaitNodeSetEvent(exec, node, event)));
 }
 
 CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec exec, CUgraphNode node,
@@ -299,7 +300,7 @@ CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec exec, CUgr
 {
 	struct change change = {.kind = CHANGE_SIGNAL, .node = node, .params = params};
 
-	return changed(exec, &change, real->cuGraphExecExternalSemaphoresSignalNodeSetParams(exec, node, params));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecExternalSemaphoresSignalNodeSetParams(exec, node, params)));
 }
 
 CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec exec, CUgraphNode node,
@@ -307,26 +308,26 @@ CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec exec, CUgrap
 {
 	struct change change = {.kind = CHANGE_AWAIT, .node = node, .params = params};
 
-	return changed(exec, &change, real->cuGraphExecExternalSemaphoresWaitNodeSetParams(exec, node, params));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecExternalSemaphoresWaitNodeSetParams(exec, node, params)));
 }
 
 CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
 	struct change change = {.kind = CHANGE_MEM_OPS, .node = node, .params = params};
 
-	return changed(exec, &change, real->cuGraphExecBatchMemOpNodeSetParams(exec, node, params));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecBatchMemOpNodeSetParams(exec, node, params)));
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params)
 {
 	struct change change = {.kind = CHANGE_ANY, .node = node, .params = params};
 
-	return changed(exec, &change, real->cuGraphExecNodeSetParams(exec, node, params));
+	return ds_home_call(changed(exec, &change, real->cuGraphExecNodeSetParams(exec, node, params)));
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled)
 {
 	struct change change = {.kind = CHANGE_ENABLED, .node = node, .enabled = enabled};
 
-	return changed(exec, &change, real->cuGraphNodeSetEnabled(exec, node, enabled));
+	return ds_home_call(changed(exec, &change, real->cuGraphNodeSetEnabled(exec, node, enabled)));
 }

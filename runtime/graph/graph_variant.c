@@ -15,6 +15,7 @@
 #include "gate.h"
 #include "graph_template.h"
 #include "graph_variant.h"
+#include "home.h"
 #include "log.h"
 #include "pool.h"
 
@@ -218,6 +219,7 @@ static void build(struct ds_exec *exec, unsigned int tier, bool background)
 	ds_template_get(template);
 	pthread_mutex_unlock(&exec->lock);
 
+	ds_home_enter();
 	ds_own_begin(&own, device);
 	made.context = ds_pool_ctx(device, tier);
 	pthread_mutex_lock(&template->lock);
@@ -234,6 +236,7 @@ static void build(struct ds_exec *exec, unsigned int tier, bool background)
 		real->cuGraphExecDestroy(made.exec);
 	ds_template_put(template);
 	ds_own_end(&own);
+	ds_home_leave();
 	free(off);
 }
 

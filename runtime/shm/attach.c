@@ -25,6 +25,8 @@
 enum { POLICY, COUNTERS, ACTIVITY, PAGES };
 
 #define PATIENCE_NS 1000000000ULL
+/* the kernel gives the daemon the pages meanwhile, some 3 GB a second */
+#define ARENA_PATIENCE_NS 60000000000ULL
 
 struct page {
 	const char *name;
@@ -288,10 +290,9 @@ static int answered_ahead(const struct ds_gpu *gpu, uint64_t end, struct ds_atta
 }
 
 /* Sends a request now, and waits for the answer to it. -1: none, and `why` says why. */
-static int answered(const struct ds_gpu *gpu, uint64_t end, struct ds_attached *answer, int *fds, unsigned int *count, char *why,
+static int answered(const void *request, size_t size, uint64_t end, struct ds_attached *answer, int *fds, unsigned int *count, char *why,
 		    size_t room)
 {
-	const struct ds_attach request = request_of(gpu, 0);
 	const char *path = socket_path();
 	int socket;
 
@@ -304,7 +305,7 @@ static int answered(const struct ds_gpu *gpu, uint64_t end, struct ds_attached *
 		snprintf(why, room, "no daemon at %s: %s; is detshared running?", path, strerror(errno));
 		return -1;
 	}
-	if (wait_for(socket, POLLOUT, end) && say(socket, &request, sizeof(request)) && wait_for(socket, POLLIN, end) &&
+	if (wait_for(socket, POLLOUT, end) && say(socket, request, size) && wait_for(socket, POLLIN, end) &&
 	    !answer_of(socket, answer, fds, count))
 		return socket;
 	snprintf(why, room, "the daemon at %s did not answer as expected: %s", path, strerror(errno));
@@ -312,11 +313,9 @@ static int answered(const struct ds_gpu *gpu, uint64_t end, struct ds_attached *
 	return -1;
 }
 
-/* Maps what came with an answer, and closes the descriptors. */
-static bool use(const struct ds_gpu *gpu, struct ds_attached *answer, const int *fds, unsigned int count, void **maps, char *why, size_t room)
+/* Whether it is a daemon's of our version, and no refusal. */
+static bool agrees(struct ds_attached *answer, char *why, size_t room)
 {
-	bool good = false;
-
 	if (answer->magic != DS_MAGIC_ATTACHED) {
 		snprintf(why, room, "what answers at %s is no DetShare daemon", socket_path());
 	} else if (answer->version != DS_VERSION) {
@@ -325,11 +324,22 @@ static bool use(const struct ds_gpu *gpu, struct ds_attached *answer, const int 
 	} else if (answer->status) {
 		answer->message[sizeof(answer->message) - 1] = '\0';
 		snprintf(why, room, "the daemon refused: %s (%s)", answer->message, strerror(answer->status));
-	} else if (count != PAGES || answer->slot >= DS_SLOTS) {
-		snprintf(why, room, "the daemon sent %u descriptors and slot %u", count, answer->slot);
 	} else {
-		good = map_pages(fds, &gpu->uuid, maps, why, room);
+		return true;
 	}
+	return false;
+}
+
+/* Maps what came with an answer, and closes the descriptors. */
+static bool use(const struct ds_gpu *gpu, struct ds_attached *answer, const int *fds, unsigned int count, void **maps, char *why, size_t room)
+{
+	bool good = agrees(answer, why, room);
+
+	if (good && (count != PAGES || answer->slot >= DS_SLOTS)) {
+		snprintf(why, room, "the daemon sent %u descriptors and slot %u", count, answer->slot);
+		good = false;
+	}
+	good = good && map_pages(fds, &gpu->uuid, maps, why, room);
 	close_all(fds, count);
 	return good;
 }
@@ -348,6 +358,7 @@ bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, s
 	uint64_t end = ds_now_ns() + PATIENCE_NS;
 	const uint32_t taken = DS_MAGIC_TAKEN;
 	struct ds_attached answer = { 0 };
+	struct ds_attach request;
 	int socket, fds[PAGES];
 	unsigned int count = 0;
 	void *maps[PAGES];
@@ -363,7 +374,8 @@ bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, s
 			goto out;
 		unmap_pages(maps, PAGES);
 	}
-	socket = answered(gpu, end, &answer, fds, &count, why, room);
+	request = request_of(gpu, 0);
+	socket = answered(&request, sizeof(request), end, &answer, fds, &count, why, room);
 	if (socket < 0)
 		return false;
 	good = use(gpu, &answer, fds, count, maps, why, room);
@@ -372,4 +384,27 @@ out:
 	if (good)
 		pages_of(pages, maps, answer.slot);
 	return good;
+}
+
+int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room)
+{
+	struct ds_arena request = { .magic = DS_MAGIC_ARENA, .version = DS_VERSION, .bytes = bytes };
+	struct ds_attached answer = { 0 };
+	int socket, fds[PAGES], arena = -1;
+	unsigned int count = 0;
+	struct stat stat;
+
+	memcpy(request.gpu_uuid, uuid->bytes, sizeof(request.gpu_uuid));
+	socket = answered(&request, sizeof(request), ds_now_ns() + ARENA_PATIENCE_NS, &answer, fds, &count, why, room);
+	if (socket < 0)
+		return -1;
+	if (agrees(&answer, why, room)) {
+		if (count != 1 || fstat(fds[0], &stat) || (uint64_t)stat.st_size < bytes)
+			snprintf(why, room, "the daemon sent %u descriptors, or less memory than was asked for", count);
+		else
+			arena = fds[--count];
+	}
+	close_all(fds, count);
+	close(socket);
+	return arena;
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "cuda.h"
 #include "pages.h"
@@ -27,5 +28,7 @@ void ds_pages_ask_ahead(const struct ds_gpu *gpu);
 void ds_pages_ask_no_more(CUdevice ordinal);
 /* Asks the daemon, and maps its pages. false: none, and `why` says why. */
 bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, size_t room);
+/* Asks the daemon for host memory to park in: a descriptor of at least `bytes` that nobody can shorten. -1: none, and `why` says why. */
+int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room);
 
 #endif

@@ -69,6 +69,38 @@
 /* its stream could not be moved: another thread stays inside a call on it */
 #define DS_FULL_OTHER 7
 #define DS_FULL_REASONS 8
+/* 'DLvM': a request for host memory to park in */
+#define DS_MAGIC_ARENA 0x4d764c44
+/* bit of policy.park: the memory shall leave the GPU; without it, it shall come back. The rest counts requests */
+#define DS_PARK_WANTED 1
+/* counters.park_state: the memory is on the GPU */
+#define DS_PARK_HOME 0
+/* no work begins, and what runs ends; then the memory is copied */
+#define DS_PARK_LEAVING 1
+/* parked */
+#define DS_PARK_AWAY 2
+/* the memory is copied back */
+#define DS_PARK_COMING 3
+/* parked, and wanted back: the GPU has no room for it */
+#define DS_PARK_WAITING 4
+/* counters.park_reason: as it was asked for */
+#define DS_PARK_OK 0
+/* the program was not started with --park */
+#define DS_PARK_OFF 1
+/* it has no memory that can leave */
+#define DS_PARK_NOTHING 2
+/* the daemon gives no host memory, or the driver does not pin it; the library's log says why */
+#define DS_PARK_ARENA 3
+/* its work did not end in time */
+#define DS_PARK_BUSY 4
+/* one of its streams is being captured */
+#define DS_PARK_CAPTURE 5
+/* it has contexts beside the primary one, or green contexts of its own */
+#define DS_PARK_CONTEXT 6
+/* the driver refused a copy; the library's log says which */
+#define DS_PARK_DRIVER 7
+/* its context is ending */
+#define DS_PARK_ENDING 8
 /* kernels are told apart by grid and block; those that take most time */
 #define DS_SHAPES 16
 /* bucket n counts times of 2^n to 2^(n+1)-1 ns */
@@ -178,7 +210,8 @@ struct ds_policy {
 	uint32_t flags; /* none yet: 0 */
 	uint64_t memory_limit; /* bytes on this GPU; 0: none */
 	uint32_t ahead_us; /* estimated work that may be launched and not finished, beyond two kernels, on each stream; 0: no bound */
-	uint8_t _reserved0[52];
+	uint32_t park; /* the latest request about its memory: PARK_WANTED and a number */
+	uint8_t _reserved0[48];
 	struct ds_tier tiers[16];
 	uint8_t _rest[3848];
 } __attribute__((aligned(64)));
@@ -197,7 +230,8 @@ _Static_assert(offsetof(struct ds_policy, floor_period_us) == 48, "ds_policy.flo
 _Static_assert(offsetof(struct ds_policy, flags) == 52, "ds_policy.flags");
 _Static_assert(offsetof(struct ds_policy, memory_limit) == 56, "ds_policy.memory_limit");
 _Static_assert(offsetof(struct ds_policy, ahead_us) == 64, "ds_policy.ahead_us");
-_Static_assert(offsetof(struct ds_policy, _reserved0) == 68, "ds_policy._reserved0");
+_Static_assert(offsetof(struct ds_policy, park) == 68, "ds_policy.park");
+_Static_assert(offsetof(struct ds_policy, _reserved0) == 72, "ds_policy._reserved0");
 _Static_assert(offsetof(struct ds_policy, tiers) == 120, "ds_policy.tiers");
 
 /* <vctx-id>.counters: the tenant writes; every field is one aligned store. */
@@ -234,7 +268,19 @@ struct ds_counters {
 	uint32_t shape_blocks[16]; /* 0: a free entry, or one that is changing hands; else as last_blocks */
 	uint32_t shape_threads[16]; /* of a block */
 	uint32_t shape_hist[512]; /* SHAPES x HIST_BUCKETS: time on the GPU of its samples */
-	uint8_t _rest[800];
+	uint32_t park_ack; /* policy.park that was done or refused last */
+	uint32_t park_reason; /* PARK_*: how that ended */
+	uint32_t park_state; /* PARK_*: where the memory is */
+	uint32_t parks; /* times that memory left */
+	uint32_t wakes; /* times that the program's own call fetched it back */
+	uint32_t _reserved1;
+	uint64_t parkable_bytes; /* device memory that can leave, parked or not */
+	uint64_t leaves_bytes; /* of memory_used, what that is; the rest stays */
+	uint64_t parked_bytes; /* of it, what is in host memory now */
+	uint64_t arena_bytes; /* host memory that the daemon gave for it */
+	uint64_t park_ns; /* the last park, from no new work to no memory */
+	uint64_t resume_ns; /* the last way back */
+	uint8_t _rest[728];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -269,6 +315,18 @@ _Static_assert(offsetof(struct ds_counters, shape_ns) == 992, "ds_counters.shape
 _Static_assert(offsetof(struct ds_counters, shape_blocks) == 1120, "ds_counters.shape_blocks");
 _Static_assert(offsetof(struct ds_counters, shape_threads) == 1184, "ds_counters.shape_threads");
 _Static_assert(offsetof(struct ds_counters, shape_hist) == 1248, "ds_counters.shape_hist");
+_Static_assert(offsetof(struct ds_counters, park_ack) == 3296, "ds_counters.park_ack");
+_Static_assert(offsetof(struct ds_counters, park_reason) == 3300, "ds_counters.park_reason");
+_Static_assert(offsetof(struct ds_counters, park_state) == 3304, "ds_counters.park_state");
+_Static_assert(offsetof(struct ds_counters, parks) == 3308, "ds_counters.parks");
+_Static_assert(offsetof(struct ds_counters, wakes) == 3312, "ds_counters.wakes");
+_Static_assert(offsetof(struct ds_counters, _reserved1) == 3316, "ds_counters._reserved1");
+_Static_assert(offsetof(struct ds_counters, parkable_bytes) == 3320, "ds_counters.parkable_bytes");
+_Static_assert(offsetof(struct ds_counters, leaves_bytes) == 3328, "ds_counters.leaves_bytes");
+_Static_assert(offsetof(struct ds_counters, parked_bytes) == 3336, "ds_counters.parked_bytes");
+_Static_assert(offsetof(struct ds_counters, arena_bytes) == 3344, "ds_counters.arena_bytes");
+_Static_assert(offsetof(struct ds_counters, park_ns) == 3352, "ds_counters.park_ns");
+_Static_assert(offsetof(struct ds_counters, resume_ns) == 3360, "ds_counters.resume_ns");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {
@@ -293,6 +351,19 @@ _Static_assert(offsetof(struct ds_attach, sm_step) == 32, "ds_attach.sm_step");
 _Static_assert(offsetof(struct ds_attach, ahead) == 36, "ds_attach.ahead");
 _Static_assert(offsetof(struct ds_attach, memory_total) == 40, "ds_attach.memory_total");
 _Static_assert(offsetof(struct ds_attach, tenant) == 48, "ds_attach.tenant");
+
+/* Library to daemon: host memory of that size, in place of what it had. Answered by `attached` and one descriptor of sealed memory. */
+struct ds_arena {
+	uint32_t magic; /* MAGIC_ARENA */
+	uint32_t version; /* VERSION */
+	uint8_t gpu_uuid[16];
+	uint64_t bytes;
+} __attribute__((aligned(8)));
+_Static_assert(sizeof(struct ds_arena) == 32, "ds_arena");
+_Static_assert(offsetof(struct ds_arena, magic) == 0, "ds_arena.magic");
+_Static_assert(offsetof(struct ds_arena, version) == 4, "ds_arena.version");
+_Static_assert(offsetof(struct ds_arena, gpu_uuid) == 8, "ds_arena.gpu_uuid");
+_Static_assert(offsetof(struct ds_arena, bytes) == 24, "ds_arena.bytes");
 
 /* Daemon to library. With status 0 three descriptors come by SCM_RIGHTS: policy (read-only), counters, activity. */
 struct ds_attached {

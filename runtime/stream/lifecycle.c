@@ -42,6 +42,11 @@ void ds_life_context_last(struct ds_device *device)
 	EACH(context_last, device);
 }
 
+void ds_life_context_over(struct ds_device *device)
+{
+	EACH(context_over, device);
+}
+
 void ds_life_stream_gone(struct ds_stream *stream)
 {
 	EACH(stream_gone, stream);

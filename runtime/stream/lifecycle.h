@@ -19,6 +19,8 @@ struct ds_lifecycle {
 	void (*context_ends)(struct ds_device *device);
 	void (*context_gone)(struct ds_device *device); /* then, with all streams at home: gives back what it has there */
 	void (*context_last)(struct ds_device *device); /* then, in the context and under device->lock, with all mirrors and green contexts gone */
+	/* Then it is no more, and what it had is freed. Without device->lock; a context that somebody else retained does not come here. */
+	void (*context_over)(struct ds_device *device);
 	void (*stream_gone)(struct ds_stream *stream); /* under device->lock; its memory serves other streams later */
 	void (*child)(void); /* in the child of a fork, where nothing of the driver's is ours */
 };
@@ -28,6 +30,7 @@ void ds_life_context_ready(struct ds_device *device);
 void ds_life_context_ends(struct ds_device *device);
 void ds_life_context_gone(struct ds_device *device);
 void ds_life_context_last(struct ds_device *device);
+void ds_life_context_over(struct ds_device *device);
 void ds_life_stream_gone(struct ds_stream *stream);
 void ds_life_child(void);
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "home.h"
 #include "log.h"
 #include "move.h"
 #include "pool.h"
@@ -209,6 +210,12 @@ static void join(struct ds_stream *stream)
 		join_legacy(stream);
 }
 
+/* What this thread is about to do waits for the program's memory. A thread that entered already is waited for, and goes on. */
+static bool parked(struct ds_stream *stream, unsigned int tier)
+{
+	return ds_unlikely(atomic_load(&stream->word) & DS_WORD_PARKED) && tier != DS_TIER_ASK && !ds_thread.home;
+}
+
 CUstream ds_stream_slow(struct ds_stream *stream, unsigned int tier)
 {
 	struct ds_device *device = stream->device;
@@ -220,9 +227,14 @@ CUstream ds_stream_slow(struct ds_stream *stream, unsigned int tier)
 		return stream->cur;
 	atomic_fetch_sub(&stream->word, DS_WORD_CALL + 1);
 	ds_lock(device);
+	while (parked(stream, tier)) {
+		ds_unlock(device);
+		ds_home_fetch(stream);
+		ds_lock(device);
+	}
 	if (ds_stream_app(stream)) {
 		ds_own_begin(&own, device);
-		if (tier != DS_TIER_ANY)
+		if (tier < DS_TIER_ASK)
 			ds_move(stream, tier, PATIENCE_NS);
 		if (ds_stream_unordered(stream))
 			join(stream);

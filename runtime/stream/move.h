@@ -12,6 +12,8 @@
 static inline CUstream ds_stream_use(struct ds_stream *stream, unsigned int tier);
 /* the handle for calls that follow: no move */
 static inline CUstream ds_stream_cur(struct ds_stream *stream);
+/* the same for calls that put no work into it: they need no memory (home.h) */
+static inline CUstream ds_stream_ask(struct ds_stream *stream);
 static inline void ds_stream_done(struct ds_stream *stream);
 /* as done, after a call that put no work into the stream */
 static inline void ds_stream_done_quiet(struct ds_stream *stream);
@@ -24,6 +26,7 @@ uint64_t ds_stream_mark(struct ds_stream *stream);
 void ds_stream_idle(struct ds_stream *stream, uint64_t mark);
 
 #define DS_TIER_ANY 0xffU
+#define DS_TIER_ASK 0xfeU
 CUstream ds_stream_slow(struct ds_stream *stream, unsigned int tier);
 void ds_stream_work_done(struct ds_stream *stream);
 
@@ -43,7 +46,7 @@ static inline CUstream ds_stream_use(struct ds_stream *stream, unsigned int tier
 {
 	uint64_t word = atomic_fetch_add_explicit(&stream->word, DS_WORD_CALL + 1, memory_order_acquire);
 
-	if (ds_unlikely((word & DS_WORD_MOVING) || stream->tier != tier || ds_stream_unordered(stream)))
+	if (ds_unlikely((word & (DS_WORD_MOVING | DS_WORD_PARKED)) || stream->tier != tier || ds_stream_unordered(stream)))
 		return ds_stream_slow(stream, tier);
 	return stream->cur;
 }
@@ -52,8 +55,17 @@ static inline CUstream ds_stream_cur(struct ds_stream *stream)
 {
 	uint64_t word = atomic_fetch_add_explicit(&stream->word, DS_WORD_CALL + 1, memory_order_acquire);
 
-	if (ds_unlikely((word & DS_WORD_MOVING) || ds_stream_unordered(stream)))
+	if (ds_unlikely((word & (DS_WORD_MOVING | DS_WORD_PARKED)) || ds_stream_unordered(stream)))
 		return ds_stream_slow(stream, DS_TIER_ANY);
+	return stream->cur;
+}
+
+static inline CUstream ds_stream_ask(struct ds_stream *stream)
+{
+	uint64_t word = atomic_fetch_add_explicit(&stream->word, DS_WORD_CALL + 1, memory_order_acquire);
+
+	if (ds_unlikely((word & DS_WORD_MOVING) || ds_stream_unordered(stream)))
+		return ds_stream_slow(stream, DS_TIER_ASK);
 	return stream->cur;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "home.h"
 #include "lifecycle.h"
 #include "log.h"
 #include "move.h"
@@ -292,7 +293,7 @@ static void empty(struct ds_device *device)
 static void look(struct ds_device *device, bool reset)
 {
 	unsigned int flags;
-	bool again = false;
+	bool again = false, over = false;
 	int active = 0;
 
 	if (real->cuDevicePrimaryCtxGetState(device->ordinal, &flags, &active) != CUDA_SUCCESS)
@@ -315,10 +316,15 @@ static void look(struct ds_device *device, bool reset)
 		atomic_store(&device->state, DS_DEVICE_UNKNOWN);
 		atomic_fetch_sub(&ds_process.managed, 1);
 		ds_contexts_changed();
+		over = true;
 	}
 	ds_unlock(device);
 	if (again)
 		ds_life_context_ready(device);
+	else if (over)
+		ds_life_context_over(device);
+	else
+		ds_home_fetch(NULL); /* nobody sees its next launch */
 }
 
 static struct ds_device *managed(CUdevice ordinal)

@@ -5,6 +5,7 @@
 
 #include "capture.h"
 #include "context.h"
+#include "home.h"
 #include "lifecycle.h"
 #include "primary.h"
 #include "stream.h"
@@ -140,6 +141,8 @@ struct ds_stream *ds_stream_add(struct ds_device *device, CUstream app, unsigned
 	atomic_store(&stream->seen, flags & DS_STREAM_LEGACY ? atomic_load(&device->blocking_seq)
 							     : atomic_load(&device->legacy_seq) - 1);
 	atomic_store(&stream->app, app);
+	if (atomic_load(&ds_home.now) != DS_HOME)
+		atomic_fetch_or(&stream->word, DS_WORD_PARKED);
 	if (named && !table_add(app, stream)) {
 		record_retire(stream);
 		return NULL;

@@ -14,9 +14,10 @@ enum {
 
 enum { DS_CAPTURE_NONE, DS_CAPTURE_JOINED, DS_CAPTURE_ORIGIN };
 
-/* ds_stream.word: calls under way on the stream, whether it is moving, and how many calls it has seen */
+/* ds_stream.word: calls under way on the stream, whether it is moving, whether its memory may be away (home.h), and how many calls it has seen */
 #define DS_WORD_USERS 0xffffULL
 #define DS_WORD_MOVING 0x10000ULL
+#define DS_WORD_PARKED 0x20000ULL
 #define DS_WORD_CALL (1ULL << 32)
 
 /* One stream of the program. Memory of this type is used again for other streams and never given back, so a pointer to a destroyed

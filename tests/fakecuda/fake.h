@@ -122,6 +122,7 @@ CUresult capture_implicit(struct context *context);
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory);
 struct memory *memory_add(struct context *context, CUdeviceptr base, size_t size, enum memory_kind kind);
 void memory_remove(struct memory *memory);
+size_t memory_left(const struct device *device);
 void memory_end(struct context *group);
 struct memory *memory_find(CUdeviceptr address);
 void *memory_reach(struct context *context, CUdeviceptr address, size_t size, struct memory **memory);

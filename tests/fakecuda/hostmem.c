@@ -138,7 +138,7 @@ API(cuMemHostGetFlags, unsigned int *, flags, void *, address)
 
 static bool on_host(const struct memory *memory)
 {
-	return memory->kind == MEMORY_HOST || memory->kind == MEMORY_REGISTERED;
+	return memory->kind == MEMORY_HOST || memory->kind == MEMORY_REGISTERED || memory->on_host;
 }
 
 static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr address)

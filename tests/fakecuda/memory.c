@@ -2,6 +2,7 @@
 /* Ranges of memory: one arena per device (a memory file, so that another process can map it), and known host ranges. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -180,11 +181,19 @@ struct memory *memory_find(CUdeviceptr address)
 /* The host address of device-visible memory, or NULL. Device memory belongs to one group of contexts. */
 void *memory_reach(struct context *context, CUdeviceptr address, size_t size, struct memory **found)
 {
-	struct memory *memory = memory_find(address);
+	struct memory *memory = memory_find(address), *last = memory;
 
-	if (!memory || memory->freed || address + size > memory->base + memory->size)
+	/* mappings that lie side by side are one range */
+	while (last && !last->freed && last->kind == MEMORY_MAPPED && address + size > last->base + last->size) {
+		last = memory_find(last->base + last->size);
+		if (last && (last->kind != MEMORY_MAPPED || (context && !(last->reached >> context->device->ordinal & 1))))
+			return NULL;
+	}
+	if (!last || memory->freed || last->freed || address + size > last->base + last->size)
 		return NULL;
-	if (context && memory->group != context->group && memory->device == context->device &&
+	if (context && memory->kind == MEMORY_MAPPED && !(memory->reached >> context->device->ordinal & 1))
+		return NULL;
+	if (context && memory->group != context->group && memory->device == context->device && memory->kind != MEMORY_MAPPED &&
 	    memory->kind != MEMORY_HOST && memory->kind != MEMORY_REGISTERED && memory->kind != MEMORY_MANAGED)
 		return NULL;
 	if (found)
@@ -200,6 +209,27 @@ void memory_end(struct context *group)
 			ranges[i]->freed = true;
 }
 
+/* What FAKECUDA_TAKEN says that other programs have of each device. */
+static size_t taken(void)
+{
+	const char *path = getenv("FAKECUDA_TAKEN");
+	FILE *file = path ? fopen(path, "re") : NULL;
+	size_t bytes = 0;
+
+	if (file && fscanf(file, "%zu", &bytes) != 1)
+		bytes = 0;
+	if (file)
+		fclose(file);
+	return bytes;
+}
+
+size_t memory_left(const struct device *device)
+{
+	size_t used = device->used + taken();
+
+	return used < device->memory ? device->memory - used : 0;
+}
+
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory)
 {
 	struct device *device = context->device;
@@ -207,7 +237,7 @@ CUresult memory_new(struct context *context, size_t size, enum memory_kind kind,
 
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (size > device->memory || device->used > device->memory - size)
+	if (size > memory_left(device))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	base = arena_take(device, size);
 	if (!base)
@@ -224,7 +254,7 @@ API(cuMemGetInfo_v2, size_t *, available, size_t *, total)
 
 	TRY(context_current(&context));
 	if (available)
-		*available = context->device->memory - context->device->used;
+		*available = memory_left(context->device);
 	if (total)
 		*total = context->device->memory;
 	return CUDA_SUCCESS;

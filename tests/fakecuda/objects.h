@@ -223,7 +223,9 @@ struct memory {
 	struct context *group;
 	struct context *context;
 	struct pool *pool;
-	struct physical *physical;	/* of mapped memory */
+	struct physical *physical;	/* of mapped memory: */
+	unsigned int reached;		/* bit n: device n has access */
+	bool on_host;
 	unsigned int flags;
 	unsigned long long id;
 	size_t charged;

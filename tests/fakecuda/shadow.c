@@ -138,6 +138,14 @@ void shadow_access_as(struct memory *memory, size_t offset, size_t size, bool wr
 
 void shadow_access(struct memory *memory, size_t offset, size_t size, bool write, const struct op *op)
 {
+	while (offset + size > memory->size) {	/* mappings side by side */
+		size_t part = memory->size - offset;
+
+		shadow_access_as(memory, offset, part, write, op->clock, op->actor, op->seq, op->label);
+		memory = memory_find(memory->base + memory->size);
+		offset = 0;
+		size -= part;
+	}
 	shadow_access_as(memory, offset, size, write, op->clock, op->actor, op->seq, op->label);
 }
 

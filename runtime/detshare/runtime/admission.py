@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,12 @@ ASKED: Final = "detshare run"
 PRIORITY: Final = "CUDA_MPS_CLIENT_PRIORITY"
 """of an MPS client from its start on, 0 normal and 1 below (MPS guide): where both wait, its blocks go last"""
 _BELOW: Final = ("low", "idle")
-_FIELDS: Final = ("run", "lane", "class", "sm", "memory", "tenant")
+_FIELDS: Final = ("run", "lane", "class", "sm", "memory", "tenant", "park", "park_after")
+LONGEST_IDLE: Final = 86400.0
+"""seconds that a program may be idle before it is parked"""
+
+_IDLE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 Steer = Callable[[int, str | None, int | None, str], Sequence[str]]
 """sets class, memory limit and tenant of a PID in the temporal lane; gives what could not be done"""
@@ -46,6 +52,10 @@ class Request:
     percent: int | None
     memory: int | None
     tenant: str
+    park: bool = False
+    """its memory can leave the GPU"""
+    park_after: float | None = None
+    """and does so after so many seconds without work"""
 
     @classmethod
     def parse(cls, data: bytes) -> Request:
@@ -67,7 +77,9 @@ class Request:
             classes.setting(klass)
         percent = None if body.get("sm") is None else check_percent(body["sm"])
         memory = None if body.get("memory") is None else sizes.check(body["memory"])
-        return cls(tuple(command), lane, klass, percent, memory, check_name(tenant) if tenant else "")
+        after = None if body.get("park_after") is None else check_idle(body["park_after"])
+        park = after is not None or body.get("park") is True
+        return cls(tuple(command), lane, klass, percent, memory, check_name(tenant) if tenant else "", park, after)
 
     def pack(self) -> bytes:
         """The packet; the command is cut where it would not fit."""
@@ -77,8 +89,25 @@ class Request:
             room -= len(words[-1])
             if room <= 0:
                 break
-        body = {"run": words, "lane": self.lane, "class": self.klass, "sm": self.percent, "memory": self.memory}
-        return json.dumps({**body, "tenant": self.tenant}).encode()
+        body: dict[str, Any] = {"run": words, "lane": self.lane, "class": self.klass, "sm": self.percent}
+        body |= {"memory": self.memory, "tenant": self.tenant, "park": self.park, "park_after": self.park_after}
+        return json.dumps(body).encode()
+
+
+def check_idle(seconds: object) -> float:
+    """Seconds without work. BadRequest otherwise."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.1 <= seconds <= LONGEST_IDLE:
+        given = str(seconds)[:24]
+        raise BadRequest(f"a program is parked after 0.1 to {LONGEST_IDLE:g} seconds without work, not {given}")
+    return float(seconds)
+
+
+def idle(text: str) -> float:
+    """Seconds of what a person typed: 30s, 500ms, 5m or 30. BadRequest otherwise."""
+    found = _IDLE.fullmatch(text.strip())
+    if found is None:
+        raise BadRequest(f"{text[:24]!r} is no time: write 30s, 500ms or 5m")
+    return check_idle(float(found[1]) * _UNITS[found[2]])
 
 
 def check_name(name: object) -> str:
@@ -132,15 +161,16 @@ class Admission:
                 notes += self._steer(pid, klass, memory, asked.tenant)
             elif klass is not None or memory is not None:
                 notes.append("class and memory limit of the temporal lane are set by root only; it has neither")
-        desired = Desired(klass or DEFAULT_CLASS, asked.percent, memory)
+        desired = Desired(klass or DEFAULT_CLASS, asked.percent, memory, park_after=asked.park_after)
         observed = lane == Lane.TEMPORAL
-        if not observed or asked.lane == Lane.AUTO:
+        # the library is in programs of the temporal lane for their profile, or so that their memory can leave
+        seen = asked.lane == Lane.AUTO or asked.park
+        if not observed or seen:
             tenant = asked.tenant or f"run-{pid}"
             text = " ".join(asked.command)[:4096]
             self._tenants.announce(Run(pid, start, uid, tenant, text, name, observed, desired))
         environment = {} if observed else {**self._mps.environment, PRIORITY: "1" if desired.klass in _BELOW else "0"}
-        observe = observed and asked.lane == Lane.AUTO
-        return {"lane": lane, "why": why, "notes": notes, "observe": observe, "environment": environment}
+        return {"lane": lane, "why": why, "notes": notes, "observe": observed and seen, "environment": environment}
 
     def _spatial(self, uid: int, gid: int) -> str:
         """Have an MPS server for this user; what stops it, or empty."""

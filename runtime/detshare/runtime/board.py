@@ -220,6 +220,7 @@ class PolicyValues:
     floor_period_us: int = 0
     flags: int = 0
     memory_limit: int = 0
+    park: int = 0
     tiers: tuple[Tier, ...] = (Tier(layout.TIER_FULL, 0),)
 
 

@@ -51,6 +51,23 @@ FULL_CAPTURE = 5  # launched into a capture
 FULL_UNMANAGED = 6  # context that green contexts cannot serve
 FULL_OTHER = 7  # its stream could not be moved: another thread stays inside a call on it
 FULL_REASONS = 8
+MAGIC_ARENA = 0x4d764c44  # 'DLvM': a request for host memory to park in
+# bit of policy.park: the memory shall leave the GPU; without it, it shall come back. The rest counts requests
+PARK_WANTED = 1
+PARK_HOME = 0  # counters.park_state: the memory is on the GPU
+PARK_LEAVING = 1  # no work begins, and what runs ends; then the memory is copied
+PARK_AWAY = 2  # parked
+PARK_COMING = 3  # the memory is copied back
+PARK_WAITING = 4  # parked, and wanted back: the GPU has no room for it
+PARK_OK = 0  # counters.park_reason: as it was asked for
+PARK_OFF = 1  # the program was not started with --park
+PARK_NOTHING = 2  # it has no memory that can leave
+PARK_ARENA = 3  # the daemon gives no host memory, or the driver does not pin it; the library's log says why
+PARK_BUSY = 4  # its work did not end in time
+PARK_CAPTURE = 5  # one of its streams is being captured
+PARK_CONTEXT = 6  # it has contexts beside the primary one, or green contexts of its own
+PARK_DRIVER = 7  # the driver refused a copy; the library's log says which
+PARK_ENDING = 8  # its context is ending
 SHAPES = 16  # kernels are told apart by grid and block; those that take most time
 HIST_BUCKETS = 32  # bucket n counts times of 2^n to 2^(n+1)-1 ns
 RCK_WORDS_BYTES = 4096  # device memory of the resident control kernel: word of slot n at n * RCK_STRIDE
@@ -111,6 +128,7 @@ POLICY_FIELDS = {
     "flags": Field(52, "u32", 0),
     "memory_limit": Field(56, "u64", 0),
     "ahead_us": Field(64, "u32", 0),
+    "park": Field(68, "u32", 0),
     "tiers": Field(120, "TIER", 16),
 }
 
@@ -147,6 +165,17 @@ COUNTERS_FIELDS = {
     "shape_blocks": Field(1120, "u32", 16),
     "shape_threads": Field(1184, "u32", 16),
     "shape_hist": Field(1248, "u32", 512),
+    "park_ack": Field(3296, "u32", 0),
+    "park_reason": Field(3300, "u32", 0),
+    "park_state": Field(3304, "u32", 0),
+    "parks": Field(3308, "u32", 0),
+    "wakes": Field(3312, "u32", 0),
+    "parkable_bytes": Field(3320, "u64", 0),
+    "leaves_bytes": Field(3328, "u64", 0),
+    "parked_bytes": Field(3336, "u64", 0),
+    "arena_bytes": Field(3344, "u64", 0),
+    "park_ns": Field(3352, "u64", 0),
+    "resume_ns": Field(3360, "u64", 0),
 }
 
 ATTACH_SIZE = 128
@@ -160,6 +189,14 @@ ATTACH_FIELDS = {
     "ahead": Field(36, "u32", 0),
     "memory_total": Field(40, "u64", 0),
     "tenant": Field(48, "char", 64),
+}
+
+ARENA_SIZE = 32
+ARENA_FIELDS = {
+    "magic": Field(0, "u32", 0),
+    "version": Field(4, "u32", 0),
+    "gpu_uuid": Field(8, "u8", 16),
+    "bytes": Field(24, "u64", 0),
 }
 
 ATTACHED_SIZE = 256

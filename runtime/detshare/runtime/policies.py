@@ -81,12 +81,17 @@ class Policies:
             floor_permille=made.floor_permille,
             floor_period_us=made.floor_period_us,
             memory_limit=desired.memory or 0,
+            park=tenant.park.asked,
             tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
         )
         tenant.reflex = made
         if policy.epoch % 2 or policy.read() != values:
             policy.write(**_fields(values))
         return Pending(tenant, policy.epoch)
+
+    def show(self, tenant: Tenant) -> None:
+        """Bring one page up to date, under the lock."""
+        self._apply(tenant)
 
     def _reserve_of(self, gpu: Gpu) -> int | None:
         if self._runs.reserve is None:

@@ -85,6 +85,8 @@ class Desired:
     """the first so many SMs, which that is"""
     busy: str = ""
     """a set of SMs while a higher class is active, or HOLD; empty: as its class has it"""
+    park_after: float | None = None
+    """seconds without work after which its memory leaves the GPU; None: only by hand"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import click
 
 from detshare.ctl.core import classes, native, options, sizes
 from detshare.ctl.core.backend import BadRequest
-from detshare.runtime.admission import Request, check_name
+from detshare.runtime.admission import Request, check_name, idle
 from detshare.runtime.mps import READY_SECONDS
 from detshare.runtime.profiles import LANES, Lane
 from detshare.runtime.service import SOCKET_NAME
@@ -32,6 +32,8 @@ SOCKET: Final = "DETSHARE_SOCKET"
 TENANT: Final = "DETSHARE_TENANT"
 MEMORY: Final = "DETSHARE_MEMORY"
 """bytes; what the program sees as the GPU's memory before its first context"""
+PARK: Final = "DETSHARE_PARK"
+"""1: its memory can leave the GPU"""
 GATE: Final = "DETSHARE_GATE"
 """what a held program's streams wait at"""
 ANSWER_SECONDS: Final = READY_SECONDS + 8.0
@@ -107,6 +109,7 @@ def arrange(path: Path, request: Request, environment: dict[str, str], gate: str
     made = {**environment, SOCKET: str(path.absolute())}
     made["LD_PRELOAD"] = ":".join(filter(None, (str(where), environment.get("LD_PRELOAD", ""))))
     made[TENANT] = request.tenant or f"run-{os.getpid()}"
+    made[PARK] = "1" if request.park else "0"
     if lane == Lane.SPATIAL:
         if request.memory is not None:
             made[MEMORY] = str(request.memory)
@@ -159,6 +162,8 @@ def _checked(check: Any) -> Any:
     type=click.Choice(["host", "rck"]),
     help="Where it waits while held: words in host memory, or those of `detshare rck`.  [default: host]",
 )
+@click.option("--park", is_flag=True, help="Its GPU memory can be parked in host memory: detshare-ctl park.")
+@click.option("--park-after", metavar="TIME", callback=_checked(idle), help="Park it when it was idle for 30s, 5m.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
 def run(
     run_dir: Path,
@@ -168,6 +173,8 @@ def run(
     tenant: str | None,
     lane: str,
     gate: str | None,
+    park: bool,
+    park_after: float | None,
     command: tuple[str, ...],
 ) -> None:
     """Start a program in one of DetShare's lanes.
@@ -175,5 +182,6 @@ def run(
     temporal: with GPU contexts of its own, in time slices. spatial: under DetShare's MPS server, side by side with
     others, its SMs chosen per launch. auto: by what earlier runs of the command showed; temporal at first.
     """
-    request = Request(command, lane, klass, percent, memory, tenant or "")
+    parks = park or park_after is not None
+    request = Request(command, lane, klass, percent, memory, tenant or "", parks, park_after)
     sys.exit(become(command, arrange(run_dir / SOCKET_NAME, request, dict(os.environ), gate)))

@@ -21,6 +21,8 @@ from typing import Final
 from detshare.ctl.core import procfs
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event
+from detshare.runtime import arena as arenas
+from detshare.runtime import board_layout as layout
 from detshare.runtime.admission import Admission, Steer
 from detshare.runtime.board import TAKEN, Attach, Attached, BadBoard
 from detshare.runtime.descriptors import make_room
@@ -47,7 +49,12 @@ class Service:
     """Boards, tenants and MPS of one daemon. ControlError from `open` where the spatial lane cannot be had."""
 
     def __init__(
-        self, run_dir: Path, steer: Steer, boards: Path | None = None, mps: Mps | None = None
+        self,
+        run_dir: Path,
+        steer: Steer,
+        boards: Path | None = None,
+        mps: Mps | None = None,
+        arena: int | None = None,
     ) -> None:
         self.socket = run_dir / SOCKET_NAME
         self._run_dir = run_dir
@@ -55,7 +62,7 @@ class Service:
         self._events_lock = threading.Lock()
         self.directory = Directory(boards or default_path(run_dir))
         self._profiles = Profiles(run_dir / "profiles.json")
-        self.tenants = Tenants(self.directory, self._profiles, self._say)
+        self.tenants = Tenants(self.directory, self._profiles, self._say, arenas.Arena(arena))
         self.tenants.died = self._died
         self.policies = self.tenants.policies
         self.mps = mps or Mps(run_dir / "mps")
@@ -67,6 +74,8 @@ class Service:
         self._ahead: dict[int, tuple[socket.socket, Tenant]] = {}
         """of programs that were answered while they make their context, each with what it was given"""
         self._jobs = ThreadPoolExecutor(4, thread_name_prefix="spatial")
+        self._gifts = ThreadPoolExecutor(2, thread_name_prefix="arena")
+        """seconds of work each, for which no program's start waits"""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spatial", daemon=True)
         self._last_fall = ""
@@ -123,7 +132,8 @@ class Service:
         self.socket.unlink(missing_ok=True)
         if self._thread.is_alive():
             self._thread.join(5.0)
-        self._jobs.shutdown(wait=True, cancel_futures=True)
+        for jobs in (self._jobs, self._gifts):
+            jobs.shutdown(wait=True, cancel_futures=True)
         if restore:
             self.policies.stand_aside()
         with self._mps_lock:
@@ -222,6 +232,9 @@ class Service:
             if data.startswith(b"{"):
                 self._jobs.submit(self._answer_run, connection, data, pid, uid, gid)
                 return
+            if data and len(data) == layout.ARENA_SIZE:
+                self._gifts.submit(self._answer_arena, connection, data, pid)
+                return
             if data and self._answer_attach(connection, data, pid, uid):
                 return
         except OSError as error:
@@ -241,6 +254,27 @@ class Service:
                 connection.setblocking(True)
                 connection.settimeout(1.0)
                 connection.send(json.dumps(answer).encode())
+
+    def _answer_arena(self, connection: socket.socket, data: bytes, pid: int) -> None:
+        """Host memory for a program that is to be parked."""
+        with contextlib.closing(connection), contextlib.suppress(OSError):
+            connection.setblocking(True)
+            connection.settimeout(1.0)
+            try:
+                wanted = arenas.asked(data)
+                if wanted is None:
+                    raise BadBoard("no message that this daemon knows")
+                descriptor = self.tenants.parking.give(pid, *wanted)
+            except (Refused, BadBoard) as error:
+                status = error.status if isinstance(error, Refused) else errno.EINVAL
+                self._say("error", pid, f"is not parked: {error}")
+                connection.send(Attached(status, 0, str(error)).pack())
+                return
+            try:
+                rights = struct.pack("i", descriptor)
+                connection.sendmsg([Attached(0).pack()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            finally:
+                os.close(descriptor)
 
     def _answer_attach(self, connection: socket.socket, data: bytes, pid: int, uid: int) -> bool:
         """Whether the connection is still needed."""

@@ -14,6 +14,7 @@ from detshare.runtime.crowding import Share
 from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Pages, Record
 from detshare.runtime.reflexes import Reflex
+from detshare.runtime.residence import Residence
 from detshare.runtime.tiers import Table, Tier
 
 
@@ -49,6 +50,8 @@ class Tenant:
     """of the time in which it is active"""
     crowded: bool = False
     """higher classes leave it hardly any time"""
+    park: Residence = field(default_factory=Residence)
+    """where its memory is to be, and what was seen of it"""
 
 
 def spatial(tenants: Iterable[Tenant]) -> list[Tenant]:

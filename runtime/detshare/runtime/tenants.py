@@ -13,10 +13,12 @@ from dataclasses import replace
 
 from detshare.ctl.core import procfs
 from detshare.runtime import board_layout as layout
+from detshare.runtime.arena import Arena
 from detshare.runtime.board import Attach, BadBoard, Slot, monotonic_ns
 from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Directory, Record, uuid_text
 from detshare.runtime.leaving import Leaving, seconds_for
+from detshare.runtime.parking import Parking
 from detshare.runtime.policies import Policies
 from detshare.runtime.profiles import Profile, Profiles, key
 from detshare.runtime.reflexes import RANKS, Desired
@@ -28,7 +30,7 @@ from detshare.runtime.tiers import Gpu, Kind, Table, Tier
 class Tenants:
     """All tenants of one board directory."""
 
-    def __init__(self, directory: Directory, profiles: Profiles, tell: Tell) -> None:
+    def __init__(self, directory: Directory, profiles: Profiles, tell: Tell, arena: Arena | None = None) -> None:
         self._directory = directory
         self._profiles = profiles
         self._tell = tell
@@ -36,6 +38,7 @@ class Tenants:
         self._tenants: dict[str, Tenant] = {}
         self._runs = Runs(directory.path / "state.json")
         self.policies = Policies(self._tenants, self._lock, self._runs, directory, tell)
+        self.parking = Parking(self._tenants, self._lock, self.policies, arena or Arena(), tell)
         self._ended: deque[Record] = deque(maxlen=layout.SLOTS)
         """the last that ended"""
         self._orphans: list[Slot] = []
@@ -100,6 +103,10 @@ class Tenants:
         seen = tuple(Tier(Kind(t.kind), t.sms) for t in pages.policy.read().tiers if t.kind in list(Kind))
         table = Table(record.gpu, seen)
         tenant = Tenant(record, pages, slot, pidfd, table, descriptors=_descriptors(record, pidfd))
+        tenant.park.asked = pages.policy.get("park")
+        tenant.park.parks = pages.counters.get("parks")
+        tenant.park.away = pages.counters.get("park_state") != layout.PARK_HOME
+        tenant.park.arena = pages.counters.get("arena_bytes")
         self._tenants[record.name] = tenant
         self.keep(tenant)
         self._tell("attach", record.pid, f"found again in the spatial lane, slot {record.slot}")
@@ -298,6 +305,7 @@ class Tenants:
         """Bring policies up to date, and forget what ended unseen. A few times a second."""
         with self._lock:
             self.policies.tick()
+            self.parking.tick()
             for slot in list(self._orphans):
                 if procfs.start_time(slot.get("pid")) != slot.get("starttime"):
                     slot.free()
@@ -344,10 +352,11 @@ class Tenants:
         with self._lock:
             return sorted({t.record.pid for t in spatial(self._tenants.values())})
 
-    def views(self) -> list[View]:
-        """Every tenant of the spatial lane."""
+    def views(self, observed: bool = False) -> list[View]:
+        """Every tenant of the spatial lane; with `observed` those of the temporal lane that have a board, too."""
         with self._lock:
-            return [view(t) for t in spatial(self._tenants.values()) if t.reflex is not None]
+            mine = self._tenants.values() if observed else spatial(self._tenants.values())
+            return [view(t) for t in mine if t.reflex is not None]
 
 
 def _descriptors(record: Record, pidfd: int) -> Descriptors | None:

@@ -105,7 +105,7 @@ def test_the_library_asks_what_can_be_meant(monkeypatch: pytest.MonkeyPatch) -> 
         given = {each: values[each] for each in inspect.signature(method).parameters if each != "who"}
         method(4242, **given)
         assert asked[-1] == name.replace("_", "-")
-    assert len(asked) == 11
+    assert len(asked) == 12
 
 
 def test_what_names_verbs_names_those_that_there_are() -> None:

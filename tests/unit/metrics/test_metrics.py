@@ -20,7 +20,7 @@ from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.gputime import GpuTime, Mode, Pattern, Schedule
 from detshare.ctl.core.observed import Observed, Requests
 from detshare.ctl.core.snapshot import Account, AccountKind, Kind, Level, Program, Snapshot, State, Tsg
-from detshare.ctl.core.work import Activity, Spatial, Times
+from detshare.ctl.core.work import Activity, Parking, Spatial, Times
 from detshare.ctl.daemon import metrics
 from detshare.ctl.daemon.metric_names import COUNTER, NAMES, PROGRAM
 from detshare.ctl.daemon.requests import Table
@@ -74,7 +74,7 @@ TURNS = Schedule("GPU-1", Mode.TURNS, Pattern.BURSTS, "train", slice_us=50)
 
 RED = Account(AccountKind.TENANT, "red", None, 8 << 30, 1 << 30, 1 << 30, 2)
 FULL = machine(
-    program(1, spatial=spatial(), limits=(RED,), refused=2),
+    program(1, spatial=spatial(), parking=Parking("parked", 4 << 30, 3 << 30, 0, 4 << 30, 2), limits=(RED,), refused=2),
     program(2, activity=Activity("active", kicks=5, used_us=2_000_000, waits=3, wait_ms=4.0, denied=1)),
     program(4, gpu_time=(ON_ONE, ON_TWO), floor=0.02),
     program(

@@ -40,6 +40,7 @@ def show(console: Console, answer: Json, program: Json) -> None:
     rows += turn_rows(answer, program)
     rows += activity_rows(program)
     rows += spatial_rows(program)
+    rows += parking_rows(program)
     rows += request_rows(program)
     rows += observed_rows(program)
     rows += decided_rows(program)
@@ -154,6 +155,33 @@ def spatial_rows(program: Json) -> list[tuple[str, str]]:
     if lane["memory_limit"] is not None:
         rows.append(("memory limit", f"{size(lane['memory_limit'])}, kept by its own runtime, not by the kernel"))
     return rows
+
+
+def parking_rows(program: Json) -> list[tuple[str, str]]:
+    """What `show` says of GPU memory that can leave."""
+    parking = program.get("parking")
+    if not parking:
+        return []
+    after = f"; parked after {parking['after']:g} s without work" if parking["after"] is not None else ""
+    rows = [
+        ("gpu memory is", f"{_WHERE.get(parking['state'], clean(parking['state']))}{after}"),
+        ("can be parked", f"{size(parking['parkable_bytes'])}; {size(parking['stays_bytes'])} stay on the GPU"),
+        ("in host memory", f"{size(parking['parked_bytes'])}; the arena has {size(parking['arena_bytes'])} for it"),
+    ]
+    if parking["parks"]:
+        times = f"{count(parking['parks'], 'time')}, woken by its own call {count(parking['wakes'], 'time')}"
+        took = f"the last took {parking['park_ms']:.1f} ms, the way back {parking['resume_ms']:.1f} ms"
+        rows.append(("was parked", f"{times}; {took}"))
+    return rows
+
+
+_WHERE = {
+    "home": "on the GPU",
+    "leaving": "about to leave the GPU",
+    "parked": "parked; its next launch brings it back",
+    "coming": "on its way back",
+    "waiting": "parked; it wants to come back and the GPU has no room",
+}
 
 
 def _tsgs(program: Json) -> Table:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from detshare.ctl.cli.command import command
 from detshare.ctl.cli.link import Place, gone
+from detshare.ctl.cli.tables import clean
 
 
 @command("pool", "sudo detshare-ctl pool")
@@ -35,8 +36,9 @@ def _table(answer: dict[str, Any]) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold")
     for title, justify in (("GPU", "left"), ("PCTX", "left"), ("SMS", "right"), ("SET", "left"), ("BOUND", "left")):
         made.add_column(title, justify=justify)  # type: ignore[arg-type]
+    away = {each["pid"]: f" ({clean(each['state'])})" for each in answer.get("parked", ())}
     for member in answer["pool"]:
-        bound = ", ".join(map(str, member["bound"])) or "-"
+        bound = ", ".join(f"{pid}{away.get(pid, '')}" for pid in member["bound"]) or "-"
         told = member["note"] if member["note"] and not member["bound"] else bound
         name = f"{member['name']} (exclusive)" if member["exclusive"] else member["name"]
         made.add_row(member["gpu"][:12], name, str(member["sms"] or "-"), member["set"] or "-", told)

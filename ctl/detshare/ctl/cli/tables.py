@@ -45,6 +45,7 @@ _STATE_STYLE = {
     "paused": "yellow",
     "gated": "yellow",
     "spatial": "green",
+    "parked": "cyan",
     "no-context": "dim",
     "not-understood": "red",
     "read-only": "magenta",

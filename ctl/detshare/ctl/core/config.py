@@ -19,6 +19,8 @@ from typing import Any, Final
 from detshare.ctl.core.config_lines import Lines
 from detshare.ctl.core.config_values import (
     Bad,
+    arena_bytes,
+    check_arena,
     check_backend,
     check_classes,
     check_exclusive,
@@ -49,6 +51,7 @@ __all__ = [
     "Exclusive",
     "Metrics",
     "Page",
+    "Park",
     "Policy",
     "Pool",
     "load",
@@ -161,6 +164,19 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """Host memory for programs whose GPU memory is parked."""
+
+    arena: str = "50%"
+    """for all of them together: a size, or a share of the host's"""
+
+    @property
+    def bytes(self) -> int:
+        """The same as a number."""
+        return arena_bytes(self.arena) or 0
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All of it. `path` None: there is no file, everything is as by default."""
 
@@ -170,6 +186,7 @@ class Config:
     access: Access = Access()
     metrics: Metrics = Metrics()
     page: Page = Page()
+    park: Park = Park()
     path: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -231,6 +248,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "key": check_file,
         "hosts": check_hosts,
     },
+    "park": {"arena": check_arena},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "daemon": Daemon,
@@ -239,6 +257,7 @@ _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "access": Access,
     "metrics": Metrics,
     "page": Page,
+    "park": Park,
 }
 
 

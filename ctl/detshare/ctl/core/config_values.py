@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import os
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
+
+from detshare.ctl.core import sizes
+from detshare.ctl.core.backend import BadRequest
 
 BACKENDS: Final = ("auto", "kmod", "root", "model")
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -66,6 +70,23 @@ def check_level(value: object) -> str:
 def check_log_format(value: object) -> str:
     """How lines are logged."""
     return _one_of(value, FORMATS)
+
+
+def arena_bytes(text: str) -> int | None:
+    """Bytes of a size, or of a share of the host's memory such as 50%. None where it is neither."""
+    if found := re.fullmatch(r"([1-9][0-9]?)%", text):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * int(found[1]) // 100
+    try:
+        return sizes.parse(text)
+    except BadRequest:
+        return None
+
+
+def check_arena(value: object) -> str:
+    """How much host memory: a size, or a share of the host's such as 50%."""
+    if not isinstance(value, str) or arena_bytes(value) is None:
+        raise Bad(f'it is {shown(value)}; it is a size such as "64G", or a share of the host\'s memory: "1%" to "99%"')
+    return value
 
 
 def check_flag(value: object) -> bool:

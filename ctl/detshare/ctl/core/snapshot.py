@@ -12,7 +12,7 @@ from typing import Any, Final
 from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.gputime import GpuTime, Place, Schedule
 from detshare.ctl.core.observed import Observed, Requests
-from detshare.ctl.core.work import Activity, Spatial
+from detshare.ctl.core.work import Activity, Parking, Spatial
 
 
 def plain(value: Any) -> Any:
@@ -68,6 +68,8 @@ class State(StrEnum):
     MPS_CLIENT = "mps-client"
     SPATIAL = "spatial"
     """in the spatial lane: its own runtime places its kernels"""
+    PARKED = "parked"
+    """its GPU memory is in host memory; its next launch brings it back"""
     READ_ONLY = "read-only"
     """the driver's branch is not in our tables: seen, never touched"""
 
@@ -223,6 +225,8 @@ class Program:
     """requests for memory that were refused"""
     spatial: Spatial | None = None
     """None: it is in the temporal lane"""
+    parking: Parking | None = None
+    """None: it was not started with --park"""
     activity: Activity | None = None
     """None: the kernel module is not there, or the program cannot launch work yet"""
     observed: Observed | None = None

@@ -17,7 +17,7 @@ from detshare.ctl.core.verb import Arg, Lane, Request, Verb, Whom
 
 LEVELS: Final = Level.names
 LONGEST_WAIT: Final = 30.0
-"""seconds that set-sm and bind may wait"""
+"""seconds that set-sm, bind and park may wait"""
 MOST_GPUS: Final = 64
 """numbers that --gpu takes; the kernel says which of them there are"""
 
@@ -271,7 +271,30 @@ _ALL: Final = (
         done="paused",
         daemon=True,
     ),
-    Verb("resume", "Let a paused program run on.", "4242", done="runs again", undoes=True),
+    Verb(
+        "resume",
+        """Let a paused program run on, and bring the memory of a parked one back.
+
+        A parked program comes back by itself when it launches, copies, frees or asks for memory.
+        """,
+        "4242",
+        done="runs again",
+        undoes=True,
+    ),
+    Verb(
+        "park",
+        """Copy a program's GPU memory into host memory, and let it go.
+
+        Addresses and contents stay what they are: its next launch, copy or free brings all of it back, and waits for
+        that. What it runs now is waited for. In the spatial lane `pause` it as well to keep it away. For programs that
+        were started with `detshare run --park`, in either lane. Needs the daemon.
+        """,
+        "4242",
+        (Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 20]", "timeout"),),
+        lane=Lane.SPATIAL,  # its backend has the boards of both lanes
+        done="parked",
+        daemon=True,
+    ),
     Verb(
         "preempt",
         """Take a program off the GPU once.

@@ -97,6 +97,30 @@ class Spatial:
 
 
 @dataclass(frozen=True, slots=True)
+class Parking:
+    """Where the GPU memory of a program is that can leave it. Bytes over all its GPUs."""
+
+    state: str
+    """home, leaving, parked, coming, or waiting: it wants to come back, and the GPU has no room"""
+    parkable_bytes: int
+    """what can leave, parked or not"""
+    parked_bytes: int
+    """of that, what is in host memory now"""
+    stays_bytes: int
+    """what it allocated and cannot leave: small, pools, arrays, managed, shared with others"""
+    arena_bytes: int
+    """host memory that it has for it"""
+    parks: int = 0
+    wakes: int = 0
+    """times that its own call brought it back"""
+    park_ms: float = 0.0
+    """the last time"""
+    resume_ms: float = 0.0
+    after: float | None = None
+    """seconds without work after which it is parked; None: only by hand"""
+
+
+@dataclass(frozen=True, slots=True)
 class Denial:
     """Calls of a program that the kernel module did not let through to the driver."""
 

@@ -182,6 +182,10 @@ def _about_program(page: _Page, program: Program) -> None:
                 add("run_seconds", value, kind, percentile)
         for percentile, value in _percentiles(times(spatial.delays)):
             add("queue_seconds", value, percentile)
+    if (parking := program.parking) is not None:
+        add("parkable_bytes", parking.parkable_bytes)
+        add("parked_bytes", parking.parked_bytes)
+        add("parks", parking.parks)
     if (activity := program.activity) is not None:
         add("bursts", activity.kicks)
         add("gpu_seconds", activity.used_us / 1e6)

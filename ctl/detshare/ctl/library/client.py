@@ -74,6 +74,10 @@ class Client:
     def resume(self, who: str | int) -> Result:
         return self._do("resume", who)
 
+    def park(self, who: str | int) -> Result:
+        """Copy its GPU memory into host memory, and let it go; its next launch brings it back."""
+        return self._do("park", who)
+
     def preempt(self, who: str | int) -> Result:
         """Take it off the GPU once; it goes on at its next turn."""
         return self._do("preempt", who)

@@ -9,7 +9,7 @@ from typing import Any
 from detshare.ctl.core import words
 from detshare.ctl.core.gputime import SLOT_S, SLOTS
 from detshare.ctl.top.rows import Row, activity, containment, gpu_index, observed
-from detshare.ctl.top.values import UNKNOWN, clean, items, microseconds, number, texts, whole
+from detshare.ctl.top.values import UNKNOWN, clean, items, memory, microseconds, number, texts, whole
 
 _BOLD = "bold"
 
@@ -59,6 +59,11 @@ def _lane(row: Row) -> list[str]:
         if not isinstance(spatial, Mapping) and isinstance(seen, Mapping):
             what = f"launches ({clean(seen.get('source'))})"
         lines.append(f"{cells['L/S']} {what} a second  {delay}  held {cells['HELD']} of the time")
+    parking = row.raw.get("parking")
+    if isinstance(parking, Mapping):
+        sizes = [memory(parking.get(name)) for name in ("parkable_bytes", "parked_bytes", "stays_bytes")]
+        state = clean(parking.get("state")) or UNKNOWN
+        lines.append(f"memory {state}  can be parked {sizes[0]}  in host memory {sizes[1]}  stays {sizes[2]}")
     decided = row.raw.get("decided")
     if isinstance(decided, Mapping) and decided:
         told = ", ".join(f"{clean(what)} by {clean(who)}" for what, who in decided.items())

@@ -27,6 +27,7 @@ _STATE_STYLES = {
     "running": "green", "active": "green", "gated": "yellow", "paused": "yellow", "no-context": "dim",
     "not-understood": "red", "read-only": "cyan",
     "mps-server": "blue", "mps-client": "blue", "spatial": "green",
+    "parked": "cyan",
 }  # fmt: skip
 _TITLES = {"BAR": "", "SM BAR": "SM", "MEM BAR": "", "USE": "MEM"}
 _TURN_STYLES = {"holds": "bold green", "window": "green", "rests": "dim"}

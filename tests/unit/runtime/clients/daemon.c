@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,7 +18,8 @@ static struct ds_policy *policy;
 static struct ds_counters *counters;
 static struct ds_activity *activity;
 static int files[3]; /* policy, counters, activity */
-static _Atomic(unsigned int) attached, tier_now;
+static _Atomic(unsigned int) attached, tier_now, arenas;
+static _Atomic(uint64_t) arena_most = UINT64_MAX;
 
 static void *page(const char *name, int *file, uint32_t magic)
 {
@@ -34,25 +36,46 @@ static void *page(const char *name, int *file, uint32_t magic)
 	return words;
 }
 
-static void send_answer(int connection)
+/* With status: a refusal, and nothing comes along. */
+static void send_answer(int connection, int status, const int *given, unsigned int count)
 {
-	struct ds_attached answer = {.magic = DS_MAGIC_ATTACHED, .version = DS_VERSION};
+	struct ds_attached answer = {.magic = DS_MAGIC_ATTACHED, .version = DS_VERSION, .status = status, .message = "the arena is full"};
 	struct iovec vector = {.iov_base = &answer, .iov_len = sizeof(answer)};
 	union {
 		char bytes[CMSG_SPACE(sizeof(files))];
 		struct cmsghdr align;
 	} control = {0};
-	struct msghdr message = {
-		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
-	};
-	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+	struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+	struct cmsghdr *part;
 
-	part->cmsg_level = SOL_SOCKET;
-	part->cmsg_type = SCM_RIGHTS;
-	part->cmsg_len = CMSG_LEN(sizeof(files));
-	memcpy(CMSG_DATA(part), files, sizeof(files));
+	if (count) {
+		message.msg_control = control.bytes;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		part = CMSG_FIRSTHDR(&message);
+		part->cmsg_level = SOL_SOCKET;
+		part->cmsg_type = SCM_RIGHTS;
+		part->cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(part), given, count * sizeof(int));
+	}
 	if (sendmsg(connection, &message, MSG_NOSIGNAL) < 0)
 		perror("sendmsg");
+}
+
+static void give_arena(int connection, const struct ds_arena *request)
+{
+	int fd;
+
+	if (request->bytes > atomic_load(&arena_most)) {
+		send_answer(connection, ENOSPC, NULL, 0);
+		return;
+	}
+	fd = memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0 || ftruncate(fd, (off_t)request->bytes) ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		perror("arena");
+	atomic_fetch_add(&arenas, 1);
+	send_answer(connection, 0, &fd, 1);
+	close(fd);
 }
 
 static void *serve(void *data)
@@ -62,19 +85,28 @@ static void *serve(void *data)
 	pthread_setname_np(pthread_self(), "ds-daemon");
 	while (1) {
 		int connection = accept(listener, NULL, NULL);
+		union {
+			struct ds_attach attach;
+			struct ds_arena arena;
+		} given;
 		struct ds_attach request;
 		uint32_t taken = 0;
+		ssize_t size;
 
 		if (connection < 0)
 			continue;
-		if (recv(connection, &request, sizeof(request), 0) == sizeof(request)) {
+		size = recv(connection, &given, sizeof(given), 0);
+		request = given.attach;
+		if (size == sizeof(given.arena) && given.arena.magic == DS_MAGIC_ARENA) {
+			give_arena(connection, &given.arena);
+		} else if (size == sizeof(request)) {
 			memcpy(activity->gpu_uuid, request.gpu_uuid, sizeof(request.gpu_uuid));
 			activity->slots[0].state = DS_SLOT_LIVE;
 			activity->slots[0].class_ = DS_CLASS_NORMAL;
 			activity->slots[0].word = 0;
 			/* before the answer: the program looks at it as soon as it is through */
 			atomic_fetch_add(&attached, 1);
-			send_answer(connection);
+			send_answer(connection, 0, files, 3);
 			if (request.ahead && (recv(connection, &taken, sizeof(taken), 0) != sizeof(taken) || taken != DS_MAGIC_TAKEN))
 				atomic_fetch_sub(&attached, 1);
 		}
@@ -134,6 +166,30 @@ struct ds_counters *daemon_counters(void)
 struct ds_activity *daemon_activity(void)
 {
 	return activity;
+}
+
+void daemon_park(bool wanted)
+{
+	policy->epoch++;
+	policy->park = ((policy->park | DS_PARK_WANTED) + 1) | (wanted ? DS_PARK_WANTED : 0);
+	__atomic_store_n(&policy->epoch, policy->epoch + 1, __ATOMIC_SEQ_CST);
+}
+
+uint32_t daemon_park_wait(void)
+{
+	while (__atomic_load_n(&counters->park_ack, __ATOMIC_ACQUIRE) != policy->park)
+		usleep(200);
+	return counters->park_reason;
+}
+
+void daemon_arena(uint64_t most)
+{
+	atomic_store(&arena_most, most);
+}
+
+unsigned int daemon_arenas(void)
+{
+	return atomic_load(&arenas);
 }
 
 unsigned int daemon_attached(void)

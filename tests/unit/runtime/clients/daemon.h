@@ -3,6 +3,8 @@
 #ifndef DAEMON_H
 #define DAEMON_H
 
+#include <stdbool.h>
+
 #include "board.h"
 
 /* Sets DETSHARE_SOCKET and answers from then on. Tiers: 0 full, 1 first 32 SMs, 2 all but these, 3 first 64, 4 first 8. */
@@ -14,5 +16,11 @@ struct ds_policy *daemon_policy(void);
 struct ds_counters *daemon_counters(void);
 struct ds_activity *daemon_activity(void); /* the program has slot 0, class normal */
 unsigned int daemon_attached(void); /* how often boards were asked for */
+
+/* The program's memory shall leave the GPU, or come back. */
+void daemon_park(bool wanted);
+uint32_t daemon_park_wait(void); /* until that is done or refused; DS_PARK_* */
+void daemon_arena(uint64_t most); /* more bytes are refused from now on */
+unsigned int daemon_arenas(void); /* how often it was given */
 
 #endif

@@ -85,6 +85,8 @@ def redirect(function: Function) -> str:
                 "\tds_stream_done(stream);",
                 "\treturn result;",
             ]
+        case Kind.MEMORY:
+            lines += [f"\treturn ds_home_call(real->{function.name}({passed(function)}));"]
         case Kind.CONTEXT:
             lines += [
                 f"\tCUresult result = real->{function.name}({passed(function)});",
@@ -98,7 +100,7 @@ def redirect(function: Function) -> str:
 def wrappers(functions: list[Function]) -> str:
     """api/wrappers.c: what only redirects."""
     bodies = [redirect(one) for one in functions if one.kind in GENERATED]
-    return "\n".join([HEAD.format(source=API), '#include "gate.h"\n#include "move.h"\n', *bodies])
+    return "\n".join([HEAD.format(source=API), '#include "gate.h"\n#include "home.h"\n#include "move.h"\n', *bodies])
 
 
 def places(functions: list[Function]) -> str:

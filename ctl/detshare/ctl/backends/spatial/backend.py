@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from detshare.ctl.backends.spatial.pool import Pool, set_text
+from detshare.ctl.backends.spatial.residence import AWAY, Residence, parking_of
 from detshare.ctl.backends.spatial.shapes import shapes
 from detshare.ctl.core import classes, procfs, select
 from detshare.ctl.core.backend import Backend, BadRequest
@@ -39,6 +41,7 @@ class ShimBackend(Backend):
         self.pool = pool or Pool()
         self._tenants = service.tenants
         self._policies = service.policies
+        self.residence = Residence(service.tenants)
         self._had = False
 
     @property
@@ -92,6 +95,7 @@ class ShimBackend(Backend):
             "set-reserve": lambda _, sms=None: self.set_reserve(sms),
             "set-reflex": self.set_reflex,
             "hold": self.hold,
+            "park": self.park,
             "pause": self.pause,
             "resume": self.resume,
             "release": self.release,
@@ -236,8 +240,11 @@ class ShimBackend(Backend):
     def pause(self, who: str) -> Outcome:
         return self._hold("pause", who, True)
 
+    def park(self, who: str, timeout: float | None = None) -> Outcome:
+        return self.residence.park(who, timeout)
+
     def resume(self, who: str) -> Outcome:
-        return self._hold("resume", who, False)
+        return with_memory(self._hold("resume", who, False), self.residence.resume(who))
 
     def _hold(self, verb: str, who: str, on: bool) -> Outcome:
         def act(opener: Opener) -> Change | Skip:
@@ -296,6 +303,16 @@ class ShimBackend(Backend):
         self._service.close(restore)
 
 
+def with_memory(resumed: Outcome, fetched: Outcome) -> Outcome:
+    """One outcome of who was let run on and whose memory was brought back."""
+    back = {change.pid: change for change in fetched.changed}
+    changed = [replace(each, note=back.pop(each.pid).note) if each.pid in back else each for each in resumed.changed]
+    done = {change.pid for change in fetched.changed}
+    left = [skip for skip in resumed.skipped if skip.pid not in done and not (done and not skip.pid)]
+    answers: list[Change | Skip] = [*changed, *back.values(), *left, *fetched.skipped]
+    return Outcome.of(resumed.verb, answers, resumed.seconds + fetched.seconds)
+
+
 def _program(opener: Opener, views: list[View]) -> Program:
     """A process of the spatial lane as a Program."""
     first = views[0]
@@ -305,7 +322,7 @@ def _program(opener: Opener, views: list[View]) -> Program:
     notes = [view.lost for view in views if view.lost][:1]
     if first.counters["unmanaged"]:
         notes.append("it has contexts that green contexts cannot serve; they run on the whole GPU")
-    pool = _sum(views, "pool_bytes")
+    pool, parking = _sum(views, "pool_bytes"), parking_of(views)
     by_gpu: dict[str, list[View]] = {}
     for view in views:
         by_gpu.setdefault(view.record.gpu.uuid, []).append(view)
@@ -315,13 +332,14 @@ def _program(opener: Opener, views: list[View]) -> Program:
         command=opener.command,
         user=opener.user,
         container=opener.container,
-        state=State.PAUSED if first.held else State.SPATIAL,
+        state=State.PAUSED if first.held else State.PARKED if parking and parking.state in AWAY else State.SPATIAL,
         gpus=tuple(by_gpu),
         klass=desired.klass,
         memory_bytes=sum(memory.values()) or None,
         gpu_memory=memory if any(memory.values()) else {},
         notes=tuple(notes),
         tenant=first.record.tenant,
+        parking=parking,
         spatial=Spatial(
             sms=gpu.sms,
             idle=first.idle.text(gpu.sms),

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from detshare.ctl.backends.spatial.backend import ShimBackend
+from detshare.ctl.backends.spatial.backend import ShimBackend, with_memory
+from detshare.ctl.backends.spatial.residence import AWAY
 from detshare.ctl.core import select
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.driver import ProcessId
-from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot
+from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot, State
 from detshare.ctl.core.verb import Lane, Request
 from detshare.ctl.core.verbs import request
+from detshare.ctl.core.work import Parking
 
 
 class Lanes(Backend):
@@ -30,7 +32,8 @@ class Lanes(Backend):
         seen = self._temporal.look(enforce=enforce)
         mine = {program.id: program for program in self._spatial.look().programs}
         merged = [_merged(program, mine.pop(program.id, None)) for program in seen.programs]
-        return replace(seen, programs=(*merged, *mine.values()))
+        away = self._spatial.residence.all()
+        return replace(seen, programs=tuple(_housed(each, away.get(each.id)) for each in (*merged, *mine.values())))
 
     def stirs(self) -> bool:
         return self._temporal.stirs() or self._spatial.stirs()
@@ -41,6 +44,10 @@ class Lanes(Backend):
 
     def do(self, request: Request) -> Outcome:
         verb, who = request.verb, request.who
+        if verb.name == "resume":
+            # those of the temporal lane: whose memory is away need not be paused
+            fetched = self._spatial.residence.resume(who)
+            return with_memory(self._split(request, self._temporal.do), fetched)
         if verb.name == "bind":
             return self._split(request, self._ceiling)
         if verb.name == "set-memory":
@@ -108,6 +115,14 @@ class Lanes(Backend):
             self._temporal.close(restore)
 
 
+def _housed(program: Program, parking: Parking | None) -> Program:
+    """With what its library says of its memory."""
+    if parking is None or program.parking is not None:
+        return program
+    state = State.PARKED if parking.state in AWAY and program.state is State.RUNNING else program.state
+    return replace(program, parking=parking, state=state)
+
+
 def _merged(seen: Program, mine: Program | None) -> Program:
     """One process as both lanes see it: the driver's objects from one, state and class from the other."""
     if mine is None:
@@ -121,5 +136,6 @@ def _merged(seen: Program, mine: Program | None) -> Program:
         gpu_memory=seen.gpu_memory or mine.gpu_memory,
         notes=(*mine.notes, *seen.notes),
         tenant=seen.tenant or mine.tenant,
+        parking=mine.parking,
         spatial=mine.spatial,
     )

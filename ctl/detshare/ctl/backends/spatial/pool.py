@@ -146,6 +146,11 @@ class Pool:
         return {
             "pool": [member.to_json() for member in self.rows(now)],
             "bindings": [asdict(binding) for binding in self.bindings(now)],
+            "parked": [
+                {"pid": program.id.pid, "state": program.parking.state, "bytes": program.parking.parked_bytes}
+                for program in now.programs
+                if program.parking is not None and program.parking.state != "home"
+            ],
         }
 
 

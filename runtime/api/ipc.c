@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that another process opens: emulated where it can leave the GPU (share.h), else the driver's own. */
+#include "home.h"
+#include "primary.h"
+#include "share.h"
+
+/* The range is an allocation, or was opened; NULL: the driver knows. */
+static struct ds_range *known(CUdeviceptr address)
+{
+	struct ds_range *range = ds_range_find(address);
+
+	return range && range->reserved ? range : NULL;
+}
+
+static CUresult name(CUipcMemHandle *handle, CUdeviceptr address)
+{
+	struct ds_range *range = known(address);
+
+	if (!range || !handle)
+		return real->cuIpcGetMemHandle(handle, address);
+	/* what another process has is its to share */
+	return range->opened ? CUDA_ERROR_INVALID_VALUE : ds_share_name(range, handle);
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+	return ds_home_call(name(handle, address));
+}
+
+static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *handle, unsigned int flags,
+			    CUresult (*next)(CUdeviceptr *, CUipcMemHandle, unsigned int))
+{
+	struct ds_device *device;
+
+	if (ds_thread.locked || !address || !ds_share_knows(handle))
+		return next(address, *handle, flags);
+	device = ds_device_current();
+	return device ? ds_home_call(ds_share_open(device, handle, address)) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)
+{
+	return open_handle(address, &handle, flags, real->cuIpcOpenMemHandle);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)
+{
+	return open_handle(address, &handle, flags, real->cuIpcOpenMemHandle_v2);
+}
+
+static CUresult close_handle(CUdeviceptr address)
+{
+	struct ds_range *range = known(address);
+
+	if (!range || range->base != address || !range->opened)
+		return real->cuIpcCloseMemHandle(address);
+	return ds_share_close(range);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr address)
+{
+	return ds_home_call(close_handle(address));
+}

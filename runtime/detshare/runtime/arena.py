@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host memory that parked programs' GPU memory lies in.
+
+Each program and GPU has memory of its own, which no other program ever gets: the kernel gives zeroed pages, and takes
+them back when the last who has them ends. It is sealed, so that nobody can shorten it under somebody who copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from detshare.ctl.core import sizes
+from detshare.runtime import board_layout as layout
+from detshare.runtime.board import BadBoard
+from detshare.runtime.tenant import Refused, Tenant
+
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_SPARE: Final = 0.05
+"""of the host's memory, which stays free"""
+
+
+_MESSAGE: Final = struct.Struct("<II16sQ")
+
+
+def asked(data: bytes) -> tuple[bytes, int] | None:
+    """The GPU's UUID and the bytes that a library asks for; None where this is no such message. BadBoard."""
+    if len(data) != _MESSAGE.size or int.from_bytes(data[:4], "little") != layout.MAGIC_ARENA:
+        return None
+    _magic, version, uuid, size = _MESSAGE.unpack(data)
+    if version != layout.VERSION:
+        text = f"the library speaks version {version}, the daemon {layout.VERSION}"
+        raise BadBoard(f"{text}: install both from one build, and start the program again")
+    if not 0 < size < 1 << 50:
+        raise BadBoard(f"{size} bytes of host memory cannot be")
+    return uuid, size
+
+
+def host_bytes() -> int:
+    """The host's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _available() -> int:
+    """What the kernel can give without swapping; the whole where it does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return host_bytes()
+
+
+class Arena:
+    """The memory of all programs together. The caller holds a lock around `room`."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = host_bytes() // 2 if limit is None else limit
+        """bytes that all of them together may have"""
+
+    def room(self, tenants: Iterable[Tenant], who: Tenant, size: int) -> None:
+        """Count `size` bytes for `who`, in place of what it had. Refused where that is too much: then it keeps that."""
+        others = sum(tenant.park.arena for tenant in tenants if tenant is not who)
+        if others + size > self.limit:
+            left = sizes.text(max(self.limit - others, 0))
+            text = f"the arena of {sizes.text(self.limit)} has {left} left, and {sizes.text(size)} are needed"
+            following = "raise park.arena in the configuration, or resume or end another parked program"
+            raise Refused(errno.ENOSPC, f"{text}; next: {following}")
+        free = _available() - int(host_bytes() * _SPARE)
+        if size - who.park.arena > free:
+            text = f"the host has {sizes.text(max(free, 0))} to spare, and {sizes.text(size)} are needed"
+            raise Refused(errno.ENOMEM, f"{text}; next: free host memory")
+        who.park.arena = size
+
+    @staticmethod
+    def make(name: str, size: int) -> int:
+        """A descriptor of so much memory, which the kernel has for us. Refused. Some 3 GB a second."""
+        try:
+            descriptor = os.memfd_create(f"detshare-arena-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except OSError as error:
+            raise Refused(error.errno or errno.EIO, f"host memory cannot be had ({error.strerror})") from error
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        except OSError as error:
+            os.close(descriptor)
+            text = f"the kernel does not give {sizes.text(size)} of host memory ({error.strerror})"
+            raise Refused(error.errno or errno.ENOMEM, f"{text}; next: free host memory") from error
+        return descriptor

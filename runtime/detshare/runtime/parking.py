@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs whose GPU memory leaves and comes back: who is asked for it, and what came of that.
+
+The library in the program does it. The daemon writes the request into the policy page, and reads from the counters
+where the memory is. A program that is parked goes on by itself when it launches, whether there is a daemon or not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from detshare.ctl.core import sizes
+from detshare.ctl.core.driver import ProcessId
+from detshare.runtime import board_layout as layout
+from detshare.runtime.arena import Arena
+from detshare.runtime.board import monotonic_ns
+from detshare.runtime.directory import uuid_text
+from detshare.runtime.policies import Policies
+from detshare.runtime.tenant import Refused, Tell, Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to a tenant that its library has not answered yet."""
+
+    tenant: Tenant
+    number: int
+
+    def answer(self) -> str | None:
+        """Empty once it is done, why not where it was refused, None before."""
+        try:
+            counters = self.tenant.pages.counters
+            if counters.get("park_ack") != self.number:
+                return None
+            reason = counters.get("park_reason")
+        except ValueError:  # its pages are closed
+            return "it has ended"
+        return self.tenant.park.why_not(reason) if reason else ""
+
+
+class Parking:
+    """`tenants` and `lock` are those of who lets programs in."""
+
+    def __init__(
+        self, tenants: Mapping[str, Tenant], lock: threading.RLock, policies: Policies, arena: Arena, tell: Tell
+    ) -> None:
+        self._tenants = tenants
+        self._lock = lock
+        self._policies = policies
+        self._arena = arena
+        self._tell = tell
+
+    def ask(self, process: ProcessId, away: bool) -> list[Asked]:
+        """Ask a program, in whatever lane, to let its memory go or to have it back. Empty where it is not ours."""
+        with self._lock:
+            mine = [tenant for tenant in self._tenants.values() if tenant.record.process == process]
+            for tenant in mine:
+                tenant.park.next(away)
+                self._policies.show(tenant)
+            return [Asked(tenant, tenant.park.asked) for tenant in mine]
+
+    @staticmethod
+    def wait(asked: list[Asked], seconds: float) -> dict[int, str | None]:
+        """By PID: empty where it was done, why not, or None where nothing was answered within `seconds`.
+
+        Of a program on several GPUs a GPU without memory that can leave is no refusal.
+        """
+        until = time.monotonic() + seconds
+        while any(each.answer() is None for each in asked) and time.monotonic() < until:
+            time.sleep(0.002)
+        made: dict[int, list[str | None]] = {}
+        for each in asked:
+            made.setdefault(each.tenant.record.pid, []).append(each.answer())
+        return {pid: _together(answers) for pid, answers in made.items()}
+
+    def give(self, pid: int, uuid: bytes, size: int) -> int:
+        """A descriptor of host memory for a program's GPU, in place of what it had. Refused."""
+        with self._lock:
+            gpu = uuid_text(uuid)
+            mine = (t for t in self._tenants.values() if t.record.pid == pid and t.record.gpu.uuid == gpu)
+            tenant = next(mine, None)
+            if tenant is None:
+                raise Refused(1, f"PID {pid} has no board on {gpu}")
+            tenant.park.refusal, tenant.park.arena = "", 0  # the library gave back what it had
+            try:
+                self._arena.room(self._tenants.values(), tenant, size)
+            except Refused as error:
+                tenant.park.refusal = str(error)
+                raise
+        try:
+            return self._arena.make(str(pid), size)
+        except Refused as error:
+            with self._lock:
+                tenant.park.refusal, tenant.park.arena = str(error), 0
+            raise
+
+    @property
+    def limit(self) -> int:
+        """Bytes of the arena."""
+        return self._arena.limit
+
+    @property
+    def used(self) -> int:
+        """Bytes of it that programs have."""
+        with self._lock:
+            return sum(tenant.park.arena for tenant in self._tenants.values())
+
+    def tick(self) -> None:
+        """Tell what changed, and park who has been idle for as long as was asked for. A few times a second."""
+        with self._lock:
+            for tenant in self._tenants.values():
+                self._look(tenant)
+
+    def _look(self, tenant: Tenant) -> None:
+        counters, now = tenant.pages.counters, monotonic_ns()
+        state = counters.get("park_state")
+        self._tell_changes(tenant, state, now)
+        after = tenant.record.desired.park_after
+        if after is None or state != layout.PARK_HOME or not counters.get("parkable_bytes"):
+            return
+        if counters.get("park_ack") != tenant.park.asked or tenant.slot.get("active") or tenant.slot.held:
+            return
+        tenant.park.since_ns = tenant.park.since_ns or now
+        if now - max(counters.get("last_launch"), tenant.park.since_ns) > after * 1e9:
+            tenant.park.since_ns = now  # a refusal is no reason to ask again at once
+            tenant.park.next(True)
+            self._policies.show(tenant)
+
+    def _tell_changes(self, tenant: Tenant, state: int, now: int) -> None:
+        """By counts, for memory may leave and come back between two looks."""
+        counters, known, gpu = tenant.pages.counters, tenant.park, tenant.record.gpu.uuid
+        told = []
+        if (parks := counters.get("parks")) != known.parks:
+            size = sizes.text(counters.get("parked_bytes") or counters.get("parkable_bytes"))
+            told.append(f"parked: {size} left {gpu} in {counters.get('park_ns') / 1e9:.3g} s")
+            known.parks, known.away = parks, True
+        waits = state == layout.PARK_WAITING
+        if waits and not known.waits:
+            told.append(f"it is parked and wants to go on, and waits for room on {gpu}")
+        known.waits = waits or (known.waits and state != layout.PARK_HOME)
+        if known.away and state == layout.PARK_HOME:
+            told.append(f"its memory is on {gpu} again, after {counters.get('resume_ns') / 1e9:.3g} s")
+            known.away, known.since_ns = False, now
+        for text in told:
+            self._tell("park", tenant.record.pid, text)
+
+
+def _together(answers: list[str | None]) -> str | None:
+    """Of a program's GPUs."""
+    if None in answers:
+        return None
+    return "" if "" in answers else answers[0]

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "piece.h"
+
+#define SYNC_MEMOPS 6
+#define POSIX_DESCRIPTOR 1
+
+struct ds_piece *ds_pieces;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(uint64_t) parkable[DS_MAX_DEVICES], leaves[DS_MAX_DEVICES];
+
+void ds_piece_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void ds_piece_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+static void show(struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	if (!pages)
+		return;
+	__atomic_store_n(&pages->counters->parkable_bytes, ds_piece_parkable(device), __ATOMIC_RELAXED);
+	__atomic_store_n(&pages->counters->leaves_bytes, atomic_load(&leaves[device->ordinal]), __ATOMIC_RELAXED);
+}
+
+uint64_t ds_piece_parkable(const struct ds_device *device)
+{
+	return atomic_load(&parkable[device->ordinal]);
+}
+
+void ds_piece_count(struct ds_piece *piece)
+{
+	bool counts = piece->address && !piece->stays;
+
+	if (counts == piece->counted)
+		return;
+	piece->counted = counts;
+	if (counts) {
+		atomic_fetch_add(&parkable[piece->device->ordinal], piece->size);
+		atomic_fetch_add(&leaves[piece->device->ordinal], piece->asked);
+	} else {
+		atomic_fetch_sub(&parkable[piece->device->ordinal], piece->size);
+		atomic_fetch_sub(&leaves[piece->device->ordinal], piece->asked);
+	}
+	show(piece->device);
+}
+
+void ds_piece_stay(struct ds_piece *piece)
+{
+	piece->stays = true;
+	ds_piece_count(piece);
+}
+
+/* With a handle, or nothing is left of it. */
+static struct ds_piece *keep(struct ds_piece *piece, struct ds_device *device, size_t size, CUresult result)
+{
+	if (result != CUDA_SUCCESS) {
+		free(piece);
+		return NULL;
+	}
+	piece->size = size;
+	piece->asked = size;
+	piece->device = device;
+	ds_piece_lock();
+	piece->next = ds_pieces;
+	piece->link = &ds_pieces;
+	if (ds_pieces)
+		ds_pieces->link = &piece->next;
+	ds_pieces = piece;
+	ds_piece_unlock();
+	return piece;
+}
+
+struct ds_piece *ds_piece_make(struct ds_device *device, size_t size, const CUmemAllocationProp *prop, CUresult *result)
+{
+	struct ds_piece *piece = calloc(1, sizeof(*piece));
+
+	*result = piece ? real->cuMemCreate(&piece->handle, size, prop, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (piece)
+		piece->prop = *prop;
+	return keep(piece, device, size, *result);
+}
+
+struct ds_piece *ds_piece_import(struct ds_device *device, size_t size, int fd, CUresult *result)
+{
+	struct ds_piece *piece = calloc(1, sizeof(*piece));
+
+	*result = piece ? real->cuMemImportFromShareableHandle(&piece->handle, (void *)(intptr_t)fd, POSIX_DESCRIPTOR)
+			: CUDA_ERROR_OUT_OF_MEMORY;
+	if (piece)
+		piece->stays = true;
+	return keep(piece, device, size, *result);
+}
+
+void ds_piece_free(struct ds_piece *piece)
+{
+	piece->address = 0;
+	ds_piece_count(piece);
+	ds_piece_lock();
+	*piece->link = piece->next;
+	if (piece->next)
+		piece->next->link = piece->link;
+	ds_piece_unlock();
+	if (piece->handle)
+		real->cuMemRelease(piece->handle);
+	free(piece);
+}
+
+CUresult ds_piece_access(struct ds_piece *piece)
+{
+	CUmemAccessDesc list[DS_MAX_DEVICES];
+	unsigned int count = 0;
+
+	for (int ordinal = 0; ordinal < DS_MAX_DEVICES; ordinal++)
+		if (piece->reached >> ordinal & 1)
+			list[count++] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, ordinal}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	return count ? real->cuMemSetAccess(piece->address, piece->size, list, count) : CUDA_SUCCESS;
+}
+
+CUresult ds_piece_map(struct ds_piece *piece)
+{
+	unsigned int on = 1;
+	CUresult result = real->cuMemMap(piece->address, piece->size, 0, piece->handle, 0);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = ds_piece_access(piece);
+	if (result != CUDA_SUCCESS) {
+		real->cuMemUnmap(piece->address, piece->size);
+		return result;
+	}
+	if (piece->orders)
+		real->cuPointerSetAttribute(&on, SYNC_MEMOPS, piece->address);
+	return CUDA_SUCCESS;
+}
+
+void ds_piece_reset(void)
+{
+	/* the parent's are left to leak: another thread may have held malloc's lock, or this one, at the fork */
+	pthread_mutex_init(&lock, NULL);
+	ds_pieces = NULL;
+	for (unsigned int n = 0; n < DS_MAX_DEVICES; n++) {
+		atomic_store(&parkable[n], 0);
+		atomic_store(&leaves[n], 0);
+	}
+}

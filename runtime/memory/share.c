@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "alloc.h"
+#include "lifecycle.h"
+#include "log.h"
+#include "share.h"
+
+#define POSIX_DESCRIPTOR 1
+#define PATIENCE_MS 5000
+#define BATCH 64 /* descriptors in one message; the kernel takes 253 */
+
+/* What a handle says. */
+struct ticket {
+	char mark[8];
+	uint64_t secret, id, size;
+	int32_t pid, pad;
+};
+_Static_assert(sizeof(struct ticket) <= sizeof(CUipcMemHandle), "a ticket fits into a handle");
+static const char mark[8] = "detshIPC";
+
+/* An allocation that may be opened, with a descriptor of each piece. */
+struct share {
+	struct share *next;
+	uint64_t id;
+	unsigned int count;
+	int fds[];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct share *shares;
+static uint64_t secret;
+static int listener = -1;
+
+static socklen_t address_of(struct sockaddr_un *address, const struct ticket *ticket)
+{
+	memset(address, 0, sizeof(*address));
+	address->sun_family = AF_UNIX;
+	/* an abstract name: the first byte is 0 */
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "detshare-ipc-%d-%016llx", ticket->pid,
+				    (unsigned long long)ticket->secret));
+}
+
+/* ---- who has it ---- */
+
+static bool send_some(int socket, const int *fds, unsigned int count)
+{
+	union {
+		char bytes[CMSG_SPACE(BATCH * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec vector = { .iov_base = &count, .iov_len = sizeof(count) };
+	struct msghdr message = {
+		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_SPACE(count * sizeof(int)),
+	};
+	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+
+	part->cmsg_level = SOL_SOCKET;
+	part->cmsg_type = SCM_RIGHTS;
+	part->cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(part), fds, count * sizeof(int));
+	return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof(count);
+}
+
+static void answer(int socket)
+{
+	struct pollfd pollfd = { .fd = socket, .events = POLLIN };
+	struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
+	socklen_t size = sizeof(struct ucred);
+	struct share *share;
+	struct ticket asked;
+	struct ucred who;
+
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) || (who.uid != geteuid() && who.uid != 0) ||
+	    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) || poll(&pollfd, 1, PATIENCE_MS) != 1 ||
+	    recv(socket, &asked, sizeof(asked), 0) != sizeof(asked) || asked.secret != secret)
+		return;
+	pthread_mutex_lock(&lock);
+	for (share = shares; share && share->id != asked.id; share = share->next)
+		;
+	for (unsigned int n = 0; share && n < share->count; n += BATCH)
+		if (!send_some(socket, share->fds + n, share->count - n < BATCH ? share->count - n : BATCH))
+			break;
+	pthread_mutex_unlock(&lock);
+}
+
+static void *serve(void *data)
+{
+	int from = (int)(intptr_t)data;
+
+	prctl(PR_SET_NAME, "ds-ipc");
+	while (1) {
+		int socket = accept4(from, NULL, NULL, SOCK_CLOEXEC);
+
+		if (socket < 0) {
+			ds_nap(1000000);
+			continue;
+		}
+		answer(socket);
+		close(socket);
+	}
+	return NULL;
+}
+
+/* Under the lock. */
+static bool listens(void)
+{
+	struct ticket ticket = { .pid = getpid() };
+	struct sockaddr_un address;
+	socklen_t length;
+
+	if (listener >= 0)
+		return true;
+	if (getrandom(&secret, sizeof(secret), 0) != sizeof(secret))
+		return false;
+	ticket.secret = secret;
+	length = address_of(&address, &ticket);
+	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (listener >= 0 && !bind(listener, (struct sockaddr *)&address, length) && !listen(listener, 16) &&
+	    !ds_thread_start(serve, (void *)(intptr_t)listener))
+		return true;
+	if (listener >= 0)
+		close(listener);
+	listener = -1;
+	return false;
+}
+
+static void drop(struct share *share)
+{
+	while (share->count)
+		close(share->fds[--share->count]);
+	free(share);
+}
+
+/* Descriptors of all pieces, which stay. */
+static struct share *export(struct ds_range *range, CUresult *result)
+{
+	struct share *share = calloc(1, sizeof(*share) + range->count * sizeof(share->fds[0]));
+
+	*result = share ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	while (share && share->count < range->count) {
+		struct ds_piece *piece = range->pieces[share->count];
+
+		*result = real->cuMemExportToShareableHandle(&share->fds[share->count], piece->handle, POSIX_DESCRIPTOR, 0);
+		if (*result != CUDA_SUCCESS) {
+			drop(share);
+			return NULL;
+		}
+		share->count++;
+		ds_piece_stay(piece);
+	}
+	if (share)
+		share->id = range->id;
+	return share;
+}
+
+CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle)
+{
+	struct ticket ticket = { .id = range->id, .size = range->size, .pid = getpid() };
+	CUresult result = CUDA_SUCCESS;
+	struct share *share;
+
+	pthread_mutex_lock(&lock);
+	if (!listens())
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	for (share = shares; share && share->id != range->id; share = share->next)
+		;
+	if (result == CUDA_SUCCESS && !share) {
+		share = export(range, &result);
+		if (share) {
+			share->next = shares;
+			shares = share;
+		}
+	}
+	ticket.secret = secret;
+	pthread_mutex_unlock(&lock);
+	memcpy(ticket.mark, mark, sizeof(mark));
+	memset(handle, 0, sizeof(*handle));
+	memcpy(handle, &ticket, sizeof(ticket));
+	return result;
+}
+
+void ds_share_forget(const struct ds_range *range)
+{
+	struct share **link, *gone;
+
+	pthread_mutex_lock(&lock);
+	for (link = &shares; *link && (*link)->id != range->id; link = &(*link)->next)
+		;
+	gone = *link;
+	if (gone)
+		*link = gone->next;
+	pthread_mutex_unlock(&lock);
+	if (gone)
+		drop(gone);
+}
+
+/* ---- who opens it ---- */
+
+bool ds_share_knows(const CUipcMemHandle *handle)
+{
+	return !memcmp(handle, mark, sizeof(mark));
+}
+
+static int ask(const struct ticket *ticket)
+{
+	struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
+	struct sockaddr_un address;
+	socklen_t length = address_of(&address, ticket);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	if (!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) &&
+	    !connect(fd, (struct sockaddr *)&address, length) &&
+	    send(fd, ticket, sizeof(*ticket), MSG_NOSIGNAL) == sizeof(*ticket))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* The next descriptors; 0: there are none, or something is wrong. */
+static unsigned int receive(int socket, int *fds)
+{
+	union {
+		char bytes[CMSG_SPACE(BATCH * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	unsigned int count = 0;
+	struct iovec vector = { .iov_base = &count, .iov_len = sizeof(count) };
+	struct msghdr message = {
+		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
+	};
+	struct cmsghdr *part;
+	unsigned int came;
+
+	if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof(count))
+		return 0;
+	part = CMSG_FIRSTHDR(&message);
+	if (!part || part->cmsg_type != SCM_RIGHTS)
+		return 0;
+	came = (unsigned int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+	memcpy(fds, CMSG_DATA(part), came * sizeof(int));
+	return came;
+}
+
+/* The next piece of the range, from a descriptor; it is closed. */
+static CUresult import(struct ds_range *range, int fd)
+{
+	size_t offset = range->count * DS_PIECE_BYTES, left = range->reserved - offset;
+	struct ds_piece *piece;
+	CUresult result;
+
+	piece = ds_piece_import(range->device, left < DS_PIECE_BYTES ? left : DS_PIECE_BYTES, fd, &result);
+	close(fd);
+	if (!piece)
+		return result;
+	range->pieces[range->count++] = piece;
+	piece->address = range->base + offset;
+	piece->reached = 1ULL << range->device->ordinal;
+	result = ds_piece_map(piece);
+	if (result == CUDA_SUCCESS)
+		piece->mappings = 1;
+	return result;
+}
+
+static CUresult import_all(struct ds_range *range, int socket, unsigned int pieces)
+{
+	CUresult result = CUDA_SUCCESS;
+	int fds[BATCH];
+
+	while (range->count < pieces && result == CUDA_SUCCESS) {
+		unsigned int came = receive(socket, fds), n;
+
+		if (!came)
+			result = CUDA_ERROR_INVALID_HANDLE;
+		for (n = 0; n < came; n++) {
+			if (result == CUDA_SUCCESS && range->count < pieces)
+				result = import(range, fds[n]);
+			else
+				close(fds[n]);
+		}
+	}
+	return result;
+}
+
+static struct ds_range *opened_before(const struct ticket *ticket, const struct ds_device *device)
+{
+	struct ds_range *range;
+
+	for (range = ds_range_next(0); range; range = ds_range_next(range->base + 1))
+		if (range->opened && range->device == device && range->secret == ticket->secret && range->source == ticket->id)
+			return range;
+	return NULL;
+}
+
+CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, CUdeviceptr *address)
+{
+	struct ds_range *range;
+	struct ticket ticket;
+	unsigned int pieces;
+	CUresult result;
+	size_t reserved;
+	int socket;
+
+	memcpy(&ticket, handle, sizeof(ticket));
+	if (ticket.pid == getpid())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	range = opened_before(&ticket, device);
+	if (range) {
+		range->opened++;
+		*address = range->base;
+		return CUDA_SUCCESS;
+	}
+	reserved = (ticket.size + DS_GRAIN_BYTES - 1) & ~(DS_GRAIN_BYTES - 1);
+	pieces = (unsigned int)((reserved + DS_PIECE_BYTES - 1) / DS_PIECE_BYTES);
+	range = reserved ? ds_range_new(pieces) : NULL;
+	if (!range)
+		return CUDA_ERROR_INVALID_HANDLE;
+	range->size = ticket.size;
+	range->reserved = reserved;
+	range->device = device;
+	range->context = device->primary;
+	range->opened = 1;
+	range->secret = ticket.secret;
+	range->source = ticket.id;
+	socket = ask(&ticket);
+	result = socket < 0 ? CUDA_ERROR_INVALID_HANDLE : real->cuMemAddressReserve(&range->base, reserved, 0, 0, 0);
+	if (result != CUDA_SUCCESS) {
+		free(range);
+		goto out;
+	}
+	result = import_all(range, socket, pieces);
+	if (result == CUDA_SUCCESS && !ds_range_add(range))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS)
+		*address = range->base;
+	else
+		ds_alloc_unmake(range);
+out:
+	if (socket >= 0)
+		close(socket);
+	return result;
+}
+
+CUresult ds_share_close(struct ds_range *range)
+{
+	/* until it is gone it is no allocation of ours */
+	if (range->opened == 1)
+		return ds_alloc_free(range);
+	range->opened--;
+	return CUDA_SUCCESS;
+}
+
+static void child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	shares = NULL;
+	if (listener >= 0)
+		close(listener);
+	listener = -1;
+}
+
+static const struct ds_lifecycle life = { .child = child };
+DS_LIST_ADD(ds_lifecycles, life);

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "lifecycle.h"
+#include "virtual.h"
+
+/* no handle of the driver's: those are addresses or small numbers */
+#define MARK (0xd5d5ULL << 48)
+#define MARK_BITS (0xffffULL << 48)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ds_piece **table; /* by number, from 1 on */
+static unsigned int room, lowest = 1; /* no number below `lowest` is free */
+
+CUmemGenericAllocationHandle ds_virtual_name(struct ds_piece *piece)
+{
+	unsigned int number, wider;
+
+	pthread_mutex_lock(&lock);
+	for (number = lowest; number < room && table[number]; number++)
+		;
+	if (number >= room) {
+		struct ds_piece **moved;
+
+		wider = room ? 2 * room : 64;
+		moved = realloc(table, wider * sizeof(*moved));
+		if (!moved) {
+			pthread_mutex_unlock(&lock);
+			return 0;
+		}
+		for (unsigned int n = room; n < wider; n++)
+			moved[n] = NULL;
+		number = room ? room : 1;
+		table = moved;
+		room = wider;
+	}
+	table[number] = piece;
+	lowest = number + 1;
+	piece->number = number;
+	piece->owners = 1;
+	pthread_mutex_unlock(&lock);
+	return MARK | number;
+}
+
+struct ds_piece *ds_virtual_piece(CUmemGenericAllocationHandle handle)
+{
+	struct ds_piece *piece = NULL;
+	uint64_t number = handle & ~MARK_BITS;
+
+	if ((handle & MARK_BITS) != MARK)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	if (number < room)
+		piece = table[number];
+	pthread_mutex_unlock(&lock);
+	/* released, though mapped still */
+	return piece && piece->owners ? piece : NULL;
+}
+
+CUmemGenericAllocationHandle ds_virtual_real(CUmemGenericAllocationHandle handle)
+{
+	struct ds_piece *piece = ds_virtual_piece(handle);
+
+	if (piece)
+		return piece->handle;
+	/* one that was released is no handle of anybody's */
+	return (handle & MARK_BITS) == MARK ? 0 : handle;
+}
+
+CUmemGenericAllocationHandle ds_virtual_retain(struct ds_piece *piece)
+{
+	__atomic_fetch_add(&piece->owners, 1, __ATOMIC_RELAXED);
+	return MARK | piece->number;
+}
+
+static void unused(struct ds_piece *piece)
+{
+	if (piece->owners || piece->mappings)
+		return;
+	pthread_mutex_lock(&lock);
+	table[piece->number] = NULL;
+	if (piece->number < lowest)
+		lowest = piece->number;
+	pthread_mutex_unlock(&lock);
+	ds_piece_free(piece);
+}
+
+void ds_virtual_release(struct ds_piece *piece)
+{
+	__atomic_fetch_sub(&piece->owners, 1, __ATOMIC_RELAXED);
+	unused(piece);
+}
+
+void ds_virtual_mapped(struct ds_piece *piece, CUdeviceptr address, size_t size)
+{
+	struct ds_range *range = ds_range_new(1);
+
+	piece->mappings++;
+	if (range) {
+		range->base = address;
+		range->size = size;
+		range->device = piece->device;
+		range->count = 1;
+		range->pieces[0] = piece;
+	}
+	/* mapped twice it would have to leave both places at once */
+	if (!range || !ds_range_add(range) || piece->mappings > 1) {
+		piece->address = 0;
+		ds_piece_stay(piece);
+		return;
+	}
+	piece->address = address;
+	piece->reached = 0;
+	ds_piece_count(piece);
+}
+
+void ds_virtual_unmapped(CUdeviceptr address, size_t size)
+{
+	struct ds_range *range;
+
+	while ((range = ds_range_next(address)) && range->base < address + size && !range->reserved) {
+		struct ds_piece *piece = range->pieces[0];
+
+		ds_range_remove(range);
+		piece->mappings--;
+		if (piece->address == range->base)
+			piece->address = 0;
+		ds_piece_count(piece);
+		unused(piece);
+		free(range);
+	}
+}
+
+static void reached(struct ds_piece *piece, const CUmemAccessDesc *list, size_t count)
+{
+	for (size_t n = 0; n < count; n++) {
+		CUmemLocation place = list[n].location;
+		uint64_t bit = place.id >= 0 && place.id < DS_MAX_DEVICES ? 1ULL << place.id : 0;
+
+		if (place.type == CU_MEM_LOCATION_TYPE_DEVICE && bit && list[n].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			piece->reached |= bit;
+		else if (place.type == CU_MEM_LOCATION_TYPE_DEVICE && bit && list[n].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			piece->reached &= ~bit;
+		else
+			ds_piece_stay(piece); /* read-only, or the host's */
+	}
+}
+
+void ds_virtual_reached(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count)
+{
+	struct ds_range *range = ds_range_next(address);
+
+	for (; range && range->base < address + size; range = ds_range_next(range->base + 1))
+		if (!range->reserved)
+			reached(range->pieces[0], list, count);
+}
+
+static void child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	table = NULL;
+	room = 0;
+	lowest = 1;
+}
+
+static const struct ds_lifecycle life = { .child = child };
+DS_LIST_ADD(ds_lifecycles, life);
