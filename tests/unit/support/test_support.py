@@ -206,7 +206,7 @@ def test_a_command_that_is_known_never_stands_whole(command: str, before: str, a
     "text",
     [
         "--password PLANTED", "--db-password=PLANTED", "DB_PASSWORD: PLANTED", '"token": "PLANTED two"',
-        "postgres://u:PLANTED@db/x", "Authorization: Bearer PLANTED", "ghp_PLANTEDxxxxxxxx", "eyJhbGciPLANTEDxx.yyy.zzz",
+        "postgres://u:PLANTED@db/x", "Authorization: Bearer PLANTED", "ghp_PLANTEDxxxxxxxx", "eyJhPLANTEDxx.yyy.zzz",
         "api_key='PLANTED three'", "AKIAPLANTED12345678",
     ],
 )  # fmt: skip

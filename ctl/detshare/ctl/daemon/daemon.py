@@ -31,7 +31,7 @@ from detshare.ctl.daemon.dirty import Dirty
 from detshare.ctl.daemon.launched import Launched
 from detshare.ctl.daemon.reports import Reports
 from detshare.ctl.daemon.requests import Table
-from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, start_guardian
+from detshare.ctl.oneshot import Built, Guard, build_backend, configuration_check, machine_checks, start_guardian
 from detshare.ctl.policy.apply import Request
 from detshare.ctl.policy.service import PolicyService
 from detshare.ctl.policy.view import pools
@@ -436,7 +436,8 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
-        checks += [self.policy.doctor(), *self.dirty.doctor(), *self._launched.doctor()]
+        checks += [configuration_check(self.config.path), self.policy.doctor()]
+        checks += [*self.dirty.doctor(), *self._launched.doctor()]
         return checks + await self._work(self._backend.doctor)
 
     async def readings(self) -> dict[str, Any]:
