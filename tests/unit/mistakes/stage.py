@@ -18,7 +18,6 @@ from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.verbs import explain
 from detshare.ctl.cli.main import main
-from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Outcome
 from detshare.ctl.core.verbs import request
 from detshare.tools.main import main as detshare
@@ -119,5 +118,3 @@ def raising(error: Exception) -> Callable[..., Any]:
 
     return fail
 
-
-__all__ = ["MADE", "ControlError", "Stage", "checked", "left_alone", "makes", "raising"]

@@ -14,17 +14,18 @@ from pathlib import Path
 
 import made_daemon
 import made_machine
+import made_tools
 import made_values
 import pytest
 from elsewhere import ELSEWHERE, NOT_HERE
-from stage import MADE, Stage
+from stage import MADE, Stage, makes
 from troubles import ROOT, entries, matches, sources, words
 
 ENTRIES = entries()
 STATUSES = ("EPERM from a GPU program's first calls", "408")
 """what another program or protocol says, not ours"""
 MESSAGES = [message for entry in ENTRIES for message in entry.messages]
-assert made_daemon.makes is made_machine.makes is made_values.makes  # they have filled MADE
+assert {each.makes for each in (made_daemon, made_machine, made_tools, made_values)} == {makes}  # they filled MADE
 
 
 @pytest.fixture
