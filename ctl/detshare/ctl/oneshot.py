@@ -216,8 +216,9 @@ def doctor(backend: str, run_dir: Path) -> dict[str, Any]:
 
 
 def machine_checks(snapshot: Snapshot, why: str = "") -> list[Check]:
-    """What is in force here, and `why`, besides the backend's own checks. Blocking: it asks NVML."""
+    """What is in force here, and `why`, and what the look warns of; the backend has its own. Blocking: it asks NVML."""
     checks = [backend_check(snapshot.backend, snapshot.proof, why)]
+    checks += [Check("warning", None, text) for text in snapshot.warnings]
     if snapshot.backend in REAL or snapshot.proof != "model":
         nvml = Nvml()
         known = len(nvml.memory_total())

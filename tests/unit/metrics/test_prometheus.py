@@ -24,10 +24,11 @@ import pytest
 import yaml
 from conftest import Monitor
 from dashboard import DASHBOARD, RULES, RULES_FILE
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from detshare.ctl.client import Client
 from detshare.ctl.daemon.metric_names import NAMES
-from tests.patience import LONG_S, ended, until
+from tests.patience import LONG_S, ended, run, until
 
 pytestmark = pytest.mark.e2e
 
@@ -123,6 +124,22 @@ def test_it_takes_the_page_as_openmetrics(scene: Scene) -> None:
         each = known[name]
         # the text format has no units: who has them was given OpenMetrics
         assert (told[name]["type"], told[name]["unit"], told[name]["help"]) == (each.kind, each.unit, each.help)
+
+
+@pytest.mark.parametrize("openly", [True, False])
+def test_the_page_on_the_wire_is_as_strict_readers_want_it(scene: Scene, monitor: Monitor, openly: bool) -> None:
+    accept = "application/openmetrics-text; version=1.0.0; q=0.9, text/plain; q=0.5" if openly else "text/plain"
+    asked = urllib.request.Request(f"http://{scene.target}/metrics", headers={"Accept": accept})
+    with urllib.request.urlopen(asked, timeout=LONG_S) as answer:
+        kind, page = answer.headers["Content-Type"], answer.read().decode()
+    assert kind.startswith("application/openmetrics-text; version=1.0.0" if openly else "text/plain; version=0.0.4")
+    if openly:
+        assert len(list(text_string_to_metric_families(page))) > 15
+        with pytest.raises(ValueError, match="EOF"):
+            list(text_string_to_metric_families(page.removesuffix("# EOF\n")))
+    else:
+        done = run([monitor.promtool, "check", "metrics"], input=page, capture_output=True, text=True)
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_what_it_keeps_is_what_the_page_of_names_has(scene: Scene) -> None:

@@ -200,7 +200,8 @@ def _(stage: Stage) -> str:
     backend.set_priority(str(process.id.pid), "low")
     seen = backend.look().programs
     stuck = GpuTime("GPU-1", 5.0, 0.3, 0.25, 50.0, 1730.0, 18_300.0, (0.3,), stalled_s=9.0)
-    return " ".join(backend._warnings([dataclasses.replace(each, gpu_time=(stuck,)) for each in seen]))
+    warnings = backend._warnings([dataclasses.replace(each, gpu_time=(stuck,)) for each in seen])
+    return checked(oneshot.machine_checks(dataclasses.replace(backend.look(), warnings=warnings)))
 
 
 @makes("restoring failed: left to the guardian")

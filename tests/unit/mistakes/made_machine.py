@@ -98,7 +98,7 @@ def _(stage: Stage) -> str:
 @makes("read-only: driver V is of branch B ...")
 def _(stage: Stage) -> str:
     stage.driver = ModelDriver(version="999.43.02")
-    return " ".join(stage.backend().look().warnings)
+    return checked(oneshot.machine_checks(stage.backend().look()))
 
 
 @makes("driver V (table T) has no ...")
