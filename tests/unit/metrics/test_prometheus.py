@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,19 +147,22 @@ def test_what_it_keeps_is_what_the_page_of_names_has(scene: Scene) -> None:
     assert scene.value("detshare_programs")[0]["value"][1] == str(len(scene.client.programs()["programs"]))
 
 
-def test_each_question_of_the_dashboard_is_answered(scene: Scene) -> None:
+def test_each_question_of_the_dashboard_is_answered(
+    scene: Scene, record_property: Callable[[str, object], None]
+) -> None:
     """Over the last minutes and now; where the page has all that is asked for, there is something to draw."""
     scene.client.verb("set-priority", "train.py", klass="low")
     until(lambda: scene.value('detshare_verbs_total{verb="set-priority"}'), pause=0.05)
     until(lambda: scene.value("rate(detshare_verbs_total[1m])"), pause=0.05)  # two scrapes since
     there = scraped(scene)
-    drawn = set()
+    drawn, answered = set(), 0
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:
             asked = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m")
             assert "$" not in asked
             now = time.time()
             found = scene.value(asked)
+            answered += 1
             lines = scene.ask("query_range", query=asked, start=now - 60, end=now, step=1)["result"]
             if set(re.findall(r"\bdetshare_\w+", asked)) <= there:
                 assert found, asked
@@ -167,6 +170,8 @@ def test_each_question_of_the_dashboard_is_answered(scene: Scene) -> None:
                 drawn.add(panel["title"])
                 for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
                     assert all(label in each["metric"] for each in found), target
+    record_property("questions of the dashboard that are answered", answered)
+    record_property("panels with something to draw on the model", len(drawn))
     assert drawn >= {"Backend", "Policy", "Programs", "Looks that failed", "GPU memory", "Changes by people"}
 
 
@@ -181,7 +186,9 @@ def alerts(scene: Scene) -> dict[str, str]:
     return {each["labels"]["alertname"]: each["state"] for each in scene.ask("alerts")["alerts"]}
 
 
-def test_the_rules_are_evaluated_and_the_simulation_is_noticed(scene: Scene) -> None:
+def test_the_rules_are_evaluated_and_the_simulation_is_noticed(
+    scene: Scene, record_property: Callable[[str, object], None]
+) -> None:
     def evaluated() -> list[dict[str, Any]]:
         groups = scene.ask("rules")["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
@@ -189,6 +196,7 @@ def test_the_rules_are_evaluated_and_the_simulation_is_noticed(scene: Scene) -> 
 
     rules = until(evaluated, pause=0.05)
     assert {rule["name"] for rule in rules} == {rule["alert"] for rule in RULES}
+    record_property("rules that are evaluated without an error", len(rules))
     assert {(rule["health"], rule.get("lastError", "")) for rule in rules} == {("ok", "")}
     until(lambda: "DetShareSimulation" in alerts(scene), pause=0.05)
     assert set(alerts(scene)) == {"DetShareSimulation"}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +101,17 @@ def test_the_rules_are_rules(monitor: Monitor) -> None:
     assert (code, f"SUCCESS: {len(RULES)} rules found" in said) == (0, True), said
 
 
-def test_each_alert_fires_when_it_should_and_only_then(monitor: Monitor, tmp_path: Path) -> None:
+def test_each_alert_fires_when_it_should_and_only_then(
+    monitor: Monitor, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     for fires in (True, False):
         assert {alert for alert, does, *_ in CASES if does is fires} == {rule["alert"] for rule in RULES}
     file = tmp_path / "rules_test.yml"
     file.write_text(asked(CASES))
     code, said = promtool(monitor, "test", "rules", str(file))
     assert code == 0, said
+    for word, fires in (("fires", True), ("rests", False)):
+        record_property(f"series on which an alert {word} as it should", sum(does is fires for _, does, *_ in CASES))
 
 
 @pytest.mark.parametrize("index", range(len(CASES)))

@@ -424,8 +424,7 @@ class Daemon:
         if self._failure:
             checks.append(Check("daemon", False, f"its last look failed: {self._failure}", "see its log"))
         else:
-            up = time.monotonic() - self._started
-            text = f"PID {os.getpid()}, up {up:.0f} s, a look every {self.interval:g} s"
+            text = f"PID {os.getpid()}, up {time.monotonic() - self._started:.0f} s, a look every {self.interval:g} s"
             checks.append(Check("daemon", True, text))
         if self._guard is None:
             checks.append(Check("guardian", False, "none was started", "restart detshared"))
@@ -436,9 +435,8 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
-        checks += [configuration_check(self.config.path), self.policy.doctor()]
-        checks += [*self.dirty.doctor(), *self._launched.doctor()]
-        return checks + await self._work(self._backend.doctor)
+        checks += [configuration_check(self.config.path), self.policy.doctor(), *self.dirty.doctor()]
+        return [*checks, *self._launched.doctor(), *await self._work(self._backend.doctor)]
 
     async def readings(self) -> dict[str, Any]:
         if self._built is None or self._built.readings is None:
