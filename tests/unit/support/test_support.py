@@ -214,3 +214,18 @@ def test_what_looks_like_a_secret_goes(text: str) -> None:
     said = Scrubber().text(f"before {text} after")
     assert PLANTED not in said
     assert said.startswith("before ")
+
+
+def test_names_of_ours_stay_and_patterns_of_commands_go() -> None:
+    scrubber = Scrubber()
+    scrubber.learn(["run --mode=interval --deep=PLANTEDvalue"])
+    told = scrubber.tree({"interval": 1, "classes": {"*--deep=PLANTEDvalue*": "low"}, "api_token": ["PLANTED"]})
+    assert told == {"interval": 1, "classes": {"*<command>*": "low"}, "api_token": "<removed>"}
+
+
+def test_a_thousand_programs_are_taken_out() -> None:
+    commands = [f"python train_{n}.py --name experiment-{n} --out /data/of/somebody/{n}" for n in range(1000)]
+    scrubber = Scrubber()
+    scrubber.learn(commands)
+    text = "".join(f"attach {n}: {command}\n" for n, command in enumerate(commands))
+    assert scrubber.text(text) == "".join(f"attach {n}: <command>\n" for n in range(1000))

@@ -25,6 +25,7 @@ _PATTERNS: Final = (
     (re.compile(r"\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|ASIA|eyJ)[A-Za-z0-9_.=-]{8,}"), REMOVED),
 )
 """each with what stands in its place"""
+_PLAIN: Final = re.compile(r"[a-z0-9_-]{1,40}")
 _KEY: Final = 12
 """characters from which on a part of a command line is taken for one: texts cut them"""
 _LONG: Final = 8
@@ -48,7 +49,7 @@ class Scrubber:
         """`commands`: they may stay; what looks like a secret in them goes all the same."""
         self._keep = commands
         self._known: dict[str, list[str]] = {}
-        self._keys: re.Pattern[str] | None = None
+        """first characters -> what begins so"""
 
     def learn(self, commands: Iterable[str]) -> None:
         """Command lines that are to go."""
@@ -61,9 +62,6 @@ class Scrubber:
                     for part in (word, word.partition("=")[2]):
                         if len(part) >= _LONG:
                             self._add(part)
-        if self._known:
-            longest_first = sorted(self._known, key=len, reverse=True)
-            self._keys = re.compile("|".join(map(re.escape, longest_first)))
 
     def _add(self, text: str) -> None:
         if len(text) >= 2:
@@ -73,15 +71,23 @@ class Scrubber:
 
     def text(self, given: str) -> str:
         """The same without."""
-        if self._keys is not None:
-            made, at = [], 0
-            while found := self._keys.search(given, at):
-                made += [given[at : found.start()], COMMAND]
-                at = found.start() + max(self._same(given, found.start(), text) for text in self._known[found[0]])
-            given = "".join([*made, given[at:]])
+        given = self._without_commands(given)
         for pattern, instead in _PATTERNS:
             given = pattern.sub(instead, given)
         return given
+
+    def _without_commands(self, given: str) -> str:
+        # a look-up at each place, not a pattern of all commands: there may be a thousand of them
+        lengths = sorted({len(key) for key in self._known}, reverse=True)
+        made, kept, at = [], 0, 0
+        while lengths and at < len(given):
+            begun = next((each for n in lengths if (each := self._known.get(given[at : at + n]))), None)
+            if begun is None:
+                at += 1
+                continue
+            made += [given[kept:at], COMMAND]
+            kept = at = at + max(self._same(given, at, text) for text in begun)
+        return "".join([*made, given[kept:]])
 
     @staticmethod
     def _same(given: str, at: int, command: str) -> int:
@@ -98,10 +104,14 @@ class Scrubber:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(str(name)): self._under(str(name), each) for name, each in value.items()}
+            return {self._name(str(name)): self._under(str(name), each) for name, each in value.items()}
         if isinstance(value, list | tuple):
             return [self.tree(each) for each in value]
         return value
+
+    def _name(self, name: str) -> str:
+        """A name of ours stays; the pattern of a command may be a name too."""
+        return name if _PLAIN.fullmatch(name) else self.text(name)
 
     def _under(self, name: str, value: Any) -> Any:
         return REMOVED if is_secret(name) and not isinstance(value, dict) else self.tree(value)
