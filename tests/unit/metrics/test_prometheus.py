@@ -33,10 +33,11 @@ from tests.patience import LONG_S, ended, run, until
 pytestmark = pytest.mark.e2e
 
 
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
+def free_addresses() -> tuple[str, str]:
+    with socket.socket() as one, socket.socket() as two:
+        for each in (one, two):
+            each.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{one.getsockname()[1]}", f"127.0.0.1:{two.getsockname()[1]}"
 
 
 @dataclass
@@ -66,14 +67,14 @@ class Scene:
     def ready(self) -> bool:
         try:
             return bool(self.value(f'up{{instance="{self.target}"}} == 1'))
-        except OSError:
+        except (OSError, ValueError):  # nobody listens yet, or it says 503 in plain words while it starts
             return False
 
 
 @pytest.fixture(scope="module")
 def scene(monitor: Monitor) -> Iterator[Scene]:
     folder = Path(tempfile.mkdtemp(prefix="detshare-"))  # short: a socket's path has 107 bytes at most
-    target, address = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    target, address = free_addresses()
     toml = folder / "detshare.toml"
     toml.write_text(f'[daemon]\nbackend = "model"\n[metrics]\nlisten = "{target}"\n')
     toml.chmod(0o600)
