@@ -120,6 +120,16 @@ class Client:
         body = json.dumps({"who": who, "us": deadline_us}).encode()
         return self._json("POST", "/v1/policy/deadline", f"policy deadline {who}", body)
 
+    def config_reload(self) -> dict[str, Any]:
+        """Let the daemon read its configuration again: {"path", "changed": keys, "restart": keys that wait for one}."""
+        return self._json("POST", "/v1/config/reload", "config reload", b"{}")
+
+    def log(self, level: str | None = None) -> dict[str, Any]:
+        """{"level", "configured"} of the daemon's log; with a level, after it was set until the next reload."""
+        if level is None:
+            return self._json("GET", "/v1/log", "see the log's level")
+        return self._json("POST", "/v1/log", f"log-level {level}", json.dumps({"level": level}).encode())
+
     def dirty(self, pid: int, after: int = -1) -> dict[str, Any]:
         """{"watching": False, "why"}, or with True {"interval", "epochs", "partial"}: what a program wrote lately."""
         return self._json("GET", f"/v1/dirty/{pid}?after={after}", f"dirty {pid}")

@@ -14,8 +14,10 @@ from typing import Any, Final, Protocol, Self
 
 from detshare.ctl.backends.verbs import EXPECTED, explain
 from detshare.ctl.client import Client
+from detshare.ctl.core import config as configuration
 from detshare.ctl.core import procfs, rundir
 from detshare.ctl.core.backend import Backend
+from detshare.ctl.core.config import ConfigError
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Snapshot, State
 from detshare.ctl.core.verbs import describe, request
@@ -201,7 +203,7 @@ class OneShot:
 
 def doctor(backend: str, run_dir: Path) -> dict[str, Any]:
     """Checks without a daemon; also where no backend can be had, since that is when people ask."""
-    checks = [daemon_check(run_dir, backend)]
+    checks = [daemon_check(run_dir, backend), configuration_check()]
     try:
         with OneShot.open(backend, run_dir, "doctor", lock=False) as shot:
             checks += [*machine_checks(shot.backend.look(enforce=False), shot.why), *shot.backend.doctor()]
@@ -214,8 +216,9 @@ def doctor(backend: str, run_dir: Path) -> dict[str, Any]:
 
 
 def machine_checks(snapshot: Snapshot, why: str = "") -> list[Check]:
-    """What is in force here, and `why`, besides the backend's own checks. Blocking: it asks NVML."""
+    """What is in force here, and `why`, and what the look warns of; the backend has its own. Blocking: it asks NVML."""
     checks = [backend_check(snapshot.backend, snapshot.proof, why)]
+    checks += [Check("warning", None, text) for text in snapshot.warnings]
     if snapshot.backend in REAL or snapshot.proof != "model":
         nvml = Nvml()
         known = len(nvml.memory_total())
@@ -228,6 +231,19 @@ def machine_checks(snapshot: Snapshot, why: str = "") -> list[Check]:
     mps = [p for p in snapshot.programs if p.state in (State.MPS_SERVER, State.MPS_CLIENT)]
     text = f"{len(mps)} process(es): slices act on the server as one tenant, pause is refused"
     return [*checks, Check("mps", None, text if mps else "no MPS server has the GPU")]
+
+
+def configuration_check(path: Path | None = None) -> Check:
+    """Whether a daemon could start with its file as it is now; `path` None: the one at its usual place."""
+    name = "configuration"
+    try:
+        found = configuration.load(path)
+    except ConfigError as error:
+        text = f"{error.stopped}; a daemon that runs keeps what it has, none starts"
+        return Check(name, False, text, error.next_step)
+    if found.path is None:
+        return Check(name, None, f"there is no {configuration.DEFAULT_PATH}: everything is as by default")
+    return Check(name, True, f"{found.path}: nothing is wrong")
 
 
 def nodes_check() -> Check:

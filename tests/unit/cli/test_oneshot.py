@@ -291,6 +291,7 @@ def test_no_root(ctl, monkeypatch):
 
 def test_no_driver(ctl, alone, monkeypatch):
     monkeypatch.setattr(oneshot, "nodes_check", lambda: Check("devices", False, "there is none", "make them"))
+    monkeypatch.setattr(oneshot, "configuration_check", lambda: Check("configuration", True, "nothing is wrong"))
 
     def absent(name, run_dir, repair=True):
         raise DriverAbsent("no NVIDIA driver is loaded here")
@@ -301,7 +302,9 @@ def test_no_driver(ctl, alone, monkeypatch):
     assert "no NVIDIA driver is loaded here" in done.output
     assert "nvidia-smi" in done.output
     checks = json.loads(ctl("doctor", "--json").stdout)["checks"]
-    assert {c["name"]: c["ok"] for c in checks} == {"daemon": None, "backend": False, "devices": False}
+    assert {c["name"]: c["ok"] for c in checks} == {
+        "daemon": None, "configuration": True, "backend": False, "devices": False,
+    }  # fmt: skip
 
 
 def test_doctor(ctl, alone, monkeypatch):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,3 +31,16 @@ def test_the_page_names_every_key():
     for section, keys in config.Config().to_json().items():
         for key in keys or ():
             assert f"`{section}.{key}`" in page
+
+
+def test_each_release_says_what_it_asks_of_an_operator():
+    version = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
+    notes = re.findall(r"^## (\d\S*)$", (TOP / "docs/use/upgrade.md").read_text(), re.MULTILINE)
+    assert notes[:1] == [version]
+
+
+def test_the_unit_reloads_by_the_command_that_tells_what_is_wrong():
+    unit = (TOP / "packaging/detshared.service").read_text()
+    start, reload = (re.findall(rf"^{name}=(.*)$", unit, re.MULTILINE) for name in ("ExecStart", "ExecReload"))
+    assert [line.endswith("/detshare-ctl --run-dir /run/detshare config reload") for line in reload] == [True]
+    assert Path(start[0].split()[0]).parent == Path(reload[0].split()[0]).parent

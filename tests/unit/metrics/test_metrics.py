@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from detshare.ctl.core.observed import Observed, Requests
 from detshare.ctl.core.snapshot import Account, AccountKind, Kind, Level, Program, Snapshot, State, Tsg
 from detshare.ctl.core.work import Activity, Parking, Spatial, Times
 from detshare.ctl.daemon import metrics
-from detshare.ctl.daemon.metric_names import COUNTER, NAMES, PROGRAM
+from detshare.ctl.daemon.metric_names import NAMES, PROGRAM
 from detshare.ctl.daemon.requests import Table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -229,121 +227,12 @@ def test_no_command_line_breaks_the_page(command: str, user: str) -> None:
         ("application/openmetrics-text; version=0.0.1", True), ("application/openmetrics-text", True),
         ("application/openmetrics-text;q=0", False), ("application/openmetrics-text; version=9.0.0", False),
         ("application/openmetrics-text;q=nonsense", False), (";;;,,,=", False),
+        ("text/plain;version=0.0.4;q=0.9, application/openmetrics-text;version=1.0.0;q=0.3", False),
+        ("text/plain;version=1.0.0;q=0.9, application/openmetrics-text;version=1.0.0;q=0.3", True),
+        ("application/openmetrics-text; version=\"1.0.0\" ; q=0.5, text/plain;q=0.5", True),
     ],
 )  # fmt: skip
 def test_the_format_is_the_one_that_was_asked_for(accept: str, openly: bool) -> None:
     body, kind = metrics.render(metrics.registry(lambda: FULL, metrics.Counters()), accept)
     assert kind.startswith("application/openmetrics-text") is openly
     assert body.endswith(b"# EOF\n") is openly
-
-
-# -- the dashboard ----------------------------------------------------------------------------------------------
-
-DASHBOARD = json.loads((ROOT / "packaging" / "grafana" / "detshare.json").read_text())
-
-
-def expressions() -> list[str]:
-    return [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-
-
-def test_the_dashboard_asks_only_for_what_there_is() -> None:
-    known = {each.sample: each for each in NAMES}
-    asked = {name for text in expressions() for name in re.findall(r"\bdetshare_\w+", text)}
-    assert asked <= set(known)
-    assert len(asked) > len(known) / 2
-    for text in expressions():
-        for name, labels in re.findall(r"\b(detshare_\w+)\{([^}]*)\}", text):
-            for label in re.findall(r"(\w+)=", labels):
-                assert label == "instance" or label in known[name].labels, (name, label)
-            assert (known[name].kind != COUNTER) or re.search(r"(rate|increase)\(" + name, text)
-    for variable in DASHBOARD["templating"]["list"]:
-        assert set(re.findall(r"\bdetshare_\w+", variable["definition"])) <= set(known)
-
-
-def test_legends_name_labels_that_the_series_have() -> None:
-    known = {each.sample: each for each in NAMES}
-    for panel in DASHBOARD["panels"]:
-        for target in panel["targets"]:
-            (name, *_) = re.findall(r"\bdetshare_\w+", target["expr"])
-            labels = known[name].labels
-            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= set(labels), target
-
-
-def test_the_dashboard_has_what_an_import_needs() -> None:
-    assert DASHBOARD["id"] is None, "an id would be another dashboard's"
-    assert DASHBOARD["uid"]
-    assert len(DASHBOARD["uid"]) <= 40
-    assert DASHBOARD["title"]
-    assert DASHBOARD["schemaVersion"] >= 36
-    (source,) = DASHBOARD["__inputs"]
-    assert (source["type"], source["pluginId"]) == ("datasource", "prometheus")
-    wanted = "${" + source["name"] + "}"
-    required = {each["id"] for each in DASHBOARD["__requires"] if each["type"] == "panel"}
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        assert panel["type"] in required
-        assert panel["datasource"]["uid"] == wanted
-        assert all(target["datasource"]["uid"] == wanted for target in panel["targets"])
-        refs = [target["refId"] for target in panel["targets"]]
-        assert len(set(refs)) == len(refs)
-        at = panel["gridPos"]
-        assert at["x"] + at["w"] <= 24
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not taken & cells, panel["title"]
-        taken |= cells
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
-    assert len(set(ids)) == len(ids)
-
-
-FIELDS: dict[str, Any] = {
-    "id": type(None), "uid": str, "title": str, "tags": list, "timezone": str, "editable": bool, "graphTooltip": int,
-    "panels": list, "time": dict, "timepicker": dict, "templating": dict, "annotations": dict, "refresh": str,
-    "schemaVersion": int, "version": int, "links": list,
-}  # fmt: skip
-"""what Grafana's documentation of its classic dashboard model lists"""
-OPTIONS: dict[str, dict[str, Any]] = {
-    "stat": {
-        "textMode": {"auto", "value", "value_and_name", "name", "none"},
-        "colorMode": {"none", "value", "background", "background_solid"},
-        "graphMode": {"none", "line", "area"},
-        "justifyMode": {"auto", "center"},
-        "orientation": {"auto", "horizontal", "vertical"},
-    },
-    "timeseries": {},
-}
-"""words that an option of each kind of panel may have"""
-OBJECTS: dict[str, dict[str, set[Any]]] = {
-    "legend": {"displayMode": {"list", "table", "hidden"}, "placement": {"bottom", "right"}},
-    "tooltip": {"mode": {"single", "multi", "none"}, "sort": {"none", "asc", "desc"}},
-}
-CALCULATIONS = {"lastNotNull", "last", "max", "min", "mean", "sum", "count", "range", "delta"}
-
-
-def test_the_dashboard_has_the_fields_that_grafana_documents() -> None:
-    for name, kind in FIELDS.items():
-        assert isinstance(DASHBOARD[name], kind), name
-    assert set(DASHBOARD) - set(FIELDS) == {"__inputs", "__requires", "description"}
-    assert DASHBOARD["graphTooltip"] in (0, 1, 2)
-    assert set(DASHBOARD["time"]) == {"from", "to"}
-    assert re.fullmatch(r"\d+[smhd]", DASHBOARD["refresh"])
-    assert isinstance(DASHBOARD["annotations"]["list"], list)
-    for variable in DASHBOARD["templating"]["list"]:
-        assert re.fullmatch(r"\w+", variable["name"])
-        assert variable["type"] in ("query", "interval", "datasource", "custom", "constant", "textbox", "adhoc")
-        assert (variable["refresh"], variable["hide"]) in {(r, h) for r in (0, 1, 2) for h in (0, 1, 2)}
-        assert variable["sort"] in range(9)
-    for panel in DASHBOARD["panels"]:
-        assert set(panel) >= {"id", "title", "type", "datasource", "gridPos", "targets", "fieldConfig", "options"}
-        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
-        assert isinstance(panel["options"], dict)
-        for name, value in panel["options"].items():
-            if name in OBJECTS:
-                assert all(value[key] in allowed for key, allowed in OBJECTS[name].items() if key in value), panel
-            elif name == "reduceOptions":
-                assert set(value["calcs"]) <= CALCULATIONS
-            else:
-                assert value in OPTIONS[panel["type"]][name], (panel["title"], name)
-        assert set(panel["options"].get("legend", {}).get("calcs", ())) <= CALCULATIONS
-        for target in panel["targets"]:
-            assert re.fullmatch(r"[A-Z]", target["refId"])
-            assert target.get("instant", False) is not target.get("range", True)

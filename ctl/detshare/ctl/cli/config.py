@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands about the daemon's configuration file."""
+"""The commands about the daemon's configuration file, and the one setting that has a command of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from detshare.ctl.cli.command import command, main
-from detshare.ctl.cli.link import Place
+from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.core import config as configuration
+from detshare.ctl.core.config_values import LEVELS
 
 
 class Configs(click.Group):
@@ -67,6 +68,42 @@ def show(place: Place, as_json: bool, path: Path | None) -> None:
     for name, section in found.to_json().items():
         if name != "path":
             click.echo(_section(name, section), nl=False)
+
+
+@command("reload", "sudo detshare-ctl config reload", group=group)
+def reload(place: Place, as_json: bool) -> None:
+    """Let the daemon read its configuration file again.
+
+    Where anything is wrong in it the old one stays in force; all that is wrong is told, and the exit code is 2. Level
+    and form of the log, interval, classes and users change at once; what else differs is named, and waits for a
+    restart.
+    """
+    client = place.client()
+    if not client.alive():
+        raise gone("config reload", place)
+    told = client.config_reload()
+    if as_json:
+        click.echo(json.dumps(told, indent=1))
+        return
+    where = told["path"] or f"defaults: there is no {configuration.DEFAULT_PATH}"
+    click.echo(f"{where}: {'in force: ' + ', '.join(told['changed']) if told['changed'] else 'nothing to change'}")
+    if told["restart"]:
+        click.echo(f"waits for a restart of detshared: {', '.join(told['restart'])}")
+
+
+@command("log-level", "sudo detshare-ctl log-level debug")
+@click.argument("level", required=False, type=click.Choice(LEVELS))
+def log_level(place: Place, as_json: bool, level: str | None) -> None:
+    """Show how much the daemon logs, or change it until its next reload or restart."""
+    client = place.client()
+    if not client.alive():
+        raise gone("log-level" if level is None else f"log-level {level}", place)
+    told = client.log(level)
+    if as_json:
+        click.echo(json.dumps(told, indent=1))
+    else:
+        other = "" if told["level"] == told["configured"] else f" (configured: {told['configured']})"
+        click.echo(f"{told['level']}{other}")
 
 
 def _section(name: str, section: dict[str, Any]) -> str:

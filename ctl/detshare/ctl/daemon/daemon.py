@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -31,7 +31,7 @@ from detshare.ctl.daemon.dirty import Dirty
 from detshare.ctl.daemon.launched import Launched
 from detshare.ctl.daemon.reports import Reports
 from detshare.ctl.daemon.requests import Table
-from detshare.ctl.oneshot import Built, Guard, build_backend, machine_checks, start_guardian
+from detshare.ctl.oneshot import Built, Guard, build_backend, configuration_check, machine_checks, start_guardian
 from detshare.ctl.policy.apply import Request
 from detshare.ctl.policy.service import PolicyService
 from detshare.ctl.policy.view import pools
@@ -66,7 +66,7 @@ class Daemon:
         self.access = Access(config.access)
         self._pool = Pool(config.pool)
         self._run_dir = run_dir
-        self._interval = interval
+        self.interval = interval
         self._guard = guard
         self._started = time.monotonic()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="backend")
@@ -112,7 +112,7 @@ class Daemon:
         self._why = why or self._built.why
         loop = asyncio.get_running_loop()
         self._backend.listen(lambda event: self._hear(loop, event), self._edge)
-        await self._work(lambda: self._backend.stand(self.config.daemon.classes))
+        await self.stand(self.config.daemon.classes)
         if self.config.daemon.observers:
             await self._work(lambda: self._backend.wake_by(lambda: self._wake(loop)))
         await self.dirty.open()
@@ -123,6 +123,10 @@ class Daemon:
         self._open_policy(loop)
         text = f"detshared started, backend {self._backend.name}: {self._why}".removesuffix(": ")
         self._tell(Event(time.time(), "daemon", os.getpid(), text))
+
+    async def stand(self, rules: Mapping[str, str]) -> None:
+        """Programs of which nobody asked anything have the class of the first pattern that matches, from now on."""
+        await self._work(lambda: self._backend.stand(rules))
 
     def _open_policy(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self._snapshot is not None
@@ -227,7 +231,7 @@ class Daemon:
         # A thousand programs are looked at more seldom, rather than without rest. What a look only waits for does not
         # count: while contexts are made the driver answers slowly, and just then there is something to see.
         now, least = time.monotonic(), max(0.01, 2 * self._look_cpu)
-        earliest, due = now + least, now + max(least, self._interval - took)
+        earliest, due = now + least, now + max(least, self.interval - took)
         while (left := due - time.monotonic()) > 0:
             try:
                 await asyncio.wait_for(self._woken.wait(), left)
@@ -357,7 +361,7 @@ class Daemon:
         age = time.monotonic() - snapshot.taken
         if self._failure:
             warning = f"looks fail since {age:.1f} s, what is shown is that old: {self._failure}"
-        elif age > max(2.0, 5 * self._interval):
+        elif age > max(2.0, 5 * self.interval):
             warning = f"the driver has not answered for {age:.1f} s, what is shown is that old: see dmesg | grep NVRM"
         else:
             return snapshot
@@ -421,8 +425,7 @@ class Daemon:
         if self._failure:
             checks.append(Check("daemon", False, f"its last look failed: {self._failure}", "see its log"))
         else:
-            up = time.monotonic() - self._started
-            text = f"PID {os.getpid()}, up {up:.0f} s, a look every {self._interval:g} s"
+            text = f"PID {os.getpid()}, up {time.monotonic() - self._started:.0f} s, a look every {self.interval:g} s"
             checks.append(Check("daemon", True, text))
         if self._guard is None:
             checks.append(Check("guardian", False, "none was started", "restart detshared"))
@@ -433,8 +436,8 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
-        checks += [self.policy.doctor(), *self.dirty.doctor(), *self._launched.doctor()]
-        return checks + await self._work(self._backend.doctor)
+        checks += [configuration_check(self.config.path), self.policy.doctor(), *self.dirty.doctor()]
+        return [*checks, *self._launched.doctor(), *await self._work(self._backend.doctor)]
 
     async def readings(self) -> dict[str, Any]:
         if self._built is None or self._built.readings is None:

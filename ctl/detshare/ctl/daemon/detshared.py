@@ -12,6 +12,7 @@ import signal
 import socket
 import stat
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,7 @@ from detshare.ctl.core.config import Config
 from detshare.ctl.core.config_values import INTERVALS, LEVELS, Bad, check_page
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.rundir import REPORTS_NAME, SOCKET_NAME
-from detshare.ctl.daemon import logs
+from detshare.ctl.daemon import logs, settings
 from detshare.ctl.daemon.api import Connection, make_app
 from detshare.ctl.daemon.daemon import Daemon
 from detshare.ctl.daemon.page.routes import Page
@@ -46,14 +47,15 @@ LOCK_PATIENCE: Final = 1.0
 
 
 async def listen(
-    daemon: Daemon, path: Path, page: Page | None = None
+    daemon: Daemon, path: Path, load: Callable[[], Config] = configuration.load, page: Page | None = None
 ) -> tuple[web.AppRunner, asyncio.AbstractServer]:
     """Answer on a socket at `path`, mode 0660 and of the configured group where there is one, else 0600; take reports
-    on another one beside it.
+    on another one beside it. `load` reads the configuration again.
 
     ControlError where it cannot be made.
     """
     app = make_app(daemon)
+    settings.add(app, settings.Settings(daemon, load))
     (page or Page(daemon, daemon.config.page, path.parent)).add(app)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
@@ -103,7 +105,14 @@ def _let_in(path: Path, group: int | None) -> None:
     path.parent.chmod(stat.S_IMODE(path.parent.stat().st_mode) | 0o011)  # to pass through; nothing there is readable
 
 
-async def serve(run_dir: Path, config: Config, guard: Guard | None, backend: str = "auto", why: str = "") -> int:
+async def serve(
+    run_dir: Path,
+    config: Config,
+    guard: Guard | None,
+    backend: str = "auto",
+    why: str = "",
+    load: Callable[[], Config] = configuration.load,
+) -> int:
     """Run until SIGTERM or SIGINT. 0, or 1 where not everything could be restored (the guardian goes on then)."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -119,7 +128,7 @@ async def serve(run_dir: Path, config: Config, guard: Guard | None, backend: str
             page = Page(daemon, config.page, run_dir)
             if config.page.listen:
                 stack.push_async_callback(await serve_page(page, config.page))
-            runner, listening = await listen(daemon, path, page)
+            runner, listening = await listen(daemon, path, load, page)
         except Exception as error:
             if await daemon.close():
                 daemon.dismiss_guardian()  # nothing is left to be put back
@@ -162,8 +171,11 @@ def notify(state: str) -> None:
         log.warning("NOTIFY_SOCKET does not take %s: %s", state, error)
 
 
-def run(run_dir: Path, config: Config, why: str = "") -> int:
-    """The whole life of a daemon; its exit code. `why` this backend. ControlError where it cannot start."""
+def run(run_dir: Path, config: Config, why: str = "", load: Callable[[], Config] = configuration.load) -> int:
+    """The whole life of a daemon; its exit code. `why` this backend. `load` reads the configuration again.
+
+    ControlError where it cannot start.
+    """
     asked = "start detshared"
     backend, because = resolve(config.daemon.backend, model_too=True)
     why = why or because
@@ -181,7 +193,7 @@ def run(run_dir: Path, config: Config, why: str = "") -> int:
             lock = rundir.Lock(path, "detshared")
             lock.acquire(asked, LOCK_PATIENCE)  # a guardian may hold it for a moment
             stack.callback(lock.release)
-        code = asyncio.run(serve(run_dir, config, start_guardian(run_dir, asked), backend, why))
+        code = asyncio.run(serve(run_dir, config, start_guardian(run_dir, asked), backend, why, load))
         if code:
             log.error("ended with an error")
         return code
@@ -245,15 +257,19 @@ def main(run_dir: Path, path: Path | None, **given: Any) -> None:
     Example: sudo detshared, and in another terminal: sudo detshare-ctl ps
     """
     try:
-        config = configuration.load(path)
         said = {name: value for name, value in given.items() if value is not None}
+        page = said.pop("page_listen", None), said.pop("page_changes", None)
+
+        def load() -> Config:
+            found = _with_page(configuration.load(path), *page)
+            return replace(found, daemon=replace(found.daemon, **said))
+
+        config = load()
         why = f"{config.path} says so" if "backend" not in said and config.daemon.backend != AUTO else ""
-        config = _with_page(config, said.pop("page_listen", None), said.pop("page_changes", None))
-        config = replace(config, daemon=replace(config.daemon, **said))
         logs.begin(config.daemon.log_level, config.daemon.log_format)
         if config.path is not None:
             log.info("configuration: %s", config.path)
-        code = run(run_dir, config, why)
+        code = run(run_dir, config, why, load)
     except ControlError as error:
         click.echo(f"detshared: {error}", err=True)
         sys.exit(2 if error.usage else 1)

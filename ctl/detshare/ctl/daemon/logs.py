@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's log on standard error: lines for people, or one JSON object a line for machines.
 
-Lines hold texts of other processes; no control character of theirs gets through, so that nobody forges a line.
+Where standard error is systemd's journal, lines for people become entries with fields. Both hold texts of other
+processes; no control character of theirs gets through, so that nobody forges a line.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from detshare.ctl.daemon import journald
 from detshare.ctl.daemon.access import Caller, user_name
 
-__all__ = ["FORMATS", "audit", "begin"]
+__all__ = ["FORMATS", "audit", "begin", "level", "set_level"]
 
 FORMATS: Final = ("text", "json")
 _AUDIT: Final = logging.getLogger("detshared.audit")
@@ -54,10 +56,21 @@ class _Json(logging.Formatter):
 
 
 def begin(level: str, form: str) -> None:
-    """Log to standard error from now on."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Log to standard error from now on, or to the journal where it is that and `form` is text."""
+    journal = form == "text" and journald.is_stderr()
+    handler: logging.Handler = journald.Journal(_clean) if journal else logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Text("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def level() -> str:
+    """How much is logged: debug, info, warning or error."""
+    return logging.getLevelName(logging.getLogger().level).lower()
+
+
+def set_level(name: str) -> None:
+    """Log as much as that from now on."""
+    logging.getLogger().setLevel(name.upper())
 
 
 def audit(

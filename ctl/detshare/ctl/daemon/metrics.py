@@ -230,19 +230,24 @@ def registry(
 
 
 def render(made: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:
-    """The page and its Content-Type: OpenMetrics where `accept` (the request's header) names it, else plain text."""
-    if any(_wants(part) for part in accept.split(",")):
+    """The page and its Content-Type: OpenMetrics where `accept` (the request's header) prefers it, else plain text."""
+    if _openly(accept):
         return exposition.generate_latest(made), OPEN_TYPE  # type: ignore[no-untyped-call]  # it has no types
     return generate_latest(made), CONTENT_TYPE
 
 
-def _wants(part: str) -> bool:
-    """One entry of an Accept header: OpenMetrics of a version that this is, and not ruled out by q=0."""
-    kind, *params = (each.strip().lower() for each in part.split(";"))
-    given = dict(param.partition("=")[::2] for param in params)
-    try:
-        quality = float(given.get("q", "1"))
-    except ValueError:
-        quality = 0.0
-    version = given.get("version", "1.0.0")
-    return kind == "application/openmetrics-text" and version in ("0.0.1", "1.0.0") and quality > 0
+def _openly(accept: str) -> bool:
+    """Whether OpenMetrics, of a version that this is, is named and no kind of plain text is wanted more (RFC 9110)."""
+    openly, plainly = 0.0, 0.0
+    for part in accept.split(","):
+        kind, *params = (each.strip().lower() for each in part.split(";"))
+        given = {name.strip(): value.strip(' "') for name, _, value in (param.partition("=") for param in params)}
+        try:
+            quality = float(given.get("q", "1"))
+        except ValueError:
+            continue
+        if kind == "application/openmetrics-text" and given.get("version", "1.0.0") in ("0.0.1", "1.0.0"):
+            openly = max(openly, quality)
+        elif kind == "text/plain" and given.get("version", "0.0.4") == "0.0.4":
+            plainly = max(plainly, quality)
+    return openly > 0 and openly >= plainly

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from detshare.tools.bench.checked import CHECKED
 from detshare.tools.bench.conduct import conduct
 from detshare.tools.bench.forwarded import forwarded
 from detshare.tools.bench.gates import gates
@@ -137,7 +138,8 @@ def _add(name: str, about: Experiment) -> None:
 
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
-for _command in (forwarded, gates, launch_path, page, policies, rm_core, scale, sim_validation, *MIXES, *COMMANDS):
+_PARTS = (*CHECKED, forwarded, gates, launch_path, page, policies, rm_core, scale, sim_validation)
+for _command in (*_PARTS, *MIXES, *COMMANDS):
     bench.add_command(_command)
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ ORDER: Final = (
     ("ctl.oneshot",),
     ("ctl.policy",),
     ("ctl.daemon",),
-    ("ctl.library", "ctl.sim", "ctl.top"),
+    ("ctl.library", "ctl.sim", "ctl.support", "ctl.top"),
     ("ctl.cli", "ctl.trace"),
     ("",),
     ("tools",),
