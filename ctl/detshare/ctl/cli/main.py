@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from detshare.ctl.cli import app, completion, config, dirty, held, policy, pool
+from detshare.ctl.cli import app, completion, config, dirty, held, policy, pool, version
 from detshare.ctl.cli.command import main
 
-__all__ = ["app", "completion", "config", "dirty", "held", "main", "policy", "pool"]
+__all__ = ["app", "completion", "config", "dirty", "held", "main", "policy", "pool", "version"]
