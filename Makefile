@@ -18,7 +18,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup library observers demo man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
+.PHONY: help setup library observers demo deb release man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
 	test-all test-unit test-e2e test-once test-rest test-debug test-thorough test-gpu clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
@@ -48,6 +48,12 @@ $(READY): pyproject.toml setup.py tools/setup.sh
 
 demo: setup ## latency of a program before and after set-priority; on a model where there is no GPU
 	@$(BIN)/detshare demo
+
+deb: setup ## Debian packages and their source, in build/release; Debian 12's serve 13 too
+	@$(BIN)/python -m detshare.tools.release deb
+
+release: setup ## all that users are given: Debian packages, wheel, source archive, sums, in build/release
+	@$(BIN)/python -m detshare.tools.release
 
 man: setup ## man pages of the commands, from their own help, in build/man
 	$(BIN)/python -m detshare.tools.manpages build/man

@@ -16,7 +16,7 @@ from detshare.ctl.core.errors import ControlError
 _NONE: Final = "none"
 
 
-@command("version", "detshare-ctl version")
+@command("version", "sudo detshare-ctl version")
 def show(place: Place, as_json: bool) -> None:
     """Show the versions of this command, the daemon and the module.
 

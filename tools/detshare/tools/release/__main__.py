@@ -22,7 +22,9 @@ _ROOT: Final = Path(__file__).resolve().parents[4]
 KINDS: Final = ("deb", "wheel", "sdist")
 
 
-def make(root: Path, out: Path, kinds: tuple[str, ...], version: str | None, check: bool, console: Console) -> list[Path]:
+def make(
+    root: Path, out: Path, kinds: tuple[str, ...], version: str | None, check: bool, console: Console
+) -> list[Path]:
     """What was asked for, in `out`, and SHA256SUMS. ReleaseError."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="detshare-release-", ignore_cleanup_errors=True) as name:
@@ -35,7 +37,9 @@ def make(root: Path, out: Path, kinds: tuple[str, ...], version: str | None, che
                 if kind == "deb":
                     found = debian.build(work / "detshare", entry.epoch, out / "build.log")
                     if check and (said := debian.lint(next(each for each in found if each.suffix == ".changes"))):
-                        raise ReleaseError("check the Debian packages", f"lintian says\n{said}", "correct packaging/debian")
+                        raise ReleaseError(
+                            "check the Debian packages", f"lintian says\n{said}", "correct packaging/debian"
+                        )
                     made += [each for each in found if each.suffix != ".changes"]
                 else:
                     # a build leaves things in its tree
@@ -52,8 +56,12 @@ def make(root: Path, out: Path, kinds: tuple[str, ...], version: str | None, che
 @click.argument("kinds", nargs=-1, type=click.Choice(KINDS))
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=_ROOT / "build" / "release",
               help="Folder for what is made.  [default: build/release]")  # fmt: skip
-@click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=_ROOT, help="The checkout.")
-@click.option("--version", help="Call it so, instead of what the tree says: a build between two releases, or for a test.")
+@click.option(
+    "--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=_ROOT, help="The checkout."
+)
+@click.option(
+    "--version", help="Call it so, instead of what the tree says: a build between two releases, or for a test."
+)
 @click.option("--lint/--no-lint", default=True, show_default=True, help="Fail on errors and warnings of lintian.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def main(kinds: tuple[str, ...], out: Path, root: Path, version: str | None, lint: bool, as_json: bool) -> None:

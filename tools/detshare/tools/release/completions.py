@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion scripts of all commands, where bash, zsh and fish look: `python -m detshare.tools.release.completions DIR`."""
+"""Completion scripts of all commands, laid out as bash, zsh and fish look for them."""
 
 from __future__ import annotations
 

@@ -54,13 +54,16 @@ def _same(archive: Path, epoch: int) -> None:
     with tarfile.open(archive) as old:
         kept = [(info, old.extractfile(info)) for info in sorted(old.getmembers(), key=lambda each: each.name)]
         stage = archive.with_suffix(".new")
-        with stage.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=epoch) as packed:
-            with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
-                for info, data in kept:
-                    info.uid = info.gid = 0
-                    info.uname = info.gname = ""
-                    info.mtime = epoch
-                    info.mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
-                    info.pax_headers = {}
-                    new.addfile(info, data)
+        with (
+            stage.open("wb") as raw,
+            gzip.GzipFile("", "wb", 9, raw, mtime=epoch) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
+        ):
+            for info, data in kept:
+                info.uid = info.gid = 0
+                info.uname = info.gname = ""
+                info.mtime = epoch
+                info.mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
+                info.pax_headers = {}
+                new.addfile(info, data)
     stage.rename(archive)

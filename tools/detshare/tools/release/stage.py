@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree to build from: what git knows of the checkout, and what pip brings, with the same modes whoever checks it out."""
+"""A tree to build from: what git knows of the checkout and what pip brings, with the same modes anywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from detshare.tools.release.errors import ReleaseError
 __all__ = ["stage"]
 
 _SHIPPED: Final = ("ctl", "ebpf", "kmod", "packaging", "runtime", "tools", "docs/use", "LICENSES")
-_FILES: Final = ("CHANGELOG.md", "Kbuild", "MANIFEST.in", "README.md", "dkms.conf", "docs/glossary.md", "pyproject.toml", "setup.py")
+_FILES: Final = (
+    "CHANGELOG.md",
+    "Kbuild",
+    "MANIFEST.in",
+    "README.md",
+    "dkms.conf",
+    "docs/glossary.md",
+    "pyproject.toml",
+    "setup.py",
+)
 
 
 def stage(root: Path, into: Path, wheels: Path, version: str | None = None) -> Entry:
@@ -52,7 +61,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def _settle(folder: Path, epoch: int) -> None:
     for path in sorted(_all(folder), reverse=True):
-        path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else 0o644)
+        path.chmod(0o755 if path.is_dir() or (os.access(path, os.X_OK) and path.stat().st_mode & 0o100) else 0o644)
         os.utime(path, (epoch, epoch))
 
 
