@@ -95,10 +95,10 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.layers
 
 test-unit: setup ## unit and property tests, no GPU
-	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
+	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm and not thorough"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
-	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu"
+	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu and not thorough"
 
 test-once: setup ## one guest kernel in QEMU for each part: module, doorbells, turns, daemon, a genuine driver; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
@@ -116,6 +116,7 @@ test-debug: setup ## guests with KASAN, lockdep and kmemleak; builds that kernel
 
 test-thorough: setup ## what the others leave out for its time: the same on other kernels and drivers, whole lists
 	@$(BIN)/detshare-vm prepare >/dev/null
+	$(BIN)/pytest -q $(TWO) tests/unit -m "thorough and not gpu"
 	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and thorough and not alone"
 	$(BIN)/pytest -q tests/vm -m "vm and thorough and alone"
 

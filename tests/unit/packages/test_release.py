@@ -47,7 +47,7 @@ def test_a_changelog_is_read_and_becomes_debians() -> None:
     ]
     assert entries[0].epoch == 1796083200
     text = changes.debian(entries)
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(len(line) for line in text.splitlines() if not line.startswith(" -- ")) <= 80
     assert text.startswith("detshare (0.2.0) unstable; urgency=medium\n\n  * detshare-ctl does this,")
     assert "\n  * First.\n\n -- DetShare maintainers <" in text
     assert "  Tue, 01 Dec 2026 00:00:00 +0000\n" in text
@@ -122,15 +122,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return packages.build(tmp_path_factory.mktemp("made") / "out", "wheel", "sdist")
 
 
+@pytest.mark.e2e
 def test_a_wheel_has_the_product_and_no_more(made: Path) -> None:
     wheel = next(made.glob("*.whl"))
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        text = {name: archive.read(name).decode() for name in names if name.endswith(".py")}
-        scripts = archive.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
+        # where a wheel for one kind of machine has what is Python alone
+        by_name = {each.partition("/purelib/")[2] or each: each for each in archive.namelist()}
+        names = set(by_name)
+        text = {name: archive.read(each).decode() for name, each in by_name.items() if name.endswith(".py")}
+        scripts = archive.read(
+            next(each for name, each in by_name.items() if name.endswith("entry_points.txt"))
+        ).decode()
     tools = {name for name in names if name.startswith("detshare/tools/")}
     assert tools == {"detshare/tools/__init__.py", "detshare/tools/main.py"}
-    assert {"detshare/runtime/libdetshare.so", "detshare/runtime/rck.ptx"} <= set(names)
+    assert {"detshare/runtime/libdetshare.so", "detshare/runtime/rck.ptx"} <= names
     assert "detshare-vm" not in scripts
     assert "slo-aware" in scripts
     known = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in text}
@@ -147,7 +152,7 @@ def test_a_wheel_has_the_product_and_no_more(made: Path) -> None:
 def test_a_wheel_is_built_from_the_source_archive_alone(made: Path, tmp_path: Path) -> None:
     with tarfile.open(next(made.glob("*.tar.gz"))) as archive:
         assert {each.uid for each in archive} == {0}
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path)
     tree = next(tmp_path.iterdir())
     from detshare.tools.release import python, vendored
 
@@ -157,7 +162,7 @@ def test_a_wheel_is_built_from_the_source_archive_alone(made: Path, tmp_path: Pa
         assert sorted(new.namelist()) == sorted(old.namelist())
 
 
-@pytest.mark.e2e
+@pytest.mark.thorough
 def test_the_same_tree_gives_the_same_bytes(
     made: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
