@@ -127,6 +127,7 @@ class Session:
         assert self.process.stdout is not None
         said = []
         while (line := self.process.stdout.readline()) != f"{MARK}\n":
+            print(line, end="")  # shown by pytest where the test fails
             assert line, f"$ {command}\nended the session, or it hung: " + "".join(said)
             said.append(line)
         return "".join(said)
