@@ -40,6 +40,8 @@ def test_the_page_is_true(release: str, tmp_path: Path, tmp_path_factory: pytest
     new, old = packages.debs(tmp_path_factory), packages.older(tmp_path_factory)
     root = Root(release, tmp_path / "root", guest.SYSTEM)
     guest.furnish(root, new)
+    for each in (old, new):
+        guest.compile_ahead(root, each)
     guest.give(root, guest.HERE, old)
     guest.give(root, NEW, new)
     machine = guest.Machine(root, guest.disk(root, tmp_path / "disk"), tmp_path / "console.log")
