@@ -33,7 +33,7 @@ exec runuser -u {USER} -- env -C {HERE} HOME=/home/{USER} USER={USER} LANG=C.UTF
 [Install]
 WantedBy=multi-user.target
 """
-# `make modules` of sources that were compiled for this machine's kernel already, on the host: an emulated processor takes
+# `make modules` of sources that were compiled for this kernel already, on the host: an emulated processor takes
 # ten times as long. All else that DKMS does, signing and installing among it, it does in the machine.
 _MAKE: Final = """\
 #!/bin/bash
