@@ -46,6 +46,12 @@ if [[ " $* " == *" modules "* ]]; then
 fi
 exec /usr/bin/make "$@"
 """
+# What is only recommended, a tool chain for user space say, takes the machine minutes and nobody here uses it. Packages
+# are set up without /usr/local on the path otherwise, where `make` lies.
+_APT: Final = """\
+APT::Install-Recommends "false";
+DPkg::Path "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+"""
 # Debian's timers fetch lists when they like: what apt does here is the page's doing alone
 _QUIET: Final = ("apt-daily.timer", "apt-daily-upgrade.timer", "systemd-networkd-wait-online.service")
 
@@ -62,8 +68,7 @@ def furnish(root: Root, debs: Path) -> None:
     root.does("systemctl enable shell.service && systemctl mask " + " ".join(_QUIET))
     shutil.copytree(debs, root.folder / "tmp/debs", ignore=shutil.ignore_patterns("*.xz", "*.dsc", "*.log", "*SUMS"))
     root.does("apt-get update --quiet")
-    # headers as the page names them; without what only recommends itself to them, as on the machine below
-    (root.folder / "etc/apt/apt.conf.d/90test").write_text('APT::Install-Recommends "false";\n')
+    (root.folder / "etc/apt/apt.conf.d/90test").write_text(_APT)
     wanted = "linux-headers-amd64 /tmp/debs/*.deb"
     root.does(f"apt-get install --yes --download-only {wanted}")
     # with nothing fetched it names all; what lies in debs is no file of the mirror's
