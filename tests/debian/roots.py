@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,11 +35,38 @@ exec chroot "$1" bash -c "$3"
 
 
 def skip_without(*commands: str) -> None:
-    """Skip, with the reason, where this machine cannot make or enter a root."""
+    """Install by apt what this machine lacks to make or enter a root; skip, with the reason, where that cannot be."""
     if os.geteuid() != 0:
         pytest.skip("needs root: it unpacks and enters a Debian root")
-    if lacking := [_COMMANDS[each] for each in commands if shutil.which(each) is None]:
-        pytest.skip(f"needs {', '.join(lacking)}; as root: apt-get install {' '.join(lacking)}")
+    install([_COMMANDS[each] for each in commands if shutil.which(each) is None])
+
+
+def install(packages: Sequence[str]) -> None:
+    """Install packages by apt where we may, as `make setup` does; else skip, with the line that would."""
+    if not packages:
+        return
+    words = [
+        "apt-get",
+        "-qq",
+        "-o",
+        "DPkg::Lock::Timeout=120",
+        "install",
+        "--yes",
+        "--no-install-recommends",
+        *packages,
+    ]
+    said = "apt-get is not here, or we are not root"
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        # a fresh image has no package lists
+        for before in ([], ["apt-get", "-qq", "update"]):
+            if before:
+                patience.run(before, capture_output=True)
+            quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            done = patience.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=quiet)
+            if done.returncode == 0:
+                return
+            said = done.stderr.strip()[-300:]
+    pytest.skip(f"needs {', '.join(packages)} ({said}); as root: {' '.join(words)}")
 
 
 def packed(release: str, packages: Iterable[str] = ()) -> Path:
