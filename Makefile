@@ -18,7 +18,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup library observers demo man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
+.PHONY: help setup library observers demo deb release man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
 	test-all test-unit test-e2e test-once test-rest test-debug test-thorough test-gpu clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
@@ -48,6 +48,12 @@ $(READY): pyproject.toml setup.py tools/setup.sh
 
 demo: setup ## latency of a program before and after set-priority; on a model where there is no GPU
 	@$(BIN)/detshare demo
+
+deb: setup ## Debian packages and their source, in build/release; Debian 12's serve 13 too
+	@$(BIN)/python -m detshare.tools.release deb
+
+release: setup ## all that users are given: Debian packages, wheel, source archive, sums, in build/release
+	@$(BIN)/python -m detshare.tools.release
 
 man: setup ## man pages of the commands, from their own help, in build/man
 	$(BIN)/python -m detshare.tools.manpages build/man
@@ -90,10 +96,10 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.layers
 
 test-unit: setup ## unit and property tests, no GPU
-	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm"
+	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm and not thorough"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
-	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu"
+	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu and not thorough"
 
 test-once: setup ## one guest kernel in QEMU for each part: module, doorbells, turns, daemon, a genuine driver; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
@@ -111,6 +117,7 @@ test-debug: setup ## guests with KASAN, lockdep and kmemleak; builds that kernel
 
 test-thorough: setup ## what the others leave out for its time: the same on other kernels and drivers, whole lists
 	@$(BIN)/detshare-vm prepare >/dev/null
+	$(BIN)/pytest -q $(TWO) tests/unit -m "thorough and not gpu"
 	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and thorough and not alone"
 	$(BIN)/pytest -q tests/vm -m "vm and thorough and alone"
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of packages, and what a wheel has beside Python: libdetshare.so, eBPF programs. The rest: pyproject.toml.
 
+A wheel has the product. What measures, checks and generates it (tools, but for the command `detshare`) is in a
+checkout, where an editable install finds it, and in the Debian package detshare-bench.
+
 Four folders hold a piece of the package each. Every folder below a piece is a package, with or without an
 ``__init__.py`` (folders of data and of workload scripts have none), so a new one needs no entry anywhere.
 """
@@ -15,7 +18,9 @@ from setuptools import find_namespace_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
-PARTS = ("ctl", "runtime", "ebpf", "tools")
+PARTS = ("ctl", "runtime", "ebpf")
+COMMAND = {"__init__", "main"}
+"""what of detshare.tools is product"""
 
 
 class Build(build_py):
@@ -45,6 +50,11 @@ class Build(build_py):
             print("no prebuilt eBPF programs: install clang and libbpf-dev for them", file=sys.stderr)
 
 
+    def find_package_modules(self, package, package_dir):
+        found = super().find_package_modules(package, package_dir)
+        return [each for each in found if package != "detshare.tools" or each[1] in COMMAND]
+
+
 class Wheel(bdist_wheel):
     """For any Python 3, but for one kind of machine."""
 
@@ -57,6 +67,6 @@ class Wheel(bdist_wheel):
 
 
 found = (find_namespace_packages(part, include=["detshare*"], exclude=["*__pycache__*"]) for part in PARTS)
-packages = sorted({name for names in found for name in names})
+packages = sorted({"detshare.tools", *(name for names in found for name in names)})
 
 setup(packages=packages, cmdclass={"build_py": Build, "bdist_wheel": Wheel})

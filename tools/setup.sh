@@ -98,6 +98,13 @@ fi
 say "installing DetShare (editable) and its development tools"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' ||
     die "pip could not install DetShare's dependencies" "check the network or pip's index (pip config list), then: make setup"
+# the test bed is no part of a wheel, so its command is none of the installed ones
+cat >.venv/bin/detshare-vm <<EOF
+#!$PWD/.venv/bin/python
+from detshare.tools.vm.cli import main
+main()
+EOF
+chmod 755 .venv/bin/detshare-vm
 # guests run it too, where compiling takes ten times as long and is lost; also with PYTHONDONTWRITEBYTECODE or pip's no-compile
 .venv/bin/python -m compileall -q .venv/lib ctl ebpf runtime tools tests >/dev/null || say "not all bytecode could be made"
 printf '%s\n' "$PWD" >.venv/.ready

@@ -73,6 +73,10 @@ class Client:
                 raise self._unreachable("reach the daemon", error) from error
         return True
 
+    def version(self) -> dict[str, Any]:
+        """{"version": the daemon's build, "api": the number in the addresses that it answers, /v1/...}"""
+        return self._json("GET", "/v1/version", "ask for the version")
+
     def programs(self) -> dict[str, Any]:
         """The last look: programs, gpus, backend, proof, ..."""
         return self._json("GET", "/v1/programs", "list programs")
@@ -215,5 +219,5 @@ class Client:
             asked, stopped, following = str(told["asked"]), str(told["stopped"]), str(told["next"])
         except (ValueError, KeyError, TypeError):
             stopped = f"HTTP status {status}: {data[:200].decode(errors='replace').strip()}"
-            following = "does the daemon's version fit this command's?"
+            following = "does the daemon's version fit this command's? detshare-ctl version"
         return ClientError(asked, stopped, following, usage=status == 400, status=status)

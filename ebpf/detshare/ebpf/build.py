@@ -17,7 +17,10 @@ from detshare.ctl.core import native
 from detshare.ebpf.errors import EbpfError
 
 FOLDER = native.folder(__file__, "objects.bpf.c")
-_FLAGS = ("-target", "bpf", "-O2", "-g", "-mcpu=v2", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter")
+_FLAGS = (
+    *("-target", "bpf", "-O2", "-g", "-mcpu=v2", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"),
+    "-fdebug-compilation-dir=.",  # the object is the same wherever it is built
+)
 _ADVICE = "as root: apt-get install clang libbpf-dev"
 
 

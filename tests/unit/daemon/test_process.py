@@ -17,8 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from detshare.ctl.cli.main import main as cli
 from detshare.ctl.client import Client
+from detshare.ctl.core import version
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.config import Daemon as DaemonConfig
 from detshare.ctl.core.errors import ControlError
@@ -211,6 +214,53 @@ def test_systemd_is_told(run_dir, begin, tmp_path):
         assert Client(run_dir).programs()["programs"]
         daemon.terminate()
         assert sock.recv(100) == b"STOPPING=1"
+
+
+@pytest.mark.skipif(Path("/sys/module/nvidia").exists(), reason="an NVIDIA driver is loaded")
+def test_a_daemon_that_waits_for_a_driver_says_so_and_ends_when_it_is_told_to(run_dir):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(run_dir / "notify"))
+        sock.settimeout(LONG_S)
+        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--run-dir", str(run_dir)]
+        environment = {**os.environ, "NOTIFY_SOCKET": str(run_dir / "notify")}
+        process = subprocess.Popen([*command, "--wait-for-driver"], stderr=subprocess.PIPE, text=True, env=environment)
+        try:
+            ready, status = sock.recv(200).decode().splitlines()
+            assert ready == "READY=1"
+            assert status.startswith("STATUS=no NVIDIA driver is loaded; waiting for it")
+            assert not Client(run_dir).alive()
+        finally:
+            process.terminate()
+            told = words(process)[1]
+    assert process.returncode == -signal.SIGTERM  # what systemd counts as a clean end
+    assert "waiting for it" in told
+
+
+def test_it_goes_on_once_the_driver_is_there_and_does_not_wait_for_the_model(run_dir, begin, monkeypatch):
+    assert begin("--wait-for-driver").poll() is None  # backend model
+    told: list[str] = []
+    answers = iter([None, None, "580.1"])
+    monkeypatch.setattr(daemon_module.procfs, "driver_version", lambda: next(answers))
+    monkeypatch.setattr(daemon_module, "notify", told.append)
+    daemon_module._wait_for_driver(0.0)
+    assert [each.partition("=")[0] for each in told] == ["READY", "STATUS"]
+    assert told[1] == "STATUS="
+    assert next(answers, "all asked") == "all asked"
+
+
+def test_versions_of_the_command_and_of_a_daemon_that_is_of_another_build(run_dir, begin, monkeypatch):
+    alone = ctl(run_dir, "version")
+    assert alone.stdout.splitlines()[1].split() == ["daemon", "none"]
+    begin()
+    answer = json.loads(ctl(run_dir, "version", "--json").stdout)
+    assert answer["daemon"] == answer["command"]
+    assert answer["daemon"]["api"] == 1
+    # what is installed is exchanged under it: it still says what it is
+    monkeypatch.setattr(version, "build", lambda: "9.9")
+    said = CliRunner().invoke(cli, ["--run-dir", str(run_dir), "version"]).output.splitlines()
+    assert said[0] == "command  9.9 (API 1)"
+    assert said[1] == f"daemon   {answer['daemon']['version']} (API 1)"
+    assert said[-1] == "the daemon is of another build: sudo systemctl restart detshared"
 
 
 def test_no_root_no_daemon(run_dir, monkeypatch):

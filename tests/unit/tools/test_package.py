@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -13,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.core import native
+from detshare.tools.release import versions
 
 TOP = Path(__file__).resolve().parents[3]
-PARTS = ("ctl", "runtime", "ebpf", "tools")
+PARTS = ("ctl", "runtime", "ebpf")
+"""what a wheel has, but for the command `detshare` of tools"""
 
 
 def tracked() -> list[Path]:
@@ -35,7 +36,7 @@ def test_every_file_of_a_package_that_is_no_python_is_package_data() -> None:
         return any(fnmatch(path.name, each) for each in (*patterns["*"], *patterns.get(package, ())))
 
     others = [path for path in tracked() if path.suffix not in (".py", ".md")]
-    assert Path("tools/detshare/tools/vm/guest/init") in others
+    assert Path("runtime/detshare/runtime/rck.ptx") in others
     assert [str(path) for path in others if not packed(path)] == []
 
 
@@ -56,8 +57,7 @@ def test_the_c_of_a_part_is_found_in_a_checkout_and_in_a_wheel(tmp_path: Path) -
     assert native.folder(str(packed / "build.py"), "objects.bpf.c") == packed
 
 
-def test_dkms_builds_the_version_that_is_packed() -> None:
+def test_every_place_says_the_version_that_is_packed() -> None:
     with (TOP / "pyproject.toml").open("rb") as file:
         version = tomllib.load(file)["project"]["version"]
-    said = re.findall(r'^PACKAGE_VERSION="(.*)"$', (TOP / "dkms.conf").read_text(), re.MULTILINE)
-    assert said == [version]
+    assert versions.said(TOP) == dict.fromkeys(versions.PLACES, version)

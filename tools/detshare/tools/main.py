@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from dataclasses import dataclass
 
 import click
+
+from detshare.ctl.core import version
 
 __all__ = ["detshare", "main"]
 
@@ -56,8 +57,10 @@ def _load(name: str, where: _Subcommand) -> click.Command:
         command = getattr(importlib.import_module(where.module), where.attribute)
     except ModuleNotFoundError as error:
         missing = error.name or "a module"
-        ours = missing == "detshare" or missing.startswith("detshare.")
-        step = "make setup" if ours else ".venv/bin/pip install -e '.[bench]'"
+        if missing.startswith("detshare."):
+            step = "apt install detshare-bench, or run it in a checkout (a wheel has the product only)"
+        else:
+            step = "apt install python3-matplotlib, or in a checkout: .venv/bin/pip install -e '.[bench]'"
         raise click.ClickException(f"detshare {name} needs {missing}, which is not installed; next: {step}") from error
     assert isinstance(command, click.Command)
     if where.example not in f"{command.help} {command.epilog}":
@@ -80,19 +83,12 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, SUBCOMMANDS[name].summary) for name in self.list_commands(ctx)])
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("detshare")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
-
-
 @click.group(
     cls=_Lazy,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExamples:\n  " + "\n  ".join(where.example for where in SUBCOMMANDS.values()),
 )
-@click.version_option(_version(), prog_name="detshare")
+@click.version_option(version.build(), prog_name="detshare")
 def detshare() -> None:
     """Run CUDA programs under DetShare; measure and show what it does to living ones.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, cast
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from detshare.ctl.core import version
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.core.verbs import VERBS, describe
@@ -33,8 +34,8 @@ BODY_LIMIT: Final = 64 << 10
 REQUEST_SECONDS: Final = 10.0
 """time in which a whole request has to arrive"""
 _NEXT: Final = (
-    "there are GET /v1/programs, /v1/pool, /v1/events, /v1/doctor, /v1/policy, /v1/decisions, /v1/why/PID, "
-    "/v1/dirty/PID, /metrics "
+    "there are GET /v1/version, /v1/programs, /v1/pool, /v1/events, /v1/doctor, /v1/policy, /v1/decisions, "
+    "/v1/why/PID, /v1/dirty/PID, /metrics "
     "and POST /v1/verbs/VERB, /v1/policy/set, /v1/policy/resume, /v1/config/reload, /v1/log; people use detshare-ctl"
 )
 
@@ -73,7 +74,15 @@ class Service(Protocol):
     def unsubscribe(self, queue: asyncio.Queue[Event | None]) -> None: ...
 
 
-SERVICE: Final = web.AppKey("service", Service)
+
+def app_key(name: str) -> Any:
+    """aiohttp 3.8, which Debian 12 has, keys what an application holds by plain strings."""
+    return web.AppKey(name) if hasattr(web, "AppKey") else name
+
+
+SERVICE: Final[web.AppKey[Service]] = app_key("service")
+BUILD: Final[web.AppKey[str]] = app_key("build")
+"""of this process: what is installed may be another one by the time somebody asks"""
 CALLER: Final[Any] = web.RequestKey("caller", Caller) if hasattr(web, "RequestKey") else "caller"  # aiohttp 3.14
 """of a request: who sent it, where the kernel does not say"""
 
@@ -162,6 +171,8 @@ class Connection(web.RequestHandler):
 def make_app(service: Service) -> web.Application:
     """Routes of the API over a service."""
     app = bare_app(service)
+    app[BUILD] = version.build()
+    app.router.add_get("/v1/version", _version)
     app.router.add_get("/v1/programs", _programs)
     app.router.add_get("/v1/pool", _pool)
     app.router.add_get("/v1/events", _events)
@@ -216,6 +227,10 @@ async def _errors(
     if response.status >= 400 and not request.content.at_eof():
         response.force_close()  # the rest of a body that was not read is no next request
     return response
+
+
+async def _version(request: web.Request) -> web.Response:
+    return web.json_response({"version": request.app[BUILD], "api": version.API})
 
 
 async def _programs(request: web.Request) -> web.Response:

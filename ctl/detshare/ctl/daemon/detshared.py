@@ -12,6 +12,7 @@ import signal
 import socket
 import stat
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from aiohttp import web
 
 from detshare.ctl.backends.verbs import explain
 from detshare.ctl.core import config as configuration
-from detshare.ctl.core import options, rundir
+from detshare.ctl.core import options, procfs, rundir
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.config_values import INTERVALS, LEVELS, Bad, check_page
 from detshare.ctl.core.errors import ControlError
@@ -42,6 +43,8 @@ SWITCH_S: Final = 0.0005
 FULL: Final = 100
 """collections of younger objects between two of all, which stop every thread for milliseconds: what looks leave behind
 is in no cycles, so it is gone without them"""
+DRIVER_PAUSE_S: Final = 1.0
+"""between two looks for a driver that is not loaded yet"""
 LOCK_PATIENCE: Final = 1.0
 """seconds to wait for a one-shot command, or a daemon that is ending, to give up the lock"""
 
@@ -171,6 +174,18 @@ def notify(state: str) -> None:
         log.warning("NOTIFY_SOCKET does not take %s: %s", state, error)
 
 
+def _wait_for_driver(pause_s: float = DRIVER_PAUSE_S) -> None:
+    """Return when an NVIDIA driver is loaded. A supervisor is told READY at once: who waits for the daemon goes on."""
+    if procfs.driver_version() is not None:
+        return
+    said = 'no NVIDIA driver is loaded; waiting for it (to see the model instead: backend = "model")'
+    log.info("%s", said)
+    notify(f"READY=1\nSTATUS={said}")
+    while procfs.driver_version() is None:
+        time.sleep(pause_s)
+    notify("STATUS=")
+
+
 def run(run_dir: Path, config: Config, why: str = "", load: Callable[[], Config] = configuration.load) -> int:
     """The whole life of a daemon; its exit code. `why` this backend. `load` reads the configuration again.
 
@@ -249,9 +264,14 @@ def _with_page(config: Config, listen: str | None, changes: bool | None) -> Conf
     default=None,
     help="The page may change what the user may who opened it.  [default: no]",
 )
+@click.option(
+    "--wait-for-driver",
+    is_flag=True,
+    help="Where no NVIDIA driver is loaded wait for one, whatever backend but model is asked for; for supervisors.",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: info]")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), help="Lines, or a JSON object each.  [default: text]")
-def main(run_dir: Path, path: Path | None, **given: Any) -> None:
+def main(run_dir: Path, path: Path | None, wait_for_driver: bool, **given: Any) -> None:
     """Watch the GPU programs of this machine and keep them as asked; runs in the foreground.
 
     Example: sudo detshared, and in another terminal: sudo detshare-ctl ps
@@ -269,6 +289,8 @@ def main(run_dir: Path, path: Path | None, **given: Any) -> None:
         logs.begin(config.daemon.log_level, config.daemon.log_format)
         if config.path is not None:
             log.info("configuration: %s", config.path)
+        if wait_for_driver and config.daemon.backend != "model":
+            _wait_for_driver()
         code = run(run_dir, config, why, load)
     except ControlError as error:
         click.echo(f"detshared: {error}", err=True)

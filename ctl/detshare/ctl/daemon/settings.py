@@ -18,7 +18,7 @@ from detshare.ctl.core.config_values import LEVELS
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.daemon import logs
 from detshare.ctl.daemon.access import Access
-from detshare.ctl.daemon.api import HttpError, body_of, require_change
+from detshare.ctl.daemon.api import HttpError, app_key, body_of, require_change
 
 __all__ = ["LIVE", "Settings", "Target", "add"]
 
@@ -85,7 +85,7 @@ class Settings:
         return {"level": logs.level(), "configured": self._daemon.config.daemon.log_level}
 
 
-_SETTINGS: Final = web.AppKey("settings", Settings)
+_SETTINGS: Final[web.AppKey[Settings]] = app_key("settings")
 
 
 def add(app: web.Application, settings: Settings) -> None:

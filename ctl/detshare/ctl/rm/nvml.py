@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
+from detshare.ctl.core import private
 from detshare.ctl.core.driver import Usage
 
 SILENT_S: Final = 2.0
@@ -33,6 +34,7 @@ class Nvml:
     def _open(self) -> ModuleType | None:
         if self._module is None and not self.problem:
             try:
+                private.prefer()
                 import pynvml
 
                 pynvml.nvmlInit()
@@ -90,6 +92,7 @@ class Nvml:
 def architectures() -> frozenset[int]:
     """Of the GPUs here, as 90 for compute capability 9.0; empty where NVML does not tell all of them."""
     try:
+        private.prefer()
         import pynvml
 
         pynvml.nvmlInit()

@@ -15,7 +15,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        print("no plot: matplotlib is not installed; next: pip install matplotlib", file=sys.stderr)
+        print("no plot: matplotlib is not installed; next: apt install python3-matplotlib, or pip's", file=sys.stderr)
         return None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt

@@ -2,7 +2,7 @@
 """The cache folder. What has its final name in it is complete: things are made under another name and renamed.
 
 Layout, below `root()`: apt/ (package lists), emulator/ (QEMU), kernel/, driver/, build/ (modules), boot/ (initramfs
-images), monitor/ (Prometheus), lock/.
+images), monitor/ (Prometheus), root/ (Debian roots of tests/debian), lock/.
 Everything may be deleted at any time when no detshare-vm runs; it is made again.
 """
 
@@ -23,7 +23,7 @@ from detshare.tools.vm.errors import VmError
 from detshare.tools.vm.say import say
 
 _USERS = "running guests"
-PARTS = ("apt", "emulator", "kernel", "driver", "build", "boot", "monitor", "lock")
+PARTS = ("apt", "emulator", "kernel", "driver", "build", "boot", "monitor", "root", "lock")
 
 
 def root() -> Path:
