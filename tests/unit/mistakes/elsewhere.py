@@ -32,6 +32,34 @@ ELSEWHERE: dict[str, str] = {
         "unit/demo/test_choice.py::test_without_torch_small_kernels_run_where_they_can_be_compiled",
     "run X: it ended with code N": "unit/demo/test_figures.py::test_a_program_that_fails_gives_its_last_words",
     "408": "unit/daemon/test_api.py::test_half_a_request_is_answered_in_the_end",
+    "no NVIDIA driver is loaded; waiting for it":
+        "unit/daemon/test_process.py::test_a_daemon_that_waits_for_a_driver_says_so_and_ends_when_it_is_told_to",
+    "the daemon is of another build":
+        "unit/daemon/test_process.py::test_versions_of_the_command_and_of_a_daemon_that_is_of_another_build",
+    "it is served on the daemon's socket only: page.listen of the configuration is not set":
+        "unit/page/test_command.py::test_where_the_page_has_no_address_it_says_what_to_do",
+    "that address was used before, or is older than 5 minutes":
+        "unit/page/test_routes.py::test_an_address_is_good_once",
+    "the page needs a token, and there is none that is good still":
+        "unit/page/test_routes.py::test_without_a_token_there_are_the_files_and_nothing_else",
+    "401": "unit/page/test_routes.py::test_without_a_token_there_are_the_files_and_nothing_else",
+    "... is no name of this page": "unit/page/test_routes.py::test_another_sites_requests_change_and_tell_nothing",
+    "another site asks for it": "unit/page/test_routes.py::test_another_sites_requests_change_and_tell_nothing",
+    "the page may only be looked at": "unit/page/test_routes.py::test_as_it_comes_the_page_only_looks",
+    "Read-only: page.changes ... is not set":
+        "unit/page/test_browser_access.py::test_as_it_comes_the_page_can_be_looked_at_only",
+    "page.listen: ... cannot be listened on": "unit/page/test_routes.py::test_a_port_that_is_taken_is_told",
+    "page.listen: ... is not this machine's loopback, and there is no TLS":
+        "unit/page/test_routes.py::test_what_cannot_be_served_is_told",
+    "page.certificate: ... and its key cannot be used": "unit/page/test_routes.py::test_what_cannot_be_served_is_told",
+    "the daemon does not answer ... since ...; trying again":
+        "unit/page/test_browser.py::test_the_page_outlives_its_daemon",
+    "this program is parked and wants to go on: its call waits until the GPU has room for its memory":
+        "unit/spatial/test_parking.py::test_a_full_gpu_lets_it_wait",
+    "park: refused, nothing is lost: WHY": "unit/spatial/test_parking.py::test_a_full_arena_refuses_and_loses_nothing",
+    "is not parked: WHY": "unit/spatial/test_parking.py::test_a_full_arena_refuses_and_loses_nothing",
+    "GPU N: memory that can be parked is refused (ERROR): what is allocated stays":
+        "unit/runtime/test_park.py::test_a_driver_without_virtual_memory_serves_as_ever",
 }  # fmt: skip
 """message -> the tests that make it, below tests/"""
 

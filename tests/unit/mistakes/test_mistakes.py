@@ -22,7 +22,7 @@ from stage import MADE, Stage, makes
 from troubles import ROOT, entries, matches, sources, words
 
 ENTRIES = entries()
-STATUSES = ("EPERM from a GPU program's first calls", "408")
+STATUSES = ("EPERM from a GPU program's first calls", "401", "408")
 """what another program or protocol says, not ours"""
 MESSAGES = [message for entry in ENTRIES for message in entry.messages]
 assert {each.makes for each in (made_daemon, made_machine, made_tools, made_values)} == {makes}  # they filled MADE

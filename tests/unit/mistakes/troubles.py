@@ -85,5 +85,6 @@ def _texts(path: Path) -> Iterator[str]:
 def sources() -> str:
     """All that the product can say."""
     files = [path for part in ("ctl", "runtime", "ebpf", "tools") for path in (ROOT / part).rglob("*.py")]
-    files += [*(ROOT / "kmod").rglob("*.c"), *(ROOT / "runtime").rglob("*.c"), ROOT / "tools" / "setup.sh"]
+    files += [*(ROOT / "kmod").rglob("*.c"), *(ROOT / "runtime").rglob("*.c"), *(ROOT / "ctl").rglob("*.js")]
+    files.append(ROOT / "tools" / "setup.sh")
     return "\n".join(text for path in files for text in _texts(path))

@@ -67,7 +67,7 @@ class Paged:
             await self.daemon.close()
             self._ready.set()
             return
-        runner, listening = await listen(self.daemon, self._run_dir / SOCKET_NAME, page)
+        runner, listening = await listen(self.daemon, self._run_dir / SOCKET_NAME, page=page)
         looking = asyncio.create_task(self.daemon.keep_looking())
         self._ready.set()
         await self._stop.wait()

@@ -100,7 +100,7 @@ def test_what_is_wrong_in_the_configuration_is_told(text: str, key: str, said: s
 
 def started(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Result, list[config.Config]]:
     found: list[config.Config] = []
-    monkeypatch.setattr(detshared, "run", lambda run_dir, made, why: found.append(made) or 0)
+    monkeypatch.setattr(detshared, "run", lambda run_dir, made, why, load: found.append(made) or 0)
     monkeypatch.setattr(detshared.logs, "begin", lambda *_: None)
     return CliRunner().invoke(detshared.main, list(words)), found
 

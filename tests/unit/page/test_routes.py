@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import os
+import socket
 import ssl
 import subprocess
 from dataclasses import replace
@@ -19,6 +20,7 @@ from detshare.ctl.core.errors import ControlError
 from detshare.ctl.daemon import access
 from detshare.ctl.daemon.page import files
 from detshare.ctl.daemon.page.routes import VERBS
+from detshare.tools.browser import shots
 
 
 def test_without_a_token_there_are_the_files_and_nothing_else(paged) -> None:
@@ -231,3 +233,11 @@ def test_with_a_certificate_it_speaks_tls_and_nothing_else(paged, tmp_path: Path
 def test_what_cannot_be_served_is_told(paged, settings: dict[str, str], said: str) -> None:
     with pytest.raises(ControlError, match=said):
         paged(**settings)
+
+
+def test_a_port_that_is_taken_is_told(paged, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setattr(shots, "free_port", lambda: port)
+        with pytest.raises(ControlError, match=f"page.listen: 127.0.0.1:{port} cannot be listened on"):
+            paged()

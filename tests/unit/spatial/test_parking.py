@@ -215,6 +215,8 @@ def test_a_full_arena_refuses_and_loses_nothing(folder: Path, control: Path) -> 
         assert not changed
         assert "the arena of 64M has 24M left, and 40M are needed" in skipped[0]["reason"]
         assert "park.arena" in skipped[0]["reason"]
+        told = [event["text"] for event in machine.client.events() if event["pid"] == second.pid]
+        assert any(text.startswith("is not parked: ") for text in told)
         assert second.do("launch") == "launched"
         assert (first.do("same"), second.do("same")) == ("same", "same")
         # who ends gives its part back
