@@ -54,7 +54,7 @@ def test_the_page_is_true(release: str, tmp_path: Path, tmp_path_factory: pytest
 
     with machine.boot() as session:
         # what systemd, the module's list and the configuration bring back, and what was asked for does not come back
-        session.check("systemctl is-active detshared", ["active"])
+        session.check("sudo systemctl is-active detshared", ["active"])
         assert versions_of(session) == dict.fromkeys(("command", "daemon", "module"), packages.BEFORE)
         session.check(
             "sudo detshare-ctl ps", ["model: simulated programs, no GPU is touched", "...", "1000 0 - ...", "..."]
