@@ -13,6 +13,7 @@ import pytest
 from detshare.tools import results
 from detshare.tools.bench.ebpf import dirty, experiment, objects, overhead, root
 from detshare.tools.bench.ebpf.part import Line, Part, PartError
+from tests.patience import until
 
 TOP = Path(__file__).resolve().parents[3]
 
@@ -229,4 +230,5 @@ def test_children_of_a_part_that_hangs_are_ended(module: types.ModuleType, tmp_p
     assert why == "it was ended after 3 s"
     child = next(line["pid"] for line in lines if line["event"] == "child")
     state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    # it was killed: on a busy machine it is gone a moment later
+    until(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z")

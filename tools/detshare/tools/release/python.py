@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,6 +32,8 @@ def sdist(tree: Path, out: Path, epoch: int) -> Path:
 
 def _built(what: str, tree: Path, out: Path, epoch: int) -> Path:
     out.mkdir(parents=True, exist_ok=True)
+    # objects of a package lie there, made with its flags
+    shutil.rmtree(tree / "build", ignore_errors=True)
     build = tree / "vendored" / "build"
     # an older `packaging` of this machine must not be found before setuptools' own
     path = f"{build}:{build / 'setuptools' / '_vendor'}"
@@ -43,6 +46,7 @@ def _built(what: str, tree: Path, out: Path, epoch: int) -> Path:
         text=True,
         check=False,
         env=environment,
+        umask=0o022,
     )
     if done.returncode:
         raise ReleaseError(f"build the {what}", done.stderr.strip() or done.stdout.strip(), "see the lines above")
