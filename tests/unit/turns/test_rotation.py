@@ -35,6 +35,8 @@ class Machine:
         self.rotation = Rotation()
         self.now = 1.0
         self.idle: set[str] = set()
+        self.silent: set[str] = set()
+        """no work, and nobody asks: who has a window is not asked"""
         self.full: set[str] = set()
         self.busy: set[str] = set()
         self.tight: dict[str, float] = {}
@@ -56,7 +58,7 @@ class Machine:
             assert len(held) == len(set(held)), "two holders of one GPU"
             self.now += tick
             for key in holders:
-                if key not in self.idle:
+                if key not in self.idle | self.silent:
                     self.rotation.ran(key, self.now)
                     window = self.rotation.grants[key].window
                     part = 1.0 if window else min(self.tight.get(gpu, 1.0) for gpu in self.tenants[key].gpus)
@@ -248,3 +250,18 @@ def test_a_window_that_nobody_uses_is_not_granted_again_at_once() -> None:
         begun += grant is not None and grant.begun == machine.now
         machine.now += TICK
     assert begun == pytest.approx(20 / (WINDOW_S / 0.02 + ENTRY_S), rel=0.15)
+
+
+def test_who_has_no_work_has_one_window_and_is_at_rest_from_then_on() -> None:
+    """Each other one would take the GPU from who has work for a twentieth of a second, and it would seem to wait."""
+    machine = Machine(tenant("a"), tenant("b", rank=1, floor=0.01))
+    machine.silent = {"b"}
+    machine.run(10)
+    assert machine.rotation.standing("b") is Standing.RESTS
+    assert machine.work["a"] > 10 - 0.1
+    machine.silent = set()
+    machine.rotation.ran("b", machine.now)
+    before = machine.work["a"]
+    machine.run(20, tick=0.002)
+    assert machine.work["b"] / 20 == pytest.approx(0.01, abs=0.004)
+    assert machine.work["a"] - before > 20 * 0.97

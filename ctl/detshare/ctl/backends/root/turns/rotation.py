@@ -29,7 +29,7 @@ LEAST_WINDOW_S: Final = 0.004
 WINDOWS_S: Final = 0.6
 """in so long each of those who share a floor has a window: with the tick that it lasts longer none waits a second"""
 ENTRY_S: Final = 0.05
-"""a window ends if nothing ran for so long: the foreground let nobody in, or there was no work"""
+"""a window ends if nothing ran for so long: there was no work, or the foreground let nobody in"""
 MISSED_S: Final = 0.5
 """who had a window and no use for it has no other for so long"""
 PATIENCE_S: Final = 0.03
@@ -262,6 +262,8 @@ class Rotation:
                 del self.grants[key]
                 state.waits_since = now
                 state.missed = grant.window and not state.entered
+                if state.missed and not self._full(state.tenant, full):
+                    state.rests = True  # it stays on the run list: what it begins is seen
                 if state.missed and not any(s.tenant.rank == state.tenant.rank for s in self.rivals(key)):
                     self.forfeit(key)  # nobody came: none is due again at once
 
