@@ -222,11 +222,13 @@ static bool chores(struct ds_board *board)
 	const struct ds_chore *const *at;
 	bool again = false;
 
-	pthread_mutex_lock(&board->driver);
-	if (!atomic_load(&board->stopping))
-		ds_list_each(at, ds_chores)
-			again |= (*at)->look(board);
-	pthread_mutex_unlock(&board->driver);
+	ds_list_each(at, ds_chores) {
+		if (ds_likely(!(*at)->due(board)))
+			continue;
+		pthread_mutex_lock(&board->driver);
+		again |= !atomic_load(&board->stopping) && (*at)->look(board);
+		pthread_mutex_unlock(&board->driver);
+	}
 	return again;
 }
 

@@ -17,6 +17,7 @@ struct ds_source {
 
 /* Work for the poller that may take long. `static const struct ds_chore x = {...}; DS_LIST_ADD(ds_chores, x);` */
 struct ds_chore {
+	bool (*due)(const struct ds_board *board); /* at each pass, without a lock */
 	bool (*look)(struct ds_board *board); /* under board->driver alone; true: it wants to look again soon */
 };
 

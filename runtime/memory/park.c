@@ -87,15 +87,6 @@ static void stop(void)
 	}
 }
 
-static void drained(void)
-{
-	struct ds_device *device;
-
-	each_device(device)
-		if (device->board)
-			atomic_store(&device->board->draining, 0);
-}
-
 /* DS_PARK_OK: this GPU has no work of ours, and no thread is in a call that could put some there. */
 static uint32_t quiet(struct ds_device *device)
 {
@@ -145,7 +136,9 @@ static uint32_t settle(void)
 			reason = DS_PARK_DRIVER;
 		ds_own_end(&own);
 	}
-	drained();
+	each_device(device)
+		if (device->board)
+			atomic_store(&device->board->draining, 0);
 	return reason;
 }
 
@@ -437,14 +430,18 @@ DS_LIST_ADD(ds_keepers, keeper);
 
 /* ---- what the daemon asks for ---- */
 
+static bool due(const struct ds_board *board)
+{
+	return __atomic_load_n(&board->pages.policy->park, __ATOMIC_RELAXED) !=
+	       __atomic_load_n(&board->pages.counters->park_ack, __ATOMIC_RELAXED);
+}
+
 static bool look(struct ds_board *board)
 {
 	uint32_t wanted = __atomic_load_n(&board->pages.policy->park, __ATOMIC_ACQUIRE), reason = DS_PARK_OK;
 	struct ds_counters *counters = board->pages.counters;
 	bool again = false;
 
-	if (ds_likely(wanted == __atomic_load_n(&counters->park_ack, __ATOMIC_RELAXED)))
-		return false;
 	ds_thread.locked = true;
 	pthread_mutex_lock(&lock);
 	if (wanted & DS_PARK_WANTED)
@@ -460,7 +457,7 @@ static bool look(struct ds_board *board)
 	return false;
 }
 
-static const struct ds_chore chore = { .look = look };
+static const struct ds_chore chore = { .due = due, .look = look };
 DS_LIST_ADD(ds_chores, chore);
 
 /* ---- ends ---- */
