@@ -266,17 +266,15 @@ def test_the_program_ends_or_is_replaced_while_threads_wait(door: Door, verb: st
 
 @pytest.fixture
 def watched(door: Door) -> Iterator[Door]:
-    """The gate is armed when the program was quiet for LINGER_MS: there is somebody of a class with turns."""
+    """The gate is armed when the program was quiet for LINGER_MS: it has turns, and so has somebody else."""
     with Door() as other, genl.DetShare() as family:
-        family.class_set("upper", level=genl.DETSHARE_LEVEL_HIGH)
         family.class_set("under", level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000)
-        family.sched_set(door.pid, "upper")
-        family.sched_set(other.pid, "under")
+        for pid in (door.pid, other.pid):
+            family.sched_set(pid, "under")
         yield door
         for pid in (door.pid, other.pid):
             family.sched_del(pid)
-        for name in ("upper", "under"):
-            family.class_del(name)
+        family.class_del("under")
 
 
 def test_an_armed_gate_sees_the_first_ring_of_a_burst(watched: Door) -> None:

@@ -68,9 +68,8 @@ def empty(scene: Scene) -> None:
 def armed(scene: Scene) -> None:
     other = Door()
     scene.others.append(other)
-    scene.link.class_set("high", level=genl.DETSHARE_LEVEL_HIGH)
     scene.link.class_set("low", level=genl.DETSHARE_LEVEL_LOW, turn_us=100_000)
-    scene.link.sched_set(klass="high", **scene.subject)
+    scene.link.sched_set(klass="low", **scene.subject)
     scene.link.sched_set(other.pid, "low")
 
 
