@@ -120,7 +120,7 @@ SUITES = {
     "pause": ("sched_pause.py", "sched_accounts.py"),
     "bounds": ("sched_bounds.py", "sched_ceiling.py"),
     # of the others in there shares of the time are judged
-    "turns": ("sched_turns.py", "-k", "mid_turn or without_turns or next_has or rests_changes"),
+    "turns": ("sched_turns.py", "-k", "mid_turn or without_turns or next_has or rests_changes or meet_no_fault"),
     "memory": ("kmod_clients.py", "kmod_limits.py", "kmod_transfers.py", "kmod_sched.py", "kmod_cgroups.py"),
     "netlink": ("ctl_netlink.py",),
     "kmod": ("ctl_kmod.py",),
