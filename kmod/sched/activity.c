@@ -118,7 +118,7 @@ void ds_activity_watch(struct ds_scan *scan)
 	}
 	/* whose turn it may be, and what is left to them */
 	turns = first && entities > 1;
-	scan->lone = !several && !scan->metered && !scan->runq->rotation.gaps.closed;
+	scan->lone = !several && !counted && !scan->runq->rotation.gaps.closed;
 	list_for_each_entry(entity, &scan->runq->entities, link) {
 		bool near = ds_rotation_has(entity) || !scan->runq->rotation.spots.suffice;
 		bool looks = counted || (turns && entity->rule.class[0] && near);

@@ -30,7 +30,7 @@ struct ds_scan {
 	u64 next;	/* when to look again, KTIME_MAX: when somebody says so */
 	bool free;	/* nobody is to be held */
 	bool metered;	/* GPU time is counted */
-	bool lone;	/* one tenant has turns, and all that is left: no turn passes, and no window ends */
+	bool lone;	/* one tenant has turns, and all that is left: no turn passes, no window ends, and nobody counts or listens */
 };
 
 static inline void ds_scan_again(struct ds_scan *scan, u64 when)

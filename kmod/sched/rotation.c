@@ -284,6 +284,12 @@ static void judge(struct ds_scan *scan, struct ds_gaps *gaps)
 	}
 }
 
+/* Of whose channels are off, or are being moved, there is no answer: it would be asked again and again. */
+static bool can_be_asked(const struct ds_entity *entity)
+{
+	return works_above(entity) && !is_off(entity);
+}
+
 /* Are there turns at this moment? */
 static bool measure(struct ds_scan *scan)
 {
@@ -299,7 +305,7 @@ static bool measure(struct ds_scan *scan)
 		return true;
 	}
 	if (spots->suffice) {
-		if (!ds_spots_scan(scan->runq, scan->now, works_above))
+		if (!ds_spots_scan(scan->runq, scan->now, can_be_asked))
 			gaps->wary = WARY;
 		if (!spots->suffice)
 			ds_scan_again(scan, scan->now);

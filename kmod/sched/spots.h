@@ -14,7 +14,7 @@
 struct ds_entity;
 struct ds_runq;
 
-/* Is it of the foreground, and may it work? */
+/* Is it of the foreground, may it work, and does the driver tell of it? */
 typedef bool (*ds_spots_of_fn)(const struct ds_entity *entity);
 
 /*
