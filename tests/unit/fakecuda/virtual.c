@@ -186,6 +186,7 @@ TEST(memory_that_is_unmapped_keeps_nothing)
 		OK(reach(p, GRAIN, 0));
 		CHECK(word_at(p) == 0);
 		OK(cuMemsetD32_v2(p, 7 + round, 4));
+		OK(cuCtxSynchronize());
 		OK(cuMemUnmap(p, GRAIN));
 		IS(cuMemsetD32_v2(p, 7, 4), CUDA_ERROR_INVALID_VALUE);
 		OK(cuMemMap(p, GRAIN, 0, handle, 0));
