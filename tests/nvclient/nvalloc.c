@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Asks for GPU memory: by the line, or once by every way that a program has. */
-#include <getopt.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "alloc.h"
+#include "options.h"
 
 static const char usage[] =
 	"[ways] [--size N] [--gpu N] [--version V]\n"
@@ -88,38 +88,26 @@ static void by_the_line(struct nv_program *program)
 	}
 }
 
-int main(int argc, char **argv)
+int nvalloc_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "size", required_argument, NULL, 's' },
-		{ "gpu", required_argument, NULL, 'g' },
-		{ "version", required_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
 	const char *version = NULL, *step;
 	struct nv_program program;
-	u64 size = 64 << 20, gpu = 0;
-	bool ways = false;
-	u32 status;
-	int c;
+	u64 size = 64 << 20;
+	u32 status, gpu = 0;
+	bool ways;
+	int first;
+	const struct nv_option options[] = {
+		NV_OPTION("size", &size),
+		NV_OPTION("gpu", &gpu),
+		NV_OPTION("version", &version),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 's')
-			size = nv_number(optarg, "--size");
-		else if (c == 'g')
-			gpu = nv_number(optarg, "--gpu");
-		else if (c == 'v')
-			version = optarg;
-		else
-			nv_usage(usage, c == 'h' ? 0 : 2);
-	}
-	if (optind + 1 == argc && !strcmp(argv[optind], "ways"))
-		ways = true;
-	else if (optind != argc)
+	first = nv_options(argc, argv, usage, options);
+	ways = first + 1 == argc && !strcmp(argv[first], "ways");
+	if (first != argc && !ways)
 		nv_usage(usage, 2);
-	nv_must_open_program(&program, (u32)gpu, version);
+	nv_must_open_program(&program, gpu, version);
 	status = nv_program_base(&program, &step);
 	if (status)
 		nv_die("%s: status 0x%x %s", step, status, nv_status_name(status));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tries to get more of a GPU's memory than an account allows, by every way that there is to change a call under way. */
-#include <getopt.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "attack.h"
+#include "options.h"
 
 #define MOST_WAYS	64
 #define BALLAST		(16ull << 20)
@@ -270,11 +270,11 @@ static u32 all_ways(const struct way **ways)
 	return n;
 }
 
-static u32 chosen_ways(char *list, const struct way **ways)
+static u32 chosen_ways(const char *list, const struct way **ways)
 {
 	const struct way *all[MOST_WAYS];
 	u32 count = all_ways(all), n = 0, i;
-	char *name, *rest = list;
+	char *name, *rest = strdup(list);
 
 	while ((name = strsep(&rest, ","))) {
 		for (i = 0; i < count && strcmp(all[i]->name, name); i++)
@@ -288,64 +288,35 @@ static u32 chosen_ways(char *list, const struct way **ways)
 	return n;
 }
 
-int main(int argc, char **argv)
+int nvattack_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "ways", required_argument, NULL, 'w' },    { "threads", required_argument, NULL, 't' },
-		{ "seconds", required_argument, NULL, 's' }, { "fill", required_argument, NULL, 'f' },
-		{ "slack", required_argument, NULL, 'l' },   { "gpu", required_argument, NULL, 'g' },
-		{ "seed", required_argument, NULL, 'r' },    { "version", required_argument, NULL, 'v' },
-		{ "list", no_argument, NULL, 'i' },	     { "help", no_argument, NULL, 'h' },
-		{ 0 }
-	};
 	const struct way *ways[MOST_WAYS];
-	const char *version = NULL;
+	const char *version = NULL, *list = NULL;
 	u32 threads = 8, gpu = 0, n = all_ways(ways), i;
 	u64 held = 0, seed = 1;
 	double seconds = 10;
-	bool list = false;
-	int c;
+	bool show = false;
+	const struct nv_option options[] = {
+		NV_OPTION("ways", &list),
+		NV_OPTION("threads", &threads),
+		NV_OPTION("seconds", &seconds),
+		NV_OPTION("fill", &held),
+		NV_OPTION("slack", &attack.slack),
+		NV_OPTION("gpu", &gpu),
+		NV_OPTION("seed", &seed),
+		NV_OPTION("version", &version),
+		NV_OPTION("list", &show),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
 	attack.slack = 4ull << 20;
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (c) {
-		case 'w':
-			n = chosen_ways(optarg, ways);
-			break;
-		case 't':
-			threads = (u32)nv_number(optarg, "--threads");
-			break;
-		case 's':
-			seconds = nv_decimal(optarg, "--seconds");
-			break;
-		case 'f':
-			held = nv_number(optarg, "--fill");
-			break;
-		case 'l':
-			attack.slack = nv_number(optarg, "--slack");
-			break;
-		case 'g':
-			gpu = (u32)nv_number(optarg, "--gpu");
-			break;
-		case 'r':
-			seed = nv_number(optarg, "--seed");
-			break;
-		case 'v':
-			version = optarg;
-			break;
-		case 'i':
-			list = true;
-			break;
-		default:
-			nv_usage(usage, c == 'h' ? 0 : 2);
-		}
-	}
-	if (optind != argc || threads < 2 || threads > MOST_LANES)
+	if (nv_options(argc, argv, usage, options) != argc || threads < 2 || threads > MOST_LANES)
 		nv_usage(usage, 2);
-	for (i = 0; list && i < n; i++)
-		printf("%-14s %s\n", ways[i]->name, ways[i]->about);
 	if (list)
+		n = chosen_ways(list, ways);
+	for (i = 0; show && i < n; i++)
+		printf("%-14s %s\n", ways[i]->name, ways[i]->about);
+	if (show)
 		return 0;
 	open_gpu(gpu, version);
 	open_lanes(seed);

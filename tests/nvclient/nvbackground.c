@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A background client: kernels back to back, as many queued as --depth says, or endless ones. */
-#include <getopt.h>
 
 #include "nvclient.h"
 #include "work.h"
@@ -33,14 +32,13 @@ static void fill(struct work *work, struct nv_channel *channel, const struct nv_
 		;
 }
 
-int main(int argc, char **argv)
+int nvbackground_main(int argc, char **argv)
 {
 	struct work work = { .us = 1000, .sms = 132, .window = 1, .depth = 256 };
 	u64 finished[WORK_TSGS] = { 0 }, now, ended;
 	struct nv_kernel kernel;
 	double nap;
 
-	nv_program_name(argv[0]);
 	work_options(&work, argc, argv, usage);
 	work_open(&work);
 	kernel = work_kernel(&work);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Threads whose clients come and go, with all that makes the module take its locks. */
-#include <getopt.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "nvclient.h"
+#include "options.h"
 
 static const char usage[] =
 	"[--threads N] [--gpu N] [--names CLIENT] [--version V]\n"
@@ -74,38 +73,21 @@ static void *churn(void *like)
 	return NULL;
 }
 
-int main(int argc, char **argv)
+int nvchurn_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "threads", required_argument, NULL, 't' }, { "gpu", required_argument, NULL, 'g' },
-		{ "names", required_argument, NULL, 'n' },   { "version", required_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, 'h' },	     { 0 }
-	};
 	u32 threads = 1, i;
 	char line[16];
-	int c, gpu_file;
+	int gpu_file;
+	const struct nv_option options[] = {
+		NV_OPTION("threads", &threads),
+		NV_OPTION("gpu", &gpu),
+		NV_OPTION("names", &names),
+		NV_OPTION("version", &version),
+		{ 0 },
+	};
 	struct nv like;
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (c) {
-		case 't':
-			threads = (u32)nv_number(optarg, "--threads");
-			break;
-		case 'g':
-			gpu = (u32)nv_number(optarg, "--gpu");
-			break;
-		case 'n':
-			names = (u32)nv_number(optarg, "--names");
-			break;
-		case 'v':
-			version = optarg;
-			break;
-		default:
-			nv_usage(usage, c == 'h' ? 0 : 2);
-		}
-	}
-	if (optind != argc || !threads || threads > 4096)
+	if (nv_options(argc, argv, usage, options) != argc || !threads || threads > 4096)
 		nv_usage(usage, 2);
 	snprintf(line, sizeof(line), "nvidia%u", gpu);
 	nv_must_open(&like, version);

@@ -166,9 +166,10 @@ void nv_sleep(double seconds);
 void __attribute__((noreturn, format(printf, 1, 2))) nv_die(const char *format, ...);
 void __attribute__((noreturn)) nv_usage(const char *text, int code);
 u64 nv_number(const char *text, const char *what); /* decimal, 0x, suffixes k m g; exit 2 */
+void __attribute__((noreturn)) nv_not_a_number(const char *text, const char *what);
 double nv_decimal(const char *text, const char *what);
 const char *nv_status_name(u32 status); /* the common ones; "" else */
-extern const char *nv_name;		/* of the program, set by nv_usage_name() */
+extern const char *nv_name;		/* of the program, set by nv_program_name() */
 void nv_program_name(const char *path);
 
 #endif

@@ -66,14 +66,13 @@ static void *carry_out(void *arg)
 	return NULL;
 }
 
-int main(int argc, char **argv)
+int nvdoor_main(int argc, char **argv)
 {
 	static struct door door;
 	char line[128];
 	pthread_t thread;
 	sigset_t set;
 
-	nv_program_name(argv[0]);
 	if (argc > 1)
 		nv_usage(usage, !strcmp(argv[1], "--help") ? 0 : 2);
 	sigemptyset(&set);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Threads that ring while their own gate is shut and opened: what slips through, what is lost, and how long either takes. */
 #include <errno.h>
-#include <getopt.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -9,6 +8,7 @@
 
 #include "../nvsim/methods.h"
 #include "genl.h"
+#include "options.h"
 
 static const char usage[] =
 	"[--rounds N] [--threads N] [--shut-us N] [--open-us N] [--kicks FILE]\n"
@@ -110,44 +110,23 @@ static void await(u64 threads, u64 since)
 		nv_die("a thread does not go on when the gate has opened");
 }
 
-int main(int argc, char **argv)
+int nvflap_main(int argc, char **argv)
 {
-	static const struct option known[] = {
-		{ "rounds", required_argument, NULL, 'r' }, { "threads", required_argument, NULL, 't' },
-		{ "shut-us", required_argument, NULL, 's' }, { "open-us", required_argument, NULL, 'o' },
-		{ "kicks", required_argument, NULL, 'k' },   { "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
 	const char *kicks = "/sys/kernel/debug/nvsim/gpu0/kicks";
 	u64 rounds = 200, threads = 4, shut_us = 500, open_us = 500, slipped = 0, rung = 0;
 	struct figures close = { 0 }, shut = { 0 }, opened = { 0 };
 	struct nv_program program;
 	struct genl genl;
-	int c;
+	const struct nv_option options[] = {
+		NV_OPTION("rounds", &rounds),
+		NV_OPTION("threads", &threads),
+		NV_OPTION("shut-us", &shut_us),
+		NV_OPTION("open-us", &open_us),
+		NV_OPTION("kicks", &kicks),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
-		switch (c) {
-		case 'r':
-			rounds = nv_number(optarg, "--rounds");
-			break;
-		case 't':
-			threads = nv_number(optarg, "--threads");
-			break;
-		case 's':
-			shut_us = nv_number(optarg, "--shut-us");
-			break;
-		case 'o':
-			open_us = nv_number(optarg, "--open-us");
-			break;
-		case 'k':
-			kicks = optarg;
-			break;
-		default:
-			nv_usage(usage, c == 'h' ? 0 : 2);
-		}
-	}
-	if (optind != argc || !rounds || !threads || threads > THREADS)
+	if (nv_options(argc, argv, usage, options) != argc || !rounds || !threads || threads > THREADS)
 		nv_usage(usage, 2);
 	close.values = calloc(rounds, sizeof(double));
 	shut.values = calloc(rounds, sizeof(double));

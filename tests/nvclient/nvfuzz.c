@@ -4,12 +4,12 @@
  * over (device, number, errno, status) must be the same too: with detshare.ko and without.
  */
 #include <fcntl.h>
-#include <getopt.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "options.h"
 
 #define ROUND		4096		/* calls; then every file is closed and opened again */
 
@@ -178,47 +178,34 @@ static void say(void)
 	       (unsigned long long)fuzz.hash, (unsigned long long)fuzz.errors, (unsigned long long)fuzz.statuses);
 }
 
-static void trace(char *range)
+static void trace(const char *range)
 {
-	char *last = strchr(range, ':');
+	char first[24];
 
-	if (!last)
+	if (sscanf(range, "%23[^:]:", first) != 1 || !strchr(range, ':'))
 		nv_usage(usage, 2);
-	*last++ = 0;
-	fuzz.trace_first = nv_number(range, "--trace");
-	fuzz.trace_last = nv_number(last, "--trace");
+	fuzz.trace_first = nv_number(first, "--trace");
+	fuzz.trace_last = nv_number(strchr(range, ':') + 1, "--trace");
 }
 
-int main(int argc, char **argv)
+int nvfuzz_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "seed", required_argument, NULL, 's' },  { "calls", required_argument, NULL, 'c' },
-		{ "every", required_argument, NULL, 'e' }, { "version", required_argument, NULL, 'v' },
-		{ "trace", required_argument, NULL, 't' }, { "help", no_argument, NULL, 'h' },
+	u64 seed = 1, calls = 100000, every = 100000;
+	const char *version = NULL, *range = NULL;
+	struct nv nv;
+	const struct nv_option options[] = {
+		NV_OPTION("seed", &seed),
+		NV_OPTION("calls", &calls),
+		NV_OPTION("every", &every),
+		NV_OPTION("version", &version),
+		NV_OPTION("trace", &range),
 		{ 0 },
 	};
-	u64 seed = 1, calls = 100000, every = 100000;
-	const char *version = NULL;
-	struct nv nv;
-	int c;
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 's')
-			seed = nv_number(optarg, "--seed");
-		else if (c == 'c')
-			calls = nv_number(optarg, "--calls");
-		else if (c == 'e')
-			every = nv_number(optarg, "--every");
-		else if (c == 'v')
-			version = optarg;
-		else if (c == 't')
-			trace(optarg);
-		else
-			nv_usage(usage, c == 'h' ? 0 : 2);
-	}
-	if (optind != argc || !every)
+	if (nv_options(argc, argv, usage, options) != argc || !every)
 		nv_usage(usage, 2);
+	if (range)
+		trace(range);
 	if (mmap((void *)ARENA, ARENA_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) !=
 	    (void *)ARENA)
 		nv_die("cannot place the buffers at 0x%lx: %s", ARENA, strerror(errno));

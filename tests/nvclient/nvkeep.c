@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Keeps GPU memory without a handle of it, in the ways that the driver has. */
-#include <getopt.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "keep.h"
+#include "options.h"
 
 static const char usage[] =
 	"[--gpu N] [--version V]\n"
@@ -248,31 +248,20 @@ static void by_the_line(struct nv_program *program)
 	}
 }
 
-int main(int argc, char **argv)
+int nvkeep_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "gpu", required_argument, NULL, 'g' },
-		{ "version", required_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
 	const char *version = NULL;
 	struct nv_program program;
-	u64 gpu = 0;
-	int c;
+	u32 gpu = 0;
+	const struct nv_option options[] = {
+		NV_OPTION("gpu", &gpu),
+		NV_OPTION("version", &version),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'g')
-			gpu = nv_number(optarg, "--gpu");
-		else if (c == 'v')
-			version = optarg;
-		else
-			nv_usage(usage, c == 'h' ? 0 : 2);
-	}
-	if (optind != argc)
+	if (nv_options(argc, argv, usage, options) != argc)
 		nv_usage(usage, 2);
-	nv_must_program(&program, (u32)gpu, version);
+	nv_must_program(&program, gpu, version);
 	printf("{\"event\":\"ready\",\"pid\":%d,\"client\":%u}\n", getpid(), program.client);
 	fflush(stdout);
 	by_the_line(&program);

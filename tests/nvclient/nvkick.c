@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rings a doorbell and nothing else: how many rings got through, when one had to wait, and for how long. */
-#include <getopt.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "../nvsim/methods.h"
-#include "nvclient.h"
+#include "options.h"
 
 static const char usage[] =
 	"[--kicks N] [--seconds S] [--period-us N] [--burst N --idle-ms N] [--gap-us N] [--mappings N] [--work-us N]\n"
@@ -46,70 +45,29 @@ static void stop(int number)
 	stopped = 1;
 }
 
-static void options(struct kick *kick, u64 *gpu, const char **version, int argc, char **argv)
+static void options(struct kick *kick, u32 *gpu, const char **version, int argc, char **argv)
 {
-	static const struct option known[] = {
-		{ "kicks", required_argument, NULL, 'k' },
-		{ "seconds", required_argument, NULL, 't' },
-		{ "period-us", required_argument, NULL, 'p' },
-		{ "burst", required_argument, NULL, 'b' },
-		{ "idle-ms", required_argument, NULL, 'i' },
-		{ "gap-us", required_argument, NULL, 'a' },
-		{ "mappings", required_argument, NULL, 'm' },
-		{ "work-us", required_argument, NULL, 'w' },
-		{ "own-slice", required_argument, NULL, 'o' },
-		{ "read", no_argument, NULL, 'r' },
-		{ "gpu", required_argument, NULL, 'g' },
-		{ "version", required_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, 'h' },
+	const struct nv_option options[] = {
+		NV_OPTION("kicks", &kick->kicks),
+		NV_OPTION("seconds", &kick->seconds),
+		NV_OPTION("period-us", &kick->period),
+		NV_OPTION("burst", &kick->burst),
+		NV_OPTION("idle-ms", &kick->idle),
+		NV_OPTION("gap-us", &kick->gap),
+		NV_OPTION("mappings", &kick->mappings),
+		NV_OPTION("work-us", &kick->work),
+		NV_OPTION("own-slice", &kick->own_slice),
+		NV_OPTION("read", &kick->read),
+		NV_OPTION("gpu", gpu),
+		NV_OPTION("version", version),
 		{ 0 },
 	};
-	int c;
 
-	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
-		switch (c) {
-		case 'k':
-			kick->kicks = nv_number(optarg, "--kicks");
-			break;
-		case 't':
-			kick->seconds = nv_decimal(optarg, "--seconds");
-			break;
-		case 'p':
-			kick->period = nv_decimal(optarg, "--period-us") * 1e-6;
-			break;
-		case 'b':
-			kick->burst = nv_number(optarg, "--burst");
-			break;
-		case 'i':
-			kick->idle = nv_decimal(optarg, "--idle-ms") * 1e-3;
-			break;
-		case 'a':
-			kick->gap = nv_decimal(optarg, "--gap-us") * 1e3;
-			break;
-		case 'm':
-			kick->mappings = nv_number(optarg, "--mappings");
-			break;
-		case 'w':
-			kick->work = nv_decimal(optarg, "--work-us");
-			break;
-		case 'o':
-			kick->own_slice = nv_number(optarg, "--own-slice");
-			break;
-		case 'r':
-			kick->read = true;
-			break;
-		case 'g':
-			*gpu = nv_number(optarg, "--gpu");
-			break;
-		case 'v':
-			*version = optarg;
-			break;
-		default:
-			nv_usage(usage, c == 'h' ? 0 : 2);
-		}
-	}
-	if (optind != argc || !kick->mappings || kick->mappings > MAPPINGS)
+	if (nv_options(argc, argv, usage, options) != argc || !kick->mappings || kick->mappings > MAPPINGS)
 		nv_usage(usage, 2);
+	kick->period *= 1e-6;
+	kick->idle *= 1e-3;
+	kick->gap *= 1e3;
 }
 
 static void one(struct kick *kick, volatile u32 *doorbell, u32 token)
@@ -167,24 +125,22 @@ static void summary(const struct kick *kick, double seconds, long faulted, u64 f
 	fflush(stdout);
 }
 
-int main(int argc, char **argv)
+int nvkick_main(int argc, char **argv)
 {
-	struct kick kick = { .idle = 10e-3, .gap = 1e6, .mappings = 1 };
+	struct kick kick = { .idle = 10, .gap = 1000, .mappings = 1 };
 	struct nv_kernel kernel = { .sms = 1 };
 	volatile u32 *doorbells[MAPPINGS];
 	struct nv_program program;
 	struct nv_channel channel;
 	const char *version = NULL;
 	double begin, due;
-	u64 gpu = 0;
-	u32 status;
+	u32 status, gpu = 0;
 	long before;
 
-	nv_program_name(argv[0]);
 	options(&kick, &gpu, &version, argc, argv);
 	signal(SIGTERM, stop);
 	signal(SIGINT, stop);
-	nv_must_program(&program, (u32)gpu, version);
+	nv_must_program(&program, gpu, version);
 	nv_must_channel(&channel, &program);
 	doorbells[0] = program.doorbell;
 	for (u64 i = 1; i < kick.mappings; i++) {

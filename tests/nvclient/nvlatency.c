@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A latency-critical client: one kernel, or a burst, every period, timed from its submission to its end. */
-#include <getopt.h>
 
 #include "nvclient.h"
 #include "work.h"
@@ -26,7 +25,7 @@ static const char usage[] =
 	"  --replay FILE  first replay a converted trace, then work in a channel of its compute TSG\n"
 	"example: nvlatency --us 500 --period-ms 10 --seconds 5";
 
-int main(int argc, char **argv)
+int nvlatency_main(int argc, char **argv)
 {
 	struct work work = {
 		.us = 500, .period = 10e-3, .sms = 132, .window = 1, .latencies = true
@@ -36,7 +35,6 @@ int main(int argc, char **argv)
 	double due;
 	u64 begin;
 
-	nv_program_name(argv[0]);
 	work_options(&work, argc, argv, usage);
 	work_open(&work);
 	kernel = work_kernel(&work);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Hears the module's events, and says of each when it came: for tests and measurements of how soon that is. */
-#include <getopt.h>
 #include <signal.h>
 #include <sys/time.h>
 
 #include "genl.h"
+#include "options.h"
 
 /* Numbers of kmod/detshare.yaml. */
 enum { KICK = 34, QUIET, GATED, OPENED, PAUSED, RESUMED, LEASE_ENDED, DENIED };
@@ -48,32 +48,21 @@ static void print(const struct genl_event *event)
 	fflush(stdout);
 }
 
-int main(int argc, char **argv)
+int nvlisten_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "group", required_argument, NULL, 'g' },
-		{ "seconds", required_argument, NULL, 's' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
 	/* without SA_RESTART: a signal ends the wait for an event */
 	struct sigaction action = { .sa_handler = stop };
 	const char *group = "activity";
 	struct genl_event event;
 	double seconds = 0;
 	struct genl genl;
-	int c;
+	const struct nv_option options[] = {
+		NV_OPTION("group", &group),
+		NV_OPTION("seconds", &seconds),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'g')
-			group = optarg;
-		else if (c == 's')
-			seconds = nv_decimal(optarg, "--seconds");
-		else
-			nv_usage(usage, c == 'h' ? 0 : 2);
-	}
-	if (optind != argc)
+	if (nv_options(argc, argv, usage, options) != argc)
 		nv_usage(usage, 2);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGALRM, &action, NULL);

@@ -3,9 +3,8 @@
  * What one ioctl costs: batches of the same call, the time of each batch divided by its calls. Prepared blocks are used
  * again in every call, so that next to nothing but the ioctl is timed.
  */
-#include <getopt.h>
 
-#include "nvclient.h"
+#include "options.h"
 
 #define PIECE	(64ull << 10)	/* the least that a GPU's memory is handed out by */
 
@@ -183,49 +182,27 @@ static void open_all(struct loop *loop, u32 gpu, const char *wanted_version, boo
 	}
 }
 
-int main(int argc, char **argv)
+int nvloop_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "kind", required_argument, NULL, 'k' },   { "batches", required_argument, NULL, 'b' },
-		{ "calls", required_argument, NULL, 'c' },  { "xfer", no_argument, NULL, 'x' },
-		{ "gpu", required_argument, NULL, 'g' },    { "version", required_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, 'h' },	    { 0 }
-	};
 	const char *list = NULL, *wanted_version = NULL;
 	u32 batches = 31, calls = 200, gpu = 0;
 	static struct loop loop;
 	bool xfer = false;
 	size_t i;
-	int c;
+	const struct nv_option options[] = {
+		NV_OPTION("kind", &list),
+		NV_OPTION("batches", &batches),
+		NV_OPTION("calls", &calls),
+		NV_OPTION("xfer", &xfer),
+		NV_OPTION("gpu", &gpu),
+		NV_OPTION("version", &wanted_version),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (c) {
-		case 'k':
-			list = optarg;
-			check_list(list);
-			break;
-		case 'b':
-			batches = (u32)nv_number(optarg, "--batches");
-			break;
-		case 'c':
-			calls = (u32)nv_number(optarg, "--calls");
-			break;
-		case 'x':
-			xfer = true;
-			break;
-		case 'g':
-			gpu = (u32)nv_number(optarg, "--gpu");
-			break;
-		case 'v':
-			wanted_version = optarg;
-			break;
-		default:
-			nv_usage(usage, c == 'h' ? 0 : 2);
-		}
-	}
-	if (optind != argc || !batches || !calls || batches > 1000000)
+	if (nv_options(argc, argv, usage, options) != argc || !batches || !calls || batches > 1000000)
 		nv_usage(usage, 2);
+	if (list)
+		check_list(list);
 	open_all(&loop, gpu, wanted_version, xfer);
 	for (i = 0; i < KINDS; i++) {
 		if (list ? !is_asked(list, kinds[i].name) : kinds[i].gpu && !loop.gpu)

@@ -5,12 +5,11 @@
  * printed as 0xc1d00000 + how many it chose before.
  */
 #include <fcntl.h>
-#include <getopt.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "nvclient.h"
+#include "options.h"
 
 #define ARENA		0x20000000ul
 #define OUTER		((u8 *)ARENA)
@@ -304,23 +303,16 @@ static void gpu_file(void)
 	escape("REGISTER_FD", fd, NV_ESC_REGISTER_FD, nv.abi->register_fd.len, 0);
 }
 
-int main(int argc, char **argv)
+int nvraw_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "version", required_argument, NULL, 'v' }, { "help", no_argument, NULL, 'h' }, { 0 }
-	};
 	const char *version = NULL;
 	u32 old, client;
-	int c;
+	const struct nv_option options[] = {
+		NV_OPTION("version", &version),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'v')
-			version = optarg;
-		else
-			nv_usage(usage, c == 'h' ? 0 : 2);
-	}
-	if (optind != argc)
+	if (nv_options(argc, argv, usage, options) != argc)
 		nv_usage(usage, 2);
 	if (mmap(OUTER, 0x10000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != OUTER)
 		nv_die("cannot place the buffers at 0x%lx: %s", ARENA, strerror(errno));

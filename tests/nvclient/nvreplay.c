@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Replay a converted trace and say where the driver's answers differ from the record. */
-#include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include "options.h"
 #include "replay.h"
 
 static const char usage[] =
@@ -64,30 +64,23 @@ static void keep(void)
 	sigwait(&set, &number);
 }
 
-int main(int argc, char **argv)
+int nvreplay_main(int argc, char **argv)
 {
-	static const struct option options[] = { { "keep", no_argument, NULL, 'k' },
-						 { "touch", no_argument, NULL, 't' },
-						 { "help", no_argument, NULL, 'h' },
-						 { 0 } };
 	static struct replay_script script;
 	struct replay_result result;
 	bool wait = false, touched = false;
-	int c;
+	int first;
+	const struct nv_option options[] = {
+		NV_OPTION("keep", &wait),
+		NV_OPTION("touch", &touched),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'k')
-			wait = true;
-		else if (c == 't')
-			touched = true;
-		else
-			nv_usage(usage, c == 'h' ? 0 : 2);
-	}
-	if (optind + 1 != argc)
+	first = nv_options(argc, argv, usage, options);
+	if (first + 1 != argc)
 		nv_usage(usage, 2);
 	replay_fix_addresses(argv);
-	replay_must_run(&script, argv[optind], report, &result);
+	replay_must_run(&script, argv[first], report, &result);
 	printf("{\"event\":\"replayed\",\"trace\":\"%s\",\"calls\":%u,\"accepted\":%u,\"mappings\":%u,\"checks\":%u,\"mismatches\":%u}\n",
 	       script.source, result.calls, result.accepted, result.maps, result.checks,
 	       result.mismatches);

@@ -3,10 +3,9 @@
  * Does the GPU do what the controls say? Each check is a line of JSON with what was seen. For the
  * simulated GPU: its kernels can count their own time.
  */
-#include <getopt.h>
 
 #include "../nvsim/methods.h"
-#include "nvclient.h"
+#include "options.h"
 
 static const char usage[] =
 	"[--gpu N] [--version V]\n"
@@ -192,32 +191,21 @@ static void shares(struct nv_program *program)
 	      0, "");
 }
 
-int main(int argc, char **argv)
+int nvsteer_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "gpu", required_argument, NULL, 'g' },
-		{ "version", required_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
 	struct nv_channel first, second;
 	struct nv_program program;
 	const char *version = NULL;
-	u64 gpu = 0;
-	int c;
+	u32 gpu = 0;
+	const struct nv_option options[] = {
+		NV_OPTION("gpu", &gpu),
+		NV_OPTION("version", &version),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'g')
-			gpu = nv_number(optarg, "--gpu");
-		else if (c == 'v')
-			version = optarg;
-		else
-			nv_usage(usage, c == 'h' ? 0 : 2);
-	}
-	if (optind != argc)
+	if (nv_options(argc, argv, usage, options) != argc)
 		nv_usage(usage, 2);
-	nv_must_program(&program, (u32)gpu, version);
+	nv_must_program(&program, gpu, version);
 	nv_must_channel(&first, &program);
 	nv_must_channel(&second, &program);
 	doorbell(&first);

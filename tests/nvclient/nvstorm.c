@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Processes that allocate and free a GPU's memory in random sizes, by various calls, until somebody kills them. */
-#include <getopt.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -8,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "nvclient.h"
+#include "options.h"
 
 #define PIECE	(64ull << 10)
 #define KEPT	32	/* allocations that a client holds at most */
@@ -185,51 +184,25 @@ static void run(const struct storm *like, u32 processes, u32 gpu, const char *ve
 	free(pids);
 }
 
-int main(int argc, char **argv)
+int nvstorm_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "processes", required_argument, NULL, 'p' }, { "most", required_argument, NULL, 'm' },
-		{ "seconds", required_argument, NULL, 's' },   { "gpu", required_argument, NULL, 'g' },
-		{ "seed", required_argument, NULL, 'r' },      { "idle-us", required_argument, NULL, 'i' },
-		{ "version", required_argument, NULL, 'v' },   { "help", no_argument, NULL, 'h' },
-		{ 0 }
-	};
 	struct storm storm = { .most = 4ull << 20 };
 	const char *version = NULL;
 	u32 processes = 8, gpu = 0;
 	double seconds = 0;
 	u64 seed = 1;
-	int c;
+	const struct nv_option options[] = {
+		NV_OPTION("processes", &processes),
+		NV_OPTION("most", &storm.most),
+		NV_OPTION("seconds", &seconds),
+		NV_OPTION("gpu", &gpu),
+		NV_OPTION("seed", &seed),
+		NV_OPTION("idle-us", &storm.idle_us),
+		NV_OPTION("version", &version),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (c) {
-		case 'p':
-			processes = (u32)nv_number(optarg, "--processes");
-			break;
-		case 'm':
-			storm.most = nv_number(optarg, "--most");
-			break;
-		case 's':
-			seconds = nv_decimal(optarg, "--seconds");
-			break;
-		case 'g':
-			gpu = (u32)nv_number(optarg, "--gpu");
-			break;
-		case 'r':
-			seed = nv_number(optarg, "--seed");
-			break;
-		case 'i':
-			storm.idle_us = (u32)nv_number(optarg, "--idle-us");
-			break;
-		case 'v':
-			version = optarg;
-			break;
-		default:
-			nv_usage(usage, c == 'h' ? 0 : 2);
-		}
-	}
-	if (optind != argc || !processes || processes > 30000 || !storm.most)
+	if (nv_options(argc, argv, usage, options) != argc || !processes || processes > 30000 || !storm.most)
 		nv_usage(usage, 2);
 	ready = mmap(NULL, sizeof(*ready), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (ready == MAP_FAILED)

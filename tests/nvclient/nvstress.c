@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A program that launches, forks, moves and remaps its doorbell, allocates, in random order: nothing may be lost. */
-#include <getopt.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include "options.h"
 #include "stress.h"
 
 static const char usage[] =
@@ -82,49 +82,27 @@ static struct stress_way *choose(struct stress *stress)
 	return way;
 }
 
-int main(int argc, char **argv)
+int nvstress_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "seed", required_argument, NULL, 's' },     { "us", required_argument, NULL, 'u' },
-		{ "seconds", required_argument, NULL, 't' },  { "patience", required_argument, NULL, 'p' },
-		{ "gpu", required_argument, NULL, 'g' },      { "version", required_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, 'h' },	      { 0 }
-	};
-	struct stress stress = { .most_ns = 300000, .patience = 120 };
+	struct stress stress = { .patience = 120 };
 	const char *version = NULL;
 	double seconds = 0, begin;
-	u64 seed = 1;
+	u64 seed = 1, us = 300;
 	u32 gpu = 0;
 	sigset_t asked;
-	int c;
+	const struct nv_option options[] = {
+		NV_OPTION("seed", &seed),
+		NV_OPTION("us", &us),
+		NV_OPTION("seconds", &seconds),
+		NV_OPTION("patience", &stress.patience),
+		NV_OPTION("gpu", &gpu),
+		NV_OPTION("version", &version),
+		{ 0 },
+	};
 
-	nv_program_name(argv[0]);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (c) {
-		case 's':
-			seed = nv_number(optarg, "--seed");
-			break;
-		case 'u':
-			stress.most_ns = nv_number(optarg, "--us") * 1000;
-			break;
-		case 't':
-			seconds = nv_decimal(optarg, "--seconds");
-			break;
-		case 'p':
-			stress.patience = nv_decimal(optarg, "--patience");
-			break;
-		case 'g':
-			gpu = (u32)nv_number(optarg, "--gpu");
-			break;
-		case 'v':
-			version = optarg;
-			break;
-		default:
-			nv_usage(usage, c == 'h' ? 0 : 2);
-		}
-	}
-	if (optind != argc || !stress.most_ns)
+	if (nv_options(argc, argv, usage, options) != argc || !us)
 		nv_usage(usage, 2);
+	stress.most_ns = us * 1000;
 	signal(SIGTERM, stop);
 	signal(SIGINT, stop);
 	/* who starts this may hold it back until here, so that an early one is not lost and does not kill */

@@ -33,7 +33,7 @@ void nv_usage(const char *text, int code)
 	exit(code);
 }
 
-static void not_a_number(const char *text, const char *what)
+void nv_not_a_number(const char *text, const char *what)
 {
 	fprintf(stderr, "%s: %s %s is no number; see --help\n", nv_name, what, text);
 	exit(2);
@@ -47,7 +47,7 @@ u64 nv_number(const char *text, const char *what)
 	errno = 0;
 	value = strtoull(text, &end, 0);
 	if (end == text || errno || *text == '-')
-		not_a_number(text, what);
+		nv_not_a_number(text, what);
 	if (*end && strchr("kKmMgG", *end)) {
 		unit = strchr("kK", *end)   ? 1ull << 10
 		       : strchr("mM", *end) ? 1ull << 20
@@ -55,7 +55,7 @@ u64 nv_number(const char *text, const char *what)
 		end++;
 	}
 	if (*end || value > RM_U64_MAX / unit)
-		not_a_number(text, what);
+		nv_not_a_number(text, what);
 	return value * unit;
 }
 
@@ -65,7 +65,7 @@ double nv_decimal(const char *text, const char *what)
 	double value = strtod(text, &end);
 
 	if (end == text || *end || !(value >= 0))
-		not_a_number(text, what);
+		nv_not_a_number(text, what);
 	return value;
 }
 

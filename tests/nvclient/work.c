@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <getopt.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include "../nvsim/methods.h"
+#include "options.h"
 #include "replay.h"
 #include "work.h"
 
@@ -15,101 +15,48 @@ static void stop(int number)
 	stopped = 1;
 }
 
-static const struct option options[] = {
-	{ "us", required_argument, NULL, 'u' },
-	{ "period-ms", required_argument, NULL, 'p' },
-	{ "sms", required_argument, NULL, 's' },
-	{ "depth", required_argument, NULL, 'd' },
-	{ "tsgs", required_argument, NULL, 'n' },
-	{ "burst", required_argument, NULL, 'b' },
-	{ "endless", no_argument, NULL, 'e' },
-	{ "quiet", no_argument, NULL, 'q' },
-	{ "each", no_argument, NULL, 'E' },
-	{ "share", no_argument, NULL, 'S' },
-	{ "join", required_argument, NULL, 'j' },
-	{ "gpu", required_argument, NULL, 'g' },
-	{ "window", required_argument, NULL, 'w' },
-	{ "seconds", required_argument, NULL, 't' },
-	{ "version", required_argument, NULL, 'v' },
-	{ "replay", required_argument, NULL, 'r' },
-	{ "help", no_argument, NULL, 'h' },
-	{ 0 },
-};
-
-static void option(struct work *work, int c, const char *usage)
+static void joined(struct work *work, const char *names, const char *usage)
 {
-	char *tsg;
+	char client[24];
 
-	switch (c) {
-	case 'u':
-		work->us = nv_decimal(optarg, "--us");
-		break;
-	case 'p':
-		work->period = nv_decimal(optarg, "--period-ms") * 1e-3;
-		break;
-	case 's':
-		work->sms = (u32)nv_number(optarg, "--sms");
-		break;
-	case 'd':
-		work->depth = (u32)nv_number(optarg, "--depth");
-		break;
-	case 'n':
-		work->tsgs = (u32)nv_number(optarg, "--tsgs");
-		break;
-	case 'b':
-		work->burst = (u32)nv_number(optarg, "--burst");
-		break;
-	case 'e':
-		work->endless = true;
-		break;
-	case 'q':
-		work->quiet = true;
-		break;
-	case 'E':
-		work->each = true;
-		break;
-	case 'S':
-		work->share = true;
-		break;
-	case 'j':
-		tsg = strchr(optarg, ':');
-		if (!tsg)
-			nv_usage(usage, 2);
-		*tsg++ = '\0';
-		work->join_client = (u32)nv_number(optarg, "--join");
-		work->join_tsg = (u32)nv_number(tsg, "--join");
-		break;
-	case 'g':
-		work->gpu = (u32)nv_number(optarg, "--gpu");
-		break;
-	case 'w':
-		work->window = nv_decimal(optarg, "--window");
-		break;
-	case 't':
-		work->seconds = nv_decimal(optarg, "--seconds");
-		break;
-	case 'v':
-		work->version = optarg;
-		break;
-	case 'r':
-		work->replay = optarg;
-		break;
-	default:
-		nv_usage(usage, c == 'h' ? 0 : 2);
-	}
+	if (sscanf(names, "%23[^:]:", client) != 1 || !strchr(names, ':'))
+		nv_usage(usage, 2);
+	work->join_client = (u32)nv_number(client, "--join");
+	work->join_tsg = (u32)nv_number(strchr(names, ':') + 1, "--join");
 }
 
 void work_options(struct work *work, int argc, char **argv, const char *usage)
 {
-	int c;
+	const char *join = NULL;
+	double period = work->period * 1e3;
+	const struct nv_option options[] = {
+		NV_OPTION("us", &work->us),
+		NV_OPTION("period-ms", &period),
+		NV_OPTION("sms", &work->sms),
+		NV_OPTION("depth", &work->depth),
+		NV_OPTION("tsgs", &work->tsgs),
+		NV_OPTION("burst", &work->burst),
+		NV_OPTION("endless", &work->endless),
+		NV_OPTION("quiet", &work->quiet),
+		NV_OPTION("each", &work->each),
+		NV_OPTION("share", &work->share),
+		NV_OPTION("join", &join),
+		NV_OPTION("gpu", &work->gpu),
+		NV_OPTION("window", &work->window),
+		NV_OPTION("seconds", &work->seconds),
+		NV_OPTION("version", &work->version),
+		NV_OPTION("replay", &work->replay),
+		{ 0 },
+	};
 
 	work->tsgs = 1;
 	work->burst = 1;
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-		option(work, c, usage);
-	if (optind != argc || !work->tsgs || work->tsgs > WORK_TSGS || !work->burst ||
+	if (nv_options(argc, argv, usage, options) != argc || !work->tsgs || work->tsgs > WORK_TSGS || !work->burst ||
 	    (work->latencies ? work->endless || work->tsgs > 1 : !work->depth || work->burst > 1 || work->each))
 		nv_usage(usage, 2);
+	work->period = period * 1e-3;
+	if (join)
+		joined(work, join, usage);
 	if (work->replay)
 		replay_fix_addresses(argv);
 	signal(SIGTERM, stop);
