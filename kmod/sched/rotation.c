@@ -19,6 +19,8 @@
 #define FEW_PERCENT 5
 /* So many measurements with gaps follow one without before spot checks are enough: a gap now and then is none in general. */
 #define WARY 10
+/* And as many follow its first sight: it counts as quiet until it is seen to launch. */
+#define WARY_NEW 3
 /* Where gaps are few the driver is asked so often whether the foreground runs anything. */
 #define ASK_NS (25 * NSEC_PER_MSEC)
 #define ASKED_LEAST 3
@@ -313,8 +315,11 @@ static bool measure(struct ds_scan *scan)
 			ds_scan_again(scan, spots->next_ns);
 		return true;
 	}
-	if (!gaps->began_ns)
+	if (!gaps->began_ns) {
 		gaps->began_ns = scan->now;
+		if (!gaps->wary && !spots->next_ns)
+			gaps->wary = WARY_NEW;
+	}
 	if (busy && gaps->quiet_ns) {
 		gaps->useful += useful(max(gaps->quiet_ns, gaps->began_ns), scan->now);
 		gaps->quiet_ns = 0;
