@@ -25,7 +25,7 @@ class Options:
     long. What this machine does instead does not count.
 
     `order`: what is inserted first of driver and detshare.ko; by-hand: neither, the command calls vm-load.
-    `disk`: an image with a file system, /dev/vda in the guest, which `vm-root` enters; what is written there is forgotten.
+    `disk`: an image with a file system, /dev/vda in the guest, for `vm-root`; what is written there is forgotten.
 
     `environment` is the command's whole environment, but for PATH's last entry and DETSHARE_VM_*, which are added.
     """
