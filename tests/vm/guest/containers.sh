@@ -74,7 +74,7 @@ step stands detshare-ctl ps --json
 step born born
 step runs detshare-ctl ps --json
 step ended ended
-step stop sh -c "kill -TERM $daemon; while kill -0 "$daemon" 2>/dev/null; do sleep 0.2; done"
+step stop sh -c "kill -TERM $daemon; while kill -0 $daemon 2>/dev/null; do sleep 0.2; done"
 step alone run batch "$allocate"
 step unload rmmod detshare
 step closed run batch "$allocate"
