@@ -17,6 +17,10 @@ ELSEWHERE: dict[str, str] = {
     "EPERM from a GPU program's first calls": "vm/guest/kmod_closed.py::test_in_a_lapse",
     "no daemon answers on PATH, and detshare.ko is not loaded; it starts without":
         "unit/cdi/test_hook.py::test_without_daemon_and_module_a_container_starts_unless_told_otherwise",
+    "... it does not start (--required)":
+        "unit/cdi/test_hook.py::test_without_daemon_and_module_a_container_starts_unless_told_otherwise",
+    "there is no program PATH, its hook NAME":
+        "unit/cdi/test_spec.py::test_check_tells_what_a_container_would_not_start_for",
     "it has no cgroup of its own: no part of PATH bears its id":
         "unit/cdi/test_hook.py::test_a_cgroup_that_is_not_the_containers_alone_is_never_limited",
     "backend NAME knows containers by ids of 64 hexadecimal digits alone":

@@ -46,7 +46,7 @@ def find(asked: str, dev: Path = Path("/dev"), folders: tuple[str, ...] = _FOLDE
     control = [path for name in ("nvidiactl", "nvidia-uvm") if stat_of(path := dev / name) is not None]
     if not gpus or len(control) < 2:
         there = ", ".join(sorted(path.name for path in dev.glob("nvidia*"))) or "none"
-        stopped = f"a container needs {dev}/nvidiactl, {dev}/nvidia-uvm and a GPU such as {dev}/nvidia0"
+        stopped = "a container needs /dev/nvidiactl, /dev/nvidia-uvm and a GPU such as /dev/nvidia0"
         stopped += f"; there are: {there}"
         raise ControlError(asked, stopped, "make them: nvidia-modprobe -c0 -u, or run nvidia-smi once")
     version = procfs.driver_version()
