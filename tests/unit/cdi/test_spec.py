@@ -205,6 +205,14 @@ def test_a_file_is_written_whole_and_for_all_to_read(tmp_path: Path) -> None:
     assert [each["name"] for each in json.loads(path.read_text())["devices"]] == ["a"]
 
 
+def test_a_folder_of_engines_is_made_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "etc" / "cdi"
+    monkeypatch.setattr(files, "FOLDERS", (folder,))
+    assert ctl("generate", "--output", folder).exit_code == 0
+    assert [each.name for each in folder.iterdir()] == ["detshare.io-gpu.json"]
+    assert stat.S_IMODE(folder.stat().st_mode) & 0o755 == 0o755
+
+
 def test_where_it_cannot_be_written_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = tmp_path / "x.json"
     old.write_text("old")

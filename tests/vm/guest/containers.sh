@@ -39,24 +39,33 @@ late() {
 }
 
 born() {
+    local status=0
     kill -STOP "$daemon"
     touch $rootfs/tmp/go
     # until it has computed: then nothing is left to be set
     until awk 'NR > 1 && $10 > 0 { found = 1 } END { exit !found }' $truth/tsgs; do
-        [ -n "$("${engine[@]}" ps -q)" ] || return 1
+        [ -n "$("${engine[@]}" ps -q)" ] || {
+            status=1
+            break
+        }
         sleep 0.2
     done
     cat $truth/tsgs
     kill -CONT "$daemon"
+    return $status
 }
 
 ended() {
     "${engine[@]}" rm -f -t 0 late
-    until [ "$(detshare-ctl ps --json | grep -c libpod)" = 0 ]; do sleep 0.5; done
-    until [ ! -e /run/detshare/desired-gpu.json ]; do
+    until ! detshare-ctl ps --json | grep libpod && ! cat /run/detshare/desired-*.json 2>/dev/null; do
         kill -0 "$daemon" || return 1
         sleep 0.5
-    done
+    done >/dev/null
+}
+
+end() { # its exit code; what has ended and was not waited for is there still
+    kill -TERM "$daemon"
+    wait "$daemon"
 }
 
 allocate='printf "300m\n300m\ninfo\n" | nvalloc'
@@ -74,7 +83,7 @@ step stands detshare-ctl ps --json
 step born born
 step runs detshare-ctl ps --json
 step ended ended
-step stop sh -c "kill -TERM $daemon; while kill -0 $daemon 2>/dev/null; do sleep 0.2; done"
+step stop end
 step alone run batch "$allocate"
 step unload rmmod detshare
 step closed run batch "$allocate"

@@ -128,7 +128,7 @@ def names(found: Found) -> set[str]:
 
 def write(spec: dict[str, Any], path: Path, asked: str) -> Path:
     """Into a file, or into a folder under our name: whole, or not at all. The file. ControlError."""
-    where = path / NAME if path.is_dir() else path
+    where = path / NAME if path.is_dir() or path in FOLDERS else path
     if where.suffix != ".json":
         raise ControlError(asked, f"{where} does not end with .json", "engines read no other: name it so", usage=True)
     if where.exists() and not where.is_file():
