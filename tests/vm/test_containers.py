@@ -97,7 +97,7 @@ def test_it_is_podman_and_crun_of_debian_13(seen: dict[str, Step]) -> None:
 def test_a_specification_is_written_that_the_engine_takes(seen: dict[str, Step]) -> None:
     good(seen, "generate", "check", "limit")
     assert json.loads(seen["file"].text)["cdiVersion"] == "0.3.0"
-    assert seen["check"].text == "/etc/cdi/detshare.io-gpu.json: nothing is wrong"
+    assert seen["check"].text.strip() == "/etc/cdi/detshare.io-gpu.json: nothing is wrong"
     assert seen["unknown"].status != 0, "a device that is in no specification"
 
 

@@ -63,7 +63,7 @@ def _run(given: argparse.Namespace, container: Container) -> None:
 
 
 def _tell(text: str) -> None:
-    """To the runtime, which shows it where the container does not start, and to the system's log."""
+    """To the system's log, and to the runtime: podman with crun tells the exit code alone."""
     print(f"detshare: {text}", file=sys.stderr)
     syslog.openlog("detshare", 0, syslog.LOG_DAEMON)
     syslog.syslog(syslog.LOG_WARNING, text)
