@@ -17,7 +17,7 @@ import pytest
 
 from detshare.ctl.core.errors import ControlError
 from tests.patience import until as comes_true
-from tests.vm.guest.ctl_kubernetes import ROOT, driver, limit, registered
+from tests.vm.guest.ctl_kubernetes import ROOT, driver, limit, registered, tmp_path
 from tests.vm.guest.ctl_sched import RUN, Daemon
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit/kubernetes"))
@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "unit/kubernetes"))
 from cluster import Cluster
 from cri import IMAGE, Runtime
 from node import World, until
+
+__all__ = ["tmp_path"]  # a fixture
 
 DISK = Path("/run/detshare/root")
 NO_MEMORY = 0x51

@@ -7,6 +7,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,13 @@ from node import World, until
 __all__ = ["family", "hog"]  # fixtures
 
 ROOT = Path("/sys/fs/cgroup")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short enough for kubelet's sockets."""
+    with tempfile.TemporaryDirectory(prefix="detshare-") as name:
+        yield Path(name)
 
 
 @pytest.fixture
