@@ -18,7 +18,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-.PHONY: help setup library observers demo deb release man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
+.PHONY: help setup library observers demo deb image release man screenshots test lint lint-python lint-shell lint-kernel lint-runtime lint-generated \
 	test-all test-unit test-e2e test-once test-rest test-debug test-thorough test-gpu clean FORCE
 
 # what `make lint-kernel` compiles with -Wextra -Werror (their Kbuild) and reads with sparse
@@ -51,6 +51,9 @@ demo: setup ## latency of a program before and after set-priority; on a model wh
 
 deb: setup ## Debian packages and their source, in build/release; Debian 12's serve 13 too
 	@$(BIN)/python -m detshare.tools.release deb
+
+image: deb ## OCI image of the daemon, from the Debian package, with buildah, in build/release
+	@packaging/container/build build/release/detshare_*_amd64.deb build/release/detshare-image.tar
 
 release: setup ## all that users are given: Debian packages, wheel, source archive, sums, in build/release
 	@$(BIN)/python -m detshare.tools.release

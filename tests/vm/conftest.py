@@ -61,6 +61,7 @@ def arguments(
     mem: int = 2048,
     cpus: int = 2,
     recording: Path | None = None,
+    disk: Path | None = None,
 ) -> list[str]:
     """The command line of `detshare-vm run` up to the command."""
     words = ["--kernel", kernel, "--driver", driver, "--gpus", str(gpus), "--order", order]
@@ -74,6 +75,8 @@ def arguments(
             words += [option, str(value)]
     if recording is not None:
         words += ["--recording", str(recording)]
+    if disk is not None:
+        words += ["--disk", str(disk)]
     return [sys.executable, "-P", "-m", "detshare.tools.vm.cli", "run", *words]
 
 

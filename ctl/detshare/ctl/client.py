@@ -56,7 +56,9 @@ class _Connection(http.client.HTTPConnection):
 class Client:
     """Talks to the daemon of one run directory. Every method but `alive` raises ClientError."""
 
-    def __init__(self, run_dir: Path | str | None = None) -> None:
+    def __init__(self, run_dir: Path | str | None = None, answer_s: float = ANSWER_SECONDS) -> None:
+        """`answer_s`: how long the daemon may do nothing instead of answering."""
+        self._answer_s = answer_s
         self.run_dir = Path(run_dir) if run_dir is not None else default_run_dir()
         self.socket = self.run_dir / SOCKET_NAME
 
@@ -173,7 +175,7 @@ class Client:
                 raise self._unreachable(asked, error) from error
 
     def _json(self, method: str, path: str, asked: str, body: bytes | None = None) -> dict[str, Any]:
-        connection = _Connection(self.socket, ANSWER_SECONDS)
+        connection = _Connection(self.socket, self._answer_s)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         with contextlib.closing(connection):
             try:
@@ -203,7 +205,7 @@ class Client:
                 following = "run it as root, as the user who started detshared, or as a member of the socket's group"
                 return ClientError(asked, stopped, following)
             case TimeoutError():
-                stopped = f"the daemon did not answer, and did nothing else for {ANSWER_SECONDS:.0f} s"
+                stopped = f"the daemon did not answer, and did nothing else for {self._answer_s:.0f} s"
                 return ClientError(asked, stopped, "see its log; a driver call may hang: dmesg | grep NVRM")
             case OSError() if "too long" in str(error):
                 stopped = f"{self.socket} is longer than a socket's path may be (107 bytes)"

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from detshare.ctl.backends.desired import Desired, DesiredState
+from detshare.ctl.backends.module.orders import Wanted
 from detshare.ctl.core import accounts, cgroups
+from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import Opener, ProcessId
 from detshare.ctl.core.snapshot import AccountKind
@@ -85,3 +88,19 @@ def test_the_mount_of_the_hierarchy(tmp_path: Path) -> None:
     cgroups.mount.cache_clear()
     assert cgroups.mount(tmp_path / "absent") is None
     cgroups.mount.cache_clear()
+
+
+def test_what_was_asked_for_a_container_goes_with_its_cgroup_and_for_a_service_it_waits(tree: Path) -> None:
+    wanted = Wanted(DesiredState(tree, "model"))
+    pod, service = f"/kube/pod-{CONTAINER}.scope", "/system.slice/train.service"
+    (tree / service[1:]).mkdir(parents=True)
+    for path in (pod, service):
+        wanted.put(Target(AccountKind.CGROUP, path), Desired(klass="low"))
+    assert wanted.living() == {path: (tree / path[1:]).stat().st_ino for path in (pod, service)}
+    (tree / pod[1:] / "inner").rmdir()
+    (tree / pod[1:]).rmdir()
+    (tree / service[1:]).rmdir()
+    assert wanted.living() == {}
+    (tree / pod[1:]).mkdir()
+    (tree / service[1:]).mkdir()
+    assert list(wanted.living()) == [service]

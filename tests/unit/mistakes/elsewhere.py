@@ -15,6 +15,16 @@ ELSEWHERE: dict[str, str] = {
     "the MPS server (PID N) ended; taken along: ...":
         "unit/spatial/test_service.py::test_who_fell_with_the_server_is_named",
     "EPERM from a GPU program's first calls": "vm/guest/kmod_closed.py::test_in_a_lapse",
+    "no daemon answers on PATH, and detshare.ko is not loaded; it starts without":
+        "unit/cdi/test_hook.py::test_without_daemon_and_module_a_container_starts_unless_told_otherwise",
+    "it has no cgroup of its own: no part of PATH bears its id":
+        "unit/cdi/test_hook.py::test_a_cgroup_that_is_not_the_containers_alone_is_never_limited",
+    "backend NAME knows containers by ids of 64 hexadecimal digits alone":
+        "unit/cdi/test_hook.py::test_a_name_that_is_no_id_takes_the_module",
+    "a container needs /dev/nvidiactl, /dev/nvidia-uvm and a GPU such as /dev/nvidia0; there are: ...":
+        "unit/cdi/test_spec.py::test_devices_are_known_by_their_numbers_and_libraries_by_the_drivers_version",
+    "device NAME: there is no device PATH":
+        "unit/cdi/test_spec.py::test_check_tells_what_a_container_would_not_start_for",
     "stalled": "unit/top/test_turns.py::test_who_makes_no_progress_is_said_and_marked",
     "it has no context on a GPU yet; kept in RUN_DIR, a daemon that is started while it lives will apply it":
         "unit/cli/test_oneshot.py::test_failures_are_1_and_say_what_was_asked_what_stopped_it_and_what_is_next",

@@ -249,3 +249,24 @@ def test_any_history_ends_as_it_began(data: st.DataObject, tmp_path_factory: pyt
     backend.close()
     assert [truth(driver, p) for p in living] == [FOUND] * 3
     assert driver.borrowed == 0
+
+
+def test_a_whole_id_of_a_container_stands_for_the_programs_that_come(
+    backend: RootBackend, driver: ModelDriver, clock: Clock
+) -> None:
+    assert not backend.set_priority("c0ffee" * 2, "low").changed
+    (change,) = backend.set_priority("c0ffee" + "0" * 58, "low").changed
+    assert "for programs to come" in change.note
+    process = driver.machine.spawn("python3 train.py")
+    process.container = "c0ffee" + "0" * 58
+    scenario.make_context(driver, process)
+    clock.sleep(0.25)
+    backend.look()
+    assert truth(driver, process)[0][:2] == (classes.CLASSES["low"].slice_us, int(classes.CLASSES["low"].level))
+    backend.release("c0ffee" + "0" * 58)
+    later = driver.machine.spawn("python3 train.py")
+    later.container = process.container
+    scenario.make_context(driver, later)
+    clock.sleep(0.25)
+    backend.look()
+    assert truth(driver, later) == FOUND

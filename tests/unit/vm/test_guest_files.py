@@ -125,6 +125,14 @@ def test_modules_come_after_what_they_need_and_built_in_ones_not_at_all(kernel: 
     assert found == ["virtio-rng", "9pnet", "9pnet_virtio", "netfs", "9p"]
 
 
+def test_a_disk_is_never_changed(kernel: Kernel, tmp_path: Path) -> None:
+    hardware = qemu.Machine(512, 1, disk=tmp_path / "image.ext4")
+    words = qemu.arguments(kernel, tmp_path / "image", hardware, {"log": 5, "control": 6, "out": 7, "err": 8})
+    (drive,) = [word for word in words if word.startswith("id=disk,")]
+    assert f"file={tmp_path}/image.ext4,format=raw" in drive
+    assert "snapshot=on" in drive
+
+
 def test_qemu_gets_shares_ports_and_the_window(kernel: Kernel, tmp_path: Path) -> None:
     if shutil.which(emulator.PROGRAM) is None:
         pytest.fail("qemu-system-x86 is missing; as root: apt-get install qemu-system-x86")

@@ -34,6 +34,7 @@ from detshare.tools.vm.report import excerpt
         (["run", "--gpus", "0", "--", "true"], "1 to 4"),
         (["run", "--mount", "/no/such/folder", "--", "true"], "no folder"),
         (["run", "--mount", "/", "--", "true"], "all of this machine"),
+        (["run", "--disk", "/no/such/image", "--", "true"], "no file"),
         (["run", "--timeout", "0", "--", "true"], "no time"),
         (["run", "--driver-option", "a=1", "--", "true"], "no driver"),
         (["run", "--module-option", "a=1", "--", "true"], "--load"),

@@ -35,6 +35,7 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("driver-calls", "rm-core"), ("kmod/rm",)),
     **dict.fromkeys(("dirty", "ebpf-counts", "ebpf-objects", "ebpf-overhead"), ("ebpf",)),
     "root-backend": ("ctl", "ebpf"),
+    "containers": ("ctl/detshare/ctl/cdi", "ctl/detshare/ctl/backends/module"),
     "monitoring": ("ctl/detshare/ctl/daemon", "packaging"),
     "page": ("ctl/detshare/ctl/daemon/page",),
     "policies": ("ctl/detshare/ctl/policy", "ctl/detshare/ctl/sim"),

@@ -111,7 +111,10 @@ def _section(name: str, section: dict[str, Any]) -> str:
     below = []
     for key, value in section.items():
         if isinstance(value, dict):
-            if value:
+            if all(isinstance(each, dict) for each in value.values()):
+                for table, each in value.items():
+                    below += ["", f"[{name}.{key}.{_key(table)}]", *_lines(each)]
+            elif value:
                 below += ["", f"[{name}.{key}]", *_lines(value)]
         elif key == "exclusive":
             for table in value:

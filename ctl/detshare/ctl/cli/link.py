@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from detshare.ctl import oneshot
-from detshare.ctl.client import Client
+from detshare.ctl.client import ANSWER_SECONDS, Client
 from detshare.ctl.core import rundir
 from detshare.ctl.core.errors import ControlError
 
@@ -32,9 +32,11 @@ class Place:
 
     run_dir: Path
     backend: str
+    answer_s: float = ANSWER_SECONDS
+    """how long a daemon may do nothing instead of answering"""
 
     def client(self) -> Client:
-        return Client(self.run_dir)
+        return Client(self.run_dir, self.answer_s)
 
     @contextlib.contextmanager
     def control(self, asked: str, *, changes: bool, guarded: bool = False) -> Iterator[tuple[Control, bool]]:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from detshare.ctl.cli import app, completion, config, dirty, held, page, policy, pool, support, version
+from detshare.ctl.cli import app, cdi, completion, config, dirty, held, page, policy, pool, support, version
 from detshare.ctl.cli.command import main
 
 __all__ = [
-    "app", "completion", "config", "dirty", "held", "main", "page", "policy", "pool", "support", "version",
+    "app", "cdi", "completion", "config", "dirty", "held", "main", "page", "policy", "pool", "support", "version",
 ]  # fmt: skip

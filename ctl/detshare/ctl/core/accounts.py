@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final
 
 from detshare.ctl.core import cgroups, select
@@ -68,11 +67,8 @@ def resolve(who: str, tenants: Collection[str], openers: Iterable[Opener]) -> li
 
 def container_cgroup(opener: Opener) -> str | None:
     """The cgroup of a program's container: its own, up to the part that bears the container's id."""
-    parts = PurePosixPath(opener.cgroup).parts
-    for number, part in enumerate(parts):
-        if opener.container and opener.container in part:
-            return str(PurePosixPath(*parts[: number + 1]))
-    return None
+    # the outermost: a program may make cgroups of any name below its own
+    return next(iter(cgroups.bearing(opener.cgroup, opener.container)), None)
 
 
 def _cgroup(path: str) -> Target:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 
 @lru_cache(maxsize=1)
@@ -38,6 +39,23 @@ def name(path: Path) -> str:
     root = mount()
     inside = path.relative_to(root) if root is not None and path.is_relative_to(root) else path
     return "/" if str(inside) == "." else f"/{inside}"
+
+
+def of(pid: int) -> str | None:
+    """The path in the hierarchy of the cgroup that a process is in; None where it is in none. OSError if it ended."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
+
+
+def bearing(path: str, name: str) -> list[str]:
+    """A cgroup and those above it that bear a container's name as engines write it, outermost first.
+
+    "/libpod-NAME.scope" of "/libpod-NAME.scope/container"; a longer name that has this one in it is another one.
+    """
+    bears = re.compile(rf"(.*[-_.:])?{re.escape(name)}(\.(scope|service|slice))?")
+    parts = PurePosixPath(path).parts
+    found = [index for index, part in enumerate(parts) if name and bears.fullmatch(part)]
+    return [str(PurePosixPath(*parts[: index + 1])) for index in found]
 
 
 def number(path: Path) -> int | None:

@@ -40,6 +40,7 @@ from detshare.ctl.core.config_values import (
     check_users,
     shown,
 )
+from detshare.ctl.core.containers import Containers, check_devices
 from detshare.ctl.core.errors import ControlError
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Access",
     "Config",
     "ConfigError",
+    "Containers",
     "Daemon",
     "Exclusive",
     "Metrics",
@@ -187,6 +189,7 @@ class Config:
     metrics: Metrics = Metrics()
     page: Page = Page()
     park: Park = Park()
+    containers: Containers = field(default_factory=Containers)
     path: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -249,6 +252,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "hosts": check_hosts,
     },
     "park": {"arena": check_arena},
+    "containers": {"required": check_flag, "devices": check_devices},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "daemon": Daemon,
@@ -258,6 +262,7 @@ _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "metrics": Metrics,
     "page": Page,
     "park": Park,
+    "containers": Containers,
 }
 
 

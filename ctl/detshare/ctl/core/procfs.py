@@ -98,8 +98,13 @@ def _argv(base: str) -> str:
 def _cgroup(base: str) -> tuple[str, str]:
     """Path, and the container's id in it."""
     cgroup = Path(f"{base}/cgroup").read_text().strip().rpartition(":")[2]
+    return cgroup, container_id(cgroup)
+
+
+def container_id(cgroup: str) -> str:
+    """The id of the container that a cgroup is of; empty: of none that is known by 64 digits."""
     found = _CONTAINER.search(cgroup)
-    return cgroup, found[1] if found else ""
+    return found[1] if found else ""
 
 
 def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, int]]) -> Opener:

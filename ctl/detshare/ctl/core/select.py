@@ -13,6 +13,8 @@ from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import ProcessId
 
 _CONTAINER = re.compile(r"[0-9a-f]{12,64}")
+WHOLE_ID = 64
+"""digits of a container's id that leave nothing open"""
 _MOST_PID = 4_194_304  # PID_MAX_LIMIT of 64-bit kernels (include/linux/threads.h)
 
 

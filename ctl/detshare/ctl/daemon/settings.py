@@ -39,8 +39,9 @@ class Target(Protocol):
 
 
 def _keys(config: Config) -> dict[str, object]:
+    # of [containers] the daemon reads nothing: it is for who writes specifications
     return {f"{section}.{key}": value for section, made in asdict(config).items() if isinstance(made, dict)
-            for key, value in made.items()}  # fmt: skip
+            and section != "containers" for key, value in made.items()}  # fmt: skip
 
 
 def _differing(old: Config, new: Config) -> Iterator[str]:

@@ -27,7 +27,7 @@ ORDER: Final = (
     ("ctl.oneshot",),
     ("ctl.policy",),
     ("ctl.daemon",),
-    ("ctl.kubernetes", "ctl.library", "ctl.sim", "ctl.support", "ctl.top"),
+    ("ctl.cdi", "ctl.kubernetes", "ctl.library", "ctl.sim", "ctl.support", "ctl.top"),
     ("ctl.cli", "ctl.trace"),
     ("",),
     ("tools",),
@@ -35,6 +35,7 @@ ORDER: Final = (
 """A room may import itself and the rooms of the rows above its own. "" is what `import detshare` gives."""
 
 ONLY: Final[Mapping[str, Set[str]]] = {
+    "ctl.cdi": {"ctl.core", "runtime"},
     "ctl.kubernetes": {"ctl.core", "ctl.client"},
     "ctl.library": {"ctl.core", "ctl.client"},
     "ctl.top": {"ctl.core", "ctl.client"},

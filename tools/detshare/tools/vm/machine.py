@@ -160,7 +160,16 @@ def run(
     """
     begin = time.monotonic()
     mounts = tuple(sorted({path.resolve() for path in options.mounts}))
-    hardware = Machine(options.memory, options.cpus, mounts, loads.reserved, options.tty, tsc.khz(), loads.forwarding)
+    hardware = Machine(
+        options.memory,
+        options.cpus,
+        mounts,
+        loads.reserved,
+        options.tty,
+        tsc.khz(),
+        loads.forwarding,
+        None if options.disk is None else options.disk.resolve(),
+    )
     with cache.in_use(), tempfile.TemporaryDirectory(prefix="detshare-vm-") as folder:
         image = initramfs.image(kernel, settings(options, kernel, loads), Path(folder) / "image")
         for again in (True, False):

@@ -25,6 +25,8 @@ class Options:
     long. What this machine does instead does not count.
 
     `order`: what is inserted first of driver and detshare.ko; by-hand: neither, the command calls vm-load.
+    `disk`: an image with a file system, /dev/vda in the guest, for `vm-root`; what is written there is forgotten.
+
     `environment` is the command's whole environment, but for PATH's last entry and DETSHARE_VM_*, which are added.
     """
 
@@ -35,6 +37,7 @@ class Options:
     load: bool = False
     order: str = "driver-first"
     mounts: tuple[Path, ...] = ()
+    disk: Path | None = None
     timeout: float = 600.0
     memory: int = 2048
     cpus: int = 2
@@ -69,6 +72,10 @@ class Options:
                 raise VmError("mount /", "the guest could change all of this machine", "name a folder", usage=True)
             if any(letter in str(path) for letter in ",\n"):
                 raise VmError(f"mount {path}", "QEMU takes no comma in a path", "mount another folder", usage=True)
+        if self.disk is not None and not self.disk.is_file():
+            raise VmError(f"give the guest the disk {self.disk}", "it is no file", "name an image", usage=True)
+        if self.disk is not None and any(letter in str(self.disk) for letter in ",\n"):
+            raise VmError(f"give the guest {self.disk}", "QEMU takes no comma in a path", "move the image", usage=True)
         if self.driver_options and self.driver == "none":
             raise VmError(
                 "give the driver options", "the run has no driver", "choose --driver, or leave them out", usage=True

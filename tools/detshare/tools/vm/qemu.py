@@ -36,6 +36,8 @@ class Machine:
     tty: bool = False
     tsc_khz: int | None = None
     forwarding: Forwarding | None = None
+    disk: Path | None = None
+    """its image; what the guest writes there is forgotten"""
 
 
 class Qemu:
@@ -136,6 +138,10 @@ def arguments(
     command += ["-serial", "chardev:log"]
     for nr, name in enumerate(PORTS, 1):
         command += ["-device", f"virtserialport,chardev={name},name=detshare.{name},nr={nr}"]
+    if machine.disk is not None:
+        # without a lock: guests beside each other may have the same image, none of them changes it
+        command += ["-drive", f"id=disk,file={machine.disk},format=raw,if=none,snapshot=on,file.locking=off"]
+        command += ["-device", f"virtio-blk-pci,drive=disk,{_NO_MSIX}"]
     if machine.tty:
         command += ["-chardev", "stdio,id=tty,signal=off", "-device", "virtconsole,chardev=tty"]
     command += _filesystem("host", Path("/"), read_only=True)

@@ -23,7 +23,7 @@ from detshare.ctl.backends.module.holds import Holds
 from detshare.ctl.backends.module.kernel_watch import KernelWatch, mps_server
 from detshare.ctl.backends.module.limits import Limits, nobody
 from detshare.ctl.backends.root.backend import RootBackend
-from detshare.ctl.core import cgroups, classes, select
+from detshare.ctl.core import classes, select
 from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import Backend, BadRequest
 from detshare.ctl.core.driver import Driver, DriverError, ProcessGone, ProcessId
@@ -168,7 +168,7 @@ class KmodBackend(Backend):
             if desired is not None and not self._desired.get(opener.id).steers:
                 with suppress(OSError):
                     self._desired.steer(opener.id, desired)
-        paths = {path: number for path in self._wanted.paths() if (number := cgroups.number_of(path)) is not None}
+        paths = self._wanted.living()
         given = bool(written)
         for target, desired in self._wanted.all(paths, [row.name for row in seen.tenants]).items():
             try:
@@ -456,7 +456,7 @@ class KmodBackend(Backend):
 
     def _take_back(self) -> None:
         """Orders that were asked for here; rows of classes, buckets and limits stay."""
-        paths = {path: number for path in self._wanted.paths() if (number := cgroups.number_of(path)) is not None}
+        paths = self._wanted.living()
         tenants = [row.name for row in self._watch.census.tenants]
         for target in self._wanted.all(paths, tenants):
             if target.kind is AccountKind.PID and not self._driver.alive(target.process):

@@ -12,7 +12,7 @@ from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.desired import Desired, DesiredState
 from detshare.ctl.backends.module.census import is_of
 from detshare.ctl.backends.module.kernel_watch import KernelWatch
-from detshare.ctl.core import classes
+from detshare.ctl.core import cgroups, classes, procfs
 from detshare.ctl.core.accounts import NO_PROCESS, Target
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.snapshot import AccountKind, Level, TsgChange
@@ -235,9 +235,20 @@ class Wanted:
                 found[Target(AccountKind.TENANT, key.removeprefix(_TENANT), NO_PROCESS)] = desired
         return {target: desired for target, desired in found.items() if desired.steers}
 
-    def paths(self) -> list[str]:
-        """Cgroups that something was asked for."""
-        return [key for key in self._desired.containers() if key.startswith("/")]
+    def living(self) -> dict[str, int]:
+        """Cgroups that something was asked for and that are there, by the kernel's numbers.
+
+        One of a container that is gone is forgotten: none will ever have its name. What was asked for others waits.
+        """
+        found: dict[str, int] = {}
+        for path in [key for key in self._desired.containers() if key.startswith("/")]:
+            number = cgroups.number_of(path)
+            if number is not None:
+                found[path] = number
+            elif procfs.container_id(path):
+                with suppress(OSError):
+                    self._desired.container(path, None)
+        return found
 
     def forget_accounts(self) -> None:
         """Drop what was asked for cgroups and tenants."""

@@ -67,7 +67,14 @@ class RootBackend(Looking):
             self._desired.steer(process, desired)
             return Change(process.pid, note="it uses no GPU yet; will be applied when it makes a context")
 
-        return self._verb(verb, who, act, pending)
+        outcome = self._verb(verb, who, act, pending)
+        whole = selector.by is select.By.CONTAINER and len(selector.text) == select.WHOLE_ID
+        if not whole or any(skip.pid for skip in outcome.skipped) or outcome.changed or self._abi is None:
+            return outcome
+        # A whole id names one container, be it new: what was asked is for the programs that are born there.
+        self._desired.container(selector.text, desired)
+        note = f"container {selector.text[:12]}: {desired.text}, for programs to come"
+        return Outcome(verb, (Change(0, note=note),), seconds=outcome.seconds)
 
     def _mps_server(self, program: Program) -> Program:
         """The program that owns the TSG in which `program` runs: itself, or its MPS server."""
