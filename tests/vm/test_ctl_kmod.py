@@ -23,6 +23,7 @@ def test_in_the_guest(guest_pytest: Callable[..., Completed], puppet: Path, file
     assert " passed" in done.stdout
 
 
+@pytest.mark.thorough
 def test_pods_of_kubernetes(guest_pytest: Callable[..., Completed], clients: Path) -> None:
     """Kubelet double, API-server double; the module, the daemon and the driver are real."""
     done = guest_pytest(
