@@ -23,6 +23,20 @@ def test_in_the_guest(guest_pytest: Callable[..., Completed], puppet: Path, file
     assert " passed" in done.stdout
 
 
+@pytest.mark.thorough
+def test_pods_of_kubernetes(guest_pytest: Callable[..., Completed], clients: Path) -> None:
+    """Kubelet double, API-server double; the module, the daemon and the driver are real."""
+    done = guest_pytest(
+        "tests/vm/guest/ctl_kubernetes.py",
+        driver="sim",
+        load=True,
+        timeout=600,
+        mounts=[clients],
+        env={"DETSHARE_NVCLIENT": str(clients)},
+    )
+    assert " passed" in done.stdout
+
+
 @pytest.mark.parametrize(
     "file",
     [

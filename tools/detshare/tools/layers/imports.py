@@ -27,7 +27,7 @@ ORDER: Final = (
     ("ctl.oneshot",),
     ("ctl.policy",),
     ("ctl.daemon",),
-    ("ctl.cdi", "ctl.library", "ctl.sim", "ctl.support", "ctl.top"),
+    ("ctl.cdi", "ctl.kubernetes", "ctl.library", "ctl.sim", "ctl.support", "ctl.top"),
     ("ctl.cli", "ctl.trace"),
     ("",),
     ("tools",),
@@ -36,6 +36,7 @@ ORDER: Final = (
 
 ONLY: Final[Mapping[str, Set[str]]] = {
     "ctl.cdi": {"ctl.core", "runtime"},
+    "ctl.kubernetes": {"ctl.core", "ctl.client"},
     "ctl.library": {"ctl.core", "ctl.client"},
     "ctl.top": {"ctl.core", "ctl.client"},
 }

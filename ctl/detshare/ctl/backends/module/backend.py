@@ -206,17 +206,12 @@ class KmodBackend(Backend):
     def set_priority(
         self, who: str, klass: str, weight: int | None = None, floor: float | None = None, tenant: str = ""
     ) -> Outcome:
-        if weight is not None or floor is not None or tenant:
-            raise BadRequest(
-                "with detshare.ko a weight is set by set-weight, a floor by set-class CLASS --floor, a tenant by "
-                "tenant attach"
-            )
+        if floor is not None or tenant:
+            raise BadRequest("with detshare.ko a floor is set by set-class CLASS --floor, a tenant by tenant attach")
         classes.check_name(klass)
-        if klass not in classes.CLASSES:
-            known = sorted({row.name for row in self._link.classes()} | set(classes.CLASSES))
-            if klass not in known:
-                raise BadRequest(f"{klass!r} is no class: use one of {', '.join(known)}, or make it: set-class")
-        return self._steer("set-priority", who, Desired(klass=klass))
+        if klass not in classes.CLASSES or weight is not None:
+            orders.check_class(self._link.classes(), klass, turns=weight is not None)
+        return self._steer("set-priority", who, Desired(klass=klass, weight=weight))
 
     def set_weight(self, who: str, weight: int) -> Outcome:
         return self._steer("set-weight", who, Desired(weight=weight))

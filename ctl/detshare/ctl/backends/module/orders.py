@@ -24,9 +24,10 @@ _TENANT: Final = "tenant:"
 
 
 def order_of(desired: Desired) -> Order:
-    """What a desired state asks of the kernel. A class's slice and level stand in its row."""
+    """What a desired state asks of the kernel. A class's slice and level stand in its row; a weight beside it is a part
+    of the class's turns."""
     if desired.klass is not None:
-        return Order(klass=desired.klass, tpc_percent=desired.ceiling)
+        return Order(klass=desired.klass, weight=desired.weight, tpc_percent=desired.ceiling)
     if desired.weight is not None:
         return Order(weight=desired.weight, level=Level.MEDIUM, tpc_percent=desired.ceiling)
     if desired.slice_us is not None:
@@ -39,7 +40,7 @@ def desired_of(row: SchedRow) -> Desired:
     """The desired state that an order found in the kernel answers to."""
     level = Level(row.level) if row.level in tuple(Level) else None
     if row.klass:
-        return Desired(klass=row.klass, ceiling=row.tpc_percent)
+        return Desired(klass=row.klass, weight=row.weight, ceiling=row.tpc_percent)
     if row.weight is not None:
         return Desired(weight=row.weight, ceiling=row.tpc_percent)
     return Desired(slice_us=row.slice_us or None, level=level, ceiling=row.tpc_percent)
@@ -88,6 +89,15 @@ def changed(row: ClassRow, change: Mapping[str, Any]) -> ClassRow:
     elif named.get("slice_us"):
         named["weight"] = None
     return replace(row, **named)
+
+
+def check_class(rows: Sequence[ClassRow], klass: str, *, turns: bool) -> None:
+    """BadRequest where there is no such class, or `turns` are needed, for a weight to be a part of, and it has none."""
+    known = {name: row_of(name) for name in classes.CLASSES} | {row.name: row for row in rows}
+    if klass not in known:
+        raise BadRequest(f"{klass!r} is no class: use one of {', '.join(sorted(known))}, or make it: set-class")
+    if turns and not known[klass].turn_us:
+        raise BadRequest(f"class {klass} has no turns, so no weight beside it: set-weight alone shares by slices")
 
 
 def write_missing(link: Link, rows: Sequence[ClassRow]) -> list[str]:
