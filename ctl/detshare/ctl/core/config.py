@@ -38,6 +38,7 @@ from detshare.ctl.core.config_values import (
     check_tables,
     check_tiers,
     check_users,
+    check_wait,
     shown,
 )
 from detshare.ctl.core.errors import ControlError
@@ -169,6 +170,8 @@ class Park:
 
     arena: str = "50%"
     """for all of them together: a size, or a share of the host's"""
+    wait: float = 0.0
+    """seconds that an allocation which finds no room on the GPU waits for a policy to make some; 0: it fails at once"""
 
     @property
     def bytes(self) -> int:
@@ -248,7 +251,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "key": check_file,
         "hosts": check_hosts,
     },
-    "park": {"arena": check_arena},
+    "park": {"arena": check_arena, "wait": check_wait},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "daemon": Daemon,
