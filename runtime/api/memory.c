@@ -17,6 +17,7 @@
 #include "log.h"
 #include "memory.h"
 #include "move.h"
+#include "room.h"
 
 static _Atomic(uint64_t) used[DS_MAX_DEVICES];
 static _Atomic(bool) told;
@@ -174,7 +175,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 		return linear(pointer, bytes);
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = linear(pointer, bytes);
+	result = ds_room_for(device, bytes, linear(pointer, bytes));
 	return ds_memory_settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
 }
 
@@ -201,7 +202,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
 		return rows(pointer, pitch, width, height, element);
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = rows(pointer, pitch, width, height, element);
+	result = ds_room_for(device, bytes, rows(pointer, pitch, width, height, element));
 	/* The padding of the rows is known now. */
 	if (result == CUDA_SUCCESS && *pitch > width) {
 		size_t padding = (*pitch - width) * height;

@@ -5,6 +5,7 @@
 #include "home.h"
 #include "ledger.h"
 #include "memory.h"
+#include "room.h"
 
 /* The device whose memory the program asks for, if it is managed. */
 static struct ds_device *asked(const CUmemAllocationProp *prop)
@@ -43,7 +44,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 		return real->cuMemCreate(handle, bytes, prop, flags);
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = ds_home_call(create(device, handle, bytes, prop, flags));
+	result = ds_room_for(device, bytes, ds_home_call(create(device, handle, bytes, prop, flags)));
 	return ds_memory_settle(device, DS_LEDGER_HANDLE, result ? 0 : *handle, bytes, result);
 }
 

@@ -15,6 +15,7 @@
 #include "home.h"
 #include "lifecycle.h"
 #include "log.h"
+#include "room.h"
 #include "source.h"
 #include "virtual.h"
 #include "word.h"
@@ -376,12 +377,12 @@ static bool come(void)
 	return true;
 }
 
-static bool held_by_hand(void)
+static bool held_away(void)
 {
 	struct ds_device *device;
 
 	each_device(device)
-		if (device->board && (atomic_load(device->board->word) & DS_HELD) && !atomic_load(&device->board->stopping))
+		if (device->board && ((atomic_load(device->board->word) & DS_HELD) || ds_room_stays(device)) && !atomic_load(&device->board->stopping))
 			return true;
 	return false;
 }
@@ -395,7 +396,7 @@ static void fetch(struct ds_stream *stream)
 
 	pthread_mutex_lock(&lock);
 	while (atomic_load(&ds_home.now) == DS_HOME_AWAY) {
-		bool held = held_by_hand();
+		bool held = held_away();
 
 		if (!held && come()) {
 			each_device(device)

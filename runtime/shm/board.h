@@ -211,7 +211,9 @@ struct ds_policy {
 	uint64_t memory_limit; /* bytes on this GPU; 0: none */
 	uint32_t ahead_us; /* estimated work that may be launched and not finished, beyond two kernels, on each stream; 0: no bound */
 	uint32_t park; /* the latest request about its memory: PARK_WANTED and a number */
-	uint8_t _reserved0[48];
+	uint64_t stay_until; /* CLOCK_MONOTONIC ns: until then its own calls do not bring parked memory back, for somebody else has the room */
+	uint32_t room_ms; /* how long an allocation that finds no room waits for some; 0: not at all, 2^32-1: until there is */
+	uint8_t _reserved0[36];
 	struct ds_tier tiers[16];
 	uint8_t _rest[3848];
 } __attribute__((aligned(64)));
@@ -231,7 +233,9 @@ _Static_assert(offsetof(struct ds_policy, flags) == 52, "ds_policy.flags");
 _Static_assert(offsetof(struct ds_policy, memory_limit) == 56, "ds_policy.memory_limit");
 _Static_assert(offsetof(struct ds_policy, ahead_us) == 64, "ds_policy.ahead_us");
 _Static_assert(offsetof(struct ds_policy, park) == 68, "ds_policy.park");
-_Static_assert(offsetof(struct ds_policy, _reserved0) == 72, "ds_policy._reserved0");
+_Static_assert(offsetof(struct ds_policy, stay_until) == 72, "ds_policy.stay_until");
+_Static_assert(offsetof(struct ds_policy, room_ms) == 80, "ds_policy.room_ms");
+_Static_assert(offsetof(struct ds_policy, _reserved0) == 84, "ds_policy._reserved0");
 _Static_assert(offsetof(struct ds_policy, tiers) == 120, "ds_policy.tiers");
 
 /* <vctx-id>.counters: the tenant writes; every field is one aligned store. */
@@ -280,7 +284,8 @@ struct ds_counters {
 	uint64_t arena_bytes; /* host memory that the daemon gave for it */
 	uint64_t park_ns; /* the last park, from no new work to no memory */
 	uint64_t resume_ns; /* the last way back */
-	uint8_t _rest[728];
+	uint64_t room_bytes; /* of allocations that found no room and wait for some */
+	uint8_t _rest[720];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -327,6 +332,7 @@ _Static_assert(offsetof(struct ds_counters, parked_bytes) == 3336, "ds_counters.
 _Static_assert(offsetof(struct ds_counters, arena_bytes) == 3344, "ds_counters.arena_bytes");
 _Static_assert(offsetof(struct ds_counters, park_ns) == 3352, "ds_counters.park_ns");
 _Static_assert(offsetof(struct ds_counters, resume_ns) == 3360, "ds_counters.resume_ns");
+_Static_assert(offsetof(struct ds_counters, room_bytes) == 3368, "ds_counters.room_bytes");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {

@@ -122,13 +122,17 @@ CUresult capture_implicit(struct context *context);
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory);
 struct memory *memory_add(struct context *context, CUdeviceptr base, size_t size, enum memory_kind kind);
 void memory_remove(struct memory *memory);
-size_t memory_left(const struct device *device);
 void memory_end(struct context *group);
 struct memory *memory_find(CUdeviceptr address);
 void *memory_reach(struct context *context, CUdeviceptr address, size_t size, struct memory **memory);
 void arena_start(struct device *device);
 CUdeviceptr arena_take(struct device *device, size_t size);
 void arena_give(struct device *device, CUdeviceptr base, size_t size);
+
+/* share.c */
+size_t memory_left(const struct device *device);
+bool memory_take(struct device *device, size_t size); /* false: it has no room */
+void memory_give(struct device *device, size_t size);
 
 /* image.c */
 CUresult image_parse(const void *data, struct image *image);

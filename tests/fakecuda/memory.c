@@ -165,7 +165,8 @@ void memory_remove(struct memory *memory)
 		count--;
 	}
 	shadow_clear(memory);
-	memory->device->used -= memory->charged;
+	if (memory->charged)
+		memory_give(memory->device, memory->charged);
 	free(memory);
 }
 
@@ -209,27 +210,6 @@ void memory_end(struct context *group)
 			ranges[i]->freed = true;
 }
 
-/* What FAKECUDA_TAKEN says that other programs have of each device. */
-static size_t taken(void)
-{
-	const char *path = getenv("FAKECUDA_TAKEN");
-	FILE *file = path ? fopen(path, "re") : NULL;
-	size_t bytes = 0;
-
-	if (file && fscanf(file, "%zu", &bytes) != 1)
-		bytes = 0;
-	if (file)
-		fclose(file);
-	return bytes;
-}
-
-size_t memory_left(const struct device *device)
-{
-	size_t used = device->used + taken();
-
-	return used < device->memory ? device->memory - used : 0;
-}
-
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory)
 {
 	struct device *device = context->device;
@@ -237,14 +217,15 @@ CUresult memory_new(struct context *context, size_t size, enum memory_kind kind,
 
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (size > memory_left(device))
+	if (!memory_take(device, size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	base = arena_take(device, size);
-	if (!base)
+	if (!base) {
+		memory_give(device, size);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	*memory = memory_add(context, base, size, kind);
 	(*memory)->charged = size;
-	device->used += size;
 	return CUDA_SUCCESS;
 }
 

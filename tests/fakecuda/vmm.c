@@ -91,25 +91,27 @@ API(cuMemCreate, CUmemGenericAllocationHandle *, handle, size_t, size, const CUm
 	if (!handle || !prop || !size || size % GRANULARITY || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(prop_check(prop, &physical.device));
-	if (physical.device && size > memory_left(physical.device))
+	if (physical.device && !memory_take(physical.device, size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	physical.prop = *prop;
 	if (physical.device && !prop->requestedHandleTypes) {
 		physical.place = arena_take(physical.device, size);
 		physical.fd = physical.device->arena_fd;
-		if (!physical.place)
+		if (!physical.place) {
+			memory_give(physical.device, size);
 			return CUDA_ERROR_OUT_OF_MEMORY;
+		}
 	} else {
 		snprintf(name, sizeof(name), "%s:%d:%d:", FILE_NAME, prop->location.type, prop->location.id);
 		physical.fd = memfd_create(name, MFD_CLOEXEC);
 		if (physical.fd < 0 || ftruncate(physical.fd, (off_t)size)) {
 			if (physical.fd >= 0)
 				close(physical.fd);
+			if (physical.device)
+				memory_give(physical.device, size);
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		}
 	}
-	if (physical.device)
-		physical.device->used += size;
 	return physical_add(handle, &physical);
 }
 
@@ -128,7 +130,7 @@ static void physical_unused(struct physical *physical)
 	else
 		close(physical->fd);
 	if (physical->device)
-		physical->device->used -= physical->size;
+		memory_give(physical->device, physical->size);
 	handle_kill(physical);
 }
 

@@ -221,6 +221,8 @@ class PolicyValues:
     flags: int = 0
     memory_limit: int = 0
     park: int = 0
+    stay_until: int = 0
+    room_ms: int = 0
     tiers: tuple[Tier, ...] = (Tier(layout.TIER_FULL, 0),)
 
 

@@ -129,6 +129,8 @@ POLICY_FIELDS = {
     "memory_limit": Field(56, "u64", 0),
     "ahead_us": Field(64, "u32", 0),
     "park": Field(68, "u32", 0),
+    "stay_until": Field(72, "u64", 0),
+    "room_ms": Field(80, "u32", 0),
     "tiers": Field(120, "TIER", 16),
 }
 
@@ -176,6 +178,7 @@ COUNTERS_FIELDS = {
     "arena_bytes": Field(3344, "u64", 0),
     "park_ns": Field(3352, "u64", 0),
     "resume_ns": Field(3360, "u64", 0),
+    "room_bytes": Field(3368, "u64", 0),
 }
 
 ATTACH_SIZE = 128

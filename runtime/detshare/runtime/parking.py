@@ -19,6 +19,7 @@ from detshare.runtime.arena import Arena
 from detshare.runtime.board import monotonic_ns
 from detshare.runtime.directory import uuid_text
 from detshare.runtime.policies import Policies
+from detshare.runtime.room import Room
 from detshare.runtime.tenant import Refused, Tell, Tenant
 
 
@@ -52,12 +53,19 @@ class Parking:
         self._policies = policies
         self._arena = arena
         self._tell = tell
+        self.room = Room(tenants, policies)
 
-    def ask(self, process: ProcessId, away: bool) -> list[Asked]:
-        """Ask a program, in whatever lane, to let its memory go or to have it back. Empty where it is not ours."""
+    def ask(self, process: ProcessId, away: bool, room_for: int = 0) -> list[Asked]:
+        """Ask a program, in whatever lane, to let its memory go or to have it back. Empty where it is not ours.
+
+        `room_for`: the PID of another one, which has the room first.
+        """
         with self._lock:
             mine = [tenant for tenant in self._tenants.values() if tenant.record.process == process]
             for tenant in mine:
+                tenant.park.room_for = room_for if away else 0
+                if away and room_for:
+                    self.room.give(tenant, room_for)
                 tenant.park.next(away)
                 self._policies.show(tenant)
             return [Asked(tenant, tenant.park.asked) for tenant in mine]
@@ -97,6 +105,11 @@ class Parking:
                 tenant.park.refusal, tenant.park.arena = str(error), 0
             raise
 
+    def presses(self) -> bool:
+        """Whether somebody waits for room on a GPU."""
+        with self._lock:
+            return self.room.presses()
+
     @property
     def limit(self) -> int:
         """Bytes of the arena."""
@@ -113,6 +126,7 @@ class Parking:
         with self._lock:
             for tenant in self._tenants.values():
                 self._look(tenant)
+            self.room.tick(monotonic_ns())
 
     def _look(self, tenant: Tenant) -> None:
         counters, now = tenant.pages.counters, monotonic_ns()
@@ -126,6 +140,7 @@ class Parking:
         tenant.park.since_ns = tenant.park.since_ns or now
         if now - max(counters.get("last_launch"), tenant.park.since_ns) > after * 1e9:
             tenant.park.since_ns = now  # a refusal is no reason to ask again at once
+            tenant.park.room_for = 0
             tenant.park.next(True)
             self._policies.show(tenant)
 
@@ -133,10 +148,18 @@ class Parking:
         """By counts, for memory may leave and come back between two looks."""
         counters, known, gpu = tenant.pages.counters, tenant.park, tenant.record.gpu.uuid
         told = []
+        if state != layout.PARK_HOME or counters.get("parks") != known.parks:
+            known.home_ns = 0
+        if state == layout.PARK_HOME:
+            known.home_ns = known.home_ns or now
         if (parks := counters.get("parks")) != known.parks:
             size = sizes.text(counters.get("parked_bytes") or counters.get("parkable_bytes"))
-            told.append(f"parked: {size} left {gpu} in {counters.get('park_ns') / 1e9:.3g} s")
+            whom = f", for PID {known.room_for}" if known.room_for else ""
+            told.append(f"parked: {size} left {gpu} in {counters.get('park_ns') / 1e9:.3g} s{whom}")
             known.parks, known.away = parks, True
+        if (asks := bool(wanted := counters.get("room_bytes"))) != known.asks:
+            known.asks = asks
+            told += [f"an allocation of it waits for {sizes.text(wanted)} of room on {gpu}"] if asks else []
         waits = state == layout.PARK_WAITING
         if waits and not known.waits:
             told.append(f"it is parked and wants to go on, and waits for room on {gpu}")

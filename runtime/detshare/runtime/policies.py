@@ -19,13 +19,15 @@ from detshare.runtime import crowding
 from detshare.runtime.board import PolicyValues, monotonic_ns
 from detshare.runtime.board import Tier as PageTier
 from detshare.runtime.directory import Directory, Record
-from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Mode, Override, Reflex, apart, reflex
+from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Desired, Mode, Override, Reflex, apart, reflex
 from detshare.runtime.runs import Runs
 from detshare.runtime.tenant import Pending, Tell, Tenant, spatial
 from detshare.runtime.tiers import Gpu, check_reserve
 
 LEASE_NS: Final = 2_000_000_000
 """how long a hold by hand stands without being renewed: a daemon that died keeps nobody stopped"""
+FOREVER: Final = 0xFFFFFFFF
+"""policy.room_ms: until there is room"""
 
 
 class Policies:
@@ -42,6 +44,8 @@ class Policies:
         self._runs = runs
         self._directory = directory
         self._tell = tell
+        self.room_s = 0.0
+        """seconds that an allocation waits for room where nothing was promised; 0: nobody waits"""
 
     # -- pages --------------------------------------------------------------------------------------------------
 
@@ -82,12 +86,20 @@ class Policies:
             floor_period_us=made.floor_period_us,
             memory_limit=desired.memory or 0,
             park=tenant.park.asked,
+            stay_until=tenant.park.stay_until,
+            room_ms=self._room_ms(desired),
             tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
         )
         tenant.reflex = made
         if policy.epoch % 2 or policy.read() != values:
             policy.write(**_fields(values))
         return Pending(tenant, policy.epoch)
+
+    def _room_ms(self, desired: Desired) -> int:
+        """How long an allocation waits for room; of who was promised its memory without end."""
+        if not self.room_s:
+            return 0
+        return FOREVER if desired.memory is not None else round(1000 * self.room_s)
 
     def show(self, tenant: Tenant) -> None:
         """Bring one page up to date, under the lock."""

@@ -43,6 +43,14 @@ class Residence:
     """and that it waits for room"""
     since_ns: int = 0
     """since then its memory is on the GPU, or the last try to park it was refused"""
+    home_ns: int = 0
+    """since then its memory is on the GPU; 0: it is not, or was not looked at yet"""
+    room_for: int = 0
+    """the PID that it was parked for last; 0: for nobody"""
+    asks: bool = False
+    """what was told last is that an allocation of it waits for room"""
+    stay_until: int = 0
+    """policy.stay_until: until then it does not come back by itself"""
     arena: int = 0
     """bytes of host memory that it has"""
     refusal: str = ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from detshare.runtime import board_layout as layout
-from detshare.runtime.board import Slot
+from detshare.runtime.board import Slot, monotonic_ns
 from detshare.runtime.crowding import Share
 from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Pages, Record
@@ -75,11 +75,17 @@ class View:
     epoch: int
     counters: dict[str, int | list[int]]
     lost: str
+    wants_bytes: int = 0
+    """GPU memory that it waits for"""
+    idle_s: float = 0.0
+    """since its last launch"""
+    home_s: float = 0.0
+    """since its memory is on the GPU"""
 
 
 def view(tenant: Tenant) -> View:
     """How it stands now."""
-    policy, table = tenant.pages.policy.read(), tenant.table.tiers
+    policy, table, now = tenant.pages.policy.read(), tenant.table.tiers, monotonic_ns()
     return View(
         record=tenant.record,
         idle=table[policy.tier_idle],
@@ -90,7 +96,27 @@ def view(tenant: Tenant) -> View:
         epoch=tenant.pages.policy.epoch,
         counters=tenant.pages.counters.read(),
         lost=tenant.lost,
+        wants_bytes=wants(tenant, now),
+        idle_s=idle_s(tenant, now),
+        home_s=(now - tenant.park.home_ns) / 1e9 if tenant.park.home_ns else 0.0,
     )
+
+
+def wants(tenant: Tenant, now_ns: int) -> int:
+    """Bytes of the GPU that it waits for: of its allocations, and its parked memory; none while it is to stay away."""
+    if tenant.park.stay_until > now_ns:
+        return 0
+    counters = tenant.pages.counters
+    waits = counters.get("park_state") == layout.PARK_WAITING
+    return counters.get("room_bytes") + (counters.get("parked_bytes") if waits else 0)
+
+
+def idle_s(tenant: Tenant, now_ns: int) -> float:
+    """Seconds since its last launch, as far as the daemon saw it; 0 while it has work."""
+    if tenant.slot.get("active"):
+        return 0.0
+    since = max(tenant.pages.counters.get("last_launch"), tenant.park.home_ns)
+    return max(0.0, (now_ns - since) / 1e9) if since else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,14 @@ ELSEWHERE: dict[str, str] = {
         "unit/spatial/test_parking.py::test_a_full_gpu_lets_it_wait",
     "park: refused, nothing is lost: WHY": "unit/spatial/test_parking.py::test_a_full_arena_refuses_and_loses_nothing",
     "is not parked: WHY": "unit/spatial/test_parking.py::test_a_full_arena_refuses_and_loses_nothing",
+    "memory: N bytes do not fit now: the call waits for room, N s at most":
+        "unit/spatial/test_room.py::test_a_wait_has_its_end_unless_the_memory_was_promised",
+    "memory: N bytes found no room within N s: the call fails as on a full GPU":
+        "unit/spatial/test_room.py::test_a_wait_has_its_end_unless_the_memory_was_promised",
+    "is not parked, nothing is lost: WHY":
+        "unit/spatial/test_checkpoints.py::test_who_was_locked_is_let_go_when_the_driver_refuses",
+    "stays in the driver's checkpoint, nothing is lost: WHY":
+        "unit/spatial/test_checkpoints.py::test_without_room_it_stays_where_it_is",
     "GPU N: memory that can be parked is refused (ERROR): what is allocated stays":
         "unit/runtime/test_park.py::test_a_driver_without_virtual_memory_serves_as_ever",
 }  # fmt: skip

@@ -17,16 +17,19 @@ from detshare.ctl.policy.shipped.asked import Asked
 from detshare.ctl.policy.shipped.cost_aware import CostAware
 from detshare.ctl.policy.shipped.fair import Fair
 from detshare.ctl.policy.shipped.phases import DECODE, PREFILL, Phases
+from detshare.ctl.policy.shipped.room import WHEN_FULL
 from detshare.ctl.policy.shipped.slo_aware import SloAware
 from detshare.ctl.policy.shipped.strict import Strict
 from detshare.ctl.policy.shipped.token_bucket import TokenBucket
 from detshare.ctl.policy.shipped.tpot_first import TpotFirst
 from detshare.ctl.policy.types import (
+    HOOKS,
     Action,
     Bind,
     ClassRow,
     Gate,
     Move,
+    Park,
     PCtx,
     Policy,
     Preempt,
@@ -39,7 +42,7 @@ from detshare.ctl.policy.types import (
 
 NAMES = tuple(registry.SHIPPED)
 SMS = 132
-KINDS = ("Slice", "Bind", "Move", "Gate", "Reflex", "Preempt")
+KINDS = ("Slice", "Bind", "Move", "Gate", "Reflex", "Preempt", "Park")
 
 
 def view(name: str = "a", **more: Any) -> TenantView:
@@ -78,6 +81,12 @@ def views(draw: st.DrawFn, name: str, lane: str) -> TenantView:
                      st.integers(0, 4000), st.just(256), st.integers(1, 99), *[st.floats(1, 1e5)] * 3), max_size=2))),
         group=draw(st.sampled_from(("", "team", "other"))),
         kind=draw(st.sampled_from(("", "kernels", "decode"))),
+        residence=draw(st.sampled_from(("", "home", "leaving", "parked", "waiting"))),
+        parkable_bytes=draw(st.sampled_from((0, 1 << 30))),
+        wants_bytes=draw(st.sampled_from((0, 1 << 30))),
+        idle_us=draw(st.floats(0, 1e8)),
+        home_us=draw(st.floats(0, 1e8)),
+        copy_us=draw(st.floats(0, 1e6)),
         by_hand=tuple(draw(st.sets(st.sampled_from(KINDS), max_size=2))),
     )  # fmt: skip
 
@@ -128,6 +137,8 @@ class World:
                 changes = {"gate_open": is_open}
             case Reflex(busy_sms=sms):
                 changes = {"reflex_sms": sms}
+            case Park():
+                changes = {"residence": "parked"}
         tenants = tuple(replace(each, **changes) if each.name == action.tenant else each for each in self.now.tenants)
         pool = self.now.pool
         if isinstance(action, Move | Bind):
@@ -144,7 +155,8 @@ class World:
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.sampled_from(NAMES))
 def test_no_action_names_what_is_not_there_or_fills_a_member_twice(data: st.DataObject, name: str) -> None:
-    policy = registry.load(name).policy
+    params = {"when_full": data.draw(st.sampled_from(WHEN_FULL))} if name in ("slo-aware", "strict") else {}
+    policy = registry.load(name, params).policy
     lane = data.draw(st.sampled_from(("temporal", "spatial", "mps")))
     names = [f"t{index}" for index in range(data.draw(st.integers(1, 5)))]
     tenants = [data.draw(views(each, lane)) for each in names]
@@ -153,7 +165,7 @@ def test_no_action_names_what_is_not_there_or_fills_a_member_twice(data: st.Data
         world.step(policy.on_attach(world.now, each))
     for _ in range(data.draw(st.integers(1, 12))):
         hook = data.draw(
-            st.sampled_from(("on_launch", "on_completion", "on_congestion", "on_tick", "on_detach", "new"))
+            st.sampled_from((*(hook for hook in HOOKS if hook != "on_attach"), "new"))
         )
         who = data.draw(st.sampled_from(names))
         passed = data.draw(st.floats(1, 2e6))

@@ -163,8 +163,11 @@ def parking_rows(program: Json) -> list[tuple[str, str]]:
     if not parking:
         return []
     after = f"; parked after {parking['after']:g} s without work" if parking["after"] is not None else ""
+    if parking.get("way") == "driver":
+        return _checkpoint_rows(program, parking)
+    wants = f"; it waits for {size(parking['wants_bytes'])} of room" if parking.get("wants_bytes") else ""
     rows = [
-        ("gpu memory is", f"{_WHERE.get(parking['state'], clean(parking['state']))}{after}"),
+        ("gpu memory is", f"{_WHERE.get(parking['state'], clean(parking['state']))}{after}{wants}"),
         ("can be parked", f"{size(parking['parkable_bytes'])}; {size(parking['stays_bytes'])} stay on the GPU"),
         ("in host memory", f"{size(parking['parked_bytes'])}; the arena has {size(parking['arena_bytes'])} for it"),
     ]
@@ -172,6 +175,17 @@ def parking_rows(program: Json) -> list[tuple[str, str]]:
         times = f"{count(parking['parks'], 'time')}, woken by its own call {count(parking['wakes'], 'time')}"
         took = f"the last took {parking['park_ms']:.1f} ms, the way back {parking['resume_ms']:.1f} ms"
         rows.append(("was parked", f"{times}; {took}"))
+    return rows
+
+
+def _checkpoint_rows(program: Json, parking: Json) -> list[tuple[str, str]]:
+    where = _WHERE.get(parking["state"], clean(parking["state"]))
+    if parking["state"] == "parked":
+        where = f"in its own host memory, by the driver's checkpoint; it waits for: resume {program['pid']}"
+    rows = [("gpu memory is", where)]
+    if parking["parks"]:
+        took = f"the last took {parking['park_ms'] / 1e3:.3g} s, the way back {parking['resume_ms'] / 1e3:.3g} s"
+        rows.append(("was parked", f"{count(parking['parks'], 'time')} by the driver; {took}"))
     return rows
 
 

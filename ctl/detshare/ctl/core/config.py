@@ -38,6 +38,7 @@ from detshare.ctl.core.config_values import (
     check_tables,
     check_tiers,
     check_users,
+    check_wait,
     shown,
 )
 from detshare.ctl.core.containers import Containers, check_devices
@@ -171,6 +172,8 @@ class Park:
 
     arena: str = "50%"
     """for all of them together: a size, or a share of the host's"""
+    wait: float = 0.0
+    """seconds that an allocation which finds no room on the GPU waits for a policy to make some; 0: it fails at once"""
 
     @property
     def bytes(self) -> int:
@@ -251,7 +254,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "key": check_file,
         "hosts": check_hosts,
     },
-    "park": {"arena": check_arena},
+    "park": {"arena": check_arena, "wait": check_wait},
     "containers": {"required": check_flag, "devices": check_devices},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {

@@ -20,6 +20,7 @@ CLASSES: Final = ("high", "normal", "low", "idle")
 MOST_PATTERN: Final = 4096
 INTERVALS: Final = (0.02, 60.0)
 MOST_TIERS: Final = 16
+LONGEST_ROOM: Final = 86_400.0
 MOST_SMS: Final = 4096
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -87,6 +88,13 @@ def check_arena(value: object) -> str:
     if not isinstance(value, str) or arena_bytes(value) is None:
         raise Bad(f'it is {shown(value)}; it is a size such as "64G", or a share of the host\'s memory: "1%" to "99%"')
     return value
+
+
+def check_wait(value: object) -> float:
+    """Seconds; 0 for none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_ROOM:
+        raise Bad(f"it is {shown(value)}; it is a number of seconds, 0 to {LONGEST_ROOM:g}")
+    return float(value)
 
 
 def check_flag(value: object) -> bool:

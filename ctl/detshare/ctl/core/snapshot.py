@@ -69,7 +69,7 @@ class State(StrEnum):
     SPATIAL = "spatial"
     """in the spatial lane: its own runtime places its kernels"""
     PARKED = "parked"
-    """its GPU memory is in host memory; its next launch brings it back"""
+    """its GPU memory is in host memory; its next launch brings it back, or `resume` (Parking.way)"""
     READ_ONLY = "read-only"
     """the driver's branch is not in our tables: seen, never touched"""
 
@@ -226,7 +226,7 @@ class Program:
     spatial: Spatial | None = None
     """None: it is in the temporal lane"""
     parking: Parking | None = None
-    """None: it was not started with --park"""
+    """None: it was neither started with --park nor parked by the driver's checkpoint"""
     activity: Activity | None = None
     """None: the kernel module is not there, or the program cannot launch work yet"""
     observed: Observed | None = None

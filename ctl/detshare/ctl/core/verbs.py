@@ -28,6 +28,7 @@ _TENANT: Final = Text(classes.check_tenant)
 _LEASE: Final = "Let go by itself after that.  [default: held as long as the daemon lives]"
 _GPU: Final = Whole(range(MOST_GPUS), "GPU")
 _WAIT: Final = Number(LONGEST_WAIT, "number of seconds")
+_PID: Final = Whole(range(1, 4_194_305), "PID")
 _TIMEOUT: Final = Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 5]", "timeout")
 
 
@@ -275,7 +276,8 @@ _ALL: Final = (
         "resume",
         """Let a paused program run on, and bring the memory of a parked one back.
 
-        A parked program comes back by itself when it launches, copies, frees or asks for memory.
+        A program parked by its library comes back by itself when it launches, copies, frees or asks for memory. One in
+        the driver's checkpoint waits for this.
         """,
         "4242",
         done="runs again",
@@ -286,11 +288,15 @@ _ALL: Final = (
         """Copy a program's GPU memory into host memory, and let it go.
 
         Addresses and contents stay what they are: its next launch, copy or free brings all of it back, and waits for
-        that. What it runs now is waited for. In the spatial lane `pause` it as well to keep it away. For programs that
-        were started with `detshare run --park`, in either lane. Needs the daemon.
+        that. What it runs now is waited for. In the spatial lane `pause` it as well to keep it away. That is for
+        programs that were started with `detshare run --park`, in either lane. Any other one goes into the driver's
+        checkpoint, with driver 570 and cuda-bindings: some seconds, and it waits until `resume`. Needs the daemon.
         """,
         "4242",
-        (Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 20]", "timeout"),),
+        (
+            Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 20]", "timeout"),
+            Arg("room_for", _PID, "PID", "It stays away until that one has the memory that it waits for.", "room-for"),
+        ),
         lane=Lane.SPATIAL,  # its backend has the boards of both lanes
         done="parked",
         daemon=True,

@@ -118,6 +118,14 @@ class Parking:
     resume_ms: float = 0.0
     after: float | None = None
     """seconds without work after which it is parked; None: only by hand"""
+    way: str = "fast"
+    """fast: by its library, which brings it back by itself; driver: by the driver's checkpoint, until `resume`"""
+    wants_bytes: int = 0
+    """GPU memory that it waits for: of its allocation, or to come back"""
+    idle_s: float = 0.0
+    """since its last launch"""
+    home_s: float = 0.0
+    """since its memory came back; since it was first seen where it never left"""
 
 
 @dataclass(frozen=True, slots=True)

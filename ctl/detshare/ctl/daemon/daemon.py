@@ -180,17 +180,17 @@ class Daemon:
         if not self._spatial:
             return built
         from detshare.ctl.backends.spatial.backend import ShimBackend
-        from detshare.ctl.backends.spatial.lanes import Lanes
+        from detshare.ctl.backends.spatial.lanes import lanes
         from detshare.runtime.service import Service
 
-        service = Service(self._run_dir, self._steer, arena=self.config.park.bytes)
+        service = Service(self._run_dir, self._steer, park=self.config.park)
         try:
             service.open()
         except ControlError as error:
             log.error("no spatial lane: %s", error)
             self._no_spatial = error
             return built
-        return dataclasses.replace(built, backend=Lanes(built.backend, ShimBackend(service, self._pool)))
+        return dataclasses.replace(built, backend=lanes(built.backend, ShimBackend(service, self._pool), self._run_dir))
 
     def _steer(self, pid: int, klass: str | None, memory: int | None, tenant: str) -> list[str]:
         """Class, memory limit and tenant of a program of the temporal lane that starts; what could not be done."""

@@ -17,6 +17,7 @@ from detshare.ctl.policy.types import (
     ClassRow,
     Gate,
     Move,
+    Park,
     Preempt,
     Reflex,
     Slice,
@@ -64,6 +65,8 @@ def requests(action: Action, now: Snapshot, backend: str) -> list[Request]:
             return [Request("hold", tenant, {"lease": _LEASE_S}) if backend == "kmod" else Request("pause", tenant, {})]
         case Preempt(tenant):
             return [Request("preempt", tenant, {})]
+        case Park(tenant, room_for):
+            return [Request("park", tenant, {"timeout": 0, "room_for": int(room_for)})]
         case Reflex(tenant, busy_sms):
             return [Request("set-busy", tenant, {"sms": busy_sms})]
         case ClassRow():

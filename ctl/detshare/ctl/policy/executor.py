@@ -19,7 +19,7 @@ from detshare.ctl.policy.decisions.log import Log
 from detshare.ctl.policy.guard import Guard, kind_of
 from detshare.ctl.policy.host import Answer
 from detshare.ctl.policy.ledger import BY_VERB, Ledger, Put, encode
-from detshare.ctl.policy.types import Action, ClassRow, Gate, Preempt, Snapshot, TenantView
+from detshare.ctl.policy.types import Action, ClassRow, Gate, Park, Preempt, Snapshot, TenantView
 from detshare.ctl.policy.view import Viewer
 
 __all__ = ["Executor", "Perform"]
@@ -105,7 +105,7 @@ class Executor:
         repeated = put is not None and apply.same(put.action, action)
         if isinstance(action, Gate) and repeated:
             repeated = apply.stands(action, view)  # a hold ends with its lease, where a daemon was killed
-        if not isinstance(action, Preempt) and (repeated or (put is None and apply.stands(action, view))):
+        if not isinstance(action, Preempt | Park) and (repeated or (put is None and apply.stands(action, view))):
             return "stands"
         if isinstance(action, Gate) and action.open and put is None:
             return "stands"
@@ -118,7 +118,7 @@ class Executor:
 
     def _note(self, process: ProcessId, kind: str, action: Action, view: TenantView, gpu: str) -> None:
         """What stands from now on."""
-        if isinstance(action, Preempt):
+        if isinstance(action, Preempt | Park):
             return
         if isinstance(action, Gate) and action.open:
             self.ledger.puts.pop((process, kind), None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from detshare.ctl.core.classes import CLASSES
-from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Preempt, Reflex, Slice, Snapshot
+from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Park, Preempt, Reflex, Slice, Snapshot
 
 __all__ = ["LEAST_FLOOR", "LEAST_OPEN", "LONGEST_SHUT_US", "LONGEST_SLICE_US", "MOST_ACTIONS", "Guard", "kind_of"]
 
@@ -25,7 +25,7 @@ LEAST_FLOOR: Final = 10
 MOST_ACTIONS: Final = 4096
 """of one answer"""
 _LONGEST_REASON: Final = 500
-_KINDS: Final = (Bind, Move, Slice, Gate, Preempt, Reflex, ClassRow)
+_KINDS: Final = (Bind, Move, Slice, Gate, Park, Preempt, Reflex, ClassRow)
 _ROW: Final = {
     "weight": (1, 1000),
     "slice_us": (0, int(LONGEST_SLICE_US)),
@@ -86,6 +86,12 @@ class Guard:
             case Preempt():
                 if lane != "temporal":
                     return "needs the temporal lane"
+            case Park(room_for=other):
+                if tenant.residence != "home" or not tenant.parkable_bytes:
+                    return "its memory cannot leave: none of it can, or it is not on the GPU"
+                claimant = now.tenant(other)
+                if claimant is None or not claimant.wants_bytes or other == action.tenant:
+                    return f"{_say(other)} waits for no memory of this GPU"
             case Gate(open=is_open):
                 if lane == "mps":
                     return "MPS without the runtime has no gates"
@@ -178,7 +184,7 @@ def _wrong_type(action: Action) -> str | None:
     """What a policy may have put in: dataclasses check nothing by themselves."""
     for field in fields(action):
         value = getattr(action, field.name)
-        if field.name in ("tenant", "pctx", "klass", "reason"):
+        if field.name in ("tenant", "pctx", "klass", "room_for", "reason"):
             good = isinstance(value, str)
         elif field.name == "open":
             good = isinstance(value, bool)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import Program, State
-from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Preempt, Reflex, Slice
+from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Park, Preempt, Reflex, Slice
 
 __all__ = ["BY_VERB", "Ledger", "Put", "decode", "encode"]
 
@@ -35,7 +35,7 @@ BY_VERB: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """verb of a person -> kinds of actions that are his from then on"""
 _LASTING: Final = ("Bind", "Move", "Slice", "Gate", "Reflex")
-_ACTIONS: Final = {kind.__name__: kind for kind in (Bind, Move, Slice, Gate, Preempt, Reflex, ClassRow)}
+_ACTIONS: Final = {kind.__name__: kind for kind in (Bind, Move, Slice, Gate, Park, Preempt, Reflex, ClassRow)}
 
 
 def encode(action: Action) -> dict[str, Any]:

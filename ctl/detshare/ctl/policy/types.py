@@ -22,6 +22,7 @@ __all__ = [
     "Gate",
     "Move",
     "PCtx",
+    "Park",
     "Policy",
     "Preempt",
     "Reflex",
@@ -31,7 +32,15 @@ __all__ = [
     "TenantView",
 ]
 
-HOOKS: Final = ("on_attach", "on_launch", "on_completion", "on_congestion", "on_tick", "on_detach")
+HOOKS: Final = (
+    "on_attach",
+    "on_launch",
+    "on_completion",
+    "on_congestion",
+    "on_memory_pressure",
+    "on_tick",
+    "on_detach",
+)
 KICKS: Final = ("never", "deadlines", "always")
 MECHANISMS: Final = ("rows", "floors", "launches", "requests")
 """that may be missing: rows of classes, of these the floors, launches that are seen, requests whose times are known"""
@@ -132,6 +141,18 @@ class TenantView:
     request_window_us: float = 0.0
     request_age_us: float = 0.0
     """since the last one"""
+    residence: str = ""
+    """where its memory that can leave is: home, leaving, parked, coming or waiting; "": none of it can"""
+    parkable_bytes: int = 0
+    """of it, wherever it is"""
+    wants_bytes: int = 0
+    """GPU memory that it waits for: of an allocation, or to come back"""
+    idle_us: float = 0.0
+    """since its last launch; measured, as the next two, of those whose memory can leave"""
+    home_us: float = 0.0
+    """since its memory is on the GPU"""
+    copy_us: float = 0.0
+    """its last park and its last way back together; 0: there was none"""
     by_hand: tuple[str, ...] = ()
     """kinds of actions that a person has set by hand: "Slice", "Bind", ...; a policy's are refused until released"""
 
@@ -217,6 +238,20 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """Copy a tenant's GPU memory to the host and let it go, after what it runs now.
+
+    It comes back by itself with its next launch, but not before `room_for` has the memory that it waits for, for 30 s
+    at most.
+    """
+
+    tenant: str
+    room_for: str
+    """a tenant of the same GPU"""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reflex:
     """While a tenant of a higher class is active: this quota of SMs, 0 to hold; None: no reflex (spatial lane)."""
 
@@ -240,7 +275,7 @@ class ClassRow:
     reason: str = ""
 
 
-Action = Bind | Move | Slice | Gate | Preempt | Reflex | ClassRow
+Action = Bind | Move | Slice | Gate | Preempt | Park | Reflex | ClassRow
 
 
 @dataclass(frozen=True)
@@ -286,6 +321,11 @@ class Policy:
 
     def on_congestion(self, now: Snapshot, tenant: str) -> Iterable[Action]:
         """The oldest run of a tenant has waited longer than its limit."""
+        return ()
+
+    def on_memory_pressure(self, now: Snapshot, tenant: str) -> Iterable[Action]:
+        """A tenant waits for GPU memory (`wants_bytes`); with each look for as long as it does. Where nothing is done
+        it goes on waiting, and its allocation fails at the end of its time (`park.wait` of the configuration)."""
         return ()
 
     def on_tick(self, now: Snapshot) -> Iterable[Action]:

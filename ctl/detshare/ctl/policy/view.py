@@ -219,6 +219,7 @@ class Viewer:
             moving = (activity.waits,)
         history.calm = not (active or any(rates) or share or program.requests) and delays is None
         setting = classes.CLASSES.get(program.klass or "")
+        parking = program.parking if program.parking is not None and program.parking.way == "fast" else None
         requests = program.requests
         return TenantView(
             name=str(program.id.pid),
@@ -249,6 +250,12 @@ class Viewer:
             group=program.tenant or program.container,
             pid=program.id.pid,
             command=program.command[:200],
+            residence=parking.state if parking is not None else "",
+            parkable_bytes=parking.parkable_bytes if parking is not None else 0,
+            wants_bytes=parking.wants_bytes if parking is not None else 0,
+            idle_us=1e6 * parking.idle_s if parking is not None else 0.0,
+            home_us=1e6 * parking.home_s if parking is not None else 0.0,
+            copy_us=1e3 * (parking.park_ms + parking.resume_ms) if parking is not None else 0.0,
             by_hand=self._hand(program),
             pctx=self._placed.get(gpu, {}).get(str(program.id.pid), ""),
             floor=None if program.floor is None else round(100 * program.floor, 2),

@@ -69,6 +69,8 @@ class Watcher:
                     self._edge(gpu, name, view.active, now)
                 if view.active:
                     self._congestion(gpu, view, now)
+                if view.wants_bytes:
+                    self.calls.append(Due(gpu, "on_memory_pressure", name, None))
         self._known = known
 
     def _forget(self, name: str) -> None:

@@ -33,6 +33,7 @@ MADE: dict[str, Callable[..., arrivals.Trace]] = {
 }
 
 
+GIB = click.FloatRange(min=0, max=1024)
 PACE_HELP = "The policy hears and acts at once, or as slowly as a daemon: ten times a second, 1 ms late."
 
 
@@ -83,6 +84,8 @@ def cli() -> None:
     "--ttft-ms", type=click.FloatRange(min=0), default=500, show_default=True, help="Limit of the first token."
 )
 @click.option("--tpot-ms", type=click.FloatRange(min=0), default=50, show_default=True, help="Limit of the mean token.")
+@click.option("--server-gib", type=GIB, default=0.0, help="GPU memory of the server; 0: not looked at.")
+@click.option("--training-gib", type=GIB, default=0.0, help="Of the training. More than 80 together: they take turns.")
 @click.option("--profile", "profile_path", type=FILE, help="Instead of the packaged one of an H100.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def run(path: Path | None, kind: str | None, schemes: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -123,6 +126,7 @@ def run(path: Path | None, kind: str | None, schemes: tuple[str, ...], as_json: 
         not options["interleave"],
         (lambda: load_policy(spec, params)) if spec else None,
         DAEMON if options["pace"] == "daemon" else AT_ONCE,
+        (options["server_gib"], options["training_gib"]),
     )
     seeds = range(seed, seed + options["seeds"])
     columns = {

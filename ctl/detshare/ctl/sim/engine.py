@@ -15,6 +15,7 @@ from detshare.ctl.policy.types import PCtx, Policy, Snapshot, TenantView
 from detshare.ctl.sim.errors import SimError
 from detshare.ctl.sim.gpu import EPS, Gpu, Lane, Spatial, Temporal
 from detshare.ctl.sim.history import GRAPH
+from detshare.ctl.sim.memory import GIB, Memory
 from detshare.ctl.sim.mps import Mps
 from detshare.ctl.sim.policies import AT_ONCE, Pace, Reins
 from detshare.ctl.sim.rows import Rows
@@ -65,6 +66,12 @@ class Engine:
         self._hour = hour
         """of the day, at the begin"""
         self.reins = Reins(policy, self, pace) if policy is not None else None
+        self.memory: Memory | None = None
+        """None: no tenant has any"""
+        if any(tenant.memory_gib for tenant in self.tenants):
+            if isinstance(self.lane, Mps):
+                raise SimError("under MPS nobody's memory can leave: use the temporal or the spatial lane")
+            self.memory = Memory(gpu, self.tenants, self._press)
         self._attached = False
 
     def snapshot(self) -> Snapshot:
@@ -97,7 +104,17 @@ class Engine:
             used_us=tenant.sm_us / self.gpu.sms if self._spatial else tenant.worked,
             shapes=tenant.history.shapes(),
             group=tenant.group,
+            residence=tenant.residence if tenant.memory_gib else "",
+            parkable_bytes=int(tenant.memory_gib * GIB),
+            wants_bytes=self.memory.wants(tenant) if self.memory is not None else 0,
+            idle_us=0.0 if head is not None and tenant.may_run else self.now - tenant.worked_at,
+            home_us=self.now - tenant.home_at if tenant.residence == "home" else 0.0,
+            copy_us=2e6 * tenant.memory_gib / self.gpu.bus_gib_s if tenant.parked else 0.0,
         )
+
+    def _press(self, tenant: Tenant) -> None:
+        if self.reins:
+            self.reins.pressed(tenant)
 
     def run(self, until: float) -> None:
         """Simulate up to this moment; may be called again with a later one."""
@@ -123,6 +140,8 @@ class Engine:
                 horizon = tenant.wake
         if self.reins:
             horizon = min(horizon, self.reins.due(self.now))
+        if self.memory is not None:
+            horizon = min(horizon, self.memory.look(self.now))
         if self.rows.turned:
             horizon = min(horizon, self.rows.look(self.now))
         if isinstance(self.lane, Mps):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.policy import registry
-from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Policy, Preempt, Reflex, Slice
+from detshare.ctl.policy.types import Action, Bind, ClassRow, Gate, Move, Park, Policy, Preempt, Reflex, Slice
 from detshare.ctl.sim.errors import SimError
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ class Reins:
         if (self._pace.steps or not tenant.queue) and self._due("on_completion", tenant):
             self._ask("on_completion", tenant)
 
+    def pressed(self, tenant: Tenant) -> None:
+        """It waits for GPU memory."""
+        self._ask("on_memory_pressure", tenant)
+
     def _due(self, hook: str, tenant: Tenant) -> bool:
         now, key = self._engine.now, (hook, tenant.name)
         if self._pace.between_us and now - self._told.get(key, -math.inf) < self._pace.between_us:
@@ -129,7 +133,7 @@ class Reins:
             return (
                 self._engine.rows.write(action) if self._engine.lane.name == "temporal" else "needs the temporal lane"
             )
-        if not isinstance(action, Bind | Move | Slice | Gate | Preempt | Reflex):
+        if not isinstance(action, Bind | Move | Slice | Gate | Preempt | Park | Reflex):
             return "is no action"
         tenant = next((each for each in self._engine.tenants if each.name == action.tenant), None)
         if tenant is None:
@@ -155,6 +159,10 @@ class Reins:
                 if lane.name == "mps":
                     return "MPS without the runtime has no gates"
                 tenant.gate_open = wanted
+            case Park(room_for=other):
+                if self._engine.memory is None:
+                    return "no tenant has memory that could leave"
+                return self._engine.memory.park(tenant, other, self._engine.now)
             case Preempt():
                 if not lane.preempt(tenant, self._engine.now):
                     return "needs the temporal lane"

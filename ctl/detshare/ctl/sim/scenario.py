@@ -59,6 +59,8 @@ class Scenario:
     prefill_first: bool = True
     policy: Callable[[], Policy] | None = None
     pace: Pace = AT_ONCE
+    memory_gib: tuple[float, float] = (0.0, 0.0)
+    """of the server and of the training"""
 
     def run(self, scheme: str, seed: int) -> dict[str, float]:
         """All figures of one seed; SimError for a scheme that is none."""
@@ -70,6 +72,7 @@ class Scenario:
         server = LlmServer(self.model, self.trace(seed), prefill_first=self.prefill_first)
         llm = Tenant("llm", server, klass="high", congestion_us=self.ttft_ms * 1000)
         training = Tenant("training", Saturate(TRAINING_KERNEL_US), klass="low")
+        llm.memory_gib, training.memory_gib = self.memory_gib
         lane = {"mps": "mps", "hold": "spatial", "split": "spatial"}.get(scheme, "temporal")
         if scheme == "temporal":
             llm.slice_us, llm.level, training.slice_us, training.level = 20_000.0, 2, 50.0, 0
@@ -88,6 +91,9 @@ class Scenario:
         found = figures(server, engine.now, self.ttft_ms, self.tpot_ms)
         found["training, of alone"] = engine.rate(training)
         found["GPU busy %"] = 100.0 * engine.busy / engine.now
+        if engine.memory is not None:
+            found["parks"] = float(engine.memory.parks)
+            found["bus copies %"] = 100.0 * engine.memory.copied_us / engine.now
         found["launches"] = float(engine.launches())
         found["actions refused"] = float(len(engine.reins.refused)) if engine.reins else 0.0
         return found

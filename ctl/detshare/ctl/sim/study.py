@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from detshare.ctl.policy.shipped.phases import DECODE, PREFILL
-from detshare.ctl.policy.types import Action, Policy
+from detshare.ctl.policy.types import HOOKS, Action, Policy
 from detshare.ctl.sim.arrivals import Trace
 from detshare.ctl.sim.engine import Engine
 from detshare.ctl.sim.gpu import Gpu
@@ -36,7 +36,7 @@ class Timed(Policy):
 
     def __post_init__(self) -> None:
         self.tick_us = self.inner.tick_us
-        for hook in ("on_attach", "on_launch", "on_completion", "on_congestion", "on_tick", "on_detach"):
+        for hook in HOOKS:
             setattr(self, hook, self._timed(getattr(self.inner, hook)))
 
     def _timed(self, hook: Callable[..., Iterable[Action]]) -> Callable[..., list[Action]]:

@@ -176,6 +176,8 @@ class Tenant:
     """as the policy sees it"""
     group: str = ""
     """named tenant or container, as the policy sees it"""
+    memory_gib: float = 0.0
+    """on the GPU while it runs; 0: it takes none"""
     partner: str = ""
     """a tenant whose source is asked again when a run of this one ends"""
 
@@ -195,6 +197,16 @@ class Tenant:
     congested: Run | None = field(default=None, init=False)
     held: bool = field(default=False, init=False)
     """by the rows of the classes"""
+    residence: str = field(default="home", init=False)
+    """of its memory: home, leaving, parked or coming"""
+    moved_at: float = field(default=0.0, init=False)
+    """when its copy ends"""
+    home_at: float = field(default=0.0, init=False)
+    """since then its memory is on the GPU"""
+    parked: bool = field(default=False, init=False)
+    """it was, so there is something to be copied"""
+    worked_at: float = field(default=0.0, init=False)
+    """when it was seen at work last"""
     pctx: str = field(default="", init=False)
     graphs: int = field(default=0, init=False)
     """launched so far"""
@@ -212,8 +224,8 @@ class Tenant:
 
     @property
     def may_run(self) -> bool:
-        """Neither a shut gate nor a row holds it."""
-        return self.gate_open and not self.held
+        """Neither a shut gate nor a row holds it, and its memory is there."""
+        return self.gate_open and not self.held and self.residence == "home"
 
     def progress(self, now: float, passed: float, rate: float, sms: float) -> None:
         """The run at the head of its queue ran for so long from `now` on, at a speed (1: alone) and on so many SMs."""
@@ -221,6 +233,7 @@ class Tenant:
         if run.began < 0:
             run.began = now
         run.done += done
+        self.worked_at = now + passed
         self.worked += done
         self.sm_us += sms * passed
         if sms > self.peak_sms:

@@ -20,7 +20,7 @@ PARTS: Final = ("ctl", "runtime", "ebpf", "tools")
 
 ORDER: Final = (
     ("ctl.abi", "ctl.core"),
-    ("ctl.client", "ctl.rm", "ctl.netlink", "ctl.gputime", "ebpf", "runtime"),
+    ("ctl.client", "ctl.rm", "ctl.checkpoint", "ctl.netlink", "ctl.gputime", "ebpf", "runtime"),
     ("ctl.backends",),
     ("ctl.backends.root", "ctl.backends.spatial", "ctl.backends.model"),
     ("ctl.backends.module",),

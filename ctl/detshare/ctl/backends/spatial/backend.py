@@ -240,8 +240,8 @@ class ShimBackend(Backend):
     def pause(self, who: str) -> Outcome:
         return self._hold("pause", who, True)
 
-    def park(self, who: str, timeout: float | None = None) -> Outcome:
-        return self.residence.park(who, timeout)
+    def park(self, who: str, timeout: float | None = None, room_for: int | None = None) -> Outcome:
+        return self.residence.park(who, timeout, room_for)
 
     def resume(self, who: str) -> Outcome:
         return with_memory(self._hold("resume", who, False), self.residence.resume(who))

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 from detshare.ctl.backends.spatial.backend import ShimBackend, with_memory
+from detshare.ctl.backends.spatial.checkpoints import Checkpoints
 from detshare.ctl.backends.spatial.residence import AWAY
 from detshare.ctl.core import select
 from detshare.ctl.core.backend import Backend
@@ -16,13 +19,24 @@ from detshare.ctl.core.verb import Lane, Request
 from detshare.ctl.core.verbs import request
 from detshare.ctl.core.work import Parking
 
+_PROCESSES: Final = ("kmod", "root")
+"""backends whose programs are processes of this machine"""
+
+
+def lanes(temporal: Backend, spatial: ShimBackend, run_dir: Path) -> Lanes:
+    """Both, and the driver's checkpoint for programs of this machine that are not under the library."""
+    return Lanes(temporal, spatial, Checkpoints(run_dir) if temporal.name in _PROCESSES else None)
+
 
 class Lanes(Backend):
     """A backend for each lane. A PID belongs to the spatial lane as long as it has a board there."""
 
-    def __init__(self, temporal: Backend, spatial: ShimBackend) -> None:
+    def __init__(self, temporal: Backend, spatial: ShimBackend, checkpoints: Checkpoints | None = None) -> None:
         self._temporal = temporal
         self._spatial = spatial
+        self._checkpoints = checkpoints
+        self._programs: tuple[Program, ...] = ()
+        """of the last look"""
 
     @property
     def name(self) -> str:
@@ -33,10 +47,13 @@ class Lanes(Backend):
         mine = {program.id: program for program in self._spatial.look().programs}
         merged = [_merged(program, mine.pop(program.id, None)) for program in seen.programs]
         away = self._spatial.residence.all()
-        return replace(seen, programs=tuple(_housed(each, away.get(each.id)) for each in (*merged, *mine.values())))
+        self._programs = tuple(_housed(each, away.get(each.id)) for each in (*merged, *mine.values()))
+        known = self._checkpoints.add_to(self._programs) if self._checkpoints is not None else self._programs
+        return replace(seen, programs=known)
 
     def stirs(self) -> bool:
-        return self._temporal.stirs() or self._spatial.stirs()
+        jobs = self._checkpoints is not None and self._checkpoints.stirs()
+        return jobs or self._temporal.stirs() or self._spatial.stirs() or self._spatial.residence.stirs()
 
     @property
     def table(self) -> Mapping[str, Callable[..., Outcome]]:
@@ -44,10 +61,14 @@ class Lanes(Backend):
 
     def do(self, request: Request) -> Outcome:
         verb, who = request.verb, request.who
-        if verb.name == "resume":
-            # those of the temporal lane: whose memory is away need not be paused
-            fetched = self._spatial.residence.resume(who)
-            return with_memory(self._split(request, self._temporal.do), fetched)
+        if verb.name == "park":
+            return self._park(request)
+        if verb.name in ("resume", "release"):
+            done = self._split(request, self._temporal.do)
+            if verb.name == "resume":
+                # those of the temporal lane: whose memory is away need not be paused
+                done = with_memory(done, self._spatial.residence.resume(who))
+            return with_memory(done, Outcome.of(verb.name, self._restore(request)))
         if verb.name == "bind":
             return self._split(request, self._ceiling)
         if verb.name == "set-memory":
@@ -78,6 +99,30 @@ class Lanes(Backend):
             answers += each.skipped
         return Outcome.of(asked.verb.name, answers, sum(each.seconds for each in done))
 
+    def _park(self, park: Request) -> Outcome:
+        """The fast way for programs under the library, the driver's for all others."""
+        residence = self._spatial.residence
+        if self._checkpoints is None:
+            return self._spatial.do(park)
+        under = residence.processes()
+        others = [program for program in self._programs if program.id not in under]
+        driven = self._checkpoints.park(park.who, others, park.args.get("timeout"))
+        if driven and not residence.selects(park.who):
+            return Outcome.of("park", driven)
+        done = self._spatial.do(park)
+        return Outcome.of("park", [*done.changed, *driven, *done.skipped], done.seconds)
+
+    def _restore(self, asked: Request) -> list[Change | Skip]:
+        """Back from the driver's checkpoint."""
+        if self._checkpoints is None:
+            return []
+        back = self._checkpoints.resume(asked.who)
+        selector = select.parse(asked.who)
+        if back or asked.verb.name != "resume" or selector.by is not select.By.PID:
+            return back
+        known = any(selector.matches(program) for program in self._programs)
+        return [] if known else self._checkpoints.find(selector.pid)
+
     def _ceiling(self, bind: Request) -> Outcome:
         """What it is for a program of the temporal lane to be bound to a pCtx."""
         percent = self._spatial.pool.percent(bind.args["pctx"])
@@ -88,10 +133,12 @@ class Lanes(Backend):
         return self._temporal.alive(process) or self._spatial.alive(process)
 
     def doctor(self) -> list[Check]:
-        return [*self._temporal.doctor(), *self._spatial.doctor()]
+        driven = self._checkpoints.doctor() if self._checkpoints is not None else []
+        return [*self._temporal.doctor(), *self._spatial.doctor(), *driven]
 
     def drain_events(self) -> Sequence[Event]:
-        return [*self._temporal.drain_events(), *self._spatial.drain_events()]
+        driven = self._checkpoints.drain_events() if self._checkpoints is not None else []
+        return [*self._temporal.drain_events(), *self._spatial.drain_events(), *driven]
 
     def listen(self, tell: Callable[[Event], None], edge: Callable[[int, bool], None] | None = None) -> None:
         self._temporal.listen(tell, edge)
@@ -110,6 +157,8 @@ class Lanes(Backend):
 
     def close(self, restore: bool = True) -> None:
         try:
+            if self._checkpoints is not None:
+                self._checkpoints.close(restore)
             self._spatial.close(restore)
         finally:
             self._temporal.close(restore)

@@ -34,7 +34,7 @@ def parking_of(views: Iterable[View]) -> Parking | None:
 
     parkable, parks = total("parkable_bytes"), total("parks")
     after = mine[0].record.desired.park_after
-    if not parkable and not parks and after is None:
+    if not parkable and not parks and after is None and not any(view.wants_bytes for view in mine):
         return None
     states = [STATES.get(number, "home") for view in mine if isinstance(number := view.counters["park_state"], int)]
     # with several GPUs the memory of all of them leaves and comes together
@@ -50,6 +50,9 @@ def parking_of(views: Iterable[View]) -> Parking | None:
         park_ms=total("park_ns") / 1e6,
         resume_ms=total("resume_ns") / 1e6,
         after=after,
+        wants_bytes=sum(view.wants_bytes for view in mine),
+        idle_s=round(min(view.idle_s for view in mine), 1),
+        home_s=round(min(view.home_s for view in mine), 1),
     )
 
 
@@ -67,6 +70,19 @@ class Residence:
         made = {process: parking_of(several) for process, several in views.items()}
         return {process: parking for process, parking in made.items() if parking is not None}
 
+    def processes(self) -> set[ProcessId]:
+        """Programs under the library, whose memory is its affair."""
+        return {view.record.process for view in self._tenants.views(observed=True)}
+
+    def selects(self, who: str) -> bool:
+        """Whether one of them is meant."""
+        selector = select.parse(who)
+        return any(selector.matches(opener) for opener in self._openers())
+
+    def stirs(self) -> bool:
+        """Whether somebody waits for room, so that looks are not to be rare."""
+        return self._tenants.parking.presses()
+
     def _openers(self) -> list[Opener]:
         found: dict[ProcessId, Opener] = {}
         for view in self._tenants.views(observed=True):
@@ -79,14 +95,24 @@ class Residence:
                 continue  # it ended meanwhile
         return list(found.values())
 
-    def _do(self, verb: str, who: str, away: bool, wanted: Callable[[Opener], bool], timeout: float | None) -> Outcome:
+    def _do(
+        self,
+        verb: str,
+        who: str,
+        away: bool,
+        wanted: Callable[[Opener], bool],
+        timeout: float | None,
+        room_for: int | None = None,
+    ) -> Outcome:
         selector, started = select.parse(who), time.monotonic()
         seconds = TIMEOUT if timeout is None else timeout
         chosen = [opener for opener in self._openers() if selector.matches(opener) and wanted(opener)]
-        asked = [each for opener in chosen for each in self._tenants.parking.ask(opener.id, away)]
+        asked = [each for opener in chosen for each in self._tenants.parking.ask(opener.id, away, room_for or 0)]
         answers: list[Change | Skip] = []
         for pid, answer in self._tenants.parking.wait(asked, seconds).items():
-            if answer is None and away:
+            if answer is None and away and not seconds:
+                answers.append(Change(pid, note="it was asked to let its memory go"))
+            elif answer is None and away:
                 stopped = f"PID {pid} did not answer within {seconds:g} s"
                 following = f"it may still park: wait longer with --timeout, or see detshare-ctl show {pid}"
                 raise ControlError(f"{verb} {who}", stopped, following)
@@ -113,9 +139,12 @@ class Residence:
             return f"{text(parking.parked_bytes)} left the GPU in {parking.park_ms / 1e3:.3g} s{stays}"
         return f"its memory came back in {parking.resume_ms / 1e3:.3g} s"
 
-    def park(self, who: str, timeout: float | None = None) -> Outcome:
-        """Let memory leave. ControlError where a program does not answer."""
-        return self._do("park", who, True, lambda opener: True, timeout)
+    def park(self, who: str, timeout: float | None = None, room_for: int | None = None) -> Outcome:
+        """Let memory leave; it stays away until the process `room_for` has what it waits for.
+
+        ControlError where a program does not answer.
+        """
+        return self._do("park", who, True, lambda opener: True, timeout, room_for)
 
     def resume(self, who: str) -> Outcome:
         """Bring back the memory of those who are parked; nobody else is in the outcome."""

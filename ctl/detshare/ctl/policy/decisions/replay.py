@@ -20,7 +20,7 @@ from detshare.ctl.policy.guard import Guard, kind_of
 from detshare.ctl.policy.host import LIMIT_S, Call, Host
 from detshare.ctl.policy.ledger import encode
 from detshare.ctl.policy.registry import Loaded
-from detshare.ctl.policy.types import Action, ClassRow, Gate, Preempt, Snapshot
+from detshare.ctl.policy.types import Action, ClassRow, Gate, Park, Preempt, Snapshot
 
 __all__ = ["Difference", "Replay"]
 
@@ -152,7 +152,7 @@ class Replay:
 
     def _is_new(self, action: Action, now: Snapshot) -> bool:
         """Whether it changes something, by the rules that the daemon has."""
-        if isinstance(action, Preempt):
+        if isinstance(action, Preempt | Park):
             return True
         whom = action.klass if isinstance(action, ClassRow) else action.tenant
         key = (now.gpu, whom, kind_of(action))

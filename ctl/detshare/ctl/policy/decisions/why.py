@@ -26,6 +26,7 @@ _HOOKS = {
     "on_launch": "it got work",
     "on_completion": "its work ended",
     "on_congestion": "it waited too long",
+    "on_memory_pressure": "memory that did not fit",
     "on_tick": "time passed",
     "on_detach": "it went",
 }
@@ -59,6 +60,8 @@ def say(action: Mapping[str, Any]) -> str:
             return f"{tenant}: moved to {action.get('pctx')}"
         case "Gate":
             return f"{tenant}: {'let go' if action.get('open') else 'held'}"
+        case "Park":
+            return f"{tenant}: parked, {action.get('room_for')} has the room first"
         case "Preempt":
             return f"{tenant}: taken off the GPU once"
         case "Reflex":
@@ -72,7 +75,9 @@ def say(action: Mapping[str, Any]) -> str:
 
 
 def _about(action: Mapping[str, Any], pid: str, klass: str) -> bool:
-    return str(action.get("tenant", "")) == pid or (action.get("do") == "ClassRow" and action.get("klass") == klass)
+    if pid in (str(action.get("tenant", "")), str(action.get("room_for", ""))):
+        return True
+    return action.get("do") == "ClassRow" and action.get("klass") == klass
 
 
 def _active(turn: Turn, pid: str) -> list[str]:

@@ -11,7 +11,8 @@ from detshare.ctl.core.classes import CLASSES, MOST_FLOOR
 from detshare.ctl.policy.shipped.asked import Asked, rank
 from detshare.ctl.policy.shipped.background import Background, reading
 from detshare.ctl.policy.shipped.predictor import SWITCH_US, Predictor
-from detshare.ctl.policy.types import Action, Bind, Policy, Preempt, Reflex, Slice, Snapshot, TenantView
+from detshare.ctl.policy.shipped.room import MakesRoom
+from detshare.ctl.policy.types import Action, Bind, Preempt, Reflex, Slice, Snapshot, TenantView
 
 __all__ = ["SloAware"]
 
@@ -19,7 +20,7 @@ TOGETHER_US: Final = 1000.0
 """slice of several who make way: shorter ones would be used up by switches between them"""
 
 
-class SloAware(Policy):
+class SloAware(MakesRoom):
     """Rule: classes stand as docs/use/scheduling.md has them until a stated time is missed, or predicted to be missed.
 
     Stated is a deadline (`policy deadline`), else `slo_ms` for class `slo_class`. Of who tells how long its requests
@@ -31,7 +32,7 @@ class SloAware(Policy):
     shape), plus its own median time. If that is beyond `margin` of the deadline, whoever has more time left makes way:
     its slice ends and is short from then on, or it is held, or bound to a quarter of the SMs if its class is equal. A
     tenant without a deadline counts as late only when the backend says that it is congested. When nobody was at risk
-    for `calm_ms`, everybody gets back what it had.
+    for `calm_ms`, everybody gets back what it had. When GPU memory is full `when_full` says who makes room (room.py).
 
     Source: the default policy of the DetShare paper (arXiv 2603.15042) in words; predictor, control and figures ours.
     Limits: times are learned, so the first requests are not protected. A tenant of a higher class is never pushed
@@ -48,7 +49,7 @@ class SloAware(Policy):
     }
 
     @dataclass(frozen=True)
-    class Params:
+    class Params(MakesRoom.Params):
         """margin: part of the time stated that may be used up; squeeze_us: slice of who makes way."""
 
         slo_ms: float = 0.0
@@ -62,6 +63,7 @@ class SloAware(Policy):
         """at most one preemption of a tenant in so long: each costs a call of the driver"""
 
         def __post_init__(self) -> None:
+            super().__post_init__()
             if not 0 < self.margin <= 1:
                 raise ValueError(f"margin is {self.margin:g}; it must be above 0 and at most 1")
             if self.slo_ms < 0 or self.slo_class not in CLASSES or not 0 <= self.most_floor <= 100 * MOST_FLOOR:
@@ -117,8 +119,7 @@ class SloAware(Policy):
         told = [reading(each, goal) for each in now.tenants if (goal := self._goal(each))]
         yield from self._background.look(now, [each for each in told if each is not None])
 
-    def _goal(self, view: TenantView) -> float:
-        """Microseconds; 0: none is stated."""
+    def _goal(self, view: TenantView) -> float:  # microseconds; 0: none is stated
         return view.deadline_us or (1000 * self.params.slo_ms if view.klass == self.params.slo_class else 0.0)
 
     def _make_way(self, now: Snapshot, view: TenantView) -> Iterator[Action]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from detshare.ctl.core.classes import TURN_US
 from detshare.ctl.policy.shipped.asked import RANKS, Asked, rank
-from detshare.ctl.policy.types import Action, ClassRow, Policy, Reflex, Snapshot
+from detshare.ctl.policy.shipped.room import MakesRoom
+from detshare.ctl.policy.types import Action, ClassRow, Reflex, Snapshot
 
 __all__ = ["Strict", "rows"]
 
@@ -22,14 +23,14 @@ def rows(now: Snapshot, floors: dict[str, int], reason: str) -> list[ClassRow]:
     return [ClassRow(klass, floor_permille=floor, turn_us=turn_us, reason=reason) for klass, floor in floors.items()]
 
 
-class Strict(Policy):
+class Strict(MakesRoom):
     """Rule: a class that has work takes the GPU from those below it, but for their floors.
 
     Temporal lane: normal, low and idle have turns, once; of those that want the GPU the highest have them all, and the
     mechanism gives the others their floors in whole windows. Class high is the foreground above them: they run in gaps
     of its that are worth a switch, and have their floors where it leaves none. Without detshare.ko turns go by class
     already, and this sets their floors. Spatial lane: each tenant below class high gets a reflex that holds it, once.
-    Nothing is decided per launch.
+    Nothing is decided per launch. When GPU memory is full `when_full` says who makes room (room.py).
 
     Source: fixed-priority preemptive scheduling; turns and floors are those of docs/how/module-scheduling.md.
     Limits: tenants of class normal have the GPU one at a time. A window of 10 ms is the longest that a higher class
@@ -39,7 +40,7 @@ class Strict(Policy):
     lacks = {"floors": "nobody rotates the background here: the class rule stands, and nothing else"}
 
     @dataclass(frozen=True)
-    class Params:
+    class Params(MakesRoom.Params):
         """Floors in percent of the time."""
 
         normal: float = 10.0
@@ -47,6 +48,7 @@ class Strict(Policy):
         idle: float = 1.0
 
         def __post_init__(self) -> None:
+            super().__post_init__()
             if min(self.normal, self.low, self.idle) < 1 or self.normal + self.low + self.idle > 50:
                 raise ValueError("the floors normal, low and idle must be at least 1 and together at most 50 percent")
 

@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`park` and `resume` by the driver's own checkpoint, for programs that are not under libdetshare.so.
+
+It takes seconds, so a thread of its own does it, and whoever asked is told that it is under way. A checkpointed program
+has no descriptor of the driver any more: no look finds it, so what is known of it is kept here, and in a journal that
+is on disk before the driver is asked. The driver is the one that knows the state: a daemon that starts asks it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from detshare.ctl.checkpoint import calls
+from detshare.ctl.checkpoint.ask import Answer, ask
+from detshare.ctl.checkpoint.calls import State as Driver
+from detshare.ctl.core import procfs, select
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.sizes import text
+from detshare.ctl.core.snapshot import Change, Check, Event, Program, Skip, State
+from detshare.ctl.core.work import Parking
+
+__all__ = ["Checkpoints"]
+
+log = logging.getLogger("detshared.checkpoints")
+
+LOCK_S: Final = 10.0
+"""seconds in which what a program launched has to end, where nothing else was asked for"""
+CLOSE_S: Final = 20.0
+"""seconds that the daemon's end waits for programs to be back"""
+_WHY_NOT: Final = {
+    State.MPS_SERVER: "it is an MPS server: the driver checkpoints none",
+    State.MPS_CLIENT: "it runs in an MPS server's context: the driver checkpoints none such",
+    State.PAUSED: "it is paused, and the driver waits for work that would not end: resume it first",
+    State.GATED: "its launches are held, and the driver would wait for them: resume it first",
+    State.NO_CONTEXT: "it has no GPU context yet",
+    State.NOT_UNDERSTOOD: "it is not known what it has on the GPU",
+}
+
+
+@dataclass(slots=True)
+class Entry:
+    """One program that was asked for. Bytes and milliseconds."""
+
+    id: ProcessId
+    command: str
+    user: str
+    container: str
+    gpus: tuple[str, ...]
+    klass: str | None
+    size: int
+    state: str = "home"
+    """as work.Parking has it"""
+    parks: int = 0
+    park_ms: float = 0.0
+    resume_ms: float = 0.0
+    note: str = ""
+    """what stopped the last job"""
+
+    @property
+    def away(self) -> bool:
+        """Whether it is not simply running."""
+        return self.state != "home"
+
+    def parking(self) -> Parking:
+        """As others see it."""
+        away = self.size if self.state == "parked" else 0
+        return Parking(
+            state=self.state,
+            parkable_bytes=self.size,
+            parked_bytes=away,
+            stays_bytes=0,
+            arena_bytes=0,
+            parks=self.parks,
+            park_ms=self.park_ms,
+            resume_ms=self.resume_ms,
+            way="driver",
+        )
+
+
+def _to_json(entry: Entry) -> dict[str, Any]:
+    return asdict(entry) | {"id": list(entry.id), "gpus": list(entry.gpus)}
+
+
+def _from_json(data: dict[str, Any]) -> Entry:
+    pid, start = data["id"]
+    return Entry(**data | {"id": ProcessId(int(pid), int(start)), "gpus": tuple(map(str, data["gpus"]))})
+
+
+class Checkpoints:
+    """`act`: how a job is done; tests have another. Verbs come from one thread; nothing here waits for the driver."""
+
+    def __init__(self, run_dir: Path, act: Callable[..., Answer] = ask) -> None:
+        self._path = run_dir / "checkpoints.json"
+        self._lock_file = run_dir / "checkpoints.lock"
+        self._act = act
+        self._entries: dict[ProcessId, Entry] = {}
+        self._lock = threading.RLock()
+        self._events: list[Event] = []
+        self._jobs = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._running: set[Future[None]] = set()
+        self._recover()
+
+    # -- the journal --------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """OSError: then nothing is asked of the driver."""
+        data = [_to_json(entry) for entry in self._entries.values() if entry.away]
+        if not data:
+            self._path.unlink(missing_ok=True)
+            return
+        draft = self._path.with_suffix(".new")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w") as file:
+            json.dump(data, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path)
+
+    def _recover(self) -> None:
+        """Take up what an earlier daemon left: the driver is asked how each stands."""
+        try:
+            found = [_from_json(each) for each in json.loads(self._path.read_bytes())]
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            self._path.replace(self._path.with_suffix(".unreadable"))
+            self._say("error", None, f"{self._path} cannot be read: programs that it names are found by resume PID")
+            log.error("%s: %s", self._path, error)
+            return
+        for entry in found:
+            if _alive(entry.id):
+                self._entries[entry.id] = entry
+                self._submit(self._settle, entry, True)
+
+    # -- what others see ----------------------------------------------------------------------------------------
+
+    def drain_events(self) -> list[Event]:
+        """Events since the last call, oldest first."""
+        with self._lock:
+            events, self._events = self._events, []
+        return events
+
+    def add_to(self, programs: Iterable[Program]) -> tuple[Program, ...]:
+        """The programs of a look, with those that are away and that no look can find."""
+        with self._lock:
+            self._forget_dead()
+            entries = {each.id: each for each in self._entries.values()}
+            made = []
+            for program in programs:
+                entry = entries.pop(program.id, None)
+                if entry is None or program.parking is not None:
+                    made.append(program)
+                    continue
+                state = State.PARKED if entry.state in ("parked", "coming") else program.state
+                made.append(replace(program, parking=entry.parking(), state=state, notes=_notes(program, entry)))
+            for entry in entries.values():
+                if entry.away:
+                    made.append(_program(entry))
+            return tuple(made)
+
+    def stirs(self) -> bool:
+        """Whether a look has something new to tell."""
+        return bool(self._running or self._events)
+
+    def _forget_dead(self) -> None:
+        dead = [process for process in self._entries if not _alive(process)]
+        for process in dead:
+            if self._entries.pop(process).away:
+                self._say("park", process.pid, "it ended while the driver's checkpoint had its memory")
+        if dead:
+            self._keep()
+
+    def _keep(self) -> None:
+        try:
+            self._save()
+        except OSError as error:
+            self._say("error", None, f"which programs are checkpointed is not kept over a restart: {error}")
+
+    def _say(self, kind: str, pid: int | None, said: str) -> None:
+        with self._lock:
+            self._events.append(Event(time.time(), kind, pid, said))
+            del self._events[:-1000]
+
+    def doctor(self) -> list[Check]:
+        """Whether programs that are not under the library can be parked."""
+        if why := calls.absent():
+            return [Check("checkpoint", None, f"only programs under detshare run --park can be parked: {why}")]
+        with self._lock:
+            away = [str(entry.id.pid) for entry in self._entries.values() if entry.away]
+        return [Check("checkpoint", True, f"by the driver's checkpoint: PID {', '.join(away)}" if away else "nobody")]
+
+    # -- verbs --------------------------------------------------------------------------------------------------
+
+    def park(self, who: str, programs: Iterable[Program], timeout: float | None = None) -> list[Change | Skip]:
+        """Begin to park those of a look that are selected. OSError: it cannot be kept, and nothing is asked."""
+        selector = select.parse(who)
+        answers: list[Change | Skip] = []
+        for program in programs:
+            if selector.matches(program):
+                answers.append(self._park_one(program, LOCK_S if timeout is None else timeout))
+        return answers
+
+    def _park_one(self, program: Program, lock_s: float) -> Change | Skip:
+        pid = program.id.pid
+        if program.spatial is not None:
+            return Skip(pid, "its memory cannot leave: start it with detshare run --park -- COMMAND")
+        if why := calls.absent():
+            return Skip(pid, f"it is not under libdetshare.so, so only the driver could park it, and {why}")
+        with self._lock:
+            entry = self._entries.get(program.id)
+            if entry is not None and entry.away:
+                return Skip(pid, f"it is {entry.state} already, by the driver's checkpoint")
+            if why := _WHY_NOT.get(program.state, ""):
+                return Skip(pid, why)
+            made = Entry(
+                program.id,
+                program.command,
+                program.user,
+                program.container,
+                program.gpus,
+                program.klass,
+                program.memory_bytes or 0,
+                "leaving",
+                0 if entry is None else entry.parks,
+            )
+            self._entries[program.id] = made
+            try:
+                self._save()
+            except OSError:
+                self._entries.pop(program.id)
+                raise
+            self._submit(self._leave, made, lock_s)
+        note = "by the driver's checkpoint, for it is not under libdetshare.so: under way, some seconds"
+        return Change(pid, note=f"{note}; its calls of CUDA wait until: detshare-ctl resume {pid}")
+
+    def resume(self, who: str) -> list[Change | Skip]:
+        """Begin to bring back those that are away and selected; nobody else is in the answers."""
+        selector = select.parse(who)
+        answers: list[Change | Skip] = []
+        with self._lock:
+            self._forget_dead()
+            for entry in list(self._entries.values()):
+                if entry.away and selector.matches(entry):
+                    self._submit(self._come, entry)
+                    note = "by the driver's restore: under way, some seconds"
+                    answers.append(Change(entry.id.pid, note=note))
+        return answers
+
+    def find(self, pid: int) -> list[Change | Skip]:
+        """Bring back a process that no journal knows, if the driver says that it is checkpointed."""
+        start = procfs.start_time(pid)
+        if start is None or calls.absent() or not _has_libcuda(pid):
+            return []
+        seen = procfs.describe(pid, start, [], [])
+        entry = Entry(seen.id, seen.command, seen.user, seen.container, (), None, 0)
+        self._submit(self._look_for, entry)
+        return [Change(pid, note="the driver is asked whether it is checkpointed; if so it is restored: see events")]
+
+    def close(self, restore: bool = True) -> None:
+        """Stop; with `restore` bring everybody back first, as far as that ends in time. Idempotent."""
+        if restore:
+            for entry in list(self._entries.values()):
+                if entry.away:
+                    self._submit(self._come, entry)
+        wait(list(self._running), CLOSE_S if restore else 0)
+        self._jobs.shutdown(wait=False, cancel_futures=True)
+        left = [entry.id.pid for entry in self._entries.values() if entry.away]
+        if restore and left:
+            pids = ", ".join(map(str, left))
+            following = f"start detshared again, then: detshare-ctl resume {left[0]}"
+            self._say("error", left[0], f"PID {pids} is still in the driver's checkpoint: {following}")
+
+    # -- jobs, on the thread ------------------------------------------------------------------------------------
+
+    def _submit(self, job: Callable[..., None], entry: Entry, *args: object) -> None:
+        try:
+            future = self._jobs.submit(self._guarded, job, entry, *args)
+        except RuntimeError:  # this daemon is ending
+            return
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+
+    def _guarded(self, job: Callable[..., None], entry: Entry, *args: object) -> None:
+        try:
+            job(entry, *args)
+        except Exception as error:
+            log.exception("the driver's checkpoint of PID %d failed", entry.id.pid)
+            self._say("error", entry.id.pid, f"an error in DetShare itself: {type(error).__name__}: {error}")
+
+    def _ask(self, job: str, entry: Entry, lock_s: float = 0.0) -> Answer:
+        """Where nobody could say how it stands it is let go, if it is locked, and the driver asked again."""
+        answer = self._act(job, self._lock_file, entry.id, lock_ms=int(lock_s * 1000), size=entry.size)
+        if answer.state is not None or answer.left or job == "settle":
+            return answer
+        again = self._act("settle", self._lock_file, entry.id)
+        return replace(answer, state=again.state)
+
+    def _leave(self, entry: Entry, lock_s: float) -> None:
+        answer = self._ask("park", entry, lock_s)
+        if self._stands(entry, answer, "home") and entry.state == "parked":
+            entry.parks += 1
+            entry.park_ms = answer.seconds * 1000
+            size = text(entry.size) if entry.size else "its memory"
+            said = f"parked by the driver's checkpoint: {size} left {', '.join(entry.gpus)} in {answer.seconds:.3g} s"
+            self._say("park", entry.id.pid, f"{said}; it waits until: detshare-ctl resume {entry.id.pid}")
+        elif answer.state is not Driver.NONE:
+            self._say("park", entry.id.pid, f"is not parked, nothing is lost: {answer.error or 'the driver refused'}")
+
+    def _come(self, entry: Entry) -> None:
+        if not entry.away:
+            return
+        entry.state = "coming"
+        answer = self._ask("resume", entry)
+        if not self._stands(entry, answer):
+            return
+        if entry.state == "home":
+            entry.resume_ms = answer.seconds * 1000
+            self._say("park", entry.id.pid, f"runs again, after {answer.seconds:.3g} s of the driver's restore")
+        else:
+            why = answer.error or "the driver refused"
+            self._say("error", entry.id.pid, f"stays in the driver's checkpoint, nothing is lost: {why}")
+
+    def _settle(self, entry: Entry, tell: bool) -> None:
+        answer = self._ask("settle", entry)
+        if self._stands(entry, answer) and tell:
+            stands = "is still in the driver's checkpoint" if entry.away else "runs: its checkpoint was not done"
+            self._say("park", entry.id.pid, f"found again: it {stands}")
+
+    def _look_for(self, entry: Entry) -> None:
+        answer = self._ask("state", entry)
+        if answer.state is Driver.CHECKPOINTED:
+            with self._lock:
+                entry.state = "parked"
+                self._entries[entry.id] = entry
+                self._save()
+            self._come(entry)
+        else:
+            stands = answer.state.value if answer.state is not None else answer.error
+            self._say("park", entry.id.pid, f"the driver has no checkpoint of it ({stands})")
+
+    def _stands(self, entry: Entry, answer: Answer, before: str = "parked") -> bool:
+        """Take over what the driver says; `before` where nothing was done. False where the process has ended, or is
+        beyond help."""
+        with self._lock:
+            entry.note = answer.error
+            match answer.state:
+                case None if answer.left:
+                    entry.state = before
+                case Driver.CHECKPOINTED:
+                    entry.state = "parked"
+                case Driver.RUNNING:
+                    entry.state = "home"
+                case Driver.NONE:
+                    self._entries.pop(entry.id, None)
+                case Driver.FAILED:
+                    entry.state = "home"
+                    self._say("error", entry.id.pid, "its checkpoint failed in the driver: its calls of CUDA fail")
+                case _:  # nobody knows: it stays in the journal, and `resume` asks again
+                    entry.state = "parked"
+                    self._say("error", entry.id.pid, f"nobody can say how it stands: {answer.error}")
+            self._keep()
+            return answer.state not in (Driver.NONE, Driver.FAILED)
+
+
+def _alive(process: ProcessId) -> bool:
+    return procfs.start_time(process.pid) == process.start
+
+
+def _has_libcuda(pid: int) -> bool:
+    try:
+        return "/libcuda.so" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def _notes(program: Program, entry: Entry) -> tuple[str, ...]:
+    return (*program.notes, f"park: {entry.note}") if entry.note else program.notes
+
+
+def _program(entry: Entry) -> Program:
+    """One that no look finds."""
+    note = f"in the driver's checkpoint: its calls of CUDA wait until detshare-ctl resume {entry.id.pid}"
+    return Program(
+        id=entry.id,
+        command=entry.command,
+        user=entry.user,
+        container=entry.container,
+        state=State.PARKED,
+        gpus=entry.gpus,
+        klass=entry.klass,
+        notes=(note, f"park: {entry.note}") if entry.note else (note,),
+        parking=entry.parking(),
+    )

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver way of park: real processes, the real child process, a stand-in for the driver's calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spatial_lane import Lane
+
+from detshare.ctl.backends.spatial.backend import ShimBackend
+from detshare.ctl.backends.spatial.checkpoints import Checkpoints
+from detshare.ctl.backends.spatial.lanes import Lanes
+from detshare.ctl.checkpoint import calls
+from detshare.ctl.cli.details import parking_rows
+from detshare.ctl.core import procfs
+from detshare.ctl.core.backend import Backend
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.snapshot import Outcome, Program, Skip, Snapshot, State
+from detshare.ctl.core.verbs import request
+from tests.patience import until
+
+pytestmark = pytest.mark.e2e
+
+STANDIN = Path(__file__).parent / "standin"
+GIB = 1 << 30
+SLEEPER = """
+import mmap, sys, time
+file = open(sys.argv[1], "rb")
+kept = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+print("up", flush=True)
+time.sleep(1e6)
+"""
+
+
+class Temporal(Backend):
+    """A backend that finds the programs that the stand-in has on the GPU: one that is checkpointed is not found."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.done: list[str] = []
+
+    @property
+    def name(self) -> str:
+        return "root"
+
+    def look(self, *, enforce: bool = True) -> Snapshot:
+        programs = tuple(each for each in self._machine.programs if self._machine.on_gpu(each.id.pid))
+        return Snapshot("root", "unit", "", 0.0, 0.0, (), programs)
+
+    def stirs(self) -> bool:
+        return False
+
+    @property
+    def table(self) -> Mapping[str, Callable[..., Outcome]]:
+        return {"resume": self._nothing, "release": self._nothing}
+
+    def _nothing(self, who: str) -> Outcome:
+        self.done.append(who)
+        return Outcome("resume", skipped=(Skip(int(who), "it is not paused"),))
+
+    def alive(self, process: ProcessId) -> bool:
+        return procfs.start_time(process.pid) == process.start
+
+    def doctor(self) -> list[Any]:
+        return []
+
+    def drain_events(self) -> list[Any]:
+        return []
+
+    def close(self, restore: bool = True) -> None:
+        return
+
+
+class Machine:
+    """Programs, the stand-in's folder, and a daemon's backends over them."""
+
+    def __init__(self, folder: Path, lane: Lane) -> None:
+        self.folder, self._lane = folder, lane
+        self.driver = folder / "driver"
+        self.driver.mkdir()
+        (folder / "libcuda.so.1").write_bytes(b"x" * 4096)
+        self._processes: list[subprocess.Popen[str]] = []
+        self.programs: list[Program] = []
+        self.told: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        self.checkpoints = Checkpoints(self.folder)
+        self.temporal = Temporal(self)
+        self.lanes = Lanes(self.temporal, ShimBackend(self._lane.service), self.checkpoints)
+        self.lanes.look()
+
+    def run(self, state: State = State.RUNNING, **behaves: object) -> int:
+        command = [sys.executable, "-c", SLEEPER, str(self.folder / "libcuda.so.1")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        self._processes.append(process)
+        self.behave(process.pid, state=0, **behaves)
+        start = procfs.start_time(process.pid)
+        assert start is not None
+        made = Program(
+            ProcessId(process.pid, start), "python train.py", "ann", "", state, gpus=("GPU-1",), memory_bytes=8 * GIB
+        )
+        self.programs.append(made)
+        self.lanes.look()
+        return process.pid
+
+    def behave(self, pid: int, **behaves: object) -> None:
+        path = self.driver / str(pid)
+        data = json.loads(path.read_text()) if path.exists() else {}
+        draft = path.with_suffix(".test")
+        draft.write_text(json.dumps(data | behaves))
+        draft.replace(path)
+
+    def state(self, pid: int) -> int:
+        return int(json.loads((self.driver / str(pid)).read_text())["state"])
+
+    def on_gpu(self, pid: int) -> bool:
+        return self.state(pid) != 2
+
+    def calls(self) -> list[str]:
+        return [line.split()[0] for line in (self.driver / "calls").read_text().splitlines()]
+
+    def do(self, verb: str, pid: int, **args: object) -> Outcome:
+        return self.lanes.do(request(verb, str(pid), **args))
+
+    def seen(self, pid: int) -> Program | None:
+        self.told += [event.text for event in self.lanes.drain_events()]
+        return next((each for each in self.lanes.look().programs if each.id.pid == pid), None)
+
+    def where(self, pid: int) -> str:
+        program = self.seen(pid)
+        return program.parking.state if program is not None and program.parking is not None else ""
+
+    def hears(self, words: str) -> bool:
+        self.told += [event.text for event in self.lanes.drain_events()]
+        return any(words in text for text in self.told)
+
+    def close(self) -> None:
+        self.checkpoints.close(restore=False)
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture
+def machine(folder: Path, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.syspath_prepend(str(STANDIN))
+    path = os.pathsep.join(filter(None, (str(STANDIN), os.environ.get("PYTHONPATH", ""))))
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv("STANDIN_CHECKPOINTS", str(folder / "driver"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # a restore fails with it
+    made = Machine(folder, lane)
+    yield made
+    made.close()
+
+
+def test_it_goes_and_comes_back_and_everybody_knows(machine: Machine) -> None:
+    pid = machine.run(busy=True)
+    outcome = machine.do("park", pid)  # its work goes on: whoever asks does not wait for that
+    assert machine.where(pid) == "leaving"
+    machine.behave(pid, busy=False)
+    (change,) = outcome.changed
+    assert "by the driver's checkpoint, for it is not under libdetshare.so" in change.note
+    assert f"detshare-ctl resume {pid}" in change.note
+    assert machine.where(pid) in ("leaving", "parked")
+    until(lambda: machine.where(pid) == "parked")
+    program = machine.seen(pid)
+    assert program is not None  # no look of the driver finds it any more
+    assert (program.state, program.command, program.gpus) == (State.PARKED, "python train.py", ("GPU-1",))
+    assert program.parking is not None
+    assert (program.parking.way, program.parking.parked_bytes, program.parking.parks) == ("driver", 8 * GIB, 1)
+    until(lambda: machine.hears("parked by the driver's checkpoint: 8G left GPU-1 in "))
+    (change,) = machine.do("resume", pid).changed
+    assert "by the driver's restore" in change.note
+    until(lambda: machine.where(pid) == "home")
+    assert machine.state(pid) == 0
+    assert machine.calls() == ["lock", "checkpoint", "restore", "unlock"]
+    until(lambda: machine.hears("runs again, after "))
+    assert not (machine.folder / "checkpoints.json").exists()
+    again = machine.do("resume", pid)
+    assert not again.changed
+    assert "not paused" in again.skipped[0].reason
+
+
+def test_work_that_does_not_end_stops_it_and_nothing_is_lost(machine: Machine) -> None:
+    pid = machine.run(busy=True)
+    assert machine.do("park", pid, timeout=0.05).changed
+    until(lambda: machine.hears("its work did not end within 0.05 s"))
+    assert machine.state(pid) == 0
+    assert machine.where(pid) == "home"
+    assert "checkpoint" not in machine.calls()
+    machine.behave(pid, busy=False)
+    assert machine.do("park", pid).changed
+    until(lambda: machine.where(pid) == "parked")
+
+
+def test_who_was_locked_is_let_go_when_the_driver_refuses(machine: Machine) -> None:
+    pid = machine.run(refuse=True)
+    machine.do("park", pid)
+    until(lambda: machine.hears("is not parked, nothing is lost: the driver cannot checkpoint what it uses"))
+    assert machine.state(pid) == 0
+    assert machine.calls() == ["lock", "checkpoint", "unlock"]
+
+
+def test_a_child_that_is_killed_leaves_nobody_locked(machine: Machine) -> None:
+    pid = machine.run(seconds=600)
+    machine.do("park", pid)
+    until(lambda: machine.state(pid) == 1)
+    (child,) = _children()
+    os.kill(child, signal.SIGKILL)
+    until(lambda: machine.hears("is not parked, nothing is lost"))
+    assert machine.state(pid) == 0
+    assert machine.where(pid) == "home"
+
+
+def _children() -> list[int]:
+    mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    pids = [int(word) for each in mine for word in each.read_text().split()]
+    return [each for each in pids if b"detshare.ctl.checkpoint.child" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+
+def test_without_room_it_stays_where_it_is(machine: Machine) -> None:
+    pid = machine.run(full=True)
+    machine.do("park", pid)
+    until(lambda: machine.where(pid) == "parked")
+    machine.do("resume", pid)
+    until(lambda: machine.hears("stays in the driver's checkpoint, nothing is lost: the GPU has no room for it"))
+    assert machine.where(pid) == "parked"
+    machine.behave(pid, full=False)
+    machine.do("resume", pid)
+    until(lambda: machine.where(pid) == "home")
+
+
+def test_another_daemon_finds_it_and_brings_it_back(machine: Machine) -> None:
+    pid = machine.run()
+    machine.do("park", pid)
+    until(lambda: machine.where(pid) == "parked")
+    machine.checkpoints.close(restore=False)  # killed
+    machine.start()
+    until(lambda: machine.hears("found again: it is still in the driver's checkpoint"))
+    assert machine.where(pid) == "parked"
+    assert machine.do("resume", pid).changed
+    until(lambda: machine.where(pid) == "home")
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_another_daemon_asks_the_driver_how_it_stands(machine: Machine, left: int) -> None:
+    """Killed before, in, and after the checkpoint: the journal says the same of all three."""
+    pid = machine.run()
+    process = machine.programs[0].id
+    entry = {"id": list(process), "command": "x", "user": "", "container": "", "gpus": ["GPU-1"], "klass": None}
+    machine.behave(pid, state=left)
+    machine.checkpoints.close(restore=False)
+    journal = [entry | {"size": GIB, "state": "leaving"}]
+    (machine.folder / "checkpoints.json").write_text(json.dumps(journal))
+    machine.start()
+    until(lambda: machine.hears("found again"))
+    assert machine.where(pid) == ("parked" if left == 2 else "home")
+    assert machine.state(pid) == (2 if left == 2 else 0)
+
+
+def test_a_lost_journal_is_no_loss(machine: Machine) -> None:
+    pid = machine.run()
+    machine.behave(pid, state=2)
+    machine.programs.clear()
+    machine.lanes.look()
+    (change,) = machine.do("resume", pid).changed
+    assert "the driver is asked" in change.note
+    until(lambda: machine.hears("runs again"))
+    assert machine.state(pid) == 0
+
+
+def test_a_daemon_that_ends_brings_everybody_back(machine: Machine) -> None:
+    first, second = machine.run(), machine.run()
+    for pid in (first, second):
+        machine.do("park", pid)
+    until(lambda: machine.where(second) == "parked")
+    machine.checkpoints.close()
+    assert (machine.state(first), machine.state(second)) == (0, 0)
+
+
+def test_who_ends_is_forgotten(machine: Machine) -> None:
+    pid = machine.run()
+    machine.do("park", pid)
+    until(lambda: machine.where(pid) == "parked")
+    machine._processes[0].kill()
+    machine._processes[0].wait()
+    assert machine.seen(pid) is None
+    assert not (machine.folder / "checkpoints.json").exists()
+    assert machine.hears("it ended while")
+
+
+def test_who_is_locked_by_another_tool_is_left_alone(machine: Machine) -> None:
+    pid = machine.run()
+    machine.behave(pid, state=1)
+    machine.do("park", pid)
+    until(lambda: machine.hears("the driver says that it is locked, by another tool"))
+    assert machine.state(pid) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [(State.MPS_CLIENT, "MPS"), (State.PAUSED, "resume it first"), (State.NO_CONTEXT, "no GPU context")],
+)
+def test_who_cannot_be_parked_so(machine: Machine, state: State, words: str) -> None:
+    pid = machine.run(state)
+    (skip,) = machine.do("park", pid).skipped
+    assert words in skip.reason
+
+
+def test_without_the_extra_it_says_what_to_install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = machine.run()
+    monkeypatch.setattr(calls, "MODULE", "cuda.bindings.not_there")
+    (skip,) = machine.do("park", pid).skipped
+    assert "pip install 'detshare[checkpoint]'" in skip.reason
+    assert [check.ok for check in machine.checkpoints.doctor()] == [None]
+
+
+def test_an_old_driver_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = machine.run()
+    monkeypatch.setenv("STANDIN_CHECKPOINTS_LACKS", "cuCheckpointProcessGetState")
+    machine.do("park", pid)
+    until(lambda: machine.hears("it takes 570 or newer"))
+
+
+def test_nothing_is_asked_where_it_cannot_be_kept(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = machine.run()
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(machine.checkpoints, "_save", full)
+    with pytest.raises(OSError, match="No space"):
+        machine.do("park", pid)
+    assert not (machine.driver / "calls").exists()
+    assert machine.where(pid) == ""
+
+
+def test_the_page_and_show_tell_the_way(machine: Machine) -> None:
+    pid = machine.run()
+    machine.do("park", pid)
+    until(lambda: machine.where(pid) == "parked")
+    program = machine.seen(pid)
+    assert program is not None
+    rows = dict(parking_rows(program.to_json()))
+    assert rows["gpu memory is"] == f"in its own host memory, by the driver's checkpoint; it waits for: resume {pid}"
+    assert "1 time by the driver" in rows["was parked"]

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More than fits, on the stand-in driver with one memory for all: daemon, policy, libdetshare.so, programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builds import FAKECUDA, made
+from spatial_lane import end_mps
+
+from detshare.ctl.client import Client
+from tests.patience import ended, until
+
+pytestmark = pytest.mark.e2e
+
+HERE = Path(__file__).parent
+GPU = 128
+"""MiB of the GPU"""
+
+
+class Worker:
+    """room_client.py under `detshare run`, or alone."""
+
+    def __init__(self, environment: dict[str, str], before: list[str], *args: object) -> None:
+        self.process = subprocess.Popen(
+            [*before, sys.executable, str(HERE / "room_client.py"), *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert self.line() == "ready", self.process.communicate()[1]
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class Machine:
+    """A daemon with a policy for memory that is full."""
+
+    def __init__(self, folder: Path, control: Path, when_full: str, wait: float, policy: str = "slo-aware") -> None:
+        made("runtime")
+        made("fakecuda")
+        self.folder, self.control = folder, control
+        self.plain = {**os.environ, "LD_LIBRARY_PATH": str(FAKECUDA), "FAKECUDA_MEMORY": f"{GPU << 20}"}
+        self.environment = self.plain | {
+            "FAKECUDA_SHARED": str(folder / "memory"),
+            "DETSHARE_BOARD_DIR": str(folder / "boards"),
+            "DETSHARE_MPS_CONTROL": str(control),
+        }
+        config = folder / "detshare.toml"
+        parameters = f'[policy]\nname = "{policy}"\n[policy.parameters]\nwhen_full = "{when_full}"\n'
+        config.write_text(f'[park]\narena = "512M"\nwait = {wait}\n{parameters}copy_percent = 50.0\n', encoding="utf-8")
+        self.client = Client(folder)
+        self.workers: list[Worker] = []
+        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
+        command += ["--run-dir", str(folder), "--config", str(config)]
+        self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
+        until(lambda: self.daemon.poll() is not None or self.client.alive())
+
+    def run(self, options: tuple[str, ...], *args: object) -> Worker:
+        before = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(self.folder), *options, "--"]
+        worker = Worker(self.environment, before, *args)
+        self.workers.append(worker)
+        return worker
+
+    def alone(self, *args: int) -> str:
+        """What a program puts out without anybody, and without the library."""
+        worker = Worker(self.plain, [], *args)
+        worker.go()
+        assert worker.line() == "has"
+        said = worker.line()
+        worker.process.communicate()
+        return said
+
+    def parking(self, worker: Worker) -> dict[str, Any]:
+        programs = self.client.programs()["programs"]
+        found = next((each for each in programs if each["pid"] == worker.pid), {})
+        return found.get("parking") or {"parks": 0, "wants_bytes": 0, "state": "home"}
+
+    def why(self, worker: Worker) -> str:
+        story = self.client.why(worker.pid)
+        return "\n".join(each["text"] for each in story["decisions"])
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.process.kill()
+            worker.process.communicate()
+        if self.daemon.poll() is None:
+            self.daemon.terminate()
+            ended(self.daemon)
+        end_mps(self.folder, self.control)
+
+
+@pytest.fixture
+def machines(folder: Path, control: Path) -> Iterator[Any]:
+    made_: list[Machine] = []
+
+    def make(*args: Any, **named: Any) -> Machine:
+        made_.append(Machine(folder, control, *args, **named))
+        return made_[-1]
+
+    yield make
+    for each in made_:
+        each.close()
+
+
+SPATIAL = ("--lane", "spatial", "--park")
+
+
+def test_two_that_do_not_fit_together_take_turns_and_compute_what_they_do_alone(machines: Any) -> None:
+    """70 and 80 of 128 MiB, in four allocations each: each has a part of its own and waits for more while the other
+    does the same."""
+    parts = 4
+    machine = machines("turns", 3600)
+    first, second = machine.run(SPATIAL, 70, parts, 200, 5), machine.run(SPATIAL, 80, parts, 200, 5)
+    for worker in (first, second):
+        worker.go()
+    got = [(worker.line(), worker.line()) for worker in (first, second)]
+    assert [has for has, _ in got] == ["has", "has"], [w.process.communicate()[1] for w in (first, second)]
+    assert [digest for _, digest in got] == [machine.alone(70, parts, 200, 0), machine.alone(80, parts, 200, 0)]
+    assert any("left GPU" in event["text"] for event in machine.client.events() if event["kind"] == "park")
+
+
+def test_the_idle_one_makes_room_and_why_says_so(machines: Any) -> None:
+    machine = machines("park", 3600, policy="strict")
+    first = machine.run(SPATIAL, 70, 2, 3, 0, "stop")
+    first.go()
+    assert first.line() == "has"
+    second = machine.run(SPATIAL, 80, 1, 3, 0, "stop")
+    second.go()
+    assert second.line() == "has"
+    assert machine.parking(first)["state"] == "parked"
+    why = machine.why(first)
+    assert f"{first.pid}: parked, {second.pid} has the room first; {second.pid} waits for 80M of GPU memory" in why
+    assert "launched nothing for" in why
+    assert "[strict, for memory that did not fit" in why
+    # and it comes back when the other stands still
+    first.go()
+    digest = first.line()
+    second.go()
+    assert (digest, second.line()) == (machine.alone(70, 2, 3, 0), machine.alone(80, 1, 3, 0))
+
+
+def test_refused_is_as_ever(machines: Any) -> None:
+    machine = machines("refuse", 0)
+    first, second = machine.run(SPATIAL, 70, 1, 3000, 20), machine.run(SPATIAL, 80, 1, 3, 0)
+    first.go()
+    assert first.line() == "has"
+    second.go()
+    assert second.line() == "cuMemAlloc_v2: CUDA error 2"
+
+
+def test_a_wait_has_its_end_unless_the_memory_was_promised(machines: Any) -> None:
+    machine = machines("refuse", 0.2)
+    first, second = machine.run(SPATIAL, 70, 1, 3000, 20), machine.run(SPATIAL, 80, 1, 3, 0)
+    promised = machine.run((*SPATIAL, "--memory", "90M"), 80, 1, 3, 0)
+    first.go()
+    assert first.line() == "has"
+    promised.go()
+    second.go()
+    assert second.line() == "cuMemAlloc_v2: CUDA error 2"
+    assert "found no room within 0.2 s" in second.process.communicate()[1]
+    until(lambda: machine.parking(promised)["wants_bytes"] == 80 << 20)
+    first.process.kill()
+    first.process.communicate()
+    assert promised.line() == "has"
+
+
+def test_what_never_fits_fails_at_once(machines: Any) -> None:
+    machine = machines("turns", 3600)
+    worker = machine.run(SPATIAL, 140, 1, 0, 0)
+    worker.go()
+    assert worker.line() == "cuMemAlloc_v2: CUDA error 2"
