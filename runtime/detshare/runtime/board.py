@@ -221,6 +221,7 @@ class PolicyValues:
     flags: int = 0
     memory_limit: int = 0
     park: int = 0
+    returns: int = 0
     tiers: tuple[Tier, ...] = (Tier(layout.TIER_FULL, 0),)
 
 

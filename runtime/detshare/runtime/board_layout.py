@@ -68,6 +68,12 @@ PARK_CAPTURE = 5  # one of its streams is being captured
 PARK_CONTEXT = 6  # it has contexts beside the primary one, or green contexts of its own
 PARK_DRIVER = 7  # the driver refused a copy; the library's log says which
 PARK_ENDING = 8  # its context is ending
+FLAG_WHOLE = 1  # bit of policy.flags: each park copies everything, and no copy is kept
+WHOLE_NOT = 0  # counters.whole: the last park copied what had changed
+WHOLE_OFF = 1  # FLAG_WHOLE
+WHOLE_KERNEL = 2  # the kernel that finds what changed cannot be had; the library's log says why
+WHOLE_LAUNCH = 3  # it does not run; the library's log says why
+WHOLE_WRONG = 4  # it computes another digest than the reference
 SHAPES = 16  # kernels are told apart by grid and block; those that take most time
 HIST_BUCKETS = 32  # bucket n counts times of 2^n to 2^(n+1)-1 ns
 RCK_WORDS_BYTES = 4096  # device memory of the resident control kernel: word of slot n at n * RCK_STRIDE
@@ -129,6 +135,7 @@ POLICY_FIELDS = {
     "memory_limit": Field(56, "u64", 0),
     "ahead_us": Field(64, "u32", 0),
     "park": Field(68, "u32", 0),
+    "returns": Field(72, "u32", 0),
     "tiers": Field(120, "TIER", 16),
 }
 
@@ -176,6 +183,11 @@ COUNTERS_FIELDS = {
     "arena_bytes": Field(3344, "u64", 0),
     "park_ns": Field(3352, "u64", 0),
     "resume_ns": Field(3360, "u64", 0),
+    "kept_bytes": Field(3368, "u64", 0),
+    "copied_bytes": Field(3376, "u64", 0),
+    "hash_ns": Field(3384, "u64", 0),
+    "whole": Field(3392, "u32", 0),
+    "returned": Field(3396, "u32", 0),
 }
 
 ATTACH_SIZE = 128

@@ -42,6 +42,8 @@ class Policies:
         self._runs = runs
         self._directory = directory
         self._tell = tell
+        self.incremental = True
+        """whether parks copy only what changed since the last one"""
 
     # -- pages --------------------------------------------------------------------------------------------------
 
@@ -80,8 +82,10 @@ class Policies:
             depth=made.depth,
             floor_permille=made.floor_permille,
             floor_period_us=made.floor_period_us,
+            flags=0 if self.incremental else layout.FLAG_WHOLE,
             memory_limit=desired.memory or 0,
             park=tenant.park.asked,
+            returns=tenant.park.returns,
             tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
         )
         tenant.reflex = made

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from detshare.ctl.core import procfs
+from detshare.ctl.core.config import Park
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event
 from detshare.runtime import arena as arenas
@@ -54,7 +55,7 @@ class Service:
         steer: Steer,
         boards: Path | None = None,
         mps: Mps | None = None,
-        arena: int | None = None,
+        park: Park | None = None,
     ) -> None:
         self.socket = run_dir / SOCKET_NAME
         self._run_dir = run_dir
@@ -62,9 +63,10 @@ class Service:
         self._events_lock = threading.Lock()
         self.directory = Directory(boards or default_path(run_dir))
         self._profiles = Profiles(run_dir / "profiles.json")
-        self.tenants = Tenants(self.directory, self._profiles, self._say, arenas.Arena(arena))
+        self.tenants = Tenants(self.directory, self._profiles, self._say, arenas.Arena(park.bytes if park else None))
         self.tenants.died = self._died
         self.policies = self.tenants.policies
+        self.policies.incremental = park is None or park.incremental
         self.mps = mps or Mps(run_dir / "mps")
         self._mps_lock = threading.Lock()
         self._admission = Admission(self.tenants, self.mps, self._mps_lock, self._profiles, steer)

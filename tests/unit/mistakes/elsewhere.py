@@ -58,6 +58,10 @@ ELSEWHERE: dict[str, str] = {
         "unit/spatial/test_parking.py::test_a_full_gpu_lets_it_wait",
     "park: refused, nothing is lost: WHY": "unit/spatial/test_parking.py::test_a_full_arena_refuses_and_loses_nothing",
     "is not parked: WHY": "unit/spatial/test_parking.py::test_a_full_arena_refuses_and_loses_nothing",
+    "park: GPU N cannot tell what changed (WHY): everything is copied":
+        "unit/runtime/test_park_changes.py::test_where_changes_cannot_be_found_everything_is_copied",
+    "park: GPU N computes another digest than the reference: everything is copied":
+        "unit/runtime/test_park_changes.py::test_a_gpu_with_wrong_digests_is_found_out_at_once",
     "GPU N: memory that can be parked is refused (ERROR): what is allocated stays":
         "unit/runtime/test_park.py::test_a_driver_without_virtual_memory_serves_as_ever",
 }  # fmt: skip

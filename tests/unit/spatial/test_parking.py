@@ -30,7 +30,7 @@ MIB = 1 << 20
 class Machine:
     """A daemon with an arena of so many MiB, and programs under `detshare run`."""
 
-    def __init__(self, folder: Path, control: Path, arena: int = 256) -> None:
+    def __init__(self, folder: Path, control: Path, arena: int = 256, incremental: bool = True, **more: str) -> None:
         made("runtime")
         made("fakecuda")
         self.folder = folder
@@ -40,9 +40,11 @@ class Machine:
             "FAKECUDA_TAKEN": str(folder / "taken"),
             "DETSHARE_BOARD_DIR": str(folder / "boards"),
             "DETSHARE_MPS_CONTROL": str(control),
+            **more,
         }
         self.config = folder / "detshare.toml"
-        self.config.write_text(f'[park]\narena = "{arena}M"\n', encoding="utf-8")
+        text = f'[park]\narena = "{arena}M"\nincremental = {str(incremental).lower()}\n'
+        self.config.write_text(text, encoding="utf-8")
         self.client = Client(folder)
         self.programs: list[Program] = []
         self.start()

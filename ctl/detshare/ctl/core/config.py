@@ -169,6 +169,8 @@ class Park:
 
     arena: str = "50%"
     """for all of them together: a size, or a share of the host's"""
+    incremental: bool = True
+    """copies are kept after the way back, and the next park copies what changed"""
 
     @property
     def bytes(self) -> int:
@@ -248,7 +250,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "key": check_file,
         "hosts": check_hosts,
     },
-    "park": {"arena": check_arena},
+    "park": {"arena": check_arena, "incremental": check_flag},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {
     "daemon": Daemon,

@@ -183,7 +183,7 @@ class Daemon:
         from detshare.ctl.backends.spatial.lanes import Lanes
         from detshare.runtime.service import Service
 
-        service = Service(self._run_dir, self._steer, arena=self.config.park.bytes)
+        service = Service(self._run_dir, self._steer, park=self.config.park)
         try:
             service.open()
         except ControlError as error:
