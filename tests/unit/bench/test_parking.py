@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from builds import FAKECUDA, made
+from builds import FAKECUDA, ROOT, made
 
-from detshare.tools.bench.parking import checkpoint, park, park_incremental
+from detshare.tools.bench.parking import checkpoint, holder, park, park_incremental
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import Steer
 from tests.patience import run
@@ -25,6 +25,14 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     made("runtime")
     made("fakecuda")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(FAKECUDA))
+    # the daemon of a machine without GPU lists programs of the spatial lane only; that needs a stand-in for MPS
+    control = tmp_path / "nvidia-cuda-mps-control"
+    fake = ROOT / "tests" / "unit" / "spatial" / "fake_mps.py"
+    control.write_text(f"#!{sys.executable} -S\n{fake.read_text()}")
+    control.chmod(0o755)
+    monkeypatch.setenv("DETSHARE_MPS_CONTROL", str(control))
+    monkeypatch.setattr(holder, "LANE", "spatial")
+    monkeypatch.setattr(holder, "LONGEST", 30.0)
     with Session(Options("park", 1.0, 1, tmp_path / "out")) as session:
         session.steer = Steer(session.folder / "run", "model")
         yield session

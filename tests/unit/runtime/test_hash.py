@@ -58,7 +58,10 @@ def _plain(content: bytes, key: tuple[int, ...]) -> str:
     def xor(s: list[int], v: list[int]) -> list[int]:
         return [x ^ y for x, y in zip(s, v, strict=True)]
 
-    v = [[int.from_bytes(content[i + j : i + j + 4], "little") for j in (0, 4, 8, 12)] for i in range(0, len(content), 16)]
+    v = [
+        [int.from_bytes(content[i + j : i + j + 4], "little") for j in (0, 4, 8, 12)]
+        for i in range(0, len(content), 16)
+    ]
     s = [mix(xor(list(key), [t, 0, 0, 0])) for t in range(256)]
     for n, vector in enumerate(v):
         s[n % 256] = mix(xor(s[n % 256], vector))

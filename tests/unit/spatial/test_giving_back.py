@@ -161,7 +161,7 @@ def test_a_full_host_asks_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=6), st.integers(1, 20))
-def test_nobody_is_asked_in_vain_and_no_more_than_the_arena_is_given(programs: list[tuple[int, int]], size: int) -> None:
+def test_nobody_is_asked_in_vain_and_no_more_is_given_than_there_is(programs: list[tuple[int, int]], size: int) -> None:
     machine = Machine(20)
     for pid, (has, launched) in enumerate(programs, 1):
         if sum(tenant.park.arena for tenant in machine.everybody.values()) + has * MIB <= machine.arena.limit:

@@ -22,7 +22,9 @@ def main() -> int:
     pid = int(sys.argv[1])
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
-        calls = {name: getattr(cuda, f"cuCheckpointProcess{name}") for name in ("Lock", "Checkpoint", "Restore", "Unlock")}
+        calls = {
+            name: getattr(cuda, f"cuCheckpointProcess{name}") for name in ("Lock", "Checkpoint", "Restore", "Unlock")
+        }
     except (OSError, AttributeError) as error:
         print(f"no checkpoint in this driver: {error}", file=sys.stderr)
         return 1

@@ -82,7 +82,9 @@ def parked(session: Session, mib: int, by_hand: tuple[float, float] | None) -> N
             back.append(holder.resume())
             holder.park()
             wakes.append(holder.launch())
-        session.row(f"{size}: copied of what was parked, least", min(p.copied / p.bytes for p in away), "", target="== 1")
+        session.row(
+            f"{size}: copied of what was parked, least", min(p.copied / p.bytes for p in away), "", target="== 1"
+        )
         limit = "<= 0.2" if mib == 8 << 10 else None
         session.spread_rows(f"{size}: park", spread([p.park_s for p in away]), "s", target=limit)
         session.spread_rows(f"{size}: resume", spread(back), "s", target=limit)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""park-incremental: how fast the GPU finds what changed, a park of which a tenth did, and whether anything is missed."""
+"""park-incremental: how fast the GPU finds what changed, a park where a tenth did, and whether anything is missed."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ import sys
 import time
 from typing import Any, Final
 
-from driver import CudaError, Device
-from workload import Workload, emit, options
+from driver import CudaError, Device  # type: ignore[import-not-found]
+from workload import Workload, emit, options  # type: ignore[import-not-found]
 
 GRAIN: Final = 2 << 20
 MIB: Final = 1 << 20
@@ -197,6 +197,7 @@ def answer(held: Held, order: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    """Hold memory, and do what is told until SIGTERM."""
     parser = options("A program that holds GPU memory.")
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--chunk-mib", type=int, default=64)
