@@ -301,6 +301,8 @@ const struct ds_place ds_places[] = {
 	{"cuMemsetD8_v2_ptds", offsetof(struct ds_real, cuMemsetD8_v2_ptds)},
 	{"cuMipmappedArrayCreate", offsetof(struct ds_real, cuMipmappedArrayCreate)},
 	{"cuMipmappedArrayDestroy", offsetof(struct ds_real, cuMipmappedArrayDestroy)},
+	{"cuModuleGetFunction", offsetof(struct ds_real, cuModuleGetFunction)},
+	{"cuModuleLoadData", offsetof(struct ds_real, cuModuleLoadData)},
 	{"cuModuleUnload", offsetof(struct ds_real, cuModuleUnload)},
 	{"cuMulticastBindAddr", offsetof(struct ds_real, cuMulticastBindAddr)},
 	{"cuMulticastBindMem", offsetof(struct ds_real, cuMulticastBindMem)},

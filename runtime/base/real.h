@@ -306,6 +306,8 @@ struct ds_real {
 	CUresult (*cuMemsetD8_v2_ptds)(CUdeviceptr, unsigned char, size_t);
 	CUresult (*cuMipmappedArrayCreate)(CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned int);
 	CUresult (*cuMipmappedArrayDestroy)(CUmipmappedArray);
+	CUresult (*cuModuleGetFunction)(CUfunction *, CUmodule, const char *);
+	CUresult (*cuModuleLoadData)(CUmodule *, const void *);
 	CUresult (*cuModuleUnload)(CUmodule);
 	CUresult (*cuMulticastBindAddr)(CUmemGenericAllocationHandle, size_t, CUdeviceptr, size_t, unsigned long long);
 	CUresult (*cuMulticastBindMem)(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t, size_t, unsigned long long);

@@ -8,6 +8,7 @@
 
 #include "arena.h"
 #include "log.h"
+#include "piece.h"
 
 static struct ds_stay stays[DS_MAX_DEVICES];
 
@@ -33,25 +34,39 @@ static bool has_stream(struct ds_device *device, struct ds_stay *stay, char *why
 
 static void unpin(struct ds_stay *stay)
 {
-	if (stay->pinned && real->cuMemHostUnregister(stay->map) != CUDA_SUCCESS)
-		ds_debug("host memory for parking stays registered");
-	stay->pinned = false;
+	for (struct ds_extent *extent = stay->extents; extent < stay->extents + stay->count; extent++) {
+		if (extent->pinned && real->cuMemHostUnregister(extent->map) != CUDA_SUCCESS)
+			ds_debug("host memory for parking stays registered");
+		extent->pinned = false;
+	}
 }
 
-static void let_go(struct ds_stay *stay)
-{
-	if (!stay->map)
-		return;
-	unpin(stay);
-	munmap(stay->map, stay->size);
-	stay->map = NULL;
-	stay->size = 0;
-}
-
-static bool take(struct ds_device *device, struct ds_stay *stay, size_t bytes, char *why, size_t room)
+static void show(const struct ds_device *device, const struct ds_stay *stay)
 {
 	const struct ds_pages *pages = device->pages;
+
+	if (pages)
+		__atomic_store_n(&pages->counters->arena_bytes, stay->slots * DS_GRAIN_BYTES, __ATOMIC_RELAXED);
+}
+
+static void let_go(struct ds_device *device, struct ds_stay *stay)
+{
+	if (!stay->count)
+		return;
+	unpin(stay);
+	for (unsigned int n = 0; n < stay->count; n++)
+		munmap(stay->extents[n].map, stay->extents[n].slots * DS_GRAIN_BYTES);
+	stay->count = 0;
+	stay->slots = 0;
+	ds_piece_forget(device);
+	show(device, stay);
+}
+
+static bool take(struct ds_device *device, struct ds_stay *stay, uint32_t slots, char *why, size_t room)
+{
+	size_t bytes = slots * DS_GRAIN_BYTES;
 	int fd = ds_arena_ask(&device->uuid, bytes, why, room);
+	struct ds_extent *extent = &stay->extents[stay->count];
 	CUresult result;
 	void *map;
 
@@ -65,30 +80,43 @@ static bool take(struct ds_device *device, struct ds_stay *stay, size_t bytes, c
 	}
 	madvise(map, bytes, MADV_HUGEPAGE);
 	madvise(map, bytes, MADV_DONTFORK);
-	stay->map = map;
-	stay->size = bytes;
 	result = real->cuMemHostRegister_v2(map, bytes, 0);
-	stay->pinned = result == CUDA_SUCCESS;
-	if (!stay->pinned)
+	*extent = (struct ds_extent){ .map = map, .slots = slots, .pinned = result == CUDA_SUCCESS };
+	if (!extent->pinned)
 		ds_info("park: host memory cannot be pinned (%s): copies are slower, from ordinary pages", ds_error_name(result));
-	if (pages)
-		__atomic_store_n(&pages->counters->arena_bytes, bytes, __ATOMIC_RELAXED);
+	stay->count++;
+	stay->slots += slots;
+	show(device, stay);
 	return true;
 }
 
 struct ds_stay *ds_arena_need(struct ds_device *device, size_t bytes, char *why, size_t room)
 {
 	struct ds_stay *stay = &stays[device->ordinal];
-	const struct ds_pages *pages = device->pages;
+	uint32_t slots = (uint32_t)((bytes + DS_GRAIN_BYTES - 1) / DS_GRAIN_BYTES);
 
 	if (!has_stream(device, stay, why, room))
 		return NULL;
-	if (stay->size >= bytes)
+	if (stay->slots >= slots)
 		return stay;
-	let_go(stay);
-	if (pages)
-		__atomic_store_n(&pages->counters->arena_bytes, 0, __ATOMIC_RELAXED);
-	return take(device, stay, bytes, why, room) ? stay : NULL;
+	if (stay->count == DS_EXTENTS)
+		let_go(device, stay);
+	return take(device, stay, slots - stay->slots, why, room) ? stay : NULL;
+}
+
+char *ds_arena_at(const struct ds_stay *stay, uint32_t slot, uint32_t *follow)
+{
+	const struct ds_extent *extent = stay->extents;
+
+	for (; slot >= extent->slots; extent++)
+		slot -= extent->slots;
+	*follow = extent->slots - slot - 1;
+	return extent->map + slot * DS_GRAIN_BYTES;
+}
+
+void ds_arena_return(struct ds_device *device)
+{
+	let_go(device, &stays[device->ordinal]);
 }
 
 struct ds_stay *ds_arena_of(const struct ds_device *device)
@@ -109,7 +137,7 @@ void ds_arena_over(struct ds_device *device, bool keep)
 
 	stay->stream = NULL;
 	if (!keep)
-		let_go(stay);
+		let_go(device, stay);
 }
 
 void ds_arena_reset(void)

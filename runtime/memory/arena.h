@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory that what leaves a GPU goes to, one piece for each GPU of the process: the daemon's, pinned here. Under the lock of park.c. */
+/*
+ * Host memory that what leaves a GPU goes to, for each GPU of the process: the daemon's, pinned here. It is slots of DS_GRAIN_BYTES. It grows by
+ * extents, and what lies in those that there are stays. Under the lock of park.c.
+ */
 #ifndef DS_MEMORY_ARENA_H
 #define DS_MEMORY_ARENA_H
 
 #include "device.h"
 
-struct ds_stay {
-	char *map; /* NULL: none */
-	size_t size;
+#define DS_EXTENTS 16 /* one more, and all is asked for anew */
+
+struct ds_extent {
+	char *map;
+	uint32_t slots;
 	bool pinned;
+};
+
+struct ds_stay {
+	struct ds_extent extents[DS_EXTENTS];
+	unsigned int count;
+	uint32_t slots; /* of all of them */
 	CUstream stream; /* of all copies: one behind the other */
-	CUevent home; /* behind the last copy to the GPU */
+	CUevent home; /* behind the last copy, or what else read the GPU's memory */
 	uint32_t generation; /* of the context that stream and event belong to */
 };
 
@@ -18,6 +29,10 @@ struct ds_stay {
 struct ds_stay *ds_arena_need(struct ds_device *device, size_t bytes, char *why, size_t room);
 /* the one of this context; NULL: none was needed yet */
 struct ds_stay *ds_arena_of(const struct ds_device *device);
+/* Where a slot lies; it and *follow others are side by side. */
+char *ds_arena_at(const struct ds_stay *stay, uint32_t slot, uint32_t *follow);
+/* Gives all of it back, with the copies that are there. In the device's context. */
+void ds_arena_return(struct ds_device *device);
 /* The context is about to end; in it. */
 void ds_arena_ends(struct ds_device *device);
 /* It is gone; `keep` what lies there. */

@@ -9,35 +9,21 @@
 #include <string.h>
 
 #include "alloc.h"
-#include "arena.h"
 #include "context.h"
-#include "done.h"
+#include "copies.h"
+#include "hasher.h"
 #include "home.h"
 #include "lifecycle.h"
 #include "log.h"
 #include "room.h"
+#include "settle.h"
 #include "source.h"
 #include "virtual.h"
-#include "word.h"
 
-#define SETTLE_NS 5000000000ULL /* for work that runs when memory is to leave */
-#define LOOK_NS 50000ULL
 #define LEAST_NAP_NS 1000000ULL /* between two tries to come back where the GPU has no room */
 #define MOST_NAP_NS 50000000ULL
-#define COPIES 8 /* queued at once: the end of the process waits for no more */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* GPUs whose context is managed now. */
-static struct ds_device *next_device(struct ds_device *device)
-{
-	for (device = device ? device + 1 : ds_devices; device < ds_devices + DS_MAX_DEVICES; device++)
-		if (atomic_load(&device->state) == DS_DEVICE_MANAGED && device->primary)
-			return device;
-	return NULL;
-}
-
-#define each_device(device) for ((device) = next_device(NULL); (device); (device) = next_device(device))
 
 static struct ds_counters *counters_of(struct ds_device *device)
 {
@@ -50,14 +36,8 @@ static void show_state(uint32_t state)
 {
 	struct ds_device *device;
 
-	each_device(device) if (counters_of(device))
+	ds_each_managed(device) if (counters_of(device))
 		__atomic_store_n(&counters_of(device)->park_state, state, __ATOMIC_RELAXED);
-}
-
-/* all that can leave, or (away) has left, this GPU */
-static bool belongs(const struct ds_piece *piece, const struct ds_device *device, bool away)
-{
-	return piece->device == device && piece->counted && !piece->handle == away;
 }
 
 static uint64_t bytes_away(const struct ds_device *device)
@@ -65,106 +45,9 @@ static uint64_t bytes_away(const struct ds_device *device)
 	uint64_t sum = 0;
 
 	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
-		if (belongs(piece, device, true))
+		if (piece->device == device && piece->counted && !piece->handle)
 			sum += piece->size;
 	return sum;
-}
-
-/* ---- no work begins, and what there is ends ---- */
-
-static void stop(void)
-{
-	struct ds_device *device;
-
-	atomic_store(&ds_home.now, DS_HOME_LEAVING);
-	show_state(DS_PARK_LEAVING);
-	each_device(device) {
-		pthread_mutex_lock(&device->lock);
-		for (struct ds_stream *stream = device->streams; stream; stream = stream->next)
-			atomic_fetch_or(&stream->word, DS_WORD_PARKED);
-		if (device->board)
-			atomic_store(&device->board->draining, 1);
-		pthread_mutex_unlock(&device->lock);
-	}
-}
-
-/* DS_PARK_OK: this GPU has no work of ours, and no thread is in a call that could put some there. */
-static uint32_t quiet(struct ds_device *device)
-{
-	struct ds_board *board = device->board;
-	uint32_t reason = DS_PARK_OK;
-	struct ds_own own;
-
-	if (!board || atomic_load(&board->stopping))
-		return DS_PARK_ENDING;
-	ds_upkeep(board, ds_now_ns());
-	pthread_mutex_lock(&device->lock);
-	for (struct ds_stream *stream = device->streams; stream; stream = stream->next)
-		if (atomic_load(&stream->word) & DS_WORD_USERS)
-			reason = DS_PARK_BUSY;
-	if (atomic_load(&device->captures))
-		reason = DS_PARK_CAPTURE;
-	if (reason == DS_PARK_OK) {
-		ds_own_begin(&own, device);
-		if (!ds_ask_all(board, ds_now_ns()))
-			reason = DS_PARK_BUSY;
-		ds_own_end(&own);
-	}
-	pthread_mutex_unlock(&device->lock);
-	return reason;
-}
-
-static uint32_t settle(void)
-{
-	uint64_t end = ds_now_ns() + SETTLE_NS;
-	struct ds_device *device;
-	struct ds_own own;
-	uint32_t reason;
-
-	while (1) {
-		reason = atomic_load(&ds_home.users) ? DS_PARK_BUSY : DS_PARK_OK;
-		for (device = next_device(NULL); device && reason == DS_PARK_OK; device = next_device(device))
-			reason = quiet(device);
-		/* a capture ends by calls that wait for us */
-		if (reason == DS_PARK_OK || reason == DS_PARK_CAPTURE || reason == DS_PARK_ENDING || ds_now_ns() > end)
-			break;
-		ds_nap(LOOK_NS);
-	}
-	/* default streams of other threads cannot be asked, and were only quiet for a while */
-	for (device = next_device(NULL); device && reason == DS_PARK_OK; device = next_device(device)) {
-		ds_own_begin(&own, device);
-		if (real->cuCtxSynchronize() != CUDA_SUCCESS)
-			reason = DS_PARK_DRIVER;
-		ds_own_end(&own);
-	}
-	each_device(device)
-		if (device->board)
-			atomic_store(&device->board->draining, 0);
-	return reason;
-}
-
-/* ---- copies ---- */
-
-static CUresult copy(struct ds_device *device, const struct ds_stay *stay, bool away)
-{
-	CUresult result = CUDA_SUCCESS;
-	unsigned int queued = 0;
-
-	for (struct ds_piece *piece = ds_pieces; piece && result == CUDA_SUCCESS; piece = piece->next) {
-		if (!belongs(piece, device, false) || (!away && piece->fresh != DS_FRESH_MAPPED))
-			continue;
-		result = away ? real->cuMemcpyDtoHAsync_v2(stay->map + piece->place, piece->address, piece->size, stay->stream)
-			      : real->cuMemcpyHtoDAsync_v2(piece->address, stay->map + piece->place, piece->size, stay->stream);
-		if (result == CUDA_SUCCESS && ++queued % COPIES == 0)
-			result = real->cuStreamSynchronize(stay->stream);
-		if (result == CUDA_SUCCESS && away && device->board && atomic_load(&device->board->stopping))
-			result = CUDA_ERROR_DEINITIALIZED;
-	}
-	if (!away && result == CUDA_SUCCESS)
-		result = real->cuEventRecord(stay->home, stay->stream);
-	if (result == CUDA_SUCCESS)
-		result = real->cuStreamSynchronize(stay->stream);
-	return result;
 }
 
 /* ---- away ---- */
@@ -173,7 +56,7 @@ static bool sole_contexts(void)
 {
 	struct ds_device *device;
 
-	each_device(device)
+	ds_each_managed(device)
 		if (counters_of(device) && __atomic_load_n(&counters_of(device)->unmanaged, __ATOMIC_RELAXED))
 			return false;
 	return !ds_alloc_foreign();
@@ -187,7 +70,7 @@ static uint32_t room_for_all(void)
 	char why[400] = "";
 	struct ds_own own;
 
-	each_device(device) {
+	ds_each_managed(device) {
 		uint64_t bytes = ds_piece_parkable(device);
 		struct ds_stay *stay = NULL;
 
@@ -205,34 +88,49 @@ static uint32_t room_for_all(void)
 	return all ? DS_PARK_OK : DS_PARK_NOTHING;
 }
 
+/* whether copies are not to be kept */
+static bool whole(const struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_WHOLE;
+}
+
+static void show_copied(struct ds_device *device, const struct ds_copied *copied)
+{
+	struct ds_counters *counters = counters_of(device);
+
+	if (!counters)
+		return;
+	__atomic_store_n(&counters->copied_bytes, copied->bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&counters->hash_ns, copied->hash_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&counters->whole, copied->whole, __ATOMIC_RELAXED);
+}
+
 static uint32_t copy_away(void)
 {
 	struct ds_device *device;
 
-	each_device(device) {
+	ds_each_managed(device) {
+		uint64_t bytes = ds_piece_parkable(device);
 		struct ds_stay *stay = ds_arena_of(device);
 		CUresult result = CUDA_SUCCESS;
-		uint64_t place = 0;
+		struct ds_copied copied;
 		struct ds_own own;
 
-		for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next) {
-			if (!belongs(piece, device, false))
-				continue;
-			piece->place = place;
-			place += piece->size;
-		}
-		if (!place)
+		if (!bytes)
 			continue;
 		/* it allocated more meanwhile */
-		if (!stay || place > stay->size)
+		if (!stay || bytes > stay->slots * DS_GRAIN_BYTES)
 			return DS_PARK_ARENA;
 		ds_own_begin(&own, device);
-		result = copy(device, stay, true);
+		result = ds_copies_away(device, stay, whole(device), &copied);
 		ds_own_end(&own);
 		if (result != CUDA_SUCCESS) {
 			ds_info("park: refused, nothing is lost: a copy failed with %s", ds_error_name(result));
 			return DS_PARK_DRIVER;
 		}
+		show_copied(device, &copied);
 	}
 	return DS_PARK_OK;
 }
@@ -248,7 +146,7 @@ static void give_back(uint64_t began)
 		real->cuMemRelease(piece->handle);
 		piece->handle = 0;
 	}
-	each_device(device) {
+	ds_each_managed(device) {
 		if (!counters_of(device))
 			continue;
 		__atomic_store_n(&counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
@@ -270,8 +168,9 @@ static uint32_t leave(void)
 	if (reason != DS_PARK_OK)
 		return reason;
 	began = ds_now_ns();
-	stop();
-	reason = settle();
+	ds_settle_stop();
+	show_state(DS_PARK_LEAVING);
+	reason = ds_settle();
 	/* made by a thread that was inside until now */
 	if (reason == DS_PARK_OK && !sole_contexts())
 		reason = DS_PARK_CONTEXT;
@@ -350,14 +249,14 @@ static bool come(void)
 		show_state(DS_PARK_WAITING);
 		return false;
 	}
-	each_device(device) {
+	ds_each_managed(device) {
 		struct ds_stay *stay = ds_arena_of(device);
 		struct ds_own own;
 
 		if (!stay)
 			continue;
 		ds_own_begin(&own, device);
-		result = copy(device, stay, false);
+		result = ds_copies_home(device, stay);
 		ds_own_end(&own);
 		if (result != CUDA_SUCCESS)
 			ds_info("park: the copy back to GPU %d failed with %s: its context is beyond repair", device->ordinal,
@@ -365,7 +264,7 @@ static bool come(void)
 	}
 	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
 		piece->fresh = DS_FRESH_NOT;
-	each_device(device) {
+	ds_each_managed(device) {
 		if (!counters_of(device))
 			continue;
 		__atomic_store_n(&counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
@@ -381,7 +280,7 @@ static bool held_away(void)
 {
 	struct ds_device *device;
 
-	each_device(device)
+	ds_each_managed(device)
 		if (device->board && ((atomic_load(device->board->word) & DS_HELD) || ds_room_stays(device)) && !atomic_load(&device->board->stopping))
 			return true;
 	return false;
@@ -399,7 +298,7 @@ static void fetch(struct ds_stream *stream)
 		bool held = held_away();
 
 		if (!held && come()) {
-			each_device(device)
+			ds_each_managed(device)
 				if (counters_of(device))
 					__atomic_fetch_add(&counters_of(device)->wakes, 1, __ATOMIC_RELAXED);
 			break;
@@ -431,31 +330,64 @@ DS_LIST_ADD(ds_keepers, keeper);
 
 /* ---- what the daemon asks for ---- */
 
-static bool due(const struct ds_board *board)
+static bool parks(const struct ds_board *board)
 {
 	return __atomic_load_n(&board->pages.policy->park, __ATOMIC_RELAXED) !=
 	       __atomic_load_n(&board->pages.counters->park_ack, __ATOMIC_RELAXED);
+}
+
+static bool returns(const struct ds_board *board)
+{
+	return __atomic_load_n(&board->pages.policy->returns, __ATOMIC_RELAXED) !=
+	       __atomic_load_n(&board->pages.counters->returned, __ATOMIC_RELAXED);
+}
+
+static bool due(const struct ds_board *board)
+{
+	return parks(board) || returns(board);
+}
+
+/*
+ * Somebody else needs the host memory: where the program's memory is on the GPU, it holds nothing but copies that are kept. false: it has work, for
+ * which the driver might wait as it unpins; later.
+ */
+static bool return_arena(struct ds_board *board)
+{
+	uint32_t wanted = __atomic_load_n(&board->pages.policy->returns, __ATOMIC_RELAXED);
+	struct ds_own own;
+
+	if (atomic_load(&ds_home.now) == DS_HOME) {
+		if (!ds_settle_idle(board->device))
+			return false;
+		ds_own_begin(&own, board->device);
+		ds_arena_return(board->device);
+		ds_own_end(&own);
+	}
+	__atomic_store_n(&board->pages.counters->returned, wanted, __ATOMIC_RELEASE);
+	return true;
 }
 
 static bool look(struct ds_board *board)
 {
 	uint32_t wanted = __atomic_load_n(&board->pages.policy->park, __ATOMIC_ACQUIRE), reason = DS_PARK_OK;
 	struct ds_counters *counters = board->pages.counters;
-	bool again = false;
+	bool asked = parks(board), again = false, later = false;
 
 	ds_thread.locked = true;
 	pthread_mutex_lock(&lock);
-	if (wanted & DS_PARK_WANTED)
+	if (returns(board))
+		later = !return_arena(board);
+	if (asked && wanted & DS_PARK_WANTED)
 		reason = atomic_load(&ds_home.now) == DS_HOME_AWAY ? DS_PARK_OK : leave();
-	else if (atomic_load(&ds_home.now) == DS_HOME_AWAY)
+	else if (asked && atomic_load(&ds_home.now) == DS_HOME_AWAY)
 		again = !come();
 	pthread_mutex_unlock(&lock);
 	ds_thread.locked = false;
-	if (again)
-		return true;
-	__atomic_store_n(&counters->park_reason, reason, __ATOMIC_RELAXED);
-	__atomic_store_n(&counters->park_ack, wanted, __ATOMIC_RELEASE);
-	return false;
+	if (asked && !again) {
+		__atomic_store_n(&counters->park_reason, reason, __ATOMIC_RELAXED);
+		__atomic_store_n(&counters->park_ack, wanted, __ATOMIC_RELEASE);
+	}
+	return again || later;
 }
 
 static const struct ds_chore chore = { .due = due, .look = look };
@@ -470,6 +402,7 @@ static void context_ends(struct ds_device *device)
 	pthread_mutex_lock(&lock);
 	ds_own_begin(&own, device);
 	ds_arena_ends(device);
+	ds_hasher_ends(device);
 	ds_own_end(&own);
 	pthread_mutex_unlock(&lock);
 }
@@ -492,6 +425,7 @@ static void child(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	ds_arena_reset();
+	ds_hasher_reset();
 }
 
 static const struct ds_lifecycle life = { .context_ends = context_ends, .context_over = context_over, .child = child };

@@ -9,7 +9,7 @@
 struct ds_piece *ds_pieces;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(uint64_t) parkable[DS_MAX_DEVICES], leaves[DS_MAX_DEVICES];
+static _Atomic(uint64_t) parkable[DS_MAX_DEVICES], leaves[DS_MAX_DEVICES], kept[DS_MAX_DEVICES];
 
 void ds_piece_lock(void)
 {
@@ -29,11 +29,42 @@ static void show(struct ds_device *device)
 		return;
 	__atomic_store_n(&pages->counters->parkable_bytes, ds_piece_parkable(device), __ATOMIC_RELAXED);
 	__atomic_store_n(&pages->counters->leaves_bytes, atomic_load(&leaves[device->ordinal]), __ATOMIC_RELAXED);
+	__atomic_store_n(&pages->counters->kept_bytes, atomic_load(&kept[device->ordinal]), __ATOMIC_RELAXED);
 }
 
 uint64_t ds_piece_parkable(const struct ds_device *device)
 {
 	return atomic_load(&parkable[device->ordinal]);
+}
+
+void ds_piece_keep(struct ds_piece *piece, unsigned int n, bool on)
+{
+	if (piece->grains[n].kept == on)
+		return;
+	piece->grains[n].kept = on;
+	if (on)
+		atomic_fetch_add(&kept[piece->device->ordinal], DS_GRAIN_BYTES);
+	else
+		atomic_fetch_sub(&kept[piece->device->ordinal], DS_GRAIN_BYTES);
+	show(piece->device);
+}
+
+/* under the lock */
+static void drop(struct ds_piece *piece)
+{
+	for (unsigned int n = 0; piece->grains && n < ds_piece_grains(piece); n++) {
+		ds_piece_keep(piece, n, false);
+		piece->grains[n].placed = false;
+	}
+}
+
+void ds_piece_forget(const struct ds_device *device)
+{
+	ds_piece_lock();
+	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+		if (piece->device == device)
+			drop(piece);
+	ds_piece_unlock();
 }
 
 void ds_piece_count(struct ds_piece *piece)
@@ -49,6 +80,9 @@ void ds_piece_count(struct ds_piece *piece)
 	} else {
 		atomic_fetch_sub(&parkable[piece->device->ordinal], piece->size);
 		atomic_fetch_sub(&leaves[piece->device->ordinal], piece->asked);
+		ds_piece_lock();
+		drop(piece);
+		ds_piece_unlock();
 	}
 	show(piece->device);
 }
@@ -69,6 +103,9 @@ static struct ds_piece *keep(struct ds_piece *piece, struct ds_device *device, s
 	piece->size = size;
 	piece->asked = size;
 	piece->device = device;
+	/* no driver gives such; it would have no slot */
+	if (size % DS_GRAIN_BYTES)
+		piece->stays = true;
 	ds_piece_lock();
 	piece->next = ds_pieces;
 	piece->link = &ds_pieces;
@@ -111,6 +148,7 @@ void ds_piece_free(struct ds_piece *piece)
 	ds_piece_unlock();
 	if (piece->handle)
 		real->cuMemRelease(piece->handle);
+	free(piece->grains);
 	free(piece);
 }
 
@@ -150,5 +188,6 @@ void ds_piece_reset(void)
 	for (unsigned int n = 0; n < DS_MAX_DEVICES; n++) {
 		atomic_store(&parkable[n], 0);
 		atomic_store(&leaves[n], 0);
+		atomic_store(&kept[n], 0);
 	}
 }

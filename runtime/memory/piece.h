@@ -7,13 +7,23 @@
 #define DS_PIECE_H
 
 #include "device.h"
+#include "hash.h"
 
 /* RM makes a handle in 33 to 98 us whatever its size (measured): 8 GiB in handles of 2 MiB take 0.5 s, of 32 MiB 0.02 s */
 #define DS_PIECE_BYTES (32UL << 20)
-/* the driver's granularity for device memory */
+/* the driver's granularity for device memory, and what is compared and copied as one */
 #define DS_GRAIN_BYTES (2UL << 20)
 
 enum { DS_FRESH_NOT, DS_FRESH_MADE, DS_FRESH_MAPPED };
+
+/* 2 MiB of a piece, and its copy in the arena. */
+struct ds_grain {
+	struct ds_digest digest; /* of the copy, where `kept` */
+	uint32_t slot; /* of the arena */
+	bool placed; /* the slot is its own */
+	bool kept; /* the copy has that digest: who finds the same on the GPU need not copy again */
+	bool hashed, moves; /* in the park that goes on: its digest is known, it is copied */
+};
 
 struct ds_piece {
 	CUmemGenericAllocationHandle handle; /* the driver's; 0: it is away */
@@ -23,7 +33,7 @@ struct ds_piece {
 	CUdeviceptr address; /* where it is mapped; 0: nowhere, or more than once */
 	struct ds_device *device;
 	uint64_t reached; /* bit n: GPU n may read and write it */
-	uint64_t place; /* of its copy in the arena */
+	struct ds_grain *grains; /* NULL before its first park */
 	unsigned int owners, mappings; /* of a handle that the program made */
 	unsigned int number; /* of that handle; 0: it is ours */
 	uint8_t fresh; /* DS_FRESH_*: how far its way home is */
@@ -44,8 +54,16 @@ struct ds_piece *ds_piece_make(struct ds_device *device, size_t size, const CUme
 struct ds_piece *ds_piece_import(struct ds_device *device, size_t size, int fd, CUresult *result);
 /* Gives it back and forgets it; it is not mapped. */
 void ds_piece_free(struct ds_piece *piece);
-/* Whether it can leave now; after each change of address, stays and handle. */
+/* Whether it can leave now; after each change of address, stays and handle. Who cannot keeps no copies. */
 void ds_piece_count(struct ds_piece *piece);
+static inline unsigned int ds_piece_grains(const struct ds_piece *piece)
+{
+	return (unsigned int)(piece->size / DS_GRAIN_BYTES);
+}
+/* Of grain n: whether its copy serves the next park. Under ds_piece_lock(), or with nobody inside. */
+void ds_piece_keep(struct ds_piece *piece, unsigned int n, bool kept);
+/* The GPU's part of the arena is gone, and all copies with it. */
+void ds_piece_forget(const struct ds_device *device);
 void ds_piece_stay(struct ds_piece *piece);
 /* bytes of this GPU that can leave; with what is away */
 uint64_t ds_piece_parkable(const struct ds_device *device);

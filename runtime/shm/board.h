@@ -101,6 +101,18 @@
 #define DS_PARK_DRIVER 7
 /* its context is ending */
 #define DS_PARK_ENDING 8
+/* bit of policy.flags: each park copies everything, and no copy is kept */
+#define DS_FLAG_WHOLE 1
+/* counters.whole: the last park copied what had changed */
+#define DS_WHOLE_NOT 0
+/* FLAG_WHOLE */
+#define DS_WHOLE_OFF 1
+/* the kernel that finds what changed cannot be had; the library's log says why */
+#define DS_WHOLE_KERNEL 2
+/* it does not run; the library's log says why */
+#define DS_WHOLE_LAUNCH 3
+/* it computes another digest than the reference */
+#define DS_WHOLE_WRONG 4
 /* kernels are told apart by grid and block; those that take most time */
 #define DS_SHAPES 16
 /* bucket n counts times of 2^n to 2^(n+1)-1 ns */
@@ -207,13 +219,14 @@ struct ds_policy {
 	uint32_t depth; /* launches let in while held; then the launching thread waits. 0: no bound */
 	uint32_t floor_permille; /* of each floor_period_us that the tenant is not held, at least */
 	uint32_t floor_period_us; /* 0: no floor */
-	uint32_t flags; /* none yet: 0 */
+	uint32_t flags; /* FLAG_* */
 	uint64_t memory_limit; /* bytes on this GPU; 0: none */
 	uint32_t ahead_us; /* estimated work that may be launched and not finished, beyond two kernels, on each stream; 0: no bound */
 	uint32_t park; /* the latest request about its memory: PARK_WANTED and a number */
 	uint64_t stay_until; /* CLOCK_MONOTONIC ns: until then its own calls do not bring parked memory back, for somebody else has the room */
 	uint32_t room_ms; /* how long an allocation that finds no room waits for some; 0: not at all, 2^32-1: until there is */
-	uint8_t _reserved0[36];
+	uint32_t returns; /* counts requests to give back host memory that no parked memory lies in: its copies are lost */
+	uint8_t _reserved0[32];
 	struct ds_tier tiers[16];
 	uint8_t _rest[3848];
 } __attribute__((aligned(64)));
@@ -235,7 +248,8 @@ _Static_assert(offsetof(struct ds_policy, ahead_us) == 64, "ds_policy.ahead_us")
 _Static_assert(offsetof(struct ds_policy, park) == 68, "ds_policy.park");
 _Static_assert(offsetof(struct ds_policy, stay_until) == 72, "ds_policy.stay_until");
 _Static_assert(offsetof(struct ds_policy, room_ms) == 80, "ds_policy.room_ms");
-_Static_assert(offsetof(struct ds_policy, _reserved0) == 84, "ds_policy._reserved0");
+_Static_assert(offsetof(struct ds_policy, returns) == 84, "ds_policy.returns");
+_Static_assert(offsetof(struct ds_policy, _reserved0) == 88, "ds_policy._reserved0");
 _Static_assert(offsetof(struct ds_policy, tiers) == 120, "ds_policy.tiers");
 
 /* <vctx-id>.counters: the tenant writes; every field is one aligned store. */
@@ -285,7 +299,12 @@ struct ds_counters {
 	uint64_t park_ns; /* the last park, from no new work to no memory */
 	uint64_t resume_ns; /* the last way back */
 	uint64_t room_bytes; /* of allocations that found no room and wait for some */
-	uint8_t _rest[720];
+	uint64_t kept_bytes; /* of arena_bytes, copies that the next park need not make again where nothing changed */
+	uint64_t copied_bytes; /* what the last park copied */
+	uint64_t hash_ns; /* of park_ns, finding what changed */
+	uint32_t whole; /* WHOLE_*: why the last park copied everything */
+	uint32_t returned; /* policy.returns that was done last */
+	uint8_t _rest[688];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -333,6 +352,11 @@ _Static_assert(offsetof(struct ds_counters, arena_bytes) == 3344, "ds_counters.a
 _Static_assert(offsetof(struct ds_counters, park_ns) == 3352, "ds_counters.park_ns");
 _Static_assert(offsetof(struct ds_counters, resume_ns) == 3360, "ds_counters.resume_ns");
 _Static_assert(offsetof(struct ds_counters, room_bytes) == 3368, "ds_counters.room_bytes");
+_Static_assert(offsetof(struct ds_counters, kept_bytes) == 3376, "ds_counters.kept_bytes");
+_Static_assert(offsetof(struct ds_counters, copied_bytes) == 3384, "ds_counters.copied_bytes");
+_Static_assert(offsetof(struct ds_counters, hash_ns) == 3392, "ds_counters.hash_ns");
+_Static_assert(offsetof(struct ds_counters, whole) == 3400, "ds_counters.whole");
+_Static_assert(offsetof(struct ds_counters, returned) == 3404, "ds_counters.returned");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {
@@ -358,7 +382,7 @@ _Static_assert(offsetof(struct ds_attach, ahead) == 36, "ds_attach.ahead");
 _Static_assert(offsetof(struct ds_attach, memory_total) == 40, "ds_attach.memory_total");
 _Static_assert(offsetof(struct ds_attach, tenant) == 48, "ds_attach.tenant");
 
-/* Library to daemon: host memory of that size, in place of what it had. Answered by `attached` and one descriptor of sealed memory. */
+/* Library to daemon: host memory of that size, besides counters.arena_bytes. Answered by `attached` and one descriptor of sealed memory. */
 struct ds_arena {
 	uint32_t magic; /* MAGIC_ARENA */
 	uint32_t version; /* VERSION */

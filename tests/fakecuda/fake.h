@@ -148,6 +148,7 @@ struct function *library_function(struct kernel *kernel, struct context *context
 
 /* kernel.c */
 fakecuda_kernel kernel_code(const char *name);
+int run_digest(struct fakecuda_call *call);
 
 /* occupancy.c */
 unsigned int blocks_per_sm(const struct kernel *kernel, unsigned int threads, size_t shared);

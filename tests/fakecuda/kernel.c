@@ -12,6 +12,7 @@
  *   until(u64 word, u32 value)         runs until *word == value (resident)
  *   fault()                            illegal address
  *   condition(u64 handle, u32 value)   sets a conditional handle
+ *   detshare_hash(...)                 see digest.c
  * Any other name does nothing.
  */
 #include "api.h"
@@ -147,7 +148,7 @@ static const struct {
 } built_in[] = {
 	{ "write", run_write }, { "fill", run_fill }, { "add", run_add }, { "mix", run_mix }, { "copy", run_copy },
 	{ "count", run_count }, { "census", run_census }, { "until", run_until }, { "fault", run_fault },
-	{ "condition", run_condition },
+	{ "condition", run_condition }, { "detshare_hash", run_digest },
 };
 
 fakecuda_kernel kernel_code(const char *name)

@@ -89,8 +89,11 @@ static CUresult fill(struct kernel_work *work, struct stream *stream, CUfunction
 {
 	struct context *context;
 	bool is_kernel;
+	const char *fails = getenv("FAKECUDA_LAUNCH_FAIL");
 
 	TRY(function_of(handle, &work->kernel, &context, &is_kernel));
+	if (fails && !strcmp(fails, work->kernel->name))
+		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	if (context && context->group != stream->context->group)
 		return CUDA_ERROR_INVALID_HANDLE;
 	work->context = stream->context;

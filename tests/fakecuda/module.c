@@ -59,6 +59,17 @@ void modules_end(struct context *context)
 	}
 }
 
+/* Whether the driver's compiler is missing for it. */
+static bool refused(const struct image *image)
+{
+	const char *name = getenv("FAKECUDA_LOAD_FAIL");
+
+	for (struct kernel *kernel = image->kernels; kernel && name; kernel = kernel->next)
+		if (!strcmp(kernel->name, name))
+			return true;
+	return false;
+}
+
 static CUresult load(CUmodule *handle, const void *data, const char *path)
 {
 	struct context *context;
@@ -70,6 +81,8 @@ static CUresult load(CUmodule *handle, const void *data, const char *path)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(check_capture_safe());
 	TRY(path ? image_load(path, &image) : image_parse(data, &image));
+	if (refused(&image))
+		return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
 	wait_all(NULL);
 	module = module_new(context);
 	module->image = image;

@@ -63,6 +63,12 @@ class Arena:
         self.limit = host_bytes() // 2 if limit is None else limit
         """bytes that all of them together may have"""
 
+    def lacks(self, tenants: Iterable[Tenant], who: Tenant, size: int) -> int:
+        """Bytes that others would have to give back before `who` can have `size`; 0 or less: none."""
+        others = sum(tenant.park.arena for tenant in tenants if tenant is not who)
+        free = _available() - int(host_bytes() * _SPARE)
+        return max(others + size - self.limit, size - who.park.arena - free)
+
     def room(self, tenants: Iterable[Tenant], who: Tenant, size: int) -> None:
         """Count `size` bytes for `who`, in place of what it had. Refused where that is too much: then it keeps that."""
         others = sum(tenant.park.arena for tenant in tenants if tenant is not who)

@@ -223,6 +223,7 @@ class PolicyValues:
     park: int = 0
     stay_until: int = 0
     room_ms: int = 0
+    returns: int = 0
     tiers: tuple[Tier, ...] = (Tier(layout.TIER_FULL, 0),)
 
 

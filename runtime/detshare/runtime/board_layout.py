@@ -68,6 +68,12 @@ PARK_CAPTURE = 5  # one of its streams is being captured
 PARK_CONTEXT = 6  # it has contexts beside the primary one, or green contexts of its own
 PARK_DRIVER = 7  # the driver refused a copy; the library's log says which
 PARK_ENDING = 8  # its context is ending
+FLAG_WHOLE = 1  # bit of policy.flags: each park copies everything, and no copy is kept
+WHOLE_NOT = 0  # counters.whole: the last park copied what had changed
+WHOLE_OFF = 1  # FLAG_WHOLE
+WHOLE_KERNEL = 2  # the kernel that finds what changed cannot be had; the library's log says why
+WHOLE_LAUNCH = 3  # it does not run; the library's log says why
+WHOLE_WRONG = 4  # it computes another digest than the reference
 SHAPES = 16  # kernels are told apart by grid and block; those that take most time
 HIST_BUCKETS = 32  # bucket n counts times of 2^n to 2^(n+1)-1 ns
 RCK_WORDS_BYTES = 4096  # device memory of the resident control kernel: word of slot n at n * RCK_STRIDE
@@ -131,6 +137,7 @@ POLICY_FIELDS = {
     "park": Field(68, "u32", 0),
     "stay_until": Field(72, "u64", 0),
     "room_ms": Field(80, "u32", 0),
+    "returns": Field(84, "u32", 0),
     "tiers": Field(120, "TIER", 16),
 }
 
@@ -179,6 +186,11 @@ COUNTERS_FIELDS = {
     "park_ns": Field(3352, "u64", 0),
     "resume_ns": Field(3360, "u64", 0),
     "room_bytes": Field(3368, "u64", 0),
+    "kept_bytes": Field(3376, "u64", 0),
+    "copied_bytes": Field(3384, "u64", 0),
+    "hash_ns": Field(3392, "u64", 0),
+    "whole": Field(3400, "u32", 0),
+    "returned": Field(3404, "u32", 0),
 }
 
 ATTACH_SIZE = 128

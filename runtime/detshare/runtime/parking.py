@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from detshare.ctl.core import sizes
 from detshare.ctl.core.driver import ProcessId
@@ -21,6 +22,9 @@ from detshare.runtime.directory import uuid_text
 from detshare.runtime.policies import Policies
 from detshare.runtime.room import Room
 from detshare.runtime.tenant import Refused, Tell, Tenant
+
+PATIENCE: Final = 5.0
+"""seconds in which programs are to give back host memory that somebody else needs"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +89,19 @@ class Parking:
         return {pid: _together(answers) for pid, answers in made.items()}
 
     def give(self, pid: int, uuid: bytes, size: int) -> int:
-        """A descriptor of host memory for a program's GPU, in place of what it had. Refused."""
+        """A descriptor of host memory for a program's GPU, besides what it has. Refused."""
         with self._lock:
             gpu = uuid_text(uuid)
             mine = (t for t in self._tenants.values() if t.record.pid == pid and t.record.gpu.uuid == gpu)
             tenant = next(mine, None)
             if tenant is None:
                 raise Refused(1, f"PID {pid} has no board on {gpu}")
-            tenant.park.refusal, tenant.park.arena = "", 0  # the library gave back what it had
+            had = tenant.pages.counters.get("arena_bytes")
+            tenant.park.refusal, tenant.park.arena = "", had
+        self._make_room(tenant, had + size)
+        with self._lock:
             try:
-                self._arena.room(self._tenants.values(), tenant, size)
+                self._arena.room(self._tenants.values(), tenant, had + size)
             except Refused as error:
                 tenant.park.refusal = str(error)
                 raise
@@ -102,13 +109,51 @@ class Parking:
             return self._arena.make(str(pid), size)
         except Refused as error:
             with self._lock:
-                tenant.park.refusal, tenant.park.arena = str(error), 0
+                tenant.park.refusal, tenant.park.arena = str(error), had
             raise
 
     def presses(self) -> bool:
         """Whether somebody waits for room on a GPU."""
         with self._lock:
             return self.room.presses()
+
+    def _make_room(self, who: Tenant, size: int) -> None:
+        """Have programs whose memory is on their GPU give back host memory, in which they only keep copies, those
+        that launched nothing for longest first. Nobody is asked where that would not be enough."""
+        with self._lock:
+            lacks = self._arena.lacks(self._tenants.values(), who, size)
+            spare = sorted(
+                (tenant for tenant in self._tenants.values() if tenant is not who and _spares(tenant)),
+                key=lambda tenant: tenant.pages.counters.get("last_launch"),
+            )
+            if lacks <= 0 or sum(tenant.park.arena for tenant in spare) < lacks:
+                return
+            asked: list[Tenant] = []
+            while lacks > 0:
+                tenant = spare.pop(0)
+                lacks -= tenant.park.arena
+                tenant.park.returns = (tenant.park.returns + 1) & 0xFFFFFFFF
+                tenant.park.owes = True
+                self._policies.show(tenant)
+                asked.append(tenant)
+        until = time.monotonic() + PATIENCE
+        while any(self._owes(tenant) for tenant in asked) and time.monotonic() < until:
+            time.sleep(0.002)
+
+    def _owes(self, tenant: Tenant) -> bool:
+        """Whether a request to give host memory back is not answered yet."""
+        with self._lock:
+            if not tenant.park.owes:
+                return False
+            try:
+                counters = tenant.pages.counters
+                if counters.get("returned") != tenant.park.returns:
+                    return True
+                tenant.park.arena = counters.get("arena_bytes")
+            except ValueError:  # its pages are closed: it has ended
+                pass
+            tenant.park.owes = False
+            return False
 
     @property
     def limit(self) -> int:
@@ -125,6 +170,7 @@ class Parking:
         """Tell what changed, and park who has been idle for as long as was asked for. A few times a second."""
         with self._lock:
             for tenant in self._tenants.values():
+                self._owes(tenant)
                 self._look(tenant)
             self.room.tick(monotonic_ns())
 
@@ -154,8 +200,9 @@ class Parking:
             known.home_ns = known.home_ns or now
         if (parks := counters.get("parks")) != known.parks:
             size = sizes.text(counters.get("parked_bytes") or counters.get("parkable_bytes"))
+            copied = f", {sizes.text(counters.get('copied_bytes'))} of it copied"
             whom = f", for PID {known.room_for}" if known.room_for else ""
-            told.append(f"parked: {size} left {gpu} in {counters.get('park_ns') / 1e9:.3g} s{whom}")
+            told.append(f"parked: {size} left {gpu} in {counters.get('park_ns') / 1e9:.3g} s{copied}{whom}")
             known.parks, known.away = parks, True
         if (asks := bool(wanted := counters.get("room_bytes"))) != known.asks:
             known.asks = asks
@@ -169,6 +216,13 @@ class Parking:
             known.away, known.since_ns = False, now
         for text in told:
             self._tell("park", tenant.record.pid, text)
+
+
+def _spares(tenant: Tenant) -> bool:
+    """Whether its host memory is not needed now, nor about to be."""
+    counters = tenant.pages.counters
+    home = counters.get("park_state") == layout.PARK_HOME and counters.get("park_ack") == tenant.park.asked
+    return home and tenant.park.arena > 0 and not tenant.park.owes
 
 
 def _together(answers: list[str | None]) -> str | None:

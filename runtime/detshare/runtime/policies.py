@@ -46,6 +46,8 @@ class Policies:
         self._tell = tell
         self.room_s = 0.0
         """seconds that an allocation waits for room where nothing was promised; 0: nobody waits"""
+        self.incremental = True
+        """whether parks copy only what changed since the last one"""
 
     # -- pages --------------------------------------------------------------------------------------------------
 
@@ -84,10 +86,12 @@ class Policies:
             depth=made.depth,
             floor_permille=made.floor_permille,
             floor_period_us=made.floor_period_us,
+            flags=0 if self.incremental else layout.FLAG_WHOLE,
             memory_limit=desired.memory or 0,
             park=tenant.park.asked,
             stay_until=tenant.park.stay_until,
             room_ms=self._room_ms(desired),
+            returns=tenant.park.returns,
             tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
         )
         tenant.reflex = made

@@ -27,6 +27,13 @@ REASONS: Final = {
     layout.PARK_ENDING: "its context is ending",
 }
 """counters.park_reason in words; a program may write there what it likes"""
+WHOLE: Final = {
+    layout.WHOLE_OFF: "park.incremental is off",
+    layout.WHOLE_KERNEL: "the kernel that finds what changed cannot be had",
+    layout.WHOLE_LAUNCH: "the kernel that finds what changed does not run",
+    layout.WHOLE_WRONG: "the kernel that finds what changed computes something else than the reference",
+}
+"""counters.whole in words: why the last park copied everything"""
 
 
 @dataclass(slots=True)
@@ -55,6 +62,10 @@ class Residence:
     """bytes of host memory that it has"""
     refusal: str = ""
     """why it got none at the last try"""
+    returns: int = 0
+    """policy.returns: the latest request to give that back"""
+    owes: bool = False
+    """that request is not answered yet"""
 
     def next(self, away: bool) -> int:
         """A request that differs from the latest."""

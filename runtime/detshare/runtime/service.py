@@ -67,6 +67,7 @@ class Service:
         self.tenants.died = self._died
         self.policies = self.tenants.policies
         self.policies.room_s = park.wait if park else 0.0
+        self.policies.incremental = park is None or park.incremental
         self.mps = mps or Mps(run_dir / "mps")
         self._mps_lock = threading.Lock()
         self._admission = Admission(self.tenants, self.mps, self._mps_lock, self._profiles, steer)

@@ -73,9 +73,9 @@ def test_each_park_and_each_way_back_is_told_once(monkeypatch: pytest.MonkeyPatc
     case = Case(monkeypatch)
     case.tick(park_state=layout.PARK_LEAVING)
     assert case.told == []
-    case.tick(park_state=layout.PARK_AWAY, parks=1, parked_bytes=5 << 20, park_ns=S // 2)
+    case.tick(park_state=layout.PARK_AWAY, parks=1, parked_bytes=5 << 20, park_ns=S // 2, copied_bytes=2 << 20)
     case.tick()
-    assert case.told == ["parked: 5M left GPU-1 in 0.5 s"]
+    assert case.told == ["parked: 5M left GPU-1 in 0.5 s, 2M of it copied"]
     case.tick(park_state=layout.PARK_WAITING)
     case.tick(park_state=layout.PARK_COMING)
     case.tick(park_state=layout.PARK_WAITING)
@@ -85,7 +85,10 @@ def test_each_park_and_each_way_back_is_told_once(monkeypatch: pytest.MonkeyPatc
     assert case.told[2:] == ["its memory is on GPU-1 again, after 1 s"]
     # away and back between two looks
     case.tick(parks=2)
-    assert case.told[3:] == ["parked: 5M left GPU-1 in 0.5 s", "its memory is on GPU-1 again, after 1 s"]
+    assert case.told[3:] == [
+        "parked: 5M left GPU-1 in 0.5 s, 2M of it copied",
+        "its memory is on GPU-1 again, after 1 s",
+    ]
 
 
 def test_idle_programs_are_asked_after_their_time_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:

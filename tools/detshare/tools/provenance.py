@@ -20,7 +20,8 @@ _SPATIAL: Final = ("ctl", "runtime")
 MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("adoption", "harmless", "mix", "pause", "scale", "sweep", "temporal", "weights"), _ROOT),
     **dict.fromkeys(
-        ("compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults", "overhead", "pair"),
+        ("compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults", "overhead", "pair",
+         "park", "park-incremental"),
         _SPATIAL,
     ),
     **dict.fromkeys(("gates", "launch-path"), ("runtime",)),

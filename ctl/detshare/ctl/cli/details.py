@@ -171,10 +171,14 @@ def parking_rows(program: Json) -> list[tuple[str, str]]:
         ("can be parked", f"{size(parking['parkable_bytes'])}; {size(parking['stays_bytes'])} stay on the GPU"),
         ("in host memory", f"{size(parking['parked_bytes'])}; the arena has {size(parking['arena_bytes'])} for it"),
     ]
+    if parking.get("kept_bytes"):
+        rows.append(("copies kept", f"{size(parking['kept_bytes'])}, until another program has to be parked there"))
     if parking["parks"]:
         times = f"{count(parking['parks'], 'time')}, woken by its own call {count(parking['wakes'], 'time')}"
         took = f"the last took {parking['park_ms']:.1f} ms, the way back {parking['resume_ms']:.1f} ms"
         rows.append(("was parked", f"{times}; {took}"))
+        why = f", everything: {clean(parking['whole'])}" if parking.get("whole") else ""
+        rows.append(("the last copied", f"{size(parking.get('copied_bytes', 0))}{why}"))
     return rows
 
 

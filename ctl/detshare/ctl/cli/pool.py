@@ -12,7 +12,7 @@ from rich.table import Table
 
 from detshare.ctl.cli.command import command
 from detshare.ctl.cli.link import Place, gone
-from detshare.ctl.cli.tables import clean
+from detshare.ctl.cli.tables import clean, size
 
 
 @command("pool", "sudo detshare-ctl pool")
@@ -29,7 +29,10 @@ def pool(place: Place, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return
-    Console(highlight=False).print(_table(answer) if answer["pool"] else "no GPU is known yet")
+    console = Console(highlight=False)
+    console.print(_table(answer) if answer["pool"] else "no GPU is known yet")
+    for each in answer.get("kept", ()):
+        console.print(f"PID {each['pid']}: {size(each['bytes'])} of host memory hold copies of its GPU memory")
 
 
 def _table(answer: dict[str, Any]) -> Table:

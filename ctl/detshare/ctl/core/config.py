@@ -174,6 +174,8 @@ class Park:
     """for all of them together: a size, or a share of the host's"""
     wait: float = 0.0
     """seconds that an allocation which finds no room on the GPU waits for a policy to make some; 0: it fails at once"""
+    incremental: bool = True
+    """copies are kept after the way back, and the next park copies what changed"""
 
     @property
     def bytes(self) -> int:
@@ -254,7 +256,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "key": check_file,
         "hosts": check_hosts,
     },
-    "park": {"arena": check_arena, "wait": check_wait},
+    "park": {"arena": check_arena, "wait": check_wait, "incremental": check_flag},
     "containers": {"required": check_flag, "devices": check_devices},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {

@@ -126,6 +126,14 @@ class Parking:
     """since its last launch"""
     home_s: float = 0.0
     """since its memory came back; since it was first seen where it never left"""
+    kept_bytes: int = 0
+    """of arena_bytes, copies of what is on the GPU: the next park copies only what changed"""
+    copied_bytes: int = 0
+    """what the last park copied"""
+    hash_ms: float = 0.0
+    """of park_ms, finding what changed"""
+    whole: str = ""
+    """why the last park copied everything; empty: it did not have to"""
 
 
 @dataclass(frozen=True, slots=True)

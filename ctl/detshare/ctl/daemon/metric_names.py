@@ -98,6 +98,8 @@ NAMES: Final = (
     _program("parkable_bytes", GAUGE, "bytes", "GPU memory that can be parked, parked or not"),
     _program("parked_bytes", GAUGE, "bytes", "Of it, what is in host memory now"),
     _program("parks", COUNTER, "", "Times that its memory left the GPU"),
+    _program("kept_bytes", GAUGE, "bytes", "Host memory with copies of what is on the GPU, for the next park"),
+    _program("copied_bytes", GAUGE, "bytes", "What its last park copied"),
     _program("bursts", COUNTER, "", "Temporal lane, detshare.ko: bursts of launches that were seen"),
     _program("gpu_seconds", COUNTER, "seconds", "Temporal lane, detshare.ko: GPU time, an estimate"),
     _program("waits", COUNTER, "", "Temporal lane, detshare.ko: waits at a shut door"),

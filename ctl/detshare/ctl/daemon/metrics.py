@@ -186,6 +186,8 @@ def _about_program(page: _Page, program: Program) -> None:
         add("parkable_bytes", parking.parkable_bytes)
         add("parked_bytes", parking.parked_bytes)
         add("parks", parking.parks)
+        add("kept_bytes", parking.kept_bytes)
+        add("copied_bytes", parking.copied_bytes)
     if (activity := program.activity) is not None:
         add("bursts", activity.kicks)
         add("gpu_seconds", activity.used_us / 1e6)

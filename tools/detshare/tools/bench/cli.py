@@ -55,6 +55,11 @@ def _spatial(summary: str, seconds: float, rounds: int, budget: float) -> Experi
     return Experiment(summary, seconds, rounds, max(0.5, seconds / 2), max(1, rounds // 4), takes, budget, package, 2.0)
 
 
+def _parking(summary: str, takes: str) -> Experiment:
+    """An experiment on memory that leaves the GPU; rounds are parks."""
+    return Experiment(summary, 1.0, 5, 1.0, 2, takes, package="detshare.tools.bench.parking")
+
+
 EXPERIMENTS = {
     "sweep": Experiment(
         "LC latency and BE throughput over slices and levels.", 2.0, 1, 1.5, 1, "--budget-s, 280 s", 280.0
@@ -82,6 +87,8 @@ EXPERIMENTS = {
     "compatibility": _spatial("The output of every kind of CUDA program, with and without.", 1.0, 1, 180.0),
     "lane-choice": _spatial("Both lanes for three programs, and what --lane auto takes.", 1.5, 1, 120.0),
     "mps-faults": _spatial("Tenants killed in mid-kernel and in mid-hold.", 1.0, 1, 200.0),
+    "park": _parking("Memory of 1 to 64 GiB off the GPU and back, beside other ways.", "about 15 min"),
+    "park-incremental": _parking("Finding what changed since the last park, and copying it.", "about 10 min"),
 }
 
 

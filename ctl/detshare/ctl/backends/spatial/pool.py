@@ -151,6 +151,11 @@ class Pool:
                 for program in now.programs
                 if program.parking is not None and program.parking.state != "home"
             ],
+            "kept": [
+                {"pid": program.id.pid, "bytes": program.parking.kept_bytes}
+                for program in now.programs
+                if program.parking is not None and program.parking.kept_bytes
+            ],
         }
 
 

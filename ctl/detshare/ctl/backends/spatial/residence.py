@@ -13,7 +13,7 @@ from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.sizes import text
 from detshare.ctl.core.snapshot import Change, Outcome, Skip
 from detshare.ctl.core.work import Parking
-from detshare.runtime.residence import STATES
+from detshare.runtime.residence import STATES, WHOLE
 from detshare.runtime.tenant import View
 from detshare.runtime.tenants import Tenants
 
@@ -39,6 +39,7 @@ def parking_of(views: Iterable[View]) -> Parking | None:
     states = [STATES.get(number, "home") for view in mine if isinstance(number := view.counters["park_state"], int)]
     # with several GPUs the memory of all of them leaves and comes together
     state = next((each for each in ("waiting", "coming", "leaving", "parked") if each in states), "home")
+    whole = {number for view in mine if isinstance(number := view.counters["whole"], int)}
     return Parking(
         state=state,
         parkable_bytes=parkable,
@@ -53,6 +54,10 @@ def parking_of(views: Iterable[View]) -> Parking | None:
         wants_bytes=sum(view.wants_bytes for view in mine),
         idle_s=round(min(view.idle_s for view in mine), 1),
         home_s=round(min(view.home_s for view in mine), 1),
+        kept_bytes=total("kept_bytes") if state == "home" else 0,
+        copied_bytes=total("copied_bytes"),
+        hash_ms=total("hash_ns") / 1e6,
+        whole=next((text for number, text in WHOLE.items() if number in whole), "") if parks else "",
     )
 
 
@@ -136,7 +141,8 @@ class Residence:
             return ""
         if parking.state in AWAY:
             stays = f"; {text(parking.stays_bytes)} of what it allocated stay" if parking.stays_bytes else ""
-            return f"{text(parking.parked_bytes)} left the GPU in {parking.park_ms / 1e3:.3g} s{stays}"
+            copied = f", {text(parking.copied_bytes)} of it copied" if not parking.whole else ""
+            return f"{text(parking.parked_bytes)} left the GPU in {parking.park_ms / 1e3:.3g} s{copied}{stays}"
         return f"its memory came back in {parking.resume_ms / 1e3:.3g} s"
 
     def park(self, who: str, timeout: float | None = None, room_for: int | None = None) -> Outcome:

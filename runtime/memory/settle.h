@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* No work of the program begins, and what there is ends. Under the lock of park.c. */
+#ifndef DS_SETTLE_H
+#define DS_SETTLE_H
+
+#include "device.h"
+
+/* of GPUs whose context is managed now, the one after `device`; NULL: the first, or none */
+struct ds_device *ds_managed(struct ds_device *device);
+#define ds_each_managed(device) for ((device) = ds_managed(NULL); (device); (device) = ds_managed(device))
+
+/* From now on who needs memory waits. */
+void ds_settle_stop(void);
+/* Whether the GPU has no work of ours now; some may come. */
+bool ds_settle_idle(struct ds_device *device);
+/* DS_PARK_OK once no GPU has work of ours and nobody is inside; else why that did not come about. */
+uint32_t ds_settle(void);
+
+#endif

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments on parked memory, played on the stand-in for libcuda: daemon, `detshare run`, library, workload."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builds import FAKECUDA, ROOT, made
+
+from detshare.tools.bench.parking import checkpoint, holder, park, park_incremental
+from detshare.tools.bench.session import Options, Session
+from detshare.tools.bench.steer import Steer
+from tests.patience import run
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    made("runtime")
+    made("fakecuda")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(FAKECUDA))
+    # the daemon of a machine without GPU lists programs of the spatial lane only; that needs a stand-in for MPS
+    control = tmp_path / "nvidia-cuda-mps-control"
+    fake = ROOT / "tests" / "unit" / "spatial" / "fake_mps.py"
+    control.write_text(f"#!{sys.executable} -S\n{fake.read_text()}")
+    control.chmod(0o755)
+    monkeypatch.setenv("DETSHARE_MPS_CONTROL", str(control))
+    monkeypatch.setattr(holder, "LANE", "spatial")
+    monkeypatch.setattr(holder, "LONGEST", 30.0)
+    with Session(Options("park", 1.0, 1, tmp_path / "out")) as session:
+        session.steer = Steer(session.folder / "run", "model")
+        yield session
+
+
+def rows(session: Session) -> dict[str, tuple[float, bool | None]]:
+    return {row.what: (row.value, row.ok) for row in session.rows}
+
+
+def test_park_beside_the_other_ways(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(park, "SIZES_MIB", (8,))
+    monkeypatch.setattr(park, "CHUNK_MIB", 4)
+    park.run(session)
+    found = rows(session)
+    for what in ("plain pinned copies, away", "managed memory, prefetched, back", "park", "resume"):
+        assert found[f"8 MiB: {what}"][0] > 0
+    # the stand-in has no checkpoint: it is left out
+    assert not any("checkpoint" in what for what in found)
+    assert found["8 MiB: copied of what was parked, least"] == (1, True)
+    assert found["8 MiB: memory that differs at the end"] == (0, True)
+    written = json.loads(session.write().read_text())
+    assert written["proof"] == "model"
+
+
+def test_what_changed(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SIZE_MIB", 32), ("CHUNK_MIB", 4), ("EPOCHS", 6), ("EPOCH_MIB", 16)):
+        monkeypatch.setattr(park_incremental, name, value)
+    park_incremental.run(session)
+    found = rows(session)
+    assert found["the first park: copied of what was parked"] == (1, True)
+    assert found["nothing changed: copied of what was parked"][0] <= 1 / 16
+    assert found["10 % changed: copied of what was parked"][0] <= 3 / 16
+    assert found["everything changed: copied of what was parked"][0] == 1
+    assert found["memory that differs afterwards"] == (0, True)
+    assert found["epochs after which the memory differed"] == (0, True)
+    assert found["epochs"] == (6, True)
+    assert all(ok for what, (_, ok) in found.items() if "for want of digests" in what)
+
+
+def test_a_size_for_which_there_is_no_room_is_left_out(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(park, "SIZES_MIB", (8, 1 << 30))
+    monkeypatch.setattr(park, "CHUNK_MIB", 4)
+    park.run(session)
+    assert rows(session)[f"{1 << 20} GiB: left out"] == (1, None)
+
+
+def test_a_driver_without_checkpoints_is_told() -> None:
+    command = [sys.executable, "-m", checkpoint.__name__, "1"]
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(FAKECUDA)}
+    made("fakecuda")
+    done = run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert "cuCheckpointProcessLock gave 801" in done.stderr
