@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+from contextlib import suppress
 
 import pytest
 from fake_backend import FakeBackend
@@ -195,13 +196,13 @@ def raw(daemon, requests):
             sock.settimeout(LONG_S)
             sock.connect(str(daemon.socket))
             answer = b""
-            try:
+            # what is refused before all of it was sent has its answer all the same
+            with suppress(BrokenPipeError, ConnectionResetError):
                 sock.sendall(data)
                 sock.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionResetError):
                 while part := sock.recv(65536):
                     answer += part
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # it was refused before all of it was sent
         # several answers where the garbage happened to hold several requests; each one refuses
         statuses = re.findall(rb"^HTTP/\d\.\d (\d+)", answer, re.MULTILINE)
         assert statuses, (data[:200], answer[:200])

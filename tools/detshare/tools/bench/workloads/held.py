@@ -28,6 +28,7 @@ GRAIN: Final = 2 << 20
 MIB: Final = 1 << 20
 MANAGED_GLOBAL: Final = 1
 CPU: Final = -1
+LIBC: Final = ctypes.CDLL(None)
 MOST_PINNED: Final = 8 << 30
 # for a GPU; the stand-in for libcuda runs its own code for this name
 IMAGE: Final = b"""
@@ -130,8 +131,8 @@ class Held:
             before = {n: bytes(self.base[n - offset : n - offset + 4]) for n in written}
             for n, word in written.items():
                 self.base[n - offset : n - offset + 4] = word.to_bytes(4, "little")
-            there = memoryview((ctypes.c_char * size.value).from_address(self.pinned.value or 0)).cast("B")
-            equal = there == memoryview(self.base)[: size.value]
+            base = (ctypes.c_char * self.chunk).from_buffer(self.base)
+            equal = LIBC.memcmp(self.pinned, base, size) == 0
             for n, old in before.items():
                 self.base[n - offset : n - offset + 4] = old
             if not equal:
