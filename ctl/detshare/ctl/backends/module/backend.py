@@ -120,14 +120,14 @@ class KmodBackend(Backend):
         now = {program.id: program for program in found}
         self._keep(differences(self._seen, now))
         self._seen = now
-        totals = {row.minor: row.total or 0 for row in seen.gpu_rows}
+        totals = {seen.uuid(row.gpu): row.total or 0 for row in seen.gpu_rows}
         return Snapshot(
             backend=self.name,
             proof=self._driver.proof,
             driver=status.driver_version or self._driver.version,
             taken=started,
             seconds=self._clock() - started,
-            gpus=tuple(replace(g, memory_bytes=g.memory_bytes or totals.get(g.minor, 0)) for g in seen.gpus),
+            gpus=tuple(replace(g, memory_bytes=g.memory_bytes or totals.get(g.uuid, 0)) for g in seen.gpus),
             programs=tuple(found),
             warnings=(*module.warnings(status), *measure.blind(self._sensor.refused() if self._sensor else {})),
             schedules=rotation.schedules(seen),
