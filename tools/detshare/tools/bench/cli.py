@@ -12,6 +12,7 @@ import click
 
 from detshare.tools.bench.checked import CHECKED
 from detshare.tools.bench.conduct import conduct
+from detshare.tools.bench.field.cli import field as of_the_field
 from detshare.tools.bench.forwarded import forwarded
 from detshare.tools.bench.gates import gates
 from detshare.tools.bench.launch_path import launch_path
@@ -145,7 +146,7 @@ def _add(name: str, about: Experiment) -> None:
 
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
-_PARTS = (*CHECKED, forwarded, gates, launch_path, page, policies, rm_core, scale, sim_validation)
+_PARTS = (*CHECKED, of_the_field, forwarded, gates, launch_path, page, policies, rm_core, scale, sim_validation)
 for _command in (*_PARTS, *MIXES, *COMMANDS):
     bench.add_command(_command)
 

@@ -45,12 +45,14 @@ class Options:
     """whether the time was limited by --budget-s"""
     words: str = ""
     """options of the command; empty: those that every experiment has"""
+    called: str = ""
+    """the command below `detshare bench`, where it is not the result's name"""
 
     @property
     def command(self) -> str:
         """The command that repeats it."""
         if self.words:
-            return f"detshare bench {self.name} {self.words}"
+            return f"detshare bench {self.called or self.name} {self.words}"
         quick = " --quick" if self.quick else ""
         budget = f" --budget-s {self.budget:g}" if self.budgeted else ""
         return f"detshare bench {self.name} --seconds {self.seconds:g} --rounds {self.rounds}{budget}{quick}"

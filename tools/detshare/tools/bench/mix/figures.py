@@ -80,6 +80,7 @@ class Server:
     share: float | None = None
     useful: float | None = None
     """None: without the context-switch log"""
+    p999: float | None = None
 
 
 def server(
@@ -99,6 +100,7 @@ def server(
         dropped,
         share,
         useful,
+        percentile(latency_us, 99.9),
     )
 
 

@@ -55,6 +55,8 @@ class Stage:
     gpu: str | None = None
     """UUID of the GPU whose log counts; None: of each program's busiest"""
     settle: float = SETTLE
+    arrivals: Mapping[str, object] = field(default_factory=dict)
+    """what a server is told besides its period (workloads/mix/orders.py)"""
     lost: set[str] = field(default_factory=set)
     """programs that did not answer any more and were ended"""
 
@@ -104,7 +106,7 @@ class Stage:
                 if each.decides == "policy":
                     session.steer.let_decide(self.workers[name].pid)
             for name in names[::-1]:
-                how = {"period_ms": period_ms} if name == lc else {}
+                how = {"period_ms": period_ms, **self.arrivals} if name == lc else {}
                 self.workers[name].go(**how)
                 self.workers[name].answered()
             time.sleep(self.settle)

@@ -3,7 +3,8 @@
 
 An order is a line of JSON, answered by a line of JSON with the same ``id``:
 
-  {"do": "go", "id": 1, "period_ms": 20}   begin to work; answered by ``going``. ``period_ms``: a server only
+  {"do": "go", "id": 1, "period_ms": 20}   begin to work; answered by ``going``. ``period_ms``: a server only; with
+                                           ``poisson`` (a seed) the mean of exponential times, the same ones each time
   {"do": "stop", "id": 2}                  finish what is queued and rest; answered by ``stopped``
 
 The end of standard input is SIGTERM: nobody is there any more who could end the program. A resting program keeps its
@@ -18,6 +19,7 @@ import importlib
 import json
 import os
 import queue
+import random
 import signal
 import sys
 import threading
@@ -194,18 +196,25 @@ def serve(request: Wait, orders: Orders, observe: Callable[[float], object] | No
     """A server: a request is due each period, whatever the one before took; or back to back with a period of 0.
 
     A latency counts from the time at which its request was due. `observe` is told each in seconds.
+    Orders may ask for Poisson arrivals.
 
     :param request: does one request and waits for its end.
     """
     _slack()
     log = _Requests()
     going, period, due = False, 0.0, 0.0
+    dice: random.Random | None = None
+
+    def gap() -> float:
+        return dice.expovariate(1.0 / period) if dice is not None else period
+
     emit("ready", pid=os.getpid(), t=round(time.monotonic(), 6), **about)
     while not orders.ended:
         order = orders.take(0.0 if going else LOOK)
         if order is not None and order.get("do") in ("go", "stop"):
             going = order["do"] == "go"
             period = float(order.get("period_ms", period * 1000.0)) / 1000.0
+            dice = random.Random(order["poisson"]) if going and order.get("poisson") is not None else None
             log.flush()
             _answer("going" if going else "stopped", order, total=log.total, dropped=log.dropped)
             due = time.monotonic() + 0.01
@@ -221,10 +230,10 @@ def serve(request: Wait, orders: Orders, observe: Callable[[float], object] | No
         if observe is not None:
             observe(end - since)
         if period:
-            due += period
+            due += gap()
             if end - due > BACKLOG:
-                late = int((end - due) / period)
-                log.dropped += late
-                due += late * period
+                while (later := due + gap()) <= end:
+                    log.dropped += 1
+                    due = later
     log.flush()
     emit("summary", t=round(time.monotonic(), 6), count=log.total, dropped=log.dropped)

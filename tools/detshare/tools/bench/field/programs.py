@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of each suite, what they stand for, and where they differ from what was published."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from detshare.tools.bench.catalog import WORKLOADS
+from detshare.tools.bench.mix import worker as mixes
+
+__all__ = ["PROGRAMS", "SUITES", "Program", "Suite"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program; `name` is unique over all suites."""
+
+    name: str
+    script: str
+    """below workloads/"""
+    kind: str
+    stands: str
+    """for what, as its source names it"""
+    differs: str = ""
+    """from the source, in words"""
+
+    @property
+    def argv(self) -> list[str]:
+        """The command that runs it; it takes orders (workloads/mix/orders.py)."""
+        return [sys.executable, str(WORKLOADS / self.script), "--kind", self.kind]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Each server beside each set of backgrounds. `load`: share of the time that its requests take alone."""
+
+    name: str
+    source: str
+    servers: tuple[str, ...]
+    backgrounds: tuple[tuple[str, ...], ...]
+    load: float = 0.5
+    poisson: bool = True
+
+
+_RANDOM = "random weights"
+_TALLY = (
+    Program("resnet50-infer", "field/infer.py", "resnet50", "ResNet50", f"{_RANDOM}, 1 image, CUDA graph"),
+    Program("bert-infer", "field/infer.py", "bert", "BERT", f"{_RANDOM}, 1 x 128 tokens, CUDA graph"),
+    Program("yolo-infer", "field/infer.py", "yolo", "YOLOv6m", "CSPDarknet-53 at 640 x 640 without a head"),
+    Program("llama-infer", "field/infer.py", "llama", "Llama-2-7B", "random weights, a pass of 16 tokens"),
+    Program("diffusion-infer", "field/infer.py", "diffusion", "Stable Diffusion", "its U-Net's widths, one step"),
+    Program("gptneo-infer", "field/infer.py", "gptneo", "GPT-Neo", "1.3B, a pass of 16 tokens"),
+    Program("resnet50-train", "field/train.py", "resnet50", "ResNet50", "64 images, random data"),
+    Program("pointnet-train", "field/train.py", "pointnet", "PointNet", "32 clouds of 1024 points, random data"),
+    Program("bert-train", "field/train.py", "bert", "BERT", "base, 16 x 128 tokens, random data"),
+    Program("gpt2-train", "field/train.py", "gpt2", "GPT2-Large", "2 x 512 tokens, random data"),
+    Program("pegasus-train", "field/train.py", "pegasus", "PEGASUS-X", "PEGASUS large, 4 x 256 to 64 tokens"),
+    Program("whisper-train", "field/train.py", "whisper", "Whisper-v3", "1 clip of 30 s, random data"),
+)
+_OURS = (
+    *(Program(name, "mix/server.py", name, "our mixes' server") for name in mixes.SERVERS),
+    *(Program(name, "mix/background.py", name, "our mixes' background") for name in mixes.BACKGROUNDS),
+)
+PROGRAMS = {each.name: each for each in (*_TALLY, *_OURS)}
+
+SUITES = {
+    each.name: each
+    for each in (
+        Suite(
+            "field-tally",
+            "Tally (ASPLOS 2025), 6 inference x 6 training; requests at half of what the server can do, Poisson",
+            tuple(each.name for each in _TALLY if each.script.endswith("infer.py")),
+            tuple((each.name,) for each in _TALLY if each.script.endswith("train.py")),
+        ),
+        Suite(
+            "field-mix",
+            "a server beside three backgrounds, as the mixes of this project; Poisson",
+            mixes.SERVERS,
+            (("vit", "gpt2", "fft"), ("gpt2", "fft", "resnet"), ("vit", "resnet", "jax")),
+            load=0.1,
+        ),
+    )
+}

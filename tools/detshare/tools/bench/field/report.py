@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a suite: one file of HTML without a script, from the file of cells. Works from disk, light and dark."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from detshare.tools.bench.field.cells import failed
+from detshare.tools.bench.field.programs import PROGRAMS, Suite
+from detshare.tools.bench.field.systems import ours
+from detshare.tools.bench.field.verdict import OVERHEAD, Shown, against, shown
+from detshare.tools.bench.mix.figures import Measured
+
+__all__ = ["page", "table"]
+
+STYLE = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1c2430;--dim:#5b6675;--line:#d8dee6;--own:#0b63ce;--other:#9a5b00}
+@media(prefers-color-scheme:dark){:root{--bg:#12161c;--fg:#e6ebf2;--dim:#9aa7b8;--line:#2c3644;--own:#6cb2ff;--other:#f0b354}}
+*{box-sizing:border-box}body{margin:0 auto;max-width:72rem;padding:1rem;background:var(--bg);color:var(--fg)}
+body{font:16px/1.5 system-ui,sans-serif}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}p,li{color:var(--dim)}.wide{overflow-x:auto}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}
+th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th:first-child,td:first-child{text-align:left}th{color:var(--dim);font-weight:600}
+svg{max-width:100%;height:auto}svg text{fill:var(--fg);font:11px system-ui,sans-serif}
+.own{fill:var(--own)}.other{fill:var(--other)}.rule{stroke:var(--line)}.goal{stroke:var(--own);stroke-dasharray:3 3}
+summary{cursor:pointer}
+"""
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _table(head: Sequence[str], body: Iterable[Sequence[object]]) -> str:
+    first = "".join(f'<th scope="col">{_text(each)}</th>' for each in head)
+    lines = "".join("<tr>" + "".join(f"<td>{_text(each)}</td>" for each in row) + "</tr>" for row in body)
+    return f'<div class="wide"><table><thead><tr>{first}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def table(cells: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Better, equal, worse against each way, a dictionary a figure."""
+    return [
+        {"system": one.system, "figure": one.figure, "better": one.better, "equal": one.equal, "worse": one.worse}
+        | {"loses_most": one.first}
+        for one in against(shown(cells))
+    ]
+
+
+def _ranks(some: Sequence[Shown]) -> str:
+    """A line a way, a mark a mix: p99 overhead, logarithmic from 1 to 10000 %."""
+    systems = list(dict.fromkeys(each.system for each in some))
+    left, width, row = 180, 560, 34
+    height = row * len(systems) + 40
+
+    def across(percent: float) -> float:
+        return left + width * min(4.0, math.log10(max(1.0, percent))) / 4.0
+
+    parts = []
+    for power, name in enumerate(("1 %", "10 %", "100 %", "1000 %", "10000 %")):
+        x = left + width * power / 4
+        parts.append(f'<line class="rule" x1="{x:.0f}" y1="0" x2="{x:.0f}" y2="{height - 26}"/>')
+        parts.append(f'<text x="{x:.0f}" y="{height - 8}" text-anchor="middle">{name}</text>')
+    x = across(OVERHEAD)
+    parts.append(f'<line class="goal" x1="{x:.0f}" y1="0" x2="{x:.0f}" y2="{height - 26}"/>')
+    for number, system in enumerate(systems):
+        y = row * number + 20
+        parts.append(f'<text x="0" y="{y + 4}">{_text(system)}</text>')
+        for each in some:
+            if each.system == system:
+                mark = "own" if ours(system) else "other"
+                about = f"{each.mix}: {each.overhead:.1f} %, p99 {each.server.p99 / 1e3:.2f} ms"
+                circle = f'<circle class="{mark}" cx="{across(each.overhead):.1f}" cy="{y}" r="4" opacity=".7">'
+                parts.append(f"{circle}<title>{_text(about)}</title></circle>")
+    what = "p99 overhead of each mix over the server alone, a line a way"
+    view = f"0 0 {left + width + 40} {height}"
+    return f'<svg viewBox="{view}" role="img" aria-label="{what}">{"".join(parts)}</svg>'
+
+
+def _matrix(some: Sequence[Shown], system: str, suite: Suite) -> str:
+    by_mix = {each.mix: each for each in some if each.system == system}
+    names = [" + ".join(backs) for backs in suite.backgrounds]
+    body = []
+    for server in suite.servers:
+        line: list[object] = [server]
+        for backs in suite.backgrounds:
+            each = by_mix.get(" + ".join((server, *backs)))
+            line.append("-" if each is None else f"{each.overhead:+.1f} %  {each.stp:.2f}")
+        body.append(line)
+    return f"<h3>{_text(system)}</h3>" + _table(["server", *names], body)
+
+
+def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
+    """The page. `source`: the name of the file of cells."""
+    some = shown(cells)
+    systems = list(dict.fromkeys(each.system for each in some))
+    lost = [(cell.cell, why) for cell in cells if (why := failed(cell))]
+    scores = [
+        (one["system"], one["figure"], one["better"], one["equal"], one["worse"], one["loses_most"] or "nowhere")
+        for one in table(cells)
+    ]
+    all_cells = [
+        (
+            each.mix,
+            each.system,
+            f"{each.alone.p99 / 1e3:.3f}",
+            f"{each.server.p50 / 1e3:.3f}",
+            f"{each.server.p99 / 1e3:.3f}",
+            "" if each.server.p999 is None else f"{each.server.p999 / 1e3:.3f}",
+            each.server.count,
+            " ".join(f"{part:.2f}" for part in each.progress.values()),
+            f"{each.stp:.2f}",
+            f"{each.fairness:.2f}",
+        )
+        for each in some
+    ]
+    used = dict.fromkeys(name for cell in cells for name in cell.mix.split(" + "))
+    differs = [(name, PROGRAMS[name].stands, PROGRAMS[name].differs) for name in used if name in PROGRAMS]
+    head = ("mix", "way", "alone p99 ms", "p50 ms", "p99 ms", "p99.9 ms", "requests", "work of alone", "STP", "Jain")
+    whole = len(suite.servers) * len(suite.backgrounds) * len(systems)
+    command = f"sudo detshare bench field run --suite {suite.name}"
+    parts = [
+        f"<h1>{_text(suite.name)}: beside the field</h1>",
+        f"<p>{_text(suite.source)}. {len(some)} of {whole} cells of {len(systems)} ways. "
+        "A part of the matrix is a valid result.</p>",
+        "<h2>Better, equal, worse</h2><p>DetShare's better lane of each mix against each other way. p99 within 5 % and "
+        "throughput within 2 % are equal.</p>",
+        _table(("against", "figure", "better", "equal", "worse", "ours loses most"), scores),
+        f"<h2>What the server pays</h2><p>Each mark is a mix. The dashed line is {OVERHEAD:g} %.</p>",
+        _ranks(some) if some else "<p>Nothing was measured beside a server.</p>",
+        "<h2>By mix</h2><p>p99 overhead, and system throughput.</p>",
+        *(_matrix(some, system, suite) for system in systems),
+        "<h2>What failed</h2>",
+        _table(("cell", "why"), lost) if lost else "<p>No cell.</p>",
+        "<h2>Programs</h2>",
+        _table(("program", "stands for", "differs"), differs),
+        "<h2>All cells</h2>",
+        f"<p>Raw data: {_text(source)}. Command: <code>{_text(command)}</code></p>",
+        f"<details><summary>{len(all_cells)} cells</summary>{_table(head, all_cells)}</details>",
+    ]
+    kept = json.dumps([cell.to_json() for cell in cells], separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{_text(suite.name)}</title><style>{STYLE}</style></head><body>{''.join(parts)}"
+        f'<script type="application/json" id="cells">{kept}</script></body></html>\n'
+    )

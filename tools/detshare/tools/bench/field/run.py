@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""field: the cells of a suite, way by way. No daemon runs before the first way that is ours.
+
+All programs of a group of ways are started once and live through its cells. Each cell is written to
+raw/SUITE-cells.jsonl as soon as it is measured; a later run goes on with it, on another machine of the same kind too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from detshare.runtime.mps import Mps
+from detshare.tools.bench.field.cells import PERIOD_MS, Cell, Pace, plan
+from detshare.tools.bench.field.programs import PROGRAMS, Suite
+from detshare.tools.bench.field.systems import ALONE, Default, System, SystemMissing
+from detshare.tools.bench.field.verdict import brief, rows
+from detshare.tools.bench.mix.figures import Measured
+from detshare.tools.bench.mix.run import keep
+from detshare.tools.bench.mix.stage import Played, Stage
+from detshare.tools.bench.mix.store import Store
+from detshare.tools.bench.mix.worker import start, warm
+from detshare.tools.bench.process import ProgramError
+from detshare.tools.bench.session import Session
+from detshare.tools.bench.steer import SteerError
+
+__all__ = ["Asked", "needed_s", "run"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for."""
+
+    suite: Suite
+    systems: tuple[System, ...]
+    patterns: tuple[str, ...] = ()
+    resumed: tuple[Measured, ...] = ()
+    pace: Pace = field(default_factory=Pace)
+    settle: float = 0.7
+
+
+def period(cell: Cell, cells: Sequence[Measured]) -> float | None:
+    """Milliseconds between two requests, as its server had it alone; None: not measured yet."""
+    name = f"{cell.server}: {ALONE}"
+    return next((each.period_ms for each in cells if each.cell == name and each.server is not None), None)
+
+
+def seconds(cell: Cell, asked: Asked, cells: Sequence[Measured]) -> float:
+    """Of its interval, or of all that it takes alone."""
+    if not cell.server:
+        return asked.pace.alone
+    found = asked.pace.seconds(period(cell, cells) or PERIOD_MS)
+    return found + asked.pace.alone if cell.system == ALONE else found
+
+
+def needed_s(cells: Sequence[Cell], asked: Asked, known: Sequence[Measured] = ()) -> float:
+    """Seconds that these cells take."""
+    groups = {_group(cell, asked) for cell in cells}
+    each = sum(seconds(cell, asked, known) + asked.pace.overhead for cell in cells)
+    return each + asked.pace.start * len(groups) + asked.pace.end
+
+
+def _group(cell: Cell, asked: Asked) -> str:
+    return next((each.group for each in asked.systems if each.name == cell.system), "plain")
+
+
+@dataclass
+class Bench:
+    """One run."""
+
+    session: Session
+    asked: Asked
+    store: Store
+    stage: Stage
+    name: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+    managed: bool = False
+
+    def group(self, systems: Sequence[System], cells: Sequence[Cell]) -> None:
+        """The cells of ways whose programs are the same."""
+        first = systems[0]
+        if self.session.left < self.asked.pace.start + self.asked.pace.end:
+            self.session.say(f"the budget has no room for {first.name}: {len(cells)} cells are left for --resume")
+            return
+        if first.daemon:
+            self.manage()
+        try:
+            first.begin(self.session)
+            needed = dict.fromkeys(name for cell in cells for name in cell.programs)
+            made = []
+            for name in needed:
+                argv, env = first.command(PROGRAMS[name].argv, name in self.asked.suite.servers)
+                made.append(start(self.session, name, argv, env))
+            self.stage.workers = warm(self.session, made)
+            self.cells(systems, cells)
+        except (SystemMissing, SteerError) as error:
+            for cell in cells:
+                self._failed(cell, str(error))
+        finally:
+            self.session.drop(*(worker.program for worker in self.stage.workers.values()))
+            self.stage.workers = {}
+            first.end()
+
+    def manage(self) -> None:
+        """From here on a daemon runs."""
+        if not self.managed:
+            self.session.manage()
+            self.managed = True
+
+    def cells(self, systems: Sequence[System], cells: Sequence[Cell]) -> None:
+        """As many as the budget has room for."""
+        by_name = {each.name: each for each in systems}
+        for index, cell in enumerate(cells):
+            need = seconds(cell, self.asked, self.store.cells) + self.asked.pace.overhead + self.asked.pace.end
+            if self.session.left < need:
+                self.session.say(f"the budget is used up: {len(cells) - index} cells are left for --resume")
+                return
+            system = by_name.get(cell.system)
+            if system is not None and system.daemon:
+                self.manage()
+            self.measure(cell, system)
+
+    def measure(self, cell: Cell, system: System | None) -> None:
+        """One cell. What stopped it is its result."""
+        missing = [name for name in cell.programs if name not in self.stage.workers]
+        if missing:
+            self._failed(cell, f"{', '.join(missing)} did not start or had to be ended")
+            return
+        try:
+            every = self._period(cell)
+            wanted = system.wanted(cell.server, cell.backgrounds) if system is not None else None
+            length = self.asked.pace.seconds(every) if cell.server else self.asked.pace.alone
+            self.stage.arrivals = {"poisson": self.session.options.seed} if self.asked.suite.poisson else {}
+            seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
+        except (ProgramError, SteerError) as error:
+            self._failed(cell, str(error))
+            return
+        self._add(cell, seen.end - seen.begin, every, seen)
+
+    def _period(self, cell: Cell) -> float:
+        """Of the requests: what one takes back to back, over the load."""
+        if not cell.server:
+            return 0.0
+        known = period(cell, self.store.cells)
+        if known is not None:
+            return known
+        if cell.system != ALONE:
+            raise ProgramError(f"{cell.server} was not measured alone")
+        self.stage.arrivals = {}
+        seen = self.stage.play(f"{cell.server}: back to back", self.asked.pace.alone, cell.server, ())
+        assert seen.server is not None
+        return round(seen.server.p50 / 1e3 / self.asked.suite.load, 3)
+
+    def _add(self, cell: Cell, length: float, every: float, seen: Played) -> None:
+        mine = (cell.name, self.name, cell.mix, cell.system, (), length)
+        measured = Measured(*mine, seen.server, seen.back, every, seen.notes, seen.gauge)
+        self.store.add(measured)
+        self.session.say(brief(measured))
+
+    def _failed(self, cell: Cell, why: str) -> None:
+        self.session.say(f"{cell.name} failed: {why}")
+        if cell.system == ALONE:  # nothing can be compared with that; a later run tries again
+            self.session.mark("cell left out", cell=cell.name, why=why)
+            return
+        self.store.add(Measured(cell.name, self.name, cell.mix, cell.system, (), 0.0, None, {}, 0.0, (why[:600],)))
+
+
+def run(session: Session, asked: Asked, cells_file: Path) -> None:
+    """The whole suite, or what the budget has room for."""
+    store = Store(cells_file, asked.resumed)
+    session.proof = "gpu"
+    bench = Bench(session, asked, store, Stage(session, settle=asked.settle))
+    cells = plan(asked.suite, asked.systems, asked.patterns, [each.cell for each in asked.resumed])
+    need = needed_s(cells, asked, store.cells)
+    session.say(f"{len(cells)} cells need about {need:.0f} s of the {session.options.budget:.0f} s")
+    try:
+        for group, some in groupby(cells, key=lambda cell: _group(cell, asked)):
+            of_group = [each for each in asked.systems if each.group == group] or [Default()]
+            bench.group(of_group, list(some))
+    finally:
+        keep(session, rows(store.cells, asked.suite))
+        session.steer.stop()
+        left = Mps(session.steer.run_dir / "mps")  # the spatial lane's server outlives its daemon
+        if left.adopt():
+            left.stop()
+    if not any(cell.scheme != ALONE for cell in store.cells):
+        raise ProgramError("no cell could be measured, and why was said above")

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to share the GPU: a class each, which starts the programs its way and says what they are given.
+
+A way that cannot be had says why (SystemMissing), and that is its result.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from detshare.ctl.core.errors import ControlError
+from detshare.runtime.mps import Mps
+from detshare.tools.bench.mix.stage import Wanted
+from detshare.tools.bench.session import Session
+
+__all__ = ["ALONE", "SHARE_PERCENT", "Build", "Default", "System", "SystemMissing", "ours", "shipped"]
+
+ALONE: Final = "alone"
+SHARE_PERCENT: Final = 25
+"""of the SMs for each background under MPS with shares; the server has no limit"""
+
+
+class SystemMissing(Exception):
+    """This way does not exist here; the text says what stopped it."""
+
+
+class System:
+    """One way. The programs of ways with the same `group` are the same processes."""
+
+    name: str
+    group: str
+    daemon = False
+    """whether it is ours, and a daemon steers"""
+
+    def begin(self, session: Session) -> None:
+        """Before its programs are started. SystemMissing."""
+
+    def end(self) -> None:
+        """After they have ended."""
+
+    def command(self, argv: Sequence[str], server: bool) -> tuple[list[str], dict[str, str]]:
+        """What starts a program, and its environment."""
+        del server
+        return list(argv), {}
+
+    def wanted(self, server: str, backgrounds: Sequence[str]) -> Mapping[str, Wanted] | None:
+        """What the daemon is told while they run; None: nothing."""
+        del server, backgrounds
+        return None
+
+
+class Default(System):
+    """The driver's own time slicing."""
+
+    name, group = "default slicing", "plain"
+
+
+class Temporal(System):
+    """DetShare with classes: the server high, the others low."""
+
+    name, group, daemon = "DetShare temporal", "plain", True
+
+    def wanted(self, server: str, backgrounds: Sequence[str]) -> Mapping[str, Wanted] | None:
+        return {server: Wanted("high"), **dict.fromkeys(backgrounds, Wanted("low"))}
+
+
+class Spatial(System):
+    """DetShare's spatial lane: the same classes, given at the start."""
+
+    name, group, daemon = "DetShare spatial", "spatial", True
+
+    def __init__(self) -> None:
+        self._run_dir: Path | None = None
+
+    def begin(self, session: Session) -> None:
+        self._run_dir = session.steer.run_dir
+
+    def command(self, argv: Sequence[str], server: bool) -> tuple[list[str], dict[str, str]]:
+        words = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(self._run_dir)]
+        return [*words, "--lane", "spatial", "--priority", "high" if server else "low", "--", *argv], {}
+
+
+class MpsServer(System):
+    """An MPS server of its own."""
+
+    name, group = "MPS", "mps"
+    server_words: Mapping[str, str] = {}
+    back_words: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        self._mps: Mps | None = None
+
+    def begin(self, session: Session) -> None:
+        self._mps = Mps(session.folder / self.group)
+        try:
+            self._mps.start()
+        except ControlError as error:
+            raise SystemMissing(f"no MPS server: {error}") from error
+
+    def end(self) -> None:
+        if self._mps is not None:
+            self._mps.stop()
+
+    def command(self, argv: Sequence[str], server: bool) -> tuple[list[str], dict[str, str]]:
+        assert self._mps is not None
+        return list(argv), {**self._mps.environment, **(self.server_words if server else self.back_words)}
+
+
+class MpsPriority(MpsServer):
+    """The same with client priorities."""
+
+    name, group = "MPS with client priority", "mps1"
+    server_words = {"CUDA_MPS_CLIENT_PRIORITY": "0"}
+    back_words = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+
+
+class MpsShares(MpsServer):
+    """The same with a part of the SMs for each background."""
+
+    name, group = "MPS with shares", "mps2"
+    back_words = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(SHARE_PERCENT)}
+
+
+class Build(System):
+    """A peer that somebody built: its folder, and the command there that runs a program under it.
+
+    The command gets the program's words behind it, and FIELD_ROLE (server, background) in its environment.
+    """
+
+    def __init__(self, name: str, folder: Path, words: str) -> None:
+        self.name, self.group = name, f"build-{name}"
+        self._folder = folder.resolve()
+        self._words = shlex.split(words)
+
+    def begin(self, session: Session) -> None:
+        del session
+        program = self._folder / self._words[0] if self._words else self._folder
+        if not (self._words and os.access(program, os.X_OK)):
+            raise SystemMissing(f"{program} is no program that can be run")
+
+    def command(self, argv: Sequence[str], server: bool) -> tuple[list[str], dict[str, str]]:
+        first, *rest = self._words
+        role = {"FIELD_ROLE": "server" if server else "background"}
+        return [str(self._folder / first), *rest, *argv], role
+
+
+def shipped() -> tuple[System, ...]:
+    """All ways that need nothing but this machine, in the order of their worth."""
+    return (Default(), Temporal(), MpsServer(), MpsPriority(), Spatial(), MpsShares())
+
+
+def ours(name: str) -> bool:
+    """Whether a way of that name is DetShare's."""
+    return name.startswith("DetShare")

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cells of a suite say: overheads, throughput, who is better against whom, and the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from detshare.tools.bench.field.cells import failed
+from detshare.tools.bench.field.programs import Suite
+from detshare.tools.bench.field.systems import ALONE, ours
+from detshare.tools.bench.mix.figures import Measured, Server
+from detshare.tools.results import Row
+
+__all__ = ["OVERHEAD", "Against", "Shown", "against", "brief", "rows", "shown"]
+
+OVERHEAD = 7.2
+"""percent: the p99 overhead that Tally's authors publish for theirs"""
+NEAR_P99, NEAR_STP = 0.05, 0.02
+"""two figures that differ by no more (relative) are equal"""
+BESIDE_MPS = 50.0
+"""percent of p99 overhead of MPS above which its throughput is to be reached"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A cell beside what its programs did alone."""
+
+    mix: str
+    system: str
+    server: Server
+    alone: Server
+    progress: dict[str, float]
+    """each program's work over that alone; the server's: requests that it finished over those that were due"""
+
+    @property
+    def overhead(self) -> float:
+        """Percent of p99 over alone."""
+        return 100.0 * (self.server.p99 / self.alone.p99 - 1.0)
+
+    @property
+    def stp(self) -> float:
+        """System throughput: the sum of all progress (Eyerman and Eeckhout, 2008)."""
+        return sum(self.progress.values())
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the progress, 1/n to 1."""
+        some = list(self.progress.values())
+        square = sum(each * each for each in some)
+        return sum(some) ** 2 / (len(some) * square) if square else 0.0
+
+
+def shown(cells: Sequence[Measured]) -> list[Shown]:
+    """All that were measured beside a server that was measured alone, and backgrounds too."""
+    alone = {each.mix: each for each in cells if each.scheme == ALONE}
+    found = []
+    for cell in cells:
+        server = cell.mix.split(" + ")[0]
+        known = alone.get(server)
+        if cell.scheme == ALONE or cell.server is None or known is None or known.server is None:
+            continue
+        if not all(name in alone and alone[name].back[name].rate for name in cell.back):
+            continue
+        progress = {server: cell.server.rate / known.server.rate}
+        progress |= {name: one.rate / alone[name].back[name].rate for name, one in cell.back.items()}
+        found.append(Shown(cell.mix, cell.scheme, cell.server, known.server, progress))
+    return found
+
+
+@dataclass(frozen=True)
+class Against:
+    """In how many mixes ours is better, equal, worse than another way."""
+
+    system: str
+    figure: str
+    better: int
+    equal: int
+    worse: int
+    first: str
+    """where ours loses most; empty: nowhere"""
+
+
+def best(some: Sequence[Shown]) -> dict[str, Shown]:
+    """By mix, the better of our lanes by its p99."""
+    found: dict[str, Shown] = {}
+    for each in some:
+        if ours(each.system) and (each.mix not in found or each.server.p99 < found[each.mix].server.p99):
+            found[each.mix] = each
+    return found
+
+
+def against(some: Sequence[Shown]) -> list[Against]:
+    """Ours against each other way, by p99 and by throughput. No mix is left out that both have."""
+    mine, found = best(some), []
+    for system in dict.fromkeys(each.system for each in some if not ours(each.system)):
+        theirs = {each.mix: each for each in some if each.system == system}
+        both = [mix for mix in theirs if mix in mine]
+        p99 = {mix: mine[mix].server.p99 / theirs[mix].server.p99 - 1.0 for mix in both}
+        stp = {mix: 1.0 - mine[mix].stp / theirs[mix].stp for mix in both}
+        for figure, loss, near in (("p99", p99, NEAR_P99), ("throughput", stp, NEAR_STP)):
+            worst = max(loss, key=lambda mix: loss[mix], default="")
+            first = f"{worst}, by {100 * loss[worst]:.0f} %" if worst and loss[worst] > near else ""
+            better, worse = (sum(sign * each > near for each in loss.values()) for sign in (-1, 1))
+            found.append(Against(system, figure, better, len(loss) - better - worse, worse, first))
+    return found
+
+
+def brief(cell: Measured) -> str:
+    """A cell in one line, for whoever waits."""
+    words = [cell.cell + ":"]
+    if cell.server is not None:
+        served = cell.server
+        words.append(f"p50 {served.p50:.0f} p99 {served.p99:.0f} us ({served.count}, every {cell.period_ms:g} ms)")
+    words += [f"| {name} {one.rate:.2f}/s" for name, one in cell.back.items()]
+    return " ".join([*words, *(f"({note[:200]})" for note in cell.notes)])
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if len(ordered) % 2 else sum(ordered[len(ordered) // 2 - 1 :][:2]) / 2
+
+
+def rows(cells: Sequence[Measured], suite: Suite) -> list[Row]:
+    """All that the cells give, and what they add up to."""
+    some = shown(cells)
+    found = [*_alone(cells), *(row for each in some for row in _cell(each))]
+    for cell in cells:
+        if why := failed(cell):
+            found.append(Row(f"{cell.mix}: {cell.scheme}: failed: {why[:120]}", 1, "cell"))
+    return [*found, *_sums(some, suite)] if some else found
+
+
+def _alone(cells: Sequence[Measured]) -> Iterator[Row]:
+    for cell in cells:
+        if cell.scheme != ALONE:
+            continue
+        if cell.server is not None:
+            yield Row(f"{cell.mix}: alone: p99 of {cell.server.count} requests", cell.server.p99, "us")
+            yield Row(f"{cell.mix}: alone: mean time between two requests", cell.period_ms, "ms")
+        for name, one in cell.back.items():
+            yield Row(f"{name}: alone", one.rate, "steps/s")
+
+
+def _cell(each: Shown) -> Iterator[Row]:
+    what, server = f"{each.mix}: {each.system}", each.server
+    yield Row(f"{what}: p50", server.p50, "us", each.alone.p50)
+    yield Row(f"{what}: p99 of {server.count} requests", server.p99, "us", each.alone.p99)
+    if server.p999 is not None:
+        yield Row(f"{what}: p99.9", server.p999, "us", each.alone.p999)
+    for name, part in each.progress.items():
+        yield Row(f"{what}: {name}: work of that alone", part, "")
+    yield Row(f"{what}: system throughput", each.stp, "of a program")
+    yield Row(f"{what}: fairness (Jain)", each.fairness, "")
+
+
+def _sums(some: Sequence[Shown], suite: Suite) -> Iterator[Row]:
+    for system in dict.fromkeys(each.system for each in some):
+        of = [each for each in some if each.system == system]
+        yield Row(f"{system}: mixes measured", len(of), f"of {len(suite.servers) * len(suite.backgrounds)}")
+        yield Row(f"{system}: p99 overhead, median", _median([each.overhead for each in of]), "%")
+        yield Row(f"{system}: p99 overhead, worst", max(each.overhead for each in of), "%")
+        yield Row(f"{system}: system throughput, median", _median([each.stp for each in of]), "of a program")
+    mine = best(some)
+    if mine:
+        kept = sum(each.overhead <= OVERHEAD for each in mine.values())
+        what = f"DetShare's better lane: mixes with a p99 overhead of at most {OVERHEAD:g} %"
+        yield Row(what, kept, "mixes", len(mine), ">= 1 x baseline")
+    mps = {each.mix: each for each in some if each.system == "MPS" and each.overhead > BESIDE_MPS and each.mix in mine}
+    if mps:
+        reached = sum(mine[mix].stp >= each.stp for mix, each in mps.items())
+        what = f"where MPS's p99 overhead is above {BESIDE_MPS:g} %: mixes with at least its throughput"
+        yield Row(what, reached, "mixes", len(mps), ">= 1 x baseline")
+    for one in against(some):
+        what = f"DetShare's better lane against {one.system}, {one.figure}"
+        yield Row(f"{what}: better", one.better, "mixes")
+        yield Row(f"{what}: equal", one.equal, "mixes")
+        yield Row(f"{what}: worse" + (f"; most: {one.first}" if one.first else ""), one.worse, "mixes")
