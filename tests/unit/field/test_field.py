@@ -100,7 +100,7 @@ def measured(
     return steer, load(path), written
 
 
-def test_a_run_measures_each_way_and_what_fails_is_a_result(tmp_path: Path, fakes: None) -> None:
+def test_a_run_measures_each_way_and_what_fails_is_a_result(tmp_path: Path, fakes: None, committed: None) -> None:
     steer, cells, written = measured(tmp_path, (Default(), Temporal(), NoServer()))
     by_name = {cell.cell: cell for cell in cells}
     alone = by_name["graph: alone"]

@@ -155,7 +155,8 @@ class Bench:
 
     def _add(self, cell: Cell, length: float, every: float, seen: Played) -> None:
         mine = (cell.name, self.name, cell.mix, cell.system, (), length)
-        measured = Measured(*mine, seen.server, seen.back, every, seen.notes, seen.gauge)
+        notes = seen.notes if self.managed else ()  # without a daemon all that they say is that there is none
+        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge)
         self.store.add(measured)
         self.session.say(brief(measured))
 
