@@ -73,11 +73,22 @@ def test_the_saturated_server() -> None:
     assert f"{sum(not row.ok for row in judged)} of {len(judged)} targets" in shown
 
 
-def test_decode() -> None:
-    pair = "decode 10 ms + resnet: "
-    shown = line("decode, a token each 10 ms")
-    ours, alone, default = p99_ms("temporal", *(f"{pair}{each}: LC p99" for each in ("managed", "alone", "default")))
-    assert f"| {ours} ms | alone {alone}; default {default} |" in shown
+def test_tallys_pairs() -> None:
+    shown = line("[Tally's 36 pairs]")
+    ways = (
+        "DetShare temporal",
+        "DetShare spatial",
+        "default slicing",
+        "MPS",
+        "MPS with client priority",
+        "MPS with shares",
+    )
+    assert all(value("field-tally", f"{way}: mixes measured") == 36 for way in ways)
+    ours, spatial, default, *mps = (f"{value('field-tally', f'{way}: p99 overhead, median'):.0f}" for way in ways)
+    assert f"| {ours} %; spatial {spatial} % | default {default} %; MPS {', '.join(mps)} % |" in shown
+    kept = value("field-tally", "DetShare's better lane: mixes with a p99 overhead of at most 7.2 %")
+    worse = value("field-tally", "DetShare's better lane against MPS, throughput: worse")
+    assert f"{kept:.0f} of 36 within Tally's 7.2 %; MPS does more work in {worse:.0f} |" in shown
 
 
 def test_the_spatial_lane() -> None:

@@ -144,7 +144,7 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
     ]
     kept = json.dumps([cell.to_json() for cell in cells], separators=(",", ":")).replace("<", "\\u003c")
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<!doctype html>\n<!--\nSPDX-License-Identifier: Apache-2.0\n-->\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{_text(suite.name)}</title><style>{STYLE}</style></head><body>{''.join(parts)}"
         f'<script type="application/json" id="cells">{kept}</script></body></html>\n'
