@@ -63,6 +63,15 @@ def test_with_the_module_the_containers_own_cgroup_is_named() -> None:
 
 
 @pytest.mark.usefixtures("within")
+def test_the_module_takes_a_weight_with_the_class() -> None:
+    control = Asked("kmod")
+    give(Container(ID, 7), Wanted("low", None, 3), control)
+    first, second = control.verbs
+    assert first == ("set-priority", POD, {"class": "low"}), "what stands where a class has no weight beside it"
+    assert second == ("set-priority", POD, {"class": "low", "weight": 3})
+
+
+@pytest.mark.usefixtures("within")
 def test_without_the_module_the_containers_id_is_named() -> None:
     control = Asked("root")
     give(Container(ID, 7), Wanted("low", None, 3, 2.5), control)
@@ -75,7 +84,7 @@ def test_without_the_module_the_containers_id_is_named() -> None:
     [
         (Asked("kmod", set_memory="no room"), Wanted("low", GIB), "set-memory: no room"),
         (Asked("kmod", set_priority="!no such class"), Wanted("low"), "set-priority: no such class"),
-        (Asked("kmod"), Wanted("low", None, 3), "set-class CLASS --weight"),
+        (Asked("kmod"), Wanted("low", None, None, 5), "set-class CLASS --floor"),
         (Asked("root", set_memory="!no memory limits"), Wanted("low", GIB), "set-memory: no memory limits"),
     ],
 )

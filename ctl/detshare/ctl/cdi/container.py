@@ -100,18 +100,17 @@ def give(container: Container, wanted: Wanted, control: Control) -> None:
     if not by_path and procfs.container_id(container.id) != container.id:
         stopped = f"backend {backend} knows containers by ids of 64 hexadecimal digits alone"
         raise ControlError(asked, stopped, "load detshare.ko; it knows cgroups")
-    problems = _do(control, who, "set-priority", **{"class": wanted.priority}, **({} if by_path else _turns(wanted)))
-    if by_path and _turns(wanted):
-        problems += ["weight and floor are the class's with detshare.ko: detshare-ctl set-class CLASS --weight --floor"]
+    named = {"weight": wanted.weight, "floor": wanted.floor}
+    turns = {key: value for key, value in named.items() if value is not None}
+    problems = _do(control, who, "set-priority", **{"class": wanted.priority}, **({} if by_path else turns))
+    if by_path and wanted.weight is not None:  # refused beside a class without turns; the class stands all the same
+        problems += _do(control, who, "set-priority", **{"class": wanted.priority}, weight=wanted.weight)
+    if by_path and wanted.floor is not None:
+        problems += ["a floor is the class's with detshare.ko: detshare-ctl set-class CLASS --floor"]
     if wanted.memory is not None:
         problems += _do(control, who, "set-memory", limit=wanted.memory)
     if problems:
         raise ControlError(asked, "; ".join(problems), "detshare-ctl doctor; detshare-ctl events")
-
-
-def _turns(wanted: Wanted) -> dict[str, object]:
-    named = {"weight": wanted.weight, "floor": wanted.floor}
-    return {key: value for key, value in named.items() if value is not None}
 
 
 def _do(control: Control, who: str, verb: str, **args: object) -> list[str]:
