@@ -12,7 +12,7 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
-from detshare.ctl.core import classes
+from detshare.ctl.core import classes, jobs
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.snapshot import Level, State
 from detshare.ctl.core.verbs import request
@@ -270,3 +270,18 @@ def test_a_whole_id_of_a_container_stands_for_the_programs_that_come(
     clock.sleep(0.25)
     backend.look()
     assert truth(driver, later) == FOUND
+
+
+def test_a_job_is_paused_and_goes_on_as_one(
+    backend: RootBackend, driver: ModelDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = [scenario.cuda_process(driver, f"python3 ddp.py {rank}") for rank in range(2)]
+    other = scenario.cuda_process(driver, "python3 train.py")
+    known = {each.id.pid: "0::a:1" for each in ranks}
+    monkeypatch.setattr(jobs, "of", lambda pid: known.get(pid, ""))
+    who = f"job:{ranks[1].id.pid}"
+    assert [change.pid for change in backend.pause(who).changed] == [each.id.pid for each in ranks]
+    assert [change.pid for change in backend.resume(who).changed] == [each.id.pid for each in ranks]
+    nobody = backend.pause(f"job:{other.id.pid}")
+    assert not nobody.changed
+    assert "WORLD_SIZE" in nobody.skipped[0].reason

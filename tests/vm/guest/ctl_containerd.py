@@ -48,6 +48,8 @@ SystemdCgroup = false
 def runtime(tmp_path: Path) -> Iterator[Runtime]:
     subprocess.run(["vm-root", "mkdir", "-p", "/etc/containerd", "/etc/cdi"], check=True)
     (DISK / "etc/containerd/config.toml").write_text(CONFIG)
+    for name, text in (("hosts", "127.0.0.1 localhost\n"), ("resolv.conf", "")):  # what each sandbox gets a copy of
+        (DISK / "etc" / name).write_text(text)
     socket, log = DISK / "run/containerd/containerd.sock", tmp_path / "containerd.log"
     with log.open("ab") as file, subprocess.Popen(["vm-root", "containerd"], stdout=file, stderr=file) as process:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.looking import FAILURES, Looking
-from detshare.ctl.core import classes, select
+from detshare.ctl.core import classes, jobs, select
 from detshare.ctl.core.backend import NeedsModule
 from detshare.ctl.core.driver import ProcessGone, ProcessId
 from detshare.ctl.core.snapshot import Change, Level, Outcome, Program, Skip, State, TsgChange
@@ -254,5 +254,7 @@ class RootBackend(Looking):
             select.By.PID: f"there is no process {selector.text}",
             select.By.CONTAINER: f"no GPU program runs in a container {selector.text}...",
             select.By.COMMAND: f"no GPU program's command matches {selector.text!r}",
+            select.By.JOB: f"PID {selector.pid} is no rank of a job, or no rank of it is on a GPU (a rank has one of "
+            f"{', '.join(jobs.SIZES)} above 1 in its environment)",
         }[selector.by]
         return Skip(selector.pid, f"{what}; `detshare-ctl ps` lists those that there are")
