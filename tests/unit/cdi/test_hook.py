@@ -266,8 +266,9 @@ def test_who_may_not_change_anything_is_told(run_dir: Path, daemon: subprocess.P
         pytest.skip("needs root, to be somebody else")
     for path in (run_dir, run_dir / SOCKET_NAME):
         path.chmod(0o777)
-    code = f"import os, sys; os.setgid(65534); os.setuid(65534); sys.argv[1:] = {['--run-dir', str(run_dir)]!r} + \
-['--priority', 'high', '--required']; from detshare.ctl.cli import hook; sys.exit(hook.main())"
+    # imported first: nobody else may be able to read this checkout
+    code = f"import os, sys; from detshare.ctl.cli import hook; os.setgid(65534); os.setuid(65534); \
+sys.argv[1:] = {['--run-dir', str(run_dir), '--priority', 'high', '--required']!r}; sys.exit(hook.main())"
     state = json.dumps({"id": ID, "pid": container})
     done = run([sys.executable, "-c", code], input=state, capture_output=True, text=True)
     assert done.returncode == 1

@@ -71,7 +71,9 @@ def daemon() -> Iterator[Daemon]:
 
 def granted(text: str) -> list[int]:
     """Statuses of nvalloc's lines, but for its first."""
-    return [json.loads(line)["status"] for line in text.splitlines() if line.startswith("{")][1:]
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert len(lines) > 1, text
+    return [line["status"] for line in lines[1:]]
 
 
 def test_a_container_is_held_to_the_claim_of_its_pod(daemon: Daemon, runtime: Runtime, tmp_path: Path) -> None:
