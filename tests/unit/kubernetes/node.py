@@ -215,10 +215,12 @@ class World:
 
     # -- pods and claims ------------------------------------------------------------------------------------------
 
-    def pod(self, uid: str = "") -> tuple[str, str]:
-        """A pod whose cgroup kubelet has made: its UID and that."""
+    def pod(self, uid: str = "", systemd: bool = True) -> tuple[str, str]:
+        """A pod whose cgroup kubelet has made: its UID and that. `systemd`: kubelet's cgroup driver."""
         uid = uid or str(uuid.uuid4())
-        inner = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid.replace('-', '_')}.slice"
+        inner = f"kubepods/burstable/pod{uid}"
+        if systemd:
+            inner = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid.replace('-', '_')}.slice"
         (self.cgroups / inner).mkdir(parents=True)
         return uid, f"/{inner}"
 

@@ -51,7 +51,11 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
     for name, text in (("hosts", "127.0.0.1 localhost\n"), ("resolv.conf", "")):  # what each sandbox gets a copy of
         (DISK / "etc" / name).write_text(text)
     socket, log = DISK / "run/containerd/containerd.sock", tmp_path / "containerd.log"
-    with log.open("ab") as file, subprocess.Popen(["vm-root", "containerd"], stdout=file, stderr=file) as process:
+    # in a chroot alone, runc's exec would enter the root of the mount namespace, which is the guest's
+    path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    script = f"cd {DISK} && pivot_root . mnt && exec chroot . /usr/bin/env {path} containerd"
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    with log.open("ab") as file, subprocess.Popen(words, stdout=file, stderr=file) as process:
         try:
             ctr = ["vm-root", "ctr", "--namespace", "k8s.io"]
             comes_true(lambda: subprocess.run([*ctr, "version"], capture_output=True, check=False).returncode == 0)
@@ -89,7 +93,7 @@ def test_a_container_is_held_to_the_claim_of_its_pod(daemon: Daemon, runtime: Ru
                 await registered(w, log)
                 await until(lambda: w.cluster.slices, said=log.read_text)
                 device = w.cluster.slices[0]["spec"]["devices"][0]["name"]
-                pod, cgroup = w.pod()
+                pod, cgroup = w.pod(systemd=False)
                 claim = w.claim("a", pod, devices=(device,), consumed={"memory": "512Mi", "share": "30"})
                 ((name,),) = (await w.kubelet.prepare(claim)).values()
                 sandbox, container = await runtime.start(pod, cgroup, IMAGE, [name])
@@ -101,7 +105,7 @@ def test_a_container_is_held_to_the_claim_of_its_pod(daemon: Daemon, runtime: Ru
                 asks = "printf '300m\\n50m\\n100m\\n' | nvalloc"
                 assert granted((await runtime.run(container, asks))[1]) == [0, 0, NO_MEMORY]
                 # a pod without a claim has no GPU at all, and one whose claim is not prepared does not start
-                other, beside = w.pod()
+                other, beside = w.pod(systemd=False)
                 bare, without = await runtime.start(other, beside, IMAGE, [])
                 assert (await runtime.run(without, "echo 1m | nvalloc"))[0] != 0
                 with pytest.raises(ControlError, match="unresolvable CDI devices"):

@@ -21,7 +21,7 @@ from detshare.ctl.core.errors import ControlError
 WHO: Final = """\
 WHO is one of
   a PID                        4242
-  a job                        job:4242: every rank of the job that PID 4242 is a rank of
+  a job                        job:4242: all ranks of the job of PID 4242
   a container id               12 hexadecimal digits or more
   a part of the command line   serve.py, or with * and ?: 'python*train*'
 """
