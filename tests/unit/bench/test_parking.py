@@ -7,12 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from builds import FAKECUDA, ROOT, made
 
-from detshare.tools.bench.parking import checkpoint, holder, park, park_incremental
+from detshare.tools.bench.catalog import compat
+from detshare.tools.bench.parking import checkpoint, holder, park, park_compat, park_incremental
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import Steer
 from tests.patience import run
@@ -86,3 +88,24 @@ def test_a_driver_without_checkpoints_is_told() -> None:
     done = run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert "cuCheckpointProcessLock gave 801" in done.stderr
+
+
+def test_programs_that_are_parked_at_random_points(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(park_compat, "LANES", ("spatial",))
+    monkeypatch.setattr(park_compat, "PROGRAMS", {"IPC": (compat("ipc_app"), {})})
+    session.options = replace(session.options, rounds=5)
+    park_compat.run(session)
+    found = rows(session)
+    (parks,) = (row for what, row in found.items() if what.startswith("IPC, spatial: parks, of "))
+    assert parks[1], found
+    assert found["IPC, spatial: outputs that differ from never parked"] == (0, True)
+
+
+def test_a_program_whose_bits_change_is_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(park_compat, "LANES", ("spatial",))
+    monkeypatch.setattr(park_compat, "PROGRAMS", {"IPC": (compat("ipc_app"), {})})
+    monkeypatch.setattr(park_compat, "ROUNDS_A_PARK", 1)
+    # the parked one does less
+    monkeypatch.setattr(park_compat, "environment", lambda parks, pause, _more: {"CASE_ROUNDS": str(5 - bool(pause))})
+    park_compat.run(session)
+    assert rows(session)["IPC, spatial: outputs that differ from never parked"] == (1, False)

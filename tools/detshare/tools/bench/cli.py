@@ -61,6 +61,12 @@ def _parking(summary: str, takes: str) -> Experiment:
     return Experiment(summary, 1.0, 5, 1.0, 2, takes, package="detshare.tools.bench.parking")
 
 
+def _parked(summary: str, seconds: float, rounds: int, budget: float) -> Experiment:
+    """One with a budget."""
+    takes, package = f"at most {budget:g} s (--budget-s)", "detshare.tools.bench.parking"
+    return Experiment(summary, seconds, rounds, max(1.0, seconds / 3), max(1, rounds // 5), takes, budget, package, 2.0)
+
+
 EXPERIMENTS = {
     "sweep": Experiment(
         "LC latency and BE throughput over slices and levels.", 2.0, 1, 1.5, 1, "--budget-s, 280 s", 280.0
@@ -90,6 +96,7 @@ EXPERIMENTS = {
     "mps-faults": _spatial("Tenants killed in mid-kernel and in mid-hold.", 1.0, 1, 200.0),
     "park": _parking("Memory of 1 to 64 GiB off the GPU and back, beside other ways.", "about 15 min"),
     "park-incremental": _parking("Finding what changed since the last park, and copying it.", "about 10 min"),
+    "park-compat": _parked("Programs of many kinds, each parked --rounds times: their bits.", 1.0, 100, 400.0),
 }
 
 

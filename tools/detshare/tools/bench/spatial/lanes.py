@@ -41,6 +41,10 @@ class How:
     """spatial, temporal: its class"""
     sm: int | None = None
     """spatial: its share of the SMs, percent"""
+    park: bool = False
+    """spatial, temporal: its memory can leave the GPU"""
+    after: str = ""
+    """and does when it was idle for so long"""
 
 
 PLAIN = How("plain")
@@ -107,6 +111,7 @@ class Lanes:
             words += ["--priority", how.klass]
         if how.sm is not None:
             words += ["--sm", str(how.sm)]
+        words += ["--park-after", how.after] if how.after else ["--park"] if how.park else []
         return [*words, "--", *argv], {}
 
     def start(self, name: str, how: How, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Program:
