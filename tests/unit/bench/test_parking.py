@@ -14,7 +14,7 @@ import pytest
 from builds import FAKECUDA, ROOT, made
 
 from detshare.tools.bench.catalog import compat
-from detshare.tools.bench.parking import checkpoint, holder, park, park_compat, park_incremental
+from detshare.tools.bench.parking import checkpoint, holder, oversubscribe, park, park_compat, park_incremental
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import Steer
 from tests.patience import run
@@ -109,3 +109,25 @@ def test_a_program_whose_bits_change_is_found(session: Session, monkeypatch: pyt
     monkeypatch.setattr(park_compat, "environment", lambda parks, pause, _more: {"CASE_ROUNDS": str(5 - bool(pause))})
     park_compat.run(session)
     assert rows(session)["IPC, spatial: outputs that differ from never parked"] == (1, False)
+
+
+@pytest.fixture
+def small(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """One GPU of 128 MiB for all, of which programs have 100."""
+    monkeypatch.setenv("FAKECUDA_MEMORY", str(128 << 20))
+    monkeypatch.setenv("FAKECUDA_SHARED", str(tmp_path / "memory"))
+    session.options = replace(session.options, mib=100)
+    return session
+
+
+def test_more_than_fits(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = oversubscribe.argv
+    monkeypatch.setattr(oversubscribe, "argv", lambda _kind, hold: argv("words", hold))
+    monkeypatch.setattr(oversubscribe, "LANE", "spatial")
+    monkeypatch.setattr(oversubscribe, "DECODE_MIB", 4)
+    oversubscribe.run(small)
+    found = rows(small)
+    assert found["jobs that finished"] == (3, True)
+    assert found["jobs whose results differ from alone"] == (0, True)
+    assert found["parks"][1]
+    assert found["work a second beside one after the other"][0] > 0
