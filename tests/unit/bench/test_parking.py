@@ -14,7 +14,7 @@ import pytest
 from builds import FAKECUDA, ROOT, made
 
 from detshare.tools.bench.catalog import compat
-from detshare.tools.bench.parking import checkpoint, holder, oversubscribe, park, park_compat, park_incremental
+from detshare.tools.bench.parking import checkpoint, holder, models, oversubscribe, park, park_compat, park_incremental, room
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import Steer
 from tests.patience import run
@@ -116,6 +116,7 @@ def small(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """One GPU of 128 MiB for all, of which programs have 100."""
     monkeypatch.setenv("FAKECUDA_MEMORY", str(128 << 20))
     monkeypatch.setenv("FAKECUDA_SHARED", str(tmp_path / "memory"))
+    monkeypatch.setattr(room, "CONTEXT_MIB", 0)
     session.options = replace(session.options, mib=100)
     return session
 
@@ -131,3 +132,17 @@ def test_more_than_fits(small: Session, monkeypatch: pytest.MonkeyPatch) -> None
     assert found["jobs whose results differ from alone"] == (0, True)
     assert found["parks"][1]
     assert found["work a second beside one after the other"][0] > 0
+
+
+def test_models_of_which_two_fit(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Path(__file__).with_name("fake_model_server.py")
+    monkeypatch.setattr(models, "argv", lambda mib, seed: [sys.executable, str(fake), str(mib), str(seed)])
+    for name, value in (("LANE", "spatial"), ("BESIDE_MIB", 8), ("AFTER_S", 0.3), ("GAP_S", (0.0, 0.5))):
+        monkeypatch.setattr(models, name, value)
+    small.options = replace(small.options, rounds=3)
+    models.run(small)
+    found = rows(small)
+    assert found["requests"] == (12, True)
+    assert found["answers that differ from those before any park, or without DetShare"] == (0, True)
+    assert sum(value for what, (value, _) in found.items() if what.startswith("parked") and "requests" in what) > 0
+    assert found["all but one unloaded: to the first token, p50"][0] > 0

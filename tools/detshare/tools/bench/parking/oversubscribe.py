@@ -122,7 +122,7 @@ def report(session: Session, known: dict[str, Alone], found: dict[str, Line], co
 def run(session: Session) -> None:
     """The whole experiment."""
     full(session, "turns", COPY_PERCENT)
-    share = part(session)
+    share = part(session, len(JOBS))
     hold = int(share.mib * SHARE)
     holds = {name: hold if kind == "train" or hold < DECODE_MIB else DECODE_MIB for name, kind in JOBS.items()}
     with Lanes(session) as lanes:

@@ -14,11 +14,13 @@ __all__ = ["Part", "full", "part"]
 WAIT_S: Final = 3600
 GRAIN_MIB: Final = 2
 QUICK_SHARE: Final = 0.25
+CONTEXT_MIB: Final = 700
+"""of a program with PyTorch: its context and its code, which stay on the GPU"""
 
 
 @dataclass
 class Part:
-    """The part of the GPU's memory that the experiment's programs have, MiB; a plain program holds the rest."""
+    """GPU memory that the experiment's programs have, their contexts aside, MiB; a plain program holds the rest."""
 
     mib: int
     filler: Holder | None = None
@@ -29,15 +31,15 @@ class Part:
             self.filler.end()
 
 
-def part(session: Session) -> Part:
-    """As --mib says; all that is free, a quarter with --quick."""
+def part(session: Session, contexts: int) -> Part:
+    """As --mib says; all that so many contexts leave, a quarter with --quick."""
     probe = Holder(session, GRAIN_MIB, park=False)
     ready = probe.program.ready()
     probe.end()
-    left = int(ready["left"]) // MIB
+    left = int(ready["left"]) // MIB - contexts * CONTEXT_MIB
     wanted = session.options.mib or int(left * (QUICK_SHARE if session.options.quick else 1.0))
     mib = min(wanted, left)
-    session.row("memory of the GPU that the programs have", mib, "MiB", int(ready["total"]) / MIB)
+    session.row("GPU memory that the programs have, contexts aside", mib, "MiB", int(ready["total"]) / MIB)
     rest = (left - mib) // GRAIN_MIB * GRAIN_MIB
     # the filler's context takes some of what is left, as the probe's did
     return Part(mib, Holder(session, rest, park=False) if rest >= GRAIN_MIB else None)
