@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A language model with random weights behind HTTP. It knows nothing of DetShare.
 
-    GET  /generate?seed=1&tokens=8   a prompt of random tokens; the answer's tokens, one a line, each as soon as it is there
-    POST /unload                     its weights go to host memory, until the next request
+GET  /generate?seed=1&tokens=8   a prompt of random tokens; the answer's tokens, one a line, each as soon as it is there
+POST /unload                     its weights go to host memory, until the next request
 """
 
 from __future__ import annotations

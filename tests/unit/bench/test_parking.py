@@ -14,7 +14,16 @@ import pytest
 from builds import FAKECUDA, ROOT, made
 
 from detshare.tools.bench.catalog import compat
-from detshare.tools.bench.parking import checkpoint, holder, models, oversubscribe, park, park_compat, park_incremental, room
+from detshare.tools.bench.parking import (
+    checkpoint,
+    holder,
+    models,
+    oversubscribe,
+    park,
+    park_compat,
+    park_incremental,
+    room,
+)
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import Steer
 from tests.patience import run
@@ -139,10 +148,10 @@ def test_models_of_which_two_fit(small: Session, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(models, "argv", lambda mib, seed: [sys.executable, str(fake), str(mib), str(seed)])
     for name, value in (("LANE", "spatial"), ("BESIDE_MIB", 8), ("AFTER_S", 0.3), ("GAP_S", (0.0, 0.5))):
         monkeypatch.setattr(models, name, value)
-    small.options = replace(small.options, rounds=3)
+    small.options = replace(small.options, rounds=2)
     models.run(small)
     found = rows(small)
-    assert found["requests"] == (12, True)
+    assert found["requests"] == (8, True)
     assert found["answers that differ from those before any park, or without DetShare"] == (0, True)
     assert sum(value for what, (value, _) in found.items() if what.startswith("parked") and "requests" in what) > 0
     assert found["all but one unloaded: to the first token, p50"][0] > 0

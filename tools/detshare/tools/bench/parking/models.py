@@ -11,7 +11,7 @@ import contextlib
 import os
 import random
 import time
-from typing import Any, Final
+from typing import Final
 
 from detshare.tools.bench.parking.room import full, part
 from detshare.tools.bench.parking.served import Answer, Server, argv
@@ -28,6 +28,8 @@ BESIDE_MIB: Final = 256
 LANE: Final = "temporal"
 AFTER_S: Final = 2.0
 GAP_S: Final = (0.0, 3.0)
+LOOKS_S: Final = 0.6
+"""in which the daemon looks twice"""
 UNLOADS: Final = 3
 LEAST_S: Final = 15.0
 PERCENTS: Final = (50, 90, 99)
@@ -68,9 +70,12 @@ def unloaded(session: Session, lanes: Lanes, mib: int) -> dict[int, Answer]:
     return answers
 
 
-def parkings(session: Session) -> dict[int, dict[str, Any]]:
-    """By PID, what `ps` says of the memory of each."""
-    return {int(each["pid"]): each.get("parking") or {} for each in session.steer.ps()["programs"]}
+def looked(session: Session, pid: int) -> tuple[int, int]:
+    """How often its next call brought a program's memory back, and how many parks made room for it."""
+    program = session.steer.program(pid) or {}
+    made = f"for PID {pid}"
+    parks = sum(made in str(event["text"]) for event in session.steer.client.events() if event["kind"] == "park")
+    return (program.get("parking") or {}).get("wakes", 0), parks
 
 
 class Requests:
@@ -84,13 +89,11 @@ class Requests:
     def one(self, number: int, counted: bool = True) -> None:
         """A request, and what came of it."""
         server = self.servers[number]
-        before = parkings(self.session)
+        before = looked(self.session, server.pid)
         answer = server.ask(number)
-        after = parkings(self.session)
-        made = sum(after.get(p, {}).get("parks", 0) - before.get(p, {}).get("parks", 0)
-                   for p in before if p != server.pid)  # fmt: skip
-        mine = after.get(server.pid, {}).get("wakes", 0) - before.get(server.pid, {}).get("wakes", 0)
-        where = ("parked, and the GPU is full" if made else "parked") if mine else "on the GPU"
+        time.sleep(LOOKS_S)
+        wakes, parks = (now - then for now, then in zip(looked(self.session, server.pid), before, strict=True))
+        where = ("parked, and the GPU is full" if parks else "parked") if wakes else "on the GPU"
         self.session.mark("request", model=number, where=where, first_s=round(answer.first_s, 6), counted=counted)
         self.differ += answer.tokens != self.known.setdefault(number, answer).tokens
         if counted:
