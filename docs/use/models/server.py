@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A language model with random weights behind HTTP. It knows nothing of DetShare.
 
-GET  /generate?seed=1&tokens=8   a prompt of random tokens; the answer's tokens, one a line, each as soon as it is there
+GET  /generate?seed=1&tokens=8   a prompt of random tokens; a line for each token of the answer, as soon as it is
+                                     there: the token and its logit
 POST /unload                     its weights go to host memory, until the next request
 """
 
@@ -24,8 +25,8 @@ LAYER = 4 * WIDTH * WIDTH + 3 * WIDTH * INNER
 class Served(Protocol):
     """What is behind HTTP."""
 
-    def generate(self, seed: int, count: int) -> Iterator[int]:
-        """Tokens, one by one."""
+    def generate(self, seed: int, count: int) -> Iterator[tuple[int, float]]:
+        """Tokens and their logits, one by one."""
 
     def unload(self) -> None:
         """Give the GPU's memory back."""
@@ -40,13 +41,19 @@ class Llama:
 
         self.torch: Any = torch
         layers = max(1, ((mib << 20) // 2 - TABLES) // LAYER)
-        config = LlamaConfig(VOCABULARY, WIDTH, INNER, layers, HEADS)
+        config = LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=WIDTH,
+            intermediate_size=INNER,
+            num_hidden_layers=layers,
+            num_attention_heads=HEADS,
+        )
         torch.manual_seed(seed)
         torch.set_default_dtype(torch.bfloat16)
         with torch.device("cuda"):
             self.model: Any = LlamaForCausalLM(config).eval()
 
-    def generate(self, seed: int, count: int) -> Iterator[int]:
+    def generate(self, seed: int, count: int) -> Iterator[tuple[int, float]]:
         """The likeliest token each time, with a cache of keys and values."""
         dice = random.Random(seed)
         self.model.to("cuda")
@@ -55,9 +62,9 @@ class Llama:
         for _ in range(count):
             with self.torch.inference_mode():
                 answer = self.model(input_ids=tokens, past_key_values=cache, use_cache=True)
-                cache, tokens = answer.past_key_values, answer.logits[:, -1:].argmax(-1)
-                token = int(tokens)
-            yield token
+                logits, tokens = answer.logits[:, -1:].max(-1)
+                cache = answer.past_key_values
+            yield int(tokens), float(logits)
 
     def unload(self) -> None:
         """Weights to ordinary host memory."""
@@ -73,8 +80,8 @@ def serve(model: Served, port: int) -> None:
             words = parse_qs(urlsplit(self.path).query)
             self.send_response(200)
             self.end_headers()
-            for token in model.generate(int(words.get("seed", ["1"])[0]), int(words.get("tokens", ["8"])[0])):
-                self.wfile.write(b"%d\n" % token)
+            for token, logit in model.generate(int(words.get("seed", ["1"])[0]), int(words.get("tokens", ["8"])[0])):
+                self.wfile.write(f"{token} {logit:.9g}\n".encode())
                 self.wfile.flush()
 
         def do_POST(self) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "docs" / "use" / "models"), str(ROOT / "tools/detshare/tools/bench/workloads")]
+sys.path.insert(0, str(ROOT / "docs" / "use" / "models"))
+sys.path.insert(0, str(ROOT / "tools" / "detshare" / "tools" / "bench" / "workloads"))
 
 from driver import Device  # type: ignore[import-not-found]
 from held import Held  # type: ignore[import-not-found]
@@ -25,7 +26,7 @@ class Memory:
         self.held = Held(self.device, self.size, 4 << 20, seed)
         self.there = True
 
-    def generate(self, seed: int, count: int) -> Iterator[int]:
+    def generate(self, seed: int, count: int) -> Iterator[tuple[int, float]]:
         if not self.there:
             self.held = Held(self.device, self.size, 4 << 20, self.seed)
             self.there = True
@@ -34,7 +35,7 @@ class Memory:
         for number in range(count):
             at = self.held.at((seed * 7919 + number * 104729) * 4 % self.size)
             self.device.call("cuMemcpyDtoH_v2", ctypes.byref(word), at, ctypes.c_size_t(4))
-            yield word.value
+            yield word.value, 0.5
 
     def unload(self) -> None:
         self.device.call("cuMemFree_v2", self.held.at(0))

@@ -45,10 +45,10 @@ class Options:
     """whether the time was limited by --budget-s"""
     words: str = ""
     """options of the command; empty: those that every experiment has"""
-    mib: int = 0
-    """GPU memory that its programs have, where it can be told; 0: its own choice"""
     called: str = ""
     """the command below `detshare bench`, where it is not the result's name"""
+    mib: int = 0
+    """GPU memory that its programs have, where it can be told; 0: its own choice"""
 
     @property
     def command(self) -> str:

@@ -120,7 +120,8 @@ def run(session: Session) -> None:
     dice, rounds = random.Random(session.options.seed), session.options.rounds
     with Lanes(session) as lanes, contextlib.ExitStack() as stack:
         known = unloaded(session, lanes, mib)
-        how, servers, starts = How(LANE, after=f"{AFTER_S:g}s"), [], []
+        how, starts = How(LANE, after=f"{AFTER_S:g}s"), []
+        servers: list[Server] = []
         requests = Requests(session, servers, known)
         for number in range(COUNT):
             servers.append(start(session, lanes, stack, number, how, mib))

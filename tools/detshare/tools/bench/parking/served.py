@@ -24,7 +24,7 @@ END_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Answer:
-    """Tokens of a request, and seconds from the request to the first of them."""
+    """Tokens of a request with their logits, and seconds from the request to the first of them."""
 
     first_s: float
     tokens: tuple[str, ...]
