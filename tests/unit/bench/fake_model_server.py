@@ -8,10 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "docs" / "use" / "models"))
-sys.path.insert(0, str(ROOT / "tools" / "detshare" / "tools" / "bench" / "workloads"))
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs/use/models"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/detshare/tools/bench/workloads"))
 from driver import Device  # type: ignore[import-not-found]
 from held import Held  # type: ignore[import-not-found]
 from server import serve  # type: ignore[import-not-found]

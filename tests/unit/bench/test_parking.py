@@ -102,11 +102,12 @@ def test_a_driver_without_checkpoints_is_told() -> None:
 def test_programs_that_are_parked_at_random_points(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(park_compat, "LANES", ("spatial",))
     monkeypatch.setattr(park_compat, "PROGRAMS", {"IPC": (compat("ipc_app"), {})})
+    monkeypatch.setattr(park_compat, "GAP_S", (0.0, 0.03))
     session.options = replace(session.options, rounds=5)
     park_compat.run(session)
     found = rows(session)
     (parks,) = (row for what, row in found.items() if what.startswith("IPC, spatial: parks, of "))
-    assert parks[1], found
+    assert parks[0] >= 1, found
     assert found["IPC, spatial: outputs that differ from never parked"] == (0, True)
 
 
