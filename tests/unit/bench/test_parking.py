@@ -147,7 +147,13 @@ def test_more_than_fits(small: Session, monkeypatch: pytest.MonkeyPatch) -> None
 def test_models_of_which_two_fit(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Path(__file__).with_name("fake_model_server.py")
     monkeypatch.setattr(models, "argv", lambda mib, seed: [sys.executable, str(fake), str(mib), str(seed)])
-    for name, value in (("LANE", "spatial"), ("BESIDE_MIB", 8), ("AFTER_S", 0.3), ("GAP_S", (0.0, 0.5))):
+    for name, value in (
+        ("LANE", "spatial"),
+        ("BESIDE_MIB", 8),
+        ("AFTER_S", 0.3),
+        ("GAP_S", (0.0, 0.5)),
+        ("STAGGER_S", 0),
+    ):
         monkeypatch.setattr(models, name, value)
     small.options = replace(small.options, rounds=2)
     models.run(small)

@@ -130,13 +130,16 @@ def report(session: Session, lanes: Lanes, lane: str, programs: list[Shaken], pl
            parks: int) -> None:  # fmt: skip
     """Rows of a lane; ends its programs."""
     had = parks_of(session, programs)
-    for each in programs:
-        name, (count, size) = each.name, had[each.name]
-        digest = result(session, each.program, 1.0)
-        lanes.drop(each.program)
+    late = {each.name for each in programs if not each.over}
+    digests = {each.name: result(session, each.program, 0.1) for each in programs if each.name not in late}
+    lanes.drop(*(each.program for each in programs))
+    for name, (count, size) in had.items():
         session.mark("parked", program=name, lane=lane, parks=count, bytes=size)
-        if plain[name] is None:
+        if name in late or plain[name] is None:
+            session.row(f"{name}, {lane}: left out for want of time", int(name in late), "")
             continue
+        digest = digests[name]
+        session.row(f"{name}, {lane}: ended before its result", int(digest is None), "", target="== 0")
         differs = digest != plain[name]
         if differs and digest is not None and again(session, lanes, name, parks) != plain[name]:
             session.row(f"{name}, {lane}: its output differs without parks too, so it says nothing", 1, "")

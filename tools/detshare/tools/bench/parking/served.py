@@ -52,10 +52,11 @@ class Server:
     def listens(self) -> None:
         """Wait until it has loaded its model."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline().decode()
-        if not line.startswith("listening on port "):
-            raise ProgramError(f"{self.name} does not listen: {self.last_words()}")
-        self._port = int(line.split()[-1])
+        for line in self._process.stdout:
+            if line.startswith(b"listening on port "):
+                self._port = int(line.split()[-1])
+                return
+        raise ProgramError(f"{self.name} does not listen: {self.last_words()}")
 
     def ask(self, seed: int) -> Answer:
         """One request."""
