@@ -20,12 +20,13 @@ def test_every_experiment_is_a_command_with_its_options() -> None:
     temporal_lane = {"adoption", "driver-calls", "harmless", "pause", "sweep", "temporal", "weights"}
     spatial_lane = {"compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults"}
     spatial_lane |= {"overhead", "pair"}
-    assert set(cli.EXPERIMENTS) == temporal_lane | spatial_lane | {"park", "park-incremental"}
+    parking = {"park-compat", "oversubscribe", "models"}
+    assert set(cli.EXPERIMENTS) == temporal_lane | spatial_lane | {"park", "park-incremental"} | parking
     for name in cli.EXPERIMENTS:
         command = cli.bench.commands[name]
         words = {word for parameter in command.params for word in parameter.opts}
         assert {"--seconds", "--rounds", "--out", "--quick", "--run-dir"} <= words
-        assert ("--budget-s" in words) is (name == "sweep" or name in spatial_lane)
+        assert ("--budget-s" in words) is (name == "sweep" or name in spatial_lane | parking)
         assert find_spec(cli.EXPERIMENTS[name].module(name)) is not None
         assert isinstance(command, click.Command)
 

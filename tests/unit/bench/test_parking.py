@@ -7,12 +7,23 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from builds import FAKECUDA, ROOT, made
 
-from detshare.tools.bench.parking import checkpoint, holder, park, park_incremental
+from detshare.tools.bench.catalog import compat
+from detshare.tools.bench.parking import (
+    checkpoint,
+    holder,
+    models,
+    oversubscribe,
+    park,
+    park_compat,
+    park_incremental,
+    room,
+)
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import Steer
 from tests.patience import run
@@ -86,3 +97,68 @@ def test_a_driver_without_checkpoints_is_told() -> None:
     done = run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert "cuCheckpointProcessLock gave 801" in done.stderr
+
+
+def test_programs_that_are_parked_at_random_points(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(park_compat, "LANES", ("spatial",))
+    monkeypatch.setattr(park_compat, "PROGRAMS", {"IPC": (compat("ipc_app"), {})})
+    monkeypatch.setattr(park_compat, "GAP_S", (0.0, 0.03))
+    session.options = replace(session.options, rounds=5)
+    park_compat.run(session)
+    found = rows(session)
+    (parks,) = (row for what, row in found.items() if what.startswith("IPC, spatial: parks, of "))
+    assert parks[0] >= 1, found
+    assert found["IPC, spatial: outputs that differ from never parked"] == (0, True)
+
+
+def test_a_program_whose_bits_change_is_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(park_compat, "LANES", ("spatial",))
+    monkeypatch.setattr(park_compat, "PROGRAMS", {"IPC": (compat("ipc_app"), {})})
+    monkeypatch.setattr(park_compat, "ROUNDS_A_PARK", 1)
+    # the parked one does less
+    monkeypatch.setattr(park_compat, "environment", lambda parks, pause, _more: {"CASE_ROUNDS": str(5 - bool(pause))})
+    park_compat.run(session)
+    assert rows(session)["IPC, spatial: outputs that differ from never parked"] == (1, False)
+
+
+@pytest.fixture
+def small(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """One GPU of 128 MiB for all, of which programs have 100."""
+    monkeypatch.setenv("FAKECUDA_MEMORY", str(128 << 20))
+    monkeypatch.setenv("FAKECUDA_SHARED", str(tmp_path / "memory"))
+    monkeypatch.setattr(room, "CONTEXT_MIB", 0)
+    session.options = replace(session.options, mib=100)
+    return session
+
+
+def test_more_than_fits(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = oversubscribe.argv
+    monkeypatch.setattr(oversubscribe, "argv", lambda _kind, hold: argv("words", hold))
+    monkeypatch.setattr(oversubscribe, "LANE", "spatial")
+    monkeypatch.setattr(oversubscribe, "DECODE_MIB", 4)
+    oversubscribe.run(small)
+    found = rows(small)
+    assert found["jobs that finished"] == (3, True)
+    assert found["jobs whose results differ from alone"] == (0, True)
+    assert found["parks"][1]
+    assert found["work a second beside one after the other"][0] > 0
+
+
+def test_models_of_which_two_fit(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Path(__file__).with_name("fake_model_server.py")
+    monkeypatch.setattr(models, "argv", lambda mib, seed: [sys.executable, str(fake), str(mib), str(seed)])
+    for name, value in (
+        ("LANE", "spatial"),
+        ("BESIDE_MIB", 8),
+        ("AFTER_S", 0.3),
+        ("GAP_S", (0.0, 0.5)),
+        ("STAGGER_S", 0),
+    ):
+        monkeypatch.setattr(models, name, value)
+    small.options = replace(small.options, rounds=2)
+    models.run(small)
+    found = rows(small)
+    assert found["requests"] == (8, True)
+    assert found["answers that differ from those before any park, or without DetShare"] == (0, True)
+    assert sum(value for what, (value, _) in found.items() if what.startswith("parked") and "requests" in what) > 0
+    assert found["all but one unloaded: to the first token, p50"][0] > 0

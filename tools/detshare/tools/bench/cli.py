@@ -43,6 +43,8 @@ class Experiment:
     package: str = "detshare.tools.bench"
     quicker: float = 4.0
     """how many times smaller the budget is with --quick"""
+    sized: bool = False
+    """whether --mib says how much of the GPU's memory it has"""
 
     def module(self, name: str) -> str:
         """The module whose `run` does it."""
@@ -59,6 +61,13 @@ def _spatial(summary: str, seconds: float, rounds: int, budget: float) -> Experi
 def _parking(summary: str, takes: str) -> Experiment:
     """An experiment on memory that leaves the GPU; rounds are parks."""
     return Experiment(summary, 1.0, 5, 1.0, 2, takes, package="detshare.tools.bench.parking")
+
+
+def _parked(summary: str, seconds: float, rounds: int, budget: float, sized: bool = False) -> Experiment:
+    """One with a budget."""
+    takes, package = f"at most {budget:g} s (--budget-s)", "detshare.tools.bench.parking"
+    less = max(1.0, seconds / 3), max(1, rounds // 5)
+    return Experiment(summary, seconds, rounds, *less, takes, budget, package, 2.0, sized)
 
 
 EXPERIMENTS = {
@@ -90,6 +99,9 @@ EXPERIMENTS = {
     "mps-faults": _spatial("Tenants killed in mid-kernel and in mid-hold.", 1.0, 1, 200.0),
     "park": _parking("Memory of 1 to 64 GiB off the GPU and back, beside other ways.", "about 15 min"),
     "park-incremental": _parking("Finding what changed since the last park, and copying it.", "about 10 min"),
+    "park-compat": _parked("Programs of many kinds, each parked --rounds times: their bits.", 1.0, 100, 400.0),
+    "oversubscribe": _parked("Two trainings of 0.8 of the memory each, and a decode.", 15.0, 1, 400.0, True),
+    "models": _parked("Four language models, twice the memory: time to first token.", 1.0, 20, 400.0, True),
 }
 
 
@@ -136,12 +148,16 @@ def _add(name: str, about: Experiment) -> None:
             float(given or (full / about.quicker if quick else full)),
             seed,
             name == "sweep" or given is not None,
+            mib=more.get("mib") or 0,
         )
         conduct(options, lambda session: importlib.import_module(about.module(name)).run(session))
 
     if about.budget is not None:
         text = f"Seconds for all of it; what does not fit is left out (default {about.budget:g})."
         click.option("--budget-s", type=click.FloatRange(30, 36000), help=text)(command)
+    if about.sized:
+        text = "GPU memory that its programs have (default all); a program of the experiment holds the rest."
+        click.option("--mib", type=click.IntRange(1024), help=text)(command)
 
 
 for _name, _about in EXPERIMENTS.items():

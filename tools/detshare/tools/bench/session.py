@@ -47,6 +47,8 @@ class Options:
     """options of the command; empty: those that every experiment has"""
     called: str = ""
     """the command below `detshare bench`, where it is not the result's name"""
+    mib: int = 0
+    """GPU memory that its programs have, where it can be told; 0: its own choice"""
 
     @property
     def command(self) -> str:
@@ -55,7 +57,8 @@ class Options:
             return f"detshare bench {self.called or self.name} {self.words}"
         quick = " --quick" if self.quick else ""
         budget = f" --budget-s {self.budget:g}" if self.budgeted else ""
-        return f"detshare bench {self.name} --seconds {self.seconds:g} --rounds {self.rounds}{budget}{quick}"
+        mib = f" --mib {self.mib}" if self.mib else ""
+        return f"detshare bench {self.name} --seconds {self.seconds:g} --rounds {self.rounds}{mib}{budget}{quick}"
 
 
 def steal_seconds() -> float:

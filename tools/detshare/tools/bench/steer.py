@@ -36,6 +36,8 @@ class Steer:
     def __init__(self, run_dir: Path, backend: str = "root") -> None:
         self.run_dir = run_dir
         self.backend = backend
+        self.config: Path | None = None
+        """its configuration; None: that of the machine"""
         self.client = Client(run_dir)
         self._daemon: subprocess.Popen[bytes] | None = None
         self.log = run_dir / "detshared.log"
@@ -51,6 +53,7 @@ class Steer:
             str(self.run_dir),
             "--backend",
             self.backend,
+            *(["--config", str(self.config)] if self.config is not None else []),
         ]
         with self.log.open("ab") as log:
             self._daemon = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

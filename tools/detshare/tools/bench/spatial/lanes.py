@@ -8,6 +8,7 @@ daemon of each, and stops the experiment where the runtime stepped aside.
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,10 @@ class How:
     """spatial, temporal: its class"""
     sm: int | None = None
     """spatial: its share of the SMs, percent"""
+    park: bool = False
+    """spatial, temporal: its memory can leave the GPU"""
+    after: str = ""
+    """and does when it was idle for so long"""
 
 
 PLAIN = How("plain")
@@ -107,6 +112,7 @@ class Lanes:
             words += ["--priority", how.klass]
         if how.sm is not None:
             words += ["--sm", str(how.sm)]
+        words += ["--park-after", how.after] if how.after else ["--park"] if how.park else []
         return [*words, "--", *argv], {}
 
     def start(self, name: str, how: How, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Program:
@@ -170,6 +176,8 @@ class Lanes:
 
     def drop(self, *programs: Program) -> None:
         """End programs whatever they say at their end."""
+        for program in programs:  # all at once: what PyTorch does at its end takes a second
+            program.signal(signal.SIGTERM)
         for program in programs:
             self.session.drop(program)
             for kept in (self._spatial, self._others):

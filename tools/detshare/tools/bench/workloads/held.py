@@ -208,7 +208,9 @@ def main() -> None:
     held = Held(Device(), args.mib * MIB, args.chunk_mib * MIB, args.seed)
     # it ends between two orders, of which the next may never come
     signal.signal(signal.SIGTERM, _end)
-    work.ready(mib=args.mib)
+    left, total = ctypes.c_size_t(), ctypes.c_size_t()
+    held.device.call("cuMemGetInfo_v2", ctypes.byref(left), ctypes.byref(total))
+    work.ready(mib=args.mib, left=left.value, total=total.value)
     try:
         for line in sys.stdin:
             answer(held, json.loads(line))

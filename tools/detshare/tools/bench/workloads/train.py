@@ -15,7 +15,8 @@ import torch.nn.functional as functional
 from torch import nn
 from workload import Workload, options  # type: ignore[import-not-found]
 
-Step = Callable[[], None]
+Step = Callable[[], torch.Tensor]
+"""one step of the optimizer; gives the loss"""
 
 
 def resnet(batch: int) -> Step:
@@ -27,12 +28,13 @@ def resnet(batch: int) -> Step:
     images = torch.randn(batch, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
     labels = torch.randint(0, 1000, (batch,), device="cuda")
 
-    def step() -> None:
+    def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
+        return loss.detach()
 
     return step
 
@@ -65,13 +67,14 @@ def gpt(batch: int, width: int = 1024, layers: int = 12, length: int = 512, voca
     optimizer = torch.optim.AdamW([*body.parameters(), *head.parameters()], lr=1e-4, fused=True)
     tokens = torch.randint(0, vocab, (batch, length + 1), device="cuda")
 
-    def step() -> None:
+    def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=torch.bfloat16):
             logits = head(body(tokens[:, :-1]))
             loss = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
         optimizer.step()
+        return loss.detach()
 
     return step
 

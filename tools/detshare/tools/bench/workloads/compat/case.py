@@ -15,9 +15,9 @@ from workload import Workload, emit, options  # type: ignore[import-not-found]
 
 __all__ = ["ROUNDS", "case"]
 
-ROUNDS = 150
+ROUNDS = int(os.environ.get("CASE_ROUNDS", "150"))
 """pieces of work, with `PAUSE` between two: long enough to be steered in the middle of it"""
-PAUSE = 0.01
+PAUSE = float(os.environ.get("CASE_PAUSE_MS", "10")) / 1000
 
 
 def case(pieces: Iterable[bytes], pids: Iterable[int] = ()) -> None:

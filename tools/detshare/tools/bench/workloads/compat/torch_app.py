@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: --kind eager (training), compile (the same compiled), graphs (replayed), threads (four, a stream each)."""
+"""PyTorch, by its last word: eager (training), compile (the same compiled), graphs (replayed), threads (four, a stream
+each), ipc (two processes, one tensor of both)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
@@ -86,9 +88,48 @@ def threads() -> Iterator[bytes]:
         yield b"".join(map(bits, parts))
 
 
+def partner(pipe: Any) -> None:
+    """The other process of `ipc`: changes the tensor of both, and a larger one of its own."""
+    ours, own = pipe.recv(), seeded(2048, 2048)
+    while pipe.recv():
+        own = torch.tanh(own + ours.repeat(2, 2))
+        ours.mul_(0.5).add_(own[:1024, :1024])
+        torch.cuda.synchronize()
+        pipe.send(bits(own[0]))
+    del ours  # what is named by another process goes before that one's
+
+
+def shared(pipe: Any) -> Iterator[bytes]:
+    """Both processes change one tensor in turn."""
+    ours, own = seeded(1024, 1024), seeded(2048, 2048).flip(0)
+    torch.cuda.synchronize()
+    pipe.send(ours)
+    for _ in range(ROUNDS):
+        pipe.send(True)
+        found = pipe.recv()
+        own = torch.cos(own * ours.repeat(2, 2))
+        ours.add_(own[1024:, 1024:])
+        torch.cuda.synchronize()
+        yield found + bits(ours)
+
+
+def ipc() -> None:
+    """Two processes; the other one ends after this one was told to."""
+    context = torch.multiprocessing.get_context("spawn")
+    pipe, other = context.Pipe()
+    child = context.Process(target=partner, args=(other,), daemon=True)
+    child.start()
+    case(shared(pipe), [os.getpid(), int(child.pid or 0)])
+    pipe.send(False)
+    child.join()
+
+
 def main() -> None:
     """The program."""
     kind = sys.argv.pop()
+    if kind == "ipc":
+        ipc()
+        return
     torch.use_deterministic_algorithms(True)
     kinds = {"eager": lambda: training(False), "compile": lambda: training(True), "graphs": graphs, "threads": threads}
     case(kinds[kind]())
