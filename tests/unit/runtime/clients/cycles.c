@@ -2,7 +2,7 @@
 /* A program that resets its GPU again and again, as test suites do: contexts that ended leave no pages mapped and no page registered. */
 #include "client.h"
 
-enum { CYCLES = 60, FIRST = 20, MOST = 40 };
+enum { CYCLES = 60, FIRST = 20, MOST = 40, HANGS = 300 };
 
 static unsigned int mappings(void)
 {
@@ -26,7 +26,13 @@ int main(void)
 	client_start(1);
 	CHECK(cuDeviceGet(&device, 0));
 	CHECK(cuDevicePrimaryCtxRelease_v2(device));
-	for (unsigned int i = 0; i < CYCLES; i++) {
+	/*
+	 * Pages go with the next context after both helpers of an ended one have ended, which a busy machine lets them do later: what is not gone after
+	 * the last cycle is gone after some more, or never, and then each adds to it.
+	 */
+	for (unsigned int i = 0; i < CYCLES || mappings() >= before + MOST; i++) {
+		/* four for each context, if they stayed */
+		EXPECT(i < HANGS);
 		CHECK(cuDevicePrimaryCtxRetain(&context, device));
 		CHECK(cuCtxSetCurrent(context));
 		client_kernels();
@@ -39,7 +45,5 @@ int main(void)
 		if (i == FIRST)
 			before = mappings();
 	}
-	/* four for each context, if they stayed */
-	EXPECT(mappings() < before + MOST);
 	return 0;
 }
