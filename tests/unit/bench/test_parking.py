@@ -21,6 +21,7 @@ from detshare.tools.bench.parking import (
     oversubscribe,
     park,
     park_compat,
+    park_faults,
     park_incremental,
     room,
 )
@@ -162,3 +163,14 @@ def test_models_of_which_two_fit(small: Session, monkeypatch: pytest.MonkeyPatch
     assert found["answers that differ from those before any park, or without DetShare"] == (0, True)
     assert sum(value for what, (value, _) in found.items() if what.startswith("parked") and "requests" in what) > 0
     assert found["all but one unloaded: to the first token, p50"][0] > 0
+
+
+def test_kills_in_the_middle_of_parks(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SIZE_MIB", 8), ("CHUNK_MIB", 4), ("BATCH", 2), ("WINDOW_S", (0.0, 0.1))):
+        monkeypatch.setattr(park_faults, name, value)
+    small.options = replace(small.options, rounds=8)
+    park_faults.run(small)
+    found = rows(small)
+    assert all(ok is not False for _value, ok in found.values()), found
+    assert found["kills: program"][0] > 0
+    assert found["kills: daemon"][0] + found["kills: daemon and guardian"][0] > 0

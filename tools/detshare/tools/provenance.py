@@ -21,7 +21,7 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("adoption", "harmless", "mix", "pause", "scale", "sweep", "temporal", "weights"), _ROOT),
     **dict.fromkeys(
         ("compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults", "overhead", "pair",
-         "park", "park-incremental", "park-compat", "oversubscribe", "models", "field"),
+         "park", "park-incremental", "park-compat", "park-faults", "oversubscribe", "models", "field"),
         _SPATIAL,
     ),
     **dict.fromkeys(("gates", "launch-path"), ("runtime",)),

@@ -100,6 +100,7 @@ EXPERIMENTS = {
     "park": _parking("Memory of 1 to 64 GiB off the GPU and back, beside other ways.", "about 15 min"),
     "park-incremental": _parking("Finding what changed since the last park, and copying it.", "about 10 min"),
     "park-compat": _parked("Programs of many kinds, each parked --rounds times: their bits.", 1.0, 100, 400.0),
+    "park-faults": _parked("--rounds kills of programs, daemon and guardian in parks; a full arena.", 1.0, 300, 900.0),
     "oversubscribe": _parked("Two trainings of 0.8 of the memory each, and a decode.", 15.0, 1, 400.0, True),
     "models": _parked("Four language models, twice the memory: time to first token.", 1.0, 20, 400.0, True),
 }
@@ -122,7 +123,7 @@ def bench() -> None:
 def _add(name: str, about: Experiment) -> None:
     @bench.command(name, help=f"{about.summary} Takes {about.takes}; with --quick a part of it.")
     @click.option("--seconds", type=click.FloatRange(0.5, 60), help=f"Length of one slot (default {about.seconds:g}).")
-    @click.option("--rounds", type=click.IntRange(1, 100), help=f"Rounds (default {about.rounds}).")
+    @click.option("--rounds", type=click.IntRange(1, 1000), help=f"Rounds (default {about.rounds}).")
     @click.option(
         "--out",
         type=click.Path(path_type=Path, file_okay=False),

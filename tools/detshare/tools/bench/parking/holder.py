@@ -120,6 +120,10 @@ class Holder:
         """Whether all of its memory is what it wrote."""
         return bool(self.tell("compared", do="same")["same"])
 
+    def left(self) -> int:
+        """Bytes of the GPU that are free."""
+        return int(self.tell("left", do="left")["bytes"])
+
     def measure(self, what: str) -> dict[str, Any]:
         """See workloads/held.py: `bandwidth`, `plain`, `managed`. `error` where the driver refuses."""
         return self.tell("measured", do=what)

@@ -4,6 +4,7 @@
     {"do": "write", "count": 100, "seed": 1}   writes words into so many grains (2 MiB), by copies, memsets, kernels
     {"do": "launch"}                           a kernel that changes nothing; answers with its time
     {"do": "same"}                             compares all of it with what was written
+    {"do": "left"}                             how many bytes of the GPU are free
     {"do": "bandwidth"}                        of copies within the GPU, read and written bytes together
     {"do": "plain"}                            the same bytes to pinned host memory and back, by hand
     {"do": "managed"}                          the same as managed memory: prefetched to the host and back
@@ -146,6 +147,12 @@ class Held:
         self.device.call("cuStreamSynchronize", self.stream)
         return time.perf_counter() - began
 
+    def left(self) -> tuple[int, int]:
+        """Bytes of the GPU that are free, and all."""
+        left, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.device.call("cuMemGetInfo_v2", ctypes.byref(left), ctypes.byref(total))
+        return left.value, total.value
+
     def bandwidth(self) -> dict[str, float]:
         """Of copies from one half to the other, which change what is there: for the last order."""
         half = self.size // 2
@@ -189,6 +196,8 @@ def answer(held: Held, order: dict[str, Any]) -> None:
             emit("launched", number=order["number"], seconds=time.perf_counter() - began)
         case "same":
             emit("compared", number=order["number"], same=held.same())
+        case "left":
+            emit("left", number=order["number"], bytes=held.left()[0])
         case "bandwidth" | "plain" | "managed":
             measure = {"bandwidth": held.bandwidth, "plain": held.plain, "managed": held.managed}[order["do"]]
             try:
@@ -208,9 +217,8 @@ def main() -> None:
     held = Held(Device(), args.mib * MIB, args.chunk_mib * MIB, args.seed)
     # it ends between two orders, of which the next may never come
     signal.signal(signal.SIGTERM, _end)
-    left, total = ctypes.c_size_t(), ctypes.c_size_t()
-    held.device.call("cuMemGetInfo_v2", ctypes.byref(left), ctypes.byref(total))
-    work.ready(mib=args.mib, left=left.value, total=total.value)
+    left, total = held.left()
+    work.ready(mib=args.mib, left=left, total=total)
     try:
         for line in sys.stdin:
             answer(held, json.loads(line))
