@@ -338,7 +338,7 @@ def rests() -> Play:
 
 
 def test_who_rests_is_asked_about_without_anybodys_launch(family: genl.DetShare, program: Programs) -> None:
-    """Who pays may be rung for unseen at any time, also while nothing else gives a reason to look, as a bucket's end."""
+    """Who pays may be rung for unseen at any time, also while no end of a bucket or the like gives a reason to look."""
     one = program(rests)
     family.bucket_set(RATE, FULL, **of(one))
     one.ask()
