@@ -85,6 +85,31 @@ def test_any_mix(kinds: list[str], high: str | None) -> None:
     _judge(kinds, high)
 
 
+@pytest.mark.parametrize("high", ["graph", "tight", "long"])
+def test_floors_of_the_classes_below_lie_in_the_foregrounds_gaps(
+    high: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows are for a foreground that leaves no gaps: with their slices others waited for up to 10 ms."""
+    stage = Stage(tmp_path, monkeypatch)
+    latency = Latency(*HIGHS[high], seed=9)
+    stage.backend.set_priority(stage.start("high", latency), "high")
+    for n, klass in enumerate(("normal", "low", "idle")):
+        stage.backend.set_priority(stage.start(klass, background(n)), klass)
+    play(stage, 2)
+    latency.finished.clear()
+    before = {name: work.busy for name, (_, work) in stage.programs.items()}
+    begin = stage.gpu.timeline.now
+    longest = play(stage, SECONDS)
+    spent = stage.gpu.timeline.now - begin
+    got = {name: (work.busy - before[name]) / spent for name, (_, work) in stage.programs.items()}
+    stage.backend.close()
+    assert p99(latency) < 1.02 * HIGHS[high][0] + SWITCHES_US, (p99(latency), got)
+    assert got["low"] > 0.02 - 0.005, got
+    assert got["idle"] > 0.01 - 0.005, got
+    assert got["normal"] > 0.3 * (1 - got["high"]), got
+    assert max(longest.values()) < 1.5, longest  # 1 % comes in windows of 10 ms
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_some_that_mostly_rest_beside_a_tight_one(count: int) -> None:
     """While all of them rest nobody takes its gaps, which says nothing about them."""

@@ -443,7 +443,9 @@ class Turns:
                     self._failed(process, error)
 
     def _wanted(self, gpu: str) -> int:
-        slice_us = WINDOW_US if self._windows_on(gpu) else self._foregrounds[gpu].slice_us
+        fore = self._foregrounds[gpu]
+        whole = self._rotation.holds_up(gpu, fore.full or not self._others.get(gpu))
+        slice_us = WINDOW_US if whole else fore.slice_us
         if not self._others.get(gpu):  # who comes back from a rest and the holder shall both get on until that is seen
             slice_us = max(slice_us, STREAM_US)
         return max(slice_us, RIVAL_US) if self._has_rivals(gpu) else slice_us

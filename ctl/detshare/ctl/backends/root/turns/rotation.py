@@ -216,6 +216,12 @@ class Rotation:
         """What all classes together have at least."""
         return sum(self._floor(gpu, rank) for place, rank in self.owed if place == gpu)
 
+    def holds_up(self, gpu: str, full: bool) -> bool:
+        """Whether a window is open for which the foreground waits. Where it leaves gaps (not `full`) windows lie in
+        them, but for those of the first class, which is owed one only if all gaps are less than its floor."""
+        open_ = [self.states[key].tenant for key, grant in self.grants.items() if grant.window]
+        return any(gpu in tenant.gpus and (full or tenant.rank >= self._top(gpu)) for tenant in open_)
+
     def _accrues(self, gpu: str, rank: int) -> bool:
         """Whether a class lives off its floor on a GPU: the foreground, or a higher class with work, has the rest."""
         return gpu in self.scarce or rank < self._top(gpu)
