@@ -19,7 +19,8 @@ from detshare.tools.bench.field import report, verdict
 from detshare.tools.bench.field import run as runs
 from detshare.tools.bench.field.cells import Pace, failed, plan
 from detshare.tools.bench.field.cli import field
-from detshare.tools.bench.field.programs import PROGRAMS, SUITES, Suite
+from detshare.tools.bench.field.programs import PROGRAMS
+from detshare.tools.bench.field.suites import SUITES, Suite
 from detshare.tools.bench.field.systems import ALONE, Build, Default, System, SystemMissing, Temporal, shipped
 from detshare.tools.bench.mix.figures import Back, Measured, Server
 from detshare.tools.bench.mix.store import load

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detshare.tools.bench.field import report
-from detshare.tools.bench.field.programs import SUITES
+from detshare.tools.bench.field.suites import SUITES
 from detshare.tools.bench.field.verdict import shown
 from detshare.tools.bench.mix.store import load
 from detshare.tools.browser import chromium

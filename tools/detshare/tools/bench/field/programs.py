@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of each suite, what they stand for, and where they differ from what was published."""
+"""The programs of the suites, what they stand for, and where they differ from what was published."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from dataclasses import dataclass
 from detshare.tools.bench.catalog import WORKLOADS
 from detshare.tools.bench.mix import worker as mixes
 
-__all__ = ["PROGRAMS", "SUITES", "Program", "Suite"]
+__all__ = ["PROGRAMS", "TALLY", "Arrival", "Program"]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """When requests come, where the source of a program says it."""
+
+    hz: float
+    poisson: bool = False
+
+    @property
+    def period_ms(self) -> float:
+        """Between two requests, on average."""
+        return 1e3 / self.hz
 
 
 @dataclass(frozen=True)
@@ -24,6 +37,9 @@ class Program:
     """for what, as its source names it"""
     differs: str = ""
     """from the source, in words"""
+    arrival: Arrival | None = None
+    high: bool = False
+    """whether it goes before others where it is no mix's server, too"""
 
     @property
     def argv(self) -> list[str]:
@@ -31,20 +47,8 @@ class Program:
         return [sys.executable, str(WORKLOADS / self.script), "--kind", self.kind]
 
 
-@dataclass(frozen=True)
-class Suite:
-    """Each server beside each set of backgrounds. `load`: share of the time that its requests take alone."""
-
-    name: str
-    source: str
-    servers: tuple[str, ...]
-    backgrounds: tuple[tuple[str, ...], ...]
-    load: float = 0.5
-    poisson: bool = True
-
-
 _RANDOM = "random weights"
-_TALLY = (
+TALLY = (
     Program("resnet50-infer", "field/infer.py", "resnet50", "ResNet50", f"{_RANDOM}, 1 image, CUDA graph"),
     Program("bert-infer", "field/infer.py", "bert", "BERT", f"{_RANDOM}, 1 x 128 tokens, CUDA graph"),
     Program("yolo-infer", "field/infer.py", "yolo", "YOLOv6m", "CSPDarknet-53 at 640 x 640 without a head"),
@@ -62,23 +66,4 @@ _OURS = (
     *(Program(name, "mix/server.py", name, "our mixes' server") for name in mixes.SERVERS),
     *(Program(name, "mix/background.py", name, "our mixes' background") for name in mixes.BACKGROUNDS),
 )
-PROGRAMS = {each.name: each for each in (*_TALLY, *_OURS)}
-
-SUITES = {
-    each.name: each
-    for each in (
-        Suite(
-            "field-tally",
-            "Tally (ASPLOS 2025), 6 inference x 6 training; requests at half of what the server can do, Poisson",
-            tuple(each.name for each in _TALLY if each.script.endswith("infer.py")),
-            tuple((each.name,) for each in _TALLY if each.script.endswith("train.py")),
-        ),
-        Suite(
-            "field-mix",
-            "a server beside three backgrounds, as the mixes of this project; Poisson",
-            mixes.SERVERS,
-            (("vit", "gpt2", "fft"), ("gpt2", "fft", "resnet"), ("vit", "resnet", "jax")),
-            load=0.1,
-        ),
-    )
-}
+PROGRAMS = {each.name: each for each in (*TALLY, *_OURS)}

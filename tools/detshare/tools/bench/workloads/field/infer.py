@@ -156,8 +156,12 @@ KINDS: dict[str, Callable[[], tuple[Pass, str]]] = {
 }
 
 
-def captured(one: Pass) -> tuple[Callable[[], None], str]:
-    """A request that replays the pass as a graph; or one that runs it, and why."""
+def _bytes(values: torch.Tensor) -> bytes:
+    return bytes(values.view(torch.uint8).tolist())
+
+
+def captured(one: Pass) -> tuple[Callable[[], None], Callable[[], bytes], str]:
+    """A request that replays the pass as a graph, or one that runs it; the first values that it gave; and why."""
     try:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -175,15 +179,17 @@ def captured(one: Pass) -> tuple[Callable[[], None], str]:
             host.copy_(answer.flatten()[:64], non_blocking=True)
             torch.cuda.synchronize()
 
-        return replay, ""
+        return replay, lambda: _bytes(host), ""
     except RuntimeError as error:
         torch.cuda.synchronize()
 
+        kept: list[torch.Tensor] = []
+
         def run() -> None:
-            one()
+            kept[:] = [one()]
             torch.cuda.synchronize()
 
-        return run, f"not captured: {str(error)[:160]}"
+        return run, lambda: _bytes(kept[0].flatten()[:64].cpu()), f"not captured: {str(error)[:160]}"
 
 
 def main() -> None:
@@ -197,7 +203,7 @@ def main() -> None:
     about: dict[str, Any] = {}
     with torch.inference_mode(), torch.device("cuda"):
         one, about["what"] = KINDS[args.kind]()
-        request, about["instead"] = captured(one)
+        request, answer, about["instead"] = captured(one)
         for _ in range(20):
             request()
 
@@ -205,7 +211,7 @@ def main() -> None:
         with torch.inference_mode():
             request()
 
-    serve(served, orders, started_s=round(time.monotonic() - begun, 1), **about)
+    serve(served, orders, answer=answer, started_s=round(time.monotonic() - begun, 1), **about)
 
 
 if __name__ == "__main__":
