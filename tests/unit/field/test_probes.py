@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,8 +18,9 @@ from detshare.tools.bench.field.probes.kill import Fault, Kill
 from detshare.tools.bench.field.probes.limit import Limit
 from detshare.tools.bench.field.probes.neighbour import Bits, Equals, Neighbour, jain
 from detshare.tools.bench.field.suites import SUITES, Suite
-from detshare.tools.bench.field.systems import ALONE, Default, Temporal
-from detshare.tools.bench.mix.figures import Figure, Measured
+from detshare.tools.bench.field.systems import ALONE, Default, System, Temporal
+from detshare.tools.bench.field.verdict import Shown
+from detshare.tools.bench.mix.figures import Figure, Measured, Server
 from detshare.tools.bench.mix.store import load
 from detshare.tools.bench.session import Options, Session
 from tests.unit.builds import made
@@ -49,7 +50,7 @@ def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bytes_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def bytes_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in computes nothing, so what is digested comes from the CPU."""
     real = Default.command
 
@@ -59,14 +60,16 @@ def bytes_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(Default, "command", command)
     monkeypatch.setattr(Temporal, "command", command)
-    yield
+    return
 
 
-def ran(tmp_path: Path, suite: Suite, resumed: tuple[Measured, ...] = ()) -> dict[str, Measured]:
+def ran(
+    tmp_path: Path, suite: Suite, resumed: tuple[Measured, ...] = (), systems: tuple[System, ...] = (Default(),)
+) -> dict[str, Measured]:
     path = tmp_path / "raw" / "cells.jsonl"
     with Session(Options("field-gvb", 1.0, 1, tmp_path, budget=200.0)) as session:
         session.steer = FakeSteer(tmp_path / "run")  # type: ignore[assignment]
-        runs.run(session, runs.Asked(suite, (Default(), Temporal()), (), resumed, QUICK, 0.05), path)
+        runs.run(session, runs.Asked(suite, systems, (), resumed, QUICK, 0.05), path)
     return {cell.cell: cell for cell in load(path)}
 
 
@@ -76,9 +79,7 @@ def test_each_probe_measures_on_the_stand_in(tmp_path: Path, standin: None, byte
         wrong = {cell.mix: failed(cell) for cell in cells.values() if cell.scheme == system and failed(cell)}
         # default slicing has no limit; that is its result
         assert set(wrong) == ({"memory limit"} if system != ALONE else set()), wrong
-    figures = {
-        (cell.scheme, each.what): each.value for cell in cells.values() for each in cell.figures
-    }
+    figures = {(cell.scheme, each.what): each.value for cell in cells.values() for each in cell.figures}
     assert figures["default slicing", "launch and wait"] > figures["default slicing", "launch"] > 0
     assert figures["default slicing", "context, longest"] >= figures["default slicing", "context, median"] > 0
     assert figures[ALONE, "time to refuse, median"] > 0
@@ -87,20 +88,20 @@ def test_each_probe_measures_on_the_stand_in(tmp_path: Path, standin: None, byte
     assert figures["default slicing", "programs beside a fault that ended"] == 0
     assert 0 < figures["default slicing", "rate kept beside a neighbour"] < 200
     assert figures["default slicing", "fairness of 2 equal programs (Jain)"] > 0.9
-    # the stand-in has no daemon that holds limits: what is set there is not held, and the probe says so
-    assert figures["DetShare temporal", "memory had of the limit"] == 200
-    assert cells["memory limit: DetShare temporal"].notes == ("a limit of 64 MiB was set and not held",)
-    again = ran(tmp_path, SMALL, tuple(cells.values())[:-2])
+    again = ran(tmp_path, SMALL, tuple(cells.values())[:-1])
     assert list(again) == list(cells)
-    assert [cell.run for cell in again.values()][:-2] == [cell.run for cell in cells.values()][:-2]
+    kept = [cell.cell for cell in again.values() if cell.seconds == cells[cell.cell].seconds]
+    assert kept == list(cells)[:-1]
     text = report.page(list(cells.values()), SMALL, "cells.jsonl")
     assert "OH-001" in text
-    assert f"{2 * len(PROBES) - 1} of {2 * len(PROBES)} cells of 2 ways" in text
+    assert f"{len(PROBES) - 1} of {len(PROBES)} cells of 1 ways" in text
 
 
-def test_a_killed_program_whose_memory_stays_is_seen(tmp_path: Path, standin: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_program_whose_memory_stays_is_seen(
+    tmp_path: Path, standin: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("detshare.tools.bench.field.probes.kill.PATIENCE", 1.0)
-    monkeypatch.setattr("detshare.tools.bench.field.probes.kill.os.kill", lambda pid, number: None)
+    monkeypatch.setattr("detshare.tools.bench.field.probes.kill.os", SimpleNamespace(kill=lambda pid, number: None))
     cells = ran(tmp_path, replace(SMALL, probes=(Kill(64),)))
     figures = {each.what: each.value for each in cells["kill: default slicing"].figures}
     assert figures["GPU memory left"] >= 64
@@ -111,14 +112,33 @@ def test_a_probe_has_rows_beside_alone_and_ours_has_targets() -> None:
         return Measured(f"kill: {system}", "r", "kill", system, (), 1.0, None, figures=figures)
 
     left = Figure("GPU memory left", 0.0, "MiB")
-    some = [cell(ALONE, left), cell("MPS", replace(left, value=4.0)), cell("DetShare temporal", replace(left, value=2.0))]
+    some = [
+        cell(ALONE, left),
+        cell("MPS", replace(left, value=4.0)),
+        cell("DetShare temporal", replace(left, value=2.0)),
+    ]
     alone, mps, ours = verdict.rows(some, SMALL)
     assert (alone.baseline, mps.baseline, ours.baseline) == (None, 0.0, 0.0)
     assert (mps.ok, ours.ok) == (None, False)
     assert [Measured.of(each.to_json()) for each in some] == some
 
 
+def test_a_limit_that_is_not_held_is_said(tmp_path: Path, standin: None) -> None:
+    cells = ran(tmp_path, replace(SMALL, probes=(Limit(64),)), systems=(Temporal(),))
+    one = cells["memory limit: DetShare temporal"]
+    assert [(each.what, each.value) for each in one.figures] == [("memory had of the limit", 200.0)]
+    assert one.notes == ("a limit of 64 MiB was set and not held",)
+
+
 def test_answers_that_differ_are_counted() -> None:
+    alone = Server(4, 1.0, 1.0, 1.0, 1.0, 1.0, answers={"a": 4})
+    kept = Shown("s + b", "MPS", replace(alone, answers={"a": 3}), alone, {})
+    assert kept.changed == 0
+    assert replace(kept, server=replace(alone, answers={"a": 2, "b": 1})).changed == 1
+    assert replace(kept, server=replace(alone, answers={})).changed is None, "it does not tell"
+
+
+def test_fairness_is_jains() -> None:
     assert jain([1.0, 1.0]) == 1.0
     assert jain([1.0, 0.0]) == 0.5
     assert jain([0.0, 0.0]) == 0.0

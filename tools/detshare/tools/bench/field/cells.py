@@ -62,7 +62,9 @@ class Cell:
 
 def failed(cell: Measured) -> str:
     """Why nothing could be measured; empty where it was."""
-    return "" if cell.server is not None or cell.back or cell.figures else "; ".join(cell.notes) or "nothing was measured"
+    return (
+        "" if cell.server is not None or cell.back or cell.figures else "; ".join(cell.notes) or "nothing was measured"
+    )
 
 
 def plan(suite: Suite, systems: Sequence[System], patterns: Sequence[str] = (), done: Iterable[str] = ()) -> list[Cell]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from detshare.tools.bench.catalog import WORKLOADS
 from detshare.tools.bench.mix import worker as mixes
 
-__all__ = ["PROGRAMS", "TALLY", "Arrival", "Program"]
+__all__ = ["DISB", "PROGRAMS", "TALLY", "Arrival", "Program"]
 
 
 @dataclass(frozen=True)
@@ -66,4 +66,25 @@ _OURS = (
     *(Program(name, "mix/server.py", name, "our mixes' server") for name in mixes.SERVERS),
     *(Program(name, "mix/background.py", name, "our mixes' background") for name in mixes.BACKGROUNDS),
 )
-PROGRAMS = {each.name: each for each in (*TALLY, *_OURS)}
+_NETS = {
+    "vgg": ("vgg19", "VGG", f"VGG-19; {_RANDOM}, CUDA graph"),
+    "resnet": ("resnet152", "ResNet", f"ResNet-152; {_RANDOM}, CUDA graph"),
+    "densenet": ("densenet201", "DenseNet", f"DenseNet-201; {_RANDOM}, CUDA graph"),
+    "inception": ("inception", "InceptionV3", f"{_RANDOM}, CUDA graph"),
+    "bert": ("bert", "Bert", f"BERT-base, 1 x 128 tokens; {_RANDOM}, CUDA graph"),
+}
+"""DISB's five models: it names no depths"""
+
+
+def _disb(net: str, arrival: Arrival | None = None) -> Program:
+    kind, stands, differs = _NETS[net]
+    told = "closed" if arrival is None else f"{'poisson' if arrival.poisson else 'uniform'}-{arrival.hz:g}"
+    return Program(f"{net}-{told}", "field/infer.py", kind, stands, differs, arrival, arrival is not None)
+
+
+DISB = tuple(
+    [_disb("vgg", Arrival(100)), _disb("vgg", Arrival(220))]
+    + [_disb(net, Arrival(20, poisson)) for poisson in (False, True) for net in _NETS]
+    + [_disb(net) for net in _NETS]
+)
+PROGRAMS = {each.name: each for each in (*TALLY, *DISB, *_OURS)}

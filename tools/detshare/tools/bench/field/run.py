@@ -184,7 +184,7 @@ class Bench:
         stated, seed = PROGRAMS[name].arrival, self.session.options.seed
         if stated is None:
             return {"poisson": seed} if name == cell.server and self.asked.suite.poisson else {}
-        often = {} if name == cell.server else {"period_ms": stated.period_ms}
+        often: dict[str, object] = {} if name == cell.server else {"period_ms": stated.period_ms}
         return {**often, "poisson": f"{seed} {name}"} if stated.poisson else often
 
     def _period(self, cell: Cell) -> float:

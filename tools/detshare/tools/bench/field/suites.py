@@ -65,6 +65,20 @@ def _cross(name: str, source: str, programs: Sequence[str], infer: Sequence[str]
     return Suite(name, source, tuple(infer), tuple((each,) for each in programs if each not in infer))
 
 
+def _disb() -> tuple[Mix, ...]:
+    """DISB's five workloads: real-time clients have the rates that it states, the others are closed loops."""
+    nets = ("vgg", "resnet", "densenet", "inception", "bert")
+    closed = tuple(f"{net}-closed" for net in ("resnet", "vgg", "densenet", "inception", "bert"))
+    uniform, poisson = ([f"{net}-{how}-20" for net in nets] for how in ("uniform", "poisson"))
+    return (
+        Mix("vgg-uniform-100", closed[:1], "A"),
+        Mix("vgg-uniform-220", closed[:1], "B"),
+        Mix("vgg-uniform-100", closed, "C"),
+        Mix(uniform[0], (*uniform[1:], *closed), "D"),
+        Mix(poisson[0], (*poisson[1:], *closed), "E"),
+    )
+
+
 _TALLY = tuple(each.name for each in TALLY)
 SUITES = {
     each.name: each
@@ -81,6 +95,11 @@ SUITES = {
             mixes.SERVERS,
             (("vit", "gpt2", "fft"), ("gpt2", "fft", "resnet"), ("vit", "resnet", "jax")),
             load=0.1,
+        ),
+        Suite(
+            "field-disb",
+            "DISB (REEF, OSDI 2022), workloads A to E: real-time clients uniform or Poisson, the others closed loops",
+            given=_disb(),
         ),
         Suite(
             "field-gvb",

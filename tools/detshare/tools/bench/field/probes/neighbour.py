@@ -39,7 +39,10 @@ class Neighbour(Probe):
         trial.go(victim)
         lone = _own(trial, victim)
         rate, evenness = 1e6 / statistics.fmean(lone), statistics.pstdev(lone) / statistics.fmean(lone)
-        found = [Figure("rate with nobody beside it", rate, "1/s"), Figure("scatter with nobody beside it", evenness, "")]
+        found = [
+            Figure("rate with nobody beside it", rate, "1/s"),
+            Figure("scatter with nobody beside it", evenness, ""),
+        ]
         if native := trial.native.get("rate with nobody beside it"):
             lost = 100.0 * (1.0 - rate / native.value)
             found.append(Figure("rate lost with nobody beside it", lost, "%", ("OH-010",)))
@@ -95,7 +98,9 @@ class Bits(Probe):
     name, seconds = "bits", 45.0
     about = "outputs that differ from those alone"
 
-    def __init__(self, kinds: Sequence[str] = ("sums", "eager", "graphs"), times: int = 2, within: float = 60.0) -> None:
+    def __init__(
+        self, kinds: Sequence[str] = ("sums", "eager", "graphs"), times: int = 2, within: float = 60.0
+    ) -> None:
         self._kinds, self._times, self._within = kinds, times, within
 
     def measure(self, trial: Trial) -> list[Figure]:

@@ -4,7 +4,7 @@
 
 Each but `context` says `ready` and takes orders (workloads/mix/orders.py):
 
-calls: told to go, times launches, allocations, frees, small calls and copies once; one `costs` line, microseconds and GB/s.
+calls: told to go, times launches, allocations, frees, small calls and copies; one `costs` line, us and GB/s.
 context: milliseconds from cuInit to the first allocation of a fresh process, and exit.
 fill: told to go, allocates up to --mib, chunk by chunk, and beyond; a `filled` line. 0 MiB: only what the GPU refuses.
 serve: requests of one kernel of about --us on half of the SMs.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A server of Tally's matrix: one pass of a model with random weights a request, bf16, as one CUDA graph.
+"""A server of Tally's matrix, a client of DISB: one pass of a model with random weights a request, as one CUDA graph.
 
 Where a model cannot be captured, each request runs kernel by kernel, and the ready line says why (`instead`).
 """
@@ -26,13 +26,14 @@ TOKENS = 16
 """of a pass of a decoder: its weights are read once for all of them, as for one token"""
 
 
-def resnet50() -> tuple[Pass, str]:
-    """One image."""
-    from torchvision.models import resnet50 as make
+def vision(name: str, pixels: int = 224) -> tuple[Pass, str]:
+    """One image through a model of torchvision."""
+    import torchvision
 
-    model = make().to(memory_format=torch.channels_last).eval()
-    image = torch.randn(1, 3, 224, 224).to(memory_format=torch.channels_last)
-    return lambda: model(image), "torchvision ResNet-50, 1 image"
+    more = {"init_weights": False} if name == "inception_v3" else {}
+    model = getattr(torchvision.models, name)(weights=None, **more).to(memory_format=torch.channels_last).eval()
+    image = torch.randn(1, 3, pixels, pixels).to(memory_format=torch.channels_last)
+    return lambda: model(image), f"torchvision {name}, 1 image of {pixels} x {pixels}"
 
 
 def bert() -> tuple[Pass, str]:
@@ -147,7 +148,11 @@ def diffusion() -> tuple[Pass, str]:
 
 
 KINDS: dict[str, Callable[[], tuple[Pass, str]]] = {
-    "resnet50": resnet50,
+    "resnet50": lambda: vision("resnet50"),
+    "resnet152": lambda: vision("resnet152"),
+    "vgg19": lambda: vision("vgg19"),
+    "densenet201": lambda: vision("densenet201"),
+    "inception": lambda: vision("inception_v3", 299),
     "bert": bert,
     "yolo": yolo,
     "llama": llama,
