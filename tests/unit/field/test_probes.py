@@ -60,7 +60,6 @@ def bytes_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Default, "command", command)
     monkeypatch.setattr(Temporal, "command", command)
-    return
 
 
 def ran(

@@ -96,12 +96,14 @@ METRICS = (
     Metric("LLM-001", "attention", N, "", "2408 TFLOPS on an RTX 3080 in its own results: its timing does not wait"),
     Metric("LLM-002", "KV cache allocation", M, "calls", "the time of an allocation of 1 KiB"),
     Metric("LLM-003", "batch scaling", N, "", "a property of the model and the GPU, not of who shares it"),
-    Metric("LLM-004", "token latency", O, "", "theirs is synthetic; it takes a serving engine under a trace"),
+    Metric(
+        "LLM-004", "token latency", E, "field-serving", "theirs is synthetic; ours is a serving engine under a trace"
+    ),
     Metric("LLM-005", "memory pool", N, "", "a property of the program's allocator"),
     Metric("LLM-006", "streams at once", N, "", "a property of one program and the GPU"),
     Metric("LLM-007", "large allocation", M, "calls", "256 MiB"),
     Metric("LLM-008", "mixed precision", N, "", "0.97 in its results: it does not reach the tensor cores"),
-    Metric("LLM-009", "batching variance", O, "", "it takes a serving engine under a trace"),
+    Metric("LLM-009", "batching variance", E, "field-serving", "TTFT and TPOT of each request"),
     Metric("LLM-010", "several GPUs", N, "", "1.0 on one GPU by construction"),
     Metric("BW-001", "bandwidth under contention", O, "", f"{PROCESSES}, with kernels that compute", 4),
     Metric("CACHE-001", "L2", O, "", "its hit rate is derived from times; that takes counters of the GPU", 4),

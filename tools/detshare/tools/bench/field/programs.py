@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from detshare.tools.bench.catalog import WORKLOADS
 from detshare.tools.bench.mix import worker as mixes
 
-__all__ = ["DISB", "PROGRAMS", "TALLY", "Arrival", "Program"]
+__all__ = ["DISB", "PROGRAMS", "SERVING", "TALLY", "Arrival", "Objectives", "Program"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,14 @@ class Arrival:
     def period_ms(self) -> float:
         """Between two requests, on average."""
         return 1e3 / self.hz
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """Of a serving engine: time to the first token, and for each further one."""
+
+    ttft_ms: float = 500.0
+    tpot_ms: float = 50.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,8 @@ class Program:
     arrival: Arrival | None = None
     high: bool = False
     """whether it goes before others where it is no mix's server, too"""
+    slo: Objectives | None = None
+    """of a serving engine"""
 
     @property
     def argv(self) -> list[str]:
@@ -87,4 +97,12 @@ DISB = tuple(
     + [_disb(net, Arrival(20, poisson)) for poisson in (False, True) for net in _NETS]
     + [_disb(net) for net in _NETS]
 )
-PROGRAMS = {each.name: each for each in (*TALLY, *DISB, *_OURS)}
+_CUT = "Llama of 1.2 B, random weights; prompts cut at 2048 tokens, answers at 128; times stretched to 4 requests/s"
+SERVING = tuple(
+    Program(f"llama-{kind}", "field/serving.py", kind, stands, _CUT, Arrival(4), slo=Objectives())
+    for kind, stands in (
+        ("azure", "transformers' continuous batching under Azure's trace of 2023 (conversations)"),
+        ("bursty", "the same under a synthetic, BurstGPT-like trace: Gamma arrivals, Zipf-like lengths"),
+    )
+)
+PROGRAMS = {each.name: each for each in (*TALLY, *DISB, *SERVING, *_OURS)}

@@ -173,7 +173,8 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
         f"<h1>{_text(suite.name)}: beside the field</h1>",
         f"<p>{_text(suite.source)}. {measured} of {whole} cells of {ways} ways. "
         "A part of the matrix is a valid result.</p>",
-        *(["<h2>Figures</h2>", *_figures(cells)] if suite.probes else _beside(some, cells, suite)),
+        *([] if suite.probes else _beside(some, cells, suite)),
+        *(["<h2>Figures</h2>", *_figures(cells)] if any(cell.figures for cell in cells) else []),
         "<h2>What failed</h2>",
         _table(("cell", "why"), lost) if lost else "<p>No cell.</p>",
         "<h2>Programs</h2>",

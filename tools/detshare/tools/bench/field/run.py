@@ -14,13 +14,14 @@ from itertools import groupby
 from pathlib import Path
 
 from detshare.runtime.mps import Mps
+from detshare.tools.bench.field import serving
 from detshare.tools.bench.field.cells import PERIOD_MS, Cell, Pace, plan
 from detshare.tools.bench.field.probes.trial import Trial
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import Suite
 from detshare.tools.bench.field.systems import ALONE, Default, System, SystemMissing
 from detshare.tools.bench.field.verdict import brief, rows
-from detshare.tools.bench.mix.figures import Measured
+from detshare.tools.bench.mix.figures import Figure, Measured
 from detshare.tools.bench.mix.run import keep
 from detshare.tools.bench.mix.stage import Played, Stage, Wanted
 from detshare.tools.bench.mix.store import Store
@@ -144,11 +145,15 @@ class Bench:
             wanted = self._wanted(cell, system) if system is not None else None
             length = self.asked.pace.seconds(every) if cell.server else self.asked.pace.alone
             self.stage.arrivals = {name: self._told(cell, name) for name in cell.programs}
+            server = self.stage.workers.get(cell.server)
             seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
+            slo = PROGRAMS[cell.server].slo if cell.server else None
+            lines = server.program.lines("finished") if server is not None and slo is not None else ()
+            figures = tuple(serving.figures(lines, seen.begin, seen.end, slo)) if slo is not None else ()
         except (ProgramError, SteerError) as error:
             self._failed(cell, str(error))
             return
-        self._add(cell, seen.end - seen.begin, every, seen)
+        self._add(cell, seen.end - seen.begin, every, seen, figures)
 
     def probe(self, cell: Cell, system: System | None) -> None:
         """A cell without a mix."""
@@ -201,10 +206,10 @@ class Bench:
         assert seen.server is not None
         return round(seen.server.p50 / 1e3 / self.asked.suite.load, 3)
 
-    def _add(self, cell: Cell, length: float, every: float, seen: Played) -> None:
+    def _add(self, cell: Cell, length: float, every: float, seen: Played, figures: tuple[Figure, ...]) -> None:
         mine = (cell.name, self.name, cell.mix, cell.system, (), length)
         notes = seen.notes if self.managed else ()  # without a daemon all that they say is that there is none
-        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge)
+        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge, figures)
         self.store.add(measured)
         self.session.say(brief(measured))
 

@@ -11,7 +11,7 @@ from detshare.tools.bench.field.probes.kill import Fault, Kill
 from detshare.tools.bench.field.probes.limit import Limit
 from detshare.tools.bench.field.probes.neighbour import Bits, Equals, Neighbour
 from detshare.tools.bench.field.probes.trial import Probe
-from detshare.tools.bench.field.programs import TALLY
+from detshare.tools.bench.field.programs import SERVING, TALLY
 from detshare.tools.bench.mix import worker as mixes
 
 __all__ = ["SUITES", "Mix", "Suite", "taking_part"]
@@ -100,6 +100,13 @@ SUITES = {
             "field-disb",
             "DISB (REEF, OSDI 2022), workloads A to E: real-time clients uniform or Poisson, the others closed loops",
             given=_disb(),
+        ),
+        Suite(
+            "field-serving",
+            "an unmodified serving engine under two traces beside a training; the server's latency is its TTFT",
+            tuple(each.name for each in SERVING),
+            (("gpt2-train",), ("bert-train",), ("resnet50-train",)),
+            poisson=False,
         ),
         Suite(
             "field-gvb",

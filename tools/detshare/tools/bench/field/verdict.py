@@ -162,7 +162,7 @@ def _figures(cells: Sequence[Measured]) -> Iterator[Row]:
     alone = {(cell.mix, each.what): each.value for cell in cells if cell.scheme == ALONE for each in cell.figures}
     for cell in cells:
         for each in cell.figures:
-            native = None if cell.scheme == ALONE else alone.get((cell.mix, each.what))
+            native = None if cell.scheme == ALONE else alone.get((taking_part(cell.mix)[0], each.what))
             target = "== 0" if ours(cell.scheme) and each.what.startswith(NOTHING) else None
             ids = f" ({', '.join(each.ids)})" if each.ids else ""
             yield Row(f"{cell.mix}: {cell.scheme}: {each.what}{ids}", each.value, each.unit, native, target)
