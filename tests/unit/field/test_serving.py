@@ -21,12 +21,13 @@ from detshare.tools.bench.field.systems import Default
 from detshare.tools.bench.mix.store import load
 from detshare.tools.bench.session import Options, Session
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "bench"))
-sys.path.insert(0, str(HERE.parents[2] / "tools/detshare/tools/bench/workloads/field"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/detshare/tools/bench/workloads/field"))
 import serving as program
 import traces
 from fake_steer import FakeSteer
+
+HERE = Path(__file__).resolve().parent
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44

@@ -40,7 +40,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Cell:
-    """`server` "": a background alone; no backgrounds: the server alone; neither: a probe."""
+    """`server` "": backgrounds only; no backgrounds: the server alone; neither: a probe."""
 
     suite: str
     server: str

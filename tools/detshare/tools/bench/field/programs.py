@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from detshare.tools.bench.catalog import WORKLOADS
 from detshare.tools.bench.mix import worker as mixes
 
-__all__ = ["DISB", "PROGRAMS", "SERVING", "TALLY", "Arrival", "Objectives", "Program"]
+__all__ = ["DISB", "PAPER", "PROGRAMS", "SERVING", "TALLY", "Arrival", "Objectives", "Program"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,14 @@ DISB = tuple(
     + [_disb(net, Arrival(20, poisson)) for poisson in (False, True) for net in _NETS]
     + [_disb(net) for net in _NETS]
 )
+PAPER = (
+    Program("glm-infer", "field/infer.py", "glm", "GLM-4-9B", f"{_RANDOM}, a pass of 16 tokens"),
+    Program("deepfm-infer", "field/infer.py", "deepfm", "DeepFM", f"{_RANDOM}, 256 clicks, CUDA graph"),
+    Program("rnn-train", "field/train.py", "rnn", "RNN", "LSTM, 2 x 1500, random data"),
+    Program("rnn-train-2", "field/train.py", "rnn", "RNN, a second one", "LSTM, 2 x 1500, random data"),
+    Program("deepfm-train", "field/train.py", "deepfm", "DeepFM", "26 fields of 100000 values, random data"),
+    Program("glm-lora", "field/train.py", "glm-lora", "GLM-4-9B with LoRA", f"{_RANDOM}, rank 8, 1 x 256 tokens"),
+)
 _CUT = "Llama of 1.2 B, random weights; prompts cut at 2048 tokens, answers at 128; times stretched to 4 requests/s"
 SERVING = tuple(
     Program(f"llama-{kind}", "field/serving.py", kind, stands, _CUT, Arrival(4), slo=Objectives())
@@ -105,4 +113,4 @@ SERVING = tuple(
         ("bursty", "the same under a synthetic, BurstGPT-like trace: Gamma arrivals, Zipf-like lengths"),
     )
 )
-PROGRAMS = {each.name: each for each in (*TALLY, *DISB, *SERVING, *_OURS)}
+PROGRAMS = {each.name: each for each in (*TALLY, *DISB, *SERVING, *PAPER, *_OURS)}

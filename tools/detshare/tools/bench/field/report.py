@@ -13,7 +13,7 @@ from detshare.tools.bench.field.cells import failed
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import Suite, taking_part
 from detshare.tools.bench.field.systems import ALONE, ours
-from detshare.tools.bench.field.verdict import OVERHEAD, Shown, against, shown
+from detshare.tools.bench.field.verdict import OVERHEAD, Shown, against, shown, together
 from detshare.tools.bench.mix.figures import Measured
 
 __all__ = ["page", "table"]
@@ -121,6 +121,17 @@ def _figures(cells: Sequence[Measured]) -> list[str]:
     return [*parts, "<h3>Notes</h3>", _table(("cell", "note"), notes)] if notes else parts
 
 
+def _side(cells: Sequence[Measured]) -> list[str]:
+    """Programs without a server: a line a mix, a column a way."""
+    some = together(cells)
+    if not some:
+        return []
+    ways = list(dict.fromkeys(each.system for each in some))
+    stp = {(each.mix, each.system): f"{each.stp:.2f}" for each in some}
+    body = [(mix, *(stp.get((mix, way), "-") for way in ways)) for mix in dict.fromkeys(each.mix for each in some)]
+    return ["<h2>Side by side</h2><p>System throughput of programs without a server.</p>", _table(("mix", *ways), body)]
+
+
 def _beside(some: Sequence[Shown], cells: Sequence[Measured], suite: Suite) -> list[str]:
     """What was measured beside servers."""
     systems = list(dict.fromkeys(each.system for each in some))
@@ -162,8 +173,10 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
     used = dict.fromkeys(name for cell in cells for name in taking_part(cell.mix))
     differs = [(name, PROGRAMS[name].stands, PROGRAMS[name].differs) for name in used if name in PROGRAMS]
     head = ("mix", "way", "alone p99 ms", "p50 ms", "p99 ms", "p99.9 ms", "requests", "work of alone", "STP", "Jain")
-    whole = len(suite.mixes) * len(systems)
-    measured, ways = len(some), len(systems)
+    both = together(cells)
+    systems = list(dict.fromkeys([*(each.system for each in some), *(each.system for each in both)]))
+    measured, ways = len(some) + len(both), len(systems)
+    whole = len(suite.mixes) * ways
     if suite.probes:
         by_way = {cell.scheme for cell in cells if cell.figures and cell.scheme != ALONE}
         measured, ways = sum(bool(cell.figures) and cell.scheme != ALONE for cell in cells), len(by_way)
@@ -174,6 +187,7 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
         f"<p>{_text(suite.source)}. {measured} of {whole} cells of {ways} ways. "
         "A part of the matrix is a valid result.</p>",
         *([] if suite.probes else _beside(some, cells, suite)),
+        *_side(cells),
         *(["<h2>Figures</h2>", *_figures(cells)] if any(cell.figures for cell in cells) else []),
         "<h2>What failed</h2>",
         _table(("cell", "why"), lost) if lost else "<p>No cell.</p>",

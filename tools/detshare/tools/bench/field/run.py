@@ -58,14 +58,14 @@ def seconds(cell: Cell, asked: Asked, cells: Sequence[Measured]) -> float:
     if (probe := asked.suite.probe(cell.mix)) is not None:
         return probe.seconds
     if not cell.server:
-        return asked.pace.alone
+        return asked.pace.alone * len(cell.backgrounds)
     found = asked.pace.seconds(period(cell, cells) or PERIOD_MS)
     return found + asked.pace.alone if cell.system == ALONE else found
 
 
 def needed_s(cells: Sequence[Cell], asked: Asked, known: Sequence[Measured] = ()) -> float:
     """Seconds that these cells take."""
-    groups = {_group(cell, asked) for cell in cells}
+    groups = {_group(cell, asked) for cell in cells if cell.programs}  # a probe's programs are in its own time
     each = sum(seconds(cell, asked, known) + asked.pace.overhead for cell in cells)
     return each + asked.pace.start * len(groups) + asked.pace.end
 
@@ -88,7 +88,8 @@ class Bench:
     def group(self, systems: Sequence[System], cells: Sequence[Cell]) -> None:
         """The cells of ways whose programs are the same."""
         first = systems[0]
-        if self.session.left < self.asked.pace.start + self.asked.pace.end:
+        needs = self.asked.pace.start if any(cell.programs for cell in cells) else 0.0
+        if self.session.left < needs + self.asked.pace.end:
             self.session.say(f"the budget has no room for {first.name}: {len(cells)} cells are left for --resume")
             return
         if first.daemon:
@@ -143,7 +144,7 @@ class Bench:
         try:
             every = self._period(cell)
             wanted = self._wanted(cell, system) if system is not None else None
-            length = self.asked.pace.seconds(every) if cell.server else self.asked.pace.alone
+            length = self.asked.pace.seconds(every) if cell.server else seconds(cell, self.asked, ())
             self.stage.arrivals = {name: self._told(cell, name) for name in cell.programs}
             server = self.stage.workers.get(cell.server)
             seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)

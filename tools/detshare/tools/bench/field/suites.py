@@ -19,7 +19,7 @@ __all__ = ["SUITES", "Mix", "Suite", "taking_part"]
 
 @dataclass(frozen=True)
 class Mix:
-    """Who runs at the same time. `server`: whose latency counts first."""
+    """Who runs at the same time. `server`: whose latency counts first; "": only the work of all counts."""
 
     server: str
     backgrounds: tuple[str, ...]
@@ -28,7 +28,7 @@ class Mix:
     @property
     def name(self) -> str:
         """As results call it; `taking_part` reads it."""
-        who = " + ".join((self.server, *self.backgrounds))
+        who = " + ".join(each for each in (self.server, *self.backgrounds) if each)
         return f"{self.label} = {who}" if self.label else who
 
 
@@ -79,6 +79,14 @@ def _disb() -> tuple[Mix, ...]:
     )
 
 
+_PAPER = (
+    *(Mix("", pair, "trainings") for pair in (("rnn-train", "rnn-train-2"), ("resnet50-train", "bert-train"))),
+    *(Mix("", pair, "trainings") for pair in (("deepfm-train", "bert-train"), ("glm-lora", "resnet50-train"))),
+    *(Mix("resnet50-infer", (back,), "inference") for back in ("rnn-train", "bert-train", "glm-lora")),
+    *(Mix("bert-infer", (back,), "inference") for back in ("resnet50-train", "deepfm-train")),
+    Mix("deepfm-infer", ("resnet50-train",), "inference"),
+    Mix("glm-infer", ("resnet50-train",), "inference"),
+)
 _TALLY = tuple(each.name for each in TALLY)
 SUITES = {
     each.name: each
@@ -102,6 +110,12 @@ SUITES = {
             given=_disb(),
         ),
         Suite(
+            "field-paper",
+            "the models of the paper (arXiv 2603.15042): trainings side by side, and inference beside one; the pairs "
+            "behind the letters of its figures are not known to us",
+            given=_PAPER,
+        ),
+        Suite(
             "field-serving",
             "an unmodified serving engine under two traces beside a training; the server's latency is its TTFT",
             tuple(each.name for each in SERVING),
@@ -111,7 +125,7 @@ SUITES = {
         Suite(
             "field-gvb",
             "what GPU-Virt-Bench (Bud Ecosystem, 3e896b5) asks of a way to share, corrected, under its ids",
-            probes=(Calls(), Contexts(), Limit(), Kill(), Fault(), Neighbour(), Equals(), Bits()),
+            probes=(Calls(), Contexts(), Limit(), Neighbour(), Equals(), Bits(), Kill(), Fault()),
         ),
     )
 }

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from detshare.tools.bench.field.cells import failed
 from detshare.tools.bench.field.suites import Suite, taking_part
-from detshare.tools.bench.field.systems import ALONE, ours
+from detshare.tools.bench.field.systems import ALONE, Default, ours
 from detshare.tools.bench.mix.figures import Measured, Server
 from detshare.tools.results import Row
 
-__all__ = ["OVERHEAD", "Against", "Shown", "against", "brief", "rows", "shown"]
+__all__ = ["OVERHEAD", "Against", "Shown", "Together", "against", "brief", "rows", "shown", "together"]
 
 OVERHEAD = 7.2
 """percent: the p99 overhead that Tally's authors publish for theirs"""
@@ -83,6 +83,30 @@ def shown(cells: Sequence[Measured]) -> list[Shown]:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Programs without a server, side by side: what each did of its work alone."""
+
+    mix: str
+    system: str
+    progress: dict[str, float]
+
+    @property
+    def stp(self) -> float:
+        """System throughput."""
+        return sum(self.progress.values())
+
+
+def together(cells: Sequence[Measured]) -> list[Together]:
+    """All cells of several backgrounds and no server, each of which was measured alone."""
+    alone = {each.mix: each.back[each.mix].rate for each in cells if each.scheme == ALONE and each.mix in each.back}
+    return [
+        Together(cell.mix, cell.scheme, {name: one.rate / alone[name] for name, one in cell.back.items()})
+        for cell in cells
+        if cell.server is None and len(cell.back) > 1 and all(alone.get(name) for name in cell.back)
+    ]
+
+
+@dataclass(frozen=True)
 class Against:
     """In how many mixes ours is better, equal, worse than another way."""
 
@@ -139,7 +163,7 @@ def _median(values: Sequence[float]) -> float:
 def rows(cells: Sequence[Measured], suite: Suite) -> list[Row]:
     """All that the cells give, and what they add up to."""
     some = shown(cells)
-    found = [*_alone(cells), *(row for each in some for row in _cell(each)), *_figures(cells)]
+    found = [*_alone(cells), *(row for each in some for row in _cell(each)), *_figures(cells), *_together(cells)]
     for cell in cells:
         if why := failed(cell):
             found.append(Row(f"{cell.mix}: {cell.scheme}: failed: {why[:120]}", 1, "cell"))
@@ -166,6 +190,16 @@ def _figures(cells: Sequence[Measured]) -> Iterator[Row]:
             target = "== 0" if ours(cell.scheme) and each.what.startswith(NOTHING) else None
             ids = f" ({', '.join(each.ids)})" if each.ids else ""
             yield Row(f"{cell.mix}: {cell.scheme}: {each.what}{ids}", each.value, each.unit, native, target)
+
+
+def _together(cells: Sequence[Measured]) -> Iterator[Row]:
+    """Each beside the driver's own time slicing, which is what the paper calls temporal sharing."""
+    some = together(cells)
+    slicing = {each.mix: each.stp for each in some if each.system == Default.name}
+    for each in some:
+        yield Row(f"{each.mix}: {each.system}: system throughput", each.stp, "of a program", slicing.get(each.mix))
+        for name, part in each.progress.items():
+            yield Row(f"{each.mix}: {each.system}: {name}: work of that alone", part, "")
 
 
 def _cell(each: Shown) -> Iterator[Row]:

@@ -40,5 +40,5 @@ class Limit(Probe):
     def _filled(self, trial: Trial, mib: int, env: dict[str, str]) -> dict[str, Any]:
         worker = trial.start("fill", ["fill", "--mib", mib], server=True, env=env)
         if mib:
-            trial.system.limit(trial.session, worker.pid, mib)
+            trial.limit(worker, mib)
         return trial.go(worker, "filled")

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +17,14 @@ from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.mix.worker import start as started
 from detshare.tools.bench.process import Program
 from detshare.tools.bench.session import Session
+from detshare.tools.bench.steer import SteerError
 
 __all__ = ["START", "Probe", "Trial"]
 
 START = 120.0
 """seconds within which a program is ready"""
+KNOWN = 2.0
+"""seconds within which a daemon knows a program that is ready"""
 SERVER, BACK = "server", "background"
 
 
@@ -53,8 +57,25 @@ class Trial:
         worker.program.ready(START)
         wanted = self.system.wanted(SERVER, [BACK])
         if wanted is not None:
-            self.session.steer.verb("set-priority", worker.pid, klass=wanted[SERVER if server else BACK].klass)
+            klass = wanted[SERVER if server else BACK].klass
+            self._told(lambda: self.session.steer.verb("set-priority", worker.pid, klass=klass))
         return worker
+
+    def limit(self, worker: Worker, mib: int) -> None:
+        """Set the limit of a living program, where its environment does not say it. SteerError."""
+        self._told(lambda: self.system.limit(self.session, worker.pid, mib))
+
+    def _told(self, tell: Callable[[], object]) -> None:
+        """Once more while the daemon does not know the program yet."""
+        until = time.monotonic() + KNOWN
+        while True:
+            try:
+                tell()
+                return
+            except SteerError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def fresh(self, name: str, words: Sequence[object], server: bool = False) -> Program:
         """A program that takes no orders and ends by itself; its caller drops it."""

@@ -19,7 +19,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mix"))
-from orders import Orders, serve  # type: ignore[import-not-found]
+from orders import Orders, beside, serve  # type: ignore[import-not-found]
 
 Pass = Callable[[], torch.Tensor]
 TOKENS = 16
@@ -70,6 +70,22 @@ def gptneo() -> tuple[Pass, str]:
     model = GPTNeoForCausalLM(GPTNeoConfig()).eval()
     tokens = torch.randint(0, 50257, (1, TOKENS))
     return lambda: model(input_ids=tokens, use_cache=False).logits, f"transformers GPT-Neo 1.3B, {TOKENS} tokens"
+
+
+def glm() -> tuple[Pass, str]:
+    """Tokens through GLM-4-9B."""
+    from transformers import GlmConfig, GlmForCausalLM
+
+    model = GlmForCausalLM(GlmConfig()).eval()
+    tokens = torch.randint(0, 150000, (1, TOKENS))
+    return lambda: model(input_ids=tokens, use_cache=False).logits, f"transformers GLM-4-9B, {TOKENS} tokens"
+
+
+def deepfm() -> tuple[Pass, str]:
+    """256 clicks."""
+    model = beside("deepfm", "field").DeepFm().eval()
+    fields = torch.randint(0, model.SIZE, (256, model.FIELDS))
+    return lambda: model(fields), "DeepFM of torch, 256 x 26 fields"
 
 
 class Mixed(nn.Module):
@@ -158,6 +174,8 @@ KINDS: dict[str, Callable[[], tuple[Pass, str]]] = {
     "llama": llama,
     "diffusion": diffusion,
     "gptneo": gptneo,
+    "glm": glm,
+    "deepfm": deepfm,
 }
 
 
