@@ -370,7 +370,9 @@ void ds_activity_sample(struct ds_scan *scan, struct ds_entity *entity)
 	if (is_quiet(entity, now))
 		go_idle(entity, now);
 	/* who is quiet and still active waits for the driver's answer, armed: that and its next launch come by themselves */
-	if (READ_ONCE(entity->active) && !is_quiet(entity, now))
+	if (!READ_ONCE(entity->active))
+		ds_unseen_sample(scan, entity);
+	else if (!is_quiet(entity, now))
 		ds_scan_again(scan, look_at(scan, entity, now + LINGER_NS / 2));
 }
 

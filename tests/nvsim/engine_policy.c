@@ -93,6 +93,9 @@ bool sim_chan_is_idle(struct sim_chan *chan)
 	bool idle;
 
 	sim_engine_lock(chan->engine);
+	/* a GPU hears of a ring at once, also while this thread that looks for it does not run */
+	sim_poll_doorbells(chan->engine);
+	sim_ring_posted(chan->engine, ktime_get_ns());
 	idle = chan->sched.state == CHAN_IDLE || chan->sched.state == CHAN_DEAD;
 	sim_engine_unlock(chan->engine);
 	return idle;

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from detshare.ctl.core.driver import Descriptor, Gpu, NotAllowed, Opener, ProcessId, Usage
+from detshare.ctl.core.driver import Counts, Descriptor, Gpu, NotAllowed, Opener, ProcessId, Usage
 from detshare.ctl.core.gputime import Run, Switch
 from detshare.ctl.gputime.recording import GpuRecord, Recording
 
@@ -85,7 +85,7 @@ class MadeDriver:
     def newest_client(self) -> int:
         raise NotImplementedError
 
-    def resource_count(self) -> int:
+    def counts(self) -> Counts:
         raise NotImplementedError
 
     def usage(self) -> Usage:

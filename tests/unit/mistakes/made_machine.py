@@ -83,7 +83,7 @@ def _(stage: Stage) -> str:
     stage.patch.setattr(kernel.KernelDriver, "__init__", lambda self: None)
     driver = kernel.KernelDriver()
     driver._abi, driver._own = ABI, own  # type: ignore[assignment]
-    return stage.refused(driver.resource_count)
+    return stage.refused(driver.counts)
 
 
 @makes("driver V is of branch B; the tables cover ...", "nothing is changed on a driver that is not in the tables")

@@ -67,10 +67,10 @@ def test_a_borrowed_descriptor_keeps_a_dead_process_clients_until_it_is_given_ba
     with driver.borrow(process.id, 3) as descriptor:
         driver.machine.kill(process)
         assert ask(driver, descriptor) == "NV_OK"
-        assert driver.resource_count() > 100
+        assert driver.counts().objects > 100
         # the other descriptor, NVML's, was not borrowed
         assert len(driver.rm.clients) == 1
-    assert driver.resource_count() == 0
+    assert driver.counts().objects == 0
     with pytest.raises(OSError, match="given back") as error:
         ask(driver, descriptor)
     assert error.value.errno == errno.EBADF
@@ -90,7 +90,7 @@ def test_a_process_can_die_before_any_control() -> None:
         assert ask(driver, descriptor) == "NV_OK"
     assert [(call.name, call.target) for call in seen] == [(GET, TSG)]
     assert not driver.alive(process.id)
-    assert driver.resource_count() == 0
+    assert driver.counts().objects == 0
 
 
 def test_injection_latency_and_counters() -> None:
@@ -138,9 +138,9 @@ def test_fork_shares_clients_and_the_last_opener_ends_them() -> None:
     with driver.borrow(child.id, 3) as descriptor:
         assert ask(driver, descriptor) == "NV_OK"
     driver.machine.kill(parent)
-    assert driver.resource_count() > 100
+    assert driver.counts().objects > 100
     driver.machine.kill(child)
-    assert driver.resource_count() == 0
+    assert driver.counts().objects == 0
 
 
 def test_exec_keeps_the_process_and_drops_its_descriptors() -> None:
@@ -150,18 +150,18 @@ def test_exec_keeps_the_process_and_drops_its_descriptors() -> None:
     assert driver.alive(process.id)
     assert process.comm == "sleep"
     assert driver.openers() == []
-    assert driver.resource_count() == 0
+    assert driver.counts().objects == 0
 
 
-def test_resource_count_changes_with_births_and_deaths_only() -> None:
+def test_the_count_of_objects_changes_with_births_and_deaths_only() -> None:
     driver = ModelDriver()
-    before = driver.resource_count()
+    before = driver.counts().objects
     driver.newest_client()
-    assert driver.resource_count() == before
+    assert driver.counts().objects == before
     process = scenario.opened_only(driver)
-    assert driver.resource_count() == before + 1
+    assert driver.counts().objects == before + 1
     driver.machine.kill(process)
-    assert driver.resource_count() == before
+    assert driver.counts().objects == before
 
 
 def test_scenarios_have_the_measured_shapes() -> None:
@@ -189,7 +189,7 @@ def test_scenarios_have_the_measured_shapes() -> None:
     assert groups(programs.mps_client(driver, server)) == [2, 4, 4, 4, 1]
     for process in list(driver.machine.processes.values()):
         driver.machine.kill(process)
-    assert driver.resource_count() == 0
+    assert driver.counts().objects == 0
     assert [gpu.tsgs for gpu in driver.gpu_models] == [[], []]
 
 

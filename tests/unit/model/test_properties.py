@@ -114,7 +114,7 @@ class Verbs(RuleBasedStateMachine):
         if hasattr(self, "driver"):
             for process in list(self.driver.machine.processes.values()):
                 self.driver.machine.kill(process)
-            assert self.driver.resource_count() == 0
+            assert self.driver.counts().objects == 0
             assert self.gpu.tsgs == []
 
 

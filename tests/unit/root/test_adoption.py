@@ -223,10 +223,10 @@ def test_an_announced_client_is_read_without_a_search(clock: Clock, driver: Mode
     driver.before_control = asked.append
     searching, told = Adopter(driver, abi, clock), Adopter(driver, abi, clock)
     openers = driver.openers()
-    found = searching.refresh(openers, driver.resource_count())[process.id]
+    found = searching.refresh(openers, driver.counts())[process.id]
     questions, asked[:], searched = len(asked), [], driver.questions
     told.announce(process.id.pid, file, client, whole=True)
-    assert told.refresh(openers, driver.resource_count())[process.id].tsgs == found.tsgs
+    assert told.refresh(openers, driver.counts())[process.id].tsgs == found.tsgs
     assert len(found.tsgs) == 4
     assert len(asked) == questions
     assert driver.questions - searched < searched - 300
@@ -240,7 +240,7 @@ def test_a_wrong_announcement_does_no_harm(clock: Clock, driver: ModelDriver) ->
     adopter.announce(process.id.pid, 999, 0xC1D00000, whole=True)
     adopter.announce(process.id.pid + 1, file, 0xC1D00000, whole=True)
     for _ in range(3):
-        found = adopter.refresh(driver.openers(), driver.resource_count())[process.id]
+        found = adopter.refresh(driver.openers(), driver.counts())[process.id]
         clock.sleep(1)
     assert len(found.tsgs) == 4
     assert {client for _, client in found.clients} != {0xC1DFFFFF}

@@ -36,6 +36,33 @@ def test_nothing_stirs_until_something_changes_in_the_driver(
     assert backend.stirs()
 
 
+def test_who_allocates_without_rest_is_looked_at_as_seldom(
+    backend: RootBackend, driver: ModelDriver, clock: Clock
+) -> None:
+    """A training does: four looks a second at its descriptors and a reading of all its objects in each would be for
+    nothing."""
+    process = scenario.cuda_process(driver, "python3 train.py")
+    [(file, client), _nvml] = [(file, c.handle) for file in process.fds.values() for c in driver.rm.clients_of(file)]
+    settle(backend, clock)
+    stirred = reads = 0
+    for number in range(80):
+        row = (0x200 + number, 1, driver.abi.klass("NV01_MEMORY_LOCAL_USER"), 0)
+        scenario.alloc(driver, process, file, client, row, scenario.CUDA_BASE, 0)
+        clock.sleep(0.25)
+        if backend.stirs():
+            before = driver.questions
+            backend.look()
+            backend.drain_events()
+            stirred, reads = stirred + 1, reads + (driver.questions - before > 100)
+    assert stirred <= 30  # of 20 s, with a look a second
+    assert reads <= 8
+    # and a context that it makes then has descriptors of its own
+    scenario.make_context(driver, process, client=(file, client), base=scenario.CUDA_BASE + 0x300)
+    clock.sleep(STILL_S)
+    assert backend.stirs()
+    assert len(backend.look().programs[0].compute) == 2
+
+
 def test_a_context_that_is_being_made_is_looked_at_until_it_is_settled(
     backend: RootBackend, driver: ModelDriver, clock: Clock
 ) -> None:

@@ -22,7 +22,7 @@ from tests.vm.guest.kmod_tools import PID, TENANT, TRUTH, load, row, unload
 from tests.vm.guest.nvsim_rm import Block, Rm, status
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, SIM, Channel, Doorbell
-from tests.vm.guest.sched_answers import QUESTION, waiting
+from tests.vm.guest.sched_answers import QUESTION, calls, waiting
 from tests.vm.guest.sched_tools import COPY0, GR0, Worker, family, tsgs, worker
 
 __all__ = ["family", "worker"]  # fixtures
@@ -31,6 +31,7 @@ Workers = Callable[..., Worker]
 Play = Generator[dict[str, Any], object, None]
 """what a program does: it says something, waits until it is asked to go on, says something, ..."""
 RATE, BURST = 100_000, 20_000  # a tenth of the GPU
+FULL = 1_000_000_000  # a burst that no test uses up
 ALLOC = 3  # in the place of a control: no object is made
 FIRST_TOKEN = 1  # of the first channel of the first run list
 ESCAPED = 0.3
@@ -324,6 +325,25 @@ def test_a_bucket_hears_who_is_rung_for_by_another_program(
     time.sleep(1)
     assert share(one.clients, 3) < ESCAPED
     family.tenant_del("crew")
+
+
+def rests() -> Play:
+    """A short kernel, and nothing after it."""
+    rm = Rm.start()
+    channel, bell = started(rm), Doorbell(rm)
+    yield {"clients": [rm.client]}
+    last = channel.submit(bell, 10_000)
+    until(lambda: channel.finished == last)
+    yield {}
+
+
+def test_who_rests_is_asked_about_without_anybodys_launch(family: genl.DetShare, program: Programs) -> None:
+    """Who pays may be rung for unseen at any time, also while no end of a bucket or the like gives a reason to look."""
+    one = program(rests)
+    family.bucket_set(RATE, FULL, **of(one))
+    one.ask()
+    with waiting(QUESTION, before_ms=1):
+        until(lambda: calls(QUESTION)[0] > 5)
 
 
 def orphan(forks: bool) -> Play:

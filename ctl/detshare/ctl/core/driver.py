@@ -57,6 +57,13 @@ class Gpu:
     memory_bytes: int = 0
 
 
+class Counts(NamedTuple):
+    """How many RM clients and objects are alive in the whole driver."""
+
+    clients: int
+    objects: int
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What NVML says of processes. Missing keys are unknown, not zero."""
@@ -165,8 +172,8 @@ class Driver(Protocol):
         """Handle of an RM client made (and freed) just now: every living client is older."""
         ...
 
-    def resource_count(self) -> int:
-        """Number of RM objects alive in the whole driver; a change means that something was made or freed."""
+    def counts(self) -> Counts:
+        """A change means that something was made or freed."""
         ...
 
     def usage(self) -> Usage: ...

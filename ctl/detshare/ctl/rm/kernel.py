@@ -18,6 +18,7 @@ from typing import NoReturn
 from detshare.ctl.abi.versions import Abi, UnknownBranch, for_version
 from detshare.ctl.core import procfs
 from detshare.ctl.core.driver import (
+    Counts,
     Descriptor,
     DescriptorGone,
     DriverAbsent,
@@ -128,14 +129,14 @@ class KernelDriver:
         session.close()
         return session.client
 
-    def resource_count(self) -> int:
+    def counts(self) -> Counts:
         abi = self._abi_or_raise()
         if self._own is None:
             self._own = Session(abi)
         name = "NV0000_CTRL_CMD_SYSTEM_GET_CLIENT_DATABASE_INFO"
         layout = abi.params(name)
         answer = self._own.control("counting RM objects", self._own.client, name, layout.pack())
-        return layout.get(answer, "resourceCount")
+        return Counts(layout.get(answer, "clientCount"), layout.get(answer, "resourceCount"))
 
     def switch_log(self, gpu: Gpu) -> SwitchLog:
         gpus = sorted(self.gpus(), key=lambda g: g.pci)

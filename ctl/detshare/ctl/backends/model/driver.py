@@ -16,7 +16,7 @@ from detshare.ctl.backends.model.gpu import GpuModel
 from detshare.ctl.backends.model.objects import CONTROL_PATH, OpenFile
 from detshare.ctl.backends.model.process import Machine, ModelProcess
 from detshare.ctl.backends.model.rm import RmServer
-from detshare.ctl.core.driver import DescriptorGone, Gpu, NotAllowed, Opener, ProcessGone, ProcessId, Usage
+from detshare.ctl.core.driver import Counts, DescriptorGone, Gpu, NotAllowed, Opener, ProcessGone, ProcessId, Usage
 from detshare.ctl.core.gputime import Switch
 
 H100 = Gpu("GPU-3b269624-5005-67c3-4026-6cc0bb057439", 0, "NVIDIA H100 80GB HBM3", "0000:06:00.0", 80 << 30)
@@ -189,8 +189,8 @@ class ModelDriver:
         finally:
             self.rm.close(file)
 
-    def resource_count(self) -> int:
-        return self.rm.resources
+    def counts(self) -> Counts:
+        return Counts(len(self.rm.clients), self.rm.resources)
 
     def usage(self) -> Usage:
         memory: dict[tuple[int, str], int] = {}

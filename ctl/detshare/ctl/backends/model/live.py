@@ -12,7 +12,7 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDescriptor, ModelDriver, ModelSwitchLog
 from detshare.ctl.backends.model.objects import OpenFile
 from detshare.ctl.backends.model.workload import Background, Idle, Latency, Reading, Workload
-from detshare.ctl.core.driver import Gpu, Opener, ProcessId, Usage
+from detshare.ctl.core.driver import Counts, Gpu, Opener, ProcessId, Usage
 from detshare.ctl.core.gputime import Switch
 
 LONGEST_STEP_S = 1.0
@@ -120,10 +120,10 @@ class LiveModel(ModelDriver):
             self.catch_up()
             return super().newest_client()
 
-    def resource_count(self) -> int:
+    def counts(self) -> Counts:
         with self._lock:
             self.catch_up()
-            return super().resource_count()
+            return super().counts()
 
     def switch_log(self, gpu: Gpu) -> ModelSwitchLog:
         return _LiveLog(self, super().switch_log(gpu))

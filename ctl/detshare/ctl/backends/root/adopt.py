@@ -19,7 +19,16 @@ from dataclasses import dataclass, field, replace
 
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.root.tree import DEEP_GAP, GAP, Depth, ObjectTree, read_tree
-from detshare.ctl.core.driver import Descriptor, DescriptorGone, Driver, DriverError, Opener, ProcessGone, ProcessId
+from detshare.ctl.core.driver import (
+    Counts,
+    Descriptor,
+    DescriptorGone,
+    Driver,
+    DriverError,
+    Opener,
+    ProcessGone,
+    ProcessId,
+)
 from detshare.ctl.core.snapshot import Kind, Tsg
 from detshare.ctl.rm.client import RmClient, RmError, WrongClient
 
@@ -29,8 +38,12 @@ LATER_BUDGET_S = 0.030
 """client search on each later look, for all programs that still miss one"""
 REREAD_BUDGET_S = 0.100
 """re-reading known programs, on one look; the rest has its turn on the next"""
-RESCAN_S = (0.2, 0.8)
-"""shortest and longest time between two readings of one program's objects while something changes in the driver"""
+RESCAN_S = (0.2, 5.0)
+"""shortest and longest time between two readings of one program's objects while something changes in the driver; it
+doubles while the readings find nothing new. A program that makes a TSG maps memory on a descriptor of its own (both
+recordings of an H100, docs/how/coverage.md), and who has other descriptors is read at once"""
+FRESH_S = 0.8
+"""the longest, where a person or a policy asks"""
 COST_FACTOR = 10
 """a program is read again after this many times what the last reading took, if that is later"""
 STALE_S = 10.0
@@ -76,7 +89,9 @@ class _Known:
     adoption: Adoption = field(default_factory=Adoption)
     read_at: float = float("-inf")
     checked_at: float = float("-inf")
-    resources: int = -1
+    clients: int = -1
+    objects: int = -1
+    """the driver's counts when its clients were looked for, and when it was read"""
     settled_at: float = float("-inf")
     """until then a context is being made: libcuda still sets things that change no object count"""
     pause_s: float = RESCAN_S[0]
@@ -106,6 +121,7 @@ class Adopter:
         self._limit = abi.constant("RS_CLIENT_HANDLE_MAX")
         self._newest = -1
         self._newest_at = -1
+        """the driver's count of clients when it was asked"""
         self._announced: dict[int, dict[tuple[int, int], bool]] = {}
 
     def announce(self, pid: int, fd: int, client: int, *, whole: bool) -> None:
@@ -119,7 +135,7 @@ class Adopter:
         """Read this process's objects anew at the next refresh; its clients stay known."""
         if process in self._known:
             self._known[process].read_at = float("-inf")
-            self._known[process].resources = -1
+            self._known[process].objects = -1
 
     def deepen(self, process: ProcessId) -> None:
         """Read this process anew at the next refresh, and past long gaps between its handles."""
@@ -136,8 +152,11 @@ class Adopter:
         known.adoption = replace(known.adoption, tsgs=tsgs)
         return known.adoption
 
-    def refresh(self, openers: Iterable[Opener], resources: int) -> dict[ProcessId, Adoption]:
-        """The adoption of each opener. `resources`: the driver's object count, equal means that nothing changed.
+    def refresh(
+        self, openers: Iterable[Opener], counts: Counts, *, fresh: bool = False
+    ) -> dict[ProcessId, Adoption]:
+        """The adoption of each opener. `counts`: the driver's; equal ones mean that nothing changed. `fresh`: somebody
+        asks, so what may have changed is read sooner.
 
         Programs that end meanwhile are left out; those that cannot be read keep what was known, with a remark.
         """
@@ -164,53 +183,64 @@ class Adopter:
             announced = self._announced.pop(opener.id.pid, {})
             try:
                 for (fd, client), whole in announced.items():
-                    self._believe(known, resources, fd, client, whole)
-                self._visit(known, resources, first, moved, search_ends, reread_ends)
+                    self._believe(known, counts, fd, client, whole)
+                self._visit(known, counts, first, moved, fresh, search_ends, reread_ends)
             except ProcessGone:
                 del self._known[opener.id]
             except (RmError, DriverError, OSError) as error:
-                self._set_aside(known, resources, error)
+                self._set_aside(known, counts, error)
         return {h.id: self._known[h.id].adoption for h in openers if h.id in self._known}
 
-    def settled(self, resources: int) -> bool:
-        """Whether every program was read whole, and nothing changed in the driver since."""
+    def settled(self, counts: Counts) -> bool:
+        """Whether every program was read whole, and none is to be read again now."""
         now = self._clock()
         return all(
-            k.resources == resources and k.adoption.understood and now >= k.settled_at and not self._searching(k)
+            k.adoption.understood
+            and now >= k.settled_at
+            and (k.objects == counts.objects or now - k.read_at < k.pause_s)
+            and not self._searching(k)
             for k in self._known.values()
         )
 
     def _visit(
-        self, known: _Known, resources: int, first: bool, moved: bool, search_ends: float, reread_ends: float
+        self,
+        known: _Known,
+        counts: Counts,
+        first: bool,
+        moved: bool,
+        fresh: bool,
+        search_ends: float,
+        reread_ends: float,
     ) -> None:
         started = self._clock()
         ends = started + FIRST_BUDGET_S if first else search_ends
         found = False
-        if first or moved or self._searching(known) or resources != known.resources:
-            found = self._find_clients(known, resources, ends)
+        if first or moved or self._searching(known) or counts.clients != known.clients:
+            found = self._find_clients(known, counts, ends)
+            known.clients = counts.clients
             known.searched += self._clock() - started
-        if first or moved or found or (self._due(known, resources) and started < reread_ends):
-            self._read(known, resources)
+        if first or moved or found or (self._due(known, counts, fresh) and started < reread_ends):
+            self._read(known, counts)
         elif known.adoption.tsgs and started - known.checked_at >= CHECK_S:
             self._check(known)
 
-    def _believe(self, known: _Known, resources: int, fd: int, client: int, whole: bool) -> None:
+    def _believe(self, known: _Known, counts: Counts, fd: int, client: int, whole: bool) -> None:
         """Take a client as found that was announced; reading it asks the driver, so a wrong one is dropped there."""
         if fd not in known.opener.control_fds:
             return
-        search = known.searches.setdefault(fd, _Search(self._top(resources) + 1))
+        search = known.searches.setdefault(fd, _Search(self._top(counts) + 1))
         if client not in search.found:
             search.found.append(client)
         if whole:
             search.span = self._limit
-        known.read_at, known.resources = float("-inf"), -1
+        known.read_at, known.objects = float("-inf"), -1
 
-    def _set_aside(self, known: _Known, resources: int, error: Exception) -> None:
+    def _set_aside(self, known: _Known, counts: Counts, error: Exception) -> None:
         """Keep what was known of a program that cannot be read now, and leave it alone for a while."""
         note = f"not read: {error}"
         known.adoption = replace(known.adoption, understood=False, notes=(note,))
         known.pause_s = min(max(2 * known.pause_s, RESCAN_S[0]), STALE_S)
-        known.read_at, known.resources = self._clock(), resources
+        known.read_at, known.objects = self._clock(), counts.objects
 
     def _searching(self, known: _Known) -> bool:
         fds = set(known.opener.control_fds)
@@ -222,27 +252,27 @@ class Adopter:
             return search.span < min(search.top, self._limit)
         return search.span < self._limit
 
-    def _due(self, known: _Known, resources: int) -> bool:
+    def _due(self, known: _Known, counts: Counts, fresh: bool) -> bool:
         now = self._clock()
-        busy = resources != known.resources or now < known.settled_at or not known.adoption.understood
+        busy = counts.objects != known.objects or now < known.settled_at or not known.adoption.understood
         if not busy and now - known.read_at >= max(STALE_S, STALE_FACTOR * known.cost_s):
             known.deep = True  # nothing presses: look into the corners too
             return True
-        return busy and now - known.read_at >= known.pause_s
+        return busy and now - known.read_at >= (min(known.pause_s, FRESH_S) if fresh else known.pause_s)
 
-    def _top(self, resources: int) -> int:
+    def _top(self, counts: Counts) -> int:
         """Counter of the newest client, unwrapped; asked once per state of the driver, as each question uses one."""
-        if self._newest < 0 or self._newest_at != resources:
+        if self._newest < 0 or self._newest_at != counts.clients:
             index = self._driver.newest_client() - self._base
             previous = self._newest % self._limit if self._newest >= 0 else index
             self._newest = index if self._newest < 0 else self._newest + (index - previous) % self._limit
             # Our own short-lived client changed nothing that counts: the number is the same as before.
-            self._newest_at = resources
+            self._newest_at = counts.clients
         return self._newest
 
-    def _find_clients(self, known: _Known, resources: int, ends: float) -> bool:
+    def _find_clients(self, known: _Known, counts: Counts, ends: float) -> bool:
         """Look for RM clients on each descriptor. True if one was found."""
-        top = self._top(resources) + 1
+        top = self._top(counts) + 1
         found = False
         for gone in known.searches.keys() - set(known.opener.control_fds):
             del known.searches[gone]
@@ -281,7 +311,7 @@ class Adopter:
             if handle not in search.found:
                 search.found.append(handle)
 
-    def _read(self, known: _Known, resources: int) -> None:
+    def _read(self, known: _Known, counts: Counts) -> None:
         """Read every object anew."""
         started = self._clock()
         before, opener = known.adoption, known.opener
@@ -333,7 +363,7 @@ class Adopter:
         known.pause_s = RESCAN_S[0] if changed else min(2 * known.pause_s, RESCAN_S[1])
         known.cost_s = now - started
         known.pause_s = max(known.pause_s, COST_FACTOR * known.cost_s)
-        known.resources, known.read_at, known.checked_at = resources, now, now
+        known.objects, known.read_at, known.checked_at = counts.objects, now, now
 
     def _check(self, known: _Known) -> None:
         """Ask known compute TSGs for their slice and number; a TSG that is another one now means reading anew."""

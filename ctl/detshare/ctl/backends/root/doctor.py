@@ -48,7 +48,7 @@ def checks(
         openers = driver.openers()
         found.append(Check("programs", None, f"{len(openers)} process(es) hold descriptors of /dev/nvidia*"))
         if abi is not None:
-            found.append(Check("object count", True, f"{driver.resource_count()} RM objects; the driver answers us"))
+            found.append(Check("object count", True, f"{driver.counts().objects} RM objects; the driver answers us"))
             found.append(_borrowing(driver))
     except (DriverError, OSError) as error:
         found.append(Check("driver calls", False, str(error), "fix this first; nothing else can work"))

@@ -15,7 +15,7 @@ from detshare.ctl.core.driver import Driver, Opener, ProcessId, Usage
 from detshare.ctl.core.snapshot import Kind, Level, Program, State, Tsg
 
 SWEEP_S = 0.5
-"""without a change in the driver, /proc is swept this often"""
+"""while no client comes or goes, /proc is swept this often"""
 USAGE_S = 1.0
 
 
@@ -32,7 +32,8 @@ class Watch:
         self.adoptions: dict[ProcessId, Adoption] = {}
         self.owner: dict[int, ProcessId] = {}
         self.groups: dict[ProcessId, programs.MpsGroup] = {}
-        self._swept: tuple[float, int] = (float("-inf"), -1)
+        self._swept = float("-inf")
+        self._clients = -1
         self.swept = False
         """the last refresh saw every process, so who is not among the openers holds nothing"""
         self._usage: tuple[float, Usage] = (float("-inf"), Usage())
@@ -43,24 +44,24 @@ class Watch:
             self.openers = self._driver.openers()
             self.adoptions = {h.id: Adoption(understood=False, notes=(self._problem,)) for h in self.openers}
             return
-        now, resources = self._clock(), self._driver.resource_count()
-        self.swept = fresh or resources != self._swept[1] or now - self._swept[0] >= SWEEP_S
+        now, counts = self._clock(), self._driver.counts()
+        self.swept = fresh or counts.clients != self._clients or now - self._swept >= SWEEP_S
         if self.swept:
             openers = self._driver.openers()
-            self._swept = (now, resources)
+            self._swept, self._clients = now, counts.clients
         else:
             openers = [h for h in self.openers if self._driver.alive(h.id)]
-        self.adoptions = self._adopter.refresh(openers, resources)
+        self.adoptions = self._adopter.refresh(openers, counts, fresh=fresh)
         self.openers = [h for h in openers if h.id in self.adoptions]
         self.owner = self._makers.owners(self.openers, self.adoptions, self._adopter.makers)
         self.groups = programs.mps_groups(self.openers, self.adoptions, self.owner)
 
     def stirs(self) -> bool:
-        """Whether something changed in the driver since the last refresh, or is not known yet."""
+        """Whether somebody came or went since the last sweep, or a program is to be read."""
         if self._adopter is None:
             return True
-        resources = self._driver.resource_count()
-        return resources != self._swept[1] or not self._adopter.settled(resources)
+        counts = self._driver.counts()
+        return counts.clients != self._clients or not self._adopter.settled(counts)
 
     def took(self, process: ProcessId, slices: dict[tuple[int, int], int]) -> None:
         """Slices were set, (client, TSG) -> microseconds: the view shows them without asking again."""

@@ -44,7 +44,7 @@ def slices(pid: int) -> list[dict[str, Any]]:
     driver = KernelDriver()
     try:
         openers = [each for each in driver.openers() if each.id.pid == pid]
-        adopted = Adopter(driver, for_version(driver.version)).refresh(openers, driver.resource_count())
+        adopted = Adopter(driver, for_version(driver.version)).refresh(openers, driver.counts())
         return [
             {"client": tsg.client, "tsg": tsg.handle, "slice_us": tsg.slice_us, "shares": len(tsg.context_shares)}
             for adoption in adopted.values()

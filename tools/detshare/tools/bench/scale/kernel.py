@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from detshare.ctl.core import procfs
 from detshare.ctl.core.classes import CLASSES
-from detshare.ctl.core.driver import Descriptor, Gpu, NotAllowed, Opener, ProcessId, SwitchLog, Usage
+from detshare.ctl.core.driver import Counts, Descriptor, Gpu, NotAllowed, Opener, ProcessId, SwitchLog, Usage
 from detshare.ctl.netlink import genl
 
 __all__ = ["FIRST_PID", "GPU", "Answers", "MadeDriver", "encoded"]
@@ -201,8 +201,8 @@ class MadeDriver:
     def newest_client(self) -> int:
         return 0xC1D00000
 
-    def resource_count(self) -> int:
-        return 1
+    def counts(self) -> Counts:
+        return Counts(1, 1)
 
     def usage(self) -> Usage:
         return Usage()

@@ -71,7 +71,7 @@ def agreement(rounds: int) -> None:
             guest.stop(running.pop(0))
         tracer.drain()
         heard = _groups(tracer, abi)
-        adopted = adopter.refresh(driver.openers(), driver.resource_count()).values()
+        adopted = adopter.refresh(driver.openers(), driver.counts()).values()
         asked = {
             (tsg.client, tsg.handle): (tsg.fd, sorted(tsg.channels), sorted(tsg.context_shares))
             for adoption in adopted
