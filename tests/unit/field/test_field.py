@@ -112,6 +112,8 @@ def test_a_run_measures_each_way_and_what_fails_is_a_result(tmp_path: Path, fake
     assert beside.server is not None
     assert beside.period_ms == alone.period_ms
     assert beside.server.p999 is not None
+    assert list(beside.server.answers) == list(alone.server.answers)
+    assert sum(beside.server.answers.values()) >= beside.server.count
     assert set(beside.back) == {"gpt2", "fft"}
     assert failed(by_name["graph + vit: a server that is missing"]) == "there is none here"
     told = [each for name, _pid, each in steer.told if name == "set-priority"]
@@ -120,6 +122,8 @@ def test_a_run_measures_each_way_and_what_fails_is_a_result(tmp_path: Path, fake
     assert results.check(written) == []
     rows = {row["what"]: row for row in json.loads(written.read_text())["rows"]}
     assert rows["default slicing: mixes measured"]["value"] == 2
+    changed = rows["graph + gpt2 + fft: DetShare temporal: answers that differ from those alone"]
+    assert (changed["value"], changed["target"]) == (0, "== 0")
     assert rows["graph + vit: a server that is missing: failed: there is none here"]["value"] == 1
     assert rows["DetShare's better lane against default slicing, p99: better"]["value"] in (0, 1, 2)
 
@@ -247,6 +251,11 @@ def test_the_page_is_whole_escapes_and_hides_nothing(tmp_path: Path) -> None:
     assert "http://" not in text
     assert "https://" not in text
     assert "+50.0 %" in text
+    assert '<th scope="col">changed</th>' not in text, "no server told its answers"
+    told = [
+        replace(each, server=replace(each.server, answers={"a": 9})) if each.server else each for each in some_cells()
+    ]
+    assert '<th scope="col">changed</th>' in report.page(told, suite, "cells.jsonl")
     kept = json.loads(text.split('id="cells">')[1].split("</script>")[0])
     assert len(kept) == len(some_cells())
 

@@ -155,6 +155,7 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
     some = shown(cells)
     systems = list(dict.fromkeys(each.system for each in some))
     lost = [(cell.cell, why) for cell in cells if (why := failed(cell))]
+    told = any(each.changed is not None for each in some)
     all_cells = [
         (
             each.mix,
@@ -167,12 +168,14 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
             " ".join(f"{part:.2f}" for part in each.progress.values()),
             f"{each.stp:.2f}",
             f"{each.fairness:.2f}",
+            *([] if not told else ["-" if each.changed is None else each.changed]),
         )
         for each in some
     ]
     used = dict.fromkeys(name for cell in cells for name in taking_part(cell.mix))
     differs = [(name, PROGRAMS[name].stands, PROGRAMS[name].differs) for name in used if name in PROGRAMS]
-    head = ("mix", "way", "alone p99 ms", "p50 ms", "p99 ms", "p99.9 ms", "requests", "work of alone", "STP", "Jain")
+    head = ["mix", "way", "alone p99 ms", "p50 ms", "p99 ms", "p99.9 ms", "requests", "work of alone", "STP", "Jain"]
+    head += ["changed"] if told else []
     both = together(cells)
     systems = list(dict.fromkeys([*(each.system for each in some), *(each.system for each in both)]))
     measured, ways = len(some) + len(both), len(systems)
