@@ -268,6 +268,7 @@ def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
     planned = json.loads(run(field, ["plan", "--system", "MPS", "--json"]).output)
     assert len(planned["cells"]) == 48
     assert planned["programs"]["yolo-infer"]["stands"] == "YOLOv6m"
+    assert "  kill: a background killed" in run(field, ["plan", "--suite", "field-gvb"]).output
     cells = tmp_path / "cells.jsonl"
     cells.write_text("".join(json.dumps(each.to_json()) + "\n" for each in some_cells()))
     out = tmp_path / "field.html"

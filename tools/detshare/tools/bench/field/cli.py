@@ -118,6 +118,8 @@ def plan_command(
         click.echo(json.dumps({**head, "cells": listed, "programs": about}))
         return
     click.echo(asked.suite.source)
+    for probe in asked.suite.probes:
+        click.echo(f"  {probe.name}: {probe.about}")
     for name in used:
         click.echo(f"  {name}: {PROGRAMS[name].stands}: {PROGRAMS[name].differs or 'as there'}")
     for cell, time in zip(cells, times, strict=True):

@@ -153,7 +153,6 @@ def _beside(some: Sequence[Shown], cells: Sequence[Measured], suite: Suite) -> l
 def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
     """The page. `source`: the name of the file of cells."""
     some = shown(cells)
-    systems = list(dict.fromkeys(each.system for each in some))
     lost = [(cell.cell, why) for cell in cells if (why := failed(cell))]
     told = any(each.changed is not None for each in some)
     all_cells = [
