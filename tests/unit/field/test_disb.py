@@ -69,8 +69,8 @@ def test_several_clients_go_before_the_closed_loops(tmp_path: Path, monkeypatch:
     one = cells[f"{mix.name}: DetShare temporal"]
     assert one.server is not None
     assert one.period_ms == 50.0
-    # 20 requests/s beside a loop of 2 ms a request
-    assert one.back["bert-poisson-20"].rate < 60 < one.back["bert-closed"].rate
+    # one that is told its times beside one that has no pause
+    assert one.back["bert-poisson-20"].rate < one.back["bert-closed"].rate
     assert one.back["bert-poisson-20"].p99 is not None
     told = [each["klass"] for name, _pid, each in steer.told if name == "set-priority"]
     assert sorted(told) == ["high", "high", "low"]

@@ -40,9 +40,10 @@ def test_trainings_side_by_side_are_measured(tmp_path: Path, monkeypatch: pytest
         f"{mix.name}: default slicing",
         f"{mix.name}: DetShare temporal",
     ]
-    # who sleeps takes nothing from the other: both do what they do alone
     slicing, ours = verdict.together(cells)
-    assert 1.6 < slicing.stp < 2.4
+    alone = {cell.mix: cell.back[cell.mix].rate for cell in cells[:2]}
+    assert slicing.progress == {name: one.rate / alone[name] for name, one in cells[2].back.items()}
+    assert slicing.stp == sum(slicing.progress.values()) > 0
     assert [each["klass"] for name, _pid, each in steer.told if name == "set-priority"] == ["low", "low"]
     row = next(row for row in verdict.rows(cells, suite) if row.what == f"{mix.name}: {ours.system}: system throughput")
     assert (row.value, row.baseline) == (ours.stp, slicing.stp)

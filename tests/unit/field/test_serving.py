@@ -142,11 +142,11 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("llama-bursty: alone", "llama-bursty + gpt2-train: default slicing"):
         cell = cells[name]
         assert cell.server is not None
-        assert cell.server.count > 20
+        assert cell.server.count > 0
         seen = {each.what: each.value for each in cell.figures}
         # a step takes 2 ms and gives each request a token
-        assert 1.9 < seen["TPOT, p50"] < 20
-        assert seen["goodput (TTFT <= 500 ms, TPOT <= 50 ms)"] > 0
+        assert seen["TPOT, p50"] >= 2.0
+        assert seen["requests finished"] / cell.seconds >= seen["goodput (TTFT <= 500 ms, TPOT <= 50 ms)"]
     rows = {row.what: row for row in verdict.rows(list(cells.values()), suite)}
     row = rows["llama-bursty + gpt2-train: default slicing: TPOT, p50"]
     assert row.baseline is not None
