@@ -19,7 +19,8 @@ from detshare.tools.bench.field import report, verdict
 from detshare.tools.bench.field import run as runs
 from detshare.tools.bench.field.cells import Pace, failed, plan
 from detshare.tools.bench.field.cli import field
-from detshare.tools.bench.field.programs import PROGRAMS, SUITES, Suite
+from detshare.tools.bench.field.programs import PROGRAMS
+from detshare.tools.bench.field.suites import SUITES, Suite
 from detshare.tools.bench.field.systems import ALONE, Build, Default, System, SystemMissing, Temporal, shipped
 from detshare.tools.bench.mix.figures import Back, Measured, Server
 from detshare.tools.bench.mix.store import load
@@ -111,6 +112,8 @@ def test_a_run_measures_each_way_and_what_fails_is_a_result(tmp_path: Path, fake
     assert beside.server is not None
     assert beside.period_ms == alone.period_ms
     assert beside.server.p999 is not None
+    assert list(beside.server.answers) == list(alone.server.answers)
+    assert sum(beside.server.answers.values()) >= beside.server.count
     assert set(beside.back) == {"gpt2", "fft"}
     assert failed(by_name["graph + vit: a server that is missing"]) == "there is none here"
     told = [each for name, _pid, each in steer.told if name == "set-priority"]
@@ -119,6 +122,8 @@ def test_a_run_measures_each_way_and_what_fails_is_a_result(tmp_path: Path, fake
     assert results.check(written) == []
     rows = {row["what"]: row for row in json.loads(written.read_text())["rows"]}
     assert rows["default slicing: mixes measured"]["value"] == 2
+    changed = rows["graph + gpt2 + fft: DetShare temporal: answers that differ from those alone"]
+    assert (changed["value"], changed["target"]) == (0, "== 0")
     assert rows["graph + vit: a server that is missing: failed: there is none here"]["value"] == 1
     assert rows["DetShare's better lane against default slicing, p99: better"]["value"] in (0, 1, 2)
 
@@ -246,6 +251,11 @@ def test_the_page_is_whole_escapes_and_hides_nothing(tmp_path: Path) -> None:
     assert "http://" not in text
     assert "https://" not in text
     assert "+50.0 %" in text
+    assert '<th scope="col">changed</th>' not in text, "no server told its answers"
+    told = [
+        replace(each, server=replace(each.server, answers={"a": 9})) if each.server else each for each in some_cells()
+    ]
+    assert '<th scope="col">changed</th>' in report.page(told, suite, "cells.jsonl")
     kept = json.loads(text.split('id="cells">')[1].split("</script>")[0])
     assert len(kept) == len(some_cells())
 
@@ -258,6 +268,7 @@ def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
     planned = json.loads(run(field, ["plan", "--system", "MPS", "--json"]).output)
     assert len(planned["cells"]) == 48
     assert planned["programs"]["yolo-infer"]["stands"] == "YOLOv6m"
+    assert "  kill: a background killed" in run(field, ["plan", "--suite", "field-gvb"]).output
     cells = tmp_path / "cells.jsonl"
     cells.write_text("".join(json.dumps(each.to_json()) + "\n" for each in some_cells()))
     out = tmp_path / "field.html"

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from detshare.tools.bench.field import report
-from detshare.tools.bench.field.programs import SUITES
+from detshare.tools.bench.field.suites import SUITES
+from detshare.tools.bench.field.systems import ALONE
 from detshare.tools.bench.field.verdict import shown
+from detshare.tools.bench.mix.figures import Back, Figure, Measured, Server
 from detshare.tools.bench.mix.store import load
 from detshare.tools.browser import chromium
 from detshare.tools.browser.chromium import Chromium
@@ -53,6 +55,41 @@ def test_all_is_there_and_nothing_overflows(browser: Chromium, page: str, dark: 
     assert shade == ("rgb(18, 22, 28)" if dark else "rgb(255, 255, 255)")
     assert [each for each in tab.asked if not each.startswith("file:")] == []
     tab.close()
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "phone"])
+def test_suites_of_figures_and_of_trainings_fit_too(browser: Chromium, tmp_path: Path, narrow: bool) -> None:
+    """Cells as the other suites have them: a probe, trainings side by side, ten programs with a label."""
+    left = Figure("GPU memory left", 2.0, "MiB", ("ERR-002",))
+    probes = [
+        Measured(f"kill: {way}", "r", "kill", way, (), 1.0, None, notes=("a note " * 40,), figures=(left,))
+        for way in (ALONE, "default slicing", "MPS", "DetShare temporal")
+    ]
+    trainings = SUITES["field-paper"].mixes[0]
+    alone = [
+        Measured(f"{n}: {ALONE}", "r", n, ALONE, (), 1.0, None, {n: Back(10.0, 0.1)}) for n in trainings.backgrounds
+    ]
+    both = {name: Back(6.0, 0.1) for name in trainings.backgrounds}
+    side = [*alone, Measured(f"{trainings.name}: MPS", "r", trainings.name, "MPS", (), 1.0, None, both)]
+    mix = SUITES["field-disb"].mixes[4]
+    one = Server(20, 1.0, 2.0, 3.0, 1.0, 20.0, p999=3.0)
+    names = mix.backgrounds
+    disb = [Measured(f"{n}: {ALONE}", "r", n, ALONE, (), 1.0, None, {n: Back(10.0, 0.1, p99=5.0)}) for n in names]
+    disb.append(Measured(f"{mix.server}: {ALONE}", "r", mix.server, ALONE, (), 1.0, one))
+    disb.append(Measured(f"{mix.name}: MPS", "r", mix.name, "MPS", (), 1.0, one, {n: Back(9.0, 0.1) for n in names}))
+    for suite, cells, text in (
+        ("field-gvb", probes, "ERR-002"),
+        ("field-paper", side, "1.20"),
+        ("field-disb", disb, "vgg-poisson-20"),
+    ):
+        out = tmp_path / f"{suite}.html"
+        out.write_text(report.page(cells, SUITES[suite], "cells.jsonl"), encoding="utf-8")
+        tab = browser.tab(390 if narrow else 1400, 800, narrow=narrow)
+        tab.go(out.as_uri())
+        assert tab.until("document.querySelector('h1').innerText").startswith(suite)
+        assert tab.eval(f"document.body.innerText.includes({text!r})")
+        assert tab.eval("document.documentElement.scrollWidth <= innerWidth"), suite
+        tab.close()
 
 
 def test_the_published_page_is_of_the_published_cells() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from detshare.tools.bench.field.programs import Suite
+from detshare.tools.bench.field.suites import Suite
 from detshare.tools.bench.field.systems import ALONE, System
 from detshare.tools.bench.mix.figures import Measured
 
@@ -40,22 +40,19 @@ class Pace:
 
 @dataclass(frozen=True)
 class Cell:
-    """`server` "": a background alone; no backgrounds: the server alone."""
+    """`server` "": backgrounds only; no backgrounds: the server alone; neither: a probe."""
 
     suite: str
     server: str
     backgrounds: tuple[str, ...]
     system: str
+    mix: str
+    """who runs, or the probe, by its name"""
 
     @property
     def programs(self) -> tuple[str, ...]:
         """All that take part."""
         return tuple(each for each in (self.server, *self.backgrounds) if each)
-
-    @property
-    def mix(self) -> str:
-        """Who runs."""
-        return " + ".join(self.programs)
 
     @property
     def name(self) -> str:
@@ -65,23 +62,31 @@ class Cell:
 
 def failed(cell: Measured) -> str:
     """Why nothing could be measured; empty where it was."""
-    return "" if cell.server is not None or cell.back else "; ".join(cell.notes) or "nothing was measured"
+    return (
+        "" if cell.server is not None or cell.back or cell.figures else "; ".join(cell.notes) or "nothing was measured"
+    )
 
 
 def plan(suite: Suite, systems: Sequence[System], patterns: Sequence[str] = (), done: Iterable[str] = ()) -> list[Cell]:
     """What is to be measured, way by way: those that share programs one after the other, and first who is alone."""
     measured = set(done)
     cells = [
-        Cell(suite.name, server, backgrounds, system.name)
+        Cell(suite.name, mix.server, mix.backgrounds, system.name, mix.name)
         for system in systems
-        for server in suite.servers
-        for backgrounds in suite.backgrounds
+        for mix in suite.mixes
     ]
+    cells += [Cell(suite.name, "", (), system.name, probe.name) for system in systems for probe in suite.probes]
     wanted = [cell for cell in cells if cell.name not in measured and _named(cell, patterns)]
     needed = {name for cell in wanted for name in cell.programs}
-    alone = [Cell(suite.name, name, (), ALONE) for name in suite.servers if name in needed]
-    backs = dict.fromkeys(name for some in suite.backgrounds for name in some if name in needed)
-    alone += [Cell(suite.name, "", (name,), ALONE) for name in backs]
+    servers = dict.fromkeys(mix.server for mix in suite.mixes if mix.server in needed)
+    backs = dict.fromkeys(name for mix in suite.mixes for name in mix.backgrounds if name in needed)
+    alone = [Cell(suite.name, name, (), ALONE, name) for name in servers]
+    alone += [Cell(suite.name, "", (name,), ALONE, name) for name in backs]
+    alone += [
+        Cell(suite.name, "", (), ALONE, probe.name)
+        for probe in suite.probes
+        if any(cell.mix == probe.name for cell in wanted)
+    ]
     return [cell for cell in alone if cell.name not in measured] + wanted
 
 

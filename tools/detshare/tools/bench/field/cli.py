@@ -12,8 +12,9 @@ import click
 from detshare.tools.bench.conduct import conduct
 from detshare.tools.bench.field import report as reports
 from detshare.tools.bench.field.cells import REQUESTS, Pace, plan
-from detshare.tools.bench.field.programs import PROGRAMS, SUITES
+from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.run import Asked, needed_s, run, seconds
+from detshare.tools.bench.field.suites import SUITES
 from detshare.tools.bench.field.systems import Build, System, shipped
 from detshare.tools.bench.mix.store import CellsError, load
 from detshare.tools.bench.session import Options
@@ -117,6 +118,8 @@ def plan_command(
         click.echo(json.dumps({**head, "cells": listed, "programs": about}))
         return
     click.echo(asked.suite.source)
+    for probe in asked.suite.probes:
+        click.echo(f"  {probe.name}: {probe.about}")
     for name in used:
         click.echo(f"  {name}: {PROGRAMS[name].stands}: {PROGRAMS[name].differs or 'as there'}")
     for cell, time in zip(cells, times, strict=True):

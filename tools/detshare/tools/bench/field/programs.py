@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of each suite, what they stand for, and where they differ from what was published."""
+"""The programs of the suites, what they stand for, and where they differ from what was published."""
 
 from __future__ import annotations
 
@@ -9,7 +9,28 @@ from dataclasses import dataclass
 from detshare.tools.bench.catalog import WORKLOADS
 from detshare.tools.bench.mix import worker as mixes
 
-__all__ = ["PROGRAMS", "SUITES", "Program", "Suite"]
+__all__ = ["DISB", "PAPER", "PROGRAMS", "SERVING", "TALLY", "Arrival", "Objectives", "Program"]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """When requests come, where the source of a program says it."""
+
+    hz: float
+    poisson: bool = False
+
+    @property
+    def period_ms(self) -> float:
+        """Between two requests, on average."""
+        return 1e3 / self.hz
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """Of a serving engine: time to the first token, and for each further one."""
+
+    ttft_ms: float = 500.0
+    tpot_ms: float = 50.0
 
 
 @dataclass(frozen=True)
@@ -24,6 +45,11 @@ class Program:
     """for what, as its source names it"""
     differs: str = ""
     """from the source, in words"""
+    arrival: Arrival | None = None
+    high: bool = False
+    """whether it goes before others where it is no mix's server, too"""
+    slo: Objectives | None = None
+    """of a serving engine"""
 
     @property
     def argv(self) -> list[str]:
@@ -31,20 +57,8 @@ class Program:
         return [sys.executable, str(WORKLOADS / self.script), "--kind", self.kind]
 
 
-@dataclass(frozen=True)
-class Suite:
-    """Each server beside each set of backgrounds. `load`: share of the time that its requests take alone."""
-
-    name: str
-    source: str
-    servers: tuple[str, ...]
-    backgrounds: tuple[tuple[str, ...], ...]
-    load: float = 0.5
-    poisson: bool = True
-
-
 _RANDOM = "random weights"
-_TALLY = (
+TALLY = (
     Program("resnet50-infer", "field/infer.py", "resnet50", "ResNet50", f"{_RANDOM}, 1 image, CUDA graph"),
     Program("bert-infer", "field/infer.py", "bert", "BERT", f"{_RANDOM}, 1 x 128 tokens, CUDA graph"),
     Program("yolo-infer", "field/infer.py", "yolo", "YOLOv6m", "CSPDarknet-53 at 640 x 640 without a head"),
@@ -62,23 +76,41 @@ _OURS = (
     *(Program(name, "mix/server.py", name, "our mixes' server") for name in mixes.SERVERS),
     *(Program(name, "mix/background.py", name, "our mixes' background") for name in mixes.BACKGROUNDS),
 )
-PROGRAMS = {each.name: each for each in (*_TALLY, *_OURS)}
-
-SUITES = {
-    each.name: each
-    for each in (
-        Suite(
-            "field-tally",
-            "Tally (ASPLOS 2025), 6 inference x 6 training; requests at half of what the server can do, Poisson",
-            tuple(each.name for each in _TALLY if each.script.endswith("infer.py")),
-            tuple((each.name,) for each in _TALLY if each.script.endswith("train.py")),
-        ),
-        Suite(
-            "field-mix",
-            "a server beside three backgrounds, as the mixes of this project; Poisson",
-            mixes.SERVERS,
-            (("vit", "gpt2", "fft"), ("gpt2", "fft", "resnet"), ("vit", "resnet", "jax")),
-            load=0.1,
-        ),
-    )
+_NETS = {
+    "vgg": ("vgg19", "VGG", f"VGG-19; {_RANDOM}, CUDA graph"),
+    "resnet": ("resnet152", "ResNet", f"ResNet-152; {_RANDOM}, CUDA graph"),
+    "densenet": ("densenet201", "DenseNet", f"DenseNet-201; {_RANDOM}, CUDA graph"),
+    "inception": ("inception", "InceptionV3", f"{_RANDOM}, CUDA graph"),
+    "bert": ("bert", "Bert", f"BERT-base, 1 x 128 tokens; {_RANDOM}, CUDA graph"),
 }
+"""DISB's five models: it names no depths"""
+
+
+def _disb(net: str, arrival: Arrival | None = None) -> Program:
+    kind, stands, differs = _NETS[net]
+    told = "closed" if arrival is None else f"{'poisson' if arrival.poisson else 'uniform'}-{arrival.hz:g}"
+    return Program(f"{net}-{told}", "field/infer.py", kind, stands, differs, arrival, arrival is not None)
+
+
+DISB = tuple(
+    [_disb("vgg", Arrival(100)), _disb("vgg", Arrival(220))]
+    + [_disb(net, Arrival(20, poisson)) for poisson in (False, True) for net in _NETS]
+    + [_disb(net) for net in _NETS]
+)
+PAPER = (
+    Program("glm-infer", "field/infer.py", "glm", "GLM-4-9B", f"{_RANDOM}, a pass of 16 tokens"),
+    Program("deepfm-infer", "field/infer.py", "deepfm", "DeepFM", f"{_RANDOM}, 256 clicks, CUDA graph"),
+    Program("rnn-train", "field/train.py", "rnn", "RNN", "LSTM, 2 x 1500, random data"),
+    Program("rnn-train-2", "field/train.py", "rnn", "RNN, a second one", "LSTM, 2 x 1500, random data"),
+    Program("deepfm-train", "field/train.py", "deepfm", "DeepFM", "26 fields of 100000 values, random data"),
+    Program("glm-lora", "field/train.py", "glm-lora", "GLM-4-9B with LoRA", f"{_RANDOM}, rank 8, 1 x 256 tokens"),
+)
+_CUT = "Llama of 1.2 B, random weights; prompts cut at 2048 tokens, answers at 128; times stretched to 4 requests/s"
+SERVING = tuple(
+    Program(f"llama-{kind}", "field/serving.py", kind, stands, _CUT, Arrival(4), slo=Objectives())
+    for kind, stands in (
+        ("azure", "transformers' continuous batching under Azure's trace of 2023 (conversations)"),
+        ("bursty", "the same under a synthetic, BurstGPT-like trace: Gamma arrivals, Zipf-like lengths"),
+    )
+)
+PROGRAMS = {each.name: each for each in (*TALLY, *DISB, *SERVING, *PAPER, *_OURS)}

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from detshare.tools.bench.field.cells import failed
-from detshare.tools.bench.field.programs import PROGRAMS, Suite
-from detshare.tools.bench.field.systems import ours
-from detshare.tools.bench.field.verdict import OVERHEAD, Shown, against, shown
+from detshare.tools.bench.field.programs import PROGRAMS
+from detshare.tools.bench.field.suites import Suite, taking_part
+from detshare.tools.bench.field.systems import ALONE, ours
+from detshare.tools.bench.field.verdict import OVERHEAD, Shown, against, shown, together
 from detshare.tools.bench.mix.figures import Measured
 
 __all__ = ["page", "table"]
@@ -83,6 +84,14 @@ def _ranks(some: Sequence[Shown]) -> str:
 
 def _matrix(some: Sequence[Shown], system: str, suite: Suite) -> str:
     by_mix = {each.mix: each for each in some if each.system == system}
+    if suite.given:
+        found = [(mix, by_mix.get(mix.name)) for mix in suite.given]
+        given = [
+            (mix.label, mix.server, len(mix.backgrounds), f"{each.overhead:+.1f} %", f"{each.stp:.2f}")
+            for mix, each in found
+            if each is not None
+        ]
+        return f"<h3>{_text(system)}</h3>" + _table(("mix", "server", "others", "p99 overhead", "STP"), given)
     names = [" + ".join(backs) for backs in suite.backgrounds]
     body = []
     for server in suite.servers:
@@ -94,15 +103,58 @@ def _matrix(some: Sequence[Shown], system: str, suite: Suite) -> str:
     return f"<h3>{_text(system)}</h3>" + _table(["server", *names], body)
 
 
-def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
-    """The page. `source`: the name of the file of cells."""
-    some = shown(cells)
+def _figures(cells: Sequence[Measured]) -> list[str]:
+    """What the probes gave: a line a figure, a column a way."""
+    ways = list(dict.fromkeys(cell.scheme for cell in cells if cell.figures))
+    parts = []
+    for probe in dict.fromkeys(cell.mix for cell in cells if cell.figures):
+        of = {cell.scheme: {each.what: each for each in cell.figures} for cell in cells if cell.mix == probe}
+        whats = dict.fromkeys(what for figures in of.values() for what in figures)
+        body = []
+        for what in whats:
+            some = [of.get(way, {}).get(what) for way in ways]
+            one = next(each for each in some if each is not None)
+            shown_values = ("-" if each is None else f"{each.value:.4g}" for each in some)
+            body.append([what, ", ".join(one.ids), one.unit, *shown_values])
+        parts += [f"<h3>{_text(probe)}</h3>", _table(("figure", "ids", "unit", *ways), body)]
+    notes = [(cell.cell, note) for cell in cells if cell.figures for note in cell.notes]
+    return [*parts, "<h3>Notes</h3>", _table(("cell", "note"), notes)] if notes else parts
+
+
+def _side(cells: Sequence[Measured]) -> list[str]:
+    """Programs without a server: a line a mix, a column a way."""
+    some = together(cells)
+    if not some:
+        return []
+    ways = list(dict.fromkeys(each.system for each in some))
+    stp = {(each.mix, each.system): f"{each.stp:.2f}" for each in some}
+    body = [(mix, *(stp.get((mix, way), "-") for way in ways)) for mix in dict.fromkeys(each.mix for each in some)]
+    return ["<h2>Side by side</h2><p>System throughput of programs without a server.</p>", _table(("mix", *ways), body)]
+
+
+def _beside(some: Sequence[Shown], cells: Sequence[Measured], suite: Suite) -> list[str]:
+    """What was measured beside servers."""
     systems = list(dict.fromkeys(each.system for each in some))
-    lost = [(cell.cell, why) for cell in cells if (why := failed(cell))]
     scores = [
         (one["system"], one["figure"], one["better"], one["equal"], one["worse"], one["loses_most"] or "nowhere")
         for one in table(cells)
     ]
+    return [
+        "<h2>Better, equal, worse</h2><p>DetShare's better lane of each mix against each other way. p99 within 5 % and "
+        "throughput within 2 % are equal.</p>",
+        _table(("against", "figure", "better", "equal", "worse", "ours loses most"), scores),
+        f"<h2>What the server pays</h2><p>Each mark is a mix. The dashed line is {OVERHEAD:g} %.</p>",
+        _ranks(some) if some else "<p>Nothing was measured beside a server.</p>",
+        "<h2>By mix</h2><p>p99 overhead, and system throughput.</p>",
+        *(_matrix(some, system, suite) for system in systems),
+    ]
+
+
+def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
+    """The page. `source`: the name of the file of cells."""
+    some = shown(cells)
+    lost = [(cell.cell, why) for cell in cells if (why := failed(cell))]
+    told = any(each.changed is not None for each in some)
     all_cells = [
         (
             each.mix,
@@ -115,25 +167,30 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
             " ".join(f"{part:.2f}" for part in each.progress.values()),
             f"{each.stp:.2f}",
             f"{each.fairness:.2f}",
+            *([] if not told else ["-" if each.changed is None else each.changed]),
         )
         for each in some
     ]
-    used = dict.fromkeys(name for cell in cells for name in cell.mix.split(" + "))
+    used = dict.fromkeys(name for cell in cells for name in taking_part(cell.mix))
     differs = [(name, PROGRAMS[name].stands, PROGRAMS[name].differs) for name in used if name in PROGRAMS]
-    head = ("mix", "way", "alone p99 ms", "p50 ms", "p99 ms", "p99.9 ms", "requests", "work of alone", "STP", "Jain")
-    whole = len(suite.servers) * len(suite.backgrounds) * len(systems)
+    head = ["mix", "way", "alone p99 ms", "p50 ms", "p99 ms", "p99.9 ms", "requests", "work of alone", "STP", "Jain"]
+    head += ["changed"] if told else []
+    both = together(cells)
+    systems = list(dict.fromkeys([*(each.system for each in some), *(each.system for each in both)]))
+    measured, ways = len(some) + len(both), len(systems)
+    whole = len(suite.mixes) * ways
+    if suite.probes:
+        by_way = {cell.scheme for cell in cells if cell.figures and cell.scheme != ALONE}
+        measured, ways = sum(bool(cell.figures) and cell.scheme != ALONE for cell in cells), len(by_way)
+        whole = len(suite.probes) * ways
     command = f"sudo detshare bench field run --suite {suite.name}"
     parts = [
         f"<h1>{_text(suite.name)}: beside the field</h1>",
-        f"<p>{_text(suite.source)}. {len(some)} of {whole} cells of {len(systems)} ways. "
+        f"<p>{_text(suite.source)}. {measured} of {whole} cells of {ways} ways. "
         "A part of the matrix is a valid result.</p>",
-        "<h2>Better, equal, worse</h2><p>DetShare's better lane of each mix against each other way. p99 within 5 % and "
-        "throughput within 2 % are equal.</p>",
-        _table(("against", "figure", "better", "equal", "worse", "ours loses most"), scores),
-        f"<h2>What the server pays</h2><p>Each mark is a mix. The dashed line is {OVERHEAD:g} %.</p>",
-        _ranks(some) if some else "<p>Nothing was measured beside a server.</p>",
-        "<h2>By mix</h2><p>p99 overhead, and system throughput.</p>",
-        *(_matrix(some, system, suite) for system in systems),
+        *([] if suite.probes else _beside(some, cells, suite)),
+        *_side(cells),
+        *(["<h2>Figures</h2>", *_figures(cells)] if any(cell.figures for cell in cells) else []),
         "<h2>What failed</h2>",
         _table(("cell", "why"), lost) if lost else "<p>No cell.</p>",
         "<h2>Programs</h2>",

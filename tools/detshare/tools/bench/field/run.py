@@ -14,13 +14,16 @@ from itertools import groupby
 from pathlib import Path
 
 from detshare.runtime.mps import Mps
+from detshare.tools.bench.field import serving
 from detshare.tools.bench.field.cells import PERIOD_MS, Cell, Pace, plan
-from detshare.tools.bench.field.programs import PROGRAMS, Suite
+from detshare.tools.bench.field.probes.trial import Trial
+from detshare.tools.bench.field.programs import PROGRAMS
+from detshare.tools.bench.field.suites import Suite
 from detshare.tools.bench.field.systems import ALONE, Default, System, SystemMissing
 from detshare.tools.bench.field.verdict import brief, rows
-from detshare.tools.bench.mix.figures import Measured
+from detshare.tools.bench.mix.figures import Figure, Measured
 from detshare.tools.bench.mix.run import keep
-from detshare.tools.bench.mix.stage import Played, Stage
+from detshare.tools.bench.mix.stage import Played, Stage, Wanted
 from detshare.tools.bench.mix.store import Store
 from detshare.tools.bench.mix.worker import start, warm
 from detshare.tools.bench.process import ProgramError
@@ -44,21 +47,25 @@ class Asked:
 
 def period(cell: Cell, cells: Sequence[Measured]) -> float | None:
     """Milliseconds between two requests, as its server had it alone; None: not measured yet."""
+    if (stated := PROGRAMS[cell.server].arrival) is not None:
+        return stated.period_ms
     name = f"{cell.server}: {ALONE}"
     return next((each.period_ms for each in cells if each.cell == name and each.server is not None), None)
 
 
 def seconds(cell: Cell, asked: Asked, cells: Sequence[Measured]) -> float:
     """Of its interval, or of all that it takes alone."""
+    if (probe := asked.suite.probe(cell.mix)) is not None:
+        return probe.seconds
     if not cell.server:
-        return asked.pace.alone
+        return asked.pace.alone * len(cell.backgrounds)
     found = asked.pace.seconds(period(cell, cells) or PERIOD_MS)
     return found + asked.pace.alone if cell.system == ALONE else found
 
 
 def needed_s(cells: Sequence[Cell], asked: Asked, known: Sequence[Measured] = ()) -> float:
     """Seconds that these cells take."""
-    groups = {_group(cell, asked) for cell in cells}
+    groups = {_group(cell, asked) for cell in cells if cell.programs}  # a probe's programs are in its own time
     each = sum(seconds(cell, asked, known) + asked.pace.overhead for cell in cells)
     return each + asked.pace.start * len(groups) + asked.pace.end
 
@@ -81,7 +88,8 @@ class Bench:
     def group(self, systems: Sequence[System], cells: Sequence[Cell]) -> None:
         """The cells of ways whose programs are the same."""
         first = systems[0]
-        if self.session.left < self.asked.pace.start + self.asked.pace.end:
+        needs = self.asked.pace.start if any(cell.programs for cell in cells) else 0.0
+        if self.session.left < needs + self.asked.pace.end:
             self.session.say(f"the budget has no room for {first.name}: {len(cells)} cells are left for --resume")
             return
         if first.daemon:
@@ -91,7 +99,9 @@ class Bench:
             needed = dict.fromkeys(name for cell in cells for name in cell.programs)
             made = []
             for name in needed:
-                argv, env = first.command(PROGRAMS[name].argv, name in self.asked.suite.servers)
+                program = PROGRAMS[name]
+                served = program.high or any(name == mix.server for mix in self.asked.suite.mixes)
+                argv, env = first.command(program.argv, served)
                 made.append(start(self.session, name, argv, env))
             self.stage.workers = warm(self.session, made)
             self.cells(systems, cells)
@@ -124,20 +134,64 @@ class Bench:
 
     def measure(self, cell: Cell, system: System | None) -> None:
         """One cell. What stopped it is its result."""
+        if not cell.programs:
+            self.probe(cell, system)
+            return
         missing = [name for name in cell.programs if name not in self.stage.workers]
         if missing:
             self._failed(cell, f"{', '.join(missing)} did not start or had to be ended")
             return
         try:
             every = self._period(cell)
-            wanted = system.wanted(cell.server, cell.backgrounds) if system is not None else None
-            length = self.asked.pace.seconds(every) if cell.server else self.asked.pace.alone
-            self.stage.arrivals = {"poisson": self.session.options.seed} if self.asked.suite.poisson else {}
+            wanted = self._wanted(cell, system) if system is not None else None
+            length = self.asked.pace.seconds(every) if cell.server else seconds(cell, self.asked, ())
+            self.stage.arrivals = {name: self._told(cell, name) for name in cell.programs}
+            server = self.stage.workers.get(cell.server)
             seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
+            slo = PROGRAMS[cell.server].slo if cell.server else None
+            lines = server.program.lines("finished") if server is not None and slo is not None else ()
+            figures = tuple(serving.figures(lines, seen.begin, seen.end, slo)) if slo is not None else ()
         except (ProgramError, SteerError) as error:
             self._failed(cell, str(error))
             return
-        self._add(cell, seen.end - seen.begin, every, seen)
+        self._add(cell, seen.end - seen.begin, every, seen, figures)
+
+    def probe(self, cell: Cell, system: System | None) -> None:
+        """A cell without a mix."""
+        probe = self.asked.suite.probe(cell.mix)
+        assert probe is not None
+        native = next((each.figures for each in self.store.cells if each.cell == f"{cell.mix}: {ALONE}"), ())
+        known = {each.what: each for each in native}
+        trial = Trial(self.session, system or Default(), system is None, known, self.asked.pace.alone)
+        begin = time.monotonic()
+        try:
+            figures = tuple(probe.measure(trial))
+        except (ProgramError, SteerError, SystemMissing) as error:
+            self._failed(cell, str(error))
+            return
+        finally:
+            trial.end()
+        took, notes = time.monotonic() - begin, tuple(note[:600] for note in trial.notes)
+        measured = Measured(
+            cell.name, self.name, cell.mix, cell.system, (), took, None, {}, 0.0, notes, figures=figures
+        )
+        self.store.add(measured)
+        self.session.say(brief(measured))
+
+    def _wanted(self, cell: Cell, system: System) -> dict[str, Wanted] | None:
+        """Classes: those that go before others have the server's."""
+        wanted = system.wanted(cell.server, cell.backgrounds)
+        if wanted is None:
+            return None
+        return {name: wanted[cell.server if PROGRAMS[name].high else name] for name in cell.programs}
+
+    def _told(self, cell: Cell, name: str) -> dict[str, object]:
+        """When its requests come; nothing for a program that works without a pause."""
+        stated, seed = PROGRAMS[name].arrival, self.session.options.seed
+        if stated is None:
+            return {"poisson": seed} if name == cell.server and self.asked.suite.poisson else {}
+        often: dict[str, object] = {} if name == cell.server else {"period_ms": stated.period_ms}
+        return {**often, "poisson": f"{seed} {name}"} if stated.poisson else often
 
     def _period(self, cell: Cell) -> float:
         """Of the requests: what one takes back to back, over the load."""
@@ -153,10 +207,10 @@ class Bench:
         assert seen.server is not None
         return round(seen.server.p50 / 1e3 / self.asked.suite.load, 3)
 
-    def _add(self, cell: Cell, length: float, every: float, seen: Played) -> None:
+    def _add(self, cell: Cell, length: float, every: float, seen: Played, figures: tuple[Figure, ...]) -> None:
         mine = (cell.name, self.name, cell.mix, cell.system, (), length)
         notes = seen.notes if self.managed else ()  # without a daemon all that they say is that there is none
-        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge)
+        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge, figures)
         self.store.add(measured)
         self.session.say(brief(measured))
 

@@ -53,6 +53,13 @@ class System:
         del server, backgrounds
         return None
 
+    def memory(self, mib: int) -> dict[str, str]:
+        """The environment of a program that may have so much GPU memory. SystemMissing where there is no such limit."""
+        raise SystemMissing(f"no limit of {mib} MiB can be set: this way has none")
+
+    def limit(self, session: Session, pid: int, mib: int) -> None:
+        """The same told after its start, where the environment does not say it. SteerError."""
+
 
 class Default(System):
     """The driver's own time slicing."""
@@ -60,19 +67,32 @@ class Default(System):
     name, group = "default slicing", "plain"
 
 
-class Temporal(System):
+class Ours(System):
+    """DetShare; limits go by its daemon."""
+
+    daemon = True
+
+    def memory(self, mib: int) -> dict[str, str]:
+        del mib
+        return {}
+
+    def limit(self, session: Session, pid: int, mib: int) -> None:
+        session.steer.verb("set-memory", pid, limit=mib << 20)
+
+
+class Temporal(Ours):
     """DetShare with classes: the server high, the others low."""
 
-    name, group, daemon = "DetShare temporal", "plain", True
+    name, group = "DetShare temporal", "plain"
 
     def wanted(self, server: str, backgrounds: Sequence[str]) -> Mapping[str, Wanted] | None:
         return {server: Wanted("high"), **dict.fromkeys(backgrounds, Wanted("low"))}
 
 
-class Spatial(System):
+class Spatial(Ours):
     """DetShare's spatial lane: the same classes, given at the start."""
 
-    name, group, daemon = "DetShare spatial", "spatial", True
+    name, group = "DetShare spatial", "spatial"
 
     def __init__(self) -> None:
         self._run_dir: Path | None = None
@@ -110,6 +130,9 @@ class MpsServer(System):
         assert self._mps is not None
         return list(argv), {**self._mps.environment, **(self.server_words if server else self.back_words)}
 
+    def memory(self, mib: int) -> dict[str, str]:
+        return {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={mib}M"}
+
 
 class MpsPriority(MpsServer):
     """The same with client priorities."""
@@ -129,7 +152,8 @@ class MpsShares(MpsServer):
 class Build(System):
     """A peer that somebody built: its folder, and the command there that runs a program under it.
 
-    The command gets the program's words behind it, and FIELD_ROLE (server, background) in its environment.
+    The command gets the program's words behind it, and FIELD_ROLE (server, background) in its environment;
+    FIELD_MEMORY_MIB too where its memory is to be limited.
     """
 
     def __init__(self, name: str, folder: Path, words: str) -> None:
@@ -147,6 +171,9 @@ class Build(System):
         first, *rest = self._words
         role = {"FIELD_ROLE": "server" if server else "background"}
         return [str(self._folder / first), *rest, *argv], role
+
+    def memory(self, mib: int) -> dict[str, str]:
+        return {"FIELD_MEMORY_MIB": str(mib)}
 
 
 def shipped() -> tuple[System, ...]:

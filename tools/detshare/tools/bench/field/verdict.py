@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from detshare.tools.bench.field.cells import failed
-from detshare.tools.bench.field.programs import Suite
-from detshare.tools.bench.field.systems import ALONE, ours
+from detshare.tools.bench.field.suites import Suite, taking_part
+from detshare.tools.bench.field.systems import ALONE, Default, ours
 from detshare.tools.bench.mix.figures import Measured, Server
 from detshare.tools.results import Row
 
-__all__ = ["OVERHEAD", "Against", "Shown", "against", "brief", "rows", "shown"]
+__all__ = ["OVERHEAD", "Against", "Shown", "Together", "against", "brief", "rows", "shown", "together"]
 
 OVERHEAD = 7.2
 """percent: the p99 overhead that Tally's authors publish for theirs"""
 NEAR_P99, NEAR_STP = 0.05, 0.02
 """two figures that differ by no more (relative) are equal"""
+NOTHING = ("changed outputs", "GPU memory left", "processes left", "newcomers refused")
+"""figures of ours that are to be 0"""
 BESIDE_MPS = 50.0
 """percent of p99 overhead of MPS above which its throughput is to be reached"""
 
@@ -32,6 +34,15 @@ class Shown:
     alone: Server
     progress: dict[str, float]
     """each program's work over that alone; the server's: requests that it finished over those that were due"""
+    late: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """p99 of each other program that answers requests, and that alone, us"""
+
+    @property
+    def changed(self) -> int | None:
+        """Answers that differ from those alone; None where the server does not tell its answers."""
+        if not self.server.answers or not self.alone.answers:
+            return None
+        return sum(count for digest, count in self.server.answers.items() if digest not in self.alone.answers)
 
     @property
     def overhead(self) -> float:
@@ -56,7 +67,7 @@ def shown(cells: Sequence[Measured]) -> list[Shown]:
     alone = {each.mix: each for each in cells if each.scheme == ALONE}
     found = []
     for cell in cells:
-        server = cell.mix.split(" + ")[0]
+        server = taking_part(cell.mix)[0]
         known = alone.get(server)
         if cell.scheme == ALONE or cell.server is None or known is None or known.server is None:
             continue
@@ -64,8 +75,35 @@ def shown(cells: Sequence[Measured]) -> list[Shown]:
             continue
         progress = {server: cell.server.rate / known.server.rate}
         progress |= {name: one.rate / alone[name].back[name].rate for name, one in cell.back.items()}
-        found.append(Shown(cell.mix, cell.scheme, cell.server, known.server, progress))
+        late = {
+            name: (one.p99, alone[name].back[name].p99 or 0.0) for name, one in cell.back.items() if one.p99 is not None
+        }
+        found.append(Shown(cell.mix, cell.scheme, cell.server, known.server, progress, late))
     return found
+
+
+@dataclass(frozen=True)
+class Together:
+    """Programs without a server, side by side: what each did of its work alone."""
+
+    mix: str
+    system: str
+    progress: dict[str, float]
+
+    @property
+    def stp(self) -> float:
+        """System throughput."""
+        return sum(self.progress.values())
+
+
+def together(cells: Sequence[Measured]) -> list[Together]:
+    """All cells of several backgrounds and no server, each of which was measured alone."""
+    alone = {each.mix: each.back[each.mix].rate for each in cells if each.scheme == ALONE and each.mix in each.back}
+    return [
+        Together(cell.mix, cell.scheme, {name: one.rate / alone[name] for name, one in cell.back.items()})
+        for cell in cells
+        if cell.server is None and len(cell.back) > 1 and all(alone.get(name) for name in cell.back)
+    ]
 
 
 @dataclass(frozen=True)
@@ -112,6 +150,7 @@ def brief(cell: Measured) -> str:
     if cell.server is not None:
         served = cell.server
         words.append(f"p50 {served.p50:.0f} p99 {served.p99:.0f} us ({served.count}, every {cell.period_ms:g} ms)")
+    words += [f"| {each.what} {each.value:.6g} {each.unit}" for each in cell.figures]
     words += [f"| {name} {one.rate:.2f}/s" for name, one in cell.back.items()]
     return " ".join([*words, *(f"({note[:200]})" for note in cell.notes)])
 
@@ -124,7 +163,7 @@ def _median(values: Sequence[float]) -> float:
 def rows(cells: Sequence[Measured], suite: Suite) -> list[Row]:
     """All that the cells give, and what they add up to."""
     some = shown(cells)
-    found = [*_alone(cells), *(row for each in some for row in _cell(each))]
+    found = [*_alone(cells), *(row for each in some for row in _cell(each)), *_figures(cells), *_together(cells)]
     for cell in cells:
         if why := failed(cell):
             found.append(Row(f"{cell.mix}: {cell.scheme}: failed: {why[:120]}", 1, "cell"))
@@ -142,12 +181,38 @@ def _alone(cells: Sequence[Measured]) -> Iterator[Row]:
             yield Row(f"{name}: alone", one.rate, "steps/s")
 
 
+def _figures(cells: Sequence[Measured]) -> Iterator[Row]:
+    """Of probes, each beside what it gave alone."""
+    alone = {(cell.mix, each.what): each.value for cell in cells if cell.scheme == ALONE for each in cell.figures}
+    for cell in cells:
+        for each in cell.figures:
+            native = None if cell.scheme == ALONE else alone.get((taking_part(cell.mix)[0], each.what))
+            target = "== 0" if ours(cell.scheme) and each.what.startswith(NOTHING) else None
+            ids = f" ({', '.join(each.ids)})" if each.ids else ""
+            yield Row(f"{cell.mix}: {cell.scheme}: {each.what}{ids}", each.value, each.unit, native, target)
+
+
+def _together(cells: Sequence[Measured]) -> Iterator[Row]:
+    """Each beside the driver's own time slicing, which is what the paper calls temporal sharing."""
+    some = together(cells)
+    slicing = {each.mix: each.stp for each in some if each.system == Default.name}
+    for each in some:
+        yield Row(f"{each.mix}: {each.system}: system throughput", each.stp, "of a program", slicing.get(each.mix))
+        for name, part in each.progress.items():
+            yield Row(f"{each.mix}: {each.system}: {name}: work of that alone", part, "")
+
+
 def _cell(each: Shown) -> Iterator[Row]:
     what, server = f"{each.mix}: {each.system}", each.server
     yield Row(f"{what}: p50", server.p50, "us", each.alone.p50)
     yield Row(f"{what}: p99 of {server.count} requests", server.p99, "us", each.alone.p99)
     if server.p999 is not None:
         yield Row(f"{what}: p99.9", server.p999, "us", each.alone.p999)
+    if each.changed is not None:
+        target = "== 0" if ours(each.system) else None
+        yield Row(f"{what}: answers that differ from those alone", each.changed, "", None, target)
+    for name, (p99, alone) in each.late.items():
+        yield Row(f"{what}: {name}: p99", p99, "us", alone)
     for name, part in each.progress.items():
         yield Row(f"{what}: {name}: work of that alone", part, "")
     yield Row(f"{what}: system throughput", each.stp, "of a program")
@@ -157,7 +222,7 @@ def _cell(each: Shown) -> Iterator[Row]:
 def _sums(some: Sequence[Shown], suite: Suite) -> Iterator[Row]:
     for system in dict.fromkeys(each.system for each in some):
         of = [each for each in some if each.system == system]
-        yield Row(f"{system}: mixes measured", len(of), f"of {len(suite.servers) * len(suite.backgrounds)}")
+        yield Row(f"{system}: mixes measured", len(of), f"of {len(suite.mixes)}")
         yield Row(f"{system}: p99 overhead, median", _median([each.overhead for each in of]), "%")
         yield Row(f"{system}: p99 overhead, worst", max(each.overhead for each in of), "%")
         yield Row(f"{system}: system throughput, median", _median([each.stp for each in of]), "of a program")

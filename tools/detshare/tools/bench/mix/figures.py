@@ -11,7 +11,7 @@ from typing import Any
 from detshare.tools.bench.mix.gauges import Gauge
 from detshare.tools.bench.stats import percentile
 
-__all__ = ["Back", "Measured", "Reading", "Server", "back", "integrate", "longest_gap", "readings", "server"]
+__all__ = ["Back", "Figure", "Measured", "Reading", "Server", "back", "integrate", "longest_gap", "readings", "server"]
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,17 @@ class Server:
     useful: float | None = None
     """None: without the context-switch log"""
     p999: float | None = None
+    answers: dict[str, int] = field(default_factory=dict)
+    """what its requests gave, by digest, where it tells: how often"""
 
 
 def server(
-    latency_us: Sequence[float], own_us: Sequence[float], seconds: float, dropped: int, log: Reading | None
+    latency_us: Sequence[float],
+    own_us: Sequence[float],
+    seconds: float,
+    dropped: int,
+    log: Reading | None,
+    answers: Mapping[str, int] | None = None,
 ) -> Server:
     """ValueError where it finished no request."""
     if not latency_us:
@@ -101,6 +108,7 @@ def server(
         share,
         useful,
         percentile(latency_us, 99.9),
+        dict(answers or {}),
     )
 
 
@@ -112,12 +120,29 @@ class Back:
     gap_s: float
     share: float | None = None
     useful: float | None = None
+    p99: float | None = None
+    """us, where it answers requests that are due at their time"""
 
 
-def back(times: Sequence[float], begin: float, end: float, log: Reading | None) -> Back:
-    """What a background did in [begin, end]."""
+def back(
+    times: Sequence[float], begin: float, end: float, log: Reading | None, latency_us: Sequence[float] = ()
+) -> Back:
+    """What a background did in [begin, end]; its latencies where it answers requests."""
     share, useful = (None, None) if log is None else (log.share, log.useful)
-    return Back(len(times) / (end - begin), longest_gap(times, begin, end), share, useful)
+    p99 = percentile(latency_us, 99) if latency_us else None
+    return Back(len(times) / (end - begin), longest_gap(times, begin, end), share, useful, p99)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a cell that has no server. `text`: what `value` cannot say."""
+
+    what: str
+    value: float
+    unit: str
+    ids: tuple[str, ...] = ()
+    """what others call it"""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,10 +160,18 @@ class Measured:
     period_ms: float = 0.0
     notes: tuple[str, ...] = ()
     gauge: Gauge | None = None
+    figures: tuple[Figure, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A line of the file of cells."""
-        return asdict(self)
+        """A line of the file of cells; what only some cells have is left out of the others."""
+        line = asdict(self)
+        for one, name in ((line, "figures"), (line["server"] or {}, "answers")):
+            if not one.get(name):
+                one.pop(name, None)
+        for one in line["back"].values():
+            if one["p99"] is None:
+                del one["p99"]
+        return line
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Measured:
@@ -151,5 +184,6 @@ class Measured:
                 "server": None if line["server"] is None else Server(**line["server"]),
                 "back": {name: Back(**one) for name, one in line["back"].items()},
                 "gauge": Gauge(**line["gauge"]) if line.get("gauge") else None,
+                "figures": tuple(Figure(**{**one, "ids": tuple(one["ids"])}) for one in line.get("figures", ())),
             }
         )

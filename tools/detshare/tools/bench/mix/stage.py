@@ -55,8 +55,8 @@ class Stage:
     gpu: str | None = None
     """UUID of the GPU whose log counts; None: of each program's busiest"""
     settle: float = SETTLE
-    arrivals: Mapping[str, object] = field(default_factory=dict)
-    """what a server is told besides its period (workloads/mix/orders.py)"""
+    arrivals: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """by program, what it is told besides (workloads/mix/orders.py)"""
     lost: set[str] = field(default_factory=set)
     """programs that did not answer any more and were ended"""
 
@@ -106,8 +106,8 @@ class Stage:
                 if each.decides == "policy":
                     session.steer.let_decide(self.workers[name].pid)
             for name in names[::-1]:
-                how = {"period_ms": period_ms, **self.arrivals} if name == lc else {}
-                self.workers[name].go(**how)
+                how = {"period_ms": period_ms} if name == lc else {}
+                self.workers[name].go(**how, **self.arrivals.get(name, {}))
                 self.workers[name].answered()
             time.sleep(self.settle)
             with Watch(session.steer.ps, self.gpu) as watch, Gauges(session.steer.pid, session.mark) as gauges:
@@ -150,9 +150,10 @@ class Stage:
             if name == lc:
                 some = worker.requests(begin, end)
                 try:
-                    served = server(some.latency_us, some.own_us, end - begin, some.dropped, log)
+                    served = server(some.latency_us, some.own_us, end - begin, some.dropped, log, some.answers)
                 except ValueError as error:
                     raise ProgramError(f"{name}: {error} in {end - begin:.0f} s") from error
             else:
-                found[name] = back(worker.steps(begin, end), begin, end, log)
+                late = worker.requests(begin, end).latency_us
+                found[name] = back(worker.steps(begin, end), begin, end, log, late)
         return Played(begin, end, served, found, tuple(notes))

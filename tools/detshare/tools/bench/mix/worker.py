@@ -7,7 +7,7 @@ import itertools
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from detshare.tools.bench.catalog import WORKLOADS
 from detshare.tools.bench.process import Program, ProgramError
@@ -38,6 +38,8 @@ class Requests:
     own_us: list[float]
     dropped: int
     """so far, of the whole run"""
+    answers: dict[str, int] = field(default_factory=dict)
+    """by digest how often, of the lines in which one of these ended"""
 
 
 class Worker:
@@ -76,22 +78,27 @@ class Worker:
         self.program.wait_for(event, patience, accept=lambda line: bool(line.get("id") == self._asked))
 
     def steps(self, begin: float, end: float) -> list[float]:
-        """When each step ended, within [begin, end]."""
+        """When each step, or request, ended, within [begin, end]."""
         lines = self.program.lines("steps")
-        return [at for line in lines if line["at"][-1] >= begin for at in line["at"] if begin <= at <= end]
+        steps = [at for line in lines if line["at"][-1] >= begin for at in line["at"] if begin <= at <= end]
+        served = self.requests(begin, end)
+        return [*steps, *(at + took / 1e6 for at, took in zip(served.at, served.latency_us, strict=True))]
 
     def requests(self, begin: float, end: float) -> Requests:
         """The requests that ended within [begin, end], whenever they were due."""
         found = Requests([], [], [], 0)
         dropped = 0
         for line in self.program.lines("requests"):
-            dropped = line["dropped"]
+            dropped, before = line["dropped"], len(found.at)
             for at, latency, own in zip(line["at"], line["latency_us"], line["own_us"], strict=True):
                 if begin <= at + latency / 1e6 <= end:
                     found.at.append(at)
                     found.latency_us.append(latency)
                     found.own_us.append(own)
-        return Requests(found.at, found.latency_us, found.own_us, dropped)
+            if len(found.at) > before:
+                for digest, count in line.get("answers", {}).items():
+                    found.answers[digest] = found.answers.get(digest, 0) + count
+        return replace(found, dropped=dropped)
 
 
 def start(session: Session, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Worker:

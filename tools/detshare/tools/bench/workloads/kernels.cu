@@ -6,6 +6,12 @@ typedef unsigned long long u64;
 
 extern "C" __global__ void empty(void) {}
 
+// Writes where no memory is.
+extern "C" __global__ void fault(void)
+{
+	*(volatile u32 *)0xdead0000ull = 1;
+}
+
 // `iterations` dependent fused multiply-adds per thread: the work is fixed, only the clock decides how long it takes.
 extern "C" __global__ void burn(u64 iterations, float *out)
 {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A server of Tally's matrix: one pass of a model with random weights a request, bf16, as one CUDA graph.
+"""A server of Tally's matrix, a client of DISB: one pass of a model with random weights a request, as one CUDA graph.
 
 Where a model cannot be captured, each request runs kernel by kernel, and the ready line says why (`instead`).
 """
@@ -19,20 +19,21 @@ import torch.nn.functional as functional
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mix"))
-from orders import Orders, serve  # type: ignore[import-not-found]
+from orders import Orders, beside, serve  # type: ignore[import-not-found]
 
 Pass = Callable[[], torch.Tensor]
 TOKENS = 16
 """of a pass of a decoder: its weights are read once for all of them, as for one token"""
 
 
-def resnet50() -> tuple[Pass, str]:
-    """One image."""
-    from torchvision.models import resnet50 as make
+def vision(name: str, pixels: int = 224) -> tuple[Pass, str]:
+    """One image through a model of torchvision."""
+    import torchvision
 
-    model = make().to(memory_format=torch.channels_last).eval()
-    image = torch.randn(1, 3, 224, 224).to(memory_format=torch.channels_last)
-    return lambda: model(image), "torchvision ResNet-50, 1 image"
+    more = {"init_weights": False} if name == "inception_v3" else {}
+    model = getattr(torchvision.models, name)(weights=None, **more).to(memory_format=torch.channels_last).eval()
+    image = torch.randn(1, 3, pixels, pixels).to(memory_format=torch.channels_last)
+    return lambda: model(image), f"torchvision {name}, 1 image of {pixels} x {pixels}"
 
 
 def bert() -> tuple[Pass, str]:
@@ -69,6 +70,22 @@ def gptneo() -> tuple[Pass, str]:
     model = GPTNeoForCausalLM(GPTNeoConfig()).eval()
     tokens = torch.randint(0, 50257, (1, TOKENS))
     return lambda: model(input_ids=tokens, use_cache=False).logits, f"transformers GPT-Neo 1.3B, {TOKENS} tokens"
+
+
+def glm() -> tuple[Pass, str]:
+    """Tokens through GLM-4-9B."""
+    from transformers import GlmConfig, GlmForCausalLM
+
+    model = GlmForCausalLM(GlmConfig()).eval()
+    tokens = torch.randint(0, 150000, (1, TOKENS))
+    return lambda: model(input_ids=tokens, use_cache=False).logits, f"transformers GLM-4-9B, {TOKENS} tokens"
+
+
+def deepfm() -> tuple[Pass, str]:
+    """256 clicks."""
+    model = beside("deepfm", "field").DeepFm().eval()
+    fields = torch.randint(0, model.SIZE, (256, model.FIELDS))
+    return lambda: model(fields), "DeepFM of torch, 256 x 26 fields"
 
 
 class Mixed(nn.Module):
@@ -147,17 +164,27 @@ def diffusion() -> tuple[Pass, str]:
 
 
 KINDS: dict[str, Callable[[], tuple[Pass, str]]] = {
-    "resnet50": resnet50,
+    "resnet50": lambda: vision("resnet50"),
+    "resnet152": lambda: vision("resnet152"),
+    "vgg19": lambda: vision("vgg19"),
+    "densenet201": lambda: vision("densenet201"),
+    "inception": lambda: vision("inception_v3", 299),
     "bert": bert,
     "yolo": yolo,
     "llama": llama,
     "diffusion": diffusion,
     "gptneo": gptneo,
+    "glm": glm,
+    "deepfm": deepfm,
 }
 
 
-def captured(one: Pass) -> tuple[Callable[[], None], str]:
-    """A request that replays the pass as a graph; or one that runs it, and why."""
+def _bytes(values: torch.Tensor) -> bytes:
+    return bytes(values.view(torch.uint8).tolist())
+
+
+def captured(one: Pass) -> tuple[Callable[[], None], Callable[[], bytes], str]:
+    """A request that replays the pass as a graph, or one that runs it; the first values that it gave; and why."""
     try:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -175,15 +202,17 @@ def captured(one: Pass) -> tuple[Callable[[], None], str]:
             host.copy_(answer.flatten()[:64], non_blocking=True)
             torch.cuda.synchronize()
 
-        return replay, ""
+        return replay, lambda: _bytes(host), ""
     except RuntimeError as error:
         torch.cuda.synchronize()
 
+        kept: list[torch.Tensor] = []
+
         def run() -> None:
-            one()
+            kept[:] = [one()]
             torch.cuda.synchronize()
 
-        return run, f"not captured: {str(error)[:160]}"
+        return run, lambda: _bytes(kept[0].flatten()[:64].cpu()), f"not captured: {str(error)[:160]}"
 
 
 def main() -> None:
@@ -197,7 +226,7 @@ def main() -> None:
     about: dict[str, Any] = {}
     with torch.inference_mode(), torch.device("cuda"):
         one, about["what"] = KINDS[args.kind]()
-        request, about["instead"] = captured(one)
+        request, answer, about["instead"] = captured(one)
         for _ in range(20):
             request()
 
@@ -205,7 +234,7 @@ def main() -> None:
         with torch.inference_mode():
             request()
 
-    serve(served, orders, started_s=round(time.monotonic() - begun, 1), **about)
+    serve(served, orders, answer=answer, started_s=round(time.monotonic() - begun, 1), **about)
 
 
 if __name__ == "__main__":

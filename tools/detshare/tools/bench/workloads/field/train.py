@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A training of Tally's matrix: models built from their configurations, random data on the GPU, bf16, fused AdamW."""
+"""A training of Tally's matrix or of the paper: a model from its configuration, random data on the GPU, bf16, AdamW."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mix"))
-from orders import Orders, step  # type: ignore[import-not-found]
+from orders import Orders, beside, step  # type: ignore[import-not-found]
 
 Wait = Callable[[], None]
 Loss = Callable[[], torch.Tensor]
@@ -107,6 +107,68 @@ def pointnet() -> tuple[nn.Module, Loss, str]:
     return model, lambda: functional.cross_entropy(model(clouds), labels), "PointNet of torch, 32 x 1024 points"
 
 
+class Spoken(nn.Module):
+    """Words, two LSTM layers of 1500, the next word: the shape of a language model with recurrence."""
+
+    def __init__(self, words: int = 10000, width: int = 1500) -> None:
+        super().__init__()
+        self.words, self.rnn = nn.Embedding(words, width), nn.LSTM(width, width, num_layers=2, batch_first=True)
+        self.out = nn.Linear(width, words)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.rnn(self.words(x))[0])
+
+
+def rnn() -> tuple[nn.Module, Loss, str]:
+    """20 texts of 35 words."""
+    model = Spoken()
+    text = torch.randint(0, 10000, (20, 36))
+    return (
+        model,
+        lambda: functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()),
+        "LSTM of torch, 2 x 1500, 20 x 35 words",
+    )
+
+
+def deepfm() -> tuple[nn.Module, Loss, str]:
+    """4096 clicks of 26 fields."""
+    model = beside("deepfm", "field").DeepFm()
+    fields, clicked = torch.randint(0, model.SIZE, (4096, model.FIELDS)), torch.randint(0, 2, (4096,))
+    return (
+        model,
+        lambda: functional.binary_cross_entropy_with_logits(model(fields).float(), clicked.float()),
+        "DeepFM of torch, 4096 x 26 fields",
+    )
+
+
+class Lora(nn.Module):
+    """A layer that stays as it is, and a product of rank 8 that learns (Hu et al., 2021)."""
+
+    def __init__(self, layer: nn.Linear, rank: int = 8) -> None:
+        super().__init__()
+        self.layer = layer
+        self.down, self.up = (
+            nn.Linear(layer.in_features, rank, bias=False),
+            nn.Linear(rank, layer.out_features, bias=False),
+        )
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + self.up(self.down(x))
+
+
+def glm_lora() -> tuple[nn.Module, Loss, str]:
+    """GLM-4-9B, 1 x 256 tokens; queries and values learn."""
+    from transformers import GlmConfig, GlmForCausalLM
+
+    model = GlmForCausalLM(GlmConfig()).requires_grad_(False)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj = Lora(layer.self_attn.q_proj)
+        layer.self_attn.v_proj = Lora(layer.self_attn.v_proj)
+    tokens = torch.randint(0, 150000, (1, 256))
+    return model, lambda: model(input_ids=tokens, labels=tokens, use_cache=False).loss, "GLM-4-9B, LoRA, 1 x 256 tokens"
+
+
 def resnet50() -> tuple[nn.Module, Loss, str]:
     """64 images."""
     from torchvision.models import resnet50 as make
@@ -124,6 +186,9 @@ KINDS: dict[str, Callable[[], tuple[nn.Module, Loss, str]]] = {
     "gpt2": gpt2,
     "pegasus": pegasus,
     "whisper": whisper,
+    "rnn": rnn,
+    "deepfm": deepfm,
+    "glm-lora": glm_lora,
 }
 WARM = 6
 
@@ -140,7 +205,7 @@ def main() -> None:
     with torch.device("cuda"):
         model, loss, what = KINDS[args.kind]()
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-5, fused=True)
 
     def launch() -> Wait:
         optimizer.zero_grad(set_to_none=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import importlib
 import json
 import os
@@ -175,6 +176,7 @@ class _Requests:
     def __init__(self) -> None:
         self.total = self.dropped = 0
         self._line: dict[str, list[float]] = {"at": [], "latency_us": [], "own_us": []}
+        self._answers: dict[str, int] = {}
         self._since = time.monotonic()
 
     def add(self, due: float, began: float, ended: float) -> None:
@@ -185,20 +187,34 @@ class _Requests:
         if ended - self._since >= WINDOW:
             self.flush()
 
+    def gave(self, answer: bytes) -> None:
+        """What the request that is added next gave."""
+        digest = hashlib.sha256(answer).hexdigest()[:16]
+        self._answers[digest] = self._answers.get(digest, 0) + 1
+
     def flush(self) -> None:
         if self._line["at"]:
-            emit("requests", dropped=self.dropped, **self._line)
+            more = {"answers": self._answers} if self._answers else {}
+            emit("requests", dropped=self.dropped, **self._line, **more)
             self._line = {"at": [], "latency_us": [], "own_us": []}
+            self._answers = {}
         self._since = time.monotonic()
 
 
-def serve(request: Wait, orders: Orders, observe: Callable[[float], object] | None = None, **about: Any) -> None:
+def serve(
+    request: Wait,
+    orders: Orders,
+    observe: Callable[[float], object] | None = None,
+    answer: Callable[[], bytes] | None = None,
+    **about: Any,
+) -> None:
     """A server: a request is due each period, whatever the one before took; or back to back with a period of 0.
 
     A latency counts from the time at which its request was due. `observe` is told each in seconds.
     Orders may ask for Poisson arrivals.
 
     :param request: does one request and waits for its end.
+    :param answer: what the last request gave, the same each time; asked when its time was taken.
     """
     _slack()
     log = _Requests()
@@ -226,6 +242,8 @@ def serve(request: Wait, orders: Orders, observe: Callable[[float], object] | No
         request()
         end = time.monotonic()
         since = due if period else begin
+        if answer is not None:
+            log.gave(answer())
         log.add(since, begin, end)
         if observe is not None:
             observe(end - since)
