@@ -60,7 +60,8 @@ def test_somebody_does_each_verb_and_who_does_not_is_told_what_is_missing(verb: 
     if verb.name not in backend.table:
         wrong: type[Exception] = NeedsModule if verb.lacks else NoSpatialLane
         assert (verb.lane is Lane.SPATIAL) <= (wrong is NoSpatialLane)
-        args = {arg.name: {"percent": 5, "limit": "8G"}.get(arg.name, "red") for arg in verb.args if arg.required}
+        values: dict[str, Any] = {"percent": 5, "limit": "8G", "gpu": "1"}
+        args = {arg.name: values.get(arg.name, "red") for arg in verb.args if arg.required}
         with pytest.raises(wrong, match=verb.lacks or "spatial lane is off"):
             backend.do(request(verb.name, "high" if verb.whom is Whom.OURS else "red", **args))
     backend.close()
@@ -105,7 +106,7 @@ def test_the_library_asks_what_can_be_meant(monkeypatch: pytest.MonkeyPatch) -> 
         given = {each: values[each] for each in inspect.signature(method).parameters if each != "who"}
         method(4242, **given)
         assert asked[-1] == name.replace("_", "-")
-    assert len(asked) == 12
+    assert len(asked) == 13
 
 
 def test_what_names_verbs_names_those_that_there_are() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from detshare.ctl.backends.spatial.lanes import Lanes
 from detshare.ctl.checkpoint import calls
 from detshare.ctl.cli.details import parking_rows
 from detshare.ctl.core import procfs
-from detshare.ctl.core.backend import Backend
-from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.backend import Backend, BadRequest
+from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.snapshot import Outcome, Program, Skip, Snapshot, State
 from detshare.ctl.core.verbs import request
 from tests.patience import until
@@ -31,6 +32,10 @@ pytestmark = pytest.mark.e2e
 
 STANDIN = Path(__file__).parent / "standin"
 GIB = 1 << 30
+GPUS = tuple(
+    Gpu(f"GPU-{number}b269624-5005-67c3-4026-6cc0bb057439", number, name, f"0000:0{number}:00.0")
+    for number, name in enumerate(("NVIDIA H200", "NVIDIA H200", "NVIDIA L4"))
+)
 SLEEPER = """
 import mmap, sys, time
 file = open(sys.argv[1], "rb")
@@ -53,7 +58,7 @@ class Temporal(Backend):
 
     def look(self, *, enforce: bool = True) -> Snapshot:
         programs = tuple(each for each in self._machine.programs if self._machine.on_gpu(each.id.pid))
-        return Snapshot("root", "unit", "", 0.0, 0.0, (), programs)
+        return Snapshot("root", "unit", "", 0.0, 0.0, GPUS, programs)
 
     def stirs(self) -> bool:
         return False
@@ -86,6 +91,7 @@ class Machine:
         self.folder, self._lane = folder, lane
         self.driver = folder / "driver"
         self.driver.mkdir()
+        (self.driver / "gpus").write_text(" ".join(gpu.uuid for gpu in GPUS))
         (folder / "libcuda.so.1").write_bytes(b"x" * 4096)
         self._processes: list[subprocess.Popen[str]] = []
         self.programs: list[Program] = []
@@ -104,12 +110,11 @@ class Machine:
         assert process.stdout is not None
         process.stdout.readline()
         self._processes.append(process)
-        self.behave(process.pid, state=0, **behaves)
+        self.behave(process.pid, state=0, gpu=GPUS[0].uuid, **behaves)
         start = procfs.start_time(process.pid)
         assert start is not None
-        made = Program(
-            ProcessId(process.pid, start), "python train.py", "ann", "", state, gpus=("GPU-1",), memory_bytes=8 * GIB
-        )
+        who, gpus = ProcessId(process.pid, start), (GPUS[0].uuid,)
+        made = Program(who, "python train.py", "ann", "", state, gpus=gpus, memory_bytes=8 * GIB)
         self.programs.append(made)
         self.lanes.look()
         return process.pid
@@ -123,6 +128,9 @@ class Machine:
 
     def state(self, pid: int) -> int:
         return int(json.loads((self.driver / str(pid)).read_text())["state"])
+
+    def gpu(self, pid: int) -> str:
+        return str(json.loads((self.driver / str(pid)).read_text())["gpu"])
 
     def on_gpu(self, pid: int) -> bool:
         return self.state(pid) != 2
@@ -178,10 +186,10 @@ def test_it_goes_and_comes_back_and_everybody_knows(machine: Machine) -> None:
     until(lambda: machine.where(pid) == "parked")
     program = machine.seen(pid)
     assert program is not None  # no look of the driver finds it any more
-    assert (program.state, program.command, program.gpus) == (State.PARKED, "python train.py", ("GPU-1",))
+    assert (program.state, program.command, program.gpus) == (State.PARKED, "python train.py", (GPUS[0].uuid,))
     assert program.parking is not None
     assert (program.parking.way, program.parking.parked_bytes, program.parking.parks) == ("driver", 8 * GIB, 1)
-    until(lambda: machine.hears("parked by the driver's checkpoint: 8G left GPU-1 in "))
+    until(lambda: machine.hears(f"parked by the driver's checkpoint: 8G left {GPUS[0].uuid} in "))
     (change,) = machine.do("resume", pid).changed
     assert "by the driver's restore" in change.note
     until(lambda: machine.where(pid) == "home")
@@ -260,7 +268,7 @@ def test_another_daemon_asks_the_driver_how_it_stands(machine: Machine, left: in
     """Killed before, in, and after the checkpoint: the journal says the same of all three."""
     pid = machine.run()
     process = machine.programs[0].id
-    entry = {"id": list(process), "command": "x", "user": "", "container": "", "gpus": ["GPU-1"], "klass": None}
+    entry = {"id": list(process), "command": "x", "user": "", "container": "", "gpus": [GPUS[0].uuid], "klass": None}
     machine.behave(pid, state=left)
     machine.checkpoints.close(restore=False)
     journal = [entry | {"size": GIB, "state": "leaving"}]
@@ -318,6 +326,73 @@ def test_who_cannot_be_parked_so(machine: Machine, state: State, words: str) -> 
     pid = machine.run(state)
     (skip,) = machine.do("park", pid).skipped
     assert words in skip.reason
+
+
+def test_it_moves_to_another_gpu_and_back(machine: Machine) -> None:
+    pid = machine.run()
+    for gpu, named in ((GPUS[1], "1"), (GPUS[0], GPUS[0].uuid[:8])):
+        (change,) = machine.do("migrate", pid, gpu=named).changed
+        assert f"by the driver's checkpoint, to GPU {gpu.minor}: under way" in change.note
+        until(lambda: machine.hears(f"to {gpu.uuid} by the driver's checkpoint in "))  # noqa: B023
+        assert (machine.gpu(pid), machine.state(pid), machine.where(pid)) == (gpu.uuid, 0, "home")
+        machine.programs[0] = replace(machine.programs[0], gpus=(gpu.uuid,))  # as a look finds it now
+        machine.lanes.look()
+    assert machine.calls() == 2 * ["lock", "checkpoint", "restore", "unlock"]
+    assert not (machine.folder / "checkpoints.json").exists()
+
+
+def test_whom_the_other_gpu_has_no_room_for_runs_on_where_it_was(machine: Machine) -> None:
+    pid = machine.run(full=GPUS[1].uuid)
+    machine.do("migrate", pid, gpu="1")
+    words = "is not moved, it stays where it was, and runs; nothing is lost: the GPU has no room for it"
+    until(lambda: machine.hears(words))
+    assert (machine.gpu(pid), machine.state(pid), machine.where(pid)) == (GPUS[0].uuid, 0, "home")
+    assert machine.calls() == ["lock", "checkpoint", "restore", "restore", "unlock"]
+
+
+def test_who_is_parked_comes_back_on_the_other_gpu_or_stays_parked(machine: Machine) -> None:
+    pid = machine.run(full=GPUS[1].uuid)
+    machine.do("park", pid)
+    until(lambda: machine.where(pid) == "parked")
+    assert machine.do("migrate", pid, gpu="1").changed
+    until(lambda: machine.hears("it stays in the driver's checkpoint; nothing is lost: the GPU has no room for it"))
+    assert machine.where(pid) == "parked"
+    machine.behave(pid, full=False)
+    machine.do("migrate", pid, gpu="1")
+    until(lambda: machine.where(pid) == "home")
+    assert (machine.gpu(pid), machine.state(pid)) == (GPUS[1].uuid, 0)
+
+
+def test_who_was_killed_in_a_move_is_found_by_the_next_daemon(machine: Machine) -> None:
+    pid = machine.run(seconds=0.3)
+    machine.do("migrate", pid, gpu="1")
+    until(lambda: machine.state(pid) == 2)
+    (child,) = _children()
+    os.kill(child, signal.SIGKILL)
+    until(lambda: machine.hears("it stays in the driver's checkpoint; nothing is lost"))
+    machine.checkpoints.close(restore=False)
+    machine.start()
+    until(lambda: machine.hears("found again: it is still in the driver's checkpoint"))
+    machine.do("resume", pid)
+    until(lambda: machine.where(pid) == "home")
+    assert (machine.gpu(pid), machine.state(pid)) == (GPUS[0].uuid, 0)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words"), [("0", "on GPU 0 already"), ("2", "the driver restores onto the same chip only")]
+)
+def test_who_cannot_move_there(machine: Machine, gpu: str, words: str) -> None:
+    pid = machine.run()
+    (skip,) = machine.do("migrate", pid, gpu=gpu).skipped
+    assert words in skip.reason
+
+
+@pytest.mark.parametrize("gpu", ["7", "GPU-", "", "x"])
+def test_a_gpu_that_is_not_one(machine: Machine, gpu: str) -> None:
+    pid = machine.run()
+    with pytest.raises(BadRequest, match=r"migrate takes one GPU, .* there are: 0 \(GPU-0b2"):
+        machine.do("migrate", pid, gpu=gpu)
+    assert not machine.do("migrate", 1, gpu="1").changed
 
 
 def test_without_the_extra_it_says_what_to_install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

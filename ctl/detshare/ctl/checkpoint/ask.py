@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,12 +31,14 @@ class Answer:
     left: bool = False
 
 
-def ask(job: str, lock: Path, process: ProcessId, *, lock_ms: int = 0, size: int = 0) -> Answer:
+def ask(
+    job: str, lock: Path, process: ProcessId, *, lock_ms: int = 0, size: int = 0, pairs: Sequence[str] = ()
+) -> Answer:
     """Do a job of child.JOBS on a process with `size` bytes of GPU memory. Takes seconds; always answers."""
     module = f"{__package__}.child"
     # -P and /: no module is taken from a folder that somebody else may write to
-    command = [sys.executable, "-P", "-m", module, job, str(lock), *map(str, process), str(lock_ms)]
-    limit = LEAST_S + lock_ms / 1000 + size / SLOWEST
+    command = [sys.executable, "-P", "-m", module, job, str(lock), *map(str, process), str(lock_ms), *pairs]
+    limit = LEAST_S + lock_ms / 1000 + (3 if pairs else 1) * size / SLOWEST  # out, in, and in again where it was
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
+
+from detshare.ctl.checkpoint.gpumap import raw
 
 __all__ = ["Calls", "Failed", "Missing", "State", "absent"]
 
@@ -107,9 +111,26 @@ class Calls:
         """Its GPU memory goes into its own host memory. It is locked."""
         self._call("cuCheckpointProcessCheckpoint", pid, None)
 
-    def restore(self, pid: int) -> None:
-        """And back, onto the same GPUs; it is locked afterwards."""
-        self._call("cuCheckpointProcessRestore", pid, None)
+    def restore(self, pid: int, mapping: Any = None) -> None:
+        """And back, onto the same GPUs, or as `mapping` says; it is locked afterwards."""
+        self._call("cuCheckpointProcessRestore", pid, mapping)
+
+    def mapping(self, pairs: Sequence[str]) -> Any:
+        """Pairs OLD=NEW of GPUs, as `restore` takes them (driver 580 and newer). Missing."""
+        if not hasattr(self._driver, "CUcheckpointGpuPair"):
+            raise Missing("this cuda-bindings restores onto the same GPU only: install 13.0 or newer")
+        args, made = self._driver.CUcheckpointRestoreArgs(), []
+        for old, _, new in (pair.partition("=") for pair in pairs):
+            pair = self._driver.CUcheckpointGpuPair()
+            pair.oldUuid, pair.newUuid = self._uuid(old), self._uuid(new)
+            made.append(pair)
+        args.gpuPairs, args.gpuPairsCount = made, len(made)
+        return args
+
+    def _uuid(self, name: str) -> Any:
+        made = self._driver.CUuuid()
+        ctypes.memmove(made.getPtr(), raw(name), 16)  # its bytes cannot be set
+        return made
 
     def unlock(self, pid: int) -> None:
         """Its calls go on."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that makes the driver's calls: `python -m detshare.ctl.checkpoint.child JOB LOCKFILE PID START LOCK_MS`.
+"""The process that makes the driver's calls.
 
+`python -m detshare.ctl.checkpoint.child JOB LOCKFILE PID START LOCK_MS [OLD=NEW...]`, the last for JOB migrate.
 A process of its own, for these calls take seconds and hold no lock of ours, libcuda stays out of the daemon, and a
 daemon that is killed does not stop half-way what this began: it ends it, and the next daemon waits for it (LOCKFILE).
 One line of JSON goes to standard output: {"state", "error", "seconds", "left"}; left: nothing was done to the process.
@@ -13,6 +14,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from detshare.ctl.checkpoint.calls import NOT_READY, Calls, Failed, Missing, State
@@ -21,7 +23,7 @@ from detshare.ctl.core import procfs
 __all__ = ["JOBS", "main"]
 
 
-def _park(calls: Calls, pid: int, lock_ms: int) -> State:
+def _park(calls: Calls, pid: int, lock_ms: int, _pairs: Sequence[str]) -> State:
     state = calls.state(pid)
     if state is State.RUNNING:
         calls.lock(pid, lock_ms)
@@ -37,7 +39,7 @@ def _park(calls: Calls, pid: int, lock_ms: int) -> State:
     return calls.state(pid)
 
 
-def _resume(calls: Calls, pid: int, _lock_ms: int) -> State:
+def _resume(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str]) -> State:
     state = calls.state(pid)
     if state is State.CHECKPOINTED:
         calls.restore(pid)  # refused, it stays checkpointed
@@ -47,13 +49,28 @@ def _resume(calls: Calls, pid: int, _lock_ms: int) -> State:
     return calls.state(pid)
 
 
-def _settle(calls: Calls, pid: int, _lock_ms: int) -> State:
+def _migrate(calls: Calls, pid: int, lock_ms: int, pairs: Sequence[str]) -> State:
+    """Whom the other GPU does not take comes back to its own, or stays checkpointed if it was."""
+    mapping, before = calls.mapping(pairs), calls.state(pid)
+    state = _park(calls, pid, lock_ms, ())
+    if state is State.CHECKPOINTED:
+        try:
+            calls.restore(pid, mapping)
+        except Failed:
+            if before is not State.CHECKPOINTED:
+                _resume(calls, pid, lock_ms, ())
+            raise
+        calls.unlock(pid)
+    return calls.state(pid)
+
+
+def _settle(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str]) -> State:
     """Who was locked by us and not checkpointed goes on."""
     _let_go(calls, pid)
     return calls.state(pid)
 
 
-def _state(calls: Calls, pid: int, _lock_ms: int) -> State:
+def _state(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str]) -> State:
     return calls.state(pid)
 
 
@@ -62,14 +79,14 @@ def _let_go(calls: Calls, pid: int) -> None:
         calls.unlock(pid)
 
 
-JOBS = {"park": _park, "resume": _resume, "settle": _settle, "state": _state}
+JOBS = {"park": _park, "resume": _resume, "migrate": _migrate, "settle": _settle, "state": _state}
 
 
 class Refused(Exception):
     """It is in no state for that, and left alone."""
 
 
-def _do(job: str, pid: int, start: int, lock_ms: int) -> dict[str, Any]:
+def _do(job: str, pid: int, start: int, lock_ms: int, pairs: Sequence[str]) -> dict[str, Any]:
     pidfd = os.pidfd_open(pid)  # from here on the number is no other process's
     try:
         if procfs.start_time(pid) != start:
@@ -77,7 +94,7 @@ def _do(job: str, pid: int, start: int, lock_ms: int) -> dict[str, Any]:
         calls = Calls()
         began = time.monotonic()
         try:
-            return {"state": JOBS[job](calls, pid, lock_ms), "error": "", "seconds": time.monotonic() - began}
+            return {"state": JOBS[job](calls, pid, lock_ms, pairs), "error": "", "seconds": time.monotonic() - began}
         except Refused as error:
             return {"state": "", "error": str(error), "seconds": 0.0, "left": True}
         except Failed as error:
@@ -91,12 +108,12 @@ def _do(job: str, pid: int, start: int, lock_ms: int) -> dict[str, Any]:
 
 def main(words: list[str]) -> dict[str, Any]:
     """What is said of one job."""
-    job, lock, pid, start, lock_ms = words
+    job, lock, pid, start, lock_ms, *pairs = words
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # a restore fails with it
     try:
         with open(lock, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # one at a time: they share the bus, and two daemons the programs
-            return _do(job, int(pid), int(start), int(lock_ms))
+            return _do(job, int(pid), int(start), int(lock_ms), pairs)
     except ProcessLookupError:
         return {"state": State.NONE, "error": "it has ended", "seconds": 0.0}
     except Missing as error:

@@ -302,6 +302,23 @@ _ALL: Final = (
         daemon=True,
     ),
     Verb(
+        "migrate",
+        """Move a program to another GPU of the same chip, while it waits for some seconds.
+
+        By the driver's checkpoint, with driver 580 and cuda-bindings 13: its memory goes into its own host memory and
+        comes back there, at the same addresses. GPU is a number or the beginning of a UUID. Whom the driver does not
+        move runs on where it was. Not for MPS, thus not for the spatial lane. Needs the daemon.
+        """,
+        "4242 1",
+        (
+            Arg("gpu", Text(), "GPU", required=True),
+            Arg("timeout", _WAIT, "SECONDS", "How long what it runs may take to end.  [default: 10]", "timeout"),
+        ),
+        lane=Lane.SPATIAL,
+        done="moves",
+        daemon=True,
+    ),
+    Verb(
         "preempt",
         """Take a program off the GPU once.
 

@@ -78,6 +78,10 @@ class Client:
         """Copy its GPU memory into host memory, and let it go; its next launch brings it back."""
         return self._do("park", who)
 
+    def migrate(self, who: str | int, gpu: str | int) -> Result:
+        """Move it to another GPU of the same chip, by its number or the beginning of its UUID."""
+        return self._do("migrate", who, gpu=str(gpu))
+
     def preempt(self, who: str | int) -> Result:
         """Take it off the GPU once; it goes on at its next turn."""
         return self._do("preempt", who)

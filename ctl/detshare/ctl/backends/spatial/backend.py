@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from detshare.ctl.backends.spatial.checkpoints import STAYS
 from detshare.ctl.backends.spatial.pool import Pool, set_text
 from detshare.ctl.backends.spatial.residence import AWAY, Residence, parking_of
 from detshare.ctl.backends.spatial.shapes import shapes
@@ -85,9 +86,10 @@ class ShimBackend(Backend):
     def table(self) -> Mapping[str, Callable[..., Outcome]]:
         return {
             "set-priority": self.set_priority,
-            "set-weight": lambda who, **_: self._cannot("set-weight", who),
-            "set-slice": lambda who, **_: self._cannot("set-slice", who),
-            "preempt": lambda who: self._cannot("preempt", who),
+            "set-weight": lambda who, **_: self._cannot("set-weight", who, _SLICES),
+            "set-slice": lambda who, **_: self._cannot("set-slice", who, _SLICES),
+            "preempt": lambda who: self._cannot("preempt", who, _SLICES),
+            "migrate": lambda who, **_: self._cannot("migrate", who, STAYS),
             "set-memory": self.set_memory,
             "set-sm": self.set_sm,
             "bind": self.bind,
@@ -101,8 +103,8 @@ class ShimBackend(Backend):
             "release": self.release,
         }
 
-    def _cannot(self, verb: str, who: str) -> Outcome:
-        return self._verb(verb, who, lambda opener: Skip(opener.id.pid, _SLICES))
+    def _cannot(self, verb: str, who: str, why: str) -> Outcome:
+        return self._verb(verb, who, lambda opener: Skip(opener.id.pid, why))
 
     # -- verbs --------------------------------------------------------------------------------------------------
 

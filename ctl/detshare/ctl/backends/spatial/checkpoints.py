@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`park` and `resume` by the driver's own checkpoint, for programs that are not under libdetshare.so.
+"""`park`, `resume` and `migrate` by the driver's own checkpoint, for programs that are not under libdetshare.so.
 
 It takes seconds, so a thread of its own does it, and whoever asked is told that it is under way. A checkpointed program
 has no descriptor of the driver any more: no look finds it, so what is known of it is kept here, and in a journal that
@@ -13,27 +13,30 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from detshare.ctl.checkpoint import calls
+from detshare.ctl.checkpoint import calls, gpumap
 from detshare.ctl.checkpoint.ask import Answer, ask
 from detshare.ctl.checkpoint.calls import State as Driver
 from detshare.ctl.core import procfs, select
-from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.sizes import text
 from detshare.ctl.core.snapshot import Change, Check, Event, Program, Skip, State
 from detshare.ctl.core.work import Parking
 
-__all__ = ["Checkpoints"]
+__all__ = ["STAYS", "Checkpoints"]
 
 log = logging.getLogger("detshared.checkpoints")
 
 LOCK_S: Final = 10.0
 """seconds in which what a program launched has to end, where nothing else was asked for"""
+STAYS: Final = "it is in the spatial lane, in an MPS server's context: the driver checkpoints none such"
+"""why a program cannot be moved to another GPU"""
 CLOSE_S: Final = 20.0
 """seconds that the daemon's end waits for programs to be back"""
 _WHY_NOT: Final = {
@@ -213,13 +216,23 @@ class Checkpoints:
         pid = program.id.pid
         if program.spatial is not None:
             return Skip(pid, "its memory cannot leave: start it with detshare run --park -- COMMAND")
+        made = self._begin(program, self._leave, lock_s)
+        if isinstance(made, Skip):
+            return made
+        note = "by the driver's checkpoint, for it is not under libdetshare.so: under way, some seconds"
+        return Change(pid, note=f"{note}; its calls of CUDA wait until: detshare-ctl resume {pid}")
+
+    def _begin(self, program: Program, job: Callable[..., None], *args: object) -> Entry | Skip:
+        """Write it down, and let the thread do the job."""
+        pid = program.id.pid
         if why := calls.absent():
             return Skip(pid, f"it is not under libdetshare.so, so only the driver could park it, and {why}")
         with self._lock:
             entry = self._entries.get(program.id)
-            if entry is not None and entry.away:
+            moves = entry is not None and entry.state == "parked" and job == self._move
+            if entry is not None and entry.away and not moves:
                 return Skip(pid, f"it is {entry.state} already, by the driver's checkpoint")
-            if why := _WHY_NOT.get(program.state, ""):
+            if not moves and (why := _WHY_NOT.get(program.state, "")):
                 return Skip(pid, why)
             made = Entry(
                 program.id,
@@ -228,7 +241,7 @@ class Checkpoints:
                 program.container,
                 program.gpus,
                 program.klass,
-                program.memory_bytes or 0,
+                program.memory_bytes or (0 if entry is None else entry.size),
                 "leaving",
                 0 if entry is None else entry.parks,
             )
@@ -238,9 +251,8 @@ class Checkpoints:
             except OSError:
                 self._entries.pop(program.id)
                 raise
-            self._submit(self._leave, made, lock_s)
-        note = "by the driver's checkpoint, for it is not under libdetshare.so: under way, some seconds"
-        return Change(pid, note=f"{note}; its calls of CUDA wait until: detshare-ctl resume {pid}")
+            self._submit(job, made, *args)
+            return made
 
     def resume(self, who: str) -> list[Change | Skip]:
         """Begin to bring back those that are away and selected; nobody else is in the answers."""
@@ -254,6 +266,32 @@ class Checkpoints:
                     note = "by the driver's restore: under way, some seconds"
                     answers.append(Change(entry.id.pid, note=note))
         return answers
+
+    def migrate(
+        self, who: str, programs: Iterable[Program], gpus: Sequence[Gpu], gpu: str, timeout: float | None = None
+    ) -> list[Change | Skip]:
+        """Begin to move the selected ones of a look to another GPU. OSError as `park`; BadRequest: no such GPU."""
+        new, selector = gpumap.chosen(gpus, gpu), select.parse(who)
+        if new is None:
+            listed = ", ".join(f"{each.minor} ({each.uuid})" for each in gpus) or "none"
+            raise BadRequest(f"migrate takes one GPU, its number or the beginning of its UUID; there are: {listed}")
+        wait_s = LOCK_S if timeout is None else timeout
+        return [self._move_one(each, gpus, new, wait_s) for each in programs if selector.matches(each)]
+
+    def _move_one(self, program: Program, gpus: Sequence[Gpu], new: Gpu, lock_s: float) -> Change | Skip:
+        pid = program.id.pid
+        if program.spatial is not None:
+            return Skip(pid, STAYS)
+        if len(program.gpus) != 1:
+            return Skip(pid, f"it is on {len(program.gpus)} GPUs; one that is on just one can be moved")
+        if why := gpumap.unfit(gpus, program.gpus[0], new):
+            return Skip(pid, why)
+        before = "parked" if program.state is State.PARKED else "home"
+        pairs = gpumap.pairs(gpus, program.gpus[0], new.uuid)
+        made = self._begin(program, self._move, lock_s, before, pairs, new.uuid)
+        if isinstance(made, Skip):
+            return made
+        return Change(pid, note=f"by the driver's checkpoint, to GPU {new.minor}: under way, some seconds; see events")
 
     def find(self, pid: int) -> list[Change | Skip]:
         """Bring back a process that no journal knows, if the driver says that it is checkpointed."""
@@ -296,9 +334,10 @@ class Checkpoints:
             log.exception("the driver's checkpoint of PID %d failed", entry.id.pid)
             self._say("error", entry.id.pid, f"an error in DetShare itself: {type(error).__name__}: {error}")
 
-    def _ask(self, job: str, entry: Entry, lock_s: float = 0.0) -> Answer:
+    def _ask(self, job: str, entry: Entry, lock_s: float = 0.0, pairs: Sequence[str] = ()) -> Answer:
         """Where nobody could say how it stands it is let go, if it is locked, and the driver asked again."""
-        answer = self._act(job, self._lock_file, entry.id, lock_ms=int(lock_s * 1000), size=entry.size)
+        lock_ms = int(lock_s * 1000)
+        answer = self._act(job, self._lock_file, entry.id, lock_ms=lock_ms, size=entry.size, pairs=pairs)
         if answer.state is not None or answer.left or job == "settle":
             return answer
         again = self._act("settle", self._lock_file, entry.id)
@@ -314,6 +353,19 @@ class Checkpoints:
             self._say("park", entry.id.pid, f"{said}; it waits until: detshare-ctl resume {entry.id.pid}")
         elif answer.state is not Driver.NONE:
             self._say("park", entry.id.pid, f"is not parked, nothing is lost: {answer.error or 'the driver refused'}")
+
+    def _move(self, entry: Entry, lock_s: float, before: str, pairs: Sequence[str], gpu: str) -> None:
+        answer = self._ask("migrate", entry, lock_s, pairs)
+        if not self._stands(entry, answer, before):
+            return
+        if entry.state == "home" and not answer.error:
+            old, entry.gpus = entry.gpus[0], (gpu,)
+            took = f"by the driver's checkpoint in {answer.seconds:.3g} s"
+            self._say("park", entry.id.pid, f"moved from {old} to {gpu} {took}")
+            return
+        stays = "stays in the driver's checkpoint" if entry.away else "stays where it was, and runs"
+        why = answer.error or "the driver refused"
+        self._say("park", entry.id.pid, f"is not moved, it {stays}; nothing is lost: {why}")
 
     def _come(self, entry: Entry) -> None:
         if not entry.away:

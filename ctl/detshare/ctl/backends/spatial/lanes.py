@@ -13,7 +13,7 @@ from detshare.ctl.backends.spatial.checkpoints import Checkpoints
 from detshare.ctl.backends.spatial.residence import AWAY
 from detshare.ctl.core import select
 from detshare.ctl.core.backend import Backend
-from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot, State
 from detshare.ctl.core.verb import Lane, Request
 from detshare.ctl.core.verbs import request
@@ -36,7 +36,8 @@ class Lanes(Backend):
         self._spatial = spatial
         self._checkpoints = checkpoints
         self._programs: tuple[Program, ...] = ()
-        """of the last look"""
+        self._gpus: tuple[Gpu, ...] = ()
+        """both of the last look"""
 
     @property
     def name(self) -> str:
@@ -46,6 +47,7 @@ class Lanes(Backend):
         seen = self._temporal.look(enforce=enforce)
         mine = {program.id: program for program in self._spatial.look().programs}
         merged = [_merged(program, mine.pop(program.id, None)) for program in seen.programs]
+        self._gpus = seen.gpus
         away = self._spatial.residence.all()
         self._programs = tuple(_housed(each, away.get(each.id)) for each in (*merged, *mine.values()))
         known = self._checkpoints.add_to(self._programs) if self._checkpoints is not None else self._programs
@@ -63,6 +65,8 @@ class Lanes(Backend):
         verb, who = request.verb, request.who
         if verb.name == "park":
             return self._park(request)
+        if verb.name == "migrate":
+            return self._migrate(request)
         if verb.name in ("resume", "release"):
             done = self._split(request, self._temporal.do)
             if verb.name == "resume":
@@ -111,6 +115,13 @@ class Lanes(Backend):
             return Outcome.of("park", driven)
         done = self._spatial.do(park)
         return Outcome.of("park", [*done.changed, *driven, *done.skipped], done.seconds)
+
+    def _migrate(self, asked: Request) -> Outcome:
+        if self._checkpoints is None:
+            return self._spatial.do(asked)
+        programs, gpus = self._checkpoints.add_to(self._programs), self._gpus
+        answers = self._checkpoints.migrate(asked.who, programs, gpus, asked.args["gpu"], asked.args.get("timeout"))
+        return Outcome.of("migrate", answers) if answers else self._spatial.do(asked)
 
     def _restore(self, asked: Request) -> list[Change | Skip]:
         """Back from the driver's checkpoint."""

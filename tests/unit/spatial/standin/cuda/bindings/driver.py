@@ -4,18 +4,22 @@
 Names, types, signatures and enumerations are those of cuda-bindings 13.5 (its own were looked at). States and which
 error follows from which are those of the driver's reference. Assumed, for no GPU confirmed it: a process without a
 context is INVALID_VALUE; a restore without room is OUT_OF_MEMORY and changes nothing; a restore under
-CUDA_VISIBLE_DEVICES is INVALID_VALUE.
+CUDA_VISIBLE_DEVICES is INVALID_VALUE, and so is one whose pairs lack a GPU that was checkpointed, name one that is not
+there, or bring two to one place. Pairs of GPUs that the process does not use are taken.
 
 A process is a file PID in the folder $STANDIN_CHECKPOINTS, JSON: state, and how it behaves: busy (its work does not
-end), refuse (no checkpoint of it), full (no room to come back), seconds (each copy). `calls` there lists all calls.
+end), refuse (no checkpoint of it), full (no room to come back; or the UUID of the GPU that has none), seconds (each
+copy), gpu (the UUID of its GPU). `calls` there lists all calls, `gpus` the UUIDs of all GPUs, of one chip.
 """
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import json
 import os
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +52,27 @@ class CUcheckpointCheckpointArgs:
     pass
 
 
+class CUuuid:
+    def __init__(self) -> None:
+        self._raw = ctypes.create_string_buffer(16)
+
+    @property
+    def bytes(self) -> bytes:
+        return self._raw.raw
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self._raw)
+
+
+class CUcheckpointGpuPair:
+    def __init__(self) -> None:
+        self.oldUuid, self.newUuid = CUuuid(), CUuuid()
+
+
 class CUcheckpointRestoreArgs:
-    pass
+    def __init__(self) -> None:
+        self.gpuPairs: list[CUcheckpointGpuPair] = []
+        self.gpuPairsCount = 0
 
 
 class CUcheckpointUnlockArgs:
@@ -77,8 +100,8 @@ def _read(pid: object) -> dict[str, Any] | CUresult:
         return CUresult.CUDA_ERROR_INVALID_VALUE
 
 
-def _write(pid: int, state: CUprocessState) -> None:
-    data = json.loads((FOLDER / str(pid)).read_text()) | {"state": int(state)}
+def _write(pid: int, state: CUprocessState, **more: str) -> None:
+    data = json.loads((FOLDER / str(pid)).read_text()) | {"state": int(state)} | more
     draft = FOLDER / f"{pid}.new"
     draft.write_text(json.dumps(data))
     draft.replace(FOLDER / str(pid))
@@ -145,11 +168,27 @@ def cuCheckpointProcessRestore(pid: int, args: CUcheckpointRestoreArgs | None) -
         return (found,)
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return (CUresult.CUDA_ERROR_INVALID_VALUE,)
-    if found.get("full"):
+    gpu = _place(found.get("gpu", ""), args)
+    if gpu is None:
+        return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+    if found.get("full") in (True, gpu):
         return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
     time.sleep(found.get("seconds", 0))
-    _write(pid, LOCKED)
+    _write(pid, LOCKED, gpu=gpu)
     return (CUresult.CUDA_SUCCESS,)
+
+
+def _place(gpu: str, args: CUcheckpointRestoreArgs | None) -> str | None:
+    """Where it comes back; None where its pairs are refused."""
+    if args is None or not args.gpuPairsCount:
+        return gpu
+    there = set((FOLDER / "gpus").read_text().split())
+    named = [tuple(f"GPU-{uuid.UUID(bytes=each.bytes)}" for each in (pair.oldUuid, pair.newUuid))
+             for pair in args.gpuPairs[: args.gpuPairsCount]]  # fmt: skip
+    places = dict(named)
+    if len(places) < args.gpuPairsCount or len(set(places.values())) < len(places) or set(places.values()) - there:
+        return None
+    return places.get(gpu)
 
 
 def cuCheckpointProcessUnlock(pid: int, args: CUcheckpointUnlockArgs | None) -> tuple[CUresult]:
