@@ -38,7 +38,7 @@ LATER_BUDGET_S = 0.030
 """client search on each later look, for all programs that still miss one"""
 REREAD_BUDGET_S = 0.100
 """re-reading known programs, on one look; the rest has its turn on the next"""
-RESCAN_S = (0.2, 5.0)
+RESCAN_S = (0.2, 10.0)
 """shortest and longest time between two readings of one program's objects while something changes in the driver; it
 doubles while the readings find nothing new. A program that makes a TSG maps memory on a descriptor of its own (both
 recordings of an H100, docs/how/coverage.md), and who has other descriptors is read at once"""
