@@ -20,6 +20,7 @@ LEAST_SAMPLES: Final = 8
 IDLE_SHARE: Final = 0.5
 """of the GPU's SMs, over its kernels' time: a program that leaves so many idle by itself is better beside others"""
 _MOST_COMMANDS: Final = 500
+_SET: Final = ": "
 _INTERPRETERS: Final = ("python", "pypy", "bash", "sh", "perl", "node", "julia", "ruby")
 
 
@@ -35,10 +36,10 @@ LANES: Final = (Lane.AUTO, Lane.SPATIAL, Lane.TEMPORAL)
 
 
 def key(command: Sequence[str]) -> str:
-    """A short name that runs of one program have in common: the program, and an interpreter's script or module."""
-    words = [PurePath(command[0]).name]
+    """A name that runs of one program have in common: the program, an interpreter's script or module, and behind ": "
+    how it was set, such as a model's name; numbers and paths differ from run to run and are left out."""
+    words, rest = [PurePath(command[0]).name], iter(command[1:])
     if words[0].startswith(_INTERPRETERS):
-        rest = iter(command[1:])
         for word in rest:
             if word in ("-m", "-c"):
                 text = next(rest, "")
@@ -47,7 +48,21 @@ def key(command: Sequence[str]) -> str:
             if not word.startswith("-"):
                 words.append(PurePath(word).name)
                 break
-    return " ".join(words)[:200]
+    how = " ".join(filter(None, map(_setting, rest)))
+    return (" ".join(words)[:200] + (f"{_SET}{how}" if how else ""))[:400]
+
+
+def _setting(word: str) -> str:
+    """What a word of a command says of how its program works; empty where that is a number or a path."""
+    option, given, value = word.partition("=")
+    if given:
+        kept = _setting(value)
+        return f"{option}={kept}" if kept else option
+    try:
+        float(word)
+    except ValueError:
+        return "" if "/" in word else word
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +140,16 @@ class Profiles:
                 path.unlink()
 
     def get(self, name: str) -> Profile | None:
-        """What is known of a command."""
-        return self._known.get(name)
+        """What is known of a command; set as it never was, of all its runs."""
+        known = self._known.get(name)
+        return known if known and known.samples >= LEAST_SAMPLES else self._known.get(name.partition(_SET)[0], known)
 
     def add(self, name: str, seen: Profile) -> None:
         """Remember what one run showed. OSError: it is remembered until this process ends."""
         if not seen.samples:
             return
-        self._known[name] = self._known.pop(name, Profile()).plus(seen)
+        for each in {name, name.partition(_SET)[0]}:
+            self._known[each] = self._known.pop(each, Profile()).plus(seen)
         while len(self._known) > _MOST_COMMANDS:  # dicts keep their order: the longest unseen goes
             self._known.pop(next(iter(self._known)))
         entries = {name: asdict(profile) for name, profile in self._known.items()}

@@ -21,7 +21,7 @@ from detshare.tools.bench.field.cells import Pace, failed, plan
 from detshare.tools.bench.field.cli import field
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import SUITES, Suite
-from detshare.tools.bench.field.systems import ALONE, Build, Default, System, SystemMissing, Temporal, shipped
+from detshare.tools.bench.field.systems import ALONE, AUTO, Build, Default, System, SystemMissing, Temporal, shipped
 from detshare.tools.bench.mix.figures import Back, Measured, Server
 from detshare.tools.bench.mix.store import load
 from detshare.tools.bench.mix.worker import start, warm
@@ -224,6 +224,22 @@ def test_the_better_lane_counts_and_no_mix_is_left_out() -> None:
     rows = {row.what: row for row in verdict.rows(cells, SMALL)}
     kept = rows["DetShare's better lane: mixes with a p99 overhead of at most 7.2 %"]
     assert (kept.value, kept.baseline, kept.ok) == (1, 2, False)
+
+
+def test_what_auto_chose_is_judged_by_the_better_lane_and_is_none_itself() -> None:
+    cells = [
+        *ALONES,
+        cell("s + b", "DetShare temporal", 1200.0, 90.0, 5.0),
+        cell("s + b", "DetShare spatial", 1100.0, 90.0, 5.0),
+        cell("s + b", AUTO, 1150.0, 90.0, 5.0),
+        cell("s + c", "DetShare temporal", 1200.0, 90.0, 5.0),
+        cell("s + c", AUTO, 1300.0, 90.0, 5.0),
+    ]
+    some = verdict.shown(cells)
+    assert verdict.best(some)["s + b"].system == "DetShare spatial"
+    rows = {row.what: row for row in verdict.rows(cells, SMALL)}
+    row = rows["--lane auto: mixes with a p99 within 5 % of the better lane's, or below it"]
+    assert (row.value, row.baseline, row.ok) == (1, 2, False)
 
 
 def test_a_mix_without_its_server_alone_is_not_shown() -> None:

@@ -20,9 +20,11 @@ def at(bucket: int, count: int) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (["/opt/app/serve", "--port", "1"], "serve"),
-        (["python3", "-u", "/srv/train.py", "--lr", "1"], "python3 train.py"),
-        (["/usr/bin/python", "-m", "vllm.serve", "x"], "python -m vllm.serve"),
+        (["/opt/app/serve", "1", "/var/log"], "serve"),
+        (["/opt/app/serve", "--port", "1"], "serve: --port"),
+        (["python3", "-u", "/srv/train.py", "--lr=1e-4", "--data", "/srv/x"], "python3 train.py: --lr --data"),
+        (["python", "serve.py", "--model=gpt2", "--kind", "a"], "python serve.py: --model=gpt2 --kind a"),
+        (["/usr/bin/python", "-m", "vllm.serve", "x"], "python -m vllm.serve: x"),
         (["python", "-c", "import torch"], "python -c 3c6eb1f4"),
         (["bash"], "bash"),
     ],
@@ -30,6 +32,15 @@ def at(bucket: int, count: int) -> tuple[int, ...]:
 def test_runs_of_one_command_have_one_name(command: list[str], name: str) -> None:
     found = key(command)
     assert found == name or (name.startswith("python -c") and found.startswith("python -c "))
+
+
+def test_models_behind_one_script_are_told_apart_and_a_new_one_is_as_all_of_them(tmp_path: Path) -> None:
+    known = Profiles(tmp_path / "p.json")
+    known.add("python serve.py: --model short", Profile(kernels=at(15, 100)))
+    known.add("python serve.py: --model long", Profile(kernels=at(24, 10)))
+    lanes = [choose("x", known.get(f"python serve.py: --model {model}"))[0] for model in ("short", "long", "new")]
+    assert lanes == [Lane.SPATIAL, Lane.TEMPORAL, Lane.TEMPORAL]
+    assert known.get("python other.py: --model short") is None
 
 
 def test_two_snippets_are_two_commands() -> None:

@@ -18,9 +18,10 @@ from detshare.runtime.mps import Mps
 from detshare.tools.bench.mix.stage import Wanted
 from detshare.tools.bench.session import Session
 
-__all__ = ["ALONE", "SHARE_PERCENT", "Build", "Default", "System", "SystemMissing", "ours", "shipped"]
+__all__ = ["ALONE", "AUTO", "SHARE_PERCENT", "Build", "Default", "System", "SystemMissing", "ours", "shipped"]
 
 ALONE: Final = "alone"
+AUTO: Final = "DetShare auto"
 SHARE_PERCENT: Final = 25
 """of the SMs for each background under MPS with shares; the server has no limit"""
 
@@ -92,7 +93,7 @@ class Temporal(Ours):
 class Spatial(Ours):
     """DetShare's spatial lane: the same classes, given at the start."""
 
-    name, group = "DetShare spatial", "spatial"
+    name, group, lane = "DetShare spatial", "spatial", "spatial"
 
     def __init__(self) -> None:
         self._run_dir: Path | None = None
@@ -102,7 +103,13 @@ class Spatial(Ours):
 
     def command(self, argv: Sequence[str], server: bool) -> tuple[list[str], dict[str, str]]:
         words = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(self._run_dir)]
-        return [*words, "--lane", "spatial", "--priority", "high" if server else "low", "--", *argv], {}
+        return [*words, "--lane", self.lane, "--priority", "high" if server else "low", "--", *argv], {}
+
+
+class Auto(Spatial):
+    """Each program in the lane that its earlier runs speak for: the temporal one where there was none."""
+
+    name, group, lane = AUTO, "auto", "auto"
 
 
 class MpsServer(System):
@@ -178,7 +185,7 @@ class Build(System):
 
 def shipped() -> tuple[System, ...]:
     """All ways that need nothing but this machine, in the order of their worth."""
-    return (Default(), Temporal(), MpsServer(), MpsPriority(), Spatial(), MpsShares())
+    return (Default(), Temporal(), MpsServer(), MpsPriority(), Spatial(), Auto(), MpsShares())
 
 
 def ours(name: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from detshare.tools.bench.field.cells import failed
 from detshare.tools.bench.field.suites import Suite, taking_part
-from detshare.tools.bench.field.systems import ALONE, Default, ours
+from detshare.tools.bench.field.systems import ALONE, AUTO, Default, ours
 from detshare.tools.bench.mix.figures import Measured, Server
 from detshare.tools.results import Row
 
@@ -123,7 +123,8 @@ def best(some: Sequence[Shown]) -> dict[str, Shown]:
     """By mix, the better of our lanes by its p99."""
     found: dict[str, Shown] = {}
     for each in some:
-        if ours(each.system) and (each.mix not in found or each.server.p99 < found[each.mix].server.p99):
+        lane = ours(each.system) and each.system != AUTO
+        if lane and (each.mix not in found or each.server.p99 < found[each.mix].server.p99):
             found[each.mix] = each
     return found
 
@@ -231,6 +232,11 @@ def _sums(some: Sequence[Shown], suite: Suite) -> Iterator[Row]:
         kept = sum(each.overhead <= OVERHEAD for each in mine.values())
         what = f"DetShare's better lane: mixes with a p99 overhead of at most {OVERHEAD:g} %"
         yield Row(what, kept, "mixes", len(mine), ">= 1 x baseline")
+    auto = {each.mix: each for each in some if each.system == AUTO and each.mix in mine}
+    if auto:
+        as_good = sum(each.server.p99 <= (1 + NEAR_P99) * mine[mix].server.p99 for mix, each in auto.items())
+        what = "--lane auto: mixes with a p99 within 5 % of the better lane's, or below it"
+        yield Row(what, as_good, "mixes", len(auto), ">= 0.9 x baseline")
     mps = {each.mix: each for each in some if each.system == "MPS" and each.overhead > BESIDE_MPS and each.mix in mine}
     if mps:
         reached = sum(mine[mix].stp >= each.stp for mix, each in mps.items())
