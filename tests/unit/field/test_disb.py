@@ -61,7 +61,7 @@ def test_several_clients_go_before_the_closed_loops(tmp_path: Path, monkeypatch:
     steer = FakeSteer(tmp_path / "run")
     path = tmp_path / "raw" / "cells.jsonl"
     pace = Pace(requests=20, least=0.8, most=1.0, alone=0.6, overhead=0.4, start=2.0, end=0.5)
-    with Session(Options("field-disb", 1.0, 1, tmp_path, budget=60.0)) as session:
+    with Session(Options("field-disb", 1.0, 1, tmp_path, budget=600.0)) as session:
         session.steer = steer  # type: ignore[assignment]
         runs.run(session, runs.Asked(suite, (Default(), Temporal()), (), (), pace, 0.05), path)
     cells = {cell.cell: cell for cell in load(path)}

@@ -30,7 +30,7 @@ def test_trainings_side_by_side_are_measured(tmp_path: Path, monkeypatch: pytest
     suite = Suite("field-paper", "a test", given=(mix,))
     steer, path = FakeSteer(tmp_path / "run"), tmp_path / "raw" / "cells.jsonl"
     pace = Pace(alone=0.5, overhead=0.4, start=2.0, end=0.5)
-    with Session(Options("field-paper", 1.0, 1, tmp_path, budget=60.0)) as session:
+    with Session(Options("field-paper", 1.0, 1, tmp_path, budget=600.0)) as session:
         session.steer = steer  # type: ignore[assignment]
         runs.run(session, runs.Asked(suite, (Default(), Temporal()), (), (), pace, 0.05), path)
     cells = load(path)

@@ -66,7 +66,7 @@ def ran(
     tmp_path: Path, suite: Suite, resumed: tuple[Measured, ...] = (), systems: tuple[System, ...] = (Default(),)
 ) -> dict[str, Measured]:
     path = tmp_path / "raw" / "cells.jsonl"
-    with Session(Options("field-gvb", 1.0, 1, tmp_path, budget=200.0)) as session:
+    with Session(Options("field-gvb", 1.0, 1, tmp_path, budget=2000.0)) as session:
         session.steer = FakeSteer(tmp_path / "run")  # type: ignore[assignment]
         runs.run(session, runs.Asked(suite, systems, (), resumed, QUICK, 0.05), path)
     return {cell.cell: cell for cell in load(path)}

@@ -133,7 +133,7 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
     suite = Suite("field-serving", "a test", ("llama-bursty", "llama-azure"), (("gpt2-train",),), poisson=False)
     path = tmp_path / "raw" / "cells.jsonl"
     pace = Pace(requests=60, least=1.0, most=1.2, alone=0.5, overhead=0.4, start=2.0, end=0.5)
-    with Session(Options("field-serving", 1.0, 1, tmp_path, budget=60.0)) as session:
+    with Session(Options("field-serving", 1.0, 1, tmp_path, budget=600.0)) as session:
         session.steer = FakeSteer(tmp_path / "run")  # type: ignore[assignment]
         runs.run(session, runs.Asked(suite, (Default(),), (), (), pace, 0.4), path)
     cells = {cell.cell: cell for cell in load(path)}
