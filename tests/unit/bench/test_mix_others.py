@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from fake_steer import FakeSteer
 
 from detshare.tools import results
-from detshare.tools.bench.mix import gang, random_mix, saturated, smoke
+from detshare.tools.bench.mix import gang, gang_pause, random_mix, saturated, smoke
 from detshare.tools.bench.mix.figures import Back, Server
 from detshare.tools.bench.mix.random_mix import KINDS, Troupe
 from detshare.tools.bench.mix.saturated import Case, cases
 from detshare.tools.bench.mix.stage import Played
 from detshare.tools.bench.mix.standstill import Standstills
-from detshare.tools.bench.mix.worker import Worker
+from detshare.tools.bench.mix.worker import Worker, start
 from detshare.tools.bench.process import Program, ProgramError
 from detshare.tools.bench.session import Options, Session
+from detshare.tools.bench.steer import SteerError
 
 FAKE = Path(__file__).resolve().parent / "fake_mix_worker.py"
 AGAIN = Path(__file__).resolve().parent / "fake_again.py"
@@ -121,6 +124,46 @@ def test_going_on_is_the_first_step_less_its_length() -> None:
 def test_one_gpu_is_not_enough(tmp_path: Path) -> None:
     with session_of(tmp_path, "mix-gang") as session, pytest.raises(ProgramError, match="0 GPU"):
         gang.run(session)
+
+
+class JobSteer(FakeSteer):
+    """One whose job:PID stops and continues the processes of job A."""
+
+    def __init__(self, run_dir: Path, lame: bool = False) -> None:
+        super().__init__(run_dir)
+        self.lame, self.ranks = lame, list[int]()
+
+    def command(self, name: str, who: str) -> dict[str, Any]:
+        assert who == f"job:{self.ranks[0]}"
+        asked = self.ranks[: 1 if self.lame else None]
+        for pid in asked:
+            os.kill(pid, signal.SIGSTOP if name == "pause" else signal.SIGCONT)
+        return {"changed": [{"pid": pid} for pid in asked], "seconds": 0.002}
+
+
+@pytest.mark.parametrize("lame", [False, True], ids=["whole", "a rank is left out"])
+def test_a_job_that_is_paused_makes_no_step_and_goes_on(
+    lame: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang, "start", lambda s, name, argv, env: start(s, name, [*argv, "--kind", "vit"], env))
+    monkeypatch.setattr(gang, "SCRIPT", FAKE)
+    monkeypatch.setattr(gang_pause, "BESIDE_S", 0.5)
+    with session_of(tmp_path, "gang") as session:
+        session.steer = steer = JobSteer(tmp_path / "run", lame)
+        stage = gang.begin(session, serves=False)
+        steer.ranks = [stage.workers[name].pid for name in gang.ranks("A")]
+        if lame:
+            with pytest.raises(SteerError, match="left out PID"):
+                gang_pause.play(session, stage, 3, 1.0)
+            assert all(worker.program.alive for worker in stage.workers.values())
+            return
+        gang_pause.play(session, stage, 3, 1.0)
+        found = {row.what: row for row in session.rows}
+    assert found["pauses of a job of 2 ranks"].value == 4
+    assert found["pause: from the first rank to the last, at most: p99"].value == pytest.approx(2.0)
+    assert found["steps that ended while it was paused"].value == 0
+    assert found["paused for 1 s: ranks that ended"].value == 0
+    assert found["paused for 1 s: each rank's first step after"].value > 0
 
 
 # -- random -------------------------------------------------------------------------------------------------------

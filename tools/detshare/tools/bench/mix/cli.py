@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from detshare.tools.bench.conduct import conduct
-from detshare.tools.bench.mix import gang, policies_gpu, random_mix, saturated
+from detshare.tools.bench.mix import gang, gang_pause, policies_gpu, random_mix, saturated
 from detshare.tools.bench.mix import run as mixes
 from detshare.tools.bench.mix.cells import chosen, plan
 from detshare.tools.bench.mix.smoke import smoke
@@ -144,6 +144,19 @@ def mix_gang(seconds: float, **more: Any) -> None:
     conduct(_options("mix-gang", f"--seconds {seconds:g}", seconds, False, more), gang.run)
 
 
+@click.command("gang", epilog="Example: sudo detshare bench gang --hold-s 20")
+@click.option("--rounds", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Pauses.")
+@click.option("--hold-s", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Of the last one.")
+@_shared(300.0)
+def gang_pauses(rounds: int, hold_s: float, **more: Any) -> None:
+    """A training job of two ranks on two GPUs, paused and let on as one at random moments, beside another one.
+
+    Needs two GPUs. Writes gang.json. Takes about 4 minutes.
+    """
+    options = _options("gang", f"--rounds {rounds} --hold-s {hold_s:g}", hold_s, False, more)
+    conduct(options, lambda session: gang_pause.run(session, rounds, hold_s))
+
+
 @click.command("policies-gpu", epilog="Example: sudo detshare bench policies-gpu --policy slo-aware")
 @click.option("--seconds", type=click.FloatRange(2, 600), default=8.0, show_default=True, help="Of each scheme.")
 @click.option(
@@ -164,4 +177,4 @@ def policies_on_gpu(seconds: float, names: tuple[str, ...], **more: Any) -> None
     conduct(options, lambda session: policies_gpu.run(session, names))
 
 
-COMMANDS = (mix, mix_saturated, mix_random, mix_gang, policies_on_gpu)
+COMMANDS = (mix, mix_saturated, mix_random, mix_gang, gang_pauses, policies_on_gpu)

@@ -23,10 +23,11 @@ from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.session import Session
 from detshare.tools.bench.steer import SteerError
 
-__all__ = ["JOBS", "environment", "holds", "run"]
+__all__ = ["JOBS", "RANKS", "begin", "environment", "holds", "ranks", "run"]
 
 JOBS = ("A", "B")
 RANKS = 2
+SCRIPT = WORKLOADS / "mix" / "ddp.py"
 SERVER = "graph"
 PERIOD_MS = 20.0
 HOLD_SECONDS = 3.0
@@ -69,10 +70,10 @@ def holds(ps: dict[str, object], pids: set[int]) -> bool:
     )
 
 
-def begin(session: Session) -> Stage:
-    """All programs, warm. ProgramError where one did not start: nothing can be said of half a job."""
-    script = [sys.executable, str(WORKLOADS / "mix" / "ddp.py")]
-    started = [start(session, SERVER, command(SERVER))]
+def begin(session: Session, *, serves: bool = True) -> Stage:
+    """All programs, warm; `serves`: a server, too. ProgramError where one did not start: half a job says nothing."""
+    script = [sys.executable, str(SCRIPT)]
+    started = [start(session, SERVER, command(SERVER))] if serves else []
     for job in JOBS:
         port = _port()
         started += [start(session, name, script, environment(rank, port)) for rank, name in enumerate(ranks(job))]
