@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builds import FAKECUDA, ROOT, made
@@ -17,6 +18,7 @@ from detshare.tools.bench.catalog import compat
 from detshare.tools.bench.parking import (
     checkpoint,
     holder,
+    migrate,
     models,
     oversubscribe,
     park,
@@ -26,7 +28,7 @@ from detshare.tools.bench.parking import (
     room,
 )
 from detshare.tools.bench.session import Options, Session
-from detshare.tools.bench.steer import Steer
+from detshare.tools.bench.steer import Steer, SteerError
 from tests.patience import run
 
 pytestmark = pytest.mark.e2e
@@ -52,6 +54,48 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 
 def rows(session: Session) -> dict[str, tuple[float, bool | None]]:
     return {row.what: (row.value, row.ok) for row in session.rows}
+
+
+class MovingSteer(Steer):
+    """A daemon that says it moved whom it was told to; the stand-in has one GPU and no checkpoint."""
+
+    refuses = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "model")
+        self.moves: list[tuple[int, str]] = []
+
+    def ps(self) -> dict[str, Any]:
+        return {"proof": "model", "gpus": [{"uuid": f"GPU-{n}", "name": "H200"} for n in (0, 1)]}
+
+    def verb(self, name: str, pid: int, **arguments: object) -> dict[str, Any]:
+        assert name == "migrate"
+        if not self.refuses:
+            self.moves.append((pid, str(arguments["gpu"])))
+        return {"changed": [{"pid": pid}]}
+
+    def program(self, pid: int) -> dict[str, Any] | None:
+        mine = [each for each in self.moves if each[0] == pid]
+        parking = {"state": "home", "parks": len(mine), "resume_ms": 900.0}
+        return {"pid": pid, "parking": parking, "notes": ["park: the GPU has no room for it"]}
+
+
+def test_programs_that_move_keep_their_bits(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SIZE_MIB", 8), ("HOLD_MIB", 2), ("REST_S", 0.05), ("KINDS", ("words",))):
+        monkeypatch.setattr(migrate, name, value)
+    session.steer = steer = MovingSteer(session.folder / "run")
+    session.options = replace(session.options, seconds=0.5, rounds=3, budget=600.0)
+    monkeypatch.setattr(steer, "start", lambda: None)
+    migrate.run(session)
+    found = rows(session)
+    assert found["0.0078125 GiB: moves"] == (6, True)
+    assert found["0.0078125 GiB: a move, by the driver: p50"] == (pytest.approx(0.9), True)
+    assert found["0.0078125 GiB: moves after which memory differed"] == (0, True)
+    assert found["words: the result differs from alone"] == (0, True)
+    assert {gpu for _, gpu in steer.moves} == {"GPU-0", "GPU-1"}
+    steer.refuses = True
+    with pytest.raises(SteerError, match="was not moved: park: the GPU has no room for it"):
+        migrate.memory(session, steer.ps()["gpus"], 1)
 
 
 def test_park_beside_the_other_ways(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

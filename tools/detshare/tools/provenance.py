@@ -18,7 +18,9 @@ _ROOT: Final = ("ctl",)
 _MODULE: Final = ("kmod",)
 _SPATIAL: Final = ("ctl", "runtime")
 MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("adoption", "gang", "harmless", "mix", "pause", "scale", "sweep", "temporal", "weights"), _ROOT),
+    **dict.fromkeys(
+        ("adoption", "gang", "harmless", "migrate", "mix", "pause", "scale", "sweep", "temporal", "weights"), _ROOT
+    ),
     **dict.fromkeys(
         ("compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults", "overhead", "pair",
          "park", "park-incremental", "park-compat", "park-faults", "oversubscribe", "models", "field"),

@@ -360,6 +360,7 @@ class Checkpoints:
             return
         if entry.state == "home" and not answer.error:
             old, entry.gpus = entry.gpus[0], (gpu,)
+            entry.parks, entry.resume_ms = entry.parks + 1, answer.seconds * 1000
             took = f"by the driver's checkpoint in {answer.seconds:.3g} s"
             self._say("park", entry.id.pid, f"moved from {old} to {gpu} {took}")
             return
