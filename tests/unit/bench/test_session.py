@@ -25,7 +25,10 @@ def test_a_slot_has_the_windows_of_its_own_time_and_all_is_written(tmp_path: Pat
         session.proof = "unit"
         [program] = session.start_all({"fake": [sys.executable, str(FAKE), "fast"]})
         slot = session.slot("first", 0.4, program, settle=0.1)
-        assert all(slot.begin <= one["t0"] and one["t1"] <= slot.end for one in slot.windows["fake"])
+        ours = slot.windows["fake"]
+        assert all(slot.begin < one["t1"] and one["t0"] < slot.end for one in ours)
+        # a starved program has just one, which reaches beyond
+        assert len(ours) == 1 or all(slot.begin <= one["t0"] and one["t1"] <= slot.end for one in ours)
         session.row("rate", rate(slot.windows["fake"]), "items/s", target="> 0")
         session.row("p50", latencies(slot.windows["fake"])[0], "us", 4000.0, "<= 1.05 x baseline")
         session.finish(program)
