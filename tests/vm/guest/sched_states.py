@@ -271,8 +271,8 @@ def test_a_machine_that_sleeps_holds_nobody_and_remembers(scene: Scene, state: S
         assert len([line for line in lines if str(scene.door.pid) in line]) >= 2, lines
     if state.shut:
         # those that waited got through meanwhile, or wait again: nothing is lost
-        still = [number for number in waiting if scene.door.said(number, "end", 0) is None]
-        assert all(scene.door.waits(number, 0.1) for number in still)
+        # (who got through on a busy machine may say so a little later)
+        until(lambda: all(scene.door.waits(n, 0.1) for n in waiting if scene.door.said(n, "end", 0) is None))
     scene.door.do("halt") if not state.shut else None
     let_go(scene)
     for number in waiting:
