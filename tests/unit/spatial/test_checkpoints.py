@@ -387,6 +387,19 @@ def test_who_cannot_move_there(machine: Machine, gpu: str, words: str) -> None:
     assert words in skip.reason
 
 
+def test_who_was_parked_by_its_library_moves_and_is_not_the_drivers(machine: Machine) -> None:
+    pid = machine.run(state=State.PARKED)
+    machine.behave(pid, state=1)
+    machine.do("migrate", pid, gpu="1")
+    words = "it stays where it was, and runs; nothing is lost: the driver says that it is locked, by another"
+    until(lambda: machine.hears(words))
+    assert not (machine.folder / "checkpoints.json").exists()
+    machine.behave(pid, state=0)
+    machine.do("migrate", pid, gpu="1")
+    until(lambda: machine.hears(f"to {GPUS[1].uuid} by the driver's checkpoint in "))
+    assert machine.gpu(pid) == GPUS[1].uuid
+
+
 @pytest.mark.parametrize("gpu", ["7", "GPU-", "", "x"])
 def test_a_gpu_that_is_not_one(machine: Machine, gpu: str) -> None:
     pid = machine.run()
