@@ -388,6 +388,22 @@ def test_who_cannot_move_there(machine: Machine, gpu: str, words: str) -> None:
     assert words in skip.reason
 
 
+def test_who_was_parked_by_its_library_moves_and_is_not_the_drivers(machine: Machine) -> None:
+    pid = machine.run(state=State.PARKED)
+    machine.behave(pid, state=1)
+    machine.do("migrate", pid, gpu="1")
+    until(
+        lambda: machine.hears(
+            "it stays where it was, and runs; nothing is lost: the driver says that it is locked, by another"
+        )
+    )
+    assert not (machine.folder / "checkpoints.json").exists()
+    machine.behave(pid, state=0)
+    machine.do("migrate", pid, gpu="1")
+    until(lambda: machine.hears(f"to {GPUS[1].uuid} by the driver's checkpoint in "))
+    assert machine.gpu(pid) == GPUS[1].uuid
+
+
 @pytest.mark.parametrize(
     "places",
     [{0: 1}, {0: 2, 1: 1, 2: 0}, {0: 1, 1: 1, 2: 2}, {0: 9, 1: 1, 2: 2}, {1: 0, 2: 2}],

@@ -286,7 +286,8 @@ class Checkpoints:
             return Skip(pid, f"it is on {len(program.gpus)} GPUs; one that is on just one can be moved")
         if why := gpumap.unfit(gpus, program.gpus[0], new):
             return Skip(pid, why)
-        before = "parked" if program.state is State.PARKED else "home"
+        entry = self._entries.get(program.id)
+        before = "home" if entry is None else entry.state  # its library may have parked it: then the driver has not
         pairs = gpumap.pairs(gpus, program.gpus[0], new.uuid)
         made = self._begin(program, self._move, lock_s, before, pairs, new.uuid)
         if isinstance(made, Skip):
