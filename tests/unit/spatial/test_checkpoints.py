@@ -20,6 +20,7 @@ from detshare.ctl.backends.spatial.backend import ShimBackend
 from detshare.ctl.backends.spatial.checkpoints import Checkpoints
 from detshare.ctl.backends.spatial.lanes import Lanes
 from detshare.ctl.checkpoint import calls
+from detshare.ctl.checkpoint.ask import ask
 from detshare.ctl.cli.details import parking_rows
 from detshare.ctl.core import procfs
 from detshare.ctl.core.backend import Backend, BadRequest
@@ -91,7 +92,7 @@ class Machine:
         self.folder, self._lane = folder, lane
         self.driver = folder / "driver"
         self.driver.mkdir()
-        (self.driver / "gpus").write_text(" ".join(gpu.uuid for gpu in GPUS))
+        (self.driver / "gpus").write_text(json.dumps({gpu.uuid: gpu.name for gpu in GPUS}))
         (folder / "libcuda.so.1").write_bytes(b"x" * 4096)
         self._processes: list[subprocess.Popen[str]] = []
         self.programs: list[Program] = []
@@ -398,6 +399,28 @@ def test_who_was_parked_by_its_library_moves_and_is_not_the_drivers(machine: Mac
     machine.do("migrate", pid, gpu="1")
     until(lambda: machine.hears(f"to {GPUS[1].uuid} by the driver's checkpoint in "))
     assert machine.gpu(pid) == GPUS[1].uuid
+
+
+@pytest.mark.parametrize(
+    "places",
+    [{0: 1}, {0: 2, 1: 1, 2: 0}, {0: 1, 1: 1, 2: 2}, {0: 9, 1: 1, 2: 2}, {1: 0, 2: 2}],
+    ids=["not every GPU", "another chip", "two to one place", "one that is not there", "not its own"],
+)
+def test_pairs_that_the_driver_does_not_take_leave_it_where_it_was(machine: Machine, places: dict[int, int]) -> None:
+    pid = machine.run()
+    names = {gpu.minor: gpu.uuid for gpu in GPUS} | {9: GPUS[0].uuid.replace("GPU-0", "GPU-9")}
+    pairs = [f"{names[old]}={names[new]}" for old, new in places.items()]
+    answer = ask("migrate", machine.folder / "lock", machine.programs[0].id, lock_ms=1000, pairs=pairs)
+    assert "the driver takes no such pairs of GPUs" in answer.error
+    assert (machine.gpu(pid), machine.state(pid)) == (GPUS[0].uuid, 0)
+    assert machine.calls() == ["lock", "checkpoint", "restore", "restore", "unlock"]
+
+
+def test_who_does_not_see_all_gpus_runs_on_where_it_was(machine: Machine) -> None:
+    pid = machine.run(sees=[GPUS[0].uuid])
+    machine.do("migrate", pid, gpu="1")
+    until(lambda: machine.hears("it stays where it was, and runs; nothing is lost: the driver takes no such pairs"))
+    assert (machine.gpu(pid), machine.state(pid), machine.where(pid)) == (GPUS[0].uuid, 0, "home")
 
 
 @pytest.mark.parametrize("gpu", ["7", "GPU-", "", "x"])

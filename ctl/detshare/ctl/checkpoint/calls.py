@@ -26,6 +26,10 @@ _MEANS: Final = {
     2: "the GPU has no room for it",
 }
 """CUresult in words, as the driver's reference documents these calls; any other by its name"""
+_PAIRS: Final = (
+    "the driver takes no such pairs of GPUs: it restores onto the same chip, and elsewhere only who sees all GPUs of "
+    "this machine (without CUDA_VISIBLE_DEVICES, and in no container that has a part of them)"
+)
 
 
 class State(StrEnum):
@@ -51,9 +55,9 @@ class Missing(Exception):
 class Failed(Exception):
     """The driver refused a call. `status`: its CUresult."""
 
-    def __init__(self, call: str, status: int, name: str) -> None:
-        super().__init__(f"{_MEANS.get(status, name)} ({call}: {name})")
-        self.status = status
+    def __init__(self, call: str, status: int, name: str, means: str = "") -> None:
+        super().__init__(f"{means or _MEANS.get(status, name)} ({call}: {name})")
+        self.status, self.name = status, name
 
 
 def absent() -> str:
@@ -113,7 +117,12 @@ class Calls:
 
     def restore(self, pid: int, mapping: Any = None) -> None:
         """And back, onto the same GPUs, or as `mapping` says; it is locked afterwards."""
-        self._call("cuCheckpointProcessRestore", pid, mapping)
+        try:
+            self._call("cuCheckpointProcessRestore", pid, mapping)
+        except Failed as error:
+            if mapping is None or error.status != 1:
+                raise
+            raise Failed("cuCheckpointProcessRestore", 1, error.name, _PAIRS) from None
 
     def mapping(self, pairs: Sequence[str]) -> Any:
         """Pairs OLD=NEW of GPUs, as `restore` takes them (driver 580 and newer). Missing."""

@@ -2,14 +2,17 @@
 """A stand-in for cuda.bindings.driver: the calls of cuCheckpointProcess*, strict about what it is given.
 
 Names, types, signatures and enumerations are those of cuda-bindings 13.5 (its own were looked at). States and which
-error follows from which are those of the driver's reference. Assumed, for no GPU confirmed it: a process without a
-context is INVALID_VALUE; a restore without room is OUT_OF_MEMORY and changes nothing; a restore under
-CUDA_VISIBLE_DEVICES is INVALID_VALUE, and so is one whose pairs lack a GPU that was checkpointed, name one that is not
-there, or bring two to one place. Pairs of GPUs that the process does not use are taken.
+error follows from which are those of the driver's reference: pairs name every GPU that was checkpointed, and a GPU's
+memory comes back on the same chip. Reported by others: every GPU counts as checkpointed that the process could see,
+used or not, and where that is not all of the machine's no pairs are taken. Assumed, for no GPU confirmed it: a process
+without a context is INVALID_VALUE; a restore without room is OUT_OF_MEMORY and changes nothing; a restore under
+CUDA_VISIBLE_DEVICES is INVALID_VALUE, and so is one whose pairs are wrong, name a GPU that is not there, or bring two
+to one place.
 
 A process is a file PID in the folder $STANDIN_CHECKPOINTS, JSON: state, and how it behaves: busy (its work does not
 end), refuse (no checkpoint of it), full (no room to come back; or the UUID of the GPU that has none), seconds (each
-copy), gpu (the UUID of its GPU). `calls` there lists all calls, `gpus` the UUIDs of all GPUs, of one chip.
+copy), gpu (the UUID of its GPU), sees (the UUIDs of those that it could use, unless it is all). `calls` there lists all
+calls, `gpus` the chip of each UUID, JSON.
 """
 
 from __future__ import annotations
@@ -168,7 +171,7 @@ def cuCheckpointProcessRestore(pid: int, args: CUcheckpointRestoreArgs | None) -
         return (found,)
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return (CUresult.CUDA_ERROR_INVALID_VALUE,)
-    gpu = _place(found.get("gpu", ""), args)
+    gpu = _place(found, args)
     if gpu is None:
         return (CUresult.CUDA_ERROR_INVALID_VALUE,)
     if found.get("full") in (True, gpu):
@@ -178,17 +181,21 @@ def cuCheckpointProcessRestore(pid: int, args: CUcheckpointRestoreArgs | None) -
     return (CUresult.CUDA_SUCCESS,)
 
 
-def _place(gpu: str, args: CUcheckpointRestoreArgs | None) -> str | None:
+def _place(found: dict[str, Any], args: CUcheckpointRestoreArgs | None) -> str | None:
     """Where it comes back; None where its pairs are refused."""
     if args is None or not args.gpuPairsCount:
-        return gpu
-    there = set((FOLDER / "gpus").read_text().split())
-    named = [tuple(f"GPU-{uuid.UUID(bytes=each.bytes)}" for each in (pair.oldUuid, pair.newUuid))
-             for pair in args.gpuPairs[: args.gpuPairsCount]]  # fmt: skip
-    places = dict(named)
-    if len(places) < args.gpuPairsCount or len(set(places.values())) < len(places) or set(places.values()) - there:
-        return None
-    return places.get(gpu)
+        return str(found.get("gpu", ""))
+    chips = json.loads((FOLDER / "gpus").read_text())
+    pairs = args.gpuPairs[: args.gpuPairsCount]
+    places = {_name(pair.oldUuid): _name(pair.newUuid) for pair in pairs}
+    once = len(set(places.values())) == len(places) == len(pairs)
+    fits = all(old in chips and chips[old] == chips.get(new) for old, new in places.items())
+    whole = set(places) >= set(chips) == set(found.get("sees", chips))
+    return places[found["gpu"]] if once and fits and whole else None
+
+
+def _name(gpu: CUuuid) -> str:
+    return f"GPU-{uuid.UUID(bytes=gpu.bytes)}"
 
 
 def cuCheckpointProcessUnlock(pid: int, args: CUcheckpointUnlockArgs | None) -> tuple[CUresult]:
