@@ -81,14 +81,15 @@ class MovingSteer(Steer):
 
 
 def test_programs_that_move_keep_their_bits(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("SIZE_MIB", 8), ("HOLD_MIB", 2), ("REST_S", 0.05), ("KINDS", ("words",))):
+    for name, value in (("SIZE_MIB", 8), ("HOLD_MIB", 2), ("REST_S", 0.02), ("KINDS", ("words",))):
         monkeypatch.setattr(migrate, name, value)
     session.steer = steer = MovingSteer(session.folder / "run")
     session.options = replace(session.options, seconds=0.5, rounds=3, budget=600.0)
     monkeypatch.setattr(steer, "start", lambda: None)
     migrate.run(session)
     found = rows(session)
-    assert found["0.0078125 GiB: moves"] == (6, True)
+    assert found["0.0078125 GiB: moves"] == (2, True)
+    assert found["words: moves while it worked"][0] >= 1
     assert found["0.0078125 GiB: a move, by the driver: p50"] == (pytest.approx(0.9), True)
     assert found["0.0078125 GiB: moves after which memory differed"] == (0, True)
     assert found["words: the result differs from alone"] == (0, True)

@@ -101,7 +101,7 @@ EXPERIMENTS = {
     "park-incremental": _parking("Finding what changed since the last park, and copying it.", "about 10 min"),
     "park-compat": _parked("Programs of many kinds, each parked --rounds times: their bits.", 1.0, 100, 400.0),
     "park-faults": _parked("--rounds kills of programs, daemon and guardian in parks; a full arena.", 1.0, 300, 900.0),
-    "migrate": _parked("Held memory, a decode and a training moved between two GPUs.", 10.0, 50, 500.0),
+    "migrate": _parked("Held memory, a decode and a training moved between two GPUs.", 10.0, 100, 1500.0),
     "oversubscribe": _parked("Two trainings of 0.8 of the memory each, and a decode.", 15.0, 1, 400.0, True),
     "models": _parked("Four language models, twice the memory: time to first token.", 1.0, 20, 400.0, True),
 }
