@@ -37,19 +37,26 @@ LANES: Final = (Lane.AUTO, Lane.SPATIAL, Lane.TEMPORAL)
 
 def key(command: Sequence[str]) -> str:
     """A name that runs of one program have in common: the program, an interpreter's script or module, and behind ": "
-    how it was set, such as a model's name; numbers and paths differ from run to run and are left out."""
+    a number of how it was set, such as by a model's name; numbers and paths differ from run to run and are left out.
+
+    Of what was typed nothing else is kept: it may be a secret.
+    """
     words, rest = [PurePath(command[0]).name], iter(command[1:])
     if words[0].startswith(_INTERPRETERS):
         for word in rest:
             if word in ("-m", "-c"):
                 text = next(rest, "")
-                words += [word, text if word == "-m" else f"{zlib.crc32(text.encode('utf-8', 'replace')):08x}"]
+                words += [word, text if word == "-m" else _number(text)]
                 break
             if not word.startswith("-"):
                 words.append(PurePath(word).name)
                 break
     how = " ".join(filter(None, map(_setting, rest)))
-    return (" ".join(words)[:200] + (f"{_SET}{how}" if how else ""))[:400]
+    return " ".join(words)[:200] + (f"{_SET}{_number(how)}" if how else "")
+
+
+def _number(text: str) -> str:
+    return f"{zlib.crc32(text.encode('utf-8', 'replace')):08x}"
 
 
 def _setting(word: str) -> str:
