@@ -3,12 +3,22 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from detshare.ctl.abi.versions import for_version
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.root.adopt import SETTLE_S
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.looking import STILL_S
 from tests.unit.root.conftest import Clock
+
+TRACES = Path(__file__).resolve().parents[2] / "data" / "traces"
 
 
 def settle(backend: RootBackend, clock: Clock) -> None:
@@ -84,3 +94,26 @@ def test_events_are_fetched_at_once(backend: RootBackend, driver: ModelDriver, c
     settle(backend, clock)
     backend.set_priority(str(process.id.pid), "high")
     assert backend.stirs()
+
+
+@pytest.mark.parametrize("name", ["h100-580-runtime-greenctx", "h100-580-mps-client"])
+def test_on_an_h100_each_tsg_came_with_a_descriptor_that_stays(name: str) -> None:
+    """What rare readings rest on (adopt.RESCAN_S). A number that is not given again is of a file that stayed open."""
+    abi = for_version("580.159.04")
+    alloc, tsg = abi.constant("NV_ESC_RM_ALLOC"), abi.klass("KEPLER_CHANNEL_GROUP_A")
+    at = abi.layout("NVOS64_PARAMETERS").fields["hClass"].offset
+    seen: set[int] = set()
+    mapped: list[int] = []
+    since: list[int] = []
+    """how many were mapped when each TSG was made"""
+    with gzip.open(TRACES / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            if row.get("mmap") and row["fd"] not in seen and row["path"] != "/dev/nvidia-uvm":
+                mapped.append(row["fd"])
+            seen.add(row["fd"])
+            made = row.get("nr") == alloc and int.from_bytes(bytes.fromhex(row["in"])[at : at + 4], "little") == tsg
+            if made:
+                since.append(len(mapped))
+    assert len(since) == 4
+    assert all(before < after for before, after in pairwise([*since, len(mapped)]))
+    assert mapped == sorted(set(mapped))

@@ -40,8 +40,8 @@ REREAD_BUDGET_S = 0.100
 """re-reading known programs, on one look; the rest has its turn on the next"""
 RESCAN_S = (0.2, 10.0)
 """shortest and longest time between two readings of one program's objects while something changes in the driver; it
-doubles while the readings find nothing new. A program that makes a TSG maps memory on a descriptor of its own (both
-recordings of an H100, docs/how/coverage.md), and who has other descriptors is read at once"""
+doubles while the readings find nothing new. A TSG comes with memory that is mapped on a descriptor of its own, which
+stays open (both recordings of an H100, tests/data/traces), and who has other descriptors is read at once"""
 FRESH_S = 0.8
 """the longest, where a person or a policy asks"""
 COST_FACTOR = 10
