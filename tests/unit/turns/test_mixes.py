@@ -49,6 +49,19 @@ def play(stage: Stage, seconds: float) -> dict[str, float]:
     return longest
 
 
+def _seen(stage: Stage, latency: Latency | None) -> tuple[dict[str, float], dict[str, float]]:
+    """Of some seconds: the longest time that each was without progress, and what part each had. It ends the stage."""
+    play(stage, 2)
+    if latency is not None:
+        latency.finished.clear()
+    before = {name: work.busy for name, (_, work) in stage.programs.items()}
+    begin = stage.gpu.timeline.now
+    longest = play(stage, SECONDS)
+    spent = stage.gpu.timeline.now - begin
+    stage.backend.close()
+    return longest, {name: (work.busy - before[name]) / spent for name, (_, work) in stage.programs.items()}
+
+
 def _judge(kinds: list[str], high: str | None) -> dict[str, float]:
     """What part of the time each had."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
@@ -60,15 +73,7 @@ def _judge(kinds: list[str], high: str | None) -> dict[str, float]:
         names = [f"{kind} {n}" for n, kind in enumerate(kinds)]
         for n, (name, kind) in enumerate(zip(names, kinds, strict=True)):
             stage.backend.set_priority(stage.start(name, BACKGROUNDS[kind](n)), "low")
-        play(stage, 2)
-        if latency is not None:
-            latency.finished.clear()
-        before = {name: work.busy for name, (_, work) in stage.programs.items()}
-        begin = stage.gpu.timeline.now
-        longest = play(stage, SECONDS)
-        spent = stage.gpu.timeline.now - begin
-        got = {name: (work.busy - before[name]) / spent for name, (_, work) in stage.programs.items()}
-        stage.backend.close()
+        longest, got = _seen(stage, latency)
     assert max(longest[name] for name in names) < (2.0 if len(kinds) == 4 else 1.0), (longest, got)
     if latency is not None and high is not None and high != "saturated":  # which meets windows
         assert p99(latency) < 1.02 * HIGHS[high][0] + SWITCHES_US, (p99(latency), got)
@@ -95,14 +100,7 @@ def test_floors_of_the_classes_below_lie_in_the_foregrounds_gaps(
     stage.backend.set_priority(stage.start("high", latency), "high")
     for n, klass in enumerate(("normal", "low", "idle")):
         stage.backend.set_priority(stage.start(klass, background(n)), klass)
-    play(stage, 2)
-    latency.finished.clear()
-    before = {name: work.busy for name, (_, work) in stage.programs.items()}
-    begin = stage.gpu.timeline.now
-    longest = play(stage, SECONDS)
-    spent = stage.gpu.timeline.now - begin
-    got = {name: (work.busy - before[name]) / spent for name, (_, work) in stage.programs.items()}
-    stage.backend.close()
+    longest, got = _seen(stage, latency)
     assert p99(latency) < 1.02 * HIGHS[high][0] + SWITCHES_US, (p99(latency), got)
     assert got["low"] > 0.02 - 0.005, got
     assert got["idle"] > 0.01 - 0.005, got

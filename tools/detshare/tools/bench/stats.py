@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Latency", "Spread", "deviation", "latencies", "latency", "percentile", "rate", "shares", "spread"]
+__all__ = ["Latency", "Spread", "deviation", "jain", "latencies", "latency", "percentile", "rate", "shares", "spread"]
 
 Window = dict[str, Any]
 
@@ -20,6 +20,12 @@ def percentile(values: Iterable[float], percent: float) -> float:
         raise ValueError("no values were measured, so there is no percentile")
     rank = math.ceil(percent / 100.0 * len(ordered))
     return ordered[max(0, min(len(ordered), rank) - 1)]
+
+
+def jain(some: Sequence[float]) -> float:
+    """Jain's index of fairness, 1/n to 1; 0 where nobody did anything."""
+    square = sum(each * each for each in some)
+    return sum(some) ** 2 / (len(some) * square) if square else 0.0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from detshare.tools.bench.field.cells import failed
 from detshare.tools.bench.field.suites import Suite, taking_part
 from detshare.tools.bench.field.systems import ALONE, AUTO, Default, ours
 from detshare.tools.bench.mix.figures import Measured, Server
+from detshare.tools.bench.stats import jain
 from detshare.tools.results import Row
 
 __all__ = ["OVERHEAD", "Against", "Shown", "Together", "against", "brief", "rows", "shown", "together"]
@@ -57,9 +58,7 @@ class Shown:
     @property
     def fairness(self) -> float:
         """Jain's index of the progress, 1/n to 1."""
-        some = list(self.progress.values())
-        square = sum(each * each for each in some)
-        return sum(some) ** 2 / (len(some) * square) if square else 0.0
+        return jain(list(self.progress.values()))
 
 
 def shown(cells: Sequence[Measured]) -> list[Shown]:

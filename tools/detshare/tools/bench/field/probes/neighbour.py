@@ -11,6 +11,7 @@ from detshare.tools.bench.field.probes.trial import Probe, Trial
 from detshare.tools.bench.mix.figures import Figure
 from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.process import ProgramError
+from detshare.tools.bench.stats import jain
 
 __all__ = ["Bits", "Equals", "Neighbour"]
 
@@ -60,12 +61,6 @@ class Neighbour(Probe):
             Figure("rate lost to a neighbour", 100.0 - kept, "%", ("IS-009",)),
             Figure("scatter beside a neighbour", scatter, "", ("IS-007",)),
         ]
-
-
-def jain(some: Sequence[float]) -> float:
-    """Jain's index, 1/n to 1; 0 where nobody did anything."""
-    square = sum(each * each for each in some)
-    return sum(some) ** 2 / (len(some) * square) if square else 0.0
 
 
 class Equals(Probe):
