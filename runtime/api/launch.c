@@ -2,6 +2,7 @@
 /* Launches of kernels by every function of the driver that has one. */
 #include "begin.h"
 #include "capture.h"
+#include "room.h"
 
 /* a grid that must be resident as a whole and does not fit after all: once more, on all SMs */
 static bool too_large(struct ds_launch *launch, CUresult result)
@@ -44,7 +45,9 @@ launch_kernel(bool per_thread, CUfunction function, unsigned int gx, unsigned in
 		result = real->cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, launch.actual, params, extra);
 	while (ds_unlikely(result != CUDA_SUCCESS) && too_large(&launch, result));
 	ds_end(&launch, result);
-	return result;
+	return ds_room_own(launch.stream->device, result,
+			   per_thread ? cuLaunchKernel_ptsz(function, gx, gy, gz, bx, by, bz, shared, handle, params, extra)
+				      : cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, handle, params, extra));
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
@@ -104,7 +107,9 @@ static CUresult launch_ex(bool per_thread, const CUlaunchConfig *config, CUfunct
 	if (ds_unlikely(launch.captured))
 		note_events(config);
 	ds_end(&launch, result);
-	return result;
+	return ds_room_own(launch.stream->device, result,
+			   per_thread ? cuLaunchKernelEx_ptsz(config, function, params, extra)
+				      : cuLaunchKernelEx(config, function, params, extra));
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
@@ -139,7 +144,9 @@ static CUresult launch_cooperative(bool per_thread, CUfunction function, unsigne
 		result = real->cuLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, launch.actual, params);
 	while (result != CUDA_SUCCESS && too_large(&launch, result));
 	ds_end(&launch, result);
-	return result;
+	return ds_room_own(launch.stream->device, result,
+			   per_thread ? cuLaunchCooperativeKernel_ptsz(function, gx, gy, gz, bx, by, bz, shared, handle, params)
+				      : cuLaunchCooperativeKernel(function, gx, gy, gz, bx, by, bz, shared, handle, params));
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,

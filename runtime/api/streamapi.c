@@ -4,6 +4,7 @@
 #include "move.h"
 #include "primary.h"
 #include "resident.h"
+#include "room.h"
 
 static void created(CUstream handle, unsigned int flags)
 {
@@ -27,7 +28,7 @@ static void created(CUstream handle, unsigned int flags)
 
 CUresult cuStreamCreate(CUstream *handle, unsigned int flags)
 {
-	CUresult result = real->cuStreamCreate(handle, flags);
+	CUresult result = ds_room_own(ds_device_current(), real->cuStreamCreate(handle, flags), real->cuStreamCreate(handle, flags));
 
 	if (result == CUDA_SUCCESS)
 		created(*handle, flags);
@@ -36,7 +37,8 @@ CUresult cuStreamCreate(CUstream *handle, unsigned int flags)
 
 CUresult cuStreamCreateWithPriority(CUstream *handle, unsigned int flags, int priority)
 {
-	CUresult result = real->cuStreamCreateWithPriority(handle, flags, priority);
+	CUresult result = ds_room_own(ds_device_current(), real->cuStreamCreateWithPriority(handle, flags, priority),
+				      real->cuStreamCreateWithPriority(handle, flags, priority));
 
 	if (result == CUDA_SUCCESS)
 		created(*handle, flags);

@@ -4,6 +4,8 @@
 #include "gate.h"
 #include "home.h"
 #include "move.h"
+#include "primary.h"
+#include "room.h"
 
 CUresult cuCtxAttach(CUcontext *p0, unsigned int p1)
 {
@@ -93,6 +95,11 @@ CUresult cuCtxSetCurrent(CUcontext p0)
 	return result;
 }
 
+CUresult cuCtxSetLimit(CUlimit p0, size_t p1)
+{
+	return ds_room_own(ds_device_current(), real->cuCtxSetLimit(p0, p1), real->cuCtxSetLimit(p0, p1));
+}
+
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *p0, CUgraphicsResource *p1, CUstream *p2, unsigned int p3)
 {
 	struct ds_stream *stream = ds_stream_of(p2 ? *p2 : NULL, false);
@@ -143,6 +150,26 @@ CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *p0, CUeglFrame *p
 	result = real->cuEGLStreamProducerReturnFrame(p0, p1, p2);
 	ds_stream_done(stream);
 	return result;
+}
+
+CUresult cuEventCreate(CUevent *p0, unsigned int p1)
+{
+	return ds_room_own(ds_device_current(), real->cuEventCreate(p0, p1), real->cuEventCreate(p0, p1));
+}
+
+CUresult cuFuncGetAttribute(int *p0, CUfunction_attribute p1, CUfunction p2)
+{
+	return ds_room_own(ds_device_current(), real->cuFuncGetAttribute(p0, p1, p2), real->cuFuncGetAttribute(p0, p1, p2));
+}
+
+CUresult cuFuncLoad(CUfunction p0)
+{
+	return ds_room_own(ds_device_current(), real->cuFuncLoad(p0), real->cuFuncLoad(p0));
+}
+
+CUresult cuFuncSetAttribute(CUfunction p0, CUfunction_attribute p1, int p2)
+{
+	return ds_room_own(ds_device_current(), real->cuFuncSetAttribute(p0, p1, p2), real->cuFuncSetAttribute(p0, p1, p2));
 }
 
 CUresult cuGLCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2)
@@ -370,6 +397,21 @@ CUresult cuGreenCtxDestroy(CUgreenCtx p0)
 	return result;
 }
 
+CUresult cuKernelGetAttribute(int *p0, CUfunction_attribute p1, CUkernel p2, CUdevice p3)
+{
+	return ds_room_own(ds_device_current(), real->cuKernelGetAttribute(p0, p1, p2, p3), real->cuKernelGetAttribute(p0, p1, p2, p3));
+}
+
+CUresult cuKernelGetFunction(CUfunction *p0, CUkernel p1)
+{
+	return ds_room_own(ds_device_current(), real->cuKernelGetFunction(p0, p1), real->cuKernelGetFunction(p0, p1));
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute p0, int p1, CUkernel p2, CUdevice p3)
+{
+	return ds_room_own(ds_device_current(), real->cuKernelSetAttribute(p0, p1, p2, p3), real->cuKernelSetAttribute(p0, p1, p2, p3));
+}
+
 CUresult cuLaunchHostFunc(CUstream p0, CUhostFn p1, void *p2)
 {
 	struct ds_stream *stream = ds_stream_of(p0, false);
@@ -392,6 +434,31 @@ CUresult cuLaunchHostFunc_ptsz(CUstream p0, CUhostFn p1, void *p2)
 	result = real->cuLaunchHostFunc_ptsz(ds_stream_cur(stream), p1, p2);
 	ds_stream_done(stream);
 	return result;
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr *p0, size_t *p1, CUlibrary p2, const char *p3)
+{
+	return ds_room_own(ds_device_current(), real->cuLibraryGetGlobal(p0, p1, p2, p3), real->cuLibraryGetGlobal(p0, p1, p2, p3));
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr *p0, size_t *p1, CUlibrary p2, const char *p3)
+{
+	return ds_room_own(ds_device_current(), real->cuLibraryGetManaged(p0, p1, p2, p3), real->cuLibraryGetManaged(p0, p1, p2, p3));
+}
+
+CUresult cuLibraryGetModule(CUmodule *p0, CUlibrary p1)
+{
+	return ds_room_own(ds_device_current(), real->cuLibraryGetModule(p0, p1), real->cuLibraryGetModule(p0, p1));
+}
+
+CUresult cuLibraryLoadData(CUlibrary *p0, const void *p1, CUjit_option *p2, void **p3, unsigned int p4, CUlibraryOption *p5, void **p6, unsigned int p7)
+{
+	return ds_room_own(ds_device_current(), real->cuLibraryLoadData(p0, p1, p2, p3, p4, p5, p6, p7), real->cuLibraryLoadData(p0, p1, p2, p3, p4, p5, p6, p7));
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary *p0, const char *p1, CUjit_option *p2, void **p3, unsigned int p4, CUlibraryOption *p5, void **p6, unsigned int p7)
+{
+	return ds_room_own(ds_device_current(), real->cuLibraryLoadFromFile(p0, p1, p2, p3, p4, p5, p6, p7), real->cuLibraryLoadFromFile(p0, p1, p2, p3, p4, p5, p6, p7));
 }
 
 CUresult cuMemAddressFree(CUdeviceptr p0, size_t p1)
@@ -1902,6 +1969,71 @@ CUresult cuMemsetD8_v2_ptds(CUdeviceptr p0, unsigned char p1, size_t p2)
 	result = real->cuMemsetD8_v2_ptds(p0, p1, p2);
 	ds_stream_done(stream);
 	return result;
+}
+
+CUresult cuModuleGetFunction(CUfunction *p0, CUmodule p1, const char *p2)
+{
+	return ds_room_own(ds_device_current(), real->cuModuleGetFunction(p0, p1, p2), real->cuModuleGetFunction(p0, p1, p2));
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *p0, size_t *p1, CUmodule p2, const char *p3)
+{
+	return ds_room_own(ds_device_current(), real->cuModuleGetGlobal_v2(p0, p1, p2, p3), real->cuModuleGetGlobal_v2(p0, p1, p2, p3));
+}
+
+CUresult cuModuleLoad(CUmodule *p0, const char *p1)
+{
+	return ds_room_own(ds_device_current(), real->cuModuleLoad(p0, p1), real->cuModuleLoad(p0, p1));
+}
+
+CUresult cuModuleLoadData(CUmodule *p0, const void *p1)
+{
+	return ds_room_own(ds_device_current(), real->cuModuleLoadData(p0, p1), real->cuModuleLoadData(p0, p1));
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *p0, const void *p1, unsigned int p2, CUjit_option *p3, void **p4)
+{
+	return ds_room_own(ds_device_current(), real->cuModuleLoadDataEx(p0, p1, p2, p3, p4), real->cuModuleLoadDataEx(p0, p1, p2, p3, p4));
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule *p0, const void *p1)
+{
+	return ds_room_own(ds_device_current(), real->cuModuleLoadFatBinary(p0, p1), real->cuModuleLoadFatBinary(p0, p1));
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *p0, CUfunction p1, int p2, int p3)
+{
+	return ds_room_own(ds_device_current(), real->cuOccupancyAvailableDynamicSMemPerBlock(p0, p1, p2, p3), real->cuOccupancyAvailableDynamicSMemPerBlock(p0, p1, p2, p3));
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *p0, CUfunction p1, int p2, size_t p3)
+{
+	return ds_room_own(ds_device_current(), real->cuOccupancyMaxActiveBlocksPerMultiprocessor(p0, p1, p2, p3), real->cuOccupancyMaxActiveBlocksPerMultiprocessor(p0, p1, p2, p3));
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *p0, CUfunction p1, int p2, size_t p3, unsigned int p4)
+{
+	return ds_room_own(ds_device_current(), real->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(p0, p1, p2, p3, p4), real->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(p0, p1, p2, p3, p4));
+}
+
+CUresult cuOccupancyMaxActiveClusters(int *p0, CUfunction p1, const CUlaunchConfig *p2)
+{
+	return ds_room_own(ds_device_current(), real->cuOccupancyMaxActiveClusters(p0, p1, p2), real->cuOccupancyMaxActiveClusters(p0, p1, p2));
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int *p0, int *p1, CUfunction p2, CUoccupancyB2DSize p3, size_t p4, int p5)
+{
+	return ds_room_own(ds_device_current(), real->cuOccupancyMaxPotentialBlockSize(p0, p1, p2, p3, p4, p5), real->cuOccupancyMaxPotentialBlockSize(p0, p1, p2, p3, p4, p5));
+}
+
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *p0, int *p1, CUfunction p2, CUoccupancyB2DSize p3, size_t p4, int p5, unsigned int p6)
+{
+	return ds_room_own(ds_device_current(), real->cuOccupancyMaxPotentialBlockSizeWithFlags(p0, p1, p2, p3, p4, p5, p6), real->cuOccupancyMaxPotentialBlockSizeWithFlags(p0, p1, p2, p3, p4, p5, p6));
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int *p0, CUfunction p1, const CUlaunchConfig *p2)
+{
+	return ds_room_own(ds_device_current(), real->cuOccupancyMaxPotentialClusterSize(p0, p1, p2), real->cuOccupancyMaxPotentialClusterSize(p0, p1, p2));
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *p0, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *p1, unsigned int p2, CUstream p3)

@@ -102,6 +102,9 @@ typedef enum {
 typedef int CUdevResourceType;
 typedef int CUdriverProcAddressQueryResult;
 typedef int CUfunction_attribute;
+typedef int CUjit_option;
+typedef int CUlibraryOption;
+typedef size_t (*CUoccupancyB2DSize)(int block_size);
 typedef int CUpointer_attribute;
 typedef int CUmemAllocationHandleType;
 typedef int CUmemRangeHandleType;

@@ -13,6 +13,7 @@
 #include "home.h"
 #include "lifecycle.h"
 #include "primary.h"
+#include "room.h"
 
 /* ---- birth ---- */
 
@@ -48,7 +49,7 @@ CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error
 	if (result == CUDA_SUCCESS)
 		born(*exec, graph, 0);
 	ds_home_leave();
-	return result;
+	return ds_room_own(ds_device_current(), result, cuGraphInstantiate(exec, graph, error_node, log, size));
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size)
@@ -60,7 +61,7 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *er
 	if (result == CUDA_SUCCESS)
 		born(*exec, graph, 0);
 	ds_home_leave();
-	return result;
+	return ds_room_own(ds_device_current(), result, cuGraphInstantiate_v2(exec, graph, error_node, log, size));
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
@@ -72,7 +73,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 	if (result == CUDA_SUCCESS)
 		born(*exec, graph, flags);
 	ds_home_leave();
-	return result;
+	return ds_room_own(ds_device_current(), result, cuGraphInstantiateWithFlags(exec, graph, flags));
 }
 
 static CUresult with_params(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread,
@@ -97,12 +98,16 @@ static CUresult with_params(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	return ds_home_call(with_params(exec, graph, params, false, real->cuGraphInstantiateWithParams));
+	return ds_room_own(ds_device_current(),
+			   ds_home_call(with_params(exec, graph, params, false, real->cuGraphInstantiateWithParams)),
+			   cuGraphInstantiateWithParams(exec, graph, params));
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	return ds_home_call(with_params(exec, graph, params, true, real->cuGraphInstantiateWithParams_ptsz));
+	return ds_room_own(ds_device_current(),
+			   ds_home_call(with_params(exec, graph, params, true, real->cuGraphInstantiateWithParams_ptsz)),
+			   cuGraphInstantiateWithParams_ptsz(exec, graph, params));
 }
 
 /* ---- launch ---- */
@@ -213,12 +218,14 @@ static CUresult launch_graph(CUgraphExec app, CUstream stream, bool per_thread,
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-	return launch_graph(exec, stream, false, real->cuGraphLaunch);
+	return ds_room_own(ds_device_current(), launch_graph(exec, stream, false, real->cuGraphLaunch),
+			   cuGraphLaunch(exec, stream));
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-	return launch_graph(exec, stream, true, real->cuGraphLaunch_ptsz);
+	return ds_room_own(ds_device_current(), launch_graph(exec, stream, true, real->cuGraphLaunch_ptsz),
+			   cuGraphLaunch_ptsz(exec, stream));
 }
 
 static CUresult upload(CUgraphExec app, CUstream stream, bool per_thread, CUresult (*native)(CUgraphExec, CUstream))
@@ -239,12 +246,14 @@ static CUresult upload(CUgraphExec app, CUstream stream, bool per_thread, CUresu
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
-	return upload(exec, stream, false, real->cuGraphUpload);
+	return ds_room_own(ds_device_current(), upload(exec, stream, false, real->cuGraphUpload),
+			   cuGraphUpload(exec, stream));
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
-	return upload(exec, stream, true, real->cuGraphUpload_ptsz);
+	return ds_room_own(ds_device_current(), upload(exec, stream, true, real->cuGraphUpload_ptsz),
+			   cuGraphUpload_ptsz(exec, stream));
 }
 
 /* ---- update ---- */

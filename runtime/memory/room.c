@@ -32,6 +32,8 @@ bool ds_room_wait(struct ds_room *room, struct ds_device *device, size_t bytes)
 	if (!pages || !board || atomic_load(&board->stopping))
 		return false;
 	limit_ms = __atomic_load_n(&pages->policy->room_ms, __ATOMIC_RELAXED);
+	if (room->most_ms && room->most_ms < limit_ms)
+		limit_ms = room->most_ms;
 	/* what another thread captures, or this one is in the midst of, keeps its own memory here: nobody could make room by it */
 	if (!limit_ms || ds_thread.locked || ds_thread.home || atomic_load(&device->captures) || !can_fit(device, pages))
 		return false;

@@ -8,9 +8,15 @@
 
 #include "device.h"
 
+/* What the driver may need for code, stacks and graphs of its own, whose size it does not tell. */
+#define DS_ROOM_OWN ((size_t)32 << 20)
+/* It waits no longer than this: that room helps is a guess. */
+#define DS_ROOM_OWN_MS 60000U
+
 struct ds_room {
 	uint64_t began; /* 0: it did not wait */
 	uint64_t nap;
+	uint32_t most_ms; /* 0: as long as the policy page says */
 };
 
 /* Naps. false: it is not to wait, or not any longer, and the driver's answer counts. */
@@ -31,6 +37,27 @@ bool ds_room_stays(const struct ds_device *device);
 		while (ds_unlikely(room_result == CUDA_ERROR_OUT_OF_MEMORY) && ds_room_wait(&room_, device, bytes)); \
 		ds_room_over(&room_, device, bytes);                                                           \
 		room_result;                                                                                   \
+	})
+
+/* The result of a call for which the driver takes memory of its own: where it found none, of `again` while that is to wait. Does not nest. */
+#define ds_room_own(device_of_it, result, again)                                                   \
+	({                                                                                         \
+		CUresult own_result = (result);                                                    \
+		struct ds_device *own_device = NULL;                                               \
+                                                                                                   \
+		if (ds_unlikely(own_result == CUDA_ERROR_OUT_OF_MEMORY) && !ds_thread.waits)       \
+			own_device = (device_of_it);                                               \
+		if (ds_unlikely(own_device)) {                                                     \
+			struct ds_room own_room = { .most_ms = DS_ROOM_OWN_MS };                   \
+                                                                                                   \
+			ds_thread.waits = true;                                                    \
+			while (own_result == CUDA_ERROR_OUT_OF_MEMORY &&                           \
+			       ds_room_wait(&own_room, own_device, DS_ROOM_OWN))                   \
+				own_result = (again);                                              \
+			ds_room_over(&own_room, own_device, DS_ROOM_OWN);                          \
+			ds_thread.waits = false;                                                   \
+		}                                                                                  \
+		own_result;                                                                        \
 	})
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * Images. Text of our own:
  *   fakecuda 1
- *   kernel NAME [params=8,4,...] [duration_us=F] [registers=N] [shared=N] [max_threads=N] [cluster=N]
+ *   kernel NAME [params=8,4,...] [duration_us=F] [registers=N] [shared=N] [max_threads=N] [cluster=N] [code_mib=N]
  *   global NAME size=N
  * PTX text: each .entry is a kernel with its parameters; comment lines `// fakecuda: kernel NAME duration_us=F ...` add
  * what PTX does not say. A binary (ELF, fat binary) is taken to hold every kernel asked for, each doing nothing unless
@@ -98,6 +98,8 @@ static bool kernel_words(struct kernel *kernel, char *words)
 			kernel->max_threads = (unsigned int)atoi(value);
 		} else if (!strcmp(word, "cluster")) {
 			kernel->cluster = (unsigned int)atoi(value);
+		} else if (!strcmp(word, "code_mib")) {
+			kernel->code = strtoul(value, NULL, 10) << 20;
 		} else if (!strcmp(word, "params")) {
 			kernel->params = 0;
 			kernel->param_bytes = 0;

@@ -96,6 +96,9 @@ static CUresult fill(struct kernel_work *work, struct stream *stream, CUfunction
 		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	if (context && context->group != stream->context->group)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (work->kernel->code && !memory_take(stream->context->device, work->kernel->code))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	work->kernel->code = 0;
 	work->context = stream->context;
 	work->func = is_kernel ? (CUfunction)library_function(work->kernel, stream->context) : handle;
 	work->kern = is_kernel ? (CUkernel)handle : work->kernel->library ? (CUkernel)work->kernel : NULL;

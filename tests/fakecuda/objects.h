@@ -133,6 +133,7 @@ struct kernel {
 	unsigned int local;
 	unsigned int max_threads;
 	unsigned int cluster;
+	size_t code;			/* GPU memory that the driver takes for it at its first launch, and keeps */
 	bool any_params;		/* image without a parameter list: nothing is known about its parameters */
 	int dynamic_shared;
 	int non_portable_cluster;

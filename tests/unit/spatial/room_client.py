@@ -2,7 +2,7 @@
 """A CUDA program that works on so many MiB, taken in so many allocations, for so many rounds: each round a kernel adds
 1 to each word of a stripe, then a part is read back. Prints a digest of all that it read, and of all its memory.
 
-`room_client.py MIB PARTS ROUNDS NAP_MS [stop]`
+`room_client.py MIB PARTS ROUNDS NAP_MS [stop] [code=MIB]`; code: what the driver takes for the kernel at its first launch
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import sys
 import time
 
 cuda = ctypes.CDLL("libcuda.so.1")
-IMAGE = b"fakecuda 1\nkernel mix params=8,4,4,4 duration_us=200\n"
 MIB, PARTS, ROUNDS, NAP_MS = map(int, sys.argv[1:5])
+CODE_MIB = next((int(word.removeprefix("code=")) for word in sys.argv[5:] if word.startswith("code=")), 0)
+IMAGE = f"fakecuda 1\nkernel mix params=8,4,4,4 duration_us=200 code_mib={CODE_MIB}\n".encode()
 SIZE = (MIB << 20) // PARTS
 
 
@@ -42,7 +43,7 @@ for number in range(PARTS):
     parts.append(part)
     time.sleep(NAP_MS / 1000)
 print("has", flush=True)
-if sys.argv[5:]:  # it stands still until it is told to go on
+if "stop" in sys.argv[5:]:  # it stands still until it is told to go on
     sys.stdin.readline()
 seen = hashlib.sha256()
 back = (ctypes.c_char * 4096)()

@@ -189,3 +189,30 @@ def test_what_never_fits_fails_at_once(machines: Any) -> None:
     worker = machine.run(SPATIAL, 140, 1, 0, 0)
     worker.go()
     assert worker.line() == "cuMemAlloc_v2: CUDA error 2"
+
+
+def test_a_launch_waits_for_what_the_driver_takes_for_it(machines: Any) -> None:
+    """The memory of both fits, the code of the second one's kernel does not."""
+    machine = machines("park", 3600, policy="strict")
+    first = machine.run(SPATIAL, 70, 2, 3, 0, "stop")
+    first.go()
+    assert first.line() == "has"
+    second = machine.run(SPATIAL, 20, 1, 3, 0, "stop", "code=64")
+    second.go()
+    assert second.line() == "has"
+    assert machine.parking(first)["parks"] == 0
+    second.go()
+    assert second.line() == machine.alone(20, 1, 3, 0)
+    first.go()
+    assert first.line() == machine.alone(70, 2, 3, 0)
+
+
+def test_a_launch_waits_for_nobody_where_nobody_makes_room(machines: Any) -> None:
+    machine = machines("refuse", 0)
+    first = machine.run(SPATIAL, 70, 2, 3, 0, "stop")
+    first.go()
+    assert first.line() == "has"
+    second = machine.run(SPATIAL, 20, 1, 3, 0, "code=64")
+    second.go()
+    assert second.line() == "has"
+    assert second.line() == "cuLaunchKernel: CUDA error 2"

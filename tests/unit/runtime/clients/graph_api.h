@@ -7,11 +7,8 @@
 
 typedef struct CUuserObject_st *CUuserObject;
 
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *options, void **values, unsigned int count,
-			   void *library_options, void **library_values, unsigned int library_count);
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
 CUresult cuModuleUnload(CUmodule module);
-CUresult cuCtxSetLimit(CUlimit limit, size_t value);
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);
 CUresult cuGraphDestroy(CUgraph graph);
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);

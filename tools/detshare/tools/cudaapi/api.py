@@ -26,13 +26,14 @@ class Kind(enum.StrEnum):
     HOME = "home"  # the stream goes back to the program's own handle first
     LEGACY = "legacy"  # as home, for the default stream that the call uses without naming it
     MEMORY = "memory"  # names memory, which is to be on the GPU
+    ROOM = "room"  # the driver may take memory of its own for it, and waits for room
     CONTEXT = "context"  # another context may be current in the calling thread afterwards
     LAUNCH = "launch"  # written by hand: asks for the tier of now
     SYNC = "sync"  # written by hand: waits or asks for the end of work
     SPECIAL = "special"  # written by hand: everything else
 
 
-GENERATED = {Kind.FOLLOW, Kind.HOME, Kind.LEGACY, Kind.MEMORY, Kind.CONTEXT}
+GENERATED = {Kind.FOLLOW, Kind.HOME, Kind.LEGACY, Kind.MEMORY, Kind.ROOM, Kind.CONTEXT}
 
 
 @dataclass(frozen=True)

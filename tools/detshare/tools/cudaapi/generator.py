@@ -87,6 +87,9 @@ def redirect(function: Function) -> str:
             ]
         case Kind.MEMORY:
             lines += [f"\treturn ds_home_call(real->{function.name}({passed(function)}));"]
+        case Kind.ROOM:
+            call = f"real->{function.name}({passed(function)})"
+            lines += [f"\treturn ds_room_own(ds_device_current(), {call}, {call});"]
         case Kind.CONTEXT:
             lines += [
                 f"\tCUresult result = real->{function.name}({passed(function)});",
@@ -100,7 +103,8 @@ def redirect(function: Function) -> str:
 def wrappers(functions: list[Function]) -> str:
     """api/wrappers.c: what only redirects."""
     bodies = [redirect(one) for one in functions if one.kind in GENERATED]
-    return "\n".join([HEAD.format(source=API), '#include "gate.h"\n#include "home.h"\n#include "move.h"\n', *bodies])
+    headers = "".join(f'#include "{name}.h"\n' for name in ("gate", "home", "move", "primary", "room"))
+    return "\n".join([HEAD.format(source=API), headers, *bodies])
 
 
 def places(functions: list[Function]) -> str:

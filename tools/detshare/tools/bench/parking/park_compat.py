@@ -38,7 +38,7 @@ PROGRAMS: Final[dict[str, tuple[list[str], Mapping[str, str]]]] = {
     "IPC of the driver, two processes": (compat("ipc_app"), {}),
 }
 LANES: Final = ("temporal", "spatial")
-ROUNDS_A_PARK: Final = 8
+ROUNDS_A_PARK: Final = 16
 """pieces of work that a program does for each park that it is to have, and the time between two"""
 PAUSE_MS: Final = 20
 GAP_S: Final = (0.03, 0.13)

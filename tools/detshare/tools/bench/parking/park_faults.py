@@ -163,6 +163,8 @@ def run(session: Session) -> None:
     session.steer.config.write_text(f'[park]\narena = "{SIZE_MIB * 5 // 2}M"\n', encoding="utf-8")
     with Lanes(session):
         faults = Faults(session)
+        faults.keeper.park()
+        faults.keeper.launch()  # what parks need of the GPU for themselves is there, and stays
         before = faults.keeper.left()
         full_arena(session)
         while faults.kills.total() < rounds and session.left > LEAST_S:

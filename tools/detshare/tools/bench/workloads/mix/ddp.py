@@ -48,7 +48,7 @@ def model(rank: int) -> Any:
     return step
 
 
-def work(orders: Any, step: Any, group: Any, rank: int) -> None:
+def work(orders: Any, step: Any, group: Any) -> None:
     """Until told to end, or until another rank is gone."""
     import torch
     import torch.distributed as dist
@@ -79,8 +79,7 @@ def work(orders: Any, step: Any, group: Any, rank: int) -> None:
             finish()
         now = time.monotonic()
         if times and (now - said >= WINDOW or not flag[0]):
-            if rank == 0:
-                emit("steps", at=times)
+            emit("steps", at=times)
             times, said = [], now
         if unanswered is not None and (going or not flag[0]):
             event_name = "going" if going else "stopped"
@@ -108,7 +107,7 @@ def main() -> None:
     what = f"DDP, rank {rank} of {world}, GPT of 12 layers, 16 x 512 tokens"
     emit("ready", pid=os.getpid(), t=round(time.monotonic(), 6), what=what, instead="", started_s=took)
     try:
-        work(orders, step, group, rank)
+        work(orders, step, group)
     except RuntimeError as error:  # the other rank is gone
         print(f"ddp.py: rank {rank}: {error}", file=sys.stderr)
     emit("summary", t=round(time.monotonic(), 6), count=0)
