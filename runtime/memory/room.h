@@ -10,14 +10,6 @@
 
 /* What the driver may need for code, stacks and graphs of its own, whose size it does not tell. */
 #define DS_ROOM_OWN ((size_t)32 << 20)
-/* It waits no longer than this: that room helps is a guess. */
-#define DS_ROOM_OWN_MS 60000U
-
-struct ds_room {
-	uint64_t began; /* 0: it did not wait */
-	uint64_t nap;
-	uint32_t most_ms; /* 0: as long as the policy page says */
-};
 
 /* Naps. false: it is not to wait, or not any longer, and the driver's answer counts. */
 bool ds_room_wait(struct ds_room *room, struct ds_device *device, size_t bytes);

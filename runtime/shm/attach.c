@@ -20,6 +20,7 @@
 
 #include "attach.h"
 #include "entry.h"
+#include "log.h"
 #include "thread.h"
 
 enum { POLICY, COUNTERS, ACTIVITY, PAGES };
@@ -198,6 +199,8 @@ struct ahead {
 	int socket;
 	bool vain; /* it did so in vain once: a program that tries over and over does not come and go with each time */
 	struct ds_attach request;
+	struct ds_pages kept; /* mapped before there was a context; policy NULL: none. Of the process of `keeper` */
+	uint32_t keeper;
 };
 
 static struct ahead aheads[DS_MAX_DEVICES] = {
@@ -353,8 +356,23 @@ static void pages_of(struct ds_pages *pages, void **maps, unsigned int slot)
 	pages->index = slot;
 }
 
+bool ds_pages_early(const struct ds_gpu *gpu, struct ds_pages *pages)
+{
+	struct ahead *ahead = &aheads[gpu->ordinal];
+	char why[400] = "";
+
+	if (!ds_pages_ask(gpu, pages, why, sizeof(why))) {
+		ds_info("memory: the context waits for no room: %s", why);
+		return false;
+	}
+	ahead->kept = *pages;
+	ahead->keeper = (uint32_t)getpid();
+	return true;
+}
+
 bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, size_t room)
 {
+	struct ahead *ahead = &aheads[gpu->ordinal];
 	uint64_t end = ds_now_ns() + PATIENCE_NS;
 	const uint32_t taken = DS_MAGIC_TAKEN;
 	struct ds_attached answer = { 0 };
@@ -364,6 +382,11 @@ bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, s
 	void *maps[PAGES];
 	bool good, gone;
 
+	if (ahead->kept.policy && ahead->keeper == (uint32_t)getpid()) {
+		*pages = ahead->kept;
+		ahead->kept.policy = NULL;
+		return true;
+	}
 	socket = answered_ahead(gpu, end, &answer, fds, &count);
 	if (socket >= 0) {
 		good = use(gpu, &answer, fds, count, maps, why, room);

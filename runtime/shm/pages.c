@@ -3,7 +3,45 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
+#include "log.h"
 #include "pages.h"
+#include "thread.h"
+
+#define LEAST_NAP_NS 1000000ULL
+#define MOST_NAP_NS 20000000ULL
+#define FOREVER UINT32_MAX
+
+bool ds_pages_room_wait(const struct ds_pages *pages, struct ds_room *room, size_t bytes)
+{
+	uint32_t limit_ms = __atomic_load_n(&pages->policy->room_ms, __ATOMIC_RELAXED);
+	uint64_t now = ds_now_ns();
+
+	if (room->most_ms && room->most_ms < limit_ms)
+		limit_ms = room->most_ms;
+	if (!limit_ms)
+		return false;
+	if (!room->began) {
+		room->began = now;
+		room->nap = LEAST_NAP_NS;
+		__atomic_fetch_add(&pages->counters->room_bytes, bytes, __ATOMIC_RELAXED);
+		if (limit_ms == FOREVER)
+			ds_info("memory: %zu bytes do not fit now: the call waits until there is room", bytes);
+		else
+			ds_info("memory: %zu bytes do not fit now: the call waits for room, %.3g s at most", bytes, limit_ms / 1e3);
+	} else if (limit_ms != FOREVER && now - room->began > limit_ms * 1000000ULL) {
+		ds_info("memory: %zu bytes found no room within %.3g s: the call fails as on a full GPU", bytes, limit_ms / 1e3);
+		return false;
+	}
+	ds_nap(room->nap);
+	room->nap = room->nap * 2 < MOST_NAP_NS ? room->nap * 2 : MOST_NAP_NS;
+	return true;
+}
+
+void ds_pages_room_over(const struct ds_pages *pages, const struct ds_room *room, size_t bytes)
+{
+	if (room->began)
+		__atomic_fetch_sub(&pages->counters->room_bytes, bytes, __ATOMIC_RELAXED);
+}
 
 void ds_pages_unmap(const struct ds_pages *pages)
 {

@@ -15,6 +15,9 @@
 #include "pool.h"
 #include "primary.h"
 
+/* of a program with common libraries: its context, and the code that is loaded with it */
+#define CONTEXT_BYTES ((size_t)768 << 20)
+
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 static void at_exit(void)
@@ -335,6 +338,30 @@ static struct ds_device *managed(CUdevice ordinal)
 	return &ds_devices[ordinal];
 }
 
+/* The GPU has no room for the context: its daemon's policy makes some, as for an allocation. */
+static CUresult retain_with_room(struct ds_device *device, CUcontext *context)
+{
+	struct ds_room room = {.most_ms = DS_ROOM_OWN_MS};
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	struct ds_pages pages;
+	bool has;
+
+	ds_lock(device);
+	has = atomic_load(&device->state) == DS_DEVICE_UNKNOWN && !lacking(device);
+	if (has) {
+		struct ds_gpu gpu = ds_device_gpu(device);
+
+		has = ds_pages_early(&gpu, &pages);
+	}
+	ds_unlock(device);
+	if (!has)
+		return result;
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && ds_pages_room_wait(&pages, &room, CONTEXT_BYTES))
+		result = real->cuDevicePrimaryCtxRetain(context, device->ordinal);
+	ds_pages_room_over(&pages, &room, CONTEXT_BYTES);
+	return result;
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 {
 	struct ds_device *device;
@@ -346,6 +373,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
 	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN)
 		ask_ahead(device, ordinal);
 	result = real->cuDevicePrimaryCtxRetain(context, ordinal);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		result = retain_with_room(device, context);
 	if (result != CUDA_SUCCESS) {
 		ask_no_more(device);
 		return result;

@@ -56,6 +56,14 @@ void context_close(struct context *context)
 		handle_kill(stream);
 }
 
+/* GPU memory that a primary context takes by its first retain. */
+static size_t context_bytes(void)
+{
+	const char *mib = getenv("FAKECUDA_CONTEXT_MIB");
+
+	return mib ? (size_t)strtoul(mib, NULL, 10) << 20 : 0;
+}
+
 CUresult primary_of(struct device *device, struct context **context)
 {
 	if (device->reset) {
@@ -79,6 +87,7 @@ API(cuDevicePrimaryCtxRetain, CUcontext *, handle, CUdevice, ordinal)
 {
 	const char *fail = getenv("FAKECUDA_PRIMARY_FAIL");
 	static unsigned int made;
+	size_t fresh = 0;
 	struct device *device;
 	struct context *context;
 
@@ -89,8 +98,13 @@ API(cuDevicePrimaryCtxRetain, CUcontext *, handle, CUdevice, ordinal)
 		take_time("FAKECUDA_PRIMARY_US");
 		if (fail && made++ < (unsigned int)atoi(fail))
 			return CUDA_ERROR_OUT_OF_MEMORY;
+		if (!memory_take(device, context_bytes()))
+			return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	if (!device->primary)
+		fresh = context_bytes();
 	TRY(primary_of(device, &context));
+	context->charged += fresh;
 	context->refs++;
 	*handle = (CUcontext)context;
 	return CUDA_SUCCESS;
@@ -103,6 +117,8 @@ static CUresult primary_close(struct device *device)
 	if (!primary)
 		return CUDA_SUCCESS;
 	context_close(primary);
+	memory_give(device, primary->charged);
+	primary->charged = 0;
 	for (struct context *context = contexts; context; context = context->next)
 		if (context->group == primary)
 			handle_kill(context);

@@ -61,6 +61,7 @@ struct device {
 
 struct context {
 	struct object object;
+	size_t charged;		/* GPU memory that it took as a primary one */
 	struct device *device;
 	struct context *group;		/* the context whose memory and modules these streams use: primary for green ones */
 	struct green *green;

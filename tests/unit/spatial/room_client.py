@@ -2,7 +2,8 @@
 """A CUDA program that works on so many MiB, taken in so many allocations, for so many rounds: each round a kernel adds
 1 to each word of a stripe, then a part is read back. Prints a digest of all that it read, and of all its memory.
 
-`room_client.py MIB PARTS ROUNDS NAP_MS [stop] [code=MIB]`; code: what the driver takes for the kernel at its first launch
+`room_client.py MIB PARTS ROUNDS NAP_MS [stop] [code=MIB]`; code: what the driver takes
+for the kernel at its first launch
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ class Worker:
             text=True,
             env=environment,
         )
-        assert self.line() == "ready", self.process.communicate()[1]
+        said = self.line()
+        assert said == "ready", (said, self.process.communicate()[1])
 
     def line(self) -> str:
         assert self.process.stdout is not None
@@ -75,9 +76,10 @@ class Machine:
         self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
         until(lambda: self.daemon.poll() is not None or self.client.alive())
 
-    def run(self, options: tuple[str, ...], *args: object) -> Worker:
+    def run(self, options: tuple[str, ...], *args: object, context: int = 0) -> Worker:
+        """`context`: MiB that its context takes."""
         before = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(self.folder), *options, "--"]
-        worker = Worker(self.environment, before, *args)
+        worker = Worker(self.environment | {"FAKECUDA_CONTEXT_MIB": str(context)}, before, *args)
         self.workers.append(worker)
         return worker
 
@@ -216,3 +218,27 @@ def test_a_launch_waits_for_nobody_where_nobody_makes_room(machines: Any) -> Non
     second.go()
     assert second.line() == "has"
     assert second.line() == "cuLaunchKernel: CUDA error 2"
+
+
+def test_a_context_waits_for_room(machines: Any) -> None:
+    """Who starts on a full GPU: nobody knows of its context, and it has none to ask with."""
+    machine = machines("park", 3600, policy="strict")
+    first = machine.run(SPATIAL, 100, 2, 3, 0, "stop")
+    first.go()
+    assert first.line() == "has"
+    second = machine.run(SPATIAL, 20, 1, 3, 0, context=40)
+    until(lambda: machine.parking(first)["parks"] == 1)
+    second.go()
+    assert (second.line(), second.line()) == ("has", machine.alone(20, 1, 3, 0))
+    second.process.communicate()
+    first.go()
+    assert first.line() == machine.alone(100, 2, 3, 0)
+
+
+def test_a_context_fails_at_once_where_nobody_makes_room(machines: Any) -> None:
+    machine = machines("refuse", 0)
+    first = machine.run(SPATIAL, 100, 2, 3, 0, "stop")
+    first.go()
+    assert first.line() == "has"
+    with pytest.raises(AssertionError, match="cuDevicePrimaryCtxRetain: CUDA error 2"):
+        machine.run(SPATIAL, 20, 1, 3, 0, context=40)
