@@ -56,8 +56,18 @@ void context_close(struct context *context)
 		handle_kill(stream);
 }
 
+/* of a device, what a primary context takes */
+static size_t context_bytes(void)
+{
+	const char *text = getenv("FAKECUDA_CONTEXT");
+
+	return text ? strtoul(text, NULL, 10) << 20 : 0;
+}
+
 CUresult primary_of(struct device *device, struct context **context)
 {
+	if (!device->primary && !memory_take(device, context_bytes()))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (device->reset) {
 		device->primary = device->reset;
 		device->reset = NULL;
@@ -106,6 +116,7 @@ static CUresult primary_close(struct device *device)
 	for (struct context *context = contexts; context; context = context->next)
 		if (context->group == primary)
 			handle_kill(context);
+	memory_give(device, context_bytes());
 	device->primary = NULL;
 	return CUDA_SUCCESS;
 }
@@ -287,7 +298,7 @@ EXPORT int fakecuda_make_current(void *context)
 {
 	CUresult result = api_enter(ENTER_IN_CALLBACK);
 
-	return result ? result : api_leave(make_current(context));
+	return result ? result : api_leave(ENTER_IN_CALLBACK, make_current(context));
 }
 
 API_HOW(cuCtxGetCurrent, ENTER_IN_CALLBACK, CUcontext *, handle)
@@ -369,7 +380,7 @@ EXPORT CUresult cuCtxSynchronize(void)
 	if (result)
 		return result;
 	result = context_current(&context);
-	return api_leave(result ? result : synchronize(context));
+	return api_leave(ENTER_PLAIN, result ? result : synchronize(context));
 }
 
 API(cuCtxSynchronize_v2, CUcontext, handle)

@@ -226,6 +226,7 @@ struct memory {
 	struct physical *physical;	/* of mapped memory: */
 	unsigned int reached;		/* bit n: device n has access */
 	bool on_host;
+	bool shared;			/* cuIpcGetMemHandle */
 	unsigned int flags;
 	unsigned long long id;
 	size_t charged;

@@ -7,8 +7,6 @@
 
 typedef struct CUuserObject_st *CUuserObject;
 
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *options, void **values, unsigned int count,
-			   void *library_options, void **library_values, unsigned int library_count);
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuCtxSetLimit(CUlimit limit, size_t value);
