@@ -9,6 +9,7 @@
  */
 #include "lifecycle.h"
 #include "park.h"
+#include "pool.h"
 #include "settle.h"
 #include "source.h"
 #include "tally.h"
@@ -78,12 +79,14 @@ static void wait_awake(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Whoever polled for another GPU of the process is out of the driver. */
+/* Whoever polled for another GPU of the process is out of the driver, and who made green contexts. */
 static bool others_out(const struct ds_board *board)
 {
 	struct ds_device *device;
 
 	ds_each_managed(device) {
+		if (ds_pool_busy(device))
+			return false;
 		if (!device->board || device->board == board)
 			continue;
 		if (pthread_mutex_trylock(&device->board->driver))
