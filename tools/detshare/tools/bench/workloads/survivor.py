@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import signal
 import sys
 from typing import Any, Final
 
@@ -111,6 +112,7 @@ def main() -> None:
     args = parser.parse_args()
     work = Workload(args.seconds, args.window)
     survivor = Survivor(Device(), args.kind)
+    signal.signal(signal.SIGTERM, _end)  # the next order may never come
     work.ready(kind=args.kind)
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
@@ -118,6 +120,10 @@ def main() -> None:
             emit("checked", number=order["number"], ok=survivor.check(), error="")
         except CudaError as error:
             emit("checked", number=order["number"], ok=False, error=str(error))
+
+
+def _end(_number: int, _frame: object) -> None:
+    sys.exit(0)
 
 
 if __name__ == "__main__":
