@@ -56,7 +56,7 @@ static void map_fill(void)
 /* our function in place of the driver's; `function` itself if it is not one of those we wrap */
 static void *swap(void *function)
 {
-	if (!function || !atomic_load_explicit(&ds_process.ready, memory_order_acquire))
+	if (!function || !ds_load_present(RTLD_NOLOAD))
 		return function;
 	if (ds_unlikely(!atomic_load_explicit(&mapped, memory_order_acquire)))
 		map_fill();

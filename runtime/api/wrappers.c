@@ -55,6 +55,51 @@ CUresult cuCtxDetach(CUcontext p0)
 	return result;
 }
 
+CUresult cuCtxGetApiVersion(CUcontext p0, unsigned int *p1)
+{
+	return real->cuCtxGetApiVersion(p0, p1);
+}
+
+CUresult cuCtxGetCacheConfig(CUfunc_cache *p0)
+{
+	return real->cuCtxGetCacheConfig(p0);
+}
+
+CUresult cuCtxGetCurrent(CUcontext *p0)
+{
+	return real->cuCtxGetCurrent(p0);
+}
+
+CUresult cuCtxGetDevice(CUdevice *p0)
+{
+	return real->cuCtxGetDevice(p0);
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice *p0, CUcontext p1)
+{
+	return real->cuCtxGetDevice_v2(p0, p1);
+}
+
+CUresult cuCtxGetFlags(unsigned int *p0)
+{
+	return real->cuCtxGetFlags(p0);
+}
+
+CUresult cuCtxGetId(CUcontext p0, unsigned long long *p1)
+{
+	return real->cuCtxGetId(p0, p1);
+}
+
+CUresult cuCtxGetLimit(size_t *p0, CUlimit p1)
+{
+	return real->cuCtxGetLimit(p0, p1);
+}
+
+CUresult cuCtxGetStreamPriorityRange(int *p0, int *p1)
+{
+	return real->cuCtxGetStreamPriorityRange(p0, p1);
+}
+
 CUresult cuCtxPopCurrent(CUcontext *p0)
 {
 	CUresult result = real->cuCtxPopCurrent(p0);
@@ -87,6 +132,16 @@ CUresult cuCtxPushCurrent_v2(CUcontext p0)
 	return result;
 }
 
+CUresult cuCtxResetPersistingL2Cache(void)
+{
+	return real->cuCtxResetPersistingL2Cache();
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache p0)
+{
+	return real->cuCtxSetCacheConfig(p0);
+}
+
 CUresult cuCtxSetCurrent(CUcontext p0)
 {
 	CUresult result = real->cuCtxSetCurrent(p0);
@@ -95,9 +150,99 @@ CUresult cuCtxSetCurrent(CUcontext p0)
 	return result;
 }
 
+CUresult cuCtxSetFlags(unsigned int p0)
+{
+	return real->cuCtxSetFlags(p0);
+}
+
 CUresult cuCtxSetLimit(CUlimit p0, size_t p1)
 {
 	return ds_room_own(ds_device_current(), real->cuCtxSetLimit(p0, p1), real->cuCtxSetLimit(p0, p1));
+}
+
+CUresult cuDeviceCanAccessPeer(int *p0, CUdevice p1, CUdevice p2)
+{
+	return real->cuDeviceCanAccessPeer(p0, p1, p2);
+}
+
+CUresult cuDeviceGet(CUdevice *p0, int p1)
+{
+	return real->cuDeviceGet(p0, p1);
+}
+
+CUresult cuDeviceGetAttribute(int *p0, CUdevice_attribute p1, CUdevice p2)
+{
+	return real->cuDeviceGetAttribute(p0, p1, p2);
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *p0, const char *p1)
+{
+	return real->cuDeviceGetByPCIBusId(p0, p1);
+}
+
+CUresult cuDeviceGetCount(int *p0)
+{
+	return real->cuDeviceGetCount(p0);
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *p0, CUdevice p1)
+{
+	return real->cuDeviceGetDefaultMemPool(p0, p1);
+}
+
+CUresult cuDeviceGetGraphMemAttribute(CUdevice p0, CUgraphMem_attribute p1, void *p2)
+{
+	return real->cuDeviceGetGraphMemAttribute(p0, p1, p2);
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *p0, CUdevice p1)
+{
+	return real->cuDeviceGetMemPool(p0, p1);
+}
+
+CUresult cuDeviceGetName(char *p0, int p1, CUdevice p2)
+{
+	return real->cuDeviceGetName(p0, p1, p2);
+}
+
+CUresult cuDeviceGetP2PAttribute(int *p0, CUdevice_P2PAttribute p1, CUdevice p2, CUdevice p3)
+{
+	return real->cuDeviceGetP2PAttribute(p0, p1, p2, p3);
+}
+
+CUresult cuDeviceGetPCIBusId(char *p0, int p1, CUdevice p2)
+{
+	return real->cuDeviceGetPCIBusId(p0, p1, p2);
+}
+
+CUresult cuDeviceGetUuid(CUuuid *p0, CUdevice p1)
+{
+	return real->cuDeviceGetUuid(p0, p1);
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *p0, CUdevice p1)
+{
+	return real->cuDeviceGetUuid_v2(p0, p1);
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice p0)
+{
+	return real->cuDeviceGraphMemTrim(p0);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice p0, unsigned int *p1, int *p2)
+{
+	return real->cuDevicePrimaryCtxGetState(p0, p1, p2);
+}
+
+CUresult cuDeviceSetGraphMemAttribute(CUdevice p0, CUgraphMem_attribute p1, void *p2)
+{
+	return real->cuDeviceSetGraphMemAttribute(p0, p1, p2);
+}
+
+CUresult cuDeviceSetMemPool(CUdevice p0, CUmemoryPool p1)
+{
+	return real->cuDeviceSetMemPool(p0, p1);
 }
 
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *p0, CUgraphicsResource *p1, CUstream *p2, unsigned int p3)
@@ -157,9 +302,49 @@ CUresult cuEventCreate(CUevent *p0, unsigned int p1)
 	return ds_room_own(ds_device_current(), real->cuEventCreate(p0, p1), real->cuEventCreate(p0, p1));
 }
 
+CUresult cuEventElapsedTime(float *p0, CUevent p1, CUevent p2)
+{
+	return real->cuEventElapsedTime(p0, p1, p2);
+}
+
+CUresult cuEventElapsedTime_v2(float *p0, CUevent p1, CUevent p2)
+{
+	return real->cuEventElapsedTime_v2(p0, p1, p2);
+}
+
+CUresult cuEventQuery(CUevent p0)
+{
+	return real->cuEventQuery(p0);
+}
+
+CUresult cuEventSynchronize(CUevent p0)
+{
+	return real->cuEventSynchronize(p0);
+}
+
 CUresult cuFuncGetAttribute(int *p0, CUfunction_attribute p1, CUfunction p2)
 {
 	return ds_room_own(ds_device_current(), real->cuFuncGetAttribute(p0, p1, p2), real->cuFuncGetAttribute(p0, p1, p2));
+}
+
+CUresult cuFuncGetModule(CUmodule *p0, CUfunction p1)
+{
+	return real->cuFuncGetModule(p0, p1);
+}
+
+CUresult cuFuncGetName(const char **p0, CUfunction p1)
+{
+	return real->cuFuncGetName(p0, p1);
+}
+
+CUresult cuFuncGetParamInfo(CUfunction p0, size_t p1, size_t *p2, size_t *p3)
+{
+	return real->cuFuncGetParamInfo(p0, p1, p2, p3);
+}
+
+CUresult cuFuncIsLoaded(CUfunctionLoadingState *p0, CUfunction p1)
+{
+	return real->cuFuncIsLoaded(p0, p1);
 }
 
 CUresult cuFuncLoad(CUfunction p0)
@@ -170,6 +355,11 @@ CUresult cuFuncLoad(CUfunction p0)
 CUresult cuFuncSetAttribute(CUfunction p0, CUfunction_attribute p1, int p2)
 {
 	return ds_room_own(ds_device_current(), real->cuFuncSetAttribute(p0, p1, p2), real->cuFuncSetAttribute(p0, p1, p2));
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction p0, CUfunc_cache p1)
+{
+	return real->cuFuncSetCacheConfig(p0, p1);
 }
 
 CUresult cuGLCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2)
@@ -397,6 +587,16 @@ CUresult cuGreenCtxDestroy(CUgreenCtx p0)
 	return result;
 }
 
+CUresult cuIpcGetEventHandle(CUipcEventHandle *p0, CUevent p1)
+{
+	return real->cuIpcGetEventHandle(p0, p1);
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *p0, CUipcEventHandle p1)
+{
+	return real->cuIpcOpenEventHandle(p0, p1);
+}
+
 CUresult cuKernelGetAttribute(int *p0, CUfunction_attribute p1, CUkernel p2, CUdevice p3)
 {
 	return ds_room_own(ds_device_current(), real->cuKernelGetAttribute(p0, p1, p2, p3), real->cuKernelGetAttribute(p0, p1, p2, p3));
@@ -407,9 +607,29 @@ CUresult cuKernelGetFunction(CUfunction *p0, CUkernel p1)
 	return ds_room_own(ds_device_current(), real->cuKernelGetFunction(p0, p1), real->cuKernelGetFunction(p0, p1));
 }
 
+CUresult cuKernelGetLibrary(CUlibrary *p0, CUkernel p1)
+{
+	return real->cuKernelGetLibrary(p0, p1);
+}
+
+CUresult cuKernelGetName(const char **p0, CUkernel p1)
+{
+	return real->cuKernelGetName(p0, p1);
+}
+
+CUresult cuKernelGetParamInfo(CUkernel p0, size_t p1, size_t *p2, size_t *p3)
+{
+	return real->cuKernelGetParamInfo(p0, p1, p2, p3);
+}
+
 CUresult cuKernelSetAttribute(CUfunction_attribute p0, int p1, CUkernel p2, CUdevice p3)
 {
 	return ds_room_own(ds_device_current(), real->cuKernelSetAttribute(p0, p1, p2, p3), real->cuKernelSetAttribute(p0, p1, p2, p3));
+}
+
+CUresult cuKernelSetCacheConfig(CUkernel p0, CUfunc_cache p1, CUdevice p2)
+{
+	return real->cuKernelSetCacheConfig(p0, p1, p2);
 }
 
 CUresult cuLaunchHostFunc(CUstream p0, CUhostFn p1, void *p2)
@@ -441,6 +661,11 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *p0, size_t *p1, CUlibrary p2, const cha
 	return ds_room_own(ds_device_current(), real->cuLibraryGetGlobal(p0, p1, p2, p3), real->cuLibraryGetGlobal(p0, p1, p2, p3));
 }
 
+CUresult cuLibraryGetKernel(CUkernel *p0, CUlibrary p1, const char *p2)
+{
+	return real->cuLibraryGetKernel(p0, p1, p2);
+}
+
 CUresult cuLibraryGetManaged(CUdeviceptr *p0, size_t *p1, CUlibrary p2, const char *p3)
 {
 	return ds_room_own(ds_device_current(), real->cuLibraryGetManaged(p0, p1, p2, p3), real->cuLibraryGetManaged(p0, p1, p2, p3));
@@ -464,6 +689,16 @@ CUresult cuLibraryLoadFromFile(CUlibrary *p0, const char *p1, CUjit_option *p2, 
 CUresult cuMemAddressFree(CUdeviceptr p0, size_t p1)
 {
 	return ds_home_call(real->cuMemAddressFree(p0, p1));
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *p0, size_t p1, size_t p2, CUdeviceptr p3, unsigned long long p4)
+{
+	return real->cuMemAddressReserve(p0, p1, p2, p3, p4);
+}
+
+CUresult cuMemAllocHost_v2(void **p0, size_t p1)
+{
+	return real->cuMemAllocHost_v2(p0, p1);
 }
 
 CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *p0, size_t p1, unsigned int p2, size_t *p3, CUstream p4)
@@ -544,9 +779,49 @@ CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *p0, size_t *p1, size_t p2, uns
 	return result;
 }
 
+CUresult cuMemFreeHost(void *p0)
+{
+	return real->cuMemFreeHost(p0);
+}
+
 CUresult cuMemGetAccess(unsigned long long *p0, const CUmemLocation *p1, CUdeviceptr p2)
 {
 	return ds_home_call(real->cuMemGetAccess(p0, p1, p2));
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *p0, const CUmemAllocationProp *p1, CUmemAllocationGranularity_flags p2)
+{
+	return real->cuMemGetAllocationGranularity(p0, p1, p2);
+}
+
+CUresult cuMemHostAlloc(void **p0, size_t p1, unsigned int p2)
+{
+	return real->cuMemHostAlloc(p0, p1, p2);
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *p0, void *p1, unsigned int p2)
+{
+	return real->cuMemHostGetDevicePointer_v2(p0, p1, p2);
+}
+
+CUresult cuMemHostGetFlags(unsigned int *p0, void *p1)
+{
+	return real->cuMemHostGetFlags(p0, p1);
+}
+
+CUresult cuMemHostRegister_v2(void *p0, size_t p1, unsigned int p2)
+{
+	return real->cuMemHostRegister_v2(p0, p1, p2);
+}
+
+CUresult cuMemHostUnregister(void *p0)
+{
+	return real->cuMemHostUnregister(p0);
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *p0, void *p1, CUmemAllocationHandleType p2)
+{
+	return real->cuMemImportFromShareableHandle(p0, p1, p2);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *p0, unsigned int p1, CUstream p2)
@@ -573,6 +848,41 @@ CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *p0, unsigned int p1, CUstream p
 	result = real->cuMemMapArrayAsync_ptsz(p0, p1, p2);
 	ds_stream_done(stream);
 	return result;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *p0, const CUmemPoolProps *p1)
+{
+	return real->cuMemPoolCreate(p0, p1);
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool p0)
+{
+	return real->cuMemPoolDestroy(p0);
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *p0, CUmemoryPool p1, CUmemLocation *p2)
+{
+	return real->cuMemPoolGetAccess(p0, p1, p2);
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool p0, CUmemPool_attribute p1, void *p2)
+{
+	return real->cuMemPoolGetAttribute(p0, p1, p2);
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool p0, const CUmemAccessDesc *p1, size_t p2)
+{
+	return real->cuMemPoolSetAccess(p0, p1, p2);
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool p0, CUmemPool_attribute p1, void *p2)
+{
+	return real->cuMemPoolSetAttribute(p0, p1, p2);
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool p0, size_t p1)
+{
+	return real->cuMemPoolTrimTo(p0, p1);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr p0, size_t p1, CUdevice p2, CUstream p3)
@@ -1981,6 +2291,11 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *p0, size_t *p1, CUmodule p2, const ch
 	return ds_room_own(ds_device_current(), real->cuModuleGetGlobal_v2(p0, p1, p2, p3), real->cuModuleGetGlobal_v2(p0, p1, p2, p3));
 }
 
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *p0)
+{
+	return real->cuModuleGetLoadingMode(p0);
+}
+
 CUresult cuModuleLoad(CUmodule *p0, const char *p1)
 {
 	return ds_room_own(ds_device_current(), real->cuModuleLoad(p0, p1), real->cuModuleLoad(p0, p1));
@@ -2034,6 +2349,16 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *p0, int *p1, CUfunction 
 CUresult cuOccupancyMaxPotentialClusterSize(int *p0, CUfunction p1, const CUlaunchConfig *p2)
 {
 	return ds_room_own(ds_device_current(), real->cuOccupancyMaxPotentialClusterSize(p0, p1, p2), real->cuOccupancyMaxPotentialClusterSize(p0, p1, p2));
+}
+
+CUresult cuProfilerStart(void)
+{
+	return real->cuProfilerStart();
+}
+
+CUresult cuProfilerStop(void)
+{
+	return real->cuProfilerStop();
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *p0, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *p1, unsigned int p2, CUstream p3)
@@ -2134,6 +2459,96 @@ CUresult cuStreamBatchMemOp_v2_ptsz(CUstream p0, unsigned int p1, CUstreamBatchM
 	result = real->cuStreamBatchMemOp_v2_ptsz(ds_stream_cur(stream), p1, p2, p3);
 	ds_stream_done(stream);
 	return result;
+}
+
+CUresult cuStreamGetAttribute(CUstream p0, CUstreamAttrID p1, CUstreamAttrValue *p2)
+{
+	return real->cuStreamGetAttribute(p0, p1, p2);
+}
+
+CUresult cuStreamGetAttribute_ptsz(CUstream p0, CUstreamAttrID p1, CUstreamAttrValue *p2)
+{
+	return real->cuStreamGetAttribute_ptsz(p0, p1, p2);
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream p0, CUstreamCaptureStatus *p1, cuuint64_t *p2, CUgraph *p3, const CUgraphNode **p4, size_t *p5)
+{
+	return real->cuStreamGetCaptureInfo_v2(p0, p1, p2, p3, p4, p5);
+}
+
+CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream p0, CUstreamCaptureStatus *p1, cuuint64_t *p2, CUgraph *p3, const CUgraphNode **p4, size_t *p5)
+{
+	return real->cuStreamGetCaptureInfo_v2_ptsz(p0, p1, p2, p3, p4, p5);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream p0, CUstreamCaptureStatus *p1, cuuint64_t *p2, CUgraph *p3, const CUgraphNode **p4, const CUgraphEdgeData **p5, size_t *p6)
+{
+	return real->cuStreamGetCaptureInfo_v3(p0, p1, p2, p3, p4, p5, p6);
+}
+
+CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream p0, CUstreamCaptureStatus *p1, cuuint64_t *p2, CUgraph *p3, const CUgraphNode **p4, const CUgraphEdgeData **p5, size_t *p6)
+{
+	return real->cuStreamGetCaptureInfo_v3_ptsz(p0, p1, p2, p3, p4, p5, p6);
+}
+
+CUresult cuStreamGetCtx(CUstream p0, CUcontext *p1)
+{
+	return real->cuStreamGetCtx(p0, p1);
+}
+
+CUresult cuStreamGetCtx_ptsz(CUstream p0, CUcontext *p1)
+{
+	return real->cuStreamGetCtx_ptsz(p0, p1);
+}
+
+CUresult cuStreamGetDevice(CUstream p0, CUdevice *p1)
+{
+	return real->cuStreamGetDevice(p0, p1);
+}
+
+CUresult cuStreamGetDevice_ptsz(CUstream p0, CUdevice *p1)
+{
+	return real->cuStreamGetDevice_ptsz(p0, p1);
+}
+
+CUresult cuStreamGetFlags(CUstream p0, unsigned int *p1)
+{
+	return real->cuStreamGetFlags(p0, p1);
+}
+
+CUresult cuStreamGetFlags_ptsz(CUstream p0, unsigned int *p1)
+{
+	return real->cuStreamGetFlags_ptsz(p0, p1);
+}
+
+CUresult cuStreamGetId(CUstream p0, unsigned long long *p1)
+{
+	return real->cuStreamGetId(p0, p1);
+}
+
+CUresult cuStreamGetId_ptsz(CUstream p0, unsigned long long *p1)
+{
+	return real->cuStreamGetId_ptsz(p0, p1);
+}
+
+CUresult cuStreamGetPriority(CUstream p0, int *p1)
+{
+	return real->cuStreamGetPriority(p0, p1);
+}
+
+CUresult cuStreamGetPriority_ptsz(CUstream p0, int *p1)
+{
+	return real->cuStreamGetPriority_ptsz(p0, p1);
+}
+
+CUresult cuStreamIsCapturing(CUstream p0, CUstreamCaptureStatus *p1)
+{
+	return real->cuStreamIsCapturing(p0, p1);
+}
+
+CUresult cuStreamIsCapturing_ptsz(CUstream p0, CUstreamCaptureStatus *p1)
+{
+	return real->cuStreamIsCapturing_ptsz(p0, p1);
 }
 
 CUresult cuStreamWaitValue32(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
@@ -2346,6 +2761,11 @@ CUresult cuTexRefSetAddress2D_v3(CUtexref p0, const CUDA_ARRAY_DESCRIPTOR *p1, C
 CUresult cuTexRefSetAddress_v2(size_t *p0, CUtexref p1, CUdeviceptr p2, size_t p3)
 {
 	return ds_home_call(real->cuTexRefSetAddress_v2(p0, p1, p2, p3));
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *p0)
+{
+	return real->cuThreadExchangeStreamCaptureMode(p0);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)

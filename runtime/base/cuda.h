@@ -102,14 +102,22 @@ typedef enum {
 typedef int CUdevResourceType;
 typedef int CUdriverProcAddressQueryResult;
 typedef int CUfunction_attribute;
-typedef int CUjit_option;
-typedef int CUlibraryOption;
 typedef size_t (*CUoccupancyB2DSize)(int block_size);
 typedef int CUpointer_attribute;
 typedef int CUmemAllocationHandleType;
 typedef int CUmemRangeHandleType;
 typedef int CUarray_format;
 typedef int CUlimit;
+typedef int CUdevice_P2PAttribute;
+typedef int CUfunc_cache;
+typedef int CUfunctionLoadingState;
+typedef int CUgraphMem_attribute;
+typedef int CUjit_option;
+typedef int CUlibraryOption;
+typedef int CUmemAccess_flags;
+typedef int CUmemAllocationGranularity_flags;
+typedef int CUmemPool_attribute;
+typedef int CUmoduleLoadingMode;
 typedef int CUgraphExecUpdateResult;
 
 typedef struct CUuuid_st {
@@ -126,6 +134,11 @@ typedef struct {
 typedef struct {
 	char reserved[64];
 } CUipcMemHandle;
+
+/* passed by value */
+typedef struct {
+	char reserved[64];
+} CUipcEventHandle;
 
 /* 144 bytes, whose inner parts belong to the driver: copy it whole */
 typedef struct {
@@ -253,6 +266,7 @@ typedef struct CUDA_KERNEL_NODE_PARAMS_st CUDA_KERNEL_NODE_PARAMS;
 typedef struct CUDA_KERNEL_NODE_PARAMS_v1_st CUDA_KERNEL_NODE_PARAMS_v1;
 typedef struct CUDA_MEMSET_NODE_PARAMS_st CUDA_MEMSET_NODE_PARAMS;
 typedef struct CUmemAllocationProp_st CUmemAllocationProp;
+typedef struct CUmemPoolProps_st CUmemPoolProps;
 typedef struct CUmemAccessDesc_st CUmemAccessDesc;
 
 #include "cuda_graph.h"

@@ -12,6 +12,7 @@ struct ds_process ds_process = {.contexts = 1};
 struct ds_real ds_real_table;
 
 static _Atomic(ds_dlsym_type) next_dlsym;
+static void (*_Atomic waits)(void);
 static pthread_mutex_t loading = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static bool inside; /* under loading */
 
@@ -48,15 +49,35 @@ static void fill(void *library)
 	atomic_store_explicit(&ds_process.ready, true, memory_order_release);
 }
 
+/* filled, whether the driver may be called or not */
+static bool filled(void)
+{
+	/* in this order: who wakes the driver sets ready first */
+	return atomic_load(&ds_process.asleep) || atomic_load(&ds_process.ready);
+}
+
+void ds_driver_sleeps(void (*wait)(void))
+{
+	atomic_store(&waits, wait);
+	atomic_store(&ds_process.asleep, true);
+	atomic_store(&ds_process.ready, false);
+}
+
+void ds_driver_wakes(void)
+{
+	atomic_store(&ds_process.ready, true);
+	atomic_store(&ds_process.asleep, false);
+}
+
 bool ds_load_present(int flags)
 {
-	bool ready = atomic_load_explicit(&ds_process.ready, memory_order_acquire);
+	bool ready = filled();
 
 	if (ready)
 		return true;
 	pthread_mutex_lock(&loading);
 	/* inside: the driver's own constructors look for symbols while we load it */
-	if (!inside && !atomic_load(&ds_process.ready)) {
+	if (!inside && !filled()) {
 		void *library;
 
 		inside = true;
@@ -65,17 +86,21 @@ bool ds_load_present(int flags)
 			fill(library);
 		inside = false;
 	}
-	ready = atomic_load(&ds_process.ready);
+	ready = filled();
 	pthread_mutex_unlock(&loading);
 	return ready;
 }
 
 void ds_load(void)
 {
+	if (atomic_load(&ds_process.asleep)) {
+		atomic_load(&waits)();
+		return;
+	}
 	if (ds_load_present(RTLD_NOLOAD) || ds_load_present(0))
 		return;
 	pthread_mutex_lock(&loading);
-	if (!inside && !atomic_load(&ds_process.ready)) {
+	if (!inside && !filled()) {
 		ds_info("a driver function was called and libcuda.so.1 cannot be loaded: %s; calls are answered with NOT_FOUND",
 			dlerror());
 		fill(NULL);

@@ -13,7 +13,8 @@
 
 /* What every call of the program reads, in one line of the cache. */
 struct ds_process {
-	_Atomic(bool) ready; /* ds_real_table is filled */
+	_Atomic(bool) ready; /* ds_real_table is filled, and the driver may be called */
+	_Atomic(bool) asleep; /* filled, and the driver is not to be called: ready is false */
 	_Atomic(bool) exiting; /* the program is in exit(): no move, no new object */
 	_Atomic(bool) unseen; /* the current context may change in ways that we do not see */
 	bool fences; /* no membarrier here, launches fence by themselves */
@@ -26,6 +27,9 @@ struct ds_process {
 extern struct ds_process ds_process;
 extern struct ds_real ds_real_table;
 void ds_load(void);
+/* From now on a call of the driver waits in `wait` first, which returns once it may go on; it costs those who do not wait nothing. */
+void ds_driver_sleeps(void (*wait)(void));
+void ds_driver_wakes(void);
 CUresult ds_absent(void);
 
 static inline const struct ds_real *ds_real_get(void)

@@ -28,6 +28,7 @@ struct ds_thread {
 	uint32_t known; /* ds_process.contexts when the next three were found; else, and when 0, they are void */
 	uint8_t home; /* calls under way that need the program's memory on the GPU, one in another */
 	bool waits; /* inside a call that waits for memory of the driver's own */
+	bool passes; /* a helper thread of ours that is about to leave the driver: it does not wait there for a driver that sleeps */
 	bool locked; /* inside a call of ours that holds a lock, or a helper thread of ours: wrapped calls go on natively */
 	CUcontext current; /* the driver's answer */
 	struct ds_stream *legacy, *per_thread; /* its default streams; NULL: not looked for */

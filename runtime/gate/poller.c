@@ -192,6 +192,9 @@ static void pass(struct ds_board *board)
 	uint64_t launches = ds_launches(board, &inside), now = ds_now_ns();
 	struct ds_own own;
 
+	/* whoever shuts the driver waits until board->driver is free, and then nobody comes here */
+	if (atomic_load(&ds_process.asleep))
+		return;
 	acks = ack_begin(board);
 	pthread_mutex_lock(&board->driver);
 	if (atomic_load(&board->stopping) || pthread_mutex_trylock(&device->lock)) {
@@ -200,6 +203,7 @@ static void pass(struct ds_board *board)
 	}
 	if (device->primary && atomic_load(&device->generation) == board->generation) {
 		ds_thread.locked = true;
+		ds_thread.passes = true;
 		ds_own_begin(&own, device);
 		register_words(board);
 		sources_look(board, now);
@@ -209,6 +213,7 @@ static void pass(struct ds_board *board)
 		if (acks)
 			ack_look(board);
 		ds_own_end(&own);
+		ds_thread.passes = false;
 		ds_thread.locked = false;
 	}
 	pthread_mutex_unlock(&device->lock);
@@ -232,6 +237,12 @@ static bool chores(struct ds_board *board)
 	return again;
 }
 
+/* what pass() has to do beside active work */
+static bool passes_due(struct ds_board *board)
+{
+	return !atomic_load(&ds_process.asleep) && (ack_wanted(board) || !board->host_word);
+}
+
 static void *poller(void *arg)
 {
 	struct ds_board *board = arg;
@@ -249,12 +260,12 @@ static void *poller(void *arg)
 				       : CALM_NS);
 			continue;
 		}
-		if (ack_wanted(board) || !board->host_word || again) {
+		if (passes_due(board) || again) {
 			ds_nap(CALM_NS);
 			continue;
 		}
 		atomic_store(&board->awake[DS_POLLER], 0);
-		if (!atomic_load(&board->active) && !ack_wanted(board))
+		if (!atomic_load(&board->active) && !passes_due(board))
 			ds_sleep(board, DS_POLLER, IDLE_NS);
 		else
 			atomic_store(&board->awake[DS_POLLER], 1);

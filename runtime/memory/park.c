@@ -15,6 +15,7 @@
 #include "home.h"
 #include "lifecycle.h"
 #include "log.h"
+#include "park.h"
 #include "room.h"
 #include "settle.h"
 #include "source.h"
@@ -323,6 +324,19 @@ static void fetch(struct ds_stream *stream)
 		atomic_fetch_and(&stream->word, ~DS_WORD_PARKED);
 	}
 	pthread_mutex_unlock(&lock);
+}
+
+bool ds_park_shuts(void (*wait)(void))
+{
+	bool away;
+
+	if (pthread_mutex_trylock(&lock))
+		return false;
+	away = atomic_load(&ds_home.now) == DS_HOME_AWAY;
+	if (away)
+		ds_driver_sleeps(wait);
+	pthread_mutex_unlock(&lock);
+	return away;
 }
 
 static const struct ds_keeper keeper = { .fetch = fetch };

@@ -226,7 +226,8 @@ struct ds_policy {
 	uint64_t stay_until; /* CLOCK_MONOTONIC ns: until then its own calls do not bring parked memory back, for somebody else has the room */
 	uint32_t room_ms; /* how long an allocation that finds no room waits for some; 0: not at all, 2^32-1: until there is */
 	uint32_t returns; /* counts requests to give back host memory that no parked memory lies in: its copies are lost */
-	uint8_t _reserved0[32];
+	uint32_t deep; /* not 0: the driver's own checkpoint is about to take what a park left, so nobody calls the driver; counts requests. Only while lease_ns lasts */
+	uint8_t _reserved0[28];
 	struct ds_tier tiers[16];
 	uint8_t _rest[3848];
 } __attribute__((aligned(64)));
@@ -249,7 +250,8 @@ _Static_assert(offsetof(struct ds_policy, park) == 68, "ds_policy.park");
 _Static_assert(offsetof(struct ds_policy, stay_until) == 72, "ds_policy.stay_until");
 _Static_assert(offsetof(struct ds_policy, room_ms) == 80, "ds_policy.room_ms");
 _Static_assert(offsetof(struct ds_policy, returns) == 84, "ds_policy.returns");
-_Static_assert(offsetof(struct ds_policy, _reserved0) == 88, "ds_policy._reserved0");
+_Static_assert(offsetof(struct ds_policy, deep) == 88, "ds_policy.deep");
+_Static_assert(offsetof(struct ds_policy, _reserved0) == 92, "ds_policy._reserved0");
 _Static_assert(offsetof(struct ds_policy, tiers) == 120, "ds_policy.tiers");
 
 /* <vctx-id>.counters: the tenant writes; every field is one aligned store. */
@@ -304,7 +306,9 @@ struct ds_counters {
 	uint64_t hash_ns; /* of park_ns, finding what changed */
 	uint32_t whole; /* WHOLE_*: why the last park copied everything */
 	uint32_t returned; /* policy.returns that was done last */
-	uint8_t _rest[688];
+	uint32_t deep; /* policy.deep from which on no thread is in the driver, and calls of it wait; 0: they do not */
+	uint32_t wants_back; /* 1: such a call waits */
+	uint8_t _rest[680];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -357,6 +361,8 @@ _Static_assert(offsetof(struct ds_counters, copied_bytes) == 3384, "ds_counters.
 _Static_assert(offsetof(struct ds_counters, hash_ns) == 3392, "ds_counters.hash_ns");
 _Static_assert(offsetof(struct ds_counters, whole) == 3400, "ds_counters.whole");
 _Static_assert(offsetof(struct ds_counters, returned) == 3404, "ds_counters.returned");
+_Static_assert(offsetof(struct ds_counters, deep) == 3408, "ds_counters.deep");
+_Static_assert(offsetof(struct ds_counters, wants_back) == 3412, "ds_counters.wants_back");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {

@@ -97,6 +97,11 @@ static void make_one(struct ds_pool *pool, unsigned int tier, struct ds_tier wis
 	atomic_fetch_or(&device->ready, 1U << tier);
 }
 
+static bool lacks(const struct ds_pool *pool, unsigned int tier, struct ds_tier wish)
+{
+	return wish.kind != DS_TIER_FULL && !pool->members[tier].green && !pool->members[tier].failed;
+}
+
 static void *work(void *data)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -107,6 +112,7 @@ static void *work(void *data)
 	pthread_setname_np(pthread_self(), "ds-pool");
 	/* calls of profilers from in here are not the program's */
 	ds_thread.locked = true;
+	ds_thread.passes = true;
 	real->cuThreadExchangeStreamCaptureMode(&mode);
 	current = real->cuCtxSetCurrent(device->primary) == CUDA_SUCCESS;
 	pthread_mutex_lock(&pool->lock);
@@ -115,7 +121,7 @@ static void *work(void *data)
 		for (unsigned int tier = 1; tier < DS_TIERS && !pool->closed && !ds_process.exiting; tier++) {
 			struct ds_tier wish = ds_pages_tier(device->pages, tier);
 
-			if (wish.kind == DS_TIER_FULL || pool->members[tier].green || pool->members[tier].failed)
+			if (!lacks(pool, tier, wish))
 				continue;
 			if (!current) {
 				pool->members[tier].failed = true;
@@ -146,15 +152,31 @@ static bool start_helper(struct ds_pool *pool)
 void ds_pool_wish(struct ds_device *device)
 {
 	struct ds_pool *pool = device->pool;
+	bool lack = false;
 
-	if (!pool || atomic_load(&ds_process.exiting))
+	if (!pool || atomic_load(&ds_process.exiting) || atomic_load(&ds_process.asleep))
 		return;
 	pthread_mutex_lock(&pool->lock);
+	for (unsigned int tier = 1; tier < DS_TIERS && !lack; tier++)
+		lack = lacks(pool, tier, ds_pages_tier(device->pages, tier));
 	if (pool->busy)
 		pool->again = true;
-	else if (!pool->closed)
+	else if (!pool->closed && lack)
 		pool->busy = start_helper(pool);
 	pthread_mutex_unlock(&pool->lock);
+}
+
+bool ds_pool_busy(struct ds_device *device)
+{
+	struct ds_pool *pool = device->pool;
+	bool busy;
+
+	if (!pool)
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	busy = pool->busy;
+	pthread_mutex_unlock(&pool->lock);
+	return busy;
 }
 
 bool ds_pool_settled(struct ds_device *device, unsigned int tier)

@@ -21,6 +21,8 @@ CUcontext ds_pool_ctx(struct ds_device *device, unsigned int tier);
 unsigned int ds_pool_sms(struct ds_device *device, unsigned int tier);
 /* a new non-blocking stream there; NULL: refused, and said so in the log. Destroyed by cuStreamDestroy_v2. */
 CUstream ds_pool_stream(struct ds_device *device, unsigned int tier, int priority);
+/* whether its helper thread is at work, in the driver */
+bool ds_pool_busy(struct ds_device *device);
 /* the policy has (perhaps) tiers that do not exist yet: make them in the background. Does not wait. */
 void ds_pool_wish(struct ds_device *device);
 /* work of the tier goes where it shall: it is ready, is the whole GPU, or cannot be made and never will be */

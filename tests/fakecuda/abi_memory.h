@@ -158,4 +158,26 @@ typedef struct CUmemcpyAttributes_st {
 } CUmemcpyAttributes_v1;
 typedef CUmemcpyAttributes_v1 CUmemcpyAttributes;
 
+typedef enum { CU_PROCESS_STATE_RUNNING, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_FAILED } CUprocessState;
+
+typedef struct CUcheckpointLockArgs_st {
+	unsigned int timeoutMs;
+	unsigned int reserved0;
+	cuuint64_t reserved1[7];
+} CUcheckpointLockArgs;
+
+typedef struct CUcheckpointCheckpointArgs_st {
+	cuuint64_t reserved[8];
+} CUcheckpointCheckpointArgs;
+
+typedef struct CUcheckpointRestoreArgs_st {
+	void *gpuPairs;
+	unsigned int gpuPairsCount;
+	char reserved[52];
+} CUcheckpointRestoreArgs;
+
+typedef struct CUcheckpointUnlockArgs_st {
+	cuuint64_t reserved[8];
+} CUcheckpointUnlockArgs;
+
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Entry points that the stand-in exports, as the driver does, and does not support: textures, tensor maps, external
- * memory, graphics, checkpoints, the linker, and what took 32-bit addresses before CUDA 3.2. Each answers 801. They
+ * memory, graphics, the linker, and what took 32-bit addresses before CUDA 3.2. Each answers 801. They
  * stand apart from the ABI's prototypes: none looks at its arguments.
  */
 #define NOT_SUPPORTED 801
@@ -16,12 +16,7 @@ ABSENT(cuArrayGetDescriptor)
 ABSENT(cuArrayGetMemoryRequirements)
 ABSENT(cuArrayGetPlane)
 ABSENT(cuArrayGetSparseProperties)
-ABSENT(cuCheckpointProcessCheckpoint)
 ABSENT(cuCheckpointProcessGetRestoreThreadId)
-ABSENT(cuCheckpointProcessGetState)
-ABSENT(cuCheckpointProcessLock)
-ABSENT(cuCheckpointProcessRestore)
-ABSENT(cuCheckpointProcessUnlock)
 ABSENT(cuCoredumpGetAttribute)
 ABSENT(cuCoredumpGetAttributeGlobal)
 ABSENT(cuCoredumpSetAttribute)

@@ -25,28 +25,38 @@ static void in_parent(void)
 static void in_child(void)
 {
 	pthread_mutex_init(&fake_lock, NULL);
+	checkpoint_child();
 	if (initialised)
 		forked = true;
+}
+
+static void api_leave_how(unsigned int how)
+{
+	if (!(how & ENTER_UNINITIALISED))
+		checkpoint_leave();
+	pthread_mutex_unlock(&fake_lock);
 }
 
 CUresult api_enter(unsigned int how)
 {
 	pthread_mutex_lock(&fake_lock);
+	if (!(how & ENTER_UNINITIALISED))
+		checkpoint_enter();
 	if (forked || (!initialised && !(how & ENTER_UNINITIALISED))) {
-		pthread_mutex_unlock(&fake_lock);
+		api_leave_how(how);
 		return CUDA_ERROR_NOT_INITIALIZED;
 	}
 	if (self.in_callback && !(how & ENTER_IN_CALLBACK)) {
 		violation("a host function or callback calls CUDA");
-		pthread_mutex_unlock(&fake_lock);
+		api_leave_how(how);
 		return CUDA_ERROR_NOT_PERMITTED;
 	}
 	return CUDA_SUCCESS;
 }
 
-CUresult api_leave(CUresult result)
+CUresult api_leave(unsigned int how, CUresult result)
 {
-	pthread_mutex_unlock(&fake_lock);
+	api_leave_how(how);
 	return result;
 }
 
@@ -111,8 +121,10 @@ EXPORT CUresult cuInit(unsigned int flags)
 		pthread_atfork(before_fork, in_parent, in_child);
 	}
 	pthread_mutex_unlock(&fake_lock);
-	if (first)
+	if (first) {
+		checkpoint_start();
 		load_plugins();
+	}
 	return CUDA_SUCCESS;
 }
 

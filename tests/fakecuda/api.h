@@ -50,7 +50,7 @@ enum { ENTER_PLAIN = 0, ENTER_UNINITIALISED = 1, ENTER_IN_CALLBACK = 2 };
 	static CUresult do_##name(DECLARE(__VA_ARGS__)); \
 	EXPORT CUresult name(DECLARE(__VA_ARGS__)) { \
 		CUresult result_ = api_enter(how); \
-		return result_ ? result_ : api_leave(do_##name(NAMES(__VA_ARGS__))); \
+		return result_ ? result_ : api_leave(how, do_##name(NAMES(__VA_ARGS__))); \
 	} \
 	static CUresult do_##name(DECLARE(__VA_ARGS__))
 
@@ -60,11 +60,11 @@ enum { ENTER_PLAIN = 0, ENTER_UNINITIALISED = 1, ENTER_IN_CALLBACK = 2 };
 	static CUresult do_##name(bool per_thread, DECLARE(__VA_ARGS__)); \
 	EXPORT CUresult name(DECLARE(__VA_ARGS__)) { \
 		CUresult result_ = api_enter(ENTER_PLAIN); \
-		return result_ ? result_ : api_leave(do_##name(false, NAMES(__VA_ARGS__))); \
+		return result_ ? result_ : api_leave(ENTER_PLAIN, do_##name(false, NAMES(__VA_ARGS__))); \
 	} \
 	EXPORT CUresult name##suffix(DECLARE(__VA_ARGS__)) { \
 		CUresult result_ = api_enter(ENTER_PLAIN); \
-		return result_ ? result_ : api_leave(do_##name(true, NAMES(__VA_ARGS__))); \
+		return result_ ? result_ : api_leave(ENTER_PLAIN, do_##name(true, NAMES(__VA_ARGS__))); \
 	} \
 	static CUresult do_##name(bool per_thread, DECLARE(__VA_ARGS__))
 

@@ -8,6 +8,11 @@
 #ifndef FAKECUDA_REAL_HEADER
 CUresult cuArrayCreate_v2(CUarray *, const CUDA_ARRAY_DESCRIPTOR *);
 CUresult cuArrayDestroy(CUarray);
+CUresult cuCheckpointProcessCheckpoint(int, CUcheckpointCheckpointArgs *);
+CUresult cuCheckpointProcessGetState(int, CUprocessState *);
+CUresult cuCheckpointProcessLock(int, CUcheckpointLockArgs *);
+CUresult cuCheckpointProcessRestore(int, CUcheckpointRestoreArgs *);
+CUresult cuCheckpointProcessUnlock(int, CUcheckpointUnlockArgs *);
 CUresult cuCtxCreate_v2(CUcontext *, unsigned int, CUdevice);
 CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);

@@ -56,16 +56,18 @@ void context_close(struct context *context)
 		handle_kill(stream);
 }
 
-/* GPU memory that a primary context takes by its first retain. */
+/* of a device, what a primary context takes */
 static size_t context_bytes(void)
 {
-	const char *mib = getenv("FAKECUDA_CONTEXT_MIB");
+	const char *text = getenv("FAKECUDA_CONTEXT");
 
-	return mib ? (size_t)strtoul(mib, NULL, 10) << 20 : 0;
+	return text ? strtoul(text, NULL, 10) << 20 : 0;
 }
 
 CUresult primary_of(struct device *device, struct context **context)
 {
+	if (!device->primary && !memory_take(device, context_bytes()))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (device->reset) {
 		device->primary = device->reset;
 		device->reset = NULL;
@@ -87,7 +89,6 @@ API(cuDevicePrimaryCtxRetain, CUcontext *, handle, CUdevice, ordinal)
 {
 	const char *fail = getenv("FAKECUDA_PRIMARY_FAIL");
 	static unsigned int made;
-	size_t fresh = 0;
 	struct device *device;
 	struct context *context;
 
@@ -98,13 +99,8 @@ API(cuDevicePrimaryCtxRetain, CUcontext *, handle, CUdevice, ordinal)
 		take_time("FAKECUDA_PRIMARY_US");
 		if (fail && made++ < (unsigned int)atoi(fail))
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		if (!memory_take(device, context_bytes()))
-			return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (!device->primary)
-		fresh = context_bytes();
 	TRY(primary_of(device, &context));
-	context->charged += fresh;
 	context->refs++;
 	*handle = (CUcontext)context;
 	return CUDA_SUCCESS;
@@ -117,11 +113,10 @@ static CUresult primary_close(struct device *device)
 	if (!primary)
 		return CUDA_SUCCESS;
 	context_close(primary);
-	memory_give(device, primary->charged);
-	primary->charged = 0;
 	for (struct context *context = contexts; context; context = context->next)
 		if (context->group == primary)
 			handle_kill(context);
+	memory_give(device, context_bytes());
 	device->primary = NULL;
 	return CUDA_SUCCESS;
 }
@@ -303,7 +298,7 @@ EXPORT int fakecuda_make_current(void *context)
 {
 	CUresult result = api_enter(ENTER_IN_CALLBACK);
 
-	return result ? result : api_leave(make_current(context));
+	return result ? result : api_leave(ENTER_IN_CALLBACK, make_current(context));
 }
 
 API_HOW(cuCtxGetCurrent, ENTER_IN_CALLBACK, CUcontext *, handle)
@@ -385,7 +380,7 @@ EXPORT CUresult cuCtxSynchronize(void)
 	if (result)
 		return result;
 	result = context_current(&context);
-	return api_leave(result ? result : synchronize(context));
+	return api_leave(ENTER_PLAIN, result ? result : synchronize(context));
 }
 
 API(cuCtxSynchronize_v2, CUcontext, handle)

@@ -38,7 +38,7 @@ char *xdup(const char *text);
 
 /* api.c */
 CUresult api_enter(unsigned int how);
-CUresult api_leave(CUresult result);
+CUresult api_leave(unsigned int how, CUresult result);
 /* so many microseconds as the environment says, while other threads go on */
 void take_time(const char *variable);
 extern unsigned int helpers_inside;	/* helper threads in take_time() */
@@ -123,11 +123,22 @@ CUresult memory_new(struct context *context, size_t size, enum memory_kind kind,
 struct memory *memory_add(struct context *context, CUdeviceptr base, size_t size, enum memory_kind kind);
 void memory_remove(struct memory *memory);
 void memory_end(struct context *group);
+bool memory_shared(void); /* another process has some, or could */
 struct memory *memory_find(CUdeviceptr address);
 void *memory_reach(struct context *context, CUdeviceptr address, size_t size, struct memory **memory);
 void arena_start(struct device *device);
 CUdeviceptr arena_take(struct device *device, size_t size);
 void arena_give(struct device *device, CUdeviceptr base, size_t size);
+
+/* checkpoint.c */
+void checkpoint_start(void);
+void checkpoint_enter(void); /* a call comes in; it waits while the process is locked */
+void checkpoint_leave(void);
+void checkpoint_child(void);
+
+/* vmm.c */
+bool vmm_shareable(void); /* there is device memory that another process could have, or has */
+void vmm_forget_empty(void);
 
 /* share.c */
 size_t memory_left(const struct device *device);

@@ -30,6 +30,7 @@ API(cuIpcGetMemHandle, CUipcMemHandle *, handle, CUdeviceptr, address)
 	ticket.ordinal = memory->device->ordinal;
 	ticket.offset = memory->base - (CUdeviceptr)memory->device->arena;
 	ticket.size = memory->size;
+	memory->shared = true;
 	memset(handle, 0, sizeof(*handle));
 	memcpy(handle, &ticket, sizeof(ticket));
 	return CUDA_SUCCESS;

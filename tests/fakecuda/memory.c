@@ -210,6 +210,14 @@ void memory_end(struct context *group)
 			ranges[i]->freed = true;
 }
 
+bool memory_shared(void)
+{
+	for (size_t i = 0; i < count; i++)
+		if (ranges[i]->shared || ranges[i]->kind == MEMORY_IPC)
+			return true;
+	return false;
+}
+
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory)
 {
 	struct device *device = context->device;

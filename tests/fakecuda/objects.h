@@ -61,7 +61,6 @@ struct device {
 
 struct context {
 	struct object object;
-	size_t charged;		/* GPU memory that it took as a primary one */
 	struct device *device;
 	struct context *group;		/* the context whose memory and modules these streams use: primary for green ones */
 	struct green *green;
@@ -228,6 +227,7 @@ struct memory {
 	struct physical *physical;	/* of mapped memory: */
 	unsigned int reached;		/* bit n: device n has access */
 	bool on_host;
+	bool shared;			/* cuIpcGetMemHandle */
 	unsigned int flags;
 	unsigned long long id;
 	size_t charged;

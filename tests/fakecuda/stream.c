@@ -401,6 +401,6 @@ EXPORT unsigned int fakecuda_stream_sms(void *handle, uint16_t *ids, unsigned in
 		n = sms_list(&stream->context->sms, all);
 	for (unsigned int i = 0; i < n && i < room; i++)
 		ids[i] = all[i];
-	api_leave(CUDA_SUCCESS);
+	api_leave(ENTER_PLAIN, CUDA_SUCCESS);
 	return n;
 }

@@ -33,6 +33,7 @@ struct reservation {
 };
 
 static struct reservation *reservations;
+static unsigned int shareables;	/* handles of device memory that are exportable, or imported */
 
 static bool on_host(const CUmemLocation *location)
 {
@@ -71,12 +72,23 @@ API(cuMemGetAllocationGranularity, size_t *, granularity, const CUmemAllocationP
 	return CUDA_SUCCESS;
 }
 
+static bool shareable(const struct physical *physical)
+{
+	return !on_host(&physical->prop.location) && physical->prop.requestedHandleTypes;
+}
+
+bool vmm_shareable(void)
+{
+	return shareables;
+}
+
 static CUresult physical_add(CUmemGenericAllocationHandle *handle, const struct physical *how)
 {
 	struct physical *physical = xalloc(sizeof(*physical));
 
 	*physical = *how;
 	handle_add(physical, OBJECT_VMM);
+	shareables += shareable(physical);
 	physical->refs = 1;
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
@@ -125,6 +137,7 @@ static void physical_unused(struct physical *physical)
 {
 	if (physical->refs || physical->maps)
 		return;
+	shareables -= shareable(physical);
 	if (physical->place)
 		arena_give(physical->device, physical->place, physical->size);
 	else
@@ -229,24 +242,6 @@ API(cuMemAddressReserve, CUdeviceptr *, address, size_t, size, size_t, alignment
 	return CUDA_SUCCESS;
 }
 
-API(cuMemAddressFree, CUdeviceptr, address, size_t, size)
-{
-	for (struct reservation **at = &reservations; *at; at = &(*at)->next) {
-		struct reservation *r = *at;
-
-		if (r->base != address || r->size != size)
-			continue;
-		for (CUdeviceptr p = address; p < address + size; p += GRANULARITY)
-			if (memory_find(p))
-				return CUDA_ERROR_INVALID_VALUE;
-		*at = r->next;
-		munmap((void *)address, size);
-		free(r);
-		return CUDA_SUCCESS;
-	}
-	return CUDA_ERROR_INVALID_VALUE;
-}
-
 /* Nothing is mapped anywhere in the range. */
 static bool vacant(CUdeviceptr address, size_t size)
 {
@@ -254,6 +249,39 @@ static bool vacant(CUdeviceptr address, size_t size)
 		if (memory_find(p))
 			return false;
 	return true;
+}
+
+/* Where reservations do not outlive a checkpoint. */
+void vmm_forget_empty(void)
+{
+	for (struct reservation **at = &reservations; *at;) {
+		struct reservation *r = *at;
+
+		if (!vacant(r->base, r->size)) {
+			at = &r->next;
+			continue;
+		}
+		*at = r->next;
+		munmap((void *)r->base, r->size);
+		free(r);
+	}
+}
+
+API(cuMemAddressFree, CUdeviceptr, address, size_t, size)
+{
+	for (struct reservation **at = &reservations; *at; at = &(*at)->next) {
+		struct reservation *r = *at;
+
+		if (r->base != address || r->size != size)
+			continue;
+		if (!vacant(address, size))
+			return CUDA_ERROR_INVALID_VALUE;
+		*at = r->next;
+		munmap((void *)address, size);
+		free(r);
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 API(cuMemMap, CUdeviceptr, address, size_t, size, size_t, offset, CUmemGenericAllocationHandle, handle,

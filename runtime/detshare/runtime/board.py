@@ -224,6 +224,7 @@ class PolicyValues:
     stay_until: int = 0
     room_ms: int = 0
     returns: int = 0
+    deep: int = 0
     tiers: tuple[Tier, ...] = (Tier(layout.TIER_FULL, 0),)
 
 

@@ -138,6 +138,7 @@ POLICY_FIELDS = {
     "stay_until": Field(72, "u64", 0),
     "room_ms": Field(80, "u32", 0),
     "returns": Field(84, "u32", 0),
+    "deep": Field(88, "u32", 0),
     "tiers": Field(120, "TIER", 16),
 }
 
@@ -191,6 +192,8 @@ COUNTERS_FIELDS = {
     "hash_ns": Field(3392, "u64", 0),
     "whole": Field(3400, "u32", 0),
     "returned": Field(3404, "u32", 0),
+    "deep": Field(3408, "u32", 0),
+    "wants_back": Field(3412, "u32", 0),
 }
 
 ATTACH_SIZE = 128

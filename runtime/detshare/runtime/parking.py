@@ -21,6 +21,7 @@ from detshare.runtime.board import monotonic_ns
 from detshare.runtime.directory import uuid_text
 from detshare.runtime.policies import Policies
 from detshare.runtime.room import Room
+from detshare.runtime.shut import Shut
 from detshare.runtime.tenant import Refused, Tell, Tenant
 
 PATIENCE: Final = 5.0
@@ -58,6 +59,7 @@ class Parking:
         self._arena = arena
         self._tell = tell
         self.room = Room(tenants, policies)
+        self.shut = Shut(tenants, lock, policies)
 
     def ask(self, process: ProcessId, away: bool, room_for: int = 0) -> list[Asked]:
         """Ask a program, in whatever lane, to let its memory go or to have it back. Empty where it is not ours.

@@ -92,6 +92,7 @@ class Policies:
             stay_until=tenant.park.stay_until,
             room_ms=self._room_ms(desired),
             returns=tenant.park.returns,
+            deep=tenant.park.deep,
             tiers=tuple(PageTier(int(t.kind), t.sms) for t in tenant.table.tiers),
         )
         tenant.reflex = made
@@ -131,10 +132,15 @@ class Policies:
     def tick(self) -> None:
         """Renew what is a lease, and see whom higher classes leave hardly any time. A few times a second."""
         with self._lock:
-            until = monotonic_ns() + LEASE_NS
             for tenant in self._tenants.values():
-                tenant.pages.policy.lease(until if tenant.slot.held else 0)
+                self.lease(tenant)
             self._look_at_crowding()
+
+    @staticmethod
+    def lease(tenant: Tenant) -> None:
+        """Renew what lasts only as long as there is a daemon."""
+        lasts = tenant.slot.held or tenant.park.deep
+        tenant.pages.policy.lease(monotonic_ns() + LEASE_NS if lasts else 0)
 
     def _look_at_crowding(self) -> None:
         for tenant, share in crowding.look(spatial(self._tenants.values()), monotonic_ns()):
@@ -195,8 +201,10 @@ class Policies:
             changed = False
             for tenant in self.of(process):
                 changed |= tenant.slot.held is not on
-                tenant.pages.policy.lease(monotonic_ns() + LEASE_NS if on else 0)
+                if on:  # before the hold, which is void without
+                    tenant.pages.policy.lease(monotonic_ns() + LEASE_NS)
                 tenant.slot.hold(on)
+                self.lease(tenant)
                 self._apply(tenant)
             return changed
 

@@ -67,6 +67,11 @@ class Residence:
     owes: bool = False
     """that request is not answered yet"""
 
+    deep: int = 0
+    """policy.deep: it is to stay out of the driver"""
+    deeps: int = 0
+    """the latest such request"""
+
     def next(self, away: bool) -> int:
         """A request that differs from the latest."""
         self.asked = ((self.asked | layout.PARK_WANTED) + 1 | (layout.PARK_WANTED if away else 0)) & 0xFFFFFFFF

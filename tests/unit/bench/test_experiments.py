@@ -21,7 +21,7 @@ def test_every_experiment_is_a_command_with_its_options() -> None:
     spatial_lane = {"compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults"}
     spatial_lane |= {"overhead", "pair"}
     parking = {"migrate", "park-compat", "park-faults", "oversubscribe", "models"}
-    assert set(cli.EXPERIMENTS) == temporal_lane | spatial_lane | {"park", "park-incremental"} | parking
+    assert set(cli.EXPERIMENTS) == temporal_lane | spatial_lane | {"park", "park-deep", "park-incremental"} | parking
     for name in cli.EXPERIMENTS:
         command = cli.bench.commands[name]
         words = {word for parameter in command.params for word in parameter.opts}

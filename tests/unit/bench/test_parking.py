@@ -23,6 +23,7 @@ from detshare.tools.bench.parking import (
     oversubscribe,
     park,
     park_compat,
+    park_deep,
     park_faults,
     park_incremental,
     room,
@@ -143,6 +144,49 @@ def test_a_driver_without_checkpoints_is_told() -> None:
     done = run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert "cuCheckpointProcessLock gave 801" in done.stderr
+
+
+class CheckpointingSteer(Steer):
+    """A daemon that has the stand-in's checkpoint."""
+
+    daemon = (str(ROOT / "tests" / "unit" / "spatial" / "checkpointing_daemon.py"),)
+
+
+@pytest.mark.parametrize("reservations", ["1", "0"])
+def test_deep_parks_and_what_outlives_them(
+    session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reservations: str
+) -> None:
+    bindings = ROOT / "tests" / "unit" / "spatial" / "standin_libcuda"
+    for name, value in {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(bindings), os.environ.get("PYTHONPATH", "")))),
+        "FAKECUDA_CHECKPOINTS": "1",
+        "FAKECUDA_CHECKPOINT_US": "200000",
+        "FAKECUDA_CHECKPOINT_RESERVATIONS": reservations,
+        "FAKECUDA_CONTEXT": "300",
+        "FAKECUDA_SHARED": str(tmp_path / "memory"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name, value in (("SIZE_MIB", 64), ("CHUNK_MIB", 4)):
+        monkeypatch.setattr(park_deep, name, value)
+    monkeypatch.setattr(holder, "LANE", "temporal")
+    if reservations == "0":
+        monkeypatch.setattr(park_deep, "deep", lambda *_: None)  # it would wait for addresses that are gone
+    session.steer = CheckpointingSteer(session.folder / "run", "model")
+    park_deep.run(session)
+    found = rows(session)
+    assert found["empty reservations of addresses: lost by the driver's checkpoint"] == (
+        float(reservations == "0"),
+        reservations == "1",
+    )
+    assert found["pinned host memory: lost by the driver's checkpoint"] == (0, True)
+    assert found["memory that could be exported: the driver refuses to checkpoint"] == (1, None)
+    if reservations == "0":
+        return
+    assert found["64 MiB: on the GPU before"][0] == pytest.approx(364, abs=1)
+    assert found["64 MiB: on the GPU after a park by the library alone"][0] == pytest.approx(300, abs=1)
+    assert found["64 MiB: on the GPU after a deep park, as others see it"] == (0, True)
+    assert found["64 MiB: deep park and resume"][0] > 0.4
+    assert found["64 MiB: memory that differs at the end"] == (0, True)
 
 
 def test_programs_that_are_parked_at_random_points(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CUDA program with memory of so many MiB, which does what it is told: `same` compares all of it with what was
-written, `launch` adds 1 to each of its first words, `left` says how many bytes of the GPU are free. One line each."""
+written, `launch` adds 1 to each of its first words, `left` says how many bytes of the GPU are free, `query` asks an
+event. One line each."""
 
 from __future__ import annotations
 
@@ -32,6 +33,8 @@ model = bytearray(zlib.compress(b"detshare" * 999, 0) * (SIZE // 8000 + 1))[:SIZ
 call("cuMemcpyHtoD_v2", memory, (ctypes.c_char * SIZE).from_buffer(model), ctypes.c_size_t(SIZE))
 values = (ctypes.c_uint64(memory.value), ctypes.c_uint32(64), ctypes.c_uint32(1), ctypes.c_uint32(1))
 params = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in values))
+event = ctypes.c_void_p()
+call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
 print("ready", flush=True)
 for line in sys.stdin:
     match line.strip():
@@ -50,3 +53,6 @@ for line in sys.stdin:
             left, total = ctypes.c_size_t(), ctypes.c_size_t()
             call("cuMemGetInfo_v2", ctypes.byref(left), ctypes.byref(total))
             print(left.value, flush=True)
+        case "query":
+            call("cuEventQuery", event)
+            print("asked", flush=True)

@@ -17,10 +17,13 @@ from tests.patience import ended, until
 HERE = Path(__file__).parent
 MIB = 1 << 20
 SPATIAL = ("--lane", "spatial", "--park")
+DAEMON = ("-m", "detshare.ctl.daemon.detshared")
 
 
 class Machine:
     """A daemon with an arena of so many MiB, and programs under `detshare run`."""
+
+    daemon_is: tuple[str, ...] = DAEMON
 
     def __init__(self, folder: Path, control: Path, arena: int = 256, incremental: bool = True, **more: str) -> None:
         made("runtime")
@@ -42,7 +45,7 @@ class Machine:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
+        command = [sys.executable, *self.daemon_is, "--backend", "model"]
         command += ["--run-dir", str(self.folder), "--config", str(self.config)]
         self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
         until(lambda: self.daemon.poll() is not None or self.client.alive())
@@ -65,14 +68,15 @@ class Machine:
     def told(self, pid: int) -> list[str]:
         return [event["text"] for event in self.client.events() if event["kind"] == "park" and event["pid"] == pid]
 
-    def verb(self, name: str, pid: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        answer = self.client.verb(name, str(pid))
+    def verb(self, name: str, pid: int, **args: object) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        answer = self.client.verb(name, str(pid), **args)
         return answer["changed"], answer["skipped"]
 
     def close(self) -> None:
         for program in self.programs:
-            program.process.kill()
-            program.process.communicate()
+            if program.process.poll() is None:
+                program.process.kill()
+                program.process.communicate()
         if self.daemon.poll() is None:
             self.daemon.terminate()
             ended(self.daemon)

@@ -79,7 +79,7 @@ class Machine:
     def run(self, options: tuple[str, ...], *args: object, context: int = 0) -> Worker:
         """`context`: MiB that its context takes."""
         before = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(self.folder), *options, "--"]
-        worker = Worker(self.environment | {"FAKECUDA_CONTEXT_MIB": str(context)}, before, *args)
+        worker = Worker(self.environment | {"FAKECUDA_CONTEXT": str(context)}, before, *args)
         self.workers.append(worker)
         return worker
 

@@ -166,8 +166,9 @@ def parking_rows(program: Json) -> list[tuple[str, str]]:
     if parking.get("way") == "driver":
         return _checkpoint_rows(program, parking)
     wants = f"; it waits for {size(parking['wants_bytes'])} of room" if parking.get("wants_bytes") else ""
+    deep = "; its context too, by the driver's checkpoint" if parking.get("way") == "deep" else ""
     rows = [
-        ("gpu memory is", f"{_WHERE.get(parking['state'], clean(parking['state']))}{after}{wants}"),
+        ("gpu memory is", f"{_WHERE.get(parking['state'], clean(parking['state']))}{deep}{after}{wants}"),
         ("can be parked", f"{size(parking['parkable_bytes'])}; {size(parking['stays_bytes'])} stay on the GPU"),
         ("in host memory", f"{size(parking['parked_bytes'])}; the arena has {size(parking['arena_bytes'])} for it"),
     ]

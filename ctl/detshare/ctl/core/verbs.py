@@ -290,12 +290,15 @@ _ALL: Final = (
         Addresses and contents stay what they are: its next launch, copy or free brings all of it back, and waits for
         that. What it runs now is waited for. In the spatial lane `pause` it as well to keep it away. That is for
         programs that were started with `detshare run --park`, in either lane. Any other one goes into the driver's
-        checkpoint, with driver 570 and cuda-bindings: some seconds, and it waits until `resume`. Needs the daemon.
+        checkpoint, with driver 570 and cuda-bindings: some seconds, and it waits until `resume`. With --deep the
+        driver's checkpoint takes after that what the library leaves, the context and the code, of a program in the
+        temporal lane: then it has no GPU memory at all, and its next call still brings all back. Needs the daemon.
         """,
         "4242",
         (
             Arg("timeout", _WAIT, "SECONDS", "How long to wait for the program.  [default: 20]", "timeout"),
             Arg("room_for", _PID, "PID", "It stays away until that one has the memory that it waits for.", "room-for"),
+            Arg("deep", Flag(), "", "Its context leaves too, by the driver's checkpoint.", "deep"),
         ),
         lane=Lane.SPATIAL,  # its backend has the boards of both lanes
         done="parked",

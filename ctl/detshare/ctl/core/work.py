@@ -119,7 +119,8 @@ class Parking:
     after: float | None = None
     """seconds without work after which it is parked; None: only by hand"""
     way: str = "fast"
-    """fast: by its library, which brings it back by itself; driver: by the driver's checkpoint, until `resume`"""
+    """fast: by its library, which brings it back by itself; driver: by the driver's checkpoint, until `resume`; deep:
+    by its library, and what that leaves by the driver's checkpoint"""
     wants_bytes: int = 0
     """GPU memory that it waits for: of its allocation, or to come back"""
     idle_s: float = 0.0

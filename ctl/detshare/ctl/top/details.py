@@ -63,7 +63,8 @@ def _lane(row: Row) -> list[str]:
     if isinstance(parking, Mapping):
         sizes = [memory(parking.get(name)) for name in ("parkable_bytes", "parked_bytes", "stays_bytes")]
         state = clean(parking.get("state")) or UNKNOWN
-        state += " (driver's checkpoint)" if parking.get("way") == "driver" else ""
+        ways = {"driver": " (driver's checkpoint)", "deep": " (its context too)"}
+        state += ways.get(str(parking.get("way")), "")
         lines.append(f"memory {state}  can be parked {sizes[0]}  in host memory {sizes[1]}  stays {sizes[2]}")
     decided = row.raw.get("decided")
     if isinstance(decided, Mapping) and decided:

@@ -33,6 +33,9 @@ def compute(program: Json) -> list[Json]:
 class Steer:
     """Starts and ends detshared on ``run_dir`` and gives it commands."""
 
+    daemon: tuple[str, ...] = ("-m", "detshare.ctl.daemon.detshared")
+    """what Python runs as such"""
+
     def __init__(self, run_dir: Path, backend: str = "root") -> None:
         self.run_dir = run_dir
         self.backend = backend
@@ -47,8 +50,7 @@ class Steer:
         self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [
             sys.executable,
-            "-m",
-            "detshare.ctl.daemon.detshared",
+            *self.daemon,
             "--run-dir",
             str(self.run_dir),
             "--backend",

@@ -25,6 +25,7 @@ class Kind(enum.StrEnum):
     FOLLOW = "follow"  # goes to where the stream's last work went
     HOME = "home"  # the stream goes back to the program's own handle first
     LEGACY = "legacy"  # as home, for the default stream that the call uses without naming it
+    PLAIN = "plain"  # let through, once the driver may be called
     MEMORY = "memory"  # names memory, which is to be on the GPU
     ROOM = "room"  # the driver may take memory of its own for it, and waits for room
     CONTEXT = "context"  # another context may be current in the calling thread afterwards
@@ -33,7 +34,7 @@ class Kind(enum.StrEnum):
     SPECIAL = "special"  # written by hand: everything else
 
 
-GENERATED = {Kind.FOLLOW, Kind.HOME, Kind.LEGACY, Kind.MEMORY, Kind.ROOM, Kind.CONTEXT}
+GENERATED = {Kind.PLAIN, Kind.FOLLOW, Kind.HOME, Kind.LEGACY, Kind.MEMORY, Kind.ROOM, Kind.CONTEXT}
 
 
 @dataclass(frozen=True)

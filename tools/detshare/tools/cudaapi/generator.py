@@ -85,6 +85,8 @@ def redirect(function: Function) -> str:
                 "\tds_stream_done(stream);",
                 "\treturn result;",
             ]
+        case Kind.PLAIN:
+            lines += [f"\treturn real->{function.name}({passed(function)});"]
         case Kind.MEMORY:
             lines += [f"\treturn ds_home_call(real->{function.name}({passed(function)}));"]
         case Kind.ROOM:

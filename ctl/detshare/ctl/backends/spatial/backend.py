@@ -242,8 +242,15 @@ class ShimBackend(Backend):
     def pause(self, who: str) -> Outcome:
         return self._hold("pause", who, True)
 
-    def park(self, who: str, timeout: float | None = None, room_for: int | None = None) -> Outcome:
-        return self.residence.park(who, timeout, room_for)
+    def park(
+        self, who: str, timeout: float | None = None, room_for: int | None = None, deep: bool = False
+    ) -> Outcome:
+        done = self.residence.park(who, timeout, room_for)
+        if not deep:
+            return done
+        # where it can be had it is the driver's, beside this backend
+        note = "its context stays on the GPU: this daemon's backend asks no driver for a checkpoint"
+        return replace(done, changed=tuple(replace(each, note=f"{each.note}; {note}") for each in done.changed))
 
     def resume(self, who: str) -> Outcome:
         return with_memory(self._hold("resume", who, False), self.residence.resume(who))

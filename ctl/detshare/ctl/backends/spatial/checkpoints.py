@@ -15,10 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from detshare.ctl.backends.spatial.entry import Entry, from_json, notes, program_of, to_json
 from detshare.ctl.checkpoint import calls, gpumap
 from detshare.ctl.checkpoint.ask import Answer, ask
 from detshare.ctl.checkpoint.calls import State as Driver
@@ -27,7 +28,6 @@ from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.sizes import text
 from detshare.ctl.core.snapshot import Change, Check, Event, Program, Skip, State
-from detshare.ctl.core.work import Parking
 
 __all__ = ["STAYS", "Checkpoints"]
 
@@ -49,62 +49,22 @@ _WHY_NOT: Final = {
 }
 
 
-@dataclass(slots=True)
-class Entry:
-    """One program that was asked for. Bytes and milliseconds."""
-
-    id: ProcessId
-    command: str
-    user: str
-    container: str
-    gpus: tuple[str, ...]
-    klass: str | None
-    size: int
-    state: str = "home"
-    """as work.Parking has it"""
-    parks: int = 0
-    park_ms: float = 0.0
-    resume_ms: float = 0.0
-    note: str = ""
-    """what stopped the last job"""
-
-    @property
-    def away(self) -> bool:
-        """Whether it is not simply running."""
-        return self.state != "home"
-
-    def parking(self) -> Parking:
-        """As others see it."""
-        away = self.size if self.state == "parked" else 0
-        return Parking(
-            state=self.state,
-            parkable_bytes=self.size,
-            parked_bytes=away,
-            stays_bytes=0,
-            arena_bytes=0,
-            parks=self.parks,
-            park_ms=self.park_ms,
-            resume_ms=self.resume_ms,
-            way="driver",
-        )
-
-
-def _to_json(entry: Entry) -> dict[str, Any]:
-    return asdict(entry) | {"id": list(entry.id), "gpus": list(entry.gpus)}
-
-
-def _from_json(data: dict[str, Any]) -> Entry:
-    pid, start = data["id"]
-    return Entry(**data | {"id": ProcessId(int(pid), int(start)), "gpus": tuple(map(str, data["gpus"]))})
-
-
 class Checkpoints:
-    """`act`: how a job is done; tests have another. Verbs come from one thread; nothing here waits for the driver."""
+    """`act`: how a job is done; tests have another. `opens`: told of who was deep and is not any more.
 
-    def __init__(self, run_dir: Path, act: Callable[..., Answer] = ask) -> None:
+    Verbs come from one thread; nothing here waits for the driver.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        act: Callable[..., Answer] = ask,
+        opens: Callable[[ProcessId], None] = lambda process: None,
+    ) -> None:
         self._path = run_dir / "checkpoints.json"
         self._lock_file = run_dir / "checkpoints.lock"
         self._act = act
+        self._opens = opens
         self._entries: dict[ProcessId, Entry] = {}
         self._lock = threading.RLock()
         self._events: list[Event] = []
@@ -116,7 +76,7 @@ class Checkpoints:
 
     def _save(self) -> None:
         """OSError: then nothing is asked of the driver."""
-        data = [_to_json(entry) for entry in self._entries.values() if entry.away]
+        data = [to_json(entry) for entry in self._entries.values() if entry.away]
         if not data:
             self._path.unlink(missing_ok=True)
             return
@@ -131,7 +91,7 @@ class Checkpoints:
     def _recover(self) -> None:
         """Take up what an earlier daemon left: the driver is asked how each stands."""
         try:
-            found = [_from_json(each) for each in json.loads(self._path.read_bytes())]
+            found = [from_json(each) for each in json.loads(self._path.read_bytes())]
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -164,10 +124,10 @@ class Checkpoints:
                     made.append(program)
                     continue
                 state = State.PARKED if entry.state in ("parked", "coming") else program.state
-                made.append(replace(program, parking=entry.parking(), state=state, notes=_notes(program, entry)))
+                made.append(replace(program, parking=entry.parking(), state=state, notes=notes(program, entry)))
             for entry in entries.values():
                 if entry.away:
-                    made.append(_program(entry))
+                    made.append(program_of(entry))
             return tuple(made)
 
     def stirs(self) -> bool:
@@ -261,7 +221,7 @@ class Checkpoints:
         with self._lock:
             self._forget_dead()
             for entry in list(self._entries.values()):
-                if entry.away and selector.matches(entry):
+                if entry.away and not entry.deep and selector.matches(entry):
                     self._submit(self._come, entry)
                     note = "by the driver's restore: under way, some seconds"
                     answers.append(Change(entry.id.pid, note=note))
@@ -282,6 +242,8 @@ class Checkpoints:
         pid = program.id.pid
         if program.spatial is not None:
             return Skip(pid, STAYS)
+        if program.id in self.deep():
+            return Skip(pid, "it is parked, its context too: resume it first")
         if len(program.gpus) != 1:
             return Skip(pid, f"it is on {len(program.gpus)} GPUs; one that is on just one can be moved")
         if why := gpumap.unfit(gpus, program.gpus[0], new):
@@ -318,15 +280,49 @@ class Checkpoints:
             following = f"start detshared again, then: detshare-ctl resume {left[0]}"
             self._say("error", left[0], f"PID {pids} is still in the driver's checkpoint: {following}")
 
+    # -- of who was parked by its library -----------------------------------------------------------------------
+
+    def deep(self) -> dict[ProcessId, Entry]:
+        """Who is away so, or about to be or to come back."""
+        with self._lock:
+            self._forget_dead()
+            return {process: entry for process, entry in self._entries.items() if entry.deep and entry.away}
+
+    def take_rest(self, entry: Entry, lock_s: float) -> Future[None]:
+        """Begin to take what a park left. OSError: it cannot be kept, and nothing is asked."""
+        with self._lock:
+            self._entries[entry.id] = entry
+            try:
+                self._save()
+            except OSError:
+                self._entries.pop(entry.id)
+                self._opens(entry.id)
+                raise
+            return self._submit(self._leave, entry, lock_s)
+
+    def take_up(self, entry: Entry) -> None:
+        """One that an earlier daemon may have begun with: the driver is asked how it stands."""
+        with self._lock:
+            self._entries[entry.id] = entry
+            self._keep()
+            self._submit(self._settle, entry, True)
+
+    def wake(self, entry: Entry) -> Future[None]:
+        """Begin to bring one back."""
+        return self._submit(self._come, entry)
+
     # -- jobs, on the thread ------------------------------------------------------------------------------------
 
-    def _submit(self, job: Callable[..., None], entry: Entry, *args: object) -> None:
+    def _submit(self, job: Callable[..., None], entry: Entry, *args: object) -> Future[None]:
         try:
             future = self._jobs.submit(self._guarded, job, entry, *args)
         except RuntimeError:  # this daemon is ending
-            return
+            future = Future()
+            future.set_result(None)
+            return future
         self._running.add(future)
         future.add_done_callback(self._running.discard)
+        return future
 
     def _guarded(self, job: Callable[..., None], entry: Entry, *args: object) -> None:
         try:
@@ -349,11 +345,13 @@ class Checkpoints:
         if self._stands(entry, answer, "home") and entry.state == "parked":
             entry.parks += 1
             entry.park_ms = answer.seconds * 1000
-            size = text(entry.size) if entry.size else "its memory"
+            size = "its context" if entry.deep else text(entry.size) if entry.size else "its memory"
             said = f"parked by the driver's checkpoint: {size} left {', '.join(entry.gpus)} in {answer.seconds:.3g} s"
-            self._say("park", entry.id.pid, f"{said}; it waits until: detshare-ctl resume {entry.id.pid}")
+            until = f"; it waits until: detshare-ctl resume {entry.id.pid}"
+            self._say("park", entry.id.pid, said if entry.deep else said + until)
         elif answer.state is not Driver.NONE:
-            self._say("park", entry.id.pid, f"is not parked, nothing is lost: {answer.error or 'the driver refused'}")
+            not_so = "stays parked, its context on the GPU" if entry.deep else "is not parked"
+            self._say("park", entry.id.pid, f"{not_so}, nothing is lost: {answer.error or 'the driver refused'}")
 
     def _move(self, entry: Entry, lock_s: float, before: str, pairs: Sequence[str], gpu: str) -> None:
         answer = self._ask("migrate", entry, lock_s, pairs)
@@ -372,14 +370,15 @@ class Checkpoints:
     def _come(self, entry: Entry) -> None:
         if not entry.away:
             return
-        entry.state = "coming"
+        entry.state, before = "coming", entry.note
         answer = self._ask("resume", entry)
         if not self._stands(entry, answer):
             return
         if entry.state == "home":
             entry.resume_ms = answer.seconds * 1000
-            self._say("park", entry.id.pid, f"runs again, after {answer.seconds:.3g} s of the driver's restore")
-        else:
+            runs = "its context is on the GPU again" if entry.deep else "runs again"
+            self._say("park", entry.id.pid, f"{runs}, after {answer.seconds:.3g} s of the driver's restore")
+        elif entry.note != before:
             why = answer.error or "the driver refused"
             self._say("error", entry.id.pid, f"stays in the driver's checkpoint, nothing is lost: {why}")
 
@@ -422,7 +421,9 @@ class Checkpoints:
                     entry.state = "parked"
                     self._say("error", entry.id.pid, f"nobody can say how it stands: {answer.error}")
             self._keep()
-            return answer.state not in (Driver.NONE, Driver.FAILED)
+        if entry.deep and not entry.away:
+            self._opens(entry.id)
+        return answer.state not in (Driver.NONE, Driver.FAILED)
 
 
 def _alive(process: ProcessId) -> bool:
@@ -434,23 +435,3 @@ def _has_libcuda(pid: int) -> bool:
         return "/libcuda.so" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:
         return False
-
-
-def _notes(program: Program, entry: Entry) -> tuple[str, ...]:
-    return (*program.notes, f"park: {entry.note}") if entry.note else program.notes
-
-
-def _program(entry: Entry) -> Program:
-    """One that no look finds."""
-    note = f"in the driver's checkpoint: its calls of CUDA wait until detshare-ctl resume {entry.id.pid}"
-    return Program(
-        id=entry.id,
-        command=entry.command,
-        user=entry.user,
-        container=entry.container,
-        state=State.PARKED,
-        gpus=entry.gpus,
-        klass=entry.klass,
-        notes=(note, f"park: {entry.note}") if entry.note else (note,),
-        parking=entry.parking(),
-    )

@@ -10,6 +10,7 @@ from typing import Final
 
 from detshare.ctl.backends.spatial.backend import ShimBackend, with_memory
 from detshare.ctl.backends.spatial.checkpoints import Checkpoints
+from detshare.ctl.backends.spatial.deep import Deep, answered
 from detshare.ctl.backends.spatial.residence import AWAY
 from detshare.ctl.core import select
 from detshare.ctl.core.backend import Backend
@@ -25,7 +26,10 @@ _PROCESSES: Final = ("kmod", "root")
 
 def lanes(temporal: Backend, spatial: ShimBackend, run_dir: Path) -> Lanes:
     """Both, and the driver's checkpoint for programs of this machine that are not under the library."""
-    return Lanes(temporal, spatial, Checkpoints(run_dir) if temporal.name in _PROCESSES else None)
+    if temporal.name not in _PROCESSES:
+        return Lanes(temporal, spatial)
+    opens = spatial.residence.shut.ask
+    return Lanes(temporal, spatial, Checkpoints(run_dir, opens=lambda process: opens(process, False)))
 
 
 class Lanes(Backend):
@@ -35,6 +39,7 @@ class Lanes(Backend):
         self._temporal = temporal
         self._spatial = spatial
         self._checkpoints = checkpoints
+        self._deep = Deep(spatial.residence, checkpoints) if checkpoints is not None else None
         self._programs: tuple[Program, ...] = ()
         self._gpus: tuple[Gpu, ...] = ()
         """both of the last look"""
@@ -51,6 +56,8 @@ class Lanes(Backend):
         away = self._spatial.residence.all()
         self._programs = tuple(_housed(each, away.get(each.id)) for each in (*merged, *mine.values()))
         known = self._checkpoints.add_to(self._programs) if self._checkpoints is not None else self._programs
+        if self._deep is not None:
+            known = tuple(self._deep.shown(each, away.get(each.id)) for each in known)
         return replace(seen, programs=known)
 
     def stirs(self) -> bool:
@@ -68,11 +75,12 @@ class Lanes(Backend):
         if verb.name == "migrate":
             return self._migrate(request)
         if verb.name in ("resume", "release"):
+            stays = self._deep.resume(who) if self._deep is not None else []
             done = self._split(request, self._temporal.do)
             if verb.name == "resume":
                 # those of the temporal lane: whose memory is away need not be paused
                 done = with_memory(done, self._spatial.residence.resume(who))
-            return with_memory(done, Outcome.of(verb.name, self._restore(request)))
+            return answered(with_memory(done, Outcome.of(verb.name, self._restore(request))), stays)
         if verb.name == "bind":
             return self._split(request, self._ceiling)
         if verb.name == "set-memory":
@@ -113,7 +121,10 @@ class Lanes(Backend):
         driven = self._checkpoints.park(park.who, others, park.args.get("timeout"))
         if driven and not residence.selects(park.who):
             return Outcome.of("park", driven)
-        done = self._spatial.do(park)
+        args = {name: value for name, value in park.args.items() if name != "deep"}
+        done = self._spatial.do(replace(park, args=args))
+        if self._deep is not None and park.args.get("deep"):
+            done = self._deep.park(done, park.args.get("timeout"))
         return Outcome.of("park", [*done.changed, *driven, *done.skipped], done.seconds)
 
     def _migrate(self, asked: Request) -> Outcome:
@@ -131,7 +142,7 @@ class Lanes(Backend):
         selector = select.parse(asked.who)
         if back or asked.verb.name != "resume" or selector.by is not select.By.PID:
             return back
-        known = any(selector.matches(program) for program in self._programs)
+        known = any(selector.matches(each) for each in self._programs) or self._spatial.residence.selects(asked.who)
         return [] if known else self._checkpoints.find(selector.pid)
 
     def _ceiling(self, bind: Request) -> Outcome:
@@ -168,6 +179,8 @@ class Lanes(Backend):
 
     def close(self, restore: bool = True) -> None:
         try:
+            if self._deep is not None:
+                self._deep.close()
             if self._checkpoints is not None:
                 self._checkpoints.close(restore)
             self._spatial.close(restore)

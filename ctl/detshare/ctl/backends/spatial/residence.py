@@ -14,6 +14,7 @@ from detshare.ctl.core.sizes import text
 from detshare.ctl.core.snapshot import Change, Outcome, Skip
 from detshare.ctl.core.work import Parking
 from detshare.runtime.residence import STATES, WHOLE
+from detshare.runtime.shut import Shut
 from detshare.runtime.tenant import View
 from detshare.runtime.tenants import Tenants
 
@@ -67,17 +68,26 @@ class Residence:
     def __init__(self, tenants: Tenants) -> None:
         self._tenants = tenants
 
+    @property
+    def shut(self) -> Shut:
+        """Who is kept out of the driver."""
+        return self._tenants.parking.shut
+
+    def views(self) -> list[View]:
+        """All tenants, of both lanes."""
+        return self._tenants.views(observed=True)
+
     def all(self) -> dict[ProcessId, Parking]:
         """Of every program whose memory can leave."""
         views: dict[ProcessId, list[View]] = {}
-        for view in self._tenants.views(observed=True):
+        for view in self.views():
             views.setdefault(view.record.process, []).append(view)
         made = {process: parking_of(several) for process, several in views.items()}
         return {process: parking for process, parking in made.items() if parking is not None}
 
     def processes(self) -> set[ProcessId]:
         """Programs under the library, whose memory is its affair."""
-        return {view.record.process for view in self._tenants.views(observed=True)}
+        return {view.record.process for view in self.views()}
 
     def selects(self, who: str) -> bool:
         """Whether one of them is meant."""
@@ -90,7 +100,7 @@ class Residence:
 
     def _openers(self) -> list[Opener]:
         found: dict[ProcessId, Opener] = {}
-        for view in self._tenants.views(observed=True):
+        for view in self.views():
             process = view.record.process
             if process in found:
                 continue

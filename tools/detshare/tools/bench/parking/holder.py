@@ -103,6 +103,16 @@ class Holder:
             parking["whole"],
         )
 
+    def park_deep(self) -> float:
+        """Off the GPU with its context; seconds from the command to its answer. SteerError where the context stays."""
+        began = time.monotonic()
+        answer = self.session.steer.verb("park", self.program.pid, timeout=_PARK, deep=True)
+        took = time.monotonic() - began
+        if "its context left" not in (note := str(answer["changed"][0]["note"])):
+            raise SteerError(f"PID {self.program.pid}: {note}")
+        self.session.mark("park-deep", seconds=took, note=note)
+        return took
+
     def resume(self) -> float:
         """On the GPU again; seconds that the library says it took."""
         self.session.steer.verb("resume", self.program.pid)

@@ -50,19 +50,20 @@ def plain(session: Session, mib: int) -> tuple[float, float] | None:
     return found
 
 
-def checkpoint(session: Session, mib: int) -> None:
-    """The driver's checkpoint of the same program."""
+def checkpoint(session: Session, mib: int) -> float | None:
+    """The driver's checkpoint of the same program; seconds there and back, None where it cannot be had."""
     holder = Holder(session, mib, park=False, chunk_mib=CHUNK_MIB)
     try:
         command = [sys.executable, "-m", "detshare.tools.bench.parking.checkpoint", str(holder.program.pid)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST)
         if done.returncode:
             session.say(f"{_words(mib)}: driver checkpoint left out: {done.stderr.strip()[-200:]}")
-            return
+            return None
         seconds = json.loads(done.stdout)
         session.mark("checkpoint", mib=mib, **seconds)
         session.row(f"{_words(mib)}: driver checkpoint, away", seconds["lock"] + seconds["checkpoint"], "s")
         session.row(f"{_words(mib)}: driver checkpoint, back", seconds["restore"] + seconds["unlock"], "s")
+        return float(sum(seconds.values()))
     finally:
         holder.end()
 
