@@ -14,6 +14,7 @@ import pytest
 from detshare.tools.bench.field import report, verdict
 from detshare.tools.bench.field import run as runs
 from detshare.tools.bench.field.cells import Pace, failed
+from detshare.tools.bench.field.policies import policed
 from detshare.tools.bench.field.programs import PROGRAMS, Objectives, Program
 from detshare.tools.bench.field.serving import figures
 from detshare.tools.bench.field.suites import SUITES, Suite
@@ -84,7 +85,8 @@ def test_requests_are_due_once() -> None:
 
 
 def test_the_ledger_counts_from_when_a_request_was_due(capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = program.Ledger()
+    told: list[float] = []
+    ledger = program.Ledger(told.append, 10.0)
     ledger.begin("a", 10.0, 10.5, 5)
     ledger.begin("b", 10.0, 10.0, 1)
     ledger.has("a", 0, 10.6)
@@ -101,6 +103,8 @@ def test_the_ledger_counts_from_when_a_request_was_due(capsys: pytest.CaptureFix
     assert first["latency_us"] == [1e6, 0.25e6]
     assert first["own_us"] == [0.5e6, 0.25e6]
     assert (last["tpot_us"], last["tokens"], last["end"]) == ([0.2e6, 0.0], [5, 1], [11.8, 10.25])
+    # ten times 0.2 s a token is more than the 1 s to the first; one token has no further one
+    assert told == [pytest.approx(2.0), pytest.approx(0.25)]
 
 
 def test_goodput_takes_both_objectives() -> None:
@@ -130,12 +134,15 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("detshare.tools.bench.field.programs.Program.argv", property(argv))
     monkeypatch.delenv("FIELD_AZURE_TRACE", raising=False)
     monkeypatch.setattr(PROGRAMS["llama-bursty"].arrival.__class__, "period_ms", property(lambda self: 20.0))
+    monkeypatch.setattr("detshare.tools.bench.field.policies.SloAware.learn", 0.2)
+    monkeypatch.setattr("detshare.tools.bench.field.policies.TpotFirst.learn", 0.2)
     suite = Suite("field-serving", "a test", ("llama-bursty", "llama-azure"), (("gpt2-train",),), poisson=False)
     path = tmp_path / "raw" / "cells.jsonl"
     pace = Pace(requests=60, least=1.0, most=1.2, alone=0.5, overhead=0.4, start=2.0, end=0.5)
     with Session(Options("field-serving", 1.0, 1, tmp_path, budget=600.0)) as session:
-        session.steer = FakeSteer(tmp_path / "run")  # type: ignore[assignment]
-        runs.run(session, runs.Asked(suite, (Default(),), (), (), pace, 0.4), path)
+        steer = FakeSteer(tmp_path / "run")
+        session.steer = steer  # type: ignore[assignment]
+        runs.run(session, runs.Asked(suite, (Default(), *policed()), (), (), pace, 0.4), path)
     cells = {cell.cell: cell for cell in load(path)}
     # an engine that has no trace is a failed cell, not a run that stops
     assert "did not start" in failed(cells["llama-azure + gpt2-train: default slicing"])
@@ -152,6 +159,25 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
     assert row.baseline is not None
     text = report.page(list(cells.values()), suite, "cells.jsonl")
     assert "goodput (TTFT" in text
+    for way in ("slo-aware", "tpot-first"):
+        seen = {each.what: each.value for each in cells[f"llama-bursty + gpt2-train: DetShare {way}"].figures}
+        assert seen["actions of the policy"] > 0, "the daemon of this test counts each word as one"
+        assert {"TTFT, p99", "TPOT, p99", "refused actions of the policy"} <= set(seen)
+    told = [(name, given) for name, _pid, given in steer.told if name in ("policy", "deadline")]
+    assert told == [
+        ("policy", {"name": "slo-aware"}),
+        ("deadline", {"us": 500e3}),
+        ("deadline", {"us": None}),
+        ("policy", {"name": "slo-aware"}),
+        ("policy", {"name": "tpot-first", "tpot_ms": "50"}),
+        ("policy", {"name": "slo-aware"}),
+    ]
+    classes = [given["klass"] for name, _pid, given in steer.told if name == "set-priority"]
+    assert sorted(classes) == ["high", "low"], "tpot-first gives nobody a class"
+    assert steer.starts == ["None", "launches.toml"], "eBPF counts launches for that policy alone"
+    row = rows["DetShare tpot-first: mixes, TPOT objective missed: no more than under default slicing"]
+    assert row.baseline == 1
+    assert {one["figure"] for one in report.table(list(cells.values()))} == {"p99", "throughput", "goodput"}
 
 
 def test_the_suite_has_both_traces() -> None:

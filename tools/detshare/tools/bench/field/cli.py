@@ -12,6 +12,7 @@ import click
 from detshare.tools.bench.conduct import conduct
 from detshare.tools.bench.field import report as reports
 from detshare.tools.bench.field.cells import REQUESTS, Pace, plan
+from detshare.tools.bench.field.policies import policed
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.run import Asked, needed_s, run, seconds
 from detshare.tools.bench.field.suites import SUITES
@@ -50,7 +51,9 @@ def _asked(
     requests: int,
     most: float,
 ) -> Asked:
-    systems: list[System] = list(shipped())
+    default, temporal, *others = shipped()
+    policies = policed() if SUITES[suite].serves else ()  # beside those that share their programs
+    systems: list[System] = [default, temporal, *policies, *others]
     for text in peers:
         name, _, rest = text.partition("=")
         folder, _, words = rest.partition(":")

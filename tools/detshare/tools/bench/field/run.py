@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -60,7 +60,9 @@ def seconds(cell: Cell, asked: Asked, cells: Sequence[Measured]) -> float:
     if not cell.server:
         return asked.pace.alone * len(cell.backgrounds)
     found = asked.pace.seconds(period(cell, cells) or PERIOD_MS)
-    return found + asked.pace.alone if cell.system == ALONE else found
+    if cell.system == ALONE:
+        return found + asked.pace.alone
+    return found + sum(each.learn for each in asked.systems if each.name == cell.system)
 
 
 def needed_s(cells: Sequence[Cell], asked: Asked, known: Sequence[Measured] = ()) -> float:
@@ -84,6 +86,8 @@ class Bench:
     stage: Stage
     name: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
     managed: bool = False
+    counting: bool = False
+    """whether the daemon counts launches"""
 
     def group(self, systems: Sequence[System], cells: Sequence[Cell]) -> None:
         """The cells of ways whose programs are the same."""
@@ -93,7 +97,7 @@ class Bench:
             self.session.say(f"the budget has no room for {first.name}: {len(cells)} cells are left for --resume")
             return
         if first.daemon:
-            self.manage()
+            self.manage(first.launches)
         try:
             first.begin(self.session)
             needed = dict.fromkeys(name for cell in cells for name in cell.programs)
@@ -102,6 +106,8 @@ class Bench:
                 program = PROGRAMS[name]
                 served = program.high or any(name == mix.server for mix in self.asked.suite.mixes)
                 argv, env = first.command(program.argv, served)
+                if program.slo is not None:
+                    env = {"DETSHARE_RUN_DIR": str(self.session.steer.run_dir), **env}
                 made.append(start(self.session, name, argv, env))
             self.stage.workers = warm(self.session, made)
             self.cells(systems, cells)
@@ -113,11 +119,25 @@ class Bench:
             self.stage.workers = {}
             first.end()
 
-    def manage(self) -> None:
-        """From here on a daemon runs."""
-        if not self.managed:
+    def manage(self, launches: bool = False) -> None:
+        """From here on a daemon runs, one that counts launches where that is asked for."""
+        steer = self.session.steer
+        if self.managed and launches != self.counting:
+            steer.stop()
+            steer.config, self.counting = self._config(launches), launches
+            steer.start()
+        elif not self.managed:
+            steer.config, self.counting = self._config(launches), launches
             self.session.manage()
             self.managed = True
+
+    def _config(self, launches: bool) -> Path | None:
+        if not launches:
+            return None
+        path = self.session.folder / "launches.toml"
+        path.write_text("[daemon]\nlaunches = true\n", encoding="utf-8")
+        path.chmod(0o600)
+        return path
 
     def cells(self, systems: Sequence[System], cells: Sequence[Cell]) -> None:
         """As many as the budget has room for."""
@@ -129,7 +149,7 @@ class Bench:
                 return
             system = by_name.get(cell.system)
             if system is not None and system.daemon:
-                self.manage()
+                self.manage(system.launches)
             self.measure(cell, system)
 
     def measure(self, cell: Cell, system: System | None) -> None:
@@ -146,15 +166,33 @@ class Bench:
             wanted = self._wanted(cell, system) if system is not None else None
             length = self.asked.pace.seconds(every) if cell.server else seconds(cell, self.asked, ())
             self.stage.arrivals = {name: self._told(cell, name) for name in cell.programs}
-            server = self.stage.workers.get(cell.server)
-            seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
-            slo = PROGRAMS[cell.server].slo if cell.server else None
-            lines = server.program.lines("finished") if server is not None and slo is not None else ()
-            figures = tuple(serving.figures(lines, seen.begin, seen.end, slo)) if slo is not None else ()
+            seen, figures = self.play(cell, system, length, wanted, every)
         except (ProgramError, SteerError) as error:
             self._failed(cell, str(error))
             return
         self._add(cell, seen.end - seen.begin, every, seen, figures)
+
+    def play(
+        self, cell: Cell, system: System | None, length: float, wanted: dict[str, Wanted] | None, every: float
+    ) -> tuple[Played, tuple[Figure, ...]]:
+        """A cell with programs, and figures of its engine and of its way besides. ProgramError, SteerError."""
+        slo = PROGRAMS[cell.server].slo if cell.server else None
+        self.stage.settle = self.asked.settle
+        if system is None or slo is None:
+            seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
+            told: list[Figure] = []
+        else:
+            self.stage.settle += system.learn
+            system.prepare(self.session, self.stage.workers[cell.server], slo)
+            try:
+                seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
+            finally:
+                told, notes = system.over(self.session)
+            seen = replace(seen, notes=(*seen.notes, *notes))
+        if slo is not None:
+            lines = self.stage.workers[cell.server].program.lines("finished")
+            told = [*serving.figures(lines, seen.begin, seen.end, slo), *told]
+        return seen, tuple(told)
 
     def probe(self, cell: Cell, system: System | None) -> None:
         """A cell without a mix."""

@@ -15,7 +15,10 @@ from typing import Final
 
 from detshare.ctl.core.errors import ControlError
 from detshare.runtime.mps import Mps
+from detshare.tools.bench.field.programs import Objectives
+from detshare.tools.bench.mix.figures import Figure
 from detshare.tools.bench.mix.stage import Wanted
+from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.session import Session
 
 __all__ = ["ALONE", "AUTO", "SHARE_PERCENT", "Build", "Default", "System", "SystemMissing", "ours", "shipped"]
@@ -37,6 +40,10 @@ class System:
     group: str
     daemon = False
     """whether it is ours, and a daemon steers"""
+    launches = False
+    """whether that daemon counts launches, by eBPF"""
+    learn = 0.0
+    """seconds that it has before an interval begins"""
 
     def begin(self, session: Session) -> None:
         """Before its programs are started. SystemMissing."""
@@ -53,6 +60,14 @@ class System:
         """What the daemon is told while they run; None: nothing."""
         del server, backgrounds
         return None
+
+    def prepare(self, session: Session, server: Worker, slo: Objectives) -> None:
+        """Before a cell of a server with these objectives. SteerError."""
+
+    def over(self, session: Session) -> tuple[list[Figure], list[str]]:
+        """After it: figures and notes of its own. SteerError."""
+        del session
+        return [], []
 
     def memory(self, mib: int) -> dict[str, str]:
         """The environment of a program that may have so much GPU memory. SystemMissing where there is no such limit."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from detshare.tools.bench.field.cells import failed
+from detshare.tools.bench.field.policies import SloAware, TpotFirst
+from detshare.tools.bench.field.serving import GOODPUT, TPOT_MISSED
 from detshare.tools.bench.field.suites import Suite, taking_part
 from detshare.tools.bench.field.systems import ALONE, AUTO, Default, ours
 from detshare.tools.bench.mix.figures import Measured, Server
@@ -19,6 +21,8 @@ OVERHEAD = 7.2
 """percent: the p99 overhead that Tally's authors publish for theirs"""
 NEAR_P99, NEAR_STP = 0.05, 0.02
 """two figures that differ by no more (relative) are equal"""
+NEAR_POINTS = 1.0
+"""the same of percentages"""
 NOTHING = ("changed outputs", "GPU memory left", "processes left", "newcomers refused")
 """figures of ours that are to be 0"""
 BESIDE_MPS = 50.0
@@ -37,6 +41,13 @@ class Shown:
     """each program's work over that alone; the server's: requests that it finished over those that were due"""
     late: dict[str, tuple[float, float]] = field(default_factory=dict)
     """p99 of each other program that answers requests, and that alone, us"""
+    figures: dict[str, float] = field(default_factory=dict)
+    """what else was measured of the server, by name"""
+
+    @property
+    def goodput(self) -> float | None:
+        """Of a serving engine, requests/s that kept both objectives."""
+        return next((value for what, value in self.figures.items() if what.startswith(GOODPUT)), None)
 
     @property
     def changed(self) -> int | None:
@@ -77,7 +88,8 @@ def shown(cells: Sequence[Measured]) -> list[Shown]:
         late = {
             name: (one.p99, alone[name].back[name].p99 or 0.0) for name, one in cell.back.items() if one.p99 is not None
         }
-        found.append(Shown(cell.mix, cell.scheme, cell.server, known.server, progress, late))
+        figures = {each.what: each.value for each in cell.figures}
+        found.append(Shown(cell.mix, cell.scheme, cell.server, known.server, progress, late, figures))
     return found
 
 
@@ -136,11 +148,25 @@ def against(some: Sequence[Shown]) -> list[Against]:
         both = [mix for mix in theirs if mix in mine]
         p99 = {mix: mine[mix].server.p99 / theirs[mix].server.p99 - 1.0 for mix in both}
         stp = {mix: 1.0 - mine[mix].stp / theirs[mix].stp for mix in both}
-        for figure, loss, near in (("p99", p99, NEAR_P99), ("throughput", stp, NEAR_STP)):
+        compared = [("p99", p99, NEAR_P99), ("throughput", stp, NEAR_STP)]
+        if good := _goodput(some, theirs):
+            compared.append(("goodput", good, NEAR_STP))
+        for figure, loss, near in compared:
             worst = max(loss, key=lambda mix: loss[mix], default="")
             first = f"{worst}, by {100 * loss[worst]:.0f} %" if worst and loss[worst] > near else ""
             better, worse = (sum(sign * each > near for each in loss.values()) for sign in (-1, 1))
             found.append(Against(system, figure, better, len(loss) - better - worse, worse, first))
+    return found
+
+
+def _goodput(some: Sequence[Shown], theirs: dict[str, Shown]) -> dict[str, float]:
+    """By mix, which part of their goodput ours lacks in its best way; below 0: it has more."""
+    found = {}
+    for mix, each in theirs.items():
+        mine = max((one.goodput or 0.0 for one in some if one.mix == mix and ours(one.system)), default=None)
+        if each.goodput is not None and mine is not None:
+            most = max(each.goodput, mine)
+            found[mix] = (each.goodput - mine) / most if most else 0.0
     return found
 
 
@@ -241,8 +267,28 @@ def _sums(some: Sequence[Shown], suite: Suite) -> Iterator[Row]:
         reached = sum(mine[mix].stp >= each.stp for mix, each in mps.items())
         what = f"where MPS's p99 overhead is above {BESIDE_MPS:g} %: mixes with at least its throughput"
         yield Row(what, reached, "mixes", len(mps), ">= 1 x baseline")
+    yield from _policies(some)
     for one in against(some):
         what = f"DetShare's better lane against {one.system}, {one.figure}"
         yield Row(f"{what}: better", one.better, "mixes")
         yield Row(f"{what}: equal", one.equal, "mixes")
         yield Row(f"{what}: worse" + (f"; most: {one.first}" if one.first else ""), one.worse, "mixes")
+
+
+def _policies(some: Sequence[Shown]) -> Iterator[Row]:
+    """What a policy is for, beside default slicing: tokens in time, requests that keep both objectives."""
+    by = {(each.mix, each.system): each for each in some}
+    for way, what in ((TpotFirst.name, f"{TPOT_MISSED}: no more"), (SloAware.name, f"{GOODPUT}: no less")):
+        pairs = [
+            (mine, by[mix, Default.name])
+            for (mix, system), mine in by.items()
+            if system == way and (mix, Default.name) in by
+        ]
+        if pairs:
+            kept = sum(
+                mine.figures.get(TPOT_MISSED, 100.0) <= theirs.figures.get(TPOT_MISSED, 100.0) + NEAR_POINTS
+                if way == TpotFirst.name
+                else (mine.goodput or 0.0) >= (1 - NEAR_STP) * (theirs.goodput or 0.0)
+                for mine, theirs in pairs
+            )
+            yield Row(f"{way}: mixes, {what} than under {Default.name}", kept, "mixes", len(pairs), ">= 1 x baseline")
