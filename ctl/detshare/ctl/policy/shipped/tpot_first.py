@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from detshare.ctl.policy.shipped.asked import RANKS, Asked, rank
-from detshare.ctl.policy.shipped.phases import DECODE, PREFILL, Phases
+from detshare.ctl.policy.shipped.phases import DECODE, Phases
 from detshare.ctl.policy.types import Action, Bind, Policy, Preempt, Slice, Snapshot, TenantView
 
 __all__ = ["TpotFirst"]
