@@ -35,7 +35,7 @@ def browser() -> Iterator[Chromium]:
 @pytest.fixture
 def page(tmp_path: Path) -> str:
     out = tmp_path / "field.html"
-    out.write_text(report.page(load(CELLS), SUITES["field-tally"], CELLS.name), encoding="utf-8")
+    out.write_text(report.page(load(CELLS), SUITES["field-tally"], f"raw/{CELLS.name}"), encoding="utf-8")
     return out.as_uri()
 
 
@@ -94,4 +94,4 @@ def test_suites_of_figures_and_of_trainings_fit_too(browser: Chromium, tmp_path:
 
 def test_the_published_page_is_of_the_published_cells() -> None:
     kept = (RESULTS / "field-tally.html").read_text(encoding="utf-8")
-    assert kept == report.page(load(CELLS), SUITES["field-tally"], CELLS.name)
+    assert kept == report.page(load(CELLS), SUITES["field-tally"], f"raw/{CELLS.name}")

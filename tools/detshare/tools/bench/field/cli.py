@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,8 @@ def report_command(cells: Path, suite: str, out: Path, as_json: bool) -> None:
         click.echo(json.dumps(reports.table(some)))
         return
     try:
-        out.write_text(reports.page(some, SUITES[suite], cells.name), encoding="utf-8")
+        source = os.path.relpath(cells, out.parent)
+        out.write_text(reports.page(some, SUITES[suite], source), encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"write {out}: {error.strerror}; next: name another file with --out") from error
     click.echo(f"{out}: {len(some)} cells")

@@ -7,14 +7,16 @@ import html
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from detshare.tools.bench.field import timeline as timelines
 from detshare.tools.bench.field.cells import failed
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import Suite, taking_part
-from detshare.tools.bench.field.systems import ALONE, ours
+from detshare.tools.bench.field.systems import ALONE, Default, Temporal, ours
 from detshare.tools.bench.field.verdict import OVERHEAD, Shown, against, shown, together
-from detshare.tools.bench.mix.figures import Measured
+from detshare.tools.bench.mix.figures import Measured, Timeline
 
 __all__ = ["page", "table"]
 
@@ -27,7 +29,8 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}p,li{color:var(--dim)}.
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child{text-align:left}th{color:var(--dim);font-weight:600}
-svg{max-width:100%;height:auto}svg text{fill:var(--fg);font:11px system-ui,sans-serif}
+figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}a{color:var(--own)}
+svg{width:100%;min-width:34rem;max-width:52rem;height:auto}svg text{fill:var(--fg);font:11px system-ui,sans-serif}
 .own{fill:var(--own)}.other{fill:var(--other)}.rule{stroke:var(--line)}.goal{stroke:var(--own);stroke-dasharray:3 3}
 summary{cursor:pointer}
 """
@@ -41,6 +44,21 @@ def _table(head: Sequence[str], body: Iterable[Sequence[object]]) -> str:
     first = "".join(f'<th scope="col">{_text(each)}</th>' for each in head)
     lines = "".join("<tr>" + "".join(f"<td>{_text(each)}</td>" for each in row) + "</tr>" for row in body)
     return f'<div class="wide"><table><thead><tr>{first}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def _drawn(svg: str, about: str, source: str, command: str) -> str:
+    """A picture with where it comes from."""
+    told = f"{_text(about)} {_from(source, command)}"
+    return f'<figure><div class="wide">{svg}</div><figcaption>{told}</figcaption></figure>'
+
+
+def _from(source: str, command: str) -> str:
+    return f'Raw data: <a href="{_text(source)}">{_text(source)}</a>. Command: <code>{_text(command)}</code>'
+
+
+def _run(suite: Suite, cells: str = "") -> str:
+    """The command that measures it again."""
+    return f"sudo detshare bench field run --suite {suite.name}" + (f" --cells '{cells}'" if cells else "")
 
 
 def table(cells: Sequence[Measured]) -> list[dict[str, Any]]:
@@ -80,6 +98,24 @@ def _ranks(some: Sequence[Shown]) -> str:
     what = "p99 overhead of each mix over the server alone, a line a way"
     view = f"0 0 {left + width + 40} {height}"
     return f'<svg viewBox="{view}" role="img" aria-label="{what}">{"".join(parts)}</svg>'
+
+
+def _lines(cells: Sequence[Measured], suite: Suite, source: str) -> list[str]:
+    """Who ran when: of the first mix that has it, under default slicing and under the temporal lane."""
+    of = {(cell.mix, cell.scheme): cell.timeline for cell in cells if cell.timeline is not None}
+    ways = (Default.name, Temporal.name)
+    mix = next((each.name for each in suite.mixes if all((each.name, way) in of for way in ways)), None)
+    if mix is None:
+        return ["<h2>Who ran when</h2><p>No mix has the context-switch log of both ways.</p>"]
+    parts = [
+        "<h2>Who ran when</h2><p>By the GPU's context-switch log, at the end of a cell: the first mix that has it "
+        "under both ways. A box is a run of a program. Clients of one MPS server, the spatial lane's too, share a "
+        "context and have no time line.</p>"
+    ]
+    for way in ways:
+        picture = timelines.svg(of[mix, way] or Timeline(1, {}), f"{mix}: {way}", taking_part(mix)[:1])
+        parts.append(_drawn(picture, f"{mix} under {way}.", source, _run(suite, f"{mix}: {way}")))
+    return parts
 
 
 def _matrix(some: Sequence[Shown], system: str, suite: Suite) -> str:
@@ -132,7 +168,7 @@ def _side(cells: Sequence[Measured]) -> list[str]:
     return ["<h2>Side by side</h2><p>System throughput of programs without a server.</p>", _table(("mix", *ways), body)]
 
 
-def _beside(some: Sequence[Shown], cells: Sequence[Measured], suite: Suite) -> list[str]:
+def _beside(some: Sequence[Shown], cells: Sequence[Measured], suite: Suite, source: str) -> list[str]:
     """What was measured beside servers."""
     systems = list(dict.fromkeys(each.system for each in some))
     scores = [
@@ -144,14 +180,15 @@ def _beside(some: Sequence[Shown], cells: Sequence[Measured], suite: Suite) -> l
         "throughput within 2 % are equal.</p>",
         _table(("against", "figure", "better", "equal", "worse", "ours loses most"), scores),
         f"<h2>What the server pays</h2><p>Each mark is a mix. The dashed line is {OVERHEAD:g} %.</p>",
-        _ranks(some) if some else "<p>Nothing was measured beside a server.</p>",
+        _drawn(_ranks(some), "", source, _run(suite)) if some else "<p>Nothing was measured beside a server.</p>",
+        *_lines(cells, suite, source),
         "<h2>By mix</h2><p>p99 overhead, and system throughput.</p>",
         *(_matrix(some, system, suite) for system in systems),
     ]
 
 
 def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
-    """The page. `source`: the name of the file of cells."""
+    """The page. `source`: the file of cells, from where the page will lie."""
     some = shown(cells)
     lost = [(cell.cell, why) for cell in cells if (why := failed(cell))]
     told = any(each.changed is not None for each in some)
@@ -183,12 +220,11 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
         by_way = {cell.scheme for cell in cells if cell.figures and cell.scheme != ALONE}
         measured, ways = sum(bool(cell.figures) and cell.scheme != ALONE for cell in cells), len(by_way)
         whole = len(suite.probes) * ways
-    command = f"sudo detshare bench field run --suite {suite.name}"
     parts = [
         f"<h1>{_text(suite.name)}: beside the field</h1>",
         f"<p>{_text(suite.source)}. {measured} of {whole} cells of {ways} ways. "
         "A part of the matrix is a valid result.</p>",
-        *([] if suite.probes else _beside(some, cells, suite)),
+        *([] if suite.probes else _beside(some, cells, suite, source)),
         *_side(cells),
         *(["<h2>Figures</h2>", *_figures(cells)] if any(cell.figures for cell in cells) else []),
         "<h2>What failed</h2>",
@@ -196,10 +232,12 @@ def page(cells: Sequence[Measured], suite: Suite, source: str) -> str:
         "<h2>Programs</h2>",
         _table(("program", "stands for", "differs"), differs),
         "<h2>All cells</h2>",
-        f"<p>Raw data: {_text(source)}. Command: <code>{_text(command)}</code></p>",
+        f"<p>{_from(source, _run(suite))}</p>",
         f"<details><summary>{len(all_cells)} cells</summary>{_table(head, all_cells)}</details>",
     ]
-    kept = json.dumps([cell.to_json() for cell in cells], separators=(",", ":")).replace("<", "\\u003c")
+    kept = json.dumps([replace(cell, timeline=None).to_json() for cell in cells], separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
     return (
         '<!doctype html>\n<!--\nSPDX-License-Identifier: Apache-2.0\n-->\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'

@@ -20,8 +20,9 @@ from detshare.tools.bench.field.probes.trial import Trial
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import Suite
 from detshare.tools.bench.field.systems import ALONE, Default, System, SystemMissing
+from detshare.tools.bench.field.timeline import Tape
 from detshare.tools.bench.field.verdict import brief, rows
-from detshare.tools.bench.mix.figures import Figure, Measured
+from detshare.tools.bench.mix.figures import Figure, Measured, Timeline
 from detshare.tools.bench.mix.run import keep
 from detshare.tools.bench.mix.stage import Played, Stage, Wanted
 from detshare.tools.bench.mix.store import Store
@@ -86,6 +87,7 @@ class Bench:
     stage: Stage
     name: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
     managed: bool = False
+    tape: Tape = field(default_factory=Tape)
     counting: bool = False
     """whether the daemon counts launches"""
 
@@ -166,11 +168,20 @@ class Bench:
             wanted = self._wanted(cell, system) if system is not None else None
             length = self.asked.pace.seconds(every) if cell.server else seconds(cell, self.asked, ())
             self.stage.arrivals = {name: self._told(cell, name) for name in cell.programs}
+            line: list[Timeline | None] = []
+            if cell.system != ALONE:
+                names = {self.stage.workers[name].pid: name for name in cell.programs}
+                self.stage.after = lambda: line.append(self.tape.record(names))
             seen, figures = self.play(cell, system, length, wanted, every)
         except (ProgramError, SteerError) as error:
             self._failed(cell, str(error))
             return
-        self._add(cell, seen.end - seen.begin, every, seen, figures)
+        finally:
+            self.stage.after = None
+        timeline = next(iter(line), None)
+        if timeline is None and self.tape.problem:
+            self.session.mark("no time line", why=self.tape.problem)
+        self._add(cell, every, seen, figures, timeline)
 
     def play(
         self, cell: Cell, system: System | None, length: float, wanted: dict[str, Wanted] | None, every: float
@@ -245,10 +256,12 @@ class Bench:
         assert seen.server is not None
         return round(seen.server.p50 / 1e3 / self.asked.suite.load, 3)
 
-    def _add(self, cell: Cell, length: float, every: float, seen: Played, figures: tuple[Figure, ...]) -> None:
-        mine = (cell.name, self.name, cell.mix, cell.system, (), length)
+    def _add(
+        self, cell: Cell, every: float, seen: Played, figures: tuple[Figure, ...], timeline: Timeline | None
+    ) -> None:
+        mine = (cell.name, self.name, cell.mix, cell.system, (), seen.end - seen.begin)
         notes = seen.notes if self.managed else ()  # without a daemon all that they say is that there is none
-        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge, figures)
+        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge, figures, timeline)
         self.store.add(measured)
         self.session.say(brief(measured))
 
@@ -260,11 +273,11 @@ class Bench:
         self.store.add(Measured(cell.name, self.name, cell.mix, cell.system, (), 0.0, None, {}, 0.0, (why[:600],)))
 
 
-def run(session: Session, asked: Asked, cells_file: Path) -> None:
+def run(session: Session, asked: Asked, cells_file: Path, tape: Tape | None = None) -> None:
     """The whole suite, or what the budget has room for."""
     store = Store(cells_file, asked.resumed)
     session.proof = "gpu"
-    bench = Bench(session, asked, store, Stage(session, settle=asked.settle))
+    bench = Bench(session, asked, store, Stage(session, settle=asked.settle), tape=tape or Tape())
     cells = plan(asked.suite, asked.systems, asked.patterns, [each.cell for each in asked.resumed])
     need = needed_s(cells, asked, store.cells)
     session.say(f"{len(cells)} cells need about {need:.0f} s of the {session.options.budget:.0f} s")
