@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from detshare.tools.bench.conduct import conduct
+from detshare.tools.bench.field import overview as overviews
 from detshare.tools.bench.field import report as reports
 from detshare.tools.bench.field.cells import REQUESTS, Pace, plan
 from detshare.tools.bench.field.policies import policed
@@ -87,6 +88,7 @@ def field() -> None:
       detshare bench field plan --suite field-tally
       sudo detshare bench field run --suite field-tally --budget-s 580
       detshare bench field report docs/results/raw/field-tally-cells.jsonl --out field.html
+      detshare bench field overview docs/results
     """
 
 
@@ -196,3 +198,22 @@ def report_command(cells: Path, suite: str, out: Path, as_json: bool) -> None:
     except OSError as error:
         raise click.ClickException(f"write {out}: {error.strerror}; next: name another file with --out") from error
     click.echo(f"{out}: {len(some)} cells")
+
+
+@field.command("overview", epilog="Example: detshare bench field overview docs/results --picture mix-latency.svg")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path("docs/results"))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Instead of field.html in the folder.")
+@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="An SVG to show too.")
+def overview_command(folder: Path, out: Path | None, picture: Path | None) -> None:
+    """One page of HTML over all suites, from raw/SUITE-cells.jsonl in a folder of results."""
+    out = out or folder / "field.html"
+    try:
+        some = overviews.parts(folder)
+    except (CellsError, OSError) as error:
+        raise click.ClickException(f"read {folder}: {error}; next: run 'detshare bench field run' again") from error
+    try:
+        out.write_text(overviews.page(some, picture), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"write {out}: {error.strerror}; next: name another file with --out") from error
+    measured = sum(bool(part.cells) for part in some)
+    click.echo(f"{out}: {measured} of {len(some)} suites, {sum(len(part.cells) for part in some)} cells")
