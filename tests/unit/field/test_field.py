@@ -22,7 +22,7 @@ from detshare.tools.bench.field.cli import field
 from detshare.tools.bench.field.pairs import pairs
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import SUITES, Suite
-from detshare.tools.bench.field.systems import ALONE, AUTO, Build, Default, System, SystemMissing, Temporal, shipped
+from detshare.tools.bench.field.systems import ALONE, AUTO, Default, System, SystemMissing, Temporal, shipped
 from detshare.tools.bench.mix.figures import Back, Figure, Measured, Server
 from detshare.tools.bench.mix.store import load
 from detshare.tools.bench.mix.worker import start, warm
@@ -160,17 +160,6 @@ def test_poisson_arrivals_are_the_same_each_time(tmp_path: Path) -> None:
     assert runs_of[0] == pytest.approx(runs_of[1], abs=1e-5)
     assert runs_of[0] != pytest.approx(runs_of[2], abs=1e-3)
     assert max(runs_of[0]) > 3 * min(runs_of[0])
-
-
-def test_a_build_that_is_no_program_says_so(tmp_path: Path) -> None:
-    with Session(Options("field-tally", 1.0, 1, tmp_path)) as session, pytest.raises(SystemMissing, match="no program"):
-        Build("XSched", tmp_path, "bin/run --quiet").begin(session)
-    launcher = tmp_path / "wrap"
-    launcher.write_text('#!/bin/sh\nexec "$@"\n')
-    launcher.chmod(0o755)
-    argv, env = Build("XSched", tmp_path, "wrap").command(["python3", "x.py"], True)
-    assert argv == [str(launcher), "python3", "x.py"]
-    assert env == {"FIELD_ROLE": "server"}
 
 
 def test_a_server_that_cannot_be_steered_is_a_failed_cell(

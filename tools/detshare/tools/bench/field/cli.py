@@ -14,11 +14,13 @@ from detshare.tools.bench.conduct import conduct
 from detshare.tools.bench.field import overview as overviews
 from detshare.tools.bench.field import report as reports
 from detshare.tools.bench.field.cells import REQUESTS, Pace, plan
+from detshare.tools.bench.field.mig import Mig
+from detshare.tools.bench.field.peers import peer
 from detshare.tools.bench.field.policies import policed
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.run import Asked, needed_s, run, seconds
 from detshare.tools.bench.field.suites import SUITES
-from detshare.tools.bench.field.systems import Build, System, shipped
+from detshare.tools.bench.field.systems import System, shipped
 from detshare.tools.bench.mix.store import CellsError, load
 from detshare.tools.bench.session import Options
 
@@ -31,8 +33,15 @@ _PEER = click.option(
     "--peer",
     "peers",
     multiple=True,
-    metavar="NAME=FOLDER:COMMAND",
-    help="A way that was built in a folder; COMMAND there runs a program, whose words follow it.",
+    metavar="NAME=FOLDER[:COMMAND]",
+    help="A way in a folder: HAMi-core, XSched; any other by a COMMAND there that runs a program, whose words follow.",
+)
+_BUILD = click.option(
+    "--peer-build",
+    "builds",
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="Run this in the peer's folder first, to build it there.",
 )
 _CELLS = click.option("--cells", "patterns", multiple=True, metavar="PATTERN", help="Only cells whose name has this.")
 _RESUME = click.option(
@@ -48,6 +57,7 @@ def _asked(
     suite: str,
     names: tuple[str, ...],
     peers: tuple[str, ...],
+    builds: tuple[str, ...],
     patterns: tuple[str, ...],
     resume: Path | None,
     requests: int,
@@ -55,13 +65,14 @@ def _asked(
 ) -> Asked:
     default, temporal, *others = shipped()
     policies = policed() if SUITES[suite].serves else ()  # beside those that share their programs
-    systems: list[System] = [default, temporal, *policies, *others]
-    for text in peers:
-        name, _, rest = text.partition("=")
-        folder, _, words = rest.partition(":")
-        if not (name and folder and words):
-            raise click.BadParameter(f"{text!r} is not NAME=FOLDER:COMMAND", param_hint="--peer")
-        systems.append(Build(name, Path(folder), words))
+    systems: list[System] = [default, temporal, *policies, *others, Mig()]
+    try:
+        systems += [peer(text, builds) for text in peers]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--peer") from error
+    for text in builds:
+        if text.partition("=")[0] not in [each.partition("=")[0] for each in peers]:
+            raise click.BadParameter(f"{text!r}: there is no --peer of that name", param_hint="--peer-build")
     known = [each.name for each in systems]
     for name in names:
         if name not in known:
@@ -96,6 +107,7 @@ def field() -> None:
 @_SUITE
 @_SYSTEM
 @_PEER
+@_BUILD
 @_CELLS
 @_RESUME
 @_REQUESTS
@@ -105,6 +117,7 @@ def plan_command(
     suite: str,
     names: tuple[str, ...],
     peers: tuple[str, ...],
+    builds: tuple[str, ...],
     patterns: tuple[str, ...],
     resume: Path | None,
     requests: int,
@@ -112,7 +125,7 @@ def plan_command(
     as_json: bool,
 ) -> None:
     """Print the cells that are left, how long they take, and where their programs differ from their source."""
-    asked = _asked(suite, names, peers, patterns, resume, requests, most_s)
+    asked = _asked(suite, names, peers, builds, patterns, resume, requests, most_s)
     cells = plan(asked.suite, asked.systems, patterns, [each.cell for each in asked.resumed])
     times = [round(seconds(cell, asked, asked.resumed), 1) for cell in cells]
     total = round(needed_s(cells, asked, asked.resumed))
@@ -137,6 +150,7 @@ def plan_command(
 @_SUITE
 @_SYSTEM
 @_PEER
+@_BUILD
 @_CELLS
 @_RESUME
 @_REQUESTS
@@ -161,6 +175,7 @@ def run_command(
     suite: str,
     names: tuple[str, ...],
     peers: tuple[str, ...],
+    builds: tuple[str, ...],
     patterns: tuple[str, ...],
     resume: Path | None,
     requests: int,
@@ -168,9 +183,10 @@ def run_command(
     **more: Any,
 ) -> None:
     """Measure a suite; writes SUITE.json and raw/SUITE-cells.jsonl, a line for each cell as soon as it is measured."""
-    asked = _asked(suite, names, peers, patterns, resume, requests, most_s)
+    asked = _asked(suite, names, peers, builds, patterns, resume, requests, most_s)
     words = f"--suite {suite} --requests {requests} --most-s {most_s:g} --budget-s {more['budget_s']:g}"
-    words += "".join(f" --system {name!r}" for name in names) + "".join(f" --peer {peer!r}" for peer in peers)
+    words += "".join(f" --system {name!r}" for name in names) + "".join(f" --peer {each!r}" for each in peers)
+    words += "".join(f" --peer-build {each!r}" for each in builds)
     words += "".join(f" --cells {pattern!r}" for pattern in patterns) + (" --resume FILE" if resume else "")
     options = Options(
         suite, most_s, 1, more["out"], False, more["run_dir"], more["budget_s"], more["seed"], True, words, "field run"

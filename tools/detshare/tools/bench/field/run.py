@@ -88,6 +88,8 @@ class Bench:
     name: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
     managed: bool = False
     tape: Tape = field(default_factory=Tape)
+    lost: dict[str, str] = field(default_factory=dict)
+    """why programs of this group did not start, by name"""
     counting: bool = False
     """whether the daemon counts launches"""
 
@@ -111,7 +113,8 @@ class Bench:
                 if program.slo is not None:
                     env = {"DETSHARE_RUN_DIR": str(self.session.steer.run_dir), **env}
                 made.append(start(self.session, name, argv, env))
-            self.stage.workers = warm(self.session, made)
+            self.lost.clear()
+            self.stage.workers = warm(self.session, made, lost=self.lost)
             self.cells(systems, cells)
         except (SystemMissing, SteerError) as error:
             for cell in cells:
@@ -161,7 +164,8 @@ class Bench:
             return
         missing = [name for name in cell.programs if name not in self.stage.workers]
         if missing:
-            self._failed(cell, f"{', '.join(missing)} did not start or had to be ended")
+            words = (self.lost.get(name, f"{name} had to be ended") for name in missing)
+            self._failed(cell, "; ".join(words))
             return
         try:
             every = self._period(cell)

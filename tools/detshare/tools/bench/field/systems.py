@@ -6,8 +6,6 @@ A way that cannot be had says why (SystemMissing), and that is its result.
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +19,7 @@ from detshare.tools.bench.mix.stage import Wanted
 from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.session import Session
 
-__all__ = ["ALONE", "AUTO", "SHARE_PERCENT", "Build", "Default", "System", "SystemMissing", "ours", "shipped"]
+__all__ = ["ALONE", "AUTO", "SHARE_PERCENT", "Default", "System", "SystemMissing", "ours", "shipped"]
 
 ALONE: Final = "alone"
 AUTO: Final = "DetShare auto"
@@ -169,33 +167,6 @@ class MpsShares(MpsServer):
 
     name, group = "MPS with shares", "mps2"
     back_words = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(SHARE_PERCENT)}
-
-
-class Build(System):
-    """A peer that somebody built: its folder, and the command there that runs a program under it.
-
-    The command gets the program's words behind it, and FIELD_ROLE (server, background) in its environment;
-    FIELD_MEMORY_MIB too where its memory is to be limited.
-    """
-
-    def __init__(self, name: str, folder: Path, words: str) -> None:
-        self.name, self.group = name, f"build-{name}"
-        self._folder = folder.resolve()
-        self._words = shlex.split(words)
-
-    def begin(self, session: Session) -> None:
-        del session
-        program = self._folder / self._words[0] if self._words else self._folder
-        if not (self._words and os.access(program, os.X_OK)):
-            raise SystemMissing(f"{program} is no program that can be run")
-
-    def command(self, argv: Sequence[str], server: bool) -> tuple[list[str], dict[str, str]]:
-        first, *rest = self._words
-        role = {"FIELD_ROLE": "server" if server else "background"}
-        return [str(self._folder / first), *rest, *argv], role
-
-    def memory(self, mib: int) -> dict[str, str]:
-        return {"FIELD_MEMORY_MIB": str(mib)}
 
 
 def shipped() -> tuple[System, ...]:
