@@ -10,6 +10,7 @@ from detshare.tools.bench.field.probes.calls import Calls, Contexts
 from detshare.tools.bench.field.probes.kill import Fault, Kill
 from detshare.tools.bench.field.probes.limit import Limit
 from detshare.tools.bench.field.probes.neighbour import Bits, Equals, Neighbour
+from detshare.tools.bench.field.probes.traffic import Managed, Traffic
 from detshare.tools.bench.field.probes.trial import Probe
 from detshare.tools.bench.field.programs import PROGRAMS, SERVING, TALLY
 from detshare.tools.bench.mix import worker as mixes
@@ -130,7 +131,10 @@ SUITES = {
         Suite(
             "field-gvb",
             "what GPU-Virt-Bench (Bud Ecosystem, 3e896b5) asks of a way to share, corrected, under its ids",
-            probes=(Calls(), Contexts(), Limit(), Neighbour(), Equals(), Bits(), Kill(), Fault()),
+            probes=(
+                *(Calls(), Contexts(), Limit(), Neighbour(), Equals(), Bits(), Traffic(), Managed()),
+                *(Kill(), Fault()),
+            ),
         ),
     )
 }
