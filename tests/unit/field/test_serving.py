@@ -8,6 +8,8 @@ import statistics
 import sys
 from itertools import islice, pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -20,7 +22,9 @@ from detshare.tools.bench.field.serving import figures
 from detshare.tools.bench.field.suites import SUITES, Suite
 from detshare.tools.bench.field.systems import Default
 from detshare.tools.bench.mix.store import load
+from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.session import Options, Session
+from detshare.tools.bench.steer import Steer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/detshare/tools/bench/workloads/field"))
@@ -184,3 +188,24 @@ def test_the_suite_has_both_traces() -> None:
     suite = SUITES["field-serving"]
     assert {PROGRAMS[name].kind for name in suite.servers} == {"azure", "bursty"}
     assert "synthetic" in PROGRAMS["llama-bursty"].stands
+
+
+@pytest.mark.e2e
+def test_a_daemon_takes_what_the_policies_say(tmp_path: Path) -> None:
+    """A real one, on the model, whose first program counts as the server."""
+    with Session(Options("field-serving", 1.0, 1, tmp_path)) as session:
+        session.steer = Steer(tmp_path / "run", backend="model")
+        session.steer.start()
+        pid = int(session.steer.ps()["programs"][0]["pid"])
+        server = cast(Worker, SimpleNamespace(pid=pid))
+        for way in policed():
+            way.prepare(session, server, Objectives())
+            assert session.steer.policy_status()["name"] == way.policy
+            for each in set(way.wanted("s", ["b"]).values()):  # type: ignore[union-attr]
+                if each.klass:
+                    session.steer.verb("set-priority", pid, klass=each.klass)
+                session.steer.let_decide(pid)
+            figures, notes = way.over(session)
+            assert {each.what for each in figures} == {"actions of the policy", "refused actions of the policy"}
+            assert any(note.startswith("here: ") for note in notes), "the model sees neither requests nor launches"
+            assert session.steer.policy_status()["name"] == "slo-aware"
