@@ -173,6 +173,26 @@ def test_a_server_that_cannot_be_steered_is_a_failed_cell(
     assert {failed(cell) for cell in cells if cell.scheme == "DetShare temporal"} == {"not today"}
 
 
+def test_a_daemon_that_does_not_start_again_fails_only_what_is_left(
+    tmp_path: Path, fakes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counting(Temporal):
+        name, launches = "DetShare counting", True
+
+    real = FakeSteer.start
+
+    def start(self: FakeSteer) -> None:
+        if self.config is not None:
+            raise SteerError("no eBPF here")
+        real(self)
+
+    monkeypatch.setattr(FakeSteer, "start", start)
+    _, cells, _ = measured(tmp_path, (Default(), Temporal(), Counting()))
+    assert len({cell.cell for cell in cells}) == len(cells), "no cell is there twice"
+    assert {failed(cell) for cell in cells if cell.scheme == "DetShare counting"} == {"no eBPF here"}
+    assert {failed(cell) for cell in cells if cell.scheme != "DetShare counting"} == {""}
+
+
 # -- verdicts -----------------------------------------------------------------------------------------------------
 
 

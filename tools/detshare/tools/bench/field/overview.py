@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detshare.tools.bench.field import sections
-from detshare.tools.bench.field.blocks import columns, document, drawn, text
+from detshare.tools.bench.field.blocks import columns, document, drawn, origin, text
 from detshare.tools.bench.field.cells import failed, plan
 from detshare.tools.bench.field.pairs import counted, pairs
 from detshare.tools.bench.field.policies import policed
@@ -126,6 +126,7 @@ def _plots(part: Part) -> list[str]:
         return [head, told]
     return [
         head,
+        f"<p>{origin(part.source, sections.command(part.suite))}</p>",
         *([sections.marks(some, part.suite, part.source)] if some else []),
         *(sections.lines(part.cells, part.suite, part.source) if not part.suite.probes else []),
         *sections.side(part.cells),

@@ -88,6 +88,8 @@ class Bench:
     name: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
     managed: bool = False
     tape: Tape = field(default_factory=Tape)
+    silent: bool = False
+    """whether it was said that there are no time lines"""
     lost: dict[str, str] = field(default_factory=dict)
     """why programs of this group did not start, by name"""
     counting: bool = False
@@ -117,8 +119,10 @@ class Bench:
             self.stage.workers = warm(self.session, made, lost=self.lost)
             self.cells(systems, cells)
         except (SystemMissing, SteerError) as error:
+            done = {each.cell for each in self.store.cells}
             for cell in cells:
-                self._failed(cell, str(error))
+                if cell.name not in done:
+                    self._failed(cell, str(error))
         finally:
             self.session.drop(*(worker.program for worker in self.stage.workers.values()))
             self.stage.workers = {}
@@ -183,8 +187,9 @@ class Bench:
         finally:
             self.stage.after = None
         timeline = next(iter(line), None)
-        if timeline is None and self.tape.problem:
-            self.session.mark("no time line", why=self.tape.problem)
+        if timeline is None and self.tape.problem and not self.silent:
+            self.silent = True
+            self.session.say(f"no cell has a time line: {self.tape.problem}")
         self._add(cell, every, seen, figures, timeline)
 
     def play(

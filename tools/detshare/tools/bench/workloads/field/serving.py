@@ -84,6 +84,8 @@ class Transformers:
             if result.error:
                 raise RuntimeError(f"the engine gave up {result.request_id}: {result.error}")
             found.append((result.request_id, len(result.generated_tokens)))
+        if not found and not self._manager.is_running():
+            raise RuntimeError("the engine's own thread has ended")
         return found
 
 
