@@ -18,10 +18,14 @@ class FakeSteer:
         self.classes: dict[int, dict[str, Any]] = {}
         self.old, self.logged = old, logged
         self.running = False
+        self.config: Path | None = None
+        self.starts: list[str] = []
+        """the name of each start's configuration"""
         self.pid = os.getpid()
 
     def start(self) -> None:
         self.running = True
+        self.starts.append("None" if self.config is None else self.config.name)
 
     def stop(self) -> None:
         self.running = False

@@ -19,10 +19,11 @@ from detshare.tools.bench.field import report, verdict
 from detshare.tools.bench.field import run as runs
 from detshare.tools.bench.field.cells import Pace, failed, plan
 from detshare.tools.bench.field.cli import field
+from detshare.tools.bench.field.pairs import pairs
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import SUITES, Suite
-from detshare.tools.bench.field.systems import ALONE, AUTO, Build, Default, System, SystemMissing, Temporal, shipped
-from detshare.tools.bench.mix.figures import Back, Measured, Server
+from detshare.tools.bench.field.systems import ALONE, AUTO, Default, System, SystemMissing, Temporal, shipped
+from detshare.tools.bench.mix.figures import Back, Figure, Measured, Server
 from detshare.tools.bench.mix.store import load
 from detshare.tools.bench.mix.worker import start, warm
 from detshare.tools.bench.session import Options, Session
@@ -161,17 +162,6 @@ def test_poisson_arrivals_are_the_same_each_time(tmp_path: Path) -> None:
     assert max(runs_of[0]) > 3 * min(runs_of[0])
 
 
-def test_a_build_that_is_no_program_says_so(tmp_path: Path) -> None:
-    with Session(Options("field-tally", 1.0, 1, tmp_path)) as session, pytest.raises(SystemMissing, match="no program"):
-        Build("XSched", tmp_path, "bin/run --quiet").begin(session)
-    launcher = tmp_path / "wrap"
-    launcher.write_text('#!/bin/sh\nexec "$@"\n')
-    launcher.chmod(0o755)
-    argv, env = Build("XSched", tmp_path, "wrap").command(["python3", "x.py"], True)
-    assert argv == [str(launcher), "python3", "x.py"]
-    assert env == {"FIELD_ROLE": "server"}
-
-
 def test_a_server_that_cannot_be_steered_is_a_failed_cell(
     tmp_path: Path, fakes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +171,26 @@ def test_a_server_that_cannot_be_steered_is_a_failed_cell(
     monkeypatch.setattr(FakeSteer, "verb", refuse)
     _, cells, _ = measured(tmp_path, (Default(), Temporal()))
     assert {failed(cell) for cell in cells if cell.scheme == "DetShare temporal"} == {"not today"}
+
+
+def test_a_daemon_that_does_not_start_again_fails_only_what_is_left(
+    tmp_path: Path, fakes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counting(Temporal):
+        name, launches = "DetShare counting", True
+
+    real = FakeSteer.start
+
+    def start(self: FakeSteer) -> None:
+        if self.config is not None:
+            raise SteerError("no eBPF here")
+        real(self)
+
+    monkeypatch.setattr(FakeSteer, "start", start)
+    _, cells, _ = measured(tmp_path, (Default(), Temporal(), Counting()))
+    assert len({cell.cell for cell in cells}) == len(cells), "no cell is there twice"
+    assert {failed(cell) for cell in cells if cell.scheme == "DetShare counting"} == {"no eBPF here"}
+    assert {failed(cell) for cell in cells if cell.scheme != "DetShare counting"} == {""}
 
 
 # -- verdicts -----------------------------------------------------------------------------------------------------
@@ -224,6 +234,44 @@ def test_the_better_lane_counts_and_no_mix_is_left_out() -> None:
     rows = {row.what: row for row in verdict.rows(cells, SMALL)}
     kept = rows["DetShare's better lane: mixes with a p99 overhead of at most 7.2 %"]
     assert (kept.value, kept.baseline, kept.ok) == (1, 2, False)
+
+
+def test_every_figure_that_both_have_is_compared_and_each_has_its_better_side() -> None:
+    def probe(way: str, **values: float) -> Measured:
+        units = {"launch": "us", "copy": "GB/s", "fairness of 4": "", "outputs of sums": "", "GPU memory left": "MiB"}
+        some = tuple(Figure(what, value, units[what]) for what, value in values.items())
+        return Measured(f"p: {way}", "r", "p", way, (), 1.0, None, figures=some)
+
+    def trainings(way: str, rate: float) -> Measured:
+        return Measured(f"b + c: {way}", "r", "b + c", way, (), 2.0, None, {"b": Back(rate, 0.1), "c": Back(rate, 0.1)})
+
+    theirs = {"launch": 10.0, "copy": 50.0, "fairness of 4": 1.0, "outputs of sums": 2.0, "GPU memory left": 0.0}
+    cells = [
+        *ALONES,
+        cell("s + b", "MPS", 1500.0, 90.0, 5.0),
+        cell("s + b", "DetShare temporal", 1600.0, 99.0, 5.0),
+        trainings("MPS", 6.0),
+        trainings("DetShare temporal", 5.0),
+        probe("MPS", **theirs),
+        probe("DetShare temporal", **{**theirs, "launch": 20.0, "copy": 60.0, "GPU memory left": 2.0}),
+        probe("DetShare spatial", **{**theirs, "launch": 9.0}),
+        probe(AUTO, **{**theirs, "launch": 1.0}),
+    ]
+    found = {(each.mix, each.figure): each for each in pairs(cells)}
+    assert found["s + b", "p99"].worse
+    assert found["s + b", "throughput"].better
+    side = found["b + c", "throughput"]
+    assert (side.worse, side.loss) == (True, pytest.approx(1 / 6))
+    sides = {mix: (each.better, each.worse, each.mine) for (mix, figure), each in found.items() if "probe" in figure}
+    assert sides == {
+        "p: launch": (True, False, "DetShare spatial"),
+        "p: copy": (True, False, "DetShare temporal"),
+        "p: fairness of 4": (False, False, "DetShare temporal"),
+        "p: GPU memory left": (False, False, "DetShare spatial"),
+    }
+    alone = {each.mix: each for each in pairs(cells, "DetShare temporal") if "probe" in each.figure}
+    assert alone["p: launch"].worse
+    assert alone["p: GPU memory left"].loss == 1.0, "something where they have nothing"
 
 
 def test_what_auto_chose_is_judged_by_the_better_lane_and_is_none_itself() -> None:
@@ -293,6 +341,11 @@ def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
     assert out.read_text().startswith("<!doctype html>")
     table = json.loads(run(field, ["report", str(cells), "--json"]).output)
     assert table[0]["system"] == "MPS"
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "field-tally-cells.jsonl").write_text(cells.read_text())
+    over = run(field, ["overview", str(tmp_path)])
+    assert over.output == f"{tmp_path / 'field.html'}: 1 of {len(SUITES)} suites, {len(some_cells())} cells\n"
+    assert "&lt;b&gt;no&lt;/b&gt; server" in (tmp_path / "field.html").read_text(), "what failed is there"
     missing = run(field, ["report", str(cells), "--out", str(tmp_path / "no" / "x.html")])
     assert missing.exit_code == 1
     cells.write_text("junk\nmore\n")

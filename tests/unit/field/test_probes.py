@@ -17,6 +17,7 @@ from detshare.tools.bench.field.probes.calls import Calls, Contexts
 from detshare.tools.bench.field.probes.kill import Fault, Kill
 from detshare.tools.bench.field.probes.limit import Limit
 from detshare.tools.bench.field.probes.neighbour import Bits, Equals, Neighbour, jain
+from detshare.tools.bench.field.probes.traffic import Managed, Traffic
 from detshare.tools.bench.field.suites import SUITES, Suite
 from detshare.tools.bench.field.systems import ALONE, Default, System, Temporal
 from detshare.tools.bench.field.verdict import Shown
@@ -35,7 +36,18 @@ kernel empty params= duration_us=2 registers=8 shared=0
 kernel burn params=8,8 duration_us=400 registers=32 shared=0
 kernel fault params= duration_us=2 registers=8 shared=0
 """
-PROBES = (Calls(40), Contexts(2), Limit(64), Kill(64), Fault(), Neighbour(), Equals(2), Bits(("sums",), 1))
+PROBES = (
+    Calls(40),
+    Contexts(2),
+    Limit(64),
+    Kill(64),
+    Fault(),
+    Neighbour(),
+    Equals(2),
+    Bits(("sums",), 1),
+    Traffic(1),
+    Managed(2),
+)
 SMALL = Suite("field-gvb", "a test", probes=PROBES)
 QUICK = Pace(alone=0.3, overhead=0.1, start=1.0, end=0.5)
 
@@ -88,6 +100,12 @@ def test_each_probe_measures_on_the_stand_in(tmp_path: Path, standin: None, byte
     kept = figures["default slicing", "rate kept beside a neighbour"]
     assert kept > 0
     assert figures["default slicing", "rate lost to a neighbour"] == pytest.approx(100 - kept)
+    for where in ("within the GPU", "within L2", "to the GPU"):
+        assert figures[ALONE, f"copy {where}"] > 0, where
+        lost = figures["default slicing", f"rate lost of copies {where}"]
+        assert lost == pytest.approx(100 - figures["default slicing", f"rate kept of copies {where}"]), where
+    assert 0.5 <= figures["default slicing", "fairness of two that copy (Jain)"] <= 1.0
+    assert figures["default slicing", "prefetched to the GPU"] > 0
     assert 0.5 <= figures["default slicing", "fairness of 2 equal programs (Jain)"] <= 1.0
     again = ran(tmp_path, SMALL, tuple(cells.values())[:-1])
     assert list(again) == list(cells)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from detshare.tools.bench.field import report
+from detshare.tools.bench.field import overview, report
+from detshare.tools.bench.field.pairs import pairs
 from detshare.tools.bench.field.suites import SUITES
 from detshare.tools.bench.field.systems import ALONE
 from detshare.tools.bench.field.verdict import shown
@@ -18,6 +20,7 @@ from detshare.tools.browser import chromium
 from detshare.tools.browser.chromium import Chromium
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
+PICTURE = RESULTS.parent / "images" / "mix-latency.svg"
 CELLS = RESULTS / "raw" / "field-tally-cells.jsonl"
 
 pytestmark = [
@@ -35,7 +38,7 @@ def browser() -> Iterator[Chromium]:
 @pytest.fixture
 def page(tmp_path: Path) -> str:
     out = tmp_path / "field.html"
-    out.write_text(report.page(load(CELLS), SUITES["field-tally"], CELLS.name), encoding="utf-8")
+    out.write_text(report.page(load(CELLS), SUITES["field-tally"], f"raw/{CELLS.name}"), encoding="utf-8")
     return out.as_uri()
 
 
@@ -92,6 +95,43 @@ def test_suites_of_figures_and_of_trainings_fit_too(browser: Chromium, tmp_path:
         tab.close()
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "phone"])
+def test_the_page_over_all_suites_leaves_nothing_out(
+    browser: Chromium, tmp_path: Path, dark: bool, narrow: bool
+) -> None:
+    some = overview.parts(RESULTS)
+    out = tmp_path / "field.html"
+    out.write_text(overview.page(some, PICTURE), encoding="utf-8")
+    tab = browser.tab(390 if narrow else 1400, 800, dark=dark, narrow=narrow)
+    tab.go(out.as_uri())
+    heads = tab.until("[...document.querySelectorAll('h2')].map(e => e.innerText)")
+    assert {suite for suite in SUITES if suite in heads} == set(SUITES), "one that was not measured is named too"
+    assert tab.eval("document.querySelectorAll('circle').length") == sum(len(shown(part.cells)) for part in some)
+    losses = sum(each.worse for part in some for each in pairs(part.cells))
+    head = "let e=[...document.querySelectorAll('h2')].find(e => e.innerText == 'Where ours loses first'),n=0;"
+    count = head + "while((e=e.nextElementSibling).tagName!='H2')n+=e.querySelectorAll('tbody tr').length;n"
+    assert tab.eval(count) == losses
+    assert tab.eval("document.querySelector('img').naturalWidth") > 300
+    assert tab.eval(
+        "[...document.querySelectorAll('figure')].every(e => e.querySelector('a') && e.querySelector('code'))"
+    )
+    assert tab.eval("document.documentElement.scrollWidth <= innerWidth")
+    shade = tab.eval("getComputedStyle(document.body).backgroundColor")
+    assert shade == ("rgb(18, 22, 28)" if dark else "rgb(255, 255, 255)")
+    assert [each for each in tab.asked if not each.startswith(("file:", "data:"))] == []
+    tab.close()
+
+
 def test_the_published_page_is_of_the_published_cells() -> None:
     kept = (RESULTS / "field-tally.html").read_text(encoding="utf-8")
-    assert kept == report.page(load(CELLS), SUITES["field-tally"], CELLS.name)
+    assert kept == report.page(load(CELLS), SUITES["field-tally"], f"raw/{CELLS.name}")
+
+
+def test_the_published_overview_is_of_the_published_cells_and_its_links_lead_somewhere() -> None:
+    kept = (RESULTS / "field.html").read_text(encoding="utf-8")
+    assert kept == overview.page(overview.parts(RESULTS), PICTURE), (
+        "make it again: detshare bench field overview docs/results --picture docs/images/mix-latency.svg"
+    )
+    for link in set(re.findall(r'href="([^"]*)"', kept)):
+        assert (RESULTS / link).is_file(), link

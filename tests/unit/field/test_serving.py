@@ -8,18 +8,23 @@ import statistics
 import sys
 from itertools import islice, pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from detshare.tools.bench.field import report, verdict
 from detshare.tools.bench.field import run as runs
 from detshare.tools.bench.field.cells import Pace, failed
+from detshare.tools.bench.field.policies import policed
 from detshare.tools.bench.field.programs import PROGRAMS, Objectives, Program
 from detshare.tools.bench.field.serving import figures
 from detshare.tools.bench.field.suites import SUITES, Suite
 from detshare.tools.bench.field.systems import Default
 from detshare.tools.bench.mix.store import load
+from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.session import Options, Session
+from detshare.tools.bench.steer import Steer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/detshare/tools/bench/workloads/field"))
@@ -84,7 +89,8 @@ def test_requests_are_due_once() -> None:
 
 
 def test_the_ledger_counts_from_when_a_request_was_due(capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = program.Ledger()
+    told: list[float] = []
+    ledger = program.Ledger(told.append, 10.0)
     ledger.begin("a", 10.0, 10.5, 5)
     ledger.begin("b", 10.0, 10.0, 1)
     ledger.has("a", 0, 10.6)
@@ -101,6 +107,8 @@ def test_the_ledger_counts_from_when_a_request_was_due(capsys: pytest.CaptureFix
     assert first["latency_us"] == [1e6, 0.25e6]
     assert first["own_us"] == [0.5e6, 0.25e6]
     assert (last["tpot_us"], last["tokens"], last["end"]) == ([0.2e6, 0.0], [5, 1], [11.8, 10.25])
+    # ten times 0.2 s a token is more than the 1 s to the first; one token has no further one
+    assert told == [pytest.approx(2.0), pytest.approx(0.25)]
 
 
 def test_goodput_takes_both_objectives() -> None:
@@ -130,15 +138,18 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("detshare.tools.bench.field.programs.Program.argv", property(argv))
     monkeypatch.delenv("FIELD_AZURE_TRACE", raising=False)
     monkeypatch.setattr(PROGRAMS["llama-bursty"].arrival.__class__, "period_ms", property(lambda self: 20.0))
+    monkeypatch.setattr("detshare.tools.bench.field.policies.SloAware.learn", 0.2)
+    monkeypatch.setattr("detshare.tools.bench.field.policies.TpotFirst.learn", 0.2)
     suite = Suite("field-serving", "a test", ("llama-bursty", "llama-azure"), (("gpt2-train",),), poisson=False)
     path = tmp_path / "raw" / "cells.jsonl"
     pace = Pace(requests=60, least=1.0, most=1.2, alone=0.5, overhead=0.4, start=2.0, end=0.5)
     with Session(Options("field-serving", 1.0, 1, tmp_path, budget=600.0)) as session:
-        session.steer = FakeSteer(tmp_path / "run")  # type: ignore[assignment]
-        runs.run(session, runs.Asked(suite, (Default(),), (), (), pace, 0.4), path)
+        steer = FakeSteer(tmp_path / "run")
+        session.steer = steer  # type: ignore[assignment]
+        runs.run(session, runs.Asked(suite, (Default(), *policed()), (), (), pace, 0.4), path)
     cells = {cell.cell: cell for cell in load(path)}
     # an engine that has no trace is a failed cell, not a run that stops
-    assert "did not start" in failed(cells["llama-azure + gpt2-train: default slicing"])
+    assert "FIELD_AZURE_TRACE" in failed(cells["llama-azure + gpt2-train: default slicing"])
     for name in ("llama-bursty: alone", "llama-bursty + gpt2-train: default slicing"):
         cell = cells[name]
         assert cell.server is not None
@@ -152,9 +163,49 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
     assert row.baseline is not None
     text = report.page(list(cells.values()), suite, "cells.jsonl")
     assert "goodput (TTFT" in text
+    for way in ("slo-aware", "tpot-first"):
+        seen = {each.what: each.value for each in cells[f"llama-bursty + gpt2-train: DetShare {way}"].figures}
+        assert seen["actions of the policy"] > 0, "the daemon of this test counts each word as one"
+        assert {"TTFT, p99", "TPOT, p99", "refused actions of the policy"} <= set(seen)
+    told = [(name, given) for name, _pid, given in steer.told if name in ("policy", "deadline")]
+    assert told == [
+        ("policy", {"name": "slo-aware"}),
+        ("deadline", {"us": 500e3}),
+        ("deadline", {"us": None}),
+        ("policy", {"name": "slo-aware"}),
+        ("policy", {"name": "tpot-first", "tpot_ms": "50"}),
+        ("policy", {"name": "slo-aware"}),
+    ]
+    classes = [given["klass"] for name, _pid, given in steer.told if name == "set-priority"]
+    assert sorted(classes) == ["high", "low"], "tpot-first gives nobody a class"
+    assert steer.starts == ["None", "launches.toml"], "eBPF counts launches for that policy alone"
+    row = rows["DetShare tpot-first: mixes, TPOT objective missed: no more than under default slicing"]
+    assert row.baseline == 1
+    assert {one["figure"] for one in report.table(list(cells.values()))} == {"p99", "throughput", "goodput"}
 
 
 def test_the_suite_has_both_traces() -> None:
     suite = SUITES["field-serving"]
     assert {PROGRAMS[name].kind for name in suite.servers} == {"azure", "bursty"}
     assert "synthetic" in PROGRAMS["llama-bursty"].stands
+
+
+@pytest.mark.e2e
+def test_a_daemon_takes_what_the_policies_say(tmp_path: Path) -> None:
+    """A real one, on the model, whose first program counts as the server."""
+    with Session(Options("field-serving", 1.0, 1, tmp_path)) as session:
+        session.steer = Steer(tmp_path / "run", backend="model")
+        session.steer.start()
+        pid = int(session.steer.ps()["programs"][0]["pid"])
+        server = cast(Worker, SimpleNamespace(pid=pid))
+        for way in policed():
+            way.prepare(session, server, Objectives())
+            assert session.steer.policy_status()["name"] == way.policy
+            for each in set(way.wanted("s", ["b"]).values()):  # type: ignore[union-attr]
+                if each.klass:
+                    session.steer.verb("set-priority", pid, klass=each.klass)
+                session.steer.let_decide(pid)
+            figures, notes = way.over(session)
+            assert {each.what for each in figures} == {"actions of the policy", "refused actions of the policy"}
+            assert any(note.startswith("here: ") for note in notes), "the model sees neither requests nor launches"
+            assert session.steer.policy_status()["name"] == "slo-aware"

@@ -298,6 +298,16 @@ def test_a_prefill_that_waited_long_gets_back_what_it_had() -> None:
     assert late == [Slice("p", 2048.0, 1, "in prefill for 2.1 s: long enough")]
 
 
+def test_who_is_no_server_makes_way_and_who_never_rests_is_no_prefill() -> None:
+    """A training without a class, beside a server that does both phases in one process."""
+    policy = TpotFirst()
+    decoder = view("d", graph_launches=1, slice_us=20_000.0, level=2)
+    training = view("t", slice_us=2048.0, in_flight_us=60e6)
+    low = view("low", klass="low", blocks=1000, slice_us=2048.0)
+    found = [each for each in policy.on_tick(snapshot(decoder, training, low, now_us=1e6)) if isinstance(each, Slice)]
+    assert found == [Slice("t", 10_000.0, 1, "d decodes: 50% for prefill")]
+
+
 def test_all_is_given_back_when_nobody_decodes_any_more() -> None:
     policy = TpotFirst()
     list(policy.on_tick(decode_and_prefill(1e6, 1, 2048.0)))

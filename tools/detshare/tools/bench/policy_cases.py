@@ -54,6 +54,7 @@ def rows(gpu: Gpu, seed: int) -> list[Row]:
         *_cost_aware(gpu),
         *_token_bucket(gpu),
         *_phases(gpu, seed),
+        *_one_process(gpu, seed),
     ]
 
 
@@ -165,6 +166,22 @@ def _phases(gpu: Gpu, seed: int) -> Iterator[Row]:
         share = 100.0 * watched.right / max(1, watched.seen)
         what = f"tpot-first: phases recognised, {'with' if graphs else 'without'} graphs"
         yield Row(what, share, "%", None, ">= 95")
+
+
+def _one_process(gpu: Gpu, seed: int) -> Iterator[Row]:
+    """A server that does both phases in one process, beside a training; of neither anybody told a class."""
+    limit_ms, found = 5.0, {}
+    for policy in (load_policy("static"), TpotFirst(TpotFirst.Params(tpot_ms=limit_ms))):
+        server = LlmServer(MODELS["measured-1.4b"], poisson(8.0, 60.0, seed), prefill_first=False)
+        training = classed("training", Saturate(150.0), "normal")
+        engine = run(gpu, [classed("llm", server, "normal"), training], policy, 60)
+        tpot = server.served.tpot[~np.isnan(server.served.tpot)]
+        late = 100.0 * float(np.mean(tpot > 1000 * limit_ms))
+        found[type(policy)] = late, engine.rate(training)
+    (late, rate), (was_late, was_rate) = found.pop(TpotFirst), *found.values()
+    what = f"tpot-first: both phases in one process beside a training, neither with a class, {limit_ms:g} ms a token"
+    yield Row(f"{what}: TPOT violations", late, "%", was_late, "<= 0.5 x baseline")
+    yield Row(f"{what}: training", rate, "of alone", was_rate)
 
 
 def served(names: set[str], services: Sequence[Service], gpu: Gpu, seed: int) -> tuple[int, int]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from detshare.ctl.policy.shipped.asked import Asked
-from detshare.ctl.policy.shipped.phases import DECODE, PREFILL, Phases
+from detshare.ctl.policy.shipped.asked import RANKS, Asked, rank
+from detshare.ctl.policy.shipped.phases import DECODE, Phases
 from detshare.ctl.policy.types import Action, Bind, Policy, Preempt, Slice, Snapshot, TenantView
 
 __all__ = ["TpotFirst"]
@@ -20,23 +20,23 @@ EARLY: Final = 0.85
 """of the time allowed: below it there is room for more prefill"""
 MOST: Final = 2.0
 """times the decoder's slice: its level gives it more turns than prefill has"""
+ENDLESS: Final = 10.0  # times the patience: who works longer without a pause is no prefill
 
 
 class TpotFirst(Policy):
     """Rule: who decodes has long slices on the highest level; who is in prefill beside it gets what tokens leave over.
 
-    Phases are recognised from the launches (phases.py). A decoder launches a graph for each token of its batch, so the
-    time between two of them is measured ten times a second. While it is above `margin` of `tpot_ms` the slices of those
-    in prefill shrink from look to look, down to `shortest_us`; while it is well below they grow again, at most to twice
-    those of the decoder, `decode_us`. In the spatial lane SMs shrink and grow, at most to `prefill_percent`. A prefill
-    older than `patience_ms` gets back what it had until it is done. All is given back when no graph was launched for
-    `linger_ms`. A decoder without graphs cannot be timed: beside it those in prefill have a quarter.
+    Phases are recognised from launches (phases.py); a training without a class counts as in prefill. A decoder launches
+    a graph for each token of its batch, so the time between two is measured ten times a second. While it is above
+    `margin` of `tpot_ms` the slices of those in prefill shrink from look to look, down to `shortest_us`; while it is
+    well below they grow again, at most to twice those of the decoder, `decode_us`.
+    In the spatial lane SMs do, at most to `prefill_percent`. A prefill older than `patience_ms` gets back what it had;
+    ten times that is none. A decoder without graphs cannot be timed: beside it those in prefill have a quarter.
 
     Source: TPOT-First of the DetShare paper (arXiv 2603.15042) in words; recognition and controller are ours.
-    Limits: prefill and decode of one process take turns by themselves, nobody outside can change that: it is for a
-    prefill and a decode server on one GPU. Launches are counted where the runtime or eBPF sees them; else no phase is
-    known and nothing is done. A server that prefills with graphs looks as if it decoded. Who was given a class, weight
-    or slice by hand keeps it in the temporal lane: give servers none.
+    Limits: prefill and decode of one process take turns by themselves: there only others can make way. Launches are
+    counted where the runtime or eBPF sees them. A server that prefills with graphs looks as if it decoded. Who was
+    given a class, weight or slice by hand keeps it in the temporal lane.
     """
 
     tick_us = 100_000.0
@@ -120,7 +120,7 @@ class TpotFirst(Policy):
             self._part = min(MOST, self._part * MORE)
 
     def _inside(self, view: TenantView) -> bool:
-        return self.phase.get(view.name) == PREFILL
+        return self.phase.get(view.name) != DECODE and rank(view) >= RANKS["normal"]
 
     def _balance(self, now: Snapshot) -> Iterator[Action]:
         since = now.now_us - self.params.linger_ms * 1000
@@ -133,7 +133,7 @@ class TpotFirst(Policy):
                 yield from self._asked.put(view, Slice(view.name, self.params.decode_us, 2, "decodes: goes first"))
             elif not busy or not self._inside(view):
                 yield from self._asked.back(view, "prefill and decode are not beside each other")
-            elif view.in_flight_us >= self.params.patience_ms * 1000:
+            elif 1 <= view.in_flight_us / (1000 * self.params.patience_ms) < ENDLESS:
                 yield from self._asked.back(view, f"in prefill for {view.in_flight_us / 1e6:.1f} s: long enough")
             elif lane == "temporal":
                 yield from self._shrink(view, part, f"{', '.join(sorted(decoders))} decodes: {part:.0%} for prefill")

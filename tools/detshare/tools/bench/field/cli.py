@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
 from detshare.tools.bench.conduct import conduct
+from detshare.tools.bench.field import overview as overviews
 from detshare.tools.bench.field import report as reports
 from detshare.tools.bench.field.cells import REQUESTS, Pace, plan
+from detshare.tools.bench.field.mig import Mig
+from detshare.tools.bench.field.peers import peer
+from detshare.tools.bench.field.policies import policed
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.run import Asked, needed_s, run, seconds
 from detshare.tools.bench.field.suites import SUITES
-from detshare.tools.bench.field.systems import Build, System, shipped
+from detshare.tools.bench.field.systems import System, shipped
 from detshare.tools.bench.mix.store import CellsError, load
 from detshare.tools.bench.session import Options
 
@@ -28,8 +33,15 @@ _PEER = click.option(
     "--peer",
     "peers",
     multiple=True,
-    metavar="NAME=FOLDER:COMMAND",
-    help="A way that was built in a folder; COMMAND there runs a program, whose words follow it.",
+    metavar="NAME=FOLDER[:COMMAND]",
+    help="A way in a folder: HAMi-core, XSched; any other by a COMMAND there that runs a program, whose words follow.",
+)
+_BUILD = click.option(
+    "--peer-build",
+    "builds",
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="Run this in the peer's folder first, to build it there.",
 )
 _CELLS = click.option("--cells", "patterns", multiple=True, metavar="PATTERN", help="Only cells whose name has this.")
 _RESUME = click.option(
@@ -45,18 +57,22 @@ def _asked(
     suite: str,
     names: tuple[str, ...],
     peers: tuple[str, ...],
+    builds: tuple[str, ...],
     patterns: tuple[str, ...],
     resume: Path | None,
     requests: int,
     most: float,
 ) -> Asked:
-    systems: list[System] = list(shipped())
-    for text in peers:
-        name, _, rest = text.partition("=")
-        folder, _, words = rest.partition(":")
-        if not (name and folder and words):
-            raise click.BadParameter(f"{text!r} is not NAME=FOLDER:COMMAND", param_hint="--peer")
-        systems.append(Build(name, Path(folder), words))
+    default, temporal, *others = shipped()
+    policies = policed() if SUITES[suite].serves else ()  # beside those that share their programs
+    systems: list[System] = [default, temporal, *policies, *others, Mig()]
+    try:
+        systems += [peer(text, builds) for text in peers]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--peer") from error
+    for text in builds:
+        if text.partition("=")[0] not in [each.partition("=")[0] for each in peers]:
+            raise click.BadParameter(f"{text!r}: there is no --peer of that name", param_hint="--peer-build")
     known = [each.name for each in systems]
     for name in names:
         if name not in known:
@@ -83,6 +99,7 @@ def field() -> None:
       detshare bench field plan --suite field-tally
       sudo detshare bench field run --suite field-tally --budget-s 580
       detshare bench field report docs/results/raw/field-tally-cells.jsonl --out field.html
+      detshare bench field overview docs/results
     """
 
 
@@ -90,6 +107,7 @@ def field() -> None:
 @_SUITE
 @_SYSTEM
 @_PEER
+@_BUILD
 @_CELLS
 @_RESUME
 @_REQUESTS
@@ -99,6 +117,7 @@ def plan_command(
     suite: str,
     names: tuple[str, ...],
     peers: tuple[str, ...],
+    builds: tuple[str, ...],
     patterns: tuple[str, ...],
     resume: Path | None,
     requests: int,
@@ -106,7 +125,7 @@ def plan_command(
     as_json: bool,
 ) -> None:
     """Print the cells that are left, how long they take, and where their programs differ from their source."""
-    asked = _asked(suite, names, peers, patterns, resume, requests, most_s)
+    asked = _asked(suite, names, peers, builds, patterns, resume, requests, most_s)
     cells = plan(asked.suite, asked.systems, patterns, [each.cell for each in asked.resumed])
     times = [round(seconds(cell, asked, asked.resumed), 1) for cell in cells]
     total = round(needed_s(cells, asked, asked.resumed))
@@ -131,6 +150,7 @@ def plan_command(
 @_SUITE
 @_SYSTEM
 @_PEER
+@_BUILD
 @_CELLS
 @_RESUME
 @_REQUESTS
@@ -155,6 +175,7 @@ def run_command(
     suite: str,
     names: tuple[str, ...],
     peers: tuple[str, ...],
+    builds: tuple[str, ...],
     patterns: tuple[str, ...],
     resume: Path | None,
     requests: int,
@@ -162,9 +183,10 @@ def run_command(
     **more: Any,
 ) -> None:
     """Measure a suite; writes SUITE.json and raw/SUITE-cells.jsonl, a line for each cell as soon as it is measured."""
-    asked = _asked(suite, names, peers, patterns, resume, requests, most_s)
+    asked = _asked(suite, names, peers, builds, patterns, resume, requests, most_s)
     words = f"--suite {suite} --requests {requests} --most-s {most_s:g} --budget-s {more['budget_s']:g}"
-    words += "".join(f" --system {name!r}" for name in names) + "".join(f" --peer {peer!r}" for peer in peers)
+    words += "".join(f" --system {name!r}" for name in names) + "".join(f" --peer {each!r}" for each in peers)
+    words += "".join(f" --peer-build {each!r}" for each in builds)
     words += "".join(f" --cells {pattern!r}" for pattern in patterns) + (" --resume FILE" if resume else "")
     options = Options(
         suite, most_s, 1, more["out"], False, more["run_dir"], more["budget_s"], more["seed"], True, words, "field run"
@@ -187,7 +209,27 @@ def report_command(cells: Path, suite: str, out: Path, as_json: bool) -> None:
         click.echo(json.dumps(reports.table(some)))
         return
     try:
-        out.write_text(reports.page(some, SUITES[suite], cells.name), encoding="utf-8")
+        source = os.path.relpath(cells, out.parent)
+        out.write_text(reports.page(some, SUITES[suite], source), encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"write {out}: {error.strerror}; next: name another file with --out") from error
     click.echo(f"{out}: {len(some)} cells")
+
+
+@field.command("overview", epilog="Example: detshare bench field overview docs/results --picture mix-latency.svg")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path("docs/results"))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Instead of field.html in the folder.")
+@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="An SVG to show too.")
+def overview_command(folder: Path, out: Path | None, picture: Path | None) -> None:
+    """One page of HTML over all suites, from raw/SUITE-cells.jsonl in a folder of results."""
+    out = out or folder / "field.html"
+    try:
+        some = overviews.parts(folder)
+    except (CellsError, OSError) as error:
+        raise click.ClickException(f"read {folder}: {error}; next: run 'detshare bench field run' again") from error
+    try:
+        out.write_text(overviews.page(some, picture), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"write {out}: {error.strerror}; next: name another file with --out") from error
+    measured = sum(bool(part.cells) for part in some)
+    click.echo(f"{out}: {measured} of {len(some)} suites, {sum(len(part.cells) for part in some)} cells")

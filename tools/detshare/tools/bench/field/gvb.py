@@ -20,7 +20,6 @@ class Verdict(StrEnum):
     MEASURED = "measured"
     CORRECTED = "corrected"
     ELSEWHERE = "elsewhere"
-    OPEN = "open"
     NONE = "meaningless"
 
 
@@ -48,7 +47,7 @@ class Metric:
         return f"{self.first} to {self.ids[-1][-3:]}" if self.last else self.first
 
 
-M, C, E, O, N = Verdict.MEASURED, Verdict.CORRECTED, Verdict.ELSEWHERE, Verdict.OPEN, Verdict.NONE  # noqa: E741
+M, C, E, N = Verdict.MEASURED, Verdict.CORRECTED, Verdict.ELSEWHERE, Verdict.NONE
 PROCESSES = "theirs is streams of one process; ours are processes"
 METRICS = (
     Metric("OH-001", "kernel launch", M, "calls", "a launch and its wait, median"),
@@ -105,11 +104,16 @@ METRICS = (
     Metric("LLM-008", "mixed precision", N, "", "0.97 in its results: it does not reach the tensor cores"),
     Metric("LLM-009", "batching variance", E, "field-serving", "TTFT and TPOT of each request"),
     Metric("LLM-010", "several GPUs", N, "", "1.0 on one GPU by construction"),
-    Metric("BW-001", "bandwidth under contention", O, "", f"{PROCESSES}, with kernels that compute", 4),
-    Metric("CACHE-001", "L2", O, "", "its hit rate is derived from times; that takes counters of the GPU", 4),
+    Metric("BW-001", "bandwidth kept", C, "traffic", f"{PROCESSES}, beside one that copies; of its own rate alone"),
+    Metric("BW-002", "bandwidth fairness (Jain)", C, "traffic", f"{PROCESSES}, two at once"),
+    Metric("BW-003", "saturation", N, "", "how many streams of one program fill the bus: a property of the GPU"),
+    Metric("BW-004", "bandwidth lost", C, "traffic", "the same figure from 100 %; negative losses are not set to 0"),
+    Metric("CACHE-001", "L2 hits, evictions", N, "", "derived from times; that takes counters of the GPU", 2),
+    Metric("CACHE-003", "working sets collide", C, "traffic", "copies within L2 beside a process that sweeps memory"),
+    Metric("CACHE-004", "L2 contention", C, "traffic", "the same figure: rate lost is time added"),
     Metric("PCIE-001", "to the GPU", M, "calls", "64 MiB, pinned"),
     Metric("PCIE-002", "from the GPU", M, "calls", "64 MiB, pinned"),
-    Metric("PCIE-003", "copies under contention", O, "", "no neighbour of ours copies"),
+    Metric("PCIE-003", "copies under contention", C, "traffic", f"{PROCESSES}, to the GPU from pinned memory"),
     Metric("PCIE-004", "pinned over not pinned", M, "calls", "both rates; their quotient is the reader's"),
     Metric("NCCL-001", "collectives", N, "", "copy kernels on one GPU, not NCCL", 4),
     Metric(
@@ -130,7 +134,13 @@ METRICS = (
     Metric("ERR-003", "degradation", N, "", "five calls after a refused 1 TB in one process"),
     Metric("PAPER-001", "launch model of a paper", N, "", "says how well a model fits, not how a GPU is shared", 6),
     Metric("FCSP-001", "its product's features", N, "", "links a library that is not public", 12),
-    Metric("UVM-001", "managed memory", O, "", "no program of ours uses managed memory under contention", 10),
+    Metric("UVM-001", "page faults", C, "managed memory", "time to touch 96 MiB from the GPU, its pages on the CPU"),
+    Metric("UVM-002", "prefetch hits, overlap, CPU memory", N, "", "of its product's own prefetcher", 4),
+    Metric("UVM-005", "eviction", C, "managed memory", "prefetched back: more memory than fits can hang a GPU"),
+    Metric("UVM-006", "prefetch", C, "managed memory", "beside a process that fills the GPU"),
+    Metric("UVM-007", "OOM prevented", N, "", "of its product's own eviction; more than fits is not tried here"),
+    Metric("UVM-008", "prefetch bandwidth", C, "managed memory", "GB/s, not of a bus speed that it assumes"),
+    Metric("UVM-009", "thrashing, pressure", N, "", "of its product's own eviction", 10),
 )
 
 

@@ -54,7 +54,8 @@ class Program:
     @property
     def argv(self) -> list[str]:
         """The command that runs it; it takes orders (workloads/mix/orders.py)."""
-        return [sys.executable, str(WORKLOADS / self.script), "--kind", self.kind]
+        told = () if self.slo is None else ("--ttft-ms", f"{self.slo.ttft_ms:g}", "--tpot-ms", f"{self.slo.tpot_ms:g}")
+        return [sys.executable, str(WORKLOADS / self.script), "--kind", self.kind, *told]
 
 
 _RANDOM = "random weights"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -20,8 +20,9 @@ from detshare.tools.bench.field.probes.trial import Trial
 from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import Suite
 from detshare.tools.bench.field.systems import ALONE, Default, System, SystemMissing
+from detshare.tools.bench.field.timeline import Tape
 from detshare.tools.bench.field.verdict import brief, rows
-from detshare.tools.bench.mix.figures import Figure, Measured
+from detshare.tools.bench.mix.figures import Figure, Measured, Timeline
 from detshare.tools.bench.mix.run import keep
 from detshare.tools.bench.mix.stage import Played, Stage, Wanted
 from detshare.tools.bench.mix.store import Store
@@ -60,7 +61,9 @@ def seconds(cell: Cell, asked: Asked, cells: Sequence[Measured]) -> float:
     if not cell.server:
         return asked.pace.alone * len(cell.backgrounds)
     found = asked.pace.seconds(period(cell, cells) or PERIOD_MS)
-    return found + asked.pace.alone if cell.system == ALONE else found
+    if cell.system == ALONE:
+        return found + asked.pace.alone
+    return found + sum(each.learn for each in asked.systems if each.name == cell.system)
 
 
 def needed_s(cells: Sequence[Cell], asked: Asked, known: Sequence[Measured] = ()) -> float:
@@ -84,6 +87,13 @@ class Bench:
     stage: Stage
     name: str = field(default_factory=lambda: time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
     managed: bool = False
+    tape: Tape = field(default_factory=Tape)
+    silent: bool = False
+    """whether it was said that there are no time lines"""
+    lost: dict[str, str] = field(default_factory=dict)
+    """why programs of this group did not start, by name"""
+    counting: bool = False
+    """whether the daemon counts launches"""
 
     def group(self, systems: Sequence[System], cells: Sequence[Cell]) -> None:
         """The cells of ways whose programs are the same."""
@@ -93,7 +103,7 @@ class Bench:
             self.session.say(f"the budget has no room for {first.name}: {len(cells)} cells are left for --resume")
             return
         if first.daemon:
-            self.manage()
+            self.manage(first.launches)
         try:
             first.begin(self.session)
             needed = dict.fromkeys(name for cell in cells for name in cell.programs)
@@ -102,22 +112,41 @@ class Bench:
                 program = PROGRAMS[name]
                 served = program.high or any(name == mix.server for mix in self.asked.suite.mixes)
                 argv, env = first.command(program.argv, served)
+                if program.slo is not None:
+                    env = {"DETSHARE_RUN_DIR": str(self.session.steer.run_dir), **env}
                 made.append(start(self.session, name, argv, env))
-            self.stage.workers = warm(self.session, made)
+            self.lost.clear()
+            self.stage.workers = warm(self.session, made, lost=self.lost)
             self.cells(systems, cells)
         except (SystemMissing, SteerError) as error:
+            done = {each.cell for each in self.store.cells}
             for cell in cells:
-                self._failed(cell, str(error))
+                if cell.name not in done:
+                    self._failed(cell, str(error))
         finally:
             self.session.drop(*(worker.program for worker in self.stage.workers.values()))
             self.stage.workers = {}
             first.end()
 
-    def manage(self) -> None:
-        """From here on a daemon runs."""
-        if not self.managed:
+    def manage(self, launches: bool = False) -> None:
+        """From here on a daemon runs, one that counts launches where that is asked for."""
+        steer = self.session.steer
+        if self.managed and launches != self.counting:
+            steer.stop()
+            steer.config, self.counting = self._config(launches), launches
+            steer.start()
+        elif not self.managed:
+            steer.config, self.counting = self._config(launches), launches
             self.session.manage()
             self.managed = True
+
+    def _config(self, launches: bool) -> Path | None:
+        if not launches:
+            return None
+        path = self.session.folder / "launches.toml"
+        path.write_text("[daemon]\nlaunches = true\n", encoding="utf-8")
+        path.chmod(0o600)
+        return path
 
     def cells(self, systems: Sequence[System], cells: Sequence[Cell]) -> None:
         """As many as the budget has room for."""
@@ -129,7 +158,7 @@ class Bench:
                 return
             system = by_name.get(cell.system)
             if system is not None and system.daemon:
-                self.manage()
+                self.manage(system.launches)
             self.measure(cell, system)
 
     def measure(self, cell: Cell, system: System | None) -> None:
@@ -139,22 +168,51 @@ class Bench:
             return
         missing = [name for name in cell.programs if name not in self.stage.workers]
         if missing:
-            self._failed(cell, f"{', '.join(missing)} did not start or had to be ended")
+            words = (self.lost.get(name, f"{name} had to be ended") for name in missing)
+            self._failed(cell, "; ".join(words))
             return
         try:
             every = self._period(cell)
             wanted = self._wanted(cell, system) if system is not None else None
             length = self.asked.pace.seconds(every) if cell.server else seconds(cell, self.asked, ())
             self.stage.arrivals = {name: self._told(cell, name) for name in cell.programs}
-            server = self.stage.workers.get(cell.server)
-            seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
-            slo = PROGRAMS[cell.server].slo if cell.server else None
-            lines = server.program.lines("finished") if server is not None and slo is not None else ()
-            figures = tuple(serving.figures(lines, seen.begin, seen.end, slo)) if slo is not None else ()
+            line: list[Timeline | None] = []
+            if cell.system != ALONE:
+                names = {self.stage.workers[name].pid: name for name in cell.programs}
+                self.stage.after = lambda: line.append(self.tape.record(names))
+            seen, figures = self.play(cell, system, length, wanted, every)
         except (ProgramError, SteerError) as error:
             self._failed(cell, str(error))
             return
-        self._add(cell, seen.end - seen.begin, every, seen, figures)
+        finally:
+            self.stage.after = None
+        timeline = next(iter(line), None)
+        if timeline is None and self.tape.problem and not self.silent:
+            self.silent = True
+            self.session.say(f"no cell has a time line: {self.tape.problem}")
+        self._add(cell, every, seen, figures, timeline)
+
+    def play(
+        self, cell: Cell, system: System | None, length: float, wanted: dict[str, Wanted] | None, every: float
+    ) -> tuple[Played, tuple[Figure, ...]]:
+        """A cell with programs, and figures of its engine and of its way besides. ProgramError, SteerError."""
+        slo = PROGRAMS[cell.server].slo if cell.server else None
+        self.stage.settle = self.asked.settle
+        if system is None or slo is None:
+            seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
+            told: list[Figure] = []
+        else:
+            self.stage.settle += system.learn
+            system.prepare(self.session, self.stage.workers[cell.server], slo)
+            try:
+                seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
+            finally:
+                told, notes = system.over(self.session)
+            seen = replace(seen, notes=(*seen.notes, *notes))
+        if slo is not None:
+            lines = self.stage.workers[cell.server].program.lines("finished")
+            told = [*serving.figures(lines, seen.begin, seen.end, slo), *told]
+        return seen, tuple(told)
 
     def probe(self, cell: Cell, system: System | None) -> None:
         """A cell without a mix."""
@@ -207,10 +265,12 @@ class Bench:
         assert seen.server is not None
         return round(seen.server.p50 / 1e3 / self.asked.suite.load, 3)
 
-    def _add(self, cell: Cell, length: float, every: float, seen: Played, figures: tuple[Figure, ...]) -> None:
-        mine = (cell.name, self.name, cell.mix, cell.system, (), length)
+    def _add(
+        self, cell: Cell, every: float, seen: Played, figures: tuple[Figure, ...], timeline: Timeline | None
+    ) -> None:
+        mine = (cell.name, self.name, cell.mix, cell.system, (), seen.end - seen.begin)
         notes = seen.notes if self.managed else ()  # without a daemon all that they say is that there is none
-        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge, figures)
+        measured = Measured(*mine, seen.server, seen.back, every, notes, seen.gauge, figures, timeline)
         self.store.add(measured)
         self.session.say(brief(measured))
 
@@ -222,11 +282,11 @@ class Bench:
         self.store.add(Measured(cell.name, self.name, cell.mix, cell.system, (), 0.0, None, {}, 0.0, (why[:600],)))
 
 
-def run(session: Session, asked: Asked, cells_file: Path) -> None:
+def run(session: Session, asked: Asked, cells_file: Path, tape: Tape | None = None) -> None:
     """The whole suite, or what the budget has room for."""
     store = Store(cells_file, asked.resumed)
     session.proof = "gpu"
-    bench = Bench(session, asked, store, Stage(session, settle=asked.settle))
+    bench = Bench(session, asked, store, Stage(session, settle=asked.settle), tape=tape or Tape())
     cells = plan(asked.suite, asked.systems, asked.patterns, [each.cell for each in asked.resumed])
     need = needed_s(cells, asked, store.cells)
     session.say(f"{len(cells)} cells need about {need:.0f} s of the {session.options.budget:.0f} s")

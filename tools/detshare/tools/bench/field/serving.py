@@ -10,7 +10,11 @@ from detshare.tools.bench.field.programs import Objectives
 from detshare.tools.bench.mix.figures import Figure
 from detshare.tools.bench.stats import percentile
 
-__all__ = ["figures"]
+__all__ = ["GOODPUT", "TPOT_MISSED", "figures"]
+
+GOODPUT = "goodput"
+"""its figure's name begins so"""
+TPOT_MISSED = "TPOT objective missed"
 
 
 def figures(lines: Iterable[Mapping[str, Sequence[Any]]], begin: float, end: float, slo: Objectives) -> list[Figure]:
@@ -30,10 +34,12 @@ def figures(lines: Iterable[Mapping[str, Sequence[Any]]], begin: float, end: flo
     found = [
         Figure("requests finished", len(some), ""),
         Figure("output tokens", sum(one[3] for one in some) / (end - begin), "1/s"),
-        Figure(f"goodput (TTFT <= {slo.ttft_ms:g} ms, TPOT <= {slo.tpot_ms:g} ms)", kept / (end - begin), "1/s"),
+        Figure(f"{GOODPUT} (TTFT <= {slo.ttft_ms:g} ms, TPOT <= {slo.tpot_ms:g} ms)", kept / (end - begin), "1/s"),
         Figure("TTFT objective missed", 100.0 * late_first / len(some), "%"),
-        Figure("TPOT objective missed", 100.0 * late_each / len(some), "%"),
+        Figure(TPOT_MISSED, 100.0 * late_each / len(some), "%"),
     ]
+    ttft = [one[1] / 1e3 for one in some]
+    found += [Figure(f"TTFT, p{percent}", percentile(ttft, percent), "ms") for percent in (50, 90, 99)]
     if tpot:
         for percent in (50, 90, 99):
             ids = ("LLM-004", "LLM-009") if percent == 99 else ()

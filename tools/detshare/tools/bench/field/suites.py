@@ -10,8 +10,9 @@ from detshare.tools.bench.field.probes.calls import Calls, Contexts
 from detshare.tools.bench.field.probes.kill import Fault, Kill
 from detshare.tools.bench.field.probes.limit import Limit
 from detshare.tools.bench.field.probes.neighbour import Bits, Equals, Neighbour
+from detshare.tools.bench.field.probes.traffic import Managed, Traffic
 from detshare.tools.bench.field.probes.trial import Probe
-from detshare.tools.bench.field.programs import SERVING, TALLY
+from detshare.tools.bench.field.programs import PROGRAMS, SERVING, TALLY
 from detshare.tools.bench.mix import worker as mixes
 
 __all__ = ["SUITES", "Mix", "Suite", "taking_part"]
@@ -55,6 +56,11 @@ class Suite:
     def mixes(self) -> tuple[Mix, ...]:
         """All of them."""
         return self.given or tuple(Mix(server, backs) for server in self.servers for backs in self.backgrounds)
+
+    @property
+    def serves(self) -> bool:
+        """Whether its servers are serving engines, for which policies are ways of their own."""
+        return any(PROGRAMS[name].slo is not None for name in self.servers)
 
     def probe(self, name: str) -> Probe | None:
         """The probe of that name."""
@@ -125,7 +131,10 @@ SUITES = {
         Suite(
             "field-gvb",
             "what GPU-Virt-Bench (Bud Ecosystem, 3e896b5) asks of a way to share, corrected, under its ids",
-            probes=(Calls(), Contexts(), Limit(), Neighbour(), Equals(), Bits(), Kill(), Fault()),
+            probes=(
+                *(Calls(), Contexts(), Limit(), Neighbour(), Equals(), Bits(), Traffic(), Managed()),
+                *(Kill(), Fault()),
+            ),
         ),
     )
 }

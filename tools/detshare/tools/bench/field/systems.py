@@ -6,8 +6,6 @@ A way that cannot be had says why (SystemMissing), and that is its result.
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +13,13 @@ from typing import Final
 
 from detshare.ctl.core.errors import ControlError
 from detshare.runtime.mps import Mps
+from detshare.tools.bench.field.programs import Objectives
+from detshare.tools.bench.mix.figures import Figure
 from detshare.tools.bench.mix.stage import Wanted
+from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.session import Session
 
-__all__ = ["ALONE", "AUTO", "SHARE_PERCENT", "Build", "Default", "System", "SystemMissing", "ours", "shipped"]
+__all__ = ["ALONE", "AUTO", "SHARE_PERCENT", "Default", "System", "SystemMissing", "ours", "shipped"]
 
 ALONE: Final = "alone"
 AUTO: Final = "DetShare auto"
@@ -37,6 +38,10 @@ class System:
     group: str
     daemon = False
     """whether it is ours, and a daemon steers"""
+    launches = False
+    """whether that daemon counts launches, by eBPF"""
+    learn = 0.0
+    """seconds that it has before an interval begins"""
 
     def begin(self, session: Session) -> None:
         """Before its programs are started. SystemMissing."""
@@ -53,6 +58,14 @@ class System:
         """What the daemon is told while they run; None: nothing."""
         del server, backgrounds
         return None
+
+    def prepare(self, session: Session, server: Worker, slo: Objectives) -> None:
+        """Before a cell of a server with these objectives. SteerError."""
+
+    def over(self, session: Session) -> tuple[list[Figure], list[str]]:
+        """After it: figures and notes of its own. SteerError."""
+        del session
+        return [], []
 
     def memory(self, mib: int) -> dict[str, str]:
         """The environment of a program that may have so much GPU memory. SystemMissing where there is no such limit."""
@@ -154,33 +167,6 @@ class MpsShares(MpsServer):
 
     name, group = "MPS with shares", "mps2"
     back_words = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(SHARE_PERCENT)}
-
-
-class Build(System):
-    """A peer that somebody built: its folder, and the command there that runs a program under it.
-
-    The command gets the program's words behind it, and FIELD_ROLE (server, background) in its environment;
-    FIELD_MEMORY_MIB too where its memory is to be limited.
-    """
-
-    def __init__(self, name: str, folder: Path, words: str) -> None:
-        self.name, self.group = name, f"build-{name}"
-        self._folder = folder.resolve()
-        self._words = shlex.split(words)
-
-    def begin(self, session: Session) -> None:
-        del session
-        program = self._folder / self._words[0] if self._words else self._folder
-        if not (self._words and os.access(program, os.X_OK)):
-            raise SystemMissing(f"{program} is no program that can be run")
-
-    def command(self, argv: Sequence[str], server: bool) -> tuple[list[str], dict[str, str]]:
-        first, *rest = self._words
-        role = {"FIELD_ROLE": "server" if server else "background"}
-        return [str(self._folder / first), *rest, *argv], role
-
-    def memory(self, mib: int) -> dict[str, str]:
-        return {"FIELD_MEMORY_MIB": str(mib)}
 
 
 def shipped() -> tuple[System, ...]:

@@ -4,144 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from detshare.tools.bench.field.cells import failed
+from detshare.tools.bench.field.pairs import NEAR_P99, NEAR_STP, Against, against
+from detshare.tools.bench.field.policies import SloAware, TpotFirst
+from detshare.tools.bench.field.serving import GOODPUT, TPOT_MISSED
+from detshare.tools.bench.field.shown import Shown, Together, best, shown, together
 from detshare.tools.bench.field.suites import Suite, taking_part
 from detshare.tools.bench.field.systems import ALONE, AUTO, Default, ours
-from detshare.tools.bench.mix.figures import Measured, Server
-from detshare.tools.bench.stats import jain
+from detshare.tools.bench.mix.figures import Measured
 from detshare.tools.results import Row
 
-__all__ = ["OVERHEAD", "Against", "Shown", "Together", "against", "brief", "rows", "shown", "together"]
+__all__ = ["OVERHEAD", "Against", "Shown", "Together", "against", "best", "brief", "rows", "shown", "together"]
 
 OVERHEAD = 7.2
 """percent: the p99 overhead that Tally's authors publish for theirs"""
-NEAR_P99, NEAR_STP = 0.05, 0.02
-"""two figures that differ by no more (relative) are equal"""
+NEAR_POINTS = 1.0
+"""the same of percentages"""
 NOTHING = ("changed outputs", "GPU memory left", "processes left", "newcomers refused")
 """figures of ours that are to be 0"""
 BESIDE_MPS = 50.0
 """percent of p99 overhead of MPS above which its throughput is to be reached"""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A cell beside what its programs did alone."""
-
-    mix: str
-    system: str
-    server: Server
-    alone: Server
-    progress: dict[str, float]
-    """each program's work over that alone; the server's: requests that it finished over those that were due"""
-    late: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """p99 of each other program that answers requests, and that alone, us"""
-
-    @property
-    def changed(self) -> int | None:
-        """Answers that differ from those alone; None where the server does not tell its answers."""
-        if not self.server.answers or not self.alone.answers:
-            return None
-        return sum(count for digest, count in self.server.answers.items() if digest not in self.alone.answers)
-
-    @property
-    def overhead(self) -> float:
-        """Percent of p99 over alone."""
-        return 100.0 * (self.server.p99 / self.alone.p99 - 1.0)
-
-    @property
-    def stp(self) -> float:
-        """System throughput: the sum of all progress (Eyerman and Eeckhout, 2008)."""
-        return sum(self.progress.values())
-
-    @property
-    def fairness(self) -> float:
-        """Jain's index of the progress, 1/n to 1."""
-        return jain(list(self.progress.values()))
-
-
-def shown(cells: Sequence[Measured]) -> list[Shown]:
-    """All that were measured beside a server that was measured alone, and backgrounds too."""
-    alone = {each.mix: each for each in cells if each.scheme == ALONE}
-    found = []
-    for cell in cells:
-        server = taking_part(cell.mix)[0]
-        known = alone.get(server)
-        if cell.scheme == ALONE or cell.server is None or known is None or known.server is None:
-            continue
-        if not all(name in alone and alone[name].back[name].rate for name in cell.back):
-            continue
-        progress = {server: cell.server.rate / known.server.rate}
-        progress |= {name: one.rate / alone[name].back[name].rate for name, one in cell.back.items()}
-        late = {
-            name: (one.p99, alone[name].back[name].p99 or 0.0) for name, one in cell.back.items() if one.p99 is not None
-        }
-        found.append(Shown(cell.mix, cell.scheme, cell.server, known.server, progress, late))
-    return found
-
-
-@dataclass(frozen=True)
-class Together:
-    """Programs without a server, side by side: what each did of its work alone."""
-
-    mix: str
-    system: str
-    progress: dict[str, float]
-
-    @property
-    def stp(self) -> float:
-        """System throughput."""
-        return sum(self.progress.values())
-
-
-def together(cells: Sequence[Measured]) -> list[Together]:
-    """All cells of several backgrounds and no server, each of which was measured alone."""
-    alone = {each.mix: each.back[each.mix].rate for each in cells if each.scheme == ALONE and each.mix in each.back}
-    return [
-        Together(cell.mix, cell.scheme, {name: one.rate / alone[name] for name, one in cell.back.items()})
-        for cell in cells
-        if cell.server is None and len(cell.back) > 1 and all(alone.get(name) for name in cell.back)
-    ]
-
-
-@dataclass(frozen=True)
-class Against:
-    """In how many mixes ours is better, equal, worse than another way."""
-
-    system: str
-    figure: str
-    better: int
-    equal: int
-    worse: int
-    first: str
-    """where ours loses most; empty: nowhere"""
-
-
-def best(some: Sequence[Shown]) -> dict[str, Shown]:
-    """By mix, the better of our lanes by its p99."""
-    found: dict[str, Shown] = {}
-    for each in some:
-        lane = ours(each.system) and each.system != AUTO
-        if lane and (each.mix not in found or each.server.p99 < found[each.mix].server.p99):
-            found[each.mix] = each
-    return found
-
-
-def against(some: Sequence[Shown]) -> list[Against]:
-    """Ours against each other way, by p99 and by throughput. No mix is left out that both have."""
-    mine, found = best(some), []
-    for system in dict.fromkeys(each.system for each in some if not ours(each.system)):
-        theirs = {each.mix: each for each in some if each.system == system}
-        both = [mix for mix in theirs if mix in mine]
-        p99 = {mix: mine[mix].server.p99 / theirs[mix].server.p99 - 1.0 for mix in both}
-        stp = {mix: 1.0 - mine[mix].stp / theirs[mix].stp for mix in both}
-        for figure, loss, near in (("p99", p99, NEAR_P99), ("throughput", stp, NEAR_STP)):
-            worst = max(loss, key=lambda mix: loss[mix], default="")
-            first = f"{worst}, by {100 * loss[worst]:.0f} %" if worst and loss[worst] > near else ""
-            better, worse = (sum(sign * each > near for each in loss.values()) for sign in (-1, 1))
-            found.append(Against(system, figure, better, len(loss) - better - worse, worse, first))
-    return found
 
 
 def brief(cell: Measured) -> str:
@@ -241,8 +124,28 @@ def _sums(some: Sequence[Shown], suite: Suite) -> Iterator[Row]:
         reached = sum(mine[mix].stp >= each.stp for mix, each in mps.items())
         what = f"where MPS's p99 overhead is above {BESIDE_MPS:g} %: mixes with at least its throughput"
         yield Row(what, reached, "mixes", len(mps), ">= 1 x baseline")
+    yield from _policies(some)
     for one in against(some):
         what = f"DetShare's better lane against {one.system}, {one.figure}"
         yield Row(f"{what}: better", one.better, "mixes")
         yield Row(f"{what}: equal", one.equal, "mixes")
         yield Row(f"{what}: worse" + (f"; most: {one.first}" if one.first else ""), one.worse, "mixes")
+
+
+def _policies(some: Sequence[Shown]) -> Iterator[Row]:
+    """What a policy is for, beside default slicing: tokens in time, requests that keep both objectives."""
+    by = {(each.mix, each.system): each for each in some}
+    for way, what in ((TpotFirst.name, f"{TPOT_MISSED}: no more"), (SloAware.name, f"{GOODPUT}: no less")):
+        pairs = [
+            (mine, by[mix, Default.name])
+            for (mix, system), mine in by.items()
+            if system == way and (mix, Default.name) in by
+        ]
+        if pairs:
+            kept = sum(
+                mine.figures.get(TPOT_MISSED, 100.0) <= theirs.figures.get(TPOT_MISSED, 100.0) + NEAR_POINTS
+                if way == TpotFirst.name
+                else (mine.goodput or 0.0) >= (1 - NEAR_STP) * (theirs.goodput or 0.0)
+                for mine, theirs in pairs
+            )
+            yield Row(f"{way}: mixes, {what} than under {Default.name}", kept, "mixes", len(pairs), ">= 1 x baseline")

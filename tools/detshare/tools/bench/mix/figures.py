@@ -11,7 +11,19 @@ from typing import Any
 from detshare.tools.bench.mix.gauges import Gauge
 from detshare.tools.bench.stats import percentile
 
-__all__ = ["Back", "Figure", "Measured", "Reading", "Server", "back", "integrate", "longest_gap", "readings", "server"]
+__all__ = [
+    "Back",
+    "Figure",
+    "Measured",
+    "Reading",
+    "Server",
+    "Timeline",
+    "back",
+    "integrate",
+    "longest_gap",
+    "readings",
+    "server",
+]
 
 
 @dataclass(frozen=True)
@@ -146,6 +158,14 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Timeline:
+    """Who had the GPU when, for so many microseconds: by program its runs, (begin, length) in microseconds."""
+
+    length_us: int
+    lanes: dict[str, list[tuple[int, int]]]
+
+
+@dataclass(frozen=True)
 class Measured:
     """A cell and what it showed. `run` tells runs apart: what was measured alone counts for its own run."""
 
@@ -161,11 +181,12 @@ class Measured:
     notes: tuple[str, ...] = ()
     gauge: Gauge | None = None
     figures: tuple[Figure, ...] = ()
+    timeline: Timeline | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A line of the file of cells; what only some cells have is left out of the others."""
         line = asdict(self)
-        for one, name in ((line, "figures"), (line["server"] or {}, "answers")):
+        for one, name in ((line, "figures"), (line, "timeline"), (line["server"] or {}, "answers")):
             if not one.get(name):
                 one.pop(name, None)
         for one in line["back"].values():
@@ -185,5 +206,11 @@ class Measured:
                 "back": {name: Back(**one) for name, one in line["back"].items()},
                 "gauge": Gauge(**line["gauge"]) if line.get("gauge") else None,
                 "figures": tuple(Figure(**{**one, "ids": tuple(one["ids"])}) for one in line.get("figures", ())),
+                "timeline": _timeline(line["timeline"]) if line.get("timeline") else None,
             }
         )
+
+
+def _timeline(line: Mapping[str, Any]) -> Timeline:
+    lanes = {name: [(int(begin), int(length)) for begin, length in runs] for name, runs in line["lanes"].items()}
+    return Timeline(int(line["length_us"]), lanes)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from detshare.tools.bench.mix.figures import Back, Server, back, server
@@ -57,6 +57,8 @@ class Stage:
     settle: float = SETTLE
     arrivals: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """by program, what it is told besides (workloads/mix/orders.py)"""
+    after: Callable[[], None] | None = None
+    """called when an interval is over, while all still work"""
     lost: set[str] = field(default_factory=set)
     """programs that did not answer any more and were ended"""
 
@@ -116,7 +118,9 @@ class Stage:
                 end = time.monotonic()
                 session.measured += end - begin
                 session.stolen += steal_seconds() - stolen
-            time.sleep(LATE)
+            if self.after is not None:
+                self.after()
+            time.sleep(max(0.0, end + LATE - time.monotonic()))
             played = self._seen(names, lc, begin, end, watch)
             notes += list(played.notes)
             session.mark("played", what=what, begin=round(begin, 6), end=round(end, 6), rotation=watch.modes)

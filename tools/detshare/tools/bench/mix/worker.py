@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from detshare.tools.bench.catalog import WORKLOADS
@@ -110,8 +110,16 @@ def start(session: Session, name: str, argv: Sequence[str], env: Mapping[str, st
     return Worker(name, session.start(name, argv, {**own, **(env or {})}, told=True))
 
 
-def warm(session: Session, workers: Iterable[Worker], seconds: float = START_SECONDS) -> dict[str, Worker]:
-    """Those that got ready, by name. One that did not is ended, and why is said: the others go on without it."""
+def warm(
+    session: Session,
+    workers: Iterable[Worker],
+    seconds: float = START_SECONDS,
+    lost: MutableMapping[str, str] | None = None,
+) -> dict[str, Worker]:
+    """Those that got ready, by name. One that did not is ended, and why is said: the others go on without it.
+
+    :param lost: takes why, by name.
+    """
     found: dict[str, Worker] = {}
     begun = time.monotonic()
     for worker in workers:
@@ -119,6 +127,8 @@ def warm(session: Session, workers: Iterable[Worker], seconds: float = START_SEC
             line = worker.program.ready(max(1.0, begun + seconds - time.monotonic()))
         except ProgramError as error:
             session.say(f"left out: {error}")
+            if lost is not None:
+                lost[worker.name] = str(error)
             session.mark("left out", name=worker.name, why=str(error))
             session.drop(worker.program)
             continue

@@ -13,10 +13,10 @@ from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.stats import jain
 
-__all__ = ["Bits", "Equals", "Neighbour"]
+__all__ = ["Bits", "Equals", "Neighbour", "own_us"]
 
 
-def _own(trial: Trial, worker: Worker) -> list[float]:
+def own_us(trial: Trial, worker: Worker) -> list[float]:
     """Microseconds of each request of an interval, back to back."""
     begin = time.monotonic()
     time.sleep(trial.seconds)
@@ -38,7 +38,7 @@ class Neighbour(Probe):
     def measure(self, trial: Trial) -> list[Figure]:
         victim = trial.start("victim", ["serve"], server=True)
         trial.go(victim)
-        lone = _own(trial, victim)
+        lone = own_us(trial, victim)
         rate, evenness = 1e6 / statistics.fmean(lone), statistics.pstdev(lone) / statistics.fmean(lone)
         found = [
             Figure("rate with nobody beside it", rate, "1/s"),
@@ -52,7 +52,7 @@ class Neighbour(Probe):
         noisy = trial.start("noisy", ["hold", "--mib", 64])
         trial.go(noisy)
         trial.go(victim)
-        beside = _own(trial, victim)
+        beside = own_us(trial, victim)
         kept = 100.0 * statistics.fmean(lone) / statistics.fmean(beside)
         scatter = statistics.pstdev(beside) / statistics.fmean(beside)
         return [

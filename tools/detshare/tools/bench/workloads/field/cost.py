@@ -9,6 +9,8 @@ context: milliseconds from cuInit to the first allocation of a fresh process, an
 fill: told to go, allocates up to --mib, chunk by chunk, and beyond; a `filled` line. 0 MiB: only what the GPU refuses.
 serve: requests of one kernel of about --us on half of the SMs.
 hold: --mib of memory and kernels of about --us that fill the GPU, back to back.
+move: requests that copy --mib along a --path: within the GPU, again and again within its L2, from pinned memory to it.
+managed: told to go, moves --mib of managed memory to and fro; one `moved` line, ms. It never fills the GPU.
 watch: a small kernel every 10 ms, and how much memory the driver calls free.
 fault: told to go, a kernel writes where no memory is; a `faulted` line, and exit.
 Times in Python by ctypes: some hundred nanoseconds of each call are the interpreter's, under each way the same.
@@ -31,12 +33,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mix"))
 from orders import LOOK, Orders, beside, emit, serve, step  # type: ignore[import-not-found]
 
 driver = beside("driver")
+MODES = ("calls", "context", "fill", "serve", "hold", "move", "managed", "watch", "fault")
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {"1 KiB": KIB, "1 MiB": MIB, "16 MiB": 16 * MIB, "64 MiB": 64 * MIB, "256 MiB": 256 * MIB}
 CHUNK = 2 * MIB
 """of memory under a limit: what the driver allocates at least"""
 THREADS, EACH = 8, 50
 """that allocate at the same time, and how often each"""
+AGAIN = 16
+"""copies of one request within L2"""
+ATTACH_GLOBAL, CPU = 1, -1  # CU_MEM_ATTACH_GLOBAL, CU_DEVICE_CPU
 BEYOND = 100 * MIB
 """more than is free: what a refusal is asked for"""
 
@@ -197,6 +203,47 @@ def burner(device: Any, us: float, per_sm: int, part: float = 1.0) -> Any:
     return beside("kernels").burner(device, words, per_sm)[0]
 
 
+def mover(device: Any, path: str, size: int) -> Callable[[], None]:
+    """One request of mode `move`: done when it returns."""
+    length, there = ctypes.c_size_t(size), device.memory(size)
+    if path == "host":
+        pinned = ctypes.c_void_p()
+        device.call("cuMemAllocHost_v2", ctypes.byref(pinned), length)
+        return lambda: device.call("cuMemcpyHtoD_v2", there, pinned, length)
+    other, times = device.memory(size), AGAIN if path == "cache" else 1
+
+    def copy() -> None:
+        for _ in range(times):
+            device.call("cuMemcpyDtoDAsync_v2", other, there, length, None)
+        device.synchronize()
+
+    return copy
+
+
+def moved(device: Any, size: int, times: int) -> dict[str, float]:
+    """Of mode `managed`: milliseconds, medians. Its pages are on the CPU at the beginning of each round."""
+    address, length = ctypes.c_uint64(), ctypes.c_size_t(size)
+    device.call("cuMemAllocManaged", ctypes.byref(address), length, ATTACH_GLOBAL)
+    found: dict[str, list[float]] = {"touched by the GPU": [], "prefetched to the GPU": [], "prefetched to the CPU": []}
+
+    def prefetch(where: int) -> float:
+        begin = time.perf_counter_ns()
+        device.call("cuMemPrefetchAsync", address, length, where, None)
+        device.synchronize()
+        return (time.perf_counter_ns() - begin) / 1e6
+
+    for _ in range(times):
+        ctypes.memset(address.value or 0, 1, size)
+        found["prefetched to the GPU"].append(prefetch(device.device))
+        found["prefetched to the CPU"].append(prefetch(CPU))
+        begin = time.perf_counter_ns()
+        device.call("cuMemsetD8_v2", address, ctypes.c_ubyte(2), length)
+        device.synchronize()
+        found["touched by the GPU"].append((time.perf_counter_ns() - begin) / 1e6)
+    device.call("cuMemFree_v2", address)
+    return {what: statistics.median(some) for what, some in found.items()}
+
+
 def once(orders: Orders, do: Callable[[], dict[str, Any]], event: str, **about: Any) -> None:
     """Do it when told to go, say what came out, and rest until the end."""
     emit("ready", pid=os.getpid(), t=round(time.monotonic(), 6), **about)
@@ -257,8 +304,9 @@ def fault(device: Any) -> dict[str, Any]:
 def main() -> int:
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("calls", "context", "fill", "serve", "hold", "watch", "fault"))
+    parser.add_argument("mode", choices=MODES)
     parser.add_argument("--mib", type=int, default=0)
+    parser.add_argument("--path", choices=("device", "cache", "host"), default="device", help="move: which way")
     parser.add_argument("--us", type=float, default=500.0)
     parser.add_argument("--times", type=int, default=1000)
     args = parser.parse_args()
@@ -277,6 +325,10 @@ def main() -> int:
             once(orders, lambda: fill(memory, args.mib * MIB, min(50, args.times)), "filled", **about)
         elif args.mode == "fault":
             once(orders, lambda: fault(device), "faulted", **about)
+        elif args.mode == "move":
+            serve(mover(device, args.path, args.mib * MIB), orders, **about)
+        elif args.mode == "managed":
+            once(orders, lambda: {"seen": moved(device, args.mib * MIB, min(5, args.times))}, "moved", **about)
         elif args.mode == "watch":
             watch(device, orders, about)
         elif args.mode == "hold":

@@ -3,7 +3,9 @@
 """A serving engine under a trace: continuous batching of transformers, unmodified, on a Llama of 1.2 B random weights.
 
 Takes orders (workloads/mix/orders.py). A `requests` line has the time to the first token as latency; a `finished`
-line the time for each further one. FIELD_AZURE_TRACE names the file of Azure's trace.
+line the time for each further one. FIELD_AZURE_TRACE names the file of Azure's trace; FIELD_SERVING_GRAPHS=1 has the
+engine use CUDA graphs, which it does not by itself with this attention. Whoever makes the requests tells DetShare's
+daemon, where there is one, one time of each: the greater of its TTFT and of its TPOT on the scale of TTFT's objective.
 
 transformers 5 is needed (ContinuousBatchingConfig: without it the cache takes what others need of the GPU's memory).
 """
@@ -64,9 +66,10 @@ class Transformers:
         )
         with torch.device("cuda"):
             model = LlamaForCausalLM(config).eval()
+        graphs = {"use_cuda_graph": True} if os.environ.get("FIELD_SERVING_GRAPHS") else {}
         self._manager = model.init_continuous_batching(
             generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, max_new_tokens=traces.MOST_WANTED),
-            continuous_batching_config=ContinuousBatchingConfig(max_memory_percent=CACHE),
+            continuous_batching_config=ContinuousBatchingConfig(max_memory_percent=CACHE, **graphs),
         )
         self._manager.start()
 
@@ -81,15 +84,19 @@ class Transformers:
             if result.error:
                 raise RuntimeError(f"the engine gave up {result.request_id}: {result.error}")
             found.append((result.request_id, len(result.generated_tokens)))
+        if not found and not self._manager.is_running():
+            raise RuntimeError("the engine's own thread has ended")
         return found
 
 
 class Ledger:
     """Who is served, and what was said of it: times in seconds, `due` and `now` of the same clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[float], object] | None = None, scale: float = 0.0) -> None:
+        """`tell` hears one time of each request in seconds: the greater of TTFT and `scale` times TPOT."""
         self.open: dict[str, dict[str, float]] = {}
         self.total = 0
+        self._tell, self._scale = tell, scale
         self._first: dict[str, list[float]] = {"at": [], "latency_us": [], "own_us": []}
         self._last: dict[str, list[float]] = {"at": [], "end": [], "ttft_us": [], "tpot_us": [], "tokens": []}
 
@@ -112,6 +119,8 @@ class Ledger:
         del self.open[name]
         self.total += 1
         each = (now - one["first"]) / (tokens - 1) if tokens > 1 else 0.0
+        if self._tell is not None:
+            self._tell(max(one["first"] - one["due"], self._scale * each))
         self._last["at"].append(round(one["due"], 6))
         self._last["end"].append(round(now, 6))
         self._last["ttft_us"].append(round((one["first"] - one["due"]) * 1e6, 1))
@@ -142,9 +151,9 @@ def requests_of(kind: str, seed: object, mean_s: float) -> Iterator[Any]:
     return found
 
 
-def serve(engine: Engine, orders: Any, kind: str, **about: Any) -> None:
+def serve(engine: Engine, orders: Any, kind: str, ledger: Ledger, **about: Any) -> None:
     """Until it is told to end. A stop drains: what was begun is finished."""
-    ledger, said, count = Ledger(), time.monotonic(), 0
+    said, count = time.monotonic(), 0
     going, begun = False, 0.0
     held: list[Any] = []
     stream: Iterator[Any] = iter(())
@@ -186,6 +195,8 @@ def main(make: Callable[[], Engine] = Transformers) -> None:
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", choices=("azure", "bursty"), required=True)
+    parser.add_argument("--ttft-ms", type=float, default=500.0, help="objective: the first token")
+    parser.add_argument("--tpot-ms", type=float, default=50.0, help="objective: each further token")
     args = parser.parse_args()
     orders, begun = Orders(), time.monotonic()
     try:
@@ -198,7 +209,10 @@ def main(make: Callable[[], Engine] = Transformers) -> None:
     while not any(name == "warm" and tokens >= 8 for name, tokens in engine.poll(1.0)):
         pass
     took = round(time.monotonic() - begun, 1)
-    serve(engine, orders, args.kind, what="transformers' continuous batching", instead="", started_s=took)
+    tell = beside("server", "mix").observer("detshare")
+    ledger = Ledger(tell, args.ttft_ms / args.tpot_ms)
+    about = {"what": "transformers' continuous batching", "instead": "", "observes": tell is not None}
+    serve(engine, orders, args.kind, ledger, **about, started_s=took)
 
 
 if __name__ == "__main__":
