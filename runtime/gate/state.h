@@ -54,6 +54,7 @@ struct ds_board {
 	_Atomic(uint32_t) gate_ns; /* UINT32_MAX: no gates */
 	_Atomic(uint32_t) stopping; /* gates open for good */
 	_Atomic(uint32_t) ahead_ns; /* UINT32_MAX: launches may run ahead as far as they like */
+	_Atomic(uint32_t) job; /* its collectives are counted */
 
 	struct ds_device *device;
 	struct ds_pages pages;

@@ -20,6 +20,7 @@ void ds_policy_refresh(struct ds_board *board)
 	copy.depth = __atomic_load_n(&page->depth, __ATOMIC_RELAXED);
 	copy.floor_permille = __atomic_load_n(&page->floor_permille, __ATOMIC_RELAXED);
 	copy.floor_period_us = __atomic_load_n(&page->floor_period_us, __ATOMIC_RELAXED);
+	copy.flags = __atomic_load_n(&page->flags, __ATOMIC_RELAXED);
 	/* acquire fence: the copies above are loaded before the epoch is loaded again */
 	atomic_thread_fence(memory_order_acquire);
 	if (__atomic_load_n(&page->epoch, __ATOMIC_RELAXED) != before)
@@ -35,6 +36,7 @@ void ds_policy_refresh(struct ds_board *board)
 	atomic_store(&board->floor_permille, copy.floor_permille < 1000 ? copy.floor_permille : 1000);
 	atomic_store(&board->class_, copy.class_);
 	atomic_store(&board->depth, copy.depth);
+	atomic_store(&board->job, copy.flags & DS_FLAG_JOB);
 	atomic_store(&board->epoch, before);
 	ds_pool_wish(board->device);
 }

@@ -7,6 +7,7 @@
 #define DS_BEGIN_H
 
 #include "fast.h"
+#include "meet.h"
 #include "move.h"
 #include "pool.h"
 #include "resident.h"
@@ -39,6 +40,8 @@ static inline void ds_begin(struct ds_launch *launch)
 	ds_fast_active(board);
 	if (ds_unlikely(atomic_load_explicit(&board->ahead_ns, memory_order_relaxed) != UINT32_MAX))
 		ds_ahead_before(board, stream);
+	if (ds_unlikely(atomic_load_explicit(&board->job, memory_order_relaxed)) && ds_resident_meets(launch))
+		ds_meet(board);
 	tier = ds_fast_tier(board);
 	if (tier) {
 		if (ds_unlikely(!ds_pool_ready(device, tier))) {

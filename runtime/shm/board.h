@@ -103,6 +103,8 @@
 #define DS_PARK_ENDING 8
 /* bit of policy.flags: each park copies everything, and no copy is kept */
 #define DS_FLAG_WHOLE 1
+/* bit of policy.flags: it is a rank of a job; count its collectives, and stop them at policy.collectives_from */
+#define DS_FLAG_JOB 2
 /* counters.whole: the last park copied what had changed */
 #define DS_WHOLE_NOT 0
 /* FLAG_WHOLE */
@@ -227,7 +229,9 @@ struct ds_policy {
 	uint32_t room_ms; /* how long an allocation that finds no room waits for some; 0: not at all, 2^32-1: until there is */
 	uint32_t returns; /* counts requests to give back host memory that no parked memory lies in: its copies are lost */
 	uint32_t deep; /* not 0: the driver's own checkpoint is about to take what a park left, so nobody calls the driver; counts requests. Only while lease_ns lasts */
-	uint8_t _reserved0[28];
+	uint32_t _reserved1;
+	uint64_t collectives_from; /* the launches of this number and above wait before they begin, while lease_ns lasts; 0: none. Outside the seqlock */
+	uint8_t _reserved0[16];
 	struct ds_tier tiers[16];
 	uint8_t _rest[3848];
 } __attribute__((aligned(64)));
@@ -251,7 +255,9 @@ _Static_assert(offsetof(struct ds_policy, stay_until) == 72, "ds_policy.stay_unt
 _Static_assert(offsetof(struct ds_policy, room_ms) == 80, "ds_policy.room_ms");
 _Static_assert(offsetof(struct ds_policy, returns) == 84, "ds_policy.returns");
 _Static_assert(offsetof(struct ds_policy, deep) == 88, "ds_policy.deep");
-_Static_assert(offsetof(struct ds_policy, _reserved0) == 92, "ds_policy._reserved0");
+_Static_assert(offsetof(struct ds_policy, _reserved1) == 92, "ds_policy._reserved1");
+_Static_assert(offsetof(struct ds_policy, collectives_from) == 96, "ds_policy.collectives_from");
+_Static_assert(offsetof(struct ds_policy, _reserved0) == 104, "ds_policy._reserved0");
 _Static_assert(offsetof(struct ds_policy, tiers) == 120, "ds_policy.tiers");
 
 /* <vctx-id>.counters: the tenant writes; every field is one aligned store. */
@@ -308,7 +314,9 @@ struct ds_counters {
 	uint32_t returned; /* policy.returns that was done last */
 	uint32_t deep; /* policy.deep from which on no thread is in the driver, and calls of it wait; 0: they do not */
 	uint32_t wants_back; /* 1: such a call waits */
-	uint8_t _rest[680];
+	uint64_t collectives; /* with FLAG_JOB: launches of kernels that meet their peers on other GPUs, and of graphs, numbered from 1; those that wait too */
+	uint64_t collectives_held; /* of them, what waits now at policy.collectives_from */
+	uint8_t _rest[664];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -363,6 +371,8 @@ _Static_assert(offsetof(struct ds_counters, whole) == 3400, "ds_counters.whole")
 _Static_assert(offsetof(struct ds_counters, returned) == 3404, "ds_counters.returned");
 _Static_assert(offsetof(struct ds_counters, deep) == 3408, "ds_counters.deep");
 _Static_assert(offsetof(struct ds_counters, wants_back) == 3412, "ds_counters.wants_back");
+_Static_assert(offsetof(struct ds_counters, collectives) == 3416, "ds_counters.collectives");
+_Static_assert(offsetof(struct ds_counters, collectives_held) == 3424, "ds_counters.collectives_held");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {

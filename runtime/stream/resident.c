@@ -275,6 +275,11 @@ bool ds_resident_fits(struct ds_device *device, unsigned int tier, const struct 
 	return false;
 }
 
+bool ds_resident_meets(const struct ds_launch *launch)
+{
+	return launch->kind == DS_LAUNCH_GRAPH || (facts_of(launch->function) & FACT_NAME);
+}
+
 void ds_resident_forget(void)
 {
 	unsigned int index;

@@ -69,6 +69,8 @@ PARK_CONTEXT = 6  # it has contexts beside the primary one, or green contexts of
 PARK_DRIVER = 7  # the driver refused a copy; the library's log says which
 PARK_ENDING = 8  # its context is ending
 FLAG_WHOLE = 1  # bit of policy.flags: each park copies everything, and no copy is kept
+# bit of policy.flags: it is a rank of a job; count its collectives, and stop them at policy.collectives_from
+FLAG_JOB = 2
 WHOLE_NOT = 0  # counters.whole: the last park copied what had changed
 WHOLE_OFF = 1  # FLAG_WHOLE
 WHOLE_KERNEL = 2  # the kernel that finds what changed cannot be had; the library's log says why
@@ -139,6 +141,7 @@ POLICY_FIELDS = {
     "room_ms": Field(80, "u32", 0),
     "returns": Field(84, "u32", 0),
     "deep": Field(88, "u32", 0),
+    "collectives_from": Field(96, "u64", 0),
     "tiers": Field(120, "TIER", 16),
 }
 
@@ -194,6 +197,8 @@ COUNTERS_FIELDS = {
     "returned": Field(3404, "u32", 0),
     "deep": Field(3408, "u32", 0),
     "wants_back": Field(3412, "u32", 0),
+    "collectives": Field(3416, "u64", 0),
+    "collectives_held": Field(3424, "u64", 0),
 }
 
 ATTACH_SIZE = 128

@@ -7,7 +7,7 @@ Any thread may call; nothing here waits for a program.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from detshare.runtime import crowding
 from detshare.runtime.board import PolicyValues, monotonic_ns
 from detshare.runtime.board import Tier as PageTier
 from detshare.runtime.directory import Directory, Record
+from detshare.runtime.meeting import Meeting
 from detshare.runtime.reflexes import AHEAD_US, GATE_US, RANKS, Desired, Mode, Override, Reflex, apart, reflex
 from detshare.runtime.runs import Runs
 from detshare.runtime.tenant import Pending, Tell, Tenant, spatial
@@ -86,7 +87,7 @@ class Policies:
             depth=made.depth,
             floor_permille=made.floor_permille,
             floor_period_us=made.floor_period_us,
-            flags=0 if self.incremental else layout.FLAG_WHOLE,
+            flags=(0 if self.incremental else layout.FLAG_WHOLE) | (layout.FLAG_JOB if tenant.job else 0),
             memory_limit=desired.memory or 0,
             park=tenant.park.asked,
             stay_until=tenant.park.stay_until,
@@ -139,7 +140,7 @@ class Policies:
     @staticmethod
     def lease(tenant: Tenant) -> None:
         """Renew what lasts only as long as there is a daemon."""
-        lasts = tenant.slot.held or tenant.park.deep
+        lasts = tenant.slot.held or tenant.park.deep or tenant.pages.policy.get("collectives_from")
         tenant.pages.policy.lease(monotonic_ns() + LEASE_NS if lasts else 0)
 
     def _look_at_crowding(self) -> None:
@@ -207,6 +208,13 @@ class Policies:
                 self.lease(tenant)
                 self._apply(tenant)
             return changed
+
+    def meeting(self, processes: Collection[ProcessId]) -> Meeting | None:
+        """Of the ranks of a job, where each of several has boards."""
+        with self._lock:
+            mine = [t for t in self._tenants.values() if t.job and t.record.process in processes]
+            whole = {t.record.process for t in mine} == set(processes)
+            return Meeting(mine, self._tenants, self._lock, LEASE_NS) if whole and len(mine) > 1 else None
 
     def owner(self, gpu: str) -> Tenant | None:
         """Who has an exclusive pCtx of a GPU."""

@@ -50,6 +50,8 @@ class Tenant:
     """of the time in which it is active"""
     crowded: bool = False
     """higher classes leave it hardly any time"""
+    job: bool = False
+    """a rank of a job: its collectives are counted"""
     park: Residence = field(default_factory=Residence)
     """where its memory is to be, and what was seen of it"""
 

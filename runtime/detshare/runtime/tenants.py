@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from detshare.ctl.core import procfs
+from detshare.ctl.core import jobs, procfs
 from detshare.runtime import board_layout as layout
 from detshare.runtime.arena import Arena
 from detshare.runtime.board import Attach, BadBoard, Slot, monotonic_ns
@@ -102,7 +102,8 @@ class Tenants:
             pages.policy.write()  # its writer was killed in the middle of a change
         seen = tuple(Tier(Kind(t.kind), t.sms) for t in pages.policy.read().tiers if t.kind in list(Kind))
         table = Table(record.gpu, seen)
-        tenant = Tenant(record, pages, slot, pidfd, table, descriptors=_descriptors(record, pidfd))
+        pages.policy.put("collectives_from", 0)
+        tenant = Tenant(record, pages, slot, pidfd, table, descriptors=_descriptors(record, pidfd), job=_rank(record))
         tenant.park.asked = pages.policy.get("park")
         tenant.park.returns = pages.policy.get("returns")
         tenant.park.deep = tenant.park.deeps = pages.policy.get("deep")
@@ -204,7 +205,8 @@ class Tenants:
             pages.close()
             self._directory.remove(record)
             raise Refused(error.errno or errno.EIO, f"its boards cannot be given: {error.strerror}") from error
-        tenant = Tenant(record, pages, slot, pidfd, Table(record.gpu), descriptors=_descriptors(record, pidfd))
+        held, job = _descriptors(record, pidfd), _rank(record)
+        tenant = Tenant(record, pages, slot, pidfd, Table(record.gpu), descriptors=held, job=job)
         slot.assign(record.pid, record.start, RANKS[record.desired.klass])
         self._tenants[record.name] = tenant
         self.policies.apply_all(record.gpu.uuid)
@@ -363,6 +365,10 @@ class Tenants:
 
 def _descriptors(record: Record, pidfd: int) -> Descriptors | None:
     return None if record.observed else Descriptors(record.pid, pidfd)
+
+
+def _rank(record: Record) -> bool:
+    return bool(jobs.told(jobs.environment(record.pid)))
 
 
 def _alive_name(name: str) -> bool:

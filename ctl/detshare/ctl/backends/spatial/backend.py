@@ -7,7 +7,7 @@ It acts by shared pages alone, needs no driver call, and holds no hostile progra
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from detshare.ctl.core.driver import Gpu, Opener, ProcessId
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot, State
 from detshare.ctl.core.work import Spatial, times
+from detshare.runtime.meeting import Meeting
 from detshare.runtime.reflexes import HOLD, Desired, Override, overlaps
 from detshare.runtime.service import Service
 from detshare.runtime.tenant import Pending, Tenant, View, wait
@@ -238,6 +239,10 @@ class ShimBackend(Backend):
         if lease_s is not None:
             raise BadRequest("a lease needs the kernel module; in the spatial lane a hold lasts until resume")
         return self._hold("hold", who, True)
+
+    def meeting(self, ranks: Collection[ProcessId]) -> Meeting | None:
+        """Where the ranks of a job stop together; None where one of them is not under the library."""
+        return self._policies.meeting(ranks)
 
     def pause(self, who: str) -> Outcome:
         return self._hold("pause", who, True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,8 @@ class Lanes(Backend):
             return self._park(request)
         if verb.name == "migrate":
             return self._migrate(request)
+        if verb.name == "pause":
+            return self._pause(request)
         if verb.name in ("resume", "release"):
             stays = self._deep.resume(who) if self._deep is not None else []
             done = self._split(request, self._temporal.do)
@@ -110,6 +113,20 @@ class Lanes(Backend):
             answers += each.changed
             answers += each.skipped
         return Outcome.of(asked.verb.name, answers, sum(each.seconds for each in done))
+
+    def _pause(self, asked: Request) -> Outcome:
+        """Of a job under the library: between two collectives, if its ranks come to such a point."""
+        selector = select.parse(asked.who)
+        meeting = None
+        if selector.by is select.By.JOB:
+            meeting = self._spatial.meeting([each.id for each in self._programs if selector.matches(each)])
+        if meeting is None:
+            return self._split(asked, self._temporal.do)
+        with meeting:
+            done = self._split(asked, self._temporal.do)
+        seconds = time.monotonic() - meeting.since if meeting.quiet else done.seconds
+        changed = tuple(replace(each, note="; ".join(filter(None, (each.note, meeting.text)))) for each in done.changed)
+        return replace(done, changed=changed, seconds=seconds)
 
     def _park(self, park: Request) -> Outcome:
         """The fast way for programs under the library, the driver's for all others."""
