@@ -5,7 +5,8 @@
  *
  * Order. A thread takes its number (a full barrier) and then loads collectives_from; the daemon stores that and then loads the counts. So either the
  * thread sees the bound, or the daemon sees the number. collectives - collectives_held is never less than what was let in; who takes a bound that
- * is no less lets in all that it counts.
+ * is no less lets in all that it counts. And whoever is counted as let in is active before: a rank that is seen idle after its count was read has
+ * ended what it was counted for.
  */
 #include <errno.h>
 #include <time.h>
@@ -43,8 +44,8 @@ void ds_meet(struct ds_board *board)
 	do
 		nanosleep(&nap, NULL);
 	while (beyond(board, number));
-	__atomic_sub_fetch(&counters->collectives_held, 1, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&counters->held_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
 	errno = error;
 	ds_fast_active(board);
+	__atomic_sub_fetch(&counters->collectives_held, 1, __ATOMIC_SEQ_CST);
 }

@@ -25,7 +25,7 @@ _POLL_S: Final = 0.0002
 
 
 class Meeting:
-    """Use as a context: from the point on, no rank begins a collective until it ends.
+    """Use as a context: in it no rank begins another collective; who is held at its end does not until it goes on.
 
     `tenants`: one of each rank. `known` and `lock` are those of who lets programs in.
     """
@@ -37,10 +37,8 @@ class Meeting:
         self._idle: dict[str, float] = {}
         self.number = 0
         """collectives that the rank which is furthest has begun"""
-        self.even = False
-        """each rank has begun as many"""
         self.quiet = False
-        """and none has work left"""
+        """each rank has begun as many, and none has work left"""
 
     def __enter__(self) -> Self:
         until = time.monotonic() + SECONDS
@@ -62,7 +60,8 @@ class Meeting:
     def _let_on(self) -> None:
         with self._lock:
             for tenant in self._here():
-                tenant.pages.policy.put("collectives_from", 0)
+                if not tenant.slot.held:
+                    tenant.pages.policy.put("collectives_from", 0)
 
     @property
     def since(self) -> float:
@@ -72,10 +71,9 @@ class Meeting:
     @property
     def text(self) -> str:
         """Where the ranks are."""
-        if not self.even:
-            return f"maybe within a collective: its ranks came to no common point within {SECONDS:g} s"
-        ended = "and ended " if self.quiet else ""
-        return f"at a point where each rank has begun {ended}{self.number} collectives"
+        if self.quiet:
+            return f"between two collectives: each rank has ended {self.number}"
+        return f"maybe within a collective: its ranks came to no common point within {SECONDS:g} s"
 
     def _here(self) -> list[Tenant]:
         return [tenant for tenant in self._tenants if self._known.get(tenant.record.name) is tenant]
@@ -103,9 +101,8 @@ class Meeting:
             if max(begun, default=0) > self.number:  # one had gone in before it saw the bound
                 self._stop()
                 return
-            whole = len(here) == len(self._tenants)
-            self.even = whole and min(begun) == self.number
-            self.quiet = self.even and len(self._idle) == len(here)
+            even = len(here) == len(self._tenants) and min(begun) == self.number
+            self.quiet = even and len(self._idle) == len(here)
 
 
 def _begun(tenant: Tenant) -> int:

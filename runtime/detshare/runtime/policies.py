@@ -159,6 +159,7 @@ class Policies:
             for tenant in self._tenants.values():
                 tenant.slot.hold(False)
                 tenant.pages.policy.lease(0)
+                tenant.pages.policy.put("collectives_from", 0)
                 tenant.pages.policy.write(tier_idle=0, tier_busy=0, mode_busy=layout.MODE_TIER, gate_us=0)
 
     # -- what is asked for --------------------------------------------------------------------------------------
@@ -205,6 +206,8 @@ class Policies:
                 if on:  # before the hold, which is void without
                     tenant.pages.policy.lease(monotonic_ns() + LEASE_NS)
                 tenant.slot.hold(on)
+                if not on:
+                    tenant.pages.policy.put("collectives_from", 0)
                 self.lease(tenant)
                 self._apply(tenant)
             return changed

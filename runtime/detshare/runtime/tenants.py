@@ -102,7 +102,8 @@ class Tenants:
             pages.policy.write()  # its writer was killed in the middle of a change
         seen = tuple(Tier(Kind(t.kind), t.sms) for t in pages.policy.read().tiers if t.kind in list(Kind))
         table = Table(record.gpu, seen)
-        pages.policy.put("collectives_from", 0)
+        if not slot.held:
+            pages.policy.put("collectives_from", 0)
         tenant = Tenant(record, pages, slot, pidfd, table, descriptors=_descriptors(record, pidfd), job=_rank(record))
         tenant.park.asked = pages.policy.get("park")
         tenant.park.returns = pages.policy.get("returns")

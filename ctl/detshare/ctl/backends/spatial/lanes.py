@@ -117,14 +117,14 @@ class Lanes(Backend):
     def _pause(self, asked: Request) -> Outcome:
         """Of a job under the library: between two collectives, if its ranks come to such a point."""
         selector = select.parse(asked.who)
-        meeting = None
-        if selector.by is select.By.JOB:
-            meeting = self._spatial.meeting([each.id for each in self._programs if selector.matches(each)])
+        ranks = [each.id for each in self._programs if selector.by is select.By.JOB and selector.matches(each)]
+        meeting = self._spatial.meeting(ranks)
         if meeting is None:
             return self._split(asked, self._temporal.do)
+        spatial = self._spatial.owns(asked.who) >= {rank.pid for rank in ranks}
         with meeting:
-            done = self._split(asked, self._temporal.do)
-        seconds = time.monotonic() - meeting.since if meeting.quiet else done.seconds
+            done = self._spatial.do(asked) if spatial else self._split(asked, self._temporal.do)
+            seconds = time.monotonic() - meeting.since if meeting.quiet else done.seconds
         changed = tuple(replace(each, note="; ".join(filter(None, (each.note, meeting.text)))) for each in done.changed)
         return replace(done, changed=changed, seconds=seconds)
 
