@@ -138,7 +138,8 @@ class JobSteer(FakeSteer):
         asked = self.ranks[: 1 if self.lame else None]
         for pid in asked:
             os.kill(pid, signal.SIGSTOP if name == "pause" else signal.SIGCONT)
-        return {"changed": [{"pid": pid} for pid in asked], "seconds": 0.002}
+        note = "between two collectives: each rank has ended 7" if name == "pause" else ""
+        return {"changed": [{"pid": pid, "note": note} for pid in asked], "seconds": 0.002}
 
 
 @pytest.mark.parametrize("lame", [False, True], ids=["whole", "a rank is left out"])
@@ -157,11 +158,12 @@ def test_a_job_that_is_paused_makes_no_step_and_goes_on(
                 gang_pause.play(session, stage, 3, 1.0)
             assert all(worker.program.alive for worker in stage.workers.values())
             return
-        gang_pause.play(session, stage, 3, 1.0)
+        gang_pause.play(session, stage, 3, 1.0, "spatial")
         found = {row.what: row for row in session.rows}
     assert found["pauses of a job of 2 ranks"].value == 4
     assert found["pause: from the first rank to the last, at most: p99"].value == pytest.approx(2.0)
     assert found["steps that ended while it was paused"].value == 0
+    assert found["pauses between two collectives"].value == 4
     assert found["paused for 1 s: ranks that ended"].value == 0
     assert found["paused for 1 s: each rank's first step after"].value > 0
 

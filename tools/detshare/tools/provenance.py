@@ -22,8 +22,9 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
         ("adoption", "gang", "harmless", "migrate", "mix", "pause", "scale", "sweep", "temporal", "weights"), _ROOT
     ),
     **dict.fromkeys(
-        ("compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults", "overhead", "pair",
-         "park", "park-incremental", "park-deep", "park-compat", "park-faults", "oversubscribe", "models", "field"),
+        ("compatibility", "determinism", "gang-spatial", "isolation", "lane-choice", "live-change", "mps-faults",
+         "overhead", "pair", "park", "park-incremental", "park-deep", "park-compat", "park-faults", "oversubscribe",
+         "models", "field"),
         _SPATIAL,
     ),
     **dict.fromkeys(("gates", "launch-path"), ("runtime",)),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -144,17 +145,23 @@ def mix_gang(seconds: float, **more: Any) -> None:
     conduct(_options("mix-gang", f"--seconds {seconds:g}", seconds, False, more), gang.run)
 
 
-@click.command("gang", epilog="Example: sudo detshare bench gang --hold-s 20")
+@click.command("gang", epilog="Example: sudo detshare bench gang --lane spatial --hold-s 20")
 @click.option("--rounds", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Pauses.")
 @click.option("--hold-s", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Of the last one.")
+@click.option(
+    "--lane", type=click.Choice(("plain", "spatial")), default="plain", show_default=True, help="Of all ranks."
+)
 @_shared(300.0)
-def gang_pauses(rounds: int, hold_s: float, **more: Any) -> None:
+def gang_pauses(rounds: int, hold_s: float, lane: str, **more: Any) -> None:
     """A training job of two ranks on two GPUs, paused and let on as one at random moments, beside another one.
 
-    Needs two GPUs. Writes gang.json. Takes about 4 minutes.
+    In the spatial lane it has to stop between two collectives. Needs two GPUs. Writes gang.json, or gang-spatial.json.
+    Takes about 4 minutes.
     """
-    options = _options("gang", f"--rounds {rounds} --hold-s {hold_s:g}", hold_s, False, more)
-    conduct(options, lambda session: gang_pause.run(session, rounds, hold_s))
+    words = f"--rounds {rounds} --hold-s {hold_s:g} --lane {lane}"
+    name = "gang" if lane == "plain" else f"gang-{lane}"
+    options = replace(_options(name, words, hold_s, False, more), called="gang")
+    conduct(options, lambda session: gang_pause.run(session, rounds, hold_s, lane))
 
 
 @click.command("policies-gpu", epilog="Example: sudo detshare bench policies-gpu --policy slo-aware")

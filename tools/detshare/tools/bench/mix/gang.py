@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 
 from detshare.tools.bench.catalog import WORKLOADS
@@ -23,7 +24,7 @@ from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.session import Session
 from detshare.tools.bench.steer import SteerError
 
-__all__ = ["JOBS", "RANKS", "begin", "environment", "holds", "ranks", "run"]
+__all__ = ["JOBS", "RANKS", "begin", "environment", "holds", "rank_command", "ranks", "run"]
 
 JOBS = ("A", "B")
 RANKS = 2
@@ -70,9 +71,17 @@ def holds(ps: dict[str, object], pids: set[int]) -> bool:
     )
 
 
-def begin(session: Session, *, serves: bool = True) -> Stage:
-    """All programs, warm; `serves`: a server, too. ProgramError where one did not start: half a job says nothing."""
-    script = [sys.executable, str(SCRIPT)]
+def rank_command() -> list[str]:
+    """The command of a rank; which one it is its environment says."""
+    return [sys.executable, str(SCRIPT)]
+
+
+def begin(session: Session, *, serves: bool = True, script: Sequence[str] = ()) -> Stage:
+    """All programs, warm; `serves`: a server, too; `script`: a rank's command, where it is not started plainly.
+
+    ProgramError where one did not start: half a job says nothing.
+    """
+    script = script or rank_command()
     started = [start(session, SERVER, command(SERVER))] if serves else []
     for job in JOBS:
         port = _port()

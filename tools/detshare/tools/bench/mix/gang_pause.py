@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gang: a training job of two ranks on two GPUs, paused and let on as one by `job:PID`, beside another such job.
 
-The `seconds` of an answer lie between the first rank's stop and the last one's at most: that is the skew's bound.
+The `seconds` of an answer lie between the first rank's stop and the last one's at most: that is the skew's bound. In
+the spatial lane the ranks are to stop between two collectives, and each answer says whether they did.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from detshare.tools.bench.mix.gang import JOBS, RANKS, begin, ranks
+from detshare.tools.bench.mix.gang import JOBS, RANKS, begin, rank_command, ranks
 from detshare.tools.bench.mix.run import END, START
 from detshare.tools.bench.mix.stage import SETTLE, Stage
 from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.session import Session
+from detshare.tools.bench.spatial.lanes import How, Lanes
 from detshare.tools.bench.stats import percentile
 from detshare.tools.bench.steer import SteerError
 
@@ -42,6 +44,8 @@ class Job:
         self.session, self.workers = session, workers
         self.who = f"job:{workers[0].pid}"
         self.skews: dict[str, list[float]] = {"pause": [], "resume": []}
+        self.between = 0
+        """pauses that fell between two collectives, as each rank's change says"""
         self.spells: list[tuple[float, float]] = []
         """from when on it was off, and until when"""
 
@@ -52,6 +56,7 @@ class Job:
         changed = {change["pid"] for change in answer["changed"]}
         if missing := {worker.pid for worker in self.workers} - changed:
             raise SteerError(f"{verb} {self.who} left out PID {', '.join(map(str, sorted(missing)))}")
+        self.between += all("between two collectives" in change.get("note", "") for change in answer["changed"])
         self.skews[verb].append(float(answer["seconds"]))
         return done
 
@@ -86,17 +91,25 @@ def _rate(worker: Worker, begin: float, end: float) -> float:
     return len(worker.steps(begin, end)) / (end - begin)
 
 
-def run(session: Session, rounds: int, hold_s: float) -> None:
-    """The whole experiment."""
+def run(session: Session, rounds: int, hold_s: float, lane: str) -> None:
+    """The whole experiment. `lane`: plain or spatial."""
     session.say(f"needs about {START + END + BESIDE_S + 0.4 * rounds + hold_s:.0f} s of {session.options.budget:.0f} s")
-    session.manage()
-    gpus = session.steer.ps().get("gpus") or []
-    if len(gpus) < RANKS:
-        raise ProgramError(f"this machine has {len(gpus)} GPU(s); two jobs of {RANKS} ranks need {RANKS}")
-    play(session, begin(session, serves=False), rounds, hold_s)
+    with Lanes(session) as lanes:
+        gpus = session.steer.ps().get("gpus") or []
+        if len(gpus) < RANKS:
+            raise ProgramError(f"this machine has {len(gpus)} GPU(s); two jobs of {RANKS} ranks need {RANKS}")
+        script, _ = lanes.command(How(lane), rank_command())
+        stage = begin(session, serves=False, script=script)
+        try:
+            for worker in stage.workers.values() if lane == "spatial" else ():
+                lanes.spatial(worker.pid)
+            play(session, stage, rounds, hold_s, lane)
+        finally:
+            for worker in stage.workers.values():
+                session.drop(worker.program)
 
 
-def play(session: Session, stage: Stage, rounds: int, hold_s: float) -> None:
+def play(session: Session, stage: Stage, rounds: int, hold_s: float, lane: str = "plain") -> None:
     """Pauses of job A at random moments, then a long one."""
     every = [name for job in JOBS for name in ranks(job)]
     job, other = Job(session, [stage.workers[name] for name in ranks(JOBS[0])]), stage.workers[ranks(JOBS[1])[0]]
@@ -121,6 +134,8 @@ def play(session: Session, stage: Stage, rounds: int, hold_s: float) -> None:
         took = job.first_step(on)
         time.sleep(LATE_S)
         _rows(session, job, rounds, beside)
+        if lane == "spatial":
+            session.row("pauses between two collectives", job.between, "", target=f">= {len(job.spells)}")
         held = f"paused for {hold_s:g} s"
         session.row(f"{held}: ranks that ended", sum(not w.program.alive for w in job.workers), "", target="== 0")
         session.row(f"{held}: each rank's first step after", took, "s")
