@@ -12,15 +12,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builds import FAKECUDA, ROOT, made, once
-from spatial_lane import end_mps
+from spatial_lane import Lane, end_mps
 
+from detshare.ctl.backends.spatial.backend import ShimBackend
+from detshare.ctl.backends.spatial.lanes import Lanes
 from detshare.ctl.client import Client, ClientError
+from detshare.ctl.core import procfs
+from detshare.ctl.core.backend import Backend
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Snapshot, State
+from detshare.ctl.core.verbs import request
+from detshare.runtime import meeting
 from detshare.runtime.board import Policy
 from tests.patience import ended, run, until
 
@@ -48,8 +56,8 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return once(tmp_path_factory, "gang", build)
 
 
-class Job:
-    """A daemon, and two ranks under `detshare run`."""
+class Ranks:
+    """Two ranks under `detshare run`, of whatever daemon is in that folder."""
 
     def __init__(self, folder: Path, control: Path, plugin: Path) -> None:
         self.folder, self.file = folder, folder / "gang"
@@ -62,28 +70,16 @@ class Job:
             "DETSHARE_BOARD_DIR": str(folder / "boards"),
             "DETSHARE_MPS_CONTROL": str(control),
         }
-        self.client = Client(folder)
         self.ranks: list[subprocess.Popen[str]] = []
-        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
-        command += ["--run-dir", str(folder)]
-        self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
-        until(lambda: self.daemon.poll() is not None or self.client.alive())
 
-    def start(self, *ways: str) -> None:
+    def start(self, *ways: str, lane: Sequence[str] = ("--lane", "spatial")) -> None:
         for rank in range(2):
             job = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
             command = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(self.folder)]
-            command += ["--lane", "spatial", "--", sys.executable, str(HERE / "gang_client.py"), *ways]
+            command += [*lane, "--", sys.executable, str(HERE / "gang_client.py"), *ways]
             environment = self.environment | job | {"FAKECUDA_UUID_SEED": str(rank)}
             self.ranks.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment))
-        until(lambda: self.begun()[0] > 20 and all(self.held(rank.pid) is False for rank in self.ranks))
-
-    def held(self, pid: int) -> bool | None:
-        found = next((each for each in self.client.programs()["programs"] if each["pid"] == pid), None)
-        return None if found is None else bool(found["spatial"]["held"])
-
-    def verb(self, name: str, who: object) -> dict[str, Any]:
-        return self.client.verb(name, str(who))
+        until(lambda: self.begun()[0] > 20)
 
     @property
     def who(self) -> str:
@@ -106,11 +102,6 @@ class Job:
         time.sleep(DRAIN_S)
         return self.file.read_bytes() == before
 
-    def stopped(self) -> bool:
-        """Whether ranks have a number of collectives beyond which they wait."""
-        pages = (self.folder / "boards").glob("*.policy")
-        return any(Policy(bytearray(page.read_bytes())).get("collectives_from") for page in pages)
-
     def goes_on(self) -> bool:
         before = self.begun()
         return bool(until(lambda: min(self.begun()) > max(before) + 20))
@@ -119,6 +110,37 @@ class Job:
         for rank in self.ranks:
             rank.kill()
             rank.wait()
+
+
+class Job(Ranks):
+    """With a daemon of their own."""
+
+    def __init__(self, folder: Path, control: Path, plugin: Path) -> None:
+        super().__init__(folder, control, plugin)
+        self.client = Client(folder)
+        command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
+        command += ["--run-dir", str(folder)]
+        self.daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=self.environment)
+        until(lambda: self.daemon.poll() is not None or self.client.alive())
+
+    def start(self, *ways: str, lane: Sequence[str] = ("--lane", "spatial")) -> None:
+        super().start(*ways, lane=lane)
+        until(lambda: all(self.held(rank.pid) is False for rank in self.ranks))
+
+    def held(self, pid: int) -> bool | None:
+        found = next((each for each in self.client.programs()["programs"] if each["pid"] == pid), None)
+        return None if found is None else bool(found["spatial"]["held"])
+
+    def verb(self, name: str, who: object) -> dict[str, Any]:
+        return self.client.verb(name, str(who))
+
+    def stopped(self) -> bool:
+        """Whether ranks have a number of collectives beyond which they wait."""
+        pages = (self.folder / "boards").glob("*.policy")
+        return any(Policy(bytearray(page.read_bytes())).get("collectives_from") for page in pages)
+
+    def close(self) -> None:
+        super().close()
         if self.daemon.poll() is None:
             self.daemon.terminate()
             ended(self.daemon)
@@ -205,3 +227,75 @@ def test_a_daemon_that_is_killed_while_ranks_meet_stops_nobody(job: Job) -> None
     asking.join()
     job.ranks[1].send_signal(signal.SIGCONT)
     job.goes_on()
+
+
+class Switches(Backend):
+    """A temporal lane that stops and continues processes."""
+
+    name = "root"
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self.stood: list[tuple[int, int]] = []
+        """collectives that each rank had begun when the first was stopped"""
+
+    def look(self, *, enforce: bool = True) -> Snapshot:
+        programs = []
+        for rank in self._ranks.ranks:
+            start = procfs.start_time(rank.pid)
+            assert start is not None
+            programs.append(Program(ProcessId(rank.pid, start), "python train.py", "ann", "", State.RUNNING))
+        return Snapshot("root", "unit", "", 0.0, 0.0, (), tuple(programs))
+
+    def stirs(self) -> bool:
+        return False
+
+    @property
+    def table(self) -> Mapping[str, Callable[..., Outcome]]:
+        return {"pause": self.pause, "resume": self.resume}
+
+    def pause(self, who: str) -> Outcome:
+        self.stood.append(self._ranks.stands())
+        return self._signal("pause", signal.SIGSTOP)
+
+    def resume(self, who: str) -> Outcome:
+        return self._signal("resume", signal.SIGCONT)
+
+    def _signal(self, verb: str, number: signal.Signals) -> Outcome:
+        for rank in self._ranks.ranks:
+            rank.send_signal(number)
+        return Outcome.of(verb, [Change(rank.pid) for rank in self._ranks.ranks], 0.001)
+
+    def alive(self, process: ProcessId) -> bool:
+        return procfs.start_time(process.pid) == process.start
+
+    def doctor(self) -> list[Check]:
+        return []
+
+    def drain_events(self) -> Sequence[Event]:
+        return []
+
+    def close(self, restore: bool = True) -> None:
+        pass
+
+
+def test_ranks_of_the_temporal_lane_are_switched_off_between_two_collectives(
+    lane: Lane, control: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting, "SECONDS", 60.0)
+    ranks = Ranks(lane.folder, control, plugin)
+    try:
+        ranks.start(lane=("--lane", "temporal", "--park"))
+        switches = Switches(ranks)
+        lanes = Lanes(switches, ShimBackend(lane.service))
+        for _ in range(5):
+            lanes.look()
+            done = lanes.do(request("pause", ranks.who))
+            (first, second) = switches.stood.pop()
+            assert first == second
+            assert {change.note for change in done.changed} == {f"between two collectives: each rank has ended {first}"}
+            assert done.seconds >= DRAIN_S  # since the first had no work left
+            lanes.do(request("resume", ranks.who))
+            ranks.goes_on()
+    finally:
+        ranks.close()

@@ -17,10 +17,12 @@
 #include "fast.h"
 #include "life.h"
 #include "log.h"
+#include "meet.h"
 #include "move.h"
 #include "pool.h"
 
 #define STREAMS 8
+#define COLLECTIVE 99 /* the function that meets its peers */
 #define RCK_WORDS 0x7000000000ULL
 
 struct ds_real ds_real_table;
@@ -266,6 +268,8 @@ static inline __attribute__((always_inline)) unsigned int launch_on(struct ds_st
 	CUresult result;
 
 	ds_fast_active(board);
+	if (atomic_load(&board->job) && function == COLLECTIVE)
+		ds_meet(board);
 	tier = ds_fast_tier(board);
 	launch.actual = ds_stream_use(stream, 0);
 	ds_fast_before(board, &launch);
