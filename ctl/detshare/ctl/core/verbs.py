@@ -266,7 +266,8 @@ _ALL: Final = (
         "pause",
         """Take a program off the GPU until `resume`.
 
-        Whatever it runs, an endless kernel too; it loses nothing. If the daemon ends, the program runs again.
+        Whatever it runs, an endless kernel too; it loses nothing. If the daemon ends, the program runs again. The ranks
+        of a job that detshare run started stop between two collectives, if they come to such a point within 0.5 s.
         """,
         "4242",
         done="paused",
