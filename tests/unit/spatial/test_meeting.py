@@ -162,23 +162,23 @@ def notes(answer: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("ways", [(), ("graph",)], ids=["kernels", "graphs"])
 def test_a_job_is_paused_between_two_collectives(job: Job, ways: tuple[str, ...]) -> None:
     job.start(*ways)
-    dice, met = random.Random(7), 0
+    dice = random.Random(7)
 
-    def another() -> bool:
-        nonlocal met
+    def met() -> bool:
         time.sleep(dice.uniform(0.0, 0.02))
         answer = job.verb("pause", job.who)
         (note,) = notes(answer)
         stands = job.stands()
-        if note.startswith("between"):  # a machine that runs nothing for half a second comes to none
-            met += 1
+        between = note.startswith("between")  # a machine that runs nothing for half a second comes to no such point
+        if between:
             assert note == f"between two collectives: each rank has ended {stands[0]}", (note, stands)
             assert stands[0] == stands[1]
         job.verb("resume", job.who)
         job.goes_on()
-        return met >= ROUNDS
+        return between
 
-    until(another)
+    for _ in range(ROUNDS):
+        until(met)
 
 
 def test_ranks_that_are_paused_one_by_one_stand_within_a_collective(job: Job) -> None:
