@@ -9,7 +9,9 @@
 
 #define RETRY_NS 50000000ULL /* a GPU that is full may be so for long, and each try stops the program */
 
-static uint64_t step_at_ns; /* the next step is no earlier; under the lock */
+#define FIRST_NS 5000000ULL /* the work that wanted the memory goes first */
+
+static uint64_t step_at_ns; /* the next step is no earlier; 0: nothing is lent. Under the lock */
 
 static bool parks(const struct ds_board *board)
 {
@@ -64,10 +66,14 @@ static bool look(struct ds_board *board)
 		reason = atomic_load(&ds_home.now) == DS_HOME_AWAY ? DS_PARK_OK : ds_park_leave();
 	else if (asked && atomic_load(&ds_home.now) == DS_HOME_AWAY)
 		again = !ds_park_come();
+	else if (atomic_load(&ds_home.now) == DS_HOME_LENT && !step_at_ns)
+		step_at_ns = ds_now_ns() + FIRST_NS;
 	else if (atomic_load(&ds_home.now) == DS_HOME_LENT && ds_now_ns() >= step_at_ns)
-		step_at_ns = ds_now_ns() + (ds_park_step() ? 0 : RETRY_NS);
+		step_at_ns = (ds_park_step() ? 0 : RETRY_NS) + ds_now_ns();
 	if (atomic_load(&ds_home.now) == DS_HOME_LENT)
 		later = true;
+	else
+		step_at_ns = 0;
 	ds_park_unlock();
 	ds_thread.locked = false;
 	if (asked && !again) {
