@@ -2,6 +2,7 @@
 /* Launches of kernels by every function of the driver that has one. */
 #include "begin.h"
 #include "capture.h"
+#include "home.h"
 #include "room.h"
 
 /* a grid that must be resident as a whole and does not fit after all: once more, on all SMs */
@@ -40,6 +41,8 @@ launch_kernel(bool per_thread, CUfunction function, unsigned int gx, unsigned in
 	launch.shared = shared;
 	launch.kind = DS_LAUNCH_KERNEL;
 	launch.config = NULL;
+	if (ds_unlikely(atomic_load_explicit(&ds_process.lent, memory_order_relaxed)))
+		ds_home_name(function, params, extra);
 	ds_begin(&launch);
 	do
 		result = real->cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, launch.actual, params, extra);
@@ -99,6 +102,8 @@ static CUresult launch_ex(bool per_thread, const CUlaunchConfig *config, CUfunct
 		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && config->attrs[i].value.cooperative)
 			launch.kind = DS_LAUNCH_COOPERATIVE;
 	launch.config = config;
+	if (ds_unlikely(atomic_load_explicit(&ds_process.lent, memory_order_relaxed)))
+		ds_home_name(function, params, extra);
 	ds_begin(&launch);
 	do {
 		copy.hStream = launch.actual;

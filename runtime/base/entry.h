@@ -15,6 +15,7 @@
 struct ds_process {
 	_Atomic(bool) ready; /* ds_real_table is filled, and the driver may be called */
 	_Atomic(bool) asleep; /* filled, and the driver is not to be called: ready is false */
+	_Atomic(bool) lent; /* memory is away or comes home, what launches name first */
 	_Atomic(bool) exiting; /* the program is in exit(): no move, no new object */
 	_Atomic(bool) unseen; /* the current context may change in ways that we do not see */
 	bool fences; /* no membarrier here, launches fence by themselves */

@@ -56,8 +56,9 @@ void ds_alloc_unmake(struct ds_range *range)
 
 		if (!piece)
 			continue;
-		if (piece->handle && piece->mappings)
+		if ((piece->handle || piece->lent) && piece->mappings)
 			real->cuMemUnmap(piece->address, piece->size);
+		piece->lent = false;
 		ds_piece_free(piece);
 	}
 	real->cuMemAddressFree(range->base, range->reserved);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "arena.h"
+#include "lend.h"
 #include "log.h"
 #include "piece.h"
 
@@ -46,7 +47,7 @@ static void show(const struct ds_device *device, const struct ds_stay *stay)
 	const struct ds_pages *pages = device->pages;
 
 	if (pages)
-		__atomic_store_n(&pages->counters->arena_bytes, stay->slots * DS_GRAIN_BYTES, __ATOMIC_RELAXED);
+		__atomic_store_n(&pages->counters->arena_bytes, stay->slots * DS_GRAIN_BYTES + ds_lend_bytes(device), __ATOMIC_RELAXED);
 }
 
 static void let_go(struct ds_device *device, struct ds_stay *stay)
@@ -90,6 +91,18 @@ static bool take(struct ds_device *device, struct ds_stay *stay, uint32_t slots,
 	return true;
 }
 
+struct ds_stay *ds_arena_stream(struct ds_device *device, char *why, size_t room)
+{
+	struct ds_stay *stay = &stays[device->ordinal];
+
+	return has_stream(device, stay, why, room) ? stay : NULL;
+}
+
+void ds_arena_show(struct ds_device *device)
+{
+	show(device, &stays[device->ordinal]);
+}
+
 struct ds_stay *ds_arena_need(struct ds_device *device, size_t bytes, char *why, size_t room)
 {
 	struct ds_stay *stay = &stays[device->ordinal];
@@ -116,6 +129,9 @@ char *ds_arena_at(const struct ds_stay *stay, uint32_t slot, uint32_t *follow)
 
 void ds_arena_return(struct ds_device *device)
 {
+	ds_lend_drop_all(device);
+	show(device, &stays[device->ordinal]);
+	ds_piece_forget(device);
 	let_go(device, &stays[device->ordinal]);
 }
 

@@ -27,6 +27,10 @@ struct ds_stay {
 
 /* In the device's context. NULL: there is no room for so many bytes, or no stream, and `why` says why. */
 struct ds_stay *ds_arena_need(struct ds_device *device, size_t bytes, char *why, size_t room);
+/* The same without host memory: stream and event alone. */
+struct ds_stay *ds_arena_stream(struct ds_device *device, char *why, size_t room);
+/* how much host memory it has, in the counters */
+void ds_arena_show(struct ds_device *device);
 /* the one of this context; NULL: none was needed yet */
 struct ds_stay *ds_arena_of(const struct ds_device *device);
 /* Where a slot lies; it and *follow others are side by side. */

@@ -57,7 +57,7 @@ static bool place(struct ds_device *device, const struct ds_stay *stay)
 					taken[grain->slot] = true;
 	each_there(piece, device)
 		each_grain(grain, piece) {
-			if (grain->placed)
+			if (grain->placed || piece->window)
 				continue;
 			while (slot < stay->slots && taken[slot])
 				slot++;
@@ -105,7 +105,10 @@ static void compare(struct ds_device *device, const struct ds_digest *digests)
  * One that the GPU has a digest of moves whether it changed or not: check() computes the digest of what arrives. So a GPU that says
  * the wrong thing is found out sooner or later, the first time at once, for then everything moves.
  */
-static struct ds_grain *pick(struct ds_device *device, size_t count)
+static struct pick {
+	struct ds_piece *piece; /* NULL: none */
+	unsigned int n;
+} pick(struct ds_device *device, size_t count)
 {
 	struct ds_piece *piece;
 	uint64_t dice = 0;
@@ -119,15 +122,15 @@ static struct ds_grain *pick(struct ds_device *device, size_t count)
 			continue;
 		if (at < ds_piece_grains(piece)) {
 			piece->grains[at].moves = true;
-			return &piece->grains[at];
+			return (struct pick){piece, (unsigned int)at};
 		}
 		at -= ds_piece_grains(piece);
 	}
-	return NULL;
+	return (struct pick){0};
 }
 
 /* DS_WHOLE_NOT: each grain says whether it moves. *picked: see pick(). */
-static uint32_t find_changes(struct ds_device *device, const struct ds_stay *stay, struct ds_grain **picked)
+static uint32_t find_changes(struct ds_device *device, const struct ds_stay *stay, struct pick *picked)
 {
 	struct ds_digest *digests = NULL;
 	CUdeviceptr *list = NULL;
@@ -167,15 +170,31 @@ static void forget_moving(struct ds_device *device)
 				ds_piece_keep(piece, n, false);
 }
 
-static bool check(const struct ds_stay *stay, const struct ds_grain *picked)
+static bool check(const struct ds_stay *stay, const struct pick *picked)
 {
+	const struct ds_piece *piece = picked->piece;
+	const struct ds_grain *grain;
 	struct ds_digest digest;
 	uint32_t follow;
+	void *copy;
+	bool same;
 
-	if (!picked)
+	if (!piece)
 		return true;
-	ds_hasher_reference(ds_arena_at(stay, picked->slot, &follow), &digest);
-	return !memcmp(&digest, &picked->digest, sizeof(digest));
+	grain = &piece->grains[picked->n];
+	if (!piece->window) {
+		ds_hasher_reference(ds_arena_at(stay, grain->slot, &follow), &digest);
+		return !memcmp(&digest, &grain->digest, sizeof(digest));
+	}
+	/* the CPU has no access to a window */
+	copy = malloc(DS_GRAIN_BYTES);
+	same = copy && real->cuMemcpyDtoH_v2(copy, piece->window + picked->n * DS_GRAIN_BYTES, DS_GRAIN_BYTES) == CUDA_SUCCESS;
+	if (same) {
+		ds_hasher_reference(copy, &digest);
+		same = !memcmp(&digest, &grain->digest, sizeof(digest));
+	}
+	free(copy);
+	return same;
 }
 
 /* ---- copies ---- */
@@ -185,12 +204,13 @@ static unsigned int run(const struct ds_piece *piece, const struct ds_stay *stay
 {
 	const struct ds_grain *first = &piece->grains[n];
 	unsigned int most = ds_piece_grains(piece) - n, count = 1;
-	uint32_t follow;
+	uint32_t follow = MOST;
 
-	ds_arena_at(stay, first->slot, &follow);
+	if (!piece->window)
+		ds_arena_at(stay, first->slot, &follow);
 	most = most < MOST ? most : MOST;
 	most = most < follow + 1 ? most : follow + 1;
-	while (count < most && first[count].slot == first->slot + count && (!away || first[count].moves))
+	while (count < most && (piece->window || first[count].slot == first->slot + count) && (!away || first[count].moves))
 		count++;
 	return count;
 }
@@ -199,8 +219,12 @@ static CUresult one(const struct ds_piece *piece, const struct ds_stay *stay, un
 {
 	CUdeviceptr there = piece->address + n * DS_GRAIN_BYTES;
 	uint32_t follow;
-	char *here = ds_arena_at(stay, piece->grains[n].slot, &follow);
+	char *here;
 
+	/* lent pieces come home by lend.c */
+	if (piece->window)
+		return real->cuMemcpyDtoDAsync_v2(piece->window + n * DS_GRAIN_BYTES, there, count * DS_GRAIN_BYTES, stay->stream);
+	here = ds_arena_at(stay, piece->grains[n].slot, &follow);
 	return away ? real->cuMemcpyDtoHAsync_v2(here, there, count * DS_GRAIN_BYTES, stay->stream)
 		    : real->cuMemcpyHtoDAsync_v2(there, here, count * DS_GRAIN_BYTES, stay->stream);
 }
@@ -247,7 +271,7 @@ static void keep_moved(struct ds_device *device)
 CUresult ds_copies_away(struct ds_device *device, const struct ds_stay *stay, bool whole, struct ds_copied *copied)
 {
 	uint64_t began = ds_now_ns();
-	struct ds_grain *picked = NULL;
+	struct pick picked = {0};
 	CUresult result;
 
 	*copied = (struct ds_copied){ .whole = DS_WHOLE_OFF };
@@ -269,7 +293,7 @@ CUresult ds_copies_away(struct ds_device *device, const struct ds_stay *stay, bo
 		take_all(device);
 	forget_moving(device);
 	result = copy(device, stay, true, &copied->bytes);
-	if (result == CUDA_SUCCESS && copied->whole == DS_WHOLE_NOT && !check(stay, picked)) {
+	if (result == CUDA_SUCCESS && copied->whole == DS_WHOLE_NOT && !check(stay, &picked)) {
 		ds_hasher_wrong(device);
 		copied->whole = DS_WHOLE_WRONG;
 		take_all(device);

@@ -18,13 +18,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct ds_counters *counters_of(const struct ds_device *device)
-{
-	const struct ds_pages *pages = device->pages;
-
-	return pages ? pages->counters : NULL;
-}
-
 /* The daemon keeps the driver shut; one that died does not. *asked: the requests stand, whether it lives or not. */
 static bool shut(bool *asked)
 {
@@ -47,8 +40,8 @@ static void want(uint32_t value)
 {
 	struct ds_device *device;
 
-	ds_each_managed(device) if (counters_of(device))
-		__atomic_store_n(&counters_of(device)->wants_back, value, __ATOMIC_RELAXED);
+	ds_each_managed(device) if (ds_counters_of(device))
+		__atomic_store_n(&ds_counters_of(device)->wants_back, value, __ATOMIC_RELAXED);
 }
 
 /* under the lock */
@@ -58,8 +51,8 @@ static void open_driver(void)
 
 	ds_driver_wakes();
 	want(0);
-	ds_each_managed(device) if (counters_of(device))
-		__atomic_store_n(&counters_of(device)->deep, 0, __ATOMIC_RELEASE);
+	ds_each_managed(device) if (ds_counters_of(device))
+		__atomic_store_n(&ds_counters_of(device)->deep, 0, __ATOMIC_RELEASE);
 }
 
 static void wait_awake(void)

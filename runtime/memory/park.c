@@ -3,7 +3,7 @@
  * The program's memory leaves its GPUs and comes back, as a whole: it is either wholly there or wholly away. Leaving, nothing is given back
  * before all of it is copied; coming, nothing is used before all of it is copied. What fails is taken back.
  *
- * One lock is held all the while, around leave() and come(). Threads of the program that need the memory wait for it in fetch(), and the first
+ * One lock is held all the while, around ds_park_leave() and ds_park_come(). Threads of the program that need the memory wait for it in fetch(), and the first
  * of them brings it home; no device->lock is held around copies. Who is held by hand waits there too: a paused program stays away.
  */
 #include <string.h>
@@ -13,6 +13,8 @@
 #include "copies.h"
 #include "hasher.h"
 #include "home.h"
+#include "leave.h"
+#include "lend.h"
 #include "lifecycle.h"
 #include "log.h"
 #include "park.h"
@@ -23,22 +25,21 @@
 
 #define LEAST_NAP_NS 1000000ULL /* between two tries to come back where the GPU has no room */
 #define MOST_NAP_NS 50000000ULL
+/* Of lent memory an eighth comes home at a time, at most 10 ms of copies; then the program has a tick of its poller (2 ms) at least. */
+#define STEPS 8
+#define STEP_MOST (512UL << 20)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static struct ds_counters *counters_of(struct ds_device *device)
-{
-	const struct ds_pages *pages = device->pages;
-
-	return pages ? pages->counters : NULL;
-}
+static bool ran; /* the program ran over what is lent: copies there may have changed since their digests */
+static uint64_t step_bytes; /* of lent memory, how much at a time */
+static uint64_t began_ns; /* the way back that goes on */
 
 static void show_state(uint32_t state)
 {
 	struct ds_device *device;
 
-	ds_each_managed(device) if (counters_of(device))
-		__atomic_store_n(&counters_of(device)->park_state, state, __ATOMIC_RELAXED);
+	ds_each_managed(device) if (ds_counters_of(device))
+		__atomic_store_n(&ds_counters_of(device)->park_state, state, __ATOMIC_RELAXED);
 }
 
 static uint64_t bytes_away(const struct ds_device *device)
@@ -58,87 +59,15 @@ static bool sole_contexts(void)
 	struct ds_device *device;
 
 	ds_each_managed(device)
-		if (counters_of(device) && __atomic_load_n(&counters_of(device)->unmanaged, __ATOMIC_RELAXED))
+		if (ds_counters_of(device) && __atomic_load_n(&ds_counters_of(device)->unmanaged, __ATOMIC_RELAXED))
 			return false;
 	return !ds_alloc_foreign();
-}
-
-/* Room for what can leave now. */
-static uint32_t room_for_all(void)
-{
-	struct ds_device *device;
-	uint64_t all = 0;
-	char why[400] = "";
-	struct ds_own own;
-
-	ds_each_managed(device) {
-		uint64_t bytes = ds_piece_parkable(device);
-		struct ds_stay *stay = NULL;
-
-		if (!bytes)
-			continue;
-		all += bytes;
-		ds_own_begin(&own, device);
-		stay = ds_arena_need(device, bytes, why, sizeof(why));
-		ds_own_end(&own);
-		if (!stay) {
-			ds_info("park: refused, nothing is lost: %s", why);
-			return DS_PARK_ARENA;
-		}
-	}
-	return all ? DS_PARK_OK : DS_PARK_NOTHING;
-}
-
-/* whether copies are not to be kept */
-static bool whole(const struct ds_device *device)
-{
-	const struct ds_pages *pages = device->pages;
-
-	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_WHOLE;
-}
-
-static void show_copied(struct ds_device *device, const struct ds_copied *copied)
-{
-	struct ds_counters *counters = counters_of(device);
-
-	if (!counters)
-		return;
-	__atomic_store_n(&counters->copied_bytes, copied->bytes, __ATOMIC_RELAXED);
-	__atomic_store_n(&counters->hash_ns, copied->hash_ns, __ATOMIC_RELAXED);
-	__atomic_store_n(&counters->whole, copied->whole, __ATOMIC_RELAXED);
-}
-
-static uint32_t copy_away(void)
-{
-	struct ds_device *device;
-
-	ds_each_managed(device) {
-		uint64_t bytes = ds_piece_parkable(device);
-		struct ds_stay *stay = ds_arena_of(device);
-		CUresult result = CUDA_SUCCESS;
-		struct ds_copied copied;
-		struct ds_own own;
-
-		if (!bytes)
-			continue;
-		/* it allocated more meanwhile */
-		if (!stay || bytes > stay->slots * DS_GRAIN_BYTES)
-			return DS_PARK_ARENA;
-		ds_own_begin(&own, device);
-		result = ds_copies_away(device, stay, whole(device), &copied);
-		ds_own_end(&own);
-		if (result != CUDA_SUCCESS) {
-			ds_info("park: refused, nothing is lost: a copy failed with %s", ds_error_name(result));
-			return DS_PARK_DRIVER;
-		}
-		show_copied(device, &copied);
-	}
-	return DS_PARK_OK;
 }
 
 static void give_back(uint64_t began)
 {
 	struct ds_device *device;
+	struct ds_own own;
 
 	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next) {
 		/* what the driver does not unmap stays, and is as it was */
@@ -146,17 +75,33 @@ static void give_back(uint64_t began)
 			continue;
 		real->cuMemRelease(piece->handle);
 		piece->handle = 0;
+		if (piece->window) {
+			ds_own_begin(&own, piece->device);
+			ds_lend(piece);
+			ds_own_end(&own);
+		}
 	}
 	ds_each_managed(device) {
-		if (!counters_of(device))
+		if (!ds_counters_of(device))
 			continue;
-		__atomic_store_n(&counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
-		__atomic_fetch_add(&counters_of(device)->parks, 1, __ATOMIC_RELAXED);
-		__atomic_store_n(&counters_of(device)->park_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
+		__atomic_store_n(&ds_counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
+		__atomic_fetch_add(&ds_counters_of(device)->parks, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&ds_counters_of(device)->park_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
 	}
 }
 
-static uint32_t leave(void)
+/* No park goes on: the program has its memory, on the GPU or lent. */
+static void rest(void)
+{
+	bool lent = ds_lend_any(NULL);
+
+	ran = lent;
+	atomic_store(&ds_process.lent, lent);
+	atomic_store(&ds_home.now, lent ? DS_HOME_LENT : DS_HOME);
+	show_state(lent ? DS_PARK_LENT : DS_PARK_HOME);
+}
+
+uint32_t ds_park_leave(void)
 {
 	uint32_t reason;
 	uint64_t began;
@@ -165,7 +110,7 @@ static uint32_t leave(void)
 		return DS_PARK_OFF;
 	if (!sole_contexts())
 		return DS_PARK_CONTEXT;
-	reason = room_for_all();
+	reason = ds_leave_room();
 	if (reason != DS_PARK_OK)
 		return reason;
 	began = ds_now_ns();
@@ -176,13 +121,14 @@ static uint32_t leave(void)
 	if (reason == DS_PARK_OK && !sole_contexts())
 		reason = DS_PARK_CONTEXT;
 	if (reason == DS_PARK_OK)
-		reason = copy_away();
+		reason = ds_leave_copy();
 	if (reason != DS_PARK_OK) {
-		atomic_store(&ds_home.now, DS_HOME);
-		show_state(DS_PARK_HOME);
+		rest();
 		return reason;
 	}
 	give_back(began);
+	ran = ran && ds_lend_any(NULL);
+	atomic_store(&ds_process.lent, ds_lend_any(NULL)); /* the launch that wakes it is the first that names */
 	atomic_store(&ds_home.now, DS_HOME_AWAY);
 	show_state(DS_PARK_AWAY);
 	return DS_PARK_OK;
@@ -210,7 +156,7 @@ static CUresult make(void)
 	CUresult result = CUDA_SUCCESS;
 
 	for (struct ds_piece *piece = ds_pieces; piece && result == CUDA_SUCCESS; piece = piece->next) {
-		if (piece->handle || !piece->device->primary)
+		if (piece->handle || piece->host || !piece->device->primary)
 			continue;
 		result = real->cuMemCreate(&piece->handle, piece->size, &piece->prop, 0);
 		if (result == CUDA_SUCCESS)
@@ -234,17 +180,72 @@ static CUresult make(void)
 	return result;
 }
 
-/* false: the GPU has no room now, and all is as it was. */
-static bool come(void)
+static void show_back(void)
 {
-	uint64_t began = ds_now_ns();
+	struct ds_device *device;
+
+	ds_each_managed(device) {
+		if (!ds_counters_of(device))
+			continue;
+		__atomic_store_n(&ds_counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
+		__atomic_store_n(&ds_counters_of(device)->resume_ns, ds_now_ns() - began_ns, __ATOMIC_RELAXED);
+	}
+}
+
+/* Lent memory of all GPUs comes home, so many bytes of each. Nobody is inside. */
+static CUresult home(uint64_t most)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct ds_device *device;
+
+	ds_each_managed(device) {
+		struct ds_stay *stay = ds_arena_of(device);
+		struct ds_own own;
+
+		if (!stay || result != CUDA_SUCCESS || !ds_lend_any(device))
+			continue;
+		ds_own_begin(&own, device);
+		result = ds_lend_home(device, stay, most, ran);
+		ds_own_end(&own);
+	}
+	show_back();
+	return result;
+}
+
+static uint64_t parked_bytes(void)
+{
+	struct ds_device *device;
+	uint64_t sum = 0;
+
+	ds_each_managed(device) sum += bytes_away(device);
+	return sum;
+}
+
+static bool all_lazy(void)
+{
+	struct ds_device *device;
+
+	ds_each_managed(device)
+		if (ds_lend_any(device) && (!ds_leave_lazy(device) || !ds_lend_all(device)))
+			return false;
+	return true;
+}
+
+bool ds_park_come(void)
+{
 	struct ds_device *device;
 	bool locked = ds_thread.locked;
 	CUresult result;
 
+	began_ns = ds_now_ns();
 	ds_thread.locked = true;
 	show_state(DS_PARK_COMING);
 	result = make();
+	if (result == CUDA_SUCCESS && !all_lazy()) {
+		result = home(UINT64_MAX);
+		if (result != CUDA_SUCCESS)
+			unmake();
+	}
 	if (result != CUDA_SUCCESS) {
 		ds_thread.locked = locked;
 		show_state(DS_PARK_WAITING);
@@ -265,16 +266,31 @@ static bool come(void)
 	}
 	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
 		piece->fresh = DS_FRESH_NOT;
-	ds_each_managed(device) {
-		if (!counters_of(device))
-			continue;
-		__atomic_store_n(&counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
-		__atomic_store_n(&counters_of(device)->resume_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
-	}
-	atomic_store(&ds_home.now, DS_HOME);
-	show_state(DS_PARK_HOME);
+	show_back();
+	step_bytes = parked_bytes() / STEPS < STEP_MOST ? parked_bytes() / STEPS : STEP_MOST;
+	rest();
 	ds_thread.locked = locked;
 	return true;
+}
+
+/* ---- lent ---- */
+
+/* Some lent memory comes home at a kernel boundary. false: not now. */
+static bool step(uint64_t most)
+{
+	bool locked = ds_thread.locked, done;
+
+	ds_thread.locked = true;
+	ds_settle_stop();
+	done = ds_settle() == DS_PARK_OK && home(most) == CUDA_SUCCESS;
+	rest();
+	ds_thread.locked = locked;
+	return done;
+}
+
+bool ds_park_step(void)
+{
+	return step(step_bytes);
 }
 
 static bool held_away(void)
@@ -295,14 +311,18 @@ static void fetch(struct ds_stream *stream)
 	bool told = false;
 
 	pthread_mutex_lock(&lock);
-	while (atomic_load(&ds_home.now) == DS_HOME_AWAY) {
+	/* who names memory beside streams has all of it on the GPU */
+	while (atomic_load(&ds_home.now) == DS_HOME_AWAY || (!stream && atomic_load(&ds_home.now) == DS_HOME_LENT)) {
 		bool held = held_away();
 
-		if (!held && come()) {
+		if (atomic_load(&ds_home.now) == DS_HOME_LENT) {
+			if (step(UINT64_MAX))
+				continue;
+		} else if (!held && ds_park_come()) {
 			ds_each_managed(device)
-				if (counters_of(device))
-					__atomic_fetch_add(&counters_of(device)->wakes, 1, __ATOMIC_RELAXED);
-			break;
+				if (ds_counters_of(device))
+					__atomic_fetch_add(&ds_counters_of(device)->wakes, 1, __ATOMIC_RELAXED);
+			continue;
 		}
 		pthread_mutex_unlock(&lock);
 		if (!held && !told)
@@ -326,6 +346,16 @@ static void fetch(struct ds_stream *stream)
 	pthread_mutex_unlock(&lock);
 }
 
+void ds_park_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void ds_park_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
 bool ds_park_shuts(void (*wait)(void))
 {
 	bool away;
@@ -339,73 +369,19 @@ bool ds_park_shuts(void (*wait)(void))
 	return away;
 }
 
-static const struct ds_keeper keeper = { .fetch = fetch };
-DS_LIST_ADD(ds_keepers, keeper);
-
-/* ---- what the daemon asks for ---- */
-
-static bool parks(const struct ds_board *board)
+/* The lock keeps what is found: who frees waits until all is home. */
+static void name(CUfunction function, void **params, void **extra)
 {
-	return __atomic_load_n(&board->pages.policy->park, __ATOMIC_RELAXED) !=
-	       __atomic_load_n(&board->pages.counters->park_ack, __ATOMIC_RELAXED);
-}
-
-static bool returns(const struct ds_board *board)
-{
-	return __atomic_load_n(&board->pages.policy->returns, __ATOMIC_RELAXED) !=
-	       __atomic_load_n(&board->pages.counters->returned, __ATOMIC_RELAXED);
-}
-
-static bool due(const struct ds_board *board)
-{
-	return parks(board) || returns(board);
-}
-
-/*
- * Somebody else needs the host memory: where the program's memory is on the GPU, it holds nothing but copies that are kept. false: it has work, for
- * which the driver might wait as it unpins; later.
- */
-static bool return_arena(struct ds_board *board)
-{
-	uint32_t wanted = __atomic_load_n(&board->pages.policy->returns, __ATOMIC_RELAXED);
-	struct ds_own own;
-
-	if (atomic_load(&ds_home.now) == DS_HOME) {
-		if (!ds_settle_idle(board->device))
-			return false;
-		ds_own_begin(&own, board->device);
-		ds_arena_return(board->device);
-		ds_own_end(&own);
-	}
-	__atomic_store_n(&board->pages.counters->returned, wanted, __ATOMIC_RELEASE);
-	return true;
-}
-
-static bool look(struct ds_board *board)
-{
-	uint32_t wanted = __atomic_load_n(&board->pages.policy->park, __ATOMIC_ACQUIRE), reason = DS_PARK_OK;
-	struct ds_counters *counters = board->pages.counters;
-	bool asked = parks(board), again = false, later = false;
-
-	ds_thread.locked = true;
+	if (ds_thread.locked)
+		return;
 	pthread_mutex_lock(&lock);
-	if (returns(board))
-		later = !return_arena(board);
-	if (asked && wanted & DS_PARK_WANTED)
-		reason = atomic_load(&ds_home.now) == DS_HOME_AWAY ? DS_PARK_OK : leave();
-	else if (asked && atomic_load(&ds_home.now) == DS_HOME_AWAY)
-		again = !come();
+	if (atomic_load(&ds_home.now) != DS_HOME)
+		ds_lend_name(function, params, extra);
 	pthread_mutex_unlock(&lock);
-	ds_thread.locked = false;
-	if (asked && !again) {
-		__atomic_store_n(&counters->park_reason, reason, __ATOMIC_RELAXED);
-		__atomic_store_n(&counters->park_ack, wanted, __ATOMIC_RELEASE);
-	}
-	return again || later;
 }
 
-static const struct ds_chore chore = { .due = due, .look = look };
-DS_LIST_ADD(ds_chores, chore);
+static const struct ds_keeper keeper = { .fetch = fetch, .name = name };
+DS_LIST_ADD(ds_keepers, keeper);
 
 /* ---- ends ---- */
 
@@ -414,6 +390,9 @@ static void context_ends(struct ds_device *device)
 	struct ds_own own;
 
 	pthread_mutex_lock(&lock);
+	/* what is not home by then ends with the context */
+	if (atomic_load(&ds_home.now) == DS_HOME_LENT)
+		step(UINT64_MAX);
 	ds_own_begin(&own, device);
 	ds_arena_ends(device);
 	ds_hasher_ends(device);
@@ -430,8 +409,10 @@ static void context_over(struct ds_device *device)
 	ds_arena_over(device, bytes_away(device) != 0);
 	for (struct ds_piece *piece = ds_pieces; piece && !away; piece = piece->next)
 		away = !piece->handle;
-	if (!away)
+	if (!away) {
+		atomic_store(&ds_process.lent, false);
 		atomic_store(&ds_home.now, DS_HOME);
+	}
 	pthread_mutex_unlock(&lock);
 }
 

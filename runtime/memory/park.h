@@ -3,6 +3,17 @@
 #define DS_PARK_H
 
 #include <stdbool.h>
+#include <stdint.h>
+
+/* One for all that moves memory. */
+void ds_park_lock(void);
+void ds_park_unlock(void);
+/* All three under the lock. Away: DS_PARK_OK, or why not. */
+uint32_t ds_park_leave(void);
+/* Back, wholly or lent. false: the GPU has no room now, and all is as it was. */
+bool ds_park_come(void);
+/* Some of what is lent comes home, at a kernel boundary. false: not now. */
+bool ds_park_step(void);
 
 /* Where the program's memory is away and nobody brings it back now, the driver sleeps from now on (ds_driver_sleeps()). Waits for nobody. */
 bool ds_park_shuts(void (*wait)(void));

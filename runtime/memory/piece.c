@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "lend.h"
 #include "piece.h"
 
 #define SYNC_MEMOPS 6
@@ -107,6 +108,7 @@ static struct ds_piece *keep(struct ds_piece *piece, struct ds_device *device, s
 	if (size % DS_GRAIN_BYTES)
 		piece->stays = true;
 	ds_piece_lock();
+	piece->age = ds_pieces ? ds_pieces->age + 1 : 1;
 	piece->next = ds_pieces;
 	piece->link = &ds_pieces;
 	if (ds_pieces)
@@ -148,6 +150,7 @@ void ds_piece_free(struct ds_piece *piece)
 	ds_piece_unlock();
 	if (piece->handle)
 		real->cuMemRelease(piece->handle);
+	ds_lend_drop(piece);
 	free(piece->grains);
 	free(piece);
 }
@@ -185,6 +188,7 @@ void ds_piece_reset(void)
 	/* the parent's are left to leak: another thread may have held malloc's lock, or this one, at the fork */
 	pthread_mutex_init(&lock, NULL);
 	ds_pieces = NULL;
+	ds_lend_reset();
 	for (unsigned int n = 0; n < DS_MAX_DEVICES; n++) {
 		atomic_store(&parkable[n], 0);
 		atomic_store(&leaves[n], 0);

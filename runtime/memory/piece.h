@@ -33,12 +33,18 @@ struct ds_piece {
 	CUdeviceptr address; /* where it is mapped; 0: nowhere, or more than once */
 	struct ds_device *device;
 	uint64_t reached; /* bit n: GPU n may read and write it */
+	CUmemGenericAllocationHandle host; /* its host memory, see lend.h; 0: none */
+	CUdeviceptr window; /* where the GPU always sees that */
 	struct ds_grain *grains; /* NULL before its first park */
 	unsigned int owners, mappings; /* of a handle that the program made */
 	unsigned int number; /* of that handle; 0: it is ours */
 	uint8_t fresh; /* DS_FRESH_*: how far its way home is */
 	bool stays; /* it cannot leave */
 	bool orders; /* SYNC_MEMOPS */
+	bool seen; /* the window is mapped */
+	bool lent; /* host memory is mapped at its address */
+	uint32_t hot; /* when launches named it; 0: they did not */
+	uint32_t age; /* of all pieces, which one it was */
 	bool counted; /* among what can leave */
 	struct ds_piece *next, **link;
 };

@@ -9,6 +9,14 @@
 struct ds_device *ds_managed(struct ds_device *device);
 #define ds_each_managed(device) for ((device) = ds_managed(NULL); (device); (device) = ds_managed(device))
 
+/* NULL: it has no board */
+static inline struct ds_counters *ds_counters_of(const struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	return pages ? pages->counters : NULL;
+}
+
 /* From now on who needs memory waits. */
 void ds_settle_stop(void);
 /* Whether the GPU has no work of ours now; some may come. */

@@ -409,6 +409,24 @@ out:
 	return good;
 }
 
+bool ds_host_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room)
+{
+	struct ds_arena request = { .magic = DS_MAGIC_HOST, .version = DS_VERSION, .bytes = bytes };
+	struct ds_attached answer = { 0 };
+	unsigned int count = 0;
+	int socket, fds[PAGES];
+	bool given;
+
+	memcpy(request.gpu_uuid, uuid->bytes, sizeof(request.gpu_uuid));
+	socket = answered(&request, sizeof(request), ds_now_ns() + ARENA_PATIENCE_NS, &answer, fds, &count, why, room);
+	if (socket < 0)
+		return false;
+	given = agrees(&answer, why, room);
+	close_all(fds, count);
+	close(socket);
+	return given;
+}
+
 int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room)
 {
 	struct ds_arena request = { .magic = DS_MAGIC_ARENA, .version = DS_VERSION, .bytes = bytes };

@@ -101,10 +101,16 @@
 #define DS_PARK_DRIVER 7
 /* its context is ending */
 #define DS_PARK_ENDING 8
+/* the program runs over host memory, and pieces come home one after the other */
+#define DS_PARK_LENT 5
+/* 'DLvH': as MAGIC_ARENA, for host memory that the library gets by itself: no descriptor */
+#define DS_MAGIC_HOST 0x48764c44
+/* bit of policy.flags: what parks from now on can come back lazily, and does */
+#define DS_FLAG_LAZY 2
 /* bit of policy.flags: each park copies everything, and no copy is kept */
 #define DS_FLAG_WHOLE 1
 /* bit of policy.flags: it is a rank of a job; count its collectives, and stop them at policy.collectives_from */
-#define DS_FLAG_JOB 2
+#define DS_FLAG_JOB 4
 /* counters.whole: the last park copied what had changed */
 #define DS_WHOLE_NOT 0
 /* FLAG_WHOLE */

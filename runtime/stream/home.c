@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "entry.h"
 #include "home.h"
 #include "lifecycle.h"
 
@@ -12,6 +13,14 @@ void ds_home_fetch(struct ds_stream *stream)
 
 	ds_list_each(at, ds_keepers)
 		(*at)->fetch(stream);
+}
+
+void ds_home_name(CUfunction function, void **params, void **extra)
+{
+	const struct ds_keeper *const *at;
+
+	ds_list_each(at, ds_keepers)
+		(*at)->name(function, params, extra);
 }
 
 void ds_home_wait(void)
@@ -30,6 +39,7 @@ void ds_home_wait(void)
 static void child(void)
 {
 	atomic_store(&ds_home.now, DS_HOME);
+	atomic_store(&ds_process.lent, false);
 	atomic_store(&ds_home.users, 0);
 	atomic_store(&ds_home.parks, false);
 }

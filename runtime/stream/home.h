@@ -17,7 +17,8 @@
 
 struct ds_stream;
 
-enum { DS_HOME, DS_HOME_LEAVING, DS_HOME_AWAY };
+/* LENT: streams may run over host memory, other calls that name memory have all of it brought home first */
+enum { DS_HOME, DS_HOME_LEAVING, DS_HOME_AWAY, DS_HOME_LENT };
 
 struct ds_home {
 	_Atomic(uint32_t) now;
@@ -30,10 +31,13 @@ extern struct ds_home ds_home;
 struct ds_keeper {
 	/* Returns when the memory is home, and `stream` (NULL: none) has no DS_WORD_PARKED and its work may follow. */
 	void (*fetch)(struct ds_stream *stream);
+	/* A launch while memory is lent; what it names is hot. */
+	void (*name)(CUfunction function, void **params, void **extra);
 };
 
 void ds_home_fetch(struct ds_stream *stream);
 void ds_home_wait(void);
+void ds_home_name(CUfunction function, void **params, void **extra);
 
 /* Nests. Without device->lock, and not while a stream is in use. */
 static inline void ds_home_enter(void)

@@ -53,4 +53,7 @@ int fakecuda_make_current(void *context);
 /* Work submitted and not finished yet, of the whole process. */
 size_t fakecuda_pending(void);
 
+/* whether what is mapped there lies in the host's memory */
+int fakecuda_on_host(unsigned long long address);
+
 #endif

@@ -331,6 +331,18 @@ API(cuMemGetAddressRange_v2, CUdeviceptr *, base, size_t *, size, CUdeviceptr, a
 	return CUDA_SUCCESS;
 }
 
+EXPORT int fakecuda_on_host(unsigned long long address)
+{
+	struct memory *memory;
+	int on_host;
+
+	pthread_mutex_lock(&fake_lock);
+	memory = memory_find(address);
+	on_host = memory && memory->on_host;
+	pthread_mutex_unlock(&fake_lock);
+	return on_host;
+}
+
 EXPORT void fakecuda_host_access(const void *address, size_t size, int write)
 {
 	static unsigned int actor;

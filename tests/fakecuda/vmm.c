@@ -53,6 +53,8 @@ static CUresult prop_check(const CUmemAllocationProp *prop, struct device **devi
 	if (prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || prop->win32HandleMetaData ||
 	    prop->allocFlags.compressionType || prop->allocFlags.usage)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (on_host(&prop->location) && (can = getenv("FAKECUDA_NUMA")) && !strcmp(can, "0"))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (on_host(&prop->location))
 		return prop->location.id >= 0 && prop->location.id < NODES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)

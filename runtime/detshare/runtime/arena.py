@@ -31,7 +31,8 @@ _MESSAGE: Final = struct.Struct("<II16sQ")
 
 def asked(data: bytes) -> tuple[bytes, int] | None:
     """The GPU's UUID and the bytes that a library asks for; None where this is no such message. BadBoard."""
-    if len(data) != _MESSAGE.size or int.from_bytes(data[:4], "little") != layout.MAGIC_ARENA:
+    magic = int.from_bytes(data[:4], "little")
+    if len(data) != _MESSAGE.size or magic not in (layout.MAGIC_ARENA, layout.MAGIC_HOST):
         return None
     _magic, version, uuid, size = _MESSAGE.unpack(data)
     if version != layout.VERSION:
@@ -40,6 +41,11 @@ def asked(data: bytes) -> tuple[bytes, int] | None:
     if not 0 < size < 1 << 50:
         raise BadBoard(f"{size} bytes of host memory cannot be")
     return uuid, size
+
+
+def counts_only(data: bytes) -> bool:
+    """Whether the library gets that memory by itself, from the driver, which wipes it: no descriptor is sent."""
+    return int.from_bytes(data[:4], "little") == layout.MAGIC_HOST
 
 
 def host_bytes() -> int:

@@ -68,9 +68,12 @@ PARK_CAPTURE = 5  # one of its streams is being captured
 PARK_CONTEXT = 6  # it has contexts beside the primary one, or green contexts of its own
 PARK_DRIVER = 7  # the driver refused a copy; the library's log says which
 PARK_ENDING = 8  # its context is ending
+PARK_LENT = 5  # the program runs over host memory, and pieces come home one after the other
+MAGIC_HOST = 0x48764c44  # 'DLvH': as MAGIC_ARENA, for host memory that the library gets by itself: no descriptor
+FLAG_LAZY = 2  # bit of policy.flags: what parks from now on can come back lazily, and does
 FLAG_WHOLE = 1  # bit of policy.flags: each park copies everything, and no copy is kept
 # bit of policy.flags: it is a rank of a job; count its collectives, and stop them at policy.collectives_from
-FLAG_JOB = 2
+FLAG_JOB = 4
 WHOLE_NOT = 0  # counters.whole: the last park copied what had changed
 WHOLE_OFF = 1  # FLAG_WHOLE
 WHOLE_KERNEL = 2  # the kernel that finds what changed cannot be had; the library's log says why

@@ -76,6 +76,14 @@ class Parking:
                 self._policies.show(tenant)
             return [Asked(tenant, tenant.park.asked) for tenant in mine]
 
+    def lazily(self, processes: set[ProcessId]) -> None:
+        """What parks of these from now on is to come back lazily."""
+        with self._lock:
+            for tenant in self._tenants.values():
+                if tenant.record.process in processes and not tenant.park.lazy:
+                    tenant.park.lazy = True
+                    self._policies.show(tenant)
+
     @staticmethod
     def wait(asked: list[Asked], seconds: float) -> dict[int, str | None]:
         """By PID: empty where it was done, why not, or None where nothing was answered within `seconds`.
@@ -90,8 +98,8 @@ class Parking:
             made.setdefault(each.tenant.record.pid, []).append(each.answer())
         return {pid: _together(answers) for pid, answers in made.items()}
 
-    def give(self, pid: int, uuid: bytes, size: int) -> int:
-        """A descriptor of host memory for a program's GPU, besides what it has. Refused."""
+    def grant(self, pid: int, uuid: bytes, size: int) -> tuple[Tenant, int]:
+        """Count host memory for a program's GPU besides what it has; whose, and how much that was. Refused."""
         with self._lock:
             gpu = uuid_text(uuid)
             mine = (t for t in self._tenants.values() if t.record.pid == pid and t.record.gpu.uuid == gpu)
@@ -107,6 +115,11 @@ class Parking:
             except Refused as error:
                 tenant.park.refusal = str(error)
                 raise
+        return tenant, had
+
+    def give(self, pid: int, uuid: bytes, size: int) -> int:
+        """A descriptor of host memory for a program's GPU, besides what it has. Refused."""
+        tenant, had = self.grant(pid, uuid, size)
         try:
             return self._arena.make(str(pid), size)
         except Refused as error:
@@ -209,6 +222,9 @@ class Parking:
         if (asks := bool(wanted := counters.get("room_bytes"))) != known.asks:
             known.asks = asks
             told += [f"an allocation of it waits for {sizes.text(wanted)} of room on {gpu}"] if asks else []
+        if (lazily := state == layout.PARK_LENT) and not known.returns_lazily:
+            told.append(f"it runs over host memory, and its memory comes back to {gpu}")
+        known.returns_lazily = lazily
         waits = state == layout.PARK_WAITING
         if waits and not known.waits:
             told.append(f"it is parked and wants to go on, and waits for room on {gpu}")

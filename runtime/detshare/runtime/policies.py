@@ -49,6 +49,8 @@ class Policies:
         """seconds that an allocation waits for room where nothing was promised; 0: nobody waits"""
         self.incremental = True
         """whether parks copy only what changed since the last one"""
+        self.lazy = False
+        """whether memory that leaves can come back lazily, and does"""
 
     # -- pages --------------------------------------------------------------------------------------------------
 
@@ -87,7 +89,9 @@ class Policies:
             depth=made.depth,
             floor_permille=made.floor_permille,
             floor_period_us=made.floor_period_us,
-            flags=(0 if self.incremental else layout.FLAG_WHOLE) | (layout.FLAG_JOB if tenant.job else 0),
+            flags=(0 if self.incremental else layout.FLAG_WHOLE)
+            | (layout.FLAG_JOB if tenant.job else 0)
+            | (layout.FLAG_LAZY if self.lazy or tenant.park.lazy else 0),
             memory_limit=desired.memory or 0,
             park=tenant.park.asked,
             stay_until=tenant.park.stay_until,

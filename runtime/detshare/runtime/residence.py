@@ -14,6 +14,7 @@ STATES: Final = {
     layout.PARK_AWAY: "parked",
     layout.PARK_COMING: "coming",
     layout.PARK_WAITING: "waiting",
+    layout.PARK_LENT: "returning",
 }
 """counters.park_state in words"""
 REASONS: Final = {
@@ -67,6 +68,10 @@ class Residence:
     owes: bool = False
     """that request is not answered yet"""
 
+    lazy: bool = False
+    """what parks from now on is to come back lazily, whatever the setting"""
+    returns_lazily: bool = False
+    """what was told last is that it runs while its memory comes home"""
     deep: int = 0
     """policy.deep: it is to stay out of the driver"""
     deeps: int = 0

@@ -68,6 +68,7 @@ class Service:
         self.policies = self.tenants.policies
         self.policies.room_s = park.wait if park else 0.0
         self.policies.incremental = park is None or park.incremental
+        self.policies.lazy = park is not None and park.lazy
         self.mps = mps or Mps(run_dir / "mps")
         self._mps_lock = threading.Lock()
         self._admission = Admission(self.tenants, self.mps, self._mps_lock, self._profiles, steer)
@@ -267,6 +268,10 @@ class Service:
                 wanted = arenas.asked(data)
                 if wanted is None:
                     raise BadBoard("no message that this daemon knows")
+                if arenas.counts_only(data):
+                    self.tenants.parking.grant(pid, *wanted)
+                    connection.send(Attached(0).pack())
+                    return
                 descriptor = self.tenants.parking.give(pid, *wanted)
             except (Refused, BadBoard) as error:
                 status = error.status if isinstance(error, Refused) else errno.EINVAL

@@ -47,7 +47,8 @@ class Shut:
         with self._lock:
             mine = self._of(process)
             try:
-                away = all(t.pages.counters.get("park_state") != layout.PARK_HOME for t in mine)
+                home = (layout.PARK_HOME, layout.PARK_LENT)
+                away = all(t.pages.counters.get("park_state") not in home for t in mine)
                 there = all(t.pages.counters.get("deep") == t.park.deep for t in mine)
             except ValueError:  # its pages are closed
                 return False

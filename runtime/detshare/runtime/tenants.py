@@ -107,6 +107,7 @@ class Tenants:
         tenant = Tenant(record, pages, slot, pidfd, table, descriptors=_descriptors(record, pidfd), job=_rank(record))
         tenant.park.asked = pages.policy.get("park")
         tenant.park.returns = pages.policy.get("returns")
+        tenant.park.lazy = not self.policies.lazy and bool(pages.policy.get("flags") & layout.FLAG_LAZY)
         tenant.park.deep = tenant.park.deeps = pages.policy.get("deep")
         tenant.park.parks = pages.counters.get("parks")
         tenant.park.away = pages.counters.get("park_state") != layout.PARK_HOME

@@ -20,7 +20,7 @@ def test_every_experiment_is_a_command_with_its_options() -> None:
     temporal_lane = {"adoption", "driver-calls", "harmless", "pause", "sweep", "temporal", "weights"}
     spatial_lane = {"compatibility", "determinism", "isolation", "lane-choice", "live-change", "mps-faults"}
     spatial_lane |= {"overhead", "pair"}
-    parking = {"migrate", "park-compat", "park-faults", "oversubscribe", "models"}
+    parking = {"migrate", "park-lazy", "park-compat", "park-faults", "oversubscribe", "models"}
     assert set(cli.EXPERIMENTS) == temporal_lane | spatial_lane | {"park", "park-deep", "park-incremental"} | parking
     for name in cli.EXPERIMENTS:
         command = cli.bench.commands[name]

@@ -26,6 +26,7 @@ from detshare.tools.bench.parking import (
     park_deep,
     park_faults,
     park_incremental,
+    park_lazy,
     room,
 )
 from detshare.tools.bench.session import Options, Session
@@ -187,6 +188,16 @@ def test_deep_parks_and_what_outlives_them(
     assert found["64 MiB: on the GPU after a deep park, as others see it"] == (0, True)
     assert found["64 MiB: deep park and resume"][0] > 0.4
     assert found["64 MiB: memory that differs at the end"] == (0, True)
+
+
+def test_a_program_runs_while_its_memory_comes_home(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(park_lazy, "CHUNK_MIB", 4)
+    session.options = replace(session.options, rounds=2, mib=256, budget=600.0)
+    park_lazy.run(session)
+    found = rows(session)
+    assert found["0.25 GiB: the first kernel"][0] > 0
+    assert found["0.25 GiB: all home"][0] > 0
+    assert found["0.25 GiB: memory that differs at the end"] == (0, True)
 
 
 def test_programs_that_are_parked_at_random_points(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,6 +199,7 @@ _WHERE = {
     "leaving": "about to leave the GPU",
     "parked": "parked; its next launch brings it back",
     "coming": "on its way back",
+    "returning": "partly in host memory; it runs, and the rest comes home",
     "waiting": "parked; it wants to come back and the GPU has no room",
 }
 

@@ -176,6 +176,8 @@ class Park:
     """seconds that an allocation which finds no room on the GPU waits for a policy to make some; 0: it fails at once"""
     incremental: bool = True
     """copies are kept after the way back, and the next park copies what changed"""
+    lazy: bool = False
+    """a parked program runs again over host memory, while its memory comes home"""
 
     @property
     def bytes(self) -> int:
@@ -256,7 +258,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "key": check_file,
         "hosts": check_hosts,
     },
-    "park": {"arena": check_arena, "wait": check_wait, "incremental": check_flag},
+    "park": {"arena": check_arena, "wait": check_wait, "incremental": check_flag, "lazy": check_flag},
     "containers": {"required": check_flag, "devices": check_devices},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {

@@ -278,9 +278,11 @@ _ALL: Final = (
         """Let a paused program run on, and bring the memory of a parked one back.
 
         A program parked by its library comes back by itself when it launches, copies, frees or asks for memory. One in
-        the driver's checkpoint waits for this.
+        the driver's checkpoint waits for this. With --lazy, or park.lazy in the configuration, it runs at once over
+        host memory while its memory comes back, if it was parked for that; else it does after its next park.
         """,
         "4242",
+        (Arg("lazy", Flag(), "", "It runs while its memory comes back.", "lazy"),),
         done="runs again",
         undoes=True,
     ),

@@ -101,7 +101,8 @@ class Parking:
     """Where the GPU memory of a program is that can leave it. Bytes over all its GPUs."""
 
     state: str
-    """home, leaving, parked, coming, or waiting: it wants to come back, and the GPU has no room"""
+    """home, leaving, parked, coming, waiting: it wants to come back, and the GPU has no room, or returning: it runs,
+    and its memory comes home meanwhile"""
     parkable_bytes: int
     """what can leave, parked or not"""
     parked_bytes: int

@@ -97,7 +97,9 @@ static void *serve(void *data)
 			continue;
 		size = recv(connection, &given, sizeof(given), 0);
 		request = given.attach;
-		if (size == sizeof(given.arena) && given.arena.magic == DS_MAGIC_ARENA) {
+		if (size == sizeof(given.arena) && given.arena.magic == DS_MAGIC_HOST) {
+			send_answer(connection, given.arena.bytes > atomic_load(&arena_most) ? ENOSPC : 0, NULL, 0);
+		} else if (size == sizeof(given.arena) && given.arena.magic == DS_MAGIC_ARENA) {
 			give_arena(connection, &given.arena);
 		} else if (size == sizeof(request)) {
 			memcpy(activity->gpu_uuid, request.gpu_uuid, sizeof(request.gpu_uuid));
@@ -149,6 +151,8 @@ void daemon_start(void)
 		exit(3);
 	}
 	setenv("DETSHARE_SOCKET", path, 1);
+	if (getenv("DAEMON_LAZY"))
+		policy->flags |= DS_FLAG_LAZY;
 	pthread_create(&thread, NULL, serve, (void *)(intptr_t)listener);
 	pthread_detach(thread);
 }

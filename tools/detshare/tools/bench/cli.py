@@ -100,6 +100,7 @@ EXPERIMENTS = {
     "park": _parking("Memory of 1 to 64 GiB off the GPU and back, beside other ways.", "about 15 min"),
     "park-incremental": _parking("Finding what changed since the last park, and copying it.", "about 10 min"),
     "park-deep": _parking("Memory and context off the GPU, beside the driver's checkpoint alone.", "about 3 min"),
+    "park-lazy": _parked("The first kernel after a park, and when all is home.", 1.0, 3, 300.0, True),
     "park-compat": _parked("Programs of many kinds, each parked --rounds times: their bits.", 1.0, 100, 400.0),
     "park-faults": _parked("--rounds kills of programs, daemon and guardian in parks; a full arena.", 1.0, 300, 900.0),
     "migrate": _parked("Held memory, a decode and a training moved between two GPUs.", 10.0, 100, 1500.0),

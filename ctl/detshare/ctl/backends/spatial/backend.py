@@ -257,8 +257,8 @@ class ShimBackend(Backend):
         note = "its context stays on the GPU: this daemon's backend asks no driver for a checkpoint"
         return replace(done, changed=tuple(replace(each, note=f"{each.note}; {note}") for each in done.changed))
 
-    def resume(self, who: str) -> Outcome:
-        return with_memory(self._hold("resume", who, False), self.residence.resume(who))
+    def resume(self, who: str, lazy: bool = False) -> Outcome:
+        return with_memory(self._hold("resume", who, False), self.residence.resume(who, lazy))
 
     def _hold(self, verb: str, who: str, on: bool) -> Outcome:
         def act(opener: Opener) -> Change | Skip:

@@ -39,7 +39,7 @@ def parking_of(views: Iterable[View]) -> Parking | None:
         return None
     states = [STATES.get(number, "home") for view in mine if isinstance(number := view.counters["park_state"], int)]
     # with several GPUs the memory of all of them leaves and comes together
-    state = next((each for each in ("waiting", "coming", "leaving", "parked") if each in states), "home")
+    state = next((each for each in ("waiting", "coming", "leaving", "parked", "returning") if each in states), "home")
     whole = {number for view in mine if isinstance(number := view.counters["whole"], int)}
     return Parking(
         state=state,
@@ -153,6 +153,8 @@ class Residence:
             stays = f"; {text(parking.stays_bytes)} of what it allocated stay" if parking.stays_bytes else ""
             copied = f", {text(parking.copied_bytes)} of it copied" if not parking.whole else ""
             return f"{text(parking.parked_bytes)} left the GPU in {parking.park_ms / 1e3:.3g} s{copied}{stays}"
+        if parking.state == "returning":
+            return f"it runs; {text(parking.parked_bytes)} of its memory are still on their way home"
         return f"its memory came back in {parking.resume_ms / 1e3:.3g} s"
 
     def park(self, who: str, timeout: float | None = None, room_for: int | None = None) -> Outcome:
@@ -162,7 +164,12 @@ class Residence:
         """
         return self._do("park", who, True, lambda opener: True, timeout, room_for)
 
-    def resume(self, who: str) -> Outcome:
-        """Bring back the memory of those who are parked; nobody else is in the outcome."""
+    def resume(self, who: str, lazy: bool = False) -> Outcome:
+        """Bring back the memory of those who are parked; nobody else is in the outcome.
+
+        `lazy`: who was not parked for that comes back as a whole, and lazily after its next park.
+        """
+        if lazy:
+            self._tenants.parking.lazily({each.id for each in self._openers() if select.parse(who).matches(each)})
         away = {process for process, parking in self.all().items() if parking.state in AWAY}
         return self._do("resume", who, False, lambda opener: opener.id in away, BACK)

@@ -118,6 +118,14 @@ class Holder:
         self.session.steer.verb("resume", self.program.pid)
         return float(self._until("state", "home")["resume_ms"]) / 1e3
 
+    def state(self) -> str:
+        """Where its memory is."""
+        return str(self._parking().get("state"))
+
+    def all_home(self) -> float:
+        """Waits for that; seconds that it took, as the library says."""
+        return float(self._until("state", "home")["resume_ms"]) / 1e3
+
     def launch(self) -> float:
         """Seconds of a launch, which brings memory back that is away."""
         return float(self.tell("launched", do="launch")["seconds"])

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "context.h"
+#include "copies.h"
+#include "leave.h"
+#include "lend.h"
+#include "log.h"
+#include "settle.h"
+#include "source.h"
+
+bool ds_leave_lazy(const struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_LAZY;
+}
+
+/* of this GPU, what goes to the arena, for it has no window */
+static uint64_t plain_bytes(const struct ds_device *device)
+{
+	uint64_t sum = 0;
+
+	ds_piece_lock();
+	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+		if (piece->device == device && piece->counted && !piece->window)
+			sum += piece->size;
+	ds_piece_unlock();
+	return sum;
+}
+
+uint32_t ds_leave_room(void)
+{
+	struct ds_device *device;
+	uint64_t all = 0;
+	char why[400] = "";
+	struct ds_own own;
+
+	ds_each_managed(device) {
+		uint64_t bytes = ds_piece_parkable(device);
+		struct ds_stay *stay = NULL;
+
+		if (!bytes)
+			continue;
+		all += bytes;
+		ds_own_begin(&own, device);
+		if (ds_leave_lazy(device) && !ds_lend_ready(device, why, sizeof(why)))
+			ds_info("park: it will come back as a whole: %s", why);
+		bytes = plain_bytes(device);
+		stay = bytes ? ds_arena_need(device, bytes, why, sizeof(why)) : ds_arena_stream(device, why, sizeof(why));
+		ds_own_end(&own);
+		if (!stay) {
+			ds_info("park: refused, nothing is lost: %s", why);
+			return DS_PARK_ARENA;
+		}
+	}
+	return all ? DS_PARK_OK : DS_PARK_NOTHING;
+}
+
+/* whether copies are not to be kept */
+static bool whole(const struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_WHOLE;
+}
+
+static void show_copied(struct ds_device *device, const struct ds_copied *copied)
+{
+	struct ds_counters *counters = ds_counters_of(device);
+
+	if (!counters)
+		return;
+	__atomic_store_n(&counters->copied_bytes, copied->bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&counters->hash_ns, copied->hash_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&counters->whole, copied->whole, __ATOMIC_RELAXED);
+}
+
+uint32_t ds_leave_copy(void)
+{
+	struct ds_device *device;
+
+	ds_each_managed(device) {
+		uint64_t bytes = ds_piece_parkable(device);
+		struct ds_stay *stay = ds_arena_of(device);
+		CUresult result = CUDA_SUCCESS;
+		struct ds_copied copied;
+		struct ds_own own;
+
+		if (!bytes)
+			continue;
+		/* it allocated more meanwhile */
+		if (!stay || plain_bytes(device) > stay->slots * DS_GRAIN_BYTES)
+			return DS_PARK_ARENA;
+		ds_own_begin(&own, device);
+		result = ds_copies_away(device, stay, whole(device), &copied);
+		ds_own_end(&own);
+		if (result != CUDA_SUCCESS) {
+			ds_info("park: refused, nothing is lost: a copy failed with %s", ds_error_name(result));
+			return DS_PARK_DRIVER;
+		}
+		show_copied(device, &copied);
+	}
+	return DS_PARK_OK;
+}
