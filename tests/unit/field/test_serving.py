@@ -208,4 +208,5 @@ def test_a_daemon_takes_what_the_policies_say(tmp_path: Path) -> None:
             figures, notes = way.over(session)
             assert {each.what for each in figures} == {"actions of the policy", "refused actions of the policy"}
             assert any(note.startswith("here: ") for note in notes), "the model sees neither requests nor launches"
+            assert f"{way.policy} took no action" in notes
             assert session.steer.policy_status()["name"] == "slo-aware"
