@@ -19,13 +19,13 @@ class FakeSteer:
         self.old, self.logged = old, logged
         self.running = False
         self.config: Path | None = None
-        self.starts: list[str] = []
+        self.began_with: list[str] = []
         """the name of each start's configuration"""
         self.pid = os.getpid()
 
     def start(self) -> None:
         self.running = True
-        self.starts.append("None" if self.config is None else self.config.name)
+        self.began_with.append("None" if self.config is None else self.config.name)
 
     def stop(self) -> None:
         self.running = False

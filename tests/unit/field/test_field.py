@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from detshare.tools import results
-from detshare.tools.bench.field import report, verdict
+from detshare.tools.bench.field import overview, report, verdict
 from detshare.tools.bench.field import run as runs
 from detshare.tools.bench.field.cells import Pace, failed, plan
 from detshare.tools.bench.field.cli import field
@@ -346,6 +346,9 @@ def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
     over = run(field, ["overview", str(tmp_path)])
     assert over.output == f"{tmp_path / 'field.html'}: 1 of {len(SUITES)} suites, {len(some_cells())} cells\n"
     assert "&lt;b&gt;no&lt;/b&gt; server" in (tmp_path / "field.html").read_text(), "what failed is there"
+    refused = replace(some_cells()[-1], cell="s + b: MIG", mix="s + b", scheme="MIG", notes=("MIG is off",))
+    part = overview.Part(SUITES["field-tally"], (*some_cells(), refused), "raw/cells.jsonl")
+    assert "<td>MIG</td><td>field-tally</td><td>none</td>" in overview.page([part]), "a way that was refused is there"
     missing = run(field, ["report", str(cells), "--out", str(tmp_path / "no" / "x.html")])
     assert missing.exit_code == 1
     cells.write_text("junk\nmore\n")

@@ -107,6 +107,15 @@ def test_a_program_of_theirs_that_does_not_start_says_why(
     assert "libvgpu: no device" in failed(cells["graph + vit: HAMi-core"])
 
 
+def test_a_program_that_the_linker_starts_without_the_library_is_none_of_theirs(
+    measured: Callable[[System], dict[str, Measured]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HamiCore, "LOCKS", tmp_path / "locks")
+    (tmp_path / "libvgpu.so").write_text("no library")
+    cells = measured(HamiCore("HAMi-core", tmp_path))
+    assert "libvgpu.so is not in it: it would run without HAMi-core" in failed(cells["graph + vit: HAMi-core"])
+
+
 @pytest.mark.parametrize(
     ("build", "why"),
     [

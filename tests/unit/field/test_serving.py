@@ -178,7 +178,7 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     classes = [given["klass"] for name, _pid, given in steer.told if name == "set-priority"]
     assert sorted(classes) == ["high", "low"], "tpot-first gives nobody a class"
-    assert steer.starts == ["None", "launches.toml"], "eBPF counts launches for that policy alone"
+    assert steer.began_with == ["None", "launches.toml"], "eBPF counts launches for that policy alone"
     row = rows["DetShare tpot-first: mixes, TPOT objective missed: no more than under default slicing"]
     assert row.baseline == 1
     assert {one["figure"] for one in report.table(list(cells.values()))} == {"p99", "throughput", "goodput"}
@@ -208,4 +208,5 @@ def test_a_daemon_takes_what_the_policies_say(tmp_path: Path) -> None:
             figures, notes = way.over(session)
             assert {each.what for each in figures} == {"actions of the policy", "refused actions of the policy"}
             assert any(note.startswith("here: ") for note in notes), "the model sees neither requests nor launches"
+            assert f"{way.policy} took no action" in notes
             assert session.steer.policy_status()["name"] == "slo-aware"

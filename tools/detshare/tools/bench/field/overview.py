@@ -84,9 +84,22 @@ def _scores(some: Sequence[Part], lane: str = "") -> str:
             total = sums.setdefault(one.system, [0, 0, 0])
             for index, value in enumerate((one.better, one.equal, one.worse)):
                 total[index] += value
+        known = {one.system for one in counted(pairs(part.cells, lane))}
+        for way, lost in _refused(part).items():
+            if way not in known:
+                body.append((way, part.suite.name, "none", 0, 0, 0, lost, "no cell could be measured"))
     body += [(way, "all", "all figures", *total, "", "") for way, total in sums.items()]
     head = ("against", "suite", "figure", "better", "equal", "worse", "not compared", "ours loses most")
     return columns(head, sorted(body, key=lambda line: (str(line[0]), line[1] == "all")))
+
+
+def _refused(part: Part) -> dict[str, int]:
+    """Other ways, and how many of their cells failed."""
+    found: dict[str, int] = {}
+    for cell in part.cells:
+        if failed(cell) and not ours(cell.scheme) and cell.scheme != ALONE:
+            found[cell.scheme] = found.get(cell.scheme, 0) + 1
+    return found
 
 
 def _lacking(suite: Suite, figure: str, compared: int) -> object:
@@ -130,7 +143,7 @@ def _plots(part: Part) -> list[str]:
         *([sections.marks(some, part.suite, part.source)] if some else []),
         *(sections.lines(part.cells, part.suite, part.source) if not part.suite.probes else []),
         *sections.side(part.cells),
-        *(sections.figures(part.cells) if part.suite.probes else []),
+        *(sections.figures(part.cells) if any(cell.figures for cell in part.cells) else []),
         sections.failures(part.cells),
     ]
 

@@ -53,6 +53,15 @@ class Peer(System):
     def ready(self, session: Session) -> None:
         """Before its programs are started, and built. SystemMissing."""
 
+    def _unmapped(self, pid: int, library: Path) -> str:
+        """The linker goes on without a library that it cannot load: such a program would pass for one of theirs."""
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            return f"whether {library.name} is in it cannot be seen: {error.strerror}"
+        there = str(library.resolve())
+        return "" if there in maps else f"{library.name} is not in it: it would run without {self.name}"
+
     def _file(self, *names: str) -> Path:
         """What the build left, by its path or by its name alone. SystemMissing."""
         for name in names:
@@ -102,6 +111,9 @@ class HamiCore(Peer):
             self.LOCKS.mkdir(exist_ok=True)
         except OSError as error:
             raise SystemMissing(f"{self.LOCKS}: {error.strerror}") from error
+
+    def lacks(self, pid: int) -> str:
+        return self._unmapped(pid, self._library)
 
     def command(self, argv: Sequence[str], server: bool) -> tuple[list[str], dict[str, str]]:
         self._count += 1
@@ -156,6 +168,9 @@ class XSched(Peer):
                 self._server.kill()
                 self._server.wait()
             self._server = None
+
+    def lacks(self, pid: int) -> str:
+        return self._unmapped(pid, self._shim)
 
     def _paths(self) -> dict[str, str]:
         paths = (str(self._shim.parent), os.environ.get("LD_LIBRARY_PATH", ""))

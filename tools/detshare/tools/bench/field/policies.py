@@ -62,6 +62,8 @@ def _told(before: Mapping[str, int], status: Mapping[str, Any]) -> tuple[list[Fi
     done, refused = (now[what] - before.get(what, 0) for what in ("actions", "refused"))
     figures = [Figure("actions of the policy", done, ""), Figure("refused actions of the policy", refused, "")]
     notes = [f"here: {each}" for each in status.get("remarks") or ()]
+    if not done and not refused:
+        notes.append(f"{status['name']} took no action")
     if status.get("failed"):
         notes.append(f"the policy failed: {status['failed']}")
     if refused and status.get("refused"):

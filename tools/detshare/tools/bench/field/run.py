@@ -116,7 +116,12 @@ class Bench:
                     env = {"DETSHARE_RUN_DIR": str(self.session.steer.run_dir), **env}
                 made.append(start(self.session, name, argv, env))
             self.lost.clear()
-            self.stage.workers = warm(self.session, made, lost=self.lost)
+            ready = warm(self.session, made, lost=self.lost)
+            for name, worker in list(ready.items()):
+                if why := first.lacks(worker.pid):
+                    self.lost[name] = f"{name}: {why}"
+                    self.session.drop(ready.pop(name).program)
+            self.stage.workers = ready
             self.cells(systems, cells)
         except (SystemMissing, SteerError) as error:
             done = {each.cell for each in self.store.cells}

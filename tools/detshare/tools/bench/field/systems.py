@@ -54,6 +54,11 @@ class System:
         del server
         return list(argv), {}
 
+    def lacks(self, pid: int) -> str:
+        """Why a program that is ready does not run this way after all; empty where it does."""
+        del pid
+        return ""
+
     def wanted(self, server: str, backgrounds: Sequence[str]) -> Mapping[str, Wanted] | None:
         """What the daemon is told while they run; None: nothing."""
         del server, backgrounds

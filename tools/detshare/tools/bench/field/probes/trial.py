@@ -15,7 +15,7 @@ from detshare.tools.bench.field.systems import System
 from detshare.tools.bench.mix.figures import Figure
 from detshare.tools.bench.mix.worker import Worker
 from detshare.tools.bench.mix.worker import start as started
-from detshare.tools.bench.process import Program
+from detshare.tools.bench.process import Program, ProgramError
 from detshare.tools.bench.session import Session
 from detshare.tools.bench.steer import SteerError
 
@@ -55,6 +55,8 @@ class Trial:
         worker = started(self.session, name, command, {**given, **(env or {})})
         self.made.append(worker)
         worker.program.ready(START)
+        if why := self.system.lacks(worker.pid):
+            raise ProgramError(f"{name}: {why}")
         wanted = self.system.wanted(SERVER, [BACK])
         if wanted is not None:
             klass = wanted[SERVER if server else BACK].klass
