@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import sys
 import tarfile
@@ -93,7 +94,12 @@ def disk(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return once(tmp_path_factory, "containerd", build)
 
 
-def test_pods_through_cri(guest_pytest: Callable[..., Completed], clients: Path, disk: Path) -> None:
+def test_pods_through_cri(
+    guest_pytest: Callable[..., Completed],
+    clients: Path,
+    disk: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
     done = guest_pytest(
         "tests/vm/guest/ctl_containerd.py",
         driver="sim",
@@ -103,4 +109,6 @@ def test_pods_through_cri(guest_pytest: Callable[..., Completed], clients: Path,
         mounts=[clients],
         env={"DETSHARE_NVCLIENT": str(clients)},
     )
-    assert " passed" in done.stdout
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed, done.stdout
+    record_property("tests in the guest that pass (real runtime, kubelet double)", int(passed[1]))

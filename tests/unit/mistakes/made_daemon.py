@@ -7,12 +7,15 @@ import asyncio
 import dataclasses
 import http.client
 import os
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +29,7 @@ from detshare.ctl.core import procfs, rundir
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.gputime import GpuTime
 from detshare.ctl.core.rundir import SOCKET_NAME
+from detshare.ctl.core.snapshot import Check
 from detshare.ctl.daemon import daemon as daemons
 from detshare.ctl.daemon import detshared
 from detshare.ctl.daemon.access import Access, Caller
@@ -33,18 +37,20 @@ from detshare.ctl.daemon.daemon import Daemon
 from detshare.ctl.daemon.scrape import scrape
 from detshare.ctl.netlink import presence
 from detshare.ctl.support.report import Report, write
+from detshare.runtime.directory import BOARD_DIR, Directory
 from tests.patience import run, until
 from tests.unit.daemon.conftest import Running
 from tests.unit.daemon.fake_backend import FakeBackend
 
 
 @contextmanager
-def living(stage: Stage, backend: Any = None) -> Iterator[Running]:
-    """A daemon over the fake backend."""
+def living(stage: Stage, backend: Any = None, spatial: bool = False) -> Iterator[Running]:
+    """A daemon over the fake backend; `spatial`: it asks for the spatial lane."""
     stage.run_dir.mkdir(mode=0o700, exist_ok=True)
     backend = backend or FakeBackend()
     stage.patch.setattr(daemons, "build_backend", lambda name, where: oneshot.Built(backend, None))
     made = Running(stage.run_dir, backend, Config(), 0.03)
+    made.daemon._spatial = spatial
     made.start()
     try:
         yield made
@@ -188,7 +194,7 @@ def _(stage: Stage) -> str:
     with living(stage, backend) as running:
         backend.fail_look = OSError(5, "the driver is gone")
         warnings = until(lambda: running.client.programs()["warnings"])
-        checks = "\n".join(f"{c['name']}: {c['detail']} next: {c['advice']}" for c in running.client.doctor()["checks"])
+        checks = checked(Check(**each) for each in running.client.doctor()["checks"])
         events = "\n".join(event["text"] for event in running.client.events())
     return "\n".join([*warnings, events, checks])
 
@@ -283,7 +289,21 @@ def _(stage: Stage) -> str:
         running.daemon._guard = dead  # type: ignore[assignment]
         checks = running.client.doctor()["checks"]
         running.daemon._guard = None
-    return "\n".join(f"{c['name']}: {c['detail']} next: {c['advice']}" for c in checks if c["name"] == "guardian")
+    return checked(Check(**each) for each in checks if each["name"] == "guardian")
+
+
+@makes("another daemon (PID N) has /dev/shm/detshare-...")
+def _(stage: Stage) -> str:
+    path = Path(tempfile.mkdtemp(prefix="detshare-", dir="/dev/shm"))
+    stage.patch.setenv(BOARD_DIR, str(path))
+    first = Directory(path)
+    first.open()
+    try:
+        with living(stage, spatial=True) as running:
+            return checked(Check(**each) for each in running.client.doctor()["checks"])
+    finally:
+        first.close()
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @makes("NOTIFY_SOCKET does not take READY=1")

@@ -6,10 +6,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-import shutil
 import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +32,6 @@ from detshare.ctl.netlink import link as links
 from detshare.ctl.netlink.errors import KernelRefused
 from detshare.ctl.netlink.link import Link
 from detshare.ctl.rm import kernel, session
-from detshare.runtime.directory import Directory
 
 ABI = for_version("580.159.04")
 
@@ -143,10 +140,15 @@ def _status(**given: Any) -> Any:
     return SimpleNamespace(**{**base, **given})
 
 
-def _module(**given: Any) -> str:
+def _warned(stage: Stage, warnings: Iterable[str]) -> str:
+    """Doctor's lines where a look warns of that."""
+    return checked(oneshot.machine_checks(dataclasses.replace(stage.backend().look(), warnings=tuple(warnings))))
+
+
+def _module(stage: Stage, **given: Any) -> str:
     """Warnings of ps, and doctor's lines."""
     link: Any = SimpleNamespace(status=lambda: _status(**given), gpus=list)
-    return "\n".join([*module.warnings(_status(**given)), checked(module.checks(link))])
+    return "\n".join([_warned(stage, module.warnings(_status(**given))), checked(module.checks(link))])
 
 
 @makes("backend root holds no memory limits: that takes the kernel module, detshare.ko")
@@ -179,22 +181,22 @@ def _(stage: Stage) -> str:
 
 @makes("the kernel module only observes", "observes only")
 def _(stage: Stage) -> str:
-    return _module(mode=genl.DETSHARE_MODE_OBSERVE, lapses=("no tables for branch 999",))
+    return _module(stage, mode=genl.DETSHARE_MODE_OBSERVE, lapses=("no tables for branch 999",))
 
 
 @makes("the kernel module does not enforce all", "enforcement")
 def _(stage: Stage) -> str:
-    return _module(lapses=("a hook is missing",))
+    return _module(stage, lapses=("a hook is missing",))
 
 
 @makes("the kernel module has no driver", "no driver is loaded")
 def _(stage: Stage) -> str:
-    return _module(mode=genl.DETSHARE_MODE_DOWN)
+    return _module(stage, mode=genl.DETSHARE_MODE_DOWN)
 
 
 @makes("a hook point is missing: calls are verified after ...")
 def _(stage: Stage) -> str:
-    return _module(shield=False)
+    return _module(stage, shield=False)
 
 
 @makes("the driver refused it for N of M channel group(s) (NV_ERR_...)")
@@ -228,18 +230,6 @@ def _(stage: Stage) -> str:
     return stage.refused(raising(NoSpatialLane()))
 
 
-@makes("another daemon (PID N) has /dev/shm/detshare-...")
-def _(stage: Stage) -> str:
-    path = Path(tempfile.mkdtemp(prefix="detshare-", dir="/dev/shm"))
-    first = Directory(path)
-    first.open()
-    try:
-        return stage.refused(Directory(path).open)
-    finally:
-        first.close()
-        shutil.rmtree(path, ignore_errors=True)
-
-
 @makes("the kernel module answers root only (CAP_SYS_ADMIN)", "the kernel module's events are for root only")
 def _(stage: Stage) -> str:
     link = Link()
@@ -265,4 +255,4 @@ def _(stage: Stage) -> str:
 
 @makes("the context-switch log of GPU-... is refused, share is NVML's: WHY")
 def _(stage: Stage) -> str:
-    return " ".join(measure.blind({"GPU-3b269624-5005": "NV_ERR_INSUFFICIENT_PERMISSIONS"}))
+    return _warned(stage, measure.blind({"GPU-3b269624-5005": "NV_ERR_INSUFFICIENT_PERMISSIONS"}))

@@ -27,6 +27,10 @@ MADE: dict[str, Callable[[Stage], str]] = {}
 """message of the page -> what makes it happen and gives the text that a person sees"""
 
 
+DOCTOR: list[str] = []
+"""lines of doctor that were looked at since somebody emptied it"""
+
+
 def makes(*messages: str) -> Callable[[Callable[[Stage], str]], Callable[[Stage], str]]:
     """For a function that makes one of the page's messages, or several of one row."""
 
@@ -45,6 +49,7 @@ def checked(checks: Iterable[Check]) -> str:
     for check in checks:
         assert check.ok is not False or check.advice, check
         lines.append(f"{check.name}: {check.detail} next: {check.advice}")
+    DOCTOR.extend(lines)
     return "\n".join(lines)
 
 
@@ -117,4 +122,3 @@ def raising(error: Exception) -> Callable[..., Any]:
         raise error
 
     return fail
-

@@ -18,12 +18,13 @@ import made_tools
 import made_values
 import pytest
 from elsewhere import ELSEWHERE, NOT_HERE
-from stage import MADE, Stage, makes
+from stage import DOCTOR, MADE, Stage, makes
 from troubles import ROOT, entries, matches, sources, words
 
 ENTRIES = entries()
 STATUSES = ("EPERM from a GPU program's first calls", "401", "408")
 """what another program or protocol says, not ours"""
+DOCTORS = [message for entry in ENTRIES for message in entry.doctors]
 MESSAGES = [message for entry in ENTRIES for message in entry.messages]
 assert {each.makes for each in (made_daemon, made_machine, made_tools, made_values)} == {makes}  # they filled MADE
 
@@ -58,6 +59,17 @@ def test_each_row_has_a_next_step() -> None:
 def test_a_mistake_is_named_as_the_page_has_it(message: str, stage: Stage) -> None:
     said = MADE[message](stage)
     assert matches(message, said), said
+
+
+@pytest.mark.parametrize("message", DOCTORS)
+def test_doctor_knows_what_the_page_says_it_does(message: str, stage: Stage) -> None:
+    DOCTOR.clear()
+    MADE[message](stage)
+    assert any(matches(message, line) for line in DOCTOR), DOCTOR
+
+
+def test_the_page_says_of_many_that_doctor_knows_them() -> None:
+    assert len(DOCTORS) > 15, DOCTORS
 
 
 @pytest.mark.parametrize("message", ELSEWHERE)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "use" / "troubleshooting.md"
 _ROW = re.compile(r"(?<!\\)\|")
 _CODE = re.compile(r"`([^`]+)`")
+_DOCTORS = re.compile(r"`([^`]+)`(?: at \w+)? \((?:doctor|warning)\b")
 _HOLE = re.compile(
     r"\.\.\.|(?<![A-Za-z_'])'?(?:[BDFHMNPSTUVX]|WHY|NAME|PATH|DIR|CMD|DOING|WORDS|VERB|ID|RUN_DIR|MODULE)'?(?![A-Za-z_'])"
     r"|\d+(?:\.\d+)?[GM]?(?![A-Za-z])|\(0x\.\.\)"
@@ -28,6 +29,8 @@ class Entry:
     section: str
     messages: tuple[str, ...]
     cure: str
+    doctors: tuple[str, ...] = ()
+    """those that the page says doctor has: marked (doctor) or (warning)"""
 
     @property
     def name(self) -> str:
@@ -48,7 +51,8 @@ def entries() -> list[Entry]:
             body = True
         elif body:
             shown = tuple(_CODE.findall(cells[0])) or (cells[0],)
-            found.append(Entry(section, tuple(each.replace("\\|", "|") for each in shown), cells[-1]))
+            known = tuple(_DOCTORS.findall(cells[0]))
+            found.append(Entry(section, tuple(each.replace("\\|", "|") for each in shown), cells[-1], known))
     return found
 
 

@@ -21,7 +21,7 @@ from detshare.tools import manpages
 from detshare.tools.release import __main__ as release
 from detshare.tools.release import changes, completions, debian, versions
 from detshare.tools.release.errors import ReleaseError
-from tests.debian import packages
+from tests.debian import packages, roots
 from tests.unit.builds import ROOT
 
 CHANGES = """\
@@ -160,6 +160,14 @@ def test_a_wheel_is_built_from_the_source_archive_alone(made: Path, tmp_path: Pa
     again = python.wheel(tree, tmp_path / "out", 1)
     with zipfile.ZipFile(again) as new, zipfile.ZipFile(next(made.glob("*.whl"))) as old:
         assert sorted(new.namelist()) == sorted(old.namelist())
+
+
+@pytest.mark.thorough
+def test_lintian_finds_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    built = packages.debs(tmp_path_factory)
+    if shutil.which("lintian") is None:
+        roots.install(["lintian"])
+    assert debian.lint(next(built.glob("*.changes"))) == ""
 
 
 @pytest.mark.thorough

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``detshare bench monitoring``, ``containers``: what the tests of a part of the product show. No time is measured.
+"""``detshare bench containers`` and its like: what the tests of a part of the product show. No time is measured.
 
 Each file of tests gives how many it has, how many fail and how many are left out; what a test counted itself
 (``record_property("questions answered", 29)``) stands beside them.
@@ -27,7 +27,12 @@ __all__ = ["CHECKED", "Case", "cases", "rows"]
 ROOT: Final = Path(__file__).resolve().parents[4]
 PARTS: Final = {
     "containers": ("model", "tests/vm/test_containers.py", "boots a guest: 10 to 30 min"),
+    "dra": ("model", "tests/vm/test_containerd.py", "real runtime, kubelet double; boots a guest: 10 to 30 min"),
+    "dra-unit": ("unit", "tests/unit/kubernetes", "kubelet double, no runtime: about 3 min"),
     "monitoring": ("unit", "tests/unit/metrics", "about 1 min"),
+    "packages": ("model", "tests/vm/test_packages.py", "boots Debian 12 and 13: 1 to 2 h"),
+    "packages-unit": ("unit", "tests/unit/packages", "builds, and roots of Debian 12 and 13: 10 to 30 min"),
+    "page-tests": ("unit", "tests/unit/page", "a headless chromium: about 5 min"),
 }
 """name of the result -> proof level, where its tests are, how long they take"""
 
