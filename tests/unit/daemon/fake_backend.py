@@ -173,7 +173,7 @@ class FakeBackend(Backend):
     def pause(self, who: str) -> Outcome:
         return self._verb("pause", who, lambda p: replace(p, state=State.PAUSED))
 
-    def resume(self, who: str) -> Outcome:
+    def resume(self, who: str, lazy: bool = False) -> Outcome:
         return self._verb("resume", who, lambda p: replace(p, state=State.RUNNING))
 
     def preempt(self, who: str) -> Outcome:

@@ -71,12 +71,13 @@ class Client:
         """Take it off the GPU until resume()."""
         return self._do("pause", who)
 
-    def resume(self, who: str | int) -> Result:
-        return self._do("resume", who)
+    def resume(self, who: str | int, lazy: bool = False) -> Result:
+        """Let it run on, and bring parked memory back; `lazy`: while it runs."""
+        return self._do("resume", who, lazy=lazy or None)
 
-    def park(self, who: str | int) -> Result:
-        """Copy its GPU memory into host memory, and let it go; its next launch brings it back."""
-        return self._do("park", who)
+    def park(self, who: str | int, deep: bool = False) -> Result:
+        """Copy its GPU memory into host memory, and let it go; a launch brings it back. `deep`: its context too."""
+        return self._do("park", who, deep=deep or None)
 
     def migrate(self, who: str | int, gpu: str | int) -> Result:
         """Move it to another GPU of the same chip, by its number or the beginning of its UUID."""

@@ -316,7 +316,7 @@ class KmodBackend(Backend):
 
         return self._verb(verb, who, act)
 
-    def resume(self, who: str) -> Outcome:
+    def resume(self, who: str, lazy: bool = False) -> Outcome:  # memory is the library's
         def act(target: Target, program: Program | None) -> Change | Skip:
             if self._standing(target, self._link.holds()):
                 row = self._holds.let_go(target)

@@ -105,7 +105,7 @@ class RootBackend(Looking):
 
         return self._verb("pause", who, act)
 
-    def resume(self, who: str) -> Outcome:
+    def resume(self, who: str, lazy: bool = False) -> Outcome:  # memory is the library's
         def resume(program: Program) -> list[TsgChange]:
             self._act.resume(program.id)
             return []

@@ -25,8 +25,6 @@ from detshare.runtime.tenant import View
 
 __all__ = ["Deep"]
 
-SHUT_S: Final = 2.0
-"""seconds in which a library has to keep its program out of the driver: its poller looks every 20 ms at least"""
 BACK_S: Final = 20.0
 """seconds that resume waits for the driver's restore"""
 POLL_S: Final = 0.005
@@ -83,7 +81,7 @@ class Deep:
         if process in self._checkpoints.deep():
             return "its context had left already"
         self._shut.ask(process, True)
-        if why := self._wait_shut(process):
+        if why := self._wait_shut(process, until):
             self._shut.ask(process, False)
             return f"{stays}: {why}"
         done = self._checkpoints.take_rest(entry, LOCK_S)
@@ -94,12 +92,11 @@ class Deep:
             return f"its context left by the driver's checkpoint in {entry.park_ms / 1e3:.3g} s"
         return f"{stays}: {entry.note or 'the driver refused'}"
 
-    def _wait_shut(self, process: ProcessId) -> str:
+    def _wait_shut(self, process: ProcessId, until: float) -> str:
         """Empty once the program is out of the driver, else why it is not."""
-        until = time.monotonic() + SHUT_S
         while (stands := self._shut.stands(process)) is None:
             if time.monotonic() > until:
-                return f"its library did not leave the driver within {SHUT_S:g} s"
+                return "its library did not leave the driver in time: try a longer --timeout"
             time.sleep(0.001)
         return "" if stands else "it came back meanwhile"
 

@@ -80,7 +80,7 @@ class Lanes(Backend):
         if verb.name in ("resume", "release"):
             stays = self._deep.resume(who) if self._deep is not None else []
             lazy = bool(request.args.get("lazy"))
-            done = self._split(request, lambda asked: self._temporal.do(_without(asked, "lazy")))
+            done = self._split(request, self._temporal.do)
             if verb.name == "resume":
                 # those of the temporal lane: whose memory is away need not be paused
                 done = with_memory(done, self._spatial.residence.resume(who, lazy))
@@ -139,7 +139,8 @@ class Lanes(Backend):
         driven = self._checkpoints.park(park.who, others, park.args.get("timeout"))
         if driven and not residence.selects(park.who):
             return Outcome.of("park", driven)
-        done = self._spatial.do(_without(park, "deep"))
+        args = {name: value for name, value in park.args.items() if name != "deep"}
+        done = self._spatial.do(replace(park, args=args))
         if self._deep is not None and park.args.get("deep"):
             done = self._deep.park(done, park.args.get("timeout"))
         return Outcome.of("park", [*done.changed, *driven, *done.skipped], done.seconds)
@@ -203,11 +204,6 @@ class Lanes(Backend):
             self._spatial.close(restore)
         finally:
             self._temporal.close(restore)
-
-
-def _without(asked: Request, name: str) -> Request:
-    """The same for a backend that does not know an argument."""
-    return replace(asked, args={key: value for key, value in asked.args.items() if key != name})
 
 
 def _housed(program: Program, parking: Parking | None) -> Program:

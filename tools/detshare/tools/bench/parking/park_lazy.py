@@ -39,7 +39,10 @@ def run(session: Session) -> None:
             session.row(f"{size}: the first park, which gets host memory", holder.park().command_s, "s")
             holder.launch()
             holder.all_home()
-            firsts, longest, homes, parks = [], [], [], []
+            parks: list[float] = []
+            firsts: list[float] = []
+            longest: list[float] = []
+            homes: list[float] = []
             for number in range(options.rounds):
                 if session.left < LEAST_S and firsts:
                     break
