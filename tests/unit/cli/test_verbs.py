@@ -100,7 +100,7 @@ def test_the_library_asks_what_can_be_meant(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Client, "verb", verb)
     client = detshare.Client("/nowhere")
     values = {"priority": "low", "weight": 3, "floor": 5, "slice_us": 900, "level": "low", "percent": 25,
-              "limit": "8G", "gpu": 0, "pctx": "25%", "lease_s": 9}  # fmt: skip
+              "limit": "8G", "gpu": 0, "pctx": "25%", "lease_s": 9, "deep": True, "lazy": True}  # fmt: skip
     for name in sorted(set(dir(client)) & {each.replace("-", "_") for each in VERBS}):
         method = getattr(client, name)
         given = {each: values[each] for each in inspect.signature(method).parameters if each != "who"}
