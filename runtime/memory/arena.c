@@ -46,8 +46,12 @@ static void show(const struct ds_device *device, const struct ds_stay *stay)
 {
 	const struct ds_pages *pages = device->pages;
 
-	if (pages)
-		__atomic_store_n(&pages->counters->arena_bytes, stay->slots * DS_GRAIN_BYTES + ds_lend_bytes(device), __ATOMIC_RELAXED);
+	uint64_t lent = ds_lend_bytes(device);
+
+	if (!pages)
+		return;
+	__atomic_store_n(&pages->counters->lent_bytes, lent, __ATOMIC_RELAXED);
+	__atomic_store_n(&pages->counters->arena_bytes, stay->slots * DS_GRAIN_BYTES + lent, __ATOMIC_RELAXED);
 }
 
 static void let_go(struct ds_device *device, struct ds_stay *stay)

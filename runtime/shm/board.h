@@ -322,7 +322,8 @@ struct ds_counters {
 	uint32_t wants_back; /* 1: such a call waits */
 	uint64_t collectives; /* with FLAG_JOB: launches of kernels that meet their peers on other GPUs, and of graphs, numbered from 1; those that wait too */
 	uint64_t collectives_held; /* of them, what waits now at policy.collectives_from */
-	uint8_t _rest[664];
+	uint64_t lent_bytes; /* of arena_bytes, HOST_NUMA memory, which the driver's checkpoint loses */
+	uint8_t _rest[656];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -379,6 +380,7 @@ _Static_assert(offsetof(struct ds_counters, deep) == 3408, "ds_counters.deep");
 _Static_assert(offsetof(struct ds_counters, wants_back) == 3412, "ds_counters.wants_back");
 _Static_assert(offsetof(struct ds_counters, collectives) == 3416, "ds_counters.collectives");
 _Static_assert(offsetof(struct ds_counters, collectives_held) == 3424, "ds_counters.collectives_held");
+_Static_assert(offsetof(struct ds_counters, lent_bytes) == 3432, "ds_counters.lent_bytes");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {

@@ -150,6 +150,9 @@ static CUresult restore(void)
 
 	if (state != CU_PROCESS_STATE_CHECKPOINTED)
 		return CUDA_ERROR_ILLEGAL_STATE;
+	/* measured on an H100, driver 580.159.04: checkpointed, and lost (park-deep) */
+	if (vmm_on_host())
+		return CUDA_ERROR_UNKNOWN;
 	for (i = 0; i < device_count; i++)
 		if (!memory_take(&devices[i], held[i]))
 			break;

@@ -33,6 +33,7 @@ struct reservation {
 };
 
 static struct reservation *reservations;
+static unsigned int hosts;	/* handles of host memory */
 static unsigned int shareables;	/* handles of device memory that are exportable, or imported */
 
 static bool on_host(const CUmemLocation *location)
@@ -84,6 +85,11 @@ bool vmm_shareable(void)
 	return shareables;
 }
 
+bool vmm_on_host(void)
+{
+	return hosts;
+}
+
 static CUresult physical_add(CUmemGenericAllocationHandle *handle, const struct physical *how)
 {
 	struct physical *physical = xalloc(sizeof(*physical));
@@ -91,6 +97,7 @@ static CUresult physical_add(CUmemGenericAllocationHandle *handle, const struct 
 	*physical = *how;
 	handle_add(physical, OBJECT_VMM);
 	shareables += shareable(physical);
+	hosts += !physical->device;
 	physical->refs = 1;
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
@@ -140,6 +147,7 @@ static void physical_unused(struct physical *physical)
 	if (physical->refs || physical->maps)
 		return;
 	shareables -= shareable(physical);
+	hosts -= !physical->device;
 	if (physical->place)
 		arena_give(physical->device, physical->place, physical->size);
 	else

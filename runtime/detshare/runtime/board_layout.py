@@ -202,6 +202,7 @@ COUNTERS_FIELDS = {
     "wants_back": Field(3412, "u32", 0),
     "collectives": Field(3416, "u64", 0),
     "collectives_held": Field(3424, "u64", 0),
+    "lent_bytes": Field(3432, "u64", 0),
 }
 
 ATTACH_SIZE = 128

@@ -34,6 +34,10 @@ static void obey(CUdeviceptr p, CUdeviceptr addresses)
 			prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 			OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
 			break;
+		case 'n':
+			prop.location = (CUmemLocation){ CU_MEM_LOCATION_TYPE_HOST_NUMA, 0 };
+			OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+			break;
 		case 'm':
 			OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
 			said = cuMemMap(addresses, 2 * MIB, 0, handle, 0);
@@ -218,6 +222,16 @@ TEST(reservations_do_not_outlive_it_where_that_is_said)
 {
 	setenv("FAKECUDA_CHECKPOINT_RESERVATIONS", "0", 1);
 	CHECK(mapped_afterwards() == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST(memory_of_the_host_with_a_handle_does_not_outlive_it)
+{
+	begin();
+	tell('n');
+	heard();
+	OK(lock(1000));
+	OK(cuCheckpointProcessCheckpoint(child, NULL));
+	IS(cuCheckpointProcessRestore(child, NULL), CUDA_ERROR_UNKNOWN);
 }
 
 TEST(without_the_variable_there_is_none)

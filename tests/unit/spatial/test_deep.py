@@ -142,6 +142,17 @@ def test_in_the_spatial_lane_its_context_stays(machine: DeepMachine) -> None:
     assert program.do("same") == "same"
 
 
+def test_with_memory_that_the_checkpoint_would_lose_its_context_stays(machine: DeepMachine) -> None:
+    program = machine.run(*TEMPORAL)
+    machine.verb("park", program.pid)
+    machine.verb("resume", program.pid, lazy=True)
+    note = park(machine, program.pid)
+    assert "40M left the GPU" in note
+    assert "its context stays on the GPU: it has host memory that the GPU maps (park.lazy)" in note
+    assert program.do("launch") == "launched"
+    assert program.do("same") == "same"
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_daemon_that_is_killed_at_any_point_loses_nothing(machine: DeepMachine, seed: int) -> None:
     dice = random.Random(seed)

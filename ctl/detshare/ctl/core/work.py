@@ -130,6 +130,8 @@ class Parking:
     """since its memory came back; since it was first seen where it never left"""
     kept_bytes: int = 0
     """of arena_bytes, copies of what is on the GPU: the next park copies only what changed"""
+    lent_bytes: int = 0
+    """of arena_bytes, memory that the GPU maps, for lazy ways back: the driver's checkpoint loses it"""
     copied_bytes: int = 0
     """what the last park copied"""
     hash_ms: float = 0.0

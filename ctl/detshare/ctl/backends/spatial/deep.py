@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Final
 
-from detshare.ctl.backends.spatial.checkpoints import LOCK_S, STAYS, Checkpoints
+from detshare.ctl.backends.spatial.checkpoints import LENT, LOCK_S, STAYS, Checkpoints
 from detshare.ctl.backends.spatial.entry import Entry
 from detshare.ctl.backends.spatial.residence import TIMEOUT, Residence
 from detshare.ctl.checkpoint import calls
@@ -76,6 +76,8 @@ class Deep:
         stays = "its context stays on the GPU"
         if any(not view.record.observed for view in self._views(process)):
             return f"{stays}: {STAYS}"
+        if any(view.counters["lent_bytes"] for view in self._views(process)):
+            return f"{stays}: {LENT}"
         if why := calls.absent():
             return f"{stays}: {why}"
         if process in self._checkpoints.deep():

@@ -47,6 +47,7 @@ def parking_of(views: Iterable[View]) -> Parking | None:
         parked_bytes=total("parked_bytes"),
         stays_bytes=max(total("memory_used") - total("leaves_bytes"), 0),
         arena_bytes=total("arena_bytes"),
+        lent_bytes=total("lent_bytes"),
         parks=parks,
         wakes=total("wakes"),
         park_ms=total("park_ns") / 1e6,
