@@ -113,7 +113,7 @@ def test_another_site_in_the_same_browser_gets_nothing(
         assert {"asked kept out", "read kept out"} <= set(found)
         assert all(each.endswith(("kept out", "opaque 0")) for each in found), found
         assert program(daemon.client, 1000)["state"] == "running"
-        # what the browser says of a request that it kept back may come after the site has its answer, not after the site
+        # what the browser says of a request that it kept back may come after the answer, but not after the site
         page.go("about:blank")
         # a name that an attacker leads to this machine (DNS rebinding) is none of ours
         with socket.create_connection(("127.0.0.1", port)) as raw:

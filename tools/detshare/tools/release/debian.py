@@ -47,11 +47,11 @@ def build(tree: Path, epoch: int, log: Path) -> list[Path]:
     return sorted(path for path in tree.parent.iterdir() if path.suffix in {".deb", ".dsc", ".xz", ".changes"})
 
 
-def lint(changes: Path) -> str:
-    """What lintian finds in the packages of a .changes file; empty where it is clean. ReleaseError without lintian."""
+def lint(what: Path) -> str:
+    """What lintian says of a .deb, a .dsc or a .changes file; empty where it is clean. ReleaseError without lintian."""
     if shutil.which("lintian") is None:
         raise ReleaseError("check the Debian packages", "lintian is not installed", "as root: apt-get install lintian")
-    command = ["lintian", "--allow-root", "--tag-display-limit", "0", "--fail-on", "error,warning", str(changes)]
+    command = ["lintian", "--allow-root", "--tag-display-limit", "0", "--fail-on", "error,warning", str(what)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=_plain())
     return "" if done.returncode == 0 else (done.stdout + done.stderr).strip()
 
