@@ -149,22 +149,19 @@ def report(session: Session, lanes: Lanes, lane: str, programs: list[Shaken], pl
 
 
 def run(session: Session) -> None:
-    """The whole experiment."""
+    """The whole experiment. The plain programs run before the others: beside them a park waits for its turns."""
     parks, dice = session.options.rounds, random.Random(session.options.seed)
     with Lanes(session) as lanes:
-        first = start(lanes, LANES[0], parks)
         alone = start(lanes, "plain", parks)
-        plain: dict[str, str | None] = {}
+        plain = {each.name: result(session, each.program, max(session.left, 30.0)) for each in alone}
+        lanes.drop(*(each.program for each in alone))
+        for name in (name for name, digest in plain.items() if digest is None):
+            session.row(f"{name}: ran without DetShare", 0, "", target=">= 1")
         for number, lane in enumerate(LANES):
             if session.left < LEAST_S and number:
                 session.say(f"{lane} lane left out: {session.left:.0f} s are left")
                 session.row(f"{lane} lane left out for want of time", 1, "")
                 continue
-            programs = first if not number else start(lanes, lane, parks)
+            programs = start(lanes, lane, parks)
             shake(session, programs, dice, time.monotonic() + min(PATIENCE, max(session.left - 15.0, 30.0)))
-            if not number:
-                plain = {each.name: result(session, each.program, max(session.left, 30.0)) for each in alone}
-                lanes.drop(*(each.program for each in alone))
-                for name in (name for name, digest in plain.items() if digest is None):
-                    session.row(f"{name}: ran without DetShare", 0, "", target=">= 1")
             report(session, lanes, lane, programs, plain, parks)
