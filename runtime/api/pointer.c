@@ -6,6 +6,7 @@
 #include "alloc.h"
 #include "home.h"
 #include "primary.h"
+#include "share.h"
 
 enum {
 	ATTRIBUTE_CONTEXT = 1,
@@ -37,6 +38,7 @@ static void stay(CUdeviceptr address, size_t size)
 {
 	struct ds_range *range = ds_range_find(address);
 
+	ds_share_note();
 	if (!range)
 		range = ds_range_next(address);
 	for (; range && range->base < address + size; range = ds_range_next(range->base + 1))

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Virtual memory management by the program: charged to the memory limit, and made so that it can leave the GPU (virtual.h). */
-#include "virtual.h"
 #include "alloc.h"
 #include "home.h"
 #include "ledger.h"
 #include "memory.h"
 #include "room.h"
+#include "share.h"
+#include "virtual.h"
 
 /* The device whose memory the program asks for, if it is managed. */
 static struct ds_device *asked(const CUmemAllocationProp *prop)
@@ -156,7 +157,14 @@ static CUmemGenericAllocationHandle shared(CUmemGenericAllocationHandle handle)
 
 	if (piece)
 		ds_piece_stay(piece);
+	ds_share_note();
 	return ds_virtual_real(handle);
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type)
+{
+	ds_share_note();
+	return real->cuMemImportFromShareableHandle(handle, shareable, type);
 }
 
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,

@@ -819,11 +819,6 @@ CUresult cuMemHostUnregister(void *p0)
 	return real->cuMemHostUnregister(p0);
 }
 
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *p0, void *p1, CUmemAllocationHandleType p2)
-{
-	return real->cuMemImportFromShareableHandle(p0, p1, p2);
-}
-
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *p0, unsigned int p1, CUstream p2)
 {
 	struct ds_stream *stream = ds_stream_of(p2, false);

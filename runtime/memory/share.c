@@ -13,6 +13,7 @@
 #include "alloc.h"
 #include "lifecycle.h"
 #include "log.h"
+#include "settle.h"
 #include "share.h"
 
 #define POSIX_DESCRIPTOR 1
@@ -164,6 +165,14 @@ static struct share *export(struct ds_range *range, CUresult *result)
 	return share;
 }
 
+void ds_share_note(void)
+{
+	struct ds_device *device;
+
+	ds_each_managed(device) if (ds_counters_of(device))
+		__atomic_store_n(&ds_counters_of(device)->shares, 1, __ATOMIC_RELAXED);
+}
+
 CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle)
 {
 	struct ticket ticket = { .id = range->id, .size = range->size, .pid = getpid() };
@@ -178,6 +187,7 @@ CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle)
 	if (result == CUDA_SUCCESS && !share) {
 		share = export(range, &result);
 		if (share) {
+			ds_share_note();
 			share->next = shares;
 			shares = share;
 		}
@@ -343,10 +353,12 @@ CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, C
 	result = import_all(range, socket, pieces);
 	if (result == CUDA_SUCCESS && !ds_range_add(range))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
+		ds_share_note();
 		*address = range->base;
-	else
+	} else {
 		ds_alloc_unmake(range);
+	}
 out:
 	if (socket >= 0)
 		close(socket);

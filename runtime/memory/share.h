@@ -9,6 +9,8 @@
 
 #include "range.h"
 
+/* Another process may have memory of this one from now on, or this one has another's. */
+void ds_share_note(void);
 /* As cuIpcGetMemHandle. */
 CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle);
 /* The range is about to be freed: nobody opens it any more. */

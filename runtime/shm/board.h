@@ -323,7 +323,9 @@ struct ds_counters {
 	uint64_t collectives; /* with FLAG_JOB: launches of kernels that meet their peers on other GPUs, and of graphs, numbered from 1; those that wait too */
 	uint64_t collectives_held; /* of them, what waits now at policy.collectives_from */
 	uint64_t lent_bytes; /* of arena_bytes, HOST_NUMA memory, which the driver's checkpoint loses */
-	uint8_t _rest[656];
+	uint32_t shares; /* 1: another process may have memory of it, or it has another's; the driver's checkpoint may make two of it */
+	uint32_t _reserved2;
+	uint8_t _rest[648];
 } __attribute__((aligned(64)));
 _Static_assert(sizeof(struct ds_counters) == 4096, "ds_counters");
 _Static_assert(offsetof(struct ds_counters, magic) == 0, "ds_counters.magic");
@@ -381,6 +383,8 @@ _Static_assert(offsetof(struct ds_counters, wants_back) == 3412, "ds_counters.wa
 _Static_assert(offsetof(struct ds_counters, collectives) == 3416, "ds_counters.collectives");
 _Static_assert(offsetof(struct ds_counters, collectives_held) == 3424, "ds_counters.collectives_held");
 _Static_assert(offsetof(struct ds_counters, lent_bytes) == 3432, "ds_counters.lent_bytes");
+_Static_assert(offsetof(struct ds_counters, shares) == 3440, "ds_counters.shares");
+_Static_assert(offsetof(struct ds_counters, _reserved2) == 3444, "ds_counters._reserved2");
 
 /* Library to daemon: the first message on a SOCK_SEQPACKET connection. */
 struct ds_attach {

@@ -126,7 +126,7 @@ static bool refused(void)
 {
 	const char *refuse = getenv("FAKECUDA_CHECKPOINT_REFUSE");
 
-	return (refuse && access(refuse, F_OK) == 0) || memory_shared() || vmm_shareable();
+	return (refuse && access(refuse, F_OK) == 0) || memory_shared() || vmm_imported();
 }
 
 static CUresult checkpoint(void)

@@ -137,7 +137,7 @@ void checkpoint_leave(void);
 void checkpoint_child(void);
 
 /* vmm.c */
-bool vmm_shareable(void); /* there is device memory that another process could have, or has */
+bool vmm_imported(void); /* there is device memory of another process */
 bool vmm_on_host(void); /* there is host memory with a handle */
 void vmm_forget_empty(void);
 

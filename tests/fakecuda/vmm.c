@@ -34,7 +34,7 @@ struct reservation {
 
 static struct reservation *reservations;
 static unsigned int hosts;	/* handles of host memory */
-static unsigned int shareables;	/* handles of device memory that are exportable, or imported */
+static unsigned int imports;	/* handles of another process's memory */
 
 static bool on_host(const CUmemLocation *location)
 {
@@ -75,14 +75,14 @@ API(cuMemGetAllocationGranularity, size_t *, granularity, const CUmemAllocationP
 	return CUDA_SUCCESS;
 }
 
-static bool shareable(const struct physical *physical)
+static bool imported(const struct physical *physical)
 {
-	return !on_host(&physical->prop.location) && physical->prop.requestedHandleTypes;
+	return !physical->device && !on_host(&physical->prop.location);
 }
 
-bool vmm_shareable(void)
+bool vmm_imported(void)
 {
-	return shareables;
+	return imports;
 }
 
 bool vmm_on_host(void)
@@ -96,8 +96,8 @@ static CUresult physical_add(CUmemGenericAllocationHandle *handle, const struct 
 
 	*physical = *how;
 	handle_add(physical, OBJECT_VMM);
-	shareables += shareable(physical);
-	hosts += !physical->device;
+	imports += imported(physical);
+	hosts += on_host(&physical->prop.location);
 	physical->refs = 1;
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
@@ -146,8 +146,8 @@ static void physical_unused(struct physical *physical)
 {
 	if (physical->refs || physical->maps)
 		return;
-	shareables -= shareable(physical);
-	hosts -= !physical->device;
+	imports -= imported(physical);
+	hosts -= on_host(&physical->prop.location);
 	if (physical->place)
 		arena_give(physical->device, physical->place, physical->size);
 	else

@@ -203,6 +203,7 @@ COUNTERS_FIELDS = {
     "collectives": Field(3416, "u64", 0),
     "collectives_held": Field(3424, "u64", 0),
     "lent_bytes": Field(3432, "u64", 0),
+    "shares": Field(3440, "u32", 0),
 }
 
 ATTACH_SIZE = 128

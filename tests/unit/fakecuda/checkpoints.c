@@ -181,14 +181,15 @@ TEST(all_memory_leaves_and_needs_room_to_come_back)
 	unlink(path);
 }
 
-TEST(what_another_process_could_have_is_refused)
+/* measured on an H100, driver 580.159.04 (park-deep); who imported it may not see it any more: nobody has tried */
+TEST(what_another_process_could_have_is_not_refused)
 {
 	begin();
 	tell('h');
 	heard();
 	OK(lock(1000));
-	IS(cuCheckpointProcessCheckpoint(child, NULL), CUDA_ERROR_NOT_SUPPORTED);
-	CHECK(stands() == CU_PROCESS_STATE_LOCKED);
+	OK(cuCheckpointProcessCheckpoint(child, NULL));
+	OK(cuCheckpointProcessRestore(child, NULL));
 	OK(cuCheckpointProcessUnlock(child, NULL));
 }
 

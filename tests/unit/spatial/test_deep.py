@@ -153,6 +153,17 @@ def test_with_memory_that_the_checkpoint_would_lose_its_context_stays(machine: D
     assert program.do("same") == "same"
 
 
+def test_of_who_shares_memory_the_context_stays(machine: DeepMachine) -> None:
+    """The driver does not refuse it (park-deep), and makes two of what was one."""
+    program = machine.run(*TEMPORAL)
+    assert program.do("name") == "named"
+    note = park(machine, program.pid)
+    assert "40M left the GPU" in note
+    assert "its context stays on the GPU: another process may have memory of it" in note
+    assert program.do("launch") == "launched"
+    assert program.do("same") == "same"
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_daemon_that_is_killed_at_any_point_loses_nothing(machine: DeepMachine, seed: int) -> None:
     dice = random.Random(seed)

@@ -132,6 +132,8 @@ class Parking:
     """of arena_bytes, copies of what is on the GPU: the next park copies only what changed"""
     lent_bytes: int = 0
     """of arena_bytes, memory that the GPU maps, for lazy ways back: the driver's checkpoint loses it"""
+    shares: bool = False
+    """another process may have memory of it, or it has another's"""
     copied_bytes: int = 0
     """what the last park copied"""
     hash_ms: float = 0.0

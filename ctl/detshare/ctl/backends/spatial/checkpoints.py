@@ -29,7 +29,7 @@ from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.sizes import text
 from detshare.ctl.core.snapshot import Change, Check, Event, Program, Skip, State
 
-__all__ = ["LENT", "STAYS", "Checkpoints"]
+__all__ = ["LENT", "SHARES", "STAYS", "Checkpoints"]
 
 log = logging.getLogger("detshared.checkpoints")
 
@@ -39,6 +39,8 @@ STAYS: Final = "it is in the spatial lane, in an MPS server's context: the drive
 """why a program cannot be moved to another GPU"""
 LENT: Final = "it has host memory that the GPU maps (park.lazy), which the driver's checkpoint loses"
 """why neither a deep park nor a move"""
+SHARES: Final = "another process may have memory of it, or it has another's: the driver's checkpoint may part the two"
+"""likewise"""
 CLOSE_S: Final = 20.0
 """seconds that the daemon's end waits for programs to be back"""
 _WHY_NOT: Final = {
@@ -248,6 +250,8 @@ class Checkpoints:
             return Skip(pid, "it is parked, its context too: resume it first")
         if program.parking is not None and program.parking.lent_bytes:
             return Skip(pid, LENT)
+        if program.parking is not None and program.parking.shares:
+            return Skip(pid, SHARES)
         if len(program.gpus) != 1:
             return Skip(pid, f"it is on {len(program.gpus)} GPUs; one that is on just one can be moved")
         if why := gpumap.unfit(gpus, program.gpus[0], new):

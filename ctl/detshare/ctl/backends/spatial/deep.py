@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Final
 
-from detshare.ctl.backends.spatial.checkpoints import LENT, LOCK_S, STAYS, Checkpoints
+from detshare.ctl.backends.spatial.checkpoints import LENT, LOCK_S, SHARES, STAYS, Checkpoints
 from detshare.ctl.backends.spatial.entry import Entry
 from detshare.ctl.backends.spatial.residence import TIMEOUT, Residence
 from detshare.ctl.checkpoint import calls
@@ -78,6 +78,8 @@ class Deep:
             return f"{stays}: {STAYS}"
         if any(view.counters["lent_bytes"] for view in self._views(process)):
             return f"{stays}: {LENT}"
+        if any(view.counters["shares"] for view in self._views(process)):
+            return f"{stays}: {SHARES}"
         if why := calls.absent():
             return f"{stays}: {why}"
         if process in self._checkpoints.deep():

@@ -48,6 +48,7 @@ def parking_of(views: Iterable[View]) -> Parking | None:
         stays_bytes=max(total("memory_used") - total("leaves_bytes"), 0),
         arena_bytes=total("arena_bytes"),
         lent_bytes=total("lent_bytes"),
+        shares=bool(total("shares")),
         parks=parks,
         wakes=total("wakes"),
         park_ms=total("park_ns") / 1e6,

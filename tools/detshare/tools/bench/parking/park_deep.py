@@ -32,6 +32,7 @@ THINGS: Final = {
     "numa": "HOST_NUMA memory",
     "exportable": "memory that could be exported",
     "exported": "descriptors of exported memory",
+    "shared": "memory that another process maps",
 }
 """by what workloads/survivor.py calls them"""
 NEEDED: Final = ("reservation", "pinned")
