@@ -20,7 +20,6 @@
 
 #include "attach.h"
 #include "entry.h"
-#include "log.h"
 #include "thread.h"
 
 enum { POLICY, COUNTERS, ACTIVITY, PAGES };
@@ -359,14 +358,35 @@ static void pages_of(struct ds_pages *pages, void **maps, unsigned int slot)
 bool ds_pages_early(const struct ds_gpu *gpu, struct ds_pages *pages)
 {
 	struct ahead *ahead = &aheads[gpu->ordinal];
+	struct ds_attached answer = { 0 };
+	const uint32_t taken = DS_MAGIC_TAKEN;
+	unsigned int count = 0;
+	int socket, fds[PAGES];
+	void *maps[PAGES];
 	char why[400] = "";
+	bool good;
 
-	if (!ds_pages_ask(gpu, pages, why, sizeof(why))) {
-		ds_info("memory: the context waits for no room: %s", why);
+	if (ahead->kept.policy && ahead->keeper == (uint32_t)getpid()) {
+		*pages = ahead->kept;
+		return true;
+	}
+	socket = answered_ahead(gpu, ds_now_ns() + PATIENCE_NS, &answer, fds, &count);
+	if (socket < 0)
+		return false;
+	good = use(gpu, &answer, fds, count, maps, why, sizeof(why));
+	/* who waits for nothing keeps no place: the daemon takes it back with the connection */
+	if (good && (!((struct ds_policy *)maps[POLICY])->room_ms || !say(socket, &taken, sizeof(taken)))) {
+		unmap_pages(maps, PAGES);
+		good = false;
+	}
+	hang_up(socket);
+	if (!good) {
+		ahead->vain = true;
 		return false;
 	}
-	ahead->kept = *pages;
+	pages_of(&ahead->kept, maps, answer.slot);
 	ahead->keeper = (uint32_t)getpid();
+	*pages = ahead->kept;
 	return true;
 }
 

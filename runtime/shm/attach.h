@@ -28,7 +28,7 @@ void ds_pages_ask_ahead(const struct ds_gpu *gpu);
 void ds_pages_ask_no_more(CUdevice ordinal);
 /* Asks the daemon, and maps its pages. false: none, and `why` says why. */
 bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, size_t room);
-/* The same where there is no context yet: ds_pages_ask() gives these pages when it is there. */
+/* What was asked ahead, where the policy has this GPU's memory waited for: ds_pages_ask() gives these pages when there is a context. false: none. */
 bool ds_pages_early(const struct ds_gpu *gpu, struct ds_pages *pages);
 /* Asks the daemon for host memory to park in: a descriptor of at least `bytes` that nobody can shorten. -1: none, and `why` says why. */
 int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room);
