@@ -24,6 +24,7 @@ static CUresult name(CUipcMemHandle *handle, CUdeviceptr address)
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
+	ds_share_note();
 	return ds_home_call(name(handle, address));
 }
 
@@ -32,6 +33,7 @@ static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *handle, 
 {
 	struct ds_device *device;
 
+	ds_share_note();
 	if (ds_thread.locked || !address || !ds_share_knows(handle))
 		return next(address, *handle, flags);
 	device = ds_device_current();

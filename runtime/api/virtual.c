@@ -178,3 +178,15 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t at, C
 {
 	return ds_home_call(real->cuMulticastBindMem(multicast, at, shared(handle), offset, size, flags));
 }
+
+CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	ds_share_note();
+	return real->cuMemPoolExportToShareableHandle(shareable, pool, type, flags);
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	ds_share_note();
+	return real->cuMemPoolImportFromShareableHandle(pool, shareable, type, flags);
+}

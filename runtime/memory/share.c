@@ -165,12 +165,20 @@ static struct share *export(struct ds_range *range, CUresult *result)
 	return share;
 }
 
+static _Atomic(bool) noted;
+
+static void show(struct ds_device *device)
+{
+	if (atomic_load(&noted) && ds_counters_of(device))
+		__atomic_store_n(&ds_counters_of(device)->shares, 1, __ATOMIC_RELAXED);
+}
+
 void ds_share_note(void)
 {
 	struct ds_device *device;
 
-	ds_each_managed(device) if (ds_counters_of(device))
-		__atomic_store_n(&ds_counters_of(device)->shares, 1, __ATOMIC_RELAXED);
+	atomic_store(&noted, true);
+	ds_each_managed(device) show(device);
 }
 
 CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle)
@@ -378,10 +386,12 @@ static void child(void)
 {
 	pthread_mutex_init(&lock, NULL);
 	shares = NULL;
+	atomic_store(&noted, false);
 	if (listener >= 0)
 		close(listener);
 	listener = -1;
 }
 
-static const struct ds_lifecycle life = { .child = child };
+/* context_ready: what was shared before the GPU had a board is told too */
+static const struct ds_lifecycle life = { .context_ready = show, .child = child };
 DS_LIST_ADD(ds_lifecycles, life);

@@ -16,7 +16,7 @@ from park_machine import MIB, SPATIAL, Machine, Program
 from spatial_lane import end_mps
 
 from detshare.ctl.core.errors import ClientError
-from tests.patience import until
+from tests.patience import until, words
 
 pytestmark = pytest.mark.e2e
 
@@ -154,7 +154,7 @@ def test_with_memory_that_the_checkpoint_would_lose_its_context_stays(machine: D
 
 
 def test_of_who_shares_memory_the_context_stays(machine: DeepMachine) -> None:
-    """The driver does not refuse it (park-deep), and makes two of what was one."""
+    """The driver does not refuse it (park-deep), and what the other one sees afterwards is not known."""
     program = machine.run(*TEMPORAL)
     assert program.do("name") == "named"
     note = park(machine, program.pid)
@@ -231,7 +231,7 @@ def test_a_program_that_is_killed_at_any_point_leaves_nothing(machine: DeepMachi
 def test_a_program_that_ends_while_it_is_away_ends(machine: DeepMachine) -> None:
     program = machine.run(*TEMPORAL)
     park(machine, program.pid)
-    program.process.communicate(timeout=60)
+    words(program.process)
     assert program.process.returncode == 0
 
 

@@ -35,7 +35,7 @@ def parking_of(views: Iterable[View]) -> Parking | None:
 
     parkable, parks = total("parkable_bytes"), total("parks")
     after = mine[0].record.desired.park_after
-    if not parkable and not parks and after is None and not any(view.wants_bytes for view in mine):
+    if not (parkable or parks or total("shares") or any(view.wants_bytes for view in mine)) and after is None:
         return None
     states = [STATES.get(number, "home") for view in mine if isinstance(number := view.counters["park_state"], int)]
     # with several GPUs the memory of all of them leaves and comes together
