@@ -18,6 +18,8 @@ NVIDIA_MAJOR = 195
 """Documentation/admin-guide/devices.txt of the kernel: 195 char, Nvidia graphics devices"""
 CONTROL_MINOR = 255
 """minor of /dev/nvidiactl (kernel-open/common/inc/nv-linux.h, NV_CONTROL_DEVICE_MINOR)"""
+MODESET_MINOR = 254
+"""minor of /dev/nvidia-modeset; GPUs are below it"""
 MPS_COMM = "nvidia-cuda-mps"
 """the first 15 bytes of nvidia-cuda-mps-server and nvidia-cuda-mps-control"""
 
@@ -164,6 +166,11 @@ def gpus(root: Path = Path("/proc/driver/nvidia/gpus")) -> list[Gpu]:
         if uuid.startswith("GPU-") and minor.isdigit():
             found.append(Gpu(uuid, int(minor), info.get("Model", "?"), info.get("Bus Location", path.parent.name)))
     return sorted(found, key=lambda gpu: gpu.minor)
+
+
+def bound(root: Path = Path("/sys/bus/pci/drivers/nvidia")) -> list[str]:
+    """PCI addresses of the driver's devices, sorted; also of those that a container does not show in /proc."""
+    return sorted(path.name for path in root.glob("*:*:*.*"))
 
 
 def proof(modules: Path = Path("/sys/module")) -> str:

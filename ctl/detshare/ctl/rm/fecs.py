@@ -27,14 +27,18 @@ _EVENTS: Final = 0xD0000013
 _HEADER_BYTES: Final = 4096
 
 
+class OtherGpu(NotAllowed):
+    """The driver's device of that number is another GPU."""
+
+
 class FecsLog:
     """One GPU's log (protocol detshare.ctl.core.driver.SwitchLog). NotAllowed where the driver refuses it."""
 
-    def __init__(self, abi: Abi, minor: int, instance: int) -> None:
-        """`minor` of the GPU's node, `instance` as RM counts devices."""
+    def __init__(self, abi: Abi, minor: int, uuid: str, instance: int) -> None:
+        """`minor` of the GPU's node, `instance` as RM counts devices: OtherGpu where it is not the one of `uuid`."""
         self._session = Session(abi)
         try:
-            self._open(abi, minor, instance)
+            self._open(abi, minor, uuid, instance)
         except OSError as error:
             self.close()
             raise NotAllowed(f"opening the context-switch log of GPU {minor}: {error.strerror}") from error
@@ -42,9 +46,11 @@ class FecsLog:
             self.close()
             raise
 
-    def _open(self, abi: Abi, minor: int, instance: int) -> None:
+    def _open(self, abi: Abi, minor: int, uuid: str, instance: int) -> None:
         session, constant = self._session, abi.constant
         self._subdevice = session.subdevice(minor, instance)
+        if (there := session.uuid(self._subdevice)) != uuid:
+            raise OtherGpu(f"opening the context-switch log of GPU {minor}: device {instance} of the driver is {there}")
         event = session.os_event()
         self._header = session.memory(_HEADER, _HEADER_BYTES)
         self._records = session.memory(_BUFFER, _RECORD_BYTES * RECORDS)

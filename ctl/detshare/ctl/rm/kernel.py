@@ -12,7 +12,7 @@ import errno
 import os
 import select
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from detshare.ctl.abi.versions import Abi, UnknownBranch, for_version
@@ -31,7 +31,7 @@ from detshare.ctl.core.driver import (
     Usage,
 )
 from detshare.ctl.core.pidfd import getfd
-from detshare.ctl.rm.fecs import FecsLog
+from detshare.ctl.rm.fecs import FecsLog, OtherGpu
 from detshare.ctl.rm.nvml import Nvml
 from detshare.ctl.rm.session import CONTROL_NODE, ControlFile, Session
 
@@ -64,7 +64,15 @@ class KernelDriver:
         return self._gpus
 
     def openers(self) -> list[Opener]:
-        return list(procfs.openers())
+        """Without those that have other GPUs only: in a container with a part of the machine's GPUs these are another
+        daemon's."""
+        mine = {gpu.minor for gpu in self.gpus()}
+        found = []
+        for each in procfs.openers():
+            theirs = {minor for _, minor in each.device_fds if minor < procfs.MODESET_MINOR}
+            if not theirs or not mine or theirs & mine:
+                found.append(each)
+        return found
 
     def usage(self) -> Usage:
         return self.nvml.usage()
@@ -139,8 +147,12 @@ class KernelDriver:
         return Counts(layout.get(answer, "clientCount"), layout.get(answer, "resourceCount"))
 
     def switch_log(self, gpu: Gpu) -> SwitchLog:
-        gpus = sorted(self.gpus(), key=lambda g: g.pci)
-        return FecsLog(self._abi_or_raise(), gpu.minor, [g.uuid for g in gpus].index(gpu.uuid))
+        bound = procfs.bound() or sorted(each.pci for each in self.gpus())
+        guess = bound.index(gpu.pci) if gpu.pci in bound else 0
+        for instance in sorted(range(max(len(bound), 1)), key=lambda each: each != guess):
+            with suppress(OtherGpu):
+                return FecsLog(self._abi_or_raise(), gpu.minor, gpu.uuid, instance)
+        raise NotAllowed(f"opening the context-switch log of GPU {gpu.minor}: no device of the driver has its UUID")
 
     def close(self) -> None:
         """Give back our own RM client."""

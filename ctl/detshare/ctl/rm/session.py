@@ -125,6 +125,14 @@ class Session:
         below = self.abi.layout("NV2080_ALLOC_PARAMETERS").pack()
         return self.alloc(f"a subdevice of GPU {minor}", _DEVICE, _SUBDEVICE, "NV20_SUBDEVICE_0", below)
 
+    def uuid(self, subdevice: int) -> str:
+        """UUID of the GPU behind a subdevice of ours, as NVML prints it."""
+        name = "NV2080_CTRL_CMD_GPU_GET_GID_INFO"
+        layout = self.abi.params(name)
+        params = layout.pack(flags=self.abi.constant("NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_ASCII"))
+        answer = self.control("asking for the GPU's UUID", subdevice, name, params)
+        return layout.raw(answer, "data").split(b"\0")[0].decode("ascii", "replace")
+
     def os_event(self) -> int:
         """A descriptor that the driver may wake; its number is the event's handle."""
         fd = self._open(CONTROL_NODE)
