@@ -12,7 +12,7 @@ import errno
 import os
 import select
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NoReturn
 
 from detshare.ctl.abi.versions import Abi, UnknownBranch, for_version
@@ -147,12 +147,16 @@ class KernelDriver:
         return Counts(layout.get(answer, "clientCount"), layout.get(answer, "resourceCount"))
 
     def switch_log(self, gpu: Gpu) -> SwitchLog:
+        """RM numbers devices in the order in which it attached them, mostly that of the bus: the UUID decides."""
         bound = procfs.bound() or sorted(each.pci for each in self.gpus())
         guess = bound.index(gpu.pci) if gpu.pci in bound else 0
+        refused: dict[int, NotAllowed] = {}
         for instance in sorted(range(max(len(bound), 1)), key=lambda each: each != guess):
-            with suppress(OtherGpu):
+            try:
                 return FecsLog(self._abi_or_raise(), gpu.minor, gpu.uuid, instance)
-        raise NotAllowed(f"opening the context-switch log of GPU {gpu.minor}: no device of the driver has its UUID")
+            except NotAllowed as error:
+                refused[instance] = error
+        raise next((each for each in refused.values() if not isinstance(each, OtherGpu)), refused[guess])
 
     def close(self) -> None:
         """Give back our own RM client."""
