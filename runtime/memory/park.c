@@ -3,6 +3,8 @@
  * The program's memory leaves its GPUs and comes back, as a whole: it is either wholly there or wholly away. Leaving, nothing is given back
  * before all of it is copied; coming, nothing is used before all of it is copied. What fails is taken back.
  *
+ * In parts (DS_FLAG_LEAVES, DS_FLAG_COMES) that holds for each batch of pieces; the program stands still, DS_HOME_AWAY, until all are home.
+ *
  * One lock is held all the while, around ds_park_leave() and ds_park_come(). Threads of the program that need the memory wait for it in fetch(), and the first
  * of them brings it home; no device->lock is held around copies. Who is held by hand waits there too: a paused program stays away.
  */
@@ -64,6 +66,7 @@ static bool sole_contexts(void)
 	return !ds_alloc_foreign();
 }
 
+/* began 0: it is more of a park that was counted */
 static void give_back(uint64_t began)
 {
 	struct ds_device *device;
@@ -71,7 +74,7 @@ static void give_back(uint64_t began)
 
 	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next) {
 		/* what the driver does not unmap stays, and is as it was */
-		if (!piece->counted || !piece->handle || real->cuMemUnmap(piece->address, piece->size) != CUDA_SUCCESS)
+		if (!piece->leaves || !piece->counted || !piece->handle || real->cuMemUnmap(piece->address, piece->size) != CUDA_SUCCESS)
 			continue;
 		real->cuMemRelease(piece->handle);
 		piece->handle = 0;
@@ -85,6 +88,8 @@ static void give_back(uint64_t began)
 		if (!ds_counters_of(device))
 			continue;
 		__atomic_store_n(&ds_counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
+		if (!began)
+			continue;
 		__atomic_fetch_add(&ds_counters_of(device)->parks, 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&ds_counters_of(device)->park_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
 	}
@@ -105,13 +110,15 @@ uint32_t ds_park_leave(void)
 {
 	uint32_t reason;
 	uint64_t began;
+	bool some;
 
 	if (!atomic_load(&ds_home.parks))
 		return DS_PARK_OFF;
 	if (!sole_contexts())
 		return DS_PARK_CONTEXT;
 	reason = ds_leave_room();
-	if (reason != DS_PARK_OK)
+	some = reason == DS_PARK_ARENA && ds_leave_rest();
+	if (reason != DS_PARK_OK && !some)
 		return reason;
 	began = ds_now_ns();
 	ds_settle_stop();
@@ -121,7 +128,7 @@ uint32_t ds_park_leave(void)
 	if (reason == DS_PARK_OK && !sole_contexts())
 		reason = DS_PARK_CONTEXT;
 	if (reason == DS_PARK_OK)
-		reason = ds_leave_copy();
+		reason = some ? ds_leave_some() : ds_leave_copy();
 	if (reason != DS_PARK_OK) {
 		rest();
 		return reason;
@@ -132,6 +139,21 @@ uint32_t ds_park_leave(void)
 	atomic_store(&ds_home.now, DS_HOME_AWAY);
 	show_state(DS_PARK_AWAY);
 	return DS_PARK_OK;
+}
+
+bool ds_park_rests(void)
+{
+	return atomic_load(&ds_home.now) == DS_HOME_AWAY && ds_leave_rest();
+}
+
+void ds_park_more(void)
+{
+	bool locked = ds_thread.locked;
+
+	ds_thread.locked = true;
+	if (ds_leave_some() == DS_PARK_OK)
+		give_back(0);
+	ds_thread.locked = locked;
 }
 
 /* ---- and back ---- */
@@ -212,6 +234,67 @@ static CUresult home(uint64_t most)
 	return result;
 }
 
+#define BATCH 16U /* pieces: what gives its host memory back at once, so that who leaves goes on meanwhile */
+
+static bool comes(const struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_COMES;
+}
+
+static unsigned int make_some(const struct ds_device *device)
+{
+	unsigned int count = 0;
+
+	for (struct ds_piece *piece = ds_pieces; piece && count < BATCH; piece = piece->next) {
+		if (piece->device != device || piece->handle || piece->host)
+			continue;
+		if (real->cuMemCreate(&piece->handle, piece->size, &piece->prop, 0) != CUDA_SUCCESS) {
+			piece->handle = 0;
+			break;
+		}
+		if (ds_piece_map(piece) != CUDA_SUCCESS) {
+			real->cuMemRelease(piece->handle);
+			piece->handle = 0;
+			break;
+		}
+		piece->fresh = DS_FRESH_MAPPED;
+		count++;
+	}
+	return count;
+}
+
+/* What the GPU has room for comes home, where that is asked for, and its host memory goes. */
+static void come_some(void)
+{
+	struct ds_device *device;
+	struct ds_own own;
+
+	ds_each_managed(device) {
+		struct ds_stay *stay = ds_arena_of(device);
+
+		if (!stay || !comes(device))
+			continue;
+		ds_own_begin(&own, device);
+		while (make_some(device)) {
+			if (ds_copies_home(device, stay) != CUDA_SUCCESS) {
+				unmake();
+				break;
+			}
+			for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next) {
+				if (piece->fresh != DS_FRESH_MAPPED)
+					continue;
+				piece->fresh = DS_FRESH_NOT;
+				ds_piece_drop(piece);
+			}
+			ds_arena_trim(device);
+			show_back();
+		}
+		ds_own_end(&own);
+	}
+}
+
 static uint64_t parked_bytes(void)
 {
 	struct ds_device *device;
@@ -247,6 +330,7 @@ bool ds_park_come(void)
 			unmake();
 	}
 	if (result != CUDA_SUCCESS) {
+		come_some();
 		ds_thread.locked = locked;
 		show_state(DS_PARK_WAITING);
 		return false;
