@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "alloc.h"
+#include "arrive.h"
 #include "context.h"
 #include "copies.h"
 #include "hasher.h"
@@ -234,38 +235,7 @@ static CUresult home(uint64_t most)
 	return result;
 }
 
-#define BATCH 16U /* pieces: what gives its host memory back at once, so that who leaves goes on meanwhile */
-
-static bool comes(const struct ds_device *device)
-{
-	const struct ds_pages *pages = device->pages;
-
-	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_COMES;
-}
-
-static unsigned int make_some(const struct ds_device *device)
-{
-	unsigned int count = 0;
-
-	for (struct ds_piece *piece = ds_pieces; piece && count < BATCH; piece = piece->next) {
-		if (piece->device != device || piece->handle || piece->host)
-			continue;
-		if (real->cuMemCreate(&piece->handle, piece->size, &piece->prop, 0) != CUDA_SUCCESS) {
-			piece->handle = 0;
-			break;
-		}
-		if (ds_piece_map(piece) != CUDA_SUCCESS) {
-			real->cuMemRelease(piece->handle);
-			piece->handle = 0;
-			break;
-		}
-		piece->fresh = DS_FRESH_MAPPED;
-		count++;
-	}
-	return count;
-}
-
-/* What the GPU has room for comes home, where that is asked for, and its host memory goes. */
+/* What the GPU has room for comes home, where that is asked for. */
 static void come_some(void)
 {
 	struct ds_device *device;
@@ -274,23 +244,11 @@ static void come_some(void)
 	ds_each_managed(device) {
 		struct ds_stay *stay = ds_arena_of(device);
 
-		if (!stay || !comes(device))
+		if (!stay)
 			continue;
 		ds_own_begin(&own, device);
-		while (make_some(device)) {
-			if (ds_copies_home(device, stay) != CUDA_SUCCESS) {
-				unmake();
-				break;
-			}
-			for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next) {
-				if (piece->fresh != DS_FRESH_MAPPED)
-					continue;
-				piece->fresh = DS_FRESH_NOT;
-				ds_piece_drop(piece);
-			}
-			ds_arena_trim(device);
+		while (ds_arrive(device, stay))
 			show_back();
-		}
 		ds_own_end(&own);
 	}
 }

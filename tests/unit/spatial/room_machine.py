@@ -67,7 +67,9 @@ class Machine:
         }
         config = folder / "detshare.toml"
         parameters = f'[policy]\nname = "{policy}"\n[policy.parameters]\nwhen_full = "{when_full}"\n'
-        config.write_text(f'[park]\narena = "{arena}M"\nwait = {wait}\n{parameters}copy_percent = 50.0\n', encoding="utf-8")
+        config.write_text(
+            f'[park]\narena = "{arena}M"\nwait = {wait}\n{parameters}copy_percent = 50.0\n', encoding="utf-8"
+        )
         self.client = Client(folder)
         self.workers: list[Worker] = []
         self.command = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model"]
