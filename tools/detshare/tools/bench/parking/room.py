@@ -65,4 +65,4 @@ def events(session: Session) -> Iterator[None]:
         with contextlib.suppress(ControlError, OSError):
             for event in session.steer.client.events():
                 if event["kind"] in ("park", "memory", "error"):
-                    session.mark("daemon", event=event)
+                    session.mark("daemon", said=event)
