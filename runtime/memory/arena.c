@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -60,24 +61,37 @@ static void let_go(struct ds_device *device, struct ds_stay *stay)
 		return;
 	unpin(stay);
 	for (unsigned int n = 0; n < stay->count; n++)
-		munmap(stay->extents[n].map, stay->extents[n].slots * DS_GRAIN_BYTES);
+		if (stay->extents[n].map)
+			munmap(stay->extents[n].map, stay->extents[n].slots * DS_GRAIN_BYTES);
+	free(stay->extents);
+	stay->extents = NULL;
 	stay->count = 0;
 	stay->slots = 0;
 	ds_piece_forget(device);
 	show(device, stay);
 }
 
-static bool take(struct ds_device *device, struct ds_stay *stay, uint32_t slots, char *why, size_t room)
+static void pin(struct ds_stay *stay, char *map, uint32_t slots)
 {
-	size_t bytes = slots * DS_GRAIN_BYTES;
-	int fd = ds_arena_ask(&device->uuid, bytes, why, room);
-	struct ds_extent *extent = &stay->extents[stay->count];
-	CUresult result;
-	void *map;
+	CUresult result = real->cuMemHostRegister_v2(map, slots * DS_GRAIN_BYTES, 0);
 
-	if (fd < 0)
-		return false;
-	map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	stay->extents[stay->count++] = (struct ds_extent){ .map = map, .slots = slots, .pinned = result == CUDA_SUCCESS };
+	stay->slots += slots;
+	if (result != CUDA_SUCCESS)
+		ds_info("park: host memory cannot be pinned (%s): copies are slower, from ordinary pages", ds_error_name(result));
+}
+
+/* The descriptor is closed. */
+static bool take(struct ds_device *device, struct ds_stay *stay, int fd, uint32_t slots, char *why, size_t room)
+{
+	size_t bytes = slots * DS_GRAIN_BYTES, more = stay->count + (slots + DS_EXTENT_SLOTS - 1) / DS_EXTENT_SLOTS;
+	struct ds_extent *wider = realloc(stay->extents, (more + 1) * sizeof(*wider));
+	void *map = MAP_FAILED;
+
+	if (wider)
+		stay->extents = wider;
+	if (wider && slots)
+		map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (map == MAP_FAILED) {
 		snprintf(why, room, "host memory of %zu bytes cannot be mapped: %s", bytes, strerror(errno));
@@ -85,14 +99,51 @@ static bool take(struct ds_device *device, struct ds_stay *stay, uint32_t slots,
 	}
 	madvise(map, bytes, MADV_HUGEPAGE);
 	madvise(map, bytes, MADV_DONTFORK);
-	result = real->cuMemHostRegister_v2(map, bytes, 0);
-	*extent = (struct ds_extent){ .map = map, .slots = slots, .pinned = result == CUDA_SUCCESS };
-	if (!extent->pinned)
-		ds_info("park: host memory cannot be pinned (%s): copies are slower, from ordinary pages", ds_error_name(result));
-	stay->count++;
-	stay->slots += slots;
+	for (uint32_t at = 0; at < slots; at += DS_EXTENT_SLOTS)
+		pin(stay, (char *)map + at * DS_GRAIN_BYTES, slots - at < DS_EXTENT_SLOTS ? slots - at : DS_EXTENT_SLOTS);
 	show(device, stay);
 	return true;
+}
+
+void ds_arena_some(struct ds_device *device, size_t bytes, char *why, size_t room)
+{
+	struct ds_stay *stay = &stays[device->ordinal];
+	uint64_t given = bytes;
+	int fd = ds_arena_ask_some(&device->uuid, &given, why, room);
+
+	if (fd >= 0)
+		take(device, stay, fd, (uint32_t)(given / DS_GRAIN_BYTES), why, room);
+}
+
+void ds_arena_trim(struct ds_device *device)
+{
+	struct ds_stay *stay = &stays[device->ordinal];
+	bool *used = calloc(stay->count + 1, sizeof(*used));
+
+	if (!used)
+		return;
+	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+		for (unsigned int n = 0; piece->device == device && piece->grains && n < ds_piece_grains(piece); n++)
+			if (piece->grains[n].placed)
+				used[piece->grains[n].slot / DS_EXTENT_SLOTS] = true;
+	for (unsigned int n = 0; n < stay->count; n++) {
+		struct ds_extent *extent = &stay->extents[n];
+		size_t bytes = extent->slots * DS_GRAIN_BYTES;
+
+		if (used[n] || !extent->map)
+			continue;
+		if (extent->pinned && real->cuMemHostUnregister(extent->map) != CUDA_SUCCESS)
+			continue;
+		extent->pinned = false;
+		/* its neighbours keep the file: without this its pages would stay */
+		if (madvise(extent->map, bytes, MADV_REMOVE))
+			continue;
+		munmap(extent->map, bytes);
+		stay->slots -= extent->slots;
+		*extent = (struct ds_extent){ 0 };
+	}
+	free(used);
+	show(device, stay);
 }
 
 struct ds_stay *ds_arena_stream(struct ds_device *device, char *why, size_t room)
@@ -111,24 +162,23 @@ struct ds_stay *ds_arena_need(struct ds_device *device, size_t bytes, char *why,
 {
 	struct ds_stay *stay = &stays[device->ordinal];
 	uint32_t slots = (uint32_t)((bytes + DS_GRAIN_BYTES - 1) / DS_GRAIN_BYTES);
+	int fd;
 
 	if (!has_stream(device, stay, why, room))
 		return NULL;
 	if (stay->slots >= slots)
 		return stay;
-	if (stay->count == DS_EXTENTS)
-		let_go(device, stay);
-	return take(device, stay, slots - stay->slots, why, room) ? stay : NULL;
+	slots -= stay->slots;
+	fd = ds_arena_ask(&device->uuid, slots * DS_GRAIN_BYTES, why, room);
+	return fd >= 0 && take(device, stay, fd, slots, why, room) ? stay : NULL;
 }
 
 char *ds_arena_at(const struct ds_stay *stay, uint32_t slot, uint32_t *follow)
 {
-	const struct ds_extent *extent = stay->extents;
+	const struct ds_extent *extent = &stay->extents[slot / DS_EXTENT_SLOTS];
 
-	for (; slot >= extent->slots; extent++)
-		slot -= extent->slots;
-	*follow = extent->slots - slot - 1;
-	return extent->map + slot * DS_GRAIN_BYTES;
+	*follow = extent->slots - slot % DS_EXTENT_SLOTS - 1;
+	return extent->map + slot % DS_EXTENT_SLOTS * DS_GRAIN_BYTES;
 }
 
 void ds_arena_return(struct ds_device *device)

@@ -12,11 +12,11 @@
 #define COPIES 8 /* queued at once: the end of the process waits for no more */
 #define MOST (DS_PIECE_BYTES / DS_GRAIN_BYTES) /* grains of a copy */
 
-/* of those that can leave this GPU, the one after `piece` that lies there */
+/* of those that leave this GPU or come, the one after `piece` that lies there */
 static struct ds_piece *next_there(const struct ds_device *device, struct ds_piece *piece)
 {
 	for (piece = piece ? piece->next : ds_pieces; piece; piece = piece->next)
-		if (piece->device == device && piece->counted && piece->handle)
+		if (piece->device == device && piece->counted && piece->handle && (piece->leaves || piece->fresh == DS_FRESH_MAPPED))
 			return piece;
 	return NULL;
 }
@@ -36,7 +36,7 @@ static bool readable(const struct ds_piece *piece)
 /* Each grain has one from now on; false: no memory, or too few slots. */
 static bool place(struct ds_device *device, const struct ds_stay *stay)
 {
-	bool *taken = calloc(stay->slots + 1, sizeof(*taken));
+	bool *taken = calloc(ds_arena_end(stay) + 1, sizeof(*taken));
 	struct ds_piece *piece;
 	uint32_t slot = 0;
 
@@ -59,9 +59,9 @@ static bool place(struct ds_device *device, const struct ds_stay *stay)
 		each_grain(grain, piece) {
 			if (grain->placed || piece->window)
 				continue;
-			while (slot < stay->slots && taken[slot])
+			while (slot < ds_arena_end(stay) && (taken[slot] || !ds_arena_has(stay, slot)))
 				slot++;
-			if (slot == stay->slots) {
+			if (slot == ds_arena_end(stay)) {
 				free(taken);
 				return false;
 			}

@@ -14,6 +14,15 @@ bool ds_leave_lazy(const struct ds_device *device)
 	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_LAZY;
 }
 
+bool ds_leave_parts(const struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	/* windows are given back as a whole only */
+	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_LEAVES && !ds_leave_lazy(device) &&
+	       !ds_lend_bytes(device);
+}
+
 /* of this GPU, what goes to the arena, for it has no window */
 static uint64_t plain_bytes(const struct ds_device *device)
 {
@@ -48,7 +57,8 @@ uint32_t ds_leave_room(void)
 		stay = bytes ? ds_arena_need(device, bytes, why, sizeof(why)) : ds_arena_stream(device, why, sizeof(why));
 		ds_own_end(&own);
 		if (!stay) {
-			ds_info("park: refused, nothing is lost: %s", why);
+			if (!ds_leave_parts(device))
+				ds_info("park: refused, nothing is lost: %s", why);
 			return DS_PARK_ARENA;
 		}
 	}
@@ -90,6 +100,9 @@ uint32_t ds_leave_copy(void)
 		/* it allocated more meanwhile */
 		if (!stay || plain_bytes(device) > stay->slots * DS_GRAIN_BYTES)
 			return DS_PARK_ARENA;
+		for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+			if (piece->device == device)
+				piece->leaves = piece->counted;
 		ds_own_begin(&own, device);
 		result = ds_copies_away(device, stay, whole(device), &copied);
 		ds_own_end(&own);
@@ -100,4 +113,94 @@ uint32_t ds_leave_copy(void)
 		show_copied(device, &copied);
 	}
 	return DS_PARK_OK;
+}
+
+static bool there(const struct ds_piece *piece, const struct ds_device *device)
+{
+	return piece->device == device && piece->counted && piece->handle;
+}
+
+static uint32_t placed(const struct ds_piece *piece)
+{
+	uint32_t sum = 0;
+
+	for (unsigned int n = 0; piece->grains && n < ds_piece_grains(piece); n++)
+		sum += piece->grains[n].placed;
+	return sum;
+}
+
+/* Which pieces leave now: as many as have or find a place. Bytes of them. */
+static uint64_t choose(struct ds_device *device, struct ds_stay *stay)
+{
+	uint32_t spare = stay->slots, lacks = 0;
+	struct ds_piece *piece;
+	char why[400] = "";
+	uint64_t sum = 0;
+
+	for (piece = ds_pieces; piece; piece = piece->next) {
+		if (piece->device != device)
+			continue;
+		piece->leaves = false;
+		spare -= placed(piece);
+		lacks += there(piece, device) ? ds_piece_grains(piece) - placed(piece) : 0;
+	}
+	if (lacks > spare) {
+		uint32_t had = stay->slots;
+
+		ds_arena_some(device, (lacks - spare) * DS_GRAIN_BYTES, why, sizeof(why));
+		spare += stay->slots - had;
+	}
+	for (piece = ds_pieces; piece; piece = piece->next) {
+		uint32_t needs = ds_piece_grains(piece) - placed(piece);
+
+		if (!there(piece, device) || needs > spare)
+			continue;
+		piece->leaves = true;
+		spare -= needs;
+		sum += piece->size;
+	}
+	return sum;
+}
+
+uint32_t ds_leave_some(void)
+{
+	struct ds_device *device;
+	uint64_t sum = 0;
+
+	ds_each_managed(device) {
+		char why[400] = "";
+		CUresult result = CUDA_SUCCESS;
+		struct ds_copied copied;
+		struct ds_stay *stay;
+		struct ds_own own;
+		uint64_t bytes = 0;
+
+		if (!ds_piece_parkable(device) || !ds_leave_parts(device))
+			continue;
+		ds_own_begin(&own, device);
+		stay = ds_arena_stream(device, why, sizeof(why));
+		bytes = stay ? choose(device, stay) : 0;
+		if (bytes)
+			result = ds_copies_away(device, stay, whole(device), &copied);
+		ds_own_end(&own);
+		if (result != CUDA_SUCCESS) {
+			ds_info("park: refused, nothing is lost: a copy failed with %s", ds_error_name(result));
+			return DS_PARK_DRIVER;
+		}
+		if (bytes)
+			show_copied(device, &copied);
+		sum += bytes;
+	}
+	return sum ? DS_PARK_OK : DS_PARK_ARENA;
+}
+
+bool ds_leave_rest(void)
+{
+	struct ds_device *device;
+
+	ds_each_managed(device)
+		for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+			if (there(piece, device) && ds_leave_parts(device))
+				return true;
+	return false;
 }

@@ -3,12 +3,15 @@
  * The program's memory leaves its GPUs and comes back, as a whole: it is either wholly there or wholly away. Leaving, nothing is given back
  * before all of it is copied; coming, nothing is used before all of it is copied. What fails is taken back.
  *
+ * In parts (DS_FLAG_LEAVES, DS_FLAG_COMES) that holds for each batch of pieces; the program stands still, DS_HOME_AWAY, until all are home.
+ *
  * One lock is held all the while, around ds_park_leave() and ds_park_come(). Threads of the program that need the memory wait for it in fetch(), and the first
  * of them brings it home; no device->lock is held around copies. Who is held by hand waits there too: a paused program stays away.
  */
 #include <string.h>
 
 #include "alloc.h"
+#include "arrive.h"
 #include "context.h"
 #include "copies.h"
 #include "hasher.h"
@@ -64,6 +67,7 @@ static bool sole_contexts(void)
 	return !ds_alloc_foreign();
 }
 
+/* began 0: it is more of a park that was counted */
 static void give_back(uint64_t began)
 {
 	struct ds_device *device;
@@ -71,7 +75,7 @@ static void give_back(uint64_t began)
 
 	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next) {
 		/* what the driver does not unmap stays, and is as it was */
-		if (!piece->counted || !piece->handle || real->cuMemUnmap(piece->address, piece->size) != CUDA_SUCCESS)
+		if (!piece->leaves || !piece->counted || !piece->handle || real->cuMemUnmap(piece->address, piece->size) != CUDA_SUCCESS)
 			continue;
 		real->cuMemRelease(piece->handle);
 		piece->handle = 0;
@@ -85,6 +89,8 @@ static void give_back(uint64_t began)
 		if (!ds_counters_of(device))
 			continue;
 		__atomic_store_n(&ds_counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
+		if (!began)
+			continue;
 		__atomic_fetch_add(&ds_counters_of(device)->parks, 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&ds_counters_of(device)->park_ns, ds_now_ns() - began, __ATOMIC_RELAXED);
 	}
@@ -105,13 +111,15 @@ uint32_t ds_park_leave(void)
 {
 	uint32_t reason;
 	uint64_t began;
+	bool some;
 
 	if (!atomic_load(&ds_home.parks))
 		return DS_PARK_OFF;
 	if (!sole_contexts())
 		return DS_PARK_CONTEXT;
 	reason = ds_leave_room();
-	if (reason != DS_PARK_OK)
+	some = reason == DS_PARK_ARENA && ds_leave_rest();
+	if (reason != DS_PARK_OK && !some)
 		return reason;
 	began = ds_now_ns();
 	ds_settle_stop();
@@ -121,7 +129,7 @@ uint32_t ds_park_leave(void)
 	if (reason == DS_PARK_OK && !sole_contexts())
 		reason = DS_PARK_CONTEXT;
 	if (reason == DS_PARK_OK)
-		reason = ds_leave_copy();
+		reason = some ? ds_leave_some() : ds_leave_copy();
 	if (reason != DS_PARK_OK) {
 		rest();
 		return reason;
@@ -132,6 +140,21 @@ uint32_t ds_park_leave(void)
 	atomic_store(&ds_home.now, DS_HOME_AWAY);
 	show_state(DS_PARK_AWAY);
 	return DS_PARK_OK;
+}
+
+bool ds_park_rests(void)
+{
+	return atomic_load(&ds_home.now) == DS_HOME_AWAY && ds_leave_rest();
+}
+
+void ds_park_more(void)
+{
+	bool locked = ds_thread.locked;
+
+	ds_thread.locked = true;
+	if (ds_leave_some() == DS_PARK_OK)
+		give_back(0);
+	ds_thread.locked = locked;
 }
 
 /* ---- and back ---- */
@@ -212,6 +235,24 @@ static CUresult home(uint64_t most)
 	return result;
 }
 
+/* What the GPU has room for comes home, where that is asked for. */
+static void come_some(void)
+{
+	struct ds_device *device;
+	struct ds_own own;
+
+	ds_each_managed(device) {
+		struct ds_stay *stay = ds_arena_of(device);
+
+		if (!stay)
+			continue;
+		ds_own_begin(&own, device);
+		while (ds_arrive(device, stay))
+			show_back();
+		ds_own_end(&own);
+	}
+}
+
 static uint64_t parked_bytes(void)
 {
 	struct ds_device *device;
@@ -247,6 +288,7 @@ bool ds_park_come(void)
 			unmake();
 	}
 	if (result != CUDA_SUCCESS) {
+		come_some();
 		ds_thread.locked = locked;
 		show_state(DS_PARK_WAITING);
 		return false;

@@ -10,6 +10,9 @@ void ds_park_lock(void);
 void ds_park_unlock(void);
 /* All three under the lock. Away: DS_PARK_OK, or why not. */
 uint32_t ds_park_leave(void);
+/* Of a park in parts, what there is host memory for now. Under the lock, as ds_park_rests(): whether some is still on the GPU. */
+void ds_park_more(void);
+bool ds_park_rests(void);
 /* Back, wholly or lent. false: the GPU has no room now, and all is as it was. */
 bool ds_park_come(void);
 /* Some of what is lent comes home, at a kernel boundary. false: not now. */

@@ -88,6 +88,13 @@ void ds_piece_count(struct ds_piece *piece)
 	show(piece->device);
 }
 
+void ds_piece_drop(struct ds_piece *piece)
+{
+	ds_piece_lock();
+	drop(piece);
+	ds_piece_unlock();
+}
+
 void ds_piece_stay(struct ds_piece *piece)
 {
 	piece->stays = true;

@@ -46,6 +46,7 @@ struct ds_piece {
 	uint32_t hot; /* when launches named it; 0: they did not */
 	uint32_t age; /* of all pieces, which one it was */
 	bool counted; /* among what can leave */
+	bool leaves; /* in the batch that leaves, or left last */
 	struct ds_piece *next, **link;
 };
 
@@ -70,6 +71,8 @@ static inline unsigned int ds_piece_grains(const struct ds_piece *piece)
 void ds_piece_keep(struct ds_piece *piece, unsigned int n, bool kept);
 /* The GPU's part of the arena is gone, and all copies with it. */
 void ds_piece_forget(const struct ds_device *device);
+/* Of this piece alone, and it has no place there any more. */
+void ds_piece_drop(struct ds_piece *piece);
 void ds_piece_stay(struct ds_piece *piece);
 /* bytes of this GPU that can leave; with what is away */
 uint64_t ds_piece_parkable(const struct ds_device *device);

@@ -9,9 +9,12 @@
 
 #define RETRY_NS 50000000ULL /* a GPU that is full may be so for long, and each try stops the program */
 
+#define MORE_NS 20000000ULL /* between two questions for host memory, of who leaves in parts */
 #define FIRST_NS 5000000ULL /* the work that wanted the memory goes first */
 
 static uint64_t step_at_ns; /* the next step is no earlier; 0: nothing is lent. Under the lock */
+
+static uint64_t more_at_ns; /* the next such question is no earlier. Under the lock */
 
 static bool parks(const struct ds_board *board)
 {
@@ -25,9 +28,17 @@ static bool returns(const struct ds_board *board)
 	       __atomic_load_n(&board->pages.counters->returned, __ATOMIC_RELAXED);
 }
 
+/* a program that is away may have left in parts */
+static bool leaves(const struct ds_board *board)
+{
+	return atomic_load(&ds_home.now) == DS_HOME_AWAY &&
+	       __atomic_load_n(&board->pages.policy->flags, __ATOMIC_RELAXED) & DS_FLAG_LEAVES &&
+	       !__atomic_load_n(&board->pages.policy->deep, __ATOMIC_RELAXED);
+}
+
 static bool due(const struct ds_board *board)
 {
-	return parks(board) || returns(board) || atomic_load(&ds_home.now) == DS_HOME_LENT;
+	return parks(board) || returns(board) || atomic_load(&ds_home.now) == DS_HOME_LENT || leaves(board);
 }
 
 /*
@@ -70,6 +81,13 @@ static bool look(struct ds_board *board)
 		step_at_ns = ds_now_ns() + FIRST_NS;
 	else if (atomic_load(&ds_home.now) == DS_HOME_LENT && ds_now_ns() >= step_at_ns)
 		step_at_ns = (ds_park_step() ? 0 : RETRY_NS) + ds_now_ns();
+	if (leaves(board) && ds_park_rests()) {
+		if (ds_now_ns() >= more_at_ns) {
+			ds_park_more();
+			more_at_ns = ds_now_ns() + MORE_NS;
+		}
+		later = true;
+	}
 	if (atomic_load(&ds_home.now) == DS_HOME_LENT)
 		later = true;
 	else

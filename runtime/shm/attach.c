@@ -447,9 +447,10 @@ bool ds_host_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room)
 	return given;
 }
 
-int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room)
+static int arena_of(const CUuuid *uuid, uint32_t magic, uint64_t *bytes, char *why, size_t room)
 {
-	struct ds_arena request = { .magic = DS_MAGIC_ARENA, .version = DS_VERSION, .bytes = bytes };
+	struct ds_arena request = { .magic = magic, .version = DS_VERSION, .bytes = *bytes };
+	uint64_t least = magic == DS_MAGIC_SOME ? 1 : *bytes;
 	struct ds_attached answer = { 0 };
 	int socket, fds[PAGES], arena = -1;
 	unsigned int count = 0;
@@ -460,12 +461,24 @@ int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room)
 	if (socket < 0)
 		return -1;
 	if (agrees(&answer, why, room)) {
-		if (count != 1 || fstat(fds[0], &stat) || (uint64_t)stat.st_size < bytes)
+		if (count != 1 || fstat(fds[0], &stat) || (uint64_t)stat.st_size < least)
 			snprintf(why, room, "the daemon sent %u descriptors, or less memory than was asked for", count);
 		else
 			arena = fds[--count];
 	}
+	if (arena >= 0 && magic == DS_MAGIC_SOME && (uint64_t)stat.st_size < *bytes)
+		*bytes = (uint64_t)stat.st_size;
 	close_all(fds, count);
 	close(socket);
 	return arena;
+}
+
+int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room)
+{
+	return arena_of(uuid, DS_MAGIC_ARENA, &bytes, why, room);
+}
+
+int ds_arena_ask_some(const CUuuid *uuid, uint64_t *bytes, char *why, size_t room)
+{
+	return arena_of(uuid, DS_MAGIC_SOME, bytes, why, room);
 }

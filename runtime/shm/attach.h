@@ -32,6 +32,8 @@ bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, s
 bool ds_pages_early(const struct ds_gpu *gpu, struct ds_pages *pages);
 /* Asks the daemon for host memory to park in: a descriptor of at least `bytes` that nobody can shorten. -1: none, and `why` says why. */
 int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room);
+/* As much of *bytes as there is now, and how much that is. */
+int ds_arena_ask_some(const CUuuid *uuid, uint64_t *bytes, char *why, size_t room);
 /* The same for memory that is got by other means: only counted. */
 bool ds_host_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room);
 

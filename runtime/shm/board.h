@@ -111,6 +111,12 @@
 #define DS_FLAG_WHOLE 1
 /* bit of policy.flags: it is a rank of a job; count its collectives, and stop them at policy.collectives_from */
 #define DS_FLAG_JOB 4
+/* bit of policy.flags: where host memory is lacking, what there is some for leaves, and the rest as there is more */
+#define DS_FLAG_LEAVES 8
+/* bit of policy.flags: its way back goes piece by piece, as the GPU has room, and each gives its host memory back */
+#define DS_FLAG_COMES 16
+/* 'DLvS': as MAGIC_ARENA, for as much as there is now, at most so much; the descriptor's size says how much */
+#define DS_MAGIC_SOME 0x53764c44
 /* counters.whole: the last park copied what had changed */
 #define DS_WHOLE_NOT 0
 /* FLAG_WHOLE */

@@ -32,7 +32,7 @@ _MESSAGE: Final = struct.Struct("<II16sQ")
 def asked(data: bytes) -> tuple[bytes, int] | None:
     """The GPU's UUID and the bytes that a library asks for; None where this is no such message. BadBoard."""
     magic = int.from_bytes(data[:4], "little")
-    if len(data) != _MESSAGE.size or magic not in (layout.MAGIC_ARENA, layout.MAGIC_HOST):
+    if len(data) != _MESSAGE.size or magic not in (layout.MAGIC_ARENA, layout.MAGIC_HOST, layout.MAGIC_SOME):
         return None
     _magic, version, uuid, size = _MESSAGE.unpack(data)
     if version != layout.VERSION:
@@ -46,6 +46,11 @@ def asked(data: bytes) -> tuple[bytes, int] | None:
 def counts_only(data: bytes) -> bool:
     """Whether the library gets that memory by itself, from the driver, which wipes it: no descriptor is sent."""
     return int.from_bytes(data[:4], "little") == layout.MAGIC_HOST
+
+
+def some(data: bytes) -> bool:
+    """Whether less than that will do."""
+    return int.from_bytes(data[:4], "little") == layout.MAGIC_SOME
 
 
 def host_bytes() -> int:
@@ -74,6 +79,11 @@ class Arena:
         others = sum(tenant.park.arena for tenant in tenants if tenant is not who)
         free = _available() - int(host_bytes() * _SPARE)
         return max(others + size - self.limit, size - who.park.arena - free)
+
+    def left(self, tenants: Iterable[Tenant], who: Tenant) -> int:
+        """Bytes that `who` can have besides what it has."""
+        free = _available() - int(host_bytes() * _SPARE)
+        return max(min(self.limit - sum(tenant.park.arena for tenant in tenants), free), 0)
 
     def room(self, tenants: Iterable[Tenant], who: Tenant, size: int) -> None:
         """Count `size` bytes for `who`, in place of what it had. Refused where that is too much: then it keeps that."""

@@ -74,6 +74,12 @@ FLAG_LAZY = 2  # bit of policy.flags: what parks from now on can come back lazil
 FLAG_WHOLE = 1  # bit of policy.flags: each park copies everything, and no copy is kept
 # bit of policy.flags: it is a rank of a job; count its collectives, and stop them at policy.collectives_from
 FLAG_JOB = 4
+# bit of policy.flags: where host memory is lacking, what there is some for leaves, and the rest as there is more
+FLAG_LEAVES = 8
+# bit of policy.flags: its way back goes piece by piece, as the GPU has room, and each gives its host memory back
+FLAG_COMES = 16
+# 'DLvS': as MAGIC_ARENA, for as much as there is now, at most so much; the descriptor's size says how much
+MAGIC_SOME = 0x53764c44
 WHOLE_NOT = 0  # counters.whole: the last park copied what had changed
 WHOLE_OFF = 1  # FLAG_WHOLE
 WHOLE_KERNEL = 2  # the kernel that finds what changed cannot be had; the library's log says why

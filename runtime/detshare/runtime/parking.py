@@ -7,6 +7,7 @@ where the memory is. A program that is parked goes on by itself when it launches
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Mapping
@@ -26,6 +27,9 @@ from detshare.runtime.tenant import Refused, Tell, Tenant
 
 PATIENCE: Final = 5.0
 """seconds in which programs are to give back host memory that somebody else needs"""
+
+
+_GRAIN: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Parking:
             mine = [tenant for tenant in self._tenants.values() if tenant.record.process == process]
             for tenant in mine:
                 tenant.park.room_for = room_for if away else 0
+                tenant.park.leaves, tenant.park.comes = bool(away and room_for), False
                 if away and room_for:
                     self.room.give(tenant, room_for)
                 tenant.park.next(away)
@@ -108,6 +113,7 @@ class Parking:
                 raise Refused(1, f"PID {pid} has no board on {gpu}")
             had = tenant.pages.counters.get("arena_bytes")
             tenant.park.refusal, tenant.park.arena = "", had
+            self.room.count()
         self._make_room(tenant, had + size)
         with self._lock:
             try:
@@ -126,6 +132,33 @@ class Parking:
             with self._lock:
                 tenant.park.refusal, tenant.park.arena = str(error), had
             raise
+
+    def give_some(self, pid: int, uuid: bytes, most: int) -> int:
+        """A descriptor of as much host memory as there is, at most so much. Refused."""
+        with self._lock:
+            gpu = uuid_text(uuid)
+            mine = (t for t in self._tenants.values() if t.record.pid == pid and t.record.gpu.uuid == gpu)
+            tenant = next(mine, None)
+            if tenant is None:
+                raise Refused(1, f"PID {pid} has no board on {gpu}")
+            had = tenant.park.arena = tenant.pages.counters.get("arena_bytes")
+            self.room.count()
+            size = min(most, self._arena.left(self._tenants.values(), tenant)) // _GRAIN * _GRAIN
+            if size <= 0:
+                tenant.park.refusal = f"the arena of {sizes.text(self._arena.limit)} has {sizes.text(size)} left now"
+                raise Refused(errno.ENOSPC, tenant.park.refusal)
+            tenant.park.arena = had + size
+        try:
+            return self._arena.make(str(pid), size)
+        except Refused:
+            with self._lock:
+                tenant.park.arena = had
+            raise
+
+    def leaves(self, pid: int) -> bool:
+        """Whether it leaves in parts, so that a lack of host memory refuses nothing."""
+        with self._lock:
+            return any(t.park.leaves for t in self._tenants.values() if t.record.pid == pid)
 
     def presses(self) -> bool:
         """Whether somebody waits for room on a GPU."""

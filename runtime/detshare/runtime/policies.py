@@ -91,6 +91,8 @@ class Policies:
             floor_period_us=made.floor_period_us,
             flags=(0 if self.incremental else layout.FLAG_WHOLE)
             | (layout.FLAG_JOB if tenant.job else 0)
+            | (layout.FLAG_LEAVES if tenant.park.leaves else 0)
+            | (layout.FLAG_COMES if tenant.park.comes else 0)
             | (layout.FLAG_LAZY if self.lazy or tenant.park.lazy else 0),
             memory_limit=desired.memory or 0,
             park=tenant.park.asked,

@@ -68,6 +68,10 @@ class Residence:
     owes: bool = False
     """that request is not answered yet"""
 
+    leaves: bool = False
+    """FLAG_LEAVES: where the arena has no room for all of it, it leaves in parts"""
+    comes: bool = False
+    """FLAG_COMES: it comes home in parts, as the GPU has room"""
     lazy: bool = False
     """what parks from now on is to come back lazily, whatever the setting"""
     returns_lazily: bool = False

@@ -20,6 +20,15 @@ __all__ = ["MOST_NS", "Room"]
 MOST_NS: Final = 30_000_000_000
 """the longest that a GPU's room is somebody's who has not taken it"""
 
+_AWAY: Final = (layout.PARK_AWAY, layout.PARK_COMING, layout.PARK_WAITING)
+
+
+def _partly(tenant: Tenant) -> bool:
+    """Whether some of its memory is on its GPU, and some is not."""
+    counters = tenant.pages.counters
+    away = counters.get("park_state") in _AWAY
+    return away and 0 < counters.get("parked_bytes") < counters.get("parkable_bytes")
+
 
 class Room:
     """Of all GPUs. The caller holds the lock of `tenants`."""
@@ -38,6 +47,8 @@ class Room:
             return
         until = monotonic_ns() + MOST_NS
         self._first[gpu] = first, until
+        first.park.comes, first.park.leaves = True, False
+        self._policies.show(first)
         victim.park.stay_until = until
         self._keep_away(gpu, first, until)
 
@@ -48,15 +59,50 @@ class Room:
 
     def tick(self, now_ns: int) -> None:
         """Let the others come where the first has what it waited for, gave up, or had its time."""
+        for tenant in self._stranded():
+            tenant.park.comes, tenant.park.leaves = True, False
+            self._policies.show(tenant)
+            self._first[tenant.record.gpu.uuid] = tenant, now_ns + MOST_NS
         for gpu, (first, until) in list(self._first.items()):
             here = list(self._on(gpu))
+            if first in here and _partly(first) and sum(map(_partly, here)) > 1:
+                until = now_ns + MOST_NS  # both have left each other no room to come home as a whole
+                self._first[gpu] = first, until
             home = first in here and first.pages.counters.get("park_state") == layout.PARK_HOME
             if first in here and now_ns < until and not (home and not wants(first, now_ns)):
                 self._keep_away(gpu, first, until)
                 continue
             del self._first[gpu]
+            if first in here:
+                self._count(first)
+                first.park.comes, first.park.leaves = False, not home
+                self._policies.show(first)
             for tenant in here:
                 self._stay(tenant, 0)
+
+    def count(self) -> None:
+        """What those who come home in parts have given back of their host memory."""
+        for tenant in self._tenants.values():
+            if tenant.park.comes:
+                self._count(tenant)
+
+    @staticmethod
+    def _count(tenant: Tenant) -> None:
+        tenant.park.arena = tenant.pages.counters.get("arena_bytes")
+
+    def _stranded(self) -> list[Tenant]:
+        """Who is to come first where nobody is: who did under the last daemon; and of those that wait, where some are
+        partly away and nobody is home whom a policy could ask, who lacks least."""
+        chosen = []
+        for gpu in {tenant.record.gpu.uuid for tenant in self._tenants.values()} - set(self._first):
+            here = list(self._on(gpu))
+            came = [tenant for tenant in here if tenant.park.comes]
+            states = [(tenant.pages.counters.get("park_state"), tenant) for tenant in here]
+            waiting = [tenant for state, tenant in states if state == layout.PARK_WAITING]
+            if not came and any(map(_partly, here)) and all(state in _AWAY for state, _ in states):
+                came = sorted(waiting, key=lambda tenant: tenant.pages.counters.get("parked_bytes"))
+            chosen += came[:1]
+        return chosen
 
     def _on(self, gpu: str) -> Iterator[Tenant]:
         return (tenant for tenant in self._tenants.values() if tenant.record.gpu.uuid == gpu)

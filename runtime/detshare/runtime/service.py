@@ -272,10 +272,12 @@ class Service:
                     self.tenants.parking.grant(pid, *wanted)
                     connection.send(Attached(0).pack())
                     return
-                descriptor = self.tenants.parking.give(pid, *wanted)
+                parking = self.tenants.parking
+                descriptor = parking.give_some(pid, *wanted) if arenas.some(data) else parking.give(pid, *wanted)
             except (Refused, BadBoard) as error:
                 status = error.status if isinstance(error, Refused) else errno.EINVAL
-                self._say("error", pid, f"is not parked: {error}")
+                if not self.tenants.parking.leaves(pid):
+                    self._say("error", pid, f"is not parked: {error}")
                 connection.send(Attached(status, 0, str(error)).pack())
                 return
             try:

@@ -109,6 +109,8 @@ class Tenants:
         tenant.park.returns = pages.policy.get("returns")
         tenant.park.lazy = not self.policies.lazy and bool(pages.policy.get("flags") & layout.FLAG_LAZY)
         tenant.park.deep = tenant.park.deeps = pages.policy.get("deep")
+        tenant.park.leaves = bool(pages.policy.get("flags") & layout.FLAG_LEAVES)
+        tenant.park.comes = bool(pages.policy.get("flags") & layout.FLAG_COMES)
         tenant.park.parks = pages.counters.get("parks")
         tenant.park.away = pages.counters.get("park_state") != layout.PARK_HOME
         tenant.park.arena = pages.counters.get("arena_bytes")

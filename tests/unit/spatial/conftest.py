@@ -8,11 +8,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from room_machine import Machine
 from spatial_lane import Lane
 
 from detshare.runtime.mps import Mps
@@ -53,3 +55,17 @@ def lane(folder: Path, mps: Mps) -> Iterator[Lane]:
     yield made
     made.close()
     made.mps.stop()
+
+
+@pytest.fixture
+def machines(folder: Path, control: Path) -> Iterator[Any]:
+    """Makes daemons that make room; all end with the test."""
+    all_of_them: list[Machine] = []
+
+    def make(*args: Any, **named: Any) -> Machine:
+        all_of_them.append(Machine(folder, control, *args, **named))
+        return all_of_them[-1]
+
+    yield make
+    for each in all_of_them:
+        each.close()

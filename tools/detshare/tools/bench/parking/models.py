@@ -13,7 +13,7 @@ import random
 import time
 from typing import Final
 
-from detshare.tools.bench.parking.room import full, part
+from detshare.tools.bench.parking.room import events, full, part
 from detshare.tools.bench.parking.served import Answer, Server, argv
 from detshare.tools.bench.session import Session
 from detshare.tools.bench.spatial.lanes import PLAIN, How, Lanes
@@ -120,7 +120,7 @@ def run(session: Session) -> None:
     mib = share.mib // 2 - BESIDE_MIB
     session.row("weights of the models, sum", COUNT * mib, "MiB", share.mib)
     dice, rounds = random.Random(session.options.seed), session.options.rounds
-    with Lanes(session) as lanes, contextlib.ExitStack() as stack:
+    with Lanes(session) as lanes, contextlib.ExitStack() as stack, events(session):
         known = unloaded(session, lanes, mib)
         how, starts = How(LANE, after=f"{AFTER_S:g}s"), []
         servers: list[Server] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from detshare.tools.bench.catalog import WORKLOADS
-from detshare.tools.bench.parking.room import full, part
+from detshare.tools.bench.parking.room import events, full, part
 from detshare.tools.bench.process import Line, Program, ProgramError
 from detshare.tools.bench.session import Session
 from detshare.tools.bench.spatial.lanes import PLAIN, How, Lanes
@@ -137,7 +137,8 @@ def run(session: Session) -> None:
         began, copies = time.monotonic(), Copies(session)
         for name, program in programs.items():
             program.tell(steps=known[JOBS[name]].steps)
-        found = together(session, programs, copies)
+        with events(session):
+            found = together(session, programs, copies)
         report(session, known, found, copies, time.monotonic() - began)
         slow = latencies(programs["decode"])
         session.drop(*programs.values())

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from detshare.ctl.core.errors import ControlError
 from detshare.tools.bench.parking.holder import MIB, Holder
 from detshare.tools.bench.session import Session
 
-__all__ = ["Part", "full", "part"]
+__all__ = ["Part", "events", "full", "part"]
 
 WAIT_S: Final = 3600
 GRAIN_MIB: Final = 2
@@ -51,3 +54,15 @@ def full(session: Session, when: str, copy_percent: float, policy: str = "strict
     text = f'[park]\nwait = {WAIT_S}\n[policy]\nname = "{policy}"\n[policy.parameters]\n'
     text += f'when_full = "{when}"\n' + (f"copy_percent = {copy_percent}\n" if when == "turns" else "")
     session.steer.config.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def events(session: Session) -> Iterator[None]:
+    """Keep what the daemon tells of memory meanwhile, in the raw file, however it ends."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ControlError, OSError):
+            for event in session.steer.client.events():
+                if event["kind"] in ("park", "memory", "error"):
+                    session.mark("daemon", said=event)

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arrive.h"
+#include "copies.h"
+#include "log.h"
+#include "piece.h"
+
+#define BATCH 16U /* pieces: what gives its host memory back at once, so that who leaves goes on meanwhile */
+
+static bool asked_for(const struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_COMES;
+}
+
+static unsigned int make(const struct ds_device *device)
+{
+	unsigned int count = 0;
+
+	for (struct ds_piece *piece = ds_pieces; piece && count < BATCH; piece = piece->next) {
+		if (piece->device != device || piece->handle || piece->host)
+			continue;
+		if (real->cuMemCreate(&piece->handle, piece->size, &piece->prop, 0) != CUDA_SUCCESS) {
+			piece->handle = 0;
+			break;
+		}
+		if (ds_piece_map(piece) != CUDA_SUCCESS) {
+			real->cuMemRelease(piece->handle);
+			piece->handle = 0;
+			break;
+		}
+		piece->fresh = DS_FRESH_MAPPED;
+		count++;
+	}
+	return count;
+}
+
+/* Those that were made are home, or are not. */
+static void settle(bool home)
+{
+	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next) {
+		if (piece->fresh != DS_FRESH_MAPPED)
+			continue;
+		piece->fresh = DS_FRESH_NOT;
+		if (home) {
+			ds_piece_drop(piece);
+			continue;
+		}
+		real->cuMemUnmap(piece->address, piece->size);
+		real->cuMemRelease(piece->handle);
+		piece->handle = 0;
+	}
+}
+
+bool ds_arrive(struct ds_device *device, struct ds_stay *stay)
+{
+	CUresult result;
+
+	if (!asked_for(device) || !make(device))
+		return false;
+	result = ds_copies_home(device, stay);
+	settle(result == CUDA_SUCCESS);
+	if (result != CUDA_SUCCESS) {
+		ds_info("park: the copy back to GPU %d failed with %s", device->ordinal, ds_error_name(result));
+		return false;
+	}
+	ds_arena_trim(device);
+	return true;
+}

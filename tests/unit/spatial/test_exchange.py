@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two programs, and an arena that cannot hold the one that leaves while the other is still in it: they change places
+piece by piece. GPU and arena together hold both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from room_machine import SPATIAL, Machine, Worker
+
+from tests.patience import ended, until
+
+pytestmark = pytest.mark.e2e
+
+ARENA = 112
+"""MiB; with the GPU 240"""
+FIRST, SECOND = (96, 3, 3, 0, "stop"), (96, 3, 5, 0, "stop")
+
+
+def parked(machine: Machine) -> tuple[Worker, Worker]:
+    """The second has all of its memory on the GPU and stands still, the first is in the arena."""
+    first = machine.run(SPATIAL, *FIRST)
+    first.go()
+    assert first.line() == "has"
+    second = machine.run(SPATIAL, *SECOND)
+    second.go()
+    assert second.line() == "has"
+    until(lambda: machine.parking(first)["state"] == "parked")
+    assert machine.parking(first)["parked_bytes"] == 96 << 20
+    return first, second
+
+
+def test_who_waits_comes_home_piece_by_piece_while_the_other_leaves(machines: Any) -> None:
+    machine = machines("turns", 3600, policy="strict", arena=ARENA)
+    first, second = parked(machine)
+    first.go()
+    assert first.line() == machine.alone(*FIRST[:4])
+    second.go()
+    assert second.line() == machine.alone(*SECOND[:4])
+
+
+def test_a_daemon_that_is_killed_in_mid_exchange_loses_nothing_and_the_next_one_goes_on(machines: Any) -> None:
+    machine = machines("turns", 3600, policy="strict", arena=ARENA)
+    first, second = parked(machine)
+    first.go()
+    until(lambda: 0 < machine.parking(first)["parked_bytes"] < 96 << 20 or machine.parking(second)["parks"])
+    machine.daemon.kill()
+    ended(machine.daemon)
+    machine.start()
+    assert first.line() == machine.alone(*FIRST[:4])
+    second.go()
+    assert second.line() == machine.alone(*SECOND[:4])
+
+
+def test_one_that_is_killed_in_mid_exchange_leaves_the_other_whole(machines: Any) -> None:
+    machine = machines("turns", 3600, policy="strict", arena=ARENA)
+    first, second = parked(machine)
+    first.go()
+    until(lambda: 0 < machine.parking(first)["parked_bytes"] < 96 << 20 or machine.parking(second)["parks"])
+    first.process.kill()
+    first.process.communicate()
+    second.go()
+    assert second.line() == machine.alone(*SECOND[:4])
