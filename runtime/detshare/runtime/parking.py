@@ -262,6 +262,12 @@ class Parking:
         if waits and not known.waits:
             told.append(f"it is parked and wants to go on, and waits for room on {gpu}")
         known.waits = waits or (known.waits and state != layout.PARK_HOME)
+        rest = counters.get("parkable_bytes") - counters.get("parked_bytes")
+        partly = known.leaves and state in (layout.PARK_AWAY, layout.PARK_WAITING) and rest > 0
+        if partly and not known.partly:
+            has = f"{sizes.text(self.used)} of {sizes.text(self._arena.limit)} are in use"
+            told.append(f"{sizes.text(rest)} stay on {gpu} until the arena has room, {has}; next: raise park.arena")
+        known.partly = partly
         if known.away and state == layout.PARK_HOME:
             told.append(f"its memory is on {gpu} again, after {counters.get('resume_ns') / 1e9:.3g} s")
             known.away, known.since_ns = False, now

@@ -68,6 +68,8 @@ class Residence:
     owes: bool = False
     """that request is not answered yet"""
 
+    partly: bool = False
+    """and that some of it could not leave yet"""
     leaves: bool = False
     """FLAG_LEAVES: where the arena has no room for all of it, it leaves in parts"""
     comes: bool = False
