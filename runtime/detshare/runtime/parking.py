@@ -102,7 +102,9 @@ class Parking:
         """Count host memory for a program's GPU besides what it has; whose, and how much that was. Refused."""
         with self._lock:
             gpu = uuid_text(uuid)
-            mine = (t for t in self._tenants.values() if t.record.pid == pid and gpu in (t.record.page, t.record.gpu.uuid))
+            mine = (
+                t for t in self._tenants.values() if t.record.pid == pid and gpu in (t.record.page, t.record.gpu.uuid)
+            )
             tenant = next(mine, None)
             if tenant is None:
                 raise Refused(1, f"PID {pid} has no board on {gpu}")
