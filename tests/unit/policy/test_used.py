@@ -102,6 +102,24 @@ def test_a_cap_holds_where_only_looks_say_what_is_used(tmp_path: Path, look_s: f
     assert longest < 0.3 + verb_s
 
 
+def test_who_rested_before_it_began_pays_for_what_it_used_since(tmp_path: Path) -> None:
+    """On an H100 a training that had waited ten seconds was held for ten more after its first second."""
+    world = World(tmp_path / "run", [replace(program(1), klass="low", gpu_share=0.0)])
+    world.use(TokenBucket(TokenBucket.Params(low=25)), "token-bucket")
+    shut: list[float] = []
+    for at in range(3000):
+        world.turn(0.01)
+        if at == 1200:
+            world.programs[1] = replace(world.programs[1], gpu_share=1.0)
+        if at % 25 == 0:
+            world.look()
+        shut += [world.now for each in world.performed[len(shut) :]]
+    verbs = [each.verb for each in world.performed[:2]]
+    world.close()
+    assert verbs == ["pause", "resume"]
+    assert shut[1] - shut[0] < 3.0
+
+
 def views(**used: float) -> dict[str, TenantView]:
     blank = TenantView(
         name="",

@@ -95,6 +95,11 @@ class History:
         self.used_at, self.held_us = now_us, 0.0
         return round(self.used_us, -3)
 
+    def rest(self, now_us: float) -> None:
+        """A look that found it as calm as the one before: it used nothing since."""
+        if self.used_at is not None:
+            self.used_at, self.held_us = now_us, 0.0
+
     def rates(self, now: float, launches: int, graphs: int, held_ms: float) -> tuple[float, float, float]:
         """Launches and graphs a second, part of the time held."""
         if self.calm and self.samples:  # what was not noted stood still until the last look

@@ -162,6 +162,8 @@ class Viewer:
             if not (still and history.last == program):
                 still = False
                 history.last, history.version = program, version
+            if still:
+                history.rest(now_us)
             for gpu in program.gpus:
                 old = self._views.get(gpu, {}).get(name)
                 if not (still and old is not None and old.pctx == self._placed.get(gpu, {}).get(name, "")):
