@@ -103,17 +103,22 @@ class Parking:
             made.setdefault(each.tenant.record.pid, []).append(each.answer())
         return {pid: _together(answers) for pid, answers in made.items()}
 
-    def grant(self, pid: int, uuid: bytes, size: int) -> tuple[Tenant, int]:
-        """Count host memory for a program's GPU besides what it has; whose, and how much that was. Refused."""
+    def _asks(self, pid: int, uuid: bytes) -> tuple[Tenant, int]:
+        """Who asks for host memory, and how much it has. Refused."""
         with self._lock:
             gpu = uuid_text(uuid)
             mine = (t for t in self._tenants.values() if t.record.pid == pid and t.record.gpu.uuid == gpu)
             tenant = next(mine, None)
             if tenant is None:
                 raise Refused(1, f"PID {pid} has no board on {gpu}")
-            had = tenant.pages.counters.get("arena_bytes")
-            tenant.park.refusal, tenant.park.arena = "", had
+            had = tenant.park.arena = tenant.pages.counters.get("arena_bytes")
+            tenant.park.refusal = ""
             self.room.count()
+            return tenant, had
+
+    def grant(self, pid: int, uuid: bytes, size: int) -> tuple[Tenant, int]:
+        """Count host memory for a program's GPU besides what it has; whose, and how much that was. Refused."""
+        tenant, had = self._asks(pid, uuid)
         self._make_room(tenant, had + size)
         with self._lock:
             try:
@@ -135,17 +140,12 @@ class Parking:
 
     def give_some(self, pid: int, uuid: bytes, most: int) -> int:
         """A descriptor of as much host memory as there is, at most so much. Refused."""
+        tenant, had = self._asks(pid, uuid)
+        self._make_room(tenant, had + most, part=True)
         with self._lock:
-            gpu = uuid_text(uuid)
-            mine = (t for t in self._tenants.values() if t.record.pid == pid and t.record.gpu.uuid == gpu)
-            tenant = next(mine, None)
-            if tenant is None:
-                raise Refused(1, f"PID {pid} has no board on {gpu}")
-            had = tenant.park.arena = tenant.pages.counters.get("arena_bytes")
-            self.room.count()
             size = min(most, self._arena.left(self._tenants.values(), tenant)) // _GRAIN * _GRAIN
             if size <= 0:
-                tenant.park.refusal = f"the arena of {sizes.text(self._arena.limit)} has {sizes.text(size)} left now"
+                tenant.park.refusal = f"the arena of {sizes.text(self._arena.limit)} has {sizes.text(size)} left now; next: raise park.arena"
                 raise Refused(errno.ENOSPC, tenant.park.refusal)
             tenant.park.arena = had + size
         try:
@@ -165,19 +165,19 @@ class Parking:
         with self._lock:
             return self.room.presses()
 
-    def _make_room(self, who: Tenant, size: int) -> None:
+    def _make_room(self, who: Tenant, size: int, part: bool = False) -> None:
         """Have programs whose memory is on their GPU give back host memory, in which they only keep copies, those
-        that launched nothing for longest first. Nobody is asked where that would not be enough."""
+        that launched nothing for longest first. Nobody is asked where that would not be enough, but for a `part`."""
         with self._lock:
             lacks = self._arena.lacks(self._tenants.values(), who, size)
             spare = sorted(
                 (tenant for tenant in self._tenants.values() if tenant is not who and _spares(tenant)),
                 key=lambda tenant: tenant.pages.counters.get("last_launch"),
             )
-            if lacks <= 0 or sum(tenant.park.arena for tenant in spare) < lacks:
+            if lacks <= 0 or (not part and sum(tenant.park.arena for tenant in spare) < lacks):
                 return
             asked: list[Tenant] = []
-            while lacks > 0:
+            while lacks > 0 and spare:
                 tenant = spare.pop(0)
                 lacks -= tenant.park.arena
                 tenant.park.returns = (tenant.park.returns + 1) & 0xFFFFFFFF

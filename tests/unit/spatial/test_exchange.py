@@ -62,3 +62,26 @@ def test_one_that_is_killed_in_mid_exchange_leaves_the_other_whole(machines: Any
     first.process.communicate()
     second.go()
     assert second.line() == machine.alone(*SECOND[:4])
+
+
+def test_who_leaves_is_killed_in_mid_exchange_and_the_other_comes_home(machines: Any) -> None:
+    machine = machines("turns", 3600, policy="strict", arena=ARENA)
+    first, second = parked(machine)
+    first.go()
+    until(lambda: 0 < machine.parking(first)["parked_bytes"] < 96 << 20 or machine.parking(second)["parks"])
+    second.process.kill()
+    second.process.communicate()
+    assert first.line() == machine.alone(*FIRST[:4])
+
+
+def test_three_programs_have_their_turns(machines: Any) -> None:
+    """Of 48 MiB each; the GPU has room for two, and the arena of 88 for one."""
+    machine = machines("turns", 3600, policy="strict", arena=88)
+    words = [(48, 3, rounds, 0, "stop") for rounds in (3, 5, 7)]
+    workers = [machine.run(SPATIAL, *each) for each in words]
+    for worker in workers:
+        worker.go()
+        assert worker.line() == "has"
+    for worker, each in zip(workers, words, strict=True):
+        worker.go()
+        assert worker.line() == machine.alone(*each[:4])

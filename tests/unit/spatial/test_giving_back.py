@@ -88,6 +88,28 @@ def test_who_was_idle_longest_gives_and_no_more_than_needed() -> None:
     assert machine.asked == [2]
 
 
+def test_who_leaves_in_parts_has_what_others_only_keep_though_it_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an exchange of two stands still for copies of a third, while the GPU is full."""
+    monkeypatch.setattr(module, "PATIENCE", 0.02)
+    machine = Machine(20)
+    machine.add(1, 12, launched=1, state=layout.PARK_WAITING)
+    machine.add(2, 8, launched=5)
+    machine.add(3, 0, launched=9)
+    with pytest.raises(Refused, match="are needed"):
+        machine.give(3, 12)
+    assert machine.asked == []
+    descriptor = machine.parking.give_some(3, UUID, 12 * MIB)
+    assert os.fstat(descriptor).st_size == 8 * MIB
+    os.close(descriptor)
+    assert machine.asked == [2]
+    assert [tenant.park.arena // MIB for tenant in machine.everybody.values()] == [12, 0, 8]
+    machine.everybody["3"].pages.counters.values["arena_bytes"] = 8 * MIB
+    with pytest.raises(Refused, match="has 0B left now"):
+        machine.parking.give_some(3, UUID, 4 * MIB)
+    assert machine.asked == [2]
+    assert machine.everybody["3"].park.arena == 8 * MIB
+
+
 def test_more_is_counted_beside_what_it_has() -> None:
     machine = Machine(10)
     machine.add(1, 6, launched=1)
