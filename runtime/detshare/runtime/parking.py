@@ -145,7 +145,8 @@ class Parking:
         with self._lock:
             size = min(most, self._arena.left(self._tenants.values(), tenant)) // _GRAIN * _GRAIN
             if size <= 0:
-                tenant.park.refusal = f"the arena of {sizes.text(self._arena.limit)} has {sizes.text(size)} left now; next: raise park.arena"
+                text = f"the arena of {sizes.text(self._arena.limit)} has {sizes.text(size)} left now"
+                tenant.park.refusal = f"{text}; next: raise park.arena"
                 raise Refused(errno.ENOSPC, tenant.park.refusal)
             tenant.park.arena = had + size
         try:
