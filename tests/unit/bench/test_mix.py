@@ -127,7 +127,8 @@ class Frozen:
         self.asked += 1
         self.left = max(0, self.left - 1)
         log = {"gpu": "A", "seconds": 0.01, "share": 0.5, "useful": 0.4, "switches_s": self.left}
-        return {"taken": time.monotonic(), "programs": [{"pid": 7, "gpu_time": [log]}]}
+        said = [f"the log of GPU {self.asked % 2} is refused"]
+        return {"taken": time.monotonic(), "programs": [{"pid": 7, "gpu_time": [log]}], "warnings": said}
 
 
 @pytest.mark.parametrize(("fresh", "known"), [(4, True), (1, False)])
@@ -141,6 +142,7 @@ def test_a_log_that_nobody_reads_any_more_says_nothing(
         while frozen.asked < 8:
             time.sleep(0.01)
     assert (watch.of(7, begin, time.monotonic()) is not None) is known
+    assert [*watch.warnings] == ["the log of GPU 1 is refused", "the log of GPU 0 is refused"]
 
 
 # -- verdicts -----------------------------------------------------------------------------------------------------

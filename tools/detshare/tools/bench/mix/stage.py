@@ -123,7 +123,8 @@ class Stage:
             time.sleep(max(0.0, end + LATE - time.monotonic()))
             played = self._seen(names, lc, begin, end, watch)
             notes += list(played.notes)
-            session.mark("played", what=what, begin=round(begin, 6), end=round(end, 6), rotation=watch.modes)
+            times = {"begin": round(begin, 6), "end": round(end, 6)}
+            session.mark("played", what=what, **times, rotation=watch.modes, warnings=[*watch.warnings])
             said = tuple(note for note in notes if note)
             return Played(begin, end, played.server, played.back, said, gauges.seen)
         finally:

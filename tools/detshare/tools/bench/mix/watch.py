@@ -29,6 +29,8 @@ class Watch:
         """why there is no reading"""
         self.schedules: list[Any] = []
         """what `ps` said of the rotation, a value for each look"""
+        self.warnings: dict[str, None] = {}
+        """of the daemon, such as why there is no log; in the order in which they came"""
         self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
 
     def __enter__(self) -> Watch:
@@ -50,6 +52,7 @@ class Watch:
                 self.problem = str(error)
             else:
                 self.schedules.append(answer.get("schedules") or [])
+                self.warnings |= dict.fromkeys(answer.get("warnings") or ())
                 log = [(program["pid"], program.get("gpu_time")) for program in answer.get("programs", ())]
                 # what does not differ from the look before in anything was not read anew: nobody asked for the log
                 if before is not None and log != before:
