@@ -235,7 +235,7 @@ class Parking:
         tenant.park.since_ns = tenant.park.since_ns or now
         if now - max(counters.get("last_launch"), tenant.park.since_ns) > after * 1e9:
             tenant.park.since_ns = now  # a refusal is no reason to ask again at once
-            tenant.park.room_for = 0
+            tenant.park.room_for, tenant.park.leaves = 0, False
             tenant.park.next(True)
             self._policies.show(tenant)
 

@@ -110,6 +110,20 @@ def test_who_leaves_in_parts_has_what_others_only_keep_though_it_is_not_enough(m
     assert machine.everybody["3"].park.arena == 8 * MIB
 
 
+def test_who_is_parked_for_being_idle_leaves_as_a_whole_or_not_at_all() -> None:
+    """Also where it left in parts before, to make room for somebody."""
+    machine = Machine(20)
+    tenant = machine.add(1, 0, launched=1)
+    tenant.pages.counters.values["parkable_bytes"] = 8 * MIB
+    tenant.slot = SimpleNamespace(get=lambda _name: 0, held=False)
+    tenant.record.desired = Desired(park_after=0.001)
+    tenant.park.leaves, tenant.park.room_for, tenant.park.since_ns = True, 7, 1
+    before = tenant.park.asked
+    machine.parking._look(tenant)
+    assert tenant.park.asked != before
+    assert (tenant.park.leaves, tenant.park.room_for) == (False, 0)
+
+
 def test_more_is_counted_beside_what_it_has() -> None:
     machine = Machine(10)
     machine.add(1, 6, launched=1)
