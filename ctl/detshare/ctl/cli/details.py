@@ -172,6 +172,9 @@ def parking_rows(program: Json) -> list[tuple[str, str]]:
         ("can be parked", f"{size(parking['parkable_bytes'])}; {size(parking['stays_bytes'])} stay on the GPU"),
         ("in host memory", f"{size(parking['parked_bytes'])}; the arena has {size(parking['arena_bytes'])} for it"),
     ]
+    here = parking["parkable_bytes"] - parking["parked_bytes"]
+    if parking["state"] in ("parked", "waiting") and 0 < here < parking["parkable_bytes"]:
+        rows.append(("in parts", f"{size(here)} of it is on the GPU, until the arena or the GPU has room for the rest"))
     if parking.get("kept_bytes"):
         rows.append(("copies kept", f"{size(parking['kept_bytes'])}, until another program has to be parked there"))
     if parking["parks"]:
