@@ -147,8 +147,8 @@ class KernelDriver:
         return Counts(layout.get(answer, "clientCount"), layout.get(answer, "resourceCount"))
 
     def switch_log(self, gpu: Gpu) -> SwitchLog:
-        """RM numbers devices as it attached them (gpumgrAllocDeviceInstance, gpu_mgr.c), mostly in the order of the bus:
-        the UUID decides. Of a GPU whose node this process may not open it refuses the device (device.c)."""
+        """RM numbers devices as it attached them, mostly in the order of the bus (gpu_mgr.c):
+        the UUID decides. Of a GPU that this process has not opened it refuses the device (device.c)."""
         bound = procfs.bound() or sorted(each.pci for each in self.gpus())
         guess = bound.index(gpu.pci) if gpu.pci in bound else 0
         refused: dict[int, NotAllowed] = {}
