@@ -173,11 +173,11 @@ def gang_pauses(rounds: int, hold_s: float, lane: str, **more: Any) -> None:
     type=click.Choice([case.policy for case in policies_gpu.CASES]),
     help="Only this one; may be given again.",
 )
-@_shared(BUDGET)
+@_shared(640.0)
 def policies_on_gpu(seconds: float, names: tuple[str, ...], **more: Any) -> None:
     """Each policy that DetShare brings on a mix where it makes a difference, beside `static` and default slicing.
 
-    Writes policies-gpu.json. Takes about 9 minutes.
+    Writes policies-gpu.json. Takes about 10 minutes; with --seconds 7 less.
     """
     words = f"--seconds {seconds:g}" + "".join(f" --policy {name}" for name in names)
     options = _options("policies-gpu", words, seconds, False, more)
