@@ -71,11 +71,16 @@ static void let_go(struct ds_device *device, struct ds_stay *stay)
 	show(device, stay);
 }
 
+/* There is room for one more; the place of one that was given back goes first, so that exchanges without end need no more. */
 static void pin(struct ds_stay *stay, char *map, uint32_t slots)
 {
 	CUresult result = real->cuMemHostRegister_v2(map, slots * DS_GRAIN_BYTES, 0);
+	unsigned int n = 0;
 
-	stay->extents[stay->count++] = (struct ds_extent){ .map = map, .slots = slots, .pinned = result == CUDA_SUCCESS };
+	while (n < stay->count && stay->extents[n].map)
+		n++;
+	stay->count += n == stay->count;
+	stay->extents[n] = (struct ds_extent){ .map = map, .slots = slots, .pinned = result == CUDA_SUCCESS };
 	stay->slots += slots;
 	if (result != CUDA_SUCCESS)
 		ds_info("park: host memory cannot be pinned (%s): copies are slower, from ordinary pages", ds_error_name(result));

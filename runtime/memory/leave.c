@@ -84,10 +84,18 @@ static void show_copied(struct ds_device *device, const struct ds_copied *copied
 	__atomic_store_n(&counters->whole, copied->whole, __ATOMIC_RELAXED);
 }
 
+/* What an earlier batch took may be home again, and changed since. */
+static void none_leaves(void)
+{
+	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+		piece->leaves = false;
+}
+
 uint32_t ds_leave_copy(void)
 {
 	struct ds_device *device;
 
+	none_leaves();
 	ds_each_managed(device) {
 		uint64_t bytes = ds_piece_parkable(device);
 		struct ds_stay *stay = ds_arena_of(device);
@@ -140,7 +148,6 @@ static uint64_t choose(struct ds_device *device, struct ds_stay *stay)
 	for (piece = ds_pieces; piece; piece = piece->next) {
 		if (piece->device != device)
 			continue;
-		piece->leaves = false;
 		spare -= placed(piece);
 		lacks += there(piece, device) ? ds_piece_grains(piece) - placed(piece) : 0;
 	}
@@ -167,6 +174,7 @@ uint32_t ds_leave_some(void)
 	struct ds_device *device;
 	uint64_t sum = 0;
 
+	none_leaves();
 	ds_each_managed(device) {
 		char why[400] = "";
 		CUresult result = CUDA_SUCCESS;

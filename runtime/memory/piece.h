@@ -46,7 +46,7 @@ struct ds_piece {
 	uint32_t hot; /* when launches named it; 0: they did not */
 	uint32_t age; /* of all pieces, which one it was */
 	bool counted; /* among what can leave */
-	bool leaves; /* in the batch that leaves, or left last */
+	bool leaves; /* in the batch that leaves, or was in the last one */
 	struct ds_piece *next, **link;
 };
 

@@ -31,6 +31,15 @@ def parked(machine: Machine) -> tuple[Worker, Worker]:
     return first, second
 
 
+def midst(machines: Any) -> tuple[Machine, Worker, Worker]:
+    """The first comes home, and the second leaves for it."""
+    machine = machines("turns", 3600, policy="strict", arena=ARENA)
+    first, second = parked(machine)
+    first.go()
+    until(lambda: 0 < machine.parking(first)["parked_bytes"] < 96 << 20 or machine.parking(second)["parks"])
+    return machine, first, second
+
+
 def test_who_waits_comes_home_piece_by_piece_while_the_other_leaves(machines: Any) -> None:
     machine = machines("turns", 3600, policy="strict", arena=ARENA)
     first, second = parked(machine)
@@ -41,10 +50,7 @@ def test_who_waits_comes_home_piece_by_piece_while_the_other_leaves(machines: An
 
 
 def test_a_daemon_that_is_killed_in_mid_exchange_loses_nothing_and_the_next_one_goes_on(machines: Any) -> None:
-    machine = machines("turns", 3600, policy="strict", arena=ARENA)
-    first, second = parked(machine)
-    first.go()
-    until(lambda: 0 < machine.parking(first)["parked_bytes"] < 96 << 20 or machine.parking(second)["parks"])
+    machine, first, second = midst(machines)
     machine.daemon.kill()
     ended(machine.daemon)
     machine.start()
@@ -54,10 +60,7 @@ def test_a_daemon_that_is_killed_in_mid_exchange_loses_nothing_and_the_next_one_
 
 
 def test_one_that_is_killed_in_mid_exchange_leaves_the_other_whole(machines: Any) -> None:
-    machine = machines("turns", 3600, policy="strict", arena=ARENA)
-    first, second = parked(machine)
-    first.go()
-    until(lambda: 0 < machine.parking(first)["parked_bytes"] < 96 << 20 or machine.parking(second)["parks"])
+    machine, first, second = midst(machines)
     first.process.kill()
     first.process.communicate()
     second.go()
@@ -65,10 +68,7 @@ def test_one_that_is_killed_in_mid_exchange_leaves_the_other_whole(machines: Any
 
 
 def test_who_leaves_is_killed_in_mid_exchange_and_the_other_comes_home(machines: Any) -> None:
-    machine = machines("turns", 3600, policy="strict", arena=ARENA)
-    first, second = parked(machine)
-    first.go()
-    until(lambda: 0 < machine.parking(first)["parked_bytes"] < 96 << 20 or machine.parking(second)["parks"])
+    machine, first, second = midst(machines)
     second.process.kill()
     second.process.communicate()
     assert first.line() == machine.alone(*FIRST[:4])
@@ -84,4 +84,18 @@ def test_three_programs_have_their_turns(machines: Any) -> None:
         assert worker.line() == "has"
     for worker, each in zip(workers, words, strict=True):
         worker.go()
+        assert worker.line() == machine.alone(*each[:4])
+
+
+def test_two_that_change_places_again_and_again_lose_nothing(machines: Any) -> None:
+    """Each round of 40 ms: a turn is over before the work is."""
+    machine = machines("turns", 3600, policy="strict", arena=ARENA)
+    words = (96, 3, 60, 40, "stop"), (96, 3, 70, 40, "stop")
+    workers = [machine.run(SPATIAL, *each) for each in words]
+    for worker in workers:
+        worker.go()
+        assert worker.line() == "has"
+    for worker in workers:
+        worker.go()
+    for worker, each in zip(workers, words, strict=True):
         assert worker.line() == machine.alone(*each[:4])
