@@ -15,6 +15,7 @@
 #define PROCESS_BITS 8
 
 static struct hlist_head table[1 << PROCESS_BITS];
+/* Interrupts off: taken inside the lock of the kernel's cgroup events, which its soft interrupts take too. */
 static DEFINE_SPINLOCK(table_lock);
 static unsigned int known;
 
@@ -47,10 +48,11 @@ static struct ds_process *find_locked(struct pid *pid)
 struct ds_process *ds_process_find(struct pid *pid)
 {
 	struct ds_process *process;
+	unsigned long flags;
 
-	spin_lock(&table_lock);
+	spin_lock_irqsave(&table_lock, flags);
 	process = find_locked(pid);
-	spin_unlock(&table_lock);
+	spin_unlock_irqrestore(&table_lock, flags);
 	return process;
 }
 
@@ -59,6 +61,7 @@ static struct ds_process *find_or_make(struct task_struct *task, struct pid *pid
 {
 	struct ds_process *process, *made;
 	struct task_struct *leader;
+	unsigned long flags;
 
 	process = ds_process_find(pid);
 	if (process)
@@ -77,13 +80,13 @@ static struct ds_process *find_or_make(struct task_struct *task, struct pid *pid
 	get_task_comm(made->comm, leader);
 	rcu_read_unlock();
 
-	spin_lock(&table_lock);
+	spin_lock_irqsave(&table_lock, flags);
 	process = find_locked(pid);
 	if (!process) {
 		hlist_add_head(&made->link, bucket_of(pid));
 		known++;
 	}
-	spin_unlock(&table_lock);
+	spin_unlock_irqrestore(&table_lock, flags);
 	if (!process)
 		return made;
 	put_pid(pid);
@@ -118,9 +121,10 @@ struct ds_process *ds_process_get(pid_t nr)
 struct ds_process *ds_process_get_ended(pid_t nr, u64 start)
 {
 	struct ds_process *process, *found = NULL;
+	unsigned long flags;
 	unsigned int i;
 
-	spin_lock(&table_lock);
+	spin_lock_irqsave(&table_lock, flags);
 	for (i = 0; i < ARRAY_SIZE(table); i++)
 		hlist_for_each_entry(process, &table[i], link)
 			if (ds_process_nr(process) == nr && (!start || process->start == start) &&
@@ -128,7 +132,7 @@ struct ds_process *ds_process_get_ended(pid_t nr, u64 start)
 				found = process;
 	if (found && !refcount_inc_not_zero(&found->refs))
 		found = NULL;
-	spin_unlock(&table_lock);
+	spin_unlock_irqrestore(&table_lock, flags);
 	return found ?: ERR_PTR(-ESRCH);
 }
 
@@ -140,12 +144,14 @@ struct ds_process *ds_process_hold(struct ds_process *process)
 
 void ds_process_put(struct ds_process *process)
 {
+	unsigned long flags;
+
 	if (!process || !refcount_dec_and_test(&process->refs))
 		return;
-	spin_lock(&table_lock);
+	spin_lock_irqsave(&table_lock, flags);
 	hlist_del(&process->link);
 	known--;
-	spin_unlock(&table_lock);
+	spin_unlock_irqrestore(&table_lock, flags);
 	if (process->cgroup)
 		cgroup_put(process->cgroup);
 	if (process->ended_in)
@@ -190,6 +196,19 @@ void ds_process_ends(struct task_struct *task)
 	if (cmpxchg(&process->ended_in, NULL, cgroup))
 		cgroup_put(cgroup);
 	ds_process_put(process);
+}
+
+void ds_process_moves(struct task_struct *task)
+{
+	const struct pid *pid = task_tgid(task);
+	struct ds_process *process;
+	unsigned long flags;
+
+	spin_lock_irqsave(&table_lock, flags);
+	hlist_for_each_entry(process, bucket_of(pid), link)
+		if (process->pid == pid)
+			WRITE_ONCE(process->followed, 0);
+	spin_unlock_irqrestore(&table_lock, flags);
 }
 
 pid_t ds_process_nr(const struct ds_process *process)
@@ -279,14 +298,15 @@ u64 ds_process_cgroup_id(const struct ds_process *process)
 void ds_processes_desert(const struct ds_tenant *tenant)
 {
 	struct ds_process *process;
+	unsigned long flags;
 	unsigned int i;
 
-	spin_lock(&table_lock);
+	spin_lock_irqsave(&table_lock, flags);
 	for (i = 0; i < ARRAY_SIZE(table); i++)
 		hlist_for_each_entry(process, &table[i], link)
 			if (process->tenant == tenant)
 				WRITE_ONCE(process->tenant, NULL);
-	spin_unlock(&table_lock);
+	spin_unlock_irqrestore(&table_lock, flags);
 }
 
 unsigned int ds_process_count(void)

@@ -49,7 +49,8 @@ struct ds_process {
 	struct ds_order order;
 	atomic_t groups;		/* sharer.h: channel groups that it has in common with others, as often as they were duplicated */
 	struct mutex moving;		/* mover.h: one of its threads asks for all that wait */
-	u64 followed;			/* orders.c: number of the cgroup for which it was last brought into line */
+	/* orders.c: number of the cgroup for which it was last brought into line; 0: it has moved since, if only there and back */
+	u64 followed;
 };
 
 /* The current process. NULL: no memory. */
@@ -77,6 +78,8 @@ bool ds_process_alive(const struct ds_process *process);
 bool ds_process_gone(const struct ds_process *process);
 /* A thread ends that may be the last one of its process. Atomic. */
 void ds_process_ends(struct task_struct *task);
+/* A thread was moved to another cgroup. Atomic. */
+void ds_process_moves(struct task_struct *task);
 /* Its number in the initial pid namespace; the one it had, if it is dead. */
 pid_t ds_process_nr(const struct ds_process *process);
 /* Its name of this moment, or the last one known. */

@@ -26,7 +26,10 @@ static bool stopping;
 
 /* ---- who moves ---------------------------------------------------------------- */
 
-/* A process that was brought into line for another cgroup than the one it is in now, held. NULL: there is none. */
+/*
+ * A process that was not brought into line for the cgroup that it is in now, held. NULL: there is none. What is written down comes before
+ * what is done: a move after it asks again.
+ */
 static struct ds_process *find_moved(void)
 {
 	struct ds_process *found = NULL;
@@ -59,9 +62,13 @@ static void follow_moved(struct work_struct *unused)
 
 static DECLARE_WORK(follow, follow_moved);
 
-/* Under a spinlock of the kernel's, interrupts off. */
+/*
+ * Under a spinlock of the kernel's, interrupts off. Who is back where it was has to be followed too: whatever looked in between has
+ * brought it into line for the other cgroup.
+ */
 static void on_attach(void *data, struct cgroup *to, const char *path, struct task_struct *task, bool whole)
 {
+	ds_process_moves(task);
 	queue_work(system_highpri_wq, &follow);
 }
 

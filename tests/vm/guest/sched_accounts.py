@@ -179,10 +179,11 @@ def test_a_thousand_moves_lose_nobody(family: genl.DetShare, worker: Workers, ma
     one = worker("nvbackground")
     family.sched_set(klass="low", **LOW, **of(red))
     family.sched_set(klass="high", **HIGH, **of(blue))
-    for _ in range(500):
-        move(one.pid, red)
-        move(one.pid, blue)
-    until(lambda: has(one, HIGH))
+    for _ in range(100):
+        for _ in range(5):
+            move(one.pid, red)
+            move(one.pid, blue)
+        until(lambda: has(one, HIGH))
     move(one.pid, red)
     until(lambda: has(one, LOW))
 
