@@ -66,7 +66,14 @@ class Record:
     """it runs in the temporal lane and is only counted"""
     ahead: bool = False
     """it has not said yet that it took its boards"""
+    known: str = ""
+    """the UUID by which its library knows the GPU, where the program was moved to another one; empty: as `gpu` says"""
     desired: Desired = field(default_factory=Desired)
+
+    @property
+    def page(self) -> str:
+        """The GPU on whose activity page its slot lies: its library has that mapped, wherever it was moved."""
+        return self.known or self.gpu.uuid
 
     @property
     def name(self) -> str:
@@ -82,7 +89,7 @@ class Record:
         """TypeError, KeyError, ValueError where it is none."""
         made = cls(**{**data, "gpu": Gpu(**data["gpu"]), "desired": Desired(**data["desired"])})
         numbers = (made.pid, made.start, made.number, made.slot, made.uid, made.gpu.sms, made.gpu.step)
-        texts = (made.tenant, made.command, made.key, made.gpu.uuid)
+        texts = (made.tenant, made.command, made.key, made.gpu.uuid, made.known)
         if not all(isinstance(n, int) for n in numbers) or not all(isinstance(t, str) for t in texts):
             raise TypeError("a record's numbers are integers, its names are strings")
         return made
@@ -303,7 +310,7 @@ class Directory:
             for path, flags in (
                 (self._file(record, "policy"), os.O_RDONLY),
                 (self._file(record, "counters"), os.O_RDWR),
-                (self.activity_path(record.gpu.uuid, record.observed), os.O_RDWR),
+                (self.activity_path(record.page, record.observed), os.O_RDWR),
             ):
                 opened.append(os.open(path, flags | os.O_CLOEXEC))
         except OSError:

@@ -18,6 +18,7 @@ from detshare.runtime.board import Attach, BadBoard, Slot, monotonic_ns
 from detshare.runtime.descriptors import Descriptors
 from detshare.runtime.directory import Directory, Record, uuid_text
 from detshare.runtime.leaving import Leaving, seconds_for
+from detshare.runtime.moves import Moves, known_as, reattached
 from detshare.runtime.parking import Parking
 from detshare.runtime.policies import Policies
 from detshare.runtime.profiles import Profile, Profiles, key
@@ -43,6 +44,7 @@ class Tenants:
         """the last that ended"""
         self._orphans: list[Slot] = []
         """slots of programs whose record is gone; freed when their process ends"""
+        self.moves = Moves(self._tenants, self._lock, self.policies, directory)
         self.leaving = Leaving()
         self.died: Callable[[Record, bool], None] = lambda record, working: None
         """called when a tenant ended; `working`: it had launches in flight"""
@@ -86,7 +88,7 @@ class Tenants:
     def _readopt(self, record: Record) -> bool:
         try:
             pages = self._directory.load(record)
-            slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
+            slot = self._directory.activity(record.page, record.observed).slots[record.slot]
         except (OSError, BadBoard) as error:
             if not record.ahead:
                 self._tell("error", record.pid, f"cannot go on with it, it keeps its last policy: {error}")
@@ -121,7 +123,7 @@ class Tenants:
 
     def _free_slot(self, record: Record) -> None:
         with contextlib.suppress(OSError, BadBoard, IndexError):
-            slot = self._directory.activity(record.gpu.uuid, record.observed).slots[record.slot]
+            slot = self._directory.activity(record.page, record.observed).slots[record.slot]
             if (slot.get("pid"), slot.get("starttime")) == (record.pid, record.start):
                 slot.free()
 
@@ -158,9 +160,12 @@ class Tenants:
         if uid not in (0, os.geteuid()) and not self._directory.seals:
             text = "the daemon is not root, so its boards are not sealed and could be cut short under others"
             raise Refused(errno.EPERM, f"{text}: only uid {os.geteuid()} and root may come")
-        gpu = Gpu(uuid_text(asked.gpu_uuid), asked.sms, asked.sm_step)
+        gpu, known = Gpu(uuid_text(asked.gpu_uuid), asked.sms, asked.sm_step), ""
         with self._lock:
             mine = [t for t in self._tenants.values() if t.record.process == (pid, start)]
+            if (moved := reattached(mine, gpu.uuid)) is not None:
+                gpu = replace(gpu, uuid=moved.record.gpu.uuid)
+                known = known_as(gpu.uuid, uuid_text(asked.gpu_uuid))
             for again in [t for t in mine if t.record.gpu.uuid == gpu.uuid]:
                 self._bury(again, bool(again.slot.get("active")))  # it became another program (exec), same PID
             run = self._runs.find(pid, uid, asked.tenant)
@@ -178,6 +183,7 @@ class Tenants:
                 key=run.key if run else key(command),
                 observed=run is not None and run.observed,
                 ahead=asked.ahead,
+                known=known,
                 desired=run.desired if run else Desired(),
             )
             return self._admit(record)
@@ -190,9 +196,9 @@ class Tenants:
     def _admit(self, record: Record) -> tuple[Tenant, list[int]]:
         where = self._directory.path
         try:
-            slot = self._directory.activity(record.gpu.uuid, record.observed).free_slot()
+            slot = self._directory.activity(record.page, record.observed).free_slot()
             if slot is None:
-                text = f"all {layout.SLOTS} places on {record.gpu.uuid} are taken"
+                text = f"all {layout.SLOTS} places on {record.page} are taken"
                 raise Refused(errno.EUSERS, f"{text}: end a program, or use the temporal lane")
             record = replace(record, slot=slot.index)
             pages = self._directory.make(record)

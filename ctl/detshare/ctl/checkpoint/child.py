@@ -4,26 +4,33 @@
 `python -m detshare.ctl.checkpoint.child JOB LOCKFILE PID START LOCK_MS [OLD=NEW...]`, the last for JOB migrate.
 A process of its own, for these calls take seconds and hold no lock of ours, libcuda stays out of the daemon, and a
 daemon that is killed does not stop half-way what this began: it ends it, and the next daemon waits for it (LOCKFILE).
-One line of JSON goes to standard output: {"state", "error", "seconds", "left"}; left: nothing was done to the process.
+A move that was done leaves a file (moved_mark), for a daemon that comes later. One line of JSON goes to standard output: {"state", "error", "seconds", "left"}; left: nothing was done to the process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from detshare.ctl.checkpoint.calls import NOT_READY, Calls, Failed, Missing, State
 from detshare.ctl.core import procfs
 
-__all__ = ["JOBS", "main"]
+__all__ = ["JOBS", "main", "moved_mark"]
 
 
-def _park(calls: Calls, pid: int, lock_ms: int, _pairs: Sequence[str]) -> State:
+def moved_mark(lock: str | Path, pid: int, start: int) -> Path:
+    """The file that says that a process came back on the other GPU."""
+    return Path(lock).parent / f"moved-{pid}-{start}"
+
+
+def _park(calls: Calls, pid: int, lock_ms: int, _pairs: Sequence[str], _done: Path) -> State:
     state = calls.state(pid)
     if state is State.RUNNING:
         calls.lock(pid, lock_ms)
@@ -39,7 +46,7 @@ def _park(calls: Calls, pid: int, lock_ms: int, _pairs: Sequence[str]) -> State:
     return calls.state(pid)
 
 
-def _resume(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str]) -> State:
+def _resume(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str], _done: Path) -> State:
     state = calls.state(pid)
     if state is State.CHECKPOINTED:
         calls.restore(pid)  # refused, it stays checkpointed
@@ -49,28 +56,30 @@ def _resume(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str]) -> Sta
     return calls.state(pid)
 
 
-def _migrate(calls: Calls, pid: int, lock_ms: int, pairs: Sequence[str]) -> State:
+def _migrate(calls: Calls, pid: int, lock_ms: int, pairs: Sequence[str], done: Path) -> State:
     """Whom the other GPU does not take comes back to its own, or stays checkpointed if it was."""
     mapping, before = calls.mapping(pairs), calls.state(pid)
-    state = _park(calls, pid, lock_ms, ())
+    state = _park(calls, pid, lock_ms, (), done)
     if state is State.CHECKPOINTED:
         try:
             calls.restore(pid, mapping)
         except Failed:
             if before is not State.CHECKPOINTED:
-                _resume(calls, pid, lock_ms, ())
+                _resume(calls, pid, lock_ms, (), done)
             raise
+        with contextlib.suppress(OSError):  # a daemon that is killed meanwhile leaves its accounts behind
+            done.touch()
         calls.unlock(pid)
     return calls.state(pid)
 
 
-def _settle(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str]) -> State:
+def _settle(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str], _done: Path) -> State:
     """Who was locked by us and not checkpointed goes on."""
     _let_go(calls, pid)
     return calls.state(pid)
 
 
-def _state(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str]) -> State:
+def _state(calls: Calls, pid: int, _lock_ms: int, _pairs: Sequence[str], _done: Path) -> State:
     return calls.state(pid)
 
 
@@ -86,7 +95,7 @@ class Refused(Exception):
     """It is in no state for that, and left alone."""
 
 
-def _do(job: str, pid: int, start: int, lock_ms: int, pairs: Sequence[str]) -> dict[str, Any]:
+def _do(job: str, pid: int, start: int, lock_ms: int, pairs: Sequence[str], done: Path) -> dict[str, Any]:
     pidfd = os.pidfd_open(pid)  # from here on the number is no other process's
     try:
         if procfs.start_time(pid) != start:
@@ -94,7 +103,7 @@ def _do(job: str, pid: int, start: int, lock_ms: int, pairs: Sequence[str]) -> d
         calls = Calls()
         began = time.monotonic()
         try:
-            return {"state": JOBS[job](calls, pid, lock_ms, pairs), "error": "", "seconds": time.monotonic() - began}
+            return {"state": JOBS[job](calls, pid, lock_ms, pairs, done), "error": "", "seconds": time.monotonic() - began}
         except Refused as error:
             return {"state": "", "error": str(error), "seconds": 0.0, "left": True}
         except Failed as error:
@@ -113,7 +122,7 @@ def main(words: list[str]) -> dict[str, Any]:
     try:
         with open(lock, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # one at a time: they share the bus, and two daemons the programs
-            return _do(job, int(pid), int(start), int(lock_ms), pairs)
+            return _do(job, int(pid), int(start), int(lock_ms), pairs, moved_mark(lock, int(pid), int(start)))
     except ProcessLookupError:
         return {"state": State.NONE, "error": "it has ended", "seconds": 0.0}
     except Missing as error:

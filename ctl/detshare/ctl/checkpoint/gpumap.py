@@ -6,15 +6,24 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import Gpu
 
-__all__ = ["chosen", "pairs", "raw", "unfit"]
+__all__ = ["chosen", "pairs", "raw", "target", "unfit"]
 
 
 def chosen(gpus: Sequence[Gpu], text: str) -> Gpu | None:
     """The GPU of a number, that of its device node, or of the beginning of a UUID; None where it is not just one."""
     found = [gpu for gpu in gpus if (gpu.minor == int(text) if text.isdecimal() else gpu.uuid.startswith(text))]
     return found[0] if len(found) == 1 and text else None
+
+
+def target(gpus: Sequence[Gpu], text: str) -> Gpu:
+    """As `chosen`. BadRequest: no such GPU."""
+    if (new := chosen(gpus, text)) is None:
+        listed = ", ".join(f"{each.minor} ({each.uuid})" for each in gpus) or "none"
+        raise BadRequest(f"migrate takes one GPU, its number or the beginning of its UUID; there are: {listed}")
+    return new
 
 
 def unfit(gpus: Sequence[Gpu], old: str, new: Gpu) -> str:

@@ -23,8 +23,8 @@ from detshare.ctl.backends.spatial.entry import Entry, from_json, notes, program
 from detshare.ctl.checkpoint import calls, gpumap
 from detshare.ctl.checkpoint.ask import Answer, ask
 from detshare.ctl.checkpoint.calls import State as Driver
+from detshare.ctl.checkpoint.child import moved_mark
 from detshare.ctl.core import procfs, select
-from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.sizes import text
 from detshare.ctl.core.snapshot import Change, Check, Event, Program, Skip, State
@@ -54,7 +54,8 @@ _WHY_NOT: Final = {
 
 
 class Checkpoints:
-    """`act`: how a job is done; tests have another. `opens`: told of who was deep and is not any more.
+    """`act`: how a job is done; tests have another. `opens`: told of who was deep and is not any more; `moved`: of who is
+    on another GPU, and which both are, before it runs there.
 
     Verbs come from one thread; nothing here waits for the driver.
     """
@@ -64,11 +65,13 @@ class Checkpoints:
         run_dir: Path,
         act: Callable[..., Answer] = ask,
         opens: Callable[[ProcessId], None] = lambda process: None,
+        moved: Callable[[ProcessId, str, str], None] = lambda process, old, new: None,
     ) -> None:
         self._path = run_dir / "checkpoints.json"
         self._lock_file = run_dir / "checkpoints.lock"
         self._act = act
         self._opens = opens
+        self._moved = moved
         self._entries: dict[ProcessId, Entry] = {}
         self._lock = threading.RLock()
         self._events: list[Event] = []
@@ -191,6 +194,7 @@ class Checkpoints:
         pid = program.id.pid
         if why := calls.absent():
             return Skip(pid, f"it is not under libdetshare.so, so only the driver could park it, and {why}")
+        to = str(args[-1]) if job == self._move else ""
         with self._lock:
             entry = self._entries.get(program.id)
             moves = entry is not None and entry.state == "parked" and job == self._move
@@ -208,6 +212,7 @@ class Checkpoints:
                 program.memory_bytes or (0 if entry is None else entry.size),
                 "leaving",
                 0 if entry is None else entry.parks,
+                to=to,
             )
             self._entries[program.id] = made
             try:
@@ -235,26 +240,13 @@ class Checkpoints:
         self, who: str, programs: Iterable[Program], gpus: Sequence[Gpu], gpu: str, timeout: float | None = None
     ) -> list[Change | Skip]:
         """Begin to move the selected ones of a look to another GPU. OSError as `park`; BadRequest: no such GPU."""
-        new, selector = gpumap.chosen(gpus, gpu), select.parse(who)
-        if new is None:
-            listed = ", ".join(f"{each.minor} ({each.uuid})" for each in gpus) or "none"
-            raise BadRequest(f"migrate takes one GPU, its number or the beginning of its UUID; there are: {listed}")
+        new, selector = gpumap.target(gpus, gpu), select.parse(who)
         wait_s = LOCK_S if timeout is None else timeout
         return [self._move_one(each, gpus, new, wait_s) for each in programs if selector.matches(each)]
 
     def _move_one(self, program: Program, gpus: Sequence[Gpu], new: Gpu, lock_s: float) -> Change | Skip:
         pid = program.id.pid
-        if program.spatial is not None:
-            return Skip(pid, STAYS)
-        if program.id in self.deep():
-            return Skip(pid, "it is parked, its context too: resume it first")
-        if program.parking is not None and program.parking.lent_bytes:
-            return Skip(pid, LENT)
-        if program.parking is not None and program.parking.shares:
-            return Skip(pid, SHARES)
-        if len(program.gpus) != 1:
-            return Skip(pid, f"it is on {len(program.gpus)} GPUs; one that is on just one can be moved")
-        if why := gpumap.unfit(gpus, program.gpus[0], new):
+        if why := self.stays(program, gpus, new):
             return Skip(pid, why)
         entry = self._entries.get(program.id)
         before = "home" if entry is None else entry.state  # its library may have parked it: then the driver has not
@@ -263,6 +255,20 @@ class Checkpoints:
         if isinstance(made, Skip):
             return made
         return Change(pid, note=f"by the driver's checkpoint, to GPU {new.minor}: under way, some seconds; see events")
+
+    def stays(self, program: Program, gpus: Sequence[Gpu], new: Gpu) -> str:
+        """Why a program cannot be moved to a GPU; empty where it can."""
+        if program.spatial is not None:
+            return STAYS
+        if program.id in self.deep():
+            return "it is parked, its context too: resume it first"
+        if program.parking is not None and program.parking.lent_bytes:
+            return LENT
+        if program.parking is not None and program.parking.shares:
+            return SHARES
+        if len(program.gpus) != 1:
+            return f"it is on {len(program.gpus)} GPUs; one that is on just one can be moved"
+        return gpumap.unfit(gpus, program.gpus[0], new) or calls.absent() or _WHY_NOT.get(program.state, "")
 
     def find(self, pid: int) -> list[Change | Skip]:
         """Bring back a process that no journal knows, if the driver says that it is checkpointed."""
@@ -315,6 +321,19 @@ class Checkpoints:
             self._keep()
             self._submit(self._settle, entry, True)
 
+    def move_rest(self, entry: Entry, lock_s: float, pairs: Sequence[str], gpu: str) -> Future[None]:
+        """Begin to take what a park left to another GPU. OSError as `take_rest`."""
+        entry.to = gpu
+        with self._lock:
+            self._entries[entry.id] = entry
+            try:
+                self._save()
+            except OSError:
+                self._entries.pop(entry.id)
+                self._opens(entry.id)
+                raise
+            return self._submit(self._move, entry, lock_s, "home", pairs, gpu)
+
     def wake(self, entry: Entry) -> Future[None]:
         """Begin to bring one back."""
         return self._submit(self._come, entry)
@@ -362,11 +381,17 @@ class Checkpoints:
             self._say("park", entry.id.pid, f"{not_so}, nothing is lost: {answer.error or 'the driver refused'}")
 
     def _move(self, entry: Entry, lock_s: float, before: str, pairs: Sequence[str], gpu: str) -> None:
-        answer = self._ask("migrate", entry, lock_s, pairs)
-        if not self._stands(entry, answer, before):
+        mark = moved_mark(self._lock_file, *entry.id)
+        mark.unlink(missing_ok=True)
+        answer, old = self._ask("migrate", entry, lock_s, pairs), entry.gpus[0]
+        if answer.state is Driver.RUNNING and not answer.error:
+            self._arrived(entry)
+        entry.to = ""
+        stands = self._stands(entry, answer, before)
+        mark.unlink(missing_ok=True)
+        if not stands:
             return
         if entry.state == "home" and not answer.error:
-            old, entry.gpus = entry.gpus[0], (gpu,)
             entry.parks, entry.resume_ms = entry.parks + 1, answer.seconds * 1000
             took = f"by the driver's checkpoint in {answer.seconds:.3g} s"
             self._say("park", entry.id.pid, f"moved from {old} to {gpu} {took}")
@@ -374,6 +399,14 @@ class Checkpoints:
         stays = "stays in the driver's checkpoint" if entry.away else "stays where it was, and runs"
         why = answer.error or "the driver refused"
         self._say("park", entry.id.pid, f"is not moved, it {stays}; nothing is lost: {why}")
+
+    def _arrived(self, entry: Entry) -> None:
+        """It is on the GPU that it was to move to: before it runs there, its accounts follow."""
+        old, entry.gpus, entry.to = entry.gpus[0], (entry.to,), ""
+        try:
+            self._moved(entry.id, old, entry.gpus[0])
+        except OSError as error:
+            self._say("error", entry.id.pid, f"that it is on {entry.gpus[0]} is not kept over a restart: {error}")
 
     def _come(self, entry: Entry) -> None:
         if not entry.away:
@@ -391,7 +424,10 @@ class Checkpoints:
             self._say("error", entry.id.pid, f"stays in the driver's checkpoint, nothing is lost: {why}")
 
     def _settle(self, entry: Entry, tell: bool) -> None:
-        answer = self._ask("settle", entry)
+        answer, mark = self._ask("settle", entry), moved_mark(self._lock_file, *entry.id)
+        if entry.to and mark.exists():  # an earlier daemon was killed, the move was done
+            self._arrived(entry)
+        mark.unlink(missing_ok=True)
         if self._stands(entry, answer) and tell:
             stands = "is still in the driver's checkpoint" if entry.away else "runs: its checkpoint was not done"
             self._say("park", entry.id.pid, f"found again: it {stands}")

@@ -45,7 +45,7 @@ class Deep:
         known = checkpoints.deep()
         for process in self._shut.all() - known.keys():
             # its journal was lost, or the daemon was killed before it wrote it
-            if (entry := self._entry(process)) is None:
+            if (entry := self.entry(process)) is None:
                 self._shut.ask(process, False)
             else:
                 checkpoints.take_up(entry)
@@ -70,7 +70,7 @@ class Deep:
     def _rest(self, pid: int, until: float) -> str:
         """What became of what a park leaves on the GPU, in words."""
         process = next((each for each in self._residence.processes() if each.pid == pid), None)
-        entry = self._entry(process) if process is not None else None
+        entry = self.entry(process) if process is not None else None
         if process is None or entry is None:
             return "it has ended"
         stays = "its context stays on the GPU"
@@ -85,7 +85,7 @@ class Deep:
         if process in self._checkpoints.deep():
             return "its context had left already"
         self._shut.ask(process, True)
-        if why := self._wait_shut(process, until):
+        if why := self.wait_shut(process, until):
             self._shut.ask(process, False)
             return f"{stays}: {why}"
         done = self._checkpoints.take_rest(entry, LOCK_S)
@@ -96,7 +96,7 @@ class Deep:
             return f"its context left by the driver's checkpoint in {entry.park_ms / 1e3:.3g} s"
         return f"{stays}: {entry.note or 'the driver refused'}"
 
-    def _wait_shut(self, process: ProcessId, until: float) -> str:
+    def wait_shut(self, process: ProcessId, until: float) -> str:
         """Empty once the program is out of the driver, else why it is not."""
         while (stands := self._shut.stands(process)) is None:
             if time.monotonic() > until:
@@ -125,7 +125,8 @@ class Deep:
     def _views(self, process: ProcessId) -> list[View]:
         return [view for view in self._residence.views() if view.record.process == process]
 
-    def _entry(self, process: ProcessId) -> Entry | None:
+    def entry(self, process: ProcessId) -> Entry | None:
+        """As the driver's part of the park has it; None where it ended."""
         views = self._views(process)
         try:
             seen = procfs.describe(process.pid, process.start, [], [])

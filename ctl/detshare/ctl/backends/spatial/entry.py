@@ -33,6 +33,8 @@ class Entry:
     """what stopped the last job"""
     deep: bool = False
     """its library had parked it: this is the rest"""
+    to: str = ""
+    """the GPU that it is being moved to"""
 
     @property
     def away(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 from detshare.ctl.backends.spatial.backend import ShimBackend, with_memory
 from detshare.ctl.backends.spatial.checkpoints import Checkpoints
 from detshare.ctl.backends.spatial.deep import Deep, answered
+from detshare.ctl.backends.spatial.mover import Mover
 from detshare.ctl.backends.spatial.residence import AWAY
 from detshare.ctl.core import select
 from detshare.ctl.core.backend import Backend
@@ -30,7 +31,9 @@ def lanes(temporal: Backend, spatial: ShimBackend, run_dir: Path) -> Lanes:
     if temporal.name not in _PROCESSES:
         return Lanes(temporal, spatial)
     opens = spatial.residence.shut.ask
-    return Lanes(temporal, spatial, Checkpoints(run_dir, opens=lambda process: opens(process, False)))
+    moved = spatial.residence.moves.moved
+    made = Checkpoints(run_dir, opens=lambda process: opens(process, False), moved=moved)
+    return Lanes(temporal, spatial, made)
 
 
 class Lanes(Backend):
@@ -41,6 +44,8 @@ class Lanes(Backend):
         self._spatial = spatial
         self._checkpoints = checkpoints
         self._deep = Deep(spatial.residence, checkpoints) if checkpoints is not None else None
+        deep = self._deep
+        self._mover = Mover(spatial.residence, checkpoints, deep) if checkpoints is not None and deep else None
         self._programs: tuple[Program, ...] = ()
         self._gpus: tuple[Gpu, ...] = ()
         """both of the last look"""
@@ -55,14 +60,18 @@ class Lanes(Backend):
         merged = [_merged(program, mine.pop(program.id, None)) for program in seen.programs]
         self._gpus = seen.gpus
         away = self._spatial.residence.all()
-        self._programs = tuple(_housed(each, away.get(each.id)) for each in (*merged, *mine.values()))
+        placed = (self._placed(each) for each in (*merged, *mine.values()))
+        self._programs = tuple(_housed(each, away.get(each.id)) for each in placed)
         known = self._checkpoints.add_to(self._programs) if self._checkpoints is not None else self._programs
         if self._deep is not None:
             known = tuple(self._deep.shown(each, away.get(each.id)) for each in known)
+        if self._mover is not None:
+            known = tuple(map(self._mover.shown, known))
         return replace(seen, programs=known)
 
     def stirs(self) -> bool:
         jobs = self._checkpoints is not None and self._checkpoints.stirs()
+        jobs = jobs or (self._mover is not None and self._mover.stirs())
         return jobs or self._temporal.stirs() or self._spatial.stirs() or self._spatial.residence.stirs()
 
     @property
@@ -146,11 +155,20 @@ class Lanes(Backend):
         return Outcome.of("park", [*done.changed, *driven, *done.skipped], done.seconds)
 
     def _migrate(self, asked: Request) -> Outcome:
-        if self._checkpoints is None:
+        if self._checkpoints is None or self._mover is None:
             return self._spatial.do(asked)
         programs, gpus = self._checkpoints.add_to(self._programs), self._gpus
-        answers = self._checkpoints.migrate(asked.who, programs, gpus, asked.args["gpu"], asked.args.get("timeout"))
+        gpu, timeout = asked.args["gpu"], asked.args.get("timeout")
+        answers = self._mover.migrate(asked.who, programs, gpus, gpu, timeout)
+        rest = [each for each in programs if not self._mover.takes(each)]
+        answers += self._checkpoints.migrate(asked.who, rest, gpus, gpu, timeout)
         return Outcome.of("migrate", answers) if answers else self._spatial.do(asked)
+
+    def _placed(self, program: Program) -> Program:
+        """On the GPU that its boards are of, where it was moved or nobody else says."""
+        mine = self._spatial.residence.gpus(program.id)
+        moved = self._spatial.residence.moves.has_moved(program.id)
+        return replace(program, gpus=mine) if mine and (moved or not program.gpus) else program
 
     def _restore(self, asked: Request) -> list[Change | Skip]:
         """Back from the driver's checkpoint."""
@@ -178,6 +196,7 @@ class Lanes(Backend):
 
     def drain_events(self) -> Sequence[Event]:
         driven = self._checkpoints.drain_events() if self._checkpoints is not None else []
+        driven += self._mover.drain_events() if self._mover is not None else []
         return [*self._temporal.drain_events(), *self._spatial.drain_events(), *driven]
 
     def listen(self, tell: Callable[[Event], None], edge: Callable[[int, bool], None] | None = None) -> None:
@@ -197,6 +216,8 @@ class Lanes(Backend):
 
     def close(self, restore: bool = True) -> None:
         try:
+            if self._mover is not None:
+                self._mover.close()
             if self._deep is not None:
                 self._deep.close()
             if self._checkpoints is not None:

@@ -13,6 +13,7 @@ from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.sizes import text
 from detshare.ctl.core.snapshot import Change, Outcome, Skip
 from detshare.ctl.core.work import Parking
+from detshare.runtime.moves import Moves
 from detshare.runtime.residence import STATES, WHOLE
 from detshare.runtime.shut import Shut
 from detshare.runtime.tenant import View
@@ -74,6 +75,15 @@ class Residence:
     def shut(self) -> Shut:
         """Who is kept out of the driver."""
         return self._tenants.parking.shut
+
+    @property
+    def moves(self) -> Moves:
+        """Who changes its GPU."""
+        return self._tenants.moves
+
+    def gpus(self, process: ProcessId) -> tuple[str, ...]:
+        """The GPUs that a program's boards are of; those that it was moved to."""
+        return tuple(dict.fromkeys(view.record.gpu.uuid for view in self.views() if view.record.process == process))
 
     def views(self) -> list[View]:
         """All tenants, of both lanes."""
@@ -166,7 +176,7 @@ class Residence:
         """
         return self._do("park", who, True, lambda opener: True, timeout, room_for)
 
-    def resume(self, who: str, lazy: bool = False) -> Outcome:
+    def resume(self, who: str, lazy: bool = False, timeout: float = BACK) -> Outcome:
         """Bring back the memory of those who are parked; nobody else is in the outcome.
 
         `lazy`: who was not parked for that comes back as a whole, and lazily after its next park.
@@ -174,4 +184,4 @@ class Residence:
         if lazy:
             self._tenants.parking.lazily({each.id for each in self._openers() if select.parse(who).matches(each)})
         away = {process for process, parking in self.all().items() if parking.state in AWAY}
-        return self._do("resume", who, False, lambda opener: opener.id in away, BACK)
+        return self._do("resume", who, False, lambda opener: opener.id in away, timeout)
