@@ -170,8 +170,13 @@ typedef struct CUcheckpointCheckpointArgs_st {
 	cuuint64_t reserved[8];
 } CUcheckpointCheckpointArgs;
 
+typedef struct CUcheckpointGpuPair_st {
+	CUuuid oldUuid;
+	CUuuid newUuid;
+} CUcheckpointGpuPair;
+
 typedef struct CUcheckpointRestoreArgs_st {
-	void *gpuPairs;
+	CUcheckpointGpuPair *gpuPairs;
 	unsigned int gpuPairsCount;
 	char reserved[52];
 } CUcheckpointRestoreArgs;

@@ -22,6 +22,8 @@ enum { GET_STATE, LOCK, CHECKPOINT, RESTORE, UNLOCK };
 struct order {
 	int what;
 	unsigned int timeout_ms;
+	unsigned int count;
+	CUcheckpointGpuPair pairs[MAX_DEVICES];
 };
 
 struct answer {
@@ -142,8 +144,29 @@ static CUresult checkpoint(void)
 	return CUDA_SUCCESS;
 }
 
-static CUresult restore(void)
+/* The GPU that each device is afterwards: every one of them is named, once, before and after. */
+static bool places(const struct order *order, int *place)
 {
+	unsigned int named = 0;
+
+	for (int i = 0; i < device_count; i++)
+		place[i] = devices[i].place;
+	for (unsigned int n = 0; n < order->count; n++) {
+		int old = order->pairs[n].oldUuid.bytes[15], new = order->pairs[n].newUuid.bytes[15];
+
+		if (new < 0 || new >= device_count || named & 1U << new)
+			return false;
+		named |= 1U << new;
+		for (int i = 0; i < device_count; i++)
+			if (devices[i].place == old)
+				place[i] = new;
+	}
+	return !order->count || named == (1U << device_count) - 1;
+}
+
+static CUresult restore(const struct order *order)
+{
+	int place[MAX_DEVICES], before[MAX_DEVICES];
 	const char *keep = getenv("FAKECUDA_CHECKPOINT_RESERVATIONS");
 	struct saved *next;
 	int i;
@@ -153,12 +176,20 @@ static CUresult restore(void)
 	/* measured on an H100, driver 580.159.04: checkpointed, and lost (park-deep) */
 	if (vmm_on_host())
 		return CUDA_ERROR_UNKNOWN;
+	if (!places(order, place))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (i = 0; i < device_count; i++) {
+		before[i] = devices[i].place;
+		devices[i].place = place[i];
+	}
 	for (i = 0; i < device_count; i++)
 		if (!memory_take(&devices[i], held[i]))
 			break;
 	if (i < device_count) {
 		while (i--)
 			memory_give(&devices[i], held[i]);
+		for (i = 0; i < device_count; i++)
+			devices[i].place = before[i];
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	take_time("FAKECUDA_CHECKPOINT_US");
@@ -191,7 +222,7 @@ static CUresult obey(const struct order *order)
 	case CHECKPOINT:
 		return checkpoint();
 	case RESTORE:
-		return restore();
+		return restore(order);
 	case UNLOCK:
 		return unlock_all();
 	}
@@ -250,9 +281,8 @@ void checkpoint_start(void)
 }
 
 /* Without fake_lock: it takes long, and may be about this process. */
-static CUresult ask(int pid, int what, unsigned int timeout_ms, CUprocessState *there)
+static CUresult tell(int pid, struct order order, CUprocessState *there)
 {
-	struct order order = { what, timeout_ms };
 	struct sockaddr_un address;
 	socklen_t length = name_of(&address, pid);
 	struct answer answer;
@@ -273,6 +303,11 @@ static CUresult ask(int pid, int what, unsigned int timeout_ms, CUprocessState *
 	}
 	close(link);
 	return result;
+}
+
+static CUresult ask(int pid, int what, unsigned int timeout_ms, CUprocessState *there)
+{
+	return tell(pid, (struct order){ .what = what, .timeout_ms = timeout_ms }, there);
 }
 
 EXPORT CUresult cuCheckpointProcessGetState(int pid, CUprocessState *there)
@@ -302,12 +337,19 @@ EXPORT CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArg
 	return args && !clean(args, sizeof(*args)) ? CUDA_ERROR_INVALID_VALUE : ask(pid, CHECKPOINT, 0, NULL);
 }
 
-/* Other GPUs are the business of another stand-in. */
 EXPORT CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-	if (getenv("CUDA_VISIBLE_DEVICES") || (args && !clean(args, sizeof(*args))))
+	struct order order = { .what = RESTORE };
+
+	if (getenv("CUDA_VISIBLE_DEVICES") || (args && !clean(args->reserved, sizeof(args->reserved))))
 		return CUDA_ERROR_INVALID_VALUE;
-	return ask(pid, RESTORE, 0, NULL);
+	if (args && args->gpuPairsCount > MAX_DEVICES)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (args && args->gpuPairsCount) {
+		order.count = args->gpuPairsCount;
+		memcpy(order.pairs, args->gpuPairs, order.count * sizeof(*order.pairs));
+	}
+	return tell(pid, order, NULL);
 }
 
 EXPORT CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)

@@ -87,6 +87,7 @@ void devices_start(void)
 		struct device *device = &devices[i];
 
 		device->ordinal = i;
+		device->place = i;
 		device->sms = sms > MAX_SMS ? MAX_SMS : sms;
 		device->memory = size_from("FAKECUDA_MEMORY", 80UL << 30);
 		memset(&device->uuid, 0x5a, sizeof(device->uuid));
@@ -144,6 +145,8 @@ API(cuDeviceGetUuid, CUuuid *, uuid, CUdevice, handle)
 	if (!uuid)
 		return CUDA_ERROR_INVALID_VALUE;
 	*uuid = device->uuid;
+	if (!getenv("FAKECUDA_OLD_UUID"))
+		uuid->bytes[15] = (char)device->place;
 	return CUDA_SUCCESS;
 }
 

@@ -44,6 +44,7 @@ struct clock {
 
 struct device {
 	int ordinal;
+	int place;			/* the GPU that it is: another one after a restore onto it */
 	unsigned int sms;
 	size_t memory;
 	size_t used;

@@ -65,13 +65,15 @@ static size_t others(const struct device *device)
 	FILE *said = path ? fopen(path, "re") : NULL;
 	size_t bytes = 0;
 
-	if (said && fscanf(said, "%zu", &bytes) != 1)
+	int place, read = said ? fscanf(said, "%zu %d", &bytes, &place) : 0;
+
+	if (read < 1 || (read == 2 && place != device->place))
 		bytes = 0;
 	if (said)
 		fclose(said);
 	for (int i = 0; slots && i < SLOTS; i++)
 		if (&slots[i] != mine && lock(F_OFD_GETLK, i, F_WRLCK) != F_UNLCK)
-			bytes += slots[i].used[device->ordinal];
+			bytes += slots[i].used[device->place];
 	return bytes;
 }
 
@@ -89,7 +91,7 @@ static void leave(const struct device *device)
 {
 	if (!mine)
 		return;
-	mine->used[device->ordinal] = device->used;
+	mine->used[device->place] = device->used;
 	lock(F_OFD_SETLK, GUARD, F_UNLCK);
 }
 

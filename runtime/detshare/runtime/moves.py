@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that change their GPU: the accounts follow them, their pages stay.
 
-Only programs of the temporal lane move. Their slot lies on a page where nobody holds anybody, so it stays on that of the
-GPU where they began: their library has it mapped. What is counted goes by Record.gpu.
+Only programs of the temporal lane move. Their slot lies on a page where nobody holds anybody, so it stays on that of
+the GPU where they began: their library has it mapped. What is counted goes by Record.gpu.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def known_as(gpu: str, claimed: str) -> str:
 def reattached(mine: Iterable[Tenant], claimed: str) -> Tenant | None:
     """Of a process's tenants that one which was moved, and whose context ended and begins anew.
 
-    Whichever UUID the driver tells it then, that before the move or that after it: it is where it was moved. A slot that
-    is not left is another program's in the same process (exec), which knows nothing of a move.
+    Whichever UUID the driver tells it then, that before the move or that after it: it is where it was moved. A slot
+    that is not left is another program's in the same process (exec), which knows nothing of a move.
     """
     for tenant in mine:
         left = tenant.slot.get("state") == layout.SLOT_LEAVING

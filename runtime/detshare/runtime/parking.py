@@ -107,7 +107,9 @@ class Parking:
         """Who asks for host memory, and how much it has. Refused."""
         with self._lock:
             gpu = uuid_text(uuid)
-            mine = (t for t in self._tenants.values() if t.record.pid == pid and gpu in (t.record.page, t.record.gpu.uuid))
+            mine = (
+                t for t in self._tenants.values() if t.record.pid == pid and gpu in (t.record.page, t.record.gpu.uuid)
+            )
             tenant = next(mine, None)
             if tenant is None:
                 raise Refused(1, f"PID {pid} has no board on {gpu}")

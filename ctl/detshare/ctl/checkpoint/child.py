@@ -4,7 +4,8 @@
 `python -m detshare.ctl.checkpoint.child JOB LOCKFILE PID START LOCK_MS [OLD=NEW...]`, the last for JOB migrate.
 A process of its own, for these calls take seconds and hold no lock of ours, libcuda stays out of the daemon, and a
 daemon that is killed does not stop half-way what this began: it ends it, and the next daemon waits for it (LOCKFILE).
-A move that was done leaves a file (moved_mark), for a daemon that comes later. One line of JSON goes to standard output: {"state", "error", "seconds", "left"}; left: nothing was done to the process.
+A move that was done leaves a file (moved_mark), for a daemon that comes later.
+One line of JSON goes to standard output: {"state", "error", "seconds", "left"}; left: nothing was done to the process.
 """
 
 from __future__ import annotations
@@ -103,7 +104,11 @@ def _do(job: str, pid: int, start: int, lock_ms: int, pairs: Sequence[str], done
         calls = Calls()
         began = time.monotonic()
         try:
-            return {"state": JOBS[job](calls, pid, lock_ms, pairs, done), "error": "", "seconds": time.monotonic() - began}
+            return {
+                "state": JOBS[job](calls, pid, lock_ms, pairs, done),
+                "error": "",
+                "seconds": time.monotonic() - began,
+            }
         except Refused as error:
             return {"state": "", "error": str(error), "seconds": 0.0, "left": True}
         except Failed as error:

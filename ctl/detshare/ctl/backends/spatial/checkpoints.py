@@ -54,8 +54,8 @@ _WHY_NOT: Final = {
 
 
 class Checkpoints:
-    """`act`: how a job is done; tests have another. `opens`: told of who was deep and is not any more; `moved`: of who is
-    on another GPU, and which both are, before it runs there.
+    """`act`: how a job is done; tests have another. `opens`: told of who was deep and is not any more;
+    `moved`: of who is on another GPU, and which both are, before it runs there.
 
     Verbs come from one thread; nothing here waits for the driver.
     """
@@ -390,6 +390,8 @@ class Checkpoints:
         stands = self._stands(entry, answer, before)
         mark.unlink(missing_ok=True)
         if not stands:
+            return
+        if entry.deep and not entry.away:  # what follows is its library's: who asked tells
             return
         if entry.state == "home" and not answer.error:
             entry.parks, entry.resume_ms = entry.parks + 1, answer.seconds * 1000

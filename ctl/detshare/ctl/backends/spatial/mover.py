@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`migrate` of programs under the library: parked by it, the rest moved by the driver's checkpoint, back by the library.
 
-What is parked lies in host memory, so the driver has only the context and the code to take. Whatever fails before the
-restore leaves the program on its GPU; where the other one has no room for its memory, it is moved back.
+What is parked lies in host memory, so the driver has only the context and the code to take. Whatever fails before
+the restore leaves the program on its GPU; where the other one has no room for its memory, it is moved back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from detshare.ctl.backends.spatial.checkpoints import LOCK_S, Checkpoints
 from detshare.ctl.backends.spatial.deep import Deep
-from detshare.ctl.backends.spatial.residence import AWAY, BACK, TIMEOUT, Residence
+from detshare.ctl.backends.spatial.residence import BACK, TIMEOUT, Residence
 from detshare.ctl.checkpoint import gpumap
 from detshare.ctl.core import select
 from detshare.ctl.core.driver import Gpu, ProcessId
@@ -87,14 +87,17 @@ class Mover:
         pid = program.id.pid
         if program.id in self._moving:
             return Skip(pid, "it is being moved already")
+        program = replace(program, gpus=self._residence.gpus(program.id))
         if why := self._checkpoints.stays(program, gpus, new):
             return Skip(pid, why)
         if why := self._residence.moves.other_parts(program.id, new.uuid):
             return Skip(pid, why)
-        home = program.parking is not None and program.parking.state not in AWAY
+        home = self._residence.moves.state(program.id) <= _HOME
         self._moving.add(program.id)
         self._jobs.submit(self._guarded, program, gpus, new, lock_s, home)
-        return Change(pid, note=f"by its library and the driver's checkpoint, to GPU {new.minor}: under way; see events")
+        return Change(
+            pid, note=f"by its library and the driver's checkpoint, to GPU {new.minor}: under way; see events"
+        )
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -129,7 +132,9 @@ class Mover:
             return f"GPU {new.minor} has no room for its memory{where}"
         spent = f"away {parked - began:.3g} s, its context {driven - parked:.3g} s"
         took = time.monotonic() - began
-        self._say(pid, f"moved from {old} to {new.uuid} in {took:.3g} s: {spent}, back {time.monotonic() - driven:.3g} s")
+        self._say(
+            pid, f"moved from {old} to {new.uuid} in {took:.3g} s: {spent}, back {time.monotonic() - driven:.3g} s"
+        )
         return ""
 
     def _rest(self, process: ProcessId, gpus: Sequence[Gpu], old: str, new: str, lock_s: float) -> str:

@@ -47,8 +47,33 @@ def cuCheckpointProcessCheckpoint(pid: int, args: None) -> tuple[CUresult]:
     return (CUresult(_cuda.cuCheckpointProcessCheckpoint(pid, args)),)
 
 
-def cuCheckpointProcessRestore(pid: int, args: None) -> tuple[CUresult]:
-    return (CUresult(_cuda.cuCheckpointProcessRestore(pid, args)),)
+class CUuuid(ctypes.Structure):
+    _fields_ = (("raw", ctypes.c_ubyte * 16),)
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self)
+
+
+class CUcheckpointGpuPair(ctypes.Structure):
+    _fields_ = (("oldUuid", CUuuid), ("newUuid", CUuuid))
+
+
+class CUcheckpointRestoreArgs:
+    def __init__(self) -> None:
+        self.gpuPairs: list[CUcheckpointGpuPair] = []
+        self.gpuPairsCount = 0
+
+
+class _RestoreArgs(ctypes.Structure):
+    _fields_ = (("pairs", ctypes.c_void_p), ("count", ctypes.c_uint), ("reserved", ctypes.c_ubyte * 52))
+
+
+def cuCheckpointProcessRestore(pid: int, args: CUcheckpointRestoreArgs | None) -> tuple[CUresult]:
+    if args is None:
+        return (CUresult(_cuda.cuCheckpointProcessRestore(pid, None)),)
+    pairs = (CUcheckpointGpuPair * len(args.gpuPairs))(*args.gpuPairs)
+    made = _RestoreArgs(pairs=ctypes.addressof(pairs), count=args.gpuPairsCount)
+    return (CUresult(_cuda.cuCheckpointProcessRestore(pid, ctypes.byref(made))),)
 
 
 def cuCheckpointProcessUnlock(pid: int, args: None) -> tuple[CUresult]:
