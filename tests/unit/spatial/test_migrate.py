@@ -107,6 +107,7 @@ def test_a_daemon_that_is_killed_in_a_move_loses_nothing(machine: TwoGpus, seed:
     dice = random.Random(seed)
     program = machine.run(*TEMPORAL)
     for _ in range(3):
+        until(lambda: machine.seen(program.pid).get("gpus"))
         here = GPUS.index(machine.seen(program.pid)["gpus"][0])
         machine.verb("migrate", program.pid, gpu=str(1 - here))
         time.sleep(dice.random() * 0.5)  # any point of it

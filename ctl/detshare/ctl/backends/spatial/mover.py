@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`migrate` of programs under the library: parked by it, the rest moved by the driver's checkpoint, back by the library.
+"""`migrate` of programs under the library: parked by it, the rest moved by the driver's checkpoint, back by it.
 
 What is parked lies in host memory, so the driver has only the context and the code to take. Whatever fails before
 the restore leaves the program on its GPU; where the other one has no room for its memory, it is moved back.
