@@ -59,7 +59,7 @@ def rows(session: Session) -> dict[str, tuple[float, bool | None]]:
 
 
 class MovingSteer(Steer):
-    """A daemon that says it moved whom it was told to; the stand-in has one GPU and no checkpoint."""
+    """A daemon that says it moved whom it was told to; the stand-in of the bench has one GPU and no checkpoint."""
 
     refuses = False
 
@@ -77,28 +77,47 @@ class MovingSteer(Steer):
         return {"changed": [{"pid": pid}]}
 
     def program(self, pid: int) -> dict[str, Any] | None:
-        mine = [each for each in self.moves if each[0] == pid]
-        parking = {"state": "home", "parks": len(mine), "resume_ms": 900.0}
-        return {"pid": pid, "parking": parking, "notes": ["park: the GPU has no room for it"]}
+        mine = [gpu for who, gpu in self.moves if who == pid]
+        parking = {"state": "home", "parks": len(mine), "resume_ms": 900.0, "parkable_bytes": 1}
+        where = [mine[-1] if mine else "GPU-0"]
+        return {"pid": pid, "gpus": where, "parking": parking, "notes": ["park: the GPU has no room for it"]}
 
 
-def test_programs_that_move_keep_their_bits(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def moving(session: Session, monkeypatch: pytest.MonkeyPatch) -> MovingSteer:
     for name, value in (("SIZE_MIB", 8), ("HOLD_MIB", 2), ("REST_S", 0.02), ("KINDS", ("words",))):
         monkeypatch.setattr(migrate, name, value)
+    # a run without a daemon is the plain one: who moves whom is said by this one
+    monkeypatch.setattr(migrate, "WAYS", tuple(replace(way, park=False) for way in migrate.WAYS))
     session.steer = steer = MovingSteer(session.folder / "run")
     session.options = replace(session.options, seconds=0.5, rounds=3, budget=600.0)
     monkeypatch.setattr(steer, "start", lambda: None)
+    monkeypatch.setattr(migrate.Mover, "_told", lambda mover: ["told"])
+    return steer
+
+
+def test_programs_that_move_keep_their_bits(session: Session, moving: MovingSteer) -> None:
     migrate.run(session)
     found = rows(session)
-    assert found["0.0078125 GiB: moves"] == (2, True)
-    assert found["words: moves while it worked"][0] >= 1
+    for way in (", under the library", ""):
+        assert found[f"0.0078125 GiB{way}: moves"] == (2, True)
+        assert found[f"words{way}: moves while it worked"][0] >= 1
+        assert found[f"0.0078125 GiB{way}: moves after which memory differed"] == (0, True)
+        assert found[f"words{way}: the result differs from alone"] == (0, True)
     assert found["0.0078125 GiB: a move, by the driver: p50"] == (pytest.approx(0.9), True)
-    assert found["0.0078125 GiB: moves after which memory differed"] == (0, True)
-    assert found["words: the result differs from alone"] == (0, True)
-    assert {gpu for _, gpu in steer.moves} == {"GPU-0", "GPU-1"}
-    steer.refuses = True
-    with pytest.raises(SteerError, match="was not moved: park: the GPU has no room for it"):
-        migrate.memory(session, steer.ps()["gpus"], 1)
+    assert {gpu for _, gpu in moving.moves} == {"GPU-0", "GPU-1"}
+
+
+def test_a_move_that_is_refused_ends_it(session: Session, moving: MovingSteer) -> None:
+    moving.refuses = True
+    with pytest.raises(SteerError, match="was not moved: park: the GPU has no room for it; told"):
+        migrate.memory(session, moving.ps()["gpus"], migrate.WAYS[1], 1, 60.0)
+
+
+def test_each_part_of_the_moves_has_its_share_of_the_time(session: Session) -> None:
+    session.options = replace(session.options, budget=session.elapsed + 660.0)
+    assert migrate._until(session, 6) == pytest.approx(550.0, abs=1.0)
+    assert migrate._until(session, 1) == migrate.LEAST_S
 
 
 def test_park_beside_the_other_ways(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from park_machine import SPATIAL, Machine, Program
+from park_machine import MIB, SPATIAL, Machine, Program
 from spatial_lane import end_mps
 
 from tests.patience import until
@@ -24,7 +25,16 @@ MEMORY_MIB = 2048
 
 
 class TwoGpus(Machine):
+    """Its arena has room for one program once: what is lost of it is missed at the next park."""
+
     daemon_is = (str(HERE / "checkpointing_daemon.py"),)
+
+    def place(self) -> str:
+        """The GPU that the only program's memory is on, as the stand-in counts it (tests/fakecuda/share.c)."""
+        counts = memoryview((self.folder / "memory").read_bytes()).cast("Q")
+        used = [sum(counts[device::16]) for device in range(len(GPUS))]
+        (where,) = (gpu for gpu, size in zip(GPUS, used, strict=True) if size >= 40 * MIB)
+        return where
 
     def migrate(self, program: Program, gpu: int) -> str:
         """What the events say of it in the end."""
@@ -49,6 +59,7 @@ def machine(folder: Path, control: Path, request: pytest.FixtureRequest) -> Iter
     machine = TwoGpus(
         folder,
         control,
+        64,
         PYTHONPATH=path,
         FAKECUDA_DEVICES="2",
         FAKECUDA_CHECKPOINTS="1",
@@ -68,11 +79,35 @@ def test_there_and_back_the_bytes_are_the_same_and_ps_names_the_gpu(machine: Two
     for gpu in (1, 0, 1, 0):
         assert f"moved from {GPUS[1 - gpu]} to {GPUS[gpu]}" in machine.migrate(program, gpu)
         assert machine.seen(program.pid)["gpus"] == [GPUS[gpu]]
+        assert machine.place() == GPUS[gpu]
         assert program.do("same") == "same"
         assert program.do("launch") == "launched"
         changed, _ = machine.verb("park", program.pid)
         assert changed
         assert program.do("same") == "same"
+
+
+def test_a_program_that_launches_all_the_while_loses_no_launch(machine: TwoGpus) -> None:
+    program = machine.run(*TEMPORAL)
+    answers: list[str] = []
+    ends = threading.Event()
+
+    def launch() -> None:
+        while not ends.is_set():
+            answers.append(program.do("launch"))
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    try:
+        for gpu in (1, 0, 1, 0, 1, 0):
+            assert f"moved from {GPUS[1 - gpu]} to {GPUS[gpu]}" in machine.migrate(program, gpu)
+            moved = len(answers)
+            until(lambda moved=moved: len(answers) > moved)  # type: ignore[misc]
+    finally:
+        ends.set()
+        thread.join()
+    assert set(answers) == {"launched"}
+    assert program.do("same") == "same"
 
 
 def test_a_driver_that_refuses_leaves_it_where_it_was(machine: TwoGpus) -> None:
@@ -117,3 +152,7 @@ def test_a_daemon_that_is_killed_in_a_move_loses_nothing(machine: TwoGpus, seed:
         assert program.answer() == "launched"
         assert program.do("same") == "same"
         until(lambda: machine.parking(program.pid)["state"] == "home")
+        assert machine.seen(program.pid)["gpus"] == [machine.place()]
+        changed, skipped = machine.verb("park", program.pid)
+        assert changed, skipped
+        assert program.do("same") == "same"

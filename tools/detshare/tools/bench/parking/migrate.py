@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """migrate: held memory, a decode and a training moved between two GPUs and back by `detshare-ctl migrate`.
 
-Rounds are moves there and back of each job; the held memory has a tenth of them. The programs run plainly: the driver's
-checkpoint takes them by their PID.
+Two ways. Programs *under the library* (`detshare run --park`) are parked by it, and the driver's checkpoint moves the
+rest; the others are the driver's checkpoint's alone, which takes them by their PID. Rounds are moves there and back of
+each job; the held memory has a tenth of them.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+from detshare.tools.bench.parking import holder
 from detshare.tools.bench.parking.holder import Holder
 from detshare.tools.bench.parking.oversubscribe import LOAD_S, argv
 from detshare.tools.bench.process import Program, ProgramError
@@ -33,6 +37,18 @@ SLACK: Final = 2.0
 LEAST_S: Final = 60.0
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a program is started, and so who moves it; `named`: in rows, after what was moved."""
+
+    named: str
+    park: bool
+
+
+WAYS: Final = (Way(", under the library", True), Way("", False))
+"""the second by the driver's checkpoint alone"""
+
+
 class Mover:
     """One program, and what its moves took. SteerError where one fails."""
 
@@ -40,25 +56,35 @@ class Mover:
         self._session, self._pid, self._gpus = session, pid, gpus
         self._at = 0
         self.seconds: list[float] = []
-        """the driver's own"""
+        """what was last to come back took: all of it by the driver, the memory by the library"""
         self.waited: list[float] = []
         """from the command until the program runs again"""
 
+    def until_parkable(self) -> None:
+        """Wait until its library has memory to park. SteerError where it gets none."""
+        self._wait(lambda parking: bool(parking.get("parkable_bytes")), "has nothing to park")
+
     def move(self) -> None:
         """To the other GPU."""
-        there, before = self._gpus[1 - self._at], self._parking().get("parks", 0)
+        there = self._gpus[1 - self._at]
         began = time.monotonic()
         self._session.steer.verb("migrate", self._pid, gpu=there["uuid"])
-        while (parking := self._parking())["state"] != "home":
-            if time.monotonic() > began + LONGEST_S:
-                raise SteerError(f"PID {self._pid} is {parking['state']} {LONGEST_S:g} s after it was to move")
-            time.sleep(0.01)
-        if parking["parks"] == before:
-            raise SteerError(f"PID {self._pid} was not moved: {'; '.join(self._program()['notes'])}")
+        parking = self._wait(lambda parking: parking["state"] == "home", "is not back")
+        program = self._program()
+        if program["gpus"] != [there["uuid"]]:
+            raise SteerError(f"PID {self._pid} was not moved: {'; '.join((*program['notes'], *self._told()))}")
         self._at = 1 - self._at
         self.seconds.append(parking["resume_ms"] / 1000)
         self.waited.append(time.monotonic() - began)
-        self._session.mark("moved", pid=self._pid, to=there["uuid"], seconds=self.seconds[-1])
+        self._session.mark("moved", pid=self._pid, to=there["uuid"], seconds=self.waited[-1], told=self._told()[-1:])
+
+    def _wait(self, true: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        until = time.monotonic() + LONGEST_S
+        while not true(parking := self._program().get("parking") or {"state": "home"}):
+            if time.monotonic() > until:
+                raise SteerError(f"PID {self._pid} {what} after {LONGEST_S:g} s: {parking}")
+            time.sleep(0.01)
+        return parking
 
     def _program(self) -> dict[str, Any]:
         found = self._session.steer.program(self._pid)
@@ -66,8 +92,9 @@ class Mover:
             raise SteerError(f"ps has no PID {self._pid}")
         return found
 
-    def _parking(self) -> dict[str, Any]:
-        return self._program().get("parking") or {"state": "home"}
+    def _told(self) -> list[str]:
+        events = self._session.steer.client.events()
+        return [str(each["text"]) for each in events if each["pid"] == self._pid and each["kind"] == "park"]
 
 
 def twins(session: Session) -> list[dict[str, Any]]:
@@ -79,59 +106,89 @@ def twins(session: Session) -> list[dict[str, Any]]:
     return found[:2]
 
 
-def memory(session: Session, gpus: Sequence[dict[str, Any]], rounds: int) -> None:
-    """So many GiB that stand still, compared after each move."""
-    holder = Holder(session, SIZE_MIB, park=False)
+def memory(session: Session, gpus: Sequence[dict[str, Any]], way: Way, rounds: int, until: float) -> None:
+    """So many GiB that stand still, compared after each move, until so many seconds are left."""
+    held = Holder(session, SIZE_MIB, park=way.park)
     try:
-        mover, differs = Mover(session, holder.program.pid, gpus), 0
+        mover, differs = Mover(session, held.program.pid, gpus), 0
         for _ in range(2 * rounds):
-            if session.left < LEAST_S:
+            if session.left < until:
                 break
             mover.move()
-            differs += not holder.same()
-            holder.write(16, len(mover.seconds))
-        size = f"{SIZE_MIB / 1024:g} GiB"
+            differs += not held.same()
+            held.write(16, len(mover.seconds))
+        size = f"{SIZE_MIB / 1024:g} GiB{way.named}"
         session.row(f"{size}: moves", len(mover.seconds), "", target=f">= {2 * rounds}")
         if mover.seconds:
-            session.row(f"{size}: a move, by the driver: p50", percentile(mover.seconds, 50), "s", target="<= 2")
-            session.row(f"{size}: from the command until it runs: p50", percentile(mover.waited, 50), "s")
+            driver, whole = percentile(mover.seconds, 50), percentile(mover.waited, 50)
+            if not way.park:
+                session.row(f"{size}: a move, by the driver: p50", driver, "s", target="<= 2")
+            session.row(f"{size}: from the command until it runs: p50", whole, "s", target="<= 2" if way.park else None)
         session.row(f"{size}: moves after which memory differed", differs, "", target="== 0")
     finally:
-        holder.end()
+        held.end()
 
 
-def _job(session: Session, name: str, kind: str) -> Program:
-    program = session.start(f"{kind}, {name}", argv(kind, HOLD_MIB), told=True)
+def _job(session: Session, name: str, kind: str, park: bool = False) -> Program:
+    command = argv(kind, HOLD_MIB)
+    if park:
+        run = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(session.steer.run_dir)]
+        command = [*run, "--lane", holder.LANE, "--park", "--", *command]
+    program = session.start(f"{kind}, {name}", command, told=True)
     program.wait_for("loaded", LOAD_S)
     return program
 
 
-def job(session: Session, gpus: Sequence[dict[str, Any]], kind: str, rounds: int) -> None:
-    """One that works while it is moved to and fro; its result beside that of one left alone."""
+def alone(session: Session, kind: str, rounds: int) -> dict[str, Any]:
+    """What a job gives that nobody moves."""
     plain = _job(session, "alone", kind)
     seconds = max(session.options.seconds, SLACK * 2 * rounds * REST_S)
     plain.tell(seconds=seconds)
     known = plain.wait_for("result", LOAD_S + seconds)
     session.drop(plain)
-    program = _job(session, "moved", kind)
+    return known
+
+
+def job(
+    session: Session, gpus: Sequence[dict[str, Any]], way: Way, known: dict[str, Any], rounds: int, until: float
+) -> None:
+    """One that works while it is moved to and fro; its result beside that of one left alone."""
+    kind = known["kind"]
+    program = _job(session, f"moved{way.named}", kind, way.park)
     mover = Mover(session, program.pid, gpus)
+    if way.park:
+        mover.until_parkable()
     program.tell(steps=known["steps"])
     while len(mover.seconds) < 2 * rounds and not program.lines("result"):
-        if not program.alive or session.left < LEAST_S + seconds:
+        if not program.alive or session.left < until:
             break
         mover.move()
         time.sleep(REST_S)
-    found = program.wait_for("result", LOAD_S + seconds)
+    found = program.wait_for("result", LOAD_S + SLACK * known["seconds"])
     session.drop(program)
-    session.row(f"{kind}: moves while it worked", len(mover.seconds), "", target=f">= {2 * rounds}")
-    session.row(f"{kind}: the result differs from alone", int(found["sha256"] != known["sha256"]), "", target="== 0")
-    session.row(f"{kind}: as many steps", found["seconds"], "s", known["seconds"])
+    session.row(f"{kind}{way.named}: moves while it worked", len(mover.seconds), "", target=f">= {2 * rounds}")
+    if mover.waited:
+        whole = percentile(mover.waited, 50)
+        session.row(f"{kind}{way.named}: from the command until it runs: p50", whole, "s")
+    differs = int(found["sha256"] != known["sha256"])
+    session.row(f"{kind}{way.named}: the result differs from alone", differs, "", target="== 0")
+    session.row(f"{kind}{way.named}: as many steps", found["seconds"], "s", known["seconds"])
 
 
 def run(session: Session) -> None:
-    """The whole experiment."""
+    """The whole experiment; each part has its share of the time that is left."""
     session.manage()
     gpus = twins(session)
-    memory(session, gpus, max(1, session.options.rounds // 10))
-    for kind in KINDS:
-        job(session, gpus, kind, session.options.rounds)
+    plain = [{**alone(session, kind, session.options.rounds), "kind": kind} for kind in KINDS]
+    parts = len(WAYS) * (1 + len(KINDS))
+    for way in WAYS:
+        memory(session, gpus, way, max(1, session.options.rounds // 10), _until(session, parts))
+        parts -= 1
+        for known in plain:
+            job(session, gpus, way, known, session.options.rounds, _until(session, parts))
+            parts -= 1
+
+
+def _until(session: Session, parts: int) -> float:
+    """Seconds of the budget that the next of so many parts has to leave."""
+    return max(LEAST_S, session.left * (parts - 1) / parts)
