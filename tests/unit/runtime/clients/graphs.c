@@ -42,11 +42,21 @@ static void case_module(void)
 	follows(census);
 }
 
+/* 0; 1: it ran on all SMs, for the machine gave the driver so little time that the launch had waited for as long as it may. */
+static unsigned int late(CUgraphExec exec, CUstream where, unsigned int wanted)
+{
+	uint64_t began = client_ns();
+	bool has = sms_in(exec, where) == wanted;
+
+	EXPECT(has || client_ns() - began > 200000000);
+	return !has;
+}
+
 /* A standing share holds for the first launches, too: after an instantiation, after a change, in another stream. */
 static void case_first(void)
 {
 	static const unsigned int sizes[] = {132, 32, 100, 64, 8};
-	unsigned int round, tier;
+	unsigned int round, tier, missed = 0;
 	CUgraphExec exec;
 	CUstream other;
 
@@ -56,14 +66,14 @@ static void case_first(void)
 		begin();
 		CHECK(launch_census(census, BLOCKS));
 		exec = executable(end());
-		EXPECT(sms(exec) == 32);
+		missed += late(exec, stream, 32);
 		for (tier = 4; tier; tier--) {
 			daemon_tier(tier);
-			EXPECT(sms_in(exec, tier & 1 ? other : stream) == sizes[tier]);
+			missed += late(exec, tier & 1 ? other : stream, sizes[tier]);
 		}
 		CHECK(cuGraphExecDestroy(exec));
 	}
-	EXPECT(full(DS_FULL_GRAPH) == 0);
+	EXPECT(full(DS_FULL_GRAPH) == missed);
 }
 
 /* The driver takes its time: a launch waits for it once, and no longer than a quarter of a second. */
