@@ -25,6 +25,14 @@ static struct ds_piece *next_there(const struct ds_device *device, struct ds_pie
 #define each_grain(grain, piece) \
 	for (struct ds_grain *grain = (piece)->grains; grain < (piece)->grains + ds_piece_grains(piece); grain++)
 
+/* whether copies are not to be kept */
+static bool off(const struct ds_device *device)
+{
+	const struct ds_pages *pages = device->pages;
+
+	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_WHOLE;
+}
+
 /* a kernel that reads elsewhere would end the context */
 static bool readable(const struct ds_piece *piece)
 {
@@ -268,7 +276,7 @@ static void keep_moved(struct ds_device *device)
 				ds_piece_keep(piece, n, piece->grains[n].hashed);
 }
 
-CUresult ds_copies_away(struct ds_device *device, const struct ds_stay *stay, bool whole, struct ds_copied *copied)
+CUresult ds_copies_away(struct ds_device *device, const struct ds_stay *stay, struct ds_copied *copied)
 {
 	uint64_t began = ds_now_ns();
 	struct pick picked = {0};
@@ -277,7 +285,7 @@ CUresult ds_copies_away(struct ds_device *device, const struct ds_stay *stay, bo
 	*copied = (struct ds_copied){ .whole = DS_WHOLE_OFF };
 	if (!place(device, stay))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!whole) {
+	if (!off(device)) {
 		struct ds_piece *piece;
 
 		/* what no kernel may read moves each time */
@@ -302,6 +310,33 @@ CUresult ds_copies_away(struct ds_device *device, const struct ds_stay *stay, bo
 	if (result == CUDA_SUCCESS)
 		keep_moved(device);
 	return result;
+}
+
+void ds_copies_learn(struct ds_device *device, const struct ds_stay *stay, struct ds_piece *const *pieces, size_t count)
+{
+	struct ds_digest *digests;
+	CUdeviceptr *list;
+	size_t all = 0, at = 0;
+
+	if (off(device))
+		return;
+	for (size_t i = 0; i < count; i++)
+		all += pieces[i]->grains && readable(pieces[i]) ? ds_piece_grains(pieces[i]) : 0;
+	list = malloc((all + 1) * sizeof(*list));
+	digests = malloc((all + 1) * sizeof(*digests));
+	for (size_t i = 0; list && i < count; i++)
+		for (unsigned int n = 0; pieces[i]->grains && readable(pieces[i]) && n < ds_piece_grains(pieces[i]); n++)
+			list[at++] = pieces[i]->address + n * DS_GRAIN_BYTES;
+	if (list && digests && ds_hasher_run(device, stay->stream, list, all, digests) == DS_WHOLE_NOT) {
+		at = 0;
+		for (size_t i = 0; i < count; i++)
+			for (unsigned int n = 0; pieces[i]->grains && readable(pieces[i]) && n < ds_piece_grains(pieces[i]); n++) {
+				pieces[i]->grains[n].digest = digests[at++];
+				ds_piece_keep(pieces[i], n, true);
+			}
+	}
+	free(list);
+	free(digests);
 }
 
 CUresult ds_copies_home(struct ds_device *device, const struct ds_stay *stay)

@@ -7,6 +7,7 @@
 #define DS_COPIES_H
 
 #include "arena.h"
+#include "piece.h"
 
 struct ds_copied {
 	uint64_t bytes; /* copied */
@@ -15,10 +16,12 @@ struct ds_copied {
 };
 
 /*
- * Brings the copies of all that can leave up to date; with `whole` by copying all of it. Where that fails, no copy that may be wrong is kept.
- * `stay` has a slot for each grain.
+ * Brings the copies of all that can leave up to date; by copying all of it, where copies are not to be kept. Where that fails, no copy that
+ * may be wrong is kept. `stay` has a slot for each grain.
  */
-CUresult ds_copies_away(struct ds_device *device, const struct ds_stay *stay, bool whole, struct ds_copied *copied);
+CUresult ds_copies_away(struct ds_device *device, const struct ds_stay *stay, struct ds_copied *copied);
+/* These pieces are what their windows are: the copies there are kept, with digests of now. Where the GPU tells none, they are not. */
+void ds_copies_learn(struct ds_device *device, const struct ds_stay *stay, struct ds_piece *const *pieces, size_t count);
 /* Copies to memory that was made for the way home. */
 CUresult ds_copies_home(struct ds_device *device, const struct ds_stay *stay);
 

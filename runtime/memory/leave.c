@@ -65,14 +65,6 @@ uint32_t ds_leave_room(void)
 	return all ? DS_PARK_OK : DS_PARK_NOTHING;
 }
 
-/* whether copies are not to be kept */
-static bool whole(const struct ds_device *device)
-{
-	const struct ds_pages *pages = device->pages;
-
-	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_WHOLE;
-}
-
 static void show_copied(struct ds_device *device, const struct ds_copied *copied)
 {
 	struct ds_counters *counters = ds_counters_of(device);
@@ -112,7 +104,7 @@ uint32_t ds_leave_copy(void)
 			if (piece->device == device)
 				piece->leaves = piece->counted;
 		ds_own_begin(&own, device);
-		result = ds_copies_away(device, stay, whole(device), &copied);
+		result = ds_copies_away(device, stay, &copied);
 		ds_own_end(&own);
 		if (result != CUDA_SUCCESS) {
 			ds_info("park: refused, nothing is lost: a copy failed with %s", ds_error_name(result));
@@ -189,7 +181,7 @@ uint32_t ds_leave_some(void)
 		stay = ds_arena_stream(device, why, sizeof(why));
 		bytes = stay ? choose(device, stay) : 0;
 		if (bytes)
-			result = ds_copies_away(device, stay, whole(device), &copied);
+			result = ds_copies_away(device, stay, &copied);
 		ds_own_end(&own);
 		if (result != CUDA_SUCCESS) {
 			ds_info("park: refused, nothing is lost: a copy failed with %s", ds_error_name(result));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "copies.h"
 #include "lend.h"
 #include "log.h"
 #include "range.h"
@@ -241,6 +242,9 @@ CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint
 		ended = real->cuStreamSynchronize(stay->stream);
 		result = result ? result : ended;
 	}
+	/* what the program wrote over its host memory lies in the windows too */
+	if (result == CUDA_SUCCESS && ran)
+		ds_copies_learn(device, stay, list, done);
 	while (made > done)
 		real->cuMemRelease(handles[--made]);
 	free(list);

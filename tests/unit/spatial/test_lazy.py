@@ -66,6 +66,30 @@ def test_a_launch_runs_at_once_and_the_rest_comes_home(machine: LazyMachine) -> 
     assert any("it runs over host memory" in text for text in machine.told(program.pid))
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_the_next_park_copies_what_changed_since_it_came_home(machine: LazyMachine, seed: int) -> None:
+    dice = random.Random(seed)
+    program = machine.run(*SPATIAL, size=64)
+    for epoch in range(8):
+        assert machine.verb("park", program.pid)[0]
+        # one launch changes one grain, and one more moves for the check
+        most = 2 * 2 * MIB if epoch else 64 * MIB
+        assert machine.parking(program.pid)["copied_bytes"] <= most, epoch
+        machine.taken(MEMORY)
+        for _ in range(dice.randrange(1, 4)):  # over host memory
+            assert program.do("launch") == "launched"
+        machine.taken(0)
+        if dice.random() < 0.5:  # on its way
+            assert program.do("launch") == "launched"
+        home(machine, program)
+        for _ in range(dice.randrange(2)):
+            assert program.do("launch") == "launched"
+        if dice.random() < 0.5:
+            assert program.do("same") == "same"
+    assert machine.parking(program.pid)["kept_bytes"] == 64 * MIB
+    assert program.do("same") == "same"
+
+
 def test_resume_answers_when_it_can_run(machine: LazyMachine) -> None:
     program = machine.run(*SPATIAL, size=100)
     machine.verb("park", program.pid)
