@@ -237,14 +237,16 @@ CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint
 			result = swap(list[done], stay, handles[done], ran);
 			done++;
 		}
+		ended = real->cuStreamSynchronize(stay->stream);
+		result = result ? result : ended;
+		/* what the program wrote over its host memory lies in the windows too */
+		if (result == CUDA_SUCCESS && ran)
+			ds_copies_learn(device, stay, list, done);
 		ended = real->cuEventRecord(stay->home, stay->stream);
 		result = result ? result : ended;
 		ended = real->cuStreamSynchronize(stay->stream);
 		result = result ? result : ended;
 	}
-	/* what the program wrote over its host memory lies in the windows too */
-	if (result == CUDA_SUCCESS && ran)
-		ds_copies_learn(device, stay, list, done);
 	while (made > done)
 		real->cuMemRelease(handles[--made]);
 	free(list);
