@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable
-from itertools import pairwise, takewhile
+from operator import sub
 from statistics import median
 from typing import Final
 
@@ -47,18 +47,24 @@ class Meter:
         self._runs.extend(closed)
         self.now_ns = max(now_ns, self.now_ns, closed[-1].end_ns if closed else 0)
         self._began_ns = self._began_ns or self.now_ns
-        while self._runs and self._runs[0].end_ns < self.now_ns - KEEP_NS:
-            self._runs.popleft()
-        for run in closed:
-            if useful_ns(run):
-                self._last[run.pid] = run.end_ns
+        runs, oldest_ns = self._runs, self.now_ns - KEEP_NS
+        while runs and runs[0].end_ns < oldest_ns:
+            runs.popleft()
+        last = self._last
+        for pid, start_ns, end_ns in closed:
+            if end_ns - start_ns > RESTORE_NS:
+                last[pid] = end_ns
         if len(self._last) > MOST_RUNS:
             self._last.clear()
         return closed
 
     def since(self, start_ns: int) -> list[Run]:
         """Closed runs that ended after `start_ns`, and the open one; none begins earlier."""
-        found = list(takewhile(lambda run: run.end_ns > start_ns, reversed(self._runs)))
+        found: list[Run] = []
+        for run in reversed(self._runs):
+            if run.end_ns <= start_ns:
+                break
+            found.append(run)
         found.reverse()
         found += self.open()
         if found and found[0].start_ns < start_ns:  # no two overlap
@@ -84,12 +90,12 @@ class Meter:
         begin_ns = self.now_ns - span_ns
         by_pid: dict[int, list[Run]] = defaultdict(list)
         for run in self.since(begin_ns):
-            by_pid[run.pid].append(run)
+            by_pid[run[0]].append(run)
         return {pid: self._time(pid, by_pid.get(pid, []), span_ns, pid in stalled) for pid in {*by_pid, *stalled}}
 
     def _time(self, pid: int, runs: list[Run], span_ns: int, has_work: bool) -> GpuTime:
-        gaps = [b.start_ns - a.end_ns for a, b in pairwise(runs)]
-        lengths = [run.end_ns - run.start_ns for run in runs]
+        starts, ends = [run[1] for run in runs], [run[2] for run in runs]
+        gaps, lengths = list(map(sub, starts[1:], ends)), list(map(sub, ends, starts))
         worked = self.worked_ns(pid)
         idle_ns = self.now_ns - (self._began_ns if worked is None else worked)
         return GpuTime(
@@ -108,14 +114,15 @@ class Meter:
         slots = max(1, span_ns // _SLOT_NS)
         first_ns = self.now_ns - slots * _SLOT_NS
         filled = [0] * slots
-        ends = [first_ns + (slot + 1) * _SLOT_NS for slot in range(slots)]
-        slot = 0
-        for _, start_ns, end_ns in runs:
-            at = start_ns if start_ns > first_ns else first_ns
+        slot, slot_ends_ns, last_ns = 0, first_ns + _SLOT_NS, self.now_ns - _SLOT_NS
+        for _, at, end_ns in runs:
+            if at < first_ns:
+                at = first_ns
             while at < end_ns:
-                while ends[slot] <= at and slot < slots - 1:
-                    slot += 1
-                until = end_ns if end_ns <= ends[slot] or slot == slots - 1 else ends[slot]
+                if slot_ends_ns <= at and slot < slots - 1:
+                    slot = (min(at, last_ns) - first_ns) // _SLOT_NS
+                    slot_ends_ns = first_ns + (slot + 1) * _SLOT_NS
+                until = end_ns if end_ns <= slot_ends_ns or slot == slots - 1 else slot_ends_ns
                 filled[slot] += until - at
                 at = until
         return tuple(round(min(1.0, each / _SLOT_NS), 3) for each in filled)

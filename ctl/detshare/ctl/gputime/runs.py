@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import attrgetter
+from operator import itemgetter
+from typing import Final
 
 from detshare.ctl.core.gputime import Run, Switch
+
+_AT: Final = itemgetter(0)
+"""of a Switch: its time. Records of one time stay in the order in which they came"""
 
 
 class RunBook:
@@ -23,12 +27,28 @@ class RunBook:
 
     def feed(self, switches: Iterable[Switch]) -> list[Run]:
         """Take the next records, in any order among themselves; the runs that they close, oldest first."""
+        # one loop over plain values: this is most of what reading a log costs
         closed: list[Run] = []
-        for switch in sorted(switches, key=attrgetter("at_ns")):
-            if switch.starts:
-                self._begin(switch, closed)
-            elif self._is_running(switch):
-                self._close(switch.at_ns, closed)
+        running, until_ns, make = self._running, self._until_ns, tuple.__new__
+        for switch in sorted(switches, key=_AT):
+            at_ns, pid, context, starts = switch
+            if running is None:
+                if starts and at_ns >= until_ns:
+                    running = switch
+                continue
+            since_ns, its_pid, its_context, _ = running
+            if at_ns < since_ns or (starts and at_ns < until_ns):
+                continue
+            same = context == its_context and pid == its_pid
+            # its start while it runs means that its end was lost, and nobody knows when that was
+            if same != starts:
+                if at_ns > since_ns:
+                    closed.append(make(Run, (its_pid, since_ns, at_ns)))
+                    until_ns = at_ns
+                running = None
+            if starts:
+                running = switch
+        self._running, self._until_ns = running, until_ns
         return closed
 
     def open_runs(self, now_ns: int) -> list[Run]:
@@ -39,29 +59,3 @@ class RunBook:
     def lost(self) -> None:
         """Records were dropped since the last call: nobody knows when the open run ended."""
         self._running = None
-
-    def _begin(self, switch: Switch, closed: list[Run]) -> None:
-        running = self._running
-        if switch.at_ns < self._until_ns or (running is not None and switch.at_ns < running.at_ns):
-            return
-        if running is not None and not self._same(running, switch):
-            self._close(switch.at_ns, closed)
-        self._running = switch
-
-    def _close(self, end_ns: int, closed: list[Run]) -> None:
-        running = self._running
-        if running is None:
-            return
-        if end_ns > running.at_ns:
-            closed.append(Run(running.pid, running.at_ns, end_ns))
-            self._until_ns = end_ns
-        self._running = None
-
-    def _is_running(self, switch: Switch) -> bool:
-        running = self._running
-        return running is not None and self._same(running, switch) and switch.at_ns >= running.at_ns
-
-    @staticmethod
-    def _same(one: Switch, other: Switch) -> bool:
-        """Of one context; its start while it runs means that its end was lost, and nobody knows when that was."""
-        return (one.pid, one.context) == (other.pid, other.context)

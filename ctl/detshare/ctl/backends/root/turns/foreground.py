@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -87,9 +87,9 @@ class Foreground:
         if not self.full and passed >= BRIEF_S:
             yield BRIEF_S
 
-    def follow(self, closed: Iterable[Run], opened: Iterable[Run], background: Collection[int]) -> None:
-        """What ran since the last time, and what goes on."""
-        end_ns = max((run.end_ns for run in closed if run.pid not in background), default=self._burst[0])
+    def follow(self, closed: Sequence[Run], opened: Iterable[Run], background: Collection[int]) -> None:
+        """What ran since the last time, oldest first, and what goes on."""
+        end_ns = next((run.end_ns for run in reversed(closed) if run.pid not in background), self._burst[0])
         self._burst = end_ns, max((run.start_ns for run in opened if run.pid not in background), default=0)
 
     def calm(self, now_ns: int) -> bool:
