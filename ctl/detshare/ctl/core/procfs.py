@@ -24,17 +24,23 @@ MPS_COMM = "nvidia-cuda-mps"
 """the first 15 bytes of nvidia-cuda-mps-server and nvidia-cuda-mps-control"""
 
 _CONTAINER = re.compile(r"([0-9a-f]{64})")
+_STAT_BYTES = 4096
+"""more than stat has: 52 numbers and a name"""
 _START_FIELD = 19  # field 22 of stat, counted from the state field that follows the closing parenthesis
 
 
 def start_time(pid: int) -> int | None:
     """Clock ticks since boot at which process `pid` began; None if there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+    try:  # asked of each program at each touch and each answer: without Path and text it takes half as long
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            line = os.read(file, _STAT_BYTES)
+        finally:
+            os.close(file)
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()
-    if fields[0] == "X" or (fields[0] == "Z" and not _other_threads(pid)):
+    fields = line.rpartition(b")")[2].split()
+    if fields[0] == b"X" or (fields[0] == b"Z" and not _other_threads(pid)):
         return None  # it has closed its descriptors
     return int(fields[_START_FIELD])
 

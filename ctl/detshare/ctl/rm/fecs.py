@@ -102,7 +102,7 @@ class FecsLog:
         found = [
             make(Switch, (at, pid, context, tag == start))
             for tag, context, pid, at in self._record.iter_unpack(data)
-            if tag == start or tag == end  # noqa: PLR1714  a tuple of both takes longer
+            if tag == start or tag == end
         ]
         if found:
             self._set_clock(max(found).at_ns)  # they are ordered by time first

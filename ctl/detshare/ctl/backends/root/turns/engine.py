@@ -10,25 +10,22 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from detshare.ctl.backends.root.turns import told
+from detshare.ctl.backends.root.turns.acting import ASK_S, Acting
 from detshare.ctl.backends.root.turns.foreground import LOOK_S, Foreground
-from detshare.ctl.backends.root.turns.hand import Hand
-from detshare.ctl.backends.root.turns.members import Cast, Member, tenant_of
+from detshare.ctl.backends.root.turns.members import Cast, Member, by_program
 from detshare.ctl.backends.root.turns.pattern import see
-from detshare.ctl.backends.root.turns.rests import Rests, uneven
-from detshare.ctl.backends.root.turns.rotation import Grant, Rotation, Tenant
-from detshare.ctl.backends.root.turns.sleepers import QUICK_S, Sleepers
-from detshare.ctl.core.classes import RIVAL_US, STREAM_US, WINDOW_US
-from detshare.ctl.core.driver import DriverError, ProcessGone, ProcessId
+from detshare.ctl.backends.root.turns.rests import uneven
+from detshare.ctl.backends.root.turns.rotation import Grant, Tenant
+from detshare.ctl.backends.root.turns.sleepers import QUICK_S
+from detshare.ctl.core.classes import RIVAL_US
+from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.gputime import Place, Run, Schedule, Standing
 from detshare.ctl.core.snapshot import Program, State
 from detshare.ctl.gputime.meter import useful_ns
-from detshare.ctl.gputime.sensor import Sensor
-from detshare.ctl.rm.client import RmError
 
 log = logging.getLogger("detshared.turns")
 
@@ -37,65 +34,18 @@ TICK_S: Final = 0.02
 CALM_S: Final = 0.1
 """the same while nobody does"""
 WINDOW_TICK_S: Final = 0.002
+AFRESH_S: Final = 0.9 * WINDOW_TICK_S
+"""between windows what was read so lately is not read again: questions whether the foreground rests come faster"""
 REST_AFTER_S: Final = 0.015
 """a holder that was not seen for so long is asked whether it rests"""
-ASK_S: Final = 0.02
 STARTED_NS: Final = 30_000_000
 """who began to run so lately had work then"""
 SLOW_S: Final = 0.01
 """where a step takes longer the thread rests for as long: looks and verbs need its lock, too"""
-FAILURES: Final = (RmError, DriverError, OSError)
 
 
-class Turns:
+class Turns(Acting):
     """The background of all GPUs of one driver. `start` and `close` once; any thread may call the rest."""
-
-    def __init__(
-        self,
-        sensor: Sensor,
-        hand: Hand,
-        retune: Callable[[ProcessId, str, int], None],
-        stale: Callable[[ProcessId], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`retune`: see to it that a program's TSGs on a GPU have a slice in microseconds, whoever set theirs since.
-
-        `stale`: a program is to be read anew.
-        """
-        self.sensor = sensor
-        self._hand, self._retune, self._stale, self._clock = hand, retune, stale, clock
-        self._rotation = Rotation()
-        self._foregrounds: dict[str, Foreground] = {gpu: Foreground() for gpu in sensor.gpus}
-        self._members: dict[tuple[ProcessId, str], Member] = {}
-        self._others: Mapping[str, tuple[Program, ...]] = {}
-        self._excluded: set[ProcessId] = set()
-        self._untuned: set[tuple[ProcessId, str]] = set()
-        """whose slice could not be set; tried again after the next look"""
-        self._on: frozenset[str] = frozenset()
-        self._told: dict[ProcessId, str] = {}
-        self._looked: dict[str, float] = defaultdict(float)
-        self._asked: dict[str, float] = defaultdict(float)
-        self._leaves, self._sleepers = Rests(ASK_S), Sleepers()
-        self._doubted: set[str] = set()
-        """tenants that were at rest when they were asked last"""
-        self._credited: dict[str, tuple[int, int]] = {}
-        """GPU -> start of the run that went on at the last look, and nanoseconds of it that were counted"""
-        self._rested: dict[tuple[str, str], int] = {}
-        """(tenant, GPU) -> the GPU's time when it had no work"""
-        self._ran: set[tuple[int, str]] = set()
-        """(PID, GPU) of members that the log has shown there"""
-        self._started: dict[tuple[str, str], int] = {}
-        """(tenant, GPU) -> when its last run began, on the GPU's clock"""
-        self._seen: dict[str, float] = {}
-        """tenant -> when it had a GPU last"""
-        self._lock = threading.RLock()
-        self._woken = threading.Condition(self._lock)
-        self._thread: threading.Thread | None = None
-        self._closing = False
-        self.turns = 0
-        """granted so far"""
-        self.problems: list[tuple[ProcessId, str]] = []
-        self.cpu_s = 0.0
 
     # -- what looks tell and ask
 
@@ -232,7 +182,7 @@ class Turns:
                 if (took := time.monotonic() - since) > SLOW_S:
                     pause = max(pause, took)
                 if not self._closing:
-                    self._woken.wait(pause)
+                    self._woken.wait(pause if self._members else None)
 
     def _turn(self) -> float:
         """Look, decide, act; seconds until the next time."""
@@ -267,35 +217,42 @@ class Turns:
 
     def _look(self, gpu: str, now: float) -> dict[str, float]:
         """Read the log of a GPU; tenant -> seconds in which it could work. Now and then, judge the foreground."""
+        if self._foregrounds[gpu].full and now - self._read[gpu] < AFRESH_S:
+            return {}
+        self._read[gpu] = now
         closed = self.sensor.poll(gpu)
         if closed is None:
             return self._guess(gpu, now)
-        tenant_of = {m.process.pid: m.tenant for (_, g), m in self._members.items() if g == gpu}
+        tenant_of, opened = self._tenants.get(gpu, {}), self.sensor.open(gpu)
         useful: dict[str, float] = defaultdict(float)
-        opened = self.sensor.open(gpu)
         self._foregrounds[gpu].follow(closed, opened, tenant_of)
-        for run in (*closed, *opened):
-            tenant = tenant_of.get(run.pid)
-            if tenant is None:
-                continue
-            self._ran.add((run.pid, gpu))
-            if run.start_ns <= self._rested.get((tenant, gpu), 0):
-                self._ask_resting(tenant, now)  # the last that the GPU ran: the log cannot tell whether it works again
-                continue
-            state = self._rotation.states.get(tenant)  # none of an MPS server
-            if state is not None and state.rests and (tenant, gpu) in self._rested:
-                self._sleepers.woke(tenant, run.start_ns - self._rested[tenant, gpu], now)
-            self._seen[tenant] = now
-            self._started[tenant, gpu] = run.start_ns
-            if not self._fills(tenant, gpu, now):
-                self._rotation.ran(tenant, now)
-            useful[tenant] += (useful_ns(run) - self._credit(gpu, run)) / 1e9
+        for pid, runs in by_program((*closed, *opened), tenant_of).items():
+            tenant = tenant_of[pid]
+            self._ran.add((pid, gpu))
+            rested = (tenant, gpu) in self._rested
+            for some in [[run] for run in runs] if rested else [runs]:
+                useful[tenant] += self._follow(tenant, gpu, some, now)
         if opened:
             self._credited[gpu] = (opened[0].start_ns, useful_ns(opened[0]))
         if now - self._looked[gpu] >= self._foregrounds[gpu].look_s:
             self._looked[gpu] = now
-            self._judge(gpu, frozenset(tenant_of), now)
+            self._judge(gpu, tenant_of.keys(), now)
         return useful
+
+    def _follow(self, tenant: str, gpu: str, runs: Sequence[Run], now: float) -> float:
+        """Seconds in which it could work of runs of one member, oldest first: one alone where it was found at rest."""
+        start_ns = runs[0].start_ns
+        if start_ns <= self._rested.get((tenant, gpu), 0):
+            self._ask_resting(tenant, now)  # the last that the GPU ran: the log cannot tell whether it works again
+            return 0.0
+        state = self._rotation.states.get(tenant)  # none of an MPS server
+        if state is not None and state.rests and (tenant, gpu) in self._rested:
+            self._sleepers.woke(tenant, start_ns - self._rested[tenant, gpu], now)
+        self._seen[tenant] = now
+        self._started[tenant, gpu] = runs[-1].start_ns
+        if not self._fills(tenant, gpu, now):
+            self._rotation.ran(tenant, now)
+        return (sum(map(useful_ns, runs)) - self._credit(gpu, runs[0])) / 1e9
 
     def _credit(self, gpu: str, run: Run) -> int:
         """Nanoseconds of a run that were counted while it went on."""
@@ -331,7 +288,7 @@ class Turns:
             if rests and self._hand.idle(process, member.tsgs) is not True:
                 self._rotation.ran(member.tenant, now)
 
-    def _judge(self, gpu: str, background: frozenset[int], now: float) -> None:
+    def _judge(self, gpu: str, background: Collection[int], now: float) -> None:
         fore = self._foregrounds[gpu]
         if not self._others.get(gpu):
             fore.gone(now)
@@ -409,91 +366,3 @@ class Turns:
     def _foreground_rests(self, gpu: str) -> bool | None:
         programs = [p for p in self._others.get(gpu, ()) if p.state is not State.MPS_CLIENT]
         return self._hand.idle_all((p.id, [t for t in p.compute if t.gpu == gpu]) for p in programs)
-
-    # -- acting
-
-    def _act(self, wanted: frozenset[str]) -> None:
-        """Those whose turn is over first: one holder at a time."""
-        movable = [m for m in self._members.values() if not m.fixed]
-        crowd = {m.tenant for m in movable}
-        for process in dict.fromkeys(m.process for m in movable if m.tenant not in wanted):
-            if not self._hand.is_off(process):
-                self._switch(process, run=False)
-        for gpu in {m.gpu for m in movable}:
-            self._tune(gpu, wanted)
-        for process in dict.fromkeys(m.process for m in movable if m.tenant in wanted):
-            if self._hand.is_off(process):
-                self._switch(process, run=True)
-        self._doubted &= wanted
-        granted = set(self._rotation.grants) - self._on
-        self._rested = {key: at for key, at in self._rested.items() if key[0] not in granted}
-        self.turns += len((wanted - self._on) & crowd)
-        self._on = wanted
-
-    def _tune(self, gpu: str, wanted: frozenset[str]) -> None:
-        """Holders have the slice that the foreground's pattern asks for."""
-        slice_us = self._wanted(gpu)
-        for (process, where), member in self._members.items():
-            runs = where == gpu and (member.tenant in wanted or member.fixed)
-            if runs and (process, gpu) not in self._untuned:
-                try:
-                    self._retune(process, gpu, slice_us)
-                except FAILURES as error:
-                    self._untuned.add((process, gpu))
-                    self._failed(process, error)
-
-    def _wanted(self, gpu: str) -> int:
-        fore = self._foregrounds[gpu]
-        whole = self._rotation.holds_up(gpu, fore.full or not self._others.get(gpu))
-        slice_us = WINDOW_US if whole else fore.slice_us
-        if not self._others.get(gpu):  # who comes back from a rest and the holder shall both get on until that is seen
-            slice_us = max(slice_us, STREAM_US)
-        return max(slice_us, RIVAL_US) if self._has_rivals(gpu) else slice_us
-
-    def _has_rivals(self, gpu: str) -> bool:
-        """Whether programs run at once: an MPS server beside the holder, or several processes of one tenant."""
-        here = [m for (_, g), m in self._members.items() if g == gpu]
-        working = [m.tenant for m in here if (m.process.pid, gpu) in self._ran or gpu in self.sensor.refused()]
-        return any(m.fixed for m in here) or len(working) > len(set(working))
-
-    def _switch(self, process: ProcessId, *, run: bool) -> None:
-        try:
-            if run:
-                self._hand.on(process)
-            else:
-                self._hand.off(process, [t for (p, _), m in self._members.items() if p == process for t in m.tsgs])
-            self._told.pop(process, None)
-        except ProcessGone:
-            self._members = {key: m for key, m in self._members.items() if key[0] != process}
-            self._tell_rotation()
-        except FAILURES as error:
-            self._failed(process, error)
-
-    def _failed(self, process: ProcessId, error: Exception) -> None:
-        """What it is made of changed: look at it anew. Until then it runs."""
-        with suppress(*FAILURES):
-            self._hand.on(process)
-        self._stale(process)
-        if self._told.get(process) != str(error):
-            self._told[process] = str(error)
-            self.problems.append((process, str(error)))
-
-    def _let_go(self, process: ProcessId) -> None:
-        try:
-            self._hand.leave(process)
-        except FAILURES as error:
-            self.problems.append((process, f"not switched on again: {error}"))
-        self._forget(process)
-
-    def _forget(self, process: ProcessId) -> None:
-        tenants = {m.tenant for m in self._members.values()}
-        self._ran = {key for key in self._ran if key[0] != process.pid}
-        self._started = {key: at for key, at in self._started.items() if key[0] in tenants}
-        self._told.pop(process, None)
-
-    def _tell_rotation(self) -> None:
-        by_key: dict[str, list[Member]] = defaultdict(list)
-        for member in self._members.values():
-            if not member.fixed:
-                by_key[member.tenant].append(member)
-        self._rotation.update(map(tenant_of, by_key.values()), self._clock())

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.turns.rotation import Tenant
 from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.gputime import Run
 from detshare.ctl.core.snapshot import Program, State, Tsg
 
 RANKS: Final[Mapping[str, int]] = {"high": 4, "normal": 3, "low": 2, "idle": 1}
@@ -51,6 +52,16 @@ def tenant_of(members: Iterable[Member]) -> Tenant:
         max(m.weight for m in group),
         max(m.floor for m in group),
     )
+
+
+def by_program(runs: Iterable[Run], members: Collection[int]) -> dict[int, list[Run]]:
+    """The runs of each member, PID -> runs in their order."""
+    found: dict[int, list[Run]] = {}
+    for run in runs:
+        pid = run[0]  # an index takes a third of an attribute's time
+        if pid in members:
+            found.setdefault(pid, []).append(run)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
