@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often the thread of the turns wakes and reads the switch log: counted, in the model's time."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from turns_stage import Stage, background
+
+from detshare.ctl.backends.model import scenario
+from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.backends.model.workload import Latency
+from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.turns import acting
+from detshare.ctl.core.driver import ProcessId
+from detshare.ctl.core.gputime import Mode, Run
+from tests.patience import until
+
+SECONDS = 4
+
+
+def play(stage: Stage, low: int, high: Latency | None) -> tuple[float, float]:
+    """Steps and readings a second with so many low programs, after a while."""
+    if high is not None:
+        stage.backend.set_priority(stage.start("high", high), "high")
+    for number in range(low):
+        stage.backend.set_priority(stage.start(f"low {number}", background(number)), "low")
+    counts = {"steps": 0, "reads": 0}
+    turns, step, read = stage.turns, stage.turns._turn, stage.turns.sensor.poll
+
+    def stepped() -> float:
+        counts["steps"] += 1
+        return step()
+
+    def polled(gpu: str) -> list[Run] | None:
+        counts["reads"] += 1
+        return read(gpu)
+
+    turns._turn, turns.sensor.poll = stepped, polled  # type: ignore[method-assign]
+    for part in range(2 * (SECONDS + 2)):
+        stage.backend.look()
+        if part == 4:
+            counts |= {"steps": 0, "reads": 0}
+        stage.run(0.5)
+    return counts["steps"] / SECONDS, counts["reads"] / SECONDS
+
+
+def test_one_that_waits_for_nobody_is_looked_at_as_often_as_its_foreground_is_judged(stage: Stage) -> None:
+    steps, _ = play(stage, 1, Latency(1600, 18_400, seed=9))
+    assert 10 <= steps <= 21
+
+
+@pytest.mark.parametrize("high", [None, Latency(1600, 18_400, seed=9)])
+def test_the_log_is_read_each_20_ms_while_somebody_waits(stage: Stage, high: Latency | None) -> None:
+    """And more often at the end of a turn alone."""
+    steps, _ = play(stage, 3, high)
+    assert 45 <= steps <= 75
+
+
+def test_between_windows_not_each_question_reads_the_log(stage: Stage) -> None:
+    steps, reads = play(stage, 2, Latency(2000, 0, seed=9))
+    assert stage.turns.schedules()[0].mode is Mode.WINDOWS
+    assert steps > 110
+    assert 40 <= reads <= 90
+
+
+def test_a_slice_is_asked_for_once_and_after_each_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(stage.turns, "_retune", lambda process, gpu, slice_us: asked.append(slice_us))
+    stage.backend.set_priority(stage.start("low", background(1)), "low")
+    stage.backend.look()
+    stage.run(1.0)
+    assert len(asked) == 1
+    stage.backend.look()
+    stage.run(1.0)
+    assert len(asked) == 2
+
+
+def test_who_could_not_be_let_run_is_let_run_at_the_next_step(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        stage.backend.set_priority(stage.start(f"low {number}", background(number)), "low")
+    stage.backend.look()
+    stage.run(0.1)
+    hand, fails = stage.turns._hand, [True, True, True]
+    on, turn = hand.on, set[str]()
+
+    def refuse(process: ProcessId) -> None:
+        if fails:
+            fails.pop()
+            turn.update(stage.turns._rotation.grants)
+            raise OSError("no")
+        on(process)
+
+    monkeypatch.setattr(hand, "on", refuse)
+    while fails:
+        stage.run(0.001)
+    stage.run(0.001)
+    holders = set(stage.turns._rotation.grants)
+    assert [str(p.id.pid) in holders for p, _ in stage.programs.values()] == [stage.on(name) for name in stage.programs]
+    assert holders == turn  # in the same turn
+    assert len(turn) == 1
+
+
+def test_while_nobody_takes_part_the_thread_sleeps_until_a_look_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+
+    class Counted(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    monkeypatch.setattr(
+        acting, "threading", SimpleNamespace(RLock=threading.RLock, Condition=Counted, Thread=threading.Thread)
+    )
+    driver = ModelDriver()
+    process = scenario.cuda_process(driver, "python3 train.py")
+    backend = RootBackend(driver, tmp_path, name="model", rotates=True)
+    try:
+        until(lambda: waits)
+        for _ in range(3):
+            count = len(waits)
+            backend.look()
+            until(lambda count=count: len(waits) > count)  # type: ignore[misc]
+        assert set(waits) == {None}
+        backend.set_priority(str(process.id.pid), "low")
+        backend.look()
+        until(lambda: waits[-1] is not None)
+        backend.release(str(process.id.pid))
+        backend.look()
+        until(lambda: waits[-1] is None)
+    finally:
+        backend.close()
