@@ -98,11 +98,12 @@ class FecsLog:
             data += self._records[: self._get * size]
         update = self._update.pack(recordBufferGet=self._get)
         session.control("reading context switches", _EVENTS, "NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET", update)
-        start, end, make = self._start, self._end, tuple.__new__  # thousands a second: Switch() takes thrice as long
+        start, known = self._start, (self._start, self._end)
+        make = tuple.__new__  # thousands a second: Switch() takes thrice as long
         found = [
             make(Switch, (at, pid, context, tag == start))
             for tag, context, pid, at in self._record.iter_unpack(data)
-            if tag == start or tag == end
+            if tag in known
         ]
         if found:
             self._set_clock(max(found).at_ns)  # they are ordered by time first
