@@ -177,7 +177,7 @@ class Turns(Acting):
                     log.exception("a turn failed; every program runs until the next")
                     for process in {p for p, _ in self._members}:
                         self._let_go(process)
-                    self._on, pause = frozenset(), 1.0
+                    self._on, self._done, pause = frozenset(), None, 1.0
                 self.cpu_s += time.thread_time() - begun
                 if (took := time.monotonic() - since) > SLOW_S:
                     pause = max(pause, took)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the thread of the turns does after a step that failed."""
+
+from __future__ import annotations
+
+import pytest
+from turns_stage import Stage, background
+
+
+def test_after_a_step_that_failed_the_next_lets_one_run_at_a_time_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("low 0", "low 1")
+    for number, name in enumerate(names):
+        stage.backend.set_priority(stage.start(name, background(number)), "low")
+    stage.backend.look()
+    stage.run(0.1)
+    assert sum(map(stage.on, names)) == 1
+    turns, step, seen = stage.turns, stage.turns._turn, list[int]()
+
+    def fails_once() -> float:
+        if not seen:
+            raise ValueError("not foreseen")
+        return step()
+
+    class Waits:
+        """In place of the condition: the thread's loop in the model's hands."""
+
+        def wait(self, timeout: float | None) -> None:
+            seen.append(sum(map(stage.on, names)))
+            stage.driver.machine.advance(0.001)  # less than a turn lasts: the same one is the holder
+            if len(seen) == 2:
+                turns._closing = True
+
+        def notify(self) -> None:
+            pass
+
+    monkeypatch.setattr(turns, "_turn", fails_once)
+    monkeypatch.setattr(turns, "_woken", Waits())
+    turns._run()
+    turns._closing = False
+    assert seen == [2, 1]
