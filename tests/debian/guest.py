@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from detshare.tools.vm import emulator, tsc
+from detshare.tools.vm import builds, emulator, tsc
 from tests import patience
 from tests.debian.roots import Root, archives
+from tests.unit.builds import ROOT
 from tests.unit.pages import Session
 
 USER: Final = "alice"
@@ -51,6 +52,30 @@ exec /usr/bin/make "$@"
 _APT: Final = """\
 APT::Install-Recommends "false";
 DPkg::Path "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+"""
+CLIENTS: Final = "/srv/nvclient"
+"""programs of tests/nvclient in a machine with the simulated driver"""
+_SIM: Final = "/srv/nvsim"
+_DRIVER: Final = f"""\
+[Unit]
+Description=The simulated driver of one GPU, and its device files
+Before=detshared.service
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={_SIM}/load
+[Install]
+WantedBy=multi-user.target
+"""
+_LOAD: Final = f"""\
+#!/bin/bash
+set -eu
+insmod {_SIM}/nvidia.ko gpus=1
+insmod {_SIM}/nvidia-uvm.ko
+umask 0
+mknod /dev/nvidiactl c 195 255
+mknod /dev/nvidia0 c 195 0
+mknod /dev/nvidia-uvm c "$(sed -n 's/ nvidia-uvm$//p' /proc/devices)" 0
 """
 # Debian's timers fetch lists when they like: what apt does here is the page's doing alone
 _QUIET: Final = ("apt-daily.timer", "apt-daily-upgrade.timer", "systemd-networkd-wait-online.service")
@@ -97,14 +122,47 @@ def compile_ahead(root: Root, debs: Path) -> None:
     folder = next(source.glob("usr/src/*"))
     inside = f"/{folder.relative_to(root.folder)}"
     root.does(f"cd {inside} && find . -type f | xargs sha256sum >/srv/built/{folder.name}.sums")
-    # make is none of a fresh root's: the host's compiles nothing, it only calls the root's compiler
-    shutil.copy("/usr/bin/make", root.folder / "srv/built/make")
-    root.does(f"/srv/built/make -s -j2 -C /lib/modules/*/build M={inside} modules")
+    _modules(root, inside)
     shutil.move(folder / "detshare.ko", built / f"{folder.name}.ko")
     shutil.rmtree(source)
     script = root.folder / "usr/local/bin/make"
     script.write_text(_MAKE)
     script.chmod(0o755)
+
+
+def _modules(root: Root, folder: str) -> None:
+    # make is none of a fresh root's: the host's compiles nothing, it only calls the root's compiler
+    shutil.copy("/usr/bin/make", root.folder / "srv/make")
+    root.does(f"/srv/make -s -j2 -C /lib/modules/*/build M={folder} modules")
+
+
+def simulate(root: Root, clients: Path) -> None:
+    """Gives the machine the simulated driver, which it loads as it boots, and the built programs of tests/nvclient."""
+    folder = ROOT / "tests/nvsim"
+    base, files = builds.sources(folder)
+    stage = root.folder / "tmp/nvsim"
+    for file in files:
+        to = stage / file.relative_to(base)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, to)
+    inside = folder.relative_to(base)
+    written = builds.generated(folder)
+    assert written is not None
+    shutil.copytree(written, stage / inside, dirs_exist_ok=True)
+    _modules(root, f"/tmp/nvsim/{inside}")
+    made = root.folder / _SIM.lstrip("/")
+    made.mkdir()
+    for module in (stage / inside).glob("*.ko"):
+        shutil.move(module, made / module.name)
+    shutil.rmtree(stage)
+    (made / "load").write_text(_LOAD)
+    (made / "load").chmod(0o755)
+    (root.folder / "etc/systemd/system/driver.service").write_text(_DRIVER)
+    root.does("systemctl enable driver.service")
+    there = root.folder / CLIENTS.lstrip("/")
+    there.mkdir()
+    for name in ("nvalloc", "nvbackground"):
+        shutil.copy(clients / name, there / name)
 
 
 def give(root: Root, folder: str, debs: Path) -> None:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of this tree, built once for a run of the tests: what users get, and the same under an older number."""
+"""Packages, built once for a run of the tests: of this tree, the same under an older number, and of an older tree."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,8 @@ from tests.unit.builds import ROOT, once
 NAMES: Final = ("detshare", "detshare-dkms", "detshare-bench")
 BEFORE: Final = "0.0.9"
 """a number below any that the tree has: stands for the version before"""
+OLDEST: Final = "67aa87eb8d71ed4259a9044808fcb970a649bff5"
+"""the first commit with packaging/debian. No version was released before this one, so it stands for the one before."""
 
 
 def build(out: Path, *words: str) -> Path:
@@ -37,6 +41,29 @@ def debs(factory: pytest.TempPathFactory) -> Path:
     return once(factory, "debs", lambda folder: build(folder / "out", "deb", "--no-lint"))
 
 
-def older(factory: pytest.TempPathFactory) -> Path:
+def renumbered(factory: pytest.TempPathFactory) -> Path:
     """The folder with the same as BEFORE."""
-    return once(factory, "older", lambda folder: build(folder / "out", "deb", "--no-lint", "--version", BEFORE))
+    return once(factory, "renumbered", lambda folder: build(folder / "out", "deb", "--no-lint", "--version", BEFORE))
+
+
+def older(factory: pytest.TempPathFactory) -> Path:
+    """The folder with those of the tree of OLDEST as BEFORE."""
+
+    def make(folder: Path) -> Path:
+        tree = checkout(OLDEST, folder / "tree")
+        return build(folder / "out", "deb", "--no-lint", "--version", BEFORE, "--root", str(tree))
+
+    return once(factory, "older", make)
+
+
+def checkout(commit: str, folder: Path) -> Path:
+    """The tree of an earlier commit. Skips where history is cut off; in CI nothing is left out for that."""
+    if patience.run(["git", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True).returncode:
+        why = f"needs commit {commit[:8]}: git fetch --unshallow"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+    patience.run(["git", "clone", "--quiet", "--shared", "--no-checkout", ROOT, folder], check=True)
+    patience.run(["git", "-C", folder, "checkout", "--quiet", "--detach", commit], check=True)
+    wheels = ROOT / "build/vendored"
+    if wheels.is_dir():  # those of the same hash are not fetched again
+        shutil.copytree(wheels, folder / "build/vendored")
+    return folder

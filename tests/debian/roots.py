@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from detshare.tools.vm import cache, debian
 from tests import patience
 
 SUITES: Final = {"12": "bookworm", "13": "trixie"}
-_COMMANDS: Final = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "mke2fs": "e2fsprogs"}
+_COMMANDS: Final = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "mke2fs": "e2fsprogs", "openssl": "openssl"}
 _INSIDE: Final = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
@@ -106,14 +107,16 @@ class Root:
         """A line for bash; output and errors are one text."""
         words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", _ENTER, "enter"]
         words += [str(self.folder), str(archives(self.release)), command]
-        done = patience.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**_INSIDE, **(env or {})},
-        )
+        # apt does not wait for who else fetches into the same folder
+        with cache.lock(f"{SUITES[self.release]}-archives") if "apt-get" in command else contextlib.nullcontext():
+            done = patience.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**_INSIDE, **(env or {})},
+            )
         print(f"# {command}\n{done.stdout}", end="")  # shown by pytest where the test fails
         return done
 

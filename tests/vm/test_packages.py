@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/use/install.md word for word, on Debian 12 and 13 as they boot: own kernel, own systemd, own DKMS.
 
-It is read with the version before installed first, and with this one at "Upgrade"; between them the machine is booted
-anew. Level model: no driver is loaded, programs are the model's.
+It is read with this tree under an older number installed first, and with this version at "Upgrade"; between them the
+machine is booted anew. Level model: no driver is loaded, programs are the model's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_the_page_has_no_section_that_is_left_out() -> None:
 @pytest.mark.parametrize("release", SUITES)
 def test_the_page_is_true(release: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     skip_without("mmdebstrap", "unshare", "mke2fs")
-    new, old = packages.debs(tmp_path_factory), packages.older(tmp_path_factory)
+    new, old = packages.debs(tmp_path_factory), packages.renumbered(tmp_path_factory)
     root = Root(release, tmp_path / "root", guest.SYSTEM)
     guest.furnish(root, new)
     for each in (old, new):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -39,6 +40,45 @@ def test_a_root_gets_them_keeps_its_settings_and_is_left_clean(
 
     root.does(INSTALL)
     assert packages.BEFORE in root.does("detshare-ctl version")
+    edited = (root.folder / CONFIG).read_text().replace('log_level = "info"', 'log_level = "debug"')
+    (root.folder / CONFIG).write_text(edited)
+    shutil.rmtree(root.folder / "tmp/debs")
+    shutil.copytree(new, root.folder / "tmp/debs")
+    # its defaults changed too: without the option dpkg asks, and nobody answers here
+    assert root.run(INSTALL).returncode == 100
+    root.does(f"{INSTALL} -o Dpkg::Options::=--force-confold")
+    assert root.does("dpkg --audit") == ""
+    assert VERSION in root.does("detshare-ctl version")
+    assert (root.folder / CONFIG).read_text() == edited
+    assert "[park]" in (root.folder / f"{CONFIG}.dpkg-dist").read_text()
+    settings = json.loads(root.does("detshare-ctl config show --json"))
+    assert settings["daemon"]["log_level"] == "debug"
+    assert settings["park"]["arena"] == "50%"
+    is_whole(root)
+    assert steered(root) == {"1000": "high", "1001": "-", "1002": "-"}
+
+    root.does("apt-get remove --yes detshare detshare-bench")
+    assert (root.folder / CONFIG).is_file()
+    assert not (root.folder / "usr/bin/detshared").exists()
+    root.does("apt-get purge --yes detshare detshare-bench")
+    assert root.files() - before == set()
+    assert root.run("getent group detshare").returncode == 2
+
+
+@pytest.mark.parametrize("release", SUITES)
+def test_a_root_gets_them_from_nothing(release: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    skip_without("mmdebstrap", "unshare")
+    new = packages.debs(tmp_path_factory)
+    root = Root(release, tmp_path / "root")
+    root.does("apt-get update --quiet")
+    shutil.copytree(new, root.folder / "tmp/debs")
+    root.does(INSTALL)
+    is_whole(root)
+    assert steered(root) == {"1000": "high", "1001": "-", "1002": "-"}
+
+
+def is_whole(root: Root) -> None:
+    """Commands, pages, unit, folders, group and private packages are there, and of this version."""
     for command in COMMANDS:
         root.does(f"{command} --help >/dev/null && test -s /usr/share/bash-completion/completions/{command}")
         root.does(f"ls /usr/share/man/man[18]/{command}.[18].gz")
@@ -57,23 +97,6 @@ def test_a_root_gets_them_keeps_its_settings_and_is_left_clean(
         "python3 -c 'import detshare.ctl.netlink.link, pyroute2, pynvml; print(pyroute2.__file__, pynvml.__file__)'"
     )
     assert root.run("python3 -c 'import detshare; detshare.Client; import pyroute2'").returncode == 1
-
-    (root.folder / CONFIG).write_text(
-        (root.folder / CONFIG).read_text().replace('log_level = "info"', 'log_level = "debug"')
-    )
-    shutil.rmtree(root.folder / "tmp/debs")
-    shutil.copytree(new, root.folder / "tmp/debs")
-    root.does(INSTALL)
-    assert VERSION in root.does("detshare-ctl version")
-    assert 'log_level = "debug"' in (root.folder / CONFIG).read_text()
-    assert steered(root) == {"1000": "high", "1001": "-", "1002": "-"}
-
-    root.does("apt-get remove --yes detshare detshare-bench")
-    assert (root.folder / CONFIG).is_file()
-    assert not (root.folder / "usr/bin/detshared").exists()
-    root.does("apt-get purge --yes detshare detshare-bench")
-    assert root.files() - before == set()
-    assert root.run("getent group detshare").returncode == 2
 
 
 def steered(root: Root) -> dict[str, str]:
