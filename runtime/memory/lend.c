@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "copies.h"
 #include "lend.h"
 #include "log.h"
 #include "range.h"
@@ -215,7 +214,7 @@ static CUresult swap(struct ds_piece *piece, const struct ds_stay *stay, CUmemGe
 	return real->cuMemcpyDtoDAsync_v2(piece->address, piece->window, piece->size, stay->stream);
 }
 
-CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint64_t most, bool ran)
+CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint64_t most, ds_learn_fn learn)
 {
 	CUmemGenericAllocationHandle *handles;
 	CUresult result = CUDA_SUCCESS, ended;
@@ -234,14 +233,14 @@ CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint
 	}
 	if (result == CUDA_SUCCESS) {
 		while (done < count && result == CUDA_SUCCESS) {
-			result = swap(list[done], stay, handles[done], ran);
+			result = swap(list[done], stay, handles[done], learn);
 			done++;
 		}
 		ended = real->cuStreamSynchronize(stay->stream);
 		result = result ? result : ended;
 		/* what the program wrote over its host memory lies in the windows too */
-		if (result == CUDA_SUCCESS && ran)
-			ds_copies_learn(device, stay, list, done);
+		if (result == CUDA_SUCCESS && learn)
+			learn(device, stay, list, done);
 		ended = real->cuEventRecord(stay->home, stay->stream);
 		result = result ? result : ended;
 		ended = real->cuStreamSynchronize(stay->stream);

@@ -14,11 +14,13 @@
 bool ds_lend_ready(struct ds_device *device, char *why, size_t room);
 /* The piece's memory has left its address. */
 void ds_lend(struct ds_piece *piece);
+/* These pieces are what their windows are, before anybody is let in. */
+typedef void (*ds_learn_fn)(struct ds_device *device, const struct ds_stay *stay, struct ds_piece *const *pieces, size_t count);
 /*
- * Brings at most so many bytes of lent pieces home, at least one piece: those first that launches named, then the oldest. Nothing uses them. `ran`: the
- * program may have written to them. OUT_OF_MEMORY: all is as it was.
+ * Brings at most so many bytes of lent pieces home, at least one piece: those first that launches named, then the oldest. Nothing uses them. `learn`: the
+ * program may have written to them, so what is known of their copies is found out anew; NULL: it has not. OUT_OF_MEMORY: all is as it was.
  */
-CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint64_t most, bool ran);
+CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint64_t most, ds_learn_fn learn);
 /* whether some are not home, of a GPU (NULL: of any) */
 bool ds_lend_any(const struct ds_device *device);
 /* whether those can all be reached */

@@ -228,7 +228,7 @@ static CUresult home(uint64_t most)
 		if (!stay || result != CUDA_SUCCESS || !ds_lend_any(device))
 			continue;
 		ds_own_begin(&own, device);
-		result = ds_lend_home(device, stay, most, ran);
+		result = ds_lend_home(device, stay, most, ran ? ds_copies_learn : NULL);
 		ds_own_end(&own);
 	}
 	show_back();
