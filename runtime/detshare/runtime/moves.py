@@ -51,11 +51,11 @@ class Moves:
         self._directory = directory
 
     def stay(self, process: ProcessId, seconds: float) -> None:
-        """For so long its own calls do not bring back what is parked; 0: from now on they do. A daemon that dies keeps
-        nobody away for longer."""
+        """For so long its own calls do not bring back what is parked, and it parks for a plain way back; 0: from now on
+        all is as before. A daemon that dies keeps nobody away for longer."""
         with self._lock:
             for tenant in self._of(process):
-                tenant.park.stay_until = monotonic_ns() + int(seconds * 1e9) if seconds else 0
+                tenant.park.moves_until = monotonic_ns() + int(seconds * 1e9) if seconds else 0
                 self._policies.show(tenant)
 
     def moved(self, process: ProcessId, old: str, new: str) -> None:

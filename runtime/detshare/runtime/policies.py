@@ -93,10 +93,10 @@ class Policies:
             | (layout.FLAG_JOB if tenant.job else 0)
             | (layout.FLAG_LEAVES if tenant.park.leaves else 0)
             | (layout.FLAG_COMES if tenant.park.comes else 0)
-            | (layout.FLAG_LAZY if self.lazy or tenant.park.lazy else 0),
+            | (layout.FLAG_LAZY if (self.lazy or tenant.park.lazy) and not tenant.park.moves_until else 0),
             memory_limit=desired.memory or 0,
             park=tenant.park.asked,
-            stay_until=tenant.park.stay_until,
+            stay_until=max(tenant.park.stay_until, tenant.park.moves_until),
             room_ms=self._room_ms(desired),
             returns=tenant.park.returns,
             deep=tenant.park.deep,

@@ -58,7 +58,9 @@ class Residence:
     asks: bool = False
     """what was told last is that an allocation of it waits for room"""
     stay_until: int = 0
-    """policy.stay_until: until then it does not come back by itself"""
+    """until then it does not come back by itself: somebody else has the room"""
+    moves_until: int = 0
+    """the same, and it parks for a plain way back: it is moved to another GPU"""
     arena: int = 0
     """bytes of host memory that it has"""
     refusal: str = ""

@@ -106,7 +106,7 @@ def view(tenant: Tenant) -> View:
 
 def wants(tenant: Tenant, now_ns: int) -> int:
     """Bytes of the GPU that it waits for: of its allocations, and its parked memory; none while it is to stay away."""
-    if tenant.park.stay_until > now_ns:
+    if max(tenant.park.stay_until, tenant.park.moves_until) > now_ns:
         return 0
     counters = tenant.pages.counters
     waits = counters.get("park_state") == layout.PARK_WAITING

@@ -49,8 +49,9 @@ class Machine:
         self.parking = Parking(self.everybody, threading.RLock(), policies, self.arena, lambda *_: None)
 
     def add(self, pid: int, has: int, launched: int, state: int = layout.PARK_HOME) -> Any:
+        uuid = uuid_text(UUID)
         record = SimpleNamespace(
-            pid=pid, process=ProcessId(pid, 1), gpu=SimpleNamespace(uuid=uuid_text(UUID)), desired=Desired()
+            pid=pid, process=ProcessId(pid, 1), gpu=SimpleNamespace(uuid=uuid), page=uuid, desired=Desired()
         )
         pages = SimpleNamespace(counters=Page())
         pages.counters.values |= {"arena_bytes": has * MIB, "last_launch": launched, "park_state": state}

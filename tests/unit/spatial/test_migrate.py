@@ -110,6 +110,26 @@ def test_a_program_that_launches_all_the_while_loses_no_launch(machine: TwoGpus)
     assert program.do("same") == "same"
 
 
+def test_a_move_is_not_lazy_and_who_was_parked_lazily_stays(machine: TwoGpus) -> None:
+    """The driver's checkpoint loses host memory that the GPU maps, and the program with it."""
+    program = machine.run(*TEMPORAL)
+    machine.config.write_text('[park]\narena = "256M"\nlazy = true\n', encoding="utf-8")
+    machine.kill()
+    machine.start()
+    until(lambda: machine.seen(program.pid).get("gpus"))
+    assert f"moved from {GPUS[0]} to {GPUS[1]}" in machine.migrate(program, 1)
+    assert program.do("same") == "same"
+    changed, skipped = machine.verb("park", program.pid)
+    assert changed, skipped
+    assert program.do("launch") == "launched"
+    until(lambda: machine.parking(program.pid)["state"] == "home")
+    changed, skipped = machine.verb("migrate", program.pid, gpu="0")
+    assert not changed
+    assert "which the driver's checkpoint loses" in skipped[0]["reason"]
+    assert program.do("launch") == "launched"
+    assert program.do("same") == "same"
+
+
 def test_a_driver_that_refuses_leaves_it_where_it_was(machine: TwoGpus) -> None:
     program = machine.run(*TEMPORAL)
     (machine.folder / "refuse").touch()

@@ -76,11 +76,7 @@ class Deep:
         stays = "its context stays on the GPU"
         if any(not view.record.observed for view in self._views(process)):
             return f"{stays}: {STAYS}"
-        if any(view.counters["lent_bytes"] for view in self._views(process)):
-            return f"{stays}: {LENT}"
-        if any(view.counters["shares"] for view in self._views(process)):
-            return f"{stays}: {SHARES}"
-        if why := calls.absent():
+        if why := self.keeps(process) or calls.absent():
             return f"{stays}: {why}"
         if process in self._checkpoints.deep():
             return "its context had left already"
@@ -95,6 +91,13 @@ class Deep:
         if entry.state == "parked":
             return f"its context left by the driver's checkpoint in {entry.park_ms / 1e3:.3g} s"
         return f"{stays}: {entry.note or 'the driver refused'}"
+
+    def keeps(self, process: ProcessId) -> str:
+        """Why the driver's checkpoint must not have a program now that its library parked it; empty where it may."""
+        views = self._views(process)
+        if any(view.counters["lent_bytes"] for view in views):
+            return LENT
+        return SHARES if any(view.counters["shares"] for view in views) else ""
 
     def wait_shut(self, process: ProcessId, until: float) -> str:
         """Empty once the program is out of the driver, else why it is not."""

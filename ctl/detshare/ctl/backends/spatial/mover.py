@@ -142,6 +142,8 @@ class Mover:
         entry = self._deep.entry(process)
         if entry is None:
             return "it has ended"
+        if why := self._deep.keeps(process):
+            return why
         self._residence.shut.ask(process, True)
         if why := self._deep.wait_shut(process, time.monotonic() + TIMEOUT):
             self._residence.shut.ask(process, False)
