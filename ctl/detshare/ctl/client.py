@@ -91,6 +91,10 @@ class Client:
         """{"checks": [{name, ok, detail, advice}]}"""
         return self._json("GET", "/v1/doctor", "check the installation")
 
+    def metrics(self) -> str:
+        """The page of metrics, as Prometheus reads it."""
+        return self._body("GET", "/metrics", "read the metrics").decode()
+
     def readings(self) -> dict[str, Any]:
         """What the simulated programs of the model backend measure; ClientError with any other backend."""
         return self._json("GET", "/v1/readings", "read the simulation")
@@ -174,7 +178,7 @@ class Client:
             except (OSError, http.client.HTTPException, ValueError) as error:
                 raise self._unreachable(asked, error) from error
 
-    def _json(self, method: str, path: str, asked: str, body: bytes | None = None) -> dict[str, Any]:
+    def _body(self, method: str, path: str, asked: str, body: bytes | None = None) -> bytes:
         connection = _Connection(self.socket, self._answer_s)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         with contextlib.closing(connection):
@@ -187,8 +191,11 @@ class Client:
                 raise self._unreachable(asked, error) from error
         if response.status != 200:
             raise self._refusal(asked, response.status, data)
+        return data
+
+    def _json(self, method: str, path: str, asked: str, body: bytes | None = None) -> dict[str, Any]:
         try:
-            answer = json.loads(data)
+            answer = json.loads(self._body(method, path, asked, body))
         except ValueError as error:
             raise self._unreachable(asked, error) from error
         if not isinstance(answer, dict):

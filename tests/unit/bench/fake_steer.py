@@ -30,6 +30,9 @@ class FakeSteer:
     def stop(self) -> None:
         self.running = False
 
+    def threads(self) -> dict[str, float]:
+        return {}
+
     def verb(self, name: str, pid: int, **arguments: Any) -> dict[str, Any]:
         given = {key: value for key, value in arguments.items() if value is not None}
         if self.old and name == "set-priority" and set(given) - {"klass"}:

@@ -181,12 +181,20 @@ def test_clocks_stand_beside_those_alone_and_a_daemon_that_only_senses_has_a_lim
 
 def test_without_a_gpu_the_gauges_say_the_cpu_time_only() -> None:
     marks: list[str] = []
-    with Gauges(os.getpid(), lambda event, **_: marks.append(event)) as gauges:
+    spent = iter(({"main": 1.0, "turns": 2.0}, {"main": 1.5, "turns": 2.25, "late": 0.5}))
+    seen: dict[str, Any] = {}
+
+    def mark(event: str, **fields: Any) -> None:
+        marks.append(event)
+        seen.update(fields)
+
+    with Gauges(os.getpid(), mark, lambda: next(spent)) as gauges:
         before = cpu_seconds(os.getpid())
         while cpu_seconds(os.getpid()) < before + 0.02:
             pass
     assert gauges.seen.daemon_cpu > 0
     assert marks == ["gauges"]
+    assert seen["threads"] == {"main": 0.5, "turns": 0.25, "late": 0.5}
     assert cpu_seconds(None) == 0.0
 
 

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,8 @@ from detshare.ctl.core.work import Activity, Parking, Spatial, Times
 from detshare.ctl.daemon import metrics
 from detshare.ctl.daemon.metric_names import NAMES, PROGRAM
 from detshare.ctl.daemon.requests import Table
+from detshare.ctl.daemon.threads import OTHERS, cpu_seconds
+from tests.patience import until
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN = "application/openmetrics-text; version=1.0.0"
@@ -119,11 +124,41 @@ def test_a_full_machine_shows_every_name_that_there_is_and_no_other() -> None:
             assert set(sample.labels) == set(each.labels)
 
 
-def test_both_formats_say_the_same() -> None:
+def test_both_formats_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "cpu_seconds", lambda: {"main": 1.5, OTHERS: 0.25})
     plain, full = pages()
     assert full.endswith("# EOF\n")
     told = {(s.name, tuple(sorted(s.labels.items()))): s.value for f in parse_plain(plain) for s in f.samples}
     assert told == samples()
+
+
+def test_the_daemons_threads_have_their_cpu_time() -> None:
+    ends = threading.Event()
+
+    def work() -> None:
+        begun = time.thread_time()
+        while time.thread_time() < begun + 0.1:
+            pass
+        ends.wait()
+
+    thread = threading.Thread(target=work, name="works")
+    thread.start()
+    pool = ThreadPoolExecutor(2, thread_name_prefix="jobs")
+    try:
+        pool.submit(len, "").result()
+        until(lambda: cpu_seconds()["works"] >= 0.09)
+        seen = {labels["thread"] for name, labels in spent() if name == "detshare_daemon_cpu_seconds_total"}
+        assert {"main", "works", "jobs", OTHERS} <= seen
+    finally:
+        ends.set()
+        thread.join()
+        pool.shutdown()
+    assert "works" not in cpu_seconds()
+    assert sum(cpu_seconds().values()) == pytest.approx(time.process_time(), rel=0.2)
+
+
+def spent() -> list[tuple[str, dict[str, str]]]:
+    return [(name, dict(labels)) for name, labels in samples()]
 
 
 def test_values_are_in_the_units_of_their_names() -> None:

@@ -54,6 +54,7 @@ NAMES: Final = (
     Name("detshare_lapse", GAUGE, "", ("cause",), "1 for why the kernel module does not enforce all limits and orders"),
     Name("detshare_lapse_refused", COUNTER, "", (), "Calls of managed programs refused for that (fail_closed=1)"),
     Name("detshare_look_seconds", GAUGE, "seconds", (), "Length of the last look"),
+    Name("detshare_daemon_cpu_seconds", COUNTER, "seconds", ("thread",), "CPU time of the daemon, by thread"),
     Name("detshare_programs", GAUGE, "", (), "Programs seen"),
     Name("detshare_programs_left_out", GAUGE, "", (), "Programs seen that have no series of their own"),
     Name("detshare_class_programs", GAUGE, "", ("class",), "Programs of a class; empty: of none"),

@@ -18,6 +18,7 @@ from detshare.ctl.core.snapshot import Account, Program, Snapshot, State
 from detshare.ctl.core.work import Times, times
 from detshare.ctl.daemon.metric_names import NAMES, Family
 from detshare.ctl.daemon.requests import Table
+from detshare.ctl.daemon.threads import cpu_seconds
 
 __all__ = ["MOST_ACCOUNTS", "MOST_PROGRAMS", "MOST_TSGS", "Counters", "registry", "render"]
 
@@ -83,6 +84,8 @@ class _Machine(Collector):
         page = _Page()
         page.add("detshare_looks", self._counters.looks)
         page.add("detshare_looks_failed", self._counters.failed_looks)
+        for thread, seconds in cpu_seconds().items():
+            page.add("detshare_daemon_cpu_seconds", seconds, thread)
         for labels, count in sorted(self._counters.verbs.items()):
             page.add("detshare_verbs", count, *labels)
         if self._requests is not None:

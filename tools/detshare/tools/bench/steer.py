@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from detshare.ctl.client import Client, ClientError
 
 __all__ = ["Steer", "SteerError", "compute"]
@@ -172,6 +174,15 @@ class Steer:
             return self.client.programs()
         except ClientError as error:
             raise SteerError(str(error)) from error
+
+    def threads(self) -> dict[str, float]:
+        """Thread of the daemon -> its CPU time so far, in seconds. SteerError where no daemon answers."""
+        try:
+            families = text_string_to_metric_families(self.client.metrics())
+        except ClientError as error:
+            raise SteerError(str(error)) from error
+        mine = [each for each in families if each.name == "detshare_daemon_cpu_seconds"]
+        return {sample.labels["thread"]: sample.value for each in mine for sample in each.samples}
 
     def program(self, pid: int) -> Json | None:
         """The program of ``pid`` in ``ps``."""

@@ -45,14 +45,15 @@ def cpu_seconds(pid: int | None) -> float:
 class Gauges:
     """Use as a context: a thread reads GPU 0 every 50 ms. What NVML refuses is left out."""
 
-    def __init__(self, pid: int | None, mark: Callable[..., None]) -> None:
-        """`pid`: the daemon's; `mark` keeps the readings for the raw file."""
-        self._pid, self._mark = pid, mark
+    def __init__(self, pid: int | None, mark: Callable[..., None], threads: Callable[[], dict[str, float]]) -> None:
+        """`pid`: the daemon's; `mark` keeps the readings for the raw file; `threads`: its CPU time by thread."""
+        self._pid, self._mark, self._threads = pid, mark, threads
         self._stop = threading.Event()
         self._found: list[tuple[float, int, float]] = []
         self._thread = threading.Thread(target=self._look, name="gauges", daemon=True)
 
     def __enter__(self) -> Gauges:
+        self._before = self._by_thread()
         self._begin, self._cpu = time.monotonic(), cpu_seconds(self._pid)
         self._thread.start()
         return self
@@ -76,7 +77,11 @@ class Gauges:
             at=[round(at - self._begin, 3) for at, *_ in self._found],
             sm_mhz=clocks,
             power_w=[round(watts) for watts in power],
+            threads={name: round(now - self._before.get(name, 0.0), 3) for name, now in self._by_thread().items()},
         )
+
+    def _by_thread(self) -> dict[str, float]:
+        return self._threads() if self._pid is not None else {}
 
     def _look(self) -> None:
         device: Any = None

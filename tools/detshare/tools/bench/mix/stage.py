@@ -112,7 +112,8 @@ class Stage:
                 self.workers[name].go(**how, **self.arrivals.get(name, {}))
                 self.workers[name].answered()
             time.sleep(self.settle)
-            with Watch(session.steer.ps, self.gpu) as watch, Gauges(session.steer.pid, session.mark) as gauges:
+            gauges = Gauges(session.steer.pid, session.mark, session.steer.threads)
+            with Watch(session.steer.ps, self.gpu) as watch, gauges:
                 begin, stolen = time.monotonic(), steal_seconds()
                 self._pass(names, begin + seconds)
                 end = time.monotonic()
