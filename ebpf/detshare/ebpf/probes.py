@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +56,31 @@ def variants(name: str, exported: Collection[str]) -> list[tuple[str, bool, bool
     return sorted(found)
 
 
+class Gone(Exception):
+    """Who had a library mapped, by whose path it was found, has it no more. Others may."""
+
+
+@contextmanager
+def held(found: Found) -> Iterator[str]:
+    """A path of the library that stays good while the block runs, whoever ends meanwhile. Gone, EbpfError."""
+    try:
+        descriptor = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise Gone from error
+    except OSError as error:
+        raise EbpfError(f"open {found.path}", error.strerror or str(error), "may we read it?") from error
+    path = f"/proc/self/fd/{descriptor}"
+    try:
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) != found.identity:
+            raise Gone
+        yield path
+    except EbpfError as error:
+        raise EbpfError(error.asked.replace(path, found.path), error.why, error.advice) from error
+    finally:
+        os.close(descriptor)
+
+
 class Probes:
     """Attached to libraries as they are found. `table`: base name -> shape, or a shape for one exact version."""
 
@@ -85,7 +112,11 @@ class Probes:
                 continue
             self._seen.add(each.identity)
             try:
-                self._attach(each)
+                with held(each) as path:
+                    self._attach(path)
+            except Gone:
+                self._seen.discard(each.identity)  # the next look finds it where another program has it
+                continue
             except EbpfError as error:
                 self.problems.append(str(error))
                 continue
@@ -108,8 +139,8 @@ class Probes:
             return self.attach(libraries.mapped(self._only) or libraries.installed(extra))
         return self.attach([*libraries.installed(extra), *libraries.of_programs()])
 
-    def _attach(self, found: Found) -> None:
-        library = elf.read(found.path)
+    def _attach(self, path: str) -> None:
+        library = elf.read(path)
         places: dict[int, tuple[int, Shape]] = {}  # offset: one function under two names would be counted twice
         for name, shape in self._table.items():
             for full, legacy, per_thread in variants(name, library.functions):
@@ -118,16 +149,14 @@ class Probes:
                     index = self._describe(library, offset, shape, legacy and shape.old, per_thread)
                     places[offset] = index, shape
         if not places:
-            raise EbpfError(
-                f"attach to {found.path}", "it exports no function of CUDA's driver", "name another with --libcuda"
-            )
+            raise EbpfError(f"attach to {path}", "it exports no function of libcuda", "name another with --libcuda")
         pid = self._only if self._only is not None else -1
         timed = [(offset, index) for offset, (index, shape) in places.items() if shape.timed]
         if timed:
-            self._program.uprobes(found.path, timed, self._back, on_return=True, pid=pid)
+            self._program.uprobes(path, timed, self._back, on_return=True, pid=pid)
         for entry in dict.fromkeys(self._entry(shape) for _, shape in places.values()):
             calls = [(offset, index) for offset, (index, shape) in places.items() if self._entry(shape) == entry]
-            self._program.uprobes(found.path, calls, entry, pid=pid)
+            self._program.uprobes(path, calls, entry, pid=pid)
 
     def _describe(self, library: elf.Library, offset: int, shape: Shape, legacy: bool, per_thread: bool) -> int:
         """Tells the program of a function; its cookie."""

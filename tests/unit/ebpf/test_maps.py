@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,13 +66,49 @@ def test_work_that_takes_long_rests_for_longer(monkeypatch: pytest.MonkeyPatch) 
     assert do()
 
 
+def libraries_in(folder: Path) -> Found:
+    path = folder / "libcuda.so.1"
+    path.write_bytes(b"a library")
+    return Found(str(path), (path.stat().st_dev, path.stat().st_ino))
+
+
+def test_a_library_whose_program_ended_is_attached_to_where_another_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path was that of the program (/proc/PID/map_files); the file is the same for all."""
+    here, read = libraries_in(tmp_path), list[bytes]()
+    monkeypatch.setattr(probes.libraries, "by_program", dict)
+
+    def attach(self: Probes, path: str) -> None:
+        Path(here.path).unlink()  # it ends now
+        read.append(Path(path).read_bytes())
+
+    monkeypatch.setattr(Probes, "_attach", attach)
+    program: Any = SimpleNamespace(maps={})
+    made = Probes(program, {}, lambda shape: "entered", "left")
+    assert made.attach([replace(here, path="/proc/999999999/map_files/0-1")]) == 0
+    assert (made.problems, made.paths) == ([], [])
+    assert made.attach([replace(here, identity=(1, 1))]) == 0  # another file is mapped there by now
+    assert made.attach([here]) == 1
+    assert (read, made.paths) == ([b"a library"], [here.path])
+
+
+def test_what_stops_an_attachment_names_the_library(tmp_path: Path) -> None:
+    program: Any = SimpleNamespace(maps={})
+    made, here = Probes(program, {}, lambda shape: "entered", "left"), libraries_in(tmp_path)
+    assert made.attach([here]) == made.attach([here]) == 0
+    (problem,) = made.problems
+    assert f"read the functions of {here.path}" in problem
+
+
 def test_early_is_who_had_mapped_a_library_when_it_was_attached_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not who began earlier: interpreters do, long before they use a GPU."""
     mapping: dict[int, list[Found]] = {7: [FIRST]}
     starts = {7: 70, 8: 80, 9: 90}
     monkeypatch.setattr(probes.libraries, "by_program", lambda: mapping)
     monkeypatch.setattr(probes.procfs, "start_time", starts.get)
-    monkeypatch.setattr(Probes, "_attach", lambda self, found: None)
+    monkeypatch.setattr(probes, "held", lambda found: nullcontext(found.path))
+    monkeypatch.setattr(Probes, "_attach", lambda self, path: None)
     program: Any = SimpleNamespace(maps={})
     made = Probes(program, {}, lambda shape: "entered", "left")
     assert made.attach([FIRST]) == 1
