@@ -149,7 +149,8 @@ class Probes:
                     index = self._describe(library, offset, shape, legacy and shape.old, per_thread)
                     places[offset] = index, shape
         if not places:
-            raise EbpfError(f"attach to {path}", "it exports no function of libcuda", "name another with --libcuda")
+            asked = f"attach to {path}"
+            raise EbpfError(asked, "it exports no function of CUDA's driver", "name another with --libcuda")
         pid = self._only if self._only is not None else -1
         timed = [(offset, index) for offset, (index, shape) in places.items() if shape.timed]
         if timed:
