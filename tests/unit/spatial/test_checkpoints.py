@@ -21,6 +21,7 @@ from detshare.ctl.backends.spatial.checkpoints import Checkpoints
 from detshare.ctl.backends.spatial.lanes import Lanes
 from detshare.ctl.checkpoint import calls
 from detshare.ctl.checkpoint.ask import ask
+from detshare.ctl.checkpoint.child import moved_mark
 from detshare.ctl.cli.details import parking_rows
 from detshare.ctl.core import procfs
 from detshare.ctl.core.backend import Backend, BadRequest
@@ -278,6 +279,21 @@ def test_another_daemon_asks_the_driver_how_it_stands(machine: Machine, left: in
     until(lambda: machine.hears("found again"))
     assert machine.where(pid) == ("parked" if left == 2 else "home")
     assert machine.state(pid) == (2 if left == 2 else 0)
+
+
+def test_of_who_ended_while_there_was_no_daemon_nothing_is_left(machine: Machine) -> None:
+    pid = machine.run()
+    process = machine.programs[0].id
+    entry = {"id": list(process), "command": "x", "user": "", "container": "", "gpus": [GPUS[0].uuid], "klass": None}
+    mark = moved_mark(machine.folder / "checkpoints.lock", *process)
+    machine.checkpoints.close(restore=False)
+    (machine.folder / "checkpoints.json").write_text(json.dumps([entry | {"size": GIB, "state": "leaving"}]))
+    mark.touch()
+    machine._processes[0].kill()
+    machine._processes[0].wait()
+    machine.start()
+    assert not mark.exists()
+    assert machine.where(pid) == ""
 
 
 def test_a_lost_journal_is_no_loss(machine: Machine) -> None:

@@ -110,6 +110,8 @@ class Checkpoints:
             if _alive(entry.id):
                 self._entries[entry.id] = entry
                 self._submit(self._settle, entry, True)
+            else:  # nobody asks for it any more
+                moved_mark(self._lock_file, *entry.id).unlink(missing_ok=True)
 
     # -- what others see ----------------------------------------------------------------------------------------
 
