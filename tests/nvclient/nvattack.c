@@ -10,7 +10,7 @@
 #define BALLAST		(16ull << 20)
 
 static const char usage[] =
-	"[--ways LIST] [--threads N] [--seconds S] [--fill SIZE] [--slack SIZE] [--gpu N] [--seed N] [--list]\n"
+	"[--ways LIST] [--threads N] [--seconds S] [--fill SIZE] [--slack SIZE] [--gpu N] [--seed N] [--told] [--list]\n"
 	"Holds SIZE of a GPU's memory, then races for more; prints a JSON line for each way. Judge by what the GPU says that\n"
 	"it handed out at most: this program cannot know whether it won.\n"
 	"  --ways LIST   of those that --list shows, separated by commas (all)\n"
@@ -18,6 +18,7 @@ static const char usage[] =
 	"  --seconds S   all ways together (10)\n"
 	"  --fill SIZE   held all the time: the account's limit less the slack (0)\n"
 	"  --slack SIZE  what the account has left then (4m)\n"
+	"  --told        races only once its standard input says so: others of the account may not hold theirs yet\n"
 	"example: nvattack --threads 8 --seconds 60 --fill 60m --slack 4m";
 
 static struct attack attack;
@@ -295,7 +296,7 @@ int nvattack_main(int argc, char **argv)
 	u32 threads = 8, gpu = 0, n = all_ways(ways), i;
 	u64 held = 0, seed = 1;
 	double seconds = 10;
-	bool show = false;
+	bool show = false, told = false;
 	const struct nv_option options[] = {
 		NV_OPTION("ways", &list),
 		NV_OPTION("threads", &threads),
@@ -305,6 +306,7 @@ int nvattack_main(int argc, char **argv)
 		NV_OPTION("gpu", &gpu),
 		NV_OPTION("seed", &seed),
 		NV_OPTION("version", &version),
+		NV_OPTION("told", &told),
 		NV_OPTION("list", &show),
 		{ 0 },
 	};
@@ -321,6 +323,9 @@ int nvattack_main(int argc, char **argv)
 	open_gpu(gpu, version);
 	open_lanes(seed);
 	fill(held);
+	fflush(stdout);
+	if (told)
+		getchar();
 	for (i = 0; i < n; i++)
 		run(ways[i], threads, seconds / n);
 	return 0;

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import threading
 import time
+from contextlib import suppress
 
 from detshare.tools.bench.vm.inside import guest
 
@@ -19,12 +21,23 @@ def _attack(asked: argparse.Namespace, name: str, seconds: float, seed: int, lim
     fill = (limit - asked.slack) // asked.processes // (2 << 20) * (2 << 20)
     guest.reset_peak()
     begin = time.monotonic()
-    words = ("--threads", asked.threads, "--seconds", seconds, "--fill", fill, "--slack", slack)
-    processes = [guest.start("nvattack", *words, "--seed", seed + number) for number in range(asked.processes)]
+    words = ("--threads", asked.threads, "--seconds", seconds, "--fill", fill, "--slack", slack, "--told")
+    processes = [
+        guest.start("nvattack", *words, "--seed", seed + number, stdin=subprocess.PIPE)
+        for number in range(asked.processes)
+    ]
+    all_hold = threading.Barrier(asked.processes)
 
     def read(number: int) -> None:
-        stream = processes[number].stdout
+        stream, orders = processes[number].stdout, processes[number].stdin
         assert stream is not None
+        assert orders is not None
+        filled = stream.readline()
+        guest.say(**{"event": "attack", **json.loads(filled or "{}")}, run=name, process=number)
+        # who races before the other holds his part takes it from him: one account pays for both
+        all_hold.wait()
+        with suppress(BrokenPipeError), orders:
+            orders.write("\n")
         for line in stream:
             # a peak that is too high shows during which way it came up
             guest.say(
