@@ -233,7 +233,7 @@ CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint
 	}
 	if (result == CUDA_SUCCESS) {
 		while (done < count && result == CUDA_SUCCESS) {
-			result = swap(list[done], stay, handles[done], learn);
+			result = swap(list[done], stay, handles[done], learn != NULL);
 			done++;
 		}
 		ended = real->cuStreamSynchronize(stay->stream);

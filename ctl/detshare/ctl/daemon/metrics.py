@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -84,8 +85,9 @@ class _Machine(Collector):
         page = _Page()
         page.add("detshare_looks", self._counters.looks)
         page.add("detshare_looks_failed", self._counters.failed_looks)
+        page.add("detshare_daemon_cpu_seconds", time.process_time())
         for thread, seconds in cpu_seconds().items():
-            page.add("detshare_daemon_cpu_seconds", seconds, thread)
+            page.add("detshare_daemon_thread_cpu_seconds", seconds, thread)
         for labels, count in sorted(self._counters.verbs.items()):
             page.add("detshare_verbs", count, *labels)
         if self._requests is not None:

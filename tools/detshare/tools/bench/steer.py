@@ -181,7 +181,7 @@ class Steer:
             families = text_string_to_metric_families(self.client.metrics())
         except ClientError as error:
             raise SteerError(str(error)) from error
-        mine = [each for each in families if each.name == "detshare_daemon_cpu_seconds"]
+        mine = [each for each in families if each.name == "detshare_daemon_thread_cpu_seconds"]
         return {sample.labels["thread"]: sample.value for each in mine for sample in each.samples}
 
     def program(self, pid: int) -> Json | None:

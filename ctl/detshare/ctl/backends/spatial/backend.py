@@ -211,7 +211,9 @@ class ShimBackend(Backend):
             return f"{sms} SMs, from the first on, are reserved for class high: detshare-ctl reserve off"
         return None
 
-    def _acknowledged(self, outcome: Outcome, pending: list[Pending], asked: str, timeout: float | None) -> Outcome:
+    def _acknowledged(
+        self, outcome: Outcome, pending: list[Pending], asked: str, timeout: float | None
+    ) -> Outcome:
         """The outcome, once nothing that was launched before contradicts it. ControlError after `timeout` seconds."""
         seconds = TIMEOUT if timeout is None else timeout
         late = sorted({tenant.record.pid for tenant in wait(pending, seconds)})
@@ -245,7 +247,9 @@ class ShimBackend(Backend):
     def pause(self, who: str) -> Outcome:
         return self._hold("pause", who, True)
 
-    def park(self, who: str, timeout: float | None = None, room_for: int | None = None, deep: bool = False) -> Outcome:
+    def park(
+        self, who: str, timeout: float | None = None, room_for: int | None = None, deep: bool = False
+    ) -> Outcome:
         done = self.residence.park(who, timeout, room_for)
         if not deep:
             return done

@@ -306,6 +306,14 @@ class Checkpoints:
 
     def take_rest(self, entry: Entry, lock_s: float) -> Future[None]:
         """Begin to take what a park left. OSError: it cannot be kept, and nothing is asked."""
+        return self._take(self._leave, entry, lock_s)
+
+    def move_rest(self, entry: Entry, lock_s: float, pairs: Sequence[str], gpu: str) -> Future[None]:
+        """Begin to take what a park left to another GPU. OSError as `take_rest`."""
+        entry.to = gpu
+        return self._take(self._move, entry, lock_s, "home", pairs, gpu)
+
+    def _take(self, job: Callable[..., None], entry: Entry, *args: object) -> Future[None]:
         with self._lock:
             self._entries[entry.id] = entry
             try:
@@ -314,7 +322,7 @@ class Checkpoints:
                 self._entries.pop(entry.id)
                 self._opens(entry.id)
                 raise
-            return self._submit(self._leave, entry, lock_s)
+            return self._submit(job, entry, *args)
 
     def take_up(self, entry: Entry) -> None:
         """One that an earlier daemon may have begun with: the driver is asked how it stands."""
@@ -322,19 +330,6 @@ class Checkpoints:
             self._entries[entry.id] = entry
             self._keep()
             self._submit(self._settle, entry, True)
-
-    def move_rest(self, entry: Entry, lock_s: float, pairs: Sequence[str], gpu: str) -> Future[None]:
-        """Begin to take what a park left to another GPU. OSError as `take_rest`."""
-        entry.to = gpu
-        with self._lock:
-            self._entries[entry.id] = entry
-            try:
-                self._save()
-            except OSError:
-                self._entries.pop(entry.id)
-                self._opens(entry.id)
-                raise
-            return self._submit(self._move, entry, lock_s, "home", pairs, gpu)
 
     def wake(self, entry: Entry) -> Future[None]:
         """Begin to bring one back."""
