@@ -13,6 +13,7 @@ from policy_world import World, program
 from detshare.ctl.core.gputime import GpuTime
 from detshare.ctl.policy.history import History
 from detshare.ctl.policy.shipped.apportioning import MOST, Correction
+from detshare.ctl.policy.shipped.static import Static
 from detshare.ctl.policy.shipped.token_bucket import REFUSED_US, TokenBucket
 from detshare.ctl.policy.types import Gate, Snapshot, TenantView
 
@@ -111,6 +112,25 @@ def test_who_rested_before_it_began_pays_for_what_it_used_since(tmp_path: Path) 
         world.turn(0.01)
         if at == 1200:
             world.programs[1] = replace(world.programs[1], gpu_share=1.0)
+        if at % 25 == 0:
+            world.look()
+        shut += [world.now for each in world.performed[len(shut) :]]
+    verbs = [each.verb for each in world.performed[:2]]
+    world.close()
+    assert verbs == ["pause", "resume"]
+    assert shut[1] - shut[0] < 3.0
+
+
+def test_a_policy_charges_nobody_for_the_time_before_it(tmp_path: Path) -> None:
+    """Under `static` nobody looks while nothing stirs: a training of thirteen seconds was held for ten (an H100)."""
+    world = World(tmp_path / "run", [replace(program(1), klass="low", gpu_share=1.0)])
+    world.use(Static(), "static")
+    world.look()
+    world.now += 13
+    world.use(TokenBucket(TokenBucket.Params(low=25)), "token-bucket")
+    shut: list[float] = []
+    for at in range(600):
+        world.turn(0.01)
         if at % 25 == 0:
             world.look()
         shut += [world.now for each in world.performed[len(shut) :]]

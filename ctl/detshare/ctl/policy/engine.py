@@ -422,6 +422,7 @@ class Engine:
     def _begin_with_all(self) -> None:
         if self._first or self._host is None or self._loaded is None:
             return
+        self._viewer.begin(self._clock() * 1e6)
         former, rows = dict(self.ledger.puts), dict(self.ledger.rows)
         self._calls.clear()  # the new policy hears of everybody in any case
         asked = []

@@ -96,7 +96,7 @@ class History:
         return round(self.used_us, -3)
 
     def rest(self, now_us: float) -> None:
-        """A look that found it as calm as the one before: it used nothing since."""
+        """Nothing of the time since the last look counts, as when a look finds it as calm as the one before."""
         if self.used_at is not None:
             self.used_at, self.held_us = now_us, 0.0
 

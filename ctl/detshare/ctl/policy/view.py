@@ -279,6 +279,11 @@ class Viewer:
                 changed.append(gpu)
         return changed
 
+    def begin(self, now_us: float) -> None:
+        """A policy begins: GPU time counts from here on, however long ago the last look was."""
+        for history in self._history.values():
+            history.rest(now_us)
+
     def change(self, gpu: str, name: str, **values: object) -> None:
         """What an action did, until the next look shows it."""
         view = self._views.get(gpu, {}).get(name)
