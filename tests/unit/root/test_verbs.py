@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,14 @@ from hypothesis import strategies as st
 
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
 from detshare.ctl.core import classes, jobs
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.snapshot import Level, State
 from detshare.ctl.core.verbs import request
+from detshare.ctl.rm.client import RmClient, RmError
 from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program, truth
@@ -285,3 +288,71 @@ def test_a_job_is_paused_and_goes_on_as_one(
     nobody = backend.pause(f"job:{other.id.pid}")
     assert not nobody.changed
     assert "WORLD_SIZE" in nobody.skipped[0].reason
+
+
+@pytest.fixture
+def job(driver: ModelDriver, monkeypatch: pytest.MonkeyPatch) -> list[ModelProcess]:
+    """Two ranks."""
+    ranks = [scenario.cuda_process(driver, f"python3 ddp.py {rank}") for rank in range(2)]
+    monkeypatch.setattr(jobs, "of", lambda pid: "0::a:1" if pid in {each.id.pid for each in ranks} else "")
+    return ranks
+
+
+def switched(monkeypatch: pytest.MonkeyPatch, first: Callable[[int], object]) -> None:
+    """Have `first` called with the client's handle before channels are switched off."""
+    switch = RmClient.switch_channels
+
+    def instead(self: RmClient, subdevice: int, channels: Sequence[int], *, run: bool) -> None:
+        if not run:
+            first(self.handle)
+        switch(self, subdevice, channels, run=run)
+
+    monkeypatch.setattr(RmClient, "switch_channels", instead)
+
+
+def test_the_ranks_of_a_job_go_off_side_by_side(
+    backend: RootBackend, job: list[ModelProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting = threading.Barrier(2)
+    switched(monkeypatch, lambda handle: meeting.wait(60))
+    outcome = backend.pause(f"job:{job[0].id.pid}")
+    assert len(outcome.changed) == 2
+    assert all(change.tsgs for change in outcome.changed)
+    assert outcome.seconds > 0
+    assert {p.state for p in backend.look().programs} == {State.PAUSED}
+
+
+def test_a_rank_that_cannot_be_paused_says_so_and_the_others_are_off(
+    backend: RootBackend, job: list[ModelProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = {tsg.client for tsg in program(backend, job[0]).tsgs}
+
+    def refuse(handle: int) -> None:
+        if handle in theirs:
+            raise RmError("pausing", 0x56, "NV_ERR_NOT_SUPPORTED")
+
+    switched(monkeypatch, refuse)
+    outcome = backend.pause(f"job:{job[0].id.pid}")
+    assert [change.pid for change in outcome.changed] == [job[1].id.pid]
+    assert [skip.pid for skip in outcome.skipped] == [job[0].id.pid]
+    assert job[0].id not in backend._journal.paused
+    monkeypatch.undo()
+    backend.resume(str(job[1].id.pid))
+    assert not backend._journal.paused
+
+
+def test_an_error_of_ours_leaves_no_rank_off(
+    backend: RootBackend, job: list[ModelProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def fail(handle: int) -> None:
+        seen.append(handle)
+        if len(seen) == 2:
+            raise ValueError("no error of the driver's")
+
+    switched(monkeypatch, fail)
+    with pytest.raises(ValueError, match="no error"):
+        backend.pause(f"job:{job[0].id.pid}")
+    assert not backend._journal.paused
+    assert State.PAUSED not in {p.state for p in backend.look().programs}

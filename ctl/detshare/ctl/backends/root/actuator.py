@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from detshare.ctl.abi.versions import Abi
@@ -175,9 +176,25 @@ class Actuator:
     def pause(self, process: ProcessId, tsgs: Iterable[Tsg]) -> list[TsgChange]:
         """Switch off every channel of a process that is not off yet, copy channels after compute channels.
 
-        Never one that we switched off already: the firmware counts, and a second time off wants a second time on.
-
         Where a part fails, whatever the reason, what was switched off is switched on again before the error goes on.
+        """
+        try:
+            with self.ready(process, tsgs) as (changes, switch):
+                switch()
+        except BaseException:
+            with suppress(RmError, DriverError, OSError):
+                self.resume(process)
+            raise
+        return changes
+
+    @contextmanager
+    def ready(
+        self, process: ProcessId, tsgs: Iterable[Tsg]
+    ) -> Iterator[tuple[list[TsgChange], Callable[[], None]]]:
+        """A pause but for the driver's own part: what it will have changed, and what to call. `resume` undoes it.
+
+        Never of a channel that we switched off already: the firmware counts, and a second time off wants a second
+        time on.
         """
         off = self._off(process)
         groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
@@ -186,18 +203,21 @@ class Actuator:
             fresh = [c for c in tsg.channels if (tsg.client, c) not in off]
             groups[tsg.fd, tsg.client, tsg.subdevice] += fresh
             changes.append(self._unchanged(process, tsg))
-        try:
+        calls: list[Callable[[], None]] = []
+        with ExitStack() as stack:
             for (fd, handle, subdevice), channels in groups.items():
                 if not channels:
                     continue
-                with self._driver.borrow(process, fd) as descriptor:
-                    self.journal.pause(Paused(process.pid, process.start, fd, handle, subdevice, tuple(channels)))
-                    RmClient(descriptor, self.abi, handle).switch_channels(subdevice, channels, run=False)
-        except BaseException:
-            with suppress(RmError, DriverError, OSError):
-                self.resume(process)
-            raise
-        return changes
+                descriptor = stack.enter_context(self._driver.borrow(process, fd))
+                self.journal.pause(Paused(process.pid, process.start, fd, handle, subdevice, tuple(channels)))
+                client = RmClient(descriptor, self.abi, handle)
+                calls.append(partial(client.switch_channels, subdevice, channels, run=False))
+
+            def switch() -> None:
+                for call in calls:
+                    call()
+
+            yield changes, switch
 
     def resume(self, process: ProcessId) -> None:
         """Switch on every channel that we switched off. What is refused is raised after the rest was tried."""

@@ -7,9 +7,11 @@ is seen and put back within about a second, or switch its own paused channels on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from detshare.ctl.backends.desired import Desired
+from detshare.ctl.backends.root.gang import together
 from detshare.ctl.backends.root.looking import FAILURES, Looking
 from detshare.ctl.core import classes, jobs, select
 from detshare.ctl.core.backend import NeedsModule
@@ -84,26 +86,35 @@ class RootBackend(Looking):
         return next((p for p in self._describe() if p.id == group.server), program)
 
     def pause(self, who: str) -> Outcome:
+        off: dict[ProcessId, list[TsgChange]] = {}
+        apart: list[float] = []
+
+        def first(chosen: Sequence[Program]) -> None:
+            some = [each for each in chosen if each.state is not State.NOT_UNDERSTOOD and _refusal(each) is None]
+            if len(some) > 1:
+                done, seconds = together(self._act, some, self._leave_turns)
+                off.update(done)
+                apart.extend([seconds] if len(done) == len(some) else ())
+
         def act(program: Program) -> Change | Skip:
-            if program.state in (State.MPS_SERVER, State.MPS_CLIENT):
-                return Skip(
-                    program.id.pid,
-                    "an MPS process cannot be paused: switching its channels off hangs the server's other clients; "
-                    "stop sending it work, or run the program without MPS",
-                )
-            if not program.tsgs:
-                return Skip(program.id.pid, "it has no GPU context, so there is nothing to pause")
-            if self._turns is not None:
-                self._turns.drop(program.id)
+            if (refusal := _refusal(program)) is not None:
+                return refusal
             try:
-                changes = self._retry(program, lambda p: self._act.pause(p.id, p.tsgs))
+                if program.id not in off:
+                    self._leave_turns(program.id)
+                    off[program.id] = self._retry(program, lambda p: self._act.pause(p.id, p.tsgs))
             except BaseException:
                 self._admit(program.id)
                 raise
             self._desired.pause(program.id, True)
-            return Change(program.id.pid, tuple(changes))
+            return Change(program.id.pid, tuple(off[program.id]))
 
-        return self._verb("pause", who, act)
+        outcome = self._verb("pause", who, act, first=first)
+        return replace(outcome, seconds=apart[0]) if apart else outcome
+
+    def _leave_turns(self, process: ProcessId) -> None:
+        if self._turns is not None:
+            self._turns.drop(process)
 
     def resume(self, who: str, lazy: bool = False) -> Outcome:  # memory is the library's
         def resume(program: Program) -> list[TsgChange]:
@@ -137,8 +148,7 @@ class RootBackend(Looking):
             touched = target.id in self._journal.processes()
             if not touched and not self._desired.get(target.id).steers:
                 return Skip(target.id.pid, "it is not managed: nothing to put back")
-            if self._turns is not None:
-                self._turns.drop(target.id)
+            self._leave_turns(target.id)
             problems = self._act.release(target.id)
             if problems:
                 return Skip(target.id.pid, "; ".join(problems))
@@ -190,7 +200,9 @@ class RootBackend(Looking):
         who: str,
         act: Callable[[Program], Change | Skip],
         pending: Callable[[ProcessId], Change | Skip] | None = None,
+        first: Callable[[Sequence[Program]], None] | None = None,
     ) -> Outcome:
+        """`act` on each that is chosen; before that, what is to be done to all of them `first`."""
         selector = select.parse(who)
         undoes = VERBS[verb].undoes
         try:
@@ -205,6 +217,8 @@ class RootBackend(Looking):
             return Outcome(verb, skipped=tuple(Skip(p.id.pid, reason) for p in chosen) or (self._nobody(selector),))
         started = self._clock()
         answers: list[Change | Skip] = []
+        if first is not None:
+            first(chosen)
         for program in chosen:
             held = undoes and program.id in self._journal.processes()
             try:
@@ -258,3 +272,16 @@ class RootBackend(Looking):
             f"{', '.join(jobs.SIZES)} above 1 in its environment)",
         }[selector.by]
         return Skip(selector.pid, f"{what}; `detshare-ctl ps` lists those that there are")
+
+
+def _refusal(program: Program) -> Skip | None:
+    """Why it cannot be paused."""
+    if program.state in (State.MPS_SERVER, State.MPS_CLIENT):
+        return Skip(
+            program.id.pid,
+            "an MPS process cannot be paused: switching its channels off hangs the server's other clients; "
+            "stop sending it work, or run the program without MPS",
+        )
+    if not program.tsgs:
+        return Skip(program.id.pid, "it has no GPU context, so there is nothing to pause")
+    return None

@@ -58,6 +58,7 @@ class Job:
             raise SteerError(f"{verb} {self.who} left out PID {', '.join(map(str, sorted(missing)))}")
         self.between += all("between two collectives" in change.get("note", "") for change in answer["changed"])
         self.skews[verb].append(float(answer["seconds"]))
+        self.session.mark(verb, who=self.who, apart_s=self.skews[verb][-1])
         return done
 
     def stands(self, seconds: float) -> None:
