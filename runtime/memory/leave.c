@@ -97,7 +97,7 @@ uint32_t ds_leave_copy(void)
 
 		if (!bytes)
 			continue;
-		/* it allocated more meanwhile */
+		/* it allocated more since there was room made for it */
 		if (!stay || plain_bytes(device) > stay->slots * DS_GRAIN_BYTES)
 			return DS_PARK_ARENA;
 		for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)

@@ -130,6 +130,9 @@ uint32_t ds_park_leave(void)
 		reason = DS_PARK_CONTEXT;
 	if (reason == DS_PARK_OK)
 		reason = some ? ds_leave_some() : ds_leave_copy();
+	/* it allocated while there was room made for it; now nobody does */
+	if (reason == DS_PARK_ARENA && !some && ds_leave_room() == DS_PARK_OK)
+		reason = ds_leave_copy();
 	if (reason != DS_PARK_OK) {
 		rest();
 		return reason;

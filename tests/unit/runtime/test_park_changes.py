@@ -27,6 +27,11 @@ def test_host_memory_that_is_asked_back_in_the_middle_of_a_park_stays() -> None:
     good(run(program("kept"), "together", DETSHARE_PARK="1", FAKECUDA_KERNEL_US=f"{HASH}:60000"))
 
 
+def test_a_program_that_allocates_while_a_park_makes_room_is_parked() -> None:
+    """On an H100 a training that was about to begin was refused its move: there is no host memory for it."""
+    good(run(program("kept"), "meanwhile", DETSHARE_PARK="1", FAKECUDA_REGISTER_US="1000000"))
+
+
 def test_what_another_gpu_writes_is_seen() -> None:
     good(run(program("kept"), "peer", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
 

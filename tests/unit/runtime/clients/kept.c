@@ -237,6 +237,24 @@ static void case_grows(void)
 		EXPECT(filled(at[n], 2 * MIB, n % 3 ? n : n + 100));
 }
 
+/* It allocates while host memory is pinned for a park: that park has room for it, too. */
+static void case_meanwhile(void)
+{
+	CUdeviceptr at, more;
+
+	CHECK(cuMemAlloc_v2(&at, 4 * MIB));
+	fill(at, 4 * MIB, 5);
+	daemon_park(true);
+	while (!daemon_arenas())
+		usleep(100);
+	CHECK(cuMemAlloc_v2(&more, 8 * MIB));
+	fill(more, 8 * MIB, 6);
+	EXPECT(daemon_park_wait() == DS_PARK_OK && away() && daemon_arenas() == 2);
+	EXPECT(daemon_counters()->parked_bytes == 12 * MIB && daemon_counters()->parks == 1);
+	wake();
+	EXPECT(filled(at, 4 * MIB, 5) && filled(more, 8 * MIB, 6));
+}
+
 /* Memory that grows where no more host memory is to be had is not parked, and copies that there are stay good. */
 static void case_full(void)
 {
@@ -326,6 +344,7 @@ int main(int count, char **arguments)
 		{"returned", case_returned},
 		{"together", case_together},
 		{"grows", case_grows},
+		{"meanwhile", case_meanwhile},
 		{"full", case_full},
 		{"off", case_off},
 		{"no-kernel", case_no_kernel},
