@@ -38,7 +38,7 @@ def test_programs_of_other_gpus_are_another_daemons(
 ) -> None:
     """Who has no GPU yet, or only /dev/nvidia-modeset beside it, may still become ours."""
     there = [opener(1, 2), opener(2, 3), opener(3), opener(4, 0, 2), opener(5, procfs.MODESET_MINOR)]
-    monkeypatch.setattr(procfs, "openers", lambda: iter(there))
+    monkeypatch.setattr(driver._sweep, "openers", lambda clients: there)
     assert [each.id.pid for each in driver.openers()] == [1, 3, 4, 5]
     monkeypatch.setattr(driver, "_gpus", [])
     assert len(driver.openers()) == 5

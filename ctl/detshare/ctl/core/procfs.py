@@ -7,7 +7,6 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -135,24 +134,6 @@ def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, 
         device_fds=tuple(devices),
         pid_namespace=os.stat(f"{base}/ns/pid").st_ino,
     )
-
-
-def opener(pid: int) -> Opener | None:
-    """A process that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl; None where it does not, or has ended."""
-    try:
-        control, devices = nvidia_fds(pid)
-        start = start_time(pid) if control or devices else None
-        return None if start is None else describe(pid, start, control, devices)
-    except OSError:
-        return None  # ended meanwhile, or another user's while we are not root
-
-
-def openers() -> Iterator[Opener]:
-    """Every process but this one that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl."""
-    me = os.getpid()
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != me and (found := opener(int(name))) is not None:
-            yield found
 
 
 def _information(path: Path) -> dict[str, str]:

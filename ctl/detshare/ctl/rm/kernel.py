@@ -34,6 +34,7 @@ from detshare.ctl.core.pidfd import getfd
 from detshare.ctl.rm.fecs import FecsLog, OtherGpu
 from detshare.ctl.rm.nvml import Nvml
 from detshare.ctl.rm.session import CONTROL_NODE, ControlFile, Session
+from detshare.ctl.rm.sweep import Sweep
 
 
 class KernelDriver:
@@ -54,6 +55,7 @@ class KernelDriver:
         self.nvml = Nvml()
         self._own: Session | None = None
         self._gpus: list[Gpu] | None = None
+        self._sweep = Sweep()
 
     def gpus(self) -> list[Gpu]:
         if self._gpus is None:
@@ -68,7 +70,7 @@ class KernelDriver:
         daemon's."""
         mine = {gpu.minor for gpu in self.gpus()}
         found = []
-        for each in procfs.openers():
+        for each in self._sweep.openers(self.counts().clients if self._own is not None else None):
             theirs = {minor for _, minor in each.device_fds if minor < procfs.MODESET_MINOR}
             if not theirs or not mine or theirs & mine:
                 found.append(each)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds descriptors of the driver, asked again and again: only what may have changed is read.
+
+Source: proc(5), /proc/PID/fd: the size of the folder is the number of descriptors (Linux 6.2, else 0).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from detshare.ctl.core import procfs
+from detshare.ctl.core.driver import Opener
+
+__all__ = ["Sweep"]
+
+ALL_S: Final = 2.0
+"""everything is read as often: somebody may have closed one descriptor and opened another"""
+_Fds = tuple[list[int], list[tuple[int, int]]]
+
+
+class Sweep:
+    """Not for two threads at once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[int, tuple[int, _Fds]] = {}
+        """PID -> how many descriptors it had, and which of them are the driver's"""
+        self._clients: int | None = None
+        self._all_at = float("-inf")
+
+    def openers(self, clients: int | None) -> list[Opener]:
+        """Every process but this one that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl.
+
+        `clients`: how many RM has; another number than before, or None, and everything is read.
+        """
+        now = self._clock()
+        if clients is None or clients != self._clients or now - self._all_at >= ALL_S:
+            self._known, self._clients, self._all_at = {}, clients, now
+        known, found, me = {}, [], os.getpid()
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or (pid := int(name)) == me:
+                continue
+            try:
+                count = os.stat(f"/proc/{pid}/fd").st_size
+                before = self._known.get(pid)
+                fds = before[1] if before is not None and 0 < count == before[0] else procfs.nvidia_fds(pid)
+                known[pid] = count, fds
+                start = procfs.start_time(pid) if fds[0] or fds[1] else None
+                if start is not None:
+                    found.append(procfs.describe(pid, start, *fds))
+            except OSError:
+                continue  # ended meanwhile, or another user's while we are not root
+        self._known = known
+        return found

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sweep of /proc reads again, and what it takes for as before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from detshare.ctl.core import procfs
+from detshare.ctl.rm import sweep
+
+OPENS = """
+import sys
+kept = []
+print(flush=True)
+for _ in sys.stdin:
+    kept.append(open("/dev/null"))
+    print(flush=True)
+"""
+
+pytestmark = pytest.mark.skipif(
+    not os.stat("/proc/self/fd").st_size, reason="this kernel (before 6.2) does not say how many descriptors there are"
+)
+
+
+class Child:
+    """A process that opens one more file when it is told to."""
+
+    def __init__(self) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, "-c", OPENS], stdin=pipe, stdout=pipe, text=True)
+        self._answered()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def opens(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self._answered()
+
+    def _answered(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    made = Child()
+    yield made
+    made.process.communicate("")
+
+
+class Scene:
+    """A sweep whose clock stands, over the real /proc; `fds` is what a process is found to hold of the driver."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
+        self.now, self.pid = 0.0, pid
+        self.fds: tuple[list[int], list[tuple[int, int]]] = ([], [])
+        self.reads = 0
+        self.sweep = sweep.Sweep(lambda: self.now)
+        monkeypatch.setattr(procfs, "nvidia_fds", self._read)
+
+    def _read(self, pid: int) -> tuple[list[int], list[tuple[int, int]]]:
+        if pid != self.pid:
+            return [], []
+        self.reads += 1
+        return self.fds
+
+    def finds(self, clients: int | None = 7) -> bool:
+        return self.pid in [each.id.pid for each in self.sweep.openers(clients)]
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch, child: Child) -> Scene:
+    return Scene(monkeypatch, child.pid)
+
+
+def test_who_opens_something_is_read_again(scene: Scene, child: Child) -> None:
+    assert not scene.finds()
+    assert not scene.finds()
+    assert scene.reads == 1
+    scene.fds = ([3], [])
+    child.opens()
+    assert scene.finds()
+    assert scene.finds()
+    assert scene.reads == 2
+
+
+@pytest.mark.parametrize("clients", [8, None])
+def test_another_number_of_clients_has_everything_read(scene: Scene, clients: int | None) -> None:
+    assert not scene.finds()
+    scene.fds = ([3], [(4, 0)])
+    assert not scene.finds()
+    assert scene.finds(clients)
+    assert scene.reads == 2
+
+
+def test_everything_is_read_after_a_while(scene: Scene) -> None:
+    assert not scene.finds()
+    scene.fds = ([3], [])
+    scene.now += sweep.ALL_S
+    assert scene.finds()
+
+
+def test_who_ended_is_gone(scene: Scene, child: Child) -> None:
+    scene.fds = ([3], [])
+    assert scene.finds()
+    child.process.communicate("")
+    assert not scene.finds()
+
+
+def test_where_the_kernel_does_not_count_everything_is_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = os.stat
+
+    def uncounted(path: str) -> os.stat_result:
+        found = stat(path)
+        return os.stat_result((*found[:6], 0, *found[7:10])) if path.endswith("/fd") else found
+
+    monkeypatch.setattr("detshare.ctl.rm.sweep.os.stat", uncounted)
+    for _ in range(3):
+        scene.finds()
+    assert scene.reads == 3
