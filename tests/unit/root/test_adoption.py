@@ -244,3 +244,20 @@ def test_a_wrong_announcement_does_no_harm(clock: Clock, driver: ModelDriver) ->
         clock.sleep(1)
     assert len(found.tsgs) == 4
     assert {client for _, client in found.clients} != {0xC1DFFFFF}
+
+
+def test_who_takes_long_to_read_is_not_read_for_each_verb(clock: Clock, driver: ModelDriver) -> None:
+    """A policy that acted 30 times a second on clients of an MPS server took 0.9 of a core, reading (an H100)."""
+    scenario.cuda_process(driver)
+    adopter = Adopter(driver, for_version(driver.version), clock)
+    openers, counts = driver.openers(), driver.counts()
+    adopter.refresh(openers, counts)
+    driver.before_control = lambda call: clock.sleep(0.002)
+    begun, reading = clock(), 0.0
+    while clock() - begun < 120:
+        counts = counts._replace(objects=counts.objects + 1)
+        asked = clock()
+        adopter.refresh(openers, counts, fresh=True)
+        reading += clock() - asked
+        clock.sleep(0.03)
+    assert 0.02 < reading / (clock() - begun) < 0.15

@@ -258,7 +258,8 @@ class Adopter:
         if not busy and now - known.read_at >= max(STALE_S, STALE_FACTOR * known.cost_s):
             known.deep = True  # nothing presses: look into the corners too
             return True
-        return busy and now - known.read_at >= (min(known.pause_s, FRESH_S) if fresh else known.pause_s)
+        asked = min(known.pause_s, max(FRESH_S, COST_FACTOR * known.cost_s))
+        return busy and now - known.read_at >= (asked if fresh else known.pause_s)
 
     def _top(self, counts: Counts) -> int:
         """Counter of the newest client, unwrapped; asked once per state of the driver, as each question uses one."""
