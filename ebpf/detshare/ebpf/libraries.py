@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from detshare.ctl.core import procfs
+from detshare.ctl.core.sweep import Sweep
 
 _NAME = re.compile(r"libcuda\.so(\.\d+)*")
 _PLACES = (
@@ -78,7 +78,7 @@ def mapped(pid: int) -> list[Found]:
 def without_libcuda() -> list[int]:
     """Programs that hold a GPU's descriptor and have no libcuda mapped: static ones, other libraries' clients."""
     return [
-        opener.id.pid for opener in procfs.openers() if opener.device_fds and not mapped(opener.id.pid)
+        opener.id.pid for opener in Sweep().openers() if opener.device_fds and not mapped(opener.id.pid)
     ]
 
 

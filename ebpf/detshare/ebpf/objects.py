@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from detshare.ctl.abi.versions import Abi
-from detshare.ctl.core import procfs
+from detshare.ctl.core.sweep import Sweep
 from detshare.ebpf.attach import has_tracepoint
 from detshare.ebpf.bpf import MapKind, MapSpec
 from detshare.ebpf.loader import Loaded, Trouble
@@ -59,7 +59,7 @@ class ObjectTracer:
         decoder = Decoder(abi)
         self.world = World(decoder)
         self._ignored = {os.getpid(), *ignored}
-        self._early = [opener.id.pid for opener in procfs.openers()]
+        self._early = [opener.id.pid for opener in Sweep().openers()]
         self._early_seen: set[int] = set()
         self._program = Loaded(
             "objects",

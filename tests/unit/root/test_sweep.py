@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from detshare.ctl.core import procfs
-from detshare.ctl.rm import sweep
+from detshare.ctl.core import procfs, sweep
 
 OPENS = """
 import sys
@@ -123,7 +122,7 @@ def test_where_the_kernel_does_not_count_everything_is_read(scene: Scene, monkey
         found = stat(path)
         return os.stat_result((*found[:6], 0, *found[7:10])) if path.endswith("/fd") else found
 
-    monkeypatch.setattr("detshare.ctl.rm.sweep.os.stat", uncounted)
+    monkeypatch.setattr("detshare.ctl.core.sweep.os.stat", uncounted)
     for _ in range(3):
         scene.finds()
     assert scene.reads == 3

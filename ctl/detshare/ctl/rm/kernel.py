@@ -31,10 +31,10 @@ from detshare.ctl.core.driver import (
     Usage,
 )
 from detshare.ctl.core.pidfd import getfd
+from detshare.ctl.core.sweep import Sweep
 from detshare.ctl.rm.fecs import FecsLog, OtherGpu
 from detshare.ctl.rm.nvml import Nvml
 from detshare.ctl.rm.session import CONTROL_NODE, ControlFile, Session
-from detshare.ctl.rm.sweep import Sweep
 
 
 class KernelDriver:

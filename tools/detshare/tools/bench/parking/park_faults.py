@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from detshare.ctl.client import ClientError
+from detshare.tools.bench.parking import nvml
 from detshare.tools.bench.parking.holder import MIB, Holder
 from detshare.tools.bench.session import Session
 from detshare.tools.bench.spatial.lanes import Lanes
@@ -135,13 +136,18 @@ def full_arena(session: Session) -> None:
         large.end()
 
 
-def nothing_left(session: Session, before: int, keeper: Holder) -> None:
-    """The GPU's memory is free again, and the arena has room for what only fits if nobody else has any."""
+def nothing_left(session: Session, before: int, had: int | None, keeper: Holder) -> None:
+    """The GPU's memory is free again, and the arena has room for what only fits if nobody else has any.
+
+    `before`: bytes that were free; `had`: of the GPU, what the keeper had then, where NVML knows it.
+    """
     keeper.launch()
     until = time.monotonic() + PATIENCE
     while (left := before - keeper.left()) > 0 and time.monotonic() < until:
         time.sleep(0.05)
     session.row("GPU memory that killed programs left behind", max(left, 0) / MIB, "MiB", target="== 0")
+    if had is not None and (has := nvml.used_by(keeper.program.pid)) is not None:
+        session.row("GPU memory that the keeper has more than before", (has - had) / MIB, "MiB")
     rest = Holder(session, SIZE_MIB + SIZE_MIB // 2, chunk_mib=CHUNK_MIB)
     try:
         keeper.park()
@@ -165,7 +171,7 @@ def run(session: Session) -> None:
         faults = Faults(session)
         faults.keeper.park()
         faults.keeper.launch()  # what parks need of the GPU for themselves is there, and stays
-        before = faults.keeper.left()
+        before, had = faults.keeper.left(), nvml.used_by(faults.keeper.program.pid)
         full_arena(session)
         while faults.kills.total() < rounds and session.left > LEAST_S:
             faults.one()
@@ -176,6 +182,6 @@ def run(session: Session) -> None:
         session.row("kills", faults.kills.total(), "kills", target=f">= {rounds}")
         session.row("kills after which the keeper's memory differed", faults.differed, "kills", target="== 0")
         session.row("killed programs that ps went on to list", faults.stayed, "programs", target="== 0")
-        nothing_left(session, before, faults.keeper)
+        nothing_left(session, before, had, faults.keeper)
         session.row("memory that differs at the end", int(not faults.keeper.same()), "", target="== 0")
         faults.keeper.end()

@@ -31,7 +31,7 @@ class Sweep:
         self._clients: int | None = None
         self._all_at = float("-inf")
 
-    def openers(self, clients: int | None) -> list[Opener]:
+    def openers(self, clients: int | None = None) -> list[Opener]:
         """Every process but this one that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl.
 
         `clients`: how many RM has; another number than before, or None, and everything is read.
