@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import struct
 from collections.abc import Iterable
@@ -18,10 +17,10 @@ from typing import Final
 
 from detshare.ctl.core import sizes
 from detshare.runtime import board_layout as layout
+from detshare.runtime import hostmemory
 from detshare.runtime.board import BadBoard
 from detshare.runtime.tenant import Refused, Tenant
 
-_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _SPARE: Final = 0.05
 """of the host's memory, which stays free"""
 
@@ -70,19 +69,27 @@ def _available() -> int:
 class Arena:
     """The memory of all programs together. The caller holds a lock around `room`."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, huge: bool = False) -> None:
         self.limit = host_bytes() // 2 if limit is None else limit
         """bytes that all of them together may have"""
+        self.huge = huge
+        """on huge pages, as long as there are any"""
+        self.ordinary = 0
+        """bytes that were given on ordinary pages so far"""
+
+    def _free(self) -> int:
+        """What the host can give."""
+        return _available() - int(host_bytes() * _SPARE) + (hostmemory.free_huge_bytes() if self.huge else 0)
 
     def lacks(self, tenants: Iterable[Tenant], who: Tenant, size: int) -> int:
         """Bytes that others would have to give back before `who` can have `size`; 0 or less: none."""
         others = sum(tenant.park.arena for tenant in tenants if tenant is not who)
-        free = _available() - int(host_bytes() * _SPARE)
+        free = self._free()
         return max(others + size - self.limit, size - who.park.arena - free)
 
     def left(self, tenants: Iterable[Tenant], who: Tenant) -> int:
         """Bytes that `who` can have besides what it has."""
-        free = _available() - int(host_bytes() * _SPARE)
+        free = self._free()
         return max(min(self.limit - sum(tenant.park.arena for tenant in tenants), free), 0)
 
     def room(self, tenants: Iterable[Tenant], who: Tenant, size: int) -> None:
@@ -93,24 +100,20 @@ class Arena:
             text = f"the arena of {sizes.text(self.limit)} has {left} left, and {sizes.text(size)} are needed"
             following = "raise park.arena in the configuration, or resume or end another parked program"
             raise Refused(errno.ENOSPC, f"{text}; next: {following}")
-        free = _available() - int(host_bytes() * _SPARE)
+        free = self._free()
         if size - who.park.arena > free:
             text = f"the host has {sizes.text(max(free, 0))} to spare, and {sizes.text(size)} are needed"
             raise Refused(errno.ENOMEM, f"{text}; next: free host memory")
         who.park.arena = size
 
-    @staticmethod
-    def make(name: str, size: int) -> int:
-        """A descriptor of so much memory, which the kernel has for us. Refused. Some 3 GB a second."""
+    def make(self, name: str, size: int, gpu: str = "") -> int:
+        """A descriptor of so much memory near a GPU (UUID), which the kernel has for us. Refused."""
         try:
-            descriptor = os.memfd_create(f"detshare-arena-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            descriptor, huge = hostmemory.make(
+                f"detshare-arena-{name}", size, huge=self.huge, node=hostmemory.node_of(gpu)
+            )
         except OSError as error:
-            raise Refused(error.errno or errno.EIO, f"host memory cannot be had ({error.strerror})") from error
-        try:
-            os.posix_fallocate(descriptor, 0, size)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-        except OSError as error:
-            os.close(descriptor)
             text = f"the kernel does not give {sizes.text(size)} of host memory ({error.strerror})"
             raise Refused(error.errno or errno.ENOMEM, f"{text}; next: free host memory") from error
+        self.ordinary += 0 if huge else size
         return descriptor

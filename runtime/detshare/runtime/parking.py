@@ -134,7 +134,7 @@ class Parking:
         """A descriptor of host memory for a program's GPU, besides what it has. Refused."""
         tenant, had = self.grant(pid, uuid, size)
         try:
-            return self._arena.make(str(pid), size)
+            return self._arena.make(str(pid), size, tenant.record.gpu.uuid)
         except Refused as error:
             with self._lock:
                 tenant.park.refusal, tenant.park.arena = str(error), had
@@ -152,7 +152,7 @@ class Parking:
                 raise Refused(errno.ENOSPC, tenant.park.refusal)
             tenant.park.arena = had + size
         try:
-            return self._arena.make(str(pid), size)
+            return self._arena.make(str(pid), size, tenant.record.gpu.uuid)
         except Refused:
             with self._lock:
                 tenant.park.arena = had

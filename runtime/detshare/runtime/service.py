@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from detshare.ctl.core import procfs
+from detshare.ctl.core import procfs, sizes
 from detshare.ctl.core.config import Park
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event
@@ -63,7 +63,8 @@ class Service:
         self._events_lock = threading.Lock()
         self.directory = Directory(boards or default_path(run_dir))
         self._profiles = Profiles(run_dir / "profiles.json")
-        self.tenants = Tenants(self.directory, self._profiles, self._say, arenas.Arena(park.bytes if park else None))
+        self._arena = arenas.Arena(park.bytes, park.huge_pages) if park else arenas.Arena()
+        self.tenants = Tenants(self.directory, self._profiles, self._say, self._arena)
         self.tenants.died = self._died
         self.policies = self.tenants.policies
         self.policies.room_s = park.wait if park else 0.0
@@ -420,6 +421,9 @@ class Service:
                 checks.append(Check("mps server", True, text))
         if self._last_fall:
             checks.append(Check("mps faults", None, f"the last: {self._last_fall}"))
+        if self._arena.huge and self._arena.ordinary:
+            text = f"{sizes.text(self._arena.ordinary)} of host memory were given on ordinary pages: too few huge ones"
+            checks.append(Check("huge pages", False, text, "raise vm.nr_hugepages or vm.nr_overcommit_hugepages"))
         if self.policies.reserved is not None:
             checks.append(Check("reserve", None, f"the first {self.policies.reserved} SMs are kept for class high"))
         return checks

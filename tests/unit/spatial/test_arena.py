@@ -78,7 +78,7 @@ def test_the_host_keeps_some(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_given_is_zero_and_cannot_be_cut() -> None:
-    descriptor = Arena.make("1", 2 * MIB)
+    descriptor = Arena().make("1", 2 * MIB)
     try:
         with mmap.mmap(descriptor, 2 * MIB) as mapped:
             assert mapped[:] == bytes(2 * MIB)
@@ -90,7 +90,7 @@ def test_what_is_given_is_zero_and_cannot_be_cut() -> None:
         assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SEAL
     finally:
         os.close(descriptor)
-    other = Arena.make("2", 2 * MIB)
+    other = Arena().make("2", 2 * MIB)
     try:
         with mmap.mmap(other, 2 * MIB) as mapped:
             assert mapped[:] == bytes(2 * MIB)

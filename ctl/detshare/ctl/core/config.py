@@ -178,6 +178,8 @@ class Park:
     """copies are kept after the way back, and the next park copies what changed"""
     lazy: bool = False
     """a parked program runs again over host memory, while its memory comes home"""
+    huge_pages: bool = False
+    """that host memory is of the kernel's pool of huge pages (2 MiB), as long as it has any"""
 
     @property
     def bytes(self) -> int:
@@ -258,7 +260,13 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "key": check_file,
         "hosts": check_hosts,
     },
-    "park": {"arena": check_arena, "wait": check_wait, "incremental": check_flag, "lazy": check_flag},
+    "park": {
+        "arena": check_arena,
+        "wait": check_wait,
+        "incremental": check_flag,
+        "lazy": check_flag,
+        "huge_pages": check_flag,
+    },
     "containers": {"required": check_flag, "devices": check_devices},
 }
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {
