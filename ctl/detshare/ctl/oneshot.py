@@ -159,7 +159,7 @@ class OneShot:
                 require_root(asked)
             rundir.prepare(run_dir, asked)
             if lock:
-                name = f"detshare-ctl {asked.partition(' ')[0]}"
+                name = f"{rundir.COMMAND} {asked.partition(' ')[0]}"
                 for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
                     mine = rundir.Lock(path, name)
                     mine.acquire(asked)

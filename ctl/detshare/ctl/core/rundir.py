@@ -25,6 +25,9 @@ def default_run_dir() -> Path:
     """DETSHARE_RUN_DIR, or /run/detshare."""
     return Path(os.environ.get("DETSHARE_RUN_DIR") or DEFAULT_RUN_DIR)
 
+COMMAND: Final = "detshare-ctl"
+"""what the name of a holder begins with that does one thing, and ends"""
+
 
 class Held(ControlError):
     """Another process holds the lock. `pid` is 0 where it did not say."""
@@ -61,8 +64,8 @@ class Lock:
         self._name = name
         self._fd = -1
 
-    def acquire(self, asked: str, patience: float = 0.0) -> None:
-        """Take it within `patience` seconds; Held otherwise."""
+    def acquire(self, asked: str, patience: float = 0.0, commands: float = 0.0) -> None:
+        """Take it within `patience` seconds, or `commands` where a command has it, which ends by itself; else Held."""
         path = self._path
         if path == MACHINE and not path.parent.exists():
             prepare(path.parent, asked)
@@ -71,15 +74,16 @@ class Lock:
         except OSError as error:
             stopped = f"{path} cannot be opened ({error.strerror})"
             raise ControlError(asked, stopped, "run it as root, or give a folder of yours with --run-dir") from error
-        until = time.monotonic() + patience
+        begun = time.monotonic()
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() < until:
+                holder = os.pread(fd, 200, 0).decode(errors="replace")
+                ends = holder.partition(" ")[2].startswith(COMMAND)
+                if time.monotonic() < begun + (max(patience, commands) if ends else patience):
                     time.sleep(0.02)
                     continue
-                holder = os.pread(fd, 200, 0).decode(errors="replace")
                 os.close(fd)
                 raise Held(asked, path, holder) from None
             break

@@ -46,7 +46,9 @@ is in no cycles, so it is gone without them"""
 DRIVER_PAUSE_S: Final = 1.0
 """between two looks for a driver that is not loaded yet"""
 LOCK_PATIENCE: Final = 1.0
-"""seconds to wait for a one-shot command, or a daemon that is ending, to give up the lock"""
+"""seconds to wait for a daemon that is ending, or a guardian, to give up the lock"""
+COMMAND_PATIENCE: Final = 60.0
+"""the same for a one-shot command: on a slow machine it needs seconds"""
 
 
 async def listen(
@@ -206,7 +208,7 @@ def run(run_dir: Path, config: Config, why: str = "", load: Callable[[], Config]
     with contextlib.ExitStack() as stack:
         for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
             lock = rundir.Lock(path, "detshared")
-            lock.acquire(asked, LOCK_PATIENCE)  # a guardian may hold it for a moment
+            lock.acquire(asked, LOCK_PATIENCE, COMMAND_PATIENCE)
             stack.callback(lock.release)
         code = asyncio.run(serve(run_dir, config, start_guardian(run_dir, asked), backend, why, load))
         if code:
