@@ -66,6 +66,11 @@ def _available() -> int:
     return host_bytes()
 
 
+def _ordinary() -> int:
+    """Bytes of ordinary pages that the host can spare."""
+    return _available() - int(host_bytes() * _SPARE)
+
+
 class Arena:
     """The memory of all programs together. The caller holds a lock around `room`."""
 
@@ -78,8 +83,8 @@ class Arena:
         """bytes that were given on ordinary pages so far"""
 
     def _free(self) -> int:
-        """What the host can give."""
-        return _available() - int(host_bytes() * _SPARE) + (hostmemory.free_huge_bytes() if self.huge else 0)
+        """What the host can give at once: a piece is of one kind of page."""
+        return max(_ordinary(), hostmemory.free_huge_bytes() if self.huge else 0)
 
     def lacks(self, tenants: Iterable[Tenant], who: Tenant, size: int) -> int:
         """Bytes that others would have to give back before `who` can have `size`; 0 or less: none."""
@@ -109,8 +114,9 @@ class Arena:
     def make(self, name: str, size: int, gpu: str = "") -> int:
         """A descriptor of so much memory near a GPU (UUID), which the kernel has for us. Refused."""
         try:
+            fits, node = size <= _ordinary(), hostmemory.node_of(gpu)
             descriptor, huge = hostmemory.make(
-                f"detshare-arena-{name}", size, huge=self.huge, node=hostmemory.node_of(gpu)
+                f"detshare-arena-{name}", size, huge=self.huge, ordinary=fits, node=node
             )
         except OSError as error:
             text = f"the kernel does not give {sizes.text(size)} of host memory ({error.strerror})"

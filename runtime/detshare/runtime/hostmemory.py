@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import platform
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from detshare.ctl.core import procfs
+from detshare.runtime import sealed
 
 __all__ = ["HUGE", "free_huge_bytes", "make", "node_of"]
 
 HUGE: Final = 2 << 20
-_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_MFD: Final = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 _MFD_HUGE: Final = os.MFD_HUGETLB | os.MFD_HUGE_2MB
 _POOL: Final = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
 _SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}.get(platform.machine())
@@ -33,6 +32,7 @@ _NODES: Final = 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+@lru_cache(maxsize=256)
 def node_of(gpu: str, devices: Path = Path("/sys/bus/pci/devices")) -> int | None:
     """The NUMA node of a GPU (UUID); None where it has none, or nobody knows."""
     pci = next((each.pci for each in procfs.gpus() if each.uuid == gpu), None)
@@ -45,9 +45,10 @@ def node_of(gpu: str, devices: Path = Path("/sys/bus/pci/devices")) -> int | Non
 
 
 def free_huge_bytes(pool: Path = _POOL) -> int:
-    """In the kernel's pool of huge pages, and what it may take from ordinary memory besides, which is no part of it."""
+    """What the kernel's pool of huge pages has, but for what is promised to others."""
     with contextlib.suppress(OSError, ValueError):
-        return HUGE * int((pool / "free_hugepages").read_text(encoding="ascii"))
+        free, promised = (int((pool / f"{each}_hugepages").read_text(encoding="ascii")) for each in ("free", "resv"))
+        return HUGE * max(free - promised, 0)
     return 0
 
 
@@ -66,24 +67,16 @@ def _near(node: int | None) -> Iterator[None]:
         _libc.syscall(_SET_MEMPOLICY, _DEFAULT, None, 0)
 
 
-def _file(name: str, size: int, flags: int) -> int:
-    descriptor = os.memfd_create(name, _MFD | flags)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+def make(name: str, size: int, *, huge: bool, ordinary: bool, node: int | None) -> tuple[int, bool]:
+    """A sealed descriptor of so much zeroed memory, which the kernel has for us; whether on huge pages. OSError.
 
-
-def make(name: str, size: int, *, huge: bool, node: int | None) -> tuple[int, bool]:
-    """A sealed descriptor of so much zeroed memory, which the kernel has for us; whether on huge pages.
-
-    Ordinary pages where huge ones are not asked for, or there are too few: some 3 GB a second. OSError.
+    `huge`: on those if the pool has enough. `ordinary`: else on ordinary ones, some 3 GB a second.
     """
     with _near(node):
         if huge and size % HUGE == 0:
-            with contextlib.suppress(OSError):
-                return _file(name, size, _MFD_HUGE), True
-        return _file(name, size, 0), False
+            try:
+                return sealed.memory(name, size, _MFD_HUGE), True
+            except OSError:
+                if not ordinary:
+                    raise
+        return sealed.memory(name, size), False

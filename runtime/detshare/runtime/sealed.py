@@ -21,16 +21,22 @@ _PREFIX: Final = "detshare:"
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
-def create(name: str) -> int:
-    """A descriptor of a new zeroed page. OSError."""
-    descriptor = os.memfd_create(f"{_PREFIX}{time.monotonic_ns():016x}:{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+def memory(name: str, size: int, flags: int = 0) -> int:
+    """A descriptor of so much zeroed memory, which the kernel has for us and nobody can shorten. OSError."""
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | flags)
     try:
-        os.fchmod(descriptor, 0o600)
-        os.posix_fallocate(descriptor, 0, PAGE_BYTES)
+        os.posix_fallocate(descriptor, 0, size)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError:
         os.close(descriptor)
         raise
+    return descriptor
+
+
+def create(name: str) -> int:
+    """A descriptor of a new zeroed page. OSError."""
+    descriptor = memory(f"{_PREFIX}{time.monotonic_ns():016x}:{name}", PAGE_BYTES)
+    os.fchmod(descriptor, 0o600)
     return descriptor
 
 

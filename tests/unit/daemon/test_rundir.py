@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -15,10 +16,10 @@ def test_a_daemon_waits_for_a_command_which_ends(tmp_path: Path) -> None:
     """In a slow guest a listing held the lock for longer than a second, and the daemon that was started gave up."""
     command, daemon = rundir.Lock(tmp_path / "lock", "detshare-ctl list"), rundir.Lock(tmp_path / "lock", "detshared")
     command.acquire("list programs")
-    done = threading.Event()
+    done, told = threading.Event(), list[str]()
 
     def wait() -> None:
-        daemon.acquire("start detshared", 0.0, 600.0)
+        daemon.acquire("start detshared", 0.0, 600.0, told.append)
         done.set()
 
     waiter = threading.Thread(target=wait)
@@ -27,6 +28,7 @@ def test_a_daemon_waits_for_a_command_which_ends(tmp_path: Path) -> None:
     command.release()
     assert done.wait(60)
     waiter.join()
+    assert told == [f"{os.getpid()} detshare-ctl list"]
     assert "detshared" in (tmp_path / "lock").read_text()
     daemon.release()
 

@@ -16,6 +16,7 @@ from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
 from detshare.ctl.core import classes, jobs
 from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import Level, State
 from detshare.ctl.core.verbs import request
 from detshare.ctl.rm.client import RmClient, RmError
@@ -352,7 +353,22 @@ def test_an_error_of_ours_leaves_no_rank_off(
             raise ValueError("no error of the driver's")
 
     switched(monkeypatch, fail)
+    kept: list[ProcessId] = []
+    monkeypatch.setattr(backend, "_leave_turns", kept.append)
+    monkeypatch.setattr(backend, "_admit", kept.remove)
     with pytest.raises(ValueError, match="no error"):
         backend.pause(f"job:{job[0].id.pid}")
+    assert not kept, "who left its turns for it takes part again"
     assert not backend._journal.paused
     assert State.PAUSED not in {p.state for p in backend.look().programs}
+
+
+def test_many_are_paused_one_after_the_other(
+    backend: RootBackend, job: list[ModelProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread and duplicates of descriptors for each of a thousand would be more than a daemon may have."""
+    monkeypatch.setattr("detshare.ctl.backends.root.backend.MOST", 1)
+    threads: list[str] = []
+    switched(monkeypatch, lambda handle: threads.append(threading.current_thread().name))
+    assert len(backend.pause(f"job:{job[0].id.pid}").changed) == 2
+    assert set(threads) == {threading.current_thread().name}

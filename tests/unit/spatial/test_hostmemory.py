@@ -16,7 +16,7 @@ import pytest
 from detshare.ctl.core import config, procfs
 from detshare.ctl.core.driver import Gpu
 from detshare.runtime import arena as arenas
-from detshare.runtime import hostmemory
+from detshare.runtime import hostmemory, sealed
 from detshare.runtime.arena import Arena, host_bytes
 from detshare.runtime.tenant import Refused
 
@@ -53,15 +53,15 @@ def policy() -> tuple[int, int]:
 
 def test_memory_is_asked_for_on_the_gpus_node_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
-    made = hostmemory._file
+    made = sealed.memory
 
-    def watched(name: str, size: int, flags: int) -> int:
+    def watched(name: str, size: int, flags: int = 0) -> int:
         seen.append(policy())
         return made(name, size, flags)
 
-    monkeypatch.setattr(hostmemory, "_file", watched)
+    monkeypatch.setattr(sealed, "memory", watched)
     before = policy()
-    descriptor, huge = hostmemory.make("a", 2 * MIB, huge=False, node=0)
+    descriptor, huge = hostmemory.make("a", 2 * MIB, huge=False, ordinary=True, node=0)
     os.close(descriptor)
     assert not huge
     assert seen == [(hostmemory._PREFERRED, 1)]
@@ -102,6 +102,25 @@ def test_where_huge_pages_end_ordinary_ones_are_given_and_counted(monkeypatch: p
         os.close(each)
 
 
+def test_where_ordinary_pages_are_too_few_the_host_is_not_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else took the pool's pages after they were counted."""
+    pool, arena = Pool(monkeypatch, 2 * MIB), Arena(100 * MIB, huge=True)
+    monkeypatch.setattr(arenas, "_available", lambda: host_bytes() // 20 + 3 * MIB)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(Refused, match="no huge pages"):
+        arena.make("1", 4 * MIB)
+    assert (pool.free, arena.ordinary, len(os.listdir("/proc/self/fd"))) == (2 * MIB, 0, before)
+
+
+def test_two_kinds_of_pages_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arenas, "_available", lambda: host_bytes() // 20 + 6 * MIB)
+    monkeypatch.setattr(hostmemory, "free_huge_bytes", lambda: 8 * MIB)
+    arena = Arena(100 * MIB, huge=True)
+    who: Any = type("Tenant", (), {"park": type("Park", (), {"arena": 0})()})()
+    with pytest.raises(Refused, match="has 8M to spare, and 12M are needed"):
+        arena.room([who], who, 12 * MIB)
+
+
 def test_nobody_takes_huge_pages_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, arena = Pool(monkeypatch, 6 * MIB), Arena(100 * MIB)
     os.close(arena.make("1", 4 * MIB))
@@ -121,7 +140,10 @@ def test_the_pool_counts_as_memory_that_the_host_has(monkeypatch: pytest.MonkeyP
 
 def test_the_pool_is_read(tmp_path: Path) -> None:
     (tmp_path / "free_hugepages").write_text("5\n")
-    assert hostmemory.free_huge_bytes(tmp_path) == 10 * MIB
+    (tmp_path / "resv_hugepages").write_text("2\n")
+    assert hostmemory.free_huge_bytes(tmp_path) == 6 * MIB
+    (tmp_path / "resv_hugepages").write_text("9\n")
+    assert hostmemory.free_huge_bytes(tmp_path) == 0
     assert hostmemory.free_huge_bytes(tmp_path / "none") == 0
 
 
@@ -133,10 +155,7 @@ def test_they_are_a_setting() -> None:
 
 
 def test_real_huge_pages_are_zero_and_sealed() -> None:
-    try:
-        descriptor, huge = hostmemory.make("a", 4 * MIB, huge=True, node=None)
-    except OSError as error:
-        pytest.skip(f"no host memory: {error}")
+    descriptor, huge = hostmemory.make("a", 4 * MIB, huge=True, ordinary=True, node=None)
     try:
         if not huge:
             pytest.skip("this machine's pool has no huge pages (vm.nr_hugepages, vm.nr_overcommit_hugepages)")

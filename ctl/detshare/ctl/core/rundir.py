@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ slices for the programs' own"""
 def default_run_dir() -> Path:
     """DETSHARE_RUN_DIR, or /run/detshare."""
     return Path(os.environ.get("DETSHARE_RUN_DIR") or DEFAULT_RUN_DIR)
+
 
 COMMAND: Final = "detshare-ctl"
 """what the name of a holder begins with that does one thing, and ends"""
@@ -64,8 +66,13 @@ class Lock:
         self._name = name
         self._fd = -1
 
-    def acquire(self, asked: str, patience: float = 0.0, commands: float = 0.0) -> None:
-        """Take it within `patience` seconds, or `commands` where a command has it, which ends by itself; else Held."""
+    def acquire(
+        self, asked: str, patience: float = 0.0, commands: float = 0.0, waits: Callable[[str], object] | None = None
+    ) -> None:
+        """Take it within `patience` seconds, or `commands` where a command has it, which ends by itself; else Held.
+
+        `waits` is told once for which command, after `patience`.
+        """
         path = self._path
         if path == MACHINE and not path.parent.exists():
             prepare(path.parent, asked)
@@ -81,7 +88,11 @@ class Lock:
             except BlockingIOError:
                 holder = os.pread(fd, 200, 0).decode(errors="replace")
                 ends = holder.partition(" ")[2].startswith(COMMAND)
-                if time.monotonic() < begun + (max(patience, commands) if ends else patience):
+                passed = time.monotonic() - begun
+                if passed < (max(patience, commands) if ends else patience):
+                    if waits is not None and passed >= patience:
+                        waits(holder.strip())
+                        waits = None
                     time.sleep(0.02)
                     continue
                 os.close(fd)

@@ -208,7 +208,7 @@ def run(run_dir: Path, config: Config, why: str = "", load: Callable[[], Config]
     with contextlib.ExitStack() as stack:
         for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
             lock = rundir.Lock(path, "detshared")
-            lock.acquire(asked, LOCK_PATIENCE, COMMAND_PATIENCE)
+            lock.acquire(asked, LOCK_PATIENCE, COMMAND_PATIENCE, lambda who: log.warning("waits for PID %s", who))
             stack.callback(lock.release)
         code = asyncio.run(serve(run_dir, config, start_guardian(run_dir, asked), backend, why, load))
         if code:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from detshare.ctl.backends.desired import Desired
-from detshare.ctl.backends.root.gang import together
+from detshare.ctl.backends.root.gang import MOST, together
 from detshare.ctl.backends.root.looking import FAILURES, Looking
 from detshare.ctl.core import classes, jobs, select
 from detshare.ctl.core.backend import NeedsModule
@@ -91,8 +91,13 @@ class RootBackend(Looking):
 
         def first(chosen: Sequence[Program]) -> None:
             some = [each for each in chosen if each.state is not State.NOT_UNDERSTOOD and _refusal(each) is None]
-            if len(some) > 1:
-                done, seconds = together(self._act, some, self._leave_turns)
+            if 1 < len(some) <= MOST:
+                try:
+                    done, seconds = together(self._act, some, self._leave_turns)
+                except BaseException:
+                    for program in some:
+                        self._admit(program.id)
+                    raise
                 off.update(done)
                 apart.extend([seconds] if len(done) == len(some) else ())
 

@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from typing import Final
 
 from detshare.ctl.backends.root.actuator import Actuator
 from detshare.ctl.backends.root.looking import FAILURES
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import Program, TsgChange
 
-__all__ = ["together"]
+__all__ = ["MOST", "together"]
+
+MOST: Final = 64
+"""programs: each has a thread, and duplicates of its descriptors, for as long as the driver needs"""
 
 
 def together(
