@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 from turns_stage import Stage, background
 
+from detshare.ctl.core.driver import ProcessGone, ProcessId
+
 
 def test_after_a_step_that_failed_the_next_lets_one_run_at_a_time_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -40,3 +42,29 @@ def test_after_a_step_that_failed_the_next_lets_one_run_at_a_time_again(
     turns._run()
     turns._closing = False
     assert seen == [2, 1]
+
+
+@pytest.mark.parametrize("step", ["turn", "close"])
+def test_a_program_that_ends_in_mid_turn_is_no_problem(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A daemon that was stopped just as a program ended said that it had not put all back, and ended with 1."""
+    names = ("low 0", "low 1")
+    for number, name in enumerate(names):
+        stage.backend.set_priority(stage.start(name, background(number)), "low")
+    stage.backend.look()
+    stage.run(0.1)
+    ended = stage.programs["low 0"][0]
+
+    def gone(process: ProcessId, *args: object) -> None:
+        if process == ended.id:
+            raise ProcessGone(f"PID {process.pid} has ended")
+
+    monkeypatch.setattr(stage.turns, "_retune", gone)
+    monkeypatch.setattr(stage.turns._hand, "leave", gone)
+    if step == "turn":
+        stage.turns._untuned.clear()
+        stage.run(1.0)
+        assert {process for process, _ in stage.turns._members} == {stage.programs["low 1"][0].id}
+    stage.turns.close()
+    assert stage.turns.problems == []

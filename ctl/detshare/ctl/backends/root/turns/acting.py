@@ -137,17 +137,18 @@ class Acting:
             else:
                 self._hand.off(process, [t for (p, _), m in self._members.items() if p == process for t in m.tsgs])
             self._told.pop(process, None)
-        except ProcessGone:
-            self._members = {key: m for key, m in self._members.items() if key[0] != process}
-            self._tell_rotation()
         except FAILURES as error:
             self._failed(process, error)
 
     def _failed(self, process: ProcessId, error: Exception) -> None:
-        """What it is made of changed: look at it anew. Until then it runs."""
+        """What it is made of changed: look at it anew, until then it runs. Or it has ended, which is no problem."""
         self._done = None
         with suppress(*FAILURES):
-            self._hand.on(process)
+            self._hand.on(process)  # of one that has ended: a forked child may hold what it made
+        if isinstance(error, ProcessGone):
+            self._members = {key: m for key, m in self._members.items() if key[0] != process}
+            self._tell_rotation()
+            return
         self._stale(process)
         if self._told.get(process) != str(error):
             self._told[process] = str(error)
@@ -156,6 +157,8 @@ class Acting:
     def _let_go(self, process: ProcessId) -> None:
         try:
             self._hand.leave(process)
+        except ProcessGone:
+            pass
         except FAILURES as error:
             self.problems.append((process, f"not switched on again: {error}"))
         self._forget(process)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from detshare.ctl.abi.versions import Abi, for_version
 from detshare.ctl.backends.root.adopt import Adopter
@@ -105,6 +105,10 @@ def _steering(client: int, tsg: int) -> tuple[int, int] | None:
     return next(((int(words[places[0]]), int(words[places[1]])) for words in found), None)
 
 
+LAST: Final = 3000
+"""characters that are kept of the log of a daemon that ended with an error"""
+
+
 def births(programs: int, observers: bool, interval: float) -> None:
     """Programs one after another under a detshared that looks so often; when the driver had each with its class.
 
@@ -137,7 +141,8 @@ def births(programs: int, observers: bool, interval: float) -> None:
             )
             guest.stop(tenant)
             _need(lambda where=where: _steering(*where) is None, "the driver has forgotten the program")  # type: ignore[misc]
-        guest.say(event="ended", observers=observers, status=daemon.end())
+        status = daemon.end()
+        guest.say(event="ended", observers=observers, status=status, log=daemon.text[-LAST:] if status else "")
 
 
 def _body() -> None:
