@@ -164,6 +164,7 @@ class Looking(Backend):
             programs=tuple(found),
             warnings=self._warnings(found),
             schedules=self._turns.schedules() if self._turns is not None else (),
+            sensor_cpu_s=self._sensor.cpu_s if self._sensor is not None else None,
         )
 
     def stirs(self) -> bool:
