@@ -85,7 +85,7 @@ def test_the_example_of_a_command_is_a_request_that_reads_as_it_was_typed(
     [(name, who, args)] = asked
     assert name == verb.name
     assert request(name, who, **args).who == who
-    typed = {"release --all": "release *"}.get(" ".join(words), " ".join(words))
+    typed = {"release --all": "release *"}.get(" ".join(words), f"{verb.words} {verb.example}")
     assert describe(name, who, args) == typed.replace(" 25%", " 250000" if name == "set-bucket" else " 25%")
 
 

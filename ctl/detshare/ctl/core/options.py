@@ -26,11 +26,19 @@ def run_dir(text: str) -> Callable[[F], F]:
     )
 
 
-class Seconds(click.FloatRange):
-    """A range of seconds; click's own lets NaN through, which compares as neither too small nor too large."""
+class Finite(click.FloatRange):
+    """A range of numbers; click's own lets NaN through, which compares as neither too small nor too large."""
+
+    kind = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = super().convert(value, param, ctx)
-        if not math.isfinite(seconds):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return float(seconds)
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no {self.kind}", param, ctx)
+        return float(number)
+
+
+class Seconds(Finite):
+    """A range of seconds."""
+
+    kind = "number of seconds"

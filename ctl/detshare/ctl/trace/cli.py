@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from detshare.ctl.abi.versions import UnknownBranch, for_version
-from detshare.ctl.core import procfs
+from detshare.ctl.core import procfs, streams
 from detshare.ctl.core.options import Seconds
 from detshare.ebpf import checks, show
 from detshare.ebpf.errors import EbpfError
@@ -133,6 +133,7 @@ def cli() -> None:
     Example:
       detshare-trace launches --duration 10
     """
+    streams.any_encoding()
 
 
 @cli.command(epilog="Example: detshare-trace objects --pid 4711 --duration 5")
