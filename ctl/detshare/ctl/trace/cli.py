@@ -19,6 +19,7 @@ import click
 
 from detshare.ctl.abi.versions import UnknownBranch, for_version
 from detshare.ctl.core import procfs, streams
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.options import Seconds
 from detshare.ebpf import checks, show
 from detshare.ebpf.errors import EbpfError
@@ -395,7 +396,10 @@ def main() -> None:
     try:
         cli.main(standalone_mode=True)
     except EbpfError as error:
-        click.echo(f"detshare-trace: {error.asked}: {error.why}\nnext: {error.advice}", err=True)
+        told = ControlError(error.asked, error.why, error.advice)
+        if "--json" in sys.argv:
+            click.echo(json.dumps(told.to_json()))
+        click.echo(f"detshare-trace: {told}", err=True)
         sys.exit(1)
 
 
