@@ -67,7 +67,7 @@ def _once(source: Source, view: View) -> None:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--run-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=options.RUN_DIR,
     help="Folder of the daemon's socket.  [default: DETSHARE_RUN_DIR or /run/detshare]",
 )
 @click.option(
