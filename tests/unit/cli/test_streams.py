@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -22,8 +23,10 @@ from detshare.ctl.cli.main import main
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.gputime import GpuTime
 from detshare.ctl.core.verbs import describe
-from detshare.ctl.sim.cli import cli as sim
+from detshare.ctl.sim import cli as simulator
 from detshare.ctl.top import source
+from detshare.ctl.trace import cli as tracer
+from detshare.tools.main import detshare
 
 Capture = pytest.CaptureFixture[str]
 LONG = "/opt/x/bin/python " + "long/" * 100 + "träin.py"
@@ -98,6 +101,27 @@ def test_a_full_disk_is_told_by_top_too(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err.startswith("detshare-top: write the answer: ")
 
 
+@pytest.mark.parametrize(
+    ("of", "words"), [(simulator, ["fleet", "--made", "3"]), (tracer, ["doctor"]), (tracer, ["doctor", "--json"])]
+)
+def test_a_full_disk_is_told_by_the_others_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, of: ModuleType, words: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", *words])
+    monkeypatch.setattr(sys, "stdout", Full())
+    with pytest.raises(SystemExit, match="1"):
+        of.main()
+    assert ": write the answer: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [detshare, simulator.cli, tracer.cli])
+def test_each_program_takes_any_encoding(command: click.Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = click.Command("said", callback=lambda: click.echo("träin ▇"))
+    monkeypatch.setattr(type(command), "get_command", lambda group, context, name: said)
+    done = CliRunner(charset="latin-1").invoke(command, ["said"])
+    assert (done.exit_code, done.stdout) == (0, "träin ?\n")
+
+
 def test_events_end_well_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     app._tell_event({"time": 0.0, "kind": "attach", "pid": 1, "text": "x"}, as_json=True)
@@ -131,8 +155,8 @@ def test_with_json_top_fails_in_json(monkeypatch: pytest.MonkeyPatch, run_dir: P
     ("command", "words"),
     [
         (top.main, ["--interval", "nan", "--once"]),
-        (sim, ["fleet", "--made", "3", "--memory-gib", "nan"]),
-        (sim, ["run", "--arrivals", "poisson", "--rate", "inf"]),
+        (simulator.cli, ["fleet", "--made", "3", "--memory-gib", "nan"]),
+        (simulator.cli, ["run", "--arrivals", "poisson", "--rate", "inf"]),
     ],
 )
 def test_a_number_that_is_none_is_refused(command: click.Command, words: list[str]) -> None:

@@ -221,8 +221,9 @@ def fast(as_json: bool) -> None:
 def main() -> None:
     """The console script."""
     try:
-        cli.main(standalone_mode=True)
-    except SimError as error:
+        with streams.answering():
+            cli.main(standalone_mode=True)
+    except (ControlError, SimError) as error:
         click.echo(f"detshare-sim: {error}", err=True)
         sys.exit(1)
 

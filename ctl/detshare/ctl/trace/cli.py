@@ -394,12 +394,16 @@ def doctor(as_json: bool) -> None:
 def main() -> None:
     """The console script."""
     try:
-        cli.main(standalone_mode=True)
+        with streams.answering():
+            cli.main(standalone_mode=True)
     except EbpfError as error:
         told = ControlError(error.asked, error.why, error.advice)
         if "--json" in sys.argv:
             click.echo(json.dumps(told.to_json()))
         click.echo(f"detshare-trace: {told}", err=True)
+        sys.exit(1)
+    except ControlError as error:
+        click.echo(f"detshare-trace: {error}", err=True)
         sys.exit(1)
 
 
