@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.module.backend import KmodBackend
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.spatial.backend import ShimBackend
+from detshare.ctl.backends.verbs import LOAD_MODULE
 from detshare.ctl.cli import act
 from detshare.ctl.cli.link import Place
 from detshare.ctl.cli.main import main
@@ -85,7 +87,7 @@ def test_the_example_of_a_command_is_a_request_that_reads_as_it_was_typed(
     [(name, who, args)] = asked
     assert name == verb.name
     assert request(name, who, **args).who == who
-    typed = {"release --all": "release *"}.get(" ".join(words), " ".join(words))
+    typed = {"release --all": "release *"}.get(" ".join(words), f"{verb.words} {verb.example}")
     assert describe(name, who, args) == typed.replace(" 25%", " 250000" if name == "set-bucket" else " 25%")
 
 
@@ -133,3 +135,8 @@ def test_what_is_typed_in_top_is_the_verbs_first_argument(mode: str, text: str, 
             PROMPTS[mode].read(text)
     else:
         assert PROMPTS[mode].read(text) == args
+
+
+def test_who_lacks_the_module_is_sent_to_a_page_that_loads_it() -> None:
+    (page,) = re.findall(r"docs/[a-z/]+\.md", LOAD_MODULE)
+    assert "insmod detshare.ko" in (Path(__file__).parents[3] / page).read_text(encoding="utf-8")
