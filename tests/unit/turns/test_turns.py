@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.workload import Latency
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
-from tests.patience import LONG_S
 
 
 def lows(stage: Stage, *names: str) -> None:
@@ -29,19 +27,6 @@ def test_two_at_low_lock_nobody_up(stage: Stage) -> None:
     done = stage.run(4, alone=("a", "b"))
     assert done["a"] == pytest.approx(done["b"], rel=0.1)
     assert min(done.values()) > 1000
-
-
-def test_a_look_that_sets_slices_does_not_wait_for_the_thread_that_sets_slices(stage: Stage) -> None:
-    """That thread takes the actuator's lock with its own one held; a look has them the other way."""
-    lows(stage, "a")
-    process = stage.programs["a"][0].id
-    actuator = stage.backend._act
-    answers: list[bool] = []
-    look = threading.Thread(target=lambda: answers.append(actuator.rotating(process)), daemon=True)
-    with stage.turns._lock:
-        look.start()
-        look.join(LONG_S)
-        assert answers == [True]
 
 
 def test_two_processes_of_one_tenant_do_not_lock_each_other_up(stage: Stage) -> None:

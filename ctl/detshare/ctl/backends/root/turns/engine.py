@@ -115,10 +115,6 @@ class Turns(Acting):
                 return None
             return self._wanted(gpu) if self.running else RIVAL_US
 
-    def takes_part(self, process: ProcessId) -> bool:
-        """Whether somebody rotates a program. Takes no lock: the actuator asks under its own, which retuning takes."""
-        return any(p == process for p, _ in self._members)  # never changed in place
-
     def schedules(self) -> tuple[Schedule, ...]:
         """The rotation of each GPU that has background programs."""
         with self._lock:
