@@ -232,3 +232,16 @@ def test_one_shot_commands_choose_slices_that_lock_nobody_up(tmp_path: Path) -> 
     driver.machine.advance(2)
     assert min(each.completed for each in work) > 500
     backend.close(restore=False)
+
+
+def test_who_makes_another_context_while_it_is_off_waits_with_that_too(stage: Stage) -> None:
+    """Its handles are those of the first, of another client: it was on for good, and the others had nothing."""
+    lows(stage, "a", "b")
+    stage.run(0.1)
+    off = next(name for name in "ab" if not stage.on(name))
+    process = stage.programs[off][0]
+    before = set(map(id, stage.gpu.tsgs))
+    scenario.make_context(stage.driver, process)
+    (tsg,) = (t for t in stage.gpu.tsgs if id(t) not in before and t.runlist == 0)
+    stage.backend.look()
+    assert tsg.paused
