@@ -265,3 +265,35 @@ def test_who_has_no_work_has_one_window_and_is_at_rest_from_then_on() -> None:
     machine.run(20, tick=0.002)
     assert machine.work["b"] / 20 == pytest.approx(0.01, abs=0.004)
     assert machine.work["a"] - before > 20 * 0.97
+
+
+def test_a_job_has_no_more_of_a_gpu_than_who_shares_that_one_with_it_alone() -> None:
+    """The other's turns ended early so that the job's free GPU need not wait for them: a sixth was left to it."""
+    machine = Machine(tenant("job", gpus=(GPU, OTHER)), tenant("b", gpus=(OTHER,)))
+    machine.run(20)
+    assert machine.share("job") == pytest.approx(0.5, abs=0.025)
+
+
+@pytest.mark.parametrize("mode", ["full", "tight"])
+def test_a_job_that_lives_off_its_floor_on_one_gpu_leaves_the_others_turns_on_the_next(mode: str) -> None:
+    """Its windows take both. It was owed one after another, for it could not use them, and `b` had nothing."""
+    machine = Machine(tenant("job", floor=0.2, gpus=(GPU, OTHER)), tenant("b", gpus=(OTHER,)))
+    part = 0.1
+    if mode == "full":
+        machine.full = {GPU}
+    machine.tight = {GPU: part}
+    rotation, since, longest = machine.rotation, machine.now, 0.0
+    while machine.now < 21:
+        on = rotation.step(machine.now, machine.full, (), machine.tight)
+        machine.now += WINDOW_TICK_S
+        if "job" in on:
+            rotation.ran("job", machine.now)
+            rotation.worked("job", {GPU: part * WINDOW_TICK_S, OTHER: WINDOW_TICK_S})
+            machine.work["job"] += WINDOW_TICK_S
+        if "b" in on:
+            rotation.worked("b", {OTHER: WINDOW_TICK_S})
+            machine.work["b"] += WINDOW_TICK_S
+            since = machine.now
+        longest = max(longest, machine.now - since)
+    assert longest <= ROUND_S + ENTRY_S
+    assert min(machine.work.values()) / 20 > 0.45, machine.work

@@ -91,6 +91,8 @@ class Rotation:
     now: float = 0.0
     scarce: frozenset[str] = frozenset()
     """GPUs on which floors count for the highest class, too"""
+    full: frozenset[str] = frozenset()
+    """those of them on which nobody has turns"""
 
     def update(self, tenants: Iterable[Tenant], now: float) -> None:
         """Who takes part from now on. A newcomer begins with the lowest count that somebody has."""
@@ -159,7 +161,7 @@ class Rotation:
         `full`: GPUs whose foreground leaves no gaps. `busy`: those where a change would meet its next request.
         `tight`: those where it has most of the time.
         """
-        self.scarce = frozenset(full) | frozenset(tight)
+        self.full, self.scarce = frozenset(full), frozenset(full) | frozenset(tight)
         self._accrue(now)
         self._wonder(now, full)
         self._let_through(now)
@@ -287,25 +289,39 @@ class Rotation:
     def due(self, key: str) -> bool:
         """Whether a tenant's class is owed a window."""
         tenant = self.states[key].tenant
-        places = [gpu for gpu in tenant.gpus if self._accrues(gpu, tenant.rank)]
-        return bool(places) and all(
+        places = {gpu for gpu in tenant.gpus if self._accrues(gpu, tenant.rank)}
+        return bool(places) and not self._deprives(self.states[key], tenant.gpus - places) and all(
             self.owed[gpu, tenant.rank] >= self._window_at(gpu, tenant.rank) - 1e-9 for gpu in places
-        )
+        )  # fmt: skip
+
+    def _deprives(self, job: _State, gpus: frozenset[str]) -> bool:
+        """Whether a job that is owed windows elsewhere would take these GPUs from a rival that has turns there, and had
+        less than it, or waits for a round."""
+        return bool(gpus) and any(
+            s.tenant.gpus & gpus and s.tenant.rank >= job.tenant.rank and self._turns(s, self.full)
+            and (s.count < job.count or self.now - s.waits_since >= ROUND_S)
+            for s in self.rivals(job.tenant.key)
+        )  # fmt: skip
+
+    def _turns(self, state: _State, full: Collection[str]) -> bool:
+        """Whether it may have turns, as far as the foreground and higher classes go."""
+        gpus, rank = state.tenant.gpus, state.tenant.rank
+        return not self._full(state.tenant, full) and all(rank >= self._top(gpu) for gpu in gpus)
 
     def _grant(self, now: float, full: Collection[str]) -> None:
         waiting = [s for k, s in self.states.items() if k not in self.grants and not s.rests]
         taken = {gpu for key in self.grants for gpu in self.states[key].tenant.gpus}
         due = [s for s in waiting if self.due(s.tenant.key) and not (s.missed and now - s.window_at < MISSED_S)]
-        turns = [s for s in waiting if s not in due and not self._full(s.tenant, full)
-                 and all(s.tenant.rank >= self._top(gpu) for gpu in s.tenant.gpus)]  # fmt: skip
+        turns = [s for s in waiting if s not in due and self._turns(s, full)]
         in_order = sorted(turns, key=lambda state: turn_order(state, now))
         for window, group in ((True, sorted(due, key=_window_order)), (False, in_order)):
             for state in group:
                 gpus = state.tenant.gpus
                 if gpus & taken:
                     if gpus - taken:  # a job of several GPUs: those that are free wait for the rest
+                        if any(s is not state and s.tenant.gpus & gpus - taken for s in waiting):
+                            self._hurry(gpus, now)  # others wait for them, too
                         taken |= gpus
-                        self._hurry(gpus, now)
                     continue
                 taken |= gpus
                 until = now + (ENTRY_S if window else self.length(state))
