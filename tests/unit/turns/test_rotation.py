@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,8 @@ from detshare.ctl.backends.root.turns.engine import WINDOW_TICK_S
 from detshare.ctl.backends.root.turns.rotation import (
     CREDIT_S,
     ENTRY_S,
+    MISSED_S,
+    MOST_ENTRY_S,
     PATIENCE_S,
     ROUND_S,
     WINDOW_S,
@@ -297,3 +300,19 @@ def test_a_job_that_lives_off_its_floor_on_one_gpu_leaves_the_others_turns_on_th
         longest = max(longest, machine.now - since)
     assert longest <= ROUND_S + ENTRY_S
     assert min(machine.work.values()) / 20 > 0.45, machine.work
+
+
+def test_a_window_is_held_open_for_who_has_work_but_not_for_ever() -> None:
+    rotation, now = Rotation(), 1.0
+    rotation.update([tenant("blocked", floor=0.1)], now)
+    opened: list[float] = []
+    while now < 3:
+        for key in rotation.unentered(now):
+            rotation.let_in(key, now)
+        rotation.step(now, {GPU})
+        opened += [grant.begun for grant in rotation.grants.values() if grant.begun == now]
+        now += WINDOW_TICK_S
+    spans = [after - before for before, after in pairwise(opened)]
+    assert len(spans) > 2
+    assert min(spans) >= MISSED_S
+    assert max(spans) <= MISSED_S + MOST_ENTRY_S + WINDOW_TICK_S

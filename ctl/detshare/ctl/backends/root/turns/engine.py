@@ -317,6 +317,9 @@ class Turns(Acting):
         for key, grant in list(self._rotation.grants.items()):
             if not grant.window:
                 self._ask_holder(key, grant, now)
+        for key in self._rotation.unentered(now):
+            if any(self._hand.idle(m.process, m.tsgs) is False for m in self._members.values() if m.tenant == key):
+                self._rotation.let_in(key, now)
         for gpu in self._foregrounds:
             if gpu not in full or self._windows_on(gpu):
                 self._leaves.drop(gpu)

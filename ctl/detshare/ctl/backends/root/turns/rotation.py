@@ -29,7 +29,9 @@ LEAST_WINDOW_S: Final = 0.004
 WINDOWS_S: Final = 0.6
 """in so long each of those who share a floor has a window: with the tick that it lasts longer none waits a second"""
 ENTRY_S: Final = 0.05
-"""a window ends if nothing ran for so long: there was no work, or the foreground let nobody in"""
+"""a window ends if nothing ran for so long: there was no work"""
+MOST_ENTRY_S: Final = 0.25
+"""or, where there is work, after so long: a foreground that never rests has a slice of 20 ms for each of the background"""
 MISSED_S: Final = 0.5
 """who had a window and no use for it has no other for so long"""
 PATIENCE_S: Final = 0.03
@@ -146,6 +148,16 @@ class Rotation:
         if key in self.states:
             self.states[key].rests = True
             self.grants.pop(key, None)
+
+    def unentered(self, now: float) -> list[str]:
+        """Who had a window and did not run in it so far: is that for want of work?"""
+        return [key for key, grant in self.grants.items()
+                if grant.window and grant.until <= now < grant.begun + MOST_ENTRY_S and not self.states[key].entered]  # fmt: skip
+
+    def let_in(self, key: str, now: float) -> None:
+        """It has work: the foreground let nobody in yet."""
+        begun = self.grants[key].begun
+        self.grants[key] = Grant(key, True, begun, min(now + ENTRY_S, begun + MOST_ENTRY_S))
 
     def standing(self, key: str) -> Standing:
         """How a tenant stands. KeyError for one that takes no part."""
