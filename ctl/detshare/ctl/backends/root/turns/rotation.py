@@ -31,7 +31,7 @@ WINDOWS_S: Final = 0.6
 ENTRY_S: Final = 0.05
 """a window ends if nothing ran for so long: there was no work"""
 MOST_ENTRY_S: Final = 0.25
-"""or, where there is work, after so long: a foreground that never rests has a slice of 20 ms for each of the background"""
+"""or, where there is work, after so long: a foreground that never rests has 20 ms before each of the background"""
 MISSED_S: Final = 0.5
 """who had a window and no use for it has no other for so long"""
 PATIENCE_S: Final = 0.03
@@ -151,8 +151,8 @@ class Rotation:
 
     def unentered(self, now: float) -> list[str]:
         """Who had a window and did not run in it so far: is that for want of work?"""
-        return [key for key, grant in self.grants.items()
-                if grant.window and grant.until <= now < grant.begun + MOST_ENTRY_S and not self.states[key].entered]  # fmt: skip
+        windows = {key: grant for key, grant in self.grants.items() if grant.window and not self.states[key].entered}
+        return [key for key, grant in windows.items() if grant.until <= now < grant.begun + MOST_ENTRY_S]
 
     def let_in(self, key: str, now: float) -> None:
         """It has work: the foreground let nobody in yet."""
@@ -232,9 +232,15 @@ class Rotation:
 
     def holds_up(self, gpu: str, full: bool) -> bool:
         """Whether a window is open for which the foreground waits. Where it leaves gaps (not `full`) windows lie in
-        them, but for those of the first class, which is owed one only if all gaps are less than its floor."""
-        open_ = [self.states[key].tenant for key, grant in self.grants.items() if grant.window]
-        return any(gpu in tenant.gpus and (full or tenant.rank >= self._top(gpu)) for tenant in open_)
+        them, but for those of the first class, which is owed one only if all gaps are less than its floor, and of one
+        that is owed another already: the gaps gave it nothing."""
+        ranks = {self.states[key].tenant.rank for key, grant in self.grants.items()
+                 if grant.window and gpu in self.states[key].tenant.gpus}  # fmt: skip
+        return any(full or rank >= self._top(gpu) or self._short(gpu, rank) for rank in ranks)
+
+    def _short(self, gpu: str, rank: int) -> bool:
+        """Whether a class is owed two windows beside a foreground that has most of the time."""
+        return gpu in self.scarce and self.owed[gpu, rank] >= 2 * self._window_at(gpu, rank)
 
     def _accrues(self, gpu: str, rank: int) -> bool:
         """Whether a class lives off its floor on a GPU: the foreground, or a higher class with work, has the rest."""
