@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from itertools import pairwise
 
@@ -316,3 +317,27 @@ def test_a_window_is_held_open_for_who_has_work_but_not_for_ever() -> None:
     assert len(spans) > 2
     assert min(spans) >= MISSED_S
     assert max(spans) <= MISSED_S + MOST_ENTRY_S + WINDOW_TICK_S
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_of_three_waits_for_a_second_whatever_the_weights_and_rests(seed: int) -> None:
+    """A heavy one that came back had half a round more than a round, right before who had waited for one."""
+    dice = random.Random(seed)
+    machine = Machine(*(tenant(str(n), dice.choice([1, 2, 3, 10, 30])) for n in range(3)))
+    changes, waited, longest = dict.fromkeys("012", 0.0), dict.fromkeys("012", 0.0), 0.0
+    for _ in range(2000):
+        for key in "12":
+            if machine.now >= changes[key]:
+                changes[key] = machine.now + dice.choice([0.02, 0.1, 0.3, 1.0])
+                if dice.random() < 0.4:
+                    machine.idle.add(key)
+                elif key in machine.idle:
+                    machine.idle.remove(key)
+                    machine.rotation.ran(key, machine.now)
+        before = dict(machine.work)
+        machine.run(TICK)
+        for key in "012":
+            still = key not in machine.idle and machine.work[key] == before.get(key, 0.0)
+            waited[key] = waited[key] + TICK if still else 0.0
+        longest = max(longest, *waited.values())
+    assert longest < 1.0

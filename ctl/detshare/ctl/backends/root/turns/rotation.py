@@ -21,6 +21,8 @@ MOST_CORRECTION: Final = 0.5
 """of a turn's length, by which it is made longer or shorter"""
 ROUND_S: Final = 0.8
 """a round is not longer, so nobody waits for more than a second"""
+WAIT_S: Final = 0.9
+"""nobody of two or three waits longer for a turn, whatever the weights and who came back; of more, twice as long"""
 SHORTEST_S: Final = 0.02
 WINDOW_S: Final = 0.01
 """a window of a floor, from the first moment in which the background runs; shorter where several share the floor"""
@@ -363,7 +365,9 @@ class Rotation:
         turn = tenant.weight * min(UNIT_S / min(s.tenant.weight for s in peers), ROUND_S / whole)
         behind = tenant.weight * (sum(s.count * s.tenant.weight for s in peers) / whole - state.count)
         most = MOST_CORRECTION * turn
-        return max(SHORTEST_S, turn + min(max(behind, -most), most))
+        waits = [s.waits_since for s in self.rivals(tenant.key) if s.tenant.rank >= tenant.rank]
+        left = min(waits, default=self.now) + (WAIT_S if len(peers) < 4 else 2 * WAIT_S) - self.now
+        return max(SHORTEST_S, min(turn + min(max(behind, -most), most), left))
 
 
 def turn_order(state: _State, now: float) -> tuple[bool, bool, float, float, str]:
