@@ -341,3 +341,17 @@ def test_nobody_of_three_waits_for_a_second_whatever_the_weights_and_rests(seed:
             waited[key] = waited[key] + TICK if still else 0.0
         longest = max(longest, *waited.values())
     assert longest < 1.0
+
+
+def test_a_jobs_window_begins_to_count_on_the_gpu_that_it_is_owed_on() -> None:
+    """It runs on the next one at once, and its window was over before the foreground let it in here."""
+    rotation, now = Rotation(), 1.0
+    rotation.update([tenant("job", floor=0.1, gpus=(GPU, OTHER))], now)
+    while not rotation.step(now, {GPU}):
+        now += WINDOW_TICK_S
+    begun = now
+    rotation.ran("job", begun, OTHER)
+    assert rotation.grants["job"].until == begun + ENTRY_S
+    assert rotation.unentered(begun + ENTRY_S) == {"job": {GPU}}
+    rotation.ran("job", begun, GPU)
+    assert rotation.grants["job"].until == begun + WINDOW_S

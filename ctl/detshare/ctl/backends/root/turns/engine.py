@@ -247,7 +247,7 @@ class Turns(Acting):
         self._seen[tenant] = now
         self._started[tenant, gpu] = runs[-1].start_ns
         if not self._fills(tenant, gpu, now):
-            self._rotation.ran(tenant, now)
+            self._rotation.ran(tenant, now, gpu)
         return (sum(map(useful_ns, runs)) - self._credit(gpu, runs[0])) / 1e9
 
     def _credit(self, gpu: str, run: Run) -> int:
@@ -317,8 +317,9 @@ class Turns(Acting):
         for key, grant in list(self._rotation.grants.items()):
             if not grant.window:
                 self._ask_holder(key, grant, now)
-        for key in self._rotation.unentered(now):
-            if any(self._hand.idle(m.process, m.tsgs) is False for m in self._members.values() if m.tenant == key):
+        for key, gpus in self._rotation.unentered(now).items():
+            members = [m for m in self._members.values() if m.tenant == key and m.gpu in gpus]
+            if any(self._hand.idle(m.process, m.tsgs) is False for m in members):
                 self._rotation.let_in(key, now)
         for gpu in self._foregrounds:
             if gpu not in full or self._windows_on(gpu):

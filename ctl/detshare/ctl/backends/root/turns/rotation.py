@@ -131,8 +131,8 @@ class Rotation:
             if place in self.owed:
                 self.owed[place] = max(self.owed[place] - used, -WINDOW_S)
 
-    def ran(self, key: str, now: float) -> None:
-        """A tenant was seen on a GPU: it has work, and a window of its own begins to count."""
+    def ran(self, key: str, now: float, gpu: str = "") -> None:
+        """A tenant was seen on a GPU: it has work, and a window of its own there begins to count."""
         state = self.states.get(key)
         if state is None:
             return
@@ -141,7 +141,8 @@ class Rotation:
             state.count = max(state.count, self._least() - CREDIT_S)
             state.rests, state.waits_since, state.woken = False, now, True
         grant = self.grants.get(key)
-        if grant is not None and grant.window and not state.entered:
+        there = not gpu or self._accrues(gpu, state.tenant.rank)
+        if grant is not None and grant.window and not state.entered and there:
             state.entered = True
             self.grants[key] = Grant(key, True, grant.begun, now + self._window(state.tenant))
 
@@ -151,10 +152,11 @@ class Rotation:
             self.states[key].rests = True
             self.grants.pop(key, None)
 
-    def unentered(self, now: float) -> list[str]:
-        """Who had a window and did not run in it so far: is that for want of work?"""
+    def unentered(self, now: float) -> dict[str, frozenset[str]]:
+        """Who had a window, on which GPUs, and did not run in it so far: is that for want of work?"""
         windows = {key: grant for key, grant in self.grants.items() if grant.window and not self.states[key].entered}
-        return [key for key, grant in windows.items() if grant.until <= now < grant.begun + MOST_ENTRY_S]
+        late = [self.states[key].tenant for key, g in windows.items() if g.until <= now < g.begun + MOST_ENTRY_S]
+        return {each.key: frozenset(gpu for gpu in each.gpus if self._accrues(gpu, each.rank)) for each in late}
 
     def let_in(self, key: str, now: float) -> None:
         """It has work: the foreground let nobody in yet."""
