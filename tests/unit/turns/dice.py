@@ -131,7 +131,7 @@ class Dice(Stage):
         if what == "enter" or player is None:
             if len(self.players) < 9:
                 self.enter()
-        elif not (player.mps and what in ("pause", "context", "kill", "weigh")):
+        elif not (player.mps and what in ("pause", "context", "kill", "kill_in_a_call", "weigh")):
             self.say(f"{what} {player}")
             self._do(what, player)
 
@@ -224,23 +224,37 @@ class Dice(Stage):
         back = [p for p in here if p.klass and RANK[p.klass] < max(top, 3)]
         return back, [p for p in here if p not in back]
 
+    def mates(self, player: Player) -> list[Player]:
+        """The programs of its tenant, which has its turns on all of its GPUs at once."""
+        return [p for p in self.players if p is player or (p.tenant and p.tenant == player.tenant and not p.paused)]
+
+    def at(self, player: Player, gpu: GpuModel) -> bool:
+        return any(p.on(gpu) for p in self.mates(player))
+
+    def rank(self, player: Player) -> int:
+        """A tenant has the highest rank that one of its programs has."""
+        return max(RANK[p.klass] for p in self.mates(player) if p.klass)
+
     def bound(self, player: Player, gpu: GpuModel) -> float:
         """Seconds within which it makes progress."""
         back, front = self.sides(gpu)
         slow = 5.0 if self.driver.latency else 0.0
         if player.paused:
             return float("inf")
-        if player not in back:
+        if not player.klass and not player.on(gpu):
+            return 0.0
+        if player not in back and player.on(gpu):
             return 1.0 + slow
-        rank = min(RANK[p.klass] for p in back if p is player or (p.tenant and p.tenant == player.tenant))
+        ranks = {p.who: self.rank(p) for p in {p.who: p for p in (*back, player)}.values()}
+        rank = ranks[player.who]
         free = sum(p.demand for p in front) < 0.4
         many = 1.0 if len(back) < 4 else 2.0
-        if rank == max(RANK[p.klass] for p in back) and free:
+        if rank == max(ranks.values()) and free:
             bound = many
         elif self.blind:
             return float("inf")
         else:
-            same = [p for p in back if RANK[p.klass] == rank]
+            same = [p for p in (*back, player) if ranks[p.who] == rank]
             floor = max(p.floor for p in same)
             if not floor:
                 return float("inf")
@@ -250,12 +264,13 @@ class Dice(Stage):
 
     def judge(self) -> None:
         for player in self.players:
-            for n, (gpu, work) in enumerate(player.work):
+            for n, (_, work) in enumerate(player.work):
                 since, busy = player.moved.get(n, (self.now, -1))
                 if not work.queue or work.busy != busy or self.now < self.refuses_until:
                     player.moved[n], player.allowed[n] = (self.now, work.busy), 0.0
                     continue
-                player.allowed[n] = max(player.allowed[n], self.bound(player, gpu))
+                allowed = max(self.bound(player, each) for each in self.driver.gpu_models if self.at(player, each))
+                player.allowed[n] = max(player.allowed[n], allowed)
                 if self.now - since > player.allowed[n] + SLACK_S:
                     self.breaks(f"{player}: no progress for {self.now - since:.2f} s, allowed {player.allowed[n]:.2f}")
                     player.moved[n] = (self.now, work.busy)
