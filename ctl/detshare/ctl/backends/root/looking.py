@@ -106,7 +106,6 @@ class Looking(Backend):
             self._sensor = Sensor(driver, clock)
             hand = Hand(driver, self._abi, self._journal)
             self._turns = Turns(self._sensor, hand, self._retune, self._adopter.reread, clock)
-            self._actuator.rotating = self._turns.takes_part
             self._turns.start()
         self._looked_at = float("-inf")
         self._closed = False
