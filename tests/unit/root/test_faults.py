@@ -127,6 +127,32 @@ def test_a_full_disk_stops_neither_the_look_nor_the_restoring(
     assert [truth(driver, p)[:4] for p in living] == [FOUND] * 3
 
 
+@pytest.mark.parametrize("again", ["idle", "normal"])
+def test_a_release_that_failed_halfway_leaves_no_level_that_is_only_thought_to_stand(
+    backend: RootBackend, driver: ModelDriver, clock: Clock, again: str
+) -> None:
+    process = scenario.two_contexts(driver)
+    backend.set_priority(str(process.id.pid), "idle")
+    status, calls = driver.abi.status("NV_ERR_BUSY_RETRY"), 0
+
+    def refuse_the_second(call: Call) -> None:
+        nonlocal calls
+        sets = call.name == "NVA06C_CTRL_CMD_SET_TIMESLICE"
+        calls += sets
+        driver.inject = {call.name: status} if sets and calls == 2 else {}
+
+    driver.before_control = refuse_the_second
+    assert "BUSY_RETRY" in backend.release(str(process.id.pid)).skipped[0].reason
+    driver.before_control, driver.inject = None, {}
+    backend.set_priority(str(process.id.pid), again)
+    later(backend, clock)
+    wanted = classes.CLASSES[again]
+    slices = wanted.slice_us or FOUND[0][0]
+    assert [t[:2] for t in truth(driver, process) if t[0] != 1024] == [(slices, int(wanted.level))] * 2
+    assert backend.release(str(process.id.pid)).changed
+    assert truth(driver, process) == FOUND * 2
+
+
 def test_a_closed_descriptor_is_not_a_dead_process(backend: RootBackend, driver: ModelDriver) -> None:
     process = scenario.two_contexts(driver)
     backend.pause(str(process.id.pid))

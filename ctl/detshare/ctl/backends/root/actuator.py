@@ -146,9 +146,11 @@ class Actuator:
         found = self.found_slice(process, tsg)
         wanted = found if plan.slice_us is None else plan.slice_us
         has_level = self.level(process, tsg)
-        level_stands = has_level is plan.level or (has_level is None and plan.level is Level.MEDIUM)
-        change = TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us)
         key = (process, tsg.client, tsg.handle)
+        # of one that was touched and whose level is not known it may be any: putting it back failed halfway
+        untouched = has_level is None and self.journal.before(*key) is None
+        level_stands = has_level is plan.level or (untouched and plan.level is Level.MEDIUM)
+        change = TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us)
         stands = tsg.slice_us == wanted
         if stands and level_stands:
             return change
@@ -257,13 +259,15 @@ class Actuator:
     def release(self, process: ProcessId) -> list[str]:
         """Put a process back as it was found. Returns what could not be done."""
         problems = undo_process(self._driver, self.abi, self.journal, process)
-        if not problems:
-            self.forget(process)
+        self._forget_given(process)  # where it fails a part is as it was found, and the journal keeps what that was
         return problems
 
     def forget(self, process: ProcessId) -> None:
-        """The process ended, or was put back."""
+        """The process ended."""
         self.journal.forget(process)
+        self._forget_given(process)
+
+    def _forget_given(self, process: ProcessId) -> None:
         tables: tuple[dict[tuple[ProcessId, int, int], Any], ...] = (self._levels, self._slices)
         for table in tables:
             for key in [k for k in table if k[0] == process]:
