@@ -413,6 +413,32 @@ def test_an_empty_bucket_of_a_group_holds_all_of_it() -> None:
     assert [(each.tenant, each.open) for each in found if isinstance(each, Gate)] == [("a", False), ("b", False)]
 
 
+def test_buckets_fill_at_their_rate_on_each_of_several_gpus() -> None:
+    policy, shut, opened = TokenBucket(), {}, {}
+    used = {"one": 0.0, "two": 0.0}
+    for tick in range(100):
+        for number, gpu in enumerate(used):
+            now_us = 1e6 + 1e4 * tick + 5 * number
+            free = gpu not in shut or gpu in opened
+            now = snapshot(view(gpu, klass="low", used_us=used[gpu], gate_open=free), now_us=now_us, gpu=gpu)
+            for gate in policy.on_tick(now):
+                assert isinstance(gate, Gate)
+                (opened if gate.open else shut).setdefault(gpu, tick)
+            used[gpu] = 1.5e5  # half more than the burst
+    assert shut == {"one": 1, "two": 1}
+    assert opened == {"one": 41, "two": 41}  # 100 ms at a quarter of the time
+
+
+def test_a_group_stays_in_debt_when_somebody_ends_on_another_gpu() -> None:
+    policy = TokenBucket(TokenBucket.Params(group=50.0))
+    member = view("a", klass="high", group="team")
+    list(policy.on_tick(snapshot(member, gpu="one")))
+    spent = replace(member, used_us=3e5)
+    assert [type(each) for each in policy.on_tick(snapshot(spent, now_us=1.01e6, gpu="one"))] == [Gate]
+    list(policy.on_detach(snapshot(now_us=1.02e6, gpu="two"), "b"))
+    assert list(policy.on_tick(snapshot(spent, now_us=1.03e6, gpu="one"))) == []
+
+
 @pytest.mark.parametrize(
     ("name", "params", "says"),
     [

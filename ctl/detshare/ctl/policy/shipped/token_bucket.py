@@ -17,6 +17,8 @@ RENEW_US: Final = 5_000_000.0
 """a gate is a lease of ten seconds in a daemon"""
 REFUSED_US: Final = 100_000.0
 """a gate that is open all the same is asked for again after so long: it was refused"""
+FORGET_US: Final = 60_000_000.0
+"""a group of which nobody was seen on any GPU for so long is gone"""
 
 
 @dataclass
@@ -24,9 +26,12 @@ class _Bucket:
     """GPU time that may be used: microseconds, negative when overdrawn."""
 
     tokens: float
+    at: float
+    """when it was filled last: each GPU has ticks of its own, and a group may be on several"""
 
-    def fill(self, passed_us: float, rate: float, burst: float) -> None:
-        self.tokens = min(burst, self.tokens + passed_us * rate)
+    def fill(self, now_us: float, rate: float, burst: float) -> None:
+        self.tokens = min(burst, self.tokens + max(0.0, now_us - self.at) * rate)
+        self.at = max(self.at, now_us)
 
 
 class TokenBucket(Policy):
@@ -75,7 +80,6 @@ class TokenBucket(Policy):
         self._used: dict[str, Use] = {}
         self._held: dict[str, float] = {}
         """since when, or since the gate was last renewed"""
-        self._then_us: float | None = None
 
     def on_attach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
         """A full bucket."""
@@ -86,25 +90,23 @@ class TokenBucket(Policy):
         return ()
 
     def on_detach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
-        """Its bucket goes; its group's stays while there is another member."""
+        """Its bucket goes; its group's stays: others of it may be on another GPU, or come at once."""
         self._forget(tenant)
-        groups = {each.group for each in now.tenants if each.name != tenant}
-        self._buckets = {key: each for key, each in self._buckets.items() if key[0] == "tenant" or key[1] in groups}
+        self._buckets = {
+            key: each
+            for key, each in self._buckets.items()
+            if key[0] == "tenant" or now.now_us - each.at < FORGET_US
+        }
         return ()
 
     def on_tick(self, now: Snapshot) -> Iterable[Action]:
         """Fill, pay, hold, let go."""
-        passed = 0.0 if self._then_us is None else max(0.0, now.now_us - self._then_us)
-        self._then_us = now.now_us
         burst = self.params.burst_ms * 1000
-        filled: set[tuple[str, str]] = set()
         for view in now.tenants:
             used = self._used.setdefault(view.name, Use.from_now(now.now_us, view)).look(now.now_us, view)
             for key, rate in self._rates(view):
-                bucket = self._buckets.setdefault(key, _Bucket(burst))
-                if key not in filled:
-                    filled.add(key)
-                    bucket.fill(passed, rate, burst)
+                bucket = self._buckets.setdefault(key, _Bucket(burst, now.now_us))
+                bucket.fill(now.now_us, rate, burst)
                 bucket.tokens = min(burst, bucket.tokens - used)
         for view in now.tenants:
             if now.lane_of(view) != "mps":  # which has no gates
