@@ -290,6 +290,31 @@ def test_slow_tokens_shrink_the_slices_of_prefill_down_to_the_shortest() -> None
     assert slices[-1] == 1000.0
 
 
+def test_slow_tokens_on_one_gpu_shrink_prefill_there_and_not_on_another() -> None:
+    policy = TpotFirst(TpotFirst.Params(tpot_ms=20.0))
+    slices: dict[str, list[float]] = {"d": [], "p": [], "e": [], "q": []}
+    for look in range(15):  # on the first GPU 50 ms a token, on the second 10 ms
+        now_us = 1e6 + look * 1e5
+        one = decode_and_prefill(now_us, 2 * look + 1, (slices["p"] or [20_000.0])[-1])
+        fast = view("e", graph_launches=10 * look + 1, slice_us=20_000.0, level=2)
+        beside = view("q", blocks=1000, slice_us=(slices["q"] or [20_000.0])[-1])
+        two = snapshot(fast, beside, now_us=now_us, gpu="two")
+        for action in (*policy.on_tick(one), *policy.on_tick(two)):
+            if isinstance(action, Slice):
+                slices[action.tenant].append(action.slice_us)
+    assert (slices["p"][-1], slices["q"][-1]) == (1000.0, 40_000.0)
+
+
+def test_a_server_on_two_gpus_keeps_its_phase_and_its_slice_between_their_ticks() -> None:
+    policy, found = TpotFirst(), []
+    for look in range(1, 6):
+        server = view("s", graph_launches=10 * look, blocks=1000, slice_us=2048.0 if look == 1 else 20_000.0)
+        alone = snapshot(server, now_us=1e5 * look, gpu="one")
+        beside = snapshot(server, view("t", slice_us=9000.0), now_us=1e5 * look + 5, gpu="two")
+        found += [each for now in (alone, beside) for each in policy.on_tick(now) if getattr(each, "tenant", "") == "s"]
+    assert found == [Slice("s", 20_000.0, 2, "decodes: goes first")]
+
+
 def test_a_prefill_that_waited_long_gets_back_what_it_had() -> None:
     policy = TpotFirst()
     begin = [action for action in policy.on_tick(decode_and_prefill(1e6, 1, 2048.0)) if action.tenant == "p"]  # type: ignore[union-attr]

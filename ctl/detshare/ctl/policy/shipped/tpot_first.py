@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from detshare.ctl.policy.shipped.asked import RANKS, Asked, rank
-from detshare.ctl.policy.shipped.phases import DECODE, Phases
+from detshare.ctl.policy.shipped.asked import Asked
+from detshare.ctl.policy.shipped.decoding import Decoding
 from detshare.ctl.policy.types import Action, Bind, Policy, Preempt, Slice, Snapshot, TenantView
 
 __all__ = ["TpotFirst"]
@@ -65,22 +66,13 @@ class TpotFirst(Policy):
     def __init__(self, params: Params | None = None) -> None:
         super().__init__(params)
         self._asked = Asked()
-        self._phases = Phases()
-        self._graphs: dict[str, tuple[float, int]] = {}
-        """of each decoder at the last tick: when, and how many so far; none for one that was at rest"""
-        self._decoded: dict[str, float] = {}
-        """when each tenant was seen to decode last"""
-        self._part = 0.5
-        """of a decoder's slice for those in prefill"""
-        self.phase: dict[str, str] = {}
-        """of each tenant that has one"""
+        self._gpus: defaultdict[str, Decoding] = defaultdict(Decoding)
 
     def on_attach(self, now: Snapshot, tenant: str) -> Iterable[Action]:
         """Nothing is known of it, or any more."""
-        self._asked.forget(tenant)
-        self._phases.forget(tenant)
-        for kept in (self._graphs, self._decoded, self.phase):
-            kept.pop(tenant, None)
+        self._gpus[now.gpu].forget(tenant)
+        if not self._elsewhere(tenant):
+            self._asked.forget(tenant)
         return ()
 
     on_detach = on_attach
@@ -88,58 +80,54 @@ class TpotFirst(Policy):
     def on_launch(self, now: Snapshot, tenant: str) -> Iterable[Action]:
         """Another phase, another balance."""
         view = now.tenant(tenant)
-        return self._balance(now) if view is not None and self._look(now, view) else ()
+        return self._balance(now) if view is not None and self._gpus[now.gpu].look(now, view) else ()
 
     def on_tick(self, now: Snapshot) -> Iterable[Action]:
         """Who does what, how fast tokens come, who waited too long, who is at rest."""
         for view in now.tenants:
-            self._look(now, view)
+            self._gpus[now.gpu].look(now, view)
         self._adjust(now)
         return self._balance(now)
 
-    def _look(self, now: Snapshot, view: TenantView) -> bool:
-        """Whether its phase is another one now."""
-        before, phase = self.phase.get(view.name, ""), self._phases.look(view, now.sms)
-        self.phase[view.name] = phase
-        if phase == DECODE and view.active:
-            self._decoded[view.name] = now.now_us
-        return phase != before
+    def _elsewhere(self, tenant: str) -> bool:
+        """Whether it is steered on some GPU: what is set for a program holds on all of its."""
+        return any(tenant in each.steered for each in self._gpus.values())
 
     def _adjust(self, now: Snapshot) -> None:
-        worst, counted = 0.0, {}
-        for view in now.tenants:
-            if self.phase.get(view.name) == DECODE and view.active and view.graph_launches:
-                then, graphs = self._graphs.get(view.name, (now.now_us, view.graph_launches))
-                worst = max(worst, (now.now_us - then) / max(1, view.graph_launches - graphs))
-                counted[view.name] = now.now_us, view.graph_launches
-        self._graphs = counted
+        here = self._gpus[now.gpu]
+        worst = here.slowest(now)
         allowed = self.params.margin * self.params.tpot_ms * 1000
         if worst > allowed:
-            self._part = max(self.params.shortest_us / self.params.decode_us, self._part * LESS)
-        elif 0 < worst < EARLY * allowed and any(each.active and self._inside(each) for each in now.tenants):
-            self._part = min(MOST, self._part * MORE)
-
-    def _inside(self, view: TenantView) -> bool:
-        return self.phase.get(view.name) != DECODE and rank(view) >= RANKS["normal"]
+            here.part = max(self.params.shortest_us / self.params.decode_us, here.part * LESS)
+        elif 0 < worst < EARLY * allowed and any(each.active and here.inside(each) for each in now.tenants):
+            here.part = min(MOST, here.part * MORE)
 
     def _balance(self, now: Snapshot) -> Iterator[Action]:
-        since = now.now_us - self.params.linger_ms * 1000
-        decoders = {name for name, when in self._decoded.items() if when >= since and self.phase.get(name) == DECODE}
-        busy = bool(decoders) and any(map(self._inside, now.tenants))
-        part = self._part if any(each.graph_launches for each in now.tenants if each.name in decoders) else 0.25
+        here = self._gpus[now.gpu]
+        decoders = here.decoders(now.now_us - self.params.linger_ms * 1000)
+        busy = bool(decoders) and any(map(here.inside, now.tenants))
+        part = here.part if any(each.graph_launches for each in now.tenants if each.name in decoders) else 0.25
         for view in now.tenants:
             lane = now.lane_of(view)
             if busy and lane == "temporal" and view.name in decoders:
+                here.steered.add(view.name)
                 yield from self._asked.put(view, Slice(view.name, self.params.decode_us, 2, "decodes: goes first"))
-            elif not busy or not self._inside(view):
-                yield from self._asked.back(view, "prefill and decode are not beside each other")
+            elif not busy or not here.inside(view):
+                yield from self._back(now, view, "prefill and decode are not beside each other")
             elif 1 <= view.in_flight_us / (1000 * self.params.patience_ms) < ENDLESS:
-                yield from self._asked.back(view, f"in prefill for {view.in_flight_us / 1e6:.1f} s: long enough")
+                yield from self._back(now, view, f"in prefill for {view.in_flight_us / 1e6:.1f} s: long enough")
             elif lane == "temporal":
+                here.steered.add(view.name)
                 yield from self._shrink(view, part, f"{', '.join(sorted(decoders))} decodes: {part:.0%} for prefill")
             elif lane == "spatial":
+                here.steered.add(view.name)
                 sms = max(1, int(now.sms * self.params.prefill_percent / 100 * min(1.0, part)))
                 yield from self._asked.put(view, Bind(view.name, sms, f"{part:.0%} beside who decodes"))
+
+    def _back(self, now: Snapshot, view: TenantView, why: str) -> Iterator[Action]:
+        self._gpus[now.gpu].steered.discard(view.name)
+        if not self._elsewhere(view.name):
+            yield from self._asked.back(view, why)
 
     def _shrink(self, view: TenantView, part: float, why: str) -> Iterator[Action]:
         slice_us = max(self.params.shortest_us, round(part * self.params.decode_us, -2))
