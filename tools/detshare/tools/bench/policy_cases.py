@@ -147,9 +147,9 @@ class _Watched(TpotFirst):
         """One comparison for each active server."""
         found = list(super().on_tick(now))
         for view in now.tenants:
-            if view.kind in (DECODE, PREFILL) and self.phase.get(view.name):
+            if view.kind in (DECODE, PREFILL) and (phase := self.phase(now, view.name)):
                 self.seen += 1
-                self.right += self.phase[view.name] == view.kind
+                self.right += phase == view.kind
         return found
 
 

@@ -19,7 +19,7 @@ class Decoding:
         """of each decoder at the last tick: when, and how many so far; none for one that was at rest"""
         self._decoded: dict[str, float] = {}
         """when each tenant was seen to decode last"""
-        self._phase: dict[str, str] = {}
+        self.phase: dict[str, str] = {}
         """of each tenant that has one"""
         self.part = 0.5
         """of a decoder's slice for those in prefill"""
@@ -30,13 +30,13 @@ class Decoding:
         """It came anew, or went."""
         self._phases.forget(tenant)
         self.steered.discard(tenant)
-        for kept in (self._graphs, self._decoded, self._phase):
+        for kept in (self._graphs, self._decoded, self.phase):
             kept.pop(tenant, None)
 
     def look(self, now: Snapshot, view: TenantView) -> bool:
         """Whether its phase is another one now."""
-        before, phase = self._phase.get(view.name, ""), self._phases.look(view, now.sms)
-        self._phase[view.name] = phase
+        before, phase = self.phase.get(view.name, ""), self._phases.look(view, now.sms)
+        self.phase[view.name] = phase
         if phase == DECODE and view.active:
             self._decoded[view.name] = now.now_us
         return phase != before
@@ -45,7 +45,7 @@ class Decoding:
         """Microseconds between two tokens of the slowest decoder since the last call; 0 where nobody can be timed."""
         worst, counted = 0.0, {}
         for view in now.tenants:
-            if self._phase.get(view.name) == DECODE and view.active and view.graph_launches:
+            if self.phase.get(view.name) == DECODE and view.active and view.graph_launches:
                 then, graphs = self._graphs.get(view.name, (now.now_us, view.graph_launches))
                 worst = max(worst, (now.now_us - then) / max(1, view.graph_launches - graphs))
                 counted[view.name] = now.now_us, view.graph_launches
@@ -54,8 +54,8 @@ class Decoding:
 
     def decoders(self, since_us: float) -> set[str]:
         """Those that were seen to decode since then, and do nothing else now."""
-        return {name for name, at in self._decoded.items() if at >= since_us and self._phase.get(name) == DECODE}
+        return {name for name, at in self._decoded.items() if at >= since_us and self.phase.get(name) == DECODE}
 
     def inside(self, view: TenantView) -> bool:
         """Whether it makes way for who decodes."""
-        return self._phase.get(view.name) != DECODE and rank(view) >= RANKS["normal"]
+        return self.phase.get(view.name) != DECODE and rank(view) >= RANKS["normal"]

@@ -89,6 +89,10 @@ class TpotFirst(Policy):
         self._adjust(now)
         return self._balance(now)
 
+    def phase(self, now: Snapshot, tenant: str) -> str:
+        """Of a tenant on a GPU; empty where it has none."""
+        return self._gpus[now.gpu].phase.get(tenant, "")
+
     def _elsewhere(self, tenant: str) -> bool:
         """Whether it is steered on some GPU: what is set for a program holds on all of its."""
         return any(tenant in each.steered for each in self._gpus.values())
