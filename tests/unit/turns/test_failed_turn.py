@@ -8,6 +8,8 @@ from turns_stage import Stage, background
 
 from detshare.ctl.core.driver import ProcessGone, ProcessId
 
+SWITCH = "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"
+
 
 def test_after_a_step_that_failed_the_next_lets_one_run_at_a_time_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -68,3 +70,25 @@ def test_a_program_that_ends_in_mid_turn_is_no_problem(
         assert {process for process, _ in stage.turns._members} == {stage.programs["low 1"][0].id}
     stage.turns.close()
     assert stage.turns.problems == []
+
+
+@pytest.mark.parametrize("klass", ["low", "high"])
+def test_who_was_off_when_a_daemon_was_killed_runs_though_the_next_one_was_refused_at_first(
+    stage: Stage, klass: str
+) -> None:
+    names = ("low 0", "low 1")
+    pids = {name: stage.start(name, background(number)) for number, name in enumerate(names)}
+    for pid in pids.values():
+        stage.backend.set_priority(pid, "low")
+    stage.backend.look()
+    stage.run(0.1)
+    (off,) = [name for name in names if not stage.on(name)]
+    stage.driver.inject = {SWITCH: stage.driver.abi.status("NV_ERR_BUSY_RETRY")}
+    stage.begin()  # the last one was killed
+    stage.driver.inject = {}
+    stage.backend.set_priority(pids[off], klass)
+    stage.backend.look()
+    assert stage.run(1.0, alone=names if klass == "low" else ())[off] > 0
+    stage.backend.close()
+    assert [stage.on(name) for name in names] == [True, True]
+    assert not any(channel.disabled for tsg in stage.gpu.tsgs for channel in tsg.channels)

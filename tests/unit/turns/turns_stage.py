@@ -26,10 +26,14 @@ class Stage:
         self.run_dir = run_dir
         monkeypatch.setattr(Turns, "start", lambda turns: None)
         monkeypatch.setattr(Turns, "running", property(lambda turns: not turns._closing))
-        self.backend = RootBackend(
-            self.driver, run_dir, name="model", rotates=True, clock=lambda: 1.0 + self.gpu.timeline.now / 1e9
-        )
+        self.begin()
         self.programs: dict[str, tuple[ModelProcess, Workload]] = {}
+
+    def begin(self) -> None:
+        """A daemon begins; one that was there before was killed."""
+        self.backend = RootBackend(
+            self.driver, self.run_dir, name="model", rotates=True, clock=lambda: 1.0 + self.gpu.timeline.now / 1e9
+        )
 
     @property
     def turns(self) -> Turns:

@@ -23,7 +23,8 @@ class Hand:
 
     def __init__(self, driver: Driver, abi: Abi, journal: Journal) -> None:
         self._driver, self._abi, self._journal = driver, abi, journal
-        self._off: dict[ProcessId, list[Paused]] = {}
+        # what an earlier daemon let wait and nobody could put back
+        self._off = {process: list(facts) for process, facts in journal.turned.items()}
         self.calls = 0
 
     def is_off(self, process: ProcessId) -> bool:
