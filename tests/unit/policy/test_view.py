@@ -56,6 +56,17 @@ def test_queue_delays_are_of_the_last_second_and_calm_after_it():
     assert viewer.tenants(GPU)["1"] is seen
 
 
+@pytest.mark.parametrize("works_on", [GPU, "GPU-other"])
+def test_gpu_time_of_a_program_on_two_gpus_is_that_of_the_one_where_it_works(works_on: str):
+    """A rank has a context on its neighbours' GPUs, too, and no work there."""
+    viewer, gpus = Viewer(), (GPU, "GPU-other")
+    for number in range(9):
+        times = tuple(GpuTime(gpu, 5.0, *[float(gpu == works_on)] * 2, 4.0, 10_000.0, 0.0, ()) for gpu in gpus)
+        look(viewer, number * 0.25, replace(program(1), gpus=gpus, gpu_time=times))
+    assert [viewer.tenants(gpu)["1"].used_us for gpu in gpus] == [2e6, 2e6]
+    assert [viewer.tenants(gpu)["1"].active for gpu in gpus] == [gpu == works_on for gpu in gpus]
+
+
 def test_in_flight_is_the_age_of_what_does_not_move():
     viewer = Viewer()
     look(viewer, 0.0, spatial(1, in_flight=2, launches=7))

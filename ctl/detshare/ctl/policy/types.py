@@ -125,7 +125,7 @@ class TenantView:
     """grid of the launch at the head, else of the latest; in a daemon of the kernel that was timed last, some a second
     are, or of those that eBPF saw most in the last second; 0: not known"""
     used_us: float = 0.0
-    """GPU time so far, estimated"""
+    """GPU time so far, estimated; of a program on several GPUs that of the one where it works most"""
     shapes: tuple[Shape, ...] = ()
     """what it launches most, by time on the GPU, from samples; by number where eBPF counted them; at most 16"""
     group: str = ""

@@ -83,8 +83,13 @@ def _share(program: Program, gpu: str) -> float:
     return (program.gpu_share or 0.0) if found is None else found
 
 
-def _usage(program: Program, gpu: str) -> Callable[[float], float]:
-    """Seconds -> its share of so many of the newest ones."""
+def _usage(program: Program) -> Callable[[float], float]:
+    """Seconds -> its share of so many of the newest ones, of the GPU of its on which that is the largest."""
+    usages = [_usage_of(program, gpu) for gpu in program.gpus]
+    return lambda seconds: max(usage(seconds) for usage in usages)
+
+
+def _usage_of(program: Program, gpu: str) -> Callable[[float], float]:
     mine = next((each for each in program.gpu_time if each.gpu == gpu), None)
     if mine is None or mine.alone:
         return lambda seconds: _share(program, gpu)
@@ -164,12 +169,15 @@ class Viewer:
                 history.last, history.version = program, version
             if still:
                 history.rest(now_us)
+            calm = True
             for gpu in program.gpus:
                 old = self._views.get(gpu, {}).get(name)
                 if not (still and old is not None and old.pctx == self._placed.get(gpu, {}).get(name, "")):
                     made = self._view(program, gpu, history, now_us, sms.get(gpu, 0))
+                    calm = calm and history.calm
                     old = old if old == made else made
                 views.setdefault(gpu, {})[name] = old
+            history.calm = history.calm and calm
             history.seen_at = now_s
         self._touched = set()
         self._gpus = {
@@ -212,7 +220,7 @@ class Viewer:
             launches, graphs = observed.launches, observed.graph_launches
             blocks, shapes = observed.blocks, _grids(observed)
         if activity is None:
-            used_us = history.used(now_us, _usage(program, gpu), open_=not shut)
+            used_us = history.used(now_us, _usage(program), open_=not shut)
         rates = history.rates(now_us / 1e6, launches, graphs, held_ms)
         moving: tuple[int, ...] = ()
         if spatial is not None and active:
