@@ -65,6 +65,8 @@ def test_what_was_saved_is_loaded(tmp_path_factory, steps):
         b'"x"',
         b"{}",
         b'{"chosen": 3}',
+        b'{"chosen": []}',
+        b'{"chosen": null, "configured": "", "puts": [[1e999, 2, "Slice", "GPU", {"do": "Gate"}, null]]}',
         b"\xff\xfe",
         b"[" * 100_000,
         b'{"chosen": null, "configured": ""}',

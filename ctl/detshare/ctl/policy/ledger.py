@@ -201,7 +201,7 @@ class Ledger:
             return f"{self.path} cannot be read and is left aside: {error}"
         try:
             self._take(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             fresh = Ledger(self.path)
             for name in ("chosen", "configured", "puts", "rows", "hand", "hand_rows", "deadlines", "resumed"):
                 setattr(self, name, getattr(fresh, name))
