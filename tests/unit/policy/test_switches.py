@@ -229,3 +229,43 @@ def test_what_cannot_be_loaded_changes_nothing(world):
     with pytest.raises(ControlError, match="no policy 'nosuch'"):
         made.engine.choose("nosuch", {})
     assert made.engine.status()["name"] == "fair"
+
+
+@pytest.mark.parametrize("ends_by", ["policy", "time", "switch"])
+def test_a_hold_that_could_not_be_ended_at_once_ends_when_it_can_and_is_no_persons(world, ends_by):
+    made = world(programs=[program(1, busy=True)])
+    gates = iter([False, True] if ends_by == "policy" else [False])
+
+    def tick(now, tenant):
+        return [Gate("1", each) for each in [next(gates, None)] if each is not None]
+
+    made.use(Scripted(tick_us=1e5, on_tick=tick))
+    made.look()
+    assert made.programs[1].state is State.GATED
+    made.refuse = {"resume": "the driver is busy"}
+    if ends_by == "switch":
+        made.use(Scripted(), "another")
+    for _ in range(200):
+        made.look(0.25)
+    assert made.programs[1].state is State.GATED
+    assert made.engine.decided() == {1: {"Gate": "policy another" if ends_by == "switch" else "policy mine"}}
+    made.refuse = {}
+    made.look(0.25)
+    assert made.programs[1].state is State.RUNNING
+    tried = len(made.performed)
+    for _ in range(5):
+        made.look(0.25)
+    assert (len(made.performed), made.engine.decided()) == (tried, {})
+
+
+def test_a_slice_that_could_not_be_taken_back_at_once_is_taken_back_when_it_can(world):
+    made = world(programs=[program(1, busy=True)])
+    made.use(Scripted(on_attach=shorten))
+    made.look()
+    assert made.slices() == {1: 300}
+    made.refuse = {"release": "the driver is busy"}
+    made.use(Scripted(), "another")
+    made.look(0.25)
+    made.refuse = {}
+    made.look(0.25)
+    assert made.slices() == {1: 2048}

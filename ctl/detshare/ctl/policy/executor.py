@@ -27,6 +27,8 @@ __all__ = ["Executor", "Perform"]
 RATE_S: Final = 500
 BURST: Final = 5000
 """decisions that are carried out a second, and at once"""
+TRIES: Final = 120
+"""of taking back what was refused, one with each look; of a pause as many as it takes"""
 
 Perform = Callable[[Sequence[Request]], list[Outcome | ControlError]]
 """Does verbs, one after the other, on the backend's thread; as many answers as requests"""
@@ -56,6 +58,8 @@ class Executor:
         """rows of the last look, and what was written since"""
         self.refused: deque[tuple[float, str]] = deque(maxlen=20)
         self._left, self._filled = float(BURST), clock()
+        self._owed: dict[tuple[ProcessId, str], tuple[Put, int]] = {}
+        """what is to be taken back, was refused, and is tried again with a look; how often still"""
         self.counts = {"actions": 0, "refused": 0, "undone": 0}
 
     def snapshot(self, gpu: str) -> Snapshot:
@@ -67,6 +71,13 @@ class Executor:
         for gpu, guard in self.guards.items():
             if guard.waits:
                 guard.see(self.snapshot(gpu))
+        for (process, kind), (put, left) in list(self._owed.items()):
+            if self.ledger.puts.get((process, kind)) is not put:
+                del self._owed[process, kind]
+            else:
+                view = self._viewer.tenants(put.gpu).get(str(process.pid))
+                shut = kind == "Gate" and view is not None and not view.gate_open
+                self.undo(process, kind, put, TRIES if shut else left)
 
     # -- a policy's actions ---------------------------------------------------------------------------------------
 
@@ -102,6 +113,7 @@ class Executor:
         assert view is not None
         kind = kind_of(action)
         put = self.ledger.puts.get((process, kind))
+        self._owed.pop((process, kind), None)
         repeated = put is not None and apply.same(put.action, action)
         if isinstance(action, Gate) and repeated:
             repeated = apply.stands(action, view)  # a hold ends with its lease, where a daemon was killed
@@ -112,6 +124,8 @@ class Executor:
         problem = self._spend() or self._do(apply.requests(action, now, self.backend))
         if problem:
             guard.undone(action)
+            if isinstance(action, Gate) and action.open and put is not None:
+                self._owed[process, kind] = put, TRIES
             return problem
         self._note(process, kind, action, view, now.gpu)
         return "done"
@@ -175,11 +189,16 @@ class Executor:
         for gpu, guard in self.guards.items():
             for name in guard.overdue(now * 1e6):
                 process = self._viewer.processes.get(name)
-                if process is None or self.ledger.puts.pop((process, "Gate"), None) is None:
+                put = None if process is None else self.ledger.puts.get((process, "Gate"))
+                if process is None or put is None:
                     continue
-                self.ledger.touch()
                 problem = self._do([Request("resume", name, {})])
-                self._viewer.acted(gpu, Gate(name, True), 1e6 * self._clock())
+                if problem:
+                    self._owed[process, "Gate"] = put, TRIES
+                else:
+                    del self.ledger.puts[process, "Gate"]
+                    self.ledger.touch()
+                    self._viewer.acted(gpu, Gate(name, True), 1e6 * self._clock())
                 text = "its gate was shut for as long as a policy may, and was opened"
                 self._say("policy", int(name), text + (f"; {problem}" if problem else ""))
                 self.decisions.note("opened", tenant=name, gpu=gpu, text=text)
@@ -209,14 +228,19 @@ class Executor:
         self.ledger.touch()
         self.decisions.note("hand", verb="set-class", klass=klass)
 
-    def undo(self, process: ProcessId, kind: str, put: Put) -> None:
+    def undo(self, process: ProcessId, kind: str, put: Put, tries: int = TRIES) -> None:
         """Take back one thing that a policy set."""
-        name = str(process.pid)
-        if self._viewer.processes.get(name) != process or self.ledger.puts.pop((process, kind), None) is None:
+        name, key = str(process.pid), (process, kind)
+        if self._viewer.processes.get(name) != process or self.ledger.puts.get(key) is None:
             return
-        self.ledger.touch()
         hand = tuple(self.ledger.hand.get(process, ()))
         problem = self._do(apply.undo(kind, name, put.before, hand))
+        if problem and tries > 1:  # until then it counts as the policy's, not as a person's
+            self._owed[key] = self.ledger.puts[key], tries - 1
+            return
+        del self.ledger.puts[key]
+        self._owed.pop(key, None)
+        self.ledger.touch()
         self.ledger.settling[process, kind] = self._clock()
         if put.before is not None:
             self._viewer.acted(put.gpu, put.before, 1e6 * self._clock())
