@@ -127,6 +127,22 @@ def test_a_full_disk_stops_neither_the_look_nor_the_restoring(
     assert [truth(driver, p)[:4] for p in living] == [FOUND] * 3
 
 
+@pytest.mark.parametrize("how", ["guardian", "release"])
+def test_what_a_parent_left_by_exec_is_reached_through_its_child(
+    backend: RootBackend, driver: ModelDriver, tmp_path: Path, how: str
+) -> None:
+    parent = scenario.cuda_process(driver)
+    backend.set_priority(str(parent.id.pid), "low")
+    backend.pause(str(parent.id.pid))
+    child = driver.machine.fork(parent)
+    driver.machine.exec(parent, "sleep 60")
+    if how == "guardian":
+        assert recover(tmp_path, driver) == []
+    else:
+        backend.close()
+    assert truth(driver, child) == FOUND
+
+
 @pytest.mark.parametrize("again", ["idle", "normal"])
 def test_a_release_that_failed_halfway_leaves_no_level_that_is_only_thought_to_stand(
     backend: RootBackend, driver: ModelDriver, clock: Clock, again: str

@@ -25,16 +25,19 @@ def still_there(client: RmClient, abi: Abi, tsg: int, tsg_id: int) -> bool:
     return False
 
 
+def _places(driver: Driver, fact: Before | Paused) -> Iterator[tuple[ProcessId, int]]:
+    yield fact.process, fact.fd
+    yield from ((h.id, fact.fd) for h in driver.openers() if h.id != fact.process and fact.fd in h.control_fds)
+
+
 @contextmanager
 def reach(driver: Driver, abi: Abi, fact: Before | Paused) -> Iterator[RmClient]:
-    """The client that a fact is about, through its process or, after that died, through a forked child's descriptor.
+    """The client that a fact is about, through its process or, after that died or closed it, through a forked child's
+    descriptor.
 
     Gone where nobody reaches it: then the driver has freed it.
     """
-    places: list[tuple[ProcessId, int]] = [(fact.process, fact.fd)]
-    if not driver.alive(fact.process):
-        places = [(h.id, fact.fd) for h in driver.openers() if fact.fd in h.control_fds]
-    for process, fd in places:
+    for process, fd in _places(driver, fact):
         try:
             with driver.borrow(process, fd) as descriptor:
                 if descriptor.owns(fact.client):
