@@ -185,7 +185,9 @@ class Life:
             self.driver.machine.kill(process)
 
     def _free(self, process: ModelProcess) -> None:
-        """It destroys a context, by its client or object by object."""
+        """It destroys a context, by its client or object by object; a server whose clients live does not."""
+        if process.comm.startswith("nvidia-cuda-mps"):
+            return
         for file in process.fds.values():
             for client in self.driver.rm.clients_of(file) if file.is_control else ():
                 devices = [h for h, n in client.objects.items() if n.kind is Kind.DEVICE]
