@@ -50,9 +50,11 @@ for line in sys.stdin:
             call("cuMemcpyDtoH_v2", back, memory, ctypes.c_size_t(SIZE))
             print("same" if bytes(back) == bytes(model) else "other", flush=True)
         case "left":
-            left, total = ctypes.c_size_t(), ctypes.c_size_t()
-            call("cuMemGetInfo_v2", ctypes.byref(left), ctypes.byref(total))
-            print(left.value, flush=True)
+            total = ctypes.c_size_t()
+            call("cuDeviceTotalMem_v2", ctypes.byref(total), 0)
+            # what cuMemGetInfo says, knows of the program's own parked memory
+            cuda.fakecuda_used.restype = ctypes.c_size_t
+            print(total.value - cuda.fakecuda_used(0), flush=True)
         case "name":
             other = ctypes.c_uint64()
             call("cuMemAlloc_v2", ctypes.byref(other), ctypes.c_size_t(2 << 20))
