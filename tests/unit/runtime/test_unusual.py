@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs do what they seldom do while their memory is away or lent, under the library and on the stand-in driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import good, program, run
+
+pytestmark = pytest.mark.e2e
+
+WAYS = {"whole": {}, "lazy": {"DAEMON_LAZY": "1"}}
+CASES = ("captures", "context", "outlives", "room", "breaks-away")
+BROKEN = {"breaks": "lazy", "lives": "whole"}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("way", WAYS)
+def test_it_goes_on_as_without_the_library(case: str, way: str) -> None:
+    good(run(program("unusual"), case, DETSHARE_PARK="1", **WAYS[way]))
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_an_error_that_stays_is_told_and_keeps_nobody(case: str, tmp_path: Path) -> None:
+    environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), "FAKECUDA_EXIT": "0", **WAYS[BROKEN[case]]}
+    result = run(program("unusual"), case, DETSHARE_PARK="1", **environment)
+    assert result.returncode == 0, result.stderr
+    wrong = [line for line in result.stderr.splitlines() if line.startswith("fakecuda:")]
+    # the kernel that is to fault
+    assert [line for line in wrong if "kernel mix" not in line] == ["fakecuda: 1 violation"]
