@@ -103,8 +103,9 @@ CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *addr
 	struct ds_range *range;
 	CUresult result;
 
-	if (reserved < bytes)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = reserved < bytes ? CUDA_ERROR_OUT_OF_MEMORY : ds_piece_room(device, reserved);
+	if (result != CUDA_SUCCESS)
+		return result;
 	range = ds_range_new((unsigned int)((reserved + DS_PIECE_BYTES - 1) / DS_PIECE_BYTES));
 	if (!range)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -34,6 +34,26 @@ bool ds_arrive_ready(void)
 	return ready;
 }
 
+CUresult ds_arrive_room(void)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct ds_device *device;
+
+	ds_each_managed(device) {
+		struct ds_own own;
+		size_t bytes = 0;
+
+		for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+			bytes += piece->device == device && ds_arrive_lacks(piece) ? piece->size : 0;
+		if (!bytes || result != CUDA_SUCCESS)
+			continue;
+		ds_own_begin(&own, device);
+		result = ds_piece_room(device, bytes);
+		ds_own_end(&own);
+	}
+	return result;
+}
+
 static bool asked_for(const struct ds_device *device)
 {
 	const struct ds_pages *pages = device->pages;

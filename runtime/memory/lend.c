@@ -219,7 +219,7 @@ CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint
 	CUmemGenericAllocationHandle *handles;
 	CUresult result = CUDA_SUCCESS, ended;
 	struct ds_piece **list;
-	size_t count = choose(device, most, &list), made = 0, done = 0;
+	size_t count = choose(device, most, &list), made = 0, done = 0, all = 0;
 
 	handles = calloc(count + 1, sizeof(*handles));
 	if (!list || !handles) {
@@ -227,6 +227,9 @@ CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint
 		free(handles);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	for (size_t n = 0; n < count; n++)
+		all += list[n]->size;
+	result = ds_piece_room(device, all);
 	while (made < count && result == CUDA_SUCCESS) {
 		result = real->cuMemCreate(&handles[made], list[made]->size, &list[made]->prop, 0);
 		made += result == CUDA_SUCCESS;

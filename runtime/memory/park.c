@@ -183,7 +183,7 @@ static CUresult make(void)
 	CUresult result = CUDA_SUCCESS;
 
 	for (struct ds_piece *piece = ds_pieces; piece && result == CUDA_SUCCESS; piece = piece->next) {
-		if (piece->handle || piece->host || !piece->device->primary)
+		if (!ds_arrive_lacks(piece))
 			continue;
 		result = real->cuMemCreate(&piece->handle, piece->size, &piece->prop, 0);
 		if (result == CUDA_SUCCESS)
@@ -285,7 +285,8 @@ bool ds_park_come(void)
 	began_ns = ds_now_ns();
 	ds_thread.locked = true;
 	show_state(DS_PARK_COMING);
-	result = ds_arrive_ready() ? make() : CUDA_ERROR_UNKNOWN;
+	result = ds_arrive_ready() ? ds_arrive_room() : CUDA_ERROR_UNKNOWN;
+	result = result ? result : make();
 	if (result == CUDA_SUCCESS && !all_lazy()) {
 		result = home(UINT64_MAX);
 		if (result != CUDA_SUCCESS)

@@ -341,6 +341,17 @@ EXPORT size_t fakecuda_used(int ordinal)
 	return used;
 }
 
+EXPORT size_t fakecuda_peak(int ordinal)
+{
+	size_t peak;
+
+	pthread_mutex_lock(&fake_lock);
+	peak = devices[ordinal].peak;
+	devices[ordinal].peak = devices[ordinal].memory - memory_left(&devices[ordinal]);
+	pthread_mutex_unlock(&fake_lock);
+	return peak;
+}
+
 EXPORT int fakecuda_on_host(unsigned long long address)
 {
 	struct memory *memory;

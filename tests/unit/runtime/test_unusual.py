@@ -21,6 +21,10 @@ def test_it_goes_on_as_without_the_library(case: str, way: str) -> None:
     good(run(program("unusual"), case, DETSHARE_PARK="1", **WAYS[way]))
 
 
+def test_what_finds_no_room_takes_none_from_others(tmp_path: Path) -> None:
+    good(run(program("unusual"), "nothing", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))
+
+
 @pytest.mark.parametrize("case", BROKEN)
 def test_an_error_that_stays_is_told_and_keeps_nobody(case: str, tmp_path: Path) -> None:
     environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), "FAKECUDA_EXIT": "0", **WAYS[BROKEN[case]]}

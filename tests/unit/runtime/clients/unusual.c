@@ -178,6 +178,32 @@ static void asks_for_room(void)
 	EXPECT(after == before);
 }
 
+/* What finds no room takes none, not even for a moment: others would be refused. */
+static void takes_nothing(void)
+{
+	CUdeviceptr at;
+	size_t used;
+
+	make();
+	used = fakecuda_used(0);
+	others_have(left() - 2 * PIECE);
+	used = fakecuda_used(0);
+	fakecuda_peak(0);
+	EXPECT(cuMemAlloc_v2(&at, 4 * PIECE) == CUDA_ERROR_OUT_OF_MEMORY);
+	EXPECT(fakecuda_peak(0) == used);
+	EXPECT(park() == DS_PARK_OK);
+	others_have(0);
+	others_have(left() - PIECE);
+	used = fakecuda_used(0);
+	fakecuda_peak(0);
+	daemon_park(false);
+	while (state() != DS_PARK_WAITING)
+		usleep(200);
+	EXPECT(fakecuda_peak(0) == used);
+	others_have(0);
+	EXPECT(filled(block, 2 * PIECE, 3));
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -188,6 +214,7 @@ int main(int count, char **words)
 		{"context", another_context},
 		{"outlives", outlives_its_context},
 		{"room", asks_for_room},
+		{"nothing", takes_nothing},
 	};
 
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));
