@@ -36,14 +36,17 @@ static bool behind(const struct ds_range *range, CUdeviceptr address)
 
 static void stay(CUdeviceptr address, size_t size)
 {
-	struct ds_range *range = ds_range_find(address);
+	struct ds_range *range;
 
 	ds_share_note();
+	ds_range_hold();
+	range = ds_range_find(address);
 	if (!range)
 		range = ds_range_next(address);
 	for (; range && range->base < address + size; range = ds_range_next(range->base + 1))
 		for (unsigned int n = 0; n < range->count; n++)
 			ds_piece_stay(range->pieces[n]);
+	ds_range_let_go();
 }
 
 static void answer(const struct ds_range *range, CUpointer_attribute attribute, void *data)

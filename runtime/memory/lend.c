@@ -144,12 +144,16 @@ static bool waits(const struct ds_piece *piece, const struct ds_device *device)
 	return (!device || piece->device == device) && piece->host && !piece->handle;
 }
 
+/* also while threads are inside, where a park was refused */
 bool ds_lend_any(const struct ds_device *device)
 {
-	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
-		if (waits(piece, device))
-			return true;
-	return false;
+	bool any = false;
+
+	ds_piece_lock();
+	for (struct ds_piece *piece = ds_pieces; piece && !any; piece = piece->next)
+		any = waits(piece, device);
+	ds_piece_unlock();
+	return any;
 }
 
 bool ds_lend_all(const struct ds_device *device)

@@ -463,9 +463,15 @@ static void context_over(struct ds_device *device)
 
 	pthread_mutex_lock(&lock);
 	ds_alloc_over(device);
-	ds_arena_over(device, bytes_away(device) != 0);
+	ds_piece_lock();
+	away = bytes_away(device) != 0;
+	ds_piece_unlock();
+	ds_arena_over(device, away);
+	ds_piece_lock();
+	away = false;
 	for (struct ds_piece *piece = ds_pieces; piece && !away; piece = piece->next)
 		away = !piece->handle;
+	ds_piece_unlock();
 	if (!away) {
 		atomic_store(&ds_process.lent, false);
 		atomic_store(&ds_home.now, DS_HOME);

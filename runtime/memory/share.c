@@ -358,12 +358,15 @@ CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, C
 	memcpy(&ticket, handle, sizeof(ticket));
 	if (ticket.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
+	ds_range_hold();
 	range = opened_before(&ticket, device);
 	if (range) {
 		range->opened++;
 		*address = range->base;
-		return CUDA_SUCCESS;
 	}
+	ds_range_let_go();
+	if (range)
+		return CUDA_SUCCESS;
 	reserved = (ticket.size + DS_GRAIN_BYTES - 1) & ~(DS_GRAIN_BYTES - 1);
 	pieces = (unsigned int)((reserved + DS_PIECE_BYTES - 1) / DS_PIECE_BYTES);
 	range = reserved ? ds_range_new(pieces) : NULL;

@@ -21,6 +21,23 @@ def test_it_goes_on_as_without_the_library(case: str, way: str) -> None:
     good(run(program("unusual"), case, DETSHARE_PARK="1", **WAYS[way]))
 
 
+def test_another_gpu_gets_access_while_threads_allocate() -> None:
+    good(run(program("unusual"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_lost_in_a_storm(seed: int, tmp_path: Path) -> None:
+    out = good(run(program("storm"), str(seed), "3", "60", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))
+    assert int(out.split()[3]) > 3
+
+
+def test_the_storm_finds_what_is_lost(tmp_path: Path) -> None:
+    environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), "STORM_SPOIL": "1"}
+    result = run(program("storm"), "1", "2", "10", DETSHARE_PARK="1", **environment)
+    assert result.returncode == 1
+    assert "is not what was written" in result.stderr
+
+
 def test_what_finds_no_room_takes_none_from_others(tmp_path: Path) -> None:
     good(run(program("unusual"), "nothing", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs do what they seldom do while their memory is away or lent: `unusual CASE`, with DETSHARE_PARK=1; FAKECUDA_TAKEN names a file. */
 #define _GNU_SOURCE
+#include <stdatomic.h>
+
 #include "parked.h"
 
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags);
@@ -204,6 +206,44 @@ static void takes_nothing(void)
 	EXPECT(filled(block, 2 * PIECE, 3));
 }
 
+static _Atomic(bool) over;
+static _Atomic(unsigned int) rounds;
+
+static void *allocates(void *unused)
+{
+	CUdeviceptr at[8];
+
+	(void)unused;
+	CHECK(cuCtxSetCurrent(context));
+	while (!atomic_load(&over)) {
+		for (unsigned int n = 0; n < 8; n++)
+			CHECK(cuMemAlloc_v2(&at[n], 2 * MIB));
+		for (unsigned int n = 0; n < 8; n++)
+			CHECK(cuMemFree_v2(at[n]));
+		atomic_fetch_add(&rounds, 1);
+	}
+	return NULL;
+}
+
+/* Another GPU gets access, and loses it, while other threads allocate and free. */
+static void peers_meanwhile(void)
+{
+	pthread_t threads[2];
+	CUcontext second;
+
+	CHECK(cuDevicePrimaryCtxRetain(&second, 1));
+	for (unsigned int n = 0; n < 2; n++)
+		pthread_create(&threads[n], NULL, allocates, NULL);
+	CHECK(cuCtxSetCurrent(second));
+	while (atomic_load(&rounds) < 500) {
+		CHECK(cuCtxEnablePeerAccess(context, 0));
+		CHECK(cuCtxDisablePeerAccess(context));
+	}
+	atomic_store(&over, true);
+	for (unsigned int n = 0; n < 2; n++)
+		pthread_join(threads[n], NULL);
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -215,6 +255,7 @@ int main(int count, char **words)
 		{"outlives", outlives_its_context},
 		{"room", asks_for_room},
 		{"nothing", takes_nothing},
+		{"peers", peers_meanwhile},
 	};
 
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));
