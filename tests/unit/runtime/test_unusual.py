@@ -25,6 +25,10 @@ def test_another_gpu_gets_access_while_threads_allocate() -> None:
     good(run(program("unusual"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
 
 
+def test_what_a_mapping_held_is_paid_for_no_longer() -> None:
+    good(run(program("unusual"), "handles", DETSHARE_PARK="1"))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_lost_in_a_storm(seed: int, tmp_path: Path) -> None:
     out = good(run(program("storm"), str(seed), "3", "60", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))

@@ -244,6 +244,38 @@ static void peers_meanwhile(void)
 		pthread_join(threads[n], NULL);
 }
 
+enum { HANDLE_THREADS = 4, HANDLE_ROUNDS = 2000 };
+
+static void *maps(void *unused)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr base;
+
+	(void)unused;
+	CHECK(cuCtxSetCurrent(context));
+	CHECK(cuMemAddressReserve(&base, 2 * MIB, 0, 0, 0));
+	for (unsigned int n = 0; n < HANDLE_ROUNDS; n++) {
+		CHECK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+		CHECK(cuMemMap(base, 2 * MIB, 0, handle, 0));
+		CHECK(cuMemRelease(handle));
+		CHECK(cuMemUnmap(base, 2 * MIB));
+	}
+	return NULL;
+}
+
+/* Memory that its mapping held alone is paid for no longer, whoever makes some at that moment. */
+static void pays_for_handles(void)
+{
+	pthread_t threads[HANDLE_THREADS];
+
+	for (unsigned int n = 0; n < HANDLE_THREADS; n++)
+		pthread_create(&threads[n], NULL, maps, NULL);
+	for (unsigned int n = 0; n < HANDLE_THREADS; n++)
+		pthread_join(threads[n], NULL);
+	EXPECT(daemon_counters()->memory_used == 0);
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -256,6 +288,7 @@ int main(int count, char **words)
 		{"room", asks_for_room},
 		{"nothing", takes_nothing},
 		{"peers", peers_meanwhile},
+		{"handles", pays_for_handles},
 	};
 
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));
