@@ -35,6 +35,12 @@ def test_nothing_is_lost_in_a_storm(seed: int, tmp_path: Path) -> None:
     assert int(out.split()[3]) > 3
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_it_ends_in_the_midst_of_a_storm(seed: int, tmp_path: Path) -> None:
+    environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), "STORM_ASKED": str(2 + 3 * seed)}
+    good(run(program("storm"), str(seed), "3", "60", DETSHARE_PARK="1", **environment))
+
+
 def test_the_storm_finds_what_is_lost(tmp_path: Path) -> None:
     environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), "STORM_SPOIL": "1"}
     result = run(program("storm"), "1", "2", "10", DETSHARE_PARK="1", **environment)

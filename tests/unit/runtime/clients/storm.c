@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <stdatomic.h>
+#include <sys/wait.h>
 
 #include "parked.h"
 
@@ -278,6 +279,20 @@ static void renew(struct worker *self)
 	CHECK(cuStreamCreate(&self->streams[n], n || dice(self, 2) ? CU_STREAM_NON_BLOCKING : 0));
 }
 
+/* A child has nothing of it, and takes nothing away. */
+static void forks(struct worker *self)
+{
+	bool becomes = dice(self, 2);
+	pid_t child = fork();
+	int status;
+
+	if (!child && becomes)
+		execl("/bin/true", "true", NULL);
+	if (!child)
+		_exit(cuMemAlloc_v2(&(CUdeviceptr){0}, 2 * MIB) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+	EXPECT(waitpid(child, &status, 0) == child && !status);
+}
+
 static void step(struct worker *self)
 {
 	struct block *block = &self->blocks[dice(self, MOST)];
@@ -288,7 +303,7 @@ static void step(struct worker *self)
 		return;
 	}
 	from = dice(self, (unsigned int)block->words);
-	switch (dice(self, 12)) {
+	switch (dice(self, 13)) {
 	case 0:
 	case 1:
 		end(self, block);
@@ -318,6 +333,9 @@ static void step(struct worker *self)
 	case 10:
 		settle(self);
 		renew(self);
+		break;
+	case 11:
+		forks(self);
 		break;
 	default:
 		settle(self);
@@ -401,6 +419,9 @@ int main(int count, char **arguments)
 		/* it may wait for room: then there is some */
 		others_have(0);
 		asked++;
+		/* it may end at any time */
+		if (getenv("STORM_ASKED") && asked == (unsigned int)atoi(getenv("STORM_ASKED")))
+			exit(0);
 		usleep((unsigned int)rand_r(&seed) % 8000);
 	}
 	for (unsigned int n = 0; n < threads; n++)
