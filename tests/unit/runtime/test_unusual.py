@@ -17,8 +17,8 @@ BROKEN = {"breaks": "lazy", "lives": "whole"}
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("way", WAYS)
-def test_it_goes_on_as_without_the_library(case: str, way: str) -> None:
-    good(run(program("unusual"), case, DETSHARE_PARK="1", **WAYS[way]))
+def test_it_goes_on_as_without_the_library(case: str, way: str, tmp_path: Path) -> None:
+    good(run(program("unusual"), case, DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken"), **WAYS[way]))
 
 
 def test_another_gpu_gets_access_while_threads_allocate() -> None:
@@ -32,6 +32,12 @@ def test_what_a_mapping_held_is_paid_for_no_longer() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_lost_in_a_storm(seed: int, tmp_path: Path) -> None:
     out = good(run(program("storm"), str(seed), "3", "60", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))
+    assert int(out.split()[3]) > 3
+
+
+def test_nothing_is_lost_in_a_storm_over_two_gpus(tmp_path: Path) -> None:
+    environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), "FAKECUDA_DEVICES": "2"}
+    out = good(run(program("storm"), "7", "4", "60", DETSHARE_PARK="1", **environment))
     assert int(out.split()[3]) > 3
 
 

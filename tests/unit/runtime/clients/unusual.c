@@ -68,6 +68,24 @@ static void faults(void)
 	EXPECT(cuStreamSynchronize(stream) == ILLEGAL_ADDRESS);
 }
 
+/* The program begins anew, as the driver lets it. */
+static void recovers(void)
+{
+	CUcontext again;
+
+	others_have(0);
+	CHECK(cuDevicePrimaryCtxReset_v2(0));
+	CHECK(cuDevicePrimaryCtxRetain(&again, 0));
+	EXPECT(again == context);
+	CHECK(cuCtxSetCurrent(context));
+	client_kernels();
+	make();
+	EXPECT(park() == DS_PARK_OK);
+	EXPECT(filled(block, 2 * PIECE, 3));
+	CHECK(cuMemFree_v2(block));
+	CHECK(cuStreamDestroy_v2(stream));
+}
+
 /* A capture that begins while memory is lent may allocate, as PyTorch's do. */
 static void captures(void)
 {
@@ -101,6 +119,7 @@ static void breaks_while_lent(void)
 	faults();
 	cuPointerGetAttribute(&type, 2, block);
 	EXPECT(cuMemFree_v2(block) == ILLEGAL_ADDRESS);
+	recovers();
 }
 
 /* The same of a GPU that fails while the memory is away. */
@@ -111,6 +130,7 @@ static void breaks_while_away(void)
 	fakecuda_break(0);
 	EXPECT(cuMemFree_v2(block) == LAUNCH_FAILED);
 	EXPECT(client_mix(stream, block, 1, 1, 0) == LAUNCH_FAILED);
+	recovers();
 }
 
 /* A program whose context is beyond repair has no work: nobody waits for it. */
