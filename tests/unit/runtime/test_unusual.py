@@ -11,7 +11,7 @@ from programs import good, program, run
 pytestmark = pytest.mark.e2e
 
 WAYS = {"whole": {}, "lazy": {"DAEMON_LAZY": "1"}}
-CASES = ("captures", "context", "outlives", "room", "breaks-away")
+CASES = ("captures", "context", "outlives", "room", "host", "breaks-away")
 BROKEN = {"breaks": "lazy", "lives": "whole"}
 
 

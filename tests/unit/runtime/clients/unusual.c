@@ -296,6 +296,26 @@ static void pays_for_handles(void)
 	EXPECT(daemon_counters()->memory_used == 0);
 }
 
+/* Who asks about other memory, as threads that feed the program do all the time, wakes nobody. */
+static void asks_about_the_host(void)
+{
+	int kinds[] = {2, 4};
+	unsigned int type[2];
+	void *host, *answers[2];
+	CUdeviceptr seen;
+
+	make();
+	CHECK(cuMemHostAlloc(&host, 4096, 0));
+	EXPECT(park() == DS_PARK_OK && away());
+	CHECK(cuPointerGetAttribute(&type[0], 2, (CUdeviceptr)host));
+	answers[0] = &type[1];
+	answers[1] = &seen;
+	CHECK(cuPointerGetAttributes(2, kinds, answers, (CUdeviceptr)host));
+	EXPECT(type[0] == 1 && type[1] == 1 && seen == (CUdeviceptr)host && away());
+	CHECK(cuPointerGetAttribute(&type[0], 2, block));
+	EXPECT(type[0] == 2 && !away());
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -309,6 +329,7 @@ int main(int count, char **words)
 		{"nothing", takes_nothing},
 		{"peers", peers_meanwhile},
 		{"handles", pays_for_handles},
+		{"host", asks_about_the_host},
 	};
 
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));
