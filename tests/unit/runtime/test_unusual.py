@@ -25,6 +25,11 @@ def test_another_gpu_gets_access_while_threads_allocate() -> None:
     good(run(program("unusual"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
 
 
+def test_a_thread_that_is_cancelled_leaves_the_others_a_way(tmp_path: Path) -> None:
+    environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), **WAYS["lazy"]}
+    good(run(program("unusual"), "cancels", DETSHARE_PARK="1", **environment))
+
+
 def test_what_a_mapping_held_is_paid_for_no_longer() -> None:
     good(run(program("unusual"), "handles", DETSHARE_PARK="1"))
 

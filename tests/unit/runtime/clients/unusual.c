@@ -5,6 +5,7 @@
 
 #include "parked.h"
 
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address, unsigned int flags);
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags);
 
 #define ILLEGAL_ADDRESS 700
@@ -316,6 +317,45 @@ static void asks_about_the_host(void)
 	EXPECT(type[0] == 2 && !away());
 }
 
+static _Atomic(bool) asks;
+
+static void *asks_long(void *unused)
+{
+	unsigned int type;
+
+	(void)unused;
+	CHECK(cuCtxSetCurrent(context));
+	atomic_store(&asks, true);
+	CHECK(cuPointerGetAttribute(&type, 2, block));
+	while (1)
+		pause();
+}
+
+/* A thread that is cancelled while its call waits for the memory's return leaves the others a way. */
+static void cancels(void)
+{
+	CUdeviceptr seen;
+	pthread_t thread;
+	uint32_t *word;
+
+	CHECK(cuMemHostAlloc((void **)&word, 4096, 2));
+	CHECK(cuMemHostGetDevicePointer_v2(&seen, word, 0));
+	*word = 0;
+	lent();
+	CHECK(cuStreamWaitValue32_v2(stream, seen, 1, 1));
+	pthread_create(&thread, NULL, asks_long, NULL);
+	while (!atomic_load(&asks))
+		usleep(100);
+	CHECK(pthread_cancel(thread));
+	/* it waits for the work by now, if it can be cancelled there */
+	usleep(200000);
+	__atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+	others_have(0);
+	CHECK(pthread_join(thread, NULL));
+	EXPECT(filled(block, 2 * PIECE, 3));
+	CHECK(cuMemFree_v2(block));
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -330,6 +370,7 @@ int main(int count, char **words)
 		{"peers", peers_meanwhile},
 		{"handles", pays_for_handles},
 		{"host", asks_about_the_host},
+		{"cancels", cancels},
 	};
 
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));
