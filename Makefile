@@ -102,14 +102,15 @@ test-unit: setup ## unit and property tests, no GPU
 	$(BIN)/pytest -q $(TWO) tests -m "not gpu and not e2e and not vm and not thorough"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
-	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not gpu and not thorough"
+	$(BIN)/pytest -q $(TWO) tests/unit -m "e2e and not rest and not gpu and not thorough"
 
 test-once: setup ## one guest kernel in QEMU for each part: module, doorbells, turns, daemon, a genuine driver; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
 	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and once"
 
-test-rest: setup ## all other guests, but for other kernels and whole lists of the same; no GPU
+test-rest: setup ## all other guests, but for other kernels and whole lists of the same, and roots of Debian; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
+	$(BIN)/pytest -q $(TWO) tests/unit -m "rest and not gpu and not thorough"
 	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and not once and not alone and not debug and not thorough"
 	$(BIN)/pytest -q tests/vm -m "vm and alone and not thorough"
 

@@ -160,6 +160,7 @@ class OneShot:
             rundir.prepare(run_dir, asked)
             if lock:
                 name = f"{rundir.COMMAND} {asked.partition(' ')[0]}"
+                name = f"held {name}" if guarded else name  # until somebody ends it
                 for path in [run_dir / "lock", *([rundir.MACHINE] if backend != "model" else [])]:
                     mine = rundir.Lock(path, name)
                     mine.acquire(asked)

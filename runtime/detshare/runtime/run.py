@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -128,7 +129,10 @@ def become(command: Sequence[str], environment: dict[str, str]) -> int:
     try:
         os.execvpe(command[0], list(command), environment)
     except (FileNotFoundError, NotADirectoryError):
-        tell(f"run {command[0]}: there is no such program; next: check the name and PATH")
+        if shutil.which(command[0], path=environment.get("PATH")):
+            tell(f"run {command[0]}: what its first line names is not there; next: install that, or correct the line")
+        else:
+            tell(f"run {command[0]}: there is no such program; next: check the name and PATH")
         return NOT_FOUND
     except (OSError, ValueError) as error:
         tell(f"run {command[0]}: it cannot be started ({error}); next: check its rights and its first line")

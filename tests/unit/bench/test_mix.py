@@ -164,7 +164,7 @@ def verdicts(store: Store) -> dict[str, bool | None]:
 def test_clocks_stand_beside_those_alone_and_a_daemon_that_only_senses_has_a_limit(tmp_path: Path) -> None:
     graph, cell = Cell("graph", (), ALONE), Cell("graph", ("vit",), DEFAULT)
     ours = replace(cell, scheme=OURS, weights=(1,))
-    quiet, hot = Gauge(1980.0, 1965.0, 400.0, 0.002), Gauge(1700.0, 1500.0, 700.0, 0.02)
+    quiet, hot = Gauge(1980.0, 1965.0, 400.0, 0.002), Gauge(1700.0, 1500.0, 700.0, 0.02, 0.011)
     cells = [
         replace(of(graph, 1600.0, {}), gauge=quiet),
         replace(of(cell, 1800.0, {"vit": Back(9.0, 0.1)}), gauge=hot),
@@ -177,11 +177,13 @@ def test_clocks_stand_beside_those_alone_and_a_daemon_that_only_senses_has_a_lim
     assert (clock.value, clock.baseline) == (1700.0, 1980.0)
     assert found["graph + vit: default slicing: the daemon's CPU time"].ok is False
     assert found["graph + vit: DetShare 1: the daemon's CPU time"].ok is None
+    assert found["graph + vit: default slicing: reading the switch log"].ok is False
+    assert "graph: alone: reading the switch log" not in found
 
 
 def test_without_a_gpu_the_gauges_say_the_cpu_time_only() -> None:
     marks: list[str] = []
-    spent = iter(({"main": 1.0, "turns": 2.0}, {"main": 1.5, "turns": 2.25, "late": 0.5}))
+    spent = iter(({"main": 1.0, "sensor": 2.0}, {"main": 1.5, "sensor": 2.25, "late": 0.5}))
     seen: dict[str, Any] = {}
 
     def mark(event: str, **fields: Any) -> None:
@@ -194,7 +196,8 @@ def test_without_a_gpu_the_gauges_say_the_cpu_time_only() -> None:
             pass
     assert gauges.seen.daemon_cpu > 0
     assert marks == ["gauges"]
-    assert seen["threads"] == {"main": 0.5, "turns": 0.25, "late": 0.5}
+    assert seen["threads"] == {"main": 0.5, "sensor": 0.25, "late": 0.5}
+    assert (gauges.seen.sensor_cpu or 0) > 0
     assert cpu_seconds(None) == 0.0
 
 

@@ -164,7 +164,7 @@ def test_no_file_and_no_text_are_told(tmp_path, make):
 
 def test_config_check_and_show(tmp_path):
     path = tmp_path / "x.toml"
-    path.write_text(WHOLE)
+    path.write_text(WHOLE.replace("quota = 0.5\nstrict = true", "margin = 0.5"))
     checked = CliRunner().invoke(main, ["config", "check", str(path)])
     assert (checked.exit_code, checked.stdout) == (0, f"{path}: nothing is wrong\n")
     shown = CliRunner().invoke(main, ["config", "show", str(path)])
@@ -177,6 +177,36 @@ def test_config_check_and_show(tmp_path):
     problem = {"line": 2, "key": "pool.tiers", "file": str(path)}
     assert json.loads(failed.stdout)["error"]["problems"][0].items() >= problem.items()
     assert f"{path}:2: pool.tiers: " in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("policy", "line", "told"),
+    [
+        ('name = "slo-awre"', 3, "there is no policy 'slo-awre'"),
+        ('parameters = { margn = 0.5 }', 2, "SloAware has no parameter 'margn'"),
+        ('parameters = { margin = 7 }\nname = "slo-aware"', 4, "margin is 7"),
+        ('name = "/nowhere/mine.py:Mine"', 3, "/nowhere/mine.py:Mine is no file"),
+    ],
+)
+def test_config_check_tells_of_a_policy_that_cannot_be_had(tmp_path: Path, policy: str, line: int, told: str) -> None:
+    """With it a daemon starts, and `static` decides."""
+    path = tmp_path / "x.toml"
+    path.write_text(f"\n[policy]\n{policy}\n")
+    failed = CliRunner().invoke(main, ["config", "check", str(path), "--json"])
+    assert failed.exit_code == 2
+    (problem,) = json.loads(failed.stdout)["error"]["problems"]
+    assert (problem["line"], problem["key"]) == (line, "policy.name")
+    assert problem["reason"].startswith(told)
+
+
+def test_config_check_runs_no_code_of_a_policy(tmp_path: Path) -> None:
+    mine, path = tmp_path / "mine.py", tmp_path / "x.toml"
+    mine.write_text("raise SystemExit(9)\n")
+    for spec in (mine, f"{mine}:Mine"):
+        path.write_text(f'[policy]\nname = "{spec}"\n')
+        assert CliRunner().invoke(main, ["config", "check", str(path)]).exit_code == 0
+    mine.chmod(0o666)
+    assert "can be changed by others" in CliRunner().invoke(main, ["config", "check", str(path)]).stderr
 
 
 # -- garbage ------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from detshare.ctl.core.snapshot import Event
 from detshare.ctl.daemon import journald, logs
 from detshare.ctl.daemon.access import Caller
 from tests.patience import run
@@ -182,3 +183,11 @@ def test_a_real_journald_has_the_fields(tmp_path: Path) -> None:
     assert (audit["PRIORITY"], audit["DETSHARE_VERB"], audit["DETSHARE_RESULT"]) == ("4", "set-priority", "changed")
     assert (audit["LOGGER"], audit["DETSHARE_UID"]) == ("detshared.audit", "0")
     assert any(each["MESSAGE"].startswith("ready on") and each["_TRANSPORT"] == "journal" for each in entries)
+
+
+def test_who_logs_warnings_alone_hears_of_errors(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("detshared")
+    with caplog.at_level(logging.WARNING, "detshared"):
+        logs.event(log, Event(0.0, "attach", 7, "python"))
+        logs.event(log, Event(0.0, "error", None, "policy x cannot be had"))
+    assert [record.getMessage() for record in caplog.records] == ["error: policy x cannot be had"]

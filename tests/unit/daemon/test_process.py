@@ -198,7 +198,7 @@ def test_a_held_pause_in_a_process_of_its_own(run_dir):
     refused = spawn(run_dir)
     _, told = words(refused)
     assert refused.returncode == 1
-    assert f"detshare-ctl pause (PID {held.pid})" in told
+    assert f"held detshare-ctl pause (PID {held.pid})" in told
     held.send_signal(signal.SIGINT)
     _, told = words(held)
     assert held.returncode == 0, told

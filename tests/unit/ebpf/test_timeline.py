@@ -139,12 +139,13 @@ def test_who_is_not_root_is_told() -> None:
 
 def test_the_command_itself_exits_with_1_and_the_next_step() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "detshare.ctl.trace.cli", "timeline", "--from", "/nowhere"],
+        [sys.executable, "-m", "detshare.ctl.trace.cli", "timeline", "--from", "/nowhere", "--json"],
         capture_output=True, text=True, timeout=LONG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert "read a recording" in done.stderr
     assert "next:" in done.stderr
+    assert set(json.loads(done.stdout)["error"]) == {"asked", "stopped", "next"}
     assert "Example: detshare-trace timeline" in run("--help")[1]
 
 

@@ -68,6 +68,7 @@ def machine(*programs: Program, accounts: tuple[Account, ...] = (), schedules: t
         schedules=schedules,
         lapses=("a hook is missing",),
         closed=2,
+        sensor_cpu_s=0.25,
     )
 
 
@@ -157,6 +158,7 @@ def test_the_daemons_threads_have_their_cpu_time() -> None:
         thread.join()
         pool.shutdown()
     assert "works" not in cpu_seconds()
+    assert value("detshare_sensor_cpu_seconds_total") == [0.25]
     (before,) = value("detshare_daemon_cpu_seconds_total")
     assert 0.1 <= before <= time.process_time()
 

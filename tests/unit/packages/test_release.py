@@ -123,6 +123,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.e2e
+@pytest.mark.rest
 def test_a_wheel_has_the_product_and_no_more(made: Path) -> None:
     wheel = next(made.glob("*.whl"))
     with zipfile.ZipFile(wheel) as archive:
@@ -149,6 +150,7 @@ def test_a_wheel_has_the_product_and_no_more(made: Path) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.rest
 def test_a_wheel_is_built_from_the_source_archive_alone(made: Path, tmp_path: Path) -> None:
     with tarfile.open(next(made.glob("*.tar.gz"))) as archive:
         assert {each.uid for each in archive} == {0}

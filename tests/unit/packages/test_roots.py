@@ -16,7 +16,7 @@ from tests.debian import packages
 from tests.debian.roots import SUITES, Root, skip_without
 from tests.unit.builds import ROOT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 VERSION = versions.said(ROOT)["dkms.conf"]
 CONFIG = "etc/detshare/detshare.toml"
 COMMANDS = ("detshare", "detshare-ctl", "detshare-sim", "detshare-top", "detshare-trace", "detshared")

@@ -165,6 +165,7 @@ def test_keys_alone(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     assert pids == sorted(pids)
 
 
+@pytest.mark.rest
 def test_a_thousand_programs(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage(programs=1000).client
     page = opened(tab(), client, 1000)

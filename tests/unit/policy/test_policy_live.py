@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.client import Client
-from detshare.ctl.core import classes
+from detshare.ctl.core.classes import BURST_US, RIVAL_US, STREAM_US, WINDOW_US
 from tests.patience import LONG_S, run, until
 
 pytestmark = pytest.mark.e2e
+
+TURN_SLICES = (BURST_US, STREAM_US, WINDOW_US, RIVAL_US)
 
 MINE = '''
 from __future__ import annotations
@@ -112,12 +114,12 @@ def test_a_policy_is_tried_told_and_taken_back(live, mine):
     assert json.loads(live.ctl("why", pid, "--since", "1h", "--json").stdout)["pid"] == int(pid)
 
     assert live.ctl("set-priority", pid, "low").returncode == 0
-    assert live.slice_us("train.py") in classes.TURN_SLICES
+    assert live.slice_us("train.py") in TURN_SLICES
     until(lambda: live.program("train.py")["decided"] == {"Slice": "hand"})
     assert "set-priority by a person" in live.ctl("why", pid).stdout
     assert live.ctl("policy", "set", str(mine), "slice_us=500").returncode == 0
     time.sleep(0.5)
-    assert live.slice_us("train.py") in classes.TURN_SLICES, "what a person set stands"
+    assert live.slice_us("train.py") in TURN_SLICES, "what a person set stands"
     assert live.ctl("policy", "resume", pid).returncode == 0
     until(lambda: live.slice_us("train.py") == 500)
 

@@ -87,6 +87,7 @@ def test_three_programs_have_their_turns(machines: Any) -> None:
         assert worker.line() == machine.alone(*each[:4])
 
 
+@pytest.mark.rest
 def test_two_that_change_places_again_and_again_lose_nothing(machines: Any) -> None:
     """Each round of 40 ms: a turn is over before the work is."""
     machine = machines("turns", 3600, policy="strict", arena=ARENA)

@@ -137,6 +137,7 @@ def test_one_by_its_own_wish(folder: Path, control: Path) -> None:
         end_mps(folder, control)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(2))
 def test_kills_at_any_point_lose_nothing(machine: LazyMachine, seed: int) -> None:
     dice = random.Random(seed)

@@ -109,6 +109,8 @@ def test_who_was_not_started_for_it(machine: Machine) -> None:
     assert program.do("same") == "same"
     _changed, skipped = machine.verb("park", 4194301)
     assert "no process" in skipped[0]["reason"]
+    _changed, skipped = machine.verb("park", "no-such-program")
+    assert skipped[0]["reason"].startswith("nobody that this selects can be parked")
 
 
 def test_a_full_arena_refuses_and_loses_nothing(folder: Path, control: Path) -> None:

@@ -117,6 +117,11 @@ def test_a_program_that_is_not_there(folder: Path) -> None:
     done = run(folder, "--", str(folder / "text"))
     assert done.returncode == 126
     assert "next: " in done.stderr
+    (folder / "script").write_text("#!/no/such/python\n")
+    (folder / "script").chmod(0o755)
+    done = run(folder, "--", str(folder / "script"))
+    assert done.returncode == 127
+    assert "its first line names" in done.stderr
 
 
 def test_signals_reach_the_program_itself(lane: Lane, folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.turns.floors import DEFAULT, Floors
-from detshare.ctl.backends.root.turns.members import cast
+from detshare.ctl.backends.root.turns.members import Member, cast
 from detshare.ctl.backends.root.turns.tenancy import Tenancy
 from detshare.ctl.core import procfs
 from detshare.ctl.core.backend import BadRequest
@@ -141,3 +141,11 @@ def test_nobody_joins_anothers_tenant_by_its_own_word() -> None:
 def test_a_process_that_ended_is_its_own() -> None:
     gone = Opener(ProcessId(2**22 - 1, 1), 1, "", "", "ann", "", "", (), ())
     assert Tenancy().of(gone) == str(2**22 - 1)
+
+
+def test_another_clients_channels_are_more_whatever_their_handles() -> None:
+    tsg = program(1).tsgs[0]
+    before = Member(ProcessId(1, 1), "1", GPU, 2, 1, 0.02, (tsg,))
+    after = replace(before, tsgs=(tsg, replace(tsg, client=tsg.client + 1)))
+    assert after.has_more(before)
+    assert not before.has_more(after)

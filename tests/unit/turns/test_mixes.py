@@ -230,3 +230,35 @@ def test_gaps_between_dense_bursts_are_the_backgrounds(
     assert entries > 3
     part = (low.busy - before) / (spent - (server.busy - used))
     assert part > 0.6, part
+
+
+def test_a_floor_holds_behind_one_that_never_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue never is empty, and it has 20 ms before each of the others, be they off: windows ended before that."""
+    stage = Stage(tmp_path, monkeypatch)
+    stage.backend.set_priority(stage.start("high", Background((500, 3000))), "high")
+    lows = [Background((500, 3000), seed=n) for n in range(6)]
+    for n, low in enumerate(lows):
+        stage.backend.set_priority(stage.start(f"low {n}", low), "low", floor=0.12)
+    play(stage, 3)
+    before = [low.busy for low in lows]
+    longest = play(stage, SECONDS)
+    stage.backend.close()
+    got = [(low.busy - was) / SECONDS / 1e9 for low, was in zip(lows, before, strict=True)]
+    assert sum(got) == pytest.approx(0.12, rel=0.15)
+    assert max(got) - min(got) < 0.3 * max(got)
+    assert max(longest.values()) < 1.0
+
+
+def test_classes_below_the_first_have_their_floors_where_no_gaps_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two at `high` fill each other's gaps: windows with slices of 50 us gave nothing while that was called bursts."""
+    stage = Stage(tmp_path, monkeypatch)
+    for n in range(2):
+        stage.backend.set_priority(stage.start(f"high {n}", Latency(12_000, 8000, seed=9 + n)), "high")
+    names = ("normal", "low", "idle")
+    for n, klass in enumerate(names):
+        stage.backend.set_priority(stage.start(klass, Background((500, 3000), seed=n)), klass)
+    longest = play(stage, 4)
+    stage.backend.close()
+    assert max(longest[name] for name in names) < 1.4, longest

@@ -135,3 +135,13 @@ def test_while_nobody_takes_part_the_thread_sleeps_until_a_look_says_otherwise(
         until(lambda: waits[-1] is None)
     finally:
         backend.close()
+
+
+def test_a_look_tells_what_reading_the_logs_cost_so_far(stage: Stage) -> None:
+    stage.start("a", background(0))
+    seen = []
+    for _ in range(3):
+        stage.run(0.5)
+        seen.append(stage.backend.look().sensor_cpu_s)
+    times = [each or 0.0 for each in seen]
+    assert 0 < times[0] < times[1] < times[2]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import random
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,8 @@ from detshare.ctl.backends.root.turns.engine import WINDOW_TICK_S
 from detshare.ctl.backends.root.turns.rotation import (
     CREDIT_S,
     ENTRY_S,
+    MISSED_S,
+    MOST_ENTRY_S,
     PATIENCE_S,
     ROUND_S,
     WINDOW_S,
@@ -265,3 +269,89 @@ def test_who_has_no_work_has_one_window_and_is_at_rest_from_then_on() -> None:
     machine.run(20, tick=0.002)
     assert machine.work["b"] / 20 == pytest.approx(0.01, abs=0.004)
     assert machine.work["a"] - before > 20 * 0.97
+
+
+def test_a_job_has_no_more_of_a_gpu_than_who_shares_that_one_with_it_alone() -> None:
+    """The other's turns ended early so that the job's free GPU need not wait for them: a sixth was left to it."""
+    machine = Machine(tenant("job", gpus=(GPU, OTHER)), tenant("b", gpus=(OTHER,)))
+    machine.run(20)
+    assert machine.share("job") == pytest.approx(0.5, abs=0.025)
+
+
+@pytest.mark.parametrize("mode", ["full", "tight"])
+def test_a_job_that_lives_off_its_floor_on_one_gpu_leaves_the_others_turns_on_the_next(mode: str) -> None:
+    """Its windows take both. It was owed one after another, for it could not use them, and `b` had nothing."""
+    machine = Machine(tenant("job", floor=0.2, gpus=(GPU, OTHER)), tenant("b", gpus=(OTHER,)))
+    part = 0.1
+    if mode == "full":
+        machine.full = {GPU}
+    machine.tight = {GPU: part}
+    rotation, since, longest = machine.rotation, machine.now, 0.0
+    while machine.now < 21:
+        on = rotation.step(machine.now, machine.full, (), machine.tight)
+        machine.now += WINDOW_TICK_S
+        if "job" in on:
+            rotation.ran("job", machine.now)
+            rotation.worked("job", {GPU: part * WINDOW_TICK_S, OTHER: WINDOW_TICK_S})
+            machine.work["job"] += WINDOW_TICK_S
+        if "b" in on:
+            rotation.worked("b", {OTHER: WINDOW_TICK_S})
+            machine.work["b"] += WINDOW_TICK_S
+            since = machine.now
+        longest = max(longest, machine.now - since)
+    assert longest <= ROUND_S + ENTRY_S
+    assert min(machine.work.values()) / 20 > 0.45, machine.work
+
+
+def test_a_window_is_held_open_for_who_has_work_but_not_for_ever() -> None:
+    rotation, now = Rotation(), 1.0
+    rotation.update([tenant("blocked", floor=0.1)], now)
+    opened: list[float] = []
+    while now < 3:
+        for key in rotation.unentered(now):
+            rotation.let_in(key, now)
+        rotation.step(now, {GPU})
+        opened += [grant.begun for grant in rotation.grants.values() if grant.begun == now]
+        now += WINDOW_TICK_S
+    spans = [after - before for before, after in pairwise(opened)]
+    assert len(spans) > 2
+    assert min(spans) >= MISSED_S
+    assert max(spans) <= MISSED_S + MOST_ENTRY_S + WINDOW_TICK_S
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_of_three_waits_for_a_second_whatever_the_weights_and_rests(seed: int) -> None:
+    """A heavy one that came back had half a round more than a round, right before who had waited for one."""
+    dice = random.Random(seed)
+    machine = Machine(*(tenant(str(n), dice.choice([1, 2, 3, 10, 30])) for n in range(3)))
+    changes, waited, longest = dict.fromkeys("012", 0.0), dict.fromkeys("012", 0.0), 0.0
+    for _ in range(2000):
+        for key in "12":
+            if machine.now >= changes[key]:
+                changes[key] = machine.now + dice.choice([0.02, 0.1, 0.3, 1.0])
+                if dice.random() < 0.4:
+                    machine.idle.add(key)
+                elif key in machine.idle:
+                    machine.idle.remove(key)
+                    machine.rotation.ran(key, machine.now)
+        before = dict(machine.work)
+        machine.run(TICK)
+        for key in "012":
+            still = key not in machine.idle and machine.work[key] == before.get(key, 0.0)
+            waited[key] = waited[key] + TICK if still else 0.0
+        longest = max(longest, *waited.values())
+    assert longest < 1.0
+
+
+def test_a_jobs_window_begins_to_count_on_the_gpu_that_it_is_owed_on() -> None:
+    """It runs on the next one at once, and its window was over before the foreground let it in here."""
+    rotation, now = Rotation(), 1.0
+    rotation.update([tenant("job", floor=0.1, gpus=(GPU, OTHER))], now)
+    while not rotation.step(now, {GPU}):
+        now += WINDOW_TICK_S
+    begun = now
+    rotation.ran("job", begun, OTHER)
+    assert rotation.grants["job"].until == begun + ENTRY_S
+    assert rotation.unentered(begun + ENTRY_S) == {"job": {GPU}}
+    rotation.ran("job", begun, GPU)
+    assert rotation.grants["job"].until == begun + WINDOW_S

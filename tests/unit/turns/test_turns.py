@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.workload import Latency
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.guardian import recover
-from tests.patience import LONG_S
 
 
 def lows(stage: Stage, *names: str) -> None:
@@ -29,19 +27,6 @@ def test_two_at_low_lock_nobody_up(stage: Stage) -> None:
     done = stage.run(4, alone=("a", "b"))
     assert done["a"] == pytest.approx(done["b"], rel=0.1)
     assert min(done.values()) > 1000
-
-
-def test_a_look_that_sets_slices_does_not_wait_for_the_thread_that_sets_slices(stage: Stage) -> None:
-    """That thread takes the actuator's lock with its own one held; a look has them the other way."""
-    lows(stage, "a")
-    process = stage.programs["a"][0].id
-    actuator = stage.backend._act
-    answers: list[bool] = []
-    look = threading.Thread(target=lambda: answers.append(actuator.rotating(process)), daemon=True)
-    with stage.turns._lock:
-        look.start()
-        look.join(LONG_S)
-        assert answers == [True]
 
 
 def test_two_processes_of_one_tenant_do_not_lock_each_other_up(stage: Stage) -> None:
@@ -247,3 +232,16 @@ def test_one_shot_commands_choose_slices_that_lock_nobody_up(tmp_path: Path) -> 
     driver.machine.advance(2)
     assert min(each.completed for each in work) > 500
     backend.close(restore=False)
+
+
+def test_who_makes_another_context_while_it_is_off_waits_with_that_too(stage: Stage) -> None:
+    """Its handles are those of the first, of another client: it was on for good, and the others had nothing."""
+    lows(stage, "a", "b")
+    stage.run(0.1)
+    off = next(name for name in "ab" if not stage.on(name))
+    process = stage.programs[off][0]
+    before = set(map(id, stage.gpu.tsgs))
+    scenario.make_context(stage.driver, process)
+    (tsg,) = (t for t in stage.gpu.tsgs if id(t) not in before and t.runlist == 0)
+    stage.backend.look()
+    assert tsg.paused

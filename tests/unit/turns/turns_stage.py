@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.backends.model.driver import H100, ModelDriver
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import NEVER, Background, Kernel, Latency, Workload
 from detshare.ctl.backends.root.backend import RootBackend
 from detshare.ctl.backends.root.turns.engine import Turns
 from detshare.ctl.backends.root.turns.foreground import Foreground
+from tests.unit.model.programs import second_gpu
 
 
 class Stage:
-    """Programs on one simulated GPU, a backend, and its turns, driven by hand."""
+    """Programs on simulated GPUs (one, unless told), a backend, and its turns, driven by hand."""
 
-    def __init__(self, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.driver = ModelDriver()
+    def __init__(self, run_dir: Path, monkeypatch: pytest.MonkeyPatch, *, gpus: int = 1) -> None:
+        self.driver = ModelDriver(gpus=[H100, *(second_gpu(minor) for minor in range(1, gpus))])
         self.gpu = self.driver.gpu_models[0]
         self.run_dir = run_dir
         monkeypatch.setattr(Turns, "start", lambda turns: None)

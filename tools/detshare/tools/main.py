@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from detshare.ctl.core import version
+from detshare.ctl.core import streams, version
 
 __all__ = ["detshare", "main"]
 
@@ -94,6 +94,7 @@ def detshare() -> None:
 
     To act on programs use detshare-ctl, to watch them detshare-top.
     """
+    streams.any_encoding()
 
 
 def main() -> None:

@@ -11,7 +11,10 @@ from detshare.ctl.core.driver import DriverAbsent, DriverError, NotAllowed, Proc
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.rm.client import RmError
 
-LOAD_MODULE: Final = "load it (insmod detshare.ko, see README.md), restart detshared, then: detshare-ctl doctor"
+LOAD_MODULE: Final = (
+    "load it (modprobe detshare, or insmod detshare.ko: docs/use/module.md), restart detshared, "
+    "then: detshare-ctl doctor"
+)
 
 EXPECTED: Final = (BadRequest, DriverError, RmError, UnknownBranch, OSError)
 """what a backend may raise"""

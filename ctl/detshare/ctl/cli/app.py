@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -16,13 +17,17 @@ from detshare.ctl.backends.verbs import LOAD_MODULE, explain
 from detshare.ctl.cli import details, tables, verbs
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place, gone
+from detshare.ctl.core import streams
 from detshare.ctl.core.backend import NeedsModule
 from detshare.ctl.core.driver import Opener, ProcessId
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.select import parse
-from detshare.ctl.core.verbs import VERBS, check_who
+from detshare.ctl.core.verbs import VERBS, check_who, quoted
 
 __all__ = ["main"]
+
+_WHOLE: Final = 1 << 16
+"""columns where no line is cut"""
 
 
 def _print_json(answer: object) -> None:
@@ -38,13 +43,15 @@ def ps(place: Place, as_json: bool) -> None:
         _print_json(answer)
         return
     console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WHOLE  # what reads a pipe, grep for one, looks for all of a command
     console.print(tables.proof(answer))
     for line in tables.warnings(answer):
         console.print(line)
     for line in tables.rotations(answer):
         console.print(line)
     if answer["programs"]:
-        console.print(tables.programs(answer, console.width))
+        console.print(tables.programs(answer, console.width, ascii_only=not streams.utf8()))
     else:
         console.print("no program holds a GPU")
     shared = [each for each in answer.get("accounts", ()) if each["kind"] != "pid"]
@@ -57,7 +64,7 @@ def ps(place: Place, as_json: bool) -> None:
 @click.argument("who")
 def show(place: Place, as_json: bool, who: str) -> None:
     """Show all that is known of a program."""
-    asked = f"show {who}"
+    asked = f"show {quoted(who)}"
     try:
         selector = parse(check_who(who))
     except ValueError as error:
@@ -160,7 +167,6 @@ def events(place: Place, as_json: bool, follow: bool) -> int:
 
 def _tell_event(item: dict[str, Any], as_json: bool) -> None:
     click.echo(json.dumps(item) if as_json else tables.event(item))
-    sys.stdout.flush()
 
 
 @main.command("help")

@@ -15,7 +15,7 @@ import click
 from detshare.ctl import oneshot
 from detshare.ctl.cli import tables
 from detshare.ctl.cli.link import Place
-from detshare.ctl.core import classes, options
+from detshare.ctl.core import classes, options, streams
 from detshare.ctl.core.errors import ControlError
 
 WHO: Final = """\
@@ -83,6 +83,17 @@ class Examples(click.Command):
         self.example = example
         self.more = more
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        as_json = "--json" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if as_json:
+                asked = ctx.command_path.partition(" ")[2]
+                following = f"see: {ctx.command_path} --help"
+                click.echo(json.dumps(ControlError(asked, error.format_message(), following, usage=True).to_json()))
+            raise
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         who = WHO if any(param.name == "who" for param in self.params) else ""
         for text in (self.more, who, f"Example:\n  {self.example}\n"):
@@ -117,6 +128,7 @@ def main(ctx: click.Context, run_dir: Path, backend: str) -> None:
     Talks to the daemon, detshared, where it runs; else most commands act once by themselves (as root), and what
     they set stands until `release`.
     """
+    streams.any_encoding()
     ctx.obj = Place(run_dir, backend)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -133,9 +145,10 @@ def command(
             place = click.get_current_context().find_object(Place)
             assert place is not None
             try:
-                code = function(place, as_json=as_json, **values)
+                with streams.answering():
+                    code = function(place, as_json=as_json, **values)
             except ControlError as error:
-                if as_json:
+                if as_json and error.asked != streams.ASKED:
                     click.echo(json.dumps(error.to_json()))
                 click.echo(f"detshare-ctl: {error}", err=True)
                 sys.exit(2 if error.usage else 1)

@@ -13,7 +13,11 @@ import click
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.core import config as configuration
+from detshare.ctl.core.config import Config, ConfigError, Problem
+from detshare.ctl.core.config_lines import Lines
 from detshare.ctl.core.config_values import LEVELS
+from detshare.ctl.core.errors import ControlError
+from detshare.ctl.policy import registry
 
 
 class Configs(click.Group):
@@ -43,6 +47,7 @@ def check(place: Place, as_json: bool, path: Path | None) -> None:
     Without PATH it is the one that the daemon reads. Exits with 2 where something is wrong; nothing is changed.
     """
     found = configuration.load(path)
+    _policy(found)
     where = "" if found.path is None else str(found.path)
     if as_json:
         click.echo(json.dumps({"ok": True, "path": where or None}, indent=1))
@@ -50,6 +55,22 @@ def check(place: Place, as_json: bool, path: Path | None) -> None:
         click.echo(f"{where}: nothing is wrong")
     else:
         click.echo(f"there is no {configuration.DEFAULT_PATH}; everything is as by default")
+
+
+def _policy(found: Config) -> None:
+    """ConfigError where its policy cannot be had: a daemon would start, and `static` decide. No file's code is run."""
+    spec, key = found.policy.name, "policy.name"
+    try:
+        registry.require_safe(spec)
+        if not registry.is_file(spec):
+            registry.load(spec, found.policy.parameters)
+        elif not Path(spec.rpartition(":")[0] if ".py:" in spec else spec).is_file():
+            raise ControlError(key, f"{spec} is no file", "")
+    except ControlError as error:
+        if found.path is None:
+            raise
+        lines = Lines(found.path.read_text(encoding="utf-8"))
+        raise ConfigError(found.path, [Problem(lines.of(("policy", "name")), key, error.stopped)]) from error
 
 
 @command("show", "sudo detshare-ctl config show", group=group)

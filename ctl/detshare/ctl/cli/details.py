@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detshare.ctl.cli.tables import Json, account, clean, count, duration, gpu_numbers, size
-from detshare.ctl.core import words
+from detshare.ctl.core import streams, words
 from detshare.ctl.core.gputime import SLOT_S, SLOTS
 
 __all__ = ["show"]
@@ -58,7 +58,8 @@ def turn_rows(answer: Json, program: Json) -> list[tuple[str, str]]:
     numbers = gpu_numbers(answer)
     rows = [("gpu time", text) for text in words.gpu_times(program, numbers)]
     if lately := words.history(program):
-        rows.append(("lately", f"[{words.spark(lately, SLOTS)}] {SLOT_S:g} s each, the newest to the right"))
+        drawn = words.spark(lately, SLOTS, ascii_only=not streams.utf8())
+        rows.append(("lately", f"[{drawn}] {SLOT_S:g} s each, the newest to the right"))
     rows += [("turn", text) for text in words.places(program, numbers)]
     rows += [("floor", text) for text in words.floor(program)]
     for each in words.schedules(answer):

@@ -131,7 +131,7 @@ class Lines:
             yield Segment.line()
 
 
-def programs(answer: Json, width: int) -> Lines:
+def programs(answer: Json, width: int, ascii_only: bool = False) -> Lines:
     """The table of `ps` for a terminal of `width` columns; what is too long is the command."""
     index = gpu_numbers(answer)
     limits = holds_limits(answer)
@@ -161,7 +161,7 @@ def programs(answer: Json, width: int) -> Lines:
                 *([size(program.get("memory_limit"))] if limits else []),
                 *([_sms(program)] if spatial else []),
                 f"{share:.0%}" if share is not None else "-",
-                *([words.spark(words.history(program), _LATELY, whole=SLOTS)] if lately else []),
+                *([words.spark(words.history(program), _LATELY, ascii_only, SLOTS)] if lately else []),
                 *([words.turn(program) or "-"] if turns else []),
                 state,
                 command(program["command"]),

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+from detshare.ctl.core import options, streams
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.top.draw import Painter, can_show_blocks
 from detshare.ctl.top.keys import View
 from detshare.ctl.top.rows import SORTS
@@ -28,9 +31,19 @@ def alone(run_dir: Path) -> dict[str, Any]:
         return shot.programs()
 
 
-def _fail(error: SourceError) -> None:
+def _fail(error: ControlError | SourceError, as_json: bool = False) -> None:
+    if as_json and isinstance(error.__cause__, ControlError):
+        click.echo(json.dumps(error.__cause__.to_json()))
     click.echo(f"detshare-top: {error}", err=True)
     sys.exit(1)
+
+
+def _answer(lines: Iterable[str]) -> None:
+    try:
+        with streams.answering():
+            click.echo("\n".join(lines))
+    except ControlError as error:
+        _fail(error)
 
 
 def _once(source: Source, view: View) -> None:
@@ -44,7 +57,7 @@ def _once(source: Source, view: View) -> None:
     if console.is_terminal:
         console.print(*lines, sep="\n", soft_wrap=True)
     else:  # without styles there is nothing for rich to do, and it takes its time
-        click.echo("\n".join(line.plain.rstrip() for line in lines))
+        _answer(line.plain.rstrip() for line in lines)
     if not source.can_act:
         click.echo(
             "no daemon answers: this was one read-only look (start detshared to change anything)", err=True
@@ -54,12 +67,12 @@ def _once(source: Source, view: View) -> None:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--run-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=options.RUN_DIR,
     help="Folder of the daemon's socket.  [default: DETSHARE_RUN_DIR or /run/detshare]",
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 3600),
+    type=options.Seconds(0.1, 3600),
     default=1.0,
     show_default=True,
     help="Seconds between looks.",
@@ -74,13 +87,18 @@ def main(run_dir: Path | None, interval: float, sort: str, text: str, once: bool
     """Watch the GPU programs of this machine, and steer them with keys (? shows them).
 
     Changes go through detshared; where none runs, what is shown is read-only.
+
+    Example: sudo detshare-top --sort memory
     """
+    streams.any_encoding()
     source, view = Machine(run_dir, alone, ticker=not (once or as_json)), View(sort=sort, filter=text)
     if as_json:
         try:
-            click.echo(json.dumps(source.look()))
+            snapshot = source.look()
         except SourceError as error:
-            _fail(error)
+            _fail(error, as_json)
+            return
+        _answer([json.dumps(snapshot)])
     elif once:
         _once(source, view)
     elif sys.stdin.isatty() and sys.stdout.isatty():

@@ -26,7 +26,6 @@ BURST_US, STREAM_US, WINDOW_US = 50, 2000, 20_000
 earlier by being switched off (docs/use/scheduling.md)"""
 RIVAL_US = 1000
 """shortest slice of a TSG that has a rival at its level, where nobody gives them turns: two at 50 us only switch"""
-TURN_SLICES = frozenset({BURST_US, STREAM_US, WINDOW_US, RIVAL_US})
 
 
 @dataclass(frozen=True, slots=True)

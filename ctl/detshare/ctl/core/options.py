@@ -6,31 +6,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from detshare.ctl.core.rundir import default_run_dir
 
 F = TypeVar("F", bound=Callable[..., Any])
+RUN_DIR: Final = click.Path(path_type=Path, file_okay=False, readable=False)
+"""who may use the socket passes through its folder, and may not list it (mode 0711)"""
 
 
 def run_dir(text: str) -> Callable[[F], F]:
     """--run-dir, with `text` as its help."""
     return click.option(
         "--run-dir",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=RUN_DIR,
         default=default_run_dir,
         show_default="DETSHARE_RUN_DIR or /run/detshare",
         help=text,
     )
 
 
-class Seconds(click.FloatRange):
-    """A range of seconds; click's own lets NaN through, which compares as neither too small nor too large."""
+class Finite(click.FloatRange):
+    """A range of numbers; click's own lets NaN through, which compares as neither too small nor too large."""
+
+    kind = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = super().convert(value, param, ctx)
-        if not math.isfinite(seconds):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return float(seconds)
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no {self.kind}", param, ctx)
+        return float(number)
+
+
+class Seconds(Finite):
+    """A range of seconds."""
+
+    kind = "number of seconds"

@@ -321,6 +321,8 @@ class Snapshot:
     """why the kernel module does not enforce all; `warnings` says so too"""
     closed: int | None = None
     """calls that it refused because of them"""
+    sensor_cpu_s: float | None = None
+    """CPU time that reading the context-switch logs took the process that looked; None where it reads none"""
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,7 @@ What the spatial lane's sets of SMs and pools have is known to their own GPU onl
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -386,6 +387,14 @@ def request(name: str, who: object, /, **args: object) -> Request:
     return Request(verb, who, made if verb.check is None else verb.check(made))
 
 
+def quoted(value: object, most: int = 80) -> str:
+    """A value as it would be typed, in quotes where a shell would split it; what cannot be printed is escaped."""
+    if not isinstance(value, str) or not value.isprintable():
+        return shown(value)[:most]
+    text = value[:most]
+    return text if text and " " not in text else shlex.quote(text)
+
+
 def describe(name: str, who: object, args: Mapping[str, object]) -> str:
     """The request in one short line, as it would be typed."""
     verb = VERBS.get(name)
@@ -394,10 +403,11 @@ def describe(name: str, who: object, args: Mapping[str, object]) -> str:
     for key, value in args.items():
         if value is not None:
             arg = known.get(key)
-            text = value if isinstance(value, str) and value.isprintable() else shown(value)
+            text = quoted(value, 40)
             text = arg.kind.say(value) if arg is not None and isinstance(arg.kind, Permille) else text
-            words += [f"--{arg.option}", text[:40]] if arg is not None and arg.option else [text[:40]]
-    whom = shown(who) if not isinstance(who, str) or not who.isprintable() else who[:80]
+            text = "" if arg is not None and isinstance(arg.kind, Flag) and value is True else text
+            words += [f"--{arg.option}", *filter(None, [text])] if arg is not None and arg.option else [text]
+    whom = quoted(who)
     if verb is None:
         return " ".join((name, whom, *words))
     if verb.whom is not Whom.ALL:

@@ -24,7 +24,7 @@ from detshare.ctl.core.config import Config
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.core.verbs import VERBS, describe, request
-from detshare.ctl.daemon import metrics
+from detshare.ctl.daemon import logs, metrics
 from detshare.ctl.daemon.access import Access, Caller
 from detshare.ctl.daemon.api import HttpError
 from detshare.ctl.daemon.dirty import Dirty
@@ -338,7 +338,7 @@ class Daemon:
             self._worker.submit(self._in_turn, lambda: self._backend.attend(on))
 
     def _tell(self, event: Event) -> None:
-        log.info("%s%s: %s", event.kind, f" {event.pid}" if event.pid else "", event.text)
+        logs.event(log, event)
         self._events.append(event)
         self.counters.events += 1
         for queue in list(self._queues):

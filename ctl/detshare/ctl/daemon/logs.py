@@ -14,15 +14,22 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from detshare.ctl.core.snapshot import Event
 from detshare.ctl.daemon import journald
 from detshare.ctl.daemon.access import Caller, user_name
 
-__all__ = ["FORMATS", "audit", "begin", "level", "set_level"]
+__all__ = ["FORMATS", "audit", "begin", "event", "level", "set_level"]
 
 FORMATS: Final = ("text", "json")
 _AUDIT: Final = logging.getLogger("detshared.audit")
 _LONGEST: Final = 4000
 """characters of a message"""
+
+
+def event(log: logging.Logger, told: Event) -> None:
+    """What `detshare-ctl events` shows; an error is for those too who log warnings alone."""
+    level = logging.WARNING if told.kind == "error" else logging.INFO
+    log.log(level, "%s%s: %s", told.kind, f" {told.pid}" if told.pid else "", told.text)
 
 
 def _clean(text: str) -> str:

@@ -56,6 +56,7 @@ NAMES: Final = (
     Name("detshare_look_seconds", GAUGE, "seconds", (), "Length of the last look"),
     Name("detshare_daemon_cpu_seconds", COUNTER, "seconds", (), "CPU time of the daemon"),
     Name("detshare_daemon_thread_cpu_seconds", COUNTER, "seconds", ("thread",), "Of it, that of each living thread"),
+    Name("detshare_sensor_cpu_seconds", COUNTER, "seconds", (), "CPU time of reading the GPUs' context-switch logs"),
     Name("detshare_programs", GAUGE, "", (), "Programs seen"),
     Name("detshare_programs_left_out", GAUGE, "", (), "Programs seen that have no series of their own"),
     Name("detshare_class_programs", GAUGE, "", ("class",), "Programs of a class; empty: of none"),

@@ -121,6 +121,7 @@ def _about_machine(page: _Page, snapshot: Snapshot) -> None:
         page.add("detshare_lapse", 1, _text(cause, 256))
     page.add("detshare_lapse_refused", snapshot.closed)
     page.add("detshare_look_seconds", snapshot.seconds)
+    page.add("detshare_sensor_cpu_seconds", snapshot.sensor_cpu_s)
     page.add("detshare_programs", len(snapshot.programs))
     for klass, count in sorted(Counter(program.klass or "" for program in snapshot.programs).items()):
         page.add("detshare_class_programs", count, klass)

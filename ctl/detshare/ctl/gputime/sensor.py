@@ -49,8 +49,13 @@ class Sensor:
             return {uuid: source.refused for uuid, source in self._sources.items() if source.refused}
 
     @property
+    def cpu_s(self) -> float:
+        """Seconds of CPU time that reading the logs, and summing them up, took so far."""
+        return self._cpu_s
+
+    @property
     def cpu_share(self) -> float:
-        """Share of one processor that reading took so far."""
+        """The same as a share of one processor."""
         return self._cpu_s / max(self._clock() - self._began, 1e-9)
 
     def poll(self, gpu: str) -> list[Run] | None:
@@ -107,9 +112,14 @@ class Sensor:
 
     def times(self, gpu: str, stalled: Collection[int] = ()) -> Mapping[int, GpuTime]:
         """PID -> what it had of a GPU in the last seconds; empty where the log cannot be read."""
+        begun = time.thread_time()
         with self._lock:
             source = self._sources.get(gpu)
-            return source.meter.times(stalled) if source is not None and source.log is not None else {}
+            if source is None or source.log is None:
+                return {}
+            found = source.meter.times(stalled)
+            self._cpu_s += time.thread_time() - begun
+            return found
 
     def close(self) -> None:
         """Give the logs back. Idempotent."""

@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
+from detshare.ctl.core import streams
 from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.options import Finite
 from detshare.ctl.policy import registry
 from detshare.ctl.sim import arrivals, fleet, profile, report, services, speed
 from detshare.ctl.sim.errors import SimError
@@ -33,7 +35,7 @@ MADE: dict[str, Callable[..., arrivals.Trace]] = {
 }
 
 
-GIB = click.FloatRange(min=0, max=1024)
+GIB = Finite(min=0, max=1024)
 PACE_HELP = "The policy hears and acts at once, or as slowly as a daemon: ten times a second, 1 ms late."
 
 
@@ -55,18 +57,19 @@ def cli() -> None:
     Example:
       detshare-sim run --arrivals bursts --rate 3 --scheme time-slicing --scheme temporal
     """
+    streams.any_encoding()
 
 
 @cli.command("run", epilog="Example: detshare-sim run --trace AzureLLMInferenceTrace_code.csv --scheme temporal --json")
 @click.option("--trace", "path", type=FILE, help="CSV of Azure (2023) or BurstGPT; a seed takes a part of it.")
-@click.option("--speed", type=click.FloatRange(min=1e-6), default=1.0, show_default=True, help="Of the trace.")
+@click.option("--speed", type=Finite(min=1e-6), default=1.0, show_default=True, help="Of the trace.")
 @click.option("--arrivals", "kind", type=click.Choice(list(MADE)), help="Made-up requests.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=2.0, show_default=True, help="Requests/s.")
+@click.option("--rate", type=Finite(min=0, min_open=True), default=2.0, show_default=True, help="Requests/s.")
 @click.option(
-    "--prompt", type=click.FloatRange(min=1), default=1000, show_default=True, help="Mean tokens of a prompt."
+    "--prompt", type=Finite(min=1), default=1000, show_default=True, help="Mean tokens of a prompt."
 )
 @click.option(
-    "--answer", type=click.FloatRange(min=1), default=200, show_default=True, help="Mean tokens of an answer."
+    "--answer", type=Finite(min=1), default=200, show_default=True, help="Mean tokens of an answer."
 )
 @click.option(
     "--model", type=click.Choice(list(MODELS)), default="measured-1.4b", show_default=True, help="Of language."
@@ -77,13 +80,13 @@ def cli() -> None:
 @click.option("--policy", "policy_spec", metavar="NAME|FILE[:CLASS]", help="As detshare-ctl policy set takes it.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Of the policy; may be repeated.")
 @click.option("--pace", type=click.Choice(["at-once", "daemon"]), default="at-once", show_default=True, help=PACE_HELP)
-@click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=60.0, show_default=True, help="Simulated.")
+@click.option("--seconds", type=Finite(0.1, 1e6), default=60.0, show_default=True, help="Simulated.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many, from --seed on.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="The first.")
 @click.option(
-    "--ttft-ms", type=click.FloatRange(min=0), default=500, show_default=True, help="Limit of the first token."
+    "--ttft-ms", type=Finite(min=0), default=500, show_default=True, help="Limit of the first token."
 )
-@click.option("--tpot-ms", type=click.FloatRange(min=0), default=50, show_default=True, help="Limit of the mean token.")
+@click.option("--tpot-ms", type=Finite(min=0), default=50, show_default=True, help="Limit of the mean token.")
 @click.option("--server-gib", type=GIB, default=0.0, help="GPU memory of the server; 0: not looked at.")
 @click.option("--training-gib", type=GIB, default=0.0, help="Of the training. More than 80 together: they take turns.")
 @click.option("--profile", "profile_path", type=FILE, help="Instead of the packaged one of an H100.")
@@ -150,7 +153,7 @@ def run(path: Path | None, kind: str | None, schemes: tuple[str, ...], as_json: 
     "--gpus", type=click.IntRange(1, fleet.MOST_GPUS), default=fleet.MOST_GPUS, show_default=True, help="Most."
 )
 @click.option("--sms", type=click.IntRange(1, 1024), default=132, show_default=True, help="Of a GPU.")
-@click.option("--memory-gib", type=click.FloatRange(min=1), default=80.0, show_default=True, help="Of a GPU.")
+@click.option("--memory-gib", type=Finite(min=1), default=80.0, show_default=True, help="Of a GPU.")
 @click.option("--json", "as_json", is_flag=True, help="For programs; with the place of each tenant.")
 def packed(
     path: Path | None,
@@ -218,8 +221,9 @@ def fast(as_json: bool) -> None:
 def main() -> None:
     """The console script."""
     try:
-        cli.main(standalone_mode=True)
-    except SimError as error:
+        with streams.answering():
+            cli.main(standalone_mode=True)
+    except (ControlError, SimError) as error:
         click.echo(f"detshare-sim: {error}", err=True)
         sys.exit(1)
 

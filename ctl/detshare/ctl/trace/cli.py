@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import click
 
 from detshare.ctl.abi.versions import UnknownBranch, for_version
-from detshare.ctl.core import procfs
+from detshare.ctl.core import procfs, streams
+from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.options import Seconds
 from detshare.ebpf import checks, show
 from detshare.ebpf.errors import EbpfError
@@ -133,6 +134,7 @@ def cli() -> None:
     Example:
       detshare-trace launches --duration 10
     """
+    streams.any_encoding()
 
 
 @cli.command(epilog="Example: detshare-trace objects --pid 4711 --duration 5")
@@ -392,9 +394,16 @@ def doctor(as_json: bool) -> None:
 def main() -> None:
     """The console script."""
     try:
-        cli.main(standalone_mode=True)
+        with streams.answering():
+            cli.main(standalone_mode=True)
     except EbpfError as error:
-        click.echo(f"detshare-trace: {error.asked}: {error.why}\nnext: {error.advice}", err=True)
+        told = ControlError(error.asked, error.why, error.advice)
+        if "--json" in sys.argv:
+            click.echo(json.dumps(told.to_json()))
+        click.echo(f"detshare-trace: {told}", err=True)
+        sys.exit(1)
+    except ControlError as error:
+        click.echo(f"detshare-trace: {error}", err=True)
         sys.exit(1)
 
 

@@ -10,17 +10,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from detshare.ctl.client import Client, ClientError
 
-__all__ = ["Steer", "SteerError", "compute"]
+__all__ = ["SENSOR", "Steer", "SteerError", "compute"]
 
 Json = dict[str, Any]
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
+SENSOR: Final = "sensor"
+"""among the daemon's threads: reading the context-switch logs, whichever thread does it"""
 
 
 class SteerError(RuntimeError):
@@ -176,13 +178,14 @@ class Steer:
             raise SteerError(str(error)) from error
 
     def threads(self) -> dict[str, float]:
-        """Thread of the daemon -> its CPU time so far, in seconds. SteerError where no daemon answers."""
+        """Thread of the daemon, or SENSOR -> its CPU time so far, in seconds. SteerError where no daemon answers."""
         try:
             families = text_string_to_metric_families(self.client.metrics())
         except ClientError as error:
             raise SteerError(str(error)) from error
-        mine = [each for each in families if each.name == "detshare_daemon_thread_cpu_seconds"]
-        return {sample.labels["thread"]: sample.value for each in mine for sample in each.samples}
+        named = {"detshare_daemon_thread_cpu_seconds": "", "detshare_sensor_cpu_seconds": SENSOR}
+        mine = [each for each in families if each.name in named]
+        return {s.labels.get("thread", named[each.name]): s.value for each in mine for s in each.samples}
 
     def program(self, pid: int) -> Json | None:
         """The program of ``pid`` in ``ps``."""

@@ -135,6 +135,7 @@ class KmodBackend(Backend):
             tenants=seen.named(),
             lapses=status.lapses,
             closed=status.closed,
+            sensor_cpu_s=self._sensor.cpu_s if self._sensor is not None else None,
             **lasting.of(seen, self._holds.renewed),
         )
 

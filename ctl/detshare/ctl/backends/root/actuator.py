@@ -10,7 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -59,8 +59,6 @@ class Actuator:
         self._slices: dict[tuple[ProcessId, int, int], tuple[int, int]] = {}
         self._lock = threading.RLock()
         """the thread of the turns sets slices too"""
-        self.rotating: Callable[[ProcessId], bool] = lambda process: False
-        """whether the turns set slices of a process between looks: what a look read of it may be older than ours"""
 
     def level(self, process: ProcessId, tsg: Tsg) -> Level | None:
         """The level we last gave this very TSG."""
@@ -77,13 +75,17 @@ class Actuator:
         ours = self._slices.get((process, tsg.client, tsg.handle))
         if before is None or before.tsg_id != tsg.tsg_id:
             return tsg.slice_us
-        if ours is not None and ours != (tsg.tsg_id, tsg.slice_us) and not self._between(process, tsg):
+        if ours is not None and ours != (tsg.tsg_id, tsg.slice_us):
             return tsg.slice_us
         return before.slice_us
 
-    def _between(self, process: ProcessId, tsg: Tsg) -> bool:
-        """Whether a look may have read a slice that the turns changed since."""
-        return tsg.slice_us in classes.TURN_SLICES and self.rotating(process)
+    def _fresh(self, process: ProcessId, tsg: Tsg, through: RmClient | None) -> Tsg:
+        """The same with its slice as it is now, where that was read before the turns set theirs, or is not ours."""
+        ours = self._slices.get((process, tsg.client, tsg.handle))
+        if ours is None or ours == (tsg.tsg_id, tsg.slice_us):
+            return tsg
+        with self._known(process, tsg) if through is None else nullcontext(through) as client:
+            return replace(tsg, slice_us=client.timeslice(tsg.handle))
 
     def current(self, process: ProcessId) -> dict[tuple[int, int], int]:
         """(client, TSG) -> the slice that we gave it."""
@@ -140,6 +142,7 @@ class Actuator:
             return self._bring(process, tsg, plan, through)
 
     def _bring(self, process: ProcessId, tsg: Tsg, plan: Plan, through: RmClient | None) -> TsgChange:
+        tsg = self._fresh(process, tsg, through)
         found = self.found_slice(process, tsg)
         wanted = found if plan.slice_us is None else plan.slice_us
         has_level = self.level(process, tsg)
@@ -147,8 +150,6 @@ class Actuator:
         change = TsgChange(tsg.gpu, tsg.handle, wanted, plan.level.name.lower(), tsg.slice_us)
         key = (process, tsg.client, tsg.handle)
         stands = tsg.slice_us == wanted
-        if self._between(process, tsg):
-            stands = self._slices.get(key) == (tsg.tsg_id, wanted)
         if stands and level_stands:
             return change
         with self._known(process, tsg) if through is None else nullcontext(through) as client:

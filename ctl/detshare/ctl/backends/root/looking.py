@@ -106,7 +106,6 @@ class Looking(Backend):
             self._sensor = Sensor(driver, clock)
             hand = Hand(driver, self._abi, self._journal)
             self._turns = Turns(self._sensor, hand, self._retune, self._adopter.reread, clock)
-            self._actuator.rotating = self._turns.takes_part
             self._turns.start()
         self._looked_at = float("-inf")
         self._closed = False
@@ -164,6 +163,7 @@ class Looking(Backend):
             programs=tuple(found),
             warnings=self._warnings(found),
             schedules=self._turns.schedules() if self._turns is not None else (),
+            sensor_cpu_s=self._sensor.cpu_s if self._sensor is not None else None,
         )
 
     def stirs(self) -> bool:

@@ -154,7 +154,8 @@ class Residence:
             if pid and procfs.start_time(pid) is None:
                 answers.append(Skip(pid, f"there is no process {pid}; `detshare-ctl ps` lists those that there are"))
             else:
-                answers.append(Skip(pid, "its memory cannot leave: start it with detshare run --park -- COMMAND"))
+                stopped = "its memory cannot leave" if pid else "nobody that this selects can be parked"
+                answers.append(Skip(pid, f"{stopped}: start it with detshare run --park -- COMMAND"))
         return Outcome.of(verb, answers, time.monotonic() - started)
 
     def _note(self, pid: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pynvml
 
 from detshare.tools.bench.stats import percentile
+from detshare.tools.bench.steer import SENSOR
 
 __all__ = ["Gauge", "Gauges", "cpu_seconds"]
 
@@ -25,12 +26,14 @@ EVERY = 0.05
 @dataclass(frozen=True)
 class Gauge:
     """Of one interval: SM clock in MHz (median, least) and board power in W (greatest) of the busiest GPU's board,
-    and the daemon's CPU time in seconds per second. 0.0 MHz and W: NVML does not say."""
+    and the daemon's CPU time in seconds per second, all of it and what reads the switch logs. 0.0 MHz and W: NVML does
+    not say; no `sensor_cpu`: the daemon does not."""
 
     sm_mhz: float
     least_sm_mhz: float
     power_w: float
     daemon_cpu: float
+    sensor_cpu: float | None = None
 
 
 def cpu_seconds(pid: int | None) -> float:
@@ -64,12 +67,14 @@ class Gauges:
         seconds, used = time.monotonic() - self._begin, cpu_seconds(self._pid) - self._cpu
         self._stop.set()
         self._thread.join(5.0)
+        spent = {name: round(now - self._before.get(name, 0.0), 3) for name, now in self._by_thread().items()}
         clocks, power = [mhz for _, mhz, _ in self._found], [watts for *_, watts in self._found]
         self.seen = Gauge(
             percentile(clocks, 50) if clocks else 0.0,
             float(min(clocks, default=0)),
             max(power, default=0.0),
             max(0.0, used / seconds),
+            spent[SENSOR] / seconds if SENSOR in spent else None,
         )
         self._mark(
             "gauges",
@@ -77,7 +82,7 @@ class Gauges:
             at=[round(at - self._begin, 3) for at, *_ in self._found],
             sm_mhz=clocks,
             power_w=[round(watts) for watts in power],
-            threads={name: round(now - self._before.get(name, 0.0), 3) for name, now in self._by_thread().items()},
+            threads=spent,
         )
 
     def _by_thread(self) -> dict[str, float]:

@@ -64,6 +64,8 @@ def _gauge(cell: Measured, store: Store) -> Iterator[Row]:
         yield Row(f"{cell.cell}: power, greatest", cell.gauge.power_w, "W")
     target = "<= 1" if cell.scheme == DEFAULT else None
     yield Row(f"{cell.cell}: the daemon's CPU time", 100 * cell.gauge.daemon_cpu, "% of a core", None, target)
+    if cell.gauge.sensor_cpu is not None:
+        yield Row(f"{cell.cell}: reading the switch log", 100 * cell.gauge.sensor_cpu, "% of a core", None, target)
 
 
 def _alone(cell: Measured, run: str) -> Iterator[Row]:

@@ -115,10 +115,6 @@ class Turns(Acting):
                 return None
             return self._wanted(gpu) if self.running else RIVAL_US
 
-    def takes_part(self, process: ProcessId) -> bool:
-        """Whether somebody rotates a program. Takes no lock: the actuator asks under its own, which retuning takes."""
-        return any(p == process for p, _ in self._members)  # never changed in place
-
     def schedules(self) -> tuple[Schedule, ...]:
         """The rotation of each GPU that has background programs."""
         with self._lock:
@@ -251,7 +247,7 @@ class Turns(Acting):
         self._seen[tenant] = now
         self._started[tenant, gpu] = runs[-1].start_ns
         if not self._fills(tenant, gpu, now):
-            self._rotation.ran(tenant, now)
+            self._rotation.ran(tenant, now, gpu)
         return (sum(map(useful_ns, runs)) - self._credit(gpu, runs[0])) / 1e9
 
     def _credit(self, gpu: str, run: Run) -> int:
@@ -321,6 +317,10 @@ class Turns(Acting):
         for key, grant in list(self._rotation.grants.items()):
             if not grant.window:
                 self._ask_holder(key, grant, now)
+        for key, gpus in self._rotation.unentered(now).items():
+            members = [m for m in self._members.values() if m.tenant == key and m.gpu in gpus]
+            if any(self._hand.idle(m.process, m.tsgs) is False for m in members):
+                self._rotation.let_in(key, now)
         for gpu in self._foregrounds:
             if gpu not in full or self._windows_on(gpu):
                 self._leaves.drop(gpu)

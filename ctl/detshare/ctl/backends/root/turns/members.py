@@ -38,8 +38,11 @@ class Member:
 
     def has_more(self, before: Member | None) -> bool:
         """Whether it has made channels since."""
-        old = {c for t in before.tsgs for c in t.channels} if before is not None else set()
-        return bool({c for t in self.tsgs for c in t.channels} - old)
+        return bool(self._channels() - (before._channels() if before is not None else set()))
+
+    def _channels(self) -> set[tuple[int, int]]:
+        """By client, too: handles of one are those of the next."""
+        return {(t.client, c) for t in self.tsgs for c in t.channels}
 
 
 def tenant_of(members: Iterable[Member]) -> Tenant:

@@ -21,6 +21,8 @@ MOST_CORRECTION: Final = 0.5
 """of a turn's length, by which it is made longer or shorter"""
 ROUND_S: Final = 0.8
 """a round is not longer, so nobody waits for more than a second"""
+WAIT_S: Final = 0.9
+"""nobody of two or three waits longer for a turn, whatever the weights and who came back; of more, twice as long"""
 SHORTEST_S: Final = 0.02
 WINDOW_S: Final = 0.01
 """a window of a floor, from the first moment in which the background runs; shorter where several share the floor"""
@@ -29,7 +31,9 @@ LEAST_WINDOW_S: Final = 0.004
 WINDOWS_S: Final = 0.6
 """in so long each of those who share a floor has a window: with the tick that it lasts longer none waits a second"""
 ENTRY_S: Final = 0.05
-"""a window ends if nothing ran for so long: there was no work, or the foreground let nobody in"""
+"""a window ends if nothing ran for so long: there was no work"""
+MOST_ENTRY_S: Final = 0.25
+"""or, where there is work, after so long: a foreground that never rests has 20 ms before each of the background"""
 MISSED_S: Final = 0.5
 """who had a window and no use for it has no other for so long"""
 PATIENCE_S: Final = 0.03
@@ -91,6 +95,8 @@ class Rotation:
     now: float = 0.0
     scarce: frozenset[str] = frozenset()
     """GPUs on which floors count for the highest class, too"""
+    full: frozenset[str] = frozenset()
+    """those of them on which nobody has turns"""
 
     def update(self, tenants: Iterable[Tenant], now: float) -> None:
         """Who takes part from now on. A newcomer begins with the lowest count that somebody has."""
@@ -125,8 +131,8 @@ class Rotation:
             if place in self.owed:
                 self.owed[place] = max(self.owed[place] - used, -WINDOW_S)
 
-    def ran(self, key: str, now: float) -> None:
-        """A tenant was seen on a GPU: it has work, and a window of its own begins to count."""
+    def ran(self, key: str, now: float, gpu: str = "") -> None:
+        """A tenant was seen on a GPU: it has work, and a window of its own there begins to count."""
         state = self.states.get(key)
         if state is None:
             return
@@ -135,7 +141,8 @@ class Rotation:
             state.count = max(state.count, self._least() - CREDIT_S)
             state.rests, state.waits_since, state.woken = False, now, True
         grant = self.grants.get(key)
-        if grant is not None and grant.window and not state.entered:
+        there = not gpu or self._accrues(gpu, state.tenant.rank)
+        if grant is not None and grant.window and not state.entered and there:
             state.entered = True
             self.grants[key] = Grant(key, True, grant.begun, now + self._window(state.tenant))
 
@@ -144,6 +151,17 @@ class Rotation:
         if key in self.states:
             self.states[key].rests = True
             self.grants.pop(key, None)
+
+    def unentered(self, now: float) -> dict[str, frozenset[str]]:
+        """Who had a window, on which GPUs, and did not run in it so far: is that for want of work?"""
+        windows = {key: grant for key, grant in self.grants.items() if grant.window and not self.states[key].entered}
+        late = [self.states[key].tenant for key, g in windows.items() if g.until <= now < g.begun + MOST_ENTRY_S]
+        return {each.key: frozenset(gpu for gpu in each.gpus if self._accrues(gpu, each.rank)) for each in late}
+
+    def let_in(self, key: str, now: float) -> None:
+        """It has work: the foreground let nobody in yet."""
+        begun = self.grants[key].begun
+        self.grants[key] = Grant(key, True, begun, min(now + ENTRY_S, begun + MOST_ENTRY_S))
 
     def standing(self, key: str) -> Standing:
         """How a tenant stands. KeyError for one that takes no part."""
@@ -159,7 +177,7 @@ class Rotation:
         `full`: GPUs whose foreground leaves no gaps. `busy`: those where a change would meet its next request.
         `tight`: those where it has most of the time.
         """
-        self.scarce = frozenset(full) | frozenset(tight)
+        self.full, self.scarce = frozenset(full), frozenset(full) | frozenset(tight)
         self._accrue(now)
         self._wonder(now, full)
         self._let_through(now)
@@ -218,9 +236,15 @@ class Rotation:
 
     def holds_up(self, gpu: str, full: bool) -> bool:
         """Whether a window is open for which the foreground waits. Where it leaves gaps (not `full`) windows lie in
-        them, but for those of the first class, which is owed one only if all gaps are less than its floor."""
-        open_ = [self.states[key].tenant for key, grant in self.grants.items() if grant.window]
-        return any(gpu in tenant.gpus and (full or tenant.rank >= self._top(gpu)) for tenant in open_)
+        them, but for those of the first class, which is owed one only if all gaps are less than its floor, and of one
+        that is owed another already: the gaps gave it nothing."""
+        ranks = {self.states[key].tenant.rank for key, grant in self.grants.items()
+                 if grant.window and gpu in self.states[key].tenant.gpus}  # fmt: skip
+        return any(full or rank >= self._top(gpu) or self._short(gpu, rank) for rank in ranks)
+
+    def _short(self, gpu: str, rank: int) -> bool:
+        """Whether a class is owed two windows beside a foreground that has most of the time."""
+        return gpu in self.scarce and self.owed[gpu, rank] >= 2 * self._window_at(gpu, rank)
 
     def _accrues(self, gpu: str, rank: int) -> bool:
         """Whether a class lives off its floor on a GPU: the foreground, or a higher class with work, has the rest."""
@@ -287,25 +311,39 @@ class Rotation:
     def due(self, key: str) -> bool:
         """Whether a tenant's class is owed a window."""
         tenant = self.states[key].tenant
-        places = [gpu for gpu in tenant.gpus if self._accrues(gpu, tenant.rank)]
-        return bool(places) and all(
+        places = {gpu for gpu in tenant.gpus if self._accrues(gpu, tenant.rank)}
+        return bool(places) and not self._deprives(self.states[key], tenant.gpus - places) and all(
             self.owed[gpu, tenant.rank] >= self._window_at(gpu, tenant.rank) - 1e-9 for gpu in places
-        )
+        )  # fmt: skip
+
+    def _deprives(self, job: _State, gpus: frozenset[str]) -> bool:
+        """Whether a job that is owed windows elsewhere would take these GPUs from a rival that has turns there, and had
+        less than it, or waits for a round."""
+        return bool(gpus) and any(
+            s.tenant.gpus & gpus and s.tenant.rank >= job.tenant.rank and self._turns(s, self.full)
+            and (s.count < job.count or self.now - s.waits_since >= ROUND_S)
+            for s in self.rivals(job.tenant.key)
+        )  # fmt: skip
+
+    def _turns(self, state: _State, full: Collection[str]) -> bool:
+        """Whether it may have turns, as far as the foreground and higher classes go."""
+        gpus, rank = state.tenant.gpus, state.tenant.rank
+        return not self._full(state.tenant, full) and all(rank >= self._top(gpu) for gpu in gpus)
 
     def _grant(self, now: float, full: Collection[str]) -> None:
         waiting = [s for k, s in self.states.items() if k not in self.grants and not s.rests]
         taken = {gpu for key in self.grants for gpu in self.states[key].tenant.gpus}
         due = [s for s in waiting if self.due(s.tenant.key) and not (s.missed and now - s.window_at < MISSED_S)]
-        turns = [s for s in waiting if s not in due and not self._full(s.tenant, full)
-                 and all(s.tenant.rank >= self._top(gpu) for gpu in s.tenant.gpus)]  # fmt: skip
+        turns = [s for s in waiting if s not in due and self._turns(s, full)]
         in_order = sorted(turns, key=lambda state: turn_order(state, now))
         for window, group in ((True, sorted(due, key=_window_order)), (False, in_order)):
             for state in group:
                 gpus = state.tenant.gpus
                 if gpus & taken:
                     if gpus - taken:  # a job of several GPUs: those that are free wait for the rest
+                        if any(s is not state and s.tenant.gpus & gpus - taken for s in waiting):
+                            self._hurry(gpus, now)  # others wait for them, too
                         taken |= gpus
-                        self._hurry(gpus, now)
                     continue
                 taken |= gpus
                 until = now + (ENTRY_S if window else self.length(state))
@@ -329,7 +367,9 @@ class Rotation:
         turn = tenant.weight * min(UNIT_S / min(s.tenant.weight for s in peers), ROUND_S / whole)
         behind = tenant.weight * (sum(s.count * s.tenant.weight for s in peers) / whole - state.count)
         most = MOST_CORRECTION * turn
-        return max(SHORTEST_S, turn + min(max(behind, -most), most))
+        waits = [s.waits_since for s in self.rivals(tenant.key) if s.tenant.rank >= tenant.rank]
+        left = min(waits, default=self.now) + (WAIT_S if len(peers) < 4 else 2 * WAIT_S) - self.now
+        return max(SHORTEST_S, min(turn + min(max(behind, -most), most), left))
 
 
 def turn_order(state: _State, now: float) -> tuple[bool, bool, float, float, str]:
