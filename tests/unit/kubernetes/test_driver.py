@@ -135,6 +135,25 @@ def test_a_daemon_that_is_away_lets_pods_end_and_none_begin(tmp_path: Path, monk
     run(tmp_path, monkeypatch, test)
 
 
+def test_a_change_while_the_daemon_is_away_comes_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(w: World) -> None:
+        await w.start_driver()
+        one, first = w.pod()
+        await w.kubelet.prepare(w.claim("a", one, consumed=PARTS))
+        await until(lambda: w.cluster.watches == 1)
+        await w.stop_daemon()
+        two, second = w.pod()
+        w.claim("a", one, two, consumed=PARTS)
+        await w.cluster.tell()
+        await until(lambda: "claim default/a stays as it was" in caplog.text)
+        await w.start_daemon()
+        await until(lambda: w.module.limits == {(first, 0): 4 * GIB, (second, 0): 4 * GIB})
+
+    run(tmp_path, monkeypatch, test)
+
+
 def test_a_claim_is_resized_while_its_pod_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(w: World) -> None:
         await w.start_driver()
