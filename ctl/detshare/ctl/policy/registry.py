@@ -35,7 +35,7 @@ SHIPPED: Final = {
 }
 """the same as in pyproject.toml: also where the package is a tree of links that nobody installed"""
 _LIST: Final = "see which there are: detshare-ctl policy list"
-_PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108  nothing is written there
+_PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"))
 """folders of which the unit gives the daemon its own (PrivateTmp)"""
 _TYPES: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
