@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from node import FIRST, SECOND, World, run, until
 
 from detshare.ctl.kubernetes import pods
+from detshare.ctl.kubernetes.api import GROUP, Api
 
 PARTS = {"memory": "8Gi", "share": "30"}
 GIB = 1 << 30
@@ -175,6 +177,23 @@ def test_a_claim_is_resized_while_its_pod_lives(tmp_path: Path, monkeypatch: pyt
         await until(lambda: w.cluster.watches == 1)
         await w.cluster.change("a", memory="1Gi")
         await until(lambda: w.module.limits == {(cgroup, 0): 1 * GIB})
+
+    run(tmp_path, monkeypatch, test)
+
+
+def test_a_node_may_have_any_number_of_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(w: World) -> None:
+        async with Api(w.cluster.address, w.account) as api, asyncio.TaskGroup() as group:
+
+            async def follow() -> None:
+                async for _ in api.watch(f"{GROUP}/namespaces/default/resourceclaims", "100"):
+                    pass
+
+            watches = [group.create_task(follow()) for _ in range(150)]
+            await until(lambda: w.cluster.watches == len(watches))
+            assert (await api.get("api/v1/nodes/worker-1"))["kind"] == "Node"
+            for each in watches:
+                each.cancel()
 
     run(tmp_path, monkeypatch, test)
 
