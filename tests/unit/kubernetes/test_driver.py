@@ -255,7 +255,8 @@ def test_a_checkpoint_that_cannot_be_read_stops_the_driver(tmp_path: Path, monke
     async def test(w: World) -> None:
         folder = w.kubelet.folder / "plugins/gpu.detshare.io"
         folder.mkdir()
-        for data in ("{", '{"version": 2, "claims": {}}', '{"version": 1, "claims": {"a": {}}}', "[]"):
+        claims = ("[]", '{"a": {}}')
+        for data in ("{", '{"version": 2, "claims": {}}', "[]", *(f'{{"version": 1, "claims": {c}}}' for c in claims)):
             (folder / "checkpoint.json").write_text(data)
             with pytest.raises(Exception, match="read the checkpoint"):
                 await w.start_driver()
