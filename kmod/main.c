@@ -42,7 +42,7 @@ static const struct part {
 	{ ds_shadow_init, ds_shadow_exit },	/* the kernel's copies of calls */
 	{ NULL, ds_limit_exit },		/* limits and accounts */
 	{ ds_tenant_init, ds_tenant_exit },	/* named tenants */
-	{ NULL, ds_raw_exit },			/* what the filter must know */
+	{ ds_raw_init, ds_raw_exit },		/* what the filter must know */
 	{ NULL, ds_sharer_exit },
 	{ NULL, ds_denials_exit },
 	{ ds_runq_init, ds_runq_exit },		/* runqs */

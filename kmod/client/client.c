@@ -189,7 +189,7 @@ static void object_dies(struct rm_client *rm, struct rm_object *object)
 	if (object->flags & RM_OBJECT_DUP && ds_sharer_steers(object->kind))
 		ds_sharer_gone(rm->handle, client->process, object->handle);
 	if (object->kind == RM_KIND_BINAPI)
-		ds_raw_gone(rm->handle, object->handle);
+		ds_raw_gone(client, object->handle);
 }
 
 struct ds_client *ds_client_add(struct ds_file *file, u32 handle, bool partial)

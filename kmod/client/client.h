@@ -78,6 +78,7 @@ struct ds_client {
 	struct ds_process *process;	/* who made it: who pays */
 	struct list_head vctxs;		/* ds_vctx.link; guarded by tree */
 	struct list_head memrefs;		/* memref.c's, in flight; guarded by tree */
+	unsigned int raws;		/* raw.c's */
 	bool partial;			/* older than the module */
 	bool mps;
 	bool shared;			/* has duplicated a channel group of a client that is not known */

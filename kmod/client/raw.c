@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include <linux/hash.h>
+#include <linux/jhash.h>
+#include <linux/random.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
+#include "client.h"
 #include "raw.h"
 
-#define RAW_BITS 6
+#define RAW_BITS 12
+/* Of one client: each control of anybody walks a bucket. CUDA was seen to make one on each GPU. */
+#define RAWS_MOST 64
 
 struct raw {
 	struct hlist_node link;
@@ -15,11 +19,12 @@ struct raw {
 };
 
 static struct hlist_head raws[1 << RAW_BITS];
-static DEFINE_SPINLOCK(raws_lock);
+static DEFINE_SPINLOCK(raws_lock);	/* of client->raws, too */
+static u32 seed;	/* programs choose handles: nobody knows which share a bucket */
 
 static struct hlist_head *bucket_of(u32 client, u32 object)
 {
-	return &raws[hash_32(client ^ object, RAW_BITS)];
+	return &raws[jhash_2words(client, object, seed) >> (32 - RAW_BITS)];
 }
 
 /* Under RCU or raws_lock. */
@@ -43,36 +48,48 @@ bool ds_raw_is(u32 client, u32 object)
 	return found;
 }
 
-int ds_raw_new(u32 client, u32 object)
+int ds_raw_new(struct ds_client *client, u32 object, bool exists)
 {
-	struct raw *raw = kzalloc(sizeof(*raw), GFP_KERNEL_ACCOUNT);
+	struct raw *raw = kzalloc(sizeof(*raw), GFP_KERNEL_ACCOUNT), *noted;
+	int err = 0;
 
 	if (!raw)
 		return -ENOMEM;
-	raw->client = client;
+	raw->client = client->rm.handle;
 	raw->object = object;
 	spin_lock(&raws_lock);
-	if (find_raw(client, object)) {
-		kfree(raw);
+	noted = find_raw(raw->client, object);
+	if (!noted && !exists && client->raws >= RAWS_MOST) {
+		err = -ENOSPC;
+	} else if (!noted) {
+		hlist_add_head_rcu(&raw->link, bucket_of(raw->client, object));
+		client->raws++;
 		raw = NULL;
-	} else {
-		hlist_add_head_rcu(&raw->link, bucket_of(client, object));
 	}
 	spin_unlock(&raws_lock);
-	return 0;
+	kfree(raw);
+	return err;
 }
 
-void ds_raw_gone(u32 client, u32 object)
+void ds_raw_gone(struct ds_client *client, u32 object)
 {
 	struct raw *raw;
 
 	spin_lock(&raws_lock);
-	raw = find_raw(client, object);
-	if (raw)
+	raw = find_raw(client->rm.handle, object);
+	if (raw) {
 		hlist_del_rcu(&raw->link);
+		client->raws--;
+	}
 	spin_unlock(&raws_lock);
 	if (raw)
 		kfree_rcu(raw, rcu);
+}
+
+int ds_raw_init(void)
+{
+	seed = get_random_u32();
+	return 0;
 }
 
 void ds_raw_exit(void)

@@ -5,13 +5,16 @@
 
 #include <linux/types.h>
 
-/* Before the object can be used. -ENOMEM. */
-int ds_raw_new(u32 client, u32 object);
+struct ds_client;
+
+/* Before the object can be used. -ENOMEM; -ENOSPC: the client has so many already. `exists`: it is there, so it is noted however many there are. */
+int ds_raw_new(struct ds_client *client, u32 object, bool exists);
 /* It died; harmless if it was none. */
-void ds_raw_gone(u32 client, u32 object);
+void ds_raw_gone(struct ds_client *client, u32 object);
 /* Any context. */
 bool ds_raw_is(u32 client, u32 object);
 
+int ds_raw_init(void);
 void ds_raw_exit(void);
 
 #endif

@@ -9,11 +9,14 @@
 
 #define SHARER_BITS 6
 #define COUNT_BITS 10
+/* Objects of one client. Each that dies is looked for among them, and all of them may die at once, with its tree locked. */
+#define OBJECTS_MOST 4096
 
 /* What one client has of one host. */
 struct sharer {
 	struct hlist_node link;
 	struct list_head objects;
+	unsigned int count;	/* of them */
 	u64 serial;
 	u32 client;
 	struct ds_process *process;	/* whose client it is, held: the handle may be another's already */
@@ -80,6 +83,18 @@ static struct sharer *find_sharer(u32 client, const struct ds_process *process, 
 }
 
 /* Under the lock of its bucket. */
+static unsigned int objects_of(u32 client, const struct ds_process *process)
+{
+	const struct sharer *sharer;
+	unsigned int count = 0;
+
+	hlist_for_each_entry(sharer, &buckets[bucket_of(client)].sharers, link)
+		if (is_of(sharer, client, process))
+			count += sharer->count;
+	return count;
+}
+
+/* Under the lock of its bucket. */
 static struct object *find_asked(struct sharer *sharer)
 {
 	struct object *object;
@@ -95,6 +110,7 @@ static int ask(u32 client, struct ds_process *process, struct ds_process *host, 
 	struct sharer *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT), *sharer;
 	struct object *object = kzalloc(sizeof(*object), GFP_KERNEL_ACCOUNT), *asked;
 	unsigned int bucket = bucket_of(client);
+	int err = 0;
 
 	if (!spare || !object) {
 		kfree(spare);
@@ -103,6 +119,11 @@ static int ask(u32 client, struct ds_process *process, struct ds_process *host, 
 	}
 	spin_lock(&buckets[bucket].lock);
 	sharer = find_sharer(client, process, host);
+	asked = sharer ? find_asked(sharer) : NULL;
+	if (!asked && objects_of(client, process) >= OBJECTS_MOST) {
+		err = -ENOSPC;
+		goto unlock;
+	}
 	if (!sharer) {
 		sharer = spare;
 		spare = NULL;
@@ -114,17 +135,18 @@ static int ask(u32 client, struct ds_process *process, struct ds_process *host, 
 		hlist_add_head(&sharer->link, &buckets[bucket].sharers);
 		atomic_inc(count_of(client));
 	}
-	asked = find_asked(sharer);
 	if (!asked) {
 		asked = object;
 		object = NULL;
 		list_add(&asked->link, &sharer->objects);
+		sharer->count++;
 	}
 	asked->sure |= sure;
+unlock:
 	spin_unlock(&buckets[bucket].lock);
 	kfree(spare);
 	kfree(object);
-	return 0;
+	return err;
 }
 
 int ds_sharer_new(u32 client, struct ds_process *process, struct ds_process *host)
@@ -193,6 +215,7 @@ bool ds_sharer_any(u32 client, bool (*is_meant)(struct ds_process *host))
 static void take_out(struct sharer *sharer, struct object *object)
 {
 	list_del(&object->link);
+	sharer->count--;
 	if (object->group) {
 		atomic_dec(&sharer->host->groups);
 		atomic_dec(&sharer->process->groups);

@@ -15,7 +15,7 @@ struct ds_process;
 /*
  * The client of `process` is about to get such a duplicate. Calls on its file follow each other, so that all of its that is asked for is
  * of one call. ds_sharer_new(): of an object of the host. ds_sharer_copy(): of an object of the client `from`, with whatever that one is a
- * sharer of: which of its objects will turn out to be duplicated nobody knows yet. -ENOMEM.
+ * sharer of: which of its objects will turn out to be duplicated nobody knows yet. -ENOMEM; -ENOSPC: it has so many already.
  */
 int ds_sharer_new(u32 client, struct ds_process *process, struct ds_process *host);
 int ds_sharer_copy(u32 client, struct ds_process *process, u32 from);

@@ -144,6 +144,12 @@ static struct ds_gate *next_gate_by(struct ds_gate *at, struct pid *process, u32
 
 #define for_each_gate_by(gate, who, on) for (gate = next_gate_by(NULL, who, on); gate; gate = next_gate_by(gate, who, on))
 
+/* A gate of the process's own client. What holds for a process holds for all of these: each is shut for itself, and none by another. */
+static bool is_own(const struct ds_gate *gate, const struct pid *process)
+{
+	return gate->process == process && !READ_ONCE(gate->left);
+}
+
 struct ds_gate *ds_gate_against(struct ds_gate *gate)
 {
 	struct ds_gate *other;
@@ -151,7 +157,7 @@ struct ds_gate *ds_gate_against(struct ds_gate *gate)
 
 	if (ds_gate_shut(gate))
 		return ds_gate_get(gate);
-	if (!ds_gate_roams(gate))
+	if (!ds_gate_roams(gate) || is_own(gate, task_tgid(current)))
 		return NULL;
 	for_each_gate_by(other, task_tgid(current), gate->gpu) {
 		if (READ_ONCE(other->left))
@@ -202,7 +208,7 @@ static void withdraw_roaming(struct ds_gate *gate)
 	struct ds_gate *other;
 
 	for_each_gate_of(other, gate->gpu) {
-		if (other == gate || !ds_gate_roams(other) || !ds_guest_is(other, mm))
+		if (is_own(other, gate->process) || !ds_gate_roams(other) || !ds_guest_is(other, mm))
 			continue;
 		mutex_lock(&other->shutting);
 		withdraw(other);

@@ -70,7 +70,7 @@ struct ds_door {
 /* Is it shut to who faults? The answer holds as long as gate->inserting is held for reading. */
 bool ds_gate_shut(const struct ds_gate *gate);
 /*
- * Can its doors be used by others than the entity's program, or outlive it? Then they are shut by every gate of who uses them, too.
+ * Can its doors be used by others than the entity's program, or outlive it? Then they are shut by every gate of such a one who uses them, too.
  */
 static inline bool ds_gate_roams(const struct ds_gate *gate)
 {

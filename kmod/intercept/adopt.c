@@ -121,7 +121,7 @@ static bool insert(struct search *search, struct found *found)
 	found->inserted = true;
 unlock:
 	mutex_unlock(&client->tree);
-	if (object && object->kind == RM_KIND_BINAPI && ds_raw_new(client->rm.handle, found->handle))
+	if (object && object->kind == RM_KIND_BINAPI && ds_raw_new(client, found->handle, true))
 		pr_warn_once("no memory to note a raw interface of process %d\n", ds_process_nr(client->process));
 	return found->inserted;
 }

@@ -161,14 +161,14 @@ static void settle_raw(struct ds_call *call, const struct ds_plan *plan, bool ma
 
 	if (plan->alloc.kind != RM_KIND_BINAPI || (made && call->done.object == call->asked.object))
 		return;
-	if (made && ds_raw_new(client->rm.handle, call->done.object))
+	if (made && ds_raw_new(client, call->done.object, true))
 		pr_warn_once("no memory to note a raw interface of process %d\n", ds_process_nr(client->process));
 	mutex_lock(&client->tree);
 	before = rm_tree_find(&client->rm, call->asked.object);
 	other = !before || before->kind != RM_KIND_BINAPI;
 	mutex_unlock(&client->tree);
 	if (other)
-		ds_raw_gone(client->rm.handle, call->asked.object);
+		ds_raw_gone(client, call->asked.object);
 }
 
 bool ds_plan_allocate(struct ds_call *call, struct ds_plan *plan, u64 (*bytes_of)(struct ds_call *call, const struct ds_plan *plan))
@@ -188,7 +188,7 @@ bool ds_plan_allocate(struct ds_call *call, struct ds_plan *plan, u64 (*bytes_of
 	err = prepare(client, plan, &refusal);
 	mutex_unlock(&client->tree);
 	/* known before anybody can use it */
-	if (!err && plan->alloc.kind == RM_KIND_BINAPI && ds_raw_new(client->rm.handle, call->asked.object)) {
+	if (!err && plan->alloc.kind == RM_KIND_BINAPI && ds_raw_new(client, call->asked.object, false)) {
 		mutex_lock(&client->tree);
 		abandon(client, plan);
 		mutex_unlock(&client->tree);

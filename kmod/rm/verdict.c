@@ -3,6 +3,7 @@
 
 /* What the driver's headers give no name. */
 #define SET_COMPUTE_POLICY_CONFIG 0x20800194
+#define FIFO_ROTATE_KEYS 0x2080111c	/* of 595; the tables' headers do not have it */
 #define GSS_LEGACY 0x8000u	/* RM_GSS_LEGACY_MASK: to the firmware, with any size, for any client */
 #define GSS_LEGACY_ALL 0xc000u	/* with the bit that asks for an administrator */
 #define CLASS_OF(cmd) ((cmd) >> 16)
@@ -75,6 +76,7 @@ static const struct rule rules[] = {
 	{ NV2080_CTRL_CMD_FIFO_RUNLIST_SET_SCHED_POLICY, RM_REFUSE, NOTHING, "sets the runlist's policy" },
 	{ NV2080_CTRL_CMD_FIFO_UPDATE_CHANNEL_INFO, RM_PASS, CHANNEL_INFO, "gives a channel another ring" },
 	{ NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS_FOR_KEY_ROTATION, RM_REFUSE, FOREIGN, "switches channels on or off" },
+	{ FIFO_ROTATE_KEYS, RM_REFUSE, FOREIGN, "switches channels on or off" },
 	{ NV2080_CTRL_CMD_FIFO_OBJSCHED_SET_STATE, RM_REFUSE, NOTHING, "sets the software scheduler" },
 	{ NV2080_CTRL_CMD_FIFO_GET_CHANNEL_GROUP_UNIQUE_ID_INFO, RM_PASS, GROUP_IDS, "asks for ids of a channel group" },
 	{ NV2080_CTRL_CMD_FIFO_QUERY_CHANNEL_UNIQUE_ID, RM_PASS, CHANNEL_IDS, "asks for ids of channels" },

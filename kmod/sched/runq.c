@@ -88,8 +88,9 @@ void ds_entity_drop(struct ds_vctx *vctx)
 	list_del(&entity->link);
 	entity->gone = true;
 	spin_unlock_irqrestore(&entity->runq->lock, flags);
-	mutex_unlock(&entity->runq->members);
+	/* no scan shuts it any more: before the next one its doors are those of whoever uses them */
 	ds_gate_leave(entity->gate);
+	mutex_unlock(&entity->runq->members);
 	ds_pause_drop_entity(entity);
 	/* whom it held, or was held for */
 	ds_runq_scan(entity->runq);

@@ -57,6 +57,13 @@ uint64_t ds_memory_used(struct ds_device *device)
 	return atomic_load_explicit(&used[device->ordinal], memory_order_relaxed);
 }
 
+uint64_t ds_memory_away(struct ds_device *device)
+{
+	const struct ds_pages *pages = pages_of(device);
+
+	return pages ? __atomic_load_n(&pages->counters->parked_bytes, __ATOMIC_RELAXED) : 0;
+}
+
 static void show(struct ds_device *device)
 {
 	const struct ds_pages *pages = pages_of(device);

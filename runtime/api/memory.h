@@ -20,5 +20,6 @@ struct ds_device *ds_memory_by_ordinal(int ordinal); /* NULL: nobody counts */
 /* in bytes; 0: none */
 uint64_t ds_memory_limit(struct ds_device *device);
 uint64_t ds_memory_used(struct ds_device *device);
+uint64_t ds_memory_away(struct ds_device *device); /* of what the program has there, what is in host memory now */
 
 #endif

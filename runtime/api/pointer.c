@@ -36,14 +36,17 @@ static bool behind(const struct ds_range *range, CUdeviceptr address)
 
 static void stay(CUdeviceptr address, size_t size)
 {
-	struct ds_range *range = ds_range_find(address);
+	struct ds_range *range;
 
 	ds_share_note();
+	ds_range_hold();
+	range = ds_range_find(address);
 	if (!range)
 		range = ds_range_next(address);
 	for (; range && range->base < address + size; range = ds_range_next(range->base + 1))
 		for (unsigned int n = 0; n < range->count; n++)
 			ds_piece_stay(range->pieces[n]);
+	ds_range_let_go();
 }
 
 static void answer(const struct ds_range *range, CUpointer_attribute attribute, void *data)
@@ -76,6 +79,12 @@ static void answer(const struct ds_range *range, CUpointer_attribute attribute, 
 	}
 }
 
+/* Whether it is of memory that may be away: a question about any other address, as of the host's memory, wakes nobody. */
+static bool may_be_away(CUdeviceptr address)
+{
+	return ds_range_find(address) != NULL;
+}
+
 static CUresult attribute_of(void *data, CUpointer_attribute attribute, CUdeviceptr address)
 {
 	struct ds_range *range = ours(address);
@@ -88,7 +97,8 @@ static CUresult attribute_of(void *data, CUpointer_attribute attribute, CUdevice
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address)
 {
-	return ds_home_call(attribute_of(data, attribute, address));
+	return may_be_away(address) ? ds_home_call(attribute_of(data, attribute, address))
+				    : real->cuPointerGetAttribute(data, attribute, address);
 }
 
 static CUresult attributes_of(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address)
@@ -103,7 +113,8 @@ static CUresult attributes_of(unsigned int count, CUpointer_attribute *attribute
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address)
 {
-	return ds_home_call(attributes_of(count, attributes, data, address));
+	return may_be_away(address) ? ds_home_call(attributes_of(count, attributes, data, address))
+				    : real->cuPointerGetAttributes(count, attributes, data, address);
 }
 
 static CUresult set_attribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)

@@ -124,10 +124,16 @@ static CUresult unmap(CUdeviceptr address, size_t size)
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 {
-	CUresult result = ds_home_call(unmap(address, size));
+	struct ds_ledger_mapping *known = NULL;
+	CUresult result;
 
-	if (result == CUDA_SUCCESS && atomic_load_explicit(&ds_process.managed, memory_order_relaxed))
-		ds_ledger_unmap(address, size, ds_memory_gone);
+	if (atomic_load_explicit(&ds_process.managed, memory_order_relaxed))
+		known = ds_ledger_unmap(address, size);
+	result = ds_home_call(unmap(address, size));
+	if (result == CUDA_SUCCESS)
+		ds_ledger_unmapped(known, ds_memory_gone);
+	else
+		ds_ledger_map_again(known);
 	return result;
 }
 

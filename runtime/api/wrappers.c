@@ -7,6 +7,31 @@
 #include "primary.h"
 #include "room.h"
 
+CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *p0, CUarray p1)
+{
+	return real->cuArray3DGetDescriptor_v2(p0, p1);
+}
+
+CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *p0, CUarray p1)
+{
+	return real->cuArrayGetDescriptor_v2(p0, p1);
+}
+
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *p0, CUarray p1, CUdevice p2)
+{
+	return real->cuArrayGetMemoryRequirements(p0, p1, p2);
+}
+
+CUresult cuArrayGetPlane(CUarray *p0, CUarray p1, unsigned int p2)
+{
+	return real->cuArrayGetPlane(p0, p1, p2);
+}
+
+CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *p0, CUarray p1)
+{
+	return real->cuArrayGetSparseProperties(p0, p1);
+}
+
 CUresult cuCtxAttach(CUcontext *p0, unsigned int p1)
 {
 	CUresult result = real->cuCtxAttach(p0, p1);
@@ -55,6 +80,11 @@ CUresult cuCtxDetach(CUcontext p0)
 	return result;
 }
 
+CUresult cuCtxFromGreenCtx(CUcontext *p0, CUgreenCtx p1)
+{
+	return real->cuCtxFromGreenCtx(p0, p1);
+}
+
 CUresult cuCtxGetApiVersion(CUcontext p0, unsigned int *p1)
 {
 	return real->cuCtxGetApiVersion(p0, p1);
@@ -70,6 +100,11 @@ CUresult cuCtxGetCurrent(CUcontext *p0)
 	return real->cuCtxGetCurrent(p0);
 }
 
+CUresult cuCtxGetDevResource(CUcontext p0, CUdevResource *p1, CUdevResourceType p2)
+{
+	return real->cuCtxGetDevResource(p0, p1, p2);
+}
+
 CUresult cuCtxGetDevice(CUdevice *p0)
 {
 	return real->cuCtxGetDevice(p0);
@@ -78,6 +113,11 @@ CUresult cuCtxGetDevice(CUdevice *p0)
 CUresult cuCtxGetDevice_v2(CUdevice *p0, CUcontext p1)
 {
 	return real->cuCtxGetDevice_v2(p0, p1);
+}
+
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam *p0, CUexecAffinityType p1)
+{
+	return real->cuCtxGetExecAffinity(p0, p1);
 }
 
 CUresult cuCtxGetFlags(unsigned int *p0)
@@ -93,6 +133,11 @@ CUresult cuCtxGetId(CUcontext p0, unsigned long long *p1)
 CUresult cuCtxGetLimit(size_t *p0, CUlimit p1)
 {
 	return real->cuCtxGetLimit(p0, p1);
+}
+
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig *p0)
+{
+	return real->cuCtxGetSharedMemConfig(p0);
 }
 
 CUresult cuCtxGetStreamPriorityRange(int *p0, int *p1)
@@ -160,9 +205,39 @@ CUresult cuCtxSetLimit(CUlimit p0, size_t p1)
 	return ds_room_own(ds_device_current(), real->cuCtxSetLimit(p0, p1), real->cuCtxSetLimit(p0, p1));
 }
 
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig p0)
+{
+	return real->cuCtxSetSharedMemConfig(p0);
+}
+
+CUresult cuDestroyExternalMemory(CUexternalMemory p0)
+{
+	return real->cuDestroyExternalMemory(p0);
+}
+
+CUresult cuDestroyExternalSemaphore(CUexternalSemaphore p0)
+{
+	return real->cuDestroyExternalSemaphore(p0);
+}
+
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *p0, CUdevResource *p1, unsigned int p2)
+{
+	return real->cuDevResourceGenerateDesc(p0, p1, p2);
+}
+
+CUresult cuDevSmResourceSplitByCount(CUdevResource *p0, unsigned int *p1, const CUdevResource *p2, CUdevResource *p3, unsigned int p4, unsigned int p5)
+{
+	return real->cuDevSmResourceSplitByCount(p0, p1, p2, p3, p4, p5);
+}
+
 CUresult cuDeviceCanAccessPeer(int *p0, CUdevice p1, CUdevice p2)
 {
 	return real->cuDeviceCanAccessPeer(p0, p1, p2);
+}
+
+CUresult cuDeviceComputeCapability(int *p0, int *p1, CUdevice p2)
+{
+	return real->cuDeviceComputeCapability(p0, p1, p2);
 }
 
 CUresult cuDeviceGet(CUdevice *p0, int p1)
@@ -190,9 +265,29 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *p0, CUdevice p1)
 	return real->cuDeviceGetDefaultMemPool(p0, p1);
 }
 
+CUresult cuDeviceGetDevResource(CUdevice p0, CUdevResource *p1, CUdevResourceType p2)
+{
+	return real->cuDeviceGetDevResource(p0, p1, p2);
+}
+
+CUresult cuDeviceGetExecAffinitySupport(int *p0, CUexecAffinityType p1, CUdevice p2)
+{
+	return real->cuDeviceGetExecAffinitySupport(p0, p1, p2);
+}
+
 CUresult cuDeviceGetGraphMemAttribute(CUdevice p0, CUgraphMem_attribute p1, void *p2)
 {
 	return real->cuDeviceGetGraphMemAttribute(p0, p1, p2);
+}
+
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *p0, const CUatomicOperation *p1, unsigned int p2, CUdevice p3)
+{
+	return real->cuDeviceGetHostAtomicCapabilities(p0, p1, p2, p3);
+}
+
+CUresult cuDeviceGetLuid(char *p0, unsigned int *p1, CUdevice p2)
+{
+	return real->cuDeviceGetLuid(p0, p1, p2);
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *p0, CUdevice p1)
@@ -205,6 +300,11 @@ CUresult cuDeviceGetName(char *p0, int p1, CUdevice p2)
 	return real->cuDeviceGetName(p0, p1, p2);
 }
 
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *p0, const CUatomicOperation *p1, unsigned int p2, CUdevice p3, CUdevice p4)
+{
+	return real->cuDeviceGetP2PAtomicCapabilities(p0, p1, p2, p3, p4);
+}
+
 CUresult cuDeviceGetP2PAttribute(int *p0, CUdevice_P2PAttribute p1, CUdevice p2, CUdevice p3)
 {
 	return real->cuDeviceGetP2PAttribute(p0, p1, p2, p3);
@@ -213,6 +313,16 @@ CUresult cuDeviceGetP2PAttribute(int *p0, CUdevice_P2PAttribute p1, CUdevice p2,
 CUresult cuDeviceGetPCIBusId(char *p0, int p1, CUdevice p2)
 {
 	return real->cuDeviceGetPCIBusId(p0, p1, p2);
+}
+
+CUresult cuDeviceGetProperties(CUdevprop *p0, CUdevice p1)
+{
+	return real->cuDeviceGetProperties(p0, p1);
+}
+
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *p0, CUarray_format p1, unsigned int p2, CUdevice p3)
+{
+	return real->cuDeviceGetTexture1DLinearMaxWidth(p0, p1, p2, p3);
 }
 
 CUresult cuDeviceGetUuid(CUuuid *p0, CUdevice p1)
@@ -233,6 +343,16 @@ CUresult cuDeviceGraphMemTrim(CUdevice p0)
 CUresult cuDevicePrimaryCtxGetState(CUdevice p0, unsigned int *p1, int *p2)
 {
 	return real->cuDevicePrimaryCtxGetState(p0, p1, p2);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice p0, unsigned int p1)
+{
+	return real->cuDevicePrimaryCtxSetFlags(p0, p1);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice p0, unsigned int p1)
+{
+	return real->cuDevicePrimaryCtxSetFlags_v2(p0, p1);
 }
 
 CUresult cuDeviceSetGraphMemAttribute(CUdevice p0, CUgraphMem_attribute p1, void *p2)
@@ -322,6 +442,21 @@ CUresult cuEventSynchronize(CUevent p0)
 	return real->cuEventSynchronize(p0);
 }
 
+CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *p0, CUexternalMemory p1, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *p2)
+{
+	return real->cuExternalMemoryGetMappedBuffer(p0, p1, p2);
+}
+
+CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *p0, CUexternalMemory p1, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *p2)
+{
+	return real->cuExternalMemoryGetMappedMipmappedArray(p0, p1, p2);
+}
+
+CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget p0, CUflushGPUDirectRDMAWritesScope p1)
+{
+	return real->cuFlushGPUDirectRDMAWrites(p0, p1);
+}
+
 CUresult cuFuncGetAttribute(int *p0, CUfunction_attribute p1, CUfunction p2)
 {
 	return ds_room_own(ds_device_current(), real->cuFuncGetAttribute(p0, p1, p2), real->cuFuncGetAttribute(p0, p1, p2));
@@ -357,9 +492,24 @@ CUresult cuFuncSetAttribute(CUfunction p0, CUfunction_attribute p1, int p2)
 	return ds_room_own(ds_device_current(), real->cuFuncSetAttribute(p0, p1, p2), real->cuFuncSetAttribute(p0, p1, p2));
 }
 
+CUresult cuFuncSetBlockShape(CUfunction p0, int p1, int p2, int p3)
+{
+	return real->cuFuncSetBlockShape(p0, p1, p2, p3);
+}
+
 CUresult cuFuncSetCacheConfig(CUfunction p0, CUfunc_cache p1)
 {
 	return real->cuFuncSetCacheConfig(p0, p1);
+}
+
+CUresult cuFuncSetSharedMemConfig(CUfunction p0, CUsharedconfig p1)
+{
+	return real->cuFuncSetSharedMemConfig(p0, p1);
+}
+
+CUresult cuFuncSetSharedSize(CUfunction p0, unsigned int p1)
+{
+	return real->cuFuncSetSharedSize(p0, p1);
 }
 
 CUresult cuGLCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2)
@@ -487,6 +637,71 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode
 	return ds_home_call(real->cuGraphAddBatchMemOpNode(p0, p1, p2, p3, p4));
 }
 
+CUresult cuGraphAddChildGraphNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, CUgraph p4)
+{
+	return real->cuGraphAddChildGraphNode(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddDependencies(CUgraph p0, const CUgraphNode *p1, const CUgraphNode *p2, size_t p3)
+{
+	return real->cuGraphAddDependencies(p0, p1, p2, p3);
+}
+
+CUresult cuGraphAddDependencies_v2(CUgraph p0, const CUgraphNode *p1, const CUgraphNode *p2, const CUgraphEdgeData *p3, size_t p4)
+{
+	return real->cuGraphAddDependencies_v2(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddEmptyNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3)
+{
+	return real->cuGraphAddEmptyNode(p0, p1, p2, p3);
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, CUevent p4)
+{
+	return real->cuGraphAddEventRecordNode(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddEventWaitNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, CUevent p4)
+{
+	return real->cuGraphAddEventWaitNode(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *p4)
+{
+	return real->cuGraphAddExternalSemaphoresSignalNode(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *p4)
+{
+	return real->cuGraphAddExternalSemaphoresWaitNode(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddHostNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_HOST_NODE_PARAMS *p4)
+{
+	return real->cuGraphAddHostNode(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddKernelNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_KERNEL_NODE_PARAMS_v1 *p4)
+{
+	return real->cuGraphAddKernelNode(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_KERNEL_NODE_PARAMS *p4)
+{
+	return real->cuGraphAddKernelNode_v2(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, CUDA_MEM_ALLOC_NODE_PARAMS *p4)
+{
+	return real->cuGraphAddMemAllocNode(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphAddMemFreeNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, CUdeviceptr p4)
+{
+	return real->cuGraphAddMemFreeNode(p0, p1, p2, p3, p4);
+}
+
 CUresult cuGraphAddMemcpyNode(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, size_t p3, const CUDA_MEMCPY3D *p4, CUcontext p5)
 {
 	return ds_home_call(real->cuGraphAddMemcpyNode(p0, p1, p2, p3, p4, p5));
@@ -507,9 +722,174 @@ CUresult cuGraphAddNode_v2(CUgraphNode *p0, CUgraph p1, const CUgraphNode *p2, c
 	return ds_home_call(real->cuGraphAddNode_v2(p0, p1, p2, p3, p4, p5));
 }
 
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode p0, CUDA_BATCH_MEM_OP_NODE_PARAMS *p1)
+{
+	return real->cuGraphBatchMemOpNodeGetParams(p0, p1);
+}
+
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode p0, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p1)
 {
 	return ds_home_call(real->cuGraphBatchMemOpNodeSetParams(p0, p1));
+}
+
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode p0, CUgraph *p1)
+{
+	return real->cuGraphChildGraphNodeGetGraph(p0, p1);
+}
+
+CUresult cuGraphClone(CUgraph *p0, CUgraph p1)
+{
+	return real->cuGraphClone(p0, p1);
+}
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *p0, CUgraph p1, CUcontext p2, unsigned int p3, unsigned int p4)
+{
+	return real->cuGraphConditionalHandleCreate(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphCreate(CUgraph *p0, unsigned int p1)
+{
+	return real->cuGraphCreate(p0, p1);
+}
+
+CUresult cuGraphDebugDotPrint(CUgraph p0, const char *p1, unsigned int p2)
+{
+	return real->cuGraphDebugDotPrint(p0, p1, p2);
+}
+
+CUresult cuGraphDestroy(CUgraph p0)
+{
+	return real->cuGraphDestroy(p0);
+}
+
+CUresult cuGraphDestroyNode(CUgraphNode p0)
+{
+	return real->cuGraphDestroyNode(p0);
+}
+
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode p0, CUevent *p1)
+{
+	return real->cuGraphEventRecordNodeGetEvent(p0, p1);
+}
+
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode p0, CUevent p1)
+{
+	return real->cuGraphEventRecordNodeSetEvent(p0, p1);
+}
+
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode p0, CUevent *p1)
+{
+	return real->cuGraphEventWaitNodeGetEvent(p0, p1);
+}
+
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode p0, CUevent p1)
+{
+	return real->cuGraphEventWaitNodeSetEvent(p0, p1);
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec p0, cuuint64_t *p1)
+{
+	return real->cuGraphExecGetFlags(p0, p1);
+}
+
+CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode p0, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *p1)
+{
+	return real->cuGraphExternalSemaphoresSignalNodeGetParams(p0, p1);
+}
+
+CUresult cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode p0, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *p1)
+{
+	return real->cuGraphExternalSemaphoresSignalNodeSetParams(p0, p1);
+}
+
+CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode p0, CUDA_EXT_SEM_WAIT_NODE_PARAMS *p1)
+{
+	return real->cuGraphExternalSemaphoresWaitNodeGetParams(p0, p1);
+}
+
+CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode p0, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *p1)
+{
+	return real->cuGraphExternalSemaphoresWaitNodeSetParams(p0, p1);
+}
+
+CUresult cuGraphGetEdges(CUgraph p0, CUgraphNode *p1, CUgraphNode *p2, size_t *p3)
+{
+	return real->cuGraphGetEdges(p0, p1, p2, p3);
+}
+
+CUresult cuGraphGetEdges_v2(CUgraph p0, CUgraphNode *p1, CUgraphNode *p2, CUgraphEdgeData *p3, size_t *p4)
+{
+	return real->cuGraphGetEdges_v2(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphGetNodes(CUgraph p0, CUgraphNode *p1, size_t *p2)
+{
+	return real->cuGraphGetNodes(p0, p1, p2);
+}
+
+CUresult cuGraphGetRootNodes(CUgraph p0, CUgraphNode *p1, size_t *p2)
+{
+	return real->cuGraphGetRootNodes(p0, p1, p2);
+}
+
+CUresult cuGraphHostNodeGetParams(CUgraphNode p0, CUDA_HOST_NODE_PARAMS *p1)
+{
+	return real->cuGraphHostNodeGetParams(p0, p1);
+}
+
+CUresult cuGraphHostNodeSetParams(CUgraphNode p0, const CUDA_HOST_NODE_PARAMS *p1)
+{
+	return real->cuGraphHostNodeSetParams(p0, p1);
+}
+
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode p0, CUgraphNode p1)
+{
+	return real->cuGraphKernelNodeCopyAttributes(p0, p1);
+}
+
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode p0, CUkernelNodeAttrID p1, CUkernelNodeAttrValue *p2)
+{
+	return real->cuGraphKernelNodeGetAttribute(p0, p1, p2);
+}
+
+CUresult cuGraphKernelNodeGetParams(CUgraphNode p0, CUDA_KERNEL_NODE_PARAMS_v1 *p1)
+{
+	return real->cuGraphKernelNodeGetParams(p0, p1);
+}
+
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode p0, CUDA_KERNEL_NODE_PARAMS *p1)
+{
+	return real->cuGraphKernelNodeGetParams_v2(p0, p1);
+}
+
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode p0, CUkernelNodeAttrID p1, const CUkernelNodeAttrValue *p2)
+{
+	return real->cuGraphKernelNodeSetAttribute(p0, p1, p2);
+}
+
+CUresult cuGraphKernelNodeSetParams(CUgraphNode p0, const CUDA_KERNEL_NODE_PARAMS_v1 *p1)
+{
+	return real->cuGraphKernelNodeSetParams(p0, p1);
+}
+
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode p0, const CUDA_KERNEL_NODE_PARAMS *p1)
+{
+	return real->cuGraphKernelNodeSetParams_v2(p0, p1);
+}
+
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode p0, CUDA_MEM_ALLOC_NODE_PARAMS *p1)
+{
+	return real->cuGraphMemAllocNodeGetParams(p0, p1);
+}
+
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode p0, CUdeviceptr *p1)
+{
+	return real->cuGraphMemFreeNodeGetParams(p0, p1);
+}
+
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode p0, CUDA_MEMCPY3D *p1)
+{
+	return real->cuGraphMemcpyNodeGetParams(p0, p1);
 }
 
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode p0, const CUDA_MEMCPY3D *p1)
@@ -517,14 +897,74 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode p0, const CUDA_MEMCPY3D *p1)
 	return ds_home_call(real->cuGraphMemcpyNodeSetParams(p0, p1));
 }
 
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode p0, CUDA_MEMSET_NODE_PARAMS *p1)
+{
+	return real->cuGraphMemsetNodeGetParams(p0, p1);
+}
+
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode p0, const CUDA_MEMSET_NODE_PARAMS *p1)
 {
 	return ds_home_call(real->cuGraphMemsetNodeSetParams(p0, p1));
 }
 
+CUresult cuGraphNodeFindInClone(CUgraphNode *p0, CUgraphNode p1, CUgraph p2)
+{
+	return real->cuGraphNodeFindInClone(p0, p1, p2);
+}
+
+CUresult cuGraphNodeGetDependencies(CUgraphNode p0, CUgraphNode *p1, size_t *p2)
+{
+	return real->cuGraphNodeGetDependencies(p0, p1, p2);
+}
+
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode p0, CUgraphNode *p1, CUgraphEdgeData *p2, size_t *p3)
+{
+	return real->cuGraphNodeGetDependencies_v2(p0, p1, p2, p3);
+}
+
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode p0, CUgraphNode *p1, size_t *p2)
+{
+	return real->cuGraphNodeGetDependentNodes(p0, p1, p2);
+}
+
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode p0, CUgraphNode *p1, CUgraphEdgeData *p2, size_t *p3)
+{
+	return real->cuGraphNodeGetDependentNodes_v2(p0, p1, p2, p3);
+}
+
+CUresult cuGraphNodeGetEnabled(CUgraphExec p0, CUgraphNode p1, unsigned int *p2)
+{
+	return real->cuGraphNodeGetEnabled(p0, p1, p2);
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode p0, CUgraphNodeType *p1)
+{
+	return real->cuGraphNodeGetType(p0, p1);
+}
+
 CUresult cuGraphNodeSetParams(CUgraphNode p0, CUgraphNodeParams *p1)
 {
 	return ds_home_call(real->cuGraphNodeSetParams(p0, p1));
+}
+
+CUresult cuGraphReleaseUserObject(CUgraph p0, CUuserObject p1, unsigned int p2)
+{
+	return real->cuGraphReleaseUserObject(p0, p1, p2);
+}
+
+CUresult cuGraphRemoveDependencies(CUgraph p0, const CUgraphNode *p1, const CUgraphNode *p2, size_t p3)
+{
+	return real->cuGraphRemoveDependencies(p0, p1, p2, p3);
+}
+
+CUresult cuGraphRemoveDependencies_v2(CUgraph p0, const CUgraphNode *p1, const CUgraphNode *p2, const CUgraphEdgeData *p3, size_t p4)
+{
+	return real->cuGraphRemoveDependencies_v2(p0, p1, p2, p3, p4);
+}
+
+CUresult cuGraphRetainUserObject(CUgraph p0, CUuserObject p1, unsigned int p2, unsigned int p3)
+{
+	return real->cuGraphRetainUserObject(p0, p1, p2, p3);
 }
 
 CUresult cuGraphicsMapResources(unsigned int p0, CUgraphicsResource *p1, CUstream p2)
@@ -585,6 +1025,41 @@ CUresult cuGreenCtxDestroy(CUgreenCtx p0)
 
 	ds_context_changed();
 	return result;
+}
+
+CUresult cuGreenCtxGetDevResource(CUgreenCtx p0, CUdevResource *p1, CUdevResourceType p2)
+{
+	return real->cuGreenCtxGetDevResource(p0, p1, p2);
+}
+
+CUresult cuGreenCtxGetId(CUgreenCtx p0, unsigned long long *p1)
+{
+	return real->cuGreenCtxGetId(p0, p1);
+}
+
+CUresult cuGreenCtxRecordEvent(CUgreenCtx p0, CUevent p1)
+{
+	return real->cuGreenCtxRecordEvent(p0, p1);
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream *p0, CUgreenCtx p1, unsigned int p2, int p3)
+{
+	return real->cuGreenCtxStreamCreate(p0, p1, p2, p3);
+}
+
+CUresult cuGreenCtxWaitEvent(CUgreenCtx p0, CUevent p1)
+{
+	return real->cuGreenCtxWaitEvent(p0, p1);
+}
+
+CUresult cuImportExternalMemory(CUexternalMemory *p0, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *p1)
+{
+	return real->cuImportExternalMemory(p0, p1);
+}
+
+CUresult cuImportExternalSemaphore(CUexternalSemaphore *p0, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *p1)
+{
+	return real->cuImportExternalSemaphore(p0, p1);
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *p0, CUevent p1)
@@ -656,6 +1131,11 @@ CUresult cuLaunchHostFunc_ptsz(CUstream p0, CUhostFn p1, void *p2)
 	return result;
 }
 
+CUresult cuLibraryEnumerateKernels(CUkernel *p0, unsigned int p1, CUlibrary p2)
+{
+	return real->cuLibraryEnumerateKernels(p0, p1, p2);
+}
+
 CUresult cuLibraryGetGlobal(CUdeviceptr *p0, size_t *p1, CUlibrary p2, const char *p3)
 {
 	return ds_room_own(ds_device_current(), real->cuLibraryGetGlobal(p0, p1, p2, p3), real->cuLibraryGetGlobal(p0, p1, p2, p3));
@@ -664,6 +1144,11 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *p0, size_t *p1, CUlibrary p2, const cha
 CUresult cuLibraryGetKernel(CUkernel *p0, CUlibrary p1, const char *p2)
 {
 	return real->cuLibraryGetKernel(p0, p1, p2);
+}
+
+CUresult cuLibraryGetKernelCount(unsigned int *p0, CUlibrary p1)
+{
+	return real->cuLibraryGetKernelCount(p0, p1);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *p0, size_t *p1, CUlibrary p2, const char *p3)
@@ -676,6 +1161,11 @@ CUresult cuLibraryGetModule(CUmodule *p0, CUlibrary p1)
 	return ds_room_own(ds_device_current(), real->cuLibraryGetModule(p0, p1), real->cuLibraryGetModule(p0, p1));
 }
 
+CUresult cuLibraryGetUnifiedFunction(void **p0, CUlibrary p1, const char *p2)
+{
+	return real->cuLibraryGetUnifiedFunction(p0, p1, p2);
+}
+
 CUresult cuLibraryLoadData(CUlibrary *p0, const void *p1, CUjit_option *p2, void **p3, unsigned int p4, CUlibraryOption *p5, void **p6, unsigned int p7)
 {
 	return ds_room_own(ds_device_current(), real->cuLibraryLoadData(p0, p1, p2, p3, p4, p5, p6, p7), real->cuLibraryLoadData(p0, p1, p2, p3, p4, p5, p6, p7));
@@ -686,6 +1176,46 @@ CUresult cuLibraryLoadFromFile(CUlibrary *p0, const char *p1, CUjit_option *p2, 
 	return ds_room_own(ds_device_current(), real->cuLibraryLoadFromFile(p0, p1, p2, p3, p4, p5, p6, p7), real->cuLibraryLoadFromFile(p0, p1, p2, p3, p4, p5, p6, p7));
 }
 
+CUresult cuLinkAddData(CUlinkState p0, CUjitInputType p1, void *p2, size_t p3, const char *p4, unsigned int p5, CUjit_option *p6, void **p7)
+{
+	return real->cuLinkAddData(p0, p1, p2, p3, p4, p5, p6, p7);
+}
+
+CUresult cuLinkAddData_v2(CUlinkState p0, CUjitInputType p1, void *p2, size_t p3, const char *p4, unsigned int p5, CUjit_option *p6, void **p7)
+{
+	return real->cuLinkAddData_v2(p0, p1, p2, p3, p4, p5, p6, p7);
+}
+
+CUresult cuLinkAddFile(CUlinkState p0, CUjitInputType p1, const char *p2, unsigned int p3, CUjit_option *p4, void **p5)
+{
+	return real->cuLinkAddFile(p0, p1, p2, p3, p4, p5);
+}
+
+CUresult cuLinkAddFile_v2(CUlinkState p0, CUjitInputType p1, const char *p2, unsigned int p3, CUjit_option *p4, void **p5)
+{
+	return real->cuLinkAddFile_v2(p0, p1, p2, p3, p4, p5);
+}
+
+CUresult cuLinkComplete(CUlinkState p0, void **p1, size_t *p2)
+{
+	return real->cuLinkComplete(p0, p1, p2);
+}
+
+CUresult cuLinkCreate(unsigned int p0, CUjit_option *p1, void **p2, CUlinkState *p3)
+{
+	return real->cuLinkCreate(p0, p1, p2, p3);
+}
+
+CUresult cuLinkCreate_v2(unsigned int p0, CUjit_option *p1, void **p2, CUlinkState *p3)
+{
+	return real->cuLinkCreate_v2(p0, p1, p2, p3);
+}
+
+CUresult cuLinkDestroy(CUlinkState p0)
+{
+	return real->cuLinkDestroy(p0);
+}
+
 CUresult cuMemAddressFree(CUdeviceptr p0, size_t p1)
 {
 	return ds_home_call(real->cuMemAddressFree(p0, p1));
@@ -694,6 +1224,16 @@ CUresult cuMemAddressFree(CUdeviceptr p0, size_t p1)
 CUresult cuMemAddressReserve(CUdeviceptr *p0, size_t p1, size_t p2, CUdeviceptr p3, unsigned long long p4)
 {
 	return real->cuMemAddressReserve(p0, p1, p2, p3, p4);
+}
+
+CUresult cuMemAdvise(CUdeviceptr p0, size_t p1, CUmem_advise p2, CUdevice p3)
+{
+	return real->cuMemAdvise(p0, p1, p2, p3);
+}
+
+CUresult cuMemAdvise_v2(CUdeviceptr p0, size_t p1, CUmem_advise p2, CUmemLocation p3)
+{
+	return real->cuMemAdvise_v2(p0, p1, p2, p3);
 }
 
 CUresult cuMemAllocHost_v2(void **p0, size_t p1)
@@ -794,6 +1334,16 @@ CUresult cuMemGetAllocationGranularity(size_t *p0, const CUmemAllocationProp *p1
 	return real->cuMemGetAllocationGranularity(p0, p1, p2);
 }
 
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *p0, CUmemLocation *p1, CUmemAllocationType p2)
+{
+	return real->cuMemGetDefaultMemPool(p0, p1, p2);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *p0, CUmemLocation *p1, CUmemAllocationType p2)
+{
+	return real->cuMemGetMemPool(p0, p1, p2);
+}
+
 CUresult cuMemHostAlloc(void **p0, size_t p1, unsigned int p2)
 {
 	return real->cuMemHostAlloc(p0, p1, p2);
@@ -855,6 +1405,11 @@ CUresult cuMemPoolDestroy(CUmemoryPool p0)
 	return real->cuMemPoolDestroy(p0);
 }
 
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *p0, CUdeviceptr p1)
+{
+	return real->cuMemPoolExportPointer(p0, p1);
+}
+
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *p0, CUmemoryPool p1, CUmemLocation *p2)
 {
 	return real->cuMemPoolGetAccess(p0, p1, p2);
@@ -863,6 +1418,11 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *p0, CUmemoryPool p1, CUmemLocatio
 CUresult cuMemPoolGetAttribute(CUmemoryPool p0, CUmemPool_attribute p1, void *p2)
 {
 	return real->cuMemPoolGetAttribute(p0, p1, p2);
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *p0, CUmemoryPool p1, CUmemPoolPtrExportData *p2)
+{
+	return real->cuMemPoolImportPointer(p0, p1, p2);
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool p0, const CUmemAccessDesc *p1, size_t p2)
@@ -956,6 +1516,21 @@ CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *p0, size_t *p1, size_t p2, CU
 	result = real->cuMemPrefetchBatchAsync_ptsz(p0, p1, p2, p3, p4, p5, p6, p7);
 	ds_stream_done(stream);
 	return result;
+}
+
+CUresult cuMemRangeGetAttribute(void *p0, size_t p1, CUmem_range_attribute p2, CUdeviceptr p3, size_t p4)
+{
+	return real->cuMemRangeGetAttribute(p0, p1, p2, p3, p4);
+}
+
+CUresult cuMemRangeGetAttributes(void **p0, size_t *p1, CUmem_range_attribute *p2, size_t p3, CUdeviceptr p4, size_t p5)
+{
+	return real->cuMemRangeGetAttributes(p0, p1, p2, p3, p4, p5);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *p0, CUmemAllocationType p1, CUmemoryPool p2)
+{
+	return real->cuMemSetMemPool(p0, p1, p2);
 }
 
 CUresult cuMemcpy(CUdeviceptr p0, CUdeviceptr p1, size_t p2)
@@ -2276,9 +2851,34 @@ CUresult cuMemsetD8_v2_ptds(CUdeviceptr p0, unsigned char p1, size_t p2)
 	return result;
 }
 
+CUresult cuMipmappedArrayGetLevel(CUarray *p0, CUmipmappedArray p1, unsigned int p2)
+{
+	return real->cuMipmappedArrayGetLevel(p0, p1, p2);
+}
+
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *p0, CUmipmappedArray p1, CUdevice p2)
+{
+	return real->cuMipmappedArrayGetMemoryRequirements(p0, p1, p2);
+}
+
+CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *p0, CUmipmappedArray p1)
+{
+	return real->cuMipmappedArrayGetSparseProperties(p0, p1);
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction *p0, unsigned int p1, CUmodule p2)
+{
+	return real->cuModuleEnumerateFunctions(p0, p1, p2);
+}
+
 CUresult cuModuleGetFunction(CUfunction *p0, CUmodule p1, const char *p2)
 {
 	return ds_room_own(ds_device_current(), real->cuModuleGetFunction(p0, p1, p2), real->cuModuleGetFunction(p0, p1, p2));
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int *p0, CUmodule p1)
+{
+	return real->cuModuleGetFunctionCount(p0, p1);
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *p0, size_t *p1, CUmodule p2, const char *p3)
@@ -2289,6 +2889,16 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *p0, size_t *p1, CUmodule p2, const ch
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *p0)
 {
 	return real->cuModuleGetLoadingMode(p0);
+}
+
+CUresult cuModuleGetSurfRef(CUsurfref *p0, CUmodule p1, const char *p2)
+{
+	return real->cuModuleGetSurfRef(p0, p1, p2);
+}
+
+CUresult cuModuleGetTexRef(CUtexref *p0, CUmodule p1, const char *p2)
+{
+	return real->cuModuleGetTexRef(p0, p1, p2);
 }
 
 CUresult cuModuleLoad(CUmodule *p0, const char *p1)
@@ -2309,6 +2919,26 @@ CUresult cuModuleLoadDataEx(CUmodule *p0, const void *p1, unsigned int p2, CUjit
 CUresult cuModuleLoadFatBinary(CUmodule *p0, const void *p1)
 {
 	return ds_room_own(ds_device_current(), real->cuModuleLoadFatBinary(p0, p1), real->cuModuleLoadFatBinary(p0, p1));
+}
+
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle p0, CUdevice p1)
+{
+	return real->cuMulticastAddDevice(p0, p1);
+}
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *p0, const CUmulticastObjectProp *p1)
+{
+	return real->cuMulticastCreate(p0, p1);
+}
+
+CUresult cuMulticastGetGranularity(size_t *p0, const CUmulticastObjectProp *p1, CUmulticastGranularity_flags p2)
+{
+	return real->cuMulticastGetGranularity(p0, p1, p2);
+}
+
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle p0, CUdevice p1, size_t p2, size_t p3)
+{
+	return real->cuMulticastUnbind(p0, p1, p2, p3);
 }
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *p0, CUfunction p1, int p2, int p3)
@@ -2466,6 +3096,16 @@ CUresult cuStreamGetAttribute_ptsz(CUstream p0, CUstreamAttrID p1, CUstreamAttrV
 	return real->cuStreamGetAttribute_ptsz(p0, p1, p2);
 }
 
+CUresult cuStreamGetCaptureInfo(CUstream p0, CUstreamCaptureStatus *p1, cuuint64_t *p2)
+{
+	return real->cuStreamGetCaptureInfo(p0, p1, p2);
+}
+
+CUresult cuStreamGetCaptureInfo_ptsz(CUstream p0, CUstreamCaptureStatus *p1, cuuint64_t *p2)
+{
+	return real->cuStreamGetCaptureInfo_ptsz(p0, p1, p2);
+}
+
 CUresult cuStreamGetCaptureInfo_v2(CUstream p0, CUstreamCaptureStatus *p1, cuuint64_t *p2, CUgraph *p3, const CUgraphNode **p4, size_t *p5)
 {
 	return real->cuStreamGetCaptureInfo_v2(p0, p1, p2, p3, p4, p5);
@@ -2496,6 +3136,16 @@ CUresult cuStreamGetCtx_ptsz(CUstream p0, CUcontext *p1)
 	return real->cuStreamGetCtx_ptsz(p0, p1);
 }
 
+CUresult cuStreamGetCtx_v2(CUstream p0, CUcontext *p1, CUgreenCtx *p2)
+{
+	return real->cuStreamGetCtx_v2(p0, p1, p2);
+}
+
+CUresult cuStreamGetCtx_v2_ptsz(CUstream p0, CUcontext *p1, CUgreenCtx *p2)
+{
+	return real->cuStreamGetCtx_v2_ptsz(p0, p1, p2);
+}
+
 CUresult cuStreamGetDevice(CUstream p0, CUdevice *p1)
 {
 	return real->cuStreamGetDevice(p0, p1);
@@ -2514,6 +3164,11 @@ CUresult cuStreamGetFlags(CUstream p0, unsigned int *p1)
 CUresult cuStreamGetFlags_ptsz(CUstream p0, unsigned int *p1)
 {
 	return real->cuStreamGetFlags_ptsz(p0, p1);
+}
+
+CUresult cuStreamGetGreenCtx(CUstream p0, CUgreenCtx *p1)
+{
+	return real->cuStreamGetGreenCtx(p0, p1);
 }
 
 CUresult cuStreamGetId(CUstream p0, unsigned long long *p1)
@@ -2544,6 +3199,26 @@ CUresult cuStreamIsCapturing(CUstream p0, CUstreamCaptureStatus *p1)
 CUresult cuStreamIsCapturing_ptsz(CUstream p0, CUstreamCaptureStatus *p1)
 {
 	return real->cuStreamIsCapturing_ptsz(p0, p1);
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream p0, CUgraphNode *p1, size_t p2, unsigned int p3)
+{
+	return real->cuStreamUpdateCaptureDependencies(p0, p1, p2, p3);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream p0, CUgraphNode *p1, size_t p2, unsigned int p3)
+{
+	return real->cuStreamUpdateCaptureDependencies_ptsz(p0, p1, p2, p3);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream p0, CUgraphNode *p1, const CUgraphEdgeData *p2, size_t p3, unsigned int p4)
+{
+	return real->cuStreamUpdateCaptureDependencies_v2(p0, p1, p2, p3, p4);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream p0, CUgraphNode *p1, const CUgraphEdgeData *p2, size_t p3, unsigned int p4)
+{
+	return real->cuStreamUpdateCaptureDependencies_v2_ptsz(p0, p1, p2, p3, p4);
 }
 
 CUresult cuStreamWaitValue32(CUstream p0, CUdeviceptr p1, cuuint32_t p2, unsigned int p3)
@@ -2738,9 +3413,124 @@ CUresult cuStreamWriteValue64_v2_ptsz(CUstream p0, CUdeviceptr p1, cuuint64_t p2
 	return result;
 }
 
+CUresult cuSurfObjectCreate(CUsurfObject *p0, const CUDA_RESOURCE_DESC *p1)
+{
+	return real->cuSurfObjectCreate(p0, p1);
+}
+
+CUresult cuSurfObjectDestroy(CUsurfObject p0)
+{
+	return real->cuSurfObjectDestroy(p0);
+}
+
+CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *p0, CUsurfObject p1)
+{
+	return real->cuSurfObjectGetResourceDesc(p0, p1);
+}
+
+CUresult cuSurfRefGetArray(CUarray *p0, CUsurfref p1)
+{
+	return real->cuSurfRefGetArray(p0, p1);
+}
+
+CUresult cuSurfRefSetArray(CUsurfref p0, CUarray p1, unsigned int p2)
+{
+	return real->cuSurfRefSetArray(p0, p1, p2);
+}
+
 CUresult cuTexObjectCreate(CUtexObject *p0, const CUDA_RESOURCE_DESC *p1, const CUDA_TEXTURE_DESC *p2, const CUDA_RESOURCE_VIEW_DESC *p3)
 {
 	return ds_home_call(real->cuTexObjectCreate(p0, p1, p2, p3));
+}
+
+CUresult cuTexObjectDestroy(CUtexObject p0)
+{
+	return real->cuTexObjectDestroy(p0);
+}
+
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *p0, CUtexObject p1)
+{
+	return real->cuTexObjectGetResourceDesc(p0, p1);
+}
+
+CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *p0, CUtexObject p1)
+{
+	return real->cuTexObjectGetResourceViewDesc(p0, p1);
+}
+
+CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *p0, CUtexObject p1)
+{
+	return real->cuTexObjectGetTextureDesc(p0, p1);
+}
+
+CUresult cuTexRefCreate(CUtexref *p0)
+{
+	return real->cuTexRefCreate(p0);
+}
+
+CUresult cuTexRefDestroy(CUtexref p0)
+{
+	return real->cuTexRefDestroy(p0);
+}
+
+CUresult cuTexRefGetAddressMode(CUaddress_mode *p0, CUtexref p1, int p2)
+{
+	return real->cuTexRefGetAddressMode(p0, p1, p2);
+}
+
+CUresult cuTexRefGetAddress_v2(CUdeviceptr *p0, CUtexref p1)
+{
+	return real->cuTexRefGetAddress_v2(p0, p1);
+}
+
+CUresult cuTexRefGetArray(CUarray *p0, CUtexref p1)
+{
+	return real->cuTexRefGetArray(p0, p1);
+}
+
+CUresult cuTexRefGetBorderColor(float *p0, CUtexref p1)
+{
+	return real->cuTexRefGetBorderColor(p0, p1);
+}
+
+CUresult cuTexRefGetFilterMode(CUfilter_mode *p0, CUtexref p1)
+{
+	return real->cuTexRefGetFilterMode(p0, p1);
+}
+
+CUresult cuTexRefGetFlags(unsigned int *p0, CUtexref p1)
+{
+	return real->cuTexRefGetFlags(p0, p1);
+}
+
+CUresult cuTexRefGetFormat(CUarray_format *p0, int *p1, CUtexref p2)
+{
+	return real->cuTexRefGetFormat(p0, p1, p2);
+}
+
+CUresult cuTexRefGetMaxAnisotropy(int *p0, CUtexref p1)
+{
+	return real->cuTexRefGetMaxAnisotropy(p0, p1);
+}
+
+CUresult cuTexRefGetMipmapFilterMode(CUfilter_mode *p0, CUtexref p1)
+{
+	return real->cuTexRefGetMipmapFilterMode(p0, p1);
+}
+
+CUresult cuTexRefGetMipmapLevelBias(float *p0, CUtexref p1)
+{
+	return real->cuTexRefGetMipmapLevelBias(p0, p1);
+}
+
+CUresult cuTexRefGetMipmapLevelClamp(float *p0, float *p1, CUtexref p2)
+{
+	return real->cuTexRefGetMipmapLevelClamp(p0, p1, p2);
+}
+
+CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *p0, CUtexref p1)
+{
+	return real->cuTexRefGetMipmappedArray(p0, p1);
 }
 
 CUresult cuTexRefSetAddress2D_v2(CUtexref p0, const CUDA_ARRAY_DESCRIPTOR *p1, CUdeviceptr p2, size_t p3)
@@ -2753,14 +3543,84 @@ CUresult cuTexRefSetAddress2D_v3(CUtexref p0, const CUDA_ARRAY_DESCRIPTOR *p1, C
 	return ds_home_call(real->cuTexRefSetAddress2D_v3(p0, p1, p2, p3));
 }
 
+CUresult cuTexRefSetAddressMode(CUtexref p0, int p1, CUaddress_mode p2)
+{
+	return real->cuTexRefSetAddressMode(p0, p1, p2);
+}
+
 CUresult cuTexRefSetAddress_v2(size_t *p0, CUtexref p1, CUdeviceptr p2, size_t p3)
 {
 	return ds_home_call(real->cuTexRefSetAddress_v2(p0, p1, p2, p3));
 }
 
+CUresult cuTexRefSetArray(CUtexref p0, CUarray p1, unsigned int p2)
+{
+	return real->cuTexRefSetArray(p0, p1, p2);
+}
+
+CUresult cuTexRefSetBorderColor(CUtexref p0, float *p1)
+{
+	return real->cuTexRefSetBorderColor(p0, p1);
+}
+
+CUresult cuTexRefSetFilterMode(CUtexref p0, CUfilter_mode p1)
+{
+	return real->cuTexRefSetFilterMode(p0, p1);
+}
+
+CUresult cuTexRefSetFlags(CUtexref p0, unsigned int p1)
+{
+	return real->cuTexRefSetFlags(p0, p1);
+}
+
+CUresult cuTexRefSetFormat(CUtexref p0, CUarray_format p1, int p2)
+{
+	return real->cuTexRefSetFormat(p0, p1, p2);
+}
+
+CUresult cuTexRefSetMaxAnisotropy(CUtexref p0, unsigned int p1)
+{
+	return real->cuTexRefSetMaxAnisotropy(p0, p1);
+}
+
+CUresult cuTexRefSetMipmapFilterMode(CUtexref p0, CUfilter_mode p1)
+{
+	return real->cuTexRefSetMipmapFilterMode(p0, p1);
+}
+
+CUresult cuTexRefSetMipmapLevelBias(CUtexref p0, float p1)
+{
+	return real->cuTexRefSetMipmapLevelBias(p0, p1);
+}
+
+CUresult cuTexRefSetMipmapLevelClamp(CUtexref p0, float p1, float p2)
+{
+	return real->cuTexRefSetMipmapLevelClamp(p0, p1, p2);
+}
+
+CUresult cuTexRefSetMipmappedArray(CUtexref p0, CUmipmappedArray p1, unsigned int p2)
+{
+	return real->cuTexRefSetMipmappedArray(p0, p1, p2);
+}
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *p0)
 {
 	return real->cuThreadExchangeStreamCaptureMode(p0);
+}
+
+CUresult cuUserObjectCreate(CUuserObject *p0, void *p1, CUhostFn p2, unsigned int p3, unsigned int p4)
+{
+	return real->cuUserObjectCreate(p0, p1, p2, p3, p4);
+}
+
+CUresult cuUserObjectRelease(CUuserObject p0, unsigned int p1)
+{
+	return real->cuUserObjectRelease(p0, p1);
+}
+
+CUresult cuUserObjectRetain(CUuserObject p0, unsigned int p1)
+{
+	return real->cuUserObjectRetain(p0, p1);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *p0, unsigned int p1, CUdevice p2, VdpDevice p3, VdpGetProcAddress *p4)

@@ -32,6 +32,12 @@ bool ds_askable(struct ds_stream *stream)
 	return stream->tier != 0 || !(stream->flags & DS_STREAM_LEGACY) || !atomic_load(&stream->device->captures);
 }
 
+/* No work is left; also where the context is beyond repair. What captures forbid to ask is not known. */
+static bool over(CUresult result)
+{
+	return result != CUDA_ERROR_NOT_READY && result < CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 /* no stream moves or ends meanwhile */
 bool ds_ask_all(struct ds_board *board, uint64_t now)
 {
@@ -49,7 +55,7 @@ bool ds_ask_all(struct ds_board *board, uint64_t now)
 			continue;
 		}
 		/* a call under way may put in work after we asked; one that came and went is seen in the count */
-		if (!(word & DS_WORD_USERS) && !real->cuStreamQuery(stream->cur) && atomic_load(&stream->word) == word)
+		if (!(word & DS_WORD_USERS) && over(real->cuStreamQuery(stream->cur)) && atomic_load(&stream->word) == word)
 			atomic_store(&stream->done_at, (uint32_t)(word / DS_WORD_CALL));
 		else
 			done = false;

@@ -88,6 +88,23 @@ static CUresult piece_add(struct ds_range *range, size_t offset, struct ds_piece
 	return result;
 }
 
+/* A GPU that got access after the pieces were made, and before the range was seen by ds_alloc_peer(), gets it now. */
+static CUresult reach(struct ds_range *range)
+{
+	uint64_t wanted = 1ULL << range->device->ordinal | atomic_load(&peers[range->device->ordinal]);
+	CUresult result = CUDA_SUCCESS;
+
+	ds_range_hold();
+	for (unsigned int n = 0; n < range->count && result == CUDA_SUCCESS; n++) {
+		if (!(wanted & ~range->pieces[n]->reached))
+			continue;
+		range->pieces[n]->reached |= wanted;
+		result = ds_piece_access(range->pieces[n]);
+	}
+	ds_range_let_go();
+	return result;
+}
+
 static void refused(struct ds_device *device, CUresult result)
 {
 	static _Atomic(bool) told;
@@ -103,8 +120,9 @@ CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *addr
 	struct ds_range *range;
 	CUresult result;
 
-	if (reserved < bytes)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = reserved < bytes ? CUDA_ERROR_OUT_OF_MEMORY : ds_piece_room(device, reserved);
+	if (result != CUDA_SUCCESS)
+		return result;
 	range = ds_range_new((unsigned int)((reserved + DS_PIECE_BYTES - 1) / DS_PIECE_BYTES));
 	if (!range)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -128,6 +146,12 @@ CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *addr
 	}
 	for (unsigned int n = 0; n < range->count; n++)
 		ds_piece_count(range->pieces[n]);
+	result = reach(range);
+	if (result != CUDA_SUCCESS) {
+		ds_range_remove(range);
+		ds_alloc_unmake(range);
+		return result;
+	}
 	*address = range->base;
 	return CUDA_SUCCESS;
 }
@@ -158,6 +182,7 @@ CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on)
 		atomic_fetch_or(&peers[device->ordinal], bit);
 	else
 		atomic_fetch_and(&peers[device->ordinal], ~bit);
+	ds_range_hold();
 	for (range = ds_range_next(0); range && result == CUDA_SUCCESS; range = ds_range_next(range->base + 1)) {
 		CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, who},
 					  on ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE};
@@ -168,6 +193,7 @@ CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on)
 			range->pieces[n]->reached = on ? range->pieces[n]->reached | bit : range->pieces[n]->reached & ~bit;
 		result = real->cuMemSetAccess(range->base, range->reserved, &access, 1);
 	}
+	ds_range_let_go();
 	return result;
 }
 
@@ -195,6 +221,7 @@ void ds_alloc_over(struct ds_device *device)
 	struct ds_range *range, *next;
 
 	atomic_store(&peers[device->ordinal], 0);
+	ds_range_hold();
 	for (range = ds_range_next(0); range; range = next) {
 		next = ds_range_next(range->base + 1);
 		if (range->device != device || !range->reserved)
@@ -202,6 +229,7 @@ void ds_alloc_over(struct ds_device *device)
 		ds_range_remove(range);
 		ds_alloc_unmake(range);
 	}
+	ds_range_let_go();
 }
 
 static void child(void)

@@ -1,10 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "arrive.h"
+#include "context.h"
 #include "copies.h"
 #include "log.h"
 #include "piece.h"
+#include "settle.h"
 
 #define BATCH 16U /* pieces: what gives its host memory back at once, so that who leaves goes on meanwhile */
+
+static bool awaits(const struct ds_device *device)
+{
+	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+		if (piece->device == device && piece->counted && !piece->handle)
+			return true;
+	return false;
+}
+
+bool ds_arrive_ready(void)
+{
+	struct ds_device *device;
+	char why[400] = "";
+	bool ready = true;
+
+	ds_each_managed(device) {
+		struct ds_own own;
+
+		if (ds_arena_of(device) || !awaits(device))
+			continue;
+		ds_own_begin(&own, device);
+		ready = ds_arena_stream(device, why, sizeof(why)) && ready;
+		ds_own_end(&own);
+	}
+	return ready;
+}
+
+CUresult ds_arrive_room(void)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct ds_device *device;
+
+	ds_each_managed(device) {
+		struct ds_own own;
+		size_t bytes = 0;
+
+		for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+			bytes += piece->device == device && ds_arrive_lacks(piece) ? piece->size : 0;
+		if (!bytes || result != CUDA_SUCCESS)
+			continue;
+		ds_own_begin(&own, device);
+		result = ds_piece_room(device, bytes);
+		ds_own_end(&own);
+	}
+	return result;
+}
 
 static bool asked_for(const struct ds_device *device)
 {

@@ -197,10 +197,13 @@ uint32_t ds_leave_some(void)
 bool ds_leave_rest(void)
 {
 	struct ds_device *device;
+	bool rest = false;
 
+	/* threads of the program allocate and free meanwhile */
+	ds_piece_lock();
 	ds_each_managed(device)
-		for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
-			if (there(piece, device) && ds_leave_parts(device))
-				return true;
-	return false;
+		for (struct ds_piece *piece = ds_pieces; piece && !rest; piece = piece->next)
+			rest = there(piece, device) && ds_leave_parts(device);
+	ds_piece_unlock();
+	return rest;
 }

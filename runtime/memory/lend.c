@@ -144,12 +144,16 @@ static bool waits(const struct ds_piece *piece, const struct ds_device *device)
 	return (!device || piece->device == device) && piece->host && !piece->handle;
 }
 
+/* also while threads are inside, where a park was refused */
 bool ds_lend_any(const struct ds_device *device)
 {
-	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
-		if (waits(piece, device))
-			return true;
-	return false;
+	bool any = false;
+
+	ds_piece_lock();
+	for (struct ds_piece *piece = ds_pieces; piece && !any; piece = piece->next)
+		any = waits(piece, device);
+	ds_piece_unlock();
+	return any;
 }
 
 bool ds_lend_all(const struct ds_device *device)
@@ -219,7 +223,7 @@ CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint
 	CUmemGenericAllocationHandle *handles;
 	CUresult result = CUDA_SUCCESS, ended;
 	struct ds_piece **list;
-	size_t count = choose(device, most, &list), made = 0, done = 0;
+	size_t count = choose(device, most, &list), made = 0, done = 0, all = 0;
 
 	handles = calloc(count + 1, sizeof(*handles));
 	if (!list || !handles) {
@@ -227,6 +231,9 @@ CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint
 		free(handles);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	for (size_t n = 0; n < count; n++)
+		all += list[n]->size;
+	result = ds_piece_room(device, all);
 	while (made < count && result == CUDA_SUCCESS) {
 		result = real->cuMemCreate(&handles[made], list[made]->size, &list[made]->prop, 0);
 		made += result == CUDA_SUCCESS;

@@ -36,6 +36,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool ran; /* the program ran over what is lent: copies there may have changed since their digests */
 static uint64_t step_bytes; /* of lent memory, how much at a time */
 static uint64_t began_ns; /* the way back that goes on */
+static bool broken; /* the last way back ended at an error that is of a context beyond repair */
 
 static void show_state(uint32_t state)
 {
@@ -182,7 +183,7 @@ static CUresult make(void)
 	CUresult result = CUDA_SUCCESS;
 
 	for (struct ds_piece *piece = ds_pieces; piece && result == CUDA_SUCCESS; piece = piece->next) {
-		if (piece->handle || piece->host || !piece->device->primary)
+		if (!ds_arrive_lacks(piece))
 			continue;
 		result = real->cuMemCreate(&piece->handle, piece->size, &piece->prop, 0);
 		if (result == CUDA_SUCCESS)
@@ -284,13 +285,15 @@ bool ds_park_come(void)
 	began_ns = ds_now_ns();
 	ds_thread.locked = true;
 	show_state(DS_PARK_COMING);
-	result = make();
+	result = ds_arrive_ready() ? ds_arrive_room() : CUDA_ERROR_UNKNOWN;
+	result = result ? result : make();
 	if (result == CUDA_SUCCESS && !all_lazy()) {
 		result = home(UINT64_MAX);
 		if (result != CUDA_SUCCESS)
 			unmake();
 	}
 	if (result != CUDA_SUCCESS) {
+		broken = result != CUDA_ERROR_OUT_OF_MEMORY && ds_settle_lost();
 		come_some();
 		ds_thread.locked = locked;
 		show_state(DS_PARK_WAITING);
@@ -324,10 +327,13 @@ bool ds_park_come(void)
 static bool step(uint64_t most)
 {
 	bool locked = ds_thread.locked, done;
+	uint32_t reason;
 
 	ds_thread.locked = true;
 	ds_settle_stop();
-	done = ds_settle() == DS_PARK_OK && home(most) == CUDA_SUCCESS;
+	reason = ds_settle();
+	done = reason == DS_PARK_OK && ds_arrive_ready() && home(most) == CUDA_SUCCESS;
+	broken = reason == DS_PARK_DRIVER;
 	rest();
 	ds_thread.locked = locked;
 	return done;
@@ -360,6 +366,7 @@ static void fetch(struct ds_stream *stream)
 	while (atomic_load(&ds_home.now) == DS_HOME_AWAY || (!stream && atomic_load(&ds_home.now) == DS_HOME_LENT)) {
 		bool held = held_away();
 
+		broken = false;
 		if (atomic_load(&ds_home.now) == DS_HOME_LENT) {
 			if (step(UINT64_MAX))
 				continue;
@@ -368,6 +375,11 @@ static void fetch(struct ds_stream *stream)
 				if (ds_counters_of(device))
 					__atomic_fetch_add(&ds_counters_of(device)->wakes, 1, __ATOMIC_RELAXED);
 			continue;
+		}
+		if (broken) {
+			/* nothing of it is to be had any more: the call hears why */
+			atomic_store(&ds_home.now, DS_HOME);
+			break;
 		}
 		pthread_mutex_unlock(&lock);
 		if (!held && !told)
@@ -451,9 +463,15 @@ static void context_over(struct ds_device *device)
 
 	pthread_mutex_lock(&lock);
 	ds_alloc_over(device);
-	ds_arena_over(device, bytes_away(device) != 0);
+	ds_piece_lock();
+	away = bytes_away(device) != 0;
+	ds_piece_unlock();
+	ds_arena_over(device, away);
+	ds_piece_lock();
+	away = false;
 	for (struct ds_piece *piece = ds_pieces; piece && !away; piece = piece->next)
 		away = !piece->handle;
+	ds_piece_unlock();
 	if (!away) {
 		atomic_store(&ds_process.lent, false);
 		atomic_store(&ds_home.now, DS_HOME);

@@ -125,6 +125,26 @@ static struct ds_piece *keep(struct ds_piece *piece, struct ds_device *device, s
 	return piece;
 }
 
+CUresult ds_piece_room(const struct ds_device *device, size_t bytes)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal},
+	};
+	CUmemGenericAllocationHandle handle;
+	size_t left, total;
+	CUresult result;
+
+	/* one piece is had or not */
+	if (bytes <= DS_PIECE_BYTES || real->cuMemGetInfo_v2(&left, &total) != CUDA_SUCCESS || left >= bytes)
+		return CUDA_SUCCESS;
+	/* the driver gives what its pools keep in reserve, too */
+	result = real->cuMemCreate(&handle, bytes, &prop, 0);
+	if (result == CUDA_SUCCESS)
+		real->cuMemRelease(handle);
+	return result;
+}
+
 struct ds_piece *ds_piece_make(struct ds_device *device, size_t size, const CUmemAllocationProp *prop, CUresult *result)
 {
 	struct ds_piece *piece = calloc(1, sizeof(*piece));

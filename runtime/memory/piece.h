@@ -55,6 +55,11 @@ extern struct ds_piece *ds_pieces;
 void ds_piece_lock(void);
 void ds_piece_unlock(void);
 
+/*
+ * In the device's context: whether the GPU has room for so many bytes. Asked before pieces are made one by one: who finds out by the last of them has
+ * had all that was left, and others were refused meanwhile.
+ */
+CUresult ds_piece_room(const struct ds_device *device, size_t bytes);
 /* Makes the memory; NULL and *result: the driver refused. */
 struct ds_piece *ds_piece_make(struct ds_device *device, size_t size, const CUmemAllocationProp *prop, CUresult *result);
 /* Memory of another process, by its descriptor; it stays. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 /* of no object of the driver's */
 #define FIRST_ID (1ULL << 62)
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct ds_range **table; /* by address */
 static size_t count, room;
 static _Atomic(uint64_t) next_id = FIRST_ID;
@@ -105,9 +106,19 @@ struct ds_range *ds_range_next(CUdeviceptr from)
 	return found;
 }
 
+void ds_range_hold(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void ds_range_let_go(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
 void ds_range_reset(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	table = NULL;
 	count = 0;
 	room = 0;

@@ -24,8 +24,11 @@ bool ds_range_add(struct ds_range *range); /* false: no memory */
 void ds_range_remove(const struct ds_range *range);
 /* the one that holds the address, be it behind what was asked for; NULL: none. It lives until it is freed by the program. */
 struct ds_range *ds_range_find(CUdeviceptr address);
-/* of all, the one with the lowest address from this one on */
+/* of all, the one with the lowest address from this one on; who goes through them holds them, for other threads free meanwhile */
 struct ds_range *ds_range_next(CUdeviceptr from);
+/* None is added or removed in between. Nests; nothing that waits for others. */
+void ds_range_hold(void);
+void ds_range_let_go(void);
 void ds_range_reset(void); /* in the child of a fork */
 
 #endif

@@ -62,11 +62,24 @@ bool ds_settle_idle(struct ds_device *device)
 	return quiet(device) == DS_PARK_OK;
 }
 
+bool ds_settle_lost(void)
+{
+	struct ds_device *device;
+	struct ds_own own;
+	bool lost = false;
+
+	for (device = ds_managed(NULL); device && !lost; device = ds_managed(device)) {
+		ds_own_begin(&own, device);
+		lost = real->cuCtxSynchronize() != CUDA_SUCCESS;
+		ds_own_end(&own);
+	}
+	return lost;
+}
+
 uint32_t ds_settle(void)
 {
 	uint64_t end = ds_now_ns() + SETTLE_NS;
 	struct ds_device *device;
-	struct ds_own own;
 	uint32_t reason;
 
 	while (1) {
@@ -79,12 +92,8 @@ uint32_t ds_settle(void)
 		ds_nap(LOOK_NS);
 	}
 	/* default streams of other threads cannot be asked, and were only quiet for a while */
-	for (device = ds_managed(NULL); device && reason == DS_PARK_OK; device = ds_managed(device)) {
-		ds_own_begin(&own, device);
-		if (real->cuCtxSynchronize() != CUDA_SUCCESS)
-			reason = DS_PARK_DRIVER;
-		ds_own_end(&own);
-	}
+	if (reason == DS_PARK_OK && ds_settle_lost())
+		reason = DS_PARK_DRIVER;
 	ds_each_managed(device)
 		if (device->board)
 			atomic_store(&device->board->draining, 0);

@@ -23,5 +23,7 @@ void ds_settle_stop(void);
 bool ds_settle_idle(struct ds_device *device);
 /* DS_PARK_OK once no GPU has work of ours and nobody is inside; else why that did not come about. */
 uint32_t ds_settle(void);
+/* The driver answers with an error that stays: a context is beyond repair. No work runs, and no capture goes on. */
+bool ds_settle_lost(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "alloc.h"
+#include "context.h"
 #include "lifecycle.h"
 #include "log.h"
 #include "settle.h"
@@ -29,12 +30,10 @@ struct ticket {
 _Static_assert(sizeof(struct ticket) <= sizeof(CUipcMemHandle), "a ticket fits into a handle");
 static const char mark[8] = "detshIPC";
 
-/* An allocation that may be opened, with a descriptor of each piece. */
+/* An allocation that may be opened. It keeps no descriptors: they are made for who asks, for large ones have more pieces than a process may have files. */
 struct share {
 	struct share *next;
-	uint64_t id;
-	unsigned int count;
-	int fds[];
+	const struct ds_range *range; /* there until ds_share_forget() */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -73,6 +72,39 @@ static bool send_some(int socket, const int *fds, unsigned int count)
 	return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof(count);
 }
 
+static CUresult export(const struct ds_piece *piece, int *fd)
+{
+	return real->cuMemExportToShareableHandle(fd, piece->handle, POSIX_DESCRIPTOR, 0);
+}
+
+/* A batch of the range's pieces, from the n-th on; 0: the driver or the other side does not take part. */
+static unsigned int send_batch(int socket, const struct ds_range *range, unsigned int n)
+{
+	unsigned int most = range->count - n < BATCH ? range->count - n : BATCH, count = 0;
+	int fds[BATCH];
+	bool sent;
+
+	while (count < most && export(range->pieces[n + count], &fds[count]) == CUDA_SUCCESS)
+		count++;
+	sent = count == most && send_some(socket, fds, count);
+	for (unsigned int i = 0; i < count; i++)
+		close(fds[i]);
+	return sent ? count : 0;
+}
+
+/* Under the lock. */
+static void send_all(int socket, const struct ds_range *range)
+{
+	unsigned int sent = 1;
+	struct ds_own own;
+
+	ds_own_begin(&own, range->device);
+	/* the driver ends with the program */
+	for (unsigned int n = 0; sent && n < range->count && !atomic_load(&ds_process.exiting); n += sent)
+		sent = send_batch(socket, range, n);
+	ds_own_end(&own);
+}
+
 static void answer(int socket)
 {
 	struct pollfd pollfd = { .fd = socket, .events = POLLIN };
@@ -87,11 +119,10 @@ static void answer(int socket)
 	    recv(socket, &asked, sizeof(asked), 0) != sizeof(asked) || asked.secret != secret)
 		return;
 	pthread_mutex_lock(&lock);
-	for (share = shares; share && share->id != asked.id; share = share->next)
+	for (share = shares; share && share->range->id != asked.id; share = share->next)
 		;
-	for (unsigned int n = 0; share && n < share->count; n += BATCH)
-		if (!send_some(socket, share->fds + n, share->count - n < BATCH ? share->count - n : BATCH))
-			break;
+	if (share)
+		send_all(socket, share->range);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -136,32 +167,21 @@ static bool listens(void)
 	return false;
 }
 
-static void drop(struct share *share)
+/* Its pieces can be exported, and stay. */
+static struct share *share_new(struct ds_range *range, CUresult *result)
 {
-	while (share->count)
-		close(share->fds[--share->count]);
-	free(share);
-}
+	struct share *share = malloc(sizeof(*share));
+	int fd;
 
-/* Descriptors of all pieces, which stay. */
-static struct share *export(struct ds_range *range, CUresult *result)
-{
-	struct share *share = calloc(1, sizeof(*share) + range->count * sizeof(share->fds[0]));
-
-	*result = share ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-	while (share && share->count < range->count) {
-		struct ds_piece *piece = range->pieces[share->count];
-
-		*result = real->cuMemExportToShareableHandle(&share->fds[share->count], piece->handle, POSIX_DESCRIPTOR, 0);
-		if (*result != CUDA_SUCCESS) {
-			drop(share);
-			return NULL;
-		}
-		share->count++;
-		ds_piece_stay(piece);
+	*result = share ? export(range->pieces[0], &fd) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (*result != CUDA_SUCCESS) {
+		free(share);
+		return NULL;
 	}
-	if (share)
-		share->id = range->id;
+	close(fd);
+	share->range = range;
+	for (unsigned int n = 0; n < range->count; n++)
+		ds_piece_stay(range->pieces[n]);
 	return share;
 }
 
@@ -190,10 +210,10 @@ CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle)
 	pthread_mutex_lock(&lock);
 	if (!listens())
 		result = CUDA_ERROR_NOT_SUPPORTED;
-	for (share = shares; share && share->id != range->id; share = share->next)
+	for (share = shares; share && share->range != range; share = share->next)
 		;
 	if (result == CUDA_SUCCESS && !share) {
-		share = export(range, &result);
+		share = share_new(range, &result);
 		if (share) {
 			ds_share_note();
 			share->next = shares;
@@ -213,14 +233,13 @@ void ds_share_forget(const struct ds_range *range)
 	struct share **link, *gone;
 
 	pthread_mutex_lock(&lock);
-	for (link = &shares; *link && (*link)->id != range->id; link = &(*link)->next)
+	for (link = &shares; *link && (*link)->range != range; link = &(*link)->next)
 		;
 	gone = *link;
 	if (gone)
 		*link = gone->next;
 	pthread_mutex_unlock(&lock);
-	if (gone)
-		drop(gone);
+	free(gone);
 }
 
 /* ---- who opens it ---- */
@@ -269,7 +288,12 @@ static unsigned int receive(int socket, int *fds)
 		return 0;
 	came = (unsigned int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 	memcpy(fds, CMSG_DATA(part), came * sizeof(int));
-	return came;
+	if (came == count)
+		return came;
+	/* a limit of this process took some away */
+	while (came)
+		close(fds[--came]);
+	return 0;
 }
 
 /* The next piece of the range, from a descriptor; it is closed. */
@@ -334,12 +358,15 @@ CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, C
 	memcpy(&ticket, handle, sizeof(ticket));
 	if (ticket.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
+	ds_range_hold();
 	range = opened_before(&ticket, device);
 	if (range) {
 		range->opened++;
 		*address = range->base;
-		return CUDA_SUCCESS;
 	}
+	ds_range_let_go();
+	if (range)
+		return CUDA_SUCCESS;
 	reserved = (ticket.size + DS_GRAIN_BYTES - 1) & ~(DS_GRAIN_BYTES - 1);
 	pieces = (unsigned int)((reserved + DS_PIECE_BYTES - 1) / DS_PIECE_BYTES);
 	range = reserved ? ds_range_new(pieces) : NULL;

@@ -118,6 +118,7 @@ void ds_virtual_unmapped(CUdeviceptr address, size_t size)
 {
 	struct ds_range *range;
 
+	ds_range_hold();
 	while ((range = ds_range_next(address)) && range->base < address + size && !range->reserved) {
 		struct ds_piece *piece = range->pieces[0];
 
@@ -129,6 +130,7 @@ void ds_virtual_unmapped(CUdeviceptr address, size_t size)
 		unused(piece);
 		free(range);
 	}
+	ds_range_let_go();
 }
 
 static void reached(struct ds_piece *piece, const CUmemAccessDesc *list, size_t count)
@@ -148,11 +150,11 @@ static void reached(struct ds_piece *piece, const CUmemAccessDesc *list, size_t 
 
 void ds_virtual_reached(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count)
 {
-	struct ds_range *range = ds_range_next(address);
-
-	for (; range && range->base < address + size; range = ds_range_next(range->base + 1))
+	ds_range_hold();
+	for (struct ds_range *range = ds_range_next(address); range && range->base < address + size; range = ds_range_next(range->base + 1))
 		if (!range->reserved)
 			reached(range->pieces[0], list, count);
+	ds_range_let_go();
 }
 
 static void child(void)

@@ -15,17 +15,18 @@ struct record {
 	struct record *next;
 };
 
-struct mapping {
+struct ds_ledger_mapping {
 	uint64_t address;
 	size_t size;
 	uint64_t handle;
-	struct mapping *next;
+	struct record *held; /* the record, taken out with it; NULL: others hold it too */
+	struct ds_ledger_mapping *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct record **buckets;
 static size_t bucket_count, record_count;
-static struct mapping *mappings[1024];
+static struct ds_ledger_mapping *mappings[1024];
 
 static size_t mix(uint64_t key, unsigned int kind)
 {
@@ -73,20 +74,35 @@ static struct record **find(enum ds_ledger_kind kind, uint64_t key)
 	return *at ? at : NULL;
 }
 
-static void unlink_record(struct record **at, struct ds_ledger_entry *entry)
+static struct record *take_out(struct record **at)
 {
 	struct record *record = *at;
 
-	*entry = record->entry;
 	*at = record->next;
 	record_count--;
+	return record;
+}
+
+static void put_in(struct record *record)
+{
+	struct record **home = &buckets[mix(record->entry.key, record->entry.kind) & (bucket_count - 1)];
+
+	record->next = *home;
+	*home = record;
+	record_count++;
+}
+
+static void unlink_record(struct record **at, struct ds_ledger_entry *entry)
+{
+	struct record *record = take_out(at);
+
+	*entry = record->entry;
 	free(record);
 }
 
 bool ds_ledger_add(const struct ds_ledger_entry *entry)
 {
 	struct record *record = malloc(sizeof(*record));
-	struct record **home;
 
 	if (!record)
 		return false;
@@ -99,10 +115,7 @@ bool ds_ledger_add(const struct ds_ledger_entry *entry)
 		free(record);
 		return false;
 	}
-	home = &buckets[mix(entry->key, entry->kind) & (bucket_count - 1)];
-	record->next = *home;
-	*home = record;
-	record_count++;
+	put_in(record);
 	pthread_mutex_unlock(&lock);
 	return true;
 }
@@ -148,14 +161,14 @@ bool ds_ledger_release(uint64_t handle, struct ds_ledger_entry *entry)
 	return last;
 }
 
-static struct mapping **chain(uint64_t address)
+static struct ds_ledger_mapping **chain(uint64_t address)
 {
 	return &mappings[(address >> 21) % (sizeof(mappings) / sizeof(mappings[0]))];
 }
 
 bool ds_ledger_map(uint64_t address, size_t size, uint64_t handle)
 {
-	struct mapping *mapping = malloc(sizeof(*mapping));
+	struct ds_ledger_mapping *mapping = malloc(sizeof(*mapping));
 	struct record **at;
 
 	if (!mapping)
@@ -164,7 +177,7 @@ bool ds_ledger_map(uint64_t address, size_t size, uint64_t handle)
 	at = find(DS_LEDGER_HANDLE, handle);
 	if (at) {
 		(*at)->mappings++;
-		*mapping = (struct mapping){address, size, handle, *chain(address)};
+		*mapping = (struct ds_ledger_mapping){address, size, handle, NULL, *chain(address)};
 		*chain(address) = mapping;
 		mapping = NULL;
 	}
@@ -174,10 +187,10 @@ bool ds_ledger_map(uint64_t address, size_t size, uint64_t handle)
 }
 
 /* Takes the mapping that begins at the address out of its chain. */
-static struct mapping *unlink_mapping(uint64_t address)
+static struct ds_ledger_mapping *unlink_mapping(uint64_t address)
 {
-	struct mapping **at = chain(address);
-	struct mapping *mapping;
+	struct ds_ledger_mapping **at = chain(address);
+	struct ds_ledger_mapping *mapping;
 
 	while (*at && (*at)->address != address)
 		at = &(*at)->next;
@@ -187,33 +200,63 @@ static struct mapping *unlink_mapping(uint64_t address)
 	return mapping;
 }
 
-void ds_ledger_unmap(uint64_t address, size_t size, void (*gone)(const struct ds_ledger_entry *entry))
+struct ds_ledger_mapping *ds_ledger_unmap(uint64_t address, size_t size)
 {
 	const uint64_t granule = 1ull << 16;	/* no driver maps finer */
+	struct ds_ledger_mapping *list = NULL;
 	uint64_t at = address, end = address + size;
 
+	pthread_mutex_lock(&lock);
 	while (at < end) {
-		struct ds_ledger_entry entry;
-		struct mapping *mapping;
-		struct record **record = NULL;
-		bool last = false;
+		struct ds_ledger_mapping *mapping = unlink_mapping(at);
+		struct record **record;
 
-		pthread_mutex_lock(&lock);
-		mapping = unlink_mapping(at);
-		if (mapping)
-			record = find(DS_LEDGER_HANDLE, mapping->handle);
+		at += mapping && mapping->size ? mapping->size : granule;
+		if (!mapping)
+			continue;
+		record = find(DS_LEDGER_HANDLE, mapping->handle);
 		if (record && (*record)->mappings)
 			(*record)->mappings--;
-		if (record && !(*record)->owners && !(*record)->mappings) {
-			unlink_record(record, &entry);
-			last = true;
-		}
-		pthread_mutex_unlock(&lock);
-		at += mapping && mapping->size ? mapping->size : granule;
-		free(mapping);
-		if (last)
-			gone(&entry);
+		if (record && !(*record)->owners && !(*record)->mappings)
+			mapping->held = take_out(record);
+		mapping->next = list;
+		list = mapping;
 	}
+	pthread_mutex_unlock(&lock);
+	return list;
+}
+
+void ds_ledger_unmapped(struct ds_ledger_mapping *list, void (*gone)(const struct ds_ledger_entry *entry))
+{
+	while (list) {
+		struct ds_ledger_mapping *next = list->next;
+
+		if (list->held)
+			gone(&list->held->entry);
+		free(list->held);
+		free(list);
+		list = next;
+	}
+}
+
+void ds_ledger_map_again(struct ds_ledger_mapping *list)
+{
+	pthread_mutex_lock(&lock);
+	while (list) {
+		struct ds_ledger_mapping *mapping = list, **home = chain(mapping->address);
+		struct record **record;
+
+		list = mapping->next;
+		if (mapping->held)
+			put_in(mapping->held);
+		mapping->held = NULL;
+		record = find(DS_LEDGER_HANDLE, mapping->handle);
+		if (record)
+			(*record)->mappings++;
+		mapping->next = *home;
+		*home = mapping;
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 void ds_ledger_drop(const void *context, void (*gone)(const struct ds_ledger_entry *entry))

@@ -41,8 +41,13 @@ bool ds_ledger_release(uint64_t handle, struct ds_ledger_entry *entry);
  * ds_ledger_release() says that it was the last. */
 bool ds_ledger_map(uint64_t address, size_t size, uint64_t handle);
 
-/* The range is unmapped: calls `gone` for each handle that neither an owner nor a mapping holds any more. */
-void ds_ledger_unmap(uint64_t address, size_t size, void (*gone)(const struct ds_ledger_entry *entry));
+/*
+ * The range is about to be unmapped: its notes are taken out, and records that nothing else holds, before the driver may give their handles to another
+ * thread. Then, if it did so, `gone` is called for each of these records; if not, all is put back. NULL: there are none.
+ */
+struct ds_ledger_mapping *ds_ledger_unmap(uint64_t address, size_t size);
+void ds_ledger_unmapped(struct ds_ledger_mapping *list, void (*gone)(const struct ds_ledger_entry *entry));
+void ds_ledger_map_again(struct ds_ledger_mapping *list);
 
 /* Takes out all records of a context. */
 void ds_ledger_drop(const void *context, void (*gone)(const struct ds_ledger_entry *entry));

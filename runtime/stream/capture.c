@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "capture.h"
+#include "home.h"
 #include "lifecycle.h"
 #include "move.h"
 
@@ -136,10 +137,13 @@ static void enter(struct ds_stream *stream, uint8_t as)
                                                                                 \
 		if (!stream)                                                    \
 			return real->name(__VA_ARGS__);                         \
+		/* while it goes on nothing comes home */                       \
+		ds_home_enter();                                                \
 		enter(stream, DS_CAPTURE_ORIGIN);                               \
 		result = real->name(__VA_ARGS__);                               \
 		if (result != CUDA_SUCCESS)                                     \
 			recount(stream);                                        \
+		ds_home_leave();                                                \
 		return result;                                                  \
 	}
 

@@ -10,9 +10,13 @@ struct ds_home ds_home;
 void ds_home_fetch(struct ds_stream *stream)
 {
 	const struct ds_keeper *const *at;
+	int before;
 
+	/* it naps with its lock held; the driver's calls are no points of cancellation either */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	ds_list_each(at, ds_keepers)
 		(*at)->fetch(stream);
+	pthread_setcancelstate(before, NULL);
 }
 
 void ds_home_name(CUfunction function, void **params, void **extra)

@@ -159,10 +159,11 @@ static void attach_if_new(struct ds_device *device, CUdevice ordinal, CUcontext 
 }
 
 /* A context beside the primary one: its work runs on all SMs, and people should see that. Counted once, as long as there are few. */
-static void count_unmanaged(struct ds_device *device, CUcontext context)
+static bool count_unmanaged(struct ds_device *device, CUcontext context)
 {
 	static CUcontext seen[64];
 	static unsigned int count;
+	bool fresh = false;
 
 	ds_lock(device);
 	for (unsigned int i = 0; i < count; i++)
@@ -170,11 +171,13 @@ static void count_unmanaged(struct ds_device *device, CUcontext context)
 			goto out;
 	if (count < sizeof(seen) / sizeof(seen[0])) {
 		seen[count++] = context;
+		fresh = true;
 		ds_pages_unmanaged(device->pages);
 		ds_debug("GPU %d: a context that is not its primary one runs natively", device->ordinal);
 	}
 out:
 	ds_unlock(device);
+	return fresh;
 }
 
 static struct ds_device *known(CUcontext context)
@@ -190,6 +193,7 @@ static struct ds_device *discover(CUcontext context)
 {
 	struct ds_device *device;
 	CUcontext primary = NULL;
+	bool foreign = false;
 	unsigned int flags;
 	CUdevice ordinal;
 	int active = 0;
@@ -199,7 +203,7 @@ static struct ds_device *discover(CUcontext context)
 		goto out;
 	device = &ds_devices[ordinal];
 	if (atomic_load(&device->state) == DS_DEVICE_MANAGED && device->primary != context)
-		count_unmanaged(device, context);
+		foreign = count_unmanaged(device, context);
 	ds_thread.locked = true;
 	if (atomic_load(&device->state) != DS_DEVICE_UNKNOWN)
 		goto out;
@@ -212,6 +216,9 @@ static struct ds_device *discover(CUcontext context)
 	real->cuDevicePrimaryCtxRelease_v2(ordinal);
 out:
 	ds_thread.locked = false;
+	/* it reaches memory of the primary one, which leaves no more from now on */
+	if (foreign && !ds_thread.home)
+		ds_home_fetch(NULL);
 	return known(context);
 }
 

@@ -106,6 +106,13 @@ API(cuDevicePrimaryCtxRetain, CUcontext *, handle, CUdevice, ordinal)
 	return CUDA_SUCCESS;
 }
 
+EXPORT void fakecuda_break(int ordinal)
+{
+	pthread_mutex_lock(&fake_lock);
+	devices[ordinal].primary->sticky = CUDA_ERROR_LAUNCH_FAILED;
+	pthread_mutex_unlock(&fake_lock);
+}
+
 static CUresult primary_close(struct device *device)
 {
 	struct context *primary = device->primary;

@@ -53,6 +53,15 @@ int fakecuda_make_current(void *context);
 /* Work submitted and not finished yet, of the whole process. */
 size_t fakecuda_pending(void);
 
+/* The GPU fails: its primary context is beyond repair (719). */
+void fakecuda_break(int device);
+
+/* Bytes of the device that programs and tests have now, whatever the library says of it. */
+size_t fakecuda_used(int device);
+
+/* The most that this was since the last such call. */
+size_t fakecuda_peak(int device);
+
 /* whether what is mapped there lies in the host's memory */
 int fakecuda_on_host(unsigned long long address);
 

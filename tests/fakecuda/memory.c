@@ -331,6 +331,27 @@ API(cuMemGetAddressRange_v2, CUdeviceptr *, base, size_t *, size, CUdeviceptr, a
 	return CUDA_SUCCESS;
 }
 
+EXPORT size_t fakecuda_used(int ordinal)
+{
+	size_t used;
+
+	pthread_mutex_lock(&fake_lock);
+	used = devices[ordinal].memory - memory_left(&devices[ordinal]);
+	pthread_mutex_unlock(&fake_lock);
+	return used;
+}
+
+EXPORT size_t fakecuda_peak(int ordinal)
+{
+	size_t peak;
+
+	pthread_mutex_lock(&fake_lock);
+	peak = devices[ordinal].peak;
+	devices[ordinal].peak = devices[ordinal].memory - memory_left(&devices[ordinal]);
+	pthread_mutex_unlock(&fake_lock);
+	return peak;
+}
+
 EXPORT int fakecuda_on_host(unsigned long long address)
 {
 	struct memory *memory;

@@ -47,7 +47,7 @@ struct device {
 	int place;			/* the GPU that it is: another one after a restore onto it */
 	unsigned int sms;
 	size_t memory;
-	size_t used;
+	size_t used, peak;
 	CUuuid uuid;
 	struct context *primary;	/* NULL while it is not active */
 	struct context *reset;		/* the one that a reset ended: its references count on, a retain brings it back */

@@ -120,6 +120,8 @@ bool memory_take(struct device *device, size_t size)
 	fits = size <= left(device);
 	if (fits)
 		device->used += size;
+	if (device->peak < device->memory - left(device))
+		device->peak = device->memory - left(device);
 	leave(device);
 	return fits;
 }

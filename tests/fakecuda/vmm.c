@@ -246,6 +246,10 @@ API(cuMemAddressReserve, CUdeviceptr *, address, size_t, size, size_t, alignment
 	r = xalloc(sizeof(*r));
 	r->base = ((CUdeviceptr)base + alignment - 1) & ~(alignment - 1);
 	r->size = size;
+	/* what alignment cost is given back: a process may have so many mappings only */
+	if (r->base > (CUdeviceptr)base)
+		munmap(base, r->base - (CUdeviceptr)base);
+	munmap((void *)(r->base + size), (CUdeviceptr)base + alignment - r->base);
 	r->next = reservations;
 	reservations = r;
 	*address = r->base;

@@ -270,6 +270,26 @@ def test_check_tells_what_a_container_would_not_start_for(tmp_path: Path, monkey
     assert "no device" in ctl("list", "--folder", tmp_path).stdout
 
 
+def test_doctor_tells_what_went_with_the_driver_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FOLDERS", (tmp_path,))
+
+    def doctor() -> list[tuple[bool, str]]:
+        words = ["--run-dir", str(tmp_path / "run"), "--backend", "model", "doctor", "--json"]
+        said = json.loads(CliRunner().invoke(main, words).stdout)["checks"]
+        return [(each["ok"], each["detail"]) for each in said if each["name"] == "containers"]
+
+    assert doctor() == []
+    library = tmp_path / "libcuda.so.580"
+    library.touch()
+    path = there(tmp_path, monkeypatch)
+    made = json.loads(path.read_text())
+    made["containerEdits"]["mounts"] = [{"hostPath": str(library), "containerPath": "/usr/lib/libcuda.so.1"}]
+    path.write_text(json.dumps(made))
+    assert doctor() == [(True, f"{path}: nothing is wrong")]
+    library.unlink()
+    assert doctor() == [(False, f"{path}: containerEdits: there is no {library} to mount")]
+
+
 def test_two_files_of_one_folder_that_have_the_same_device_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

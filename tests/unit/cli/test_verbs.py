@@ -25,6 +25,7 @@ from detshare.ctl.cli.link import Place
 from detshare.ctl.cli.main import main
 from detshare.ctl.client import Client
 from detshare.ctl.core.backend import BadRequest, NeedsModule, NoSpatialLane
+from detshare.ctl.core.kinds import Permille
 from detshare.ctl.core.snapshot import Outcome
 from detshare.ctl.core.verb import Lane, Verb, Whom
 from detshare.ctl.core.verbs import VERBS, describe, request
@@ -140,3 +141,14 @@ def test_what_is_typed_in_top_is_the_verbs_first_argument(mode: str, text: str, 
 def test_who_lacks_the_module_is_sent_to_a_page_that_loads_it() -> None:
     (page,) = re.findall(r"docs/[a-z/]+\.md", LOAD_MODULE)
     assert "insmod detshare.ko" in (Path(__file__).parents[3] / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("text", "made"), [("0", 0), ("0.1", 1), ("2.5", 25), ("100", 1000)])
+def test_a_percentage_is_kept_to_a_tenth(text: str, made: int) -> None:
+    assert Permille(range(1001), "floor").typed(text) == made
+
+
+@pytest.mark.parametrize("text", ["0.04", "1e-9", "-0.04", "nan", "inf", "100.1", "5 %"])
+def test_a_percentage_that_cannot_be_kept_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        Permille(range(1001), "floor").typed(text)

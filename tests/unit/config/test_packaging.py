@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 import tomllib
 from dataclasses import replace
@@ -44,3 +45,18 @@ def test_the_unit_reloads_by_the_command_that_tells_what_is_wrong():
     start, reload = (re.findall(rf"^{name}=(.*)$", unit, re.MULTILINE) for name in ("ExecStart", "ExecReload"))
     assert [line.endswith("/detshare-ctl --run-dir /run/detshare config reload") for line in reload] == [True]
     assert Path(start[0].split()[0]).parent == Path(reload[0].split()[0]).parent
+
+
+def test_systemd_starts_the_daemon_again_for_as_long_as_it_takes():
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.read(TOP / "packaging/detshared.service")
+    # systemd's own limit is 5 starts in 10 s: a failure that comes at once is for good then, 9 s after the first
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert (unit["Service"]["Restart"], unit["Service"]["RestartPreventExitStatus"]) == ("on-failure", "2")
+
+
+def test_pages_and_example_say_what_the_unit_wants_for_an_address():
+    unit = (TOP / "packaging/detshared.service").read_text()
+    assert re.findall(r"^RestrictAddressFamilies=(.*)$", unit, re.MULTILINE) == ["AF_UNIX AF_NETLINK"]
+    for name in ("docs/use/metrics.md", "docs/use/page.md", "packaging/detshare.toml"):
+        assert "RestrictAddressFamilies=AF_INET AF_INET6" in (TOP / name).read_text(), name

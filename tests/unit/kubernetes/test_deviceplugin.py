@@ -43,7 +43,9 @@ def test_a_named_device_is_given_to_as_many_containers_as_was_said(
     run(tmp_path, monkeypatch, test)
 
 
-def test_a_device_that_is_not_there_or_not_served_is_unhealthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_not_there_or_not_served_is_unhealthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(w: World) -> None:
         await w.manager.start()
         await w.start_driver(dra=False, resources={"inference-high": 1})
@@ -55,6 +57,8 @@ def test_a_device_that_is_not_there_or_not_served_is_unhealthy(tmp_path: Path, m
         await w.start_daemon()
         await until(lambda: w.manager.devices[HIGH] == {"inference-high-0": "Healthy"})
         await w.manager.stop()
+        told = [each for each in caplog.messages if "no container can have" in each]
+        assert [each.partition(":")[0] for each in told] == ["no container can have inference-high"]
 
     run(tmp_path, monkeypatch, test)
 

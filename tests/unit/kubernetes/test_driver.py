@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from node import FIRST, SECOND, World, run, until
 
 from detshare.ctl.kubernetes import pods
+from detshare.ctl.kubernetes.api import GROUP, Api
 
 PARTS = {"memory": "8Gi", "share": "30"}
 GIB = 1 << 30
@@ -135,6 +137,25 @@ def test_a_daemon_that_is_away_lets_pods_end_and_none_begin(tmp_path: Path, monk
     run(tmp_path, monkeypatch, test)
 
 
+def test_a_change_while_the_daemon_is_away_comes_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(w: World) -> None:
+        await w.start_driver()
+        one, first = w.pod()
+        await w.kubelet.prepare(w.claim("a", one, consumed=PARTS))
+        await until(lambda: w.cluster.watches == 1)
+        await w.stop_daemon()
+        two, second = w.pod()
+        w.claim("a", one, two, consumed=PARTS)
+        await w.cluster.tell()
+        await until(lambda: "claim default/a stays as it was" in caplog.text)
+        await w.start_daemon()
+        await until(lambda: w.module.limits == {(first, 0): 4 * GIB, (second, 0): 4 * GIB})
+
+    run(tmp_path, monkeypatch, test)
+
+
 def test_a_claim_is_resized_while_its_pod_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(w: World) -> None:
         await w.start_driver()
@@ -156,6 +177,23 @@ def test_a_claim_is_resized_while_its_pod_lives(tmp_path: Path, monkeypatch: pyt
         await until(lambda: w.cluster.watches == 1)
         await w.cluster.change("a", memory="1Gi")
         await until(lambda: w.module.limits == {(cgroup, 0): 1 * GIB})
+
+    run(tmp_path, monkeypatch, test)
+
+
+def test_a_node_may_have_any_number_of_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(w: World) -> None:
+        async with Api(w.cluster.address, w.account) as api, asyncio.TaskGroup() as group:
+
+            async def follow() -> None:
+                async for _ in api.watch(f"{GROUP}/namespaces/default/resourceclaims", "100"):
+                    pass
+
+            watches = [group.create_task(follow()) for _ in range(150)]
+            await until(lambda: w.cluster.watches == len(watches))
+            assert (await api.get("api/v1/nodes/worker-1"))["kind"] == "Node"
+            for each in watches:
+                each.cancel()
 
     run(tmp_path, monkeypatch, test)
 
@@ -217,7 +255,8 @@ def test_a_checkpoint_that_cannot_be_read_stops_the_driver(tmp_path: Path, monke
     async def test(w: World) -> None:
         folder = w.kubelet.folder / "plugins/gpu.detshare.io"
         folder.mkdir()
-        for data in ("{", '{"version": 2, "claims": {}}', '{"version": 1, "claims": {"a": {}}}', "[]"):
+        claims = ("[]", '{"a": {}}')
+        for data in ("{", '{"version": 2, "claims": {}}', "[]", *(f'{{"version": 1, "claims": {c}}}' for c in claims)):
             (folder / "checkpoint.json").write_text(data)
             with pytest.raises(Exception, match="read the checkpoint"):
                 await w.start_driver()

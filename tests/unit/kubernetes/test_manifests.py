@@ -12,6 +12,7 @@ import pytest
 import yaml
 from cluster import MANIFESTS, documents, problems
 
+from detshare.ctl.core.containers import Containers
 from detshare.ctl.kubernetes.command import main
 from detshare.ctl.kubernetes.parameters import DRIVER, decode
 from tests.patience import run
@@ -109,3 +110,12 @@ def test_kustomize_builds_what_the_api_takes(way: str) -> None:
     assert ("ClusterRole" in kinds) is (way == "dra")
     (found,) = [each for each in made if each["kind"] == "DaemonSet"]
     assert found["metadata"]["namespace"] == "detshare"
+
+
+def test_the_resources_of_the_plugin_are_devices_that_a_node_has_by_itself() -> None:
+    (container,) = documents(PATCH)[0]["spec"]["template"]["spec"]["containers"]
+    offered = {each.partition("=")[0] for each in container["args"] if "=" in each}
+    (pod,) = documents(MANIFESTS / "examples/device-plugin.yaml")
+    (asked,) = pod["spec"]["containers"][0]["resources"]["limits"]
+    assert offered <= set(Containers().devices)
+    assert asked.removeprefix("detshare.io/") in offered

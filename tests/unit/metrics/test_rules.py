@@ -35,11 +35,14 @@ CASES: list[tuple[str, bool, int, list[dict[str, str]]]] = [
     ("DetShareDown", False, 5, [series("up", "0x10", 'job="node",instance="b"')]),
     ("DetShareLooksFail", True, 6,
      [series("detshare_looks_failed_total", "0+4x10"), series("detshare_looks_total", "9x10")]),
+    # a look hangs in the driver: nothing is counted any more
+    ("DetShareLooksFail", True, 6,
+     [series("detshare_looks_failed_total", "0x10"), series("detshare_looks_total", "9x10")]),
     ("DetShareLooksFail", False, 6,
      [series("detshare_looks_failed_total", "0+4x10"), series("detshare_looks_total", "9+1x10")]),
-    # nothing changes on the machine: the daemon looks seldom, and nothing fails
-    ("DetShareLooksFail", False, 6,
-     [series("detshare_looks_failed_total", "3x10"), series("detshare_looks_total", "9x10")]),
+    # daemon.interval is 60, and a scrape comes between two looks
+    ("DetShareLooksFail", False, 9, [series("detshare_looks_total", "9 9 10 11 11 12 13 13 14 15")]),
+    ("DetShareLooksFail", False, 6, [series("detshare_looks_total", "_ _ _ 0 1 1 2 3")]),
     ("DetShareNotEnforced", True, 3, [series("detshare_lapse", "1x10", f'{ON},cause="a hook is missing"')]),
     ("DetShareNotEnforced", False, 3, [series("detshare_lapse", "1 stale", f'{ON},cause="a hook is missing"')]),
     ("DetShareSimulation", True, 7, [series("detshare_backend_info", "1x10", f'{ON},name="model",proof="model"')]),

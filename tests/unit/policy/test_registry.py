@@ -128,8 +128,10 @@ def test_a_file_is_read_anew_each_time(tmp_path):
     assert registry.load(str(path)).policy.params.count == 4
 
 
-def test_there_is_no_such_name_or_file(tmp_path):
+def test_there_is_no_such_name_or_file():
     with pytest.raises(ControlError, match="there are slo-aware, tpot-first"):
         registry.load("nosuch")
-    with pytest.raises(ControlError, match="no Python file"):
-        registry.load(str(tmp_path / "none.py"))
+    for path, private in (("/srv/none.py", ""), ("/tmp/none.py", "/tmp"), ("/var/tmp/a/none.py:A", "/var/tmp")):
+        with pytest.raises(ControlError, match="no Python file") as refused:
+            registry.load(path)
+        assert (f"the service has a {private} of its own" in refused.value.next_step) is bool(private)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CUDA program with memory of so many MiB, which does what it is told: `same` compares all of it with what was
 written, `launch` adds 1 to each of its first words, `left` says how many bytes of the GPU are free, `query` asks an
-event, `name` gives others a handle of 2 MiB more. One line each."""
+event, `graph` makes an empty one, `name` gives others a handle of 2 MiB more. One line each."""
 
 from __future__ import annotations
 
@@ -50,14 +50,21 @@ for line in sys.stdin:
             call("cuMemcpyDtoH_v2", back, memory, ctypes.c_size_t(SIZE))
             print("same" if bytes(back) == bytes(model) else "other", flush=True)
         case "left":
-            left, total = ctypes.c_size_t(), ctypes.c_size_t()
-            call("cuMemGetInfo_v2", ctypes.byref(left), ctypes.byref(total))
-            print(left.value, flush=True)
+            total = ctypes.c_size_t()
+            call("cuDeviceTotalMem_v2", ctypes.byref(total), 0)
+            # what cuMemGetInfo says, knows of the program's own parked memory
+            cuda.fakecuda_used.restype = ctypes.c_size_t
+            print(total.value - cuda.fakecuda_used(0), flush=True)
         case "name":
             other = ctypes.c_uint64()
             call("cuMemAlloc_v2", ctypes.byref(other), ctypes.c_size_t(2 << 20))
             call("cuIpcGetMemHandle", (ctypes.c_char * 64)(), other)
             print("named", flush=True)
+        case "graph":
+            graph = ctypes.c_void_p()
+            call("cuGraphCreate", ctypes.byref(graph), ctypes.c_uint(0))
+            call("cuGraphDestroy", graph)
+            print("made", flush=True)
         case "query":
             call("cuEventQuery", event)
             print("asked", flush=True)

@@ -94,7 +94,7 @@ def test_resume_brings_all_of_it_back(machine: DeepMachine) -> None:
         assert program.do("same") == "same"
 
 
-@pytest.mark.parametrize("call", ["left", "query", "same", "launch"])
+@pytest.mark.parametrize("call", ["left", "query", "graph", "same", "launch"])
 def test_any_call_of_the_driver_wakes_it(machine: DeepMachine, call: str) -> None:
     program = machine.run(*TEMPORAL)
     park(machine, program.pid)

@@ -208,12 +208,26 @@ def test_a_command_that_is_known_never_stands_whole(command: str, before: str, a
         "--password PLANTED", "--db-password=PLANTED", "DB_PASSWORD: PLANTED", '"token": "PLANTED two"',
         "postgres://u:PLANTED@db/x", "Authorization: Bearer PLANTED", "ghp_PLANTEDxxxxxxxx", "eyJhPLANTEDxx.yyy.zzz",
         "api_key='PLANTED three'", "AKIAPLANTED12345678",
+        "x-api-token PLANTED", "url=token=PLANTED", "args: --my-token=PLANTED", "--no-auth --api-key PLANTED",
     ],
 )  # fmt: skip
 def test_what_looks_like_a_secret_goes(text: str) -> None:
     said = Scrubber().text(f"before {text} after")
     assert PLANTED not in said
     assert said.startswith("before ")
+
+
+@pytest.mark.parametrize("part", ["a", "-", "_token", "token-", "a:", "--auth "])
+def test_a_text_of_any_length_comes_to_an_end(part: str) -> None:
+    # by a process, for no thread of this one would run beside it
+    code = """
+import sys
+from detshare.ctl.support.secrets import Scrubber
+said = Scrubber(commands=True).text(sys.argv[1] * 100_000 + " --api-key PLANTED")
+assert said.endswith(" --api-key <removed>"), said[-80:]
+"""
+    done = run([sys.executable, "-c", code, part], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_names_of_ours_stay_and_patterns_of_commands_go() -> None:

@@ -93,6 +93,22 @@ def test_a_raw_interface_takes_every_class_for_its_own(neighbour: Channel, group
     assert code == REFUSED
 
 
+def test_a_client_has_so_many_raw_interfaces(rm: Rm) -> None:
+    """Each control of anybody is looked for among all that there are."""
+
+    def made(own: Rm) -> int:
+        def one() -> tuple[int, int]:
+            handle = own.handle()
+            return own.alloc("NV2081_BINAPI", own.subdevice, handle, bytearray(4))[0], handle
+
+        found = [one() for _ in range(65)]
+        if found[-1][0] != status("NV_ERR_NO_MEMORY") or own.free(found[0][1]) or one()[0]:
+            return -1
+        return [code for code, _ in found].count(0)
+
+    assert as_tenant(made) == 64
+
+
 def asks(own: Rm, channel: Channel, door: str) -> int:
     """FORCE_BUSY_CHECK of its own channel with a huge time limit."""
     if door == "control" or door == "legacy":

@@ -35,6 +35,7 @@ WAIT_S = 0.01  # as long as a wait for idle channels may take
 KMSG = Path("/dev/kmsg")
 PATIENCE_S = 10  # for an answer of the driver
 MOST_MS = 10_000  # the simulator's
+DUPLICATES = 4096
 
 
 @contextmanager
@@ -112,6 +113,26 @@ def test_mps_may_be_let_share_them(family: genl.DetShare, program: Programs, mos
     family.sched_set(one.pid, None, 700)
     with parameter("share_groups", most):
         assert server.ask() == {"status": 0 if most else REFUSED}
+
+
+def collecting(client: int, group: int, count: int) -> Play:
+    """Duplicates of another's channel group, until there are no more."""
+    rm = Rm.start()
+    yield {"clients": [rm.client]}
+    codes: list[int] = []
+    while len(codes) < count and not any(codes):
+        codes.append(rm.dup(client, group, rm.handle()))
+    last = rm.next - 1
+    yield {"count": codes.count(0), "code": codes[-1]}
+    assert rm.free(last - 1) == 0
+    yield {"code": rm.dup(client, group, last - 1)}
+
+
+def test_a_client_has_so_many_duplicates_of_channel_groups_of_others(program: Programs) -> None:
+    one = program(maker)
+    many = program(collecting, one.clients[0], one.ready["group"], DUPLICATES + 1)
+    assert many.ask() == {"count": DUPLICATES, "code": status("NV_ERR_NO_MEMORY")}
+    assert many.ask() == {"code": 0}
 
 
 def test_an_mps_object_helps_nobody_of_one_tenant(family: genl.DetShare, program: Programs) -> None:

@@ -33,6 +33,7 @@ __all__ = ["family", "program", "worker"]  # fixtures
 TRACING = Path("/sys/kernel/tracing")
 CROWD = 24
 ROUNDS = 4
+CLIENTS_OF_ONE, DOORS = 12, 3
 FULL = status("NV_ERR_INSUFFICIENT_RESOURCES")
 
 
@@ -65,10 +66,10 @@ def crowd(most: int) -> Play:
     yield {}
 
 
-def zaps_of_a_hold(who: Door) -> int:
+def zaps_of_a_hold(pid: int) -> int:
     with counted_calls("unmap_mapping_range") as count:
         for _ in range(ROUNDS):
-            with Gate(who.pid):
+            with Gate(pid):
                 pass
     return count[0] // ROUNDS
 
@@ -76,10 +77,25 @@ def zaps_of_a_hold(who: Door) -> int:
 def test_a_hold_takes_nothing_from_programs_that_it_does_not_concern(family: genl.DetShare, program: Programs) -> None:
     with Door() as neighbour:
         neighbour.do("kick", 0, 1)
-        alone = zaps_of_a_hold(neighbour)
+        alone = zaps_of_a_hold(neighbour.pid)
         program(crowd, CROWD)
         assert alone, "nothing is counted"
-        assert zaps_of_a_hold(neighbour) == alone
+        assert zaps_of_a_hold(neighbour.pid) == alone
+
+
+def many_clients(clients: int, doors: int, heirs: int) -> Play:
+    """A program with many clients, and children that have inherited all of its doorbells."""
+    kept = [[Doorbell(rm) for _ in range(doors)] for rm in [Rm.start() for _ in range(clients)]]
+    for _ in range(heirs):
+        if not os.fork():
+            signal.pause()
+    yield {"kept": len(kept)}
+
+
+def test_a_hold_takes_each_doorbell_of_a_program_once(family: genl.DetShare, program: Programs) -> None:
+    """However many clients it has: each is held, and a child makes all their doorbells those of two."""
+    alone, forked = program(many_clients, CLIENTS_OF_ONE, DOORS, 0), program(many_clients, CLIENTS_OF_ONE, DOORS, 1)
+    assert zaps_of_a_hold(forked.pid) == zaps_of_a_hold(alone.pid) == CLIENTS_OF_ONE * DOORS
 
 
 # ---- bounds -----------------------------------------------------------------------------

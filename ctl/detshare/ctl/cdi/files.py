@@ -16,8 +16,9 @@ from typing import Any, Final
 from detshare.ctl.cdi import form
 from detshare.ctl.cdi.spec import KIND
 from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Check
 
-__all__ = ["FOLDERS", "NAME", "Found", "look", "read", "write"]
+__all__ = ["FOLDERS", "NAME", "Found", "checks", "look", "read", "write"]
 
 FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """of engines: what a later one has goes before what an earlier one has"""
@@ -106,6 +107,17 @@ def look(folders: Sequence[Path] = FOLDERS) -> list[Found]:
         mine = [each for path in sorted(folder.glob("*.json")) if (each := read(path)).ours or path.name == NAME]
         found += [_conflict(each, mine) for each in mine]
     return found
+
+
+def checks() -> list[Check]:
+    """Doctor's lines: a specification names files of the driver that was loaded when it was written."""
+    advice = "make that, or write it anew: sudo detshare-ctl cdi generate --output"
+    return [
+        Check("containers", False, f"{each.path}: {each.problems[0]}", f"{advice} {each.path}")
+        if each.problems
+        else Check("containers", True, f"{each.path}: nothing is wrong")
+        for each in look(FOLDERS)
+    ]
 
 
 def _conflict(one: Found, others: Sequence[Found]) -> Found:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from detshare.ctl import oneshot
 from detshare.ctl.backends.verbs import LOAD_MODULE, explain
+from detshare.ctl.cdi import files
 from detshare.ctl.cli import details, tables, verbs
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place, gone
@@ -134,6 +135,7 @@ def doctor(place: Place, as_json: bool) -> int:
         answer = oneshot.doctor(place.backend, place.run_dir)
         if not any(check["ok"] is False for check in answer["checks"]):
             raise error
+    answer["checks"] += [check.to_json() for check in files.checks()]
     if as_json:
         _print_json(answer)
     else:

@@ -98,7 +98,10 @@ class Permille(Whole):
             value = float("nan")
         if not 0 <= value <= 100:
             raise BadRequest(f"{text[:20]!r} is no percentage from 0 to 100")
-        return round(10 * value)
+        made = round(10 * value)
+        if value and not made:
+            raise BadRequest(f"{text[:20]!r} is less than 0.1 %, the smallest step; 0 is none")
+        return made
 
     def say(self, value: object) -> str:
         """As it was typed."""

@@ -74,8 +74,9 @@ class Api:
             except OSError as error:
                 stopped = f"{self._account}/ca.crt cannot be read ({error.strerror})"
                 raise ControlError("reach the API server", stopped, "is the service account mounted?") from error
+        # no limit: each prepared claim has a watch, which keeps a connection; the hundredth would keep all others out
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context), read_bufsize=_LINE, trust_env=False
+            connector=aiohttp.TCPConnector(ssl=context, limit=0), read_bufsize=_LINE, trust_env=False
         )
         return self
 

@@ -44,7 +44,7 @@ class Checkpoint:
             self._claims = {uid: Claim.from_json(each) for uid, each in found["claims"].items()}
         except FileNotFoundError:
             return
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             following = (
                 "move it away: kubelet prepares the claims of its pods again, and old limits end with their pods"
             )

@@ -105,6 +105,7 @@ class DevicePlugins:
         self._kubelet: tuple[int, int] | None = None
         """inode and time of the socket at which all are registered"""
         self._told = ""
+        self._missed: list[str] = []
 
     async def keep(self, alive: bool) -> None:
         """One pass: serve, register, and again after a restart of kubelet, which removes sockets.
@@ -120,6 +121,7 @@ class DevicePlugins:
             self._complain(error)
         for each in self._resources:
             each.set(alive and each.name in names)
+        self._miss([each.name for each in self._resources if each.name not in names])
         try:
             found = os.stat(self._folder / KUBELET)
         except OSError:
@@ -136,6 +138,13 @@ class DevicePlugins:
             return
         self._kubelet = kubelet
         self._told = ""
+
+    def _miss(self, names: list[str]) -> None:
+        """Say once which names the node has not: kubelet tells a pod no more than that there is none."""
+        if names != self._missed and names:
+            following = "name them in its [containers.devices], then: detshare-ctl cdi generate --output /etc/cdi"
+            log.warning("no container can have %s: this node has no such device; %s", ", ".join(names), following)
+        self._missed = names
 
     def _complain(self, error: ControlError) -> None:
         """Once, until it is another error."""

@@ -123,8 +123,9 @@ class Driver:
             before = self._checkpoint.get(claim.uid)
             if before is None or before == claim:
                 return
-            state = await asyncio.to_thread(self._node.state)
+            # first, for no event tells it again: where the daemon is away, a later pass does the rest
             await asyncio.to_thread(self._checkpoint.put, claim)
+            state = await asyncio.to_thread(self._node.state)
             await self._settle(claim, state)
             log.info("%s was changed: %s", claim.text, claim.settings)
 

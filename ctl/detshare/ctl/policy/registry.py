@@ -35,6 +35,8 @@ SHIPPED: Final = {
 }
 """the same as in pyproject.toml: also where the package is a tree of links that nobody installed"""
 _LIST: Final = "see which there are: detshare-ctl policy list"
+_PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"))
+"""folders of which the unit gives the daemon its own (PrivateTmp)"""
 _TYPES: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -232,7 +234,10 @@ def _of_file(asked: str, spec: str) -> type[Policy]:
     module_spec = importlib.util.spec_from_file_location(f"detshare_policy_{path.stem}", path)
     if module_spec is None or module_spec.loader is None or not path.is_file():
         stopped = f"{path} is no Python file"
-        raise ControlError(asked, stopped, "name a file that defines a subclass of Policy", usage=True)
+        following = "name a file that defines a subclass of Policy"
+        if private := next((each for each in _PRIVATE if each in path.parents), None):
+            following += f"; the service has a {private} of its own: put it elsewhere, in /etc/detshare say"
+        raise ControlError(asked, stopped, following, usage=True)
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[module_spec.name] = module  # dataclasses look their annotations up there
     try:

@@ -15,13 +15,15 @@ _WORD: Final = (
     r"(?:(?:api|access|private)[-_]?key|token|secret|passw(?:or)?d|passphrase|credential|cookie|auth(?!or)|dsn|webhook)"
 )
 _NAME: Final = re.compile(_WORD, re.IGNORECASE)
+_START: Final = r"(?<![\w-])"
+"""of a name, which is read from there alone, once: a command line may be one name of a hundred thousand characters"""
 _VALUE: Final = r"""("[^"]*"|'[^']*'|[^\s,;]+)"""
 _PATTERNS: Final = (
     (re.compile(r"-----BEGIN [^-]+-----.*?(?:-----END [^-]+-----|\Z)", re.DOTALL), REMOVED),
     (re.compile(r"\b(Bearer|Basic)\s+[^\s,;\"']+", re.IGNORECASE), rf"\1 {REMOVED}"),
     (re.compile(r"://[^/\s@]+@"), f"://{REMOVED}@"),
-    (re.compile(rf"([\w-]*{_WORD}[\w-]*[\"']?\s*[=:]\s*){_VALUE}", re.IGNORECASE), rf"\1{REMOVED}"),
-    (re.compile(rf"(--?[\w-]*{_WORD}[\w-]*\s+){_VALUE}", re.IGNORECASE), rf"\1{REMOVED}"),
+    (re.compile(rf"({_START}(?=[\w-]*?{_WORD})[\w-]++[\"']?\s*[=:]\s*){_VALUE}", re.IGNORECASE), rf"\1{REMOVED}"),
+    (re.compile(rf"({_START}(?=\w*-[\w-]*?{_WORD})[\w-]++\s+)(?!--\w){_VALUE}", re.IGNORECASE), rf"\1{REMOVED}"),
     (re.compile(r"\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|ASIA|eyJ)[A-Za-z0-9_.=-]{8,}"), REMOVED),
 )
 """each with what stands in its place"""

@@ -63,14 +63,17 @@ static void send_answer(int connection, int status, const int *given, unsigned i
 
 static void give_arena(int connection, const struct ds_arena *request)
 {
+	uint64_t most = atomic_load(&arena_most), bytes = request->bytes;
 	int fd;
 
-	if (request->bytes > atomic_load(&arena_most)) {
+	if (request->magic == DS_MAGIC_SOME && bytes > most)
+		bytes = most;
+	if (!bytes || bytes > most) {
 		send_answer(connection, ENOSPC, NULL, 0);
 		return;
 	}
 	fd = memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0 || ftruncate(fd, (off_t)request->bytes) ||
+	if (fd < 0 || ftruncate(fd, (off_t)bytes) ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		perror("arena");
 	atomic_fetch_add(&arenas, 1);
@@ -99,7 +102,7 @@ static void *serve(void *data)
 		request = given.attach;
 		if (size == sizeof(given.arena) && given.arena.magic == DS_MAGIC_HOST) {
 			send_answer(connection, given.arena.bytes > atomic_load(&arena_most) ? ENOSPC : 0, NULL, 0);
-		} else if (size == sizeof(given.arena) && given.arena.magic == DS_MAGIC_ARENA) {
+		} else if (size == sizeof(given.arena) && (given.arena.magic == DS_MAGIC_ARENA || given.arena.magic == DS_MAGIC_SOME)) {
 			give_arena(connection, &given.arena);
 		} else if (size == sizeof(request)) {
 			memcpy(activity->gpu_uuid, request.gpu_uuid, sizeof(request.gpu_uuid));

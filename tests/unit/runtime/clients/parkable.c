@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which memory leaves the GPU, and what the program sees of it: `parkable CASE`, with DETSHARE_PARK=1. */
+#include <dirent.h>
 #include <sys/wait.h>
 
 #include "parked.h"
@@ -233,10 +234,22 @@ static void opens(int from, int to)
 	_exit(write(to, "x", 1) != 1);
 }
 
+static unsigned int open_files(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	unsigned int count = 0;
+
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
 /* Another process sees what was named, which stays; all else leaves. */
 static int shared(void)
 {
 	int to_child[2], to_parent[2], status;
+	unsigned int files;
 	CUipcMemHandle handles[2];
 	CUdeviceptr at, freed;
 	uint32_t word;
@@ -255,7 +268,9 @@ static int shared(void)
 	CHECK(cuIpcGetMemHandle(&handles[0], at + 5));
 	EXPECT(!away() && daemon_counters()->parkable_bytes == 4 * MIB);
 	EXPECT(cuIpcOpenMemHandle_v2(&(CUdeviceptr){0}, handles[0], 1) == CUDA_ERROR_INVALID_CONTEXT);
+	files = open_files();
 	CHECK(cuIpcGetMemHandle(&handles[1], freed));
+	EXPECT(open_files() == files);
 	CHECK(cuMemFree_v2(freed));
 	CHECK(cuMemAlloc_v2(&freed, 4 * MIB));
 	EXPECT(park() == DS_PARK_OK && daemon_counters()->parked_bytes == 4 * MIB);
