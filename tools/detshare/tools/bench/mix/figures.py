@@ -189,9 +189,9 @@ class Measured:
         for one, name in ((line, "figures"), (line, "timeline"), (line["server"] or {}, "answers")):
             if not one.get(name):
                 one.pop(name, None)
-        for one in line["back"].values():
-            if one["p99"] is None:
-                del one["p99"]
+        for one, name in [*((each, "p99") for each in line["back"].values()), (line["gauge"] or {}, "sensor_cpu")]:
+            if name in one and one[name] is None:
+                del one[name]
         return line
 
     @classmethod
