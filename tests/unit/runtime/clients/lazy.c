@@ -10,32 +10,6 @@
 
 static CUdeviceptr blocks[BLOCKS];
 
-static void others_have(size_t bytes)
-{
-	char draft[4096];
-	FILE *file;
-
-	/* nobody sees it empty */
-	snprintf(draft, sizeof(draft), "%s.new", getenv("FAKECUDA_TAKEN"));
-	file = fopen(draft, "w");
-	fprintf(file, "%zu", bytes);
-	fclose(file);
-	EXPECT(!rename(draft, getenv("FAKECUDA_TAKEN")));
-}
-
-static size_t left(void)
-{
-	size_t total;
-
-	CHECK(cuDeviceTotalMem_v2(&total, 0));
-	return total - fakecuda_used(0);
-}
-
-static uint32_t state(void)
-{
-	return __atomic_load_n(&daemon_counters()->park_state, __ATOMIC_ACQUIRE);
-}
-
 static void wait_state(uint32_t wanted)
 {
 	while (state() != wanted)

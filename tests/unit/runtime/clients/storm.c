@@ -378,29 +378,15 @@ static void *works(void *data)
 
 /* ---- the other side ---- */
 
-static void others_have(size_t bytes)
-{
-	char draft[4096];
-	FILE *file;
-
-	snprintf(draft, sizeof(draft), "%s.new", getenv("FAKECUDA_TAKEN"));
-	file = fopen(draft, "w");
-	fprintf(file, "%zu", bytes);
-	fclose(file);
-	EXPECT(!rename(draft, getenv("FAKECUDA_TAKEN")));
-}
-
 static void weather(unsigned int *seed)
 {
 	struct ds_policy *policy = daemon_policy();
-	size_t total;
 
 	policy->flags = (unsigned int)rand_r(seed) & (DS_FLAG_LAZY | DS_FLAG_WHOLE | DS_FLAG_LEAVES | DS_FLAG_COMES);
 	daemon_arena(rand_r(seed) % 3 ? UINT64_MAX : (uint64_t)(rand_r(seed) % 40) * 2 * MIB);
 	others_have(0);
-	CHECK(cuDeviceTotalMem_v2(&total, 0));
 	if (rand_r(seed) % 2)
-		others_have(total - fakecuda_used(0) - (size_t)(rand_r(seed) % 20) * 2 * MIB);
+		others_have(left() - (size_t)(rand_r(seed) % 20) * 2 * MIB);
 	if (rand_r(seed) % 8 == 0)
 		policy->returns++;
 	daemon_tier((unsigned int)rand_r(seed) % 4);

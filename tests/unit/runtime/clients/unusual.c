@@ -15,32 +15,6 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment
 static CUdeviceptr block;
 static CUstream stream;
 
-static uint32_t state(void)
-{
-	return __atomic_load_n(&daemon_counters()->park_state, __ATOMIC_ACQUIRE);
-}
-
-static void others_have(size_t bytes)
-{
-	char draft[4096];
-	FILE *file;
-
-	/* nobody sees it empty */
-	snprintf(draft, sizeof(draft), "%s.new", getenv("FAKECUDA_TAKEN"));
-	file = fopen(draft, "w");
-	fprintf(file, "%zu", bytes);
-	fclose(file);
-	EXPECT(!rename(draft, getenv("FAKECUDA_TAKEN")));
-}
-
-static size_t left(void)
-{
-	size_t total;
-
-	CHECK(cuDeviceTotalMem_v2(&total, 0));
-	return total - fakecuda_used(0);
-}
-
 static void make(void)
 {
 	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));

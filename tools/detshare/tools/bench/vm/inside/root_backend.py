@@ -106,7 +106,7 @@ def _steering(client: int, tsg: int) -> tuple[int, int] | None:
 
 
 LAST: Final = 3000
-"""characters that are kept of the log of a daemon that ended with an error"""
+"""characters that are kept of a daemon's log where something is wrong"""
 
 
 def births(programs: int, observers: bool, interval: float) -> None:
@@ -124,7 +124,9 @@ def births(programs: int, observers: bool, interval: float) -> None:
             tenant, line = _program()
             begun, ready = time.monotonic_ns(), json.loads(line)
             where = (ready["client"], ready["tsg"])
-            _need(lambda where=where: _steering(*where) == STEERED, "the program has its class")  # type: ignore[misc]
+            if not eventually(lambda where=where: _steering(*where) == STEERED, 120.0):  # type: ignore[misc]
+                told = f"{_steering(*where)} after 120 s, observers {observers}; the daemon: {daemon.text[-LAST:]}"
+                raise guest.GuestError(f"program {number} has no class but {told}")
             seen = time.monotonic_ns()
             # the driver's table says when, whoever set it; the log tells of the steps, where it was set early
             if not daemon.tells_of(tenant.pid, 120.0):
