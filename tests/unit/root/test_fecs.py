@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -24,7 +25,7 @@ class Ring:
         self.abi, self.client = abi, 1
         self.memories: dict[int, bytearray] = {}
         self.calls: Counter[str] = Counter()
-        self.put = self.dropped = 0
+        self.put = self.dropped = self.told = 0
         header, body = abi.layout("NV_EVENT_BUFFER_RECORD_HEADER"), abi.layout("NV_EVENT_BUFFER_FECS_RECORD_V1")
         self._offset, self._body = header.size, body.record("tag", "context_id", "pid", "timestamp")
         self._header = abi.layout("NV_EVENT_BUFFER_HEADER").record("recordPut", "recordCount", "recordDropcount")
@@ -47,6 +48,8 @@ class Ring:
 
     def control(self, what: str, target: int, name: str, params: bytearray) -> bytearray:
         self.calls[name] += 1
+        if name == "NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET":
+            self.told = self.abi.params(name).get(params, "recordBufferGet")
         return params
 
     def close(self) -> None:
@@ -122,7 +125,22 @@ def test_a_log_that_says_nothing_costs_one_call(ring: Ring, log: fecs.FecsLog) -
     assert ring.calls == {"NV_EVENT_BUFFER_CTRL_CMD_FLUSH": 10}
     ring.write((tags(ring.abi)[0], 1, 2, 3))
     assert len(read(log)) == 1
-    assert ring.calls["NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET"] == 1
+    assert ring.calls == {"NV_EVENT_BUFFER_CTRL_CMD_FLUSH": 11}
+
+
+def test_the_driver_is_told_now_and_then_what_was_taken(ring: Ring, log: fecs.FecsLog) -> None:
+    """And long before it takes what was read for what nobody read yet."""
+    start, _ = tags(ring.abi)
+    some, told = fecs.TELL // 10, []
+    for number in range(3 * fecs.RECORDS // some):
+        ring.write(*[(start, 1, 2, number)] * some)
+        assert len(read(log)) == some
+        if ring.calls["NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET"] > len(told):
+            told.append(ring.put)
+    assert len(told) == 3 * fecs.RECORDS // (-(-fecs.TELL // some) * some)
+    steps = {(later - before) % fecs.RECORDS for before, later in pairwise(told)}
+    assert max(steps) <= fecs.RECORDS // 4
+    assert ring.told == told[-1]
 
 
 def test_a_record_is_as_long_as_the_driver_is_told(ring: Ring, log: fecs.FecsLog) -> None:

@@ -127,8 +127,19 @@ def test_who_ended_is_gone(scene: Scene, child: Child) -> None:
     assert not scene.finds()
 
 
+def test_who_has_no_descriptors_is_not_listed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's threads are most of a quiet machine's processes."""
+    sizes(monkeypatch, lambda folder: 0 if folder == f"/proc/{scene.pid}/fd" else 5)
+    scene.fds = ([3], [])
+    assert not scene.finds()
+    assert scene.reads == 0
+    sizes(monkeypatch, lambda folder: 5)
+    assert scene.finds()
+
+
 def test_where_the_kernel_does_not_count_everything_is_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes(monkeypatch, lambda folder: 0)
+    scene = Scene(monkeypatch, scene.pid)
     for _ in range(3):
         scene.finds()
     assert scene.reads == 3

@@ -30,6 +30,8 @@ class Sweep:
         """PID -> how many descriptors it had, and which of them are the driver's"""
         self._clients: int | None = None
         self._all_at = float("-inf")
+        self._counted = os.stat("/proc/self/fd").st_size > 0
+        """this kernel counts descriptors, so 0 means none: the kernel's own threads are not listed each time"""
 
     def openers(self, clients: int | None = None) -> list[Opener]:
         """Every process but this one that holds a descriptor of an NVIDIA GPU or of /dev/nvidiactl.
@@ -45,6 +47,8 @@ class Sweep:
                 continue
             try:
                 count = os.stat(f"/proc/{pid}/fd").st_size
+                if not count and self._counted:
+                    continue
                 before = self._known.get(pid)
                 fds = before[1] if before is not None and 0 < count == before[0] else procfs.nvidia_fds(pid)
                 known[pid] = count, fds

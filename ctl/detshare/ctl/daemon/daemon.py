@@ -221,9 +221,8 @@ class Daemon:
         """
         while True:
             begun = time.monotonic()
-            if self._failure or self.policy.engine.decides or await self._work(self._stirs):
+            if await self._work(self._wants_look):
                 await self._look()
-            await self._work(self._keep_guarded)
             await self._rest(time.monotonic() - begun)
 
     async def _rest(self, took: float) -> None:
@@ -240,9 +239,10 @@ class Daemon:
             self._woken.clear()
             due = min(due, max(earliest, time.monotonic() + TOGETHER_S))
 
-    def _stirs(self) -> bool:
+    def _wants_look(self) -> bool:
+        self._keep_guarded()
         try:
-            return self._backend.stirs()
+            return bool(self._failure) or self.policy.engine.decides or self._backend.stirs()
         except Exception:  # noqa: BLE001  the look tells it
             return True
 

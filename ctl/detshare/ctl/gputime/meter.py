@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable
+from itertools import accumulate, pairwise
 from operator import sub
 from statistics import median
 from typing import Final
@@ -96,33 +98,33 @@ class Meter:
     def _time(self, pid: int, runs: list[Run], span_ns: int, has_work: bool) -> GpuTime:
         starts, ends = [run[1] for run in runs], [run[2] for run in runs]
         gaps, lengths = list(map(sub, starts[1:], ends)), list(map(sub, ends, starts))
+        upto = list(accumulate(lengths, initial=0))
+        lengths.sort()
+        short = bisect_right(lengths, RESTORE_NS)
+        useful = upto[-1] - sum(lengths[:short]) - RESTORE_NS * (len(lengths) - short)
         worked = self.worked_ns(pid)
         idle_ns = self.now_ns - (self._began_ns if worked is None else worked)
         return GpuTime(
             gpu=self.gpu,
             seconds=round(span_ns / 1e9, 3),
-            share=round(sum(lengths) / span_ns, 4),
-            useful=round(sum(n - RESTORE_NS for n in lengths if n > RESTORE_NS) / span_ns, 4),
+            share=round(upto[-1] / span_ns, 4),
+            useful=round(useful / span_ns, 4),
             switches_s=round(len(runs) * 1e9 / span_ns, 1),
             run_us=round(median(lengths) / 1000, 1) if runs else 0.0,
             gap_us=round(median(gaps) / 1000, 1) if gaps else 0.0,
-            history=self._history(runs, span_ns),
+            history=self._history(starts, ends, upto, span_ns),
             stalled_s=round(idle_ns / 1e9, 2) if has_work else 0.0,
         )
 
-    def _history(self, runs: list[Run], span_ns: int) -> tuple[float, ...]:
+    def _history(self, starts: list[int], ends: list[int], upto: list[int], span_ns: int) -> tuple[float, ...]:
+        """Of runs in order of time. `upto`: how long those before each, and all of them, are together.
+
+        Differences of what was done until the border of each slot: few borders, many runs.
+        """
         slots = max(1, span_ns // _SLOT_NS)
-        first_ns = self.now_ns - slots * _SLOT_NS
-        filled = [0] * slots
-        slot, slot_ends_ns, last_ns = 0, first_ns + _SLOT_NS, self.now_ns - _SLOT_NS
-        for _, at, end_ns in runs:
-            if at < first_ns:
-                at = first_ns
-            while at < end_ns:
-                if slot_ends_ns <= at and slot < slots - 1:
-                    slot = (min(at, last_ns) - first_ns) // _SLOT_NS
-                    slot_ends_ns = first_ns + (slot + 1) * _SLOT_NS
-                until = end_ns if end_ns <= slot_ends_ns or slot == slots - 1 else slot_ends_ns
-                filled[slot] += until - at
-                at = until
-        return tuple(round(min(1.0, each / _SLOT_NS), 3) for each in filled)
+        done = []
+        for border in range(self.now_ns - slots * _SLOT_NS, self.now_ns + 1, _SLOT_NS):
+            over = bisect_right(ends, border)
+            begun = border - starts[over] if over < len(starts) else 0
+            done.append(upto[over] + (begun if begun > 0 else 0))
+        return tuple(round(min(1.0, (now - then) / _SLOT_NS), 3) for then, now in pairwise(done))

@@ -18,6 +18,8 @@ from detshare.ctl.rm.session import Session
 
 RECORDS: Final = 32768
 """as the firmware logs two records a switch: seconds of the fastest switching that was seen"""
+TELL: Final = RECORDS // 8
+"""the driver is told once so many were taken: to it the others are free, and what it overwrites counts as lost"""
 _RECORD_BYTES: Final = 32
 _DRIFT: Final = 10_000
 """the GPU's clock and ours part by less than one in so many"""
@@ -76,6 +78,7 @@ class FecsLog:
         self._flush = abi.control("NV_EVENT_BUFFER_CTRL_CMD_FLUSH").number
         self._update = abi.params("NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET")
         self._get = 0
+        self._untold = 0
         self._dropped = 0
         self._offset_ns: int | None = None
         self._set_ns = 0
@@ -96,8 +99,11 @@ class FecsLog:
         data = self._records[get * size : (self._get if self._get > get else RECORDS) * size]
         if self._get < get:
             data += self._records[: self._get * size]
-        update = self._update.pack(recordBufferGet=self._get)
-        session.control("reading context switches", _EVENTS, "NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET", update)
+        self._untold += len(data) // size
+        if self._untold >= TELL:
+            update = self._update.pack(recordBufferGet=self._get)
+            session.control("reading context switches", _EVENTS, "NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET", update)
+            self._untold = 0
         start, known = self._start, (self._start, self._end)
         make = tuple.__new__  # thousands a second: Switch() takes thrice as long
         found = [

@@ -23,6 +23,7 @@ START_SECONDS = 30.0
 STOP_SECONDS = 40.0
 SENSOR: Final = "sensor"
 """among the daemon's threads: reading the context-switch logs, whichever thread does it"""
+LOOKS: Final = "looks"
 
 
 class SteerError(RuntimeError):
@@ -178,12 +179,15 @@ class Steer:
             raise SteerError(str(error)) from error
 
     def threads(self) -> dict[str, float]:
-        """Thread of the daemon, or SENSOR -> its CPU time so far, in seconds. SteerError where no daemon answers."""
+        """Thread of the daemon, or SENSOR -> its CPU time so far, in seconds; LOOKS -> how many it took.
+
+        SteerError where no daemon answers.
+        """
         try:
             families = text_string_to_metric_families(self.client.metrics())
         except ClientError as error:
             raise SteerError(str(error)) from error
-        named = {"detshare_daemon_thread_cpu_seconds": "", "detshare_sensor_cpu_seconds": SENSOR}
+        named = {"detshare_daemon_thread_cpu_seconds": "", "detshare_sensor_cpu_seconds": SENSOR, "detshare_looks": LOOKS}
         mine = [each for each in families if each.name in named]
         return {s.labels.get("thread", named[each.name]): s.value for each in mine for s in each.samples}
 

@@ -49,7 +49,8 @@ COST_FACTOR = 10
 STALE_S = 10.0
 """a program is read again after this long even if the driver's object count stands still"""
 STALE_FACTOR = 1000
-"""or after this many times what the last reading took, if that is later"""
+"""or after this many times what the last reading took, if that is later: of all programs together, up to MOST_STALE_S"""
+MOST_STALE_S = 120.0
 CHECK_S = 1.0
 """slices and numbers of known compute TSGs are asked this often: a program may set them, or swap its TSG"""
 SETTLE_S = 3.0
@@ -117,6 +118,7 @@ class Adopter:
         self._abi = abi
         self._clock = clock
         self._known: dict[ProcessId, _Known] = {}
+        self._stale_s = STALE_S
         self._base = abi.constant("RS_CLIENT_HANDLE_BASE")
         self._limit = abi.constant("RS_CLIENT_HANDLE_MAX")
         self._newest = -1
@@ -170,6 +172,8 @@ class Adopter:
         if any(h.id not in self._known or h.control_fds != self._known[h.id].opener.control_fds for h in openers):
             self._newest_at = -1  # a newcomer may hold as many objects as one that ended: its clients are newer still
         now = self._clock()
+        all_cost_s = sum(known.cost_s for known in self._known.values())
+        self._stale_s = max(STALE_S, min(MOST_STALE_S, STALE_FACTOR * all_cost_s))
         search_ends, reread_ends = now + LATER_BUDGET_S, now + REREAD_BUDGET_S
         # Longest unread first, so that the budget goes round.
         for opener in sorted(openers, key=lambda h: self._known[h.id].read_at if h.id in self._known else now):
@@ -255,7 +259,7 @@ class Adopter:
     def _due(self, known: _Known, counts: Counts, fresh: bool) -> bool:
         now = self._clock()
         busy = counts.objects != known.objects or now < known.settled_at or not known.adoption.understood
-        if not busy and now - known.read_at >= max(STALE_S, STALE_FACTOR * known.cost_s):
+        if not busy and now - known.read_at >= max(self._stale_s, STALE_FACTOR * known.cost_s):
             known.deep = True  # nothing presses: look into the corners too
             return True
         asked = min(known.pause_s, max(FRESH_S, COST_FACTOR * known.cost_s))

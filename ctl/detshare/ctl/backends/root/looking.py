@@ -167,7 +167,6 @@ class Looking(Backend):
         )
 
     def stirs(self) -> bool:
-        self._poll()
         waits = self._events or self._told or (self._turns is not None and self._turns.problems)
         return bool(waits) or self._clock() - self._looked_at >= STILL_S or self._watch.stirs()
 
