@@ -101,6 +101,26 @@ def test_a_policy_does_not_tick_while_nobody_works_and_nothing_of_it_stands(worl
     assert ("on_tick", None) in policy.calls
 
 
+def test_a_policy_that_waits_for_deadlines_ticks_while_somebody_has_one(world):
+    made = world(programs=[program(1)])
+    policy = Scripted(tick_us=20_000.0)
+    policy.ticks = "deadlines"
+    made.use(policy)
+    made.busy(1)
+    made.look()
+    for _ in range(20):
+        made.turn(0.05)
+    assert ("on_tick", None) not in policy.calls
+    made.engine.set_deadline({1}, 5000.0)
+    made.turn(0.05)
+    assert ("on_tick", None) in policy.calls
+    policy.calls.clear()
+    made.engine.set_deadline({1}, None)
+    for _ in range(20):
+        made.turn(0.05)
+    assert ("on_tick", None) not in policy.calls
+
+
 def test_actions_become_verbs(world):
     made = world(backend="kmod", programs=[program(1), program(2, lane="spatial")])
     made.pool = (PCtx("10%", 8), PCtx("mine", 32, exclusive=True))

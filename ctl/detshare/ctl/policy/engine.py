@@ -123,8 +123,11 @@ class Engine:
     @property
     def decides(self) -> bool:
         """Whether the policy in force may act on what a look shows."""
-        looks = self._loaded.policy.looks if self._loaded else "always"
-        return looks == "always" or (looks == "deadlines" and bool(self.ledger.deadlines))
+        return self._is_time(self._loaded.policy.looks if self._loaded else "always")
+
+    def _is_time(self, when: str) -> bool:
+        """Whether that is now; one of KICKS."""
+        return when == "always" or (when == "deadlines" and bool(self.ledger.deadlines))
 
     def look(self, seen: snapshot.Snapshot) -> None:
         """A new look at the machine."""
@@ -352,8 +355,7 @@ class Engine:
         """Whether the policy wants to hear of launches at once: that costs programs something."""
         host, wanted = self._host, False
         if host is not None and not host.failure and host.hooks & {"on_launch", "on_completion"}:
-            when = type(host.policy).kicks
-            wanted = when == "always" or (when == "deadlines" and bool(self.ledger.deadlines))
+            wanted = self._is_time(type(host.policy).kicks)
         if wanted != self._attends:
             self._attends = wanted
             self._attend(wanted)
@@ -366,13 +368,12 @@ class Engine:
         return 0.0 if self._host is None else self._host.policy.tick_us / 1e6
 
     def _ticks(self) -> bool:
-        """Whether the policy ticks now: never while nobody works and nothing of its stands."""
+        """Whether the policy ticks now: while it has something to see to and somebody works, or what it did stands."""
         host = self._host
         if host is None or host.failure or "on_tick" not in host.hooks or self._tick_s() <= 0:
             return False
-        if self.ledger.puts or self.ledger.rows:
-            return True
-        return any(view.active for mine in self._viewer.by_name().values() for view in mine)
+        works = (view.active for mine in self._viewer.by_name().values() for view in mine)
+        return bool(self.ledger.puts or self.ledger.rows) or (self._is_time(host.policy.ticks) and any(works))
 
     # -- deciding -----------------------------------------------------------------------------------------------
 

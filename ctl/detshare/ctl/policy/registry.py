@@ -131,7 +131,7 @@ def load(spec: str, params: Mapping[str, str] | None = None) -> Loaded:
     tick = getattr(policy, "tick_us", 0.0)
     if isinstance(tick, bool) or not isinstance(tick, int | float) or not math.isfinite(tick) or tick < 0:
         raise ControlError(asked, f"its tick_us is {tick!r}", "give a number of microseconds, 0 for no ticks")
-    for when in ("kicks", "looks"):
+    for when in ("kicks", "looks", "ticks"):
         if (said := getattr(kind, when)) not in KICKS:
             raise ControlError(asked, f"its {when} is {said!r}"[:400], f"give one of {', '.join(KICKS)}")
     return Loaded(policy, spec, given, rule_of(kind))

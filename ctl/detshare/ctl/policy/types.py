@@ -300,6 +300,9 @@ class Policy:
     """when on_launch and on_completion are to come within milliseconds for programs that detshare.ko sees, instead of
     with the next look: "always", while somebody has a deadline ("deadlines"), or "never". It costs each program a page
     fault for each burst of launches, so not without need. One of KICKS."""
+    ticks: str = "always"
+    """when it has something to do in on_tick, but for while something that it did stands: then it always ticks. One of
+    KICKS."""
     looks: str = "always"
     """when it needs several looks a second though no program came, went or made a context; else it has one. One of
     KICKS."""

@@ -187,7 +187,8 @@ class Steer:
             families = text_string_to_metric_families(self.client.metrics())
         except ClientError as error:
             raise SteerError(str(error)) from error
-        named = {"detshare_daemon_thread_cpu_seconds": "", "detshare_sensor_cpu_seconds": SENSOR, "detshare_looks": LOOKS}
+        named = {"daemon_thread_cpu_seconds": "", "sensor_cpu_seconds": SENSOR, "looks": LOOKS}
+        named = {f"detshare_{name}": key for name, key in named.items()}
         mine = [each for each in families if each.name in named]
         return {s.labels.get("thread", named[each.name]): s.value for each in mine for s in each.samples}
 

@@ -49,7 +49,8 @@ COST_FACTOR = 10
 STALE_S = 10.0
 """a program is read again after this long even if the driver's object count stands still"""
 STALE_FACTOR = 1000
-"""or after this many times what the last reading took, if that is later: of all programs together, up to MOST_STALE_S"""
+"""or after this many times what the last reading of all programs took, up to MOST_STALE_S, or of this one, if that is
+later"""
 MOST_STALE_S = 120.0
 CHECK_S = 1.0
 """slices and numbers of known compute TSGs are asked this often: a program may set them, or swap its TSG"""

@@ -73,7 +73,7 @@ class SloAware(MakesRoom):
 
     def __init__(self, params: Params | None = None) -> None:
         super().__init__(params)
-        self.looks = "always" if self.params.slo_ms else "deadlines"
+        self.looks = self.ticks = "always" if self.params.slo_ms else "deadlines"
         self._asked, self._predictor = Asked(), Predictor()
         self._background = Background(self.params.most_floor, self.params.margin)
         self._preempted: dict[str, float] = {}
