@@ -120,6 +120,28 @@ def test_a_tenant_lowers_its_own_class_and_never_raises_it(stranger, backend):
 
 
 @root
+@pytest.mark.parametrize("more", [{"floor": 50}, {"weight": 1000}, {"tenant": "others"}, {"floor": 0, "weight": 2}])
+def test_who_lowers_a_class_sets_nothing_else(stranger, backend, more):
+    """A floor or a weight would be taken from the others."""
+    status, told = stranger.ask("set-priority", stranger.id.pid, **{"class": "low"}, **more)
+    assert status == 403
+    assert all(name in str(told) for name in more)
+    assert backend.calls == []
+
+
+@root
+def test_the_class_of_anothers_mps_server_is_not_lowered(stranger, backend):
+    mine = backend.programs[-1] = replace(backend.programs[-1], state=State.MPS_CLIENT, tsgs=())
+    assert stranger.ask("set-priority", stranger.id.pid, **{"class": "low"})[0] == 403
+    server = replace(mine, id=ProcessId(os.getpid(), start_time(os.getpid()) or 0), state=State.MPS_SERVER)
+    backend.programs.insert(0, server)
+    status, told = stranger.ask("set-priority", stranger.id.pid, **{"class": "low"})
+    assert (status, told) == (403, "its class is that of an MPS server which others use, too")
+    backend.programs[0] = replace(server, id=stranger.id)
+    assert stranger.ask("set-priority", stranger.id.pid, **{"class": "low"})[0] == 200
+
+
+@root
 def test_what_an_administrator_set_otherwise_is_not_undone_by_lowering(stranger, backend):
     mine = backend.programs[-1]
     for changed in (

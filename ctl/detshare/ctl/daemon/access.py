@@ -22,7 +22,7 @@ from typing import Final
 from detshare.ctl.core import config, procfs
 from detshare.ctl.core.classes import CLASSES
 from detshare.ctl.core.errors import ControlError
-from detshare.ctl.core.snapshot import Program, Snapshot
+from detshare.ctl.core.snapshot import Program, Snapshot, State
 
 __all__ = ["LOWERS", "Access", "Caller", "Denied", "caller_of", "group_id", "user_name"]
 
@@ -116,15 +116,19 @@ class Access:
     def check_lowering(
         self, caller: Caller, who: str, args: Mapping[str, object], now: Snapshot, asked: str
     ) -> None:
-        """Denied unless it lowers, or keeps, the class of a program of the caller's own.
+        """Denied unless it lowers, or keeps, the class of a program of the caller's own, and does nothing else.
 
         `now` is a look of this moment, so that nobody undoes what an administrator has just set.
         """
+        if more := ", ".join(sorted(name for name, value in args.items() if name != "class" and value is not None)):
+            raise Denied(asked, f"you may lower the class of your own programs, not set {more[:80]}", self._next())
         program = next((p for p in now.programs if str(p.id.pid) == who.lstrip("0")), None)
         if program is None:
             raise Denied(asked, f"PID {who[:20]} holds no GPU", "see which programs do: detshare-ctl ps")
         if owner_of(program) != caller.uid:
             raise Denied(asked, f"PID {program.id.pid} is no program of {caller.text.partition(',')[0]}", self._next())
+        if program.state is State.MPS_CLIENT and program.spatial is None and not _owns_servers(caller, now):
+            raise Denied(asked, "its class is that of an MPS server which others use, too", self._next())
         wanted, present = args.get("class"), program.klass
         if wanted not in CLASSES:
             return  # no class: the verb itself says what there is, and changes nothing
@@ -137,6 +141,12 @@ class Access:
             lower = ", ".join(reversed(_ORDER[: _ORDER.index(present)])) or "none"
             stopped = f"it has class {present}: you may lower it ({lower}), not raise it"
             raise Denied(asked, stopped, self._next())
+
+
+def _owns_servers(caller: Caller, now: Snapshot) -> bool:
+    """Whether every MPS server of this machine is the caller's; which of them a client has is not asked."""
+    servers = [each for each in now.programs if each.state is State.MPS_SERVER]
+    return bool(servers) and all(owner_of(each) == caller.uid for each in servers)
 
 
 def owner_of(program: Program) -> int | None:
