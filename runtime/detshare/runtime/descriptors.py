@@ -9,6 +9,7 @@ kernel of 20 ms or more). With a duplicate here, kernels of a killed program end
 from __future__ import annotations
 
 import contextlib
+import heapq
 import os
 import resource
 import stat
@@ -19,6 +20,8 @@ from detshare.ctl.core.pidfd import getfd
 
 DEVICES: Final = "/dev/nvidia"
 """what the paths of the driver's device files begin with"""
+MOST: Final = 1024
+"""of one program: some 20 are usual, and each is one of this process's own"""
 
 
 def _files(pid: int) -> Iterator[int]:
@@ -60,7 +63,7 @@ class Descriptors:
         also where the program has none any more, for it may be ending."""
         fresh: dict[int, int] = {}
         try:
-            for number in sorted(_files(self._pid)):
+            for number in heapq.nsmallest(MOST, _files(self._pid)):
                 try:
                     fresh[number] = getfd(self._pidfd, number)
                 except PermissionError:

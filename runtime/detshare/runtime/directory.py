@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from detshare.ctl.core import procfs
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.errors import ControlError
@@ -31,6 +32,8 @@ from detshare.runtime.reflexes import Desired
 from detshare.runtime.tiers import Gpu
 
 BOARD_DIR: Final = "DETSHARE_BOARD_DIR"
+MOST_PAGES: Final = 256
+"""of GPUs that are none of this machine's, MIG devices for instance: programs say themselves which they compute on"""
 
 
 def default_path(run_dir: Path) -> Path:
@@ -240,6 +243,8 @@ class Directory:
             page = Activity(mapped)
             page.check()
         except FileNotFoundError:
+            if len(self._activities) >= MOST_PAGES and gpu not in {each.uuid for each in procfs.gpus()}:
+                raise BadBoard(f"there are pages of {MOST_PAGES} GPUs, and {gpu} is none of this machine's") from None
             mapped = self._make_writable(path)
             page = Activity(mapped)
             page.init_for(uuid.UUID(gpu.removeprefix("GPU-")).bytes)

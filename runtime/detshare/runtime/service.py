@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,7 +42,10 @@ PATIENCE: Final = 5.0
 """seconds in which a connection has to say what it wants"""
 LAST_SECONDS: Final = 5.0
 """how long the daemon's end waits for kernels of programs that ended in mid-work"""
-_MOST_CONNECTIONS: Final = 256
+MOST_CONNECTIONS: Final = 256
+"""that said nothing yet: who has most of them loses his oldest to a newcomer"""
+MOST_WAITING: Final = 32
+"""requests of one user that take time and are not answered yet"""
 _LARGEST: Final = 16384
 """bytes of a packet"""
 
@@ -75,7 +79,11 @@ class Service:
         self._admission = Admission(self.tenants, self.mps, self._mps_lock, self._profiles, steer)
         self._listener: socket.socket | None = None
         self._epoll: select.epoll | None = None
-        self._connections: dict[int, tuple[socket.socket, float]] = {}
+        self._connections: dict[int, tuple[socket.socket, float, int]] = {}
+        """with when each came, and its user"""
+        self._waiting: Counter[int] = Counter()
+        """user -> requests that the pools have"""
+        self._waiting_lock = threading.Lock()
         self._ahead: dict[int, tuple[socket.socket, Tenant]] = {}
         """of programs that were answered while they make their context, each with what it was given"""
         self._jobs = ThreadPoolExecutor(4, thread_name_prefix="spatial")
@@ -151,7 +159,8 @@ class Service:
             remains.release()
         self.tenants.close()
         self.directory.close()
-        for connection, *_ in (*self._connections.values(), *self._ahead.values()):
+        open_ones = [connection for connection, *_ in self._connections.values()]
+        for connection in (*open_ones, *(connection for connection, _ in self._ahead.values())):
             connection.close()
         for each in (self._listener, self._epoll):
             if each is not None:
@@ -212,39 +221,60 @@ class Service:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        if len(self._connections) >= _MOST_CONNECTIONS:
-            connection.close()
-            return
+        if len(self._connections) >= MOST_CONNECTIONS:
+            users = Counter(uid for *_, uid in self._connections.values())
+            ((most, _),) = users.most_common(1)
+            oldest = next(number for number, (*_, uid) in self._connections.items() if uid == most)
+            self._forget(oldest).close()
         connection.setblocking(False)
-        self._connections[connection.fileno()] = (connection, time.monotonic())
+        self._connections[connection.fileno()] = (connection, time.monotonic(), _peer(connection)[1])
         self._epoll.register(connection.fileno(), select.EPOLLIN)
 
     def _forget(self, descriptor: int) -> socket.socket:
         assert self._epoll is not None
-        connection, _ = self._connections.pop(descriptor)
+        connection, *_ = self._connections.pop(descriptor)
         self._epoll.unregister(descriptor)
         return connection
 
     def _read(self, descriptor: int) -> None:
-        connection, _ = self._connections[descriptor]
+        connection, *_ = self._connections[descriptor]
         data = _word(connection)
         if data is None:
             return
         self._forget(descriptor)
         try:
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            pid, uid, gid = struct.unpack("3i", credentials)
+            pid, uid, gid = _peer(connection)
             if data.startswith(b"{"):
-                self._jobs.submit(self._answer_run, connection, data, pid, uid, gid)
+                if not self._later(self._jobs, uid, self._answer_run, connection, data, pid, uid, gid):
+                    stopped = f"{MOST_WAITING} requests of uid {uid} wait already"
+                    _send(connection, ControlError("detshare run", stopped, "wait for these").to_json())
+                    connection.close()
                 return
             if data and len(data) == layout.ARENA_SIZE:
-                self._gifts.submit(self._answer_arena, connection, data, pid)
+                if not self._later(self._gifts, uid, self._answer_arena, connection, data, pid):
+                    connection.close()
                 return
             if data and self._answer_attach(connection, data, pid, uid):
                 return
         except OSError as error:
             log.debug("a connection broke: %s", error)
         connection.close()
+
+    def _later(self, pool: ThreadPoolExecutor, uid: int, job: Callable[..., None], *args: object) -> bool:
+        """Have a pool do it; not where this user's wait for so many already."""
+        with self._waiting_lock:
+            if self._waiting[uid] >= MOST_WAITING:
+                return False
+            self._waiting[uid] += 1
+
+        def done(_: object) -> None:
+            with self._waiting_lock:
+                self._waiting[uid] -= 1
+                if not self._waiting[uid]:
+                    del self._waiting[uid]
+
+        pool.submit(job, *args).add_done_callback(done)
+        return True
 
     def _answer_run(self, connection: socket.socket, data: bytes, pid: int, uid: int, gid: int) -> None:
         with contextlib.closing(connection):
@@ -255,10 +285,7 @@ class Service:
                 stopped = f"an error in DetShare itself ({type(error).__name__}: {error})"
                 answer = ControlError("detshare run", stopped, "see the daemon's log").to_json()
             self._tell_falls()
-            with contextlib.suppress(OSError):
-                connection.setblocking(True)
-                connection.settimeout(1.0)
-                connection.send(json.dumps(answer).encode())
+            _send(connection, answer)
 
     def _answer_arena(self, connection: socket.socket, data: bytes, pid: int) -> None:
         """Host memory for a program that is to be parked."""
@@ -342,7 +369,7 @@ class Service:
             self._jobs.submit(self._settle, tenant)
 
     def _tick(self) -> None:
-        late = [d for d, (_, since) in self._connections.items() if time.monotonic() - since > PATIENCE]
+        late = [d for d, (_, since, _) in self._connections.items() if time.monotonic() - since > PATIENCE]
         for descriptor in late:
             self._forget(descriptor).close()
         self.tenants.tick()
@@ -427,6 +454,19 @@ class Service:
         if self.policies.reserved is not None:
             checks.append(Check("reserve", None, f"the first {self.policies.reserved} SMs are kept for class high"))
         return checks
+
+
+def _peer(connection: socket.socket) -> tuple[int, int, int]:
+    """PID, user and group of who connected."""
+    pid, uid, gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid, gid
+
+
+def _send(connection: socket.socket, answer: object) -> None:
+    with contextlib.suppress(OSError):
+        connection.setblocking(True)
+        connection.settimeout(1.0)
+        connection.send(json.dumps(answer).encode())
 
 
 def _word(connection: socket.socket) -> bytes | None:

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 
 from detshare.ctl.core import jobs, procfs
 from detshare.runtime import board_layout as layout
@@ -26,6 +27,9 @@ from detshare.runtime.reflexes import RANKS, Desired
 from detshare.runtime.runs import Run, Runs, command_line
 from detshare.runtime.tenant import Refused, Tell, Tenant, View, spatial, view
 from detshare.runtime.tiers import Gpu, Kind, Table, Tier
+
+MOST_GPUS: Final = 64
+"""of one process: it says itself which it computes on"""
 
 
 class Tenants:
@@ -163,6 +167,8 @@ class Tenants:
         gpu, known = Gpu(uuid_text(asked.gpu_uuid), asked.sms, asked.sm_step), ""
         with self._lock:
             mine = [t for t in self._tenants.values() if t.record.process == (pid, start)]
+            if len(mine) >= MOST_GPUS:
+                raise Refused(errno.EUSERS, f"it has boards of {MOST_GPUS} GPUs already")
             if (moved := reattached(mine, gpu.uuid)) is not None:
                 gpu = replace(gpu, uuid=moved.record.gpu.uuid)
                 known = known_as(gpu.uuid, uuid_text(asked.gpu_uuid))

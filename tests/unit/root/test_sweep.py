@@ -127,6 +127,23 @@ def test_who_ended_is_gone(scene: Scene, child: Child) -> None:
     assert not scene.finds()
 
 
+def test_who_takes_long_to_read_is_read_seldom(scene: Scene, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With half a million descriptors a process, of whatever user, could keep the sweeps busy."""
+    monkeypatch.setattr("detshare.ctl.core.sweep.time.thread_time", lambda: float(scene.reads))
+    scene.fds = ([3], [])
+    assert scene.finds()
+    scene.fds = ([], [])
+    for _ in range(4):
+        child.opens()
+        scene.now += (sweep.SLOW_FACTOR - 1) / 4
+        assert scene.finds()
+    assert scene.reads == 1
+    scene.now += 1.5
+    child.opens()
+    assert not scene.finds()
+    assert scene.reads == 2
+
+
 def test_who_has_no_descriptors_is_not_listed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's threads are most of a quiet machine's processes."""
     sizes(monkeypatch, lambda folder: 0 if folder == f"/proc/{scene.pid}/fd" else 5)

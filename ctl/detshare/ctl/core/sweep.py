@@ -18,6 +18,10 @@ __all__ = ["Sweep"]
 
 ALL_S: Final = 2.0
 """everything is read as often: somebody may have closed one descriptor and opened another"""
+SLOW_S: Final = 0.02
+"""a process that takes longer to read has so many descriptors that it could keep this one from all others"""
+SLOW_FACTOR: Final = 50
+"""it is read again after so many times what that took"""
 _Fds = tuple[list[int], list[tuple[int, int]]]
 
 
@@ -28,6 +32,8 @@ class Sweep:
         self._clock = clock
         self._known: dict[int, tuple[int, _Fds]] = {}
         """PID -> how many descriptors it had, and which of them are the driver's"""
+        self._slow: dict[int, tuple[int | None, float, _Fds]] = {}
+        """PID -> its start, when it may be read again, and what was found"""
         self._clients: int | None = None
         self._all_at = float("-inf")
         self._counted = os.stat("/proc/self/fd").st_size > 0
@@ -50,7 +56,7 @@ class Sweep:
                 if not count and self._counted:
                     continue
                 before = self._known.get(pid)
-                fds = before[1] if before is not None and 0 < count == before[0] else procfs.nvidia_fds(pid)
+                fds = before[1] if before is not None and 0 < count == before[0] else self._read(pid)
                 known[pid] = count, fds
                 start = procfs.start_time(pid) if fds[0] or fds[1] else None
                 if start is not None:
@@ -58,4 +64,17 @@ class Sweep:
             except OSError:
                 continue  # ended meanwhile, or another user's while we are not root
         self._known = known
+        self._slow = {pid: slow for pid, slow in self._slow.items() if pid in known}
         return found
+
+    def _read(self, pid: int) -> _Fds:
+        start, again_at, fds = self._slow.get(pid, (None, 0.0, ([], [])))
+        if start is not None and self._clock() < again_at and procfs.start_time(pid) == start:
+            return fds
+        begun = time.thread_time()
+        fds = procfs.nvidia_fds(pid)
+        if (took := time.thread_time() - begun) > SLOW_S:
+            self._slow[pid] = procfs.start_time(pid), self._clock() + SLOW_FACTOR * took, fds
+        else:
+            self._slow.pop(pid, None)
+        return fds
