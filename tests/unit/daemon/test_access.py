@@ -130,6 +130,16 @@ def test_who_lowers_a_class_sets_nothing_else(stranger, backend, more):
 
 
 @root
+def test_what_an_administrator_gave_with_the_class_stays(stranger, backend, monkeypatch):
+    """A floor of 0, or turns together with others, are not shed by naming the class once more."""
+    given, sets = [], backend.set_priority
+    monkeypatch.setattr(backend, "kept", lambda pid: {"floor": 0, "tenant": "lab"} if pid == stranger.id.pid else {})
+    monkeypatch.setattr(backend, "set_priority", lambda who, **args: (given.append(args), sets(who, **args))[1])
+    assert stranger.ask("set-priority", stranger.id.pid, **{"class": "low"})[0] == 200
+    assert given == [{"klass": "low", "floor": 0.0, "tenant": "lab"}]
+
+
+@root
 def test_the_class_of_anothers_mps_server_is_not_lowered(stranger, backend):
     mine = backend.programs[-1] = replace(backend.programs[-1], state=State.MPS_CLIENT, tsgs=())
     assert stranger.ask("set-priority", stranger.id.pid, **{"class": "low"})[0] == 403

@@ -372,3 +372,18 @@ def test_many_are_paused_one_after_the_other(
     switched(monkeypatch, lambda handle: threads.append(threading.current_thread().name))
     assert len(backend.pause(f"job:{job[0].id.pid}").changed) == 2
     assert set(threads) == {threading.current_thread().name}
+
+
+def test_what_was_given_with_a_class_can_be_given_again(backend: RootBackend, driver: ModelDriver) -> None:
+    process = scenario.cuda_process(driver)
+    who, pid = str(process.id.pid), process.id.pid
+    backend.look()
+    assert backend.kept(pid) == {}
+    given = {"class": "low", "weight": 3, "floor": 0.5, "tenant": "lab"}
+    backend.do(request("set-priority", who, **given))
+    desired = backend._desired.get(process.id)
+    assert backend.kept(pid) == {name: value for name, value in given.items() if name != "class"}
+    backend.do(request("set-priority", who, **{"class": "low", **backend.kept(pid)}))
+    assert backend._desired.get(process.id) == desired
+    backend.set_weight(who, 3)
+    assert backend.kept(pid) == {}

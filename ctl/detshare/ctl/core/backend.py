@@ -61,6 +61,10 @@ class Backend(Protocol):
             raise NeedsModule(self.name, verb.lacks) if verb.lacks else NoSpatialLane()
         return act(request.who, **request.args)
 
+    def kept(self, pid: int) -> Mapping[str, object]:
+        """What set-priority was given for a program of the last look besides a class, as arguments of that verb."""
+        return {}
+
     def alive(self, process: ProcessId) -> bool:
         """Whether a process of the last look still lives. Quick, and the one method that any thread may call."""
         ...

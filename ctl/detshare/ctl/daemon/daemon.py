@@ -370,9 +370,7 @@ class Daemon:
     def pool(self) -> dict[str, Any]:
         return self._pool.to_json(self.snapshot())
 
-    async def verb(
-        self, name: str, who: object, args: dict[str, object], caller: Caller | None = None
-    ) -> Outcome:
+    async def verb(self, name: str, who: object, args: dict[str, object], caller: Caller | None = None) -> Outcome:
         """`caller` None: the daemon itself. Denied where he may not do that."""
         asked = describe(name, who, args)
         tenant = caller if caller is not None and self.access.worth_looking(caller, name, who, asked) else None
@@ -404,6 +402,7 @@ class Daemon:
         self._require_guard(name, describe(name, who, args))
         if tenant is not None:
             self.access.check_lowering(tenant, str(who), args, self._backend.look(), describe(name, who, args))
+            args = {**args, **self._backend.kept(int(str(who)))}  # an administrator's, which a class alone would undo
         outcome = self._backend.do(request(name, who, **args))
         if self._policy is not None:
             self._policy.hand(name, who, outcome)

@@ -43,6 +43,12 @@ class RootBackend(Looking):
         classes.setting(klass)
         return self._steer_verb("set-priority", who, Desired(klass, weight, tenant, floor=floor))
 
+    def kept(self, pid: int) -> Mapping[str, object]:
+        desired = next((self._desired.get(each) for each in self._watch.adoptions if each.pid == pid), Desired())
+        floor = None if desired.floor is None else 100 * desired.floor
+        given = {"weight": desired.weight, "floor": floor, "tenant": desired.tenant or None}
+        return {name: value for name, value in given.items() if value is not None and desired.klass is not None}
+
     def set_weight(self, who: str, weight: int) -> Outcome:
         selector = select.parse(who)
         tenant = f"container {selector.text}" if selector.by is select.By.CONTAINER else ""

@@ -186,6 +186,9 @@ class Lanes(Backend):
         percent = self._spatial.pool.percent(bind.args["pctx"])
         return replace(self._temporal.do(request("set-ceiling", bind.who, percent=percent)), verb="bind")
 
+    def kept(self, pid: int) -> Mapping[str, object]:
+        return self._temporal.kept(pid)
+
     def alive(self, process: ProcessId) -> bool:
         # the model's processes are no processes of this machine, and the other way round
         return self._temporal.alive(process) or self._spatial.alive(process)
