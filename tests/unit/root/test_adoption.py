@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.abi.versions import for_version
+from detshare.ctl.abi.versions import Abi, for_version
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import Call, ModelDriver
-from detshare.ctl.backends.root import doctor
+from detshare.ctl.backends.root import adopt, doctor
 from detshare.ctl.backends.root.adopt import Adopter
 from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.tree import DEEP_GAP, Depth, ObjectTree, read_tree
 from detshare.ctl.core.snapshot import Kind, State
+from detshare.ctl.rm.client import RmClient
 from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 from tests.unit.root.helpers import program
@@ -96,6 +98,37 @@ def test_an_idle_machine_costs_two_questions_per_compute_tsg_and_second(
     assert (driver.calls - before).total() <= 2 * 4
     driver.machine.kill(process)
     assert backend.look().programs == ()
+
+
+def test_a_calm_machines_programs_are_read_for_a_thousandth_of_the_time(
+    clock: Clock, driver: ModelDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them together; and past long gaps soon after something changed."""
+    depths: list[int] = []
+
+    def slow(client: RmClient, abi: Abi, fd: int, depth: Depth) -> ObjectTree:
+        clock.sleep(0.006)
+        depths.append(depth.gap)
+        return read_tree(client, abi, fd, depth)
+
+    monkeypatch.setattr(adopt, "read_tree", slow)
+    adopter = adopt.Adopter(driver, driver.abi, clock)
+    last = [scenario.cuda_process(driver) for _ in range(5)][-1]
+
+    def reads(seconds: int) -> int:
+        depths.clear()
+        for _ in range(seconds):
+            adopter.refresh(driver.openers(), driver.counts())
+            clock.sleep(1.0)
+        return len(depths)
+
+    reads(40)
+    a_round = 5 * 2  # a client of CUDA's and one of NVML's each
+    assert 0 < reads(120) <= 3 * a_round
+    client = scenario.new_client(driver, last)
+    assert reads(30) >= 2 * a_round
+    assert depths.count(DEEP_GAP) >= a_round
+    assert client
 
 
 def test_a_program_that_only_reads_nvml_has_no_context(backend: RootBackend, driver: ModelDriver) -> None:

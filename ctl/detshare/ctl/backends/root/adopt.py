@@ -49,8 +49,8 @@ COST_FACTOR = 10
 STALE_S = 10.0
 """a program is read again after this long even if the driver's object count stands still"""
 STALE_FACTOR = 1000
-"""or after this many times what the last reading of all programs took, up to MOST_STALE_S, or of this one, if that is
-later"""
+"""or after this many times what the last reading took, if that is later; where the corners were looked into since the
+count changed, what that of all programs took, up to MOST_STALE_S"""
 MOST_STALE_S = 120.0
 CHECK_S = 1.0
 """slices and numbers of known compute TSGs are asked this often: a program may set them, or swap its TSG"""
@@ -94,6 +94,8 @@ class _Known:
     clients: int = -1
     objects: int = -1
     """the driver's counts when its clients were looked for, and when it was read"""
+    deep_objects: int = -1
+    """the driver's count of objects at the last reading past long gaps"""
     settled_at: float = float("-inf")
     """until then a context is being made: libcuda still sets things that change no object count"""
     pause_s: float = RESCAN_S[0]
@@ -260,7 +262,8 @@ class Adopter:
     def _due(self, known: _Known, counts: Counts, fresh: bool) -> bool:
         now = self._clock()
         busy = counts.objects != known.objects or now < known.settled_at or not known.adoption.understood
-        if not busy and now - known.read_at >= max(self._stale_s, STALE_FACTOR * known.cost_s):
+        stale_s = self._stale_s if known.deep_objects == counts.objects else STALE_S
+        if not busy and now - known.read_at >= max(stale_s, STALE_FACTOR * known.cost_s):
             known.deep = True  # nothing presses: look into the corners too
             return True
         asked = min(known.pause_s, max(FRESH_S, COST_FACTOR * known.cost_s))
@@ -361,7 +364,7 @@ class Adopter:
             known.adoption = replace(known.adoption, seconds=known.searched + now - started)
         if trees and not known.adoption.tsgs:
             known.searched = 0.0
-        known.deep = False
+        known.deep_objects, known.deep = counts.objects if known.deep else known.deep_objects, False
         names = {(t.client, t.handle, t.tsg_id) for t in before.tsgs}
         if {(t.client, t.handle, t.tsg_id) for t in known.adoption.tsgs} - names:
             known.settled_at = now + SETTLE_S
