@@ -31,6 +31,7 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it asks as othe
 ASK = """
 import json, os, sys
 from detshare.ctl.client import Client, ClientError
+from detshare.ctl.library.tenant import tenant
 client = Client(sys.argv[1])
 uid, gid, *groups = map(int, sys.argv[2:])
 os.setgroups(groups)
@@ -40,6 +41,11 @@ print("ready", flush=True)
 for line in sys.stdin:
     verb, who, args = json.loads(line)
     try:
+        if verb == "block":
+            with tenant(priority="low", run_dir=sys.argv[1]):
+                pass
+            print(json.dumps([200, []]), flush=True)
+            continue
         answer = client.programs() if verb == "ps" else client.verb(verb, who, **args)
         print(json.dumps([200, [c["pid"] for c in answer.get("changed", answer.get("programs"))]]), flush=True)
     except ClientError as error:
@@ -107,16 +113,43 @@ def test_a_member_reads_and_changes_nothing(running, stranger, backend):
 def test_a_tenant_lowers_its_own_class_and_never_raises_it(stranger, backend):
     pid = stranger.id.pid
     assert stranger.ask("set-priority", pid, **{"class": "high"})[0] == 403
-    assert stranger.ask("set-priority", pid, **{"class": "low"}) == (200, [pid])
+    backend.programs[-1] = replace(backend.programs[-1], klass="low")
     status, told = stranger.ask("set-priority", pid, **{"class": "normal"})
     assert (status, told) == (403, "it has class low: you may lower it (idle), not raise it")
     assert stranger.ask("set-priority", pid, **{"class": "low"}) == (200, [pid])
     assert stranger.ask("set-priority", pid, **{"class": "idle"}) == (200, [pid])
-    assert stranger.ask("set-priority", pid, **{"class": "low"})[0] == 403
     assert stranger.ask("set-priority", 4242, **{"class": "idle"})[0] == 403
     assert stranger.ask("set-priority", "mine", **{"class": "idle"})[0] == 403
     assert stranger.ask("set-priority", f"0{pid}", **{"class": "high"})[0] == 403
     assert {call[1] for call in backend.calls} == {str(pid)}
+
+
+@root
+def test_who_lowered_a_class_takes_that_back(running, stranger, backend):
+    """As a block of the library does at its end; but not what an administrator did since."""
+    pid, admin = stranger.id.pid, running.client
+
+    def ask(klass):
+        return stranger.ask("set-priority", pid, **{"class": klass})[0]
+
+    assert [ask("low"), ask("idle"), ask("low"), ask("normal"), ask("high")] == [200, 200, 200, 200, 403]
+    assert ask("low") == 200
+    admin.verb("set-priority", str(pid), **{"class": "low"})
+    assert [ask("normal"), ask("idle"), ask("low"), ask("normal")] == [403, 200, 200, 403]
+    assert ask("idle") == 200
+    backend.programs[-1] = replace(backend.programs[-1], klass="low")  # by a policy, or another daemon before
+    assert ask("normal") == 403
+    assert ask("idle") == 200
+    admin.verb("release", str(pid))
+    backend.programs[-1] = replace(backend.programs[-1], klass=None, tsgs=(tsg(0x5C000010),))
+    assert [ask("high"), ask("low"), ask("normal")] == [403, 200, 200]
+
+
+@root
+def test_a_block_of_the_library_lowers_a_class_and_takes_it_back(stranger, backend):
+    assert stranger.ask("block") == (200, [])
+    assert backend.programs[-1].klass == "normal"
+    assert stranger.ask("block") == (200, [])
 
 
 @root

@@ -265,6 +265,16 @@ def test_a_line_from_any_language_is_taken_and_garbage_is_refused(mine: Callable
     until(lambda: running.daemon.requests.refused == 4)
 
 
+class Odd:
+    """As an array of several values: it is no number, and does not say so by a TypeError."""
+
+    def __float__(self) -> float:
+        raise RuntimeError
+
+    def __gt__(self, other: object) -> bool:
+        raise ValueError
+
+
 def test_without_a_daemon_nothing_happens_and_the_reason_is_there(tmp_path: Path) -> None:
     me = detshare.tenant(run_dir=tmp_path)
     me.observe(0.01)
@@ -273,7 +283,7 @@ def test_without_a_daemon_nothing_happens_and_the_reason_is_there(tmp_path: Path
     for _ in range(10_000):
         me.observe(0.01)
     assert len(me._reporter._kept) <= 4 * 256 + 1
-    for wrong in (float("nan"), -1.0, 0.0, "soon", None, 1e9):
+    for wrong in (float("nan"), -1.0, 0.0, "soon", "0.1", None, 1e9, 10**400, 1j, [0.1], Odd()):
         me.observe(wrong)  # type: ignore[arg-type]
     assert "a request takes" in me.unreported
 

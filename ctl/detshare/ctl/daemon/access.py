@@ -3,7 +3,7 @@
 
 Everybody who can connect may read; the socket's mode and group decide who that is. Root, the daemon's own user and the
 users that the configuration lists may change everything. Anybody else may do one thing: lower the class of a program
-of his own.
+of his own, and take that back as long as nobody else changed it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import pwd
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Final
 
 from detshare.ctl.core import config, procfs
 from detshare.ctl.core.classes import CLASSES
+from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Program, Snapshot, State
 
@@ -80,6 +81,8 @@ class Access:
 
     def __init__(self, rules: config.Access = config.Access()) -> None:  # noqa: B008  frozen
         self._rules = rules
+        self._lowered: dict[ProcessId, tuple[str, str]] = {}
+        """program -> the class from which its user lowered it, and the one that he gave it last"""
 
     @property
     def group(self) -> int | None:
@@ -116,7 +119,8 @@ class Access:
     def check_lowering(
         self, caller: Caller, who: str, args: Mapping[str, object], now: Snapshot, asked: str
     ) -> None:
-        """Denied unless it lowers, or keeps, the class of a program of the caller's own, and does nothing else.
+        """Denied unless it lowers, keeps, or raises to where the caller lowered it from, the class of a program of his
+        own, and does nothing else.
 
         `now` is a look of this moment, so that nobody undoes what an administrator has just set.
         """
@@ -137,10 +141,20 @@ class Access:
         present = present or "normal"
         if present not in CLASSES:
             raise Denied(asked, f"an administrator gave it class {present[:40]}", self._next())
-        if _ORDER.index(str(wanted)) > _ORDER.index(present):
+        before, given = self._lowered.get(program.id, (present, present))
+        highest = before if given == present else present
+        if _ORDER.index(str(wanted)) > _ORDER.index(highest):
             lower = ", ".join(reversed(_ORDER[: _ORDER.index(present)])) or "none"
             stopped = f"it has class {present}: you may lower it ({lower}), not raise it"
             raise Denied(asked, stopped, self._next())
+        living = {each.id for each in now.programs}
+        self._lowered = {each: classes for each, classes in self._lowered.items() if each in living}
+        self._lowered[program.id] = highest, str(wanted)
+
+    def changed(self, pids: Iterable[int]) -> None:
+        """Somebody who may change everything did so with these: their users take back nothing any more."""
+        gone = set(pids)
+        self._lowered = {each: classes for each, classes in self._lowered.items() if each.pid not in gone}
 
 
 def _owns_servers(caller: Caller, now: Snapshot) -> bool:

@@ -404,6 +404,7 @@ class Daemon:
             self.access.check_lowering(tenant, str(who), args, self._backend.look(), describe(name, who, args))
             args = {**args, **self._backend.kept(int(str(who)))}  # an administrator's, which a class alone would undo
         outcome = self._backend.do(request(name, who, **args))
+        self.access.changed(change.pid for change in outcome.changed if tenant is None)
         if self._policy is not None:
             self._policy.hand(name, who, outcome)
         try:

@@ -54,14 +54,14 @@ class Reporter:
     def observe(self, seconds: float) -> None:
         """One request took so long."""
         try:
-            good = 0 < seconds <= LONGEST_S
-        except TypeError:
-            good = False
-        if not good:
+            taken = -1.0 if isinstance(seconds, str | bytes) else float(seconds)
+        except Exception:  # noqa: BLE001  whatever it is: no request fails for its report
+            taken = -1.0
+        if not 0 < taken <= LONGEST_S:
             self.lost += 1
             self.reason = f"a request takes more than 0 and at most {LONGEST_S:g} s"
             return
-        self._kept.append(seconds)
+        self._kept.append(taken)
         if time.monotonic() >= self._due or (len(self._kept) >= MOST and not self._failed):
             self.flush()
         elif len(self._kept) > 4 * MOST:

@@ -107,7 +107,10 @@ def _restore_class(client: Client, who: int, before: Program | None) -> None:
     elif before is not None and before.weight is not None:
         client.set_weight(who, before.weight)
     else:
-        client.release(who)
+        try:
+            client.release(who)
+        except ControlError:  # who may not do that may take back that he lowered it
+            client.set_priority(who, "normal")
 
 
 def _own_limit(before: Program | None) -> str | int:
