@@ -440,7 +440,7 @@ def test_who_does_not_see_all_gpus_runs_on_where_it_was(machine: Machine) -> Non
     assert (machine.gpu(pid), machine.state(pid), machine.where(pid)) == (GPUS[0].uuid, 0, "home")
 
 
-@pytest.mark.parametrize("gpu", ["7", "GPU-", "", "x"])
+@pytest.mark.parametrize("gpu", ["7", "7" * 5000, "GPU-", "", "x"], ids=("seven", "long", "prefix", "none", "x"))
 def test_a_gpu_that_is_not_one(machine: Machine, gpu: str) -> None:
     pid = machine.run()
     with pytest.raises(BadRequest, match=r"migrate takes one GPU, .* there are: 0 \(GPU-0b2"):

@@ -188,10 +188,11 @@ class Acting:
 
     def _where_it_works(self, tenant: Tenant) -> Tenant:
         """The same on the GPUs that it uses, as far as that is known, and those where it must make room."""
-        last, refused = self._seen.get(tenant.key, 0.0), self.sensor.refused()
+        last, state = self._seen.get(tenant.key, 0.0), self._rotation.states.get(tenant.key)
+        unseen = self.sensor.refused().keys() & (tenant.gpus if state is None else state.tenant.gpus)
         used = frozenset(
             gpu for gpu in tenant.gpus
-            if self._others.get(gpu) or last - self._used[tenant.key, gpu] < UNUSED_S or gpu in refused
+            if self._others.get(gpu) or last - self._used[tenant.key, gpu] < UNUSED_S or gpu in unseen
         )  # fmt: skip
         return replace(tenant, gpus=used or tenant.gpus)
 
