@@ -13,6 +13,6 @@ def test_what_is_promised_is_kept_whatever_happens(seed: int) -> None:
     assert dice.live(seed) == []
 
 
-@pytest.mark.parametrize("seed", [7, 17, 23])
+@pytest.mark.parametrize("seed", [7, 9, 23])
 def test_so_it_is_on_several_gpus(seed: int) -> None:
     assert several.live(seed) == []

@@ -12,7 +12,7 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import H100, Call, ModelDriver, ModelSwitchLog
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import Latency, Workload
-from detshare.ctl.core.driver import DriverError
+from detshare.ctl.core.driver import DriverError, Switch
 from tests.unit.model import programs
 
 WHOLE = 5000.0
@@ -96,7 +96,7 @@ def test_a_gpu_that_fell_off_the_bus_leaves_the_others_their_turns(
     def off_the_bus(call: Call) -> None:
         stage.driver.inject = {call.name: stage.driver.abi.status("NV_ERR_GPU_IS_LOST")} if call.process in lost else {}
 
-    def unread(log: ModelSwitchLog) -> object:
+    def unread(log: ModelSwitchLog) -> list[Switch]:
         if log._timeline is stage.driver.gpu_models[1].timeline:
             raise DriverError("the GPU is lost")
         return read(log)
@@ -122,4 +122,26 @@ def test_a_gpu_that_the_daemon_does_not_have_stops_no_turns(tmp_path: Path, monk
     rates = play(stage, 4)
     assert min(rates["here and there"], rates["here"]) > 0.4 * WHOLE
     assert rates["there"] > WHOLE
+    stage.backend.close()
+
+
+def test_a_gpu_whose_log_is_refused_counts_as_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one's log alone does not tell that it is not."""
+    stage = Stage(tmp_path, monkeypatch, gpus=2)
+    there, read = stage.driver.gpu_models[1], ModelSwitchLog.read
+
+    def unread(log: ModelSwitchLog) -> list[Switch]:
+        if log._timeline is there.timeline:
+            raise DriverError("no log of this one")
+        return read(log)
+
+    monkeypatch.setattr(ModelSwitchLog, "read", unread)
+    begin(stage, "both", 0, background(1), everywhere=True)
+    stage.driver.machine.start_work(stage.programs["both"][0], there, background(3))
+    begin(stage, "other", 1, background(2))
+    play(stage, 6)
+    pids = {process.id.pid for process, _ in stage.programs.values()}
+    for _ in range(500):
+        stage.driver.machine.advance(stage.turns._turn())
+        assert not pids <= {t.pid for t in there.tsgs if t.runlist == 0 and t.channels and not t.paused}
     stage.backend.close()

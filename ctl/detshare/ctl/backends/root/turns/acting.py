@@ -188,16 +188,14 @@ class Acting:
 
     def _where_it_works(self, tenant: Tenant) -> Tenant:
         """The same on the GPUs that it uses, as far as that is known, and those where it must make room."""
-        last, state = self._seen.get(tenant.key, 0.0), self._rotation.states.get(tenant.key)
-        unseen = self.sensor.refused().keys() & (tenant.gpus if state is None else state.tenant.gpus)
+        last = self._seen.get(tenant.key, 0.0)
         used = frozenset(
-            gpu for gpu in tenant.gpus
-            if self._others.get(gpu) or last - self._used[tenant.key, gpu] < UNUSED_S or gpu in unseen
-        )  # fmt: skip
+            gpu for gpu in tenant.gpus if self._others.get(gpu) or last - self._used[tenant.key, gpu] < UNUSED_S
+        )
         return replace(tenant, gpus=used or tenant.gpus)
 
     def _came(self, tenant: str, gpu: str, now: float) -> None:
-        """A tenant was seen on a GPU."""
+        """A tenant was seen on a GPU, or holds one whose log says nothing."""
         self._seen[tenant] = self._used[tenant, gpu] = now
         state = self._rotation.states.get(tenant)
         if state is not None and gpu not in state.tenant.gpus:

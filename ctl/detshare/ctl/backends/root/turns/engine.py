@@ -263,7 +263,7 @@ class Turns(Acting):
         self._looked[gpu] = now
         for key in self._rotation.grants:
             if gpu in self._rotation.states[key].tenant.gpus:
-                self._seen[key] = now
+                self._came(key, gpu, now)
                 self._rotation.ran(key, now)
                 useful[key] = passed
         if now - self._asked[gpu] >= LOOK_S:
