@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from spatial_lane import Lane
@@ -439,7 +440,7 @@ def test_who_does_not_see_all_gpus_runs_on_where_it_was(machine: Machine) -> Non
     assert (machine.gpu(pid), machine.state(pid), machine.where(pid)) == (GPUS[0].uuid, 0, "home")
 
 
-@pytest.mark.parametrize("gpu", ["7", "GPU-", "", "x"])
+@pytest.mark.parametrize("gpu", ["7", "7" * 5000, "GPU-", "", "x"], ids=("seven", "long", "prefix", "none", "x"))
 def test_a_gpu_that_is_not_one(machine: Machine, gpu: str) -> None:
     pid = machine.run()
     with pytest.raises(BadRequest, match=r"migrate takes one GPU, .* there are: 0 \(GPU-0b2"):
@@ -464,15 +465,26 @@ def test_an_old_driver_is_named(machine: Machine, monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_is_asked_where_it_cannot_be_kept(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = machine.run()
-
-    def full() -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(machine.checkpoints, "_save", full)
+    monkeypatch.setattr(machine.checkpoints, "_save", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         machine.do("park", pid)
     assert not (machine.driver / "calls").exists()
     assert machine.where(pid) == ""
+
+
+def test_who_is_parked_is_not_forgotten_where_a_move_cannot_be_kept(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = machine.run()
+    machine.do("park", pid)
+    until(lambda: machine.where(pid) == "parked")
+    with monkeypatch.context() as now:
+        now.setattr(machine.checkpoints, "_save", Mock(side_effect=OSError(28, "No space left on device")))
+        with pytest.raises(OSError, match="No space"):
+            machine.do("migrate", pid, gpu="1")
+    assert machine.where(pid) == "parked"
+    assert machine.do("resume", pid).changed
+    until(lambda: machine.where(pid) == "home")
 
 
 def test_the_page_and_show_tell_the_way(machine: Machine) -> None:

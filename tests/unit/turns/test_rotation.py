@@ -82,6 +82,18 @@ def test_two_of_one_class_both_go_on() -> None:
     assert sum(machine.work.values()) == pytest.approx(4, rel=0.01)
 
 
+def test_who_comes_to_a_gpu_that_another_holds_waits_for_it() -> None:
+    """Both held it from then on, without end: neither was one that the other's turn would have ended for."""
+    machine = Machine(tenant("a"), tenant("b", gpus=(OTHER,)))
+    machine.run(1)
+    machine.tenants["a"] = tenant("a", gpus=(GPU, OTHER))
+    machine.rotation.update(machine.tenants.values(), machine.now)
+    before = dict(machine.work)
+    machine.run(4)
+    assert machine.work["a"] - before["a"] == pytest.approx(2, abs=0.4)
+    assert machine.work["b"] - before["b"] == pytest.approx(2, abs=0.4)
+
+
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=4))
 def test_turns_are_by_weight_and_nobody_waits_long(weights: list[int]) -> None:
     machine = Machine(*(tenant(str(n), weight) for n, weight in enumerate(weights)))

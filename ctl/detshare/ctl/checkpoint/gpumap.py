@@ -14,7 +14,8 @@ __all__ = ["chosen", "pairs", "raw", "target", "unfit"]
 
 def chosen(gpus: Sequence[Gpu], text: str) -> Gpu | None:
     """The GPU of a number, that of its device node, or of the beginning of a UUID; None where it is not just one."""
-    found = [gpu for gpu in gpus if (gpu.minor == int(text) if text.isdecimal() else gpu.uuid.startswith(text))]
+    number = int(text) if text.isdecimal() and len(text) < 10 else None
+    found = [gpu for gpu in gpus if (gpu.uuid.startswith(text) if number is None else gpu.minor == number)]
     return found[0] if len(found) == 1 and text else None
 
 

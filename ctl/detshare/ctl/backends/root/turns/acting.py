@@ -8,13 +8,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from detshare.ctl.backends.root.turns.foreground import Foreground
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import Member, tenant_of
 from detshare.ctl.backends.root.turns.rests import Rests
-from detshare.ctl.backends.root.turns.rotation import Rotation
+from detshare.ctl.backends.root.turns.rotation import Rotation, Tenant
 from detshare.ctl.backends.root.turns.sleepers import Sleepers
 from detshare.ctl.core.classes import RIVAL_US, STREAM_US, WINDOW_US
 from detshare.ctl.core.driver import DriverError, ProcessGone, ProcessId
@@ -23,6 +24,8 @@ from detshare.ctl.gputime.sensor import Sensor
 from detshare.ctl.rm.client import RmError
 
 ASK_S: Final = 0.02
+UNUSED_S: Final = 3.0
+"""a tenant that worked elsewhere for so long, and not on a GPU, leaves that to others: it has a context there alone"""
 FAILURES: Final = (RmError, DriverError, OSError)
 
 
@@ -73,6 +76,8 @@ class Acting:
         """(tenant, GPU) -> when its last run began, on the GPU's clock"""
         self._seen: dict[str, float] = {}
         """tenant -> when it had a GPU last"""
+        self._used: dict[tuple[str, str], float] = {}
+        """(tenant, GPU) -> when it had that one last, or came there"""
         self._lock = threading.RLock()
         self._woken = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -176,4 +181,22 @@ class Acting:
             self._tenants[member.gpu][member.process.pid] = member.tenant
             if not member.fixed:
                 by_key[member.tenant].append(member)
-        self._rotation.update(map(tenant_of, by_key.values()), self._clock())
+        now = self._clock()
+        places = {(m.tenant, m.gpu) for m in self._members.values()}
+        self._used = {place: self._used.get(place, now) for place in places}
+        self._rotation.update([self._where_it_works(tenant_of(members)) for members in by_key.values()], now)
+
+    def _where_it_works(self, tenant: Tenant) -> Tenant:
+        """The same on the GPUs that it uses, as far as that is known, and those where it must make room."""
+        last = self._seen.get(tenant.key, 0.0)
+        used = frozenset(
+            gpu for gpu in tenant.gpus if self._others.get(gpu) or last - self._used[tenant.key, gpu] < UNUSED_S
+        )
+        return replace(tenant, gpus=used or tenant.gpus)
+
+    def _came(self, tenant: str, gpu: str, now: float) -> None:
+        """A tenant was seen on a GPU, or holds one whose log says nothing."""
+        self._seen[tenant] = self._used[tenant, gpu] = now
+        state = self._rotation.states.get(tenant)
+        if state is not None and gpu not in state.tenant.gpus:
+            self._tell_rotation()

@@ -63,7 +63,8 @@ class Turns(Acting):
         with self._lock:
             if self._closing:
                 return
-            found = {(m.process, m.gpu): m for m in cast.background if m.process not in self._excluded}
+            mine = (m for m in cast.background if m.gpu in self._foregrounds)  # others are another daemon's
+            found = {(m.process, m.gpu): m for m in mine if m.process not in self._excluded}
             living = {process for process, _ in found}
             for process in ({p for p, _ in self._members} | self._hand.waiting) - living:
                 self._let_go(process)
@@ -146,7 +147,7 @@ class Turns(Acting):
 
     def _computes(self, member: Member, tenant: Tenant) -> bool:
         """Whether it has work on this GPU: a rank has a context on its neighbours' GPUs, too, and no work there."""
-        return len(tenant.gpus) == 1 or (member.process.pid, member.gpu) in self._ran
+        return member.gpu in tenant.gpus and (len(tenant.gpus) == 1 or (member.process.pid, member.gpu) in self._ran)
 
     def close(self) -> None:
         """End, and let everybody run. Idempotent."""
@@ -244,7 +245,7 @@ class Turns(Acting):
         state = self._rotation.states.get(tenant)  # none of an MPS server
         if state is not None and state.rests and (tenant, gpu) in self._rested:
             self._sleepers.woke(tenant, start_ns - self._rested[tenant, gpu], now)
-        self._seen[tenant] = now
+        self._came(tenant, gpu, now)
         self._started[tenant, gpu] = runs[-1].start_ns
         if not self._fills(tenant, gpu, now):
             self._rotation.ran(tenant, now, gpu)
@@ -262,7 +263,7 @@ class Turns(Acting):
         self._looked[gpu] = now
         for key in self._rotation.grants:
             if gpu in self._rotation.states[key].tenant.gpus:
-                self._seen[key] = now
+                self._came(key, gpu, now)
                 self._rotation.ran(key, now)
                 useful[key] = passed
         if now - self._asked[gpu] >= LOOK_S:

@@ -107,6 +107,10 @@ class Rotation:
         least = self._least()
         for key, tenant in found.items():
             if key in self.states:
+                more = tenant.gpus - self.states[key].tenant.gpus
+                if key in self.grants and any(self.states[k].tenant.gpus & more for k in self.grants if k != key):
+                    del self.grants[key]  # one holder of a GPU: who came there waits
+                    self.states[key].waits_since = now
                 self.states[key].tenant = tenant
             else:
                 self.states[key] = _State(tenant, least, waits_since=now)

@@ -35,7 +35,8 @@ def place(member: Member, rotation: Rotation, fore: Foreground, now: float) -> P
     """A program's place in the rotation of its GPU. `fore`: that GPU's foreground."""
     if member.fixed:
         return Place(member.gpu, member.tenant, Standing.HOLDS)
-    standing = rotation.standing(member.tenant)
+    uses = member.gpu in rotation.states[member.tenant].tenant.gpus
+    standing = rotation.standing(member.tenant) if uses else Standing.RESTS
     wait = _wait(member, rotation, fore, now) if standing is Standing.WAITS else None
     return Place(member.gpu, member.tenant, standing, wait)
 
