@@ -468,11 +468,20 @@ def test_nothing_is_asked_where_it_cannot_be_kept(machine: Machine, monkeypatch:
     def full() -> None:
         raise OSError(28, "No space left on device")
 
+    kept = machine.checkpoints._save
     monkeypatch.setattr(machine.checkpoints, "_save", full)
     with pytest.raises(OSError, match="No space"):
         machine.do("park", pid)
     assert not (machine.driver / "calls").exists()
     assert machine.where(pid) == ""
+    monkeypatch.setattr(machine.checkpoints, "_save", kept)
+    machine.do("park", pid)
+    until(lambda: machine.where(pid) == "parked")
+    monkeypatch.setattr(machine.checkpoints, "_save", full)
+    with pytest.raises(OSError, match="No space"):
+        machine.do("migrate", pid, gpu="1")
+    monkeypatch.setattr(machine.checkpoints, "_save", kept)
+    assert machine.where(pid) == "parked"
 
 
 def test_the_page_and_show_tell_the_way(machine: Machine) -> None:
