@@ -246,11 +246,14 @@ class Mps:
     def refresh(self) -> None:
         """Learn servers and clients anew. Costs a process or two: after something came or went."""
         seen: dict[ProcessId, tuple[int, ...]] = {}
-        with contextlib.suppress(MpsError):
+        try:
             for pid in self.server_list():
                 process = _process(pid)
                 if process is not None:
                     seen[process] = tuple(self.client_list(pid))
+        except MpsError:
+            self._suspect = True  # who does not answer us lets nobody in either, and a newcomer would wait for ever
+        else:
             self._servers = seen
 
     def look(self) -> Fall | None:
@@ -367,6 +370,8 @@ class Mps:
                 return f"its control daemon ended, and its server still serves {', '.join(map(str, pids))}"
             self._fell("the MPS server had lost its control daemon and was ended")
         self.start()
+        if not self._suspect:
+            self.refresh()
         if not self._suspect:
             return ""
         why, restarted = "", False

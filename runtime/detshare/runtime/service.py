@@ -89,6 +89,9 @@ class Service:
         self._jobs = ThreadPoolExecutor(4, thread_name_prefix="spatial")
         self._gifts = ThreadPoolExecutor(2, thread_name_prefix="arena")
         """seconds of work each, for which no program's start waits"""
+        self._settling = ThreadPoolExecutor(1, thread_name_prefix="settling")
+        self._fresh: list[Tenant] = []
+        """programs that came and are not settled: one job at a time takes them all, however many come"""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spatial", daemon=True)
         self._last_fall = ""
@@ -145,7 +148,7 @@ class Service:
         self.socket.unlink(missing_ok=True)
         if self._thread.is_alive():
             self._thread.join(5.0)
-        for jobs in (self._jobs, self._gifts):
+        for jobs in (self._jobs, self._gifts, self._settling):
             jobs.shutdown(wait=True, cancel_futures=True)
         if restore:
             self.policies.stand_aside()
@@ -365,8 +368,13 @@ class Service:
         connection.close()
 
     def _came(self, tenant: Tenant) -> None:
-        if not tenant.record.observed:
-            self._jobs.submit(self._settle, tenant)
+        if tenant.record.observed:
+            return
+        with self._waiting_lock:
+            self._fresh.append(tenant)
+            first = len(self._fresh) == 1
+        if first:
+            self._settling.submit(self._settle)
 
     def _tick(self) -> None:
         late = [d for d, (_, since, _) in self._connections.items() if time.monotonic() - since > PATIENCE]
@@ -387,11 +395,15 @@ class Service:
 
     # -- MPS ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, tenant: Tenant) -> None:
-        """What follows a program's coming: its descriptors are kept, its PID is known as a client of MPS."""
-        self.tenants.keep(tenant)
-        time.sleep(0.5)  # the program is still in the middle of making its context
-        self.tenants.keep(tenant)
+    def _settle(self) -> None:
+        """What follows programs' coming: their descriptors are kept, their PIDs are known as clients of MPS."""
+        with self._waiting_lock:
+            fresh, self._fresh = self._fresh, []
+        for tenant in fresh:
+            self.tenants.keep(tenant)
+        time.sleep(0.5)  # a program is still in the middle of making its context
+        for tenant in fresh:
+            self.tenants.keep(tenant)
         with self._mps_lock:
             if self.mps.state is State.RUNNING:
                 old = set(self._unlisted)

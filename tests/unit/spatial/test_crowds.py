@@ -92,6 +92,37 @@ def test_a_user_with_many_requests_waits_for_them_and_others_do_not(
     until(lambda: not lane.service._waiting)
 
 
+def test_programs_that_come_without_end_keep_no_request_waiting(
+    lane: Lane, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, begun = threading.Event(), threading.Event()
+    kept: list[object] = []
+
+    def slow(tenant: object) -> None:
+        begun.set()
+        goes_on.wait(LONG_S)
+        kept.append(tenant)
+
+    monkeypatch.setattr(lane.service.tenants, "keep", slow)
+    asked = Attach(layout.VERSION, GPU.bytes, os.getpid(), 132, 8, 80 << 30, "").pack()
+    for _ in range(40):
+        link = connect()
+        link.send(asked)
+        _, given, _, _ = socket.recv_fds(link, 4096, 8)
+        for each in given:
+            os.close(each)
+        begun.wait(LONG_S)
+    other = connect()
+    other.settimeout(20.0)
+    other.send(RUN)
+    try:
+        assert answer(other)["lane"] == "temporal"
+    finally:
+        goes_on.set()
+    until(lambda: len(kept) == 80)
+    assert len({id(tenant) for tenant in kept}) == 40
+
+
 def attach(lane: Lane, number: int) -> None:
     asked = Attach(layout.VERSION, number.to_bytes(16, "big"), os.getpid(), 132, 8, 80 << 30, "")
     _, given = lane.service.tenants.attach(asked, os.getpid(), os.geteuid())

@@ -183,3 +183,23 @@ def test_a_client_is_not_taken_for_a_server(mps: Mps) -> None:
     finally:
         client.kill()
         client.wait()
+
+
+def test_a_control_daemon_that_answers_nothing_lets_no_newcomer_wait_in_it(
+    mps: Mps, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    assert mps.make_ready(uid, gid, nobody) == ""
+    true_ask = mps.ask
+
+    def silent(command: str, seconds: float = 0.0) -> list[str]:
+        raise MpsError(command, "no answer", "see the log")
+
+    monkeypatch.setattr(mps, "ask", silent)
+    (folder / "refuse").touch()
+    assert mps.make_ready(uid, gid, lambda: [1], seconds=0.5)
+    assert mps.suspect
+    monkeypatch.setattr(mps, "ask", true_ask)
+    (folder / "refuse").unlink()
+    assert mps.make_ready(uid, gid, nobody) == ""
+    assert not mps.suspect

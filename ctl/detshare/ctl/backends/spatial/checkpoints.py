@@ -221,7 +221,7 @@ class Checkpoints:
                 self._save()
             except OSError:
                 self._entries.pop(program.id)
-                if entry is not None:
+                if entry is not None:  # it may be away: only this knows of it
                     self._entries[program.id] = entry
                 raise
             self._submit(job, made, *args)
