@@ -38,6 +38,10 @@ class Room:
         self._policies = policies
         self._first: dict[str, tuple[Tenant, int]] = {}
         """GPU -> who has its room first, and until when"""
+        self._lacks: dict[str, int] = {}
+        """GPU -> bytes that its first lacked when that time was set in the midst of an exchange"""
+        self._late: dict[str, Tenant] = {}
+        """GPU -> who had all of its time and is not home: the others go before it"""
 
     def give(self, victim: Tenant, pid: int) -> None:
         """`victim` is about to be parked for the process `pid`: nothing where that has no board on its GPU."""
@@ -47,6 +51,7 @@ class Room:
             return
         until = monotonic_ns() + MOST_NS
         self._first[gpu] = first, until
+        self._lacks.pop(gpu, None)
         first.park.comes, first.park.leaves = True, False
         self._policies.show(first)
         victim.park.stay_until = until
@@ -66,13 +71,19 @@ class Room:
         for gpu, (first, until) in list(self._first.items()):
             here = list(self._on(gpu))
             if first in here and _partly(first) and sum(map(_partly, here)) > 1:
-                until = now_ns + MOST_NS  # both have left each other no room to come home as a whole
-                self._first[gpu] = first, until
+                lacks = first.pages.counters.get("parked_bytes")
+                if lacks < self._lacks.get(gpu, lacks + 1):  # while it comes, the others have no room to come as a whole
+                    until = now_ns + MOST_NS
+                    self._first[gpu], self._lacks[gpu] = (first, until), lacks
             home = first in here and first.pages.counters.get("park_state") == layout.PARK_HOME
             if first in here and now_ns < until and not (home and not wants(first, now_ns)):
                 self._keep_away(gpu, first, until)
                 continue
             del self._first[gpu]
+            self._lacks.pop(gpu, None)
+            self._late.pop(gpu, None)
+            if first in here and not home:
+                self._late[gpu] = first
             if first in here:
                 self._count(first)
                 first.park.comes, first.park.leaves = False, not home
@@ -100,7 +111,8 @@ class Room:
             states = [(tenant.pages.counters.get("park_state"), tenant) for tenant in here]
             waiting = [tenant for state, tenant in states if state == layout.PARK_WAITING]
             if not came and any(map(_partly, here)) and all(state in _AWAY for state, _ in states):
-                came = sorted(waiting, key=lambda tenant: tenant.pages.counters.get("parked_bytes"))
+                late = self._late.get(here[0].record.gpu.uuid)
+                came = sorted(waiting, key=lambda each: (each is late, each.pages.counters.get("parked_bytes")))
             chosen += came[:1]
         return chosen
 

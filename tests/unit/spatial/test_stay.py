@@ -99,6 +99,32 @@ def test_the_first_has_its_time_and_no_more(case: Case) -> None:
     assert case.all["2"].park.stay_until == 0
 
 
+def test_in_mid_exchange_it_has_more_time_for_as_long_as_it_comes(case: Case) -> None:
+    """One that stands still, or lies, kept the others of its GPU away without end."""
+    del case.all["3"]
+    case.put(1, park_state=layout.PARK_WAITING, parkable_bytes=100 * MIB, parked_bytes=60 * MIB)
+    case.put(2, park_state=layout.PARK_AWAY, parkable_bytes=100 * MIB, parked_bytes=40 * MIB)
+    case.room.give(case.all["2"], 1)
+    for left in (50, 40, 30):
+        case.tick(MOST_NS / S - 1)
+        assert case.stays() == [2]
+        case.put(1, parked_bytes=left * MIB)
+        case.tick()
+    case.put(2, park_state=layout.PARK_WAITING)
+    case.tick(MOST_NS / S - 1)
+    assert case.stays() == [2]
+    case.put(1, parked_bytes=31 * MIB)
+    case.tick(2)
+    assert case.stays() == []
+    assert case.all["1"].park.leaves
+    case.tick()
+    assert case.stays() == [1]  # the other one is first now, though it lacks more
+    assert case.all["2"].park.comes
+    case.put(2, parked_bytes=0, park_state=layout.PARK_HOME)
+    case.tick()
+    assert case.stays() == []
+
+
 def test_who_ends_keeps_nobody_away(case: Case) -> None:
     case.put(1, room_bytes=MIB)
     case.put(2, park_state=layout.PARK_AWAY)
