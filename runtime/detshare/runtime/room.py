@@ -72,7 +72,7 @@ class Room:
             here = list(self._on(gpu))
             if first in here and _partly(first) and sum(map(_partly, here)) > 1:
                 lacks = first.pages.counters.get("parked_bytes")
-                if lacks < self._lacks.get(gpu, lacks + 1):  # while it comes, the others have no room to come as a whole
+                if lacks < self._lacks.get(gpu, lacks + 1):  # while it comes, others have no room for all of theirs
                     until = now_ns + MOST_NS
                     self._first[gpu], self._lacks[gpu] = (first, until), lacks
             home = first in here and first.pages.counters.get("park_state") == layout.PARK_HOME
