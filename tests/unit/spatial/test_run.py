@@ -66,6 +66,43 @@ def test_what_gates_wait_at_is_chosen_in_the_spatial_lane(lane: Lane, folder: Pa
     assert "DETSHARE_GATE" not in shown(run(folder, "--lane", "temporal", "--gate", "rck", *program))
 
 
+def test_a_run_within_a_run_takes_nothing_of_the_outer_one(lane: Lane, folder: Path) -> None:
+    outer = ["--lane", "spatial", "--memory", "8G", "--tenant", "red", "--gate", "rck", "--"]
+    again = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(folder)]
+    other = str(next(path for path in Path("/lib").glob("*/libdl.so.2")))
+    program = ["--", sys.executable, "-c", SHOW]
+    seen = shown(run(folder, *outer, *again, "--lane", "temporal", *program, LD_PRELOAD=other))
+    assert not [name for name in seen if name.startswith("CUDA_MPS_")]
+    assert not set(seen) & {"DETSHARE_SOCKET", "DETSHARE_TENANT", "DETSHARE_MEMORY", "DETSHARE_PARK", "DETSHARE_GATE"}
+    assert seen["LD_PRELOAD"] == other
+    seen = shown(run(folder, *outer, *again, "--lane", "spatial", *program, LD_PRELOAD=other))
+    assert not set(seen) & {"DETSHARE_MEMORY", "DETSHARE_GATE"}
+    assert seen["DETSHARE_TENANT"] != "red"
+    assert seen["CUDA_MPS_PIPE_DIRECTORY"] == str(lane.mps.pipe)
+    assert len(seen["LD_PRELOAD"].split(":")) == 2
+    theirs = {"CUDA_MPS_PIPE_DIRECTORY": "/somebody/elses"}
+    seen = shown(run(folder, "--", *again, "--lane", "temporal", *program, **theirs))
+    assert seen["CUDA_MPS_PIPE_DIRECTORY"] == "/somebody/elses"
+
+
+@pytest.mark.parametrize("word", ["x", "", "\x01" * 8000, "\N{CYRILLIC SMALL LETTER ZHE}" * 8000, "\udcff" * 8000])
+def test_a_long_command_is_arranged_for_too(lane: Lane, folder: Path, word: str) -> None:
+    done = run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW, *[word] * (1 if len(word) > 1 else 9000))
+    assert "DETSHARE_SOCKET" in shown(done), done.stderr
+
+
+def test_a_library_that_the_loader_cannot_be_told_of_leaves_the_program_alone(lane: Lane, folder: Path) -> None:
+    where = folder / "my programs" / "libdetshare.so"
+    where.parent.mkdir()
+    where.symlink_to(next(path for path in Path("/lib").glob("*/libm.so.6")))
+    done = run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW, DETSHARE_LIBRARY=str(where))
+    assert not set(shown(done)) & {"LD_PRELOAD", "DETSHARE_SOCKET", "CUDA_MPS_PIPE_DIRECTORY"}
+    (line,) = done.stderr.splitlines()
+    assert "runs in the temporal lane" in line
+    assert "my programs" in line
+    assert "next: " in line
+
+
 def test_what_was_preloaded_before_stays(lane: Lane, folder: Path) -> None:
     other = next(path for path in Path("/lib").glob("*/libdl.so.2"))
     seen = shown(run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW, LD_PRELOAD=str(other)))
@@ -122,6 +159,20 @@ def test_a_program_that_is_not_there(folder: Path) -> None:
     done = run(folder, "--", str(folder / "script"))
     assert done.returncode == 127
     assert "its first line names" in done.stderr
+
+
+def test_a_script_without_a_first_line_runs_as_a_shell_would_run_it(folder: Path) -> None:
+    script = folder / "a job"
+    script.write_text('echo "$0 $1"; exit 3\n')
+    script.chmod(0o755)
+    done = run(folder, "--", str(script), "one two")
+    assert (done.stdout, done.returncode) == (f"{script} one two\n", 3)
+    done = run(folder, "--", script.name, "two", PATH=f"{folder}:{os.environ['PATH']}")
+    assert (done.stdout, done.returncode) == (f"{script} two\n", 3)
+    script.write_bytes(b"\x7fELF\0 of another machine\n")
+    done = run(folder, "--", str(script))
+    assert done.returncode == 126
+    assert "cannot be started" in done.stderr
 
 
 def test_signals_reach_the_program_itself(lane: Lane, folder: Path) -> None:
