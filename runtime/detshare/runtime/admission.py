@@ -4,7 +4,8 @@
 One JSON object in one packet each way:
   {"run": ["python", "serve.py"], "lane": "auto", "class": "high", "sm": 25, "memory": 8589934592, "tenant": "red"}
   {"lane": "spatial", "why": "...", "notes": ["..."], "observe": false, "environment": {"NAME": "value"}}
-or {"error": {"asked", "stopped", "next"}}. Whatever is answered, the program starts.
+or {"error": {"asked", "stopped", "next"}}, with "again": true where it may be asked again soon.
+Whatever is answered, the program starts.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ stops it from arranging a lane is said in a line on standard error, and the prog
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -15,13 +16,14 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final
 
 import click
 
-from detshare.ctl.core import classes, native, options, sizes
+from detshare.ctl.core import classes, native, options, sizes, sockets
 from detshare.ctl.core.backend import BadRequest
 from detshare.runtime import admission, mps
 from detshare.runtime.admission import Request, check_name, idle
@@ -42,6 +44,8 @@ GATE: Final = "DETSHARE_GATE"
 """what a held program's streams wait at"""
 ANSWER_SECONDS: Final = READY_SECONDS + 8.0
 """the daemon's own waits end before that"""
+AGAIN_SECONDS: Final = 0.2
+_LOCALE: Final = "LC_CTYPE"
 _PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _SEPARATOR: Final = re.compile("[: ]")
 """between the names of LD_PRELOAD (ld.so(8)), and so never within one"""
@@ -56,9 +60,11 @@ def library() -> Path:
 
 
 def tell(text: str) -> None:
-    """One line on standard error; a terminal gets no control characters of others."""
+    """One line on standard error, where that takes it; a terminal gets no control characters of others."""
     shown = "".join(c if c.isprintable() else "?" for c in text)
-    print(f"detshare: {shown}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # closed: print would take standard output, which is the program's
+        with contextlib.suppress(OSError):
+            print(f"detshare: {shown}", file=sys.stderr, flush=True)
 
 
 class NoAnswer(Exception):
@@ -66,11 +72,19 @@ class NoAnswer(Exception):
 
 
 def ask(path: Path, request: Request) -> dict[str, Any]:
-    """The daemon's answer. NoAnswer."""
+    """The daemon's answer; asked for again where others of this user are before us. NoAnswer."""
+    end = time.monotonic() + ANSWER_SECONDS
+    while True:
+        answer = _ask(path, request, end)
+        if answer.get("again") is not True or time.monotonic() + AGAIN_SECONDS >= end:
+            return answer
+        time.sleep(AGAIN_SECONDS)
+
+
+def _ask(path: Path, request: Request, end: float) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
-        connection.settimeout(ANSWER_SECONDS)
         try:
-            connection.connect(str(path))
+            sockets.connect(connection, path, max(0.1, end - time.monotonic()))
             connection.send(request.pack())
             data = connection.recv(1 << 16)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
@@ -87,6 +101,22 @@ def ask(path: Path, request: Request) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise NoAnswer("the daemon gave no answer that can be read; next: see its log")
     return answer
+
+
+def given() -> dict[str, str]:
+    """The environment as it was given: in the C locale Python sets LC_CTYPE (PEP 538), and exec would hand that on."""
+    made = dict(os.environ)
+    try:
+        first = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return made
+    made.pop(_LOCALE, None)
+    name = f"{_LOCALE}=".encode()
+    for entry in first:
+        if entry.startswith(name):
+            made[_LOCALE] = os.fsdecode(entry[len(name) :])
+            break
+    return made
 
 
 def without_outer(environment: dict[str, str]) -> dict[str, str]:
@@ -226,4 +256,4 @@ def run(
     """
     parks = park or park_after is not None
     request = Request(command, lane, klass, percent, memory, tenant or "", parks, park_after)
-    sys.exit(become(command, arrange(run_dir / SOCKET_NAME, request, dict(os.environ), gate)))
+    sys.exit(become(command, arrange(run_dir / SOCKET_NAME, request, given(), gate)))

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from spatial_lane import Lane
 
+from detshare.ctl.client import Client, ClientError
 from detshare.ctl.core import procfs
+from detshare.runtime import run as module
+from detshare.runtime.admission import Request
 from tests import patience
 from tests.patience import Slept, ended, until
 
@@ -194,17 +202,70 @@ def test_the_program_dies_of_a_closed_pipe_as_it_would_alone(folder: Path) -> No
 
 
 def test_a_daemon_that_does_not_answer_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
-    from detshare.runtime import run as module
-    from detshare.runtime.admission import Request
-
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(folder / "boards.sock"))
         listener.listen()
         with pytest.raises(module.NoAnswer, match=r"within 0\.3 s"):
             module.ask(folder / "boards.sock", Request(("x",), "auto", None, None, None, ""))
+
+
+@contextlib.contextmanager
+def crowded(path: Path, kind: int) -> Iterator[None]:
+    """Somebody listens there, accepts nobody, and as many wait as can."""
+    with socket.socket(socket.AF_UNIX, kind) as listener, contextlib.ExitStack() as waiting:
+        listener.bind(str(path))
+        listener.listen(0)
+        for _ in range(100):
+            other = waiting.enter_context(socket.socket(socket.AF_UNIX, kind))
+            other.setblocking(False)
+            if other.connect_ex(str(path)) == errno.EAGAIN:
+                break
+        else:
+            raise AssertionError("there is always room")
+        yield
+
+
+def test_a_daemon_at_whose_door_many_wait_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
+    with crowded(folder / "boards.sock", socket.SOCK_SEQPACKET), pytest.raises(module.NoAnswer, match=r"within 0\.3 s"):
+        module.ask(folder / "boards.sock", Request(("x",), "auto", None, None, None, ""))
+    client = Client(folder, answer_s=0.3)
+    with crowded(client.socket, socket.SOCK_STREAM), pytest.raises(ClientError, match="did not answer"):
+        client.version()
+
+
+def test_who_has_many_before_him_asks_again(folder: Path) -> None:
+    path, answers = folder / "boards.sock", [{"error": {}, "again": True}, {"error": {}, "again": True}, {"lane": "x"}]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def answer() -> None:
+            for each in answers:
+                link, _ = listener.accept()
+                with link:
+                    link.recv(1 << 16)
+                    link.send(json.dumps(each).encode())
+
+        daemon = threading.Thread(target=answer, daemon=True)
+        daemon.start()
+        assert module.ask(path, Request(("x",), "auto", None, None, None, "")) == {"lane": "x"}
+        daemon.join()
+
+
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+def test_a_program_runs_alike_where_nothing_can_be_told(lane: Lane, folder: Path, where: str) -> None:
+    command = f"{sys.executable} -m detshare.tools.main run --run-dir {folder} -- echo works {where}"
+    done = patience.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("works\n", "", 0)
+
+
+@pytest.mark.parametrize("locale", [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": "C.UTF-8"}, {"LANG": "C"}])
+def test_the_program_has_the_locale_that_it_was_given(lane: Lane, folder: Path, locale: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(folder), "--lane", "temporal"]
+    done = patience.run([*command, "--", "/usr/bin/env"], capture_output=True, text=True, check=True, env=locale)
+    assert dict(line.split("=", 1) for line in done.stdout.splitlines()) == locale
 
 
 def test_a_program_that_starts_while_mps_refuses_starts_within_five_seconds(lane: Lane, folder: Path) -> None:
