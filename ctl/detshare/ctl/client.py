@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from detshare.ctl.core import sockets
 from detshare.ctl.core.errors import ClientError
 from detshare.ctl.core.patience import Patience
 from detshare.ctl.core.rundir import SOCKET_NAME, default_run_dir
@@ -32,9 +33,8 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        sock.settimeout(self.timeout)
         try:
-            sock.connect(str(self._path))
+            sockets.connect(sock, self._path, self.timeout)
         except OSError:
             sock.close()
             raise
@@ -66,9 +66,8 @@ class Client:
         """Whether a daemon accepts connections now. ClientError where one may be there but we may not ask."""
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         with probe:
-            probe.settimeout(2.0)
             try:
-                probe.connect(str(self.socket))
+                sockets.connect(probe, self.socket, 2.0)
             except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
                 return False
             except OSError as error:

@@ -4,7 +4,8 @@
 One JSON object in one packet each way:
   {"run": ["python", "serve.py"], "lane": "auto", "class": "high", "sm": 25, "memory": 8589934592, "tenant": "red"}
   {"lane": "spatial", "why": "...", "notes": ["..."], "observe": false, "environment": {"NAME": "value"}}
-or {"error": {"asked", "stopped", "next"}}. Whatever is answered, the program starts.
+or {"error": {"asked", "stopped", "next"}}, with "again": true where it may be asked again soon.
+Whatever is answered, the program starts.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ PRIORITY: Final = "CUDA_MPS_CLIENT_PRIORITY"
 """of an MPS client from its start on, 0 normal and 1 below (MPS guide): where both wait, its blocks go last"""
 _BELOW: Final = ("low", "idle")
 _FIELDS: Final = ("run", "lane", "class", "sm", "memory", "tenant", "park", "park_after")
+COMMAND_BYTES: Final = 12_000
+"""of a command in the packet, which holds 16384"""
+_CHARACTER: Final = 12
+"""bytes of one in JSON at most: beyond the first plane it is written as two"""
 LONGEST_IDLE: Final = 86400.0
 """seconds that a program may be idle before it is parked"""
 
@@ -83,12 +88,14 @@ class Request:
 
     def pack(self) -> bytes:
         """The packet; the command is cut where it would not fit."""
-        words, room = [], 8000
+        words, room = [], COMMAND_BYTES
         for word in self.command:
-            words.append(word[:room])
-            room -= len(words[-1])
-            if room <= 0:
+            size = len(json.dumps(word)) + 2
+            if size > room:
+                words.append(word[: room // _CHARACTER])
                 break
+            words.append(word)
+            room -= size
         body: dict[str, Any] = {"run": words, "lane": self.lane, "class": self.klass, "sm": self.percent}
         body |= {"memory": self.memory, "tenant": self.tenant, "park": self.park, "park_after": self.park_after}
         return json.dumps(body).encode()

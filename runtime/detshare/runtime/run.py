@@ -7,20 +7,25 @@ stops it from arranging a lane is said in a line on standard error, and the prog
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final
 
 import click
 
-from detshare.ctl.core import classes, native, options, sizes
+from detshare.ctl.core import classes, native, options, sizes, sockets
 from detshare.ctl.core.backend import BadRequest
+from detshare.runtime import admission, mps
 from detshare.runtime.admission import Request, check_name, idle
 from detshare.runtime.mps import READY_SECONDS
 from detshare.runtime.profiles import LANES, Lane
@@ -39,7 +44,12 @@ GATE: Final = "DETSHARE_GATE"
 """what a held program's streams wait at"""
 ANSWER_SECONDS: Final = READY_SECONDS + 8.0
 """the daemon's own waits end before that"""
+AGAIN_SECONDS: Final = 0.2
+_LOCALE: Final = "LC_CTYPE"
 _PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_SEPARATOR: Final = re.compile("[: ]")
+"""between the names of LD_PRELOAD (ld.so(8)), and so never within one"""
+_SHELL: Final = "/bin/sh"
 NOT_FOUND: Final = 127
 NOT_STARTED: Final = 126
 
@@ -50,9 +60,11 @@ def library() -> Path:
 
 
 def tell(text: str) -> None:
-    """One line on standard error; a terminal gets no control characters of others."""
+    """One line on standard error, where that takes it; a terminal gets no control characters of others."""
     shown = "".join(c if c.isprintable() else "?" for c in text)
-    print(f"detshare: {shown}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # closed: print would take standard output, which is the program's
+        with contextlib.suppress(OSError):
+            print(f"detshare: {shown}", file=sys.stderr, flush=True)
 
 
 class NoAnswer(Exception):
@@ -60,11 +72,19 @@ class NoAnswer(Exception):
 
 
 def ask(path: Path, request: Request) -> dict[str, Any]:
-    """The daemon's answer. NoAnswer."""
+    """The daemon's answer; asked for again where others of this user are before us. NoAnswer."""
+    end = time.monotonic() + ANSWER_SECONDS
+    while True:
+        answer = _ask(path, request, end)
+        if answer.get("again") is not True or time.monotonic() + AGAIN_SECONDS >= end:
+            return answer
+        time.sleep(AGAIN_SECONDS)
+
+
+def _ask(path: Path, request: Request, end: float) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as connection:
-        connection.settimeout(ANSWER_SECONDS)
         try:
-            connection.connect(str(path))
+            sockets.connect(connection, path, max(0.1, end - time.monotonic()))
             connection.send(request.pack())
             data = connection.recv(1 << 16)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
@@ -83,6 +103,37 @@ def ask(path: Path, request: Request) -> dict[str, Any]:
     return answer
 
 
+def given() -> dict[str, str]:
+    """The environment as it was given: in the C locale Python sets LC_CTYPE (PEP 538), and exec would hand that on."""
+    made = dict(os.environ)
+    try:
+        first = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return made
+    made.pop(_LOCALE, None)
+    name = f"{_LOCALE}=".encode()
+    for entry in first:
+        if entry.startswith(name):
+            made[_LOCALE] = os.fsdecode(entry[len(name) :])
+            break
+    return made
+
+
+def without_outer(environment: dict[str, str]) -> dict[str, str]:
+    """The same less what another `detshare run`, within which this one is, set for its own program."""
+    outer = environment.get(SOCKET)
+    if outer is None:
+        return environment
+    own = {SOCKET, TENANT, MEMORY, PARK, GATE}
+    if PurePath(environment.get(mps.PIPE, "/")).is_relative_to(PurePath(outer).parent):
+        own |= {mps.PIPE, mps.LOG, admission.PRIORITY}
+    made = {name: value for name, value in environment.items() if name not in own}
+    mine = str(library())
+    if kept := [each for each in _SEPARATOR.split(made.pop("LD_PRELOAD", "")) if each not in ("", mine)]:
+        made["LD_PRELOAD"] = ":".join(kept)
+    return made
+
+
 def arrange(path: Path, request: Request, environment: dict[str, str], gate: str | None = None) -> dict[str, str]:
     """The environment for the program; what was chosen, and what could not be had, is told."""
     name = PurePath(request.command[0]).name
@@ -95,6 +146,7 @@ def arrange(path: Path, request: Request, environment: dict[str, str], gate: str
         error = answer["error"]
         tell(f"{name} runs without DetShare: {error.get('stopped')}; next: {error.get('next')}")
         return environment
+    environment = without_outer(environment)
     lane, why = str(answer.get("lane")), str(answer.get("why"))
     if request.lane != lane or request.lane == Lane.AUTO:
         tell(f"{name} runs in the {lane} lane: {why}")
@@ -103,9 +155,13 @@ def arrange(path: Path, request: Request, environment: dict[str, str], gate: str
     if lane != Lane.SPATIAL and not answer.get("observe"):
         return environment
     where = library()
+    what = "in the temporal lane" if lane == Lane.SPATIAL else "unwatched"
     if not where.is_file():
-        what = "in the temporal lane" if lane == Lane.SPATIAL else "unwatched"
         tell(f"{name} runs {what}: there is no {where}; next: make -C runtime")
+        return environment
+    if _SEPARATOR.search(str(where)):
+        stopped = f"{where} cannot be preloaded, since a space or colon ends a name there"
+        tell(f"{name} runs {what}: {stopped}; next: install DetShare in a folder without")
         return environment
     made = {**environment, SOCKET: str(path.absolute())}
     made["LD_PRELOAD"] = ":".join(filter(None, (str(where), environment.get("LD_PRELOAD", ""))))
@@ -135,8 +191,20 @@ def become(command: Sequence[str], environment: dict[str, str]) -> int:
             tell(f"run {command[0]}: there is no such program; next: check the name and PATH")
         return NOT_FOUND
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOEXEC and (script := _script(command[0], environment)):
+            return become([_SHELL, script, *command[1:]], environment)
         tell(f"run {command[0]}: it cannot be started ({error}); next: check its rights and its first line")
         return NOT_STARTED
+
+
+def _script(name: str, environment: dict[str, str]) -> str | None:
+    """The file of a script without a first line, which execvp(3), and so every shell, gives to sh; None for others."""
+    found = shutil.which(name, path=environment.get("PATH"))
+    try:
+        with open(found or os.devnull, "rb") as file:
+            return found if b"\0" not in file.read(256) else None
+    except OSError:
+        return None
 
 
 def _checked(check: Any) -> Any:
@@ -188,4 +256,4 @@ def run(
     """
     parks = park or park_after is not None
     request = Request(command, lane, klass, percent, memory, tenant or "", parks, park_after)
-    sys.exit(become(command, arrange(run_dir / SOCKET_NAME, request, dict(os.environ), gate)))
+    sys.exit(become(command, arrange(run_dir / SOCKET_NAME, request, given(), gate)))

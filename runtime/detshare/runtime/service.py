@@ -250,7 +250,8 @@ class Service:
             if data.startswith(b"{"):
                 if not self._later(self._jobs, uid, self._answer_run, connection, data, pid, uid, gid):
                     stopped = f"{MOST_WAITING} requests of uid {uid} wait already"
-                    _send(connection, ControlError("detshare run", stopped, "wait for these").to_json())
+                    told = ControlError("detshare run", stopped, "wait for these").to_json()
+                    _send(connection, {**told, "again": True})
                     connection.close()
                 return
             if data and len(data) == layout.ARENA_SIZE:

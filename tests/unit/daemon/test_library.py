@@ -141,6 +141,19 @@ def test_an_exception_in_the_block_puts_back_too(running: Any) -> None:
     assert seen(running, 4242).priority is None
 
 
+def test_a_daemon_that_goes_away_in_the_block_hides_no_exception_of_it(running: Any) -> None:
+    held = detshare.tenant(priority="high", pid=4242, run_dir=running.run_dir)
+
+    @held
+    def block() -> None:
+        held._wire.socket = running.run_dir / "gone.sock"
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as raised:
+        block()
+    assert "no daemon answers" in "".join(raised.value.__notes__)
+
+
 def test_where_one_wish_fails_nothing_stays_changed(running: Any) -> None:
     with (
         pytest.raises(detshare.Error, match="set-memory"),  # that needs the module

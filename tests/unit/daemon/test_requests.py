@@ -288,6 +288,39 @@ def test_without_a_daemon_nothing_happens_and_the_reason_is_there(tmp_path: Path
     assert "a request takes" in me.unreported
 
 
+class Strange:
+    """Compares as a number does, and is none."""
+
+    def __init__(self, error: type[Exception] | None = None) -> None:
+        self.error = error
+
+    def __gt__(self, other: object) -> bool:
+        if self.error is not None:
+            raise self.error
+        return True
+
+    __le__ = __gt__
+
+
+NONSENSE = [float("nan"), -1, 0, 1e300, 10**400, "0.5", None, [], Strange(), Strange(ValueError), Strange(RuntimeError)]
+
+
+@pytest.mark.parametrize("value", NONSENSE, ids=lambda value: f"{type(value).__name__} {str(value)[:8]}")
+def test_nonsense_is_lost_alone_and_never_raises(tmp_path: Path, value: Any) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
+        daemon.bind(str(tmp_path / REPORTS_NAME))
+        mine = detshare.tenant(run_dir=tmp_path)
+        mine.observe(0.25)
+        mine.observe(value)
+        assert mine.lost == 1
+        assert "a request takes" in mine.unreported
+        mine.observe(0.5)
+        mine.flush()
+        daemon.setblocking(False)
+        assert daemon.recv(100) + daemon.recv(100) == b"0.250000000\n0.500000000\n"
+    assert (mine.lost, mine.unreported) == (1, "")
+
+
 def test_a_program_that_outlives_its_daemon_reports_to_the_next(mine: Callable[[], Any], run_dir: Path) -> None:
     first = mine()
     reporter = Reporter(run_dir)

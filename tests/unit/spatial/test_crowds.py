@@ -82,7 +82,9 @@ def test_a_user_with_many_requests_waits_for_them_and_others_do_not(
     until(lambda: lane.service._waiting[1] == 2)
     third = connect()
     third.send(RUN)
-    assert "2 requests of uid 1 wait already" in str(answer(third)["error"])
+    refused = answer(third)
+    assert "2 requests of uid 1 wait already" in str(refused["error"])
+    assert refused["again"] is True
     monkeypatch.setattr(service, "_peer", true_peer)
     other = connect()
     other.send(RUN)

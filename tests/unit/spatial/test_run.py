@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from spatial_lane import Lane
 
+from detshare.ctl.client import Client, ClientError
 from detshare.ctl.core import procfs
+from detshare.runtime import run as module
+from detshare.runtime.admission import Request
 from tests import patience
 from tests.patience import Slept, ended, until
 
@@ -64,6 +72,43 @@ def test_what_gates_wait_at_is_chosen_in_the_spatial_lane(lane: Lane, folder: Pa
     assert shown(run(folder, "--lane", "spatial", "--gate", "rck", *program))["DETSHARE_GATE"] == "rck"
     assert "DETSHARE_GATE" not in shown(run(folder, "--lane", "spatial", *program))
     assert "DETSHARE_GATE" not in shown(run(folder, "--lane", "temporal", "--gate", "rck", *program))
+
+
+def test_a_run_within_a_run_takes_nothing_of_the_outer_one(lane: Lane, folder: Path) -> None:
+    outer = ["--lane", "spatial", "--memory", "8G", "--tenant", "red", "--gate", "rck", "--"]
+    again = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(folder)]
+    other = str(next(path for path in Path("/lib").glob("*/libdl.so.2")))
+    program = ["--", sys.executable, "-c", SHOW]
+    seen = shown(run(folder, *outer, *again, "--lane", "temporal", *program, LD_PRELOAD=other))
+    assert not [name for name in seen if name.startswith("CUDA_MPS_")]
+    assert not set(seen) & {"DETSHARE_SOCKET", "DETSHARE_TENANT", "DETSHARE_MEMORY", "DETSHARE_PARK", "DETSHARE_GATE"}
+    assert seen["LD_PRELOAD"] == other
+    seen = shown(run(folder, *outer, *again, "--lane", "spatial", *program, LD_PRELOAD=other))
+    assert not set(seen) & {"DETSHARE_MEMORY", "DETSHARE_GATE"}
+    assert seen["DETSHARE_TENANT"] != "red"
+    assert seen["CUDA_MPS_PIPE_DIRECTORY"] == str(lane.mps.pipe)
+    assert len(seen["LD_PRELOAD"].split(":")) == 2
+    theirs = {"CUDA_MPS_PIPE_DIRECTORY": "/somebody/elses"}
+    seen = shown(run(folder, "--", *again, "--lane", "temporal", *program, **theirs))
+    assert seen["CUDA_MPS_PIPE_DIRECTORY"] == "/somebody/elses"
+
+
+@pytest.mark.parametrize("word", ["x", "", "\x01" * 8000, "\N{CYRILLIC SMALL LETTER ZHE}" * 8000, "\udcff" * 8000])
+def test_a_long_command_is_arranged_for_too(lane: Lane, folder: Path, word: str) -> None:
+    done = run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW, *[word] * (1 if len(word) > 1 else 9000))
+    assert "DETSHARE_SOCKET" in shown(done), done.stderr
+
+
+def test_a_library_that_the_loader_cannot_be_told_of_leaves_the_program_alone(lane: Lane, folder: Path) -> None:
+    where = folder / "my programs" / "libdetshare.so"
+    where.parent.mkdir()
+    where.symlink_to(next(path for path in Path("/lib").glob("*/libm.so.6")))
+    done = run(folder, "--lane", "spatial", "--", sys.executable, "-c", SHOW, DETSHARE_LIBRARY=str(where))
+    assert not set(shown(done)) & {"LD_PRELOAD", "DETSHARE_SOCKET", "CUDA_MPS_PIPE_DIRECTORY"}
+    (line,) = done.stderr.splitlines()
+    assert "runs in the temporal lane" in line
+    assert "my programs" in line
+    assert "next: " in line
 
 
 def test_what_was_preloaded_before_stays(lane: Lane, folder: Path) -> None:
@@ -124,6 +169,20 @@ def test_a_program_that_is_not_there(folder: Path) -> None:
     assert "its first line names" in done.stderr
 
 
+def test_a_script_without_a_first_line_runs_as_a_shell_would_run_it(folder: Path) -> None:
+    script = folder / "a job"
+    script.write_text('echo "$0 $1"; exit 3\n')
+    script.chmod(0o755)
+    done = run(folder, "--", str(script), "one two")
+    assert (done.stdout, done.returncode) == (f"{script} one two\n", 3)
+    done = run(folder, "--", script.name, "two", PATH=f"{folder}:{os.environ['PATH']}")
+    assert (done.stdout, done.returncode) == (f"{script} two\n", 3)
+    script.write_bytes(b"\x7fELF\0 of another machine\n")
+    done = run(folder, "--", str(script))
+    assert done.returncode == 126
+    assert "cannot be started" in done.stderr
+
+
 def test_signals_reach_the_program_itself(lane: Lane, folder: Path) -> None:
     code = "import signal,sys,time; signal.signal(15, lambda *_: sys.exit(42)); print('up', flush=True); time.sleep(30)"
     command = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(folder), "--lane", "temporal"]
@@ -143,17 +202,70 @@ def test_the_program_dies_of_a_closed_pipe_as_it_would_alone(folder: Path) -> No
 
 
 def test_a_daemon_that_does_not_answer_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
-    from detshare.runtime import run as module
-    from detshare.runtime.admission import Request
-
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(folder / "boards.sock"))
         listener.listen()
         with pytest.raises(module.NoAnswer, match=r"within 0\.3 s"):
             module.ask(folder / "boards.sock", Request(("x",), "auto", None, None, None, ""))
+
+
+@contextlib.contextmanager
+def crowded(path: Path, kind: int) -> Iterator[None]:
+    """Somebody listens there, accepts nobody, and as many wait as can."""
+    with socket.socket(socket.AF_UNIX, kind) as listener, contextlib.ExitStack() as waiting:
+        listener.bind(str(path))
+        listener.listen(0)
+        for _ in range(100):
+            other = waiting.enter_context(socket.socket(socket.AF_UNIX, kind))
+            other.setblocking(False)
+            if other.connect_ex(str(path)) == errno.EAGAIN:
+                break
+        else:
+            raise AssertionError("there is always room")
+        yield
+
+
+def test_a_daemon_at_whose_door_many_wait_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
+    with crowded(folder / "boards.sock", socket.SOCK_SEQPACKET), pytest.raises(module.NoAnswer, match=r"within 0\.3 s"):
+        module.ask(folder / "boards.sock", Request(("x",), "auto", None, None, None, ""))
+    client = Client(folder, answer_s=0.3)
+    with crowded(client.socket, socket.SOCK_STREAM), pytest.raises(ClientError, match="did not answer"):
+        client.version()
+
+
+def test_who_has_many_before_him_asks_again(folder: Path) -> None:
+    path, answers = folder / "boards.sock", [{"error": {}, "again": True}, {"error": {}, "again": True}, {"lane": "x"}]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def answer() -> None:
+            for each in answers:
+                link, _ = listener.accept()
+                with link:
+                    link.recv(1 << 16)
+                    link.send(json.dumps(each).encode())
+
+        daemon = threading.Thread(target=answer, daemon=True)
+        daemon.start()
+        assert module.ask(path, Request(("x",), "auto", None, None, None, "")) == {"lane": "x"}
+        daemon.join()
+
+
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+def test_a_program_runs_alike_where_nothing_can_be_told(lane: Lane, folder: Path, where: str) -> None:
+    command = f"{sys.executable} -m detshare.tools.main run --run-dir {folder} -- echo works {where}"
+    done = patience.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("works\n", "", 0)
+
+
+@pytest.mark.parametrize("locale", [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": "C.UTF-8"}, {"LANG": "C"}])
+def test_the_program_has_the_locale_that_it_was_given(lane: Lane, folder: Path, locale: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(folder), "--lane", "temporal"]
+    done = patience.run([*command, "--", "/usr/bin/env"], capture_output=True, text=True, check=True, env=locale)
+    assert dict(line.split("=", 1) for line in done.stdout.splitlines()) == locale
 
 
 def test_a_program_that_starts_while_mps_refuses_starts_within_five_seconds(lane: Lane, folder: Path) -> None:

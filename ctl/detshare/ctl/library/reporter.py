@@ -54,14 +54,15 @@ class Reporter:
     def observe(self, seconds: float) -> None:
         """One request took so long."""
         try:
-            taken = -1.0 if isinstance(seconds, str | bytes) else float(seconds)
-        except Exception:  # noqa: BLE001  whatever it is: no request fails for its report
-            taken = -1.0
-        if not 0 < taken <= LONGEST_S:
+            # a float of this moment: arrays compare as numbers do, and change
+            value = float(seconds) if 0 < seconds <= LONGEST_S else 0.0
+        except Exception:  # noqa: BLE001  whatever a number of others raises
+            value = 0.0
+        if not value:
             self.lost += 1
             self.reason = f"a request takes more than 0 and at most {LONGEST_S:g} s"
             return
-        self._kept.append(taken)
+        self._kept.append(value)
         if time.monotonic() >= self._due or (len(self._kept) >= MOST and not self._failed):
             self.flush()
         elif len(self._kept) > 4 * MOST:

@@ -92,7 +92,12 @@ class tenant(Client, contextlib.ContextDecorator):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._reporter.flush()
-        self._undo.pop().__exit__(kind, error, trace)
+        try:
+            self._undo.pop().__exit__(kind, error, trace)
+        except ControlError as refused:
+            if error is None:
+                raise
+            error.add_note(f"and detshare.tenant could not put back what it changed: {refused}")
 
 
 def _require(result: Result, who: int) -> None:
