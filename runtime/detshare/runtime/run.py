@@ -122,7 +122,7 @@ def given() -> dict[str, str]:
 def without_outer(environment: dict[str, str]) -> dict[str, str]:
     """The same less what another `detshare run`, within which this one is, set for its own program."""
     outer = environment.get(SOCKET)
-    if outer is None:
+    if outer is None or PARK not in environment:  # of a container's specification, which says no more than that
         return environment
     own = {SOCKET, TENANT, MEMORY, PARK, GATE}
     if PurePath(environment.get(mps.PIPE, "/")).is_relative_to(PurePath(outer).parent):

@@ -45,7 +45,9 @@ LAST_SECONDS: Final = 5.0
 MOST_CONNECTIONS: Final = 256
 """that said nothing yet: who has most of them loses his oldest to a newcomer"""
 MOST_WAITING: Final = 32
-"""requests of one user that take time and are not answered yet"""
+"""requests for a lane, of one user, that are not answered yet: he asks again"""
+MOST_GIFTS: Final = 256
+"""the same for host memory: more than the programs of all GPUs ask for at once"""
 _LARGEST: Final = 16384
 """bytes of a packet"""
 
@@ -81,8 +83,8 @@ class Service:
         self._epoll: select.epoll | None = None
         self._connections: dict[int, tuple[socket.socket, float, int]] = {}
         """with when each came, and its user"""
-        self._waiting: Counter[int] = Counter()
-        """user -> requests that the pools have"""
+        self._waiting: Counter[tuple[int, int]] = Counter()
+        """(user, how many there may be) -> requests that a pool has"""
         self._waiting_lock = threading.Lock()
         self._ahead: dict[int, tuple[socket.socket, Tenant]] = {}
         """of programs that were answered while they make their context, each with what it was given"""
@@ -248,14 +250,14 @@ class Service:
         try:
             pid, uid, gid = _peer(connection)
             if data.startswith(b"{"):
-                if not self._later(self._jobs, uid, self._answer_run, connection, data, pid, uid, gid):
+                if not self._later(self._jobs, uid, MOST_WAITING, self._answer_run, connection, data, pid, uid, gid):
                     stopped = f"{MOST_WAITING} requests of uid {uid} wait already"
                     told = ControlError("detshare run", stopped, "wait for these").to_json()
                     _send(connection, {**told, "again": True})
                     connection.close()
                 return
             if data and len(data) == layout.ARENA_SIZE:
-                if not self._later(self._gifts, uid, self._answer_arena, connection, data, pid):
+                if not self._later(self._gifts, uid, MOST_GIFTS, self._answer_arena, connection, data, pid):
                     connection.close()
                 return
             if data and self._answer_attach(connection, data, pid, uid):
@@ -264,18 +266,19 @@ class Service:
             log.debug("a connection broke: %s", error)
         connection.close()
 
-    def _later(self, pool: ThreadPoolExecutor, uid: int, job: Callable[..., None], *args: object) -> bool:
-        """Have a pool do it; not where this user's wait for so many already."""
+    def _later(self, pool: ThreadPoolExecutor, uid: int, most: int, job: Callable[..., None], *args: object) -> bool:
+        """Have a pool do it; not where so many of this user's wait already."""
+        key = uid, most
         with self._waiting_lock:
-            if self._waiting[uid] >= MOST_WAITING:
+            if self._waiting[key] >= most:
                 return False
-            self._waiting[uid] += 1
+            self._waiting[key] += 1
 
         def done(_: object) -> None:
             with self._waiting_lock:
-                self._waiting[uid] -= 1
-                if not self._waiting[uid]:
-                    del self._waiting[uid]
+                self._waiting[key] -= 1
+                if not self._waiting[key]:
+                    del self._waiting[key]
 
         pool.submit(job, *args).add_done_callback(done)
         return True

@@ -79,7 +79,7 @@ def test_a_user_with_many_requests_waits_for_them_and_others_do_not(
     slow_ones = [connect() for _ in range(2)]
     for link in slow_ones:
         link.send(RUN)
-    until(lambda: lane.service._waiting[1] == 2)
+    until(lambda: lane.service._waiting[1, 2] == 2)
     third = connect()
     third.send(RUN)
     refused = answer(third)
