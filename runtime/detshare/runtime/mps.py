@@ -35,6 +35,8 @@ START_SECONDS: Final = 5.0
 FOLLOW_SECONDS: Final = 1.0
 """how long a server may take to end after its control daemon"""
 ASK_SECONDS: Final = 3.0
+ANSWERED_S: Final = 10.0
+"""a control daemon that answered so lately is not asked whether it does"""
 READY_SECONDS: Final = 5.0
 """how long a program that starts may be kept waiting for a server that takes it"""
 _LATER: Final = "the spatial lane needs it; programs run in the temporal lane meanwhile"
@@ -42,6 +44,10 @@ _LATER: Final = "the spatial lane needs it; programs run in the temporal lane me
 
 class MpsError(ControlError):
     """MPS cannot do what was asked; programs run without it."""
+
+
+class NoAnswer(MpsError):
+    """The control daemon lives, and says nothing."""
 
 
 class State(StrEnum):
@@ -92,6 +98,7 @@ class Mps:
         self.falls: list[Fall] = []
         """what fell and was not told yet, oldest first; who tells it takes it away"""
         self._suspect = False
+        self._answered_at = float("-inf")
         self._orphaned_since = 0.0
         """when the control daemon was first seen dead; 0: it lives"""
 
@@ -157,7 +164,7 @@ class Mps:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise MpsError(asked, f"no answer within {seconds:g} s", f"see {self.log}/control.log") from None
+            raise NoAnswer(asked, f"no answer within {seconds:g} s", f"see {self.log}/control.log") from None
         except OSError as error:
             raise MpsError(asked, str(error), f"is {self._binary} a program? ({_LATER})") from error
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
@@ -251,10 +258,12 @@ class Mps:
                 process = _process(pid)
                 if process is not None:
                     seen[process] = tuple(self.client_list(pid))
-        except MpsError:
+        except NoAnswer:
             self._suspect = True  # who does not answer us lets nobody in either, and a newcomer would wait for ever
+        except MpsError:
+            pass
         else:
-            self._servers = seen
+            self._servers, self._answered_at = seen, time.monotonic()
 
     def look(self) -> Fall | None:
         """Whether control daemon or server ended since the last look. Cheap: it reads /proc."""
@@ -370,7 +379,7 @@ class Mps:
                 return f"its control daemon ended, and its server still serves {', '.join(map(str, pids))}"
             self._fell("the MPS server had lost its control daemon and was ended")
         self.start()
-        if not self._suspect:
+        if not self._suspect and time.monotonic() - self._answered_at > ANSWERED_S:
             self.refresh()
         if not self._suspect:
             return ""

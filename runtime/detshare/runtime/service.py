@@ -224,7 +224,9 @@ class Service:
         assert self._epoll is not None
         try:
             connection, _ = self._listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                time.sleep(0.05)  # who waits stays in the queue, and makes it readable all the while
             return
         if len(self._connections) >= MOST_CONNECTIONS:
             users = Counter(uid for *_, uid in self._connections.values())

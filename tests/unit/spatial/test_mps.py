@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from detshare.ctl.core import procfs
-from detshare.runtime.mps import Mps, MpsError, State
+from detshare.runtime import mps as module
+from detshare.runtime.mps import Mps, MpsError, NoAnswer, State
 from tests.patience import Slept, until
 
 pytestmark = pytest.mark.e2e
@@ -193,9 +194,11 @@ def test_a_control_daemon_that_answers_nothing_lets_no_newcomer_wait_in_it(
     true_ask = mps.ask
 
     def silent(command: str, seconds: float = 0.0) -> list[str]:
-        raise MpsError(command, "no answer", "see the log")
+        raise NoAnswer(command, "no answer", "see the log")
 
     monkeypatch.setattr(mps, "ask", silent)
+    assert mps.make_ready(uid, gid, nobody) == ""  # it answered a moment ago
+    monkeypatch.setattr(module, "ANSWERED_S", 0.0)
     (folder / "refuse").touch()
     assert mps.make_ready(uid, gid, lambda: [1], seconds=0.5)
     assert mps.suspect
