@@ -19,6 +19,7 @@
 #define CONTEXT_BYTES ((size_t)768 << 20)
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
 static void at_exit(void)
 {
@@ -57,6 +58,10 @@ static void process_once_do(void)
 		ds_context_unseen();
 	/* after the driver was loaded, so before its own exit handlers */
 	atexit(at_exit);
+}
+
+static void forks_once_do(void)
+{
 	pthread_atfork(NULL, NULL, child);
 }
 
@@ -93,6 +98,8 @@ static void aside(struct ds_device *device)
 /* The daemon answers while the driver makes the context. */
 static void ask_ahead(struct ds_device *device, CUdevice ordinal)
 {
+	/* before the first lock: another thread may fork while it is held */
+	pthread_once(&forks_once, forks_once_do);
 	ds_lock(device);
 	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN) {
 		device->ordinal = ordinal;
@@ -145,6 +152,7 @@ static void attach_if_new(struct ds_device *device, CUdevice ordinal, CUcontext 
 	bool fresh = false;
 
 	pthread_once(&process_once, process_once_do);
+	pthread_once(&forks_once, forks_once_do);
 	ds_lock(device);
 	if (atomic_load(&device->state) == DS_DEVICE_UNKNOWN) {
 		device->ordinal = ordinal;

@@ -6,11 +6,13 @@ from __future__ import annotations
 import array
 import errno
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from builds import LIBRARY, made
@@ -103,12 +105,13 @@ def start(lane: Lane) -> Iterator[Start]:
         pipe = subprocess.PIPE
         command = [sys.executable, "-c", PROGRAM]
         environment = {**os.environ, **ours, **settings}
-        programs.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment))
+        program = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, start_new_session=True)
+        programs.append(program)
         return programs[-1]
 
     yield start_one
     for program in programs:
-        program.kill()
+        os.killpg(program.pid, signal.SIGKILL)  # its child, too, which has the same pipes
         program.communicate()
 
 
@@ -283,6 +286,37 @@ def test_who_was_not_heard_asks_again(lane: Lane, start: Start) -> None:
     assert said(program) == "0"
     assert lane.service.tenants.pids() == [program.pid]
     assert not next(iter(lane.service.tenants._tenants.values())).record.ahead
+
+
+SLOW_CONNECT = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int connect(int fd, const struct sockaddr *to, socklen_t size)
+{
+	int (*next)(int, const struct sockaddr *, socklen_t) = dlsym(RTLD_NEXT, "connect");
+
+	if (write(1, "asks\n", 5) == 5)
+		usleep(500000);
+	return next(fd, to, size);
+}
+"""
+
+
+def test_a_child_of_a_fork_while_its_parent_asks_goes_on(start: Start, tmp_path: Path) -> None:
+    """What the other thread held at that moment nobody lets go in the child."""
+    slow = tmp_path / "slow.so"
+    compiler = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(slow), "-ldl"]
+    subprocess.run(compiler, input=SLOW_CONNECT, text=True, check=True)
+    program = start(LD_PRELOAD=f"{LIBRARY}:{slow}")
+    say(program, "fork meanwhile")
+    assert said(program) == "asks"
+    say(program, "")
+    assert said(program) == "0"
+    say(program, "retain")  # it does not while it waits for its child
+    assert select.select([program.stdout], [], [], LONG_S)[0]
+    assert said(program) == "0"
 
 
 def test_a_child_leaves_its_parents_request_alone(lane: Lane, start: Start) -> None:
