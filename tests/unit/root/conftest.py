@@ -48,6 +48,7 @@ MODEL_ONLY = {
     "test_a_second_gpus_context_far_from_the_first_handles": "builds a model of two GPUs",
     "test_any_history_ends_as_it_began": "builds a model for each history; thousands of processes in a guest",
     "test_an_unknown_driver_branch_is_only_looked_at": "builds a model of an unknown branch",
+    "test_who_allocates_without_rest_is_looked_at_as_seldom": "makes memory below what is no device",
     "test_client_numbers_that_wrapped": "sets the model's counter; here a million clients would have to be made",
     "test_clients_on_a_driver_that_ran_for_long": "makes 30 000 clients: a minute in a guest",
 }

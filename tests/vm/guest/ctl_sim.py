@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -333,6 +333,11 @@ class SimMachine:
         for file in child.fds.values():
             file.owners.append(child)
         return child
+
+    def exec(self, process: SimProcess, command: str, *, keep: Sequence[int] = ()) -> None:
+        """What another program in its place does to the driver's files; the command line stays as it was."""
+        for fd in [fd for fd in process.fds if fd not in keep]:
+            process.close(fd)
 
     def kill(self, process: SimProcess) -> None:
         if not process.alive:
