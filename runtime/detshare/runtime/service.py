@@ -33,6 +33,7 @@ from detshare.runtime.mps import Mps, MpsError, State
 from detshare.runtime.profiles import Profiles
 from detshare.runtime.tenant import Refused, Tenant
 from detshare.runtime.tenants import Tenants
+from detshare.runtime.workers import Workers
 
 log = logging.getLogger("detshared.spatial")
 
@@ -83,15 +84,13 @@ class Service:
         self._epoll: select.epoll | None = None
         self._connections: dict[int, tuple[socket.socket, float, int]] = {}
         """with when each came, and its user"""
-        self._waiting: Counter[tuple[int, int]] = Counter()
-        """(user, how many there may be) -> requests that a pool has"""
-        self._waiting_lock = threading.Lock()
         self._ahead: dict[int, tuple[socket.socket, Tenant]] = {}
         """of programs that were answered while they make their context, each with what it was given"""
-        self._jobs = ThreadPoolExecutor(4, thread_name_prefix="spatial")
-        self._gifts = ThreadPoolExecutor(2, thread_name_prefix="arena")
+        self._jobs = Workers(4, "spatial", MOST_WAITING)
+        self._gifts = Workers(2, "arena", MOST_GIFTS)
         """seconds of work each, for which no program's start waits"""
         self._settling = ThreadPoolExecutor(1, thread_name_prefix="settling")
+        self._fresh_lock = threading.Lock()
         self._fresh: list[Tenant] = []
         """programs that came and are not settled: one job at a time takes them all, however many come"""
         self._stop = threading.Event()
@@ -150,8 +149,9 @@ class Service:
         self.socket.unlink(missing_ok=True)
         if self._thread.is_alive():
             self._thread.join(5.0)
-        for jobs in (self._jobs, self._gifts, self._settling):
-            jobs.shutdown(wait=True, cancel_futures=True)
+        self._jobs.close()
+        self._gifts.close()
+        self._settling.shutdown(wait=True, cancel_futures=True)
         if restore:
             self.policies.stand_aside()
         with self._mps_lock:
@@ -252,14 +252,14 @@ class Service:
         try:
             pid, uid, gid = _peer(connection)
             if data.startswith(b"{"):
-                if not self._later(self._jobs, uid, MOST_WAITING, self._answer_run, connection, data, pid, uid, gid):
-                    stopped = f"{MOST_WAITING} requests of uid {uid} wait already"
+                if not self._jobs.submit_for(uid, self._answer_run, connection, data, pid, uid, gid):
+                    stopped = f"{self._jobs.most} requests of uid {uid} wait already"
                     told = ControlError("detshare run", stopped, "wait for these").to_json()
                     _send(connection, {**told, "again": True})
                     connection.close()
                 return
             if data and len(data) == layout.ARENA_SIZE:
-                if not self._later(self._gifts, uid, MOST_GIFTS, self._answer_arena, connection, data, pid):
+                if not self._gifts.submit_for(uid, self._answer_arena, connection, data, pid):
                     connection.close()
                 return
             if data and self._answer_attach(connection, data, pid, uid):
@@ -267,23 +267,6 @@ class Service:
         except OSError as error:
             log.debug("a connection broke: %s", error)
         connection.close()
-
-    def _later(self, pool: ThreadPoolExecutor, uid: int, most: int, job: Callable[..., None], *args: object) -> bool:
-        """Have a pool do it; not where so many of this user's wait already."""
-        key = uid, most
-        with self._waiting_lock:
-            if self._waiting[key] >= most:
-                return False
-            self._waiting[key] += 1
-
-        def done(_: object) -> None:
-            with self._waiting_lock:
-                self._waiting[key] -= 1
-                if not self._waiting[key]:
-                    del self._waiting[key]
-
-        pool.submit(job, *args).add_done_callback(done)
-        return True
 
     def _answer_run(self, connection: socket.socket, data: bytes, pid: int, uid: int, gid: int) -> None:
         with contextlib.closing(connection):
@@ -376,7 +359,7 @@ class Service:
     def _came(self, tenant: Tenant) -> None:
         if tenant.record.observed:
             return
-        with self._waiting_lock:
+        with self._fresh_lock:
             self._fresh.append(tenant)
             first = len(self._fresh) == 1
         if first:
@@ -403,7 +386,7 @@ class Service:
 
     def _settle(self) -> None:
         """What follows programs' coming: their descriptors are kept, their PIDs are known as clients of MPS."""
-        with self._waiting_lock:
+        with self._fresh_lock:
             fresh, self._fresh = self._fresh, []
         for tenant in fresh:
             self.tenants.keep(tenant)

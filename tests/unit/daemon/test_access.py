@@ -134,6 +134,8 @@ def test_who_lowered_a_class_takes_that_back(running, stranger, backend):
 
     assert [ask("low"), ask("idle"), ask("low"), ask("normal"), ask("high")] == [200, 200, 200, 200, 403]
     assert ask("low") == 200
+    running.daemon.access.use(config.Access(GROUP, ("games", "daemon")))  # as a reload of the configuration does
+    assert [ask("normal"), ask("low")] == [200, 200]
     admin.verb("set-priority", str(pid), **{"class": "low"})
     assert [ask("normal"), ask("idle"), ask("low"), ask("normal")] == [403, 200, 200, 403]
     assert ask("idle") == 200

@@ -13,6 +13,7 @@ import pytest
 from fake_backend import FakeBackend, refusing
 
 import detshare
+from detshare.ctl.core.errors import ClientError
 from detshare.ctl.library.results import Program
 from tests.patience import run
 
@@ -152,6 +153,19 @@ def test_a_daemon_that_goes_away_in_the_block_hides_no_exception_of_it(running: 
     with pytest.raises(KeyError, match="mine") as raised:
         block()
     assert "no daemon answers" in "".join(raised.value.__notes__)
+
+
+def test_a_release_that_fails_at_the_end_is_told(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who may not release takes his lowering back by another verb."""
+    held = detshare.tenant(priority="low", pid=4242, run_dir=running.run_dir)
+
+    def fail(who: object) -> None:
+        raise ClientError("release 4242", "the driver answered NV_ERR_GENERIC", "see dmesg", status=409)
+
+    monkeypatch.setattr(held, "release", fail)
+    with pytest.raises(detshare.Error, match="NV_ERR_GENERIC"), held:
+        pass
+    assert seen(running, 4242).priority == "low"
 
 
 def test_where_one_wish_fails_nothing_stays_changed(running: Any) -> None:

@@ -8,7 +8,6 @@ One seed is one life. By hand, from the repository's root, as many as wanted:
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from detshare.ctl.core.observed import Grid, Observed, Requests
 from detshare.ctl.core.snapshot import Program, State
 from detshare.ctl.core.snapshot import Snapshot as Look
 from detshare.ctl.policy import registry
+from tests.seeds import by_hand
 
 GPUS = (GPU, "GPU-00000001-1111-2222-3333-444444444444")
 KLASSES = ("high", "normal", "low", "idle")
@@ -182,7 +182,4 @@ def live(seed: int, *, tell: bool = False) -> list[str]:
 
 
 if __name__ == "__main__":
-    first, last = map(int, sys.argv[1:])
-    for each in range(first, last):
-        for text in live(each, tell=last - first == 1) or ["kept"]:
-            print(f"seed {each}: {text}", flush=True)
+    by_hand(live)

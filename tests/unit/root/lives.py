@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import random
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,6 +33,7 @@ from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import DriverError, ProcessId
 from detshare.ctl.core.snapshot import Level, Outcome
 from detshare.ctl.rm.client import RmError
+from tests.seeds import by_hand
 from tests.unit.model import programs
 from tests.unit.root.conftest import Clock
 
@@ -431,7 +431,4 @@ def live(seed: int, *, tell: bool = False) -> list[str]:
 
 
 if __name__ == "__main__":
-    first, last = map(int, sys.argv[1:])
-    for each in range(first, last):
-        for text in live(each, tell=last - first == 1) or ["kept"]:
-            print(f"seed {each}: {text}", flush=True)
+    by_hand(live)

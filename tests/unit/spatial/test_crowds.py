@@ -66,7 +66,7 @@ def test_who_holds_most_connections_loses_one_to_a_newcomer(
 def test_a_user_with_many_requests_waits_for_them_and_others_do_not(
     lane: Lane, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "MOST_WAITING", 2)
+    lane.service._jobs.most = 2
     goes_on, answered, true_peer = threading.Event(), lane.service._admission.answer, service._peer
 
     def slow(data: bytes, pid: int, uid: int, gid: int) -> dict[str, object]:
@@ -79,7 +79,7 @@ def test_a_user_with_many_requests_waits_for_them_and_others_do_not(
     slow_ones = [connect() for _ in range(2)]
     for link in slow_ones:
         link.send(RUN)
-    until(lambda: lane.service._waiting[1, 2] == 2)
+    until(lambda: lane.service._jobs.waiting[1] == 2)
     third = connect()
     third.send(RUN)
     refused = answer(third)
@@ -91,7 +91,7 @@ def test_a_user_with_many_requests_waits_for_them_and_others_do_not(
     assert answer(other)["lane"] == "temporal"
     goes_on.set()
     assert [answer(link)["lane"] for link in slow_ones] == ["temporal"] * 2
-    until(lambda: not lane.service._waiting)
+    until(lambda: not lane.service._jobs.waiting)
 
 
 def test_programs_that_come_without_end_keep_no_request_waiting(

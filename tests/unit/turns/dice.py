@@ -8,7 +8,6 @@ One seed is one life of a daemon. By hand, from the repository's root, as many a
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import Call, ModelSwitchLog
 from detshare.ctl.backends.model.gpu import DEFAULT_SLICE_US, GpuModel
 from detshare.ctl.core.driver import Gpu, NotAllowed
+from tests.seeds import by_hand
 from tests.unit.model import programs
 
 LOOK_S = 0.25
@@ -340,7 +340,4 @@ def live(seed: int, *, tell: bool = False) -> list[str]:
 
 
 if __name__ == "__main__":
-    first, last = map(int, sys.argv[1:])
-    for each in range(first, last):
-        for text in live(each, tell=last - first == 1) or ["kept"]:
-            print(f"seed {each}: {text}", flush=True)
+    by_hand(live)

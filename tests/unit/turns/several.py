@@ -9,7 +9,6 @@ One seed is one machine. By hand, from the repository's root, as many as wanted:
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from detshare.ctl.backends.model.gpu import GpuModel
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import Workload
 from detshare.ctl.core.driver import DriverError, ProcessId, Switch
+from tests.seeds import by_hand
 from tests.unit.model import programs
 
 LOOK_S = 0.25
@@ -264,7 +264,4 @@ def live(seed: int, *, tell: bool = False) -> list[str]:
 
 
 if __name__ == "__main__":
-    first, last = map(int, sys.argv[1:])
-    for each in range(first, last):
-        for text in live(each, tell=last - first == 1) or ["kept"]:
-            print(f"seed {each}: {text}", flush=True)
+    by_hand(live)

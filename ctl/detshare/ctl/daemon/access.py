@@ -84,6 +84,10 @@ class Access:
         self._lowered: dict[ProcessId, tuple[str, str]] = {}
         """program -> the class from which its user lowered it, and the one that he gave it last"""
 
+    def use(self, rules: config.Access) -> None:
+        """Other rules from now on; who lowered a class may still take that back."""
+        self._rules = rules
+
     @property
     def group(self) -> int | None:
         """Who owns the socket besides the daemon's user; None where there is no such group here."""

@@ -73,7 +73,7 @@ class Settings:
         )
         access = replace(old.access, users=new.access.users)
         self._daemon.config = replace(old, daemon=daemon, access=access, path=new.path)
-        self._daemon.access = Access(access)
+        self._daemon.access.use(access)
         self._daemon.interval = daemon.interval
         if "daemon.log_format" in changed:
             logs.begin(daemon.log_level, daemon.log_format)

@@ -7,14 +7,17 @@ import contextlib
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.errors import ClientError, ControlError
 from detshare.ctl.library.client import Client
 from detshare.ctl.library.reporter import Reporter
 from detshare.ctl.library.results import Program, Result
 
 __all__ = ["tenant"]
+
+DENIED: Final = 403
+"""the daemon's answer to who may not do that"""
 
 
 class tenant(Client, contextlib.ContextDecorator):
@@ -114,8 +117,10 @@ def _restore_class(client: Client, who: int, before: Program | None) -> None:
     else:
         try:
             client.release(who)
-        except ControlError:  # who may not do that may take back that he lowered it
-            client.set_priority(who, "normal")
+        except ClientError as error:
+            if error.status != DENIED:
+                raise
+            client.set_priority(who, "normal")  # who may not do that may take back that he lowered it
 
 
 def _own_limit(before: Program | None) -> str | int:
