@@ -390,11 +390,14 @@ static void fetch(struct ds_stream *stream)
 		pthread_mutex_lock(&lock);
 	}
 	if (stream) {
-		struct ds_stay *stay = ds_arena_of(stream->device);
-		struct ds_own own;
+		/* its work may reach what other GPUs have */
+		ds_each_managed(device) {
+			struct ds_stay *stay = ds_arena_of(device);
+			struct ds_own own;
 
-		if (stay) {
-			ds_own_begin(&own, stream->device);
+			if (!stay)
+				continue;
+			ds_own_begin(&own, device);
 			real->cuEventSynchronize(stay->home);
 			ds_own_end(&own);
 		}
