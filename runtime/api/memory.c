@@ -75,16 +75,18 @@ static void show(struct ds_device *device)
 
 bool ds_memory_charge(struct ds_device *device, size_t bytes)
 {
-	uint64_t limit = ds_memory_limit(device);
-	uint64_t before = atomic_fetch_add_explicit(&used[device->ordinal], bytes, memory_order_relaxed);
+	uint64_t limit = ds_memory_limit(device), before = ds_memory_used(device);
 
-	if (ds_unlikely(limit && (before > limit || bytes > limit - before))) {
-		atomic_fetch_sub_explicit(&used[device->ordinal], bytes, memory_order_relaxed);
-		if (!atomic_exchange_explicit(&told, true, memory_order_relaxed))
-			ds_info("memory: refused %zu bytes: %llu of the limit of %llu are in use (further refusals are not reported)",
-				bytes, (unsigned long long)before, (unsigned long long)limit);
-		return false;
-	}
+	/* what is refused is never among `used`: another thread's request that fits would be refused for it */
+	do {
+		if (ds_unlikely(limit && (before > limit || bytes > limit - before))) {
+			if (!atomic_exchange_explicit(&told, true, memory_order_relaxed))
+				ds_info("memory: refused %zu bytes: %llu of the limit of %llu are in use (further refusals are not reported)",
+					bytes, (unsigned long long)before, (unsigned long long)limit);
+			return false;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(&used[device->ordinal], &before, before + bytes, memory_order_relaxed,
+							memory_order_relaxed));
 	show(device);
 	return true;
 }

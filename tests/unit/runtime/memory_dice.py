@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program's life under dice (clients/dice.c), with the library and without: each call answers the same, all bytes are the same, and nothing is left.
+"""A program's life under dice (clients/dice.c), with the library and without it: each call answers the same, all bytes
+are the same, and nothing is left.
 
 By hand: PYTHONPATH=.:tests/unit python tests/unit/runtime/memory_dice.py FIRST LAST
 """
@@ -37,11 +38,12 @@ def unlike(alone: str, under: str) -> list[str]:
 
 def wrong(what: str, result: subprocess.CompletedProcess[str]) -> list[str]:
     said = [line for line in result.stderr.splitlines() if line.startswith("fakecuda:")]
-    return [f"{what}: {line}" for line in said] + ([f"{what} ended with {result.returncode}"] if result.returncode else [])
+    ended = [f"{what} ended with {result.returncode}"] if result.returncode else []
+    return [f"{what}: {line}" for line in said] + ended
 
 
 def left(alone: str, under: str) -> list[str]:
-    """What no life may leave, on GPUs beyond what it leaves alone; and descriptors do not get more from life to life."""
+    """What no life may leave, on GPUs beyond what it leaves alone; descriptors do not get more from life to life."""
     before, after = LEFT.findall(alone), LEFT.findall(under)
     told = [f"life {n} pays for {life[2]} bytes that are free" for n, life in enumerate(after) if int(life[2])]
     told += [
@@ -60,11 +62,13 @@ def live(seed: int, *, tell: bool = False) -> list[str]:
     words = (str(seed), str(threads), str(dice.choice((60, 150, 240))), str(dice.choice((1, 2, 3))))
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FAKECUDA_TAKEN": str(Path(folder) / "taken"), "FAKECUDA_DEVICES": str(gpus)}
+        environment["FAKECUDA_REFUSE"] = str(dice.choice((0, 0, 20, 100)))
         alone = run(program("dice"), *words, preload="", **environment)
         under = run(program("dice"), *words, DETSHARE_PARK="1", **environment)
     if tell:
         print(f"{gpus} GPUs, {' '.join(words)}\n{under.stderr}", file=sys.stderr)
-    return wrong("alone", alone) + wrong("under", under) + unlike(alone.stdout, under.stdout) + left(alone.stderr, under.stderr)
+    told = [*wrong("alone", alone), *wrong("under", under)]
+    return [*told, *unlike(alone.stdout, under.stdout), *left(alone.stderr, under.stderr)]
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ void dice_enter(struct worker *self, unsigned int gpu)
 		CALL(cuCtxSetCurrent, place->context);
 		return;
 	}
-	CALL(cuDevicePrimaryCtxRetain, &place->context, (CUdevice)gpu);
+	PATIENT(cuDevicePrimaryCtxRetain, &place->context, (CUdevice)gpu);
 	CALL(cuCtxSetCurrent, place->context);
 	CALL(cuModuleLoadData, &place->module, client_image);
 	CALL(cuModuleGetFunction, &place->mix, place->module, "mix");
@@ -59,12 +59,12 @@ static void own_map(struct worker *self, struct block *block)
 	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, (int)block->gpu}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	unsigned long long flags = 9;
 
-	CALL(cuMemAddressReserve, &block->at, block->size, 0, 0, 0);
+	PATIENT(cuMemAddressReserve, &block->at, block->size, 0, 0, 0);
 	for (unsigned int n = 0; n < block->count; n++)
-		CALL(cuMemMap, block->at + n * block->each, block->each, 0, block->handles[n], 0);
+		PATIENT(cuMemMap, block->at + n * block->each, block->each, 0, block->handles[n], 0);
 	if (dice(self, 2))
-		CALL(cuMemMap, block->at, block->each, 0, block->handles[0], 0);
-	CALL(cuMemSetAccess, block->at, block->size, &access, 1);
+		PATIENT(cuMemMap, block->at, block->each, 0, block->handles[0], 0);
+	PATIENT(cuMemSetAccess, block->at, block->size, &access, 1);
 	CALL(cuMemGetAccess, &flags, &access.location, block->at + block->size - 4);
 	say(self, " access %llu", flags);
 }
@@ -148,8 +148,8 @@ void dice_make(struct worker *self, struct block *block)
 	default:
 		block->size = block->asked = (block->size + 4095) & ~4095UL;
 		host = aligned_alloc(4096, block->size);
-		CALL(cuMemHostRegister_v2, host, block->size, 0);
-		CALL(cuMemHostRegister_v2, host, block->size, 0);
+		PATIENT(cuMemHostRegister_v2, host, block->size, 0);
+		PATIENT(cuMemHostRegister_v2, host, block->size, 0);
 		block->at = (CUdeviceptr)host;
 	}
 	CALL(cuMemsetD8Async, block->at, (unsigned char)dice(self, 256), block->size, dice_stream(self));
