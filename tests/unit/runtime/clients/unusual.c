@@ -335,11 +335,11 @@ static void is_mapped_nowhere(void)
 {
 	uint32_t word;
 
-	for (unsigned int round = 0; round < 2; round++) {
+	for (unsigned int round = 0; round < 3; round++) {
 		lent();
 		others_have(0);
-		fakecuda_refuse(300);
-		for (unsigned int n = 0; n < 40 && state() != DS_PARK_HOME; n++) {
+		fakecuda_refuse(400);
+		for (unsigned int n = 0; n < 200 && state() != DS_PARK_HOME; n++) {
 			CHECK(client_mix(stream, block + PIECE + 4 * n, 1, 1, 1));
 			CHECK(client_mix(stream, block, 1, 1, 1));
 			CHECK(cuStreamSynchronize(stream));
