@@ -89,17 +89,18 @@ bool ds_lend_ready(struct ds_device *device, char *why, size_t room)
 	struct ds_piece *piece;
 	uint64_t need = 0;
 
-	/* threads of the program allocate and free meanwhile */
+	/* threads of the program allocate and free meanwhile, and do not wait for the daemon: what comes later has no window */
 	ds_piece_lock();
 	for (piece = ds_pieces; piece; piece = piece->next)
 		need += lacks(piece, device) ? piece->size : 0;
-	if (need && !ds_host_ask(&device->uuid, need, why, room)) {
-		ds_piece_unlock();
+	ds_piece_unlock();
+	if (need && !ds_host_ask(&device->uuid, need, why, room))
 		return false;
-	}
+	ds_piece_lock();
 	for (piece = ds_pieces; piece && result == CUDA_SUCCESS; piece = piece->next) {
-		if (!lacks(piece, device))
+		if (!lacks(piece, device) || piece->size > need)
 			continue;
+		need -= piece->size;
 		result = window(piece);
 		if (result != CUDA_SUCCESS)
 			ds_lend_drop(piece);

@@ -445,11 +445,18 @@ DS_LIST_ADD(ds_keepers, keeper);
 
 /* ---- ends ---- */
 
+static void lock_soon(void)
+{
+	atomic_fetch_add(&ds_arena_hurry, 1);
+	pthread_mutex_lock(&lock);
+	atomic_fetch_sub(&ds_arena_hurry, 1);
+}
+
 static void context_ends(struct ds_device *device)
 {
 	struct ds_own own;
 
-	pthread_mutex_lock(&lock);
+	lock_soon();
 	/* what is not home by then ends with the context */
 	if (atomic_load(&ds_home.now) == DS_HOME_LENT)
 		step(UINT64_MAX);
@@ -464,7 +471,7 @@ static void context_over(struct ds_device *device)
 {
 	bool away = false;
 
-	pthread_mutex_lock(&lock);
+	lock_soon();
 	ds_alloc_over(device);
 	ds_piece_lock();
 	away = bytes_away(device) != 0;

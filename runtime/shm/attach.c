@@ -27,6 +27,7 @@ enum { POLICY, COUNTERS, ACTIVITY, PAGES };
 #define PATIENCE_NS 1000000000ULL
 /* the kernel gives the daemon the pages meanwhile, some 3 GB a second */
 #define ARENA_PATIENCE_NS 60000000000ULL
+#define LOOK_NS 20000000ULL /* whether somebody cannot wait for that */
 
 struct page {
 	const char *name;
@@ -291,9 +292,20 @@ static int answered_ahead(const struct ds_gpu *gpu, uint64_t end, struct ds_atta
 	return socket;
 }
 
+_Atomic(uint32_t) ds_arena_hurry;
+
+/* Where the request yields, it is given up for who cannot wait. */
+static bool awaits(int socket, uint64_t end, bool yields)
+{
+	while (yields && !atomic_load(&ds_arena_hurry) && ds_now_ns() + LOOK_NS < end)
+		if (wait_for(socket, POLLIN, ds_now_ns() + LOOK_NS))
+			return true;
+	return !(yields && atomic_load(&ds_arena_hurry)) && wait_for(socket, POLLIN, end);
+}
+
 /* Sends a request now, and waits for the answer to it. -1: none, and `why` says why. */
-static int answered(const void *request, size_t size, uint64_t end, struct ds_attached *answer, int *fds, unsigned int *count, char *why,
-		    size_t room)
+static int answered(const void *request, size_t size, uint64_t end, bool yields, struct ds_attached *answer, int *fds, unsigned int *count,
+		    char *why, size_t room)
 {
 	const char *path = socket_path();
 	int socket;
@@ -307,7 +319,7 @@ static int answered(const void *request, size_t size, uint64_t end, struct ds_at
 		snprintf(why, room, "no daemon at %s: %s; is detshared running?", path, strerror(errno));
 		return -1;
 	}
-	if (wait_for(socket, POLLOUT, end) && say(socket, request, size) && wait_for(socket, POLLIN, end) &&
+	if (wait_for(socket, POLLOUT, end) && say(socket, request, size) && awaits(socket, end, yields) &&
 	    !answer_of(socket, answer, fds, count))
 		return socket;
 	snprintf(why, room, "the daemon at %s did not answer as expected: %s", path, strerror(errno));
@@ -418,7 +430,7 @@ bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, s
 		unmap_pages(maps, PAGES);
 	}
 	request = request_of(gpu, 0);
-	socket = answered(&request, sizeof(request), end, &answer, fds, &count, why, room);
+	socket = answered(&request, sizeof(request), end, false, &answer, fds, &count, why, room);
 	if (socket < 0)
 		return false;
 	good = use(gpu, &answer, fds, count, maps, why, room);
@@ -438,7 +450,7 @@ bool ds_host_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room)
 	bool given;
 
 	memcpy(request.gpu_uuid, uuid->bytes, sizeof(request.gpu_uuid));
-	socket = answered(&request, sizeof(request), ds_now_ns() + ARENA_PATIENCE_NS, &answer, fds, &count, why, room);
+	socket = answered(&request, sizeof(request), ds_now_ns() + ARENA_PATIENCE_NS, true, &answer, fds, &count, why, room);
 	if (socket < 0)
 		return false;
 	given = agrees(&answer, why, room);
@@ -457,7 +469,7 @@ static int arena_of(const CUuuid *uuid, uint32_t magic, uint64_t *bytes, char *w
 	struct stat stat;
 
 	memcpy(request.gpu_uuid, uuid->bytes, sizeof(request.gpu_uuid));
-	socket = answered(&request, sizeof(request), ds_now_ns() + ARENA_PATIENCE_NS, &answer, fds, &count, why, room);
+	socket = answered(&request, sizeof(request), ds_now_ns() + ARENA_PATIENCE_NS, true, &answer, fds, &count, why, room);
 	if (socket < 0)
 		return -1;
 	if (agrees(&answer, why, room)) {

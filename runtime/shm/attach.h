@@ -30,6 +30,8 @@ void ds_pages_ask_no_more(CUdevice ordinal);
 bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, size_t room);
 /* What was asked ahead, where the policy has this GPU's memory waited for: ds_pages_ask() gives these pages when there is a context. false: none. */
 bool ds_pages_early(const struct ds_gpu *gpu, struct ds_pages *pages);
+/* Not 0: what asks for host memory gives up, for somebody waits for it, and the daemon may not answer. */
+extern _Atomic(uint32_t) ds_arena_hurry;
 /* Asks the daemon for host memory to park in: a descriptor of at least `bytes` that nobody can shorten. -1: none, and `why` says why. */
 int ds_arena_ask(const CUuuid *uuid, uint64_t bytes, char *why, size_t room);
 /* As much of *bytes as there is now, and how much that is. */

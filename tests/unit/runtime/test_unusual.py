@@ -30,6 +30,11 @@ def test_a_thread_that_is_cancelled_leaves_the_others_a_way(tmp_path: Path) -> N
     good(run(program("unusual"), "cancels", DETSHARE_PARK="1", **environment))
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_daemon_that_does_not_answer_keeps_nobody(way: str, tmp_path: Path) -> None:
+    good(run(program("unusual"), "unanswered", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken"), **WAYS[way]))
+
+
 def test_what_is_mapped_nowhere_is_waited_for(tmp_path: Path) -> None:
     environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), **WAYS["lazy"]}
     good(run(program("unusual"), "nowhere", DETSHARE_PARK="1", **environment))

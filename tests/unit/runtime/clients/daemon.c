@@ -26,6 +26,8 @@ static struct {
 } boards[8];
 static _Atomic(unsigned int) attached, tier_now, arenas;
 static _Atomic(uint64_t) arena_most = UINT64_MAX;
+static _Atomic(bool) silent;
+static _Atomic(unsigned int) unheard;
 
 static void *page(const char *name, int *file, uint32_t magic)
 {
@@ -133,6 +135,11 @@ static void *serve(void *data)
 			continue;
 		size = recv(connection, &given, sizeof(given), 0);
 		request = given.attach;
+		if (atomic_load(&silent)) {
+			/* it stays open, as those of a daemon that was stopped */
+			atomic_fetch_add(&unheard, 1);
+			continue;
+		}
 		if (size == sizeof(given.arena) && given.arena.magic == DS_MAGIC_HOST) {
 			send_answer(connection, given.arena.bytes > atomic_load(&arena_most) ? ENOSPC : 0, NULL, 0);
 		} else if (size == sizeof(given.arena) && (given.arena.magic == DS_MAGIC_ARENA || given.arena.magic == DS_MAGIC_SOME)) {
@@ -228,6 +235,16 @@ uint32_t daemon_park_wait(void)
 void daemon_arena(uint64_t most)
 {
 	atomic_store(&arena_most, most);
+}
+
+void daemon_silent(bool on)
+{
+	atomic_store(&silent, on);
+}
+
+unsigned int daemon_unheard(void)
+{
+	return atomic_load(&unheard);
 }
 
 unsigned int daemon_arenas(void)

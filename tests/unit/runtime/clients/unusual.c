@@ -330,6 +330,27 @@ static void cancels(void)
 	CHECK(cuMemFree_v2(block));
 }
 
+/* Nobody answers a park's request for host memory: the program goes on meanwhile, and may end. */
+static void is_not_answered(void)
+{
+	uint64_t began;
+	CUdeviceptr more;
+
+	make();
+	daemon_silent(true);
+	daemon_park(true);
+	while (!daemon_unheard())
+		usleep(100);
+	began = client_ns();
+	CHECK(cuMemAlloc_v2(&more, 3 * MIB));
+	CHECK(client_mix(stream, more, 1, 1, 0));
+	CHECK(cuStreamSynchronize(stream));
+	CHECK(cuMemFree_v2(more));
+	CHECK(cuDevicePrimaryCtxRelease_v2(0));
+	/* a request is given up after a minute */
+	EXPECT(client_ns() - began < 30000000000ULL);
+}
+
 /* Lent memory that the driver maps at neither place: the program waits for it, and finds it. */
 static void is_mapped_nowhere(void)
 {
@@ -368,6 +389,7 @@ int main(int count, char **words)
 		{"handles", pays_for_handles},
 		{"host", asks_about_the_host},
 		{"cancels", cancels},
+		{"unanswered", is_not_answered},
 		{"nowhere", is_mapped_nowhere},
 	};
 
