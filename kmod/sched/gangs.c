@@ -4,7 +4,6 @@
 #include <linux/mutex.h>
 #include <linux/slab.h>
 
-#include "activity.h"
 #include "entity.h"
 #include "gangs.h"
 
@@ -36,9 +35,8 @@ static void make_room(unsigned int count)
 	gangs.room = count;
 }
 
-void ds_gangs_scan(struct ds_scan *scan, struct rm_rota_tenant *tenants, unsigned int *count, bool closed, struct rm_gang_word *word)
+void ds_gangs_step(u32 gpu, struct rm_rota_tenant *tenants, unsigned int *count, bool closed, u64 now, struct rm_gang_word *word)
 {
-	u32 gpu = scan->runq->gpu;
 	unsigned long again;
 	unsigned int other;
 
@@ -48,11 +46,9 @@ void ds_gangs_scan(struct ds_scan *scan, struct rm_rota_tenant *tenants, unsigne
 	if (gangs.covered || used & ~BIT(gpu)) {
 		make_room(gangs.count + *count);
 		if (gangs.room)
-			rm_gang_step(&gangs, gpu, tenants, count, closed, scan->now, word);
+			rm_gang_step(&gangs, gpu, tenants, count, closed, now, word);
 	}
 	mutex_unlock(&gangs_lock);
-	if (word->next != RM_ROTA_NEVER)
-		ds_scan_again(scan, word->next);
 	again = word->again;
 	for_each_set_bit(other, &again, RM_GPUS)
 		ds_runq_scan(ds_runq_at(other));

@@ -11,12 +11,8 @@
 
 #include "rm/gang.h"
 
-struct ds_scan;
-
-/*
- * As rm_gang_step(), for the runq of the scan. Where there is no memory for another tenant it is no gang.
- */
-void ds_gangs_scan(struct ds_scan *scan, struct rm_rota_tenant *tenants, unsigned int *count, bool closed, struct rm_gang_word *word);
+/* As rm_gang_step(), in a scan of that GPU. Where there is no memory for another tenant it is no gang. */
+void ds_gangs_step(u32 gpu, struct rm_rota_tenant *tenants, unsigned int *count, bool closed, u64 now, struct rm_gang_word *word);
 void ds_gangs_exit(void);
 
 #endif

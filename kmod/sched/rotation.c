@@ -378,16 +378,16 @@ static void step(struct ds_scan *scan, unsigned int count, bool closed)
 	u64 next;
 
 	if (scan->free)
-		rotation->gang = (struct rm_gang_word){ 0 };
+		rotation->gang = (struct rm_gang_word){ .next = RM_ROTA_NEVER };
 	else
-		ds_gangs_scan(scan, rotation->spare, &count, closed, &rotation->gang);
+		ds_gangs_step(scan->runq->gpu, rotation->spare, &count, closed, scan->now, &rotation->gang);
 	swap(rota->tenants, rotation->spare);
 	rota->count = count;
-	if (rotation->gang.taken) {
+	next = rotation->gang.next;
+	if (rotation->gang.taken)
 		rm_rota_yield(rota, scan->now, closed);
-		return;
-	}
-	next = rm_rota_step(rota, scan->now, closed);
+	else
+		next = min(next, rm_rota_step(rota, scan->now, closed));
 	if (next != RM_ROTA_NEVER && !scan->free)
 		ds_scan_again(scan, next);
 }
