@@ -312,7 +312,7 @@ class Engine:
             self._begin_anew()
         seen, self._seen = self._seen, None
         if seen is not None:
-            self.ledger.only(program.id for program in seen.programs)
+            self.ledger.see(seen.programs)
             self.ledger.settle(seen.taken)
             self._missing = missing(seen, self._backend)
             self._watch.look(seen, now)
