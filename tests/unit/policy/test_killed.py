@@ -123,6 +123,19 @@ def test_what_a_person_set_meanwhile_stays_his(stepped):
     assert stepped.engine.decided() == {2: {"Gate": "hand"}}
 
 
+def test_a_class_that_a_person_set_a_moment_before_the_end_stays_his(stepped):
+    stepped.engine.open_with("static", {})
+    stepped.look()
+    stepped.use(Scripted(on_attach=acts))
+    stepped.do("set-priority", "1", **{"class": "low"})
+    stepped.killed()
+    stepped.engine.open_with("static", {})
+    for _ in range(3):
+        stepped.look(0.25)
+    assert stepped.programs[1].klass == "low"
+    assert stepped.engine.decided() == {1: {"Slice": "hand"}}
+
+
 def test_of_who_ended_meanwhile_nothing_is_left(stepped):
     stepped.engine.open_with("static", {})
     stepped.look()

@@ -123,6 +123,8 @@ class Ledger:
     """what an earlier daemon had begun so when it was killed: nobody has seen yet whether it was done"""
     settling: dict[tuple[ProcessId, str], float] = field(default_factory=dict)
     """(process, kind) -> when it was put back, CLOCK_MONOTONIC: a look from before still shows what a policy had set"""
+    taken_up: bool = False
+    """what an earlier daemon kept is here, and there was no look since"""
     version: int = 0
     """counts changes"""
     saved: int = 0
@@ -160,6 +162,11 @@ class Ledger:
         if self.found:
             self.found.clear()
             self.touch()
+        if self.taken_up:  # a class is no policy's: a person set it, and his daemon was killed before that was written
+            for process in [process for process, kind in self.puts if kind == "Slice" and process in living]:
+                if living[process].klass is not None:
+                    self.taken(process, ["Slice"])
+            self.taken_up = False
         self.only(living)
 
     def touch(self) -> None:
@@ -261,6 +268,7 @@ class Ledger:
         if self.path is None:
             return ""
         problem = self._load(self.path)
+        self.taken_up = True
         with contextlib.suppress(OSError):
             for line in self.path.with_suffix(".begun").read_bytes().splitlines():
                 with contextlib.suppress(*_NONE):
