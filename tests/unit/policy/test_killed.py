@@ -170,3 +170,33 @@ def test_what_is_refused_again_and_again_is_written_once(tmp_path):
         made.begin(ProcessId(1, 10), "Gate", Put(GPU, Gate("1", False)))
         made.begin_row("low", [{"reset": True}])
     assert len((tmp_path / "policy.begun").read_bytes().splitlines()) == 2
+
+
+@pytest.mark.parametrize("asked", ["policy set", "policy deadline", "policy resume", "policy resume of a class"])
+def test_what_a_person_asked_of_the_policy_is_kept_before_he_is_answered(stepped, asked):
+    stepped.engine.open_with("static", {})
+    stepped.look()
+    stepped.engine.hand("set-slice", "1", stepped.do("set-slice", "1", slice_us=900, level="high"))
+    stepped.engine.hand("set-class", "low", Outcome("set-class"))
+    stepped.turn()
+    done = {
+        "policy set": lambda: stepped.engine.choose("fair", {}),
+        "policy deadline": lambda: stepped.engine.set_deadline({1}, 5000.0),
+        "policy resume": lambda: stepped.engine.give_back({1}),
+        "policy resume of a class": lambda: stepped.engine.give_back(set(), "low"),
+    }[asked]()
+    answered: list[Ledger] = []
+
+    def read(_: object) -> None:
+        answered.append(Ledger(stepped.run_dir / "policy.json"))
+        answered[0].load()
+
+    done.add_done_callback(read)
+    stepped.turn()
+    (kept,) = answered
+    mine, of_one = stepped.engine.ledger, ProcessId(1, 10)
+    assert (kept.chosen, kept.deadlines, kept.hand_rows) == (mine.chosen, mine.deadlines, mine.hand_rows)
+    assert kept.chosen == (("fair", {}) if asked == "policy set" else None)
+    assert kept.deadlines == ({of_one: 5000.0} if asked == "policy deadline" else {})
+    assert kept.resumed == ({of_one} if asked == "policy resume" else set())
+    assert kept.hand_rows == (set() if asked == "policy resume of a class" else {"low"})

@@ -299,9 +299,9 @@ class Executor:
                     anew.append((gpu, name))
         if klass in self.ledger.hand_rows:
             self.ledger.hand_rows.discard(klass)
-            self.ledger.touch()
             found = found or [ProcessId(0, 0)]
         if found:
+            self.ledger.keep()
             self.decisions.note("resumed", tenants=[str(p.pid) for p in found if p.pid], klass=klass)
         return len(found), anew
 

@@ -173,6 +173,13 @@ class Ledger:
         """Something changed that is to be kept."""
         self.version += 1
 
+    def keep(self) -> None:
+        """Something changed that a person asked for: on disk before he is answered. Where it does not take it, the next
+        `save` tells."""
+        self.touch()
+        with contextlib.suppress(OSError):
+            self.save()
+
     def begin(self, process: ProcessId, kind: str, put: Put) -> None:
         """The policy is about to set something. On disk first: whoever is killed then leaves nothing that looks like a
         person's. Where the disk does not take it, `save` tells."""
