@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +159,19 @@ class Machine:
 
 
 def children() -> list[int]:
-    mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    pids = [int(word) for each in mine for word in each.read_text().split()]
-    return [each for each in pids if b"detshare.ctl.checkpoint.child" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    """Threads and children may end while they are read."""
+    found = []
+    for each in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        for pid in _read(each).split():
+            if b"detshare.ctl.checkpoint.child" in _read(Path(f"/proc/{int(pid)}/cmdline")):
+                found.append(int(pid))
+    return found
+
+
+def _read(path: Path) -> bytes:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return path.read_bytes()
+    return b""
 
 
 def machine_in(folder: Path, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
