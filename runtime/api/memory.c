@@ -18,6 +18,7 @@
 #include "memory.h"
 #include "move.h"
 #include "room.h"
+#include "settle.h"
 
 static _Atomic(uint64_t) used[DS_MAX_DEVICES];
 static _Atomic(bool) told;
@@ -74,16 +75,18 @@ static void show(struct ds_device *device)
 
 bool ds_memory_charge(struct ds_device *device, size_t bytes)
 {
-	uint64_t limit = ds_memory_limit(device);
-	uint64_t before = atomic_fetch_add_explicit(&used[device->ordinal], bytes, memory_order_relaxed);
+	uint64_t limit = ds_memory_limit(device), before = ds_memory_used(device);
 
-	if (ds_unlikely(limit && (before > limit || bytes > limit - before))) {
-		atomic_fetch_sub_explicit(&used[device->ordinal], bytes, memory_order_relaxed);
-		if (!atomic_exchange_explicit(&told, true, memory_order_relaxed))
-			ds_info("memory: refused %zu bytes: %llu of the limit of %llu are in use (further refusals are not reported)",
-				bytes, (unsigned long long)before, (unsigned long long)limit);
-		return false;
-	}
+	/* what is refused is never among `used`: another thread's request that fits would be refused for it */
+	do {
+		if (ds_unlikely(limit && (before > limit || bytes > limit - before))) {
+			if (!atomic_exchange_explicit(&told, true, memory_order_relaxed))
+				ds_info("memory: refused %zu bytes: %llu of the limit of %llu are in use (further refusals are not reported)",
+					bytes, (unsigned long long)before, (unsigned long long)limit);
+			return false;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(&used[device->ordinal], &before, before + bytes, memory_order_relaxed,
+							memory_order_relaxed));
 	show(device);
 	return true;
 }
@@ -157,6 +160,19 @@ static CUresult rows(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t h
 	return result;
 }
 
+/* Whether a capture forbids this thread to free: the driver is asked, for it ends that capture by its refusal. Else it knows no such allocation. */
+static bool forbidden(CUdeviceptr pointer, CUresult *result)
+{
+	struct ds_device *device;
+	bool captures = false;
+
+	ds_each_managed(device) captures = captures || atomic_load(&device->captures);
+	if (!captures)
+		return false;
+	*result = real->cuMemFree_v2(pointer);
+	return *result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 static CUresult linear_free(CUdeviceptr pointer)
 {
 	struct ds_range *range;
@@ -165,10 +181,12 @@ static CUresult linear_free(CUdeviceptr pointer)
 	ds_home_enter();
 	range = ds_range_find(pointer);
 	/* a mapping of the program's own, or another process's memory, is not freed this way, and the driver says so */
-	if (range && range->reserved)
-		result = range->base == pointer && !range->opened ? ds_alloc_free(range) : CUDA_ERROR_INVALID_VALUE;
-	else
+	if (!range || !range->reserved)
 		result = real->cuMemFree_v2(pointer);
+	else if (range->base != pointer || range->opened)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else if (!forbidden(pointer, &result))
+		result = ds_alloc_free(range);
 	ds_home_leave();
 	return result;
 }

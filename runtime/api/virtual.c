@@ -8,6 +8,20 @@
 #include "share.h"
 #include "virtual.h"
 
+/* Whether addresses of [address, address + size) hold memory that the program takes for cuMemAlloc's: such is not mapped or unmapped by it. */
+static bool plain(CUdeviceptr address, size_t size)
+{
+	struct ds_range *range;
+	bool found = false;
+
+	ds_range_hold();
+	range = ds_range_find(address);
+	for (range = range ? range : ds_range_next(address); range && range->base < address + size && !found; range = ds_range_next(range->base + 1))
+		found = range->reserved;
+	ds_range_let_go();
+	return found;
+}
+
 /* The device whose memory the program asks for, if it is managed. */
 static struct ds_device *asked(const CUmemAllocationProp *prop)
 {
@@ -115,7 +129,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 
 static CUresult unmap(CUdeviceptr address, size_t size)
 {
-	CUresult result = real->cuMemUnmap(address, size);
+	CUresult result = plain(address, size) ? CUDA_ERROR_INVALID_VALUE : real->cuMemUnmap(address, size);
 
 	if (result == CUDA_SUCCESS)
 		ds_virtual_unmapped(address, size);
@@ -139,7 +153,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 
 static CUresult set_access(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count)
 {
-	CUresult result = real->cuMemSetAccess(address, size, list, count);
+	CUresult result = plain(address, size) ? CUDA_ERROR_INVALID_VALUE : real->cuMemSetAccess(address, size, list, count);
 
 	if (result == CUDA_SUCCESS)
 		ds_virtual_reached(address, size, list, count);

@@ -158,10 +158,13 @@ bool ds_lend_any(const struct ds_device *device)
 
 bool ds_lend_all(const struct ds_device *device)
 {
-	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
-		if (waits(piece, device) && !piece->lent)
-			return false;
-	return true;
+	bool all = true;
+
+	ds_piece_lock();
+	for (struct ds_piece *piece = ds_pieces; piece && all; piece = piece->next)
+		all = !waits(piece, device) || piece->lent;
+	ds_piece_unlock();
+	return all;
 }
 
 /* what launches named, in that order, then by age; equal are those of one allocation, by address */

@@ -23,7 +23,7 @@ typedef void (*ds_learn_fn)(struct ds_device *device, const struct ds_stay *stay
 CUresult ds_lend_home(struct ds_device *device, const struct ds_stay *stay, uint64_t most, ds_learn_fn learn);
 /* whether some are not home, of a GPU (NULL: of any) */
 bool ds_lend_any(const struct ds_device *device);
-/* whether those can all be reached */
+/* whether those can all be reached; NULL: of all GPUs */
 bool ds_lend_all(const struct ds_device *device);
 /* What the program is about to launch names memory. */
 void ds_lend_name(CUfunction function, void **params, void **extra);

@@ -97,15 +97,15 @@ static void give_back(uint64_t began)
 	}
 }
 
-/* No park goes on: the program has its memory, on the GPU or lent. */
+/* No park goes on: the program has its memory, on the GPU or lent. What the driver mapped at neither place is away, and with it the program. */
 static void rest(void)
 {
-	bool lent = ds_lend_any(NULL);
+	bool lent = ds_lend_any(NULL), whole = ds_lend_all(NULL);
 
 	ran = lent;
 	atomic_store(&ds_process.lent, lent);
-	atomic_store(&ds_home.now, lent ? DS_HOME_LENT : DS_HOME);
-	show_state(lent ? DS_PARK_LENT : DS_PARK_HOME);
+	atomic_store(&ds_home.now, !whole ? DS_HOME_AWAY : lent ? DS_HOME_LENT : DS_HOME);
+	show_state(!whole ? DS_PARK_AWAY : lent ? DS_PARK_LENT : DS_PARK_HOME);
 }
 
 uint32_t ds_park_leave(void)
@@ -390,11 +390,14 @@ static void fetch(struct ds_stream *stream)
 		pthread_mutex_lock(&lock);
 	}
 	if (stream) {
-		struct ds_stay *stay = ds_arena_of(stream->device);
-		struct ds_own own;
+		/* its work may reach what other GPUs have */
+		ds_each_managed(device) {
+			struct ds_stay *stay = ds_arena_of(device);
+			struct ds_own own;
 
-		if (stay) {
-			ds_own_begin(&own, stream->device);
+			if (!stay)
+				continue;
+			ds_own_begin(&own, device);
 			real->cuEventSynchronize(stay->home);
 			ds_own_end(&own);
 		}

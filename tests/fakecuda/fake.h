@@ -143,6 +143,7 @@ void vmm_forget_empty(void);
 
 /* share.c */
 size_t memory_left(const struct device *device);
+bool refuses(void); /* FAKECUDA_REFUSE */
 bool memory_take(struct device *device, size_t size); /* false: it has no room */
 void memory_give(struct device *device, size_t size);
 

@@ -62,6 +62,9 @@ size_t fakecuda_used(int device);
 /* The most that this was since the last such call. */
 size_t fakecuda_peak(int device);
 
+/* As FAKECUDA_REFUSE, from now on. */
+void fakecuda_refuse(unsigned int permille);
+
 /* whether what is mapped there lies in the host's memory */
 int fakecuda_on_host(unsigned long long address);
 

@@ -92,6 +92,8 @@ API(cuMemHostRegister_v2, void *, address, size_t, size, unsigned int, flags)
 	/* measured: 712 for a read-only mapping without the flag */
 	if (!writable && !(flags & CU_MEMHOSTREGISTER_READ_ONLY))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	if (refuses())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	memory = memory_add(context, base, size, MEMORY_REGISTERED);
 	memory->flags = flags;
 	take_time("FAKECUDA_REGISTER_US");

@@ -112,12 +112,27 @@ size_t memory_left(const struct device *device)
 	return bytes;
 }
 
+static unsigned int refused; /* of a thousand */
+
+__attribute__((visibility("default"))) void fakecuda_refuse(unsigned int permille)
+{
+	refused = permille;
+}
+
+bool refuses(void)
+{
+	static unsigned int seed = 1;
+	const char *text = getenv("FAKECUDA_REFUSE");
+
+	return (unsigned int)rand_r(&seed) % 1000 < (text ? (unsigned int)atoi(text) : refused);
+}
+
 bool memory_take(struct device *device, size_t size)
 {
 	bool fits;
 
 	enter();
-	fits = size <= left(device);
+	fits = size <= left(device) && !refuses();
 	if (fits)
 		device->used += size;
 	if (device->peak < device->memory - left(device))

@@ -112,7 +112,7 @@ API(cuMemCreate, CUmemGenericAllocationHandle *, handle, size_t, size, const CUm
 	if (!handle || !prop || !size || size % GRANULARITY || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(prop_check(prop, &physical.device));
-	if (physical.device && !memory_take(physical.device, size))
+	if (physical.device ? !memory_take(physical.device, size) : refuses())
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	physical.prop = *prop;
 	if (physical.device && !prop->requestedHandleTypes) {
@@ -238,6 +238,8 @@ API(cuMemAddressReserve, CUdeviceptr *, address, size_t, size, size_t, alignment
 	(void)wish;
 	if (!address || !size || size % GRANULARITY || flags || alignment & (alignment - 1))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (refuses())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (alignment < GRANULARITY)
 		alignment = GRANULARITY;
 	base = mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -312,6 +314,8 @@ API(cuMemMap, CUdeviceptr, address, size_t, size, size_t, offset, CUmemGenericAl
 	if (flags || offset || size != physical->size || address % GRANULARITY || !reservation_of(address, size) ||
 	    !vacant(address, size))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (refuses())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (physical->place)
 		place = (off_t)(physical->place - (CUdeviceptr)physical->device->arena);
 	if (mmap((void *)address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, physical->fd, place) ==
@@ -370,6 +374,8 @@ API(cuMemSetAccess, CUdeviceptr, address, size_t, size, const CUmemAccessDesc *,
 			return CUDA_ERROR_INVALID_VALUE;
 		at += memory->size;
 	}
+	if (refuses())
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (at = address; at < end;) {
 		struct memory *memory = memory_find(at);
 

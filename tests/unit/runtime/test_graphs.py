@@ -70,7 +70,7 @@ def test_launch_that_must_be_resident_goes_where_it_has_room(case: str) -> None:
     good(run(program("resident"), case))
 
 
-@pytest.mark.parametrize("case", ["linear", "stream", "virtual", "arrays", "threads", "contexts"])
+@pytest.mark.parametrize("case", ["linear", "stream", "virtual", "arrays", "threads", "contexts", "greedy"])
 def test_memory_limit_refuses_and_counts_exactly(case: str) -> None:
     good(run(program("memory"), case))
 

@@ -30,6 +30,11 @@ def test_a_thread_that_is_cancelled_leaves_the_others_a_way(tmp_path: Path) -> N
     good(run(program("unusual"), "cancels", DETSHARE_PARK="1", **environment))
 
 
+def test_what_is_mapped_nowhere_is_waited_for(tmp_path: Path) -> None:
+    environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), **WAYS["lazy"]}
+    good(run(program("unusual"), "nowhere", DETSHARE_PARK="1", **environment))
+
+
 def test_what_a_mapping_held_is_paid_for_no_longer() -> None:
     good(run(program("unusual"), "handles", DETSHARE_PARK="1"))
 

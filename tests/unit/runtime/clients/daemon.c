@@ -15,9 +15,15 @@
 #include "daemon.h"
 
 static struct ds_policy *policy;
-static struct ds_counters *counters;
-static struct ds_activity *activity;
-static int files[3]; /* policy, counters, activity */
+static struct ds_counters *_Atomic counters; /* of the GPU that asked last */
+static struct ds_activity *_Atomic activity;
+static int policy_file;
+/* Each GPU's pages; one policy serves all. */
+static struct {
+	struct ds_counters *counters;
+	struct ds_activity *activity;
+	int files[2];
+} boards[8];
 static _Atomic(unsigned int) attached, tier_now, arenas;
 static _Atomic(uint64_t) arena_most = UINT64_MAX;
 
@@ -42,7 +48,7 @@ static void send_answer(int connection, int status, const int *given, unsigned i
 	struct ds_attached answer = {.magic = DS_MAGIC_ATTACHED, .version = DS_VERSION, .status = status, .message = "the arena is full"};
 	struct iovec vector = {.iov_base = &answer, .iov_len = sizeof(answer)};
 	union {
-		char bytes[CMSG_SPACE(sizeof(files))];
+		char bytes[CMSG_SPACE(3 * sizeof(int))];
 		struct cmsghdr align;
 	} control = {0};
 	struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
@@ -81,6 +87,33 @@ static void give_arena(int connection, const struct ds_arena *request)
 	close(fd);
 }
 
+static void board_new(unsigned int n)
+{
+	boards[n].counters = page("counters", &boards[n].files[0], DS_MAGIC_COUNTERS);
+	boards[n].activity = page("activity", &boards[n].files[1], DS_MAGIC_ACTIVITY);
+}
+
+/* The GPU's pages are those of now. */
+static void board_of(const uint8_t *uuid, int *files)
+{
+	static unsigned int known;
+	unsigned int n = 0;
+
+	while (n < known && memcmp(boards[n].activity->gpu_uuid, uuid, sizeof(boards[n].activity->gpu_uuid)))
+		n++;
+	if (n == known) {
+		if (n)
+			board_new(n);
+		known++;
+		memcpy(boards[n].activity->gpu_uuid, uuid, sizeof(boards[n].activity->gpu_uuid));
+	}
+	boards[n].counters->memory_used = 0; /* a context begins with nothing */
+	atomic_store(&counters, boards[n].counters);
+	atomic_store(&activity, boards[n].activity);
+	files[0] = policy_file;
+	memcpy(files + 1, boards[n].files, sizeof(boards[n].files));
+}
+
 static void *serve(void *data)
 {
 	int listener = (int)(intptr_t)data;
@@ -105,7 +138,9 @@ static void *serve(void *data)
 		} else if (size == sizeof(given.arena) && (given.arena.magic == DS_MAGIC_ARENA || given.arena.magic == DS_MAGIC_SOME)) {
 			give_arena(connection, &given.arena);
 		} else if (size == sizeof(request)) {
-			memcpy(activity->gpu_uuid, request.gpu_uuid, sizeof(request.gpu_uuid));
+			int files[3];
+
+			board_of(request.gpu_uuid, files);
 			activity->slots[0].state = DS_SLOT_LIVE;
 			activity->slots[0].class_ = DS_CLASS_NORMAL;
 			activity->slots[0].word = 0;
@@ -136,9 +171,10 @@ void daemon_start(void)
 	const char *folder = getenv("TMPDIR");
 	pthread_t thread;
 
-	policy = page("policy", &files[0], DS_MAGIC_POLICY);
-	counters = page("counters", &files[1], DS_MAGIC_COUNTERS);
-	activity = page("activity", &files[2], DS_MAGIC_ACTIVITY);
+	policy = page("policy", &policy_file, DS_MAGIC_POLICY);
+	board_new(0);
+	atomic_store(&counters, boards[0].counters);
+	atomic_store(&activity, boards[0].activity);
 	policy->class_ = DS_CLASS_NORMAL;
 	policy->epoch = 2;
 	policy->tiers[1] = (struct ds_tier){.kind = DS_TIER_FIRST, .sms = 32};
@@ -167,12 +203,12 @@ struct ds_policy *daemon_policy(void)
 
 struct ds_counters *daemon_counters(void)
 {
-	return counters;
+	return atomic_load(&counters);
 }
 
 struct ds_activity *daemon_activity(void)
 {
-	return activity;
+	return atomic_load(&activity);
 }
 
 void daemon_park(bool wanted)
@@ -184,9 +220,9 @@ void daemon_park(bool wanted)
 
 uint32_t daemon_park_wait(void)
 {
-	while (__atomic_load_n(&counters->park_ack, __ATOMIC_ACQUIRE) != policy->park)
+	while (__atomic_load_n(&daemon_counters()->park_ack, __ATOMIC_ACQUIRE) != policy->park)
 		usleep(200);
-	return counters->park_reason;
+	return daemon_counters()->park_reason;
 }
 
 void daemon_arena(uint64_t most)

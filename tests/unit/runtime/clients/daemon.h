@@ -11,7 +11,7 @@
 void daemon_start(void);
 /* tiers of work that starts from now on */
 void daemon_tier(unsigned int tier);
-/* boards of the last program context that asked; NULL before */
+/* boards of the GPU whose context asked last; the policy is that of all */
 struct ds_policy *daemon_policy(void);
 struct ds_counters *daemon_counters(void);
 struct ds_activity *daemon_activity(void); /* the program has slot 0, class normal */

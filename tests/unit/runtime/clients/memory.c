@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory limit of the policy, and what a program sees of it: `memory CASE`. */
+#include <stdatomic.h>
+
 #include "graph_api.h"
 
 #define MIB (1ULL << 20)
@@ -215,6 +217,38 @@ static void case_threads(void)
 	EXPECT(used() == 0);
 }
 
+static _Atomic(bool) over;
+
+static void *greedy(void *unused)
+{
+	CUdeviceptr none;
+
+	(void)unused;
+	CHECK(cuCtxSetCurrent(context));
+	while (!atomic_load(&over))
+		EXPECT(cuMemAlloc_v2(&none, 64 * MIB + 1) == CUDA_ERROR_OUT_OF_MEMORY);
+	return NULL;
+}
+
+/* What is refused to one thread is taken from none. */
+static void case_greedy(void)
+{
+	pthread_t threads[2];
+	CUdeviceptr address;
+
+	limit(64 * MIB);
+	for (unsigned int n = 0; n < 2; n++)
+		pthread_create(&threads[n], NULL, greedy, NULL);
+	for (unsigned int n = 0; n < 100000; n++) {
+		CHECK(cuMemAlloc_v2(&address, 4096));
+		CHECK(cuMemFree_v2(address));
+	}
+	atomic_store(&over, true);
+	for (unsigned int n = 0; n < 2; n++)
+		pthread_join(threads[n], NULL);
+	EXPECT(used() == 0);
+}
+
 /* Contexts that end take their memory with them. */
 static void case_contexts(void)
 {
@@ -235,6 +269,7 @@ static const struct {
 } cases[] = {
 	{"linear", case_linear}, {"stream", case_stream}, {"virtual", case_virtual}, {"arrays", case_arrays},
 	{"view", case_view}, {"large", case_large}, {"threads", case_threads}, {"contexts", case_contexts},
+	{"greedy", case_greedy},
 };
 
 int main(int argc, char **argv)

@@ -18,14 +18,18 @@ static CUstream stream;
 /* What the program sees of an address is what it sees of memory that cannot leave. */
 static void case_questions(void)
 {
-	CUdeviceptr pointers[2], base, start;
+	CUmemAccessDesc none = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+	CUdeviceptr pointers[3], base, start;
 	unsigned long long id[2];
 	size_t size, length;
+	CUstream stream;
+	CUgraph graph;
 	CUcontext whose;
 	unsigned int type, yes = 1;
 
 	CHECK(cuMemAlloc_v2(&pointers[0], 3 * MIB + 4));
 	CHECK(cuMemAlloc_v2(&pointers[1], 3 * MIB + 4));
+	CHECK(cuMemAlloc_v2(&pointers[2], 3 * MIB + 4));
 	for (unsigned int round = 0; round < 2; round++) {
 		int attributes[] = {1, 2, 11, 12, 7};
 		void *answers[] = {&whose, &type, &start, &length, &id[round]};
@@ -48,8 +52,21 @@ static void case_questions(void)
 	EXPECT(id[0] != id[1]);
 	EXPECT(cuMemFree_v2(pointers[0] + 4) == CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cuMemRetainAllocationHandle(&(CUmemGenericAllocationHandle){0}, (void *)pointers[0]) == CUDA_ERROR_INVALID_VALUE);
+	/* it is no mapping of the program's */
+	EXPECT(cuMemUnmap(pointers[0], 4 * MIB) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuMemSetAccess(pointers[0], 4 * MIB, &none, 1) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(client_mix(NULL, pointers[0], 1, 1, 1));
+	CHECK(cuStreamSynchronize(NULL));
+	/* a thread that captures may not free, and loses its capture by that */
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	EXPECT(cuMemFree_v2(pointers[0]) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	EXPECT(cuStreamEndCapture(stream, &graph) != CUDA_SUCCESS);
 	CHECK(cuMemFree_v2(pointers[0]));
 	EXPECT(cuMemFree_v2(pointers[0]) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CHECK(cuMemFree_v2(pointers[2]));
+	CHECK(cuStreamEndCapture(stream, &graph));
 	CHECK(cuMemFreeAsync(pointers[1], NULL));
 	CHECK(cuStreamSynchronize(NULL));
 	EXPECT(on_gpu() == 0 || daemon_counters()->parkable_bytes == 0);

@@ -330,6 +330,29 @@ static void cancels(void)
 	CHECK(cuMemFree_v2(block));
 }
 
+/* Lent memory that the driver maps at neither place: the program waits for it, and finds it. */
+static void is_mapped_nowhere(void)
+{
+	uint32_t word;
+
+	for (unsigned int round = 0; round < 3; round++) {
+		lent();
+		others_have(0);
+		fakecuda_refuse(400);
+		for (unsigned int n = 0; n < 200 && state() != DS_PARK_HOME; n++) {
+			CHECK(client_mix(stream, block + PIECE + 4 * n, 1, 1, 1));
+			CHECK(client_mix(stream, block, 1, 1, 1));
+			CHECK(cuStreamSynchronize(stream));
+			usleep(1000);
+		}
+		fakecuda_refuse(0);
+		CHECK(cuMemcpyDtoH_v2(&word, block + PIECE, sizeof(word)));
+		EXPECT(word == (uint32_t)(PIECE / 4) * 2654435761U + 4);
+		CHECK(cuMemFree_v2(block));
+		CHECK(cuStreamDestroy_v2(stream));
+	}
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -345,6 +368,7 @@ int main(int count, char **words)
 		{"handles", pays_for_handles},
 		{"host", asks_about_the_host},
 		{"cancels", cancels},
+		{"nowhere", is_mapped_nowhere},
 	};
 
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));
