@@ -13,7 +13,7 @@
  * Who runs when (entity.h, lease.h, bucket.h, class.h, orders.h):
  *   ds_runq.members	the entities of one GPU, held across shutting gates and asking the page tables, never across a call of the
  *			driver. After file->order. Nothing above is taken inside, nor is it taken inside any of those above.
- *   ds_buckets_lock, a gate's locks, mmap_lock's and page tables' own of the kernel: inside it
+ *   gangs_lock (gangs.h), ds_buckets_lock, a gate's locks, mmap_lock's and page tables' own of the kernel: inside it
  *   orders', holds', classes', tenants' spinlocks; ds_runq.lock: leaves, inside anything, faults included
  * Doorbells (gate.h, gate_impl.h), which also a task without any of the above takes:
  *   gate->shutting	one shutting, arming or sampling of a gate at a time; its doors. After file->order and ds_runq.members, never

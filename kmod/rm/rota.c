@@ -176,6 +176,15 @@ static void give_turn(struct rm_rota *rota, struct rm_rota_tenant *tenant, u32 t
 	give(rota, tenant, RM_ROTA_TURN, left);
 }
 
+/* It has the rest of its turn when it is back. */
+static void put_by(const struct rm_rota *rota, struct rm_rota_tenant *holder)
+{
+	if (rota->kind != RM_ROTA_TURN)
+		return;
+	holder->saved = rota->left;
+	holder->rested = true;
+}
+
 static void choose(struct rm_rota *rota, u32 top, bool closed)
 {
 	struct rm_rota_tenant *holder = find(rota, rota->holder), *window = next_window(rota, top, closed), *turn;
@@ -192,10 +201,8 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 		give_turn(rota, turn, top);
 		return;
 	}
-	if (holder && !holder->wants && rota->kind == RM_ROTA_TURN) {
-		holder->saved = rota->left;
-		holder->rested = true;
-	}
+	if (holder && !holder->wants)
+		put_by(rota, holder);
 	if (window) {
 		give(rota, window, RM_ROTA_WINDOW, window_of(window));
 		return;
@@ -210,14 +217,31 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 		give(rota, NULL, RM_ROTA_NONE, 0);
 }
 
+static void go_on(struct rm_rota *rota, u64 now, u32 top, bool closed)
+{
+	elapse(rota, rota->stepped && now > rota->stepped ? now - rota->stepped : 0, top, closed);
+	rota->stepped = now;
+}
+
+void rm_rota_yield(struct rm_rota *rota, u64 now, bool closed)
+{
+	struct rm_rota_tenant *holder;
+
+	go_on(rota, now, top_of(rota), closed);
+	holder = find(rota, rota->holder);
+	if (holder)
+		put_by(rota, holder);
+	give(rota, NULL, RM_ROTA_NONE, 0);
+	rota->waited = false;
+}
+
 u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
 {
-	u64 span = rota->stepped && now > rota->stepped ? now - rota->stepped : 0, next = RM_ROTA_NEVER, when;
+	u64 next = RM_ROTA_NEVER, when;
 	u32 top = top_of(rota);
 	unsigned int i;
 
-	elapse(rota, span, top, closed);
-	rota->stepped = now;
+	go_on(rota, now, top, closed);
 	choose(rota, top, closed);
 	if (rota->holder && rota->left)
 		next = now + rota->left;

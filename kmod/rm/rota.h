@@ -56,5 +56,7 @@ struct rm_rota {
  * Goes on to `now`. closed: nobody but windows. When to step again, if nothing changes before: RM_ROTA_NEVER, or a time after now.
  */
 u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed);
+/* The same where somebody else has the GPU, and all of these wait: who had the turn has the rest of it afterwards. */
+void rm_rota_yield(struct rm_rota *rota, u64 now, bool closed);
 
 #endif

@@ -114,7 +114,7 @@ void ds_activity_watch(struct ds_scan *scan)
 		if (!ds_rotation_has(entity))
 			continue;
 		first = first ?: entity;
-		several |= entity->rule.account != first->rule.account;
+		several |= entity->spans || entity->rule.account != first->rule.account;
 	}
 	/* whose turn it may be, and what is left to them */
 	turns = first && entities > 1;

@@ -93,6 +93,7 @@ struct ds_entity {
 	bool spent;			/* that is empty */
 	u64 resumed_ns;			/* when it was let go on with what it had begun, ktime: launched_ns then. 0: never */
 	bool fixed;			/* it was found to share channel groups: it cannot be off */
+	bool spans;			/* its tenant has turns on several GPUs, on all of them at once */
 	bool resting;			/* off, for it is another's turn, or window */
 	struct ds_usage usage;
 	struct ds_entity_unseen unseen;

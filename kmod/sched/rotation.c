@@ -6,6 +6,7 @@
 #include "activity.h"
 #include "busy.h"
 #include "detshare_uapi.h"
+#include "gangs.h"
 #include "rival.h"
 #include "rotation.h"
 #include "entity.h"
@@ -180,7 +181,8 @@ static u64 without_foreground(struct ds_runq *runq, u64 now)
 	return now - from - beside;
 }
 
-static void collect(struct ds_runq *runq, u64 now)
+/* All that have turns, into `spare`; how many. */
+static unsigned int collect(struct ds_runq *runq, u64 now)
 {
 	struct ds_rotation *rotation = &runq->rotation;
 	unsigned int entities = 0, count = 0;
@@ -201,8 +203,7 @@ static void collect(struct ds_runq *runq, u64 now)
 		if (ds_rotation_has(entity))
 			add(rotation, &count, entity, now, alone);
 	divide_floors(rotation->spare, count);
-	swap(rotation->rota.tenants, rotation->spare);
-	rotation->rota.count = count;
+	return count;
 }
 
 /* ---- what the foreground leaves --------------------------------------------------------- */
@@ -347,58 +348,88 @@ static bool measure(struct ds_scan *scan)
 
 /* ---- one look ------------------------------------------------------------------------------ */
 
-static bool is_to_rest(const struct ds_entity *entity, const struct rm_rota *rota, bool closed)
+static bool is_to_rest(const struct ds_entity *entity, const struct ds_rotation *rotation, bool closed)
 {
+	const struct rm_gang_word *gang = &rotation->gang;
+	u64 holder = gang->taken ? gang->holder : rotation->rota.holder;
+
+	if (!wants(entity))
+		return false;
 	if (is_foreground(entity))
-		return closed && rota->kind == RM_ROTA_WINDOW && wants(entity);
-	return ds_rotation_has(entity) && rota->holder != entity->rule.account && wants(entity);
+		return closed && (gang->taken ? gang->kind : rotation->rota.kind) == RM_ROTA_WINDOW;
+	return ds_rotation_has(entity) && holder != entity->rule.account;
 }
 
-static bool anybody_wants(const struct rm_rota *rota)
+static bool anybody_wants(const struct rm_rota_tenant *tenants, unsigned int count)
 {
 	unsigned int i;
 
-	for (i = 0; i < rota->count; i++)
-		if (rota->tenants[i].wants)
+	for (i = 0; i < count; i++)
+		if (tenants[i].wants)
 			return true;
 	return false;
+}
+
+/* Who has this GPU, of those that work on several and of the others; `spare` becomes the others. */
+static void step(struct ds_scan *scan, unsigned int count, bool closed)
+{
+	struct ds_rotation *rotation = &scan->runq->rotation;
+	struct rm_rota *rota = &rotation->rota;
+	u64 next;
+
+	if (scan->free)
+		rotation->gang = (struct rm_gang_word){ .next = RM_ROTA_NEVER };
+	else
+		ds_gangs_step(scan->runq->gpu, rotation->spare, &count, closed, scan->now, &rotation->gang);
+	swap(rota->tenants, rotation->spare);
+	rota->count = count;
+	next = rotation->gang.next;
+	if (rotation->gang.taken)
+		rm_rota_yield(rota, scan->now, closed);
+	else
+		next = min(next, rm_rota_step(rota, scan->now, closed));
+	if (next != RM_ROTA_NEVER && !scan->free)
+		ds_scan_again(scan, next);
 }
 
 void ds_rotation_scan(struct ds_scan *scan)
 {
 	struct ds_runq *runq = scan->runq;
-	struct rm_rota *rota = &runq->rotation.rota;
+	struct ds_rotation *rotation = &runq->rotation;
 	struct ds_entity *entity;
+	unsigned int count;
 	bool closed = false;
-	u64 next;
 
-	collect(runq, scan->now);
-	ds_rival_scan(scan, anybody_wants(rota));
-	if (rota->count && !scan->free)
+	count = collect(runq, scan->now);
+	ds_rival_scan(scan, anybody_wants(rotation->spare, count));
+	if (count && !scan->free)
 		closed = !measure(scan);
 	else
-		runq->rotation.gaps = (struct ds_gaps){ 0 };
-	next = rm_rota_step(rota, scan->now, closed);
-	if (next != RM_ROTA_NEVER && !scan->free)
-		ds_scan_again(scan, next);
-	list_for_each_entry(entity, &runq->entities, link)
-		entity->resting = !scan->free && is_to_rest(entity, rota, closed);
+		rotation->gaps = (struct ds_gaps){ 0 };
+	step(scan, count, closed);
+	list_for_each_entry(entity, &runq->entities, link) {
+		entity->spans = rotation->gang.here && ds_rotation_has(entity) &&
+				!find(rotation->rota.tenants, rotation->rota.count, entity->rule.account);
+		entity->resting = !scan->free && is_to_rest(entity, rotation, closed);
+	}
 }
 
 void ds_rotation_tell(struct ds_runq *runq, struct ds_rotation_info *info)
 {
 	const struct ds_rotation *rotation = &runq->rotation;
+	const struct rm_gang_word *gang = &rotation->gang;
+	u64 holder = gang->taken ? gang->holder : rotation->rota.holder;
 	const struct ds_entity *entity;
 
 	*info = (struct ds_rotation_info){ .mode = DETSHARE_TURN_MODE_NONE };
-	if (!rotation->rota.count)
+	if (!rotation->rota.count && !gang->here)
 		return;
 	info->mode = rotation->gaps.closed ? DETSHARE_TURN_MODE_WINDOWS : DETSHARE_TURN_MODE_TURNS;
-	if (!rotation->rota.holder)
+	if (!holder)
 		return;
-	info->left_ms = div_u64(rotation->rota.left, NSEC_PER_MSEC);
+	info->left_ms = div_u64(gang->taken ? gang->left : rotation->rota.left, NSEC_PER_MSEC);
 	list_for_each_entry(entity, &runq->entities, link) {
-		if (!ds_rotation_has(entity) || entity->rule.account != rotation->rota.holder)
+		if (!ds_rotation_has(entity) || entity->rule.account != holder)
 			continue;
 		info->vctx = entity->vctx;
 		info->pid = ds_process_nr(entity->process);

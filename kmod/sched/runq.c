@@ -3,6 +3,7 @@
 
 #include "activity.h"
 #include "busy.h"
+#include "gangs.h"
 #include "runq.h"
 #include "scan.h"
 #include "pause.h"
@@ -148,4 +149,5 @@ int ds_runq_init(void)
 void ds_runq_exit(void)
 {
 	ds_entity_exit(ds_rotation_exit);
+	ds_gangs_exit();
 }

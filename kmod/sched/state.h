@@ -6,7 +6,7 @@
 #include <linux/types.h>
 #include <linux/workqueue.h>
 
-#include "rm/rota.h"
+#include "rm/gang.h"
 
 enum ds_busy {
 	DS_BUSY_UNKNOWN,	/* nobody could tell */
@@ -53,7 +53,8 @@ struct ds_spots {
 
 /* The runq's work item's own. */
 struct ds_rotation {
-	struct rm_rota rota;
+	struct rm_rota rota;		/* of those on this GPU alone */
+	struct rm_gang_word gang;	/* of the last scan */
 	struct rm_rota_tenant *spare;	/* as many as rota.tenants */
 	unsigned int room;
 	struct ds_gaps gaps;

@@ -25,7 +25,8 @@ VERSION = versions.said(ROOT)["dkms.conf"]
 NEW = "/srv/new"
 # A program under `detshare run` that counts: it runs on while the library and the daemon below it are exchanged.
 PROGRAM = "import os, time\\nwhile True: print(os.getpid(), flush=True); time.sleep(0.1)"
-START = f"printf '%b' '{PROGRAM}' >count.py; setsid -f detshare run -- python3 count.py >counted 2>counted.err"
+MAKE = f"printf '%b' '{PROGRAM}' >count.py"
+START = "setsid detshare run -- python3 count.py >counted 2>counted.err & echo $! >started"
 ALIVE = "kill -0 $(tail -n 1 counted) && tail -n 1 counted && wc -l <counted || cat counted.err"
 
 
@@ -60,8 +61,8 @@ def test_the_page_is_true(release: str, tmp_path: Path, tmp_path_factory: pytest
             "sudo detshare-ctl ps", ["model: simulated programs, no GPU is touched", "...", "1000 0 - ...", "..."]
         )
         session.say("sudo detshare-ctl set-priority serve.py high; sudo detshare-ctl set-priority train.py low")
-        session.say(START)
-        session.say("while [[ ! -s counted ]] && pgrep -f count.py >/dev/null; do sleep 0.2; done")
+        session.say(f"{MAKE}; {START}")
+        session.say("while [[ ! -s counted ]] && kill -0 $(<started); do sleep 0.2; done")
         before = counted(session)
         session.say(f"rm *.deb; cp {NEW}/*.deb .")
         read(session, ["Upgrade"])

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import count
 from typing import Final
 
 from detshare.ctl.core import jobs, procfs
@@ -180,7 +181,7 @@ class Tenants:
             record = Record(
                 pid=pid,
                 start=start,
-                number=self._number(mine),
+                number=self._number(mine, f"{pid}-{start}"),
                 gpu=gpu,
                 slot=0,
                 uid=uid,
@@ -194,10 +195,10 @@ class Tenants:
             )
             return self._admit(record)
 
-    @staticmethod
-    def _number(mine: Iterable[Tenant]) -> int:
-        taken = {t.record.number for t in mine}
-        return next(n for n in range(len(taken) + 1) if n not in taken)
+    def _number(self, mine: Iterable[Tenant], process: str) -> int:
+        """One that no tenant has, nor files that an earlier daemon made and nobody could go on with."""
+        where, taken = self._directory.path, {t.record.number for t in mine}
+        return next(n for n in count() if n not in taken and not (where / f"{process}-{n}.policy").exists())
 
     def _admit(self, record: Record) -> tuple[Tenant, list[int]]:
         where = self._directory.path

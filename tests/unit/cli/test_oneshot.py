@@ -136,6 +136,16 @@ def test_bad_usage_is_2_and_changes_nothing(ctl, alone, args):
 
 
 @pytest.mark.parametrize(
+    "args", [["set-priority", "4242", "low", "--floor", "nan"], ["set-class", "low", "--floor", "nan"]]
+)
+def test_a_floor_that_is_no_number_is_called_so(ctl, args):
+    done = ctl(*args)
+    assert done.exit_code == 2
+    assert "'nan' is no number" in done.stderr
+    assert "seconds" not in done.stderr
+
+
+@pytest.mark.parametrize(
     ("args", "stopped"),
     [
         (["show", "nobody"], "no program that holds a GPU matches"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -48,3 +49,18 @@ def test_a_command_that_stays_is_named_in_the_end(tmp_path: Path) -> None:
     with pytest.raises(rundir.Held, match="detshare-ctl pause"):
         second.acquire("start detshared", 0.0, 0.1)
     first.release()
+
+
+def test_a_full_disk_takes_no_name_and_the_lock_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    first, second = rundir.Lock(tmp_path / "lock", "detshared"), rundir.Lock(tmp_path / "lock", "detshared")
+    with monkeypatch.context() as now:
+        now.setattr(os, "pwrite", full)
+        first.acquire("start detshared")
+    with pytest.raises(rundir.Held, match="another process holds"):
+        second.acquire("start detshared")
+    first.release()
+    second.acquire("start detshared")
+    second.release()

@@ -11,6 +11,7 @@ import pytest
 from detshare.tools.demo.children import Child, Workload, latency, throughput
 from detshare.tools.demo.errors import DemoError
 from detshare.tools.demo.figures import Closing, Figures, percentile, table
+from tests.patience import until
 
 
 def closing(after: float | None, before: float | None = 6900.0) -> Closing:
@@ -98,11 +99,10 @@ while True:
 
 def test_a_workload_is_read_and_ended() -> None:
     with Workload("a program", [sys.executable, "-c", SCRIPT], dict(os.environ)) as child:
-        child.wait_ready(10)
+        child.wait_ready()
         begin = time.monotonic()
-        time.sleep(0.4)
+        until(lambda: len(child.between(begin, time.monotonic())) >= 3)
         windows = child.between(begin, time.monotonic())
-        assert len(windows) >= 3
         assert all(window["t0"] >= begin for window in windows)
         pid = child.pid
     assert not Path(f"/proc/{pid}").exists()

@@ -342,6 +342,8 @@ def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
     table = json.loads(run(field, ["report", str(cells), "--json"]).output)
     assert table[0]["system"] == "MPS"
     (tmp_path / "raw").mkdir()
+    assert run(field, ["overview", str(tmp_path / "raw")]).exit_code == 1
+    assert not (tmp_path / "raw" / "field.html").exists(), "no page of a folder without cells"
     (tmp_path / "raw" / "field-tally-cells.jsonl").write_text(cells.read_text())
     over = run(field, ["overview", str(tmp_path)])
     assert over.output == f"{tmp_path / 'field.html'}: 1 of {len(SUITES)} suites, {len(some_cells())} cells\n"

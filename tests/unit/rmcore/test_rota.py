@@ -4,47 +4,14 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Collection
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rota_files import MS, NEVER, NONE, TURN, U64, WINDOW, State, Tenant, library
 
-RM = Path(__file__).parents[3] / "kmod" / "rm"
-MS = 1_000_000
-NEVER = 2**64 - 1
-NONE, TURN, WINDOW = range(3)
-U64, U32 = ctypes.c_uint64, ctypes.c_uint32
-
-
-class Tenant(ctypes.Structure):
-    _fields_ = [
-        ("key", U64), ("rank", U32), ("weight", U32), ("floor", U32), ("share", U32), ("turn", U64),
-        ("wants", ctypes.c_bool), ("ran", U64), ("deficit", U64), ("over", U64), ("saved", U64),
-        ("rested", ctypes.c_bool),
-    ]  # fmt: skip
-
-
-class State(ctypes.Structure):
-    _fields_ = [
-        ("tenants", ctypes.POINTER(Tenant)), ("count", ctypes.c_uint), ("stepped", U64), ("holder", U64), ("last", U64),
-        ("kind", ctypes.c_int), ("left", U64), ("used", U64), ("waited", ctypes.c_bool),
-    ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    target = tmp_path_factory.mktemp("rota") / "rota.so"
-    flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-pthread", "-D_GNU_SOURCE"]
-    done = subprocess.run(
-        ["gcc", *flags, "-o", str(target), str(RM / "rota.c")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    made = ctypes.CDLL(str(target))
-    made.rm_rota_step.restype = U64
-    return made
+__all__ = ["library"]  # a fixture
 
 
 class Rota:

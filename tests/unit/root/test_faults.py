@@ -127,6 +127,31 @@ def test_a_full_disk_stops_neither_the_look_nor_the_restoring(
     assert [truth(driver, p)[:4] for p in living] == [FOUND] * 3
 
 
+@pytest.mark.parametrize("verb", ["resume", "release"])
+def test_who_runs_again_though_the_disk_is_full_is_not_shown_as_paused(
+    make: Callable[[], RootBackend], driver: ModelDriver, clock: Clock, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    backend, process = make(), scenario.cuda_process(driver)
+    who = str(process.id.pid)
+    backend.pause(who)
+
+    def full(_self: Journal, _kind: str, **_values: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as now:
+        now.setattr(Journal, "_write", full)
+        outcome = getattr(backend, verb)(who)
+        assert [skip.reason for skip in outcome.skipped] == ([f"PID {who}: [Errno 28] No space left on device"]
+                                                             if verb == "release" else [])  # fmt: skip
+        later(backend, clock)
+        assert program(backend, process).state is State.RUNNING
+        assert truth(driver, process) == FOUND
+    assert backend.pause(who).changed
+    assert all(off for _, _, off in truth(driver, process))
+    make()
+    assert truth(driver, process) == FOUND
+
+
 @pytest.mark.parametrize("how", ["guardian", "release"])
 def test_what_a_parent_left_by_exec_is_reached_through_its_child(
     backend: RootBackend, driver: ModelDriver, tmp_path: Path, how: str

@@ -73,7 +73,7 @@ def test_floors_outlive_the_daemon(tmp_path: Path) -> None:
 
 
 def test_a_floor_file_of_garbage_is_set_aside(tmp_path: Path) -> None:
-    (tmp_path / "floors-gpu.json").write_text("[1")
+    (tmp_path / "floors-gpu.json").write_text("[" * 100_000)
     assert Floors(tmp_path, "gpu").of("low") == 0.02
     assert (tmp_path / "floors-gpu.unreadable").exists()
 

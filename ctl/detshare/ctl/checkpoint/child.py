@@ -4,7 +4,7 @@
 `python -m detshare.ctl.checkpoint.child JOB LOCKFILE PID START LOCK_MS [OLD=NEW...]`, the last for JOB migrate.
 A process of its own, for these calls take seconds and hold no lock of ours, libcuda stays out of the daemon, and a
 daemon that is killed does not stop half-way what this began: it ends it, and the next daemon waits for it (LOCKFILE).
-A move that was done leaves a file (moved_mark), for a daemon that comes later.
+A move leaves a file (moved_mark): who is not checkpointed any more, and has it, is on the other GPU.
 One line of JSON goes to standard output: {"state", "error", "seconds", "left"}; left: nothing was done to the process.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["JOBS", "main", "moved_mark"]
 
 
 def moved_mark(lock: str | Path, pid: int, start: int) -> Path:
-    """The file that says that a process came back on the other GPU."""
+    """The file that says of a process that is not checkpointed that it came back on the other GPU."""
     return Path(lock).parent / f"moved-{pid}-{start}"
 
 
@@ -62,14 +62,15 @@ def _migrate(calls: Calls, pid: int, lock_ms: int, pairs: Sequence[str], done: P
     mapping, before = calls.mapping(pairs), calls.state(pid)
     state = _park(calls, pid, lock_ms, (), done)
     if state is State.CHECKPOINTED:
+        with contextlib.suppress(OSError):  # who finds it without this one follows it to no other GPU
+            done.touch()  # before: who is killed in between leaves it checkpointed, and that counts
         try:
             calls.restore(pid, mapping)
         except Failed:
+            done.unlink(missing_ok=True)
             if before is not State.CHECKPOINTED:
                 _resume(calls, pid, lock_ms, (), done)
             raise
-        with contextlib.suppress(OSError):  # a daemon that is killed meanwhile leaves its accounts behind
-            done.touch()
         calls.unlock(pid)
     return calls.state(pid)
 

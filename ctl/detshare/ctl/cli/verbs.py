@@ -51,11 +51,11 @@ def _type(kind: Kind) -> click.ParamType[Any] | None:
         case kinds.Sms() | kinds.Rate():
             return click.STRING  # words, too: see Typed
         case kinds.Permille():
-            return click.FloatRange(0, 100)
+            return options.Finite(0, 100)
         case kinds.Whole():
             return click.IntRange(0 if kind.zero else kind.allowed[0], kind.allowed[-1])
         case kinds.Number():
-            return options.Seconds(0, kind.most)
+            return options.Finite(0, kind.most)
         case kinds.Level():
             return click.Choice(kind.names)
     return None

@@ -29,6 +29,13 @@ class ControlError(Exception):
         return {"error": {"asked": self.asked, "stopped": self.stopped, "next": self.next_step}}
 
 
+class Stopping(ControlError, RuntimeError):
+    """The daemon has put everything back, or is about to: it touches no program any more."""
+
+    def __init__(self) -> None:
+        super().__init__("work with programs", "detshared is stopping", "start it again")
+
+
 class ClientError(ControlError):
     """What the daemon answered instead of doing it, or why it could not be reached. `status` 0: no answer."""
 

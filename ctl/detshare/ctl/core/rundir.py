@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -98,9 +99,10 @@ class Lock:
                 os.close(fd)
                 raise Held(asked, path, holder) from None
             break
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()} {self._name}\n".encode(), 0)
         self._fd = fd
+        with contextlib.suppress(OSError):  # full: the lock holds without a name in it
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()} {self._name}\n".encode(), 0)
 
     def release(self) -> None:
         """Give it up; idempotent. The file stays: removing it would let two hold a lock each."""

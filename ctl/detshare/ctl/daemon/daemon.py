@@ -21,7 +21,7 @@ from detshare.ctl.backends.spatial.pool import Pool
 from detshare.ctl.backends.verbs import explain
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.config import Config
-from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.errors import ControlError, Stopping
 from detshare.ctl.core.snapshot import Check, Event, Outcome, Snapshot
 from detshare.ctl.core.verbs import VERBS, describe, request
 from detshare.ctl.daemon import logs, metrics
@@ -40,6 +40,7 @@ log = logging.getLogger("detshared")
 
 VERB_SECONDS: Final = 60.0
 """how long a request waits for the driver before it is answered with an error"""
+_OVERDUE: Final = f"the driver did not answer within {VERB_SECONDS:.0f} s; it may still happen"
 CLOSE_SECONDS: Final = 30.0
 """how long restoring may take at the end before the guardian is left to do it"""
 EVENTS_KEPT: Final = 1000
@@ -79,6 +80,7 @@ class Daemon:
         """of who works with the backend: the worker, or for a moment the thread that hears of a new context"""
         self._early_due = False
         """a new context waits for the worker"""
+        self._ended = False
         self._snapshot: Snapshot | None = None
         self._look_cpu = 0.0
         """seconds of CPU that the last look took"""
@@ -99,6 +101,8 @@ class Daemon:
     def _in_turn(self, job: Callable[[], T]) -> T:
         """A job with the backend, which one thread at a time may have."""
         with self._turn:
+            if self._ended:  # whatever it did would stay, with nobody to undo it
+                raise Stopping
             return job()
 
     @property
@@ -158,10 +162,9 @@ class Daemon:
         try:
             return self._worker.submit(self._in_turn, lambda: self._perform_now(requests)).result(VERB_SECONDS)
         except TimeoutError:
-            stopped = f"the driver did not answer within {VERB_SECONDS:.0f} s; it may still happen"
-            return [ControlError(asked, stopped, "see dmesg | grep NVRM")]
-        except RuntimeError as error:  # the worker is gone: this process is ending
-            return [ControlError(asked, str(error), "start detshared again")]
+            return [ControlError(asked, _OVERDUE, "see dmesg | grep NVRM")]
+        except RuntimeError as error:  # this process is ending
+            return [explain(error, asked)]
 
     def _perform_now(self, requests: Sequence[Request]) -> list[Outcome | ControlError]:
         made: list[Outcome | ControlError] = []
@@ -348,8 +351,6 @@ class Daemon:
             else:
                 queue.put_nowait(event)
 
-    # what the API asks
-
     def snapshot(self) -> Snapshot:
         if self._snapshot is None:
             raise HttpError(409, "list programs", "there was no look yet", "try again in a second")
@@ -381,8 +382,7 @@ class Daemon:
             )
         except TimeoutError:
             self.counters.verbs[name, "failed"] += 1
-            stopped = f"the driver did not answer within {VERB_SECONDS:.0f} s; it may still happen"
-            raise HttpError(500, asked, stopped, "see dmesg | grep NVRM") from None
+            raise HttpError(500, asked, _OVERDUE, "see dmesg | grep NVRM") from None
         except Exception as error:
             told = explain(error, asked)
             self.counters.verbs[name, "refused" if told.usage else "failed"] += 1
@@ -459,8 +459,6 @@ class Daemon:
     def unsubscribe(self, queue: asyncio.Queue[Event | None]) -> None:
         self._queues.discard(queue)
 
-    # the end
-
     def end_readers(self) -> None:
         """Tell those who follow events that no more will come."""
         self._tell(Event(time.time(), "daemon", os.getpid(), "detshared is stopping and restores every program"))
@@ -495,6 +493,7 @@ class Daemon:
         return not problems
 
     def _close_now(self) -> list[str]:
+        self._ended = True
         self._backend.drain_events()
         self._backend.close()
         return [event.text for event in self._backend.drain_events() if event.kind == "error"]

@@ -153,7 +153,7 @@ class Engine:
 
         def do() -> None:
             self.ledger.chosen = spec, dict(params)
-            self.ledger.touch()
+            self.ledger.keep()
             self._switch(loaded, by)
 
         return self._ask(do)
@@ -187,10 +187,10 @@ class Engine:
                     self.ledger.deadlines.pop(process, None)
                 else:
                     self.ledger.deadlines[process] = deadline_us
-                self.ledger.touch()
                 for gpu in self._viewer.gpus():
                     self._viewer.change(gpu, str(process.pid), deadline_us=deadline_us)
             if found:
+                self.ledger.keep()
                 self.decisions.note("deadline", tenants=[str(each.pid) for each in found], us=deadline_us)
             return len(found)
 
@@ -312,7 +312,7 @@ class Engine:
             self._begin_anew()
         seen, self._seen = self._seen, None
         if seen is not None:
-            self.ledger.only(program.id for program in seen.programs)
+            self.ledger.see(seen.programs)
             self.ledger.settle(seen.taken)
             self._missing = missing(seen, self._backend)
             self._watch.look(seen, now)

@@ -68,6 +68,9 @@ class Executor:
 
     def see(self, now: float) -> None:
         """There was a look."""
+        for (process, kind), put in self.ledger.puts.items():
+            if kind == "Gate" and str(process.pid) in self._viewer.tenants(put.gpu):
+                self.guards.setdefault(put.gpu, Guard()).shuts(str(process.pid), 1e6 * now)
         for gpu, guard in self.guards.items():
             if guard.waits:
                 guard.see(self.snapshot(gpu))
@@ -121,7 +124,11 @@ class Executor:
             return "stands"
         if isinstance(action, Gate) and action.open and put is None:
             return "stands"
-        problem = self._spend() or self._do(apply.requests(action, now, self.backend))
+        problem = self._spend()
+        if not problem:
+            if not isinstance(action, Preempt | Park) and not (isinstance(action, Gate) and action.open):
+                self.ledger.begin(process, kind, Put(now.gpu, apply.plain(action), apply.before(action, view)))
+            problem = self._do(apply.requests(action, now, self.backend))
         if problem:
             guard.undone(action)
             if isinstance(action, Gate) and action.open and put is not None:
@@ -152,11 +159,15 @@ class Executor:
         standing = self.classes.get(row.klass)
         if standing is not None and _row_stands(row, standing):
             return "stands"
-        problem = self._spend() or self._do(apply.requests(row, now, self.backend))
+        back = apply.row_back(row.klass, standing)
+        problem = self._spend()
+        if not problem:
+            self.ledger.begin_row(row.klass, back)
+            problem = self._do(apply.requests(row, now, self.backend))
         if problem:
             self.guards[now.gpu].undone(row)
             return problem
-        self.ledger.rows.setdefault(row.klass, apply.row_back(row.klass, standing))
+        self.ledger.rows.setdefault(row.klass, back)
         self.ledger.touch()
         if standing is not None:
             self.classes[row.klass] = _with(row, standing)
@@ -288,9 +299,9 @@ class Executor:
                     anew.append((gpu, name))
         if klass in self.ledger.hand_rows:
             self.ledger.hand_rows.discard(klass)
-            self.ledger.touch()
             found = found or [ProcessId(0, 0)]
         if found:
+            self.ledger.keep()
             self.decisions.note("resumed", tenants=[str(p.pid) for p in found if p.pid], klass=klass)
         return len(found), anew
 

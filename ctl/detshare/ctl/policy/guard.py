@@ -142,6 +142,10 @@ class Guard:
             return f"class {row.klass} would starve: give it floor_permille={LEAST_FLOOR} or more"
         return None
 
+    def shuts(self, tenant: str, now_us: float) -> None:
+        """A policy's gate is shut; from now on, where an earlier daemon let it through."""
+        self._gates.setdefault(tenant, _Shut(now_us))
+
     @property
     def waits(self) -> bool:
         """Whether there is anything to be seen in a snapshot."""

@@ -14,7 +14,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -182,10 +182,12 @@ class Journal:
                 del self.turned[process]
 
     def unpause(self, process: ProcessId) -> None:
-        """Say that all channels of a process run again."""
+        """Say that all channels of a process run again. Where the disk does not take it they do all the same: whoever
+        reads the file later switches them on once more, which does no harm."""
         if process in self.paused:
-            self._write("unpause", pid=process.pid, start=process.start)
             del self.paused[process]
+            with suppress(OSError):
+                self._write("unpause", pid=process.pid, start=process.start)
 
     def forget_tsg(self, before: Before) -> None:
         """Say that one TSG is gone, or was put back."""

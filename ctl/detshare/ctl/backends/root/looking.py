@@ -371,7 +371,7 @@ class Looking(Backend):
             self._say("error", None, f"new contexts are found by looking only: {error}")
 
     def apply_early(self) -> None:
-        for process, done in self._early.apply_early() if self._early is not None else ():
+        for process, done in self._early.apply_early() if self._early is not None and not self._closed else ():
             self._say("change", process, done)
 
     def stand(self, rules: Mapping[str, str]) -> None:

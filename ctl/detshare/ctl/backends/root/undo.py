@@ -111,6 +111,7 @@ def undo_process(driver: Driver, abi: Abi, journal: Journal, process: ProcessId)
         try:
             journal.forget(process)
         except OSError as error:  # it is put back; doing so again later does no harm
+            journal.unpause(process)
             note(error)
     return problems
 

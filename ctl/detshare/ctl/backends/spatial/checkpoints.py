@@ -43,6 +43,7 @@ SHARES: Final = "another process may have memory of it, or it has another's: the
 """likewise"""
 CLOSE_S: Final = 20.0
 """seconds that the daemon's end waits for programs to be back"""
+_ON_GPU: Final = (Driver.RUNNING, Driver.LOCKED)
 _WHY_NOT: Final = {
     State.MPS_SERVER: "it is an MPS server: the driver checkpoints none",
     State.MPS_CLIENT: "it runs in an MPS server's context: the driver checkpoints none such",
@@ -101,7 +102,7 @@ class Checkpoints:
             found = [from_json(each) for each in json.loads(self._path.read_bytes())]
         except FileNotFoundError:
             return
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
             self._path.replace(self._path.with_suffix(".unreadable"))
             self._say("error", None, f"{self._path} cannot be read: programs that it names are found by resume PID")
             log.error("%s: %s", self._path, error)
@@ -383,7 +384,9 @@ class Checkpoints:
         mark = moved_mark(self._lock_file, *entry.id)
         mark.unlink(missing_ok=True)
         answer, old = self._ask("migrate", entry, lock_s, pairs), entry.gpus[0]
-        if answer.state is Driver.RUNNING and not answer.error:
+        there = answer.state is Driver.RUNNING and not answer.error
+        there = there or (answer.state in _ON_GPU and mark.exists())  # its child was killed after the restore
+        if there:
             self._arrived(entry)
         entry.to = ""
         stands = self._stands(entry, answer, before)
@@ -392,7 +395,7 @@ class Checkpoints:
             return
         if entry.deep and not entry.away:  # what follows is its library's: who asked tells
             return
-        if entry.state == "home" and not answer.error:
+        if entry.state == "home" and there:
             entry.parks, entry.resume_ms = entry.parks + 1, answer.seconds * 1000
             took = f"by the driver's checkpoint in {answer.seconds:.3g} s"
             self._say("park", entry.id.pid, f"moved from {old} to {gpu} {took}")
@@ -426,7 +429,7 @@ class Checkpoints:
 
     def _settle(self, entry: Entry, tell: bool) -> None:
         answer, mark = self._ask("settle", entry), moved_mark(self._lock_file, *entry.id)
-        if entry.to and mark.exists():  # an earlier daemon was killed, the move was done
+        if entry.to and answer.state in _ON_GPU and mark.exists():  # an earlier daemon was killed, the move was done
             self._arrived(entry)
         mark.unlink(missing_ok=True)
         if self._stands(entry, answer) and tell:

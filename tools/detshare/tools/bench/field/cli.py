@@ -227,9 +227,11 @@ def overview_command(folder: Path, out: Path | None, picture: Path | None) -> No
         some = overviews.parts(folder)
     except (CellsError, OSError) as error:
         raise click.ClickException(f"read {folder}: {error}; next: run 'detshare bench field run' again") from error
+    measured = sum(bool(part.cells) for part in some)
+    if not measured:
+        raise click.ClickException(f"read {folder}: it has no raw/SUITE-cells.jsonl; next: name the results' folder")
     try:
         out.write_text(overviews.page(some, picture), encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"write {out}: {error.strerror}; next: name another file with --out") from error
-    measured = sum(bool(part.cells) for part in some)
     click.echo(f"{out}: {measured} of {len(some)} suites, {sum(len(part.cells) for part in some)} cells")

@@ -29,7 +29,7 @@ from detshare.ctl.gputime.meter import useful_ns
 
 log = logging.getLogger("detshared.turns")
 
-TICK_S: Final = 0.02
+TICK_S: Final = 0.025
 """how often the sensor is read while somebody waits for a turn, or for a gap"""
 CALM_S: Final = 0.1
 """the same while nobody does"""

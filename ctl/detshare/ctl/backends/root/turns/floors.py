@@ -26,7 +26,7 @@ class Floors:
             self._set = {k: classes.check_floor(floor) for k, floor in entries.items() if k in classes.CLASSES}
         except FileNotFoundError:
             pass
-        except (ValueError, AttributeError, BadRequest):
+        except (ValueError, AttributeError, RecursionError, BadRequest):
             self._path.replace(self._path.with_suffix(".unreadable"))
 
     def table(self) -> Mapping[str, float]:

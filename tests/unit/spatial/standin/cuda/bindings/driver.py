@@ -11,8 +11,8 @@ to one place.
 
 A process is a file PID in the folder $STANDIN_CHECKPOINTS, JSON: state, and how it behaves: busy (its work does not
 end), refuse (no checkpoint of it), full (no room to come back; or the UUID of the GPU that has none), seconds (each
-copy), gpu (the UUID of its GPU), sees (the UUIDs of those that it could use, unless it is all). `calls` there lists all
-calls, `gpus` the chip of each UUID, JSON.
+copy), stops (the call before which it stands still, or `restored`), gpu (the UUID of its GPU), sees (the UUIDs of those
+that it could use, unless it is all). `calls` there lists all calls, `gpus` the chip of each UUID, JSON.
 """
 
 from __future__ import annotations
@@ -118,10 +118,16 @@ def _check(args: object, kind: type) -> None:
 def _change(name: str, pid: int, args: object, kind: type, before: CUprocessState) -> dict[str, Any] | CUresult:
     _check(args, kind)
     found = _read(pid)
+    _stand(pid, name)
     _note(name, pid)
     if not isinstance(found, CUresult) and found["state"] != before:
         return CUresult.CUDA_ERROR_ILLEGAL_STATE
     return found
+
+
+def _stand(pid: int, name: str) -> None:
+    while not isinstance(found := _read(pid), CUresult) and found.get("stops") == name:
+        time.sleep(0.005)
 
 
 def cuInit(flags: int) -> tuple[CUresult]:
@@ -178,6 +184,7 @@ def cuCheckpointProcessRestore(pid: int, args: CUcheckpointRestoreArgs | None) -
         return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
     time.sleep(found.get("seconds", 0))
     _write(pid, LOCKED, gpu=gpu)
+    _stand(pid, "restored")
     return (CUresult.CUDA_SUCCESS,)
 
 
