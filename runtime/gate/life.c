@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "attach.h"
 #include "edge.h"
 #include "gate.h"
 #include "watchdog.h"
@@ -166,8 +167,10 @@ void ds_board_detach(struct ds_device *device)
 		return;
 	leave(board);
 	leave_device(device);
-	/* the poller is out of the driver, and does not enter it again */
+	/* the poller is out of the driver, and does not enter it again; nor does it wait for the daemon */
+	atomic_fetch_add(&ds_arena_hurry, 1);
 	pthread_mutex_lock(&board->driver);
+	atomic_fetch_sub(&ds_arena_hurry, 1);
 	pthread_mutex_unlock(&board->driver);
 	pthread_mutex_lock(&device->lock);
 	board->older = left_boards[device->ordinal];
