@@ -5,8 +5,7 @@
  * What each call answered goes to stdout, what is left after each life to stderr.
  */
 #include "dice.h"
-
-#include <dirent.h>
+#include "outside.h"
 
 enum { EPOCHS = 3 };
 
@@ -15,18 +14,6 @@ static pthread_mutex_t calm = PTHREAD_MUTEX_INITIALIZER; /* others have nothing 
 static struct worker workers[8];
 
 /* ---- the other side ---- */
-
-static void others_have(size_t bytes)
-{
-	char draft[4096];
-	FILE *file;
-
-	snprintf(draft, sizeof(draft), "%s.new", getenv("FAKECUDA_TAKEN"));
-	file = fopen(draft, "w");
-	fprintf(file, "%zu", bytes);
-	fclose(file);
-	rename(draft, getenv("FAKECUDA_TAKEN"));
-}
 
 static void weather(unsigned int *seed)
 {
@@ -137,17 +124,6 @@ static void ends(unsigned int threads, unsigned int gpu, bool reset, bool all)
 	}
 }
 
-static unsigned int descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	unsigned int count = 0;
-
-	while (readdir(folder))
-		count++;
-	closedir(folder);
-	return count;
-}
-
 static size_t used(unsigned int gpus)
 {
 	size_t sum = 0;
@@ -196,7 +172,7 @@ int main(int count, char **arguments)
 			printf("life %u%.*s\n", life, (int)workers[n].length, workers[n].record);
 			free(workers[n].record);
 		}
-		fprintf(stderr, "left: %u descriptors, %zu bytes of GPUs, %lu charged\n", descriptors(), used(gpus),
+		fprintf(stderr, "left: %u descriptors, %zu bytes of GPUs, %lu charged\n", open_files(), used(gpus),
 			charged);
 	}
 	atomic_store(&over, true);

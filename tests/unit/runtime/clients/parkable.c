@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which memory leaves the GPU, and what the program sees of it: `parkable CASE`, with DETSHARE_PARK=1. */
-#include <dirent.h>
 #include <sys/wait.h>
 
 #include "parked.h"
@@ -249,17 +248,6 @@ static void opens(int from, int to)
 	EXPECT(cuIpcOpenMemHandle_v2(&at, handles[0], 1) == CUDA_ERROR_INVALID_HANDLE);
 	EXPECT(cuIpcOpenMemHandle_v2(&at, handles[1], 1) == CUDA_ERROR_INVALID_HANDLE);
 	_exit(write(to, "x", 1) != 1);
-}
-
-static unsigned int open_files(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	unsigned int count = 0;
-
-	while (readdir(folder))
-		count++;
-	closedir(folder);
-	return count;
 }
 
 /* Another process sees what was named, which stays; all else leaves. */

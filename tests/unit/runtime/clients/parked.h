@@ -4,6 +4,7 @@
 #define PARKED_H
 
 #include "client.h"
+#include "outside.h"
 
 #define MIB (1UL << 20)
 #define KIB (1UL << 10)
@@ -59,19 +60,6 @@ static inline bool filled(CUdeviceptr at, size_t bytes, uint32_t seed)
 static inline uint32_t state(void)
 {
 	return __atomic_load_n(&daemon_counters()->park_state, __ATOMIC_ACQUIRE);
-}
-
-/* So much of the GPU is other programs': FAKECUDA_TAKEN names the file that says so, and nobody sees it empty. */
-static inline void others_have(size_t bytes)
-{
-	char draft[4096];
-	FILE *file;
-
-	snprintf(draft, sizeof(draft), "%s.new", getenv("FAKECUDA_TAKEN"));
-	file = fopen(draft, "w");
-	fprintf(file, "%zu", bytes);
-	fclose(file);
-	EXPECT(!rename(draft, getenv("FAKECUDA_TAKEN")));
 }
 
 static inline size_t left(void)
