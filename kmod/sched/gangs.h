@@ -4,7 +4,7 @@
  * knows of its GPU and hears who has it; the scans of other GPUs for which something changed are asked for.
  *
  * Who has nobody beside it on a GPU is not looked at there, and takes turns where it has. On a machine where turns are on one GPU only nobody is
- * a gang, and nothing of this costs anything.
+ * a gang, and a scan costs one lock more.
  */
 #ifndef DETSHARE_GANGS_H
 #define DETSHARE_GANGS_H
