@@ -8,6 +8,7 @@
 
 #include "kernel.h"
 
+#define DS_PROBES	1024
 #define DS_LEGACY	1u	/* flags: sizes and pointers of 32 bits, the interface before CUDA 3.2 */
 #define DS_PER_THREAD	2u	/* a null stream is the thread's own */
 #define DS_STREAM_PER_THREAD	2	/* CU_STREAM_PER_THREAD */
