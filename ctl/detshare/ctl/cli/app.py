@@ -102,6 +102,8 @@ def tenant_list(place: Place, as_json: bool) -> None:
     """List tenants with their limits and programs."""
     with place.control("list tenants", changes=False) as (control, _):
         answer = control.programs()
+    if not answer["tenants"] and answer["backend"] != "kmod":
+        raise ControlError("list tenants", str(NeedsModule(answer["backend"], VERBS["tenant-add"].lacks)), LOAD_MODULE)
     if as_json:
         _print_json({"tenants": answer["tenants"], "accounts": answer["accounts"]})
         return
@@ -110,10 +112,8 @@ def tenant_list(place: Place, as_json: bool) -> None:
         console.print(line)
     if answer["tenants"]:
         console.print(tables.tenants(answer))
-    elif answer["backend"] == "kmod":
-        console.print("there is no tenant; make one: detshare-ctl tenant add NAME")
     else:
-        raise ControlError("list tenants", str(NeedsModule(answer["backend"], VERBS["tenant-add"].lacks)), LOAD_MODULE)
+        console.print("there is no tenant; make one: detshare-ctl tenant add NAME")
 
 
 @command("doctor", "sudo detshare-ctl doctor")

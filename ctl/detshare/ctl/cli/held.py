@@ -22,12 +22,11 @@ def list_classes(place: Place, as_json: bool) -> None:
     """List classes, buckets, holds and what stands for cgroups and tenants."""
     with place.control("list classes", changes=False) as (control, _):
         answer = control.programs()
+    if not answer["classes"] and answer["backend"] != "kmod":
+        raise ControlError("list classes", str(NeedsModule(answer["backend"], VERBS["set-class"].lacks)), LOAD_MODULE)
     if as_json:
         click.echo(json.dumps({name: answer[name] for name in ("classes", "orders", "buckets", "holds")}, indent=1))
         return
     console = Console()
-    if not answer["classes"]:
-        lacking = NeedsModule(answer["backend"], VERBS["set-class"].lacks)
-        raise ControlError("list classes", str(lacking), LOAD_MODULE)
     for table in tables.standing(answer):
         console.print(table)
