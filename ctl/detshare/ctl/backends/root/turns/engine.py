@@ -84,7 +84,7 @@ class Turns(Acting):
             if gpu not in rotated:
                 self._foregrounds[gpu] = Foreground(changed_at=self._clock())
             elif {p.id for p in foreground.get(gpu, ())} != {p.id for p in self._others.get(gpu, ())}:
-                fore.recast()
+                fore.recast(self._clock())
 
     def drop(self, process: ProcessId) -> None:
         """A program is to be left alone until `admit`: it runs when this returns. Raises what the driver refuses."""
@@ -293,10 +293,11 @@ class Turns(Acting):
             end_ns, floor = self.sensor.now_ns(gpu), self._rotation.floors(gpu)
             begin_ns = end_ns - round(span_s * 1e9)
             sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
-            full = fore.suspects(sight, floor)
+            slice_us = self._wanted(gpu)
+            full = fore.suspects(sight, floor, slice_us)
             taken = not full or self._works(gpu)
             rests = full and taken and fore.lingers(end_ns) and self._foreground_rests(gpu) is True
-            fore.saw(sight, now, rests, floor, taken)
+            fore.saw(sight, now, rests, floor, taken, slice_us)
 
     def _works(self, gpu: str) -> bool:
         """Whether one of those who may run now has work, as far as the driver can tell."""
@@ -327,7 +328,7 @@ class Turns(Acting):
                 self._leaves.drop(gpu)
                 continue
             for answer in self._leaves.look(gpu, now, lambda gpu=gpu: self._foreground_rests(gpu)):  # type: ignore[misc]
-                self._foregrounds[gpu].asked(answer, now)
+                self._foregrounds[gpu].asked(answer, now, self._rotation.floors(gpu))
 
     def _ask_due(self, tight: frozenset[str]) -> None:
         """Whether holders that a busy foreground leaves less than their floor have a use for the rest of it."""
