@@ -37,8 +37,15 @@ def test_whom_the_driver_does_not_put_back_holds_no_turn(family: genl.DetShare, 
     members = worker(*ENDLESS), worker(*ENDLESS)
     join(family, "low", *members)
     until(lambda: any(each.off() for each in members))
+
+    def holder_is_on() -> bool:
+        return turn(family).get("turn_pid") in [each.pid for each in members if not each.off()]
+
     with failing(PAUSE, REFUSED):
-        until(lambda: turn(family).get("turn_pid") in [each.pid for each in members if not each.off()])
+        until(lambda: failed(PAUSE) and not all(each.off() for each in members))
+        begin = failed(PAUSE)
+        until(lambda: holder_is_on() or failed(PAUSE) >= begin + 15)
+        assert holder_is_on()
         more(PAUSE, 20)
         before = sum(gpu_times(*members))
         more(PAUSE, 12)
