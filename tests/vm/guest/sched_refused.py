@@ -38,14 +38,14 @@ def test_whom_the_driver_does_not_put_back_holds_no_turn(family: genl.DetShare, 
     join(family, "low", *members)
     until(lambda: any(each.off() for each in members))
 
-    def holder_is_on() -> bool:
-        return turn(family).get("turn_pid") in [each.pid for each in members if not each.off()]
+    def holder_is_off() -> bool:
+        return turn(family).get("turn_pid") in [each.pid for each in members if each.off()]
 
     with failing(PAUSE, REFUSED):
-        until(lambda: failed(PAUSE) and not all(each.off() for each in members))
+        more(PAUSE, 12)
         begin = failed(PAUSE)
-        until(lambda: holder_is_on() or failed(PAUSE) >= begin + 15)
-        assert holder_is_on()
+        until(lambda: not holder_is_off() or failed(PAUSE) >= begin + 20)
+        assert failed(PAUSE) < begin + 20
         more(PAUSE, 20)
         before = sum(gpu_times(*members))
         more(PAUSE, 12)
