@@ -52,6 +52,7 @@ def alternate(piece_ms: float, gap_ms: float, seconds: float = 0.5, *, alike: bo
         (0.12, 0.33, Pattern.FULL, 50),  # a graph 7300 times a second, as often as it is let
         (0.12, 2.32, Pattern.BURSTS, 2000),
         (0.84, 2.36, Pattern.BURSTS, 2000),  # a graph 600 times a second
+        (0.84, 0.42, Pattern.BURSTS, 50),
     ],
 )
 def test_what_was_seen_on_an_h200(piece_ms: float, gap_ms: float, pattern: Pattern, slice_us: int) -> None:

@@ -75,7 +75,7 @@ class Foreground:
     _tried: bool = False
     """turns are on though nobody saw it rest: one look is enough"""
     _hasty: bool = False
-    """its requests waited for the background each time, when turns were on last"""
+    """its requests are short, and waited for the background each time when turns were on last"""
 
     @property
     def look_s(self) -> float:
@@ -137,12 +137,13 @@ class Foreground:
         `taken`: the background has work. Gaps that nobody takes cannot be seen, so nothing is said of them.
         """
         found, why = judge(sight, floor, slice_us)
-        hasty = found is Pattern.FULL and sight.overdue(slice_us)
+        overdue = found is Pattern.FULL and sight.overdue(slice_us)
+        hasty = overdue and sight.piece_ns < SHORT_PIECE_NS
         if sight.share < FULL_SHARE and not hasty:
             self._rested_at = float("-inf")
         if not taken:
             self._untaken_at = now
-        if found is Pattern.FULL and not hasty and now - self._untaken_at < sight.seconds:
+        if found is Pattern.FULL and not overdue and now - self._untaken_at < sight.seconds:
             return
         if found is Pattern.FULL and rests:
             found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"

@@ -57,16 +57,15 @@ class Sight:
     alike: bool = False
     """whether its pieces are whole requests, one like the other: a stream of small kernels is cut where it rests"""
     long_gap_ns: float = 0.0
-    """three gaps of four are not longer"""
+    """of twenty gaps one is longer"""
 
     def left(self, floor: float) -> float:
         """The same, without what windows of a floor gave, at least as if all gaps were as most are."""
         return max(self.useful - floor, (self.gap_ns - RESTORE_NS) * self.pieces_s / 1e9)
 
     def overdue(self, slice_us: int) -> bool:
-        """Whether whole requests find the GPU taken each time, though for the shortest time there is."""
-        often = self.alike and self.pieces_s >= STREAM_PER_S and self.piece_ns < SHORT_PIECE_NS
-        return often and slice_us < STREAM_US and self.long_gap_ns < 1000 * slice_us + WAITED_NS
+        """Whether requests find the GPU taken each time, though for the shortest time there is: they fall behind."""
+        return self.alike and slice_us < STREAM_US and self.long_gap_ns < 1000 * slice_us + WAITED_NS
 
 
 def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns: int) -> Sight:
@@ -93,7 +92,7 @@ def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns:
         gap_ns=median(gaps) if gaps else 0.0,
         useful=useful / span,
         alike=_alike(pieces),
-        long_gap_ns=quantiles(gaps, n=4)[2] if len(gaps) > 1 else 0.0,
+        long_gap_ns=quantiles(gaps, n=20)[-1] if len(gaps) > 1 else 0.0,
     )
 
 
@@ -117,17 +116,11 @@ def judge(sight: Sight, floor: float = 0.0, slice_us: int = BURST_US) -> tuple[P
     )
     if sight.share < QUIET_SHARE or sight.pieces_s < QUIET_PER_S:
         return Pattern.NONE, f"the foreground had the GPU {sight.share:.1%} of the time"
-    if (
-        sight.share >= FULL_SHARE
-        and sight.gap_ns < SHORT_GAP_NS
-        and (sight.piece_ns < SHORT_PIECE_NS or sight.left(floor) < FEW_USEFUL)
-    ):
-        return Pattern.FULL, said
-    waits_ns = 1000 * slice_us + SHORT_GAP_NS
-    if sight.pieces_s < STREAM_PER_S or sight.piece_ns >= SHORT_PIECE_NS or sight.gap_ns >= waits_ns:
-        return Pattern.BURSTS, said
-    if not sight.alike:
-        return Pattern.STREAM, said
     if sight.overdue(slice_us):
         return Pattern.FULL, f"{said}, behind each of which a request waited"
+    small = sight.piece_ns < SHORT_PIECE_NS and not sight.alike
+    if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS and (small or sight.left(floor) < FEW_USEFUL):
+        return Pattern.FULL, said
+    if small and sight.pieces_s >= STREAM_PER_S and sight.gap_ns < 1000 * slice_us + SHORT_GAP_NS:
+        return Pattern.STREAM, said
     return Pattern.BURSTS, said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which programs of the foreground count. One that nobody manages, and that only has a context, delays nobody."""
+"""Which programs of the foreground count. One that only has a context, and runs nothing, delays nobody."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from detshare.ctl.backends.root.turns.members import Cast
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import Program
 
-SILENT_S: Final = 3.0
+SILENT_S: Final = 1.0
 """a program that nobody manages does not count while the log has not shown it for so long"""
+IDLE_S: Final = 10.0
+"""nor does any other; the first request after that may wait for a slice of 2 ms"""
 
 
 class Presence:
@@ -40,7 +42,7 @@ class Presence:
 
     def _now(self, gpu: str, now: float) -> tuple[Program, ...]:
         present, strangers = self._cast.foreground[gpu], self._cast.strangers
-        return tuple(p for p in present if p.id not in strangers or now - self._heard[p.id, gpu] < SILENT_S)
+        return tuple(p for p in present if now - self._heard[p.id, gpu] < (SILENT_S if p.id in strangers else IDLE_S))
 
     def there(self, gpu: str) -> tuple[Program, ...]:
         """All of a GPU's foreground."""
