@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
+#include <string.h>
 
 #include "alloc.h"
 #include "context.h"
@@ -15,6 +16,7 @@
 
 static bool parks[DS_MAX_DEVICES]; /* set before the program's first allocation there */
 static _Atomic(uint64_t) peers[DS_MAX_DEVICES]; /* bit n: GPU n may reach what this one has */
+static unsigned int enabled[DS_MAX_DEVICES][DS_MAX_DEVICES]; /* of the second, how many contexts may; while ranges are held */
 
 static _Atomic(bool) foreign;
 
@@ -40,8 +42,11 @@ struct ds_device *ds_alloc_device(size_t bytes)
 	if (ds_likely(!atomic_load_explicit(&ds_home.parks, memory_order_relaxed)) || bytes < DS_ALLOC_LEAST || ds_thread.locked)
 		return NULL;
 	device = ds_device_current();
-	/* in a capture the driver is asked: it refuses, and ends some captures by that */
-	if (!device || !parks[device->ordinal] || atomic_load(&device->captures))
+	/*
+	 * In a capture the driver is asked: it refuses, and ends some captures by that. Beside green contexts nothing leaves any more, and freeing memory of
+	 * ours would wait for the whole context, which ends captures too.
+	 */
+	if (!device || !parks[device->ordinal] || atomic_load(&device->captures) || atomic_load(&foreign))
 		return NULL;
 	return device;
 }
@@ -174,15 +179,20 @@ CUresult ds_alloc_free(struct ds_range *range)
 
 CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on)
 {
+	unsigned int *contexts = &enabled[device->ordinal][who];
 	uint64_t bit = 1ULL << who;
 	struct ds_range *range;
 	CUresult result = CUDA_SUCCESS;
 
+	ds_range_hold();
+	*contexts += on ? 1 : *contexts ? -1U : 0;
+	/* the GPU has access, not its context */
+	if (*contexts != on)
+		goto out;
 	if (on)
 		atomic_fetch_or(&peers[device->ordinal], bit);
 	else
 		atomic_fetch_and(&peers[device->ordinal], ~bit);
-	ds_range_hold();
 	for (range = ds_range_next(0); range && result == CUDA_SUCCESS; range = ds_range_next(range->base + 1)) {
 		CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, who},
 					  on ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE};
@@ -193,6 +203,7 @@ CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on)
 			range->pieces[n]->reached = on ? range->pieces[n]->reached | bit : range->pieces[n]->reached & ~bit;
 		result = real->cuMemSetAccess(range->base, range->reserved, &access, 1);
 	}
+out:
 	ds_range_let_go();
 	return result;
 }
@@ -222,6 +233,7 @@ void ds_alloc_over(struct ds_device *device)
 
 	atomic_store(&peers[device->ordinal], 0);
 	ds_range_hold();
+	memset(enabled[device->ordinal], 0, sizeof(enabled[device->ordinal]));
 	for (range = ds_range_next(0); range; range = next) {
 		next = ds_range_next(range->base + 1);
 		if (range->device != device || !range->reserved)
@@ -236,6 +248,7 @@ static void child(void)
 {
 	ds_piece_reset();
 	ds_range_reset();
+	memset(enabled, 0, sizeof(enabled));
 }
 
 static const struct ds_lifecycle life = { .context_new = context_new, .child = child };

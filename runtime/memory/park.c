@@ -12,6 +12,7 @@
 
 #include "alloc.h"
 #include "arrive.h"
+#include "besides.h"
 #include "context.h"
 #include "copies.h"
 #include "hasher.h"
@@ -60,12 +61,7 @@ static uint64_t bytes_away(const struct ds_device *device)
 
 static bool sole_contexts(void)
 {
-	struct ds_device *device;
-
-	ds_each_managed(device)
-		if (ds_counters_of(device) && __atomic_load_n(&ds_counters_of(device)->unmanaged, __ATOMIC_RELAXED))
-			return false;
-	return !ds_alloc_foreign();
+	return !ds_besides_any() && !ds_alloc_foreign();
 }
 
 /* began 0: it is more of a park that was counted */
