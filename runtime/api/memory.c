@@ -461,6 +461,10 @@ static CUresult destroyed(CUcontext context, CUresult result)
 	if (result != CUDA_SUCCESS)
 		return result;
 	ds_ledger_drop(context, ds_memory_gone);
+	/* what it opened of others */
+	ds_home_enter();
+	ds_alloc_over(context);
+	ds_home_leave();
 	ds_besides_gone(context);
 	return result;
 }

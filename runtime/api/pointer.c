@@ -202,10 +202,11 @@ static CUresult peer_memory(struct ds_device *device, CUcontext context, bool on
 	if (real->cuCtxGetDevice(&who) != CUDA_SUCCESS || who == device->ordinal || who < 0 || who >= DS_MAX_DEVICES)
 		return CUDA_SUCCESS;
 	result = ds_alloc_peer(device, who, on);
-	if (result != CUDA_SUCCESS && on) {
-		ds_alloc_peer(device, who, false);
-		real->cuCtxDisablePeerAccess(context);
-	}
+	/* what cannot be taken away is no harm */
+	if (result == CUDA_SUCCESS || !on)
+		return CUDA_SUCCESS;
+	ds_alloc_peer(device, who, false);
+	real->cuCtxDisablePeerAccess(context);
 	return result;
 }
 

@@ -161,11 +161,32 @@ CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *addr
 	return CUDA_SUCCESS;
 }
 
+/* A context that is not steered has streams that we do not know. */
+static CUresult free_beside(struct ds_range *range)
+{
+	CUresult result = CUDA_SUCCESS;
+	CUcontext popped;
+
+	/* else it is gone, and its work */
+	if (real->cuCtxPushCurrent_v2(range->context) == CUDA_SUCCESS) {
+		result = real->cuCtxSynchronize();
+		real->cuCtxPopCurrent_v2(&popped);
+		ds_context_changed();
+	}
+	if (result == CUDA_SUCCESS) {
+		ds_range_remove(range);
+		ds_alloc_unmake(range);
+	}
+	return result;
+}
+
 CUresult ds_alloc_free(struct ds_range *range)
 {
 	struct ds_own own;
 	CUresult result;
 
+	if (atomic_load(&range->device->state) != DS_DEVICE_MANAGED || range->device->primary != range->context)
+		return free_beside(range);
 	ds_own_begin(&own, range->device);
 	/* what the program runs in green contexts of its own has no stream that we know */
 	result = ds_alloc_foreign() ? real->cuCtxSynchronize() : ds_quiet_wait(range->device);
@@ -227,20 +248,26 @@ static bool context_new(struct ds_device *device)
 	return true;
 }
 
-void ds_alloc_over(struct ds_device *device)
+void ds_alloc_over(CUcontext context)
 {
 	struct ds_range *range, *next;
 
-	atomic_store(&peers[device->ordinal], 0);
 	ds_range_hold();
-	memset(enabled[device->ordinal], 0, sizeof(enabled[device->ordinal]));
 	for (range = ds_range_next(0); range; range = next) {
 		next = ds_range_next(range->base + 1);
-		if (range->device != device || !range->reserved)
+		if (range->context != context || !range->reserved)
 			continue;
 		ds_range_remove(range);
 		ds_alloc_unmake(range);
 	}
+	ds_range_let_go();
+}
+
+void ds_alloc_no_peers(const struct ds_device *device)
+{
+	ds_range_hold();
+	atomic_store(&peers[device->ordinal], 0);
+	memset(enabled[device->ordinal], 0, sizeof(enabled[device->ordinal]));
 	ds_range_let_go();
 }
 

@@ -23,7 +23,9 @@ CUresult ds_alloc_free(struct ds_range *range);
 void ds_alloc_unmake(struct ds_range *range);
 /* GPU `who` may reach what `device` has and will have, or no more. */
 CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on);
-/* What the GPU's context had went with it: forgets it. */
-void ds_alloc_over(struct ds_device *device);
+/* What the context had went with it: forgets it. */
+void ds_alloc_over(CUcontext context);
+/* Nobody has access to what the GPU's next context will have. */
+void ds_alloc_no_peers(const struct ds_device *device);
 
 #endif

@@ -281,7 +281,8 @@ bool ds_park_come(void)
 	began_ns = ds_now_ns();
 	ds_thread.locked = true;
 	show_state(DS_PARK_COMING);
-	result = ds_arrive_ready() ? ds_arrive_room() : CUDA_ERROR_UNKNOWN;
+	result = ds_arrive_ready();
+	result = result ? result : ds_arrive_room();
 	result = result ? result : make();
 	if (result == CUDA_SUCCESS && !all_lazy()) {
 		result = home(UINT64_MAX);
@@ -328,7 +329,7 @@ static bool step(uint64_t most)
 	ds_thread.locked = true;
 	ds_settle_stop();
 	reason = ds_settle();
-	done = reason == DS_PARK_OK && ds_arrive_ready() && home(most) == CUDA_SUCCESS;
+	done = reason == DS_PARK_OK && ds_arrive_ready() == CUDA_SUCCESS && home(most) == CUDA_SUCCESS;
 	broken = reason == DS_PARK_DRIVER;
 	rest();
 	ds_thread.locked = locked;
@@ -468,7 +469,8 @@ static void context_over(struct ds_device *device)
 	bool away = false;
 
 	lock_soon();
-	ds_alloc_over(device);
+	ds_alloc_no_peers(device);
+	ds_alloc_over(device->past);
 	ds_piece_lock();
 	away = bytes_away(device) != 0;
 	ds_piece_unlock();

@@ -58,6 +58,7 @@ struct device {
 	struct hole *holes;
 	size_t graph_memory;
 	unsigned int next_clock;
+	struct clock *over;		/* of what contexts that ended had */
 };
 
 struct context {

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.e2e
 WAYS = {"whole": {}, "lazy": {"DAEMON_LAZY": "1"}}
 CASES = ("captures", "context", "outlives", "room", "host", "breaks-away")
 BESIDES = ("own", "refused", "outlived")
+BETWEEN = ("between", "begins", "given-up")
 BROKEN = {"breaks": "lazy", "lives": "whole"}
 
 
@@ -26,6 +27,12 @@ def test_it_goes_on_as_without_the_library(case: str, way: str, tmp_path: Path) 
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_leaves_while_a_context_is_not_steered(case: str, way: str) -> None:
     good(run(program("besides"), case, DETSHARE_PARK="1", FAKECUDA_DEVICES="2", **WAYS[way]))
+
+
+@pytest.mark.parametrize("case", BETWEEN)
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_of_no_context_is_kept_between_two(case: str, way: str) -> None:
+    good(run(program("besides"), case, DETSHARE_PARK="1", **WAYS[way]))
 
 
 def test_another_gpu_gets_access_while_threads_allocate() -> None:

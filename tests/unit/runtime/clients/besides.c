@@ -2,6 +2,9 @@
 /* Contexts beside those that are steered, on the same GPU and on another: `besides CASE`, with DETSHARE_PARK=1 and two GPUs. */
 #include "parked.h"
 
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags);
+
 static CUdeviceptr block;
 
 static void make(void)
@@ -77,12 +80,84 @@ static void outlived(void)
 	EXPECT(park() == DS_PARK_OK && away());
 }
 
+#define OWN (4 * MIB)
+
+static CUdeviceptr own_memory(void)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr base;
+
+	CHECK(cuMemAddressReserve(&base, OWN, 0, 0, 0));
+	CHECK(cuMemCreate(&handle, OWN, &prop, 0));
+	CHECK(cuMemMap(base, OWN, 0, handle, 0));
+	CHECK(cuMemSetAccess(base, OWN, &access, 1));
+	return base;
+}
+
+static void next_context(void)
+{
+	CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+	CHECK(cuCtxSetCurrent(context));
+}
+
+/* Memory of no context is asked about while there is none; it is away. */
+static void between(void)
+{
+	CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+	CUdeviceptr base = own_memory();
+	unsigned long long flags;
+
+	for (unsigned int round = 0; round < 3; round++) {
+		fill(base, OWN, round);
+		EXPECT(park() == DS_PARK_OK);
+		CHECK(cuDevicePrimaryCtxRelease_v2(0));
+		CHECK(cuMemGetAccess(&flags, &location, base));
+		EXPECT(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+		next_context();
+		EXPECT(filled(base, OWN, round));
+	}
+}
+
+/* The daemon brings it back in the midst of the next context's beginning. */
+static void begins(void)
+{
+	CUdeviceptr base = own_memory();
+
+	for (unsigned int round = 0; round < 60; round++) {
+		fill(base, OWN, round);
+		EXPECT(park() == DS_PARK_OK);
+		CHECK(cuDevicePrimaryCtxRelease_v2(0));
+		daemon_park(false);
+		next_context();
+		daemon_park_wait();
+		EXPECT(filled(base, OWN, round));
+	}
+}
+
+/* The next context is not steered. */
+static void given_up(void)
+{
+	CUdeviceptr base = own_memory();
+
+	fill(base, OWN, 6);
+	EXPECT(park() == DS_PARK_OK);
+	CHECK(cuDevicePrimaryCtxRelease_v2(0));
+	daemon_refuses(0);
+	next_context();
+	EXPECT(filled(base, OWN, 6));
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
 		{"own", own_elsewhere},
 		{"refused", refused_elsewhere},
 		{"outlived", outlived},
+		{"between", between},
+		{"begins", begins},
+		{"given-up", given_up},
 	};
 
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));

@@ -122,6 +122,12 @@ static inline struct place *here(struct worker *self)
 	return &self->places[self->gpu];
 }
 
+/* whoever shares memory is not checkpointed by the driver */
+static inline bool dice_shares(void)
+{
+	return !getenv("FAKECUDA_CHECKPOINTS");
+}
+
 void dice_settle(struct worker *self);
 CUstream dice_stream(struct worker *self);
 void dice_enter(struct worker *self, unsigned int gpu);

@@ -285,7 +285,7 @@ static void wrongs(struct worker *self, struct block *block)
 		CALL(cuMemFree_v2, 64);
 		break;
 	case 5:
-		if (CALL(cuIpcGetMemHandle, &name, block->at) == CUDA_SUCCESS)
+		if (dice_shares() && CALL(cuIpcGetMemHandle, &name, block->at) == CUDA_SUCCESS)
 			CALL(cuIpcOpenMemHandle_v2, &at, name, 1);
 		CALL(cuIpcCloseMemHandle, block->at);
 		break;
@@ -330,7 +330,7 @@ static void peers(struct worker *self, struct block *block)
 	if (self->alone && dice(self, 2)) {
 		CALL(cuCtxSetCurrent, self->places[home].context);
 		if (dice(self, 4))
-			CALL(cuCtxEnablePeerAccess, self->places[gpu].context, 0);
+			PATIENT(cuCtxEnablePeerAccess, self->places[gpu].context, 0);
 		else
 			CALL(cuCtxDisablePeerAccess, self->places[gpu].context);
 	}
