@@ -386,20 +386,19 @@ static void fetch(struct ds_stream *stream)
 		nap = nap * 2 < MOST_NAP_NS ? nap * 2 : MOST_NAP_NS;
 		pthread_mutex_lock(&lock);
 	}
-	if (stream) {
-		/* its work may reach what other GPUs have */
-		ds_each_managed(device) {
-			struct ds_stay *stay = ds_arena_of(device);
-			struct ds_own own;
+	/* its work may reach what other GPUs have, and without a stream whatever there is */
+	ds_each_managed(device) {
+		struct ds_stay *stay = ds_arena_of(device);
+		struct ds_own own;
 
-			if (!stay)
-				continue;
-			ds_own_begin(&own, device);
-			real->cuEventSynchronize(stay->home);
-			ds_own_end(&own);
-		}
-		atomic_fetch_and(&stream->word, ~DS_WORD_PARKED);
+		if (!stay)
+			continue;
+		ds_own_begin(&own, device);
+		real->cuEventSynchronize(stay->home);
+		ds_own_end(&own);
 	}
+	if (stream)
+		atomic_fetch_and(&stream->word, ~DS_WORD_PARKED);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -165,7 +165,7 @@ static void attach_if_new(struct ds_device *device, CUdevice ordinal, CUcontext 
 	ds_unlock(device);
 	if (fresh)
 		ds_life_context_ready(device);
-	else if (atomic_load(&device->state) == DS_DEVICE_ASIDE)
+	else if (atomic_load(&device->state) == DS_DEVICE_ASIDE && !ds_thread.home)
 		ds_home_fetch(NULL); /* nobody sees its next launch */
 }
 

@@ -3,6 +3,7 @@
 #include "api.h"
 
 struct context *contexts;
+struct clock *context_over;
 
 CUresult context_current(struct context **context)
 {
@@ -53,9 +54,9 @@ void context_close(struct context *context)
 	struct clock *now;
 
 	wait_all(context->group);
-	/* what comes on this device follows, whoever asks for it */
+	/* what comes follows, whoever asks for it, on other devices too */
 	now = host_clock();
-	context->device->over = clock_join(context->device->over, now);
+	context_over = clock_join(context_over, now);
 	clock_put(now);
 	peer_forget(context);
 	ipc_forget(context);

@@ -17,6 +17,7 @@ extern int device_count;
 extern bool initialised;
 extern __thread struct thread self;
 extern struct context *contexts;
+extern struct clock *context_over; /* of what contexts that ended had */
 
 /* device.c */
 CUresult device_of(CUdevice ordinal, struct device **device);

@@ -58,7 +58,6 @@ struct device {
 	struct hole *holes;
 	size_t graph_memory;
 	unsigned int next_clock;
-	struct clock *over;		/* of what contexts that ended had */
 };
 
 struct context {

@@ -7,12 +7,9 @@
 #include "weather.h"
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device);
-CUresult cuCtxRecordEvent(CUcontext context, CUevent event);
-CUresult cuCtxWaitEvent(CUcontext context, CUevent event);
 CUresult cuGreenCtxDestroy(CUgreenCtx green);
 CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event);
 CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event);
-CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size);
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green);
 CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *green);
 
