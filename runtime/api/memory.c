@@ -179,6 +179,8 @@ static CUresult linear_free(CUdeviceptr pointer)
 	struct ds_range *range;
 	CUresult result;
 
+	if (ds_alloc_free_at_exit(pointer, &result))
+		return result;
 	ds_home_enter();
 	range = ds_range_find(pointer);
 	/* a mapping of the program's own, or another process's memory, is not freed this way, and the driver says so */

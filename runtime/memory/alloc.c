@@ -7,6 +7,7 @@
 #include "home.h"
 #include "lifecycle.h"
 #include "log.h"
+#include "park.h"
 #include "primary.h"
 #include "quiet.h"
 #include "share.h"
@@ -196,6 +197,29 @@ CUresult ds_alloc_free(struct ds_range *range)
 	}
 	ds_own_end(&own);
 	return result;
+}
+
+bool ds_alloc_free_at_exit(CUdeviceptr address, CUresult *result)
+{
+	struct ds_range *range;
+	bool away;
+
+	if (ds_likely(!atomic_load_explicit(&ds_process.exiting, memory_order_relaxed)) || atomic_load(&ds_home.now) != DS_HOME_AWAY)
+		return false;
+	ds_park_lock();
+	away = atomic_load(&ds_home.now) == DS_HOME_AWAY;
+	range = away ? ds_range_find(address) : NULL;
+	if (away && (!range || !range->reserved)) {
+		*result = real->cuMemFree_v2(address);
+	} else if (away && (range->base != address || range->opened)) {
+		*result = CUDA_ERROR_INVALID_VALUE;
+	} else if (away) {
+		ds_range_remove(range);
+		ds_alloc_unmake(range);
+		*result = CUDA_SUCCESS;
+	}
+	ds_park_unlock();
+	return away;
 }
 
 CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on)

@@ -35,6 +35,11 @@ def test_memory_of_no_context_is_kept_between_two(case: str, way: str) -> None:
     good(run(program("besides"), case, DETSHARE_PARK="1", **WAYS[way]))
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_what_it_gives_back_at_its_exit_needs_no_room(way: str, tmp_path: Path) -> None:
+    good(run(program("besides"), "exits", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken"), **WAYS[way]))
+
+
 def test_another_gpu_gets_access_while_threads_allocate() -> None:
     good(run(program("unusual"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts beside those that are steered, on the same GPU and on another: `besides CASE`, with DETSHARE_PARK=1 and two GPUs. */
+/* Contexts that are not steered, and what is of no context: `besides CASE`, with DETSHARE_PARK=1; the first ones want two GPUs. */
 #include "parked.h"
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
@@ -149,6 +149,24 @@ static void given_up(void)
 	EXPECT(filled(base, OWN, 6));
 }
 
+static CUstream stream;
+
+static void gives_back(void)
+{
+	CHECK(cuStreamDestroy_v2(stream));
+	CHECK(cuMemFree_v2(block));
+	EXPECT(cuMemFree_v2(block) == CUDA_ERROR_INVALID_VALUE);
+}
+
+/* It ends while it is away, and the GPU stays full: what it gives back at its exit needs no room. */
+static void exits(void)
+{
+	CHECK(cuStreamCreate(&stream, 0));
+	make();
+	EXPECT(park() == DS_PARK_OK && away());
+	others_have(80UL << 30);
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -158,7 +176,11 @@ int main(int count, char **words)
 		{"between", between},
 		{"begins", begins},
 		{"given-up", given_up},
+		{"exits", exits},
 	};
 
+	/* before the library's own: it runs after them, as destructors of a program do */
+	if (count > 1 && !strcmp(words[1], "exits"))
+		atexit(gives_back);
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `dice_resets SEED STEPS`: each of FAKECUDA_DEVICES GPUs has a thread, which works there, and ends and begins its context while the others work and the
- * daemon parks. Bytes are what was written; what the thread's own handles have outlives its contexts.
+ * `dice_resets SEED STEPS THREADS`: each of FAKECUDA_DEVICES GPUs has so many threads, which work there, and end and begin its context while the others
+ * work and the daemon parks. Bytes are what was written; what the thread's own handles have outlives its contexts. Who is not alone on its GPU gives
+ * back what it has, and its reference.
  */
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -17,7 +18,8 @@ enum { BLOCKS = 3 };
 /* the last of a thread's blocks are of its own handles */
 struct worker {
 	pthread_t thread;
-	unsigned int gpu, seed, steps;
+	unsigned int number, gpu, seed, steps;
+	bool alone;
 	CUcontext context;
 	CUfunction mix;
 	CUstream stream;
@@ -69,7 +71,7 @@ static void makes(struct worker *self, unsigned int n)
 		PATIENT(cuMemMap(self->blocks[n].at, self->blocks[n].size, 0, self->blocks[n].handle, 0));
 		PATIENT(cuMemSetAccess(self->blocks[n].at, self->blocks[n].size, &access, 1));
 	}
-	fill(self->blocks[n].at, self->blocks[n].size, self->gpu * 100 + n);
+	fill(self->blocks[n].at, self->blocks[n].size, self->number * 100 + n);
 }
 
 static void ends(struct worker *self, unsigned int n)
@@ -87,7 +89,7 @@ static void ends(struct worker *self, unsigned int n)
 /* of all words the first 512 are worked on */
 static void same(struct worker *self, unsigned int n)
 {
-	uint32_t words[1024], seed = self->gpu * 100 + n;
+	uint32_t words[1024], seed = self->number * 100 + n;
 
 	CHECK(cuMemcpyDtoH_v2(words, self->blocks[n].at, sizeof(words)));
 	for (uint32_t i = 0; i < 1024; i++)
@@ -111,7 +113,12 @@ static void renews(struct worker *self)
 	unsigned int n = BLOCKS + dice(self, BLOCKS);
 	unsigned long long flags;
 
-	if (dice(self, 2))
+	for (unsigned int i = 0; i < BLOCKS && !self->alone; i++)
+		if (self->blocks[i].at)
+			ends(self, i);
+	if (!self->alone)
+		CHECK(cuStreamDestroy_v2(self->stream));
+	else if (dice(self, 2))
 		CHECK(cuDevicePrimaryCtxReset_v2((CUdevice)self->gpu));
 	CHECK(cuDevicePrimaryCtxRelease_v2((CUdevice)self->gpu));
 	for (unsigned int i = 0; i < BLOCKS; i++)
@@ -158,18 +165,20 @@ static void *lives(void *data)
 int main(int count, char **words)
 {
 	unsigned int gpus = getenv("FAKECUDA_DEVICES") ? (unsigned int)atoi(getenv("FAKECUDA_DEVICES")) : 1;
-	static struct worker workers[8];
+	unsigned int threads = count == 4 ? (unsigned int)atoi(words[3]) : 1;
+	static struct worker workers[16];
 
-	if (count != 3)
+	if (count < 3 || gpus * threads > 16)
 		return 2;
 	daemon_start();
 	CHECK(cuInit(0));
 	weather_begin((unsigned int)atoi(words[1]));
-	for (unsigned int n = 0; n < gpus; n++) {
-		workers[n] = (struct worker){.gpu = n, .seed = (unsigned int)atoi(words[1]) * 97 + n, .steps = (unsigned int)atoi(words[2])};
+	for (unsigned int n = 0; n < gpus * threads; n++) {
+		workers[n] = (struct worker){.number = n, .gpu = n % gpus, .alone = threads == 1, .steps = (unsigned int)atoi(words[2])};
+		workers[n].seed = (unsigned int)atoi(words[1]) * 97 + n;
 		pthread_create(&workers[n].thread, NULL, lives, &workers[n]);
 	}
-	for (unsigned int n = 0; n < gpus; n++)
+	for (unsigned int n = 0; n < gpus * threads; n++)
 		pthread_join(workers[n].thread, NULL);
 	weather_end();
 	for (unsigned int n = 0; n < gpus; n++)
