@@ -19,10 +19,12 @@ __all__ = ["live"]
 
 
 def live(seed: int, *, tell: bool = False) -> list[str]:
+    dice = random.Random(seed)
+    threads = "1" if seed % 3 else "2"
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FAKECUDA_TAKEN": str(Path(folder) / "taken")}
-        environment["FAKECUDA_DEVICES"] = str(random.Random(seed).choice((1, 2, 3, 4)))
-        threads = "1" if seed % 3 else "2"
+        environment["FAKECUDA_DEVICES"] = str(dice.choice((1, 2, 3, 4)))
+        environment["FAKECUDA_REFUSE"] = str(dice.choice((0, 0, 20, 100)))
         under = run(program("dice_resets"), str(seed), "150", threads, DETSHARE_PARK="1", **environment)
     if tell:
         print(f"{environment['FAKECUDA_DEVICES']} GPUs\n{under.stdout}{under.stderr}", file=sys.stderr)
