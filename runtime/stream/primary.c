@@ -188,14 +188,17 @@ static bool beside(struct ds_device *device, CUcontext context)
 /* People should see that its work runs on all SMs. */
 static void note(struct ds_device *device, CUcontext context)
 {
+	bool fresh;
+
 	ds_lock(device);
-	if (ds_besides_seen(context) && atomic_load(&device->state) == DS_DEVICE_MANAGED) {
+	fresh = ds_besides_seen(context);
+	if (fresh && atomic_load(&device->state) == DS_DEVICE_MANAGED) {
 		ds_pages_unmanaged(device->pages);
 		ds_debug("GPU %d: a context that is not its primary one runs natively", device->ordinal);
 	}
 	ds_unlock(device);
-	/* it reaches memory of others, which leaves no more from now on */
-	if (!ds_thread.home)
+	/* it reaches memory of others, which leaves no more from now on; another thread may be fetching it */
+	if (!ds_thread.home && (fresh || atomic_load(&ds_home.now) != DS_HOME))
 		ds_home_fetch(NULL);
 }
 
