@@ -29,7 +29,7 @@ KERNELS := 6.1 6.12
 TWO := -n 2 --dist worksteal
 
 help: ## show these lines
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) library observers ## system packages (apt, where missing), .venv with DetShare and its tools, libdetshare.so, eBPF
 	@:

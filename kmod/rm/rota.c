@@ -69,6 +69,7 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 			continue;
 		}
 		owed = span * tenant->floor / 1000;
+		tenant->over = min_of(tenant->over, RM_ROTA_OWED_NS / 1000 * tenant->floor);
 		paid = min_of(owed, tenant->over);
 		tenant->over -= paid;
 		tenant->deficit += owed - paid;

@@ -16,6 +16,7 @@
 #define RM_ROTA_WINDOW_NS 10000000ull	/* of a floor, at most */
 #define RM_ROTA_SHORT_NS  4000000ull	/* the same, at least */
 #define RM_ROTA_EACH_NS	  600000000ull	/* in so long who lives off a floor has a window, if it is not too short */
+#define RM_ROTA_OWED_NS	  2000000000ull	/* what a floor gives in so long is all that is paid for windows that were too long: nobody starves */
 #define RM_ROTA_ROUND_NS  900000000ull	/* all turns of a round, at most: nobody waits for a second */
 #define RM_ROTA_LEAST_NS  5000000ull	/* a turn; shorter ones are not worth two calls of the driver */
 

@@ -55,6 +55,9 @@ struct ds_entity_pause {
 	u64 moving_ns;		/* since when a call is under way, 0: none is; runq->lock */
 	unsigned int moves;	/* odd from the first call of a move until `off` says what came of it, even in between; runq->lock */
 	u64 off_ns, on_ns;	/* ktime at which it was taken off, put back, about; runq->lock */
+	u64 ran_ns;		/* in which it was on, but for the time since then; runq->lock */
+	u64 since_ns;		/* since when it is on, ktime; runq->lock */
+	bool stuck;		/* off, and the driver refused to put it back; runq->lock */
 };
 
 struct ds_entity {
@@ -95,6 +98,9 @@ struct ds_entity {
 	bool fixed;			/* it was found to share channel groups: it cannot be off */
 	bool spans;			/* its tenant has turns on several GPUs, on all of them at once */
 	bool resting;			/* off, for it is another's turn, or window */
+	u64 on_told;			/* ds_ontime() at the last look, 0: there was none */
+	s64 on_new;			/* since the look before */
+	s64 on_unpaid;			/* what may have been beside a foreground that leaves no gaps */
 	struct ds_usage usage;
 	struct ds_entity_unseen unseen;
 	struct ds_entity_pause pause;

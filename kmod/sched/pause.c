@@ -3,12 +3,13 @@
 #include <linux/slab.h>
 
 #include "channels.h"
+#include "ontime.h"
 #include "pause.h"
 #include "rmcall.h"
 #include "subdevice.h"
 
 #define RETRY_FIRST_MS 100
-#define RETRY_MOST_MS 5000
+#define RETRY_MOST_MS 500	/* a program stands still for so long after the driver does it again */
 /* Handles that vanish between the look and the call are looked for anew, so often. */
 #define TRIES 3
 #define CALL_NS (600 * NSEC_PER_USEC)	/* what a pause takes on an H100 */
@@ -292,6 +293,8 @@ static void work(struct work_struct *item)
 		pause->err = off ? err : 0;
 		/* a pause that was refused may have left some off; they are being turned on */
 		pause->off = err == -ESRCH ? false : off ? !err : pause->channels;
+		pause->stuck = pause->off && !off;
+		ds_ontime_settle(pause, was);
 		pause->settled = asked;
 		pause->moving_ns = 0;
 		pause->moves += pause->moves & 1;

@@ -7,6 +7,7 @@
 #include "busy.h"
 #include "detshare_uapi.h"
 #include "gangs.h"
+#include "ontime.h"
 #include "rival.h"
 #include "rotation.h"
 #include "entity.h"
@@ -34,9 +35,10 @@ bool ds_rotation_has(const struct ds_entity *entity)
 	return entity->rule.turn_ns && !entity->fixed;
 }
 
+/* Whom the driver does not put back would have turns, and windows, in which nobody runs. */
 static bool wants(const struct ds_entity *entity)
 {
-	return entity->watched && READ_ONCE(entity->active) && !entity->holds && !entity->spent;
+	return entity->watched && READ_ONCE(entity->active) && !entity->holds && !entity->spent && !READ_ONCE(entity->pause.stuck);
 }
 
 /* As the driver has it where nobody set it. */
@@ -94,27 +96,18 @@ static struct rm_rota_tenant *find(struct rm_rota_tenant *tenants, unsigned int 
 	return NULL;
 }
 
-/* For how long it was on since then. Of a call that is under way it counts as done when it began. */
-static u64 ran_since(const struct ds_entity *entity, u64 from, u64 now)
+/* Are calls under way that may change what this look counts? */
+static bool count_on(struct ds_entity *entity, u64 now)
 {
-	const struct ds_entity_pause *pause = &entity->pause;
-	u64 on = from, off = now;
+	u64 before = entity->on_told;
+	bool open;
 
 	spin_lock_irq(&entity->runq->lock);
-	if (pause->off && !(pause->moves & 1))
-		off = pause->off_ns;
-	else if (pause->off && pause->wanted)
-		off = from;
-	else if (pause->off)
-		on = pause->moving_ns;
-	else if (pause->moves & 1 && pause->wanted)
-		off = pause->moving_ns;
-	else
-		on = pause->on_ns;
+	entity->on_told = ds_ontime(&entity->pause, now);
+	open = ds_ontime_is_open(&entity->pause);
 	spin_unlock_irq(&entity->runq->lock);
-	on = max(on, from);
-	off = min(off, now);
-	return from && off > on ? off - on : 0;
+	entity->on_new = before ? entity->on_told - before : 0;
+	return open;
 }
 
 static bool is_off(const struct ds_entity *entity)
@@ -122,7 +115,16 @@ static bool is_off(const struct ds_entity *entity)
 	return READ_ONCE(entity->pause.off) || READ_ONCE(entity->pause.moves) & 1;
 }
 
-static void add(struct ds_rotation *rotation, unsigned int *count, const struct ds_entity *entity, u64 now, u64 alone)
+/* For how much of the time that it was on it pays: ns. */
+static u64 pay(struct ds_entity *entity, s64 alone)
+{
+	s64 ns = max_t(s64, min(entity->on_unpaid + entity->on_new, alone), 0);
+
+	entity->on_unpaid += entity->on_new - ns;
+	return ns;
+}
+
+static void add(struct ds_rotation *rotation, unsigned int *count, struct ds_entity *entity, s64 alone)
 {
 	struct rm_rota_tenant *tenant = find(rotation->spare, *count, entity->rule.account), *old;
 
@@ -142,10 +144,12 @@ static void add(struct ds_rotation *rotation, unsigned int *count, const struct 
 		tenant->turn = entity->rule.turn_ns;
 	}
 	tenant->weight = max3(tenant->weight, entity->rule.weight, 1U);
-	if (!wants(entity))
+	if (!wants(entity)) {
+		entity->on_unpaid = 0;
 		return;
+	}
 	tenant->wants = true;
-	tenant->ran = max(tenant->ran, min(ran_since(entity, rotation->rota.stepped, now), alone));
+	tenant->ran = max(tenant->ran, pay(entity, alone));
 }
 
 /* A floor is the class's: those who want the GPU divide it. */
@@ -165,20 +169,45 @@ static void divide_floors(struct rm_rota_tenant *tenants, unsigned int count)
 }
 
 /*
- * For how long since the last step the others could get something done: beside a foreground that leaves no gaps they do not, and within
- * the calls that begin and end a window both may be on. Where it cannot be off windows pass all the same.
+ * For how long the others could get something done, and did not pay: beside a foreground that leaves no gaps they do not, and within the calls
+ * that begin and end a window both may be on. Where it cannot be off windows pass all the same.
  */
-static u64 without_foreground(struct ds_runq *runq, u64 now)
+static s64 without_foreground(struct ds_runq *runq, u64 now)
 {
-	u64 from = runq->rotation.rota.stepped, beside = 0;
+	struct ds_rotation *rotation = &runq->rotation;
 	const struct ds_entity *entity;
+	s64 beside = S64_MIN;
 
-	if (!runq->rotation.gaps.closed)
-		return U64_MAX;
+	if (!rotation->gaps.closed) {
+		rotation->alone = 0;
+		return S64_MAX;
+	}
 	list_for_each_entry(entity, &runq->entities, link)
 		if (is_foreground(entity) && wants(entity) && !READ_ONCE(entity->pause.err))
-			beside = max(beside, ran_since(entity, from, now));
-	return now - from - beside;
+			beside = max(beside, entity->on_new);
+	if (rotation->rota.stepped)
+		rotation->alone += (s64)(now - rotation->rota.stepped) - (beside == S64_MIN ? 0 : beside);
+	return rotation->alone;
+}
+
+/* Nothing that was counted changes any more: who was on beside the foreground had nothing of it, and what nobody used is nobody's. */
+static void close_account(struct ds_runq *runq)
+{
+	struct ds_entity *entity;
+
+	runq->rotation.alone = 0;
+	list_for_each_entry(entity, &runq->entities, link)
+		entity->on_unpaid = 0;
+}
+
+static u64 most_paid(const struct rm_rota_tenant *tenants, unsigned int count)
+{
+	unsigned int i;
+	u64 most = 0;
+
+	for (i = 0; i < count; i++)
+		most = max(most, tenants[i].ran);
+	return most;
 }
 
 /* All that have turns, into `spare`; how many. */
@@ -187,10 +216,12 @@ static unsigned int collect(struct ds_runq *runq, u64 now)
 	struct ds_rotation *rotation = &runq->rotation;
 	unsigned int entities = 0, count = 0;
 	struct ds_entity *entity;
-	u64 alone;
+	bool open = false;
+	s64 alone;
 
 	rotation->least = DETSHARE_LEVEL_HIGH;
 	list_for_each_entry(entity, &runq->entities, link) {
+		open |= count_on(entity, now);
 		entity->fixed |= READ_ONCE(entity->pause.err) == -EOPNOTSUPP;
 		if (!ds_rotation_has(entity))
 			continue;
@@ -201,7 +232,10 @@ static unsigned int collect(struct ds_runq *runq, u64 now)
 	alone = without_foreground(runq, now);
 	list_for_each_entry(entity, &runq->entities, link)
 		if (ds_rotation_has(entity))
-			add(rotation, &count, entity, now, alone);
+			add(rotation, &count, entity, alone);
+	rotation->alone -= rotation->gaps.closed ? most_paid(rotation->spare, count) : 0;
+	if (!open)
+		close_account(runq);
 	divide_floors(rotation->spare, count);
 	return count;
 }

@@ -9,8 +9,8 @@
 #include "sched.h"
 
 #define RETRY_FIRST (HZ / 10)
-#define RETRY_MOST (30 * HZ)
-#define EXIT_TRIES 5
+#define RETRY_MOST HZ	/* two that keep slices shorter than a switch do not get on until then */
+#define EXIT_TRIES 50	/* as long as channels are waited for that are to come back */
 #define EXIT_PAUSE_MS 200
 
 /*

@@ -58,6 +58,7 @@ struct ds_rotation {
 	struct rm_rota_tenant *spare;	/* as many as rota.tenants */
 	unsigned int room;
 	struct ds_gaps gaps;
+	s64 alone;		/* ns without a foreground that leaves no gaps, for which nobody has paid */
 	struct ds_spots spots;
 	s32 least;		/* level of those that have turns, the lowest */
 	u64 rival_ns;		/* when a rival was seen last (rival.h), 0: never */

@@ -92,7 +92,7 @@ bool ds_memory_charge(struct ds_device *device, size_t bytes)
 	return true;
 }
 
-void ds_memory_refund(struct ds_device *device, size_t bytes)
+static void refund(struct ds_device *device, size_t bytes)
 {
 	atomic_fetch_sub_explicit(&used[device->ordinal], bytes, memory_order_relaxed);
 	show(device);
@@ -100,7 +100,7 @@ void ds_memory_refund(struct ds_device *device, size_t bytes)
 
 void ds_memory_gone(const struct ds_ledger_entry *entry)
 {
-	ds_memory_refund(&ds_devices[entry->account], entry->bytes);
+	refund(&ds_devices[entry->account], entry->bytes);
 }
 
 CUresult ds_memory_settle(struct ds_device *device, enum ds_ledger_kind kind, uint64_t key, size_t bytes, CUresult result)
@@ -114,7 +114,7 @@ CUresult ds_memory_settle(struct ds_device *device, enum ds_ledger_kind kind, ui
 	};
 
 	if (result != CUDA_SUCCESS || !ds_ledger_add(&entry))
-		ds_memory_refund(device, bytes);
+		refund(device, bytes);
 	return result;
 }
 
@@ -237,7 +237,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
 
 		if (!ds_memory_charge(device, padding)) {
 			linear_free(*pointer);
-			ds_memory_refund(device, bytes);
+			refund(device, bytes);
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		}
 		bytes += padding;

@@ -10,7 +10,6 @@
 struct ds_device *ds_memory_payer(void);
 /* False: above the limit, nothing is charged. */
 bool ds_memory_charge(struct ds_device *device, size_t bytes);
-void ds_memory_refund(struct ds_device *device, size_t bytes);
 /* What was charged is recorded, or given back if the driver refused. */
 CUresult ds_memory_settle(struct ds_device *device, enum ds_ledger_kind kind, uint64_t key, size_t bytes, CUresult result);
 /* A record was taken out: its charge is given back if the driver freed the memory, else it is recorded again. */

@@ -14,7 +14,8 @@ bool ds_leave_lazy(const struct ds_device *device)
 	return pages && __atomic_load_n(&pages->policy->flags, __ATOMIC_RELAXED) & DS_FLAG_LAZY;
 }
 
-bool ds_leave_parts(const struct ds_device *device)
+/* Whether, where host memory is lacking, it may leave in parts. */
+static bool in_parts(const struct ds_device *device)
 {
 	const struct ds_pages *pages = device->pages;
 
@@ -57,7 +58,7 @@ uint32_t ds_leave_room(void)
 		stay = bytes ? ds_arena_need(device, bytes, why, sizeof(why)) : ds_arena_stream(device, why, sizeof(why));
 		ds_own_end(&own);
 		if (!stay) {
-			if (!ds_leave_parts(device))
+			if (!in_parts(device))
 				ds_info("park: refused, nothing is lost: %s", why);
 			return DS_PARK_ARENA;
 		}
@@ -175,7 +176,7 @@ uint32_t ds_leave_some(void)
 		struct ds_own own;
 		uint64_t bytes = 0;
 
-		if (!ds_piece_parkable(device) || !ds_leave_parts(device))
+		if (!ds_piece_parkable(device) || !in_parts(device))
 			continue;
 		ds_own_begin(&own, device);
 		stay = ds_arena_stream(device, why, sizeof(why));
@@ -203,7 +204,7 @@ bool ds_leave_rest(void)
 	ds_piece_lock();
 	ds_each_managed(device)
 		for (struct ds_piece *piece = ds_pieces; piece && !rest; piece = piece->next)
-			rest = there(piece, device) && ds_leave_parts(device);
+			rest = there(piece, device) && in_parts(device);
 	ds_piece_unlock();
 	return rest;
 }

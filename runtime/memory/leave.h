@@ -9,8 +9,6 @@
 uint32_t ds_leave_room(void);
 /* once nobody is inside */
 uint32_t ds_leave_copy(void);
-/* Whether, where host memory is lacking, it may leave in parts. */
-bool ds_leave_parts(const struct ds_device *device);
 /* What there is host memory for; DS_PARK_ARENA: nothing. */
 uint32_t ds_leave_some(void);
 /* whether some is still there */

@@ -258,7 +258,8 @@ struct ds_device *ds_device_current(void)
 	return ds_device_of(ds_context_current());
 }
 
-void ds_device_home(struct ds_device *device)
+/* everything goes home, and further work stays there (end of a context, step aside for good) */
+static void all_home(struct ds_device *device)
 {
 	struct ds_own own;
 	bool away;
@@ -289,7 +290,7 @@ static void empty(struct ds_device *device)
 	/* gates open: nothing below waits for a higher class */
 	ds_life_context_ends(device);
 	ds_pool_close(device);
-	ds_device_home(device);
+	all_home(device);
 	ds_life_context_gone(device);
 	ds_lock(device);
 	ds_own_begin(&own, device);
@@ -462,7 +463,7 @@ CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
 	struct ds_device *device = ds_native() ? NULL : ds_device_of(context);
 
 	if (device && !ds_thread.locked)
-		ds_device_home(device);
+		all_home(device);
 	return real->cuCtxRecordEvent(context, event);
 }
 
@@ -473,7 +474,7 @@ CUresult cuCtxWaitEvent(CUcontext context, CUevent event)
 
 	if (!device || ds_thread.locked)
 		return real->cuCtxWaitEvent(context, event);
-	ds_device_home(device);
+	all_home(device);
 	result = real->cuCtxWaitEvent(context, event);
 	ds_lock(device);
 	/* none of them counts as idle: the next move has to carry this wait along */

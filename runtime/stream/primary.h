@@ -9,7 +9,5 @@
 struct ds_device *ds_device_of(CUcontext context);
 /* the same for the context that is current in this thread */
 struct ds_device *ds_device_current(void);
-/* everything goes home, and further work stays there (end of a context, step aside for good) */
-void ds_device_home(struct ds_device *device);
 
 #endif

@@ -17,7 +17,7 @@ __all__ = ["clients"]  # a fixture
 GUESTS = {
     "orders": ("sched_pause.py", "sched_accounts.py", "sched_tame.py", "sched_answers.py"),
     "turns": ("sched_turns.py",),
-    "shares": ("sched_shares.py", "sched_ceiling.py"),
+    "shares": ("sched_shares.py", "sched_ceiling.py", "sched_refused.py"),
     "states": ("sched_states.py", "sched_heirs.py"),
     "long": ("sched_long.py",),
     "hidden": ("sched_hidden.py", "sched_stalled.py", "sched_bounds.py", "sched_floods.py"),

@@ -12,18 +12,26 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from detshare.ctl.core import sockets
 from detshare.ctl.core.errors import ClientError
 from detshare.ctl.core.patience import Patience
 from detshare.ctl.core.rundir import SOCKET_NAME, default_run_dir
 
-__all__ = ["Client", "ClientError"]
+__all__ = ["Answer", "Client", "ClientError"]
 
 ANSWER_SECONDS: Final = 75.0
 """how long a daemon may do nothing instead of answering; longer than its own limit on a verb"""
 _MAX_ANSWER: Final = 256 << 20
+
+
+class Answer(dict[str, Any]):
+    """An object of an answer. ClientError for a name that it lacks."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        stopped = f"the daemon is of another build: its answer lacks {name!r}"
+        raise ClientError("read the answer", stopped, "restart it: systemctl restart detshared")
 
 
 class _Connection(http.client.HTTPConnection):
@@ -173,7 +181,7 @@ class Client:
                     raise self._refusal(asked, response.status, response.read(_MAX_ANSWER))
                 for line in response:
                     if line.strip():
-                        yield json.loads(line)
+                        yield json.loads(line, object_hook=Answer)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 raise self._unreachable(asked, error) from error
 
@@ -194,7 +202,7 @@ class Client:
 
     def _json(self, method: str, path: str, asked: str, body: bytes | None = None) -> dict[str, Any]:
         try:
-            answer = json.loads(self._body(method, path, asked, body))
+            answer = json.loads(self._body(method, path, asked, body), object_hook=Answer)
         except ValueError as error:
             raise self._unreachable(asked, error) from error
         if not isinstance(answer, dict):

@@ -22,7 +22,7 @@ from detshare.ctl.core import accounts, classes, procfs, sizes
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.errors import ControlError
 from detshare.runtime.mps import Mps, MpsError
-from detshare.runtime.profiles import LANES, Lane, Profiles, choose, key
+from detshare.runtime.profiles import LANES, Lane, Profiles, choose, key, known
 from detshare.runtime.reflexes import DEFAULT_CLASS, Desired
 from detshare.runtime.runs import Run
 from detshare.runtime.tenants import Tenants
@@ -156,7 +156,10 @@ class Admission:
         name = key(asked.command)
         lane, why = asked.lane, "it was asked for"
         if lane == Lane.AUTO:
-            lane, why = choose(name, self._profiles.get(name))
+            profile = self._profiles.get(name)
+            lane, why = choose(name, profile)
+            if known(profile):
+                lane, why = self._beside(klass or DEFAULT_CLASS, lane, why)
         if lane == Lane.SPATIAL:
             problem = self._spatial(uid, gid)
             if problem:
@@ -178,6 +181,20 @@ class Admission:
             self._tenants.announce(Run(pid, start, uid, tenant, text, name, observed, desired))
         environment = {} if observed else {**self._mps.environment, PRIORITY: "1" if desired.klass in _BELOW else "0"}
         return {"lane": lane, "why": why, "notes": notes, "observe": observed and seen, "environment": environment}
+
+    def _beside(self, klass: str, lane: str, why: str) -> tuple[str, str]:
+        """A program of class high has those below it in its own lane: an MPS server is never off, so beside one that
+        works for them a program of the temporal lane waits for slices of a millisecond."""
+        others = self._tenants.runs()
+        if lane == Lane.SPATIAL and klass != "high":
+            above = [run for run in others if run.observed and run.desired.klass == "high"]
+            if above:
+                return Lane.TEMPORAL, f"{above[0].tenant} of class high is in the temporal lane"
+        if lane == Lane.TEMPORAL and klass == "high":
+            below = [run for run in others if not run.observed and run.desired.klass != "high"]
+            if below:
+                return Lane.SPATIAL, f"{below[0].tenant}, whose class is lower, is in the spatial lane"
+        return lane, why
 
     def _spatial(self, uid: int, gid: int) -> str:
         """Have an MPS server for this user; what stops it, or empty."""

@@ -110,13 +110,18 @@ class Profile:
         )
 
 
+def known(profile: Profile | None) -> bool:
+    """Whether a lane can follow from it."""
+    return profile is not None and profile.samples >= LEAST_SAMPLES
+
+
 def choose(name: str, profile: Profile | None) -> tuple[str, str]:
     """The lane for a command with this profile, and why, in words.
 
     Short work gains from running beside the others, and so does work that leaves SMs idle; for work of milliseconds
     that fills the GPU time slices do as well, and each program keeps its own fault domain.
     """
-    if profile is None or profile.samples < LEAST_SAMPLES:
+    if profile is None or not known(profile):
         return Lane.TEMPORAL, f"too little is known of {name!r} yet; it is watched in this run"
     seen = f"of the GPU time of {name!r} in earlier runs ({profile.samples} samples)"
     if profile.short >= 0.5:

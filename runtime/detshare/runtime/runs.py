@@ -93,6 +93,10 @@ class Runs:
         named = [run for run in self._runs.values() if tenant and run.tenant == tenant and run.uid == uid]
         return named[-1] if named else None
 
+    def living(self) -> list[Run]:
+        """Those whose process has not ended."""
+        return [run for run in self._runs.values() if procfs.start_time(run.pid) == run.start]
+
     def prune(self, names: Container[str]) -> bool:
         """Forget runs that ended and whose name no living tenant bears. Whether there were some."""
         ended = [run for run in self._runs.values() if procfs.start_time(run.pid) != run.start]

@@ -150,6 +150,11 @@ class Tenants:
             self._runs.add(run)
             self.policies.save()
 
+    def runs(self) -> list[Run]:
+        """The runs that were announced and live, of both lanes; of the temporal one those that are counted."""
+        with self._lock:
+            return self._runs.living()
+
     # -- coming and going ---------------------------------------------------------------------------------------
 
     def attach(self, asked: Attach, pid: int, uid: int) -> tuple[Tenant, list[int]]:

@@ -62,8 +62,6 @@ extern const struct file_operations *nvf_uvm_fops;
 
 /* mmap.c */
 int nvidia_mmap(struct file *filp, struct vm_area_struct *vma);
-int nvf_devices_init(void);
-void nvf_devices_exit(void);
 
 /* forward.c: `kernel`: pointers in the block are the kernel's own, and the client in it says whose call it is. */
 struct nvf_extra {

@@ -73,6 +73,26 @@ def test_a_pipe_gets_whole_commands(long: FakeBackend, run_dir: Path) -> None:
     assert max(map(len, narrow.stdout.splitlines())) <= 90
 
 
+@pytest.mark.parametrize("columns", ["0", "00", "\u00b2"])
+@pytest.mark.parametrize("words", [["ps"], ["show", "4242"], ["preempt", "4242"]])
+def test_columns_that_say_no_width_are_as_none(
+    long: FakeBackend, run_dir: Path, columns: str, words: list[str]
+) -> None:
+    without, with_it = (
+        CliRunner().invoke(main, ["--run-dir", str(run_dir), *words], env={"COLUMNS": told})
+        for told in (None, columns)
+    )
+    assert (with_it.stdout, with_it.exception) == (without.stdout, None)
+    assert without.stdout
+
+
+def test_top_without_standard_input_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit, match="2"):
+        top.main([])
+    assert "a live screen needs a terminal" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["ps"], ["ps", "--json"], ["preempt", "4242"]])
 def test_a_full_disk_is_told(
     alone: FakeBackend, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, words: list[str]

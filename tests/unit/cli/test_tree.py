@@ -13,10 +13,11 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from detshare.ctl.cli.completion import PROGRAM, SHELLS, VARIABLE, script
 from detshare.ctl.cli.main import main
+from detshare.ctl.client import Answer, Client
 from detshare.tools.manpages import PROGRAMS, commands, escape, page, program
 from tests.patience import run
 
@@ -49,21 +50,43 @@ def test_every_verb_takes_json(path: str) -> None:
 def test_with_json_a_failure_is_one_document_too(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a daemon and a driver most commands fail; those that do not, answer. Either way it is JSON."""
     monkeypatch.chdir(tmp_path)  # `support` leaves its file here
-    words: list[str] = []
-    for param in VERBS[path].params:
-        if isinstance(param, click.Argument) and param.required:
-            words.append(_argument(param, tmp_path))
-        elif param.required:
-            words += [param.opts[0], "strict"]
-    done = CliRunner().invoke(
-        main, ["--run-dir", str(tmp_path / "none"), *path.split()[1:], *words, "--json"], prog_name=PROGRAM
-    )
+    done = _invoke(path, tmp_path, "--json")
     assert done.exit_code in (0, 1, 2), (done.output, done.exception)
     told = json.loads(done.stdout)
     if done.exit_code:
         # doctor answers with what it found, and fails by its exit code alone
         assert path == "detshare-ctl doctor" or set(told["error"]) >= {"asked", "stopped", "next"}
         assert path == "detshare-ctl doctor" or "next: " in done.stderr
+
+
+@pytest.mark.parametrize("path", sorted({*VERBS} - {"detshare-ctl help"}))
+def test_a_daemon_of_another_build_is_named(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers lack what the command wants to tell."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Client, "alive", lambda client: True)
+    answer = b'{"programs": [{"pid": 42}], "policy": {}, "version": "0"}'
+    monkeypatch.setattr(Client, "_body", lambda client, *asked: answer)
+    monkeypatch.setattr(Client, "events", lambda client, follow=False: iter([Answer()]))
+    done = _invoke(path, tmp_path)
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    if path.split()[1] in ("ps", "set-priority", "doctor", "why", "events", "page", "pool", "version"):
+        assert "is of another build" in done.stderr
+        assert "next: " in done.stderr
+    if path == "detshare-ctl support":
+        assert done.exit_code == 0, done.stderr
+
+
+def _invoke(path: str, folder: Path, *options: str) -> Result:
+    """The command on a folder without a daemon, with something for each argument that it asks for."""
+    words: list[str] = []
+    for param in VERBS[path].params:
+        if isinstance(param, click.Argument) and param.required:
+            words.append(_argument(param, folder))
+        elif param.required:
+            words += [param.opts[0], "strict"]
+    return CliRunner().invoke(
+        main, ["--run-dir", str(folder / "none"), *path.split()[1:], *words, *options], prog_name=PROGRAM
+    )
 
 
 def _argument(param: click.Argument, folder: Path) -> str:

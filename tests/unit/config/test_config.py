@@ -119,6 +119,7 @@ def test_an_empty_file_and_none_are_the_defaults(tmp_path, monkeypatch):
         ("[access]\nusers = 'ann'\n", 2, "access.users", "a list of users"),
         ("[access]\nusers = ['a b']\n", 2, "access.users", "no user's name"),
         ("[metrics]\nlisten = '0.0.0.0:80'\n", 2, "metrics.listen", "not this machine's loopback"),
+        ("[page]\nlisten = '[::1]:8'\n[metrics]\nlisten = '[::1]:8'\n", 2, "page.listen", "of metrics.listen"),
         ("[metrics]\nlisten = '127.0.0.1:0'\n", 2, "metrics.listen", "127.0.0.1:9835"),
         ("[daemon\n", 1, "", "no TOML"),
         ("x = 1\nx = 2\n", 2, "", "no TOML"),

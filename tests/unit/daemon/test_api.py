@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import inspect
 import json
 import os
+import re
 import socket
 import stat
 import threading
@@ -395,3 +397,10 @@ def test_client_without_a_daemon(run_dir):
     assert "detshared --run-dir" in caught.value.next_step
     with pytest.raises(ClientError, match="no daemon answers"):
         list(client.events())
+
+
+def test_a_wrong_address_is_told_which_there_are(running):
+    told = raw(running, b"GET /v1/nosuch HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").decode()
+    ours = set(re.findall(r"/v1/(?!page|readings)[a-z]+(?:/[a-z]+)?", inspect.getsource(Client)))
+    assert len(ours) > 10
+    assert {address for address in ours if address not in told} == set()

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.daemon import daemon as daemon_module
+from detshare.ctl.daemon import detshared
 from detshare.ctl.policy.apply import Request
 from tests.patience import LONG_S
 
@@ -42,3 +45,12 @@ def test_what_is_asked_while_it_ends_is_not_done_after_that(running: Any, monkey
     daemon._worker.shutdown()
     assert running.backend.calls == []
     assert running.backend.looks == looks
+
+
+def test_it_ends_well_where_standard_error_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detshared, "run", lambda *_: 0)
+    monkeypatch.setattr(detshared.logs, "begin", lambda *_: None)
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit) as ended:
+        detshared.main(["--run-dir", str(tmp_path), "--backend", "model"])
+    assert ended.value.code == 0

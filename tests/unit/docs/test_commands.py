@@ -18,6 +18,7 @@ from pages import BLOCK, play, steps
 from shown_commands import PROGRAMS, commands, options, ours, pages, parse, spans, text_of
 
 import detshare
+from tests.patience import run
 
 CTL = PROGRAMS["detshare-ctl"]
 SHOWN = [(page, words) for page in pages() for words in ours(page)]
@@ -132,6 +133,13 @@ def test_the_configuration_of_a_page_is_understood(page: Path) -> None:
     for kind, inside in BLOCK.findall(text_of(page)):
         if kind == "toml" or inside.startswith("["):
             tomllib.loads(inside)
+
+
+def test_make_shows_each_target_that_says_what_it_does() -> None:
+    said = [line.partition(":")[0] for line in text_of(ROOT / "Makefile").splitlines() if re.match(r"\S+:.* ## ", line)]
+    shown = run(["make", "-s", "-C", ROOT, "help"], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[1] for line in shown.splitlines()] == said
+    assert len(said) > 15
 
 
 def test_the_readme_is_short() -> None:

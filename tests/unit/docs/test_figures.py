@@ -60,6 +60,27 @@ def test_the_mix() -> None:
     assert not missed.ok
     assert f"{missed.value / 1e3:.2f} ms, 1.84 asked" in shown
     assert f"is {ours} ms** (alone {alone}; default slicing {default}; MPS {shares} and {priority})" in README
+    cpu = [row.value for what, row in rows("mix").items() if what.endswith("the daemon's CPU time")]
+    assert f"the daemon takes {min(cpu):.0f} to {max(cpu):.0f} % of a core, 1 asked" in shown
+    later = p99_ms("mix-h100", f"{mix}DetShare 1:1:1: p99", "graph: alone: p99", missed.what.partition(" of ")[0])
+    assert "{}, alone {}; with four {}".format(*later) in shown
+
+
+def test_the_harm() -> None:
+    shown = line("harm: outputs that differ")
+    compared = (
+        ("harmless", "decode: digests under changes that differ", "decode: digests taken under changes"),
+        ("mix-random", "outputs that differ", "outputs compared with those alone"),
+    )
+    counts = ", ".join(f"{value(name, differ):.0f} of {value(name, of):.0f}" for name, differ, of in compared)
+    longest = value("harmless", "kill -9 to the program running again, longest")
+    assert f"| {counts}; {longest:.3f} s | 0; 2 s asked |" in shown
+    born = value("root-backend-gpu", "programs by the driver's interface: first TSG to class, median")
+    assert f"class at birth after {born:.1f} ms, 10 asked" in shown
+
+
+def test_the_park() -> None:
+    assert f"8 GiB in {value('park', '8 GiB: park'):.2f} s" in README
 
 
 def test_the_saturated_server() -> None:

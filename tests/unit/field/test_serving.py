@@ -125,6 +125,14 @@ def test_goodput_takes_both_objectives() -> None:
     assert found["output tokens"] == pytest.approx(44 / 5)
     assert (found["TPOT, p50"], found["TPOT, p90"]) == (10.0, 60.0)
     assert figures([line], 6.0, 7.0, Objectives()) == []
+    found = {each.what: each.value for each in figures([line], 0.0, 5.0, Objectives())}
+    goodput = {what: value for what, value in found.items() if what.startswith("goodput")}
+    assert list(goodput) == [
+        "goodput (TTFT <= 500 ms, TPOT <= 100 ms)",  # its own objectives first: reports take it
+        "goodput (TTFT <= 500 ms, TPOT <= 50 ms)",
+    ]
+    assert list(goodput.values()) == pytest.approx([3 / 5, 2 / 5])
+    assert found["TPOT objective missed"] == 0.0
 
 
 # -- a run --------------------------------------------------------------------------------------------------------
@@ -173,7 +181,7 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
         ("deadline", {"us": 500e3}),
         ("deadline", {"us": None}),
         ("policy", {"name": "slo-aware"}),
-        ("policy", {"name": "tpot-first", "tpot_ms": "50"}),
+        ("policy", {"name": "tpot-first", "tpot_ms": "100"}),
         ("policy", {"name": "slo-aware"}),
     ]
     classes = [given["klass"] for name, _pid, given in steer.told if name == "set-priority"]

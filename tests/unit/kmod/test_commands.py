@@ -87,7 +87,8 @@ def test_tenants(ctl: Ctl, backend: FakeBackend) -> None:
 
 def test_without_the_module_the_next_step_is_to_load_it(ctl: Ctl, backend: FakeBackend) -> None:
     backend.name = "root"
-    for args in (["set-memory", "4242", "4G"], ["tenant", "add", "red"], ["tenant", "list"]):
+    listed = ["tenant", "list"]
+    for args in (["set-memory", "4242", "4G"], ["tenant", "add", "red"], listed, [*listed, "--json"]):
         done = ctl(*args)
         assert done.exit_code == 1, args
         assert "backend root holds no memory limits" in done.stderr

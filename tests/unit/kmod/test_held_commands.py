@@ -76,6 +76,7 @@ def test_without_the_module_the_next_step_is_to_load_it(ctl: Ctl, backend: FakeB
         ["set-class", "low", "--weight", "5"],
         ["set-ceiling", "4242", "5"],
         ["classes"],
+        ["classes", "--json"],
     ):
         done = ctl(*args)
         assert done.exit_code == 1, args

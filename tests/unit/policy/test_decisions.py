@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import signal
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_world import GPU, Scripted, program, snapshot, view
 
+from detshare.ctl.cli.main import main
 from detshare.ctl.core.driver import Gpu
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Snapshot as Look
@@ -345,6 +348,27 @@ def test_another_policy_is_compared_action_by_action(recorded, tmp_path):
     replay = Replay(registry.load("static"), folder)
     assert len(list(replay.differences())) > 10
     assert (replay.replayed, replay.same) == (0, 0)
+
+
+def test_who_reads_no_further_is_no_fault_of_the_log(recorded, monkeypatch, capsys):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(SystemExit, match="1"):
+        main(["replay", str(recorded[1]), "--policy", "static"])
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_without_end_is_no_log():
+    assert list(lines(Path("/dev/zero"))) == [{"kind": "segment"}]
+
+
+def test_a_log_that_cannot_be_read_is_told(capsys):
+    with pytest.raises(SystemExit, match="1"):
+        main(["replay", "/proc/self/mem", "--policy", "static"])
+    assert "the log cannot be read: " in capsys.readouterr().err
 
 
 def test_a_policy_that_fails_in_replay_is_told(recorded, tmp_path):

@@ -207,6 +207,21 @@ def test_a_window_that_was_too_long_is_paid_for(library: ctypes.CDLL) -> None:
     assert (rota.used[1] / MS + 200) / 10_000 == pytest.approx(0.1, abs=0.005)
 
 
+def test_nobody_starves_for_a_window_that_was_far_too_long(library: ctypes.CDLL) -> None:
+    """One slow call of the driver, and at a floor of 0.6 % it had none for more than two minutes."""
+    rota = Rota(library, *[{"floor": 6}] * 3)
+    while rota.state.kind != WINDOW:
+        rota.now = rota.step(closed=True)
+    holder = int(rota.state.holder)
+    rota.now += 1000 * MS
+    rota.step(closed=True)
+    begin = rota.now
+    rota.run(MS, closed=True)
+    while int(rota.state.holder) != holder:
+        assert rota.now - begin < 3500 * MS
+        rota.run(MS, closed=True)
+
+
 def test_a_turn_ends_when_it_is_closed_and_a_window_does_not(library: ctypes.CDLL) -> None:
     rota = Rota(library, {"floor": 500})
     rota.run(10 * MS)

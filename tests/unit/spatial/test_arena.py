@@ -104,7 +104,7 @@ def test_its_size_is_a_setting(text: str, size: int) -> None:
     assert config.parse(b"").park.bytes == host_bytes() // 2
 
 
-@pytest.mark.parametrize("text", ['"0%"', '"100%"', '"max"', '"much"', "7", "true", "[]"])
+@pytest.mark.parametrize("text", ['"0%"', '"100%"', '"max"', '"much"', '"64"', '"1M"', "7", "true", "[]"])
 def test_what_is_no_size_is_told(text: str) -> None:
     with pytest.raises(config.ConfigError, match=r"park\.arena"):
         config.parse(f"[park]\narena = {text}".encode())

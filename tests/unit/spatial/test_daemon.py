@@ -104,6 +104,8 @@ def test_set_sm_that_is_not_acknowledged_says_so_and_stands(daemon: Daemon, prog
         (["set-sm", "4194303", "25"], 1, "there is no process 4194303"),
         (["set-sm", "1", "25"], 1, "not in the spatial lane: start it with detshare run"),
         (["hold", "4194303"], 1, "there is no process"),
+        (["hold", "1000"], 1, "not in the spatial lane: start it with detshare run"),  # one of the model's
+        (["park", "1000"], 1, "its memory cannot leave: start it with detshare run --park"),
         (["reserve", "30"], 2, "take 24 or 32"),
         (["reserve", "many"], 2, "is no number of SMs"),
         (["set-reflex", "low", "--busy", "last:8"], 2, "is no set of SMs"),

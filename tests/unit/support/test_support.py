@@ -243,3 +243,7 @@ def test_a_thousand_programs_are_taken_out() -> None:
     scrubber.learn(commands)
     text = "".join(f"attach {n}: {command}\n" for n, command in enumerate(commands))
     assert scrubber.text(text) == "".join(f"attach {n}: <command>\n" for n in range(1000))
+
+
+def test_of_a_log_that_goes_on_while_it_is_read_only_so_much_is_taken() -> None:
+    assert set(machine.daemon_log(Path("/dev/zero"))) == {"\0", "\n"}

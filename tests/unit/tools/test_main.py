@@ -48,6 +48,11 @@ def test_a_subcommands_help_shows_an_example_once(monkeypatch: pytest.MonkeyPatc
     assert answer.output.count("detshare demo") == 1
 
 
+@pytest.mark.parametrize("name", main.SUBCOMMANDS)
+def test_each_subcommands_help_has_one_example(name: str) -> None:
+    assert CliRunner().invoke(main.detshare, [name, "--help"], prog_name="detshare").output.count("Example") == 1
+
+
 def test_a_missing_package_is_named_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     where = main._Subcommand("no_such_package_of_ours", "bench", "", "detshare bench temporal")
     monkeypatch.setitem(main.SUBCOMMANDS, "bench", where)

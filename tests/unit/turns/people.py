@@ -33,6 +33,9 @@ FRONT: dict[str, tuple[Callable[[int], Workload], float, float]] = {
     "seldom": (lambda seed: Latency(3000, 900_000, seed=seed), 3000, 0.01),
     "paced": (lambda seed: Paced(4000, 33_000), 4000, 0.13),
     "dense": (lambda seed: Paced(1344, 0, 220, 300), 0, 1.0),
+    "often": (lambda seed: Paced(530, 4545), 530, 0.15),
+    "hasty": (lambda seed: Paced(68, 137), 0, 1.0),
+    "launches": (lambda seed: LaunchBound(seed, rests_ms=0), 0, 1.0),
     "saturated": (lambda seed: Latency(2000, 0, seed=seed), 0, 1.0),
     "endless": (lambda seed: Background((500, 3000), seed=seed), 0, 1.0),
 }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from detshare.ctl.backends.root.turns.foreground import (
@@ -16,40 +18,101 @@ from detshare.ctl.backends.root.turns.foreground import (
     Foreground,
 )
 from detshare.ctl.backends.root.turns.pattern import Sight, judge, see
+from detshare.ctl.core.classes import BURST_US, STREAM_US
 from detshare.ctl.core.gputime import Pattern, Run
 
 MS = 1_000_000
 LC, BG = 10, 20
 
 
-def alternate(piece_ms: float, gap_ms: float, seconds: float = 0.5) -> Sight:
+def alternate(piece_ms: float, gap_ms: float, seconds: float = 0.5, *, alike: bool = True) -> Sight:
     """The foreground's pieces and the background's gaps in turn, a switch of 85 us between."""
     runs, at, end = [], 0, round(seconds * 1e9)
+    factors = itertools.cycle((1.0,) if alike else (0.5, 1.0, 1.4))
     while at < end:
-        for pid, length in ((LC, piece_ms), (BG, gap_ms)):
+        for pid, length in ((LC, next(factors) * piece_ms), (BG, gap_ms)):
             runs.append(Run(pid, at, at + round(length * MS)))
             at += round(length * MS) + 85_000
     return see(runs, {BG}, 0, end)
 
 
 @pytest.mark.parametrize(
-    ("piece_ms", "gap_ms", "pattern"),
+    ("piece_ms", "gap_ms", "pattern", "slice_us"),
     [
-        (1.73, 18.1, Pattern.BURSTS),  # a graph every 20 ms
-        (1.40, 0.15, Pattern.FULL),  # the same, back to back
-        (1.67, 0.25, Pattern.FULL),  # every 2 ms
-        (1.40, 0.54, Pattern.BURSTS),  # 1.4 ms every 2.025: the background has a fifth, a request waits for one switch
-        (0.60, 0.25, Pattern.FULL),  # small kernels without rest
-        (2.8, 7.0, Pattern.BURSTS),  # decode every 10 ms
-        (0.45, 2.15, Pattern.STREAM),  # eager decode beside slices of 2 ms
-        (0.15, 0.15, Pattern.STREAM),  # the same beside slices of 50 us
+        (1.73, 18.1, Pattern.BURSTS, 50),  # a graph every 20 ms
+        (1.40, 0.15, Pattern.FULL, 50),  # the same, back to back
+        (1.67, 0.25, Pattern.FULL, 50),  # every 2 ms
+        (1.40, 0.54, Pattern.BURSTS, 50),  # every 2.025: the background has a fifth, a request waits for one switch
+        (0.60, 0.25, Pattern.FULL, 50),  # small kernels without rest
+        (2.8, 7.0, Pattern.BURSTS, 50),  # decode every 10 ms
+        (0.45, 2.15, Pattern.STREAM, 2000),  # eager decode
+        (0.15, 0.15, Pattern.STREAM, 50),
+        (0.52, 3.93, Pattern.BURSTS, 50),  # a graph 220 times a second
+        (0.52, 4.70, Pattern.BURSTS, 2000),
+        (0.12, 0.33, Pattern.FULL, 50),  # a graph 7300 times a second, as often as it is let
+        (0.12, 2.32, Pattern.BURSTS, 2000),
+        (0.84, 2.36, Pattern.BURSTS, 2000),  # a graph 600 times a second
+        (0.84, 0.42, Pattern.BURSTS, 50),
     ],
 )
-def test_what_was_seen_on_an_h200(piece_ms: float, gap_ms: float, pattern: Pattern) -> None:
-    sight = alternate(piece_ms, gap_ms)
+def test_what_was_seen_on_an_h200(piece_ms: float, gap_ms: float, pattern: Pattern, slice_us: int) -> None:
+    """Graphs are requests, one like the other; of an eager program no two pieces are."""
+    sight = alternate(piece_ms, gap_ms, alike=pattern is not Pattern.STREAM)
     if pattern is Pattern.STREAM and piece_ms == gap_ms:
         assert sight.share < 0.5
-    assert judge(sight)[0] is pattern
+    assert judge(sight, slice_us=slice_us)[0] is pattern
+
+
+def test_who_follows_a_stream_is_seen_beside_a_short_slice() -> None:
+    found = Foreground()
+    for n in range(AGREE):
+        found.saw(alternate(0.15, 0.15, alike=False), n * 0.25)
+    assert found.slice_us == STREAM_US
+    found.recast(1.0)
+    assert found.slice_us == BURST_US
+    assert list(found.spans_s(1.2)) == [BRIEF_S]
+
+
+def hasty() -> Foreground:
+    """Requests that wait for the background each time."""
+    found = Foreground()
+    for n in range(AGREE):
+        found.saw(alternate(0.12, 0.33, BRIEF_S), n * BRIEF_LOOK_S)
+    assert found.full
+    return found
+
+
+def test_hasty_requests_are_at_rest_if_none_came_after_a_window() -> None:
+    found = hasty()
+    found.follow([], [Run(LC, 1, 2)], {BG})  # the last to run behind the window
+    for _ in range(2 * SAMPLES):
+        found.asked(True, 1.0, floor=0.02)
+    assert found.full, "the driver sees a rest between any two of them"
+    found.follow([], [Run(BG, 3, 4)], {BG})
+    for _ in range(RESTS):
+        found.asked(True, 1.0, floor=0.02)
+    assert not found.full
+
+
+def test_hasty_requests_are_given_the_gpu_back_soon_when_turns_are_tried() -> None:
+    """Without a floor there are no windows, so all that is there is to try, ever less often."""
+    found, at, asked = hasty(), 0.05, []
+    found.follow([], [Run(LC, 1, 2)], {BG})
+    for _ in range(9):
+        begun = at
+        while found.full:
+            at += 0.02
+            found.asked(True, at)
+        asked.append(round((at - begun) / 0.02))
+        at += found.look_s
+        assert not list(found.spans_s(at))
+        at += found.look_s
+        for span_s in found.spans_s(at):
+            found.saw(alternate(0.12, 0.33, span_s), at)
+        assert found.full
+    assert asked[0] == RESTS
+    assert asked == sorted(asked)
+    assert asked[-1] >= 4 * SAMPLES
 
 
 def test_nobody_in_front() -> None:
@@ -114,14 +177,14 @@ def test_turns_are_tried_again_after_a_while() -> None:
     assert not found.full
 
 
-def brief(found: Foreground, piece_ms: float, begun: float, rests: bool = False) -> float:
+def brief(found: Foreground, piece_ms: float, begun: float, rests: bool = False, *, alike: bool = True) -> float:
     """Half a second of it in brief looks; when the last one was."""
     at = begun
     while not found.full and at < begun + SPAN_S - BRIEF_LOOK_S:
         at += BRIEF_LOOK_S
         for span_s in found.spans_s(at):
             assert span_s == BRIEF_S
-            found.saw(alternate(piece_ms, 0.15, span_s), at, rests)
+            found.saw(alternate(piece_ms, 0.15, span_s, alike=alike), at, rests)
     return at
 
 
@@ -142,7 +205,7 @@ def test_requests_without_gaps_are_seen_soon_also_when_turns_are_tried_again() -
 def test_so_short_a_time_says_nothing_else(piece_ms: float, rests: bool) -> None:
     """Not of pieces of which it holds a few, or of small kernels, nor of who had the GPU last and rests."""
     found = Foreground(changed_at=1.0)
-    brief(found, piece_ms, 1.0, rests)
+    brief(found, piece_ms, 1.0, rests, alike=rests)
     assert (found.full, found.pattern) == (False, Pattern.NONE)
     assert list(found.spans_s(1.0 + SPAN_S)) == [SPAN_S, BRIEF_S]
     assert list(found.spans_s(1.0 + SPAN_S + LOOK_S / 2)) == [BRIEF_S]
@@ -162,7 +225,7 @@ def test_other_programs_have_to_be_asked_no_more_often_for_what_the_last_did() -
         found.asked(n % 4 == 3, 1.0)
     for n in range(AGREE):
         found.saw(alternate(1.4, 0.15), 1.2 + n * 0.25)
-    found.recast()
+    found.recast(1.9)
     for n in range(SAMPLES):
         assert found.full
         found.asked(n % 4 == 3, 2.0)

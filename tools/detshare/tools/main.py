@@ -46,7 +46,7 @@ SUBCOMMANDS = {
         "detshare.runtime.run",
         "run",
         "Start a program in the spatial or the temporal lane.",
-        "detshare run --lane spatial -- python serve.py",
+        "detshare run --lane spatial --priority high -- python serve.py",
     ),
 }
 

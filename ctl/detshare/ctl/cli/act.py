@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import click
-from rich.console import Console
 
 from detshare.ctl.backends.verbs import explain
 from detshare.ctl.cli import tables
+from detshare.ctl.cli.console import Console
 from detshare.ctl.cli.link import Control, Place
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.errors import ControlError
@@ -79,7 +79,7 @@ def tell(as_json: bool, asked: str, answer: Json) -> int:
     if as_json:
         click.echo(json.dumps(answer, indent=1))
     else:
-        console = Console(highlight=False)
+        console = Console()
         for line in tables.outcome(answer):
             console.print(line, soft_wrap=True)
     for reason in reasons:

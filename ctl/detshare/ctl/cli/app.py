@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
-from typing import Any, Final
+from typing import Any
 
 import click
-from rich.console import Console
 
 from detshare.ctl import oneshot
 from detshare.ctl.backends.verbs import LOAD_MODULE, explain
 from detshare.ctl.cdi import files
 from detshare.ctl.cli import details, tables, verbs
 from detshare.ctl.cli.command import command, main
+from detshare.ctl.cli.console import Console
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.core import streams
 from detshare.ctl.core.backend import NeedsModule
@@ -26,9 +25,6 @@ from detshare.ctl.core.select import parse
 from detshare.ctl.core.verbs import VERBS, check_who, quoted
 
 __all__ = ["main"]
-
-_WHOLE: Final = 1 << 16
-"""columns where no line is cut"""
 
 
 def _print_json(answer: object) -> None:
@@ -43,9 +39,7 @@ def ps(place: Place, as_json: bool) -> None:
     if as_json:
         _print_json(answer)
         return
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _WHOLE  # what reads a pipe, grep for one, looks for all of a command
+    console = Console(whole=True)
     console.print(tables.proof(answer))
     for line in tables.warnings(answer):
         console.print(line)
@@ -78,7 +72,7 @@ def show(place: Place, as_json: bool, who: str) -> None:
     if as_json:
         _print_json({**answer, "programs": found})
         return
-    console = Console(highlight=False)
+    console = Console()
     console.print(tables.proof(answer))
     for number, program in enumerate(found):
         if number:
@@ -108,18 +102,18 @@ def tenant_list(place: Place, as_json: bool) -> None:
     """List tenants with their limits and programs."""
     with place.control("list tenants", changes=False) as (control, _):
         answer = control.programs()
+    if not answer["tenants"] and answer["backend"] != "kmod":
+        raise ControlError("list tenants", str(NeedsModule(answer["backend"], VERBS["tenant-add"].lacks)), LOAD_MODULE)
     if as_json:
         _print_json({"tenants": answer["tenants"], "accounts": answer["accounts"]})
         return
-    console = Console(highlight=False)
+    console = Console()
     for line in tables.warnings(answer):
         console.print(line)
     if answer["tenants"]:
         console.print(tables.tenants(answer))
-    elif answer["backend"] == "kmod":
-        console.print("there is no tenant; make one: detshare-ctl tenant add NAME")
     else:
-        raise ControlError("list tenants", str(NeedsModule(answer["backend"], VERBS["tenant-add"].lacks)), LOAD_MODULE)
+        console.print("there is no tenant; make one: detshare-ctl tenant add NAME")
 
 
 @command("doctor", "sudo detshare-ctl doctor")
@@ -139,7 +133,7 @@ def doctor(place: Place, as_json: bool) -> int:
     if as_json:
         _print_json(answer)
     else:
-        Console(highlight=False).print(tables.checks(answer))
+        Console().print(tables.checks(answer))
     return int(any(check["ok"] is False for check in answer["checks"]))
 
 

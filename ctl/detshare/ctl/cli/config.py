@@ -44,7 +44,7 @@ _path = click.argument("path", required=False, type=click.Path(path_type=Path))
 def check(place: Place, as_json: bool, path: Path | None) -> None:
     """Tell all that is wrong in a configuration file, with line, key and reason.
 
-    Without PATH it is the one that the daemon reads. Exits with 2 where something is wrong; nothing is changed.
+    Without PATH it is /etc/detshare/detshare.toml. Exits with 2 where something is wrong; nothing is changed.
     """
     found = configuration.load(path)
     _policy(found)

@@ -236,6 +236,8 @@ def replay(place: Place, as_json: bool, log: Path, name: str, params: tuple[str,
                     for line in each.text():
                         click.echo(tables.clean(f"  {line}"))
     except OSError as error:
+        if error.filename is None:
+            raise  # of standard output
         raise ControlError(asked, f"the log cannot be read: {error}", "run it as root, or copy the log") from error
     if not made.turns:
         raise ControlError(asked, "the log has no record of a hook", "was there a program on a GPU? see: policy show")

@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from detshare.ctl.cli.command import command
+from detshare.ctl.cli.console import Console
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.cli.tables import clean, size
 
@@ -29,7 +29,7 @@ def pool(place: Place, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return
-    console = Console(highlight=False)
+    console = Console()
     console.print(_table(answer) if answer["pool"] else "no GPU is known yet")
     for each in answer.get("kept", ()):
         console.print(f"PID {each['pid']}: {size(each['bytes'])} of host memory hold copies of its GPU memory")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from detshare.ctl.cli.console import Console
 from detshare.ctl.core import options, streams
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.top.draw import Painter, can_show_blocks
@@ -52,7 +52,7 @@ def _once(source: Source, view: View) -> None:
     except SourceError as error:
         _fail(error)
         return
-    console = Console(highlight=False)
+    console = Console()
     lines = Painter(console.width, None, can_show_blocks(console)).frame(snapshot, view)
     if console.is_terminal:
         console.print(*lines, sep="\n", soft_wrap=True)
@@ -101,10 +101,10 @@ def main(run_dir: Path | None, interval: float, sort: str, text: str, once: bool
         _answer([json.dumps(snapshot)])
     elif once:
         _once(source, view)
-    elif sys.stdin.isatty() and sys.stdout.isatty():
+    elif sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty():
         from detshare.ctl.top.app import run  # the live screen alone needs it, and --once is to be fast
 
-        sys.exit(run(source, interval, Console(highlight=False), sys.stdin.fileno(), view))
+        sys.exit(run(source, interval, Console(), sys.stdin.fileno(), view))
     else:
         raise click.UsageError("a live screen needs a terminal; for a script or a pipe: --once (or --json)")
 

@@ -351,6 +351,8 @@ class _Reader:
                 self._wrong((name,), f"it is {shown(content)}; it is a section: [{name}]")
             else:
                 made[name] = self._section(name, content)
+        if {"metrics", "page"} <= made.keys() and made["page"].listen and made["page"].listen == made["metrics"].listen:
+            self._wrong(("page", "listen"), f"{made['page'].listen} is the address of metrics.listen too")
         if self._problems:
             raise ConfigError(self._path, self._problems)
         return Config(**made, path=self._path)

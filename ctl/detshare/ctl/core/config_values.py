@@ -21,6 +21,8 @@ MOST_PATTERN: Final = 4096
 INTERVALS: Final = (0.02, 60.0)
 MOST_TIERS: Final = 16
 LONGEST_ROOM: Final = 86_400.0
+LEAST_ARENA: Final = 2 << 20
+"""bytes: a grain; "64" holds none, and is hardly meant"""
 MOST_SMS: Final = 4096
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -85,8 +87,9 @@ def arena_bytes(text: str) -> int | None:
 
 def check_arena(value: object) -> str:
     """How much host memory: a size, or a share of the host's such as 50%."""
-    if not isinstance(value, str) or arena_bytes(value) is None:
-        raise Bad(f'it is {shown(value)}; it is a size such as "64G", or a share of the host\'s memory: "1%" to "99%"')
+    if not isinstance(value, str) or (arena_bytes(value) or 0) < LEAST_ARENA:
+        sizes_are = 'a size such as "64G", 2M at least, or a share of the host\'s memory: "1%" to "99%"'
+        raise Bad(f"it is {shown(value)}; it is {sizes_are}")
     return value
 
 

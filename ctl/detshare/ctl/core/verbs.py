@@ -88,7 +88,7 @@ _ALL: Final = (
         "4242 2000 --level high",
         (
             Arg("slice_us", Whole(classes.SLICES_US, "slice"), "US", required=True),
-            Arg("level", Level(), "", "Level on the runlist.  [default: medium]", "level"),
+            Arg("level", Level(), "", "Level on the run list.  [default: medium]", "level"),
         ),
         waits=True,
     ),
@@ -182,7 +182,7 @@ _ALL: Final = (
         """Limit GPU memory; the kernel holds it.
 
         SIZE is 512M, 8G, a number of bytes, or max for no limit. A request beyond the limit gets the driver's own
-        answer for a full GPU. Needs detshare.ko.
+        answer for a full GPU. Needs detshare.ko; without it the own library of a PID of the spatial lane holds it.
         """,
         "4242 8G",
         (
@@ -233,7 +233,7 @@ _ALL: Final = (
         (
             Arg("weight", _WEIGHT, "N", "Of programs without one of their own.", "weight"),
             Arg("slice_us", Whole(range(60_000_001), "slice"), "US", "0: as the program has it.", "slice"),
-            Arg("level", Level(), "", "Level on the runlist.", "level"),
+            Arg("level", Level(), "", "Level on the run list.", "level"),
             Arg("floor_permille", Permille(classes.PERMILLES, "floor"), "PCT", "Time that it has at least.", "floor"),
             Arg(
                 "turn_us", Whole(classes.TURNS_US, "turn", zero=True), "US",

@@ -297,7 +297,8 @@ def main(run_dir: Path, path: Path | None, wait_for_driver: bool, **given: Any) 
     except ControlError as error:
         click.echo(f"detshared: {error}", err=True)
         sys.exit(2 if error.usage else 1)
-    sys.stderr.flush()
+    if sys.stderr is not None:  # closed
+        sys.stderr.flush()
     if code:
         os._exit(code)  # a worker that hangs in the driver would keep the interpreter from ending
     sys.exit(0)

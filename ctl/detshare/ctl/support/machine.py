@@ -116,7 +116,7 @@ def daemon_log(path: Path | None = None) -> str:
     if path is not None:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _BYTES))
-            text = file.read().decode(errors="replace")
+            text = file.read(_BYTES).decode(errors="replace")
     else:
         if shutil.which("journalctl") is None:
             raise OSError("there is no journalctl here: name the daemon's log with --log")

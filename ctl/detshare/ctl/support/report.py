@@ -97,10 +97,10 @@ def collect(source: Source, folders: Iterable[Path], *, commands: bool = False) 
     have("daemon.log", lambda: machine.daemon_log(source.log))
     scrubber.learn(_commands(found))
     if not commands:
-        for program in found.get("snapshot.json", {}).get("programs", ()):
-            program["command"] = f"<left out, {len(program['command'])} characters>"
-        for event in found.get("events.json", {}).get("events", ()):
-            if event["kind"] in ("attach", "detach"):
+        for program in _objects(found, "snapshot.json", "programs"):
+            program["command"] = f"<left out, {len(program.get('command', ''))} characters>"
+        for event in _objects(found, "events.json", "events"):
+            if event.get("kind", "attach") in ("attach", "detach"):
                 event["text"] = "<left out>"
     for name, value in found.items():
         clean = scrubber.text(value) if isinstance(value, str) else json.dumps(scrubber.tree(value), indent=1) + "\n"
@@ -140,13 +140,19 @@ def _config(path: Path | None) -> dict[str, Any]:
     return found
 
 
+def _objects(found: Mapping[str, Any], name: str, key: str) -> list[dict[str, Any]]:
+    """Of a list in an answer, which may be that of a daemon of another build."""
+    listed = found.get(name, {}).get(key)
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
 def _commands(found: Mapping[str, Any]) -> Iterable[str]:
     """All command lines that something of this tells."""
-    for program in found.get("snapshot.json", {}).get("programs", ()):
-        yield program["command"]
-    for event in found.get("events.json", {}).get("events", ()):
-        if event["kind"] in ("attach", "detach"):
-            yield event["text"].removeprefix("ended or let go of the GPU: ")
+    for program in _objects(found, "snapshot.json", "programs"):
+        yield program.get("command", "")
+    for event in _objects(found, "events.json", "events"):
+        if event.get("kind", "attach") in ("attach", "detach"):
+            yield event.get("text", "").removeprefix("ended or let go of the GPU: ")
     for text in _SEEN.findall(found.get("daemon.log", "")):
         yield text.partition('","')[0].removesuffix('"}')  # a line of the log may be JSON
 

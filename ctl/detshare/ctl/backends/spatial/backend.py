@@ -43,7 +43,9 @@ class ShimBackend(Backend):
         self.pool = pool or Pool()
         self._tenants = service.tenants
         self._policies = service.policies
-        self.residence = Residence(service.tenants)
+        self.residence = Residence(service.tenants, self._gone)
+        self.beside: Collection[int] = ()
+        """PIDs of the other lane's programs, of which those of the model are no processes of this machine"""
         self._had = False
 
     @property
@@ -128,9 +130,11 @@ class ShimBackend(Backend):
             answers.append(self._nobody(selector))
         return Outcome.of(verb, answers, time.monotonic() - started)
 
-    @staticmethod
-    def _nobody(selector: select.Selector) -> Skip:
-        if selector.by is select.By.PID and procfs.start_time(selector.pid) is None:
+    def _gone(self, pid: int) -> bool:
+        return pid not in self.beside and procfs.start_time(pid) is None
+
+    def _nobody(self, selector: select.Selector) -> Skip:
+        if selector.by is select.By.PID and self._gone(selector.pid):
             reason = f"there is no process {selector.text}"
             return Skip(selector.pid, f"{reason}; `detshare-ctl ps` lists those that there are")
         what = "it is not" if selector.by is select.By.PID else "nobody that this selects is"

@@ -59,6 +59,7 @@ class Lanes(Backend):
         mine = {program.id: program for program in self._spatial.look().programs}
         merged = [_merged(program, mine.pop(program.id, None)) for program in seen.programs]
         self._gpus = seen.gpus
+        self._spatial.beside = {program.id.pid for program in seen.programs}
         away = self._spatial.residence.all()
         placed = (self._placed(each) for each in (*merged, *mine.values()))
         self._programs = tuple(_housed(each, away.get(each.id)) for each in placed)

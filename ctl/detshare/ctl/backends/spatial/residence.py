@@ -68,8 +68,10 @@ def parking_of(views: Iterable[View]) -> Parking | None:
 class Residence:
     """Where programs' memory is, of all tenants."""
 
-    def __init__(self, tenants: Tenants) -> None:
+    def __init__(self, tenants: Tenants, gone: Callable[[int], bool]) -> None:
+        """`gone`: whether there is no process of a PID."""
         self._tenants = tenants
+        self._gone = gone
 
     @property
     def shut(self) -> Shut:
@@ -151,7 +153,7 @@ class Residence:
                 answers.append(Change(pid, note=self._note(pid)))
         if not chosen and away:
             pid = selector.pid if selector.by is select.By.PID else 0
-            if pid and procfs.start_time(pid) is None:
+            if pid and self._gone(pid):
                 answers.append(Skip(pid, f"there is no process {pid}; `detshare-ctl ps` lists those that there are"))
             else:
                 stopped = "its memory cannot leave" if pid else "nobody that this selects can be parked"

@@ -29,6 +29,8 @@ QUIET_BYTES_S: Final = 32 << 10
 """what records in which nothing was decided may take a second; those beyond are left out, and that is said"""
 MOST_TICKS: Final = 64
 """without news, in one record"""
+_MOST_BYTES: Final = 64 << 20
+"""that are read of a file, which may be a device"""
 _SUFFIX: Final = ".jsonl"
 _VIEW: Final = {field.name: field.default for field in fields(TenantView)}
 
@@ -228,9 +230,12 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
     """Records of a folder's segments, or of one file. What is torn or no record is skipped. OSError."""
     for each in [each for _, each in segments(path)] if path.is_dir() else [path]:
         try:
-            data = each.read_bytes()
+            with each.open("rb") as stream:
+                data = stream.read(_MOST_BYTES)
         except FileNotFoundError:
             continue  # dropped meanwhile
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(each)) from error  # a read names no file
         yield {"kind": "segment"}
         for line in data.split(b"\n"):
             try:

@@ -102,13 +102,6 @@ def _refused(part: Part) -> dict[str, int]:
     return found
 
 
-def _lacking(suite: Suite, figure: str, compared: int) -> object:
-    """Mixes of a suite that are not compared; of probes nobody knows how many figures they would have."""
-    if suite.probes:
-        return ""
-    return sum(figure == "throughput" or bool(mix.server) for mix in suite.mixes) - compared
-
-
 def _losses(some: Sequence[Part]) -> list[str]:
     """Where ours is worse, the greatest first."""
     found = [(part.suite.name, each) for part in some for each in pairs(part.cells) if each.worse]

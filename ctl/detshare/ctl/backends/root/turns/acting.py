@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -14,12 +14,12 @@ from typing import Final
 from detshare.ctl.backends.root.turns.foreground import Foreground
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import Member, tenant_of
+from detshare.ctl.backends.root.turns.presence import Presence
 from detshare.ctl.backends.root.turns.rests import Rests
 from detshare.ctl.backends.root.turns.rotation import Rotation, Tenant
 from detshare.ctl.backends.root.turns.sleepers import Sleepers
 from detshare.ctl.core.classes import RIVAL_US, STREAM_US, WINDOW_US
 from detshare.ctl.core.driver import DriverError, ProcessGone, ProcessId
-from detshare.ctl.core.snapshot import Program
 from detshare.ctl.gputime.sensor import Sensor
 from detshare.ctl.rm.client import RmError
 
@@ -49,7 +49,7 @@ class Acting:
         self._rotation = Rotation()
         self._foregrounds: dict[str, Foreground] = {gpu: Foreground() for gpu in sensor.gpus}
         self._members: dict[tuple[ProcessId, str], Member] = {}
-        self._others: Mapping[str, tuple[Program, ...]] = {}
+        self._others = Presence()
         self._excluded: set[ProcessId] = set()
         self._untuned: set[tuple[ProcessId, str]] = set()
         """whose slice could not be set; tried again after the next look"""
@@ -123,10 +123,11 @@ class Acting:
 
     def _wanted(self, gpu: str) -> int:
         fore = self._foregrounds[gpu]
-        whole = self._rotation.holds_up(gpu, fore.full or not self._others.get(gpu))
+        whole = self._rotation.holds_up(gpu, fore.full or not self._others.at(gpu))
         slice_us = WINDOW_US if whole else fore.slice_us
-        if not self._others.get(gpu):  # who comes back from a rest and the holder shall both get on until that is seen
-            slice_us = max(slice_us, STREAM_US)
+        several = sum(where == gpu for _, where in self._members) > 1
+        if not self._others.at(gpu) and (several or not self._others.there(gpu)):
+            slice_us = max(slice_us, STREAM_US)  # who comes back from a rest and the holder both get on meanwhile
         return max(slice_us, RIVAL_US) if self._has_rivals(gpu) else slice_us
 
     def _has_rivals(self, gpu: str) -> bool:
@@ -190,7 +191,7 @@ class Acting:
         """The same on the GPUs that it uses, as far as that is known, and those where it must make room."""
         last = self._seen.get(tenant.key, 0.0)
         used = frozenset(
-            gpu for gpu in tenant.gpus if self._others.get(gpu) or last - self._used[tenant.key, gpu] < UNUSED_S
+            gpu for gpu in tenant.gpus if self._others.at(gpu) or last - self._used[tenant.key, gpu] < UNUSED_S
         )
         return replace(tenant, gpus=used or tenant.gpus)
 

@@ -24,7 +24,7 @@ from detshare.ctl.backends.root.turns.sleepers import QUICK_S
 from detshare.ctl.core.classes import RIVAL_US
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.gputime import Place, Run, Schedule, Standing
-from detshare.ctl.core.snapshot import Program, State
+from detshare.ctl.core.snapshot import State
 from detshare.ctl.gputime.meter import useful_ns
 
 log = logging.getLogger("detshared.turns")
@@ -69,8 +69,10 @@ class Turns(Acting):
             for process in ({p for p, _ in self._members} | self._hand.waiting) - living:
                 self._let_go(process)
             fresh = [m for key, m in found.items() if m.has_more(self._members.get(key))]
-            self._recast(cast.foreground, {gpu for _, gpu in found})
-            self._members, self._others = found, cast.foreground
+            before = {gpu: {p.id for p in self._others.at(gpu)} for gpu in self._foregrounds}
+            self._members = found
+            self._others.update(cast, self._clock())
+            self._recast(before)
             self._untuned.clear()
             self._tell_rotation()
             for member in fresh:
@@ -78,13 +80,14 @@ class Turns(Acting):
                     self._switch(member.process, run=False)
             self._woken.notify()
 
-    def _recast(self, foreground: Mapping[str, tuple[Program, ...]], rotated: Collection[str]) -> None:
+    def _recast(self, before: Mapping[str, set[ProcessId]]) -> None:
         """What was found out about a GPU's foreground is of these programs, in front of somebody."""
+        rotated = {gpu for _, gpu in self._members}
         for gpu, fore in self._foregrounds.items():
             if gpu not in rotated:
                 self._foregrounds[gpu] = Foreground(changed_at=self._clock())
-            elif {p.id for p in foreground.get(gpu, ())} != {p.id for p in self._others.get(gpu, ())}:
-                fore.recast()
+            elif {p.id for p in self._others.at(gpu)} != before[gpu]:
+                fore.recast(self._clock())
 
     def drop(self, process: ProcessId) -> None:
         """A program is to be left alone until `admit`: it runs when this returns. Raises what the driver refuses."""
@@ -208,7 +211,7 @@ class Turns(Acting):
             return WINDOW_TICK_S
         wake = self._rotation.wake(now)
         soon = self._doubted or self._sleepers.expects(now)
-        calm = min((f.look_s for gpu, f in self._foregrounds.items() if self._others.get(gpu)), default=CALM_S)
+        calm = min((f.look_s for gpu, f in self._foregrounds.items() if self._others.at(gpu)), default=CALM_S)
         tick = QUICK_S if soon else TICK_S if full or len(self._rotation.states) > 1 else calm
         return max(0.0003, min(tick, self._leaves.wait(now), tick if wake is None else wake - now))
 
@@ -219,8 +222,10 @@ class Turns(Acting):
         self._read[gpu] = now
         closed = self.sensor.poll(gpu)
         if closed is None:
+            self._others.look(gpu, None, now)
             return self._guess(gpu, now)
         tenant_of, opened = self._tenants.get(gpu, {}), self.sensor.open(gpu)
+        self._others.look(gpu, {run[0] for run in (*closed, *opened)}, now)
         useful: dict[str, float] = defaultdict(float)
         self._foregrounds[gpu].follow(closed, opened, tenant_of)
         for pid, runs in by_program((*closed, *opened), tenant_of).items():
@@ -242,13 +247,18 @@ class Turns(Acting):
         if start_ns <= self._rested.get((tenant, gpu), 0):
             self._ask_resting(tenant, now)  # the last that the GPU ran: the log cannot tell whether it works again
             return 0.0
-        state = self._rotation.states.get(tenant)  # none of an MPS server
+        state, slice_ns = self._rotation.states.get(tenant), 1000 * self._wanted(gpu)  # an MPS server has no state
         if state is not None and state.rests and (tenant, gpu) in self._rested:
-            self._sleepers.woke(tenant, start_ns - self._rested[tenant, gpu], now)
+            waited_ns = 2 * slice_ns  # for the end of another one's slice, and its own
+            self._sleepers.woke(tenant, start_ns - self._rested[tenant, gpu] - waited_ns, now)
         self._came(tenant, gpu, now)
         self._started[tenant, gpu] = runs[-1].start_ns
         if not self._fills(tenant, gpu, now):
             self._rotation.ran(tenant, now, gpu)
+        else:
+            self._rested.pop((tenant, gpu), None)
+        if not self._others.at(gpu) and any(run.end_ns - run.start_ns < slice_ns for run in runs):
+            self._sleepers.yielded(tenant, now)
         return (sum(map(useful_ns, runs)) - self._credit(gpu, runs[0])) / 1e9
 
     def _credit(self, gpu: str, run: Run) -> int:
@@ -287,16 +297,17 @@ class Turns(Acting):
 
     def _judge(self, gpu: str, background: Collection[int], now: float) -> None:
         fore = self._foregrounds[gpu]
-        if not self._others.get(gpu):
+        if not self._others.at(gpu):
             fore.gone(now)
-        for span_s in fore.spans_s(now) if self._others.get(gpu) else ():
+        for span_s in fore.spans_s(now) if self._others.at(gpu) else ():
             end_ns, floor = self.sensor.now_ns(gpu), self._rotation.floors(gpu)
             begin_ns = end_ns - round(span_s * 1e9)
             sight = see(self.sensor.since(gpu, begin_ns), background, begin_ns, end_ns)
-            full = fore.suspects(sight, floor)
+            slice_us = self._wanted(gpu)
+            full = fore.suspects(sight, floor, slice_us)
             taken = not full or self._works(gpu)
             rests = full and taken and fore.lingers(end_ns) and self._foreground_rests(gpu) is True
-            fore.saw(sight, now, rests, floor, taken)
+            fore.saw(sight, now, rests, floor, taken, slice_us)
 
     def _works(self, gpu: str) -> bool:
         """Whether one of those who may run now has work, as far as the driver can tell."""
@@ -305,13 +316,16 @@ class Turns(Acting):
 
     def _rests(self, member: Member) -> bool | None:
         """Whether a member has no work; None where the driver does not say."""
-        restless = self._others.get(member.gpu) and self._sleepers.restless(member.tenant, self._clock())
+        restless = self._others.at(member.gpu) and self._sleepers.restless(member.tenant, self._clock())
         return False if restless else self._hand.idle(member.process, member.tsgs)
 
     def _fills(self, tenant: str, gpu: str, now: float) -> bool:
-        """Whether a tenant may stay on beside the holder: each computes between the other's launches."""
-        holders = [k for k in self._rotation.grants if gpu in self._rotation.states[k].tenant.gpus]
-        return not self._others.get(gpu) and all(self._sleepers.restless(k, now) for k in (tenant, *holders))
+        """Whether a tenant may stay on beside the holder, its equal: each computes between the other's launches."""
+        states = self._rotation.states
+        both = [tenant, *(k for k in self._rotation.grants if gpu in states[k].tenant.gpus)]
+        if self._others.at(gpu) or not all(self._sleepers.restless(k, now) for k in both):
+            return False
+        return len({(states[k].tenant.rank, states[k].tenant.weight) for k in both}) == 1
 
     def _ask(self, now: float, full: frozenset[str]) -> None:
         """Whether holders that were not seen lately rest, and foregrounds that leave nothing."""
@@ -327,7 +341,7 @@ class Turns(Acting):
                 self._leaves.drop(gpu)
                 continue
             for answer in self._leaves.look(gpu, now, lambda gpu=gpu: self._foreground_rests(gpu)):  # type: ignore[misc]
-                self._foregrounds[gpu].asked(answer, now)
+                self._foregrounds[gpu].asked(answer, now, self._rotation.floors(gpu))
 
     def _ask_due(self, tight: frozenset[str]) -> None:
         """Whether holders that a busy foreground leaves less than their floor have a use for the rest of it."""
@@ -345,7 +359,7 @@ class Turns(Acting):
         every_s = uneven(every_s, self._asked[key])
         if not self._rotation.rivals(key) or now - grant.begun < after_s or now - self._asked[key] < every_s:
             return
-        if any(self.sensor.now_ns(gpu) - start_ns < (started_ns if self._others.get(gpu) else 1e9 * QUICK_S)
+        if any(self.sensor.now_ns(gpu) - start_ns < (started_ns if self._others.at(gpu) else 1e9 * QUICK_S)
                for (tenant, gpu), start_ns in self._started.items() if tenant == key):  # fmt: skip
             return  # it came back after the foreground: it has work
         self._asked[key] = now
@@ -365,5 +379,5 @@ class Turns(Acting):
                 self._rested[key, member.gpu] = self.sensor.now_ns(member.gpu) + asked_ns
 
     def _foreground_rests(self, gpu: str) -> bool | None:
-        programs = [p for p in self._others.get(gpu, ()) if p.state is not State.MPS_CLIENT]
+        programs = [p for p in self._others.at(gpu) if p.state is not State.MPS_CLIENT]
         return self._hand.idle_all((p.id, [t for t in p.compute if t.gpu == gpu]) for p in programs)

@@ -41,6 +41,8 @@ BLIND_S: Final = 5.0
 RETURN_S: Final = 3.0
 """who is saturated again within so long of the last time is asked twice as often, and tried half as often"""
 MOST_SAMPLES: Final = 16 * SAMPLES
+HASTE_S: Final = 0.03
+"""requests that always waited are seen in so long while turns are tried: some fifty of them come"""
 CALM_PART: Final = 0.25
 """of its usual gap: a change of turns within it will not meet the next burst"""
 
@@ -72,6 +74,8 @@ class Foreground:
     """when it was found at rest so often, unless it was seen to leave much since"""
     _tried: bool = False
     """turns are on though nobody saw it rest: one look is enough"""
+    _hasty: bool = False
+    """its requests are short, and waited for the background each time when turns were on last"""
 
     @property
     def look_s(self) -> float:
@@ -86,6 +90,8 @@ class Foreground:
             yield SPAN_S
         if not self.full and passed >= BRIEF_S:
             yield BRIEF_S
+        elif not self.full and self._tried and self._hasty and passed >= HASTE_S:
+            yield HASTE_S
 
     def follow(self, closed: Sequence[Run], opened: Iterable[Run], background: Collection[int]) -> None:
         """What ran since the last time, oldest first, and what goes on."""
@@ -103,37 +109,52 @@ class Foreground:
         """Whether it has had the GPU for so long that it may be at rest."""
         return bool(self._burst[1]) and now_ns - self._burst[1] >= LINGERS_NS
 
-    def suspects(self, sight: Sight, floor: float) -> bool:
-        """Whether it left no gaps then. In a brief time that is said of requests of some milliseconds alone."""
+    def suspects(self, sight: Sight, floor: float, slice_us: int) -> bool:
+        """Whether it left no gaps then. In a brief time that is said of requests that always wait, and of some
+        milliseconds."""
+        if sight.overdue(slice_us):
+            return True
         brief = sight.seconds < SPAN_S and not SHORT_PIECE_NS <= sight.piece_ns <= LONG_PIECE_NS
-        return not brief and judge(sight, floor)[0] is Pattern.FULL
+        return not brief and judge(sight, floor, slice_us)[0] is Pattern.FULL
 
     @property
     def mode(self) -> Mode:
         """What the background gets, as far as this side decides."""
         return Mode.WINDOWS if self.full else Mode.TURNS
 
-    def saw(self, sight: Sight, now: float, rests: bool = False, floor: float = 0.0, taken: bool = True) -> None:
-        """Take a look at a time in which the background was let in, with a floor in windows.
+    def saw(
+        self,
+        sight: Sight,
+        now: float,
+        rests: bool = False,
+        floor: float = 0.0,
+        taken: bool = True,
+        slice_us: int = BURST_US,
+    ) -> None:
+        """Take a look at a time in which the background was let in, with a slice, and with a floor in windows.
 
         `rests`: the driver says that the foreground has nothing to run. Whoever ran last keeps the GPU in the log.
         `taken`: the background has work. Gaps that nobody takes cannot be seen, so nothing is said of them.
         """
-        found, why = judge(sight, floor)
-        if sight.share < FULL_SHARE:
+        found, why = judge(sight, floor, slice_us)
+        overdue = found is Pattern.FULL and sight.overdue(slice_us)
+        hasty = overdue and sight.piece_ns < SHORT_PIECE_NS
+        if sight.share < FULL_SHARE and not hasty:
             self._rested_at = float("-inf")
         if not taken:
             self._untaken_at = now
-        if found is Pattern.FULL and now - self._untaken_at < sight.seconds:
+        if found is Pattern.FULL and not overdue and now - self._untaken_at < sight.seconds:
             return
         if found is Pattern.FULL and rests:
             found, why = Pattern.NONE, "the foreground was the last to run, and is at rest"
         if sight.seconds < SPAN_S:
-            self._dense = self._dense + 1 if found is Pattern.FULL and self.suspects(sight, floor) else 0
+            self._dense = self._dense + 1 if found is Pattern.FULL and self.suspects(sight, floor, slice_us) else 0
             if self._dense >= (1 if self._tried else AGREE):
+                self._hasty = hasty
                 self._turn(found, why, sight, now)
             return
         self._tried = False
+        self._hasty = hasty
         self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE
         self._agreed = self._agreed + 1 if found is self._next else 1
         self._next = found
@@ -146,13 +167,20 @@ class Foreground:
         self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
         if found is Pattern.FULL:
             self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
-            self._rests = min(2 * self._rests, MOST_RESTS) if now - self._rested_at < RETURN_S else RESTS
+            most, at = (MOST_SAMPLES, self._left_at) if self._hasty else (MOST_RESTS, float("-inf"))
+            self._rests = min(2 * self._rests, most) if now - max(at, self._rested_at) < RETURN_S else RESTS
             self.full, self.tight, self._samples, self._dense, self._tried = True, True, [], 0, False
 
-    def asked(self, rests: bool | None, now: float) -> None:
-        """While only windows are open: whether the foreground rested for a while. None: the driver does not say."""
+    def asked(self, rests: bool | None, now: float, floor: float = 0.0) -> None:
+        """While only windows are open: whether the foreground rested for a while. None: the driver does not say.
+
+        `floor`: what the background has in windows. Between hasty requests the driver sees a rest whenever it is asked;
+        but who had work behind the last window is in the log since.
+        """
         if not self.full:
             return
+        if self._hasty and rests and floor and self._burst[1]:
+            rests = False
         if rests is None:
             if now - self.changed_at >= BLIND_S:
                 self._leave("the driver does not say whether the foreground rests: turns are tried again", now)
@@ -173,9 +201,12 @@ class Foreground:
             self._leave("turns are tried again", now)
             self._tried = True
 
-    def recast(self) -> None:
-        """Other programs are the foreground from now on: what was learned of how often to ask is of no use."""
+    def recast(self, now: float) -> None:
+        """Other programs are the foreground from `now` on: what was learned of how often to ask is of no use, nor is
+        how the last ones came."""
         self._needed, self._rests, self._samples, self._left_at = SAMPLES, RESTS, [], float("-inf")
+        if self.pattern is Pattern.STREAM:
+            self._leave("the foreground is another one", now)
 
     def gone(self, now: float) -> None:
         """Nobody of the foreground is left."""
@@ -186,7 +217,7 @@ class Foreground:
 
     def _leave(self, why: str, now: float) -> None:
         self.full, self.pattern, self.why, self.changed_at = False, Pattern.BURSTS, why, now
-        self._left_at, self._agreed, self._samples, self._tried = now, 0, [], False
+        self._left_at, self._agreed, self._samples, self._tried = now, 0, [], self._hasty
 
     @property
     def slice_us(self) -> int:

@@ -73,6 +73,8 @@ class Cast:
 
     background: tuple[Member, ...]
     foreground: Mapping[str, tuple[Program, ...]]
+    strangers: frozenset[ProcessId] = frozenset()
+    """those of the foreground that nobody manages"""
 
 
 def rank_of(desired: Desired) -> int | None:
@@ -100,11 +102,13 @@ def cast(
             by_gpu[gpu].append(program)
     background: list[Member] = []
     foreground: dict[str, tuple[Program, ...]] = {}
+    strangers: set[ProcessId] = set()
     for gpu, present in by_gpu.items():
         ranks = {p.id: rank_of(desired_state.get(p.id, Desired())) for p in present}
         top = max((rank for rank in ranks.values() if rank is not None), default=0)
         behind = [p for p in present if (rank := ranks[p.id]) is not None and rank < max(top, BACKGROUND_RANK + 1)]
         foreground[gpu] = tuple(p for p in present if p not in behind and p.state is not State.PAUSED)
+        strangers |= {p.id for p in foreground[gpu] if ranks[p.id] is None}
         for program in behind:
             if program.state is State.PAUSED:
                 continue
@@ -122,4 +126,4 @@ def cast(
                     fixed=program.state in (State.MPS_SERVER, State.MPS_CLIENT),
                 )
             )
-    return Cast(tuple(background), foreground)
+    return Cast(tuple(background), foreground, frozenset(strangers))

@@ -8,11 +8,12 @@ foreground pays two switches for each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 from typing import Final
 
+from detshare.ctl.core.classes import BURST_US, STREAM_US
 from detshare.ctl.core.gputime import Pattern, Run
 from detshare.ctl.gputime.meter import RESTORE_NS, useful_ns
 
@@ -25,9 +26,15 @@ FEW_USEFUL: Final = 0.1
 """unless it comes in bursts, and short gaps leave so much of the time to work in: a burst waits for one switch"""
 STREAM_PER_S: Final = 150
 """so many pieces a second are a stream"""
+ALIKE: Final = 0.05
+"""pieces whose middle half is no wider than this part of one are requests: each had the GPU until it was done"""
+FEW_PIECES: Final = 12
+"""nothing is said of how alike fewer are"""
 SHORT_PIECE_NS: Final = 1_000_000
 LONG_PIECE_NS: Final = 5_000_000
 """a few of those fill a look: it takes more looks to say that there are no gaps"""
+WAITED_NS: Final = SWITCH_NS + RESTORE_NS + 100_000
+"""a gap that is no longer than the holder's slice and this ended with it: 0.27 to 0.33 ms above it on an H200"""
 QUIET_PER_S: Final = 1.0
 QUIET_SHARE: Final = 0.005
 
@@ -47,10 +54,18 @@ class Sight:
     """median of what the background had between two"""
     useful: float
     """share of that time in which the background could work"""
+    alike: bool = False
+    """whether its pieces are whole requests, one like the other: a stream of small kernels is cut where it rests"""
+    long_gap_ns: float = 0.0
+    """of twenty gaps one is longer"""
 
     def left(self, floor: float) -> float:
         """The same, without what windows of a floor gave, at least as if all gaps were as most are."""
         return max(self.useful - floor, (self.gap_ns - RESTORE_NS) * self.pieces_s / 1e9)
+
+    def overdue(self, slice_us: int) -> bool:
+        """Whether requests find the GPU taken each time, though for the shortest time there is: they fall behind."""
+        return self.alike and slice_us < STREAM_US and self.long_gap_ns < 1000 * slice_us + WAITED_NS
 
 
 def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns: int) -> Sight:
@@ -76,21 +91,36 @@ def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns:
         piece_ns=median(pieces) if pieces else 0.0,
         gap_ns=median(gaps) if gaps else 0.0,
         useful=useful / span,
+        alike=_alike(pieces),
+        long_gap_ns=quantiles(gaps, n=20)[-1] if len(gaps) > 1 else 0.0,
     )
 
 
-def judge(sight: Sight, floor: float = 0.0) -> tuple[Pattern, str]:
-    """The pattern, and the measurement that says so in words. `floor`: what the background has in windows."""
+def _alike(pieces: Sequence[int]) -> bool:
+    if len(pieces) < FEW_PIECES:
+        return False
+    low, middle, high = quantiles(pieces, n=4)
+    return high - low <= ALIKE * middle
+
+
+def judge(sight: Sight, floor: float = 0.0, slice_us: int = BURST_US) -> tuple[Pattern, str]:
+    """The pattern, and the measurement that says so in words.
+
+    `floor`: what the background has in windows. `slice_us`: that of its holder in this time. A gap that ends with it
+    says that the foreground waited: a stream of small kernels always does, and requests that come faster than the
+    switches let them.
+    """
     said = (
         f"the foreground had the GPU {sight.share:.0%} of the time, {sight.pieces_s:.0f} times a second for "
         f"{sight.piece_ns / 1e6:.2f} ms, and left gaps of {sight.gap_ns / 1e6:.2f} ms"
     )
     if sight.share < QUIET_SHARE or sight.pieces_s < QUIET_PER_S:
         return Pattern.NONE, f"the foreground had the GPU {sight.share:.1%} of the time"
-    if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS and (
-        sight.piece_ns < SHORT_PIECE_NS or sight.left(floor) < FEW_USEFUL
-    ):
+    if sight.overdue(slice_us):
+        return Pattern.FULL, f"{said}, behind each of which a request waited"
+    small = sight.piece_ns < SHORT_PIECE_NS and not sight.alike
+    if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS and (small or sight.left(floor) < FEW_USEFUL):
         return Pattern.FULL, said
-    if sight.pieces_s >= STREAM_PER_S and sight.piece_ns < SHORT_PIECE_NS:
+    if small and sight.pieces_s >= STREAM_PER_S and sight.gap_ns < 1000 * slice_us + SHORT_GAP_NS:
         return Pattern.STREAM, said
     return Pattern.BURSTS, said

@@ -58,6 +58,11 @@ class Sleepers:
         if self._brief[key][0] >= BRIEFS:
             self._known.pop(key, None)
 
+    def yielded(self, key: str, now: float) -> None:
+        """A run of a tenant ended before its slice did: if it had brief rests, it still has."""
+        if self.restless(key, now):
+            self._brief[key] = self._brief[key][0], now
+
     def restless(self, key: str, now: float) -> bool:
         """Whether what the driver says of a tenant's rest is of moments between its launches."""
         count, at = self._brief.get(key, (0, 0.0))
