@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that another process opens: emulated where it can leave the GPU (share.h), else the driver's own. */
+#include "context.h"
 #include "home.h"
-#include "primary.h"
 #include "share.h"
+
+#define LAZY_PEERS 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which the driver demands */
 
 /* The range is an allocation, or was opened; NULL: the driver knows. */
 static struct ds_range *known(CUdeviceptr address)
@@ -28,16 +30,33 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 	return ds_home_call(name(handle, address));
 }
 
+static CUresult open_ours(CUdeviceptr *address, const CUipcMemHandle *handle)
+{
+	struct ds_device *device;
+	CUcontext context;
+	CUdevice ordinal;
+	CUresult result = real->cuCtxGetDevice(&ordinal);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real->cuCtxGetCurrent(&context);
+	if (result != CUDA_SUCCESS || ordinal < 0 || ordinal >= DS_MAX_DEVICES)
+		return result ? result : CUDA_ERROR_NOT_SUPPORTED;
+	device = &ds_devices[ordinal];
+	/* of a GPU that was never ours it says nothing yet */
+	ds_lock(device);
+	device->ordinal = ordinal;
+	ds_unlock(device);
+	return ds_share_open(device, context, handle, address);
+}
+
 static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *handle, unsigned int flags,
 			    CUresult (*next)(CUdeviceptr *, CUipcMemHandle, unsigned int))
 {
-	struct ds_device *device;
-
 	ds_share_note();
 	if (ds_thread.locked || !address || !ds_share_knows(handle))
 		return next(address, *handle, flags);
-	device = ds_device_current();
-	return device ? ds_home_call(ds_share_open(device, handle, address)) : CUDA_ERROR_NOT_SUPPORTED;
+	return flags == LAZY_PEERS ? ds_home_call(open_ours(address, handle)) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)

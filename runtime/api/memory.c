@@ -10,6 +10,7 @@
 
 #include "alloc.h"
 #include "array.h"
+#include "besides.h"
 #include "context.h"
 #include "home.h"
 #include "ledger.h"
@@ -178,6 +179,8 @@ static CUresult linear_free(CUdeviceptr pointer)
 	struct ds_range *range;
 	CUresult result;
 
+	if (ds_alloc_free_at_exit(pointer, &result))
+		return result;
 	ds_home_enter();
 	range = ds_range_find(pointer);
 	/* a mapping of the program's own, or another process's memory, is not freed this way, and the driver says so */
@@ -454,24 +457,28 @@ static void context_gone(struct ds_device *device)
 	ds_ledger_drop(device->primary, ds_memory_gone);
 }
 
+static CUresult destroyed(CUcontext context, CUresult result)
+{
+	ds_context_changed();
+	if (result != CUDA_SUCCESS)
+		return result;
+	ds_ledger_drop(context, ds_memory_gone);
+	/* what it opened of others */
+	ds_home_enter();
+	ds_alloc_over(context);
+	ds_home_leave();
+	ds_besides_gone(context);
+	return result;
+}
+
 CUresult cuCtxDestroy(CUcontext context)
 {
-	CUresult result = real->cuCtxDestroy(context);
-
-	ds_context_changed();
-	if (result == CUDA_SUCCESS)
-		ds_ledger_drop(context, ds_memory_gone);
-	return result;
+	return destroyed(context, real->cuCtxDestroy(context));
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context)
 {
-	CUresult result = real->cuCtxDestroy_v2(context);
-
-	ds_context_changed();
-	if (result == CUDA_SUCCESS)
-		ds_ledger_drop(context, ds_memory_gone);
-	return result;
+	return destroyed(context, real->cuCtxDestroy_v2(context));
 }
 
 static void child(void)

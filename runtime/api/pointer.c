@@ -193,13 +193,30 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t at, 
 
 /* ---- other GPUs ---- */
 
+static CUresult peer_memory(struct ds_device *device, CUcontext context, bool on)
+{
+	CUresult result;
+	CUdevice who;
+
+	/* its context may be none that is steered */
+	if (real->cuCtxGetDevice(&who) != CUDA_SUCCESS || who == device->ordinal || who < 0 || who >= DS_MAX_DEVICES)
+		return CUDA_SUCCESS;
+	result = ds_alloc_peer(device, who, on);
+	/* what cannot be taken away is no harm */
+	if (result == CUDA_SUCCESS || !on)
+		return CUDA_SUCCESS;
+	ds_alloc_peer(device, who, false);
+	real->cuCtxDisablePeerAccess(context);
+	return result;
+}
+
 static CUresult peer(CUcontext context, bool on, CUresult result)
 {
-	struct ds_device *device = result == CUDA_SUCCESS ? ds_device_of(context) : NULL, *who = device ? ds_device_current() : NULL;
+	struct ds_device *device = result == CUDA_SUCCESS && !ds_thread.locked ? ds_device_of(context) : NULL;
 
 	/* the driver did it for the memory that it knows of */
-	if (device && who && device != who && ds_alloc_parks(device))
-		return ds_home_call(ds_alloc_peer(device, who->ordinal, on));
+	if (device && ds_alloc_parks(device))
+		return ds_home_call(peer_memory(device, context, on));
 	return result;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Birth, death and attributes of the program's streams; unloading of code. */
 #include "context.h"
+#include "home.h"
 #include "move.h"
 #include "primary.h"
 #include "resident.h"
@@ -56,8 +57,11 @@ static CUresult destroy(CUstream handle, CUresult (*next)(CUstream))
 		stream = ds_stream_of(handle, false);
 	if (!stream)
 		return next(handle);
-	/* the legacy stream goes on waiting for the work of a blocking stream that is gone, and only the driver knows that */
-	if (stream->flags & DS_STREAM_BLOCKING)
+	/*
+	 * The legacy stream goes on waiting for the work of a blocking stream that is gone, and only the driver knows that. Whose memory is away has none,
+	 * and at its exit nobody may make room for it.
+	 */
+	if ((stream->flags & DS_STREAM_BLOCKING) && !(atomic_load(&ds_process.exiting) && atomic_load(&ds_home.now) == DS_HOME_AWAY))
 		ds_stream_fetch_home(stream);
 	device = stream->device;
 	ds_lock(device);

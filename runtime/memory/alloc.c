@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
+#include <string.h>
 
 #include "alloc.h"
 #include "context.h"
 #include "home.h"
 #include "lifecycle.h"
 #include "log.h"
+#include "park.h"
 #include "primary.h"
 #include "quiet.h"
 #include "share.h"
@@ -15,6 +17,7 @@
 
 static bool parks[DS_MAX_DEVICES]; /* set before the program's first allocation there */
 static _Atomic(uint64_t) peers[DS_MAX_DEVICES]; /* bit n: GPU n may reach what this one has */
+static unsigned int enabled[DS_MAX_DEVICES][DS_MAX_DEVICES]; /* of the second, how many contexts may; while ranges are held */
 
 static _Atomic(bool) foreign;
 
@@ -40,8 +43,11 @@ struct ds_device *ds_alloc_device(size_t bytes)
 	if (ds_likely(!atomic_load_explicit(&ds_home.parks, memory_order_relaxed)) || bytes < DS_ALLOC_LEAST || ds_thread.locked)
 		return NULL;
 	device = ds_device_current();
-	/* in a capture the driver is asked: it refuses, and ends some captures by that */
-	if (!device || !parks[device->ordinal] || atomic_load(&device->captures))
+	/*
+	 * In a capture the driver is asked: it refuses, and ends some captures by that. Beside green contexts nothing leaves any more, and freeing memory of
+	 * ours would wait for the whole context, which ends captures too.
+	 */
+	if (!device || !parks[device->ordinal] || atomic_load(&device->captures) || atomic_load(&foreign))
 		return NULL;
 	return device;
 }
@@ -156,11 +162,32 @@ CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *addr
 	return CUDA_SUCCESS;
 }
 
+/* A context that is not steered has streams that we do not know. */
+static CUresult free_beside(struct ds_range *range)
+{
+	CUresult result = CUDA_SUCCESS;
+	CUcontext popped;
+
+	/* else it is gone, and its work */
+	if (real->cuCtxPushCurrent_v2(range->context) == CUDA_SUCCESS) {
+		result = real->cuCtxSynchronize();
+		real->cuCtxPopCurrent_v2(&popped);
+		ds_context_changed();
+	}
+	if (result == CUDA_SUCCESS) {
+		ds_range_remove(range);
+		ds_alloc_unmake(range);
+	}
+	return result;
+}
+
 CUresult ds_alloc_free(struct ds_range *range)
 {
 	struct ds_own own;
 	CUresult result;
 
+	if (atomic_load(&range->device->state) != DS_DEVICE_MANAGED || range->device->primary != range->context)
+		return free_beside(range);
 	ds_own_begin(&own, range->device);
 	/* what the program runs in green contexts of its own has no stream that we know */
 	result = ds_alloc_foreign() ? real->cuCtxSynchronize() : ds_quiet_wait(range->device);
@@ -172,17 +199,45 @@ CUresult ds_alloc_free(struct ds_range *range)
 	return result;
 }
 
+bool ds_alloc_free_at_exit(CUdeviceptr address, CUresult *result)
+{
+	struct ds_range *range;
+	bool away;
+
+	if (ds_likely(!atomic_load_explicit(&ds_process.exiting, memory_order_relaxed)) || atomic_load(&ds_home.now) != DS_HOME_AWAY)
+		return false;
+	ds_park_lock();
+	away = atomic_load(&ds_home.now) == DS_HOME_AWAY;
+	range = away ? ds_range_find(address) : NULL;
+	if (away && (!range || !range->reserved)) {
+		*result = real->cuMemFree_v2(address);
+	} else if (away && (range->base != address || range->opened)) {
+		*result = CUDA_ERROR_INVALID_VALUE;
+	} else if (away) {
+		ds_range_remove(range);
+		ds_alloc_unmake(range);
+		*result = CUDA_SUCCESS;
+	}
+	ds_park_unlock();
+	return away;
+}
+
 CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on)
 {
+	unsigned int *contexts = &enabled[device->ordinal][who];
 	uint64_t bit = 1ULL << who;
 	struct ds_range *range;
 	CUresult result = CUDA_SUCCESS;
 
+	ds_range_hold();
+	*contexts += on ? 1 : *contexts ? -1U : 0;
+	/* the GPU has access, not its context */
+	if (*contexts != on)
+		goto out;
 	if (on)
 		atomic_fetch_or(&peers[device->ordinal], bit);
 	else
 		atomic_fetch_and(&peers[device->ordinal], ~bit);
-	ds_range_hold();
 	for (range = ds_range_next(0); range && result == CUDA_SUCCESS; range = ds_range_next(range->base + 1)) {
 		CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, who},
 					  on ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE};
@@ -193,6 +248,7 @@ CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on)
 			range->pieces[n]->reached = on ? range->pieces[n]->reached | bit : range->pieces[n]->reached & ~bit;
 		result = real->cuMemSetAccess(range->base, range->reserved, &access, 1);
 	}
+out:
 	ds_range_let_go();
 	return result;
 }
@@ -216,15 +272,14 @@ static bool context_new(struct ds_device *device)
 	return true;
 }
 
-void ds_alloc_over(struct ds_device *device)
+void ds_alloc_over(CUcontext context)
 {
 	struct ds_range *range, *next;
 
-	atomic_store(&peers[device->ordinal], 0);
 	ds_range_hold();
 	for (range = ds_range_next(0); range; range = next) {
 		next = ds_range_next(range->base + 1);
-		if (range->device != device || !range->reserved)
+		if (range->context != context || !range->reserved)
 			continue;
 		ds_range_remove(range);
 		ds_alloc_unmake(range);
@@ -232,10 +287,19 @@ void ds_alloc_over(struct ds_device *device)
 	ds_range_let_go();
 }
 
+void ds_alloc_no_peers(const struct ds_device *device)
+{
+	ds_range_hold();
+	atomic_store(&peers[device->ordinal], 0);
+	memset(enabled[device->ordinal], 0, sizeof(enabled[device->ordinal]));
+	ds_range_let_go();
+}
+
 static void child(void)
 {
 	ds_piece_reset();
 	ds_range_reset();
+	memset(enabled, 0, sizeof(enabled));
 }
 
 static const struct ds_lifecycle life = { .context_new = context_new, .child = child };

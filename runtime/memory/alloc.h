@@ -19,11 +19,15 @@ struct ds_device *ds_alloc_device(size_t bytes);
 CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *address);
 /* As cuMemFree: waits for all work of the GPU. The range is one of ours, with reserved addresses. */
 CUresult ds_alloc_free(struct ds_range *range);
+/* As cuMemFree, where the program exits while its memory is away: nothing runs, and nobody may ever make room for it. false: it is not so. */
+bool ds_alloc_free_at_exit(CUdeviceptr address, CUresult *result);
 /* Gives back all of it, mapped or not; it is in no table any more. */
 void ds_alloc_unmake(struct ds_range *range);
 /* GPU `who` may reach what `device` has and will have, or no more. */
 CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on);
-/* What the GPU's context had went with it: forgets it. */
-void ds_alloc_over(struct ds_device *device);
+/* What the context had went with it: forgets it. */
+void ds_alloc_over(CUcontext context);
+/* Nobody has access to what the GPU's next context will have. */
+void ds_alloc_no_peers(const struct ds_device *device);
 
 #endif

@@ -215,6 +215,17 @@ void ds_arena_over(struct ds_device *device, bool keep)
 		let_go(device, stay);
 }
 
+void ds_arena_quits(struct ds_device *device)
+{
+	struct ds_stay *stay = &stays[device->ordinal];
+
+	if (stay->stream) {
+		real->cuStreamDestroy_v2(stay->stream);
+		real->cuEventDestroy_v2(stay->home);
+	}
+	stay->stream = NULL;
+}
+
 void ds_arena_reset(void)
 {
 	memset(stays, 0, sizeof(stays));

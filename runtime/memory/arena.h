@@ -55,6 +55,8 @@ static inline bool ds_arena_has(const struct ds_stay *stay, uint32_t slot)
 char *ds_arena_at(const struct ds_stay *stay, uint32_t slot, uint32_t *follow);
 /* Gives all of it back, with the copies that are there. In the device's context. */
 void ds_arena_return(struct ds_device *device);
+/* Its stream and event go, in their context. */
+void ds_arena_quits(struct ds_device *device);
 /* The context is about to end; in it. */
 void ds_arena_ends(struct ds_device *device);
 /* It is gone; `keep` what lies there. */

@@ -6,8 +6,11 @@
 #include "arena.h"
 #include "piece.h"
 
-/* Each GPU has a stream for what it is to get: memory of the program's own may have left in an earlier context. */
-bool ds_arrive_ready(void);
+/*
+ * Each GPU has a stream for what it is to get: memory of the program's own may have left in an earlier context. What belongs to no context comes home
+ * here. OUT_OF_MEMORY: not now, as on a GPU without room.
+ */
+CUresult ds_arrive_ready(void);
 /* It is away, and its device needs memory for it. */
 static inline bool ds_arrive_lacks(const struct ds_piece *piece)
 {

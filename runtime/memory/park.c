@@ -12,6 +12,7 @@
 
 #include "alloc.h"
 #include "arrive.h"
+#include "besides.h"
 #include "context.h"
 #include "copies.h"
 #include "hasher.h"
@@ -60,12 +61,7 @@ static uint64_t bytes_away(const struct ds_device *device)
 
 static bool sole_contexts(void)
 {
-	struct ds_device *device;
-
-	ds_each_managed(device)
-		if (ds_counters_of(device) && __atomic_load_n(&ds_counters_of(device)->unmanaged, __ATOMIC_RELAXED))
-			return false;
-	return !ds_alloc_foreign();
+	return !ds_besides_any() && !ds_alloc_foreign();
 }
 
 /* began 0: it is more of a park that was counted */
@@ -285,7 +281,8 @@ bool ds_park_come(void)
 	began_ns = ds_now_ns();
 	ds_thread.locked = true;
 	show_state(DS_PARK_COMING);
-	result = ds_arrive_ready() ? ds_arrive_room() : CUDA_ERROR_UNKNOWN;
+	result = ds_arrive_ready();
+	result = result ? result : ds_arrive_room();
 	result = result ? result : make();
 	if (result == CUDA_SUCCESS && !all_lazy()) {
 		result = home(UINT64_MAX);
@@ -332,7 +329,7 @@ static bool step(uint64_t most)
 	ds_thread.locked = true;
 	ds_settle_stop();
 	reason = ds_settle();
-	done = reason == DS_PARK_OK && ds_arrive_ready() && home(most) == CUDA_SUCCESS;
+	done = reason == DS_PARK_OK && ds_arrive_ready() == CUDA_SUCCESS && home(most) == CUDA_SUCCESS;
 	broken = reason == DS_PARK_DRIVER;
 	rest();
 	ds_thread.locked = locked;
@@ -389,20 +386,19 @@ static void fetch(struct ds_stream *stream)
 		nap = nap * 2 < MOST_NAP_NS ? nap * 2 : MOST_NAP_NS;
 		pthread_mutex_lock(&lock);
 	}
-	if (stream) {
-		/* its work may reach what other GPUs have */
-		ds_each_managed(device) {
-			struct ds_stay *stay = ds_arena_of(device);
-			struct ds_own own;
+	/* its work may reach what other GPUs have, and without a stream whatever there is */
+	ds_each_managed(device) {
+		struct ds_stay *stay = ds_arena_of(device);
+		struct ds_own own;
 
-			if (!stay)
-				continue;
-			ds_own_begin(&own, device);
-			real->cuEventSynchronize(stay->home);
-			ds_own_end(&own);
-		}
-		atomic_fetch_and(&stream->word, ~DS_WORD_PARKED);
+		if (!stay)
+			continue;
+		ds_own_begin(&own, device);
+		real->cuEventSynchronize(stay->home);
+		ds_own_end(&own);
 	}
+	if (stream)
+		atomic_fetch_and(&stream->word, ~DS_WORD_PARKED);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -472,7 +468,8 @@ static void context_over(struct ds_device *device)
 	bool away = false;
 
 	lock_soon();
-	ds_alloc_over(device);
+	ds_alloc_no_peers(device);
+	ds_alloc_over(device->past);
 	ds_piece_lock();
 	away = bytes_away(device) != 0;
 	ds_piece_unlock();

@@ -11,7 +11,7 @@
 struct ds_device *ds_managed(struct ds_device *device)
 {
 	for (device = device ? device + 1 : ds_devices; device < ds_devices + DS_MAX_DEVICES; device++)
-		if (atomic_load(&device->state) == DS_DEVICE_MANAGED && device->primary)
+		if (atomic_load(&device->state) == DS_DEVICE_MANAGED && device->primary && device->board)
 			return device;
 	return NULL;
 }
@@ -84,8 +84,10 @@ uint32_t ds_settle(void)
 
 	while (1) {
 		reason = atomic_load(&ds_home.users) ? DS_PARK_BUSY : DS_PARK_OK;
-		for (device = ds_managed(NULL); device && reason == DS_PARK_OK; device = ds_managed(device))
-			reason = quiet(device);
+		/* those too whose context ends: they work still */
+		for (device = ds_devices; device < ds_devices + DS_MAX_DEVICES && reason == DS_PARK_OK; device++)
+			if (atomic_load(&device->state) == DS_DEVICE_MANAGED)
+				reason = quiet(device);
 		/* a capture ends by calls that wait for us */
 		if (reason == DS_PARK_OK || reason == DS_PARK_CAPTURE || reason == DS_PARK_ENDING || ds_now_ns() > end)
 			break;

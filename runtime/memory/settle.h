@@ -5,7 +5,10 @@
 
 #include "device.h"
 
-/* of GPUs whose context is managed now, the one after `device`; NULL: the first, or none */
+/*
+ * Of GPUs whose context is managed now and does not end, the one after `device`; NULL: the first, or none. Who holds the lock of park.c keeps that
+ * context: its end has left the board, and waits for the lock.
+ */
 struct ds_device *ds_managed(struct ds_device *device);
 #define ds_each_managed(device) for ((device) = ds_managed(NULL); (device); (device) = ds_managed(device))
 

@@ -336,17 +336,26 @@ static CUresult import_all(struct ds_range *range, int socket, unsigned int piec
 	return result;
 }
 
-static struct ds_range *opened_before(const struct ticket *ticket, const struct ds_device *device)
+/* Once more, where the context has it already. */
+static bool open_again(const struct ticket *ticket, CUcontext context, CUdeviceptr *address)
 {
 	struct ds_range *range;
+	bool opened;
 
+	ds_range_hold();
 	for (range = ds_range_next(0); range; range = ds_range_next(range->base + 1))
-		if (range->opened && range->device == device && range->secret == ticket->secret && range->source == ticket->id)
-			return range;
-	return NULL;
+		if (range->opened && range->context == context && range->secret == ticket->secret && range->source == ticket->id)
+			break;
+	opened = range;
+	if (opened) {
+		range->opened++;
+		*address = range->base;
+	}
+	ds_range_let_go();
+	return opened;
 }
 
-CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, CUdeviceptr *address)
+CUresult ds_share_open(struct ds_device *device, CUcontext context, const CUipcMemHandle *handle, CUdeviceptr *address)
 {
 	struct ds_range *range;
 	struct ticket ticket;
@@ -358,14 +367,7 @@ CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, C
 	memcpy(&ticket, handle, sizeof(ticket));
 	if (ticket.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	ds_range_hold();
-	range = opened_before(&ticket, device);
-	if (range) {
-		range->opened++;
-		*address = range->base;
-	}
-	ds_range_let_go();
-	if (range)
+	if (open_again(&ticket, context, address))
 		return CUDA_SUCCESS;
 	reserved = (ticket.size + DS_GRAIN_BYTES - 1) & ~(DS_GRAIN_BYTES - 1);
 	pieces = (unsigned int)((reserved + DS_PIECE_BYTES - 1) / DS_PIECE_BYTES);
@@ -375,7 +377,7 @@ CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, C
 	range->size = ticket.size;
 	range->reserved = reserved;
 	range->device = device;
-	range->context = device->primary;
+	range->context = context;
 	range->opened = 1;
 	range->secret = ticket.secret;
 	range->source = ticket.id;
@@ -386,14 +388,18 @@ CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, C
 		goto out;
 	}
 	result = import_all(range, socket, pieces);
-	if (result == CUDA_SUCCESS && !ds_range_add(range))
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	if (result == CUDA_SUCCESS) {
+	ds_range_hold();
+	if (result == CUDA_SUCCESS && open_again(&ticket, context, address)) {
+		/* another thread was sooner */
+		ds_alloc_unmake(range);
+	} else if (result == CUDA_SUCCESS && ds_range_add(range)) {
 		ds_share_note();
 		*address = range->base;
 	} else {
+		result = result ? result : CUDA_ERROR_OUT_OF_MEMORY;
 		ds_alloc_unmake(range);
 	}
+	ds_range_let_go();
 out:
 	if (socket >= 0)
 		close(socket);
@@ -402,11 +408,22 @@ out:
 
 CUresult ds_share_close(struct ds_range *range)
 {
-	/* until it is gone it is no allocation of ours */
-	if (range->opened == 1)
-		return ds_alloc_free(range);
-	range->opened--;
-	return CUDA_SUCCESS;
+	CUresult result = CUDA_SUCCESS;
+	bool last;
+
+	ds_range_hold();
+	last = range->opened == 1;
+	/* who opens it from now on opens it anew */
+	if (last)
+		ds_range_remove(range);
+	else
+		range->opened--;
+	ds_range_let_go();
+	if (last)
+		result = ds_alloc_free(range);
+	if (last && result != CUDA_SUCCESS)
+		ds_range_add(range);
+	return result;
 }
 
 static void child(void)

@@ -17,8 +17,8 @@ CUresult ds_share_name(struct ds_range *range, CUipcMemHandle *handle);
 void ds_share_forget(const struct ds_range *range);
 /* whether a process under the library made it for memory of this kind */
 bool ds_share_knows(const CUipcMemHandle *handle);
-/* As cuIpcOpenMemHandle, in the device's context; opened again it is the same address. */
-CUresult ds_share_open(struct ds_device *device, const CUipcMemHandle *handle, CUdeviceptr *address);
+/* As cuIpcOpenMemHandle, in a context of the device that is current, steered or not; opened again it is the same address. */
+CUresult ds_share_open(struct ds_device *device, CUcontext context, const CUipcMemHandle *handle, CUdeviceptr *address);
 /* As cuIpcCloseMemHandle, of a range with `opened`. */
 CUresult ds_share_close(struct ds_range *range);
 

@@ -49,6 +49,7 @@ struct ds_device {
 	_Atomic(int) state; /* enum ds_device_state */
 	_Atomic(uint32_t) generation; /* counts contexts of this device; cached pointers of an older one are void */
 	_Atomic(uint32_t) retains; /* what the program retained and has not released */
+	CUcontext past; /* the primary context that was; the next one may have its handle */
 	struct ds_stream *legacy;
 	struct ds_stream *streams; /* all of them, the default ones included */
 	struct ds_pool *pool;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "besides.h"
 #include "context.h"
 #include "home.h"
 #include "lifecycle.h"
@@ -164,28 +165,8 @@ static void attach_if_new(struct ds_device *device, CUdevice ordinal, CUcontext 
 	ds_unlock(device);
 	if (fresh)
 		ds_life_context_ready(device);
-}
-
-/* A context beside the primary one: its work runs on all SMs, and people should see that. Counted once, as long as there are few. */
-static bool count_unmanaged(struct ds_device *device, CUcontext context)
-{
-	static CUcontext seen[64];
-	static unsigned int count;
-	bool fresh = false;
-
-	ds_lock(device);
-	for (unsigned int i = 0; i < count; i++)
-		if (seen[i] == context)
-			goto out;
-	if (count < sizeof(seen) / sizeof(seen[0])) {
-		seen[count++] = context;
-		fresh = true;
-		ds_pages_unmanaged(device->pages);
-		ds_debug("GPU %d: a context that is not its primary one runs natively", device->ordinal);
-	}
-out:
-	ds_unlock(device);
-	return fresh;
+	else if (atomic_load(&device->state) == DS_DEVICE_ASIDE && !ds_thread.home)
+		ds_home_fetch(NULL); /* nobody sees its next launch */
 }
 
 static struct ds_device *known(CUcontext context)
@@ -196,12 +177,36 @@ static struct ds_device *known(CUcontext context)
 	return NULL;
 }
 
+/* Whether the context is none that is steered or was; it is current in this thread. */
+static bool beside(struct ds_device *device, CUcontext context)
+{
+	int state = atomic_load(&device->state);
+
+	return state == DS_DEVICE_ASIDE || context != (state == DS_DEVICE_UNKNOWN ? device->past : device->primary);
+}
+
+/* People should see that its work runs on all SMs. */
+static void note(struct ds_device *device, CUcontext context)
+{
+	bool fresh;
+
+	ds_lock(device);
+	fresh = ds_besides_seen(context);
+	if (fresh && atomic_load(&device->state) == DS_DEVICE_MANAGED) {
+		ds_pages_unmanaged(device->pages);
+		ds_debug("GPU %d: a context that is not its primary one runs natively", device->ordinal);
+	}
+	ds_unlock(device);
+	/* it reaches memory of others, which leaves no more from now on; another thread may be fetching it */
+	if (!ds_thread.home && (fresh || atomic_load(&ds_home.now) != DS_HOME))
+		ds_home_fetch(NULL);
+}
+
 /* a context that we see for the first time: is it the primary context of a device that is not attached? It is current in this thread. */
 static struct ds_device *discover(CUcontext context)
 {
-	struct ds_device *device;
+	struct ds_device *device = NULL;
 	CUcontext primary = NULL;
-	bool foreign = false;
 	unsigned int flags;
 	CUdevice ordinal;
 	int active = 0;
@@ -210,9 +215,6 @@ static struct ds_device *discover(CUcontext context)
 	if (real->cuCtxGetDevice(&ordinal) != CUDA_SUCCESS || ordinal < 0 || ordinal >= DS_MAX_DEVICES)
 		goto out;
 	device = &ds_devices[ordinal];
-	if (atomic_load(&device->state) == DS_DEVICE_MANAGED && device->primary != context)
-		foreign = count_unmanaged(device, context);
-	ds_thread.locked = true;
 	if (atomic_load(&device->state) != DS_DEVICE_UNKNOWN)
 		goto out;
 	if (real->cuDevicePrimaryCtxGetState(ordinal, &flags, &active) != CUDA_SUCCESS || !active ||
@@ -224,9 +226,8 @@ static struct ds_device *discover(CUcontext context)
 	real->cuDevicePrimaryCtxRelease_v2(ordinal);
 out:
 	ds_thread.locked = false;
-	/* it reaches memory of the primary one, which leaves no more from now on */
-	if (foreign && !ds_thread.home)
-		ds_home_fetch(NULL);
+	if (device && beside(device, context))
+		note(device, context);
 	return known(context);
 }
 
@@ -329,6 +330,7 @@ static void look(struct ds_device *device, bool reset)
 		while (device->streams)
 			ds_stream_remove(device->streams, false);
 		device->legacy = NULL;
+		device->past = device->primary;
 		device->primary = NULL;
 		atomic_fetch_add(&device->generation, 1);
 		atomic_store(&device->mirrored, 0);

@@ -39,17 +39,27 @@ CUresult check_capture_safe(void)
 }
 
 /* A wait for a whole context, in which something is being captured. */
-CUresult capture_forbid(struct context *context)
+static CUresult forbid(const struct context *context, bool group)
 {
 	CUresult result = CUDA_SUCCESS;
 
 	for (struct capture *capture = captures; capture; capture = capture->next) {
-		if (capture->context->group != context->group)
+		if (group ? capture->context->group != context->group : capture->context != context)
 			continue;
 		capture_spoil(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
 	return result;
+}
+
+CUresult capture_forbid(struct context *context)
+{
+	return forbid(context, true);
+}
+
+CUresult capture_forbid_in(struct context *context)
+{
+	return forbid(context, context->primary);
 }
 
 /* Work on the legacy stream would have to wait for a blocking stream that captures. */

@@ -3,6 +3,7 @@
 #include "api.h"
 
 struct context *contexts;
+struct clock *context_over;
 
 CUresult context_current(struct context **context)
 {
@@ -50,7 +51,15 @@ struct context *context_new(struct device *device, struct context *group, const 
 
 void context_close(struct context *context)
 {
+	struct clock *now;
+
 	wait_all(context->group);
+	/* what comes follows, whoever asks for it, on other devices too */
+	now = host_clock();
+	context_over = clock_join(context_over, now);
+	clock_put(now);
+	peer_forget(context);
+	ipc_forget(context);
 	handle_kill(context);
 	for (struct stream *stream = context->streams; stream; stream = stream->next)
 		handle_kill(stream);
@@ -460,19 +469,4 @@ API(cuCtxGetExecAffinity, CUexecAffinityParam *, affinity, CUexecAffinityType, t
 	affinity->type = type;
 	affinity->param.smCount.val = sms_count(&context->sms);
 	return CUDA_SUCCESS;
-}
-
-API(cuCtxEnablePeerAccess, CUcontext, handle, unsigned int, flags)
-{
-	struct context *context;
-
-	TRY(context_of(handle, &context));
-	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-API(cuCtxDisablePeerAccess, CUcontext, handle)
-{
-	struct context *context;
-
-	return context_of(handle, &context);
 }

@@ -154,6 +154,7 @@ void op_submit(struct op *op)
 	op->label = op_label(op);
 	if (!op->submitted)
 		op->submitted = host_clock();
+	op->submitted = clock_join(op->submitted, context_over);
 	op->submit_ns = now_ns();
 	op->prev_pending = pending_tail;
 	if (pending_tail)

@@ -17,6 +17,7 @@ extern int device_count;
 extern bool initialised;
 extern __thread struct thread self;
 extern struct context *contexts;
+extern struct clock *context_over; /* of what contexts that ended had */
 
 /* device.c */
 CUresult device_of(CUdevice ordinal, struct device **device);
@@ -116,7 +117,15 @@ CUresult capture_record(struct stream *stream, struct event *event, bool externa
 CUresult capture_wait(struct stream *stream, struct event *event);
 CUresult capture_spoil(struct capture *capture, CUresult reason);
 CUresult capture_forbid(struct context *context);
+CUresult capture_forbid_in(struct context *context); /* the same, but of a green context alone, if it is one */
 CUresult capture_implicit(struct context *context);
+
+/* ipc.c */
+void ipc_forget(const struct context *group); /* what it opened is gone with it */
+
+/* peer.c */
+bool peer_reaches(const struct context *from, const struct context *to);
+void peer_forget(const struct context *context); /* it ends */
 
 /* memory.c */
 CUresult memory_new(struct context *context, size_t size, enum memory_kind kind, struct memory **memory);

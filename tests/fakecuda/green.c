@@ -232,6 +232,12 @@ API(cuGreenCtxStreamCreate, CUstream *, handle, CUgreenCtx, from, unsigned int, 
 	return CUDA_SUCCESS;
 }
 
+/* A primary context stands for its green contexts too. */
+static bool covers(const struct context *context, const struct context *other)
+{
+	return other == context || (context->primary && other->group == context);
+}
+
 static CUresult context_record(struct context *context, CUevent handle)
 {
 	struct event *event;
@@ -240,10 +246,12 @@ static CUresult context_record(struct context *context, CUevent handle)
 	TRY(event_of(handle, &event));
 	if (event->context->group != context->group)
 		return CUDA_ERROR_INVALID_HANDLE;
+	TRY(capture_forbid_in(context));
 	op = op_new(context, WORK_EVENT_RECORD);
 	op->actor = context->legacy->actor;
-	for (struct stream *stream = context->streams; stream; stream = stream->next)
-		op_follow(op, stream->last);
+	for (struct context *other = contexts; other; other = other->next)
+		for (struct stream *stream = other->streams; stream && covers(context, other); stream = stream->next)
+			op_follow(op, stream->last);
 	op_put(event->record);
 	event->record = op_get(op);
 	op_submit(op);
@@ -255,17 +263,19 @@ static CUresult context_wait(struct context *context, CUevent handle)
 	struct event *event;
 
 	TRY(event_of(handle, &event));
-	for (struct stream *stream = context->streams; stream && event->record; stream = stream->next) {
-		struct op *op = op_new(context, WORK_EVENT_WAIT);
+	TRY(capture_forbid_in(context));
+	for (struct context *other = contexts; other; other = other->next)
+		for (struct stream *stream = other->streams; stream && event->record && covers(context, other); stream = stream->next) {
+			struct op *op = op_new(other, WORK_EVENT_WAIT);
 
-		op->stream = stream;
-		op->actor = stream->actor;
-		op_follow(op, stream->last);
-		op_follow(op, event->record);
-		op_put(stream->last);
-		stream->last = op_get(op);
-		op_submit(op);
-	}
+			op->stream = stream;
+			op->actor = stream->actor;
+			op_follow(op, stream->last);
+			op_follow(op, event->record);
+			op_put(stream->last);
+			stream->last = op_get(op);
+			op_submit(op);
+		}
 	return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 /* Device memory of another process: its arena is a memory file, the handle says whose and where. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 struct ticket {
 	char mark[8];
 	int pid, fd, ordinal;
-	uint64_t offset, size;
+	uint64_t offset, size, id;
 };
 
 API(cuIpcGetMemHandle, CUipcMemHandle *, handle, CUdeviceptr, address)
@@ -30,16 +31,38 @@ API(cuIpcGetMemHandle, CUipcMemHandle *, handle, CUdeviceptr, address)
 	ticket.ordinal = memory->device->ordinal;
 	ticket.offset = memory->base - (CUdeviceptr)memory->device->arena;
 	ticket.size = memory->size;
+	ticket.id = memory->id;
 	memory->shared = true;
 	memset(handle, 0, sizeof(*handle));
 	memcpy(handle, &ticket, sizeof(ticket));
 	return CUDA_SUCCESS;
 }
 
+/* What a context opened; opened again it is the same. */
+struct opened {
+	struct context *group;
+	CUdeviceptr address;
+	struct ticket ticket;
+	unsigned int times;
+	struct opened *next;
+};
+
+static struct opened *all;
+
+static struct opened **opened_of(const struct context *group, const struct ticket *ticket, CUdeviceptr address)
+{
+	struct opened **at = &all;
+
+	while (*at && ((*at)->group != group || (ticket ? memcmp(&(*at)->ticket, ticket, sizeof(*ticket)) : (*at)->address != address)))
+		at = &(*at)->next;
+	return at;
+}
+
 static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *handle, unsigned int flags)
 {
 	struct context *context;
 	struct ticket ticket;
+	struct opened *opened;
 	uint64_t inside;
 	char path[64], *base;
 	int fd;
@@ -50,6 +73,12 @@ static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *handle, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (ticket.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
+	opened = *opened_of(context->group, &ticket, 0);
+	if (opened) {
+		opened->times++;
+		*address = opened->address;
+		return CUDA_SUCCESS;
+	}
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", ticket.pid, ticket.fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
@@ -61,6 +90,9 @@ static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *handle, 
 		return CUDA_ERROR_INVALID_HANDLE;
 	*address = (CUdeviceptr)base + inside;
 	memory_add(context, *address, ticket.size, MEMORY_IPC);
+	opened = xalloc(sizeof(*opened));
+	*opened = (struct opened){ .group = context->group, .address = *address, .ticket = ticket, .times = 1, .next = all };
+	all = opened;
 	return CUDA_SUCCESS;
 }
 
@@ -74,15 +106,41 @@ API(cuIpcOpenMemHandle, CUdeviceptr *, address, CUipcMemHandle, handle, unsigned
 	return open_handle(address, &handle, flags);
 }
 
+static void opened_remove(struct opened **at)
+{
+	struct opened *gone = *at;
+	struct memory *memory = memory_find(gone->address);
+	CUdeviceptr base = gone->address & ~(PAGE - 1);
+
+	*at = gone->next;
+	munmap((void *)base, memory->size + (gone->address - base));
+	memory_remove(memory);
+	free(gone);
+}
+
+void ipc_forget(const struct context *group)
+{
+	for (struct opened **at = &all; *at;) {
+		if ((*at)->group == group)
+			opened_remove(at);
+		else
+			at = &(*at)->next;
+	}
+}
+
 API(cuIpcCloseMemHandle, CUdeviceptr, address)
 {
 	struct memory *memory = memory_find(address);
-	CUdeviceptr base = address & ~(PAGE - 1);
+	struct context *context;
+	struct opened **at;
 
+	TRY(context_current(&context));
 	if (!memory || memory->kind != MEMORY_IPC || memory->base != address)
 		return CUDA_ERROR_INVALID_VALUE;
+	at = opened_of(memory->group, NULL, address);
+	if (--(*at)->times)
+		return CUDA_SUCCESS;
 	wait_all(NULL);
-	munmap((void *)base, memory->size + (address - base));
-	memory_remove(memory);
+	opened_remove(opened_of(memory->group, NULL, address));
 	return CUDA_SUCCESS;
 }

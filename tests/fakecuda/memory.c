@@ -197,6 +197,8 @@ void *memory_reach(struct context *context, CUdeviceptr address, size_t size, st
 	if (context && memory->group != context->group && memory->device == context->device && memory->kind != MEMORY_MAPPED &&
 	    memory->kind != MEMORY_HOST && memory->kind != MEMORY_REGISTERED && memory->kind != MEMORY_MANAGED)
 		return NULL;
+	if (context && memory->device != context->device && memory->kind == MEMORY_DEVICE && !peer_reaches(context->group, memory->group))
+		return NULL;
 	if (found)
 		*found = memory;
 	return (void *)address;

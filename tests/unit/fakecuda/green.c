@@ -159,3 +159,26 @@ TEST(creation_may_fail_at_the_nth)
 	OK(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	IS(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_ERROR_OUT_OF_MEMORY);
 }
+
+TEST(an_event_of_the_primary_context_is_of_its_green_ones_too)
+{
+	CUstream stream, captured;
+	CUgraph graph;
+	CUevent event;
+	CUdeviceptr p;
+
+	start();
+	p = words(1);
+	stream = green_stream(32);
+	captured = green_stream(32);
+	OK(cuEventCreate(&event, 0));
+	OK(put(stream, p, 7));
+	OK(cuCtxRecordEvent(primary, event));
+	OK(cuEventSynchronize(event));
+	CHECK(word_at(p) == 7);
+	OK(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	IS(cuCtxRecordEvent(primary, event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	IS(cuStreamEndCapture(captured, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	IS(cuCtxWaitEvent(primary, event), CUDA_SUCCESS);
+	CLEAN();
+}

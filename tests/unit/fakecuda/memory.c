@@ -154,7 +154,7 @@ TEST(another_process_sees_shared_memory)
 {
 	int to_child[2], to_parent[2];
 	CUipcMemHandle handle;
-	CUdeviceptr p;
+	CUdeviceptr p, again;
 	char byte;
 	pid_t child;
 
@@ -167,7 +167,13 @@ TEST(another_process_sees_shared_memory)
 		CHECK(word_at(p) == 41);
 		OK(cuMemsetD32_v2(p, 42, 1));
 		OK(cuCtxSynchronize());
+		/* opened again it is the same, and is closed as often */
+		OK(cuIpcOpenMemHandle_v2(&again, handle, 1));
+		CHECK(again == p);
 		OK(cuIpcCloseMemHandle(p));
+		CHECK(word_at(p) == 42);
+		OK(cuIpcCloseMemHandle(p));
+		IS(cuIpcCloseMemHandle(p), CUDA_ERROR_INVALID_VALUE);
 		_exit(write(to_parent[1], "x", 1) != 1);
 	}
 	start();
@@ -229,4 +235,43 @@ TEST(globals_of_modules_have_memory)
 	OK(cuModuleGetGlobal_v2(&p, &size, module, "table"));
 	CHECK(size == 64 && word_at(p) == 0);
 	IS(cuModuleGetGlobal_v2(&p, &size, module, "nope"), CUDA_ERROR_NOT_FOUND);
+}
+
+TEST(access_to_another_device_is_given_once_and_ends_with_a_context)
+{
+	CUcontext second;
+	CUdeviceptr p;
+
+	setenv("FAKECUDA_DEVICES", "2", 1);
+	start();
+	p = words(1);
+	OK(cuDevicePrimaryCtxRetain(&second, 1));
+	IS(cuCtxEnablePeerAccess(primary, 0), CUDA_ERROR_INVALID_CONTEXT);
+	OK(cuCtxSetCurrent(second));
+	OK(cuModuleLoadData(&module, image));
+	IS(cuCtxEnablePeerAccess(NULL, 0), CUDA_ERROR_INVALID_CONTEXT);
+	IS(cuCtxEnablePeerAccess(primary, 1), CUDA_ERROR_INVALID_VALUE);
+	IS(cuCtxDisablePeerAccess(primary), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+	for (int round = 0; round < 2; round++) {
+		OK(cuCtxEnablePeerAccess(primary, 0));
+		IS(cuCtxEnablePeerAccess(primary, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+		OK(put(NULL, p, 7));
+		OK(cuStreamSynchronize(NULL));
+		CHECK(word_at(p) == 7);
+		OK(cuCtxDisablePeerAccess(primary));
+	}
+	/* a copy needs none */
+	OK(cuMemsetD32_v2(p, 8, 1));
+	CHECK(word_at(p) == 8);
+	OK(cuCtxEnablePeerAccess(primary, 0));
+	OK(cuDevicePrimaryCtxReset_v2(0));
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	OK(cuCtxEnablePeerAccess(primary, 0));
+	OK(cuCtxDisablePeerAccess(primary));
+	OK(cuCtxPushCurrent_v2(primary));
+	p = words(1);
+	OK(cuCtxPopCurrent_v2(&primary));
+	OK(put(NULL, p, 7));
+	IS(cuStreamSynchronize(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+	VIOLATED(1, "not its context's");
 }

@@ -59,10 +59,13 @@ def left(alone: str, under: str) -> list[str]:
 def live(seed: int, *, tell: bool = False) -> list[str]:
     dice = random.Random(seed)
     gpus, threads = dice.choice((1, 1, 2, 3, 4)), dice.choice((1, 1, 2, 4))
+    deep = gpus == 1 and threads < 4 and seed % 2 == 0
     words = (str(seed), str(threads), str(dice.choice((60, 150, 240))), str(dice.choice((1, 2, 3))))
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FAKECUDA_TAKEN": str(Path(folder) / "taken"), "FAKECUDA_DEVICES": str(gpus)}
         environment["FAKECUDA_REFUSE"] = str(dice.choice((0, 0, 20, 100)))
+        if deep:
+            environment["FAKECUDA_CHECKPOINTS"] = "1"
         alone = run(program("dice"), *words, preload="", **environment)
         under = run(program("dice"), *words, DETSHARE_PARK="1", **environment)
     if tell:

@@ -13,6 +13,7 @@ from programs import good, program, run
 pytestmark = pytest.mark.e2e
 
 WAYS = ("round", "wakes", "refused", "busy", "full", "held", "below", "ends")
+SHUT = ("launch", "free", "release", "reset", "query", "destroy", "exit")
 KINDS = ("questions", "own", "foreign", "green", "shared")
 
 
@@ -24,6 +25,11 @@ def test_memory_leaves_and_comes_back(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", KINDS)
 def test_memory_is_what_it_would_be_without(case: str) -> None:
     good(run(program("parkable"), case, DETSHARE_PARK="1"))
+
+
+@pytest.mark.parametrize("case", SHUT)
+def test_whatever_it_calls_first_brings_it_back_from_a_deep_park(case: str) -> None:
+    good(run(program("shut"), case, DETSHARE_PARK="1", FAKECUDA_CHECKPOINTS="1"))
 
 
 def test_a_driver_without_virtual_memory_serves_as_ever() -> None:

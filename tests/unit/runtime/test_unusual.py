@@ -12,6 +12,8 @@ pytestmark = pytest.mark.e2e
 
 WAYS = {"whole": {}, "lazy": {"DAEMON_LAZY": "1"}}
 CASES = ("captures", "context", "outlives", "room", "host", "breaks-away")
+BESIDES = ("own", "refused", "outlived")
+BETWEEN = ("between", "begins", "given-up")
 BROKEN = {"breaks": "lazy", "lives": "whole"}
 
 
@@ -19,6 +21,23 @@ BROKEN = {"breaks": "lazy", "lives": "whole"}
 @pytest.mark.parametrize("way", WAYS)
 def test_it_goes_on_as_without_the_library(case: str, way: str, tmp_path: Path) -> None:
     good(run(program("unusual"), case, DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken"), **WAYS[way]))
+
+
+@pytest.mark.parametrize("case", BESIDES)
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_leaves_while_a_context_is_not_steered(case: str, way: str) -> None:
+    good(run(program("besides"), case, DETSHARE_PARK="1", FAKECUDA_DEVICES="2", **WAYS[way]))
+
+
+@pytest.mark.parametrize("case", BETWEEN)
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_of_no_context_is_kept_between_two(case: str, way: str) -> None:
+    good(run(program("besides"), case, DETSHARE_PARK="1", **WAYS[way]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_it_gives_back_at_its_exit_needs_no_room(way: str, tmp_path: Path) -> None:
+    good(run(program("besides"), "exits", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken"), **WAYS[way]))
 
 
 def test_another_gpu_gets_access_while_threads_allocate() -> None:

@@ -27,6 +27,7 @@ static struct {
 static _Atomic(unsigned int) attached, tier_now, arenas;
 static _Atomic(uint64_t) arena_most = UINT64_MAX;
 static _Atomic(bool) silent;
+static _Atomic(int) refused = -1;
 static _Atomic(unsigned int) unheard;
 
 static void *page(const char *name, int *file, uint32_t magic)
@@ -144,6 +145,8 @@ static void *serve(void *data)
 			send_answer(connection, given.arena.bytes > atomic_load(&arena_most) ? ENOSPC : 0, NULL, 0);
 		} else if (size == sizeof(given.arena) && (given.arena.magic == DS_MAGIC_ARENA || given.arena.magic == DS_MAGIC_SOME)) {
 			give_arena(connection, &given.arena);
+		} else if (size == sizeof(request) && request.gpu_uuid[15] == atomic_load(&refused)) {
+			send_answer(connection, EPERM, NULL, 0);
 		} else if (size == sizeof(request)) {
 			int files[3];
 
@@ -235,6 +238,11 @@ uint32_t daemon_park_wait(void)
 void daemon_arena(uint64_t most)
 {
 	atomic_store(&arena_most, most);
+}
+
+void daemon_refuses(int gpu)
+{
+	atomic_store(&refused, gpu);
 }
 
 void daemon_silent(bool on)

@@ -21,6 +21,7 @@ unsigned int daemon_attached(void); /* how often boards were asked for */
 void daemon_park(bool wanted);
 uint32_t daemon_park_wait(void); /* until that is done or refused; DS_PARK_* */
 void daemon_arena(uint64_t most); /* more bytes are refused from now on */
+void daemon_refuses(int gpu); /* its boards are given to nobody */
 void daemon_silent(bool on); /* it answers nothing from now on */
 unsigned int daemon_unheard(void); /* how often it did not */
 unsigned int daemon_arenas(void); /* how often it was given */

@@ -6,54 +6,11 @@
  */
 #include "dice.h"
 #include "outside.h"
+#include "weather.h"
 
 enum { EPOCHS = 3 };
 
-static _Atomic(bool) over;
-static pthread_mutex_t calm = PTHREAD_MUTEX_INITIALIZER; /* others have nothing of the GPUs */
 static struct worker workers[8];
-
-/* ---- the other side ---- */
-
-static void weather(unsigned int *seed)
-{
-	struct ds_policy *policy = daemon_policy();
-
-	policy->epoch++;
-	policy->flags = (unsigned int)rand_r(seed) & (DS_FLAG_LAZY | DS_FLAG_WHOLE | DS_FLAG_LEAVES | DS_FLAG_COMES);
-	policy->memory_limit = rand_r(seed) % 2 ? 0 : 40UL << 30;
-	if (rand_r(seed) % 8 == 0)
-		policy->returns++;
-	__atomic_store_n(&policy->epoch, policy->epoch + 1, __ATOMIC_SEQ_CST);
-	daemon_arena(rand_r(seed) % 3 ? UINT64_MAX : (uint64_t)(rand_r(seed) % 40) * 2 * MIB);
-	daemon_tier((unsigned int)rand_r(seed) % 4);
-	if (rand_r(seed) % 3 == 0)
-		others_have((80UL << 30) - (size_t)(rand_r(seed) % 40) * 4 * MIB);
-}
-
-static void *daemon_side(void *data)
-{
-	unsigned int seed = (unsigned int)(uintptr_t)data;
-
-	pthread_setname_np(pthread_self(), "ds-daemon-dice");
-	while (!atomic_load(&over)) {
-		if (!daemon_attached()) {
-			usleep(1000);
-			continue;
-		}
-		pthread_mutex_lock(&calm);
-		weather(&seed);
-		daemon_park(rand_r(&seed) % 3 != 0);
-		for (unsigned int n = 0; n < 100 && daemon_counters()->park_ack != daemon_policy()->park && !atomic_load(&over); n++)
-			usleep(500);
-		others_have(0);
-		pthread_mutex_unlock(&calm);
-		usleep((unsigned int)rand_r(&seed) % 6000);
-	}
-	return NULL;
-}
-
-/* ---- lives ---- */
 
 static void *works(void *data)
 {
@@ -63,7 +20,8 @@ static void *works(void *data)
 		dice_enter(self, gpu);
 	for (unsigned int n = 0; n < self->steps; n++) {
 		dice_step(self);
-		usleep((unsigned int)(self->called * 7919) % 1500);
+		/* who rests longer is parked deeply */
+		usleep(!dice_shares() && self->called % 8 == 0 ? 20000 : (unsigned int)(self->called * 7919) % 1500);
 	}
 	dice_settle(self);
 	for (unsigned int gpu = 0; gpu < self->gpus; gpu++) {
@@ -128,10 +86,10 @@ static size_t used(unsigned int gpus)
 {
 	size_t sum = 0;
 
-	pthread_mutex_lock(&calm);
+	pthread_mutex_lock(&weather_calm);
 	for (unsigned int gpu = 0; gpu < gpus; gpu++)
 		sum += fakecuda_used((int)gpu);
-	pthread_mutex_unlock(&calm);
+	pthread_mutex_unlock(&weather_calm);
 	return sum;
 }
 
@@ -141,12 +99,11 @@ int main(int count, char **arguments)
 	unsigned int steps = count == 5 ? (unsigned int)atoi(arguments[3]) : 50, lives = count == 5 ? (unsigned int)atoi(arguments[4]) : 1;
 	unsigned int gpus = getenv("FAKECUDA_DEVICES") ? (unsigned int)atoi(getenv("FAKECUDA_DEVICES")) : 1, dices = seed;
 	unsigned long charged;
-	pthread_t thread;
 
 	daemon_start();
 	if (cuInit(0))
 		return 1;
-	pthread_create(&thread, NULL, daemon_side, (void *)(uintptr_t)seed);
+	weather_begin(seed);
 	for (unsigned int life = 0; life < lives; life++) {
 		for (unsigned int n = 0; n < threads; n++) {
 			struct worker *self = &workers[n];
@@ -175,8 +132,7 @@ int main(int count, char **arguments)
 		fprintf(stderr, "left: %u descriptors, %zu bytes of GPUs, %lu charged\n", open_files(), used(gpus),
 			charged);
 	}
-	atomic_store(&over, true);
-	pthread_join(thread, NULL);
-	fprintf(stderr, "parks %u wakes %u\n", daemon_counters()->parks, daemon_counters()->wakes);
+	weather_end();
+	fprintf(stderr, "parks %u wakes %u deeps %u\n", daemon_counters()->parks, daemon_counters()->wakes, weather_deeps);
 	return 0;
 }

@@ -21,8 +21,6 @@
 #define MIB (1UL << 20)
 #define KIB (1UL << 10)
 
-CUresult cuCtxDisablePeerAccess(CUcontext context);
-CUresult cuCtxEnablePeerAccess(CUcontext context, unsigned int flags);
 CUresult cuEventDestroy_v2(CUevent event);
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t size, CUmemoryPool pool, CUstream stream);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at);
@@ -34,6 +32,8 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *how, CUstream stream);
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *how, CUstream stream);
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *which,
 			       size_t attributes_count, CUstream stream);
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size);
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size, CUstream stream);
 CUresult cuMemsetD16Async(CUdeviceptr at, unsigned short value, size_t count, CUstream stream);
 CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t count, CUstream stream);
@@ -120,6 +120,12 @@ __attribute__((format(printf, 2, 3))) static inline void say(struct worker *self
 static inline struct place *here(struct worker *self)
 {
 	return &self->places[self->gpu];
+}
+
+/* whoever shares memory is not checkpointed by the driver */
+static inline bool dice_shares(void)
+{
+	return !getenv("FAKECUDA_CHECKPOINTS");
 }
 
 void dice_settle(struct worker *self);

@@ -165,7 +165,8 @@ static void own_end(struct worker *self, struct block *block)
 	/* it lives by its mapping */
 	if (first) {
 		CALL(cuMemRetainAllocationHandle, &block->handles[0], (void *)(block->at + 4));
-		if (CALL(cuMemExportToShareableHandle, &fd, block->handles[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS)
+		if (dice_shares() &&
+		    CALL(cuMemExportToShareableHandle, &fd, block->handles[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS)
 			close(fd);
 		CALL(cuMemRelease, block->handles[0]);
 	}

@@ -145,7 +145,7 @@ static void copies(struct worker *self, struct block *block)
 	}
 }
 
-static CUresult mix_on(struct worker *self, CUstream stream, CUdeviceptr at, uint32_t words)
+static CUresult mix_by(struct worker *self, CUfunction mix, CUstream stream, CUdeviceptr at, uint32_t words)
 {
 	uint32_t a = 2 * dice(self, 1000) + 1, b = dice(self, 1000);
 	void *params[] = {&at, &words, &a, &b};
@@ -155,13 +155,18 @@ static CUresult mix_on(struct worker *self, CUstream stream, CUdeviceptr at, uin
 
 	switch (dice(self, 3)) {
 	case 0:
-		return CALL(cuLaunchKernel, here(self)->mix, 8, 1, 1, 64, 1, 1, 0, stream, params, NULL);
+		return CALL(cuLaunchKernel, mix, 8, 1, 1, 64, 1, 1, 0, stream, params, NULL);
 	case 1:
-		return CALL(cuLaunchKernelEx, &config, here(self)->mix, params, NULL);
+		return CALL(cuLaunchKernelEx, &config, mix, params, NULL);
 	default:
 		CALL(cuGetProcAddress_v2, "cuLaunchKernel", (void **)&asked, dice(self, 2) ? 13000 : 7000, stream ? dice(self, 3) : 0, &how);
-		return asked ? CALL(asked, here(self)->mix, 8, 1, 1, 64, 1, 1, 0, stream, params, NULL) : CUDA_ERROR_NOT_FOUND;
+		return asked ? CALL(asked, mix, 8, 1, 1, 64, 1, 1, 0, stream, params, NULL) : CUDA_ERROR_NOT_FOUND;
 	}
+}
+
+static CUresult mix_on(struct worker *self, CUstream stream, CUdeviceptr at, uint32_t words)
+{
+	return mix_by(self, here(self)->mix, stream, at, words);
 }
 
 static void launches(struct worker *self, struct block *block)
@@ -285,7 +290,7 @@ static void wrongs(struct worker *self, struct block *block)
 		CALL(cuMemFree_v2, 64);
 		break;
 	case 5:
-		if (CALL(cuIpcGetMemHandle, &name, block->at) == CUDA_SUCCESS)
+		if (dice_shares() && CALL(cuIpcGetMemHandle, &name, block->at) == CUDA_SUCCESS)
 			CALL(cuIpcOpenMemHandle_v2, &at, name, 1);
 		CALL(cuIpcCloseMemHandle, block->at);
 		break;
@@ -330,7 +335,7 @@ static void peers(struct worker *self, struct block *block)
 	if (self->alone && dice(self, 2)) {
 		CALL(cuCtxSetCurrent, self->places[home].context);
 		if (dice(self, 4))
-			CALL(cuCtxEnablePeerAccess, self->places[gpu].context, 0);
+			PATIENT(cuCtxEnablePeerAccess, self->places[gpu].context, 0);
 		else
 			CALL(cuCtxDisablePeerAccess, self->places[gpu].context);
 	}
@@ -382,6 +387,41 @@ static void forks(struct worker *self)
 	say(self, " child %d", status);
 }
 
+/* A context of its own, on any GPU, reaches the block. */
+static void beside(struct worker *self, struct block *block)
+{
+	size_t size = block->size < MIB ? block->size : MIB;
+	unsigned int gpu = dice(self, self->gpus);
+	extern const char client_image[];
+	CUcontext other = NULL;
+	CUdeviceptr at = 0;
+	CUmodule module;
+	CUfunction mix;
+	void *got;
+
+	dice_settle(self);
+	CALL(cuCtxCreate_v2, &other, 0, (CUdevice)gpu);
+	PATIENT(cuMemAlloc_v2, &at, size);
+	if (dice(self, 2))
+		CALL(cuMemcpyPeer, at, other, block->at, here(self)->context, size);
+	else
+		CALL(cuMemcpyDtoD_v2, at, block->at, size);
+	got = malloc(size);
+	CALL(cuMemcpyDtoH_v2, got, at, size);
+	digest(self, got, size);
+	free(got);
+	if (gpu != block->gpu && (block->kind == PLAIN || block->kind == PITCHED)) {
+		PATIENT(cuCtxEnablePeerAccess, here(self)->context, 0);
+		CALL(cuModuleLoadData, &module, client_image);
+		CALL(cuModuleGetFunction, &mix, module, "mix");
+		mix_by(self, mix, CU_STREAM_LEGACY, block->at, 1);
+		CALL(cuCtxSynchronize);
+	}
+	CALL(cuMemFree_v2, at);
+	CALL(cuCtxDestroy_v2, other);
+	CALL(cuCtxSetCurrent, here(self)->context);
+}
+
 void dice_step(struct worker *self)
 {
 	static void (*const deeds[])(struct worker *, struct block *) = {
@@ -404,6 +444,8 @@ void dice_step(struct worker *self)
 		renews(self);
 	else if (what < 5)
 		contexts(self);
+	else if (what < 7)
+		beside(self, block);
 	else
 		deeds[dice(self, sizeof(deeds) / sizeof(deeds[0]))](self, block);
 }

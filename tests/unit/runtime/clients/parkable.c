@@ -176,6 +176,13 @@ static void case_peers(void)
 	EXPECT(cuStreamSynchronize(NULL) == 700);
 }
 
+static void *frees(void *at)
+{
+	CHECK(cuCtxSetCurrent(context));
+	CHECK(cuMemFree_v2((CUdeviceptr)at));
+	return NULL;
+}
+
 /* A green context of the program's own, made while the memory is away, finds it there. */
 static void case_green(void)
 {
@@ -183,7 +190,9 @@ static void case_green(void)
 	CUdevResourceDesc desc;
 	unsigned int groups = 1;
 	CUgreenCtx green;
+	pthread_t thread;
 	CUdeviceptr at;
+	CUgraph graph;
 
 	CHECK(cuMemAlloc_v2(&at, 2 * MIB));
 	fill(at, 2 * MIB, 4);
@@ -197,6 +206,12 @@ static void case_green(void)
 	CHECK(client_mix(stream, at, 1, 1, 1));
 	CHECK(cuStreamSynchronize(stream));
 	EXPECT(park() == DS_PARK_CONTEXT && !away());
+	/* what is made from now on is freed while another thread captures, and that goes on */
+	CHECK(cuMemAlloc_v2(&at, 2 * MIB));
+	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	pthread_create(&thread, NULL, frees, (void *)at);
+	pthread_join(thread, NULL);
+	CHECK(cuStreamEndCapture(stream, &graph));
 }
 
 /* A driver that makes no such memory: the program has what it would have without us. */
