@@ -15,6 +15,8 @@ BUCKETS: Final = 32
 """bucket n counts times of 2^n to 2^(n+1)-1 ns"""
 SHORT_BUCKETS: Final = 18
 """the first 18 buckets: kernels below 262 us, about what switching the GPU between two programs costs"""
+SHORT_GRAPHS: Final = 20
+"""graphs below 1.05 ms: a request of that length pays two switches of the temporal lane, a third of it"""
 LEAST_SAMPLES: Final = 8
 """of the first 128 launches of any kernel as many are timed"""
 IDLE_SHARE: Final = 0.5
@@ -89,14 +91,15 @@ class Profile:
 
     @property
     def short(self) -> float:
-        """The share of GPU time, 0..1, that is spent in pieces below 262 us."""
-        times = [(k + g) * 1.5 * 2.0**n for n, (k, g) in enumerate(zip(self.kernels, self.graphs, strict=True))]
-        return sum(times[:SHORT_BUCKETS]) / sum(times) if any(times) else 0.0
+        """The share of GPU time, 0..1, that is spent in kernels below 262 us, and graphs below 1.05 ms."""
+        kernels, graphs = _times(self.kernels), _times(self.graphs)
+        whole = sum(kernels) + sum(graphs)
+        return (sum(kernels[:SHORT_BUCKETS]) + sum(graphs[:SHORT_GRAPHS])) / whole if whole else 0.0
 
     @property
     def idle(self) -> float:
         """The share of the GPU's SMs, 0..1, that its work leaves idle at least; graphs count as filling all."""
-        graphs = sum(count * 1.5 * 2.0**n for n, count in enumerate(self.graphs))
+        graphs = sum(_times(self.graphs))
         time = self.timed_ns + graphs
         return (self.timed_ns - self.filled_ns) / time if time else 0.0
 
@@ -108,6 +111,11 @@ class Profile:
             self.timed_ns + other.timed_ns,
             self.filled_ns + other.filled_ns,
         )
+
+
+def _times(counts: Sequence[int]) -> list[float]:
+    """Nanoseconds by bucket."""
+    return [count * 1.5 * 2.0**n for n, count in enumerate(counts)]
 
 
 def known(profile: Profile | None) -> bool:
@@ -125,10 +133,10 @@ def choose(name: str, profile: Profile | None) -> tuple[str, str]:
         return Lane.TEMPORAL, f"too little is known of {name!r} yet; it is watched in this run"
     seen = f"of the GPU time of {name!r} in earlier runs ({profile.samples} samples)"
     if profile.short >= 0.5:
-        return Lane.SPATIAL, f"{profile.short:.0%} {seen} went to kernels below 0.26 ms"
+        return Lane.SPATIAL, f"{profile.short:.0%} {seen} went to kernels below 0.26 ms and graphs below 1 ms"
     if profile.idle >= IDLE_SHARE:
         return Lane.SPATIAL, f"kernels of {name!r} left {profile.idle:.0%} of the SMs idle in earlier runs"
-    return Lane.TEMPORAL, f"{1 - profile.short:.0%} {seen} went to kernels and graphs of 0.26 ms and more"
+    return Lane.TEMPORAL, f"{1 - profile.short:.0%} {seen} went to longer kernels than 0.26 ms and graphs than 1 ms"
 
 
 class Profiles:
