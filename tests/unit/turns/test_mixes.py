@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from turns_stage import LaunchBound, Paced, Sleeper, Stage, background, p99
 
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.workload import NEVER, Background, Latency, Workload
+from detshare.ctl.backends.model.workload import NEVER, Background, Kernel, Latency, Workload
 from detshare.ctl.backends.root.turns.foreground import TRY_S
 from detshare.ctl.backends.root.turns.presence import SILENT_S
 from detshare.ctl.core.gputime import Pattern
@@ -31,6 +31,36 @@ BACKGROUNDS: dict[str, Callable[[int], Workload]] = {
     "launch": LaunchBound,
 }
 NEVER_REST = ("busy", "long")
+
+
+class Varied(Paced):
+    """Requests of half to twice the length."""
+
+    def on_wake(self, now: int) -> None:
+        self.wake = NEVER
+        length = self.random.randint(self._kernel // 2, 2 * self._kernel)
+        self.queue.append(Kernel(self._due, length, length))
+
+
+class Eager(Workload):
+    """Steps of 300 kernels of 1 to 6 us, one launched each 25 us whatever became of the last; 8 ms of rest behind."""
+
+    KERNELS = 300
+
+    def start(self, now: int) -> None:
+        self.wake = now
+        self._left = self.KERNELS
+
+    def on_wake(self, now: int) -> None:
+        self.submit(now, self.random.randint(1000, 6000))
+        self._left -= 1
+        self.wake = now + 25_000 if self._left else NEVER
+
+    def on_done(self, now: int) -> None:
+        if not self._left and not self.queue:
+            self._left, self.wake = self.KERNELS, now + 8_000_000
+
+
 HIGHS = {"graph": (1500.0, 18_500.0), "tight": (1400.0, 625.0), "long": (12_000.0, 8000.0), "saturated": (2000.0, 0.0)}
 
 
@@ -281,7 +311,41 @@ def test_requests_closer_than_a_switch_have_the_gpu_but_for_the_floor(
     assert got["server"] == pytest.approx(68 / 137, rel=0.02), got
     assert abs(got["low"] - floor) < 0.01, got
     if not floor:
-        assert p99(server) < 68 + SWITCHES_US, "turns are tried now and then, for some 40 ms"
+        late = [us for _, us in server.finished if us > 1000 * (68 + SWITCHES_US)]
+        assert len(late) < 0.02 * len(server.finished), "turns are tried now and then, for some 40 ms"
+
+
+@pytest.mark.parametrize(("work", "full"), [((68, 137), True), ((200, 900), False)])
+def test_requests_of_any_length_that_wait_for_each_answer_are_no_stream(
+    work: tuple[float, float], full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do no more for having waited. Those that 50 us leave time for the next one wait for one switch."""
+    stage = Stage(tmp_path, monkeypatch)
+    stage.backend.set_priority(stage.start("server", server := Varied(*work)), "high")
+    stage.backend.set_priority(stage.start("low", background(1)), "low")
+    play(stage, 8)
+    server.finished.clear()
+    _, got = _seen(stage, server)
+    assert stage.foreground.full is full
+    assert got["server"] == pytest.approx(1.25 * work[0] / work[1], rel=0.04), got
+    assert abs(got["low"] - 0.02) < 0.01 if full else got["low"] > 0.12, got
+    if not full:
+        assert p99(server) < 400 + SWITCHES_US
+
+
+def test_a_stream_of_small_kernels_has_the_slices_that_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It queues what it launches while it waits, so it does more then."""
+    stage = Stage(tmp_path, monkeypatch)
+    high = Eager()
+    stage.backend.set_priority(stage.start("high", high), "high")
+    stage.backend.set_priority(stage.start("low", background(1)), "low")
+    play(stage, 4)
+    seen = set()
+    for _ in range(80):
+        play(stage, 0.05)
+        seen.add(stage.foreground.pattern)
+    stage.backend.close()
+    assert seen == {Pattern.STREAM}
 
 
 @pytest.mark.parametrize(("count", "rest_ms"), [(150, 1800), (220, 300)])

@@ -41,8 +41,14 @@ BLIND_S: Final = 5.0
 RETURN_S: Final = 3.0
 """who is saturated again within so long of the last time is asked twice as often, and tried half as often"""
 MOST_SAMPLES: Final = 16 * SAMPLES
+SOON_S: Final = 5.0
+"""requests that always waited may have been late once: turns are tried again after so long, then twice, up to TRY_S"""
 HASTE_S: Final = 0.03
 """requests that always waited are seen in so long while turns are tried: some fifty of them come"""
+GROWS: Final = 1.5
+"""a stream that waits 2 ms in place of 50 us has so much more to do then; whoever waits for each answer has not"""
+LITTLE_NS: Final = 50_000
+"""of work in a piece; less cannot be told from the restore of a context"""
 CALM_PART: Final = 0.25
 """of its usual gap: a change of turns within it will not meet the next burst"""
 
@@ -74,6 +80,11 @@ class Foreground:
     """when it was found at rest so often, unless it was seen to leave much since"""
     _tried: bool = False
     """turns are on though nobody saw it rest: one look is enough"""
+    _answered: bool = False
+    """what it launches next waits for the answer to the last"""
+    _worked_ns: float = 0.0
+    """what it did in a piece beside short slices, when it was called a stream"""
+    _soon_s: float = SOON_S
     _hasty: bool = False
     """its requests are short, and waited for the background each time when turns were on last"""
 
@@ -84,10 +95,10 @@ class Foreground:
 
     def spans_s(self, now: float) -> Iterator[float]:
         """What it did in the last so many seconds is to be judged now."""
-        passed = now - self.changed_at
-        if not self.full and passed >= SPAN_S and now - self._looked_at >= LOOK_S:
+        if not self.full and now - self.changed_at >= SPAN_S and now - self._looked_at >= LOOK_S:
             self._looked_at = now
             yield SPAN_S
+        passed = now - self.changed_at  # what was just seen may have changed it
         if not self.full and passed >= BRIEF_S:
             yield BRIEF_S
         elif not self.full and self._tried and self._hasty and passed >= HASTE_S:
@@ -112,10 +123,24 @@ class Foreground:
     def suspects(self, sight: Sight, floor: float, slice_us: int) -> bool:
         """Whether it left no gaps then. In a brief time that is said of requests that always wait, and of some
         milliseconds."""
-        if sight.overdue(slice_us):
+        if self._overdue(sight, slice_us):
             return True
         brief = sight.seconds < SPAN_S and not SHORT_PIECE_NS <= sight.piece_ns <= LONG_PIECE_NS
         return not brief and judge(sight, floor, slice_us)[0] is Pattern.FULL
+
+    def _overdue(self, sight: Sight, slice_us: int) -> bool:
+        return sight.overdue(slice_us) or (self._answered and sight.waits(slice_us))
+
+    def _judge(self, sight: Sight, floor: float, slice_us: int) -> tuple[Pattern, str]:
+        found, why = judge(sight, floor, slice_us)
+        if found is not Pattern.STREAM:
+            self._answered &= found is not Pattern.BURSTS
+            return found, why
+        if self.pattern is Pattern.STREAM and slice_us >= STREAM_US:
+            self._answered = sight.worked_ns < GROWS * max(self._worked_ns, LITTLE_NS)
+        if not self._answered:
+            return found, why
+        return (Pattern.FULL if sight.waits(slice_us) else Pattern.BURSTS), f"{why}, and does no more for having waited"
 
     @property
     def mode(self) -> Mode:
@@ -136,8 +161,8 @@ class Foreground:
         `rests`: the driver says that the foreground has nothing to run. Whoever ran last keeps the GPU in the log.
         `taken`: the background has work. Gaps that nobody takes cannot be seen, so nothing is said of them.
         """
-        found, why = judge(sight, floor, slice_us)
-        overdue = found is Pattern.FULL and sight.overdue(slice_us)
+        found, why = self._judge(sight, floor, slice_us)
+        overdue = found is Pattern.FULL and self._overdue(sight, slice_us)
         hasty = overdue and sight.piece_ns < SHORT_PIECE_NS
         if sight.share < FULL_SHARE and not hasty:
             self._rested_at = float("-inf")
@@ -154,7 +179,7 @@ class Foreground:
                 self._turn(found, why, sight, now)
             return
         self._tried = False
-        self._hasty = hasty
+        self._hasty, self._soon_s = hasty, SOON_S  # it was watched for so long, and did not wait
         self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE
         self._agreed = self._agreed + 1 if found is self._next else 1
         self._next = found
@@ -164,6 +189,8 @@ class Foreground:
             self._turn(found, why, sight, now)
 
     def _turn(self, found: Pattern, why: str, sight: Sight, now: float) -> None:
+        if found is Pattern.STREAM and self.slice_us < STREAM_US:
+            self._worked_ns = sight.worked_ns
         self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
         if found is Pattern.FULL:
             self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
@@ -197,7 +224,8 @@ class Foreground:
             self._samples = []
             if share >= IDLE_SHARE:
                 self._leave(self.why, now)
-        if self.full and now - self.changed_at >= TRY_S * self._needed / SAMPLES:
+        if self.full and now - self.changed_at >= (self._soon_s if self._hasty else TRY_S * self._needed / SAMPLES):
+            self._soon_s = min(2 * self._soon_s, TRY_S)
             self._leave("turns are tried again", now)
             self._tried = True
 
@@ -205,6 +233,7 @@ class Foreground:
         """Other programs are the foreground from `now` on: what was learned of how often to ask is of no use, nor is
         how the last ones came."""
         self._needed, self._rests, self._samples, self._left_at = SAMPLES, RESTS, [], float("-inf")
+        self._answered = False
         if self.pattern is Pattern.STREAM:
             self._leave("the foreground is another one", now)
 

@@ -63,9 +63,19 @@ class Sight:
         """The same, without what windows of a floor gave, at least as if all gaps were as most are."""
         return max(self.useful - floor, (self.gap_ns - RESTORE_NS) * self.pieces_s / 1e9)
 
+    @property
+    def worked_ns(self) -> float:
+        """What it could do in a piece."""
+        return max(0.0, self.piece_ns - RESTORE_NS)
+
+    def waits(self, slice_us: int) -> bool:
+        """Whether it finds the GPU taken each time, though for the shortest time there is."""
+        enough = self.pieces_s * self.seconds >= FEW_PIECES
+        return enough and slice_us < STREAM_US and self.long_gap_ns < 1000 * slice_us + WAITED_NS
+
     def overdue(self, slice_us: int) -> bool:
-        """Whether requests find the GPU taken each time, though for the shortest time there is: they fall behind."""
-        return self.alike and slice_us < STREAM_US and self.long_gap_ns < 1000 * slice_us + WAITED_NS
+        """Whether requests always wait: they fall behind."""
+        return self.alike and self.waits(slice_us)
 
 
 def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns: int) -> Sight:
