@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -24,8 +25,10 @@ from detshare.tools.bench.field.programs import PROGRAMS
 from detshare.tools.bench.field.suites import SUITES, Suite
 from detshare.tools.bench.field.systems import ALONE, AUTO, Default, System, SystemMissing, Temporal, shipped
 from detshare.tools.bench.mix.figures import Back, Figure, Measured, Server
+from detshare.tools.bench.mix.stage import Stage
 from detshare.tools.bench.mix.store import load
 from detshare.tools.bench.mix.worker import start, warm
+from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import SteerError
 from tests.patience import comes
@@ -171,6 +174,25 @@ def test_a_server_that_cannot_be_steered_is_a_failed_cell(
     monkeypatch.setattr(FakeSteer, "verb", refuse)
     _, cells, _ = measured(tmp_path, (Default(), Temporal()))
     assert {failed(cell) for cell in cells if cell.scheme == "DetShare temporal"} == {"not today"}
+
+
+def test_a_server_slower_than_the_first_look_is_given_more_time(
+    tmp_path: Path, fakes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    play = Stage.play
+
+    def slow(self: Stage, what: str, seconds: float, *rest: Any, **more: Any) -> Any:
+        if what.endswith("back to back"):
+            asked.append(seconds)
+            if len(asked) < 3:
+                raise ProgramError("graph: it finished no request")
+        return play(self, what, seconds, *rest, **more)
+
+    monkeypatch.setattr(Stage, "play", slow)
+    _, cells, _ = measured(tmp_path, (Default(),))
+    assert asked == pytest.approx([QUICK.alone, 4 * QUICK.alone, 16 * QUICK.alone])
+    assert {failed(cell) for cell in cells} == {""}
 
 
 def test_a_daemon_that_does_not_start_again_fails_only_what_is_left(
