@@ -69,3 +69,20 @@ def test_how_much_is_got_by_turns(guest_pytest: Callable[..., Completed], client
         env={"DETSHARE_NVCLIENT": str(clients), "DETSHARE_ALONE": "1"},
     )
     assert " passed" in done.stdout
+
+
+@pytest.mark.alone
+@pytest.mark.thorough
+def test_dice_over_turns(guest_pytest: Callable[..., Completed], clients: Path) -> None:
+    """Three lives; more by hand, with other seeds in DETSHARE_DICE."""
+    done = guest_pytest(
+        "tests/vm/guest/sched_dice.py",
+        kernel="6.12",
+        driver="sim",
+        gpus=2,
+        load=True,
+        timeout=900,
+        mounts=[clients],
+        env={"DETSHARE_NVCLIENT": str(clients), "DETSHARE_ALONE": "1"},
+    )
+    assert " passed" in done.stdout
