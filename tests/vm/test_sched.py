@@ -76,6 +76,7 @@ def test_how_much_is_got_by_turns(guest_pytest: Callable[..., Completed], client
 def test_dice_over_turns(guest_pytest: Callable[..., Completed], clients: Path) -> None:
     """Three lives; more by hand, with other seeds in DETSHARE_DICE."""
     done = guest_pytest(
+        "tests/vm/guest/sched_stuck.py",
         "tests/vm/guest/sched_dice.py",
         kernel="6.12",
         driver="sim",

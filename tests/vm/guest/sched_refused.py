@@ -13,8 +13,8 @@ from tests.vm.guest.kmod_failures import fail, failed, failing
 from tests.vm.guest.kmod_tools import load, unload
 from tests.vm.guest.nvsim_rm import number, status
 from tests.vm.guest.sched_answers import PAUSE, waiting
-from tests.vm.guest.sched_tools import Worker, divided, family, gpu_times, progress, worker
-from tests.vm.guest.sched_turns import ENDLESS, ENOUGH_US, WINDOWS, join, turn, write
+from tests.vm.guest.sched_tools import Worker, divided, family, gpu_times, worker
+from tests.vm.guest.sched_turns import ENDLESS, WINDOWS, join, turn, write
 
 __all__ = ["family", "worker"]  # fixtures
 
@@ -29,22 +29,6 @@ def more(command: int, count: int) -> None:
     """Until so many more calls of it were refused."""
     before = failed(command)
     until(lambda: failed(command) >= before + count)
-
-
-def test_whom_the_driver_does_not_put_back_holds_no_turn(family: genl.DetShare, worker: Workers) -> None:
-    """It had it for as long as that took, and was asked for less and less often."""
-    write(family)
-    members = worker(*ENDLESS), worker(*ENDLESS)
-    join(family, "low", *members)
-    until(lambda: any(each.off() for each in members))
-    with failing(PAUSE, REFUSED):
-        until(lambda: turn(family).get("turn_pid") in [each.pid for each in members if not each.off()])
-        more(PAUSE, 20)
-        before = sum(gpu_times(*members))
-        more(PAUSE, 12)
-        assert sum(gpu_times(*members)) - before < LATER_US
-    for each in members:
-        until(lambda each=each: progress(each, 0.2) > ENOUGH_US)  # type: ignore[misc]
 
 
 def test_a_slice_that_is_refused_is_soon_set_again(family: genl.DetShare, worker: Workers) -> None:
