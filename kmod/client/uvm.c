@@ -24,6 +24,9 @@ enum {
 	RELEASE,
 	CREATE,
 	MIGRATE,
+	MIGRATE_GROUP,
+	TOOLS_READ,
+	TOOLS_WRITE,
 };
 
 static int uvm_mmap(struct file *file, struct vm_area_struct *vma);
@@ -31,13 +34,21 @@ static void uvm_vm_close(struct vm_area_struct *vma);
 static int uvm_release(struct inode *inode, struct file *file);
 static u32 uvm_create(struct address_space *mapping, void **space, u64 flags);
 static u32 uvm_migrate(void *params, struct file *file);
+static u32 uvm_migrate_group(void *params, struct file *file);
+static u32 uvm_tools_read(void *params, struct file *file);
+static u32 uvm_tools_write(void *params, struct file *file);
+
+#define MOVE_LOSS "who is held still has managed memory moved"
 
 static struct ds_hook hooks[] = {
 	[MMAP] = { "uvm_mmap_entry", uvm_mmap, NULL, false },
 	[VM_CLOSE] = { "uvm_vm_close_managed_entry", uvm_vm_close, NULL, false },
 	[RELEASE] = { "uvm_release_entry", uvm_release, NULL, false },
 	[CREATE] = { "uvm_va_space_create", uvm_create, NULL, false, "memory that the GPU takes for a program's plain memory (HMM) is not limited" },
-	[MIGRATE] = { "uvm_api_migrate", uvm_migrate, NULL, false, "who is held still has managed memory moved" },
+	[MIGRATE] = { "uvm_api_migrate", uvm_migrate, NULL, false, MOVE_LOSS },
+	[MIGRATE_GROUP] = { "uvm_api_migrate_range_group", uvm_migrate_group, NULL, false, MOVE_LOSS },
+	[TOOLS_READ] = { "uvm_api_tools_read_process_memory", uvm_tools_read, NULL, false, MOVE_LOSS },
+	[TOOLS_WRITE] = { "uvm_api_tools_write_process_memory", uvm_tools_write, NULL, false, MOVE_LOSS },
 };
 
 static bool (*may_move)(void);
@@ -370,7 +381,8 @@ static u32 uvm_create(struct address_space *mapping, void **space, u64 flags)
 	return status;
 }
 
-static u32 uvm_migrate(void *params, struct file *file)
+/* What has the driver copy managed memory by a channel of its own. */
+static u32 move(const struct ds_hook *hook, void *params, struct file *file)
 {
 	struct ds_boost boost;
 	u32 status = NV_ERR_BUSY_RETRY;	/* which nobody hears: it is being killed */
@@ -378,10 +390,30 @@ static u32 uvm_migrate(void *params, struct file *file)
 	ds_boost_enter(&boost);
 	ds_count(calls);
 	if (may_move())
-		status = (u32)ds_hook_call(&hooks[MIGRATE], (unsigned long)params, (unsigned long)file, 0);
+		status = (u32)ds_hook_call(hook, (unsigned long)params, (unsigned long)file, 0);
 	ds_boost_leave(&boost);
 	ds_hook_leave();
 	return status;
+}
+
+static u32 uvm_migrate(void *params, struct file *file)
+{
+	return move(&hooks[MIGRATE], params, file);
+}
+
+static u32 uvm_migrate_group(void *params, struct file *file)
+{
+	return move(&hooks[MIGRATE_GROUP], params, file);
+}
+
+static u32 uvm_tools_read(void *params, struct file *file)
+{
+	return move(&hooks[TOOLS_READ], params, file);
+}
+
+static u32 uvm_tools_write(void *params, struct file *file)
+{
+	return move(&hooks[TOOLS_WRITE], params, file);
 }
 
 void ds_uvm_ask_mover(bool (*ask)(void))

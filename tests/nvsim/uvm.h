@@ -30,6 +30,7 @@ struct uvm_range {
 	struct list_head link;
 	enum uvm_kind kind;
 	u64 base, length;
+	u64 group;			/* 0: in none; of all of it, SET_RANGE_GROUP splits nothing here */
 	u64 offset;			/* of base in memory: a range may be the rest of a larger one */
 	struct list_head maps;
 	struct sim_memory *memory;	/* managed and pool: what stands behind it */
@@ -80,7 +81,10 @@ void uvm_watch(struct uvm_space *space, struct uvm_range *range);
 void uvm_service_faults(struct work_struct *work);
 
 NV_STATUS uvm_va_space_create(struct address_space *mapping, struct uvm_space **made, u64 flags);
-/* The driver's own function of this name; without space->lock. */
+/* The driver's own functions of these names; without space->lock. */
 NV_STATUS uvm_api_migrate(void *params, struct file *filp);
+NV_STATUS uvm_api_migrate_range_group(void *params, struct file *filp);
+NV_STATUS uvm_api_tools_read_process_memory(void *params, struct file *filp);
+NV_STATUS uvm_api_tools_write_process_memory(void *params, struct file *filp);
 
 #endif

@@ -17,6 +17,8 @@ struct region { u64 base, length; u32 status; };
 struct region_uuid { u64 base, length; u8 uuid[16]; u32 status; };
 struct group { u64 id; u32 status; };
 struct group_region { u64 id, base, length; u32 status; };
+struct group_move { u64 id; u8 uuid[16]; u32 status; };
+struct process_memory { u64 buffer, size, va, done; u32 status; };
 struct groups { u64 id[32], count; u32 status; };
 struct by_uuid { u8 uuid[16]; u32 status; };
 struct by_uuids { u8 a[16], b[16]; u32 status; };
@@ -380,7 +382,11 @@ static NV_STATUS set_group(struct uvm_space *space, void *p)
 	struct group_region *params = p;
 	NV_STATUS status = known_group(space, params->id);
 
-	return status == NV_OK ? managed_region(space, params->base, params->length) : status;
+	if (status == NV_OK)
+		status = managed_region(space, params->base, params->length);
+	if (status == NV_OK)
+		uvm_range_at(space, params->base)->group = params->id;
+	return status;
 }
 
 static NV_STATUS migration_of_groups(struct uvm_space *space, void *p)
@@ -440,6 +446,9 @@ NV_STATUS uvm_call(struct file *filp, u32 nr, void *params)
 		{ UVM_FREE, STATUS(UVM_FREE), free_range },
 		{ UVM_VALIDATE_VA_RANGE, offsetof(struct region, status), validate_range },
 		{ UVM_MIGRATE, STATUS(UVM_MIGRATE), .api = uvm_api_migrate },
+		{ UVM_MIGRATE_RANGE_GROUP, offsetof(struct group_move, status), .api = uvm_api_migrate_range_group },
+		{ UVM_TOOLS_READ_PROCESS_MEMORY, offsetof(struct process_memory, status), .api = uvm_api_tools_read_process_memory },
+		{ UVM_TOOLS_WRITE_PROCESS_MEMORY, offsetof(struct process_memory, status), .api = uvm_api_tools_write_process_memory },
 		{ UVM_SET_PREFERRED_LOCATION, STATUS(UVM_SET_PREFERRED_LOCATION), policy_uuid },
 		{ UVM_UNSET_PREFERRED_LOCATION, offsetof(struct region, status), policy },
 		{ UVM_ENABLE_READ_DUPLICATION, offsetof(struct region, status), policy },

@@ -139,6 +139,7 @@ struct uvm_range *uvm_range_split(struct uvm_space *space, struct uvm_range *ran
 	tail->base = va;
 	tail->length = range->length - head;
 	tail->offset = range->offset + head;
+	tail->group = range->group;
 	INIT_LIST_HEAD(&tail->maps);
 	xa_init(&tail->chunks);
 	tail->memory = sim_memory_get(range->memory);
@@ -150,10 +151,8 @@ struct uvm_range *uvm_range_split(struct uvm_space *space, struct uvm_range *ran
 
 /* ---- UVM_MIGRATE ---- */
 
-static NV_STATUS migrate(struct uvm_space *space, void *params)
+static NV_STATUS migrate(struct uvm_space *space, u64 base, u64 length, const u8 *uuid)
 {
-	u64 base = NV_GET(params, UVM_MIGRATE_PARAMS, base), length = NV_GET(params, UVM_MIGRATE_PARAMS, length);
-	const u8 *uuid = NV_AT(params, UVM_MIGRATE_PARAMS, destinationUuid_uuid);
 	struct sim_gpu *gpu = sim_gpu_by_uuid(uuid);
 	struct uvm_range *range;
 	NV_STATUS status = NV_OK;
@@ -187,7 +186,50 @@ noinline NV_STATUS uvm_api_migrate(void *params, struct file *filp)
 	NV_STATUS status;
 
 	mutex_lock(&space->lock);
-	status = migrate(space, params);
+	status = migrate(space, NV_GET(params, UVM_MIGRATE_PARAMS, base), NV_GET(params, UVM_MIGRATE_PARAMS, length),
+			 NV_AT(params, UVM_MIGRATE_PARAMS, destinationUuid_uuid));
 	mutex_unlock(&space->lock);
 	return status;
+}
+
+noinline NV_STATUS uvm_api_migrate_range_group(void *params, struct file *filp)
+{
+	const struct { u64 id; u8 uuid[16]; } *asked = params;
+	struct uvm_space *space = filp->private_data;
+	NV_STATUS status = NV_ERR_OBJECT_NOT_FOUND;
+	struct uvm_range *range;
+
+	mutex_lock(&space->lock);
+	if (asked->id && asked->id < space->next_group)
+		status = NV_OK;
+	list_for_each_entry(range, &space->ranges, link)
+		if (status == NV_OK && range->group == asked->id)
+			status = migrate(space, range->base, range->length, asked->uuid);
+	mutex_unlock(&space->lock);
+	return status;
+}
+
+/* Whether the memory is there; no byte is copied. */
+static NV_STATUS has_managed(void *params, struct file *filp)
+{
+	const struct { u64 buffer, size, va; } *asked = params;
+	struct uvm_space *space = filp->private_data;
+	struct uvm_range *range;
+	NV_STATUS status;
+
+	mutex_lock(&space->lock);
+	range = uvm_range_at(space, asked->va);
+	status = range && range->kind == UVM_MANAGED ? NV_OK : NV_ERR_INVALID_ADDRESS;
+	mutex_unlock(&space->lock);
+	return status;
+}
+
+noinline NV_STATUS uvm_api_tools_read_process_memory(void *params, struct file *filp)
+{
+	return has_managed(params, filp);
+}
+
+noinline NV_STATUS uvm_api_tools_write_process_memory(void *params, struct file *filp)
+{
+	return has_managed(params, filp);
 }

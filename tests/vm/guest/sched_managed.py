@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import threading
@@ -16,7 +17,7 @@ import pytest
 from detshare.ctl.netlink import genl
 from tests.patience import until
 from tests.vm.guest.kmod_tools import PID, TENANT, row
-from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, truth
+from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, number, truth
 from tests.vm.guest.nvsim_tools import CPU
 from tests.vm.guest.sched_hidden import Play, Program, Programs, program
 from tests.vm.guest.sched_tools import Worker, family, worker
@@ -110,8 +111,61 @@ def test_it_is_shown_once(family: genl.DetShare) -> None:
 # ---- holds --------------------------------------------------------------------------------
 
 
-def mover() -> Play:
-    """Moves managed memory to the GPU and back, without a channel, from when it is told; says how often."""
+def raw(uvm: Uvm, name: str, params: ctypes.Structure) -> int:
+    """A call whose structure the tables do not have: the status is its last word."""
+    fcntl.ioctl(uvm.fd, number(name), params, True)
+    return int(params.status)
+
+
+class Group(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("id", "base", "length")] + [("status", ctypes.c_uint32)]
+
+
+class Made(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_uint64), ("status", ctypes.c_uint32)]
+
+
+class Moved(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_uint64), ("uuid", ctypes.c_ubyte * 16), ("status", ctypes.c_uint32)]
+
+
+class Copied(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("buffer", "size", "va", "done")] + [("status", ctypes.c_uint32)]
+
+
+def by_range(uvm: Uvm) -> None:
+    assert uvm.migrate(BASE, 4 * MIB) == 0
+    assert uvm.migrate(BASE, 4 * MIB, CPU) == 0
+
+
+def by_group(uvm: Uvm) -> None:
+    group = Made()
+    assert raw(uvm, "UVM_CREATE_RANGE_GROUP", group) == 0
+    assert raw(uvm, "UVM_SET_RANGE_GROUP", Group(group.id, BASE, 4 * MIB)) == 0
+    for uuid in (uvm.uuid, CPU):
+        assert raw(uvm, "UVM_MIGRATE_RANGE_GROUP", Moved(group.id, (ctypes.c_ubyte * 16)(*uuid))) == 0
+        assert truth("used") == (4 * MIB if uuid == uvm.uuid else 0)
+
+
+def by_reading(uvm: Uvm) -> None:
+    assert raw(uvm, "UVM_TOOLS_READ_PROCESS_MEMORY", Copied(BASE, 4096, BASE)) == 0
+
+
+def by_writing(uvm: Uvm) -> None:
+    assert raw(uvm, "UVM_TOOLS_WRITE_PROCESS_MEMORY", Copied(BASE, 4096, BASE)) == 0
+
+
+WAYS: dict[str, Callable[[Uvm], None]] = {
+    "range": by_range,
+    "group": by_group,
+    "read": by_reading,
+    "write": by_writing,
+}
+"""in which the driver moves or copies managed memory by a channel of its own"""
+
+
+def mover(way: str = "range") -> Play:
+    """Has managed memory moved, without a channel, from when it is told; says how often."""
     rm = Rm.start()
     uvm = Uvm(rm)
     assert managed(uvm, size=4 * MIB)
@@ -122,8 +176,7 @@ def mover() -> Play:
         nonlocal moves
         go.wait()
         while True:
-            assert uvm.migrate(BASE, 4 * MIB) == 0
-            assert uvm.migrate(BASE, 4 * MIB, CPU) == 0
+            WAYS[way](uvm)
             moves += 1
 
     threading.Thread(target=loop, daemon=True).start()
@@ -144,8 +197,9 @@ HOLDS = {"gate": (True, False), "pause": (False, True)}
 
 
 @pytest.mark.parametrize("hold", HOLDS)
-def test_who_is_held_has_no_memory_moved(family: genl.DetShare, program: Programs, hold: str) -> None:
-    one = program(mover)
+@pytest.mark.parametrize("way", WAYS)
+def test_who_is_held_has_no_memory_moved(family: genl.DetShare, program: Programs, way: str, hold: str) -> None:
+    one = program(mover, way)
     until(lambda: one.ask()["moves"])
     family.hold_set(*HOLDS[hold], 60_000, kind=PID, pid=one.pid)
     moved(one, 0.3)  # one that had begun
