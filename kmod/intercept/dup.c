@@ -258,10 +258,13 @@ static bool anybody(struct ds_process *host)
 	return true;
 }
 
-/* Is it a channel group that another process has too, or may have? Then neither can be paused alone. */
+/*
+ * Is it a channel group that another process has too, or may have? Then neither can be paused alone. Or a part of one, with which channels
+ * of the one run in memory of the other?
+ */
 static bool is_shared(const struct ds_call *call, const struct source *source)
 {
-	return source->class == KEPLER_CHANNEL_GROUP_A &&
+	return (source->class == KEPLER_CHANNEL_GROUP_A || source->class == FERMI_CONTEXT_SHARE_A) &&
 	       (source->owner != call->client->process || ds_sharer_any(call->asked.src_client, anybody));
 }
 

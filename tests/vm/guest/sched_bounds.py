@@ -17,10 +17,10 @@ from tests.patience import until
 from tests.vm.guest.kmod_reach import asks
 from tests.vm.guest.kmod_tools import PID, load, row, unload
 from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, number, status
-from tests.vm.guest.nvsim_tools import rm
+from tests.vm.guest.nvsim_tools import rm, tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell
 from tests.vm.guest.sched_answers import calls, waiting
-from tests.vm.guest.sched_guests import distrusted, is_paused, maker
+from tests.vm.guest.sched_guests import ALL, distrusted, is_paused, maker
 from tests.vm.guest.sched_hidden import Play, Programs, program
 from tests.vm.guest.sched_stalled import Stalled
 from tests.vm.guest.sched_tools import family, worker
@@ -104,6 +104,35 @@ def test_who_is_managed_shares_no_channel_group(family: genl.DetShare, program: 
     with parameter("share_groups", 2):
         assert rival.ask() == {"status": 0}
     assert not is_paused(family, one)
+
+
+def partner() -> Play:
+    """It lets everybody duplicate its context share."""
+    rm = Rm.start()
+    space, share = vas(rm), rm.handle()
+    params = Block.of("NV_CTXSHARE_ALLOCATION_PARAMETERS", hVASpace=space)
+    assert rm.alloc("FERMI_CONTEXT_SHARE_A", tsg(rm, space), share, params)[0] == 0
+    assert rm.share(share, ALL) == 0
+    while True:
+        yield {"clients": [rm.client], "share": share}
+
+
+def partaking(client: int, share: int) -> Play:
+    """In a channel group of its own, as the driver allows."""
+    rm = Rm.start()
+    own = tsg(rm, vas(rm))
+    yield {"clients": [rm.client]}
+    while True:
+        yield {"status": rm.dup(client, share, rm.handle(), parent=own)}
+
+
+@pytest.mark.parametrize("managed", ["giver", "taker"])
+def test_who_is_managed_shares_no_part_of_one_either(family: genl.DetShare, program: Programs, managed: str) -> None:
+    one = program(partner)
+    rival = program(partaking, one.clients[0], one.ready["share"])
+    assert rival.ask() == {"status": 0}, "nobody is managed"
+    family.sched_set((one if managed == "giver" else rival).pid, None, 700)
+    assert rival.ask() == {"status": REFUSED}
 
 
 @pytest.mark.parametrize("most", [0, 1])
