@@ -44,6 +44,11 @@ static bool has_room(struct ds_process *process, u32 gpu, unsigned int most)
 	return true;
 }
 
+bool ds_contexts_bounded(void)
+{
+	return READ_ONCE(groups_max);
+}
+
 bool ds_context_begin(struct ds_context *context, struct ds_process *process, u32 gpu)
 {
 	static DEFINE_RATELIMIT_STATE(lines, 60 * HZ, 3);

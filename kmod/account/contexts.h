@@ -24,5 +24,7 @@ struct ds_context {
  */
 bool ds_context_begin(struct ds_context *context, struct ds_process *process, u32 gpu);
 void ds_context_end(struct ds_context *context);
+/* Is there a bound? A channel in no group has a context too, and is not counted. */
+bool ds_contexts_bounded(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include <linux/wait.h>
 
 #include "calls.h"
+#include "contexts.h"
 #include "denials.h"
 #include "driver.h"
 #include "filter.h"
@@ -342,6 +343,8 @@ static bool judge_object(struct ds_call *call, enum rm_kind kind, bool named)
 	struct asking asking;
 
 	begin(&asking, call, call->asked.client);
+	if (kind == RM_KIND_CHANNEL && ds_contexts_bounded())
+		asking.asker.limited = is_limited(asking.process) || is_limited(asking.owner);
 	rm_verdict_object(kind, named, &asking.asker, &ruling);
 	end(&asking);
 	return answer(call, call->shadow->nr, &ruling);

@@ -481,6 +481,10 @@ void rm_verdict_gpu_map(enum rm_kind kind, const struct rm_asker *asker, struct 
 void rm_verdict_object(enum rm_kind kind, bool named, const struct rm_asker *asker, struct rm_ruling *ruling)
 {
 	pass(ruling);
+	if (kind == RM_KIND_CHANNEL && asker->limited) {
+		refuse(ruling, RM_DENIAL_ORDER, "makes a channel in no channel group");
+		return;
+	}
 	if (asker->trusted || !asker->managed)
 		return;
 	if (kind == RM_KIND_MEM_REGISTERS)

@@ -83,7 +83,8 @@ void rm_verdict_idle(const u8 *clients, u32 count, const struct rm_asker *asker,
 void rm_verdict_gpu_map(enum rm_kind kind, const struct rm_asker *asker, struct rm_ruling *ruling);
 /*
  * An object of this kind is to be made, or mapped for the CPU. named: it will have the handle that the caller asked for. A channel: one
- * below a device that may compute; the driver makes it a channel group that has no handle, so nobody could set its slice.
+ * below a device that may compute; the driver makes it a channel group that has no handle, so nobody could set its slice, nor count it for
+ * asker->limited.
  */
 void rm_verdict_object(enum rm_kind kind, bool named, const struct rm_asker *asker, struct rm_ruling *ruling);
 

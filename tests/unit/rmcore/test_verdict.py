@@ -285,6 +285,8 @@ def test_no_doorbell_by_a_side_door(decoder: Core) -> None:
     doorbell, registers, raw, memory = (KINDS.index(kind) for kind in ("usermode", "registers", "binapi", "video"))
     assert decoder("verdict_object", "managed", "-", KINDS.index("channel"), 1)["verdict"] == "refuse", "a bare one"
     assert decoder("verdict_object", "free", "-", KINDS.index("channel"), 1)["verdict"] == "pass"
+    assert decoder("verdict_object", "limited", "-", KINDS.index("channel"), 1)["verdict"] == "refuse", "nobody counts it"
+    assert decoder("verdict_object", "limited", "-", registers, 1)["verdict"] == "pass", "a limit is no order"
     for who, mapped in (("trusted", "pass"), ("managed", "refuse"), ("free", "refuse")):
         assert decoder("verdict_map", who, "-", doorbell)["verdict"] == mapped
         assert decoder("verdict_map", who, "-", registers)["verdict"] == mapped

@@ -10,7 +10,7 @@ import pytest
 
 from detshare.ctl.netlink import genl
 from tests.patience import until
-from tests.vm.guest.kmod_tools import row
+from tests.vm.guest.kmod_tools import PID, row
 from tests.vm.guest.nvsim_rm import Block, Rm, status
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, Channel, Doorbell
@@ -175,10 +175,13 @@ def bare() -> Play:
     yield {"status": rm.alloc("HOPPER_COMPUTE_A", like.handle, rm.handle(), params)[0]}
 
 
-@pytest.mark.parametrize("managed", [True, False], ids=["managed", "unmanaged"])
-def test_who_is_managed_computes_in_no_bare_channel(family: genl.DetShare, program: Programs, managed: bool) -> None:
+@pytest.mark.parametrize("held", ["managed", "limited", "unmanaged"])
+def test_who_is_held_computes_in_no_bare_channel(family: genl.DetShare, program: Programs, held: str) -> None:
+    """Nor does who has a limit: its context buffers are bounded by the number of channel groups."""
     one = program(bare)
-    if managed:
+    if held == "managed":
         family.class_set("low", slice_us=77)
         family.sched_set(one.pid, "low")
-    assert (one.ask()["status"] == status("NV_OK")) is not managed
+    elif held == "limited":
+        family.limit_set(1 << 30, kind=PID, pid=one.pid)
+    assert (one.ask()["status"] == status("NV_OK")) is (held == "unmanaged")
