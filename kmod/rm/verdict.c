@@ -102,6 +102,7 @@ static const struct rule rules[] = {
 	{ NV5080_CTRL_CMD_DEFERRED_API, RM_REFUSE, NOTHING, "has the driver do something later" },
 	{ NV5080_CTRL_CMD_DEFERRED_API_V2, RM_REFUSE, NOTHING, "has the driver do something later" },
 	{ NV83DE_CTRL_CMD_DEBUG_RESUME_CONTEXT, RM_WAIT, NOTHING, "resumes its context" },
+	{ NV83DE_CTRL_CMD_DEBUG_EXEC_REG_OPS, RM_REFUSE, NOTHING, "reads or writes registers" },
 	{ NV9067_CTRL_CMD_SET_TPC_PARTITION_TABLE, RM_REFUSE, NOTHING, "sets its TPC table" },
 	{ NV9067_CTRL_CMD_SET_CWD_WATERMARK, RM_REFUSE, NOTHING, "sets its work distributor's watermark" },
 	{ NV906F_CTRL_CMD_RESET_CHANNEL, RM_REFUSE, NOTHING, "resets a channel" },

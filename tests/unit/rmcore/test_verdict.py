@@ -32,8 +32,8 @@ REFUSED: Final = {
     0xA06C0105, 0xA06C0107, 0xA06C0110, 0xA06F0109, 0xA06F0111, 0x906F0102, 0xB06F010D, 0xB06F0110, 0xB06F0112,
     0x0080170F, 0x00801711, 0x00801712, 0x20800130, 0x20800194, 0x20801110, 0x20801115, 0x20801121,
     0x90670102, 0x90670202, 0x00FE0101, 0x208001AC, 0x20801102, 0x20801103, 0x00000B03, 0x00000B04, 0x2080121C,
-    0x90CC0103, 0x2080130E, 0x20801702, 0x2080220A, 0x208F0506, 0x208001A9, 0x208001AA, 0x208001AD, 0x00E00101, 0x00E00102,
-    0x506F0105, 0x50800101, 0x50800103, *range(0x01000102, 0x0100010A),
+    0x90CC0103, 0x2080130E, 0x20801702, 0x2080220A, 0x208F0506, 0x208001A9, 0x208001AA, 0x208001AD, 0x83DE031D,
+    0x00E00101, 0x00E00102, 0x506F0105, 0x50800101, 0x50800103, *range(0x01000102, 0x0100010A),
 }  # fmt: skip
 NAMING: Final = {
     0x20800122: 0, 0x20801205: 1, 0x20802502: 0, 0x208F0403: 1, 0x503C0106: 0,
@@ -285,7 +285,7 @@ def test_no_doorbell_by_a_side_door(decoder: Core) -> None:
     doorbell, registers, raw, memory = (KINDS.index(kind) for kind in ("usermode", "registers", "binapi", "video"))
     assert decoder("verdict_object", "managed", "-", KINDS.index("channel"), 1)["verdict"] == "refuse", "a bare one"
     assert decoder("verdict_object", "free", "-", KINDS.index("channel"), 1)["verdict"] == "pass"
-    assert decoder("verdict_object", "limited", "-", KINDS.index("channel"), 1)["verdict"] == "refuse", "nobody counts it"
+    assert decoder("verdict_object", "limited", "-", KINDS.index("channel"), 1)["verdict"] == "refuse", "not counted"
     assert decoder("verdict_object", "limited", "-", registers, 1)["verdict"] == "pass", "a limit is no order"
     for who, mapped in (("trusted", "pass"), ("managed", "refuse"), ("free", "refuse")):
         assert decoder("verdict_map", who, "-", doorbell)["verdict"] == mapped

@@ -157,7 +157,18 @@ def test_lists_behind_pointers_are_not_waited_for(managed: bool, code: int) -> N
 
 @pytest.mark.parametrize(
     "command",
-    [0x20801103, 0x20801208, 0x20801209, 0x2080123A, 0x20801102, 0x208F0506, 0x208001A9, 0x208001AA, 0x208001AD],
+    [
+        0x20801103,
+        0x20801208,
+        0x20801209,
+        0x2080123A,
+        0x20801102,
+        0x208F0506,
+        0x208001A9,
+        0x208001AA,
+        0x208001AD,
+        0x83DE031D,
+    ],
 )
 def test_who_is_managed_steers_nothing_by_these(command: int) -> None:
     sizes = {0x20801103: 132, 0x20801209: 40, 0x2080123A: 16}
