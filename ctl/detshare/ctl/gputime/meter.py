@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate, pairwise
 from operator import sub
 from statistics import median
+from types import MappingProxyType
 from typing import Final
 
 from detshare.ctl.core.gputime import SLOT_S, SLOTS, GpuTime, Run, Switch
@@ -37,6 +38,8 @@ class Meter:
         self._runs: deque[Run] = deque(maxlen=MOST_RUNS)
         self._dropped = 0
         self._began_ns = 0
+        self._blank = True
+        """nothing was seen yet: whoever has work may have had the GPU all the while"""
         self._last: dict[int, int] = {}
         """PID -> when it could work last"""
 
@@ -46,6 +49,8 @@ class Meter:
             self._dropped = dropped
             self._book.lost()
         closed = self._book.feed(switches)
+        if self._blank and (closed or self._book.open_runs(now_ns)):
+            self._blank = False
         self._runs.extend(closed)
         self.now_ns = max(now_ns, self.now_ns, closed[-1].end_ns if closed else 0)
         self._began_ns = self._began_ns or self.now_ns
@@ -84,8 +89,9 @@ class Meter:
                 return run.end_ns
         return self._last.get(pid)
 
-    def times(self, stalled: Collection[int] = ()) -> dict[int, GpuTime]:
-        """PID -> what it had of the last seconds. `stalled`: programs that have work."""
+    def times(self, wanting: Mapping[int, float] = MappingProxyType({})) -> dict[int, GpuTime]:
+        """PID -> what it had of the last seconds. `wanting`: PIDs of programs that have work -> for how many seconds,
+        at most."""
         span_ns = min(KEEP_NS, self.now_ns - self._began_ns)
         if span_ns <= 0:
             return {}
@@ -93,9 +99,11 @@ class Meter:
         by_pid: dict[int, list[Run]] = defaultdict(list)
         for run in self.since(begin_ns):
             by_pid[run[0]].append(run)
-        return {pid: self._time(pid, by_pid.get(pid, []), span_ns, pid in stalled) for pid in {*by_pid, *stalled}}
+        return {
+            pid: self._time(pid, by_pid.get(pid, []), span_ns, wanting.get(pid, 0.0)) for pid in {*by_pid, *wanting}
+        }
 
-    def _time(self, pid: int, runs: list[Run], span_ns: int, has_work: bool) -> GpuTime:
+    def _time(self, pid: int, runs: list[Run], span_ns: int, wants_s: float) -> GpuTime:
         starts, ends = [run[1] for run in runs], [run[2] for run in runs]
         gaps, lengths = list(map(sub, starts[1:], ends)), list(map(sub, ends, starts))
         upto = list(accumulate(lengths, initial=0))
@@ -103,7 +111,7 @@ class Meter:
         short = bisect_right(lengths, RESTORE_NS)
         useful = upto[-1] - sum(lengths[:short]) - RESTORE_NS * (len(lengths) - short)
         worked = self.worked_ns(pid)
-        idle_ns = self.now_ns - (self._began_ns if worked is None else worked)
+        idle_ns = 0 if self._blank else self.now_ns - (self._began_ns if worked is None else worked)
         return GpuTime(
             gpu=self.gpu,
             seconds=round(span_ns / 1e9, 3),
@@ -113,7 +121,7 @@ class Meter:
             run_us=round(median(lengths) / 1000, 1) if runs else 0.0,
             gap_us=round(median(gaps) / 1000, 1) if gaps else 0.0,
             history=self._history(starts, ends, upto, span_ns),
-            stalled_s=round(idle_ns / 1e9, 2) if has_work else 0.0,
+            stalled_s=round(min(wants_s, idle_ns / 1e9), 2),
         )
 
     def _history(self, starts: list[int], ends: list[int], upto: list[int], span_ns: int) -> tuple[float, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 
 from detshare.ctl.core.driver import Driver, DriverError, Gpu, SwitchLog
@@ -110,14 +111,14 @@ class Sensor:
         with self._lock:
             return self._sources[gpu].meter.open()
 
-    def times(self, gpu: str, stalled: Collection[int] = ()) -> Mapping[int, GpuTime]:
-        """PID -> what it had of a GPU in the last seconds; empty where the log cannot be read."""
+    def times(self, gpu: str, wanting: Mapping[int, float] = MappingProxyType({})) -> Mapping[int, GpuTime]:
+        """PID -> what it had of a GPU in the last seconds; empty where the log cannot be read. `wanting`: see Meter."""
         begun = time.thread_time()
         with self._lock:
             source = self._sources.get(gpu)
             if source is None or source.log is None:
                 return {}
-            found = source.meter.times(stalled)
+            found = source.meter.times(wanting)
             self._cpu_s += time.thread_time() - begun
             return found
 

@@ -59,6 +59,8 @@ class KmodBackend(Backend):
         self._driver = driver
         self._clock = clock
         self._adopt = repair
+        self._waits: dict[int, float] = {}
+        """PID -> since when it waits for a turn"""
         self._desired = DesiredState(run_dir, driver.proof)
         self._wanted = orders.Wanted(self._desired)
         # what backend root may have left in the journal; it steers nothing any more
@@ -142,10 +144,12 @@ class KmodBackend(Backend):
     def _measured(self, found: list[Program], seen: Census) -> list[Program]:
         """The same with their places in turns, and what the context-switch log says of each."""
         times: dict[str, Mapping[int, GpuTime]] = {}
+        now = self._clock()
+        self._waits = {pid: self._waits.get(pid, now) for pid in rotation.waiting(seen)}
         for gpu in self._sensor.gpus if self._sensor is not None else ():
             assert self._sensor is not None
             self._sensor.poll(gpu)
-            times[gpu] = self._sensor.times(gpu, rotation.waiting(seen))
+            times[gpu] = self._sensor.times(gpu, {pid: now - since for pid, since in self._waits.items()})
         return [replace(measure.measured(each, times), places=rotation.places(seen, each.id)) for each in found]
 
     def _enforce(self) -> bool:

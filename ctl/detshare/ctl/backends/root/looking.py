@@ -208,7 +208,7 @@ class Looking(Backend):
         if self._sensor is None:
             return found
         self._poll()
-        wanting = {gpu: self._turns.wanting(gpu) if self._turns else frozenset() for gpu in self._sensor.gpus}
+        wanting = {gpu: self._turns.wanting(gpu) if self._turns else {} for gpu in self._sensor.gpus}
         times = {gpu: self._sensor.times(gpu, wanting[gpu]) for gpu in self._sensor.gpus}
         return [self._measure(program, times) for program in found]
 

@@ -76,6 +76,8 @@ class Acting:
         """(tenant, GPU) -> when its last run began, on the GPU's clock"""
         self._seen: dict[str, float] = {}
         """tenant -> when it had a GPU last"""
+        self._lagging: dict[tuple[ProcessId, str], float] = {}
+        """(MPS server, GPU) -> when it was first found to have work and not to have had that GPU for a while"""
         self._used: dict[tuple[str, str], float] = {}
         """(tenant, GPU) -> when it had that one last, or came there"""
         self._lock = threading.RLock()

@@ -40,6 +40,7 @@ REST_AFTER_S: Final = 0.015
 """a holder that was not seen for so long is asked whether it rests"""
 STARTED_NS: Final = 30_000_000
 """who began to run so lately had work then"""
+LAGS_S: Final = 1.0
 SLOW_S: Final = 0.01
 """where a step takes longer the thread rests for as long: looks and verbs need its lock, too"""
 
@@ -138,15 +139,31 @@ class Turns(Acting):
                 if p == process
             )
 
-    def wanting(self, gpu: str) -> frozenset[int]:
-        """PIDs of background programs that have work as far as is known."""
+    def wanting(self, gpu: str) -> dict[int, float]:
+        """PIDs of background programs that have work as far as is known -> seconds since when, at most."""
         with self._lock:
-            states = self._rotation.states
-            return frozenset(
-                m.process.pid
-                for (_, g), m in self._members.items()
-                if g == gpu and (m.fixed or (not states[m.tenant].rests and self._computes(m, states[m.tenant].tenant)))
-            )
+            now, found = self._clock(), {}
+            for (process, where), member in self._members.items():
+                if where == gpu and (since := self._wants_since(member, now)) is not None:
+                    found[process.pid] = now - since
+            return found
+
+    def _wants_since(self, member: Member, now: float) -> float | None:
+        if member.fixed:
+            key = member.process, member.gpu
+            if self._lags(member, now):
+                return self._lagging.setdefault(key, now)
+            self._lagging.pop(key, None)
+            return None
+        state = self._rotation.states[member.tenant]
+        works = not state.rests and (state.barred or not state.missed) and self._computes(member, state.tenant)
+        return state.wants_since if works else None
+
+    def _lags(self, server: Member, now: float) -> bool:
+        """Whether an MPS server that was not seen for a while has work: nobody else would ask it."""
+        return (
+            now - self._seen.get(server.tenant, 0.0) >= LAGS_S and self._hand.idle(server.process, server.tsgs) is False
+        )
 
     def _computes(self, member: Member, tenant: Tenant) -> bool:
         """Whether it has work on this GPU: a rank has a context on its neighbours' GPUs, too, and no work there."""

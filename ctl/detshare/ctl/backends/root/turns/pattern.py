@@ -26,6 +26,8 @@ FEW_USEFUL: Final = 0.1
 """unless it comes in bursts, and short gaps leave so much of the time to work in: a burst waits for one switch"""
 STREAM_PER_S: Final = 150
 """so many pieces a second are a stream"""
+STREAM_SHARE: Final = 0.25
+"""if they and the gaps that they cut have this share of the time: in less of it a holder may as well get nowhere"""
 ALIKE: Final = 0.05
 """pieces whose middle half is no wider than this part of one are requests: each had the GPU until it was done"""
 FEW_PIECES: Final = 12
@@ -35,6 +37,8 @@ LONG_PIECE_NS: Final = 5_000_000
 """a few of those fill a look: it takes more looks to say that there are no gaps"""
 WAITED_NS: Final = SWITCH_NS + RESTORE_NS + 100_000
 """a gap that is no longer than the holder's slice and this ended with it: 0.27 to 0.33 ms above it on an H200"""
+CUT_NS: Final = 1000 * STREAM_US + SHORT_GAP_NS
+"""a longer one did not end with any holder's slice"""
 QUIET_PER_S: Final = 1.0
 QUIET_SHARE: Final = 0.005
 
@@ -58,6 +62,8 @@ class Sight:
     """whether its pieces are whole requests, one like the other: a stream of small kernels is cut where it rests"""
     long_gap_ns: float = 0.0
     """of twenty gaps one is longer"""
+    dense: float = 0.0
+    """share of the time without gaps that no slice ended"""
 
     def left(self, floor: float) -> float:
         """The same, without what windows of a floor gave, at least as if all gaps were as most are."""
@@ -103,6 +109,7 @@ def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns:
         useful=useful / span,
         alike=_alike(pieces),
         long_gap_ns=quantiles(gaps, n=20)[-1] if len(gaps) > 1 else 0.0,
+        dense=1.0 - sum(gap for gap in gaps if gap > CUT_NS) / span,
     )
 
 
@@ -131,6 +138,7 @@ def judge(sight: Sight, floor: float = 0.0, slice_us: int = BURST_US) -> tuple[P
     small = sight.piece_ns < SHORT_PIECE_NS and not sight.alike
     if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS and (small or sight.left(floor) < FEW_USEFUL):
         return Pattern.FULL, said
-    if small and sight.pieces_s >= STREAM_PER_S and sight.gap_ns < 1000 * slice_us + SHORT_GAP_NS:
+    dense = sight.pieces_s >= STREAM_PER_S and sight.dense >= STREAM_SHARE
+    if small and dense and sight.gap_ns < 1000 * slice_us + SHORT_GAP_NS:
         return Pattern.STREAM, said
     return Pattern.BURSTS, said

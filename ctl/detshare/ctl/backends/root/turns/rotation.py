@@ -71,6 +71,8 @@ class _State:
     count: float = 0.0
     """useful seconds by weight"""
     rests: bool = False
+    wants_since: float = 0.0
+    """when it came, or worked again"""
     waits_since: float = 0.0
     entered: bool = False
     """it ran in its present window"""
@@ -78,6 +80,8 @@ class _State:
     """when its last window began"""
     missed: bool = False
     """it did not run in that"""
+    barred: bool = False
+    """though it had work then"""
     woken: bool = False
     """it came back from a rest, and had no turn since"""
     front: bool = False
@@ -113,7 +117,7 @@ class Rotation:
                     self.states[key].waits_since = now
                 self.states[key].tenant = tenant
             else:
-                self.states[key] = _State(tenant, least, waits_since=now)
+                self.states[key] = _State(tenant, least, wants_since=now, waits_since=now)
         places = {(gpu, tenant.rank) for tenant in found.values() for gpu in tenant.gpus}
         self.owed = {place: self.owed.get(place, 0.0) for place in places}
 
@@ -143,7 +147,7 @@ class Rotation:
         state.missed = False
         if state.rests:
             state.count = max(state.count, self._least() - CREDIT_S)
-            state.rests, state.waits_since, state.woken = False, now, True
+            state.rests, state.wants_since, state.waits_since, state.woken = False, now, now, True
         grant = self.grants.get(key)
         there = not gpu or self._accrues(gpu, state.tenant.rank)
         if grant is not None and grant.window and not state.entered and there:
@@ -164,7 +168,7 @@ class Rotation:
 
     def let_in(self, key: str, now: float) -> None:
         """It has work: the foreground let nobody in yet."""
-        begun = self.grants[key].begun
+        begun, self.states[key].barred = self.grants[key].begun, True
         self.grants[key] = Grant(key, True, begun, min(now + ENTRY_S, begun + MOST_ENTRY_S))
 
     def standing(self, key: str) -> Standing:
@@ -194,7 +198,7 @@ class Rotation:
         """Where only windows are open all are off, and nobody can tell who has work again: a window does."""
         for state in self.states.values():
             if state.rests and self._full(state.tenant, full):
-                state.rests, state.waits_since = False, now
+                state.rests, state.wants_since, state.waits_since = False, now, now
 
     def _let_through(self, now: float) -> None:
         """Who came back from a rest and had less than a holder is next; its burst may be short."""
@@ -351,7 +355,7 @@ class Rotation:
                     continue
                 taken |= gpus
                 until = now + (ENTRY_S if window else self.length(state))
-                state.entered = state.woken = state.front = False
+                state.entered = state.barred = state.woken = state.front = False
                 state.window_at = now if window else state.window_at
                 self.grants[state.tenant.key] = Grant(state.tenant.key, window, now, until)
 
