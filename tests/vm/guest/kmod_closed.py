@@ -20,6 +20,7 @@ from detshare.ctl.netlink.link import Link
 from detshare.ctl.netlink.records import Status
 from tests.vm.guest.kmod_failures import Log
 from tests.vm.guest.kmod_tools import PID, free_client, load, make_client, unload
+from tests.vm.guest.nvsim_rm import Rm, truth
 
 KPROBES = Path("/sys/kernel/debug/kprobes/enabled")
 UVM_INITIALIZE = 0x30000001
@@ -179,6 +180,21 @@ def test_in_a_lapse(name: str, closed: int, log: Log) -> None:
         assert len(others) == len(set(others)), "the same twice"
         if not closed:
             assert others, "nobody was told"
+
+
+def test_without_kprobes_nobody_gets_memory_that_is_not_charged() -> None:
+    with inserted(0):
+        rm = Rm.start()
+        try:
+            limit(os.getpid())
+            before = truth("used")
+            with no_kprobes():
+                codes = [answer(lambda: rm.memory(1 << 29)) for _ in range(3)]
+            assert truth("used") == before
+            assert codes == [errno.EINVAL] * 3
+            assert rm.memory(1 << 29)[0] == 0
+        finally:
+            rm.close()
 
 
 def test_where_all_holds_nobody_is_refused() -> None:
