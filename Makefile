@@ -95,7 +95,7 @@ lint-generated: setup
 	$(BIN)/python -m detshare.tools.genl --check
 	$(BIN)/python -m detshare.tools.cudaapi --check
 	$(BIN)/python -m detshare.tools.boardgen --check
-	$(BIN)/python -m detshare.tools.results check
+	$(BIN)/detshare results check
 	$(BIN)/python -m detshare.tools.layers
 
 test-unit: setup ## unit and property tests, no GPU

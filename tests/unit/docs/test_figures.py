@@ -152,3 +152,8 @@ def test_the_module_on_a_gpu() -> None:
     assert f"had {100 * floor:.1f} %, 2 asked" in shown
     missed = [row.what for row in rows("forwarded-hostile").values() if row.ok is False]
     assert any(what.startswith("dup-share") for what in missed)
+
+
+def test_the_notes_name_commits_and_not_days() -> None:
+    notes = (FOLDER / "NOTES.md").read_text(encoding="utf-8")
+    assert re.findall(r"(?i)\btoday\w*(?:'s)?\b|\bthis (?:module|tree)\b|\blast session\b", notes) == []

@@ -45,6 +45,9 @@ def test_a_good_tree_has_no_problems(tmp_path: Path) -> None:
         "import json\nfrom ..daemon import daemon",
         "def late():\n    from detshare.ctl.daemon import daemon",
         "if TYPE_CHECKING:\n    from detshare.ctl.daemon import daemon",
+        'import importlib\nLATE = importlib.import_module("detshare.ctl.daemon.daemon")',
+        'from importlib import import_module\nLATE = import_module("detshare.ctl.daemon.daemon")',
+        'import json\nLATE = __import__("detshare.ctl.daemon.daemon")',
     ],
 )
 def test_an_import_of_an_upper_room_is_told_wherever_it_stands(tmp_path: Path, text: str) -> None:
@@ -72,7 +75,11 @@ def test_a_new_folder_needs_a_room(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [("from tests import patience", "tests"), ("import detshare.tools.bench.cli", "detshare.tools.bench")],
+    [
+        ("from tests import patience", "tests"),
+        ('X = __import__("tests.patience")', "tests"),
+        ("import detshare.tools.bench.cli", "detshare.tools.bench"),
+    ],
 )
 def test_the_product_imports_neither_tests_nor_bench(tmp_path: Path, text: str, what: str) -> None:
     (said,) = problems(tree(tmp_path, {"tools/detshare/tools/demo/screen.py": text}), {})

@@ -11,6 +11,7 @@ from detshare.tools.layers.kmod import Known
 
 ROOT = Path(__file__).resolve().parents[3]
 NOTHING = Known()
+RULE = "a file uses what is in its own folder and in lower ones"
 
 
 @pytest.fixture
@@ -43,12 +44,13 @@ def test_nothing_goes_up(tree: Path) -> None:
 
 def test_an_include_of_a_higher_folder(tree: Path) -> None:
     add(tree, "kmod/base/log.c", '#include "msg.h"\n')
-    assert kmod.check(tree, NOTHING) == ["base/log.c -> api/msg.h: base lies below api"]
+    assert kmod.check(tree, NOTHING) == [f"base/log.c -> api/msg.h: base lies below api; {RULE}"]
 
 
-def test_an_include_by_the_folder_counts_too(tree: Path) -> None:
-    add(tree, "kmod/base/log.h", '# include "api/msg.h"\n')
-    assert kmod.check(tree, NOTHING) == ["base/log.h -> api/msg.h: base lies below api"]
+@pytest.mark.parametrize("name", ['"api/msg.h"', '"../api/msg.h"', "<api/msg.h>", "<msg.h>"])
+def test_an_include_by_the_folder_counts_too(tree: Path, name: str) -> None:
+    add(tree, "kmod/base/log.h", f"# include {name}\n#include <linux/module.h>\n")
+    assert kmod.check(tree, NOTHING) == [f"base/log.h -> api/msg.h: base lies below api; {RULE}"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_an_include_by_the_folder_counts_too(tree: Path) -> None:
 )
 def test_a_use_without_an_include(tree: Path, use: str, name: str) -> None:
     add(tree, "kmod/base/log.c", use)
-    assert kmod.check(tree, NOTHING) == [f"base/log.c -> api/msg.c ({name}): base lies below api"]
+    assert kmod.check(tree, NOTHING) == [f"base/log.c -> api/msg.c ({name}): base lies below api; {RULE}"]
 
 
 def test_what_is_no_use(tree: Path) -> None:
@@ -93,7 +95,7 @@ def test_macros_and_assembly_define_too(tree: Path) -> None:
 def test_nobody_uses_main(tree: Path) -> None:
     add(tree, "kmod/main.c", "int ds_main;\n")
     add(tree, "kmod/api/msg.c", "static int f(void)\n{\n\treturn ds_main;\n}\n")
-    assert kmod.check(tree, NOTHING) == ["api/msg.c -> main.c (ds_main): api lies below main.c"]
+    assert kmod.check(tree, NOTHING) == [f"api/msg.c -> main.c (ds_main): api lies below main.c; {RULE}"]
 
 
 def test_a_known_edge_is_let_be_and_must_be_there(tree: Path) -> None:

@@ -16,7 +16,14 @@ def test_the_checkout_has_no_long_file() -> None:
     assert check(ROOT) == []
 
 
-NAMES = ["kmod/api/msg.c", "runtime/api/msg.h", "tests/unit/test_long.py", "tests/nvsim/long.c"]
+NAMES = [
+    "kmod/api/msg.c",
+    "runtime/api/msg.h",
+    "tests/unit/test_long.py",
+    "tests/nvsim/long.c",
+    "packaging/kubernetes/long.py",
+    "tools/long.sh",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

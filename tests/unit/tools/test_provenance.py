@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from detshare.tools import provenance, result_pages, results
+from detshare.tools.main import detshare
 from detshare.tools.results import Result, Row
 
 ROWS = (Row("p99", 12.0, "ms", 10.0, "<= 1.05 x baseline"), Row("errors", 0, "", None, "== 0"), Row("launches", 3, ""))
@@ -135,10 +137,16 @@ def test_hashes_are_added_where_the_history_has_them(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["measures"] == {"ctl": "1" * 40}
 
 
-def test_a_dirty_result_is_refused_unless_it_is_one_of_the_old(tmp_path: Path) -> None:
-    assert "measure anew" in results.check(put(tmp_path, result(commit="abc1234-dirty")))[0]
-    for name, commit in provenance.DIRTY_BEFORE:
-        assert results.check(put(tmp_path, result(name, commit))) == []
+@pytest.mark.parametrize(("name", "commit"), [("temporal", "abc1234-dirty"), ("policies", "1d8f884-dirty")])
+def test_a_dirty_result_is_refused(tmp_path: Path, name: str, commit: str) -> None:
+    assert "measure anew" in results.check(put(tmp_path, result(name, commit)))[0]
+
+
+def test_the_command_says_what_is_wrong_with_results(tmp_path: Path) -> None:
+    put(tmp_path, result(commit="abc1234-dirty"))
+    said = CliRunner().invoke(detshare, ["results", "check", str(tmp_path)])
+    assert said.exit_code == 1
+    assert "measure anew" in said.output
 
 
 def test_every_missed_target_is_on_the_page_and_nothing_else(tmp_path: Path) -> None:

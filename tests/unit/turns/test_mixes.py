@@ -363,7 +363,7 @@ def test_a_stream_of_small_kernels_has_the_slices_that_it_had(tmp_path: Path, mo
 def test_a_stream_that_rests_for_most_of_the_time_does_not_wait_for_slices(
     others: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside slices of 2 ms an eager server took 17 ms for 11 on an H200, and its backgrounds had no more."""
+    """It waits for each of four answers a step; its backgrounds have the time between its steps."""
     stage = Stage(tmp_path, monkeypatch)
     stage.backend.set_priority(stage.start("high", high := Eager(rest_ms=75, asks=75)), "high")
     for n in range(others):

@@ -42,6 +42,12 @@ SUBCOMMANDS = {
         "Keep gates in the GPU's memory by a resident kernel; read its help before.",
         "detshare rck",
     ),
+    "results": _Subcommand(
+        "detshare.tools.results",
+        "command",
+        "Check the published results of a checkout, or write their pages.",
+        "detshare results check",
+    ),
     "run": _Subcommand(
         "detshare.runtime.run",
         "run",

@@ -10,7 +10,7 @@ from typing import Final
 
 from detshare.tools.machine import ask_git
 
-__all__ = ["CURRENT", "DIRTY_BEFORE", "OLDER", "PRODUCT", "UNKNOWN", "hashes", "lines_changed", "paths", "state"]
+__all__ = ["CURRENT", "OLDER", "PRODUCT", "UNKNOWN", "hashes", "lines_changed", "paths", "state"]
 
 PRODUCT: Final = ("ctl", "ebpf", "kmod", "runtime")
 """what an experiment measures of which nothing else is said"""
@@ -54,9 +54,6 @@ MOVED: Final[Mapping[str, str]] = {
     "ctl/detshare/ctl/sim": "ctl/sim",
 }
 """path -> where it was in commits that have not got it; what did not change as it moved has the same hash"""
-
-DIRTY_BEFORE: Final = frozenset({("policies", "1d8f884-dirty"), ("rm-core", "db9291f-dirty")})
-"""name and commit of results of trees that nobody has: they stay listed, others are refused"""
 
 CURRENT: Final = "current"
 OLDER: Final = "older"

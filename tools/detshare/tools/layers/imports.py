@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may import whom, in Python: the rooms of the product and their order, and circles.
 
-An import counts wherever it stands: in a function, or for types only. A name in a string (an entry point, a subcommand)
-does not.
+An import counts wherever it stands: in a function, for types only, or as a text that import_module or __import__ is
+given. A name in another string (an entry point, a subcommand) does not.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from detshare.tools.layers.circles import circles
 
 __all__ = ["KNOWN", "check", "problems"]
 
@@ -107,12 +109,21 @@ def _edges(root: Path, module: str, path: Path, modules: Mapping[str, Path]) -> 
                 here = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
                 base = ".".join([*here[: len(here) - node.level + 1], *([base] if base else [])])
             names = [f"{base}.{each.name}" for each in node.names]
+        elif isinstance(node, ast.Call):
+            names = _by_name(node)
         else:
             continue
         for name in names:
             target = name if _below(name, "tests") else next((each for each in _ancestors(name) if each in modules), "")
             if target and target != module:
                 yield _Edge(path, node.lineno, module, target)
+
+
+def _by_name(call: ast.Call) -> list[str]:
+    """What import_module("a.b") and __import__("a.b") import; nothing for another call, or a name that is computed."""
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    first = call.args[0] if called in ("import_module", "__import__") and call.args else None
+    return [first.value] if isinstance(first, ast.Constant) and isinstance(first.value, str) else []
 
 
 def _ancestors(name: str) -> Iterator[str]:
@@ -160,24 +171,7 @@ def _circles(modules: Iterable[str], edges: Iterable[_Edge]) -> Iterator[list[st
     for edge in edges:
         if edge.target in after:
             after[edge.source].add(edge.target)
-    reached = {module: _reached(after, module) for module in after}
-    left = set(after)
-    while left:
-        module = left.pop()
-        circle = {each for each in reached[module] if module in reached[each]}
-        left -= circle
-        if len(circle) > CIRCLE:
-            yield sorted(circle)
-
-
-def _reached(after: Mapping[str, Set[str]], start: str) -> set[str]:
-    found: set[str] = set()
-    waiting = {start}
-    while waiting:
-        new = after[waiting.pop()] - found
-        found |= new
-        waiting |= new
-    return found
+    return (circle for circle in circles(after) if len(circle) > CIRCLE)
 
 
 def _misplaced(root: Path) -> dict[str, str]:

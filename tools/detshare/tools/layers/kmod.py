@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -24,7 +25,8 @@ CIRCLE_MOST: Final = 4
 _TOP, _BOTTOM = "main.c", "detshare_uapi.h"  # what lies in kmod/ itself: above and below all folders
 _SUFFIXES = (".c", ".h", ".S")
 _LAYERS = re.compile(r"^layers\s*:=\s*(.*)$", re.MULTILINE)
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+# -I lets <sched/sched.h> be ours too; what is in angle brackets and nowhere in kmod/ is the kernel's
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
 _NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
 _MACRO = re.compile(r"[ \t]*#[ \t]*define[ \t]+\w+")
@@ -146,11 +148,12 @@ def _includes(sources: list[_Source], messages: list[str]) -> Iterator[tuple[_So
     at = {source.path: source for source in sources}
     named = {source.path.name: source for source in sources if source.path.suffix == ".h" and source.folder != "rm"}
     for source in sources:
-        for name in _INCLUDE.findall(source.text):
-            target = at.get(source.path.parent / name) or at.get(PurePosixPath(name)) or named.get(name)
+        for mark, name in _INCLUDE.findall(source.text):
+            beside = at.get(PurePosixPath(normpath(source.path.parent / name)))
+            target = beside or at.get(PurePosixPath(name)) or named.get(name)
             if target:
                 yield source, target, str(target.path)
-            else:
+            elif mark == '"':
                 messages.append(f"{source.path}: includes {name}, which is nowhere in kmod/")
 
 
@@ -173,7 +176,8 @@ def _upward(
     }
     for edge, (source, target) in found.items():
         if edge not in known:
-            yield f"{edge}: {source.folder or source.path.name} lies below {target.folder or target.path.name}"
+            below, above = source.folder or source.path.name, target.folder or target.path.name
+            yield f"{edge}: {below} lies below {above}; a file uses what is in its own folder and in lower ones"
     for edge in known:
         if edge not in found:
             yield f"{edge}: is listed as known, and is no more: take it off the list"

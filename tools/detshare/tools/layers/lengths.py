@@ -9,8 +9,8 @@ from typing import Final
 __all__ = ["LINES", "check"]
 
 LINES: Final = 500
-_FOLDERS: Final = ("kmod", "ctl", "runtime", "ebpf", "tools", "tests")
-_SUFFIXES: Final = (".py", ".c", ".h", ".S", ".html", ".css", ".js")
+_FOLDERS: Final = ("kmod", "ctl", "runtime", "ebpf", "tools", "tests", "packaging")
+_SUFFIXES: Final = (".py", ".c", ".h", ".S", ".html", ".css", ".js", ".sh")
 
 
 def check(root: Path) -> list[str]:

@@ -26,7 +26,8 @@ CIRCLE_MOST: Final = 4
 """Files that may use each other in a circle; a .c is one with its header."""
 
 _LAYERS = re.compile(r"^layers\s*:=\s*(.*)$", re.MULTILINE)
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+# <../gate/gate.h> is ours too; what is in angle brackets and nowhere in runtime/ is the system's
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
 _OURS: Final = frozenset("TDBRCVGS")
 """what nm says of a symbol that other objects can use"""
 _TAKEN: Final = frozenset("Uwv")
@@ -77,10 +78,13 @@ def _read(runtime: Path, order: Mapping[str, int], messages: list[str]) -> Itera
 def _includes(texts: Mapping[PurePosixPath, str], messages: list[str]) -> Iterator[_Edge]:
     named = {path.name: path for path in texts if path.suffix == ".h"}
     for path, text in texts.items():
-        for name in _INCLUDE.findall(text):
-            if target := named.get(PurePosixPath(name).name):
+        for mark, name in _INCLUDE.findall(text):
+            inner = PurePosixPath(name)
+            # <sys/log.h> is no log.h of ours
+            ours = mark == '"' or len(inner.parts) == 1 or inner.parts[-2] in {each.parts[0] for each in texts}
+            if ours and (target := named.get(inner.name)):
                 yield _Edge(path, target)
-            else:
+            elif mark == '"':
                 messages.append(f"runtime/{path}: includes {name}, which is nowhere in runtime/")
 
 
