@@ -2,6 +2,7 @@
 #include <linux/fs.h>
 #include <linux/kobject.h>
 #include <linux/module.h>
+#include <linux/moduleparam.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/string.h>
@@ -11,6 +12,13 @@
 #include "shadow.h"
 #include "hook.h"
 #include "rmcall.h"
+
+/* Builds beside which this module was loaded and tried, see docs/how/kernel-module.md. */
+static const char *const tried[] = { "535.261.03", "550.163.01", "580.142", "580.159.04" };
+
+static bool untried_builds;
+module_param(untried_builds, bool, 0444);
+MODULE_PARM_DESC(untried_builds, "1: enforce on builds of a known driver branch that were never tried, too (default: 0, they are observed)");
 
 static struct driver {
 	struct mutex lock;	/* coming, going and identifying */
@@ -137,9 +145,22 @@ u32 ds_driver_to_user(void *to, const void *from, u32 n)
 	return ds_hook_call(parts->to_user, (unsigned long)to, (unsigned long)from, n);
 }
 
+static bool is_tried(const char *version)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(tried); i++)
+		if (!strcmp(tried[i], version))
+			return true;
+	return false;
+}
+
 static void tell_what_is_in_force(void)
 {
-	if (!driver.abi)
+	if (!driver.abi && driver.match != RM_ABI_NONE)
+		pr_warn("driver %s was never tried: programs are shown, but nothing is limited and nothing is changed (untried_builds=1: try it)\n",
+			driver.version);
+	else if (!driver.abi)
 		pr_warn("driver %s is of a branch that is not known: programs are shown, but nothing is limited and nothing is changed\n",
 			driver.version);
 	else if (!driver.shielded)
@@ -159,6 +180,8 @@ static void identify_locked(void)
 	if (ds_rm_version(driver.get_rm_ops, driver.version, sizeof(driver.version)))
 		return;
 	abi = rm_abi_lookup(driver.version, &driver.match);
+	if (!untried_builds && !is_tried(driver.version))
+		abi = NULL;
 	smp_store_release(&driver.abi, abi);
 	tell_what_is_in_force();
 	ds_event_driver(DETSHARE_CMD_DRIVER_UP, driver.version);

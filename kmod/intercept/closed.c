@@ -146,6 +146,9 @@ int ds_closed_each_lapse(int (*tell)(const char *lapse, void *data), void *data)
 	} else if (driver.abi == DETSHARE_ABI_NONE) {
 		snprintf(text, sizeof(text), "driver %s is of a branch that is not known", driver.version);
 		lapse = text;
+	} else if (!ds_abi()) {
+		snprintf(text, sizeof(text), "driver %s was never tried (parameter untried_builds)", driver.version);
+		lapse = text;
 	} else if (driver.mode != DETSHARE_MODE_ENFORCE) {
 		lapse = "the driver's entry, or its rm_ioctl, cannot be hooked";
 	} else if (!ds_shield_armed()) {

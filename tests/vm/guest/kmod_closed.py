@@ -125,6 +125,7 @@ def status() -> Status:
 
 LAPSES = {
     "unknown": ({"says": "999.1"}, "driver 999.1 is of a branch that is not known"),
+    "untried": ({"says": "580.999"}, "driver 580.999 was never tried"),
     "hook": ({"without": "nvidia_vma_access"}, "nvidia:nvidia_vma_access (missing) is not hooked"),
     "probe": ({"without": "rm_ioctl"}, "rm_ioctl, cannot be hooked"),
     "entry": ({"without": "nvidia_unlocked_ioctl"}, "the driver's entry"),
@@ -151,7 +152,7 @@ def test_in_a_lapse(name: str, closed: int, log: Log) -> None:
         if name == "kprobes":
             assert as_child(limit)[0] == 0
             stack.enter_context(no_kprobes())
-        if name not in ("unknown", "probe", "entry") or closed:
+        if name not in ("unknown", "untried", "probe", "entry") or closed:
             for order in (klass, limit):
                 for _ in range(2):
                     client, mapping, uvm = as_child(order)
@@ -197,8 +198,9 @@ def test_without_kprobes_nobody_gets_memory_that_is_not_charged() -> None:
             rm.close()
 
 
-def test_where_all_holds_nobody_is_refused() -> None:
-    with inserted(1):
+@pytest.mark.parametrize("untried", [False, True])
+def test_where_all_holds_nobody_is_refused(untried: bool) -> None:
+    with inserted(1, module_options={"untried_builds": 1}, says="580.999") if untried else inserted(1):
         for order in (None, klass, limit):
             client, mapping, uvm = as_child(order)
             assert client == 0

@@ -13,6 +13,7 @@ from detshare.ctl.netlink.link import Link
 from detshare.ctl.netlink.records import ABILITIES, ABIS, Status
 
 ENFORCE: Final = genl.DETSHARE_MODE_ENFORCE
+_UNTRIED: Final = "see dmesg | grep detshare; a build of a known branch is enforced on with untried_builds=1"
 _BRANCH: Final = "use a driver of a branch in the tables (docs/develop/development.md), or add this one"
 
 
@@ -52,7 +53,8 @@ def _mode(status: Status) -> Check:
         return Check(name, False, f"{version}: no driver is loaded", "load nvidia.ko; the module finds it by itself")
     driver = f"{version}, driver {status.driver_version}, tables: {abi}"
     if status.mode == genl.DETSHARE_MODE_OBSERVE:
-        return Check(name, False, f"{driver}; observes only: nothing is limited nor set", _BRANCH)
+        advice = _BRANCH if status.abi == genl.DETSHARE_ABI_NONE else _UNTRIED
+        return Check(name, False, f"{driver}; observes only: nothing is limited nor set", advice)
     how = "" if status.abi == genl.DETSHARE_ABI_EXACT else " (another version of the same branch; sizes are checked)"
     return Check(name, True, f"{driver}{how}; limits hold")
 
