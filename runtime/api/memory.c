@@ -18,6 +18,7 @@
 #include "log.h"
 #include "memory.h"
 #include "move.h"
+#include "park.h"
 #include "room.h"
 #include "settle.h"
 
@@ -69,9 +70,15 @@ uint64_t ds_memory_away(struct ds_device *device)
 static void show(struct ds_device *device)
 {
 	const struct ds_pages *pages = pages_of(device);
+	uint64_t now;
 
-	if (pages)
-		*(volatile uint64_t *)&pages->counters->memory_used = ds_memory_used(device);
+	if (!pages)
+		return;
+	/* who wrote last looks again: what another thread had changed meanwhile would never be shown */
+	do {
+		now = atomic_load(&used[device->ordinal]);
+		__atomic_store_n(&pages->counters->memory_used, now, __ATOMIC_SEQ_CST);
+	} while (now != atomic_load(&used[device->ordinal]));
 }
 
 bool ds_memory_charge(struct ds_device *device, size_t bytes)
@@ -174,24 +181,27 @@ static bool forbidden(CUdeviceptr pointer, CUresult *result)
 	return *result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-static CUresult linear_free(CUdeviceptr pointer)
+static CUresult plain_free(CUdeviceptr pointer)
 {
-	struct ds_range *range;
+	struct ds_range *range = ds_range_find(pointer);
 	CUresult result;
+	CUdevice ordinal;
 
-	if (ds_alloc_free_at_exit(pointer, &result))
-		return result;
-	ds_home_enter();
-	range = ds_range_find(pointer);
 	/* a mapping of the program's own, or another process's memory, is not freed this way, and the driver says so */
 	if (!range || !range->reserved)
-		result = real->cuMemFree_v2(pointer);
-	else if (range->base != pointer || range->opened)
-		result = CUDA_ERROR_INVALID_VALUE;
-	else if (!forbidden(pointer, &result))
-		result = ds_alloc_free(range);
-	ds_home_leave();
-	return result;
+		return real->cuMemFree_v2(pointer);
+	/* the driver frees nothing for a thread that has no context */
+	result = real->cuCtxGetDevice(&ordinal);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (range->base != pointer || range->opened)
+		return CUDA_ERROR_INVALID_VALUE;
+	return forbidden(pointer, &result) ? result : ds_alloc_free(range);
+}
+
+static CUresult linear_free(CUdeviceptr pointer)
+{
+	return ds_park_give(plain_free(pointer));
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
@@ -364,7 +374,8 @@ static CUresult async_free(CUdeviceptr pointer, CUstream stream, bool per_thread
 	if (ours(pointer)) {
 		result = capturing(managed, stream) ? CUDA_ERROR_INVALID_VALUE : linear_free(pointer);
 	} else if (managed) {
-		result = real->cuMemFreeAsync(pointer, ds_stream_cur(managed));
+		/* at the program's exit nobody need make room for it */
+		result = real->cuMemFreeAsync(pointer, atomic_load(&ds_process.exiting) ? ds_stream_ask(managed) : ds_stream_cur(managed));
 		ds_stream_done(managed);
 	} else {
 		result = per_thread ? real->cuMemFreeAsync_ptsz(pointer, stream) : real->cuMemFreeAsync(pointer, stream);

@@ -1216,11 +1216,6 @@ CUresult cuLinkDestroy(CUlinkState p0)
 	return real->cuLinkDestroy(p0);
 }
 
-CUresult cuMemAddressFree(CUdeviceptr p0, size_t p1)
-{
-	return ds_home_call(real->cuMemAddressFree(p0, p1));
-}
-
 CUresult cuMemAddressReserve(CUdeviceptr *p0, size_t p1, size_t p2, CUdeviceptr p3, unsigned long long p4)
 {
 	return real->cuMemAddressReserve(p0, p1, p2, p3, p4);

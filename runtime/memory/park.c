@@ -412,6 +412,17 @@ void ds_park_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
+bool ds_park_exits_now(void)
+{
+	if (atomic_load(&ds_home.now) == DS_HOME)
+		return false;
+	pthread_mutex_lock(&lock);
+	if (atomic_load(&ds_home.now) != DS_HOME)
+		return true;
+	pthread_mutex_unlock(&lock);
+	return false;
+}
+
 bool ds_park_shuts(void (*wait)(void))
 {
 	bool away;

@@ -40,6 +40,11 @@ def test_what_it_gives_back_at_its_exit_needs_no_room(way: str, tmp_path: Path) 
     good(run(program("besides"), "exits", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken"), **WAYS[way]))
 
 
+def test_what_it_gives_back_at_its_exit_is_taken_from_what_is_lent(tmp_path: Path) -> None:
+    environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), **WAYS["lazy"]}
+    good(run(program("besides"), "exits-lent", DETSHARE_PARK="1", **environment))
+
+
 def test_another_gpu_gets_access_while_threads_allocate() -> None:
     good(run(program("unusual"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
 
