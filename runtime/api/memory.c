@@ -70,15 +70,13 @@ uint64_t ds_memory_away(struct ds_device *device)
 static void show(struct ds_device *device)
 {
 	const struct ds_pages *pages = pages_of(device);
-	uint64_t now;
+	uint64_t now = ~atomic_load(&used[device->ordinal]);
 
-	if (!pages)
-		return;
 	/* who wrote last looks again: what another thread had changed meanwhile would never be shown */
-	do {
+	while (pages && now != atomic_load(&used[device->ordinal])) {
 		now = atomic_load(&used[device->ordinal]);
 		__atomic_store_n(&pages->counters->memory_used, now, __ATOMIC_SEQ_CST);
-	} while (now != atomic_load(&used[device->ordinal]));
+	}
 }
 
 bool ds_memory_charge(struct ds_device *device, size_t bytes)
@@ -271,10 +269,10 @@ CUresult ds_memory_freed(const struct ds_ledger_entry *entry, CUresult result)
 CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
 	struct ds_ledger_entry entry;
+	bool known = take(DS_LEDGER_POINTER, pointer, &entry);
+	CUresult result = linear_free(pointer);
 
-	if (!take(DS_LEDGER_POINTER, pointer, &entry))
-		return linear_free(pointer);
-	return ds_memory_freed(&entry, linear_free(pointer));
+	return known ? ds_memory_freed(&entry, result) : result;
 }
 
 /* ---- in the order of a stream ---- */

@@ -182,18 +182,20 @@ static CUresult free_beside(struct ds_range *range)
 }
 
 /*
- * What the program runs in green contexts of its own has no stream that we know. To wait for its context would end captures of other threads; to free
- * memory of the driver's own waits as long, and is allowed wherever the program's call is.
+ * What the program runs in green contexts of its own has no stream that we know. To wait for the context would end captures of other threads; to free
+ * memory of the driver's own waits as long, and is refused where the program's call would be.
  */
-static CUresult wait_foreign(struct ds_device *device)
+static CUresult foreign_wait(struct ds_device *device)
 {
+	CUresult result = ds_quiet_wait(device);
 	CUdeviceptr own;
 
-	if (!atomic_load(&device->captures))
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real->cuMemAlloc_v2(&own, 1);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		return real->cuCtxSynchronize();
-	if (real->cuMemAlloc_v2(&own, 1) != CUDA_SUCCESS)
-		return ds_quiet_wait(device);
-	return real->cuMemFree_v2(own);
+	return result ? result : real->cuMemFree_v2(own);
 }
 
 CUresult ds_alloc_free(struct ds_range *range)
@@ -204,7 +206,7 @@ CUresult ds_alloc_free(struct ds_range *range)
 	if (atomic_load(&range->device->state) != DS_DEVICE_MANAGED || range->device->primary != range->context)
 		return free_beside(range);
 	ds_own_begin(&own, range->device);
-	result = ds_alloc_foreign() ? wait_foreign(range->device) : ds_quiet_wait(range->device);
+	result = ds_alloc_foreign() ? foreign_wait(range->device) : ds_quiet_wait(range->device);
 	if (result == CUDA_SUCCESS) {
 		ds_range_remove(range);
 		ds_alloc_unmake(range);
