@@ -473,9 +473,7 @@ static CUresult destroyed(CUcontext context, CUresult result)
 		return result;
 	ds_ledger_drop(context, ds_memory_gone);
 	/* what it opened of others */
-	ds_home_enter();
-	ds_alloc_over(context);
-	ds_home_leave();
+	ds_park_give((ds_alloc_over(context), CUDA_SUCCESS));
 	ds_besides_gone(context);
 	return result;
 }
