@@ -83,3 +83,17 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
 	return ds_park_give(close_handle(address));
 }
+
+/* ---- events: whoever shares one is not checkpointed by the driver either ---- */
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
+{
+	ds_share_note();
+	return real->cuIpcGetEventHandle(handle, event);
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
+{
+	ds_share_note();
+	return real->cuIpcOpenEventHandle(event, handle);
+}

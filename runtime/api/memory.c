@@ -137,12 +137,10 @@ static CUresult linear(CUdeviceptr *pointer, size_t bytes)
 	struct ds_device *parks;
 	CUresult result;
 
-	ds_home_enter();
 	parks = pointer ? ds_alloc_device(bytes) : NULL;
 	result = parks ? ds_alloc_make(parks, bytes, pointer) : CUDA_ERROR_NOT_SUPPORTED;
 	if (!made(result))
 		result = real->cuMemAlloc_v2(pointer, bytes);
-	ds_home_leave();
 	return result;
 }
 
@@ -155,14 +153,12 @@ static CUresult rows(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t h
 	struct ds_device *parks;
 	CUresult result;
 
-	ds_home_enter();
 	parks = plain ? ds_alloc_device(padded * height) : NULL;
 	result = parks ? ds_alloc_make(parks, padded * height, pointer) : CUDA_ERROR_NOT_SUPPORTED;
 	if (!made(result))
 		result = real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
 	else if (result == CUDA_SUCCESS)
 		*pitch = padded;
-	ds_home_leave();
 	return result;
 }
 
@@ -208,10 +204,10 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 	CUresult result;
 
 	if (!device)
-		return linear(pointer, bytes);
+		return ds_home_make(linear(pointer, bytes));
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = ds_room_for(device, bytes, linear(pointer, bytes));
+	result = ds_room_for(device, bytes, ds_home_make(linear(pointer, bytes)));
 	return ds_memory_settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
 }
 
@@ -235,10 +231,10 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
 	CUresult result;
 
 	if (!device)
-		return rows(pointer, pitch, width, height, element);
+		return ds_home_make(rows(pointer, pitch, width, height, element));
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = ds_room_for(device, bytes, rows(pointer, pitch, width, height, element));
+	result = ds_room_for(device, bytes, ds_home_make(rows(pointer, pitch, width, height, element)));
 	/* The padding of the rows is known now. */
 	if (result == CUDA_SUCCESS && *pitch > width) {
 		size_t padding = (*pitch - width) * height;

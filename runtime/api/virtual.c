@@ -60,7 +60,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 		return real->cuMemCreate(handle, bytes, prop, flags);
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = ds_room_for(device, bytes, ds_home_call(create(device, handle, bytes, prop, flags)));
+	result = ds_room_for(device, bytes, ds_home_make(create(device, handle, bytes, prop, flags)));
 	return ds_memory_settle(device, DS_LEDGER_HANDLE, result ? 0 : *handle, bytes, result);
 }
 

@@ -64,6 +64,10 @@ def test_what_is_mapped_nowhere_is_waited_for(tmp_path: Path) -> None:
     good(run(program("unusual"), "nowhere", DETSHARE_PARK="1", **environment))
 
 
+def test_who_shares_an_event_is_known_to_share() -> None:
+    good(run(program("unusual"), "event", DETSHARE_PARK="1"))
+
+
 def test_what_a_mapping_held_is_paid_for_no_longer() -> None:
     good(run(program("unusual"), "handles", DETSHARE_PARK="1"))
 

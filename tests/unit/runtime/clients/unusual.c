@@ -374,6 +374,18 @@ static void is_mapped_nowhere(void)
 	}
 }
 
+/* An event that another process may have is told as memory is. */
+static void named_event(void)
+{
+	CUipcEventHandle handle;
+	CUevent event;
+
+	CHECK(cuEventCreate(&event, 2 | 4));
+	EXPECT(!daemon_counters()->shares);
+	cuIpcGetEventHandle(&handle, event);
+	EXPECT(daemon_counters()->shares);
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -387,6 +399,7 @@ int main(int count, char **words)
 		{"nothing", takes_nothing},
 		{"peers", peers_meanwhile},
 		{"handles", pays_for_handles},
+		{"event", named_event},
 		{"host", asks_about_the_host},
 		{"cancels", cancels},
 		{"unanswered", is_not_answered},
