@@ -148,24 +148,31 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 	return ds_home_call(set_attribute(value, attribute, address));
 }
 
-static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr address)
+/* false: the driver knows */
+static bool known_range(CUdeviceptr *base, size_t *size, CUdeviceptr address, CUresult *result)
 {
-	struct ds_range *range = ours(address);
+	struct ds_range *range;
 
-	if (!range)
-		return real->cuMemGetAddressRange_v2(base, size, address);
-	if (behind(range, address))
-		return CUDA_ERROR_NOT_FOUND;
-	if (base)
+	ds_range_hold();
+	range = ours(address);
+	*result = behind(range, address) ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+	if (range && *result == CUDA_SUCCESS && base)
 		*base = range->base;
-	if (size)
+	if (range && *result == CUDA_SUCCESS && size)
 		*size = range->size;
-	return CUDA_SUCCESS;
+	ds_range_let_go();
+	return range;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address)
 {
-	return ds_home_call(address_range(base, size, address));
+	CUresult result;
+
+	/* that needs nothing of it on the GPU */
+	if (known_range(base, size, address, &result))
+		return result;
+	return may_be_away(address) ? ds_home_call(real->cuMemGetAddressRange_v2(base, size, address))
+				    : real->cuMemGetAddressRange_v2(base, size, address);
 }
 
 /* ---- others get it ---- */

@@ -278,6 +278,7 @@ static void asks_about_the_host(void)
 	unsigned int type[2];
 	void *host, *answers[2];
 	CUdeviceptr seen;
+	size_t size;
 
 	make();
 	CHECK(cuMemHostAlloc(&host, 4096, 0));
@@ -287,6 +288,9 @@ static void asks_about_the_host(void)
 	answers[1] = &seen;
 	CHECK(cuPointerGetAttributes(2, kinds, answers, (CUdeviceptr)host));
 	EXPECT(type[0] == 1 && type[1] == 1 && seen == (CUdeviceptr)host && away());
+	/* nor does where an allocation begins and ends */
+	CHECK(cuMemGetAddressRange_v2(&seen, &size, block + 5));
+	EXPECT(seen == block && size == 2 * PIECE && away());
 	CHECK(cuPointerGetAttribute(&type[0], 2, block));
 	EXPECT(type[0] == 2 && !away());
 }
