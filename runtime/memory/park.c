@@ -460,10 +460,10 @@ static void context_ends(struct ds_device *device)
 	if (atomic_load(&ds_home.now) == DS_HOME_LENT)
 		step(UINT64_MAX);
 	ds_own_begin(&own, device);
-	ds_arena_ends(device);
 	ds_hasher_ends(device);
-	ds_own_end(&own);
 	pthread_mutex_unlock(&lock);
+	ds_arena_ends(device);
+	ds_own_end(&own);
 }
 
 static void context_over(struct ds_device *device)

@@ -64,6 +64,10 @@ def test_what_is_mapped_nowhere_is_waited_for(tmp_path: Path) -> None:
     good(run(program("unusual"), "nowhere", DETSHARE_PARK="1", **environment))
 
 
+def test_host_memory_goes_back_beside_work_that_waits_for_the_program() -> None:
+    good(run(program("unusual"), "gives-back", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
+
+
 def test_who_shares_an_event_is_known_to_share() -> None:
     good(run(program("unusual"), "event", DETSHARE_PARK="1"))
 

@@ -378,6 +378,34 @@ static void is_mapped_nowhere(void)
 	}
 }
 
+/* Host memory is given back while another GPU has work that waits for a call of the program's: the call waits for nothing. */
+static void gives_back_beside_work(void)
+{
+	CUstream waits, writes;
+	CUcontext other;
+	void *word;
+
+	make();
+	CHECK(cuDevicePrimaryCtxRetain(&other, 1));
+	CHECK(cuCtxSetCurrent(other));
+	CHECK(cuStreamCreate(&waits, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamCreate(&writes, CU_STREAM_NON_BLOCKING));
+	CHECK(cuMemHostAlloc(&word, 4096, 0));
+	*(uint32_t *)word = 0;
+	EXPECT(park() == DS_PARK_OK);
+	daemon_park(false);
+	EXPECT(daemon_park_wait() == DS_PARK_OK);
+	CHECK(cuStreamWaitValue32_v2(waits, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_EQ));
+	daemon_policy()->returns++;
+	EXPECT(park() == DS_PARK_BUSY);
+	CHECK(cuStreamWriteValue32_v2(writes, (CUdeviceptr)word, 1, 0));
+	CHECK(cuStreamSynchronize(waits));
+	while (__atomic_load_n(&daemon_counters()->returned, __ATOMIC_ACQUIRE) != daemon_policy()->returns)
+		usleep(200);
+	CHECK(cuCtxSetCurrent(context));
+	EXPECT(filled(block, 2 * PIECE, 3));
+}
+
 /* An event that another process may have is told as memory is. */
 static void named_event(void)
 {
@@ -404,6 +432,7 @@ int main(int count, char **words)
 		{"peers", peers_meanwhile},
 		{"handles", pays_for_handles},
 		{"event", named_event},
+		{"gives-back", gives_back_beside_work},
 		{"host", asks_about_the_host},
 		{"cancels", cancels},
 		{"unanswered", is_not_answered},
