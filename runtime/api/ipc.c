@@ -2,6 +2,7 @@
 /* Memory that another process opens: emulated where it can leave the GPU (share.h), else the driver's own. */
 #include "context.h"
 #include "home.h"
+#include "park.h"
 #include "share.h"
 
 #define LAZY_PEERS 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which the driver demands */
@@ -80,5 +81,19 @@ static CUresult close_handle(CUdeviceptr address)
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
-	return ds_home_call(close_handle(address));
+	return ds_park_give(close_handle(address));
+}
+
+/* ---- events: whoever shares one is not checkpointed by the driver either ---- */
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
+{
+	ds_share_note();
+	return real->cuIpcGetEventHandle(handle, event);
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
+{
+	ds_share_note();
+	return real->cuIpcOpenEventHandle(event, handle);
 }

@@ -18,6 +18,7 @@
 #include "log.h"
 #include "memory.h"
 #include "move.h"
+#include "park.h"
 #include "room.h"
 #include "settle.h"
 
@@ -69,9 +70,13 @@ uint64_t ds_memory_away(struct ds_device *device)
 static void show(struct ds_device *device)
 {
 	const struct ds_pages *pages = pages_of(device);
+	uint64_t now = ~atomic_load(&used[device->ordinal]);
 
-	if (pages)
-		*(volatile uint64_t *)&pages->counters->memory_used = ds_memory_used(device);
+	/* who wrote last looks again: what another thread had changed meanwhile would never be shown */
+	while (pages && now != atomic_load(&used[device->ordinal])) {
+		now = atomic_load(&used[device->ordinal]);
+		__atomic_store_n(&pages->counters->memory_used, now, __ATOMIC_SEQ_CST);
+	}
 }
 
 bool ds_memory_charge(struct ds_device *device, size_t bytes)
@@ -132,12 +137,10 @@ static CUresult linear(CUdeviceptr *pointer, size_t bytes)
 	struct ds_device *parks;
 	CUresult result;
 
-	ds_home_enter();
 	parks = pointer ? ds_alloc_device(bytes) : NULL;
 	result = parks ? ds_alloc_make(parks, bytes, pointer) : CUDA_ERROR_NOT_SUPPORTED;
 	if (!made(result))
 		result = real->cuMemAlloc_v2(pointer, bytes);
-	ds_home_leave();
 	return result;
 }
 
@@ -150,14 +153,12 @@ static CUresult rows(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t h
 	struct ds_device *parks;
 	CUresult result;
 
-	ds_home_enter();
 	parks = plain ? ds_alloc_device(padded * height) : NULL;
 	result = parks ? ds_alloc_make(parks, padded * height, pointer) : CUDA_ERROR_NOT_SUPPORTED;
 	if (!made(result))
 		result = real->cuMemAllocPitch_v2(pointer, pitch, width, height, element);
 	else if (result == CUDA_SUCCESS)
 		*pitch = padded;
-	ds_home_leave();
 	return result;
 }
 
@@ -174,24 +175,27 @@ static bool forbidden(CUdeviceptr pointer, CUresult *result)
 	return *result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-static CUresult linear_free(CUdeviceptr pointer)
+static CUresult plain_free(CUdeviceptr pointer)
 {
-	struct ds_range *range;
+	struct ds_range *range = ds_range_find(pointer);
 	CUresult result;
+	CUdevice ordinal;
 
-	if (ds_alloc_free_at_exit(pointer, &result))
-		return result;
-	ds_home_enter();
-	range = ds_range_find(pointer);
 	/* a mapping of the program's own, or another process's memory, is not freed this way, and the driver says so */
 	if (!range || !range->reserved)
-		result = real->cuMemFree_v2(pointer);
-	else if (range->base != pointer || range->opened)
-		result = CUDA_ERROR_INVALID_VALUE;
-	else if (!forbidden(pointer, &result))
-		result = ds_alloc_free(range);
-	ds_home_leave();
-	return result;
+		return real->cuMemFree_v2(pointer);
+	/* the driver frees nothing for a thread that has no context */
+	result = real->cuCtxGetDevice(&ordinal);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (range->base != pointer || range->opened)
+		return CUDA_ERROR_INVALID_VALUE;
+	return forbidden(pointer, &result) ? result : ds_alloc_free(range);
+}
+
+static CUresult linear_free(CUdeviceptr pointer)
+{
+	return ds_park_give(plain_free(pointer));
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
@@ -200,10 +204,10 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 	CUresult result;
 
 	if (!device)
-		return linear(pointer, bytes);
+		return ds_home_make(linear(pointer, bytes));
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = ds_room_for(device, bytes, linear(pointer, bytes));
+	result = ds_room_for(device, bytes, ds_home_make(linear(pointer, bytes)));
 	return ds_memory_settle(device, DS_LEDGER_POINTER, result ? 0 : *pointer, bytes, result);
 }
 
@@ -227,10 +231,10 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
 	CUresult result;
 
 	if (!device)
-		return rows(pointer, pitch, width, height, element);
+		return ds_home_make(rows(pointer, pitch, width, height, element));
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = ds_room_for(device, bytes, rows(pointer, pitch, width, height, element));
+	result = ds_room_for(device, bytes, ds_home_make(rows(pointer, pitch, width, height, element)));
 	/* The padding of the rows is known now. */
 	if (result == CUDA_SUCCESS && *pitch > width) {
 		size_t padding = (*pitch - width) * height;
@@ -261,10 +265,10 @@ CUresult ds_memory_freed(const struct ds_ledger_entry *entry, CUresult result)
 CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
 	struct ds_ledger_entry entry;
+	bool known = take(DS_LEDGER_POINTER, pointer, &entry);
+	CUresult result = linear_free(pointer);
 
-	if (!take(DS_LEDGER_POINTER, pointer, &entry))
-		return linear_free(pointer);
-	return ds_memory_freed(&entry, linear_free(pointer));
+	return known ? ds_memory_freed(&entry, result) : result;
 }
 
 /* ---- in the order of a stream ---- */
@@ -364,7 +368,8 @@ static CUresult async_free(CUdeviceptr pointer, CUstream stream, bool per_thread
 	if (ours(pointer)) {
 		result = capturing(managed, stream) ? CUDA_ERROR_INVALID_VALUE : linear_free(pointer);
 	} else if (managed) {
-		result = real->cuMemFreeAsync(pointer, ds_stream_cur(managed));
+		/* at the program's exit nobody need make room for it */
+		result = real->cuMemFreeAsync(pointer, atomic_load(&ds_process.exiting) ? ds_stream_ask(managed) : ds_stream_cur(managed));
 		ds_stream_done(managed);
 	} else {
 		result = per_thread ? real->cuMemFreeAsync_ptsz(pointer, stream) : real->cuMemFreeAsync(pointer, stream);
@@ -464,9 +469,7 @@ static CUresult destroyed(CUcontext context, CUresult result)
 		return result;
 	ds_ledger_drop(context, ds_memory_gone);
 	/* what it opened of others */
-	ds_home_enter();
-	ds_alloc_over(context);
-	ds_home_leave();
+	ds_park_give((ds_alloc_over(context), CUDA_SUCCESS));
 	ds_besides_gone(context);
 	return result;
 }

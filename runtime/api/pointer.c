@@ -20,6 +20,8 @@ enum {
 	ATTRIBUTE_MEMORY_BLOCK_ID = 20,
 };
 
+#define NOBODYS 1 /* an address of no memory */
+
 /* The allocation of ours that holds the address; NULL: the driver knows. */
 static struct ds_range *ours(CUdeviceptr address)
 {
@@ -103,8 +105,13 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 
 static CUresult attributes_of(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address)
 {
-	CUresult result = real->cuPointerGetAttributes(count, attributes, data, address);
-	struct ds_range *range = result == CUDA_SUCCESS ? ours(address) : NULL;
+	struct ds_range *range = ours(address);
+	bool nobodys = behind(range, address);
+	/* an address of nobody's is no error here */
+	CUresult result = real->cuPointerGetAttributes(count, attributes, data, nobodys ? NOBODYS : address);
+
+	if (nobodys || result != CUDA_SUCCESS)
+		range = NULL;
 
 	for (unsigned int n = 0; range && n < count; n++)
 		answer(range, attributes[n], data[n]);
@@ -124,6 +131,8 @@ static CUresult set_attribute(const void *value, CUpointer_attribute attribute, 
 
 	if (!range)
 		return real->cuPointerSetAttribute(value, attribute, address);
+	if (range->reserved && behind(range, address))
+		return CUDA_ERROR_INVALID_VALUE;
 	/* of the whole allocation */
 	for (unsigned int n = 0; n < range->count && result == CUDA_SUCCESS; n++) {
 		CUdeviceptr at = range->reserved ? range->pieces[n]->address : address;
@@ -139,24 +148,31 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 	return ds_home_call(set_attribute(value, attribute, address));
 }
 
-static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr address)
+/* false: the driver knows */
+static bool known_range(CUdeviceptr *base, size_t *size, CUdeviceptr address, CUresult *result)
 {
-	struct ds_range *range = ours(address);
+	struct ds_range *range;
 
-	if (!range)
-		return real->cuMemGetAddressRange_v2(base, size, address);
-	if (behind(range, address))
-		return CUDA_ERROR_NOT_FOUND;
-	if (base)
+	ds_range_hold();
+	range = ours(address);
+	*result = behind(range, address) ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+	if (range && *result == CUDA_SUCCESS && base)
 		*base = range->base;
-	if (size)
+	if (range && *result == CUDA_SUCCESS && size)
 		*size = range->size;
-	return CUDA_SUCCESS;
+	ds_range_let_go();
+	return range;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address)
 {
-	return ds_home_call(address_range(base, size, address));
+	CUresult result;
+
+	/* that needs nothing of it on the GPU */
+	if (known_range(base, size, address, &result))
+		return result;
+	return may_be_away(address) ? ds_home_call(real->cuMemGetAddressRange_v2(base, size, address))
+				    : real->cuMemGetAddressRange_v2(base, size, address);
 }
 
 /* ---- others get it ---- */

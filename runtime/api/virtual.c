@@ -4,6 +4,7 @@
 #include "home.h"
 #include "ledger.h"
 #include "memory.h"
+#include "park.h"
 #include "room.h"
 #include "share.h"
 #include "virtual.h"
@@ -59,7 +60,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
 		return real->cuMemCreate(handle, bytes, prop, flags);
 	if (!ds_memory_charge(device, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = ds_room_for(device, bytes, ds_home_call(create(device, handle, bytes, prop, flags)));
+	result = ds_room_for(device, bytes, ds_home_make(create(device, handle, bytes, prop, flags)));
 	return ds_memory_settle(device, DS_LEDGER_HANDLE, result ? 0 : *handle, bytes, result);
 }
 
@@ -78,8 +79,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct ds_ledger_entry entry;
 
 	if (!atomic_load_explicit(&ds_process.managed, memory_order_relaxed) || !ds_ledger_release(handle, &entry))
-		return ds_home_call(release(handle));
-	return ds_memory_freed(&entry, ds_home_call(release(handle)));
+		return ds_park_give(release(handle));
+	return ds_memory_freed(&entry, ds_park_give(release(handle)));
 }
 
 static CUresult retain(CUmemGenericAllocationHandle *handle, void *address)
@@ -129,7 +130,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 
 static CUresult unmap(CUdeviceptr address, size_t size)
 {
-	CUresult result = plain(address, size) ? CUDA_ERROR_INVALID_VALUE : real->cuMemUnmap(address, size);
+	CUresult result = plain(address, size) ? CUDA_ERROR_INVALID_VALUE : ds_virtual_unmap(address, size);
 
 	if (result == CUDA_SUCCESS)
 		ds_virtual_unmapped(address, size);
@@ -143,12 +144,17 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 
 	if (atomic_load_explicit(&ds_process.managed, memory_order_relaxed))
 		known = ds_ledger_unmap(address, size);
-	result = ds_home_call(unmap(address, size));
+	result = ds_park_give(unmap(address, size));
 	if (result == CUDA_SUCCESS)
 		ds_ledger_unmapped(known, ds_memory_gone);
 	else
 		ds_ledger_map_again(known);
 	return result;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
+{
+	return ds_park_give(real->cuMemAddressFree(address, size));
 }
 
 static CUresult set_access(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count)

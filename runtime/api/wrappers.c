@@ -1062,16 +1062,6 @@ CUresult cuImportExternalSemaphore(CUexternalSemaphore *p0, const CUDA_EXTERNAL_
 	return real->cuImportExternalSemaphore(p0, p1);
 }
 
-CUresult cuIpcGetEventHandle(CUipcEventHandle *p0, CUevent p1)
-{
-	return real->cuIpcGetEventHandle(p0, p1);
-}
-
-CUresult cuIpcOpenEventHandle(CUevent *p0, CUipcEventHandle p1)
-{
-	return real->cuIpcOpenEventHandle(p0, p1);
-}
-
 CUresult cuKernelGetAttribute(int *p0, CUfunction_attribute p1, CUkernel p2, CUdevice p3)
 {
 	return ds_room_own(ds_device_current(), real->cuKernelGetAttribute(p0, p1, p2, p3), real->cuKernelGetAttribute(p0, p1, p2, p3));
@@ -1214,11 +1204,6 @@ CUresult cuLinkCreate_v2(unsigned int p0, CUjit_option *p1, void **p2, CUlinkSta
 CUresult cuLinkDestroy(CUlinkState p0)
 {
 	return real->cuLinkDestroy(p0);
-}
-
-CUresult cuMemAddressFree(CUdeviceptr p0, size_t p1)
-{
-	return ds_home_call(real->cuMemAddressFree(p0, p1));
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *p0, size_t p1, size_t p2, CUdeviceptr p3, unsigned long long p4)

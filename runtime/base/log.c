@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "entry.h"
@@ -16,21 +17,35 @@ enum level { OFF, INFO, DEBUG };
 
 static _Atomic(int) level = -1;
 static _Atomic(int) target = -1;
+/* The program may close all descriptors that it does not know, and have others by their numbers: it is our file while it is the same. */
+static _Atomic(uint64_t) place; /* of the file; 0: the standard error */
+
+static uint64_t place_of(int fd)
+{
+	struct stat now;
+
+	return fstat(fd, &now) ? 0 : (uint64_t)now.st_dev << 40 ^ (uint64_t)now.st_ino;
+}
+
+static void open_file(void)
+{
+	const char *file = secure_getenv("DETSHARE_LOG_FILE");
+	int fd = file && *file ? open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : -1;
+
+	atomic_store(&target, fd >= 0 ? fd : STDERR_FILENO);
+	atomic_store(&place, fd >= 0 ? place_of(fd) : 0);
+}
 
 static int level_now(void)
 {
 	int known = atomic_load(&level);
-	const char *wish, *file;
-	int fd = -1;
+	const char *wish;
 
 	if (known >= 0)
 		return known;
 	wish = getenv("DETSHARE_LOG");
 	known = !wish ? INFO : !strcmp(wish, "off") ? OFF : !strcmp(wish, "debug") ? DEBUG : INFO;
-	file = secure_getenv("DETSHARE_LOG_FILE");
-	if (file && *file)
-		fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-	atomic_store(&target, fd >= 0 ? fd : STDERR_FILENO);
+	open_file();
 	atomic_store(&level, known);
 	return known;
 }
@@ -47,6 +62,8 @@ static void say(const char *format, va_list args)
 	if (length > (int)sizeof(line) - 2)
 		length = sizeof(line) - 2;
 	line[length++] = '\n';
+	if (atomic_load(&place) && place_of(atomic_load(&target)) != atomic_load(&place))
+		open_file();
 	if (write(atomic_load(&target), line, length) < 0) {
 		/* nobody to tell */
 	}

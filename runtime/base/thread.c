@@ -6,6 +6,8 @@
 #include "thread.h"
 
 #define SECOND_NS 1000000000ULL
+/* the program's default may be small, and the driver's calls are deep */
+#define STACK_LEAST ((size_t)2 << 20)
 
 __thread struct ds_thread ds_thread;
 
@@ -34,12 +36,15 @@ int ds_thread_start(void *(*run)(void *), void *data)
 	pthread_attr_t attributes;
 	sigset_t all, before;
 	pthread_t thread;
+	size_t stack;
 	int error;
 
 	error = pthread_attr_init(&attributes);
 	if (error)
 		return error;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (!pthread_attr_getstacksize(&attributes, &stack) && stack < STACK_LEAST)
+		pthread_attr_setstacksize(&attributes, STACK_LEAST);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = pthread_create(&thread, &attributes, run, data);

@@ -27,6 +27,7 @@ struct ds_tally;
 struct ds_thread {
 	uint32_t known; /* ds_process.contexts when the next three were found; else, and when 0, they are void */
 	uint8_t home; /* calls under way that need the program's memory on the GPU, one in another */
+	bool makes; /* what it is inside of makes memory and names none: if need be it begins while memory is lent */
 	bool waits; /* inside a call that waits for memory of the driver's own */
 	bool passes; /* a helper thread of ours that is about to leave the driver: it does not wait there for a driver that sleeps */
 	bool locked; /* inside a call of ours that holds a lock, or a helper thread of ours: wrapped calls go on natively */

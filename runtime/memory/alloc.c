@@ -181,6 +181,23 @@ static CUresult free_beside(struct ds_range *range)
 	return result;
 }
 
+/*
+ * What the program runs in green contexts of its own has no stream that we know. To wait for the context would end captures of other threads; to free
+ * memory of the driver's own waits as long, and is refused where the program's call would be.
+ */
+static CUresult foreign_wait(struct ds_device *device)
+{
+	CUresult result = ds_quiet_wait(device);
+	CUdeviceptr own;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = real->cuMemAlloc_v2(&own, 1);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		return real->cuCtxSynchronize();
+	return result ? result : real->cuMemFree_v2(own);
+}
+
 CUresult ds_alloc_free(struct ds_range *range)
 {
 	struct ds_own own;
@@ -189,37 +206,13 @@ CUresult ds_alloc_free(struct ds_range *range)
 	if (atomic_load(&range->device->state) != DS_DEVICE_MANAGED || range->device->primary != range->context)
 		return free_beside(range);
 	ds_own_begin(&own, range->device);
-	/* what the program runs in green contexts of its own has no stream that we know */
-	result = ds_alloc_foreign() ? real->cuCtxSynchronize() : ds_quiet_wait(range->device);
+	result = ds_alloc_foreign() ? foreign_wait(range->device) : ds_quiet_wait(range->device);
 	if (result == CUDA_SUCCESS) {
 		ds_range_remove(range);
 		ds_alloc_unmake(range);
 	}
 	ds_own_end(&own);
 	return result;
-}
-
-bool ds_alloc_free_at_exit(CUdeviceptr address, CUresult *result)
-{
-	struct ds_range *range;
-	bool away;
-
-	if (ds_likely(!atomic_load_explicit(&ds_process.exiting, memory_order_relaxed)) || atomic_load(&ds_home.now) != DS_HOME_AWAY)
-		return false;
-	ds_park_lock();
-	away = atomic_load(&ds_home.now) == DS_HOME_AWAY;
-	range = away ? ds_range_find(address) : NULL;
-	if (away && (!range || !range->reserved)) {
-		*result = real->cuMemFree_v2(address);
-	} else if (away && (range->base != address || range->opened)) {
-		*result = CUDA_ERROR_INVALID_VALUE;
-	} else if (away) {
-		ds_range_remove(range);
-		ds_alloc_unmake(range);
-		*result = CUDA_SUCCESS;
-	}
-	ds_park_unlock();
-	return away;
 }
 
 CUresult ds_alloc_peer(struct ds_device *device, CUdevice who, bool on)

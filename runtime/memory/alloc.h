@@ -19,8 +19,6 @@ struct ds_device *ds_alloc_device(size_t bytes);
 CUresult ds_alloc_make(struct ds_device *device, size_t bytes, CUdeviceptr *address);
 /* As cuMemFree: waits for all work of the GPU. The range is one of ours, with reserved addresses. */
 CUresult ds_alloc_free(struct ds_range *range);
-/* As cuMemFree, where the program exits while its memory is away: nothing runs, and nobody may ever make room for it. false: it is not so. */
-bool ds_alloc_free_at_exit(CUdeviceptr address, CUresult *result);
 /* Gives back all of it, mapped or not; it is in no table any more. */
 void ds_alloc_unmake(struct ds_range *range);
 /* GPU `who` may reach what `device` has and will have, or no more. */

@@ -55,20 +55,26 @@ static void show(const struct ds_device *device, const struct ds_stay *stay)
 	__atomic_store_n(&pages->counters->arena_bytes, stay->slots * DS_GRAIN_BYTES + lent, __ATOMIC_RELAXED);
 }
 
-static void let_go(struct ds_device *device, struct ds_stay *stay)
+/* What lay there is to be had no more; *gone is unpinned and unmapped by free_all(). */
+static void let_go(struct ds_device *device, struct ds_stay *stay, struct ds_stay *gone)
 {
+	*gone = (struct ds_stay){ .extents = stay->extents, .count = stay->count };
 	if (!stay->count)
 		return;
-	unpin(stay);
-	for (unsigned int n = 0; n < stay->count; n++)
-		if (stay->extents[n].map)
-			munmap(stay->extents[n].map, stay->extents[n].slots * DS_GRAIN_BYTES);
-	free(stay->extents);
 	stay->extents = NULL;
 	stay->count = 0;
 	stay->slots = 0;
 	ds_piece_forget(device);
 	show(device, stay);
+}
+
+static void free_all(struct ds_stay *gone)
+{
+	unpin(gone);
+	for (unsigned int n = 0; n < gone->count; n++)
+		if (gone->extents[n].map)
+			munmap(gone->extents[n].map, gone->extents[n].slots * DS_GRAIN_BYTES);
+	free(gone->extents);
 }
 
 /* There is room for one more; the place of one that was given back goes first, so that exchanges without end need no more. */
@@ -186,12 +192,17 @@ char *ds_arena_at(const struct ds_stay *stay, uint32_t slot, uint32_t *follow)
 	return extent->map + slot % DS_EXTENT_SLOTS * DS_GRAIN_BYTES;
 }
 
-void ds_arena_return(struct ds_device *device)
+void ds_arena_return(struct ds_device *device, struct ds_stay *gone)
 {
 	ds_lend_drop_all(device);
 	show(device, &stays[device->ordinal]);
 	ds_piece_forget(device);
-	let_go(device, &stays[device->ordinal]);
+	let_go(device, &stays[device->ordinal], gone);
+}
+
+void ds_arena_returned(struct ds_stay *gone)
+{
+	free_all(gone);
 }
 
 struct ds_stay *ds_arena_of(const struct ds_device *device)
@@ -208,11 +219,13 @@ void ds_arena_ends(struct ds_device *device)
 
 void ds_arena_over(struct ds_device *device, bool keep)
 {
-	struct ds_stay *stay = &stays[device->ordinal];
+	struct ds_stay *stay = &stays[device->ordinal], gone;
 
 	stay->stream = NULL;
-	if (!keep)
-		let_go(device, stay);
+	if (keep)
+		return;
+	let_go(device, stay, &gone);
+	free_all(&gone);
 }
 
 void ds_arena_quits(struct ds_device *device)

@@ -53,11 +53,15 @@ static inline bool ds_arena_has(const struct ds_stay *stay, uint32_t slot)
 
 /* Where a slot lies; it and *follow others are side by side. */
 char *ds_arena_at(const struct ds_stay *stay, uint32_t slot, uint32_t *follow);
-/* Gives all of it back, with the copies that are there. In the device's context. */
-void ds_arena_return(struct ds_device *device);
+/*
+ * Gives all of it back, with the copies that are there. In the device's context. ds_arena_returned() follows, there too: the driver may wait for all work
+ * of the program as it unpins, and work may wait for a call of the program's that wants the lock of park.c. So it does not hold that.
+ */
+void ds_arena_return(struct ds_device *device, struct ds_stay *gone);
+void ds_arena_returned(struct ds_stay *gone);
 /* Its stream and event go, in their context. */
 void ds_arena_quits(struct ds_device *device);
-/* The context is about to end; in it. */
+/* The context is about to end; in it, without that lock. */
 void ds_arena_ends(struct ds_device *device);
 /* It is gone; `keep` what lies there. */
 void ds_arena_over(struct ds_device *device, bool keep);

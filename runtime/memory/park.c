@@ -35,9 +35,9 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool ran; /* the program ran over what is lent: copies there may have changed since their digests */
-static uint64_t step_bytes; /* of lent memory, how much at a time */
-static uint64_t began_ns; /* the way back that goes on */
-static bool broken; /* the last way back ended at an error that is of a context beyond repair */
+static uint64_t step_bytes, began_ns; /* of lent memory, how much at a time; the way back that goes on */
+/* The last step home found work that does not end; the last way back ended at an error that is of a context beyond repair. */
+static bool busy, broken;
 
 static void show_state(uint32_t state)
 {
@@ -45,16 +45,6 @@ static void show_state(uint32_t state)
 
 	ds_each_managed(device) if (ds_counters_of(device))
 		__atomic_store_n(&ds_counters_of(device)->park_state, state, __ATOMIC_RELAXED);
-}
-
-static uint64_t bytes_away(const struct ds_device *device)
-{
-	uint64_t sum = 0;
-
-	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
-		if (piece->device == device && piece->counted && !piece->handle)
-			sum += piece->size;
-	return sum;
 }
 
 /* ---- away ---- */
@@ -85,7 +75,7 @@ static void give_back(uint64_t began)
 	ds_each_managed(device) {
 		if (!ds_counters_of(device))
 			continue;
-		__atomic_store_n(&ds_counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
+		__atomic_store_n(&ds_counters_of(device)->parked_bytes, ds_piece_away(device), __ATOMIC_RELAXED);
 		if (!began)
 			continue;
 		__atomic_fetch_add(&ds_counters_of(device)->parks, 1, __ATOMIC_RELAXED);
@@ -210,7 +200,7 @@ static void show_back(void)
 	ds_each_managed(device) {
 		if (!ds_counters_of(device))
 			continue;
-		__atomic_store_n(&ds_counters_of(device)->parked_bytes, bytes_away(device), __ATOMIC_RELAXED);
+		__atomic_store_n(&ds_counters_of(device)->parked_bytes, ds_piece_away(device), __ATOMIC_RELAXED);
 		__atomic_store_n(&ds_counters_of(device)->resume_ns, ds_now_ns() - began_ns, __ATOMIC_RELAXED);
 	}
 }
@@ -258,7 +248,7 @@ static uint64_t parked_bytes(void)
 	struct ds_device *device;
 	uint64_t sum = 0;
 
-	ds_each_managed(device) sum += bytes_away(device);
+	ds_each_managed(device) sum += ds_piece_away(device);
 	return sum;
 }
 
@@ -331,6 +321,7 @@ static bool step(uint64_t most)
 	reason = ds_settle();
 	done = reason == DS_PARK_OK && ds_arrive_ready() == CUDA_SUCCESS && home(most) == CUDA_SUCCESS;
 	broken = reason == DS_PARK_DRIVER;
+	busy = reason == DS_PARK_BUSY;
 	rest();
 	ds_thread.locked = locked;
 	return done;
@@ -367,14 +358,15 @@ static void fetch(struct ds_stream *stream)
 		if (atomic_load(&ds_home.now) == DS_HOME_LENT) {
 			if (step(UINT64_MAX))
 				continue;
+			if (busy && ds_thread.makes)
+				break;
 		} else if (!held && ds_park_come()) {
 			ds_each_managed(device)
 				if (ds_counters_of(device))
 					__atomic_fetch_add(&ds_counters_of(device)->wakes, 1, __ATOMIC_RELAXED);
 			continue;
 		}
-		if (broken) {
-			/* nothing of it is to be had any more: the call hears why */
+		if (broken) { /* nothing of it is to be had any more: the call hears why */
 			atomic_store(&ds_home.now, DS_HOME);
 			break;
 		}
@@ -410,6 +402,17 @@ void ds_park_lock(void)
 void ds_park_unlock(void)
 {
 	pthread_mutex_unlock(&lock);
+}
+
+bool ds_park_exits_now(void)
+{
+	if (atomic_load(&ds_home.now) == DS_HOME)
+		return false;
+	ds_park_lock();
+	if (atomic_load(&ds_home.now) != DS_HOME)
+		return true;
+	ds_park_unlock();
+	return false;
 }
 
 bool ds_park_shuts(void (*wait)(void))
@@ -457,25 +460,25 @@ static void context_ends(struct ds_device *device)
 	if (atomic_load(&ds_home.now) == DS_HOME_LENT)
 		step(UINT64_MAX);
 	ds_own_begin(&own, device);
-	ds_arena_ends(device);
 	ds_hasher_ends(device);
-	ds_own_end(&own);
 	pthread_mutex_unlock(&lock);
+	ds_arena_ends(device);
+	ds_own_end(&own);
 }
 
 static void context_over(struct ds_device *device)
 {
-	bool away = false;
+	bool away;
 
 	lock_soon();
 	ds_alloc_no_peers(device);
 	ds_alloc_over(device->past);
 	ds_piece_lock();
-	away = bytes_away(device) != 0;
+	away = ds_piece_away(device) != 0;
 	ds_piece_unlock();
 	ds_arena_over(device, away);
-	ds_piece_lock();
 	away = false;
+	ds_piece_lock();
 	for (struct ds_piece *piece = ds_pieces; piece && !away; piece = piece->next)
 		away = !piece->handle;
 	ds_piece_unlock();

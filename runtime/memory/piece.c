@@ -125,6 +125,16 @@ static struct ds_piece *keep(struct ds_piece *piece, struct ds_device *device, s
 	return piece;
 }
 
+uint64_t ds_piece_away(const struct ds_device *device)
+{
+	uint64_t sum = 0;
+
+	for (struct ds_piece *piece = ds_pieces; piece; piece = piece->next)
+		if (piece->device == device && piece->counted && !piece->handle)
+			sum += piece->size;
+	return sum;
+}
+
 CUresult ds_piece_room(const struct ds_device *device, size_t bytes)
 {
 	const CUmemAllocationProp prop = {

@@ -81,6 +81,8 @@ void ds_piece_drop(struct ds_piece *piece);
 void ds_piece_stay(struct ds_piece *piece);
 /* bytes of this GPU that can leave; with what is away */
 uint64_t ds_piece_parkable(const struct ds_device *device);
+/* of it, what is not on the GPU; under the lock, or with nobody inside */
+uint64_t ds_piece_away(const struct ds_device *device);
 
 /* Maps it at its address with the access that it has. On failure it is not mapped. */
 CUresult ds_piece_map(struct ds_piece *piece);

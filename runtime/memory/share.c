@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,7 +21,10 @@
 
 #define POSIX_DESCRIPTOR 1
 #define PATIENCE_MS 5000
-#define BATCH 64 /* descriptors in one message; the kernel takes 253 */
+#define BATCH 64 /* most descriptors in one message */
+#define SEND 4 /* so many are made at a time: either side may have few left */
+#define TRIES 3
+#define TRY_NS 10000000ULL
 
 /* What a handle says. */
 struct ticket {
@@ -39,7 +44,17 @@ struct share {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct share *shares;
 static uint64_t secret;
+/* The program may close all descriptors that it does not know, and have others by their numbers: it is one of ours while it is the same file. */
 static int listener = -1;
+static bool serves;
+static struct stat listened;
+
+static bool ours(int fd)
+{
+	struct stat now;
+
+	return !fstat(fd, &now) && now.st_dev == listened.st_dev && now.st_ino == listened.st_ino;
+}
 
 static socklen_t address_of(struct sockaddr_un *address, const struct ticket *ticket)
 {
@@ -64,12 +79,17 @@ static bool send_some(int socket, const int *fds, unsigned int count)
 		.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_SPACE(count * sizeof(int)),
 	};
 	struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+	uint64_t end = ds_now_ns() + PATIENCE_MS * 1000000ULL;
+	ssize_t sent;
 
 	part->cmsg_level = SOL_SOCKET;
 	part->cmsg_type = SCM_RIGHTS;
 	part->cmsg_len = CMSG_LEN(count * sizeof(int));
 	memcpy(CMSG_DATA(part), fds, count * sizeof(int));
-	return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof(count);
+	/* more than the program may have open are under way */
+	while ((sent = sendmsg(socket, &message, MSG_NOSIGNAL)) < 0 && errno == ETOOMANYREFS && ds_now_ns() < end)
+		ds_nap(1000000);
+	return sent == sizeof(count);
 }
 
 static CUresult export(const struct ds_piece *piece, int *fd)
@@ -80,13 +100,13 @@ static CUresult export(const struct ds_piece *piece, int *fd)
 /* A batch of the range's pieces, from the n-th on; 0: the driver or the other side does not take part. */
 static unsigned int send_batch(int socket, const struct ds_range *range, unsigned int n)
 {
-	unsigned int most = range->count - n < BATCH ? range->count - n : BATCH, count = 0;
-	int fds[BATCH];
+	unsigned int most = range->count - n < SEND ? range->count - n : SEND, count = 0;
+	int fds[SEND];
 	bool sent;
 
 	while (count < most && export(range->pieces[n + count], &fds[count]) == CUDA_SUCCESS)
 		count++;
-	sent = count == most && send_some(socket, fds, count);
+	sent = count && send_some(socket, fds, count);
 	for (unsigned int i = 0; i < count; i++)
 		close(fds[i]);
 	return sent ? count : 0;
@@ -126,43 +146,67 @@ static void answer(int socket)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Under the lock, with the secret. */
+static bool listens_anew(void)
+{
+	struct ticket ticket = { .pid = getpid(), .secret = secret };
+	struct sockaddr_un address;
+	socklen_t length = address_of(&address, &ticket);
+
+	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (listener >= 0 && !fstat(listener, &listened) && !bind(listener, (struct sockaddr *)&address, length) && !listen(listener, 16))
+		return true;
+	if (listener >= 0)
+		close(listener);
+	listener = -1;
+	return false;
+}
+
+/* The next who asks. -1: none. */
+static int comes(void)
+{
+	int from, socket;
+
+	pthread_mutex_lock(&lock);
+	if (listener < 0 || !ours(listener))
+		listens_anew();
+	from = listener;
+	pthread_mutex_unlock(&lock);
+	/* who is in it keeps the file and its name, whatever is closed */
+	socket = from < 0 ? -1 : accept4(from, NULL, NULL, SOCK_CLOEXEC);
+	if (socket < 0)
+		ds_nap(1000000);
+	return socket;
+}
+
 static void *serve(void *data)
 {
-	int from = (int)(intptr_t)data;
-
 	prctl(PR_SET_NAME, "ds-ipc");
 	while (1) {
-		int socket = accept4(from, NULL, NULL, SOCK_CLOEXEC);
+		int socket = comes();
 
-		if (socket < 0) {
-			ds_nap(1000000);
+		if (socket < 0)
 			continue;
-		}
 		answer(socket);
 		close(socket);
 	}
-	return NULL;
+	return data;
 }
 
 /* Under the lock. */
 static bool listens(void)
 {
-	struct ticket ticket = { .pid = getpid() };
-	struct sockaddr_un address;
-	socklen_t length;
-
 	if (listener >= 0)
 		return true;
-	if (getrandom(&secret, sizeof(secret), 0) != sizeof(secret))
+	/* it does so for good */
+	if (serves)
+		return listens_anew();
+	if (getrandom(&secret, sizeof(secret), 0) != sizeof(secret) || !listens_anew())
 		return false;
-	ticket.secret = secret;
-	length = address_of(&address, &ticket);
-	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (listener >= 0 && !bind(listener, (struct sockaddr *)&address, length) && !listen(listener, 16) &&
-	    !ds_thread_start(serve, (void *)(intptr_t)listener))
+	serves = !ds_thread_start(serve, NULL);
+	if (serves)
 		return true;
-	if (listener >= 0)
-		close(listener);
+	close(listener);
 	listener = -1;
 	return false;
 }
@@ -381,13 +425,22 @@ CUresult ds_share_open(struct ds_device *device, CUcontext context, const CUipcM
 	range->opened = 1;
 	range->secret = ticket.secret;
 	range->source = ticket.id;
-	socket = ask(&ticket);
-	result = socket < 0 ? CUDA_ERROR_INVALID_HANDLE : real->cuMemAddressReserve(&range->base, reserved, 0, 0, 0);
+	result = real->cuMemAddressReserve(&range->base, reserved, 0, 0, 0);
 	if (result != CUDA_SUCCESS) {
 		free(range);
-		goto out;
+		return result;
 	}
-	result = import_all(range, socket, pieces);
+	result = CUDA_ERROR_INVALID_HANDLE;
+	/* again, where that program closed what it listened on, and listens anew now */
+	for (unsigned int n = 0; n < TRIES && result == CUDA_ERROR_INVALID_HANDLE && !range->count; n++) {
+		if (n)
+			ds_nap(TRY_NS);
+		socket = ask(&ticket);
+		if (socket < 0)
+			break;
+		result = import_all(range, socket, pieces);
+		close(socket);
+	}
 	ds_range_hold();
 	if (result == CUDA_SUCCESS && open_again(&ticket, context, address)) {
 		/* another thread was sooner */
@@ -400,9 +453,6 @@ CUresult ds_share_open(struct ds_device *device, CUcontext context, const CUipcM
 		ds_alloc_unmake(range);
 	}
 	ds_range_let_go();
-out:
-	if (socket >= 0)
-		close(socket);
 	return result;
 }
 
@@ -431,9 +481,10 @@ static void child(void)
 	pthread_mutex_init(&lock, NULL);
 	shares = NULL;
 	atomic_store(&noted, false);
-	if (listener >= 0)
+	if (listener >= 0 && ours(listener))
 		close(listener);
 	listener = -1;
+	serves = false;
 }
 
 /* context_ready: what was shared before the GPU had a board is told too */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "home.h"
 #include "lifecycle.h"
 #include "virtual.h"
 
@@ -112,6 +113,34 @@ void ds_virtual_mapped(struct ds_piece *piece, CUdeviceptr address, size_t size)
 	piece->address = address;
 	piece->reached = 0;
 	ds_piece_count(piece);
+}
+
+CUresult ds_virtual_unmap(CUdeviceptr address, size_t size)
+{
+	struct ds_range *range;
+	CUresult result = CUDA_SUCCESS;
+	bool away = false, whole = true;
+
+	if (ds_likely(atomic_load(&ds_home.now) == DS_HOME))
+		return real->cuMemUnmap(address, size);
+	ds_range_hold();
+	for (range = ds_range_next(address); range && range->base < address + size; range = ds_range_next(range->base + 1)) {
+		away = away || (!range->pieces[0]->handle && !range->pieces[0]->lent);
+		whole = whole && range->base + range->size <= address + size;
+	}
+	if (!away)
+		result = real->cuMemUnmap(address, size);
+	else if (!whole)
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (range = ds_range_next(address); range && range->base < address + size && result == CUDA_SUCCESS; range = ds_range_next(range->base + 1)) {
+		struct ds_piece *piece = range->pieces[0];
+
+		if (away && (piece->handle || piece->lent))
+			result = real->cuMemUnmap(range->base, range->size);
+		piece->lent = false;
+	}
+	ds_range_let_go();
+	return result;
 }
 
 void ds_virtual_unmapped(CUdeviceptr address, size_t size)

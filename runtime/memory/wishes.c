@@ -41,38 +41,59 @@ static bool due(const struct ds_board *board)
 	return parks(board) || returns(board) || atomic_load(&ds_home.now) == DS_HOME_LENT || leaves(board);
 }
 
+static bool all_idle(void)
+{
+	struct ds_device *device;
+
+	ds_each_managed(device)
+		if (!ds_settle_idle(device))
+			return false;
+	return true;
+}
+
 /*
  * Somebody else needs the host memory: where the program's memory is on the GPU, it holds nothing but copies that are kept. false: it has work, for
  * which the driver might wait as it unpins; later.
  */
-static bool return_arena(struct ds_board *board)
+static bool return_arena(struct ds_board *board, struct ds_stay *gone)
 {
-	uint32_t wanted = __atomic_load_n(&board->pages.policy->returns, __ATOMIC_RELAXED);
 	struct ds_own own;
 
 	if (atomic_load(&ds_home.now) == DS_HOME_LENT)
 		return false;
 	if (atomic_load(&ds_home.now) == DS_HOME) {
-		if (!ds_settle_idle(board->device))
+		if (!all_idle())
 			return false;
 		ds_own_begin(&own, board->device);
-		ds_arena_return(board->device);
+		ds_arena_return(board->device, gone);
 		ds_own_end(&own);
 	}
-	__atomic_store_n(&board->pages.counters->returned, wanted, __ATOMIC_RELEASE);
 	return true;
+}
+
+/* Without the lock. */
+static void returned(struct ds_board *board, struct ds_stay *gone, uint32_t wanted)
+{
+	struct ds_own own;
+
+	ds_own_begin(&own, board->device);
+	ds_arena_returned(gone);
+	ds_own_end(&own);
+	__atomic_store_n(&board->pages.counters->returned, wanted, __ATOMIC_RELEASE);
 }
 
 static bool look(struct ds_board *board)
 {
 	uint32_t wanted = __atomic_load_n(&board->pages.policy->park, __ATOMIC_ACQUIRE), reason = DS_PARK_OK;
 	struct ds_counters *counters = board->pages.counters;
-	bool asked = parks(board), again = false, later = false;
+	uint32_t returning = __atomic_load_n(&board->pages.policy->returns, __ATOMIC_RELAXED);
+	bool asked = parks(board), again = false, later = false, gives = returns(board);
+	struct ds_stay gone = { 0 };
 
 	ds_thread.locked = true;
 	ds_park_lock();
-	if (returns(board))
-		later = !return_arena(board);
+	gives = gives && return_arena(board, &gone);
+	later = !gives && returns(board);
 	if (asked && wanted & DS_PARK_WANTED)
 		reason = atomic_load(&ds_home.now) == DS_HOME_AWAY ? DS_PARK_OK : ds_park_leave();
 	else if (asked && atomic_load(&ds_home.now) == DS_HOME_AWAY)
@@ -93,6 +114,8 @@ static bool look(struct ds_board *board)
 	else
 		step_at_ns = 0;
 	ds_park_unlock();
+	if (gives)
+		returned(board, &gone, returning);
 	ds_thread.locked = false;
 	if (asked && !again) {
 		__atomic_store_n(&counters->park_reason, reason, __ATOMIC_RELAXED);

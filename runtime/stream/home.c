@@ -36,7 +36,7 @@ void ds_home_wait(void)
 		atomic_fetch_sub(&ds_home.users, 1);
 		ds_home_fetch(NULL);
 		atomic_fetch_add(&ds_home.users, 1);
-	} while (atomic_load(&ds_home.now) != DS_HOME);
+	} while (atomic_load(&ds_home.now) != DS_HOME && !(ds_thread.makes && atomic_load(&ds_home.now) == DS_HOME_LENT));
 }
 
 /* The memory of the parent is not ours to bring back. */

@@ -55,6 +55,19 @@ static inline void ds_home_leave(void)
 		atomic_fetch_sub(&ds_home.users, 1);
 }
 
+/* As ds_home_call(), for a call that makes memory and names none: work that waits for what the program does after it is no reason to wait for ever. */
+#define ds_home_make(call)                              \
+	({                                              \
+		CUresult home_made;                     \
+                                                        \
+		ds_thread.makes = true;                 \
+		ds_home_enter();                        \
+		ds_thread.makes = false;                \
+		home_made = (call);                     \
+		ds_home_leave();                        \
+		home_made;                              \
+	})
+
 /* a call of the driver with all memory there */
 #define ds_home_call(call)                              \
 	({                                              \

@@ -39,6 +39,8 @@ static void child(void)
 		struct ds_device *device = &ds_devices[i];
 		uint32_t generation = atomic_load(&device->generation);
 
+		/* before the child can have closed it, and have another by its number */
+		ds_pages_ask_no_more((int)i);
 		memset(device, 0, sizeof(*device));
 		pthread_mutex_init(&device->lock, NULL);
 		atomic_store(&device->ready, 1);

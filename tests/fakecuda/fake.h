@@ -165,6 +165,7 @@ CUresult function_of(const void *handle, struct kernel **kernel, struct context 
 
 /* module.c */
 void modules_end(struct context *context);
+void globals_end(struct global **globals);
 struct module *library_module(struct library *library, struct context *context);
 struct function *library_function(struct kernel *kernel, struct context *context);
 

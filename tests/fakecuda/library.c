@@ -52,6 +52,7 @@ API(cuLibraryUnload, CUlibrary, handle)
 			handle_kill(function);
 		handle_kill(module);
 	}
+	globals_end(&library->globals);
 	image_close(&library->image);
 	handle_kill(library);
 	return CUDA_SUCCESS;

@@ -2,8 +2,8 @@
 /* Modules (of one context) and their functions. Loading and unloading wait for all work of the process. */
 #include "api.h"
 
-static CUdeviceptr global_of(struct global **globals, struct image *image, struct context *context, const char *name,
-			     size_t *size)
+static CUresult global_of(struct global **globals, struct image *image, struct context *context, const char *name, CUdeviceptr *address,
+			  size_t *size)
 {
 	struct memory *memory;
 	struct global *global;
@@ -12,14 +12,14 @@ static CUdeviceptr global_of(struct global **globals, struct image *image, struc
 	for (global = *globals; global; global = global->next) {
 		memory = memory_find(global->address);
 		if (global->context == context->group && memory && !memory->freed && !strcmp(global->variable->name, name)) {
-			*size = global->variable->size;
-			return global->address;
+			goto out;
 		}
 	}
 	for (variable = image->variables; variable && strcmp(variable->name, name); variable = variable->next)
 		;
-	if (!variable || memory_new(context, variable->size, MEMORY_DEVICE, &memory))
-		return 0;
+	if (!variable)
+		return CUDA_ERROR_NOT_FOUND;
+	TRY(memory_new(context, variable->size, MEMORY_DEVICE, &memory));
 	memset((void *)memory->base, 0, variable->size);
 	global = xalloc(sizeof(*global));
 	global->variable = variable;
@@ -27,8 +27,28 @@ static CUdeviceptr global_of(struct global **globals, struct image *image, struc
 	global->context = context->group;
 	global->next = *globals;
 	*globals = global;
-	*size = variable->size;
-	return global->address;
+out:
+	if (address)
+		*address = global->address;
+	if (size)
+		*size = global->variable->size;
+	return CUDA_SUCCESS;
+}
+
+/* They go with their code, once no work is left. */
+void globals_end(struct global **globals)
+{
+	while (*globals) {
+		struct global *global = *globals;
+		struct memory *memory = memory_find(global->address);
+
+		*globals = global->next;
+		if (memory && !memory->freed && memory->group == global->context) {
+			arena_give(memory->device, memory->base, memory->size);
+			memory_remove(memory);
+		}
+		free(global);
+	}
 }
 
 static struct module *module_new(struct context *context)
@@ -131,6 +151,7 @@ API(cuModuleUnload, CUmodule, handle)
 		return CUDA_ERROR_NOT_PERMITTED;
 	wait_all(NULL);
 	functions_kill(module);
+	globals_end(&module->globals);
 	image_close(&module->image);
 	handle_kill(module);
 	return CUDA_SUCCESS;
@@ -198,18 +219,9 @@ API(cuModuleEnumerateFunctions, CUfunction *, functions, unsigned int, room, CUm
 API(cuModuleGetGlobal_v2, CUdeviceptr *, address, size_t *, size, CUmodule, handle, const char *, name)
 {
 	struct module *module;
-	CUdeviceptr found;
-	size_t bytes;
 
 	TRY(module_of(handle, &module));
-	found = global_of(&module->globals, image_of(module), module->context, name, &bytes);
-	if (!found)
-		return CUDA_ERROR_NOT_FOUND;
-	if (address)
-		*address = found;
-	if (size)
-		*size = bytes;
-	return CUDA_SUCCESS;
+	return global_of(&module->globals, image_of(module), module->context, name, address, size);
 }
 
 API(cuModuleGetLoadingMode, CUmoduleLoadingMode *, mode)
@@ -242,18 +254,9 @@ API(cuLibraryGetGlobal, CUdeviceptr *, address, size_t *, size, CUlibrary, handl
 {
 	struct library *library = handle_get(handle, OBJECT_LIBRARY);
 	struct context *context;
-	CUdeviceptr found;
-	size_t bytes;
 
 	TRY(context_current(&context));
 	if (!library)
 		return CUDA_ERROR_INVALID_HANDLE;
-	found = global_of(&library->globals, &library->image, context, name, &bytes);
-	if (!found)
-		return CUDA_ERROR_NOT_FOUND;
-	if (address)
-		*address = found;
-	if (size)
-		*size = bytes;
-	return CUDA_SUCCESS;
+	return global_of(&library->globals, &library->image, context, name, address, size);
 }

@@ -20,6 +20,8 @@ from programs import program, run
 __all__ = ["live"]
 
 LEFT = re.compile(r"left: (\d+) descriptors, (\d+) bytes of GPUs, (\d+) charged")
+MORE = 1000
+"""seeds from here on: what few programs do, too (clients/dice_more.c)"""
 MORE_DESCRIPTORS = 4
 """that a life may leave: the arena's, a socket's for each kind of helper, made once"""
 
@@ -64,6 +66,8 @@ def live(seed: int, *, tell: bool = False) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FAKECUDA_TAKEN": str(Path(folder) / "taken"), "FAKECUDA_DEVICES": str(gpus)}
         environment["FAKECUDA_REFUSE"] = str(dice.choice((0, 0, 20, 100)))
+        if seed >= MORE:
+            environment["DICE_MORE"] = "1"
         if deep:
             environment["FAKECUDA_CHECKPOINTS"] = "1"
         alone = run(program("dice"), *words, preload="", **environment)

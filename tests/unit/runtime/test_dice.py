@@ -12,7 +12,7 @@ import resets_dice
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("seed", [1, 5, 14, 104])
+@pytest.mark.parametrize("seed", [1, 5, 14, 104, 1006])
 def test_a_life_is_the_same_under_the_library(seed: int) -> None:
     assert memory_dice.live(seed) == []
 

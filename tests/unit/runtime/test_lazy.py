@@ -10,7 +10,7 @@ from programs import good, program, run
 
 pytestmark = pytest.mark.e2e
 
-CASES = ("round", "over_host", "order", "questions", "again", "changed", "returns", "refused", "ends")
+CASES = ("round", "over_host", "order", "questions", "again", "changed", "returns", "refused", "beside", "ends")
 
 
 @pytest.mark.parametrize("case", CASES)

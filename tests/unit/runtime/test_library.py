@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -161,6 +162,11 @@ def test_a_forked_child_takes_nothing_of_its_parent() -> None:
 @pytest.mark.parametrize(("when", "busy"), [("begun", "REGISTER"), ("begun", "GREEN"), ("later", "GRAPH")])
 def test_no_helper_is_inside_the_driver_when_the_program_ends(when: str, busy: str) -> None:
     good(run(program("quits"), when, **{f"FAKECUDA_{busy}_US": "100000"}))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="steps by a flag of x86")
+def test_what_the_daemon_reads_is_what_threads_have() -> None:
+    good(run(program("charges")))
 
 
 def test_captures_stay_at_home() -> None:

@@ -40,6 +40,11 @@ def test_what_it_gives_back_at_its_exit_needs_no_room(way: str, tmp_path: Path) 
     good(run(program("besides"), "exits", DETSHARE_PARK="1", FAKECUDA_TAKEN=str(tmp_path / "taken"), **WAYS[way]))
 
 
+def test_what_it_gives_back_at_its_exit_is_taken_from_what_is_lent(tmp_path: Path) -> None:
+    environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), **WAYS["lazy"]}
+    good(run(program("besides"), "exits-lent", DETSHARE_PARK="1", **environment))
+
+
 def test_another_gpu_gets_access_while_threads_allocate() -> None:
     good(run(program("unusual"), "peers", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
 
@@ -57,6 +62,14 @@ def test_a_daemon_that_does_not_answer_keeps_nobody(way: str, tmp_path: Path) ->
 def test_what_is_mapped_nowhere_is_waited_for(tmp_path: Path) -> None:
     environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), **WAYS["lazy"]}
     good(run(program("unusual"), "nowhere", DETSHARE_PARK="1", **environment))
+
+
+def test_host_memory_goes_back_beside_work_that_waits_for_the_program() -> None:
+    good(run(program("unusual"), "gives-back", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
+
+
+def test_who_shares_an_event_is_known_to_share() -> None:
+    good(run(program("unusual"), "event", DETSHARE_PARK="1"))
 
 
 def test_what_a_mapping_held_is_paid_for_no_longer() -> None:

@@ -82,11 +82,12 @@ static void outlived(void)
 
 #define OWN (4 * MIB)
 
+static CUmemGenericAllocationHandle handle;
+
 static CUdeviceptr own_memory(void)
 {
 	CUmemAllocationProp prop = {.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CUmemGenericAllocationHandle handle;
 	CUdeviceptr base;
 
 	CHECK(cuMemAddressReserve(&base, OWN, 0, 0, 0));
@@ -150,21 +151,49 @@ static void given_up(void)
 }
 
 static CUstream stream;
+static CUdeviceptr own, pooled, second;
 
 static void gives_back(void)
 {
+	CHECK(cuMemFreeAsync(pooled, stream));
+	CHECK(cuMemFreeAsync(second, stream));
 	CHECK(cuStreamDestroy_v2(stream));
 	CHECK(cuMemFree_v2(block));
 	EXPECT(cuMemFree_v2(block) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuMemUnmap(own, OWN / 2) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemUnmap(own, OWN));
+	EXPECT(cuMemUnmap(own, OWN) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemRelease(handle));
+	EXPECT(cuMemRelease(handle) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemAddressFree(own, OWN));
+	EXPECT(daemon_counters()->memory_used == 0);
+}
+
+static void all_away(void)
+{
+	CHECK(cuStreamCreate(&stream, 0));
+	make();
+	own = own_memory();
+	CHECK(cuMemAllocAsync(&pooled, MIB, stream));
+	CHECK(cuMemAlloc_v2(&second, 2 * MIB));
+	EXPECT(park() == DS_PARK_OK && away());
+	others_have(80UL << 30);
 }
 
 /* It ends while it is away, and the GPU stays full: what it gives back at its exit needs no room. */
 static void exits(void)
 {
-	CHECK(cuStreamCreate(&stream, 0));
-	make();
-	EXPECT(park() == DS_PARK_OK && away());
-	others_have(80UL << 30);
+	all_away();
+}
+
+/* It ran over what is lent before. */
+static void exits_lent(void)
+{
+	client_kernels();
+	all_away();
+	CHECK(client_mix(stream, block, 1, 1, 5));
+	CHECK(cuStreamSynchronize(stream));
+	EXPECT(state() == DS_PARK_LENT);
 }
 
 int main(int count, char **words)
@@ -177,10 +206,11 @@ int main(int count, char **words)
 		{"begins", begins},
 		{"given-up", given_up},
 		{"exits", exits},
+		{"exits-lent", exits_lent},
 	};
 
 	/* before the library's own: it runs after them, as destructors of a program do */
-	if (count > 1 && !strcmp(words[1], "exits"))
+	if (count > 1 && !strncmp(words[1], "exits", 5))
 		atexit(gives_back);
 	return parked_main(count > 1 ? words[1] : "", cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -134,5 +134,6 @@ void dice_enter(struct worker *self, unsigned int gpu);
 void dice_make(struct worker *self, struct block *block);
 void dice_end(struct worker *self, struct block *block);
 void dice_step(struct worker *self);
+void dice_more(struct worker *self, struct block *block);
 
 #endif

@@ -437,6 +437,10 @@ void dice_step(struct worker *self)
 		dice_make(self, block);
 		return;
 	}
+	if (getenv("DICE_MORE") && dice(self, 2)) {
+		dice_more(self, block);
+		return;
+	}
 	what = dice(self, 60);
 	if (what == 0)
 		forks(self);

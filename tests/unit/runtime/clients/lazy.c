@@ -185,6 +185,39 @@ static void without_host_memory_it_stays(void)
 	EXPECT(park() == DS_PARK_OK && all_filled());
 }
 
+static _Atomic(bool) made;
+
+static void until_made(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&made))
+		usleep(200);
+}
+
+/* Work over lent memory waits for what the program does after it has allocated: neither waits for the other. */
+static void allocates_beside_work(void)
+{
+	CUdeviceptr more, rows;
+	size_t pitch;
+
+	make();
+	EXPECT(park() == DS_PARK_OK);
+	room_for(1);
+	mixed(0);
+	CHECK(cuLaunchHostFunc(NULL, until_made, NULL));
+	CHECK(cuMemAlloc_v2(&more, 4 * MIB));
+	EXPECT(state() == DS_PARK_LENT);
+	CHECK(cuMemAllocPitch_v2(&rows, &pitch, 4096, 1024, 4));
+	atomic_store(&made, true);
+	CHECK(cuStreamSynchronize(NULL));
+	fill(more, 4 * MIB, 9);
+	others_have(0);
+	unmixed(0);
+	wait_state(DS_PARK_HOME);
+	EXPECT(all_filled() && filled(more, 4 * MIB, 9));
+	EXPECT(park() == DS_PARK_OK && all_filled() && filled(more, 4 * MIB, 9));
+}
+
 static void ends_in_the_midst(void)
 {
 	make();
@@ -205,6 +238,7 @@ int main(int count, char **words)
 		{"changed", copies_what_changed},
 		{"returns", gives_its_host_memory_back},
 		{"refused", without_host_memory_it_stays},
+		{"beside", allocates_beside_work},
 		{"ends", ends_in_the_midst},
 	};
 

@@ -178,6 +178,8 @@ static void case_peers(void)
 
 static void *frees(void *at)
 {
+	/* a thread without a context frees nothing */
+	EXPECT(cuMemFree_v2((CUdeviceptr)at) == CUDA_ERROR_INVALID_CONTEXT);
 	CHECK(cuCtxSetCurrent(context));
 	CHECK(cuMemFree_v2((CUdeviceptr)at));
 	return NULL;
@@ -190,10 +192,11 @@ static void case_green(void)
 	CUdevResourceDesc desc;
 	unsigned int groups = 1;
 	CUgreenCtx green;
+	CUdeviceptr at, before;
 	pthread_t thread;
-	CUdeviceptr at;
 	CUgraph graph;
 
+	CHECK(cuMemAlloc_v2(&before, 2 * MIB));
 	CHECK(cuMemAlloc_v2(&at, 2 * MIB));
 	fill(at, 2 * MIB, 4);
 	EXPECT(park() == DS_PARK_OK && away());
@@ -206,10 +209,12 @@ static void case_green(void)
 	CHECK(client_mix(stream, at, 1, 1, 1));
 	CHECK(cuStreamSynchronize(stream));
 	EXPECT(park() == DS_PARK_CONTEXT && !away());
-	/* what is made from now on is freed while another thread captures, and that goes on */
+	/* what there was, and what is made from now on, is freed while another thread captures, and that goes on */
 	CHECK(cuMemAlloc_v2(&at, 2 * MIB));
 	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	pthread_create(&thread, NULL, frees, (void *)at);
+	pthread_join(thread, NULL);
+	pthread_create(&thread, NULL, frees, (void *)before);
 	pthread_join(thread, NULL);
 	CHECK(cuStreamEndCapture(stream, &graph));
 }

@@ -278,6 +278,7 @@ static void asks_about_the_host(void)
 	unsigned int type[2];
 	void *host, *answers[2];
 	CUdeviceptr seen;
+	size_t size;
 
 	make();
 	CHECK(cuMemHostAlloc(&host, 4096, 0));
@@ -287,6 +288,9 @@ static void asks_about_the_host(void)
 	answers[1] = &seen;
 	CHECK(cuPointerGetAttributes(2, kinds, answers, (CUdeviceptr)host));
 	EXPECT(type[0] == 1 && type[1] == 1 && seen == (CUdeviceptr)host && away());
+	/* nor does where an allocation begins and ends */
+	CHECK(cuMemGetAddressRange_v2(&seen, &size, block + 5));
+	EXPECT(seen == block && size == 2 * PIECE && away());
 	CHECK(cuPointerGetAttribute(&type[0], 2, block));
 	EXPECT(type[0] == 2 && !away());
 }
@@ -374,6 +378,46 @@ static void is_mapped_nowhere(void)
 	}
 }
 
+/* Host memory is given back while another GPU has work that waits for a call of the program's: the call waits for nothing. */
+static void gives_back_beside_work(void)
+{
+	CUstream waits, writes;
+	CUcontext other;
+	void *word;
+
+	make();
+	CHECK(cuDevicePrimaryCtxRetain(&other, 1));
+	CHECK(cuCtxSetCurrent(other));
+	CHECK(cuStreamCreate(&waits, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamCreate(&writes, CU_STREAM_NON_BLOCKING));
+	CHECK(cuMemHostAlloc(&word, 4096, 0));
+	*(uint32_t *)word = 0;
+	EXPECT(park() == DS_PARK_OK);
+	daemon_park(false);
+	EXPECT(daemon_park_wait() == DS_PARK_OK);
+	CHECK(cuStreamWaitValue32_v2(waits, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_EQ));
+	daemon_policy()->returns++;
+	EXPECT(park() == DS_PARK_BUSY);
+	CHECK(cuStreamWriteValue32_v2(writes, (CUdeviceptr)word, 1, 0));
+	CHECK(cuStreamSynchronize(waits));
+	while (__atomic_load_n(&daemon_counters()->returned, __ATOMIC_ACQUIRE) != daemon_policy()->returns)
+		usleep(200);
+	CHECK(cuCtxSetCurrent(context));
+	EXPECT(filled(block, 2 * PIECE, 3));
+}
+
+/* An event that another process may have is told as memory is. */
+static void named_event(void)
+{
+	CUipcEventHandle handle;
+	CUevent event;
+
+	CHECK(cuEventCreate(&event, 2 | 4));
+	EXPECT(!daemon_counters()->shares);
+	cuIpcGetEventHandle(&handle, event);
+	EXPECT(daemon_counters()->shares);
+}
+
 int main(int count, char **words)
 {
 	static const struct parked_case cases[] = {
@@ -387,6 +431,8 @@ int main(int count, char **words)
 		{"nothing", takes_nothing},
 		{"peers", peers_meanwhile},
 		{"handles", pays_for_handles},
+		{"event", named_event},
+		{"gives-back", gives_back_beside_work},
 		{"host", asks_about_the_host},
 		{"cancels", cancels},
 		{"unanswered", is_not_answered},
