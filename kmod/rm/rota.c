@@ -186,6 +186,16 @@ static void put_by(const struct rm_rota *rota, struct rm_rota_tenant *holder)
 	holder->rested = true;
 }
 
+static bool is_alone(const struct rm_rota *rota, const struct rm_rota_tenant *holder, u32 top, bool closed)
+{
+	unsigned int i;
+
+	for (i = 0; i < rota->count; i++)
+		if (&rota->tenants[i] != holder && has_turns(&rota->tenants[i], top, closed))
+			return false;
+	return true;
+}
+
 static void choose(struct rm_rota *rota, u32 top, bool closed)
 {
 	struct rm_rota_tenant *holder = find(rota, rota->holder), *window = next_window(rota, top, closed), *turn;
@@ -209,8 +219,11 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 		return;
 	}
 	turn = next_turn(rota, top, closed);
-	/* nobody else waits: it goes on, owes nobody anything, and makes way for the first who does */
-	if (turn && turn == holder && rota->kind == RM_ROTA_TURN)
+	/*
+	 * nobody else waits: it goes on, owes nobody anything, and makes way for the first who does. Where others do it was let through by
+	 * who had the last turn, and has its own now
+	 */
+	if (turn && turn == holder && rota->kind == RM_ROTA_TURN && is_alone(rota, holder, top, closed))
 		holder->over = 0;
 	else if (turn)
 		give_turn(rota, turn, top);

@@ -131,7 +131,7 @@ void ds_activity_watch(struct ds_scan *scan)
 
 static bool is_held(const struct ds_entity *entity)
 {
-	return entity->gated || READ_ONCE(entity->pause.off);
+	return entity->gated || ds_entity_in_doubt(entity);
 }
 
 static bool shows_life(struct ds_entity *entity)
@@ -335,7 +335,7 @@ static bool take_fresh(struct ds_entity *entity)
 static void sample_held(struct ds_scan *scan, struct ds_entity *entity)
 {
 	/* a gate leaves what is queued alone: that is paid for, and ends */
-	if (scan->metered && READ_ONCE(entity->active) && !READ_ONCE(entity->pause.off))
+	if (scan->metered && READ_ONCE(entity->active) && !ds_entity_in_doubt(entity))
 		inquire(scan, entity);
 	else
 		entity->known_ns = scan->now;

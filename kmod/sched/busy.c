@@ -227,8 +227,8 @@ static void work(struct work_struct *item)
 		said = ask_all(entity, question, &asked);
 	kfree(question);
 	spin_lock_irq(&entity->runq->lock);
-	/* of a channel that is off the driver says that it is idle, whatever it had begun: what may be about that is no answer */
-	if (moves == entity->pause.moves && !(moves & 1) && !entity->pause.off) {
+	/* what may be about channels that are off is no answer */
+	if (moves == entity->pause.moves && !(moves & 1) && !ds_entity_in_doubt(entity)) {
 		entity->busy.said = said;
 		entity->busy.begun_ns = begun;
 		entity->busy.asked_ns = asked;

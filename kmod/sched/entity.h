@@ -48,7 +48,7 @@ struct ds_entity_pause {
 	u32 wanted;		/* DETSHARE_HOLD_*: paused while any is set; runq->lock */
 	u64 asked, settled;	/* counts changes of wanted, and those that the driver has answered; runq->lock */
 	bool off;		/* channels are off the run list; runq->lock */
-	u32 channels;		/* that are off by us; runq->lock */
+	u32 channels;		/* that are off by us, or may be; runq->lock */
 	u32 status;		/* NV_STATUS of the last call, or DS_RM_GONE; runq->lock */
 	int err;		/* why it cannot be paused: -EOPNOTSUPP (shared with others by MPS), -ENODEV, -EIO; runq->lock */
 	unsigned int failures;	/* in a row; the work item's own */
@@ -136,6 +136,15 @@ static inline u64 ds_entity_ended(const struct ds_entity *entity)
 	u64 ended = READ_ONCE(entity->ended_ns);
 
 	return ended > READ_ONCE(entity->launched_ns) ? ended : 0;
+}
+
+/*
+ * Is any of its channels off the run list, or may be, for a call failed? Of such ones the driver says that they are idle, whatever they had begun. Any
+ * context.
+ */
+static inline bool ds_entity_in_doubt(const struct ds_entity *entity)
+{
+	return READ_ONCE(entity->pause.off) || READ_ONCE(entity->pause.channels);
 }
 
 /* Are its channels off, or about to be? Any context. */

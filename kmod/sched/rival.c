@@ -5,6 +5,7 @@
 #include "activity.h"
 #include "busy.h"
 #include "rival.h"
+#include "rotation.h"
 #include "entity.h"
 #include "sched.h"
 
@@ -17,6 +18,12 @@
 static bool may_be_one(const struct ds_entity *entity)
 {
 	return !entity->rule.class[0] && entity->tsgs && !entity->gated && !READ_ONCE(entity->pause.off);
+}
+
+/* The driver refused to take it off for the turn of another one. */
+static bool stayed(const struct ds_entity *entity)
+{
+	return ds_rotation_has(entity) && READ_ONCE(entity->pause.err) && !READ_ONCE(entity->pause.off);
 }
 
 /* When the driver was asked about it last, 0: never. *busy: by its answer; where it had none, a slice too long costs less than one too short. */
@@ -53,6 +60,8 @@ static void find(struct ds_scan *scan)
 	bool busy;
 
 	list_for_each_entry(entity, &scan->runq->entities, link) {
+		if (stayed(entity))
+			rotation->rival_ns = scan->now;
 		if (!may_be_one(entity))
 			continue;
 		asked = asked_at(entity, &busy);

@@ -112,7 +112,7 @@ static bool count_on(struct ds_entity *entity, u64 now)
 
 static bool is_off(const struct ds_entity *entity)
 {
-	return READ_ONCE(entity->pause.off) || READ_ONCE(entity->pause.moves) & 1;
+	return ds_entity_in_doubt(entity) || READ_ONCE(entity->pause.moves) & 1;
 }
 
 /* For how much of the time that it was on it pays: ns. */

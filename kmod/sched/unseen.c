@@ -5,19 +5,30 @@
 #include "activity.h"
 #include "busy.h"
 #include "entity.h"
+#include "rotation.h"
 #include "spend.h"
 #include "unseen.h"
 
 /* From one question about an entity to the next, and how much of it is left to chance. */
 #define GAP_NS (50 * NSEC_PER_MSEC)
 #define CHANCE_NS (100 * NSEC_PER_MSEC)
+/* The same of who pays for nothing. */
+#define TURN_GAP_NS (NSEC_PER_SEC / 2)
+#define TURN_CHANCE_NS NSEC_PER_SEC
 /* All questions of a runq together come no closer: each takes the driver's lock for a millisecond. */
 #define RUNQ_GAP_NS (20 * NSEC_PER_MSEC)
 
-static void wait_for_next(struct ds_entity *entity, u64 now)
+static bool pays(const struct ds_scan *scan, const struct ds_entity *entity)
 {
+	return scan->metered && entity->counted;
+}
+
+static void wait_for_next(const struct ds_scan *scan, struct ds_entity *entity)
+{
+	bool often = pays(scan, entity);
+
 	entity->unseen.asking_ns = 0;
-	entity->unseen.next_ns = now + GAP_NS + get_random_u32() % CHANCE_NS;
+	entity->unseen.next_ns = scan->now + (often ? GAP_NS : TURN_GAP_NS) + get_random_u32() % (u32)(often ? CHANCE_NS : TURN_CHANCE_NS);
 }
 
 /* The driver's answer to the question that was asked last. false: it is not there yet. */
@@ -42,11 +53,12 @@ static void take_answer(struct ds_scan *scan, struct ds_entity *entity)
 		ds_busy_ask(entity);
 		return;
 	}
-	wait_for_next(entity, scan->now);
+	wait_for_next(scan, entity);
 	if (said != DS_BUSY_YES && said != DS_BUSY_NO)
 		return;
 	if (said == DS_BUSY_YES) {
-		ds_bucket_pay(entity, asked - min(asked, entity->unseen.vouched_ns));
+		if (pays(scan, entity))
+			ds_bucket_pay(entity, asked - min(asked, entity->unseen.vouched_ns));
 		ds_activity_seen(entity, scan->now);
 	}
 	entity->unseen.vouched_ns = asked;
@@ -69,14 +81,14 @@ void ds_unseen_sample(struct ds_scan *scan, struct ds_entity *entity)
 {
 	struct ds_entity_unseen *unseen = &entity->unseen;
 
-	if (!scan->metered || !entity->counted || !ds_busy_can(entity->gpu)) {
+	if ((!pays(scan, entity) && (scan->lone || !ds_rotation_has(entity))) || !ds_busy_can(entity->gpu)) {
 		unseen->vouched_ns = 0;
 		return;
 	}
 	if (unseen->vouched_ns <= READ_ONCE(entity->last_ns)) {
 		/* it has just become idle */
 		unseen->vouched_ns = scan->now;
-		wait_for_next(entity, scan->now);
+		wait_for_next(scan, entity);
 	} else if (unseen->asking_ns) {
 		take_answer(scan, entity);
 	} else if (scan->now >= unseen->next_ns) {

@@ -262,6 +262,38 @@ def test_the_turn_is_always_with_somebody_who_wants_it(
             assert closed or not wanting
 
 
+@settings(deadline=None)
+@given(steps())
+def test_whatever_came_before_each_who_wants_it_has_its_turn(
+    library: ctypes.CDLL, acts: list[tuple[int, int, bool, bool]]
+) -> None:
+    rota = Rota(library, {}, {}, {}, {})
+    for who, ms, wants, closed in acts:
+        rota.tenants[who].wants = wants
+        rota.run(ms * MS, closed)
+    for each in rota.tenants:
+        each.wants = True
+    before = dict(rota.used)
+    rota.run(1000 * MS)
+    assert all(rota.used[key] - before[key] > 0 for key in (1, 2, 3, 4)), rota.used
+
+
+def test_who_comes_back_as_a_turn_ends_has_no_other_one_for_ever(library: ctypes.CDLL) -> None:
+    """It was let through with the rest of its turn, and went on after that as if nobody waited."""
+    rota = Rota(library, {}, {})
+    rota.run(10 * MS)
+    rota.tenants[0].wants = False
+    rota.run(99 * MS)
+    assert (rota.state.holder, rota.state.left) == (2, MS)
+    rota.tenants[0].wants = True
+    rota.now += MS
+    rota.step()
+    assert rota.state.holder == 1
+    before = dict(rota.used)
+    rota.run(990 * MS)
+    assert all(rota.used[key] - before[key] >= 400 * MS for key in (1, 2)), rota.used
+
+
 def test_who_was_on_for_longer_than_its_turn_has_a_shorter_one_next(library: ctypes.CDLL) -> None:
     rota = Rota(library, {}, {})
     rota.run(101 * MS)
