@@ -43,7 +43,7 @@ struct batch {
 
 /* ---- what is there ------------------------------------------------------------- */
 
-/* Any will do: the program's own first, it lives as long as its channels; one that was made for this last. Under ds_clients_lock. */
+/* Any will do: the program's own first, it lives as long as its channels, as does one that was made for this. Under ds_clients_lock. */
 static bool find_subdevice(struct ds_client *own, u32 gpu, struct batch *batch)
 {
 	struct ds_client *client = own;
@@ -52,6 +52,8 @@ static bool find_subdevice(struct ds_client *own, u32 gpu, struct batch *batch)
 	batch->subdevice = ds_subdevice_of(client, gpu);
 	mutex_unlock(&client->tree);
 	batch->client = client->rm.handle;
+	if (!batch->subdevice)
+		batch->subdevice = batch->made.handle;
 	if (batch->subdevice)
 		return true;
 	list_for_each_entry(client, &ds_clients, link) {
@@ -62,9 +64,7 @@ static bool find_subdevice(struct ds_client *own, u32 gpu, struct batch *batch)
 		if (batch->subdevice)
 			return true;
 	}
-	batch->client = own->rm.handle;
-	batch->subdevice = batch->made.handle;
-	return batch->subdevice;
+	return false;
 }
 
 /* Who has channels has a device, and a device without a subdevice can get one. */
@@ -197,7 +197,8 @@ static int turn(struct ds_entity *entity, struct batch *batch, bool off, u32 sta
 		if (err || !batch->count)
 			return err;
 		status = call(entity, batch, off);
-		if (status == DS_RM_GONE)
+		/* another's subdevice may be going with its program */
+		if (status == DS_RM_GONE || (status && batch->client != entity->client))
 			return -ENODEV;
 		if (status && ++tries == TRIES)
 			return -EIO;

@@ -254,7 +254,7 @@ def test_a_pause_needs_nobodys_subdevice(family: genl.DetShare, program: Program
     assert share(one.clients, 0.5) > 0
     before = objects()
     answer = row(family.hold_set(gate=False, pause=True, **of(one)))
-    assert (answer["vctxs"], answer["paused"], answer["failed"]) == (1, 1, 0)
+    assert (answer["vctxs"], answer["paused"], answer["failed"]) == (1, 1, 0), answer
     assert share(one.clients, 0.5) == 0
     assert objects() == before
     family.hold_del(**of(one))
