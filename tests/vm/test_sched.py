@@ -17,7 +17,7 @@ __all__ = ["clients"]  # a fixture
 GUESTS = {
     "orders": ("sched_pause.py", "sched_accounts.py", "sched_tame.py", "sched_answers.py"),
     "turns": ("sched_turns.py",),
-    "shares": ("sched_shares.py", "sched_ceiling.py", "sched_refused.py"),
+    "shares": ("sched_shares.py", "sched_ceiling.py", "sched_refused.py", "sched_stuck.py"),
     "states": ("sched_states.py", "sched_heirs.py"),
     "long": ("sched_long.py",),
     "hidden": ("sched_hidden.py", "sched_stalled.py", "sched_bounds.py", "sched_floods.py"),
@@ -76,7 +76,6 @@ def test_how_much_is_got_by_turns(guest_pytest: Callable[..., Completed], client
 def test_dice_over_turns(guest_pytest: Callable[..., Completed], clients: Path) -> None:
     """Three lives; more by hand, with other seeds in DETSHARE_DICE."""
     done = guest_pytest(
-        "tests/vm/guest/sched_stuck.py",
         "tests/vm/guest/sched_dice.py",
         kernel="6.12",
         driver="sim",
