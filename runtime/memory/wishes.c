@@ -71,14 +71,16 @@ static bool return_arena(struct ds_board *board, struct ds_stay *gone)
 	return true;
 }
 
-/* Without the lock. */
+/* Without the lock. Who is away has nothing to give, and is not brought back for it by a call of the driver. */
 static void returned(struct ds_board *board, struct ds_stay *gone, uint32_t wanted)
 {
 	struct ds_own own;
 
-	ds_own_begin(&own, board->device);
-	ds_arena_returned(gone);
-	ds_own_end(&own);
+	if (gone->count) {
+		ds_own_begin(&own, board->device);
+		ds_arena_returned(gone);
+		ds_own_end(&own);
+	}
 	__atomic_store_n(&board->pages.counters->returned, wanted, __ATOMIC_RELEASE);
 }
 

@@ -13,7 +13,7 @@ from programs import good, program, run
 pytestmark = pytest.mark.e2e
 
 WAYS = ("round", "wakes", "refused", "busy", "full", "held", "below", "ends")
-SHUT = ("launch", "free", "release", "reset", "query", "destroy", "exit")
+SHUT = ("launch", "free", "release", "reset", "query", "destroy", "exit", "gives")
 KINDS = ("questions", "own", "foreign", "green", "shared")
 
 

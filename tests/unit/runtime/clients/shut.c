@@ -31,6 +31,7 @@ static void *daemon_side(void *unused)
 	atomic_store(&deep, true);
 	while (!__atomic_load_n(&counters->wants_back, __ATOMIC_ACQUIRE))
 		usleep(200);
+	atomic_store(&deep, false);
 	CHECK(cuCheckpointProcessRestore(getpid(), NULL));
 	CHECK(cuCheckpointProcessUnlock(getpid(), NULL));
 	__atomic_store_n(&policy->deep, 0, __ATOMIC_SEQ_CST);
@@ -71,6 +72,16 @@ static void asks(void)
 	EXPECT(cuStreamQuery(stream) == CUDA_SUCCESS);
 }
 
+/* Somebody else needs host memory: there is none to give, and nothing to ask the driver for that. */
+static void gives(void)
+{
+	daemon_policy()->returns++;
+	while (__atomic_load_n(&daemon_counters()->returned, __ATOMIC_ACQUIRE) != daemon_policy()->returns)
+		usleep(200);
+	EXPECT(atomic_load(&deep));
+	launches();
+}
+
 static void exits(void)
 {
 	exit(0);
@@ -81,6 +92,7 @@ int main(int count, char **words)
 	static const struct parked_case cases[] = {
 		{"launch", launches}, {"free", frees},	      {"release", releases}, {"reset", resets},
 		{"query", asks},      {"destroy", destroys}, {"exit", exits},
+		{"gives", gives},
 	};
 	pthread_t thread;
 
