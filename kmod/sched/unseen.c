@@ -17,6 +17,7 @@
 #define TURN_CHANCE_NS NSEC_PER_SEC
 /* All questions of a runq together come no closer: each takes the driver's lock for a millisecond. */
 #define RUNQ_GAP_NS (20 * NSEC_PER_MSEC)
+#define TURN_RUNQ_GAP_NS (100 * NSEC_PER_MSEC)
 
 static bool pays(const struct ds_scan *scan, const struct ds_entity *entity)
 {
@@ -66,7 +67,7 @@ static void take_answer(struct ds_scan *scan, struct ds_entity *entity)
 
 static void ask(struct ds_scan *scan, struct ds_entity *entity)
 {
-	u64 soonest = entity->runq->unseen_ns + RUNQ_GAP_NS;
+	u64 soonest = entity->runq->unseen_ns + (pays(scan, entity) ? RUNQ_GAP_NS : TURN_RUNQ_GAP_NS);
 
 	if (scan->now < soonest) {
 		entity->unseen.next_ns = soonest + get_random_u32() % RUNQ_GAP_NS;

@@ -174,6 +174,7 @@ class Acting:
     def _forget(self, process: ProcessId) -> None:
         tenants = {m.tenant for m in self._members.values()}
         self._ran = {key for key in self._ran if key[0] != process.pid}
+        self._lagging = {key: at for key, at in self._lagging.items() if key[0] != process}
         self._started = {key: at for key, at in self._started.items() if key[0] in tenants}
         self._told.pop(process, None)
 

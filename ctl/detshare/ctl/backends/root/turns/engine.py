@@ -41,6 +41,7 @@ REST_AFTER_S: Final = 0.015
 STARTED_NS: Final = 30_000_000
 """who began to run so lately had work then"""
 LAGS_S: Final = 1.0
+"""an MPS server that was not seen for so long is asked whether it has work"""
 SLOW_S: Final = 0.01
 """where a step takes longer the thread rests for as long: looks and verbs need its lock, too"""
 
