@@ -27,13 +27,15 @@ static uint64_t place_of(int fd)
 	return fstat(fd, &now) ? 0 : (uint64_t)now.st_dev << 40 ^ (uint64_t)now.st_ino;
 }
 
-static void open_file(void)
+/* Of threads that come at once, one sets what it opened in place of `was`. */
+static void open_file(int was)
 {
 	const char *file = secure_getenv("DETSHARE_LOG_FILE");
 	int fd = file && *file ? open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : -1;
 
-	atomic_store(&target, fd >= 0 ? fd : STDERR_FILENO);
 	atomic_store(&place, fd >= 0 ? place_of(fd) : 0);
+	if (!atomic_compare_exchange_strong(&target, &was, fd >= 0 ? fd : STDERR_FILENO) && fd >= 0)
+		close(fd);
 }
 
 static int level_now(void)
@@ -45,7 +47,7 @@ static int level_now(void)
 		return known;
 	wish = getenv("DETSHARE_LOG");
 	known = !wish ? INFO : !strcmp(wish, "off") ? OFF : !strcmp(wish, "debug") ? DEBUG : INFO;
-	open_file();
+	open_file(-1);
 	atomic_store(&level, known);
 	return known;
 }
@@ -56,14 +58,16 @@ static void say(const char *format, va_list args)
 	int saved = errno;
 	int length = snprintf(line, sizeof(line), "detshare[%d]: ", (int)getpid());
 	int more = vsnprintf(line + length, sizeof(line) - length - 1, format, args);
+	int into;
 
 	if (more > 0)
 		length += more;
 	if (length > (int)sizeof(line) - 2)
 		length = sizeof(line) - 2;
 	line[length++] = '\n';
-	if (atomic_load(&place) && place_of(atomic_load(&target)) != atomic_load(&place))
-		open_file();
+	into = atomic_load(&target);
+	if (atomic_load(&place) && place_of(into) != atomic_load(&place))
+		open_file(into);
 	if (write(atomic_load(&target), line, length) < 0) {
 		/* nobody to tell */
 	}
