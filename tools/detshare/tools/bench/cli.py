@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from detshare.tools.bench.beside import beside
 from detshare.tools.bench.checked import CHECKED
 from detshare.tools.bench.conduct import conduct
 from detshare.tools.bench.field.cli import field as of_the_field
@@ -166,7 +167,7 @@ def _add(name: str, about: Experiment) -> None:
 
 for _name, _about in EXPERIMENTS.items():
     _add(_name, _about)
-_PARTS = (*CHECKED, of_the_field, forwarded, gates, launch_path, page, policies, rm_core, scale, sim_validation)
+_PARTS = (*CHECKED, beside, of_the_field, forwarded, gates, launch_path, page, policies, rm_core, scale, sim_validation)
 for _command in (*_PARTS, *MIXES, *COMMANDS):
     bench.add_command(_command)
 
