@@ -24,7 +24,7 @@
  *   gate->inserting	read, below mmap_lock: a fault of a door is in the driver, or a debugger writes through it; write, for a
  *			moment, after gate->shutting
  *   gate->calling	spinning; held while an owner is told of a kick, so ds_runq.lock is taken inside
- *   gates_lock, doors_lock, guests_lock, userd_lock: spinning, leaves
+ *   gates_lock, doors_lock, spaces_lock, userd_lock: spinning, leaves
  * counters_lock (bound.h): spinning, a leaf inside anything
  * Who waits at a shut gate holds none of these, nor mmap_lock.
  *

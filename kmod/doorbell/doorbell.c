@@ -95,7 +95,7 @@ void ds_door_put(struct ds_door *door)
 		return;
 	atomic_sub(atomic_read(&door->abroad), &door->gate->abroad);
 	atomic_sub(atomic_read(&door->mappings), &door->gate->mappings);
-	ds_guests_forget(door);
+	ds_spaces_forget(door);
 	ds_gate_put(door->gate);
 	mmdrop(door->mm);
 	kfree_rcu(door, rcu);
@@ -113,7 +113,7 @@ static struct ds_door *new_door(struct ds_gate *gate, const struct file *file)
 	door->mm = current->mm;
 	mmgrab(door->mm);
 	INIT_LIST_HEAD(&door->in_gate);
-	INIT_LIST_HEAD(&door->guests);
+	INIT_LIST_HEAD(&door->spaces);
 	return door;
 }
 
@@ -282,7 +282,7 @@ void ds_door_assume(struct ds_gate *gate, const struct file *file)
 		door->pages = DS_DOOR_PAGES;
 		atomic_inc(&door->mappings);
 		atomic_inc(&gate->mappings);
-		ds_guest_add(door, door->mm);
+		ds_space_add(door, door->mm);
 		ds_door_enter(door);
 	}
 	if (door)

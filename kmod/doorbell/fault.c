@@ -46,7 +46,7 @@ static void count_mapping(struct ds_door *door, struct vm_area_struct *vma)
 		WRITE_ONCE(door->split, true);
 	atomic_inc(&door->mappings);
 	atomic_inc(&door->gate->mappings);
-	ds_guest_add(door, vma->vm_mm);
+	ds_space_add(door, vma->vm_mm);
 	if (vma->vm_mm == door->mm)
 		return;
 	atomic_inc(&door->abroad);
@@ -89,7 +89,7 @@ void ds_door_close(const struct ds_hook *hook, struct vm_area_struct *vma)
 		/* mappings that are older than the door were not counted */
 		if (atomic_dec_if_positive(&door->mappings) >= 0)
 			atomic_dec(&door->gate->mappings);
-		ds_guest_remove(door, vma->vm_mm);
+		ds_space_remove(door, vma->vm_mm);
 		if (vma->vm_mm != door->mm && atomic_dec_if_positive(&door->abroad) >= 0)
 			atomic_dec(&door->gate->abroad);
 		ds_door_put(door);

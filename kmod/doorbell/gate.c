@@ -204,11 +204,11 @@ static void withdraw(struct ds_gate *gate)
 /* The same for roaming doors of others that the gate's process has mapped. Not under a gate's shutting. */
 static void withdraw_roaming(struct ds_gate *gate)
 {
-	const struct mm_struct *mm = ds_guest_space(gate->process);
+	const struct mm_struct *mm = ds_space_of(gate->process);
 	struct ds_gate *other;
 
 	for_each_gate_of(other, gate->gpu) {
-		if (is_own(other, gate->process) || !ds_gate_roams(other) || !ds_guest_is(other, mm))
+		if (is_own(other, gate->process) || !ds_gate_roams(other) || !ds_space_reaches(other, mm))
 			continue;
 		mutex_lock(&other->shutting);
 		withdraw(other);
@@ -223,7 +223,7 @@ void ds_gates_withdraw(const struct mm_struct *mm)
 
 	for (gpu = 0; gpu < RM_GPUS; gpu++) {
 		for_each_gate_of(gate, gpu) {
-			if (!ds_guest_is(gate, mm))
+			if (!ds_space_reaches(gate, mm))
 				continue;
 			mutex_lock(&gate->shutting);
 			withdraw(gate);

@@ -59,7 +59,7 @@ struct ds_door {
 	bool split;			/* there is, or was, a mapping of a part of it */
 	unsigned int pages;		/* of a whole mapping; 0: there was none yet */
 	atomic_t abroad;		/* mappings in other address spaces; in gate->abroad until the door is freed */
-	struct list_head guests;	/* address spaces that have it mapped; guest.c's */
+	struct list_head spaces;	/* address spaces that have it mapped; space.c's */
 	atomic_t mappings;		/* in gate->mappings until the door is freed */
 	/* What page i shows; of use once pages_known. Several may write it at once: the same. */
 	unsigned long pfns[DS_DOOR_PAGES];
@@ -106,13 +106,13 @@ enum ds_touch ds_door_touched(const struct ds_door *door);
 /* Takes all doorbells back that this address space has mapped. */
 void ds_gates_withdraw(const struct mm_struct *mm);
 
-/* guest.c: a mapping of the door comes, or goes. */
-void ds_guest_add(struct ds_door *door, struct mm_struct *mm);
-void ds_guest_remove(struct ds_door *door, struct mm_struct *mm);
-void ds_guests_forget(struct ds_door *door);
+/* space.c: a mapping of the door comes, or goes. */
+void ds_space_add(struct ds_door *door, struct mm_struct *mm);
+void ds_space_remove(struct ds_door *door, struct mm_struct *mm);
+void ds_spaces_forget(struct ds_door *door);
 /* The process's address space, as a name; NULL: it has none any more. */
-const struct mm_struct *ds_guest_space(struct pid *process);
+const struct mm_struct *ds_space_of(struct pid *process);
 /* Has this address space one of the gate's doors mapped, or may it have? */
-bool ds_guest_is(const struct ds_gate *gate, const struct mm_struct *mm);
+bool ds_space_reaches(const struct ds_gate *gate, const struct mm_struct *mm);
 
 #endif

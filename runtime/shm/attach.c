@@ -199,8 +199,8 @@ struct ahead {
 	int socket;
 	bool vain; /* it did so in vain once: a program that tries over and over does not come and go with each time */
 	struct ds_attach request;
-	struct ds_pages kept; /* mapped before there was a context; policy NULL: none. Of the process of `keeper` */
-	uint32_t keeper;
+	struct ds_pages kept; /* mapped before there was a context; policy NULL: none. Of the process of `kept_by` */
+	uint32_t kept_by;
 };
 
 static struct ahead aheads[DS_MAX_DEVICES] = {
@@ -378,7 +378,7 @@ bool ds_pages_early(const struct ds_gpu *gpu, struct ds_pages *pages)
 	char why[400] = "";
 	bool good;
 
-	if (ahead->kept.policy && ahead->keeper == (uint32_t)getpid()) {
+	if (ahead->kept.policy && ahead->kept_by == (uint32_t)getpid()) {
 		*pages = ahead->kept;
 		return true;
 	}
@@ -397,7 +397,7 @@ bool ds_pages_early(const struct ds_gpu *gpu, struct ds_pages *pages)
 		return false;
 	}
 	pages_of(&ahead->kept, maps, answer.slot);
-	ahead->keeper = (uint32_t)getpid();
+	ahead->kept_by = (uint32_t)getpid();
 	*pages = ahead->kept;
 	return true;
 }
@@ -414,7 +414,7 @@ bool ds_pages_ask(const struct ds_gpu *gpu, struct ds_pages *pages, char *why, s
 	void *maps[PAGES];
 	bool good, gone;
 
-	if (ahead->kept.policy && ahead->keeper == (uint32_t)getpid()) {
+	if (ahead->kept.policy && ahead->kept_by == (uint32_t)getpid()) {
 		*pages = ahead->kept;
 		ahead->kept.policy = NULL;
 		return true;
