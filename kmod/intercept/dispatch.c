@@ -195,7 +195,7 @@ static void control(struct ds_call *call)
 }
 
 /* What nobody sees done is not done: else an object would be there that nobody pays for. */
-static bool blind(const struct ds_call *call)
+static bool unshielded(const struct ds_call *call)
 {
 	return ds_enforcing() && !ds_shield_armed() &&
 	       (call->asked.op != RM_OP_CONTROL || control_wanted(call->abi, call->shadow->block));
@@ -228,7 +228,7 @@ static void take(struct ds_call *call)
 	trace_detshare_call(&call->asked, err);
 	if (err)
 		call->ret = ds_call_original(call);	/* which refuses it: its size is wrong */
-	else if (blind(call))
+	else if (unshielded(call))
 		call->ret = -EINVAL;
 	else if (call->asked.op == RM_OP_CONTROL && !ds_transfer_is(call->asked.cmd))
 		control(call);
