@@ -38,17 +38,20 @@ def test_pods_of_kubernetes(guest_pytest: Callable[..., Completed], clients: Pat
 
 
 @pytest.mark.parametrize(
-    "file",
+    "files",
     [
-        "ctl_sched.py",
+        ["ctl_page.py"],
         # a policy's decisions as the kernel's rows, over a killed daemon
-        pytest.param("ctl_policies.py", marks=pytest.mark.thorough),
+        pytest.param(["ctl_policies.py"], marks=pytest.mark.thorough),
     ],
+    ids=" ".join,
 )
-def test_the_scheduler_from_the_command_line(guest_pytest: Callable[..., Completed], clients: Path, file: str) -> None:
+def test_the_scheduler_from_the_command_line(
+    guest_pytest: Callable[..., Completed], clients: Path, files: list[str]
+) -> None:
     """On programs that keep the GPU busy. An emulated processor takes five minutes for it."""
     done = guest_pytest(
-        f"tests/vm/guest/{file}",
+        *(f"tests/vm/guest/{file}" for file in files),
         driver="sim",
         load=True,
         timeout=900,
