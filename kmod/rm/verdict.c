@@ -47,11 +47,13 @@ static const struct rule rules[] = {
 	{ NV0000_CTRL_CMD_GPUACCT_GET_PROC_ACCOUNTING_INFO, RM_REFUSE, NOTHING, "asks what others have used" },
 	{ NV0000_CTRL_CMD_GPUACCT_GET_ACCOUNTING_PIDS, RM_REFUSE, NOTHING, "asks who has used the GPU" },
 	{ NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS, RM_PASS, ACCESS_RIGHTS, "asks for rights to another's objects" },
+	{ NV0041_CTRL_CMD_SURFACE_FLUSH_GPU_CACHE, RM_REFUSE, NOTHING, "flushes the GPU's cache" },
 	{ NV0080_CTRL_CMD_GR_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
 	{ NV0080_CTRL_CMD_FIFO_SET_CHANNEL_PROPERTIES, RM_REFUSE, NOTHING, "sets channel properties" },
 	{ NV0080_CTRL_CMD_FIFO_STOP_RUNLIST, RM_REFUSE, NOTHING, "stops a runlist" },
 	{ NV0080_CTRL_CMD_FIFO_START_RUNLIST, RM_REFUSE, NOTHING, "starts a runlist" },
 	{ NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS, RM_PASS, IDLE_TIME, "waits for its channels to be idle" },
+	{ NV0080_CTRL_CMD_DMA_FLUSH, RM_REFUSE, NOTHING, "flushes the GPU's cache" },
 	{ NV0090_CTRL_CMD_SET_TPC_PARTITION_MODE, RM_SWALLOW, NOTHING, "sets its TPC partition mode" },
 	{ NV00E0_CTRL_CMD_EXPORT_MEM, RM_REFUSE, KEEPING, "gives memory to other nodes" },
 	{ NV00E0_CTRL_CMD_IMPORT_MEM, RM_REFUSE, KEEPING, "takes memory of other nodes" },
@@ -118,6 +120,7 @@ static const struct rule rules[] = {
 	{ NVB06F_CTRL_CMD_MIGRATE_ENGINE_CTX_DATA, RM_REFUSE, NOTHING, "writes a context" },
 	{ NVB06F_CTRL_CMD_SET_CHANNEL_HW_STATE, RM_REFUSE, NOTHING, "writes a channel's state" },
 	{ NVB06F_CTRL_CMD_RESTORE_ENGINE_CTX_DATA, RM_REFUSE, NOTHING, "writes a context" },
+	{ NVB0CC_CTRL_CMD_EXEC_REG_OPS, RM_REFUSE, NOTHING, "reads or writes registers" },
 };
 
 /* Raw commands that CUDA 13.0 made on an H100 (tests/data/traces). What others do nobody can tell. */
