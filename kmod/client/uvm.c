@@ -25,6 +25,8 @@ enum {
 	CREATE,
 	MIGRATE,
 	MIGRATE_GROUP,
+	SET_GROUP,
+	PREVENT_GROUPS,
 	TOOLS_READ,
 	TOOLS_WRITE,
 };
@@ -35,6 +37,8 @@ static int uvm_release(struct inode *inode, struct file *file);
 static u32 uvm_create(struct address_space *mapping, void **space, u64 flags);
 static u32 uvm_migrate(void *params, struct file *file);
 static u32 uvm_migrate_group(void *params, struct file *file);
+static u32 uvm_set_group(void *params, struct file *file);
+static u32 uvm_prevent_groups(void *params, struct file *file);
 static u32 uvm_tools_read(void *params, struct file *file);
 static u32 uvm_tools_write(void *params, struct file *file);
 
@@ -47,11 +51,13 @@ static struct ds_hook hooks[] = {
 	[CREATE] = { "uvm_va_space_create", uvm_create, NULL, false, "memory that the GPU takes for a program's plain memory (HMM) is not limited" },
 	[MIGRATE] = { "uvm_api_migrate", uvm_migrate, NULL, false, MOVE_LOSS },
 	[MIGRATE_GROUP] = { "uvm_api_migrate_range_group", uvm_migrate_group, NULL, false, MOVE_LOSS },
+	[SET_GROUP] = { "uvm_api_set_range_group", uvm_set_group, NULL, false, MOVE_LOSS },
+	[PREVENT_GROUPS] = { "uvm_api_prevent_migration_range_groups", uvm_prevent_groups, NULL, false, MOVE_LOSS },
 	[TOOLS_READ] = { "uvm_api_tools_read_process_memory", uvm_tools_read, NULL, false, MOVE_LOSS },
 	[TOOLS_WRITE] = { "uvm_api_tools_write_process_memory", uvm_tools_write, NULL, false, MOVE_LOSS },
 };
 
-static bool (*may_move)(void);
+static bool (*may_move)(struct ds_process *owner);
 
 static struct ds_hook_set uvm = {
 	.module = "nvidia_uvm",
@@ -381,15 +387,17 @@ static u32 uvm_create(struct address_space *mapping, void **space, u64 flags)
 	return status;
 }
 
-/* What has the driver copy managed memory by a channel of its own. */
+/* What has the driver copy managed memory by a channel of its own. The memory is the file's, whoever calls. */
 static u32 move(const struct ds_hook *hook, void *params, struct file *file)
 {
 	struct ds_boost boost;
 	u32 status = NV_ERR_BUSY_RETRY;	/* which nobody hears: it is being killed */
+	struct uvm_file *known;
 
 	ds_boost_enter(&boost);
 	ds_count(calls);
-	if (may_move())
+	known = find_file(file);
+	if (may_move(known ? known->process : NULL))
 		status = (u32)ds_hook_call(hook, (unsigned long)params, (unsigned long)file, 0);
 	ds_boost_leave(&boost);
 	ds_hook_leave();
@@ -406,6 +414,16 @@ static u32 uvm_migrate_group(void *params, struct file *file)
 	return move(&hooks[MIGRATE_GROUP], params, file);
 }
 
+static u32 uvm_set_group(void *params, struct file *file)
+{
+	return move(&hooks[SET_GROUP], params, file);
+}
+
+static u32 uvm_prevent_groups(void *params, struct file *file)
+{
+	return move(&hooks[PREVENT_GROUPS], params, file);
+}
+
 static u32 uvm_tools_read(void *params, struct file *file)
 {
 	return move(&hooks[TOOLS_READ], params, file);
@@ -416,7 +434,7 @@ static u32 uvm_tools_write(void *params, struct file *file)
 	return move(&hooks[TOOLS_WRITE], params, file);
 }
 
-void ds_uvm_ask_mover(bool (*ask)(void))
+void ds_uvm_ask_mover(bool (*ask)(struct ds_process *owner))
 {
 	may_move = ask;
 }

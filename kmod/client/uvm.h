@@ -7,8 +7,11 @@
 #include "process.h"
 
 struct ds_hook_set *ds_uvm_hooks(void);
-/* Who is asked before memory is moved by UVM_MIGRATE: false, it is not. Before the hooks are in place. */
-void ds_uvm_ask_mover(bool (*may_move)(void));
+/*
+ * Who is asked before a call moves memory: false, it is not. owner: who pays for the file's memory, NULL if nobody does. Before the hooks are
+ * in place.
+ */
+void ds_uvm_ask_mover(bool (*may_move)(struct ds_process *owner));
 /* Bytes of managed address space of the process. */
 u64 ds_uvm_managed(const struct ds_process *process);
 void ds_uvm_exit(void);

@@ -17,18 +17,23 @@ static int is_paused(struct ds_entity *entity, void *process)
 
 static bool is_held(struct ds_process *process)
 {
+	return ds_holds_of(process) || ds_bucket_empty(process) || ds_entities_each(is_paused, process);
+}
+
+static bool must_wait(struct ds_process *process, struct ds_process *owner)
+{
 	return !ds_entities_free() && !ds_driver_stopping() &&
-	       (ds_holds_of(process) || ds_bucket_empty(process) || ds_entities_each(is_paused, process));
+	       (is_held(process) || (owner && owner != process && is_held(owner)));
 }
 
 /* However many threads wait, one of a process asks: the question takes locks that the run queues need. false: it is being killed. */
-static bool wait_while_held(struct ds_process *process)
+static bool wait_while_held(struct ds_process *process, struct ds_process *owner)
 {
 	bool killed = false;
 
 	if (mutex_lock_killable(&process->moving))
 		return false;
-	while (!killed && is_held(process)) {
+	while (!killed && must_wait(process, owner)) {
 		schedule_timeout_killable(ASK_TICKS);
 		killed = fatal_signal_pending(current);
 	}
@@ -36,7 +41,7 @@ static bool wait_while_held(struct ds_process *process)
 	return !killed;
 }
 
-bool ds_mover_wait(void)
+bool ds_mover_wait(struct ds_process *owner)
 {
 	struct ds_process *process;
 	bool may;
@@ -47,7 +52,7 @@ bool ds_mover_wait(void)
 	/* nobody can tell whether it is held */
 	if (!process)
 		return false;
-	may = !is_held(process) || wait_while_held(process);
+	may = !must_wait(process, owner) || wait_while_held(process, owner);
 	ds_process_put(process);
 	return may;
 }

@@ -50,7 +50,7 @@ struct ds_entity_pause {
 	bool off;		/* channels are off the run list; runq->lock */
 	u32 channels;		/* that are off by us, or may be; runq->lock */
 	u32 status;		/* NV_STATUS of the last call, or DS_RM_GONE; runq->lock */
-	int err;		/* why it cannot be paused: -EOPNOTSUPP (shared with others by MPS), -ENODEV, -EIO; runq->lock */
+	int err;		/* why it cannot be paused: -EOPNOTSUPP (shared with others by MPS), -ENODEV, -EREMOTEIO, -EIO; runq->lock */
 	unsigned int failures;	/* in a row; the work item's own */
 	u64 moving_ns;		/* since when a call is under way, 0: none is; runq->lock */
 	unsigned int moves;	/* odd from the first call of a move until `off` says what came of it, even in between; runq->lock */

@@ -67,6 +67,8 @@ static const char *why_not(int err)
 		return "it shares channel groups with other processes (MPS), and pausing one of them would hang the others";
 	case -ENODEV:
 		return "nobody on this GPU has a subdevice through which the driver could be asked, and it refuses to make one; it is asked again";
+	case -EREMOTEIO:
+		return "the driver refuses, see status, through another program's subdevice, and makes none here; it is asked again";
 	case -ENOMEM:
 		return "the kernel has no memory";
 	default:
@@ -86,7 +88,7 @@ static int add_result(struct ds_entity *entity, bool pause, struct ds_hold_resul
 	if (pause && !entity->pause.off && err) {
 		result->failed++;
 		result->why = why_not(err);
-		if (err == -EIO)
+		if (err == -EIO || err == -EREMOTEIO)
 			result->status = entity->pause.status;
 	}
 	spin_unlock_irq(&entity->runq->lock);

@@ -185,7 +185,7 @@ static u32 call(struct ds_entity *entity, struct batch *batch, bool off)
 	return status;
 }
 
-/* All channels in one of these states. 0; -EIO: the driver refuses; -ESRCH, -EOPNOTSUPP, -ENODEV: as collect(). */
+/* All channels in one of these states. 0; -EIO: the driver refuses; -EREMOTEIO: by another's subdevice; -ESRCH, -EOPNOTSUPP, -ENODEV: as collect(). */
 static int turn(struct ds_entity *entity, struct batch *batch, bool off, u32 states)
 {
 	unsigned int tries = 0;
@@ -199,7 +199,7 @@ static int turn(struct ds_entity *entity, struct batch *batch, bool off, u32 sta
 		status = call(entity, batch, off);
 		/* another's subdevice may be going with its program */
 		if (status == DS_RM_GONE || (status && batch->client != entity->client))
-			return -ENODEV;
+			return status == DS_RM_GONE ? -ENODEV : -EREMOTEIO;
 		if (status && ++tries == TRIES)
 			return -EIO;
 		/* failed, so all of them are unsure now; what they are for certain is on, once turned on */
@@ -228,7 +228,7 @@ static int carry_out(struct ds_entity *entity, bool off)
 		return -ENOMEM;
 	batch->made = (struct ds_subdevice){ 0 };
 	err = turn_all(entity, batch, off);
-	if (err == -ENODEV && make_subdevice(entity, batch)) {
+	if ((err == -ENODEV || err == -EREMOTEIO) && make_subdevice(entity, batch)) {
 		err = turn_all(entity, batch, off);
 		ds_subdevice_done(&batch->made);
 	}

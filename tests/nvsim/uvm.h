@@ -37,6 +37,11 @@ struct uvm_range {
 	struct xarray chunks;		/* of managed ranges: pages in device memory, by block and GPU (uvm_pmm.c) */
 };
 
+/* Parameters that the generated tables do not have. */
+struct uvm_group { u64 id; u32 status; };
+struct uvm_group_region { u64 id, base, length; u32 status; };
+struct uvm_groups { u64 id[32], count; u32 status; };
+
 struct uvm_gpu {
 	bool registered;
 	struct sim_vas *vas;		/* after REGISTER_GPU_VASPACE */
@@ -80,10 +85,18 @@ void uvm_chunks_split(struct uvm_range *range, struct uvm_range *tail);
 void uvm_watch(struct uvm_space *space, struct uvm_range *range);
 void uvm_service_faults(struct work_struct *work);
 
+/* space->lock held */
+NV_STATUS uvm_managed_region(struct uvm_space *space, u64 base, u64 length);
+NV_STATUS uvm_group_create(struct uvm_space *space, void *params);
+NV_STATUS uvm_group_destroy(struct uvm_space *space, void *params);
+NV_STATUS uvm_groups_check(struct uvm_space *space, void *params);
+
 NV_STATUS uvm_va_space_create(struct address_space *mapping, struct uvm_space **made, u64 flags);
 /* The driver's own functions of these names; without space->lock. */
 NV_STATUS uvm_api_migrate(void *params, struct file *filp);
 NV_STATUS uvm_api_migrate_range_group(void *params, struct file *filp);
+NV_STATUS uvm_api_set_range_group(void *params, struct file *filp);
+NV_STATUS uvm_api_prevent_migration_range_groups(void *params, struct file *filp);
 NV_STATUS uvm_api_tools_read_process_memory(void *params, struct file *filp);
 NV_STATUS uvm_api_tools_write_process_memory(void *params, struct file *filp);
 

@@ -15,11 +15,8 @@
 /* Parameter structures that only carry a region, a UUID or a group; the generated tables have the others. */
 struct region { u64 base, length; u32 status; };
 struct region_uuid { u64 base, length; u8 uuid[16]; u32 status; };
-struct group { u64 id; u32 status; };
-struct group_region { u64 id, base, length; u32 status; };
 struct group_move { u64 id; u8 uuid[16]; u32 status; };
 struct process_memory { u64 buffer, size, va, done; u32 status; };
-struct groups { u64 id[32], count; u32 status; };
 struct by_uuid { u8 uuid[16]; u32 status; };
 struct by_uuids { u8 a[16], b[16]; u32 status; };
 struct only_status { u32 status; };
@@ -333,7 +330,7 @@ static NV_STATUS validate_range(struct uvm_space *space, void *p)
 }
 
 /* Policies of managed memory: checked, without effect. */
-static NV_STATUS managed_region(struct uvm_space *space, u64 base, u64 length)
+NV_STATUS uvm_managed_region(struct uvm_space *space, u64 base, u64 length)
 {
 	struct uvm_range *range = uvm_range_at(space, base);
 
@@ -346,7 +343,7 @@ static NV_STATUS policy(struct uvm_space *space, void *p)
 {
 	struct region *params = p;
 
-	return managed_region(space, params->base, params->length);
+	return uvm_managed_region(space, params->base, params->length);
 }
 
 static NV_STATUS policy_uuid(struct uvm_space *space, void *p)
@@ -356,44 +353,7 @@ static NV_STATUS policy_uuid(struct uvm_space *space, void *p)
 
 	if (memcmp(params->uuid, sim_cpu_uuid, sizeof(sim_cpu_uuid)) && !registered(space, params->uuid, &gpu))
 		return NV_ERR_INVALID_DEVICE;
-	return managed_region(space, params->base, params->length);
-}
-
-static NV_STATUS create_group(struct uvm_space *space, void *p)
-{
-	((struct group *)p)->id = space->next_group++;
-	return NV_OK;
-}
-
-static NV_STATUS known_group(struct uvm_space *space, u64 id)
-{
-	return id < space->next_group ? NV_OK : NV_ERR_OBJECT_NOT_FOUND;	/* 0: no group */
-}
-
-static NV_STATUS destroy_group(struct uvm_space *space, void *p)
-{
-	u64 id = ((struct group *)p)->id;
-
-	return id ? known_group(space, id) : NV_ERR_OBJECT_NOT_FOUND;
-}
-
-static NV_STATUS set_group(struct uvm_space *space, void *p)
-{
-	struct group_region *params = p;
-	NV_STATUS status = known_group(space, params->id);
-
-	if (status == NV_OK)
-		status = managed_region(space, params->base, params->length);
-	if (status == NV_OK)
-		uvm_range_at(space, params->base)->group = params->id;
-	return status;
-}
-
-static NV_STATUS migration_of_groups(struct uvm_space *space, void *p)
-{
-	struct groups *params = p;
-
-	return params->count && params->count <= ARRAY_SIZE(params->id) ? NV_OK : NV_ERR_INVALID_ARGUMENT;
+	return uvm_managed_region(space, params->base, params->length);
 }
 
 static NV_STATUS peers(struct uvm_space *space, void *p)
@@ -455,11 +415,11 @@ NV_STATUS uvm_call(struct file *filp, u32 nr, void *params)
 		{ UVM_DISABLE_READ_DUPLICATION, offsetof(struct region, status), policy },
 		{ UVM_SET_ACCESSED_BY, offsetof(struct region_uuid, status), policy_uuid },
 		{ UVM_UNSET_ACCESSED_BY, offsetof(struct region_uuid, status), policy_uuid },
-		{ UVM_CREATE_RANGE_GROUP, offsetof(struct group, status), create_group },
-		{ UVM_DESTROY_RANGE_GROUP, offsetof(struct group, status), destroy_group },
-		{ UVM_SET_RANGE_GROUP, offsetof(struct group_region, status), set_group },
-		{ UVM_PREVENT_MIGRATION_RANGE_GROUPS, offsetof(struct groups, status), migration_of_groups },
-		{ UVM_ALLOW_MIGRATION_RANGE_GROUPS, offsetof(struct groups, status), migration_of_groups },
+		{ UVM_CREATE_RANGE_GROUP, offsetof(struct uvm_group, status), uvm_group_create },
+		{ UVM_DESTROY_RANGE_GROUP, offsetof(struct uvm_group, status), uvm_group_destroy },
+		{ UVM_SET_RANGE_GROUP, offsetof(struct uvm_group_region, status), .api = uvm_api_set_range_group },
+		{ UVM_PREVENT_MIGRATION_RANGE_GROUPS, offsetof(struct uvm_groups, status), .api = uvm_api_prevent_migration_range_groups },
+		{ UVM_ALLOW_MIGRATION_RANGE_GROUPS, offsetof(struct uvm_groups, status), uvm_groups_check },
 		{ UVM_ENABLE_PEER_ACCESS, offsetof(struct by_uuids, status), peers },
 		{ UVM_DISABLE_PEER_ACCESS, offsetof(struct by_uuids, status), peers },
 		{ UVM_PAGEABLE_MEM_ACCESS, offsetof(struct pageable, status), pageable_access },

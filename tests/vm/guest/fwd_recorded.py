@@ -210,6 +210,8 @@ def test_hooks_that_the_forwarded_driver_lacks_are_told() -> None:
         "nvidia:nv_dma_buf_undup_mem_handles",
         "nvidia_uvm:uvm_api_migrate",
         "nvidia_uvm:uvm_api_migrate_range_group",
+        "nvidia_uvm:uvm_api_prevent_migration_range_groups",
+        "nvidia_uvm:uvm_api_set_range_group",
         "nvidia_uvm:uvm_api_tools_read_process_memory",
         "nvidia_uvm:uvm_api_tools_write_process_memory",
     ]

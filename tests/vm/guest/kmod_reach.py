@@ -168,6 +168,11 @@ def test_lists_behind_pointers_are_not_waited_for(managed: bool, code: int) -> N
         0x208001AA,
         0x208001AD,
         0x83DE031D,
+        0x801805,
+        0x410116,
+        0xB0CC010A,
+        0xB06F0102,
+        0x20801709,
     ],
 )
 def test_who_is_managed_steers_nothing_by_these(command: int) -> None:

@@ -19,7 +19,7 @@ from detshare.ctl.netlink import genl
 from tests.patience import until
 from tests.vm.guest.kmod_failures import failing
 from tests.vm.guest.kmod_tools import PID, TENANT, TRUTH, load, row, unload
-from tests.vm.guest.nvsim_rm import Block, Rm, status
+from tests.vm.guest.nvsim_rm import Block, Rm, number, status
 from tests.vm.guest.nvsim_tools import tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, SIM, Channel, Doorbell
 from tests.vm.guest.sched_answers import QUESTION, calls, waiting
@@ -282,6 +282,17 @@ def test_a_driver_that_makes_no_subdevice_is_asked_again(family: genl.DetShare, 
         assert (answer["paused"], answer["failed"]) == (0, 1)
         assert "subdevice" in answer["why"]
         assert share(one.clients, 0.5) > 0
+    until(lambda: share(one.clients, 0.2) == 0)
+
+
+def test_what_the_driver_refuses_by_anothers_subdevice_is_said(family: genl.DetShare, program: Programs) -> None:
+    one, other = program(bare), program(bare)
+    one.ask()
+    disable, refused = number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS"), status("NV_ERR_INVALID_STATE")
+    with failing(ALLOC, status("NV_ERR_NO_MEMORY")), failing(disable, refused):
+        answer = row(family.hold_set(gate=False, pause=True, **of(one)))
+        assert (answer["paused"], answer["failed"], answer.get("status")) == (0, 1, refused), (answer, other.pid)
+        assert "another program's subdevice" in answer["why"]
     until(lambda: share(one.clients, 0.2) == 0)
 
 

@@ -129,6 +129,10 @@ class Moved(ctypes.Structure):
     _fields_ = [("id", ctypes.c_uint64), ("uuid", ctypes.c_ubyte * 16), ("status", ctypes.c_uint32)]
 
 
+class Groups(ctypes.Structure):
+    _fields_ = [("ids", ctypes.c_uint64 * 32), ("count", ctypes.c_uint64), ("status", ctypes.c_uint32)]
+
+
 class Copied(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("buffer", "size", "va", "done")] + [("status", ctypes.c_uint32)]
 
@@ -147,6 +151,20 @@ def by_group(uvm: Uvm) -> None:
         assert truth("used") == (4 * MIB if uuid == uvm.uuid else 0)
 
 
+def by_setting(uvm: Uvm) -> None:
+    """Moves what comes into a group that prevents migration."""
+    assert raw(uvm, "UVM_SET_RANGE_GROUP", Group(0, BASE, 4 * MIB)) == 0
+
+
+def by_preventing(uvm: Uvm) -> None:
+    """Moves what such a group has where it is to stay."""
+    group = Made()
+    assert raw(uvm, "UVM_CREATE_RANGE_GROUP", group) == 0
+    groups = Groups((ctypes.c_uint64 * 32)(group.id), 1)
+    assert raw(uvm, "UVM_PREVENT_MIGRATION_RANGE_GROUPS", groups) == 0
+    assert raw(uvm, "UVM_DESTROY_RANGE_GROUP", group) == 0
+
+
 def by_reading(uvm: Uvm) -> None:
     assert raw(uvm, "UVM_TOOLS_READ_PROCESS_MEMORY", Copied(BASE, 4096, BASE)) == 0
 
@@ -158,6 +176,8 @@ def by_writing(uvm: Uvm) -> None:
 WAYS: dict[str, Callable[[Uvm], None]] = {
     "range": by_range,
     "group": by_group,
+    "set": by_setting,
+    "prevent": by_preventing,
     "read": by_reading,
     "write": by_writing,
 }
@@ -186,6 +206,20 @@ def mover(way: str = "range") -> Play:
         yield {"moves": moves}
 
 
+def heir() -> Play:
+    """Its child has its managed memory moved, by the file that it inherits; says how often."""
+    rm = Rm.start()
+    uvm = Uvm(rm)
+    assert managed(uvm, size=4 * MIB)
+    moves = mmap.mmap(-1, 8)
+    if not os.fork():
+        while True:
+            by_range(uvm)
+            moves[:] = (int.from_bytes(moves, "little") + 1).to_bytes(8, "little")
+    while True:
+        yield {"moves": int.from_bytes(moves, "little"), "clients": [rm.client]}
+
+
 def moved(one: Program, seconds: float = 2.0) -> int:
     """How often it moves its memory in so long."""
     before = one.ask()["moves"]
@@ -200,6 +234,18 @@ HOLDS = {"gate": (True, False), "pause": (False, True)}
 @pytest.mark.parametrize("way", WAYS)
 def test_who_is_held_has_no_memory_moved(family: genl.DetShare, program: Programs, way: str, hold: str) -> None:
     one = program(mover, way)
+    until(lambda: one.ask()["moves"])
+    family.hold_set(*HOLDS[hold], 60_000, kind=PID, pid=one.pid)
+    moved(one, 0.3)  # one that had begun
+    assert moved(one, 1.0) == 0
+    family.hold_del(kind=PID, pid=one.pid)
+    assert moved(one, 1.0)
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+def test_nobody_moves_the_memory_of_who_is_held(family: genl.DetShare, program: Programs, hold: str) -> None:
+    """His child neither, whom nobody holds."""
+    one = program(heir)
     until(lambda: one.ask()["moves"])
     family.hold_set(*HOLDS[hold], 60_000, kind=PID, pid=one.pid)
     moved(one, 0.3)  # one that had begun
