@@ -32,6 +32,7 @@ from detshare.tools.bench.parking import (
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import Steer, SteerError
 from tests.patience import run
+from tests.rest import after_first
 
 pytestmark = pytest.mark.e2e
 
@@ -172,7 +173,7 @@ class CheckpointingSteer(Steer):
     daemon = (str(ROOT / "tests" / "unit" / "spatial" / "checkpointing_daemon.py"),)
 
 
-@pytest.mark.parametrize("reservations", ["1", "0"])
+@pytest.mark.parametrize("reservations", after_first(["1", "0"]))
 def test_deep_parks_and_what_outlives_them(
     session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reservations: str
 ) -> None:
@@ -210,6 +211,7 @@ def test_deep_parks_and_what_outlives_them(
     assert found["64 MiB: memory that differs at the end"] == (0, True)
 
 
+@pytest.mark.rest
 def test_a_program_runs_while_its_memory_comes_home(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(park_lazy, "CHUNK_MIB", 4)
     session.options = replace(session.options, rounds=2, mib=256, budget=600.0)
@@ -220,6 +222,7 @@ def test_a_program_runs_while_its_memory_comes_home(session: Session, monkeypatc
     assert found["0.25 GiB: memory that differs at the end"] == (0, True)
 
 
+@pytest.mark.rest
 def test_programs_that_are_parked_at_random_points(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(park_compat, "LANES", ("spatial",))
     monkeypatch.setattr(park_compat, "PROGRAMS", {"IPC": (compat("ipc_app"), {})})
@@ -265,6 +268,7 @@ def test_more_than_fits(small: Session, monkeypatch: pytest.MonkeyPatch) -> None
     assert found["work a second beside one after the other"][0] > 0
 
 
+@pytest.mark.rest
 def test_models_of_which_two_fit(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Path(__file__).with_name("fake_model_server.py")
     monkeypatch.setattr(models, "argv", lambda mib, seed: [sys.executable, str(fake), str(mib), str(seed)])
@@ -285,6 +289,7 @@ def test_models_of_which_two_fit(small: Session, monkeypatch: pytest.MonkeyPatch
     assert found["all but one unloaded: to the first token, p50"][0] > 0
 
 
+@pytest.mark.rest
 def test_kills_in_the_middle_of_parks(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SIZE_MIB", 8), ("CHUNK_MIB", 4), ("BATCH", 2), ("WINDOW_S", (0.0, 0.1))):
         monkeypatch.setattr(park_faults, name, value)

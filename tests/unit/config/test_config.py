@@ -284,6 +284,7 @@ def test_garbage(data):
     garbage(data)
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 @_garbage(3000)
 @given(data=GARBAGE)

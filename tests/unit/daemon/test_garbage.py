@@ -131,6 +131,7 @@ def test_structured_garbage(daemon, requests):
     structured(daemon, requests)
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 @_times(ALL)
 @given(requests=STRUCTURED)
@@ -182,6 +183,7 @@ def test_raw_garbage(daemon, requests):
     raw(daemon, requests)
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 @_times(ALL)
 @given(requests=RAWS)
@@ -246,6 +248,7 @@ def test_odd_addresses(daemon, requests):
     addresses(daemon, requests)
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 @_times(ALL)
 @given(requests=ASKED)

@@ -16,7 +16,15 @@ TOP = Path(__file__).resolve().parents[3]
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("observers")
-@pytest.mark.parametrize("file", ["ebpf_launches.py", "ebpf_dirty.py", "ebpf_dirty_images.py", "ebpf_dirty_ctl.py"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "ebpf_launches.py",
+        "ebpf_dirty_ctl.py",
+        pytest.param("ebpf_dirty.py", marks=pytest.mark.rest),
+        pytest.param("ebpf_dirty_images.py", marks=pytest.mark.rest),
+    ],
+)
 def test_launches_and_dirty_memory_on_this_kernel(file: str) -> None:
     made("tracee")
     words = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-o", "addopts="]

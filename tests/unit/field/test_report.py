@@ -18,6 +18,7 @@ from detshare.tools.bench.mix.figures import Back, Figure, Measured, Server
 from detshare.tools.bench.mix.store import load
 from detshare.tools.browser import chromium
 from detshare.tools.browser.chromium import Chromium
+from tests.rest import after_first
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 PICTURE = RESULTS.parent / "images" / "mix-latency.svg"
@@ -42,8 +43,8 @@ def page(tmp_path: Path) -> str:
     return out.as_uri()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "phone"])
+@pytest.mark.parametrize("dark", after_first([False, True]), ids=["light", "dark"])
+@pytest.mark.parametrize("narrow", after_first([True, False]), ids=["phone", "wide"])
 def test_all_is_there_and_nothing_overflows(browser: Chromium, page: str, dark: bool, narrow: bool) -> None:
     tab = browser.tab(390 if narrow else 1400, 800, dark=dark, narrow=narrow)
     tab.go(page)
@@ -60,7 +61,7 @@ def test_all_is_there_and_nothing_overflows(browser: Chromium, page: str, dark: 
     tab.close()
 
 
-@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "phone"])
+@pytest.mark.parametrize("narrow", after_first([True, False]), ids=["phone", "wide"])
 def test_suites_of_figures_and_of_trainings_fit_too(browser: Chromium, tmp_path: Path, narrow: bool) -> None:
     """Cells as the other suites have them: a probe, trainings side by side, ten programs with a label."""
     left = Figure("GPU memory left", 2.0, "MiB", ("ERR-002",))
@@ -95,8 +96,8 @@ def test_suites_of_figures_and_of_trainings_fit_too(browser: Chromium, tmp_path:
         tab.close()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "phone"])
+@pytest.mark.parametrize("dark", after_first([False, True]), ids=["light", "dark"])
+@pytest.mark.parametrize("narrow", after_first([True, False]), ids=["phone", "wide"])
 def test_the_page_over_all_suites_leaves_nothing_out(
     browser: Chromium, tmp_path: Path, dark: bool, narrow: bool
 ) -> None:

@@ -96,6 +96,7 @@ def test_each_cell_beside_others_keeps_its_time_line_and_the_page_draws_two(cell
     assert '<svg class="line"' not in report.page(none, SMALL, "raw/cells.jsonl")
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 @pytest.mark.skipif(chromium.find() is None, reason="needs a browser: chromium is not installed")
 def test_a_browser_draws_them_on_a_phone_too(cells: list[Measured], tmp_path: Path) -> None:

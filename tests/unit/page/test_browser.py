@@ -70,6 +70,7 @@ def test_a_memory_limit(tab: Callable[..., Tab], paged: Any) -> None:
     page.complaints[:] = [each for each in page.complaints if "400" not in each]  # the browser logs the refusal
 
 
+@pytest.mark.rest
 def test_two_browsers_see_what_the_other_does(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
     one, other = opened(tab(), client), opened(tab(), client)
@@ -103,6 +104,7 @@ def test_the_page_outlives_its_daemon(tab: Callable[..., Tab], stage: Callable[.
     page.complaints[:] = [each for each in page.complaints if "net::ERR_" not in each]
 
 
+@pytest.mark.rest
 def test_keys_alone(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
     page = opened(tab(), client)
@@ -214,6 +216,7 @@ def test_a_thousand_programs(tab: Callable[..., Tab], stage: Callable[..., Any])
     )
 
 
+@pytest.mark.rest
 def test_a_narrow_screen(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
     page = opened(tab(360, 740, narrow=True), client)
@@ -259,6 +262,7 @@ CONTRASTS = """(() => {
 })()"""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_what_is_written_can_be_read(dark: bool, tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
@@ -277,6 +281,7 @@ def test_what_is_written_can_be_read(dark: bool, tab: Callable[..., Tab], stage:
     assert page.eval("document.getAnimations().length") == 0
 
 
+@pytest.mark.rest
 def test_each_control_has_a_name_and_the_list_is_a_grid(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     page = opened(tab(), stage().client)
     page.click(row(1000))
@@ -292,6 +297,7 @@ def test_each_control_has_a_name_and_the_list_is_a_grid(tab: Callable[..., Tab],
     assert [name for role, name in told if role == "grid"] == ["Programs 8"]
 
 
+@pytest.mark.rest
 def test_its_words_are_those_of_top(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
     client.verb("set-priority", "1000", klass="high")
@@ -314,6 +320,7 @@ def test_its_words_are_those_of_top(tab: Callable[..., Tab], stage: Callable[...
     until(lambda: differs() == [], said=differs)
 
 
+@pytest.mark.rest
 def test_latency_and_histories_are_drawn(tab: Callable[..., Tab], stage: Callable[..., Any], run_dir: Any) -> None:
     client = stage().client
     with reports(run_dir, 1000, 0.012):

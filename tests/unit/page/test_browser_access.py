@@ -20,6 +20,7 @@ from seen import ROWS, cell, opened, program, row
 from detshare.ctl.core.rundir import SOCKET_NAME
 from detshare.tools.browser.chromium import Tab
 from detshare.tools.browser.stage import ODD
+from tests.rest import after_first
 
 pytestmark = pytest.mark.e2e
 
@@ -92,7 +93,7 @@ document.title = JSON.stringify(found);
 </script><body></body>"""
 
 
-@pytest.mark.parametrize("way", ["address", "forwarded"])
+@pytest.mark.parametrize("way", after_first(["address", "forwarded"]))
 def test_another_site_in_the_same_browser_gets_nothing(
     way: str, tab: Callable[..., Tab], stage: Callable[..., Any], run_dir: Path
 ) -> None:
@@ -165,6 +166,7 @@ def forwarded(path: Path) -> Iterator[int]:
         server.shutdown()
 
 
+@pytest.mark.rest
 def test_as_it_comes_the_page_can_be_looked_at_only(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage(changes=False).client
     page = opened(tab(), client)
@@ -174,6 +176,7 @@ def test_as_it_comes_the_page_can_be_looked_at_only(tab: Callable[..., Tab], sta
     assert "page.changes" in page.text("#notices")
 
 
+@pytest.mark.rest
 def test_an_address_that_was_used_opens_nothing(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
     address = client.page()["address"]

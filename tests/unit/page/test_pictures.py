@@ -25,6 +25,7 @@ def test_each_picture_is_kept_and_shown(shot: Shot) -> None:
     assert f"../images/{shot.name}.png" in (DOCS / "use" / "page.md").read_text()
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 @pytest.mark.skipif(chromium.find() is None, reason="needs a browser: chromium is not installed")
 def test_the_page_can_be_measured(tmp_path: Path, committed: None) -> None:

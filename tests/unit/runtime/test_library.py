@@ -11,6 +11,8 @@ import pytest
 from builds import ROOT, made
 from programs import DRIVER, LIBRARY, alone, good, program, run
 
+from tests.rest import after_first
+
 pytestmark = pytest.mark.e2e
 
 FUNCTIONS = json.loads((ROOT / "runtime" / "api.json").read_text())["functions"]
@@ -28,6 +30,7 @@ def test_exports_all_that_is_wrapped_and_nothing_else() -> None:
     assert names - {"dlsym"} == set(WRAPPED)
 
 
+@pytest.mark.rest
 def test_the_resident_control_kernel_can_be_left_out(tmp_path: Path) -> None:
     make = ["make", "-s", "-j2", "-C", str(ROOT / "runtime"), f"OUT={tmp_path}", f"BUILD={tmp_path / 'obj'}"]
     without = tmp_path / "libdetshare.so"
@@ -76,13 +79,13 @@ def test_streams_run_on_the_tier_of_now() -> None:
     assert int(out.split()[3]) > 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", after_first(range(3)))
 def test_no_order_is_lost_while_streams_move(seed: int) -> None:
     out = good(run(program("order"), str(seed), "250"))
     assert int(out.split()[1]) > 20
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", after_first(range(3)))
 def test_legacy_and_blocking_streams_keep_their_order(seed: int) -> None:
     out = good(run(program("legacy"), str(seed), "600"))
     assert int(out.split()[1]) > 100

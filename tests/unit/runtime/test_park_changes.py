@@ -70,6 +70,7 @@ def test_a_gpu_with_wrong_digests_is_found_out_at_once(liar: Path) -> None:
     assert result.stderr.count("computes another digest than the reference") == 1
 
 
+@pytest.mark.rest
 def test_nothing_is_missed_in_a_thousand_epochs() -> None:
     out = good(run(program("epochs"), "1", "1000", DETSHARE_PARK="1", FAKECUDA_CLOCK="virtual"))
     found = re.fullmatch(r"copied (\d+) of (\d+)\n", out)

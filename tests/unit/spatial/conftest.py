@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,29 +13,20 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from room_machine import Machine
-from spatial_lane import Lane
+from spatial_lane import Lane, mps_control, short_folder
 
 from detshare.runtime.mps import Mps
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Short: a socket's path has 107 bytes at most."""
-    path = Path(tempfile.mkdtemp(prefix="ds-"))
-    path.chmod(0o700)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with short_folder() as path:
+        yield path
 
 
 @pytest.fixture
 def control(folder: Path) -> Path:
-    """The stand-in, under the real name."""
-    path = folder / "bin" / "nvidia-cuda-mps-control"
-    path.parent.mkdir()
-    text = (Path(__file__).parent / "fake_mps.py").read_text()
-    path.write_text(f"#!{sys.executable} -S\n{text}")
-    path.chmod(0o755)
-    return path
+    return mps_control(folder)
 
 
 @pytest.fixture

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from detshare.runtime import board_layout as layout
@@ -104,6 +108,25 @@ class Program:
     def end(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """Short: a socket's path has 107 bytes at most."""
+    path = Path(tempfile.mkdtemp(prefix="ds-"))
+    path.chmod(0o700)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def mps_control(folder: Path) -> Path:
+    """The stand-in, under the real name."""
+    path = folder / "bin" / "nvidia-cuda-mps-control"
+    path.parent.mkdir()
+    text = (Path(__file__).parent / "fake_mps.py").read_text()
+    path.write_text(f"#!{sys.executable} -S\n{text}")
+    path.chmod(0o755)
+    return path
 
 
 def end_mps(folder: Path, control: Path) -> None:

@@ -9,16 +9,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from spatial_lane import Program, end_mps
+from spatial_lane import Program, end_mps, mps_control, short_folder
 
 from detshare.ctl.client import Client
 from detshare.ctl.core.errors import ControlError
 from tests.patience import ended, run, until
 
 pytestmark = pytest.mark.e2e
+
+ASKED = ("state", "class", "weight")
+"""of a program: what a refused command leaves as it was"""
 
 
 class Daemon:
@@ -50,8 +54,8 @@ class Daemon:
         ended(self.process)
 
 
-@pytest.fixture
-def daemon(folder: Path, control: Path) -> Iterator[Daemon]:
+@contextmanager
+def started(folder: Path, control: Path) -> Iterator[Daemon]:
     made = Daemon(folder, control)
     yield made
     if made.process.poll() is None:
@@ -59,13 +63,32 @@ def daemon(folder: Path, control: Path) -> Iterator[Daemon]:
     end_mps(folder, control)
 
 
-@pytest.fixture
-def program(daemon: Daemon) -> Iterator[Program]:
+@contextmanager
+def begun(daemon: Daemon) -> Iterator[Program]:
     made = Program(daemon.folder / "boards.sock", "red")
     assert made.status == 0, made.message
     until(lambda: any(p["pid"] == made.pid for p in Client(daemon.folder).programs()["programs"]))
     yield made
     made.end()
+
+
+@pytest.fixture
+def daemon(folder: Path, control: Path) -> Iterator[Daemon]:
+    with started(folder, control) as made:
+        yield made
+
+
+@pytest.fixture
+def program(daemon: Daemon) -> Iterator[Program]:
+    with begun(daemon) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[tuple[Daemon, Program]]:
+    """One for all that is refused, which changes nothing."""
+    with short_folder() as folder, started(folder, mps_control(folder)) as daemon, begun(daemon) as program:
+        yield daemon, program
 
 
 def test_both_lanes_are_one_list(daemon: Daemon, program: Program) -> None:
@@ -114,15 +137,20 @@ def test_set_sm_that_is_not_acknowledged_says_so_and_stands(daemon: Daemon, prog
         (["preempt", "PID"], 1, "use set-priority or set-sm"),
     ],
 )
-def test_what_cannot_be_is_said(daemon: Daemon, program: Program, words: list[str], code: int, told: str) -> None:
+def test_what_cannot_be_is_said(refusing: tuple[Daemon, Program], words: list[str], code: int, told: str) -> None:
+    daemon, program = refusing
+    before = daemon.program(program.pid)
     done = daemon.ctl(*(str(program.pid) if word == "PID" else word for word in words))
     assert done.returncode == code
     assert told in done.stderr
     assert program.process.poll() is None
+    after = daemon.program(program.pid)
+    assert [after[each] for each in ASKED] == [before[each] for each in ASKED]
 
 
 @pytest.mark.parametrize("percent", [0, 101, True, "25"])
-def test_the_api_refuses_the_same(daemon: Daemon, program: Program, percent: object) -> None:
+def test_the_api_refuses_the_same(refusing: tuple[Daemon, Program], percent: object) -> None:
+    daemon, program = refusing
     with pytest.raises(ControlError) as refused:
         Client(daemon.folder).verb("set-sm", str(program.pid), percent=percent)
     assert refused.value.usage

@@ -15,6 +15,7 @@ from park_machine import MIB, SPATIAL, Machine, Program
 from spatial_lane import end_mps
 
 from tests.patience import until
+from tests.rest import after_first
 
 pytestmark = pytest.mark.e2e
 
@@ -51,7 +52,7 @@ def _ends(told: list[str]) -> str:
     return next((text for text in told if ("moved from GPU" in text and "back" in text) or "is not moved" in text), "")
 
 
-@pytest.fixture(params=["the new UUID", "the old UUID"])
+@pytest.fixture(params=after_first(["the new UUID", "the old UUID"]))
 def machine(folder: Path, control: Path, request: pytest.FixtureRequest) -> Iterator[TwoGpus]:
     """What cuDeviceGetUuid answers after a move is an assumption, so both."""
     path = os.pathsep.join(filter(None, (str(HERE / "standin_libcuda"), os.environ.get("PYTHONPATH", ""))))
@@ -157,7 +158,7 @@ def test_the_spatial_lane_is_refused(machine: TwoGpus) -> None:
     assert program.do("same") == "same"
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", after_first(range(2)))
 def test_a_daemon_that_is_killed_in_a_move_loses_nothing(machine: TwoGpus, seed: int) -> None:
     dice = random.Random(seed)
     program = machine.run(*TEMPORAL)

@@ -177,8 +177,7 @@ class Dice(Stage):
         before = set(map(id, gpu.tsgs))
         scenario.make_context(self.driver, player.process, gpu=self.driver.gpu_models.index(gpu))
         tsg = next(t for t in gpu.tsgs if id(t) not in before and t.runlist == 0)
-        gpu.timeline.detach(work)
-        gpu.timeline._work[id(tsg)].append(work)
+        gpu.timeline.move(work, tsg)
 
     def _fail(self, seconds: float) -> None:
         """For a while the driver refuses something."""

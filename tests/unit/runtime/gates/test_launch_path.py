@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builds import once
 
 from detshare.tools.bench.launch_path import CASES, build, measure, pairs
 
@@ -14,9 +15,11 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("launch-path")
-    build(folder)
-    return folder
+    def make(folder: Path) -> Path:
+        build(folder)
+        return folder
+
+    return once(tmp_path_factory, "launch-path", make)
 
 
 def test_each_launch_is_counted_and_no_launch_is_without_the_library(built: Path) -> None:

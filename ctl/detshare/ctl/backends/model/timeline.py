@@ -71,6 +71,8 @@ class Timeline:
         """nanoseconds spent on loading contexts"""
         self._tsgs: list[ModelTsg] = []
         self._work: dict[int, list[Workload]] = {}
+        self._works: list[Workload] = []
+        """those of all groups, in their order"""
         self._round: list[ModelTsg] = []
         self._position = -1
         self._loaded: ModelTsg | None = None
@@ -107,6 +109,7 @@ class Timeline:
 
     def rebuild(self) -> None:
         """Levels or groups changed. The turn goes on from the group whose turn it was."""
+        self._works = [workload for workloads in self._work.values() for workload in workloads]
         turn = self._round[self._position] if 0 <= self._position < len(self._round) else None
         self._round = build_round(self._tsgs)
         self._position = self._round.index(turn) if turn is not None and turn in self._round else -1
@@ -129,6 +132,7 @@ class Timeline:
         if tsg not in self._tsgs:
             raise ValueError(f"group {tsg.number} of runlist {tsg.runlist} does not run kernels")
         self._work[id(tsg)].append(workload)
+        self.rebuild()
         workload.start(self.now)
 
     def detach(self, workload: Workload) -> None:
@@ -136,8 +140,15 @@ class Timeline:
         for workloads in self._work.values():
             if workload in workloads:
                 workloads.remove(workload)
+        self.rebuild()
         if self._running is workload:
             self._running = None
+
+    def move(self, workload: Workload, tsg: ModelTsg) -> None:
+        """It submits to another group from now on."""
+        self.detach(workload)
+        self._work[id(tsg)].append(workload)
+        self.rebuild()
 
     def share(self, workload: Workload) -> float:
         return workload.share(self.now)
@@ -171,9 +182,9 @@ class Timeline:
 
     def _next_event(self) -> int:
         upcoming = NEVER
-        for workloads in self._work.values():
-            for workload in workloads:
-                upcoming = min(upcoming, workload.wake)
+        for workload in self._works:
+            if workload.wake < upcoming:
+                upcoming = workload.wake
         if self._switch_end is not None:
             upcoming = min(upcoming, self._switch_end)
         elif self._running is not None:
@@ -194,10 +205,9 @@ class Timeline:
         if self._running is not None and self._switch_end is None and self._running.queue[0].left == 0:
             finished, self._running = self._running, None
             finished.done(self.now)
-        for workloads in self._work.values():
-            for workload in workloads:
-                if workload.wake <= self.now:
-                    workload.on_wake(self.now)
+        for workload in self._works:
+            if workload.wake <= self.now:
+                workload.on_wake(self.now)
         if self._switch_end is not None and self._switch_end <= self.now:
             self._switch_end = None
             self._expired = self._loaded is None or not self._runnable(self._loaded)
@@ -232,12 +242,12 @@ class Timeline:
 
     def _pick(self) -> ModelTsg | None:
         """The next group of the round, from the present turn on, that has something to do."""
-        size = len(self._round)
-        for step in range(1, size + 1):
-            index = (self._position + step) % size
-            if self._runnable(self._round[index]):
-                self._position = index
-                return self._round[index]
+        turn = self._position + 1
+        for first, last in ((turn, len(self._round)), (0, turn)):
+            for index in range(first, last):
+                if self._runnable(self._round[index]):
+                    self._position = index
+                    return self._round[index]
         return None
 
     def _slice_end(self) -> int:
@@ -245,9 +255,13 @@ class Timeline:
         return self._slice_start + max(_SHORTEST_SLICE_NS, self._loaded.slice_us * 1000)
 
     def _runnable(self, tsg: ModelTsg) -> bool:
-        return not tsg.paused and not tsg.hung and self._head(tsg) is not None
+        # most groups of a round have nothing to do, which is the cheapest to see
+        return self._head(tsg) is not None and not tsg.paused and not tsg.hung
 
     def _head(self, tsg: ModelTsg) -> Workload | None:
         """The program of this group whose first kernel was submitted earliest."""
-        ready = [workload for workload in self._work[id(tsg)] if workload.queue]
-        return min(ready, key=lambda w: w.queue[0].submitted, default=None)
+        first = None
+        for workload in self._work[id(tsg)]:
+            if workload.queue and (first is None or workload.queue[0].submitted < first.queue[0].submitted):
+                first = workload
+        return first
