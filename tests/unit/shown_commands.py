@@ -59,20 +59,17 @@ def lines(page: Path) -> list[str]:
     return found
 
 
-def words_of(line: str) -> list[str]:
-    """The command of ours that a line begins with, as words, its program's name first; [] where there is none."""
-    bare = _END.split(line, maxsplit=1)[0].strip()
-    words = bare.removeprefix("sudo ").split()
-    name = words[0].rpartition("/")[2] if words else ""
-    # a synopsis, with its brackets and capitals, is for people; a program's output may begin with its name
-    if name not in PROGRAMS or ":" in words[0] or re.search(r"\[|\||\.\.\.", bare):
-        return []
-    return [name, *shlex.split(bare.removeprefix("sudo "))[1:]]
-
-
 def ours(page: Path) -> list[list[str]]:
     """The commands of ours among them, as words."""
-    return [words for line in lines(page) if (words := words_of(line))]
+    found = []
+    for line in lines(page):
+        bare = _END.split(line, maxsplit=1)[0].strip()
+        words = bare.removeprefix("sudo ").split()
+        name = words[0].rpartition("/")[2] if words else ""
+        # a synopsis, with its brackets and capitals, is for people; a program's output may begin with its name
+        if name in PROGRAMS and ":" not in words[0] and not re.search(r"\[|\||\.\.\.", bare):
+            found.append([name, *shlex.split(bare.removeprefix("sudo "))[1:]])
+    return found
 
 
 def spans(page: Path) -> list[list[str]]:

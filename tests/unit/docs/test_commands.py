@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
-import shlex
 import tomllib
 from pathlib import Path
 
@@ -24,7 +22,6 @@ CTL = PROGRAMS["detshare-ctl"]
 SHOWN = [(page, words) for page in pages() for words in ours(page)]
 SPANS = [(page, words) for page in pages() for words in spans(page)]
 COMMANDS = ROOT / "docs" / "use" / "commands.md"
-SIMULATED = [words for page, words in SHOWN if words[0] == "detshare-sim"]
 MOST_WORDS = 1300
 
 
@@ -85,35 +82,6 @@ def test_each_command_has_its_help_and_its_line(command: str) -> None:
 def test_the_readmes_session_is_true(tmp_path: Path) -> None:
     assert len(steps("../README.md")) > 8
     play("../README.md", tmp_path)
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("words", SIMULATED, ids=" ".join)
-def test_the_simulators_commands_run(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = shlex.join(words)
-    if "Azure" in given or "my_policy" in given:
-        pytest.skip("takes a file of the reader's")
-    words = [str(ROOT / word) if word == "docs/results" else word for word in words]
-    if words[1] == "run":
-        words += ["--seconds", "2", "--seeds", "1"]
-    if words[1] == "fleet":
-        words = [word.replace("5000", "50") for word in words]
-    monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(PROGRAMS[words[0]], words[1:])
-    assert said.exit_code == 0, said.output
-    assert said.output
-
-
-@pytest.mark.e2e
-def test_what_a_page_shows_of_the_simulated_gpu_runs(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "use" / "trace-timeline.md"
-    shown = [words for words in ours(page) if {"--backend", "--from"} & set(words)]
-    assert len(shown) == 2
-    with contextlib.chdir(tmp_path):
-        for words in shown:
-            said = CliRunner().invoke(PROGRAMS[words[0]], words[1:])
-            assert said.exit_code == 0, said.output
-    assert "proof level model" in (tmp_path / "run.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)

@@ -1,169 +1,206 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each command of ours that README and docs/use show is played: in its page's session, here, or by another test.
+"""README and docs/use: each command shown is played, by page, beside a daemon on the model, or a row says why not.
 
-A block of `console` that a test plays word for word is named in SESSIONS. What is in HERE runs in this file, in its
-order, before one daemon on the model backend. ELSEWHERE names, for what needs a GPU, a module, root or other programs,
-the test that gives the same verb there.
+What differs from the page is in `_here`: whose folders they are, and PIDs, which are programs of that daemon.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
+import re
+import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
 
 import pytest
 from builds import ROOT
-from pages import steps
-from shown_commands import ours, pages, words_of
+from not_played import NOT_PLAYED, SESSIONS
+from pages import BLOCK, Session, blocks, steps
+from shown_commands import PROGRAMS, SHELL, pages, text_of
 
-from detshare.ctl.client import Client
-from detshare.tools.browser.shots import free_port
-from tests.patience import ended, run, until
+Shown = tuple[str, list[str]]
 
-SESSIONS: Final = {
-    "README.md": "tests/unit/docs/test_commands.py",
-    "install.md": "tests/vm/test_packages.py",
-    "module.md": "tests/vm/guest/ctl_page.py",
-    "operations.md": "tests/unit/cli/test_operations.py",
+WAIT = "for i in $(seq 200); do detshare-ctl policy show >/dev/null 2>&1 && break; sleep 0.2; done"
+EXIT = re.compile(r"^=== exit (\d+)\n\Z", re.MULTILINE)
+HEAD = re.compile(r"^ *[A-Z/]+( +[A-Z/]+)+$")
+KEY = re.compile(r"^ *[a-z]+( [a-z]+)*")
+"""how a line begins that is no row of a list"""
+BEFORE = {
+    "decisions.md": ["detshare-ctl policy set ./mine.py slice_us=400"],
+    "operations.md": ["detshare-ctl set-priority 1000 high"],
 }
-"""page -> the test that plays all its console blocks"""
+"""what the page takes as done"""
+REST = ("gpu-virt-bench.md", "module.md", "park.md", "simulator.md", "trace-timeline.md")
+"""pages whose commands take long, and one that has none of its own"""
+WORD = '''\
+from dataclasses import dataclass
 
-HERE: Final = {
-    "README.md": ("detshare-ctl doctor",),
-    "configuration.md": (
-        "detshare-ctl config check",
-        "detshare-ctl config show",
-        "detshare-ctl config reload",
-        "detshare-ctl log-level debug",
-        "detshare-ctl pool",
-    ),
-    "decisions.md": ("detshare-ctl why 1001",),
-    "gpu-virt-bench.md": (
-        "detshare bench field plan --suite field-gvb",
-        "detshare bench field report docs/results/raw/field-gvb-cells.jsonl --suite field-gvb --out gvb.html",
-    ),
-    "module.md": ("detshare-ctl doctor",),
-    "operations.md": ("detshare-ctl support --output report.tar.gz",),
-    "page.md": ("detshare-ctl page",),
-    "park.md": ("detshare-ctl show 4242",),
-    "policies.md": (
-        "detshare-ctl policy list",
-        "detshare-ctl policy show",
-        "detshare-ctl policy set tpot-first tpot_ms=40",
-        "detshare-ctl policy set ./mine.py",
-        "detshare-ctl why 4242",
-        "detshare-ctl replay /run/detshare/decisions --policy strict",
-    ),
-}
+from detshare.ctl.policy.types import Policy, Slice
 
 
-class Elsewhere(NamedTuple):
-    """`names`: what the test's text has of the command."""
+class Word(Policy):
+    """Rule: programs whose command has `word` get a short slice."""
 
-    test: str
-    names: str
-    needs: str
+    @dataclass(frozen=True)
+    class Params:
+        word: str = "train"
+        slice_us: int = 200
 
-
-_PARK = "tests/unit/spatial/test_parking.py"
-_SCHED = "tests/vm/guest/ctl_sched.py"
-_PAGE = "tests/vm/guest/ctl_page.py"
-_SIM = "tests/unit/docs/test_commands.py"
-
-ELSEWHERE: Final = {
-    "detshare bench field run --peer": Elsewhere("tests/unit/field/test_peers.py", "--peer", "a GPU, a peer's build"),
-    "detshare bench field run --suite": Elsewhere("tests/unit/field/test_probes.py", "field-gvb", "a GPU"),
-    "detshare run --lane spatial": Elsewhere("tests/unit/spatial/test_end_to_end.py", "spatial", "a CUDA program"),
-    "detshare run --park ": Elsewhere(_PARK, '"--park"', "a CUDA program"),
-    "detshare run --park-after": Elsewhere(_PARK, '"--park-after"', "a CUDA program"),
-    "detshare-ctl bind": Elsewhere("tests/unit/spatial/test_pool.py", "bind", "programs of the spatial lane"),
-    "detshare-ctl cdi check": Elsewhere("tests/unit/cdi/test_spec.py", '"check"', "devices of a driver"),
-    "detshare-ctl cdi generate": Elsewhere("tests/unit/cdi/test_spec.py", '"generate"', "devices of a driver"),
-    "detshare-ctl cdi list": Elsewhere("tests/unit/cdi/test_spec.py", '"list"', "devices of a driver"),
-    "detshare-ctl dirty": Elsewhere("tests/vm/guest/ebpf_dirty_ctl.py", '"dirty"', "eBPF"),
-    "detshare-ctl park": Elsewhere(_PARK, '"park"', "a CUDA program"),
-    "detshare-ctl resume 4242": Elsewhere("tests/unit/spatial/test_lazy.py", '"resume"', "a parked program"),
-    "detshare-ctl set-bucket": Elsewhere(_SCHED, '"set-bucket"', "the module"),
-    "detshare-ctl set-class": Elsewhere(_SCHED, '"set-class"', "the module"),
-    "detshare-ctl set-memory": Elsewhere(_PAGE, "use/module.md", "the module"),
-    "detshare-ctl tenant": Elsewhere(_PAGE, "use/module.md", "the module"),
-    "detshare-sim ": Elsewhere(_SIM, "test_the_simulators_commands_run", "hours in full"),
-    "detshare-trace dirty": Elsewhere("tests/vm/guest/ebpf_dirty_ctl.py", 'tracing("dirty"', "eBPF"),
-    "detshare-trace latency": Elsewhere("tests/vm/guest/ebpf_latency.py", 'tracing("latency"', "eBPF"),
-    "detshare-trace launches": Elsewhere("tests/vm/guest/ebpf_launches.py", 'tracing("launches"', "eBPF"),
-    "detshare-trace objects": Elsewhere("tests/vm/guest/ebpf_objects.py", 'tracing("objects"', "eBPF"),
-    "detshare-trace timeline": Elsewhere(_SIM, "trace-timeline.md", "no daemon"),
-}
-"""how a command begins -> the test that has its verb where there is what it needs"""
-
-BOUND: Final = {"4242": "1001", "/run/detshare/decisions": "{run}/decisions", "./mine.py": "{here}/mine.py"}
-"""what stands on the pages for something of the reader's"""
+    def on_attach(self, now, tenant):
+        if self.params.word in next(each.command for each in now.tenants if each.name == tenant):
+            yield Slice(tenant, self.params.slice_us, 0, f"{self.params.word} may wait")
+'''
 
 
-def shown() -> set[tuple[str, str]]:
-    return {(page.name, " ".join(words)) for page in pages() for words in ours(page)}
+def shown(page: Path) -> list[Shown]:
+    """Commands in the page's order, each with its output; without those of a session that is played elsewhere."""
+    found: list[Shown] = []
+    for kind, inside in BLOCK.findall(text_of(page)):
+        if kind not in SHELL or (kind == "console" and page.name in SESSIONS):
+            continue
+        prompts = any(re.match(r"[$#] \S", line) for line in inside.splitlines())
+        for line in re.sub(r" *\\\n *", " ", inside).splitlines():
+            if prompts and not re.match(r"[$#] \S", line):
+                found[-1][1].append(line)
+            elif line.strip():
+                found.append((re.sub(r"\s+#\s.*", "", line[2:] if prompts else line), []))
+    return found
 
 
-def in_sessions() -> set[tuple[str, str]]:
-    made = set()
-    for page in SESSIONS:
-        told = steps("../README.md" if page == "README.md" else f"use/{page}")
-        made |= {(page, " ".join(words)) for command, _ in told if (words := words_of(command))}
-    return made
+def rows(page: Path) -> list[str]:
+    return [command for row in NOT_PLAYED.get(page.name, []) for command in row.commands]
 
 
-def here() -> set[tuple[str, str]]:
-    return {(page, command) for page, all_of_it in HERE.items() for command in all_of_it}
+def played(page: Path) -> list[Shown]:
+    return [each for each in shown(page) if each[0] not in rows(page)]
 
 
-def test_each_command_is_played_once() -> None:
-    left = shown() - in_sessions() - here()
-    begin = [(page, command, [each for each in ELSEWHERE if command.startswith(each)]) for page, command in left]
-    assert [(page, command) for page, command, found in begin if len(found) != 1] == []
-    assert here() <= shown() - in_sessions(), "no page shows it, or its session plays it"
-    assert {found[0] for *_, found in begin} == set(ELSEWHERE), "no page shows it"
+def safe(command: str) -> bool:
+    """Whether it may run on this machine, as root perhaps: one program of ours, or a copy in the sandbox."""
+    words = command.removeprefix("sudo ").split()
+    return words[0] in {*PROGRAMS, "cp"} and not re.search(r"[|;&<>`]|\bsudo\b", command.removeprefix("sudo "))
 
 
-@pytest.mark.parametrize("page", SESSIONS)
-def test_a_session_is_played_by_the_test_that_is_named(page: str) -> None:
-    assert page in (ROOT / SESSIONS[page]).read_text(encoding="utf-8")
+def _here(command: str, folder: Path) -> str:
+    """The command in this sandbox, in as little time as it tells the same."""
+    changes = (
+        (r"^sudo ", ""),
+        (r"/run/detshare/", f"{folder}/run/"),
+        (r"/var/backups/", f"{folder}/"),
+        (r"/etc/cdi\b", f"{folder}/cdi"),
+        (r"^(detshare-ctl config (check|show))$", rf"\1 {folder}/detshare.toml"),
+        (r"\b4242\b", "1000"),
+        (r"(?<= )docs/results", f"{ROOT}/docs/results"),
+        (r"^(detshare-sim run .*?)( --seeds \d+)?( --json)?$", r"\1 --seconds 2 --seeds 1\3"),
+        (r"\b5000\b", "50"),
+    )
+    for old, new in changes:
+        command = re.sub(old, new, command)
+    return command
 
 
-@pytest.mark.parametrize("begin", ELSEWHERE)
-def test_the_test_elsewhere_has_the_verb(begin: str) -> None:
-    assert ELSEWHERE[begin].names in (ROOT / ELSEWHERE[begin].test).read_text(encoding="utf-8")
+def _port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a daemon on simulated programs below `run`, and the reader's policy."""
-    folder = tmp_path_factory.mktemp("played")
-    shutil.copy(ROOT / "ctl" / "detshare" / "ctl" / "policy" / "shipped" / "static.py", folder / "mine.py")
-    words = [sys.executable, "-m", "detshare.ctl.daemon.detshared", "--backend", "model", "--run-dir", folder / "run"]
-    daemon = subprocess.Popen([*words, "--page-listen", f"127.0.0.1:{free_port()}", "--log-level", "error"])
-    client = Client(folder / "run")
-    until(lambda: client.alive() and len(client.programs()["programs"]) > 2)
-    yield folder
-    daemon.terminate()
-    ended(daemon)
+def _furnish(page: Path, folder: Path) -> None:
+    """Files that the page's reader has: its configuration, programs, policies, a trace."""
+    (asked,) = blocks("use/page.md", "toml") if page.name == "page.md" else [""]
+    settings = re.sub(r":\d+\"", f':{_port()}"', asked)
+    (folder / "detshare.toml").write_text(f'[daemon]\nbackend = "model"\nlog_level = "error"\n{settings}')
+    for name in ("mine.py", "my_policy.py"):
+        (folder / name).write_text(WORD)
+    for name in ("serve.py", "train.py"):
+        (folder / name).write_text("")
+    lines = [f"2023-11-16 18:17:{second:02}.0000000,400,20\n" for second in range(60)]
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    (folder / "AzureLLMInferenceTrace_code.csv").write_text(head + "".join(lines))
+
+
+PLAYED = [page for page in pages() if played(page)]
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("page", HERE)
-def test_the_commands_of_a_page_run(page: str, place: Path) -> None:
-    environment = {**os.environ, "DETSHARE_RUN_DIR": str(place / "run"), "COLUMNS": "100"}
-    (place / "docs").exists() or (place / "docs").symlink_to(ROOT / "docs")
-    for command in HERE[page]:
-        program, *words = command.split()
-        words = [BOUND.get(word, word).format(run=place / "run", here=place) for word in words]
-        done = run(
-            [Path(sys.executable).with_name(program), *words],
-            env=environment, cwd=place, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-        assert done.stdout.strip(), command
+@pytest.mark.parametrize(
+    "page", [pytest.param(each, id=each.name, marks=[pytest.mark.rest] * (each.name in REST)) for each in PLAYED]
+)
+def test_what_a_page_shows_can_be_done(page: Path, tmp_path: Path) -> None:
+    assert [command for command, _ in played(page) if not safe(command)] == []  # what is in neither runs nowhere
+    _furnish(page, tmp_path)
+    paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": paths, "COLUMNS": "100", "HOME": str(tmp_path)}
+    environment["DETSHARE_RUN_DIR"] = str(tmp_path / "run")
+    with Session(["bash", "-o", "pipefail"], cwd=tmp_path, env=environment) as session:
+        session.say("detshared --config detshare.toml >daemon.log 2>&1 &")
+        session.say(WAIT)
+        for command in BEFORE.get(page.name, ()):
+            check(session, command, [])
+        for command, lines in played(page):
+            check(session, _here(command, tmp_path), lines)
+        check(session, "kill %1 && wait %1 && cat daemon.log", [])
+
+
+def said_code(said: str) -> int:
+    found = EXIT.search(said)
+    assert found is not None, said
+    return int(found[1])
+
+
+def starts(told: list[str]) -> list[str]:
+    return [key[0] for line in told if (key := KEY.match(line))]
+
+
+def check(session: Session, command: str, lines: list[str]) -> None:
+    """It exits with 0, and has the columns and the lines' beginnings that the page shows."""
+    said = session.say(f'{command}\necho "=== exit $?"')
+    assert not said_code(said), f"$ {command}\n{said}"
+    told = said.splitlines()
+    missing = [line for line in lines if HEAD.match(line) and line.split() not in [each.split() for each in told]]
+    missing += [key[0] for line in lines if (key := KEY.match(line)) and key[0] not in starts(told)]
+    assert missing == [], f"$ {command}\n{said}"
+
+
+def test_a_row_is_for_a_command_of_its_page_that_nobody_plays() -> None:
+    assert set(NOT_PLAYED) | set(SESSIONS) <= {page.name for page in pages()}
+    needless = [
+        (page.name, command)
+        for page in pages()
+        for command in rows(page)
+        if command not in [each for each, _ in shown(page)]
+        or rows(page).count(command) > 1
+        or (page.name in SESSIONS and command in [each for each, _ in steps(os.path.relpath(page, ROOT / "docs"))])
+    ]
+    assert needless == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_what_has_no_row_may_run_here(page: Path) -> None:
+    assert [command for command, _ in played(page) if not safe(command)] == []
+
+
+def test_what_is_not_ours_runs_nowhere() -> None:
+    for command in ("sudo rm -rf /etc/detshare", "insmod detshare.ko", "detshare-ctl ps | sudo tee /etc/x", "cp a >b"):
+        assert not safe(command)
+
+
+@pytest.mark.parametrize(
+    "test", sorted({*SESSIONS.values(), *(row.elsewhere for page in NOT_PLAYED.values() for row in page)} - {""})
+)
+def test_what_a_row_names_is_a_test(test: str) -> None:
+    for each in test.split(", "):
+        path, _, name = each.partition("::")
+        assert re.search(rf"^def {name}\(", (ROOT / "tests" / path).read_text(encoding="utf-8"), re.MULTILINE), each
+
+
+def test_most_of_our_commands_are_played() -> None:
+    assert sum(len(played(page)) for page in pages()) > 30
+
+
+@pytest.mark.e2e
+def test_a_command_that_fails_and_columns_that_are_others_would_be_found(tmp_path: Path) -> None:
+    with Session(["bash"], cwd=tmp_path) as session:
+        check(session, "printf 'PID GPU\\n'", ["PID  GPU"])
+        for command, lines in (("false", []), ("printf 'PID GPU\\n'", ["PID CLASS"]), ("echo no class", ["class low"])):
+            with pytest.raises(AssertionError):
+                check(session, command, lines)
