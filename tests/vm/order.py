@@ -47,6 +47,7 @@ SECONDS: Final = {
     "test_unload.py": 45,
     # they look at a guest of an earlier test
     "test_engine.py::test_a_replayed": 0,
+    "test_interception.py::test_answers_are_the_same_to_the_byte[535]": 35,
     "test_interception.py::test_answers": 0,
     "test_interception.py::test_module": 0,
     "test_nvsim.py::test_a_version": 0,
