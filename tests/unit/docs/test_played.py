@@ -27,7 +27,6 @@ KEY = re.compile(r"^ *[a-z]+( [a-z]+)*")
 """how a line begins that is no row of a list"""
 BEFORE = {
     "decisions.md": ["detshare-ctl policy set ./mine.py slice_us=400"],
-    "operations.md": ["detshare-ctl set-priority 1000 high"],
 }
 """what the page takes as done"""
 REST = ("gpu-virt-bench.md", "module.md", "park.md", "simulator.md", "trace-timeline.md")

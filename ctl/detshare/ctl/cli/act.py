@@ -17,6 +17,7 @@ from detshare.ctl.cli.console import Console
 from detshare.ctl.cli.link import Control, Place
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import UNMANAGED
 from detshare.ctl.core.verbs import VERBS, check_who, describe
 from detshare.ctl.oneshot import start_command
 
@@ -35,8 +36,9 @@ def change(
     who: str,
     args: Mapping[str, object],
     wait: float | None = None,
+    none: str = "",
 ) -> int:
-    """Do it and print the answer. ControlError where nothing could be changed."""
+    """Do it and print the answer. `none`: what is said, with exit code 0, where nobody has anything set."""
     asked = describe(verb, who, args)
     _check(asked, who)
     with place.control(asked, changes=True) as (control, daemon):
@@ -52,7 +54,7 @@ def change(
         again = f"{start_command(place.backend, place.run_dir)}, or wait here: detshare-ctl {asked} --wait 60"
         _fail(as_json, answer, ControlError(asked, stopped, again))
         return 1
-    code = tell(as_json, asked, answer)
+    code = tell(as_json, asked, answer, none)
     if not code and not daemon and place.backend == "model":
         start = start_command("model", place.run_dir)
         click.echo(f"the model ended with this command; for one that goes on: {start}", err=True)
@@ -66,8 +68,11 @@ def _check(asked: str, who: str) -> None:
         raise explain(error, asked) from error
 
 
-def tell(as_json: bool, asked: str, answer: Json) -> int:
-    """Print what a verb did; 0, or 1 where nothing was changed."""
+def tell(as_json: bool, asked: str, answer: Json, none: str = "") -> int:
+    """Print what a verb did; 0, or 1 where nothing was changed. `none` is as for `change`."""
+    if none and not answer["changed"] and all(skip["reason"] == UNMANAGED for skip in answer["skipped"]):
+        click.echo(json.dumps(answer, indent=1) if as_json else none)
+        return 0
     named = [skip for skip in answer["skipped"] if skip["pid"] and str(skip["pid"]) not in asked.split()]
     reasons = [f"{skip['pid']}: {skip['reason']}" if skip in named else skip["reason"] for skip in answer["skipped"]]
     if not answer["changed"]:

@@ -134,7 +134,9 @@ def _pause(place: Place, as_json: bool, who: str, foreground: bool) -> int:
 def _release(place: Place, as_json: bool, who: str | None, everyone: bool) -> int:
     if (who is None) is not everyone:
         raise ControlError("release", "it needs either WHO or --all", "detshare-ctl release --help", usage=True)
-    return act.change(place, as_json, "release", "*" if who is None else who, {})
+    if who is None:
+        return act.change(place, as_json, "release", "*", {}, none="nothing is set, so nothing is released")
+    return act.change(place, as_json, "release", who, {})
 
 
 _FOREGROUND: Final = click.option(

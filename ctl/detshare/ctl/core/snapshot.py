@@ -378,6 +378,10 @@ class Change:
     """the kernel applies it by itself to whatever the program makes later"""
 
 
+UNMANAGED: Final = "it is not managed: nothing to put back"
+"""reason of a Skip: who is to be released has nothing that was set"""
+
+
 @dataclass(frozen=True, slots=True)
 class Skip:
     """A program that a verb left alone, and why (a sentence with the next step)."""

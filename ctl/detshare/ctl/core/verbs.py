@@ -407,7 +407,7 @@ def describe(name: str, who: object, args: Mapping[str, object]) -> str:
             text = arg.kind.say(value) if arg is not None and isinstance(arg.kind, Permille) else text
             text = "" if arg is not None and isinstance(arg.kind, Flag) and value is True else text
             words += [f"--{arg.option}", *filter(None, [text])] if arg is not None and arg.option else [text]
-    whom = quoted(who)
+    whom = "--all" if (name, who) == ("release", "*") else quoted(who)
     if verb is None:
         return " ".join((name, whom, *words))
     if verb.whom is not Whom.ALL:

@@ -28,7 +28,18 @@ from detshare.ctl.core.accounts import Target
 from detshare.ctl.core.backend import Backend, BadRequest
 from detshare.ctl.core.driver import Driver, DriverError, ProcessGone, ProcessId
 from detshare.ctl.core.gputime import GpuTime
-from detshare.ctl.core.snapshot import AccountKind, Change, Check, Event, Level, Outcome, Program, Skip, Snapshot
+from detshare.ctl.core.snapshot import (
+    UNMANAGED,
+    AccountKind,
+    Change,
+    Check,
+    Event,
+    Level,
+    Outcome,
+    Program,
+    Skip,
+    Snapshot,
+)
 from detshare.ctl.gputime import measure
 from detshare.ctl.gputime.sensor import Sensor
 from detshare.ctl.netlink.errors import KernelRefused
@@ -281,7 +292,7 @@ class KmodBackend(Backend):
                 self._desired.leave(target.process)
             self._watch.stale()
             if not done:
-                return Skip(pid, "it is not managed: nothing to put back")
+                return Skip(pid, UNMANAGED)
             if program is not None and program.limits:
                 done.append("its memory limit stays (set-memory ... max takes it away)")
             text = "; ".join(dict.fromkeys(done))

@@ -16,7 +16,7 @@ from detshare.ctl.backends.root.looking import FAILURES, Looking
 from detshare.ctl.core import classes, jobs, select
 from detshare.ctl.core.backend import NeedsModule
 from detshare.ctl.core.driver import ProcessGone, ProcessId
-from detshare.ctl.core.snapshot import Change, Level, Outcome, Program, Skip, State, TsgChange
+from detshare.ctl.core.snapshot import UNMANAGED, Change, Level, Outcome, Program, Skip, State, TsgChange
 from detshare.ctl.core.verbs import VERBS
 from detshare.ctl.rm.client import RmError
 
@@ -158,7 +158,7 @@ class RootBackend(Looking):
             target = self._mps_server(program)
             touched = target.id in self._journal.processes()
             if not touched and not self._desired.get(target.id).steers:
-                return Skip(target.id.pid, "it is not managed: nothing to put back")
+                return Skip(target.id.pid, UNMANAGED)
             self._leave_turns(target.id)
             problems = self._act.release(target.id)
             if problems:
