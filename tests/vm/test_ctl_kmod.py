@@ -40,7 +40,7 @@ def test_pods_of_kubernetes(guest_pytest: Callable[..., Completed], clients: Pat
 @pytest.mark.parametrize(
     "files",
     [
-        ["ctl_page.py"],
+        ["ctl_sched.py", "ctl_page.py"],
         # a policy's decisions as the kernel's rows, over a killed daemon
         pytest.param(["ctl_policies.py"], marks=pytest.mark.thorough),
     ],
