@@ -30,7 +30,7 @@ KERNELS := 6.1 6.12
 # two tests at a time; a worker without work takes over what another one has not begun
 TWO := -n 2 --dist worksteal
 # of those that start no guest, and of the few that start one each: many wait for a clock, a daemon or a kernel's start
-FOUR := -n 4 --dist worksteal
+THREE := -n 3 --dist worksteal
 
 help: ## show these lines
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -102,18 +102,18 @@ lint-generated: setup
 	$(BIN)/detshare results check
 
 test-unit: setup ## unit and property tests, no GPU
-	$(BIN)/pytest -q $(FOUR) tests -m "not gpu and not e2e and not vm and not thorough"
+	$(BIN)/pytest -q $(THREE) tests -m "not gpu and not e2e and not vm and not thorough"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
-	$(BIN)/pytest -q $(FOUR) tests/unit -m "e2e and not rest and not gpu and not thorough"
+	$(BIN)/pytest -q $(THREE) tests/unit -m "e2e and not rest and not gpu and not thorough"
 
 test-once: setup ## one guest kernel in QEMU for each part: module, doorbells, turns, daemon, a genuine driver; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
-	$(BIN)/pytest -q $(FOUR) tests/vm -m "vm and once"
+	$(BIN)/pytest -q $(THREE) tests/vm -m "vm and once"
 
 test-rest: setup ## all other guests, but for other kernels and whole lists of the same, and roots of Debian; no GPU
 	@$(BIN)/detshare-vm prepare >/dev/null
-	$(BIN)/pytest -q $(FOUR) tests/unit -m "rest and not gpu and not thorough"
+	$(BIN)/pytest -q $(THREE) tests/unit -m "rest and not gpu and not thorough"
 	$(BIN)/pytest -q $(TWO) tests/vm -m "vm and not once and not alone and not debug and not thorough"
 	$(BIN)/pytest -q tests/vm -m "vm and alone and not thorough"
 
