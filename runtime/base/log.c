@@ -33,9 +33,15 @@ static void open_file(int was)
 	const char *file = secure_getenv("DETSHARE_LOG_FILE");
 	int fd = file && *file ? open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : -1;
 
-	atomic_store(&place, fd >= 0 ? place_of(fd) : 0);
-	if (!atomic_compare_exchange_strong(&target, &was, fd >= 0 ? fd : STDERR_FILENO) && fd >= 0)
-		close(fd);
+	if (fd >= 0)
+		atomic_store(&place, place_of(fd));
+	/* who found no file to open takes nothing from another's */
+	if (!atomic_compare_exchange_strong(&target, &was, fd >= 0 ? fd : STDERR_FILENO)) {
+		if (fd >= 0)
+			close(fd);
+	} else if (fd < 0) {
+		atomic_store(&place, 0);
+	}
 }
 
 static int level_now(void)
