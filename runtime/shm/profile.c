@@ -103,7 +103,10 @@ bool ds_samples_pending(struct ds_samples *samples)
 
 /* ---- the poller's, in the device's context ---- */
 
-/* A point of both clocks: an event on a stream of ours that has nothing else, seen done. */
+/*
+ * A point of both clocks: an event on a stream of ours that has nothing else, seen done. For a launch that has ended only: work of ours in a
+ * program that has none would take the GPU from others, and say that the program still computes.
+ */
 static void rebase(struct ds_samples *samples)
 {
 	uint64_t before = ds_now_ns(), after;
@@ -170,7 +173,8 @@ static void filled(struct ds_samples *samples, const struct ds_sample *sample, d
 void ds_samples_reap(struct ds_samples *samples)
 {
 	struct ds_counters *counters = samples->counters;
-	unsigned int n, pending = 0;
+	bool based = false;
+	unsigned int n;
 
 	for (n = 0; n < DS_SAMPLES; n++) {
 		struct ds_sample *sample = &samples->samples[n];
@@ -180,10 +184,11 @@ void ds_samples_reap(struct ds_samples *samples)
 		if (atomic_load_explicit(&sample->state, memory_order_acquire) != PENDING)
 			continue;
 		result = real->cuEventQuery(sample->after);
-		if (result == CUDA_ERROR_NOT_READY) {
-			pending++;
+		if (result == CUDA_ERROR_NOT_READY)
 			continue;
-		}
+		if (!based && (!samples->base_ns || ds_now_ns() - samples->base_ns > BASE_EVERY_NS))
+			rebase(samples);
+		based = true;
 		if (!result && !real->cuEventElapsedTime(&ran, sample->before, sample->after)) {
 			learn(sample->profile, ran * 1e6);
 			__atomic_fetch_add(&counters->samples, 1, __ATOMIC_RELAXED);
@@ -191,6 +196,7 @@ void ds_samples_reap(struct ds_samples *samples)
 				filled(samples, sample, ran * 1e6);
 				ds_shape_note(counters, sample, ran * 1e6);
 			}
+			/* less than nothing where the base is the later one */
 			if (samples->base_ns && !real->cuEventElapsedTime(&since, samples->base, sample->after)) {
 				uint64_t *hist = sample->kind == DS_LAUNCH_GRAPH ? counters->hist_graph : counters->hist_kernel;
 				double took = (double)samples->base_ns + since * 1e6 - (double)sample->launched_ns;
@@ -204,6 +210,4 @@ void ds_samples_reap(struct ds_samples *samples)
 		}
 		atomic_store_explicit(&sample->state, FREE, memory_order_release);
 	}
-	if (!pending && samples->base && (!samples->base_ns || ds_now_ns() - samples->base_ns > BASE_EVERY_NS))
-		rebase(samples);
 }

@@ -159,7 +159,7 @@ class Admission:
             profile = self._profiles.get(name)
             lane, why = choose(name, profile)
             if known(profile):
-                lane, why = self._beside(klass or DEFAULT_CLASS, lane, why)
+                lane, why = self._beside(pid, klass or DEFAULT_CLASS, lane, why)
         if lane == Lane.SPATIAL:
             problem = self._spatial(uid, gid)
             if problem:
@@ -182,18 +182,19 @@ class Admission:
         environment = {} if observed else {**self._mps.environment, PRIORITY: "1" if desired.klass in _BELOW else "0"}
         return {"lane": lane, "why": why, "notes": notes, "observe": observed and seen, "environment": environment}
 
-    def _beside(self, klass: str, lane: str, why: str) -> tuple[str, str]:
-        """A program of class high has those below it in its own lane: an MPS server is never off, so beside one that
-        works for them a program of the temporal lane waits for slices of a millisecond."""
-        others = self._tenants.runs()
-        if lane == Lane.SPATIAL and klass != "high":
-            above = [run for run in others if run.observed and run.desired.klass == "high"]
-            if above:
-                return Lane.TEMPORAL, f"{above[0].tenant} of class high is in the temporal lane"
+    def _beside(self, pid: int, klass: str, lane: str, why: str) -> tuple[str, str]:
+        """Programs that run at once are in one lane, whatever their own runs showed: those of two lanes have slices of
+        a millisecond by turns, and an MPS server is never off. Only class high goes before others from another lane."""
+        runs = [run for run in self._tenants.runs() if run.pid != pid]
+        temporal, spatial = [run for run in runs if run.observed], [run for run in runs if not run.observed]
+        if lane == Lane.SPATIAL and klass != "high" and temporal:
+            return Lane.TEMPORAL, f"{temporal[0].tenant} is in the temporal lane"
         if lane == Lane.TEMPORAL and klass == "high":
-            below = [run for run in others if not run.observed and run.desired.klass != "high"]
+            below = [run for run in spatial if run.desired.klass != "high"]
             if below:
                 return Lane.SPATIAL, f"{below[0].tenant}, whose class is lower, is in the spatial lane"
+        elif lane == Lane.TEMPORAL and spatial and not temporal and all(run.desired.klass != "high" for run in spatial):
+            return Lane.SPATIAL, f"{spatial[0].tenant} is in the spatial lane"
         return lane, why
 
     def _spatial(self, uid: int, gid: int) -> str:

@@ -258,6 +258,18 @@ def test_estimates_follow_the_kernel_and_tell_grids_apart(daemon: Daemon, start:
     assert sum(counted) <= tenant.counters.get("samples") == 2
 
 
+def test_a_program_that_launches_nothing_gives_the_gpu_nothing_to_do(daemon: Daemon, start: Start) -> None:
+    """Its context would take the GPU from others, and it would count as one that computes."""
+    tenant = daemon.tenant(LOW)
+    program = start()
+    program.attach()
+    assert program.state()["records"] == 0
+    program.ask("launch 1 5 1 1")
+    until(lambda: tenant.counters.get("samples") == 1)
+    until(lambda: sum(tenant.counters.array("hist_kernel")) == 1)
+    assert program.state()["records"] == 3, "before and after the launch, and a point of both clocks"
+
+
 def test_grids_smaller_than_the_gpu_count_as_leaving_sms_idle(daemon: Daemon, start: Start) -> None:
     tenant = daemon.tenant(LOW)
     program = start()
