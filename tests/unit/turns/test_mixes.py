@@ -266,6 +266,28 @@ def test_two_have_turns_beside_an_mps_server(tmp_path: Path, monkeypatch: pytest
     assert min(low.busy - was for low, was in zip(lows, before, strict=True)) > 0.1 * spent
 
 
+def test_a_client_of_an_mps_server_of_class_low_is_no_foreground(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log shows the server's work under a client's PID. On an H200 it kept the GPU but for the other's floor."""
+    stage = Stage(tmp_path, monkeypatch)
+    server = programs.mps_server(stage.driver)
+    programs.mps_client(stage.driver, server)
+    served, low = background(3), background(1)
+    stage.driver.machine.start_work(server, stage.gpu, served)
+    stage.backend.set_priority(str(server.id.pid), "low")
+    stage.backend.set_priority(stage.start("low", low), "low")
+    play(stage, 2)
+    before, begin = (served.busy, low.busy), stage.gpu.timeline.now
+    play(stage, 4)
+    spent = stage.gpu.timeline.now - begin
+    assert not stage.turns._others.there(stage.gpu.info.uuid)
+    assert not stage.foreground.full
+    stage.backend.close()
+    for work, was in zip((served, low), before, strict=True):
+        assert 0.3 < (work.busy - was) / spent < 0.6
+
+
 def test_who_has_next_to_no_gaps_falls_no_further_behind_than_by_two_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

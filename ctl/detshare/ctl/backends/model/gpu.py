@@ -34,6 +34,8 @@ class ModelTsg:
         self.gpu = gpu
         self.pid = pid
         """of the process that made it"""
+        self.logged_pid = pid
+        """in the context-switch log: an MPS client's, of which the server's group then is (docs/results/NOTES.md)"""
         self.runlist = runlist
         self.number = number
         """the hardware's tsgID: unique on its runlist, reused after death"""

@@ -170,6 +170,7 @@ class RmServer:
         node.tsg, node.engine = origin.tsg, origin.engine
         if node.kind is Kind.TSG and node.tsg is not None:
             node.tsg.references += 1
+            node.tsg.logged_pid = client.pid
         client.objects[handle] = node
         above.children[handle] = node
         return status("NV_OK"), handle

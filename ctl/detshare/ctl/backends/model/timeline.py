@@ -86,7 +86,7 @@ class Timeline:
         """records written so far"""
 
     def _note(self, tsg: ModelTsg, at_ns: int, *, starts: bool) -> None:
-        self.log.append(Switch(at_ns, tsg.pid, tsg.number, starts))
+        self.log.append(Switch(at_ns, tsg.logged_pid, tsg.number, starts))
         self.logged += 1
 
     # -- what the driver does

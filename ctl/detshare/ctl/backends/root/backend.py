@@ -86,10 +86,8 @@ class RootBackend(Looking):
 
     def _mps_server(self, program: Program) -> Program:
         """The program that owns the TSG in which `program` runs: itself, or its MPS server."""
-        group = self._watch.groups.get(program.id)
-        if group is None or group.server in (None, program.id):
-            return program
-        return next((p for p in self._describe() if p.id == group.server), program)
+        server = self._watch.head(program.id)
+        return program if server == program.id else next((p for p in self._describe() if p.id == server), program)
 
     def pause(self, who: str) -> Outcome:
         off: dict[ProcessId, list[TsgChange]] = {}

@@ -196,8 +196,9 @@ class Looking(Backend):
         """Tell the turns who takes part."""
         assert self._turns is not None
         openers = {h.id: h for h in self._watch.openers}
-        desired = {p.id: self._desired.get(p.id) for p in found}
-        tenants = {p.id: self._tenancy.of(openers[p.id], desired[p.id].tenant) for p in found if desired[p.id].steers}
+        heads = {p.id: self._watch.head(p.id) for p in found}
+        desired = {process: self._desired.get(head) for process, head in heads.items()}
+        tenants = {p: self._tenancy.of(openers[heads[p]], each.tenant) for p, each in desired.items() if each.steers}
         self._turns.update(cast(found, desired, tenants, self._floors.table()))
         problems, self._turns.problems = self._turns.problems, []
         for process, problem in problems:
@@ -263,8 +264,7 @@ class Looking(Backend):
                     self._act.prune(process, adoption.tsgs)
         for opener in self._watch.openers:
             # what a command gets is for the program's own TSG, not for a server's that others are in too
-            group = self._watch.groups.get(opener.id)
-            alone = group is None or group.server in (None, opener.id)
+            alone = self._watch.head(opener.id) == opener.id
             desired = self._desired.born(opener) if alone else self._desired.of_container(opener.container)
             if desired is not None and not self._desired.get(opener.id).steers:
                 with suppress(OSError):
@@ -326,15 +326,15 @@ class Looking(Backend):
 
     def _to_server(self, program: Program) -> bool:
         """Whether `program` runs in an MPS server's TSG; what is asked of it becomes the server's if nothing is."""
-        group = self._watch.groups.get(program.id)
-        if group is None or group.server is None or group.server == program.id:
+        server = self._watch.head(program.id)
+        if server == program.id:
             return False
         desired = self._desired.get(program.id)
         if desired.steers:
-            if not self._desired.get(group.server).steers:
-                self._desired.steer(group.server, desired)
+            if not self._desired.get(server).steers:
+                self._desired.steer(server, desired)
             self._desired.drop(program.id)
-            self._say("change", program.id, f"MPS: {desired.text} counts for the server, PID {group.server.pid}")
+            self._say("change", program.id, f"MPS: {desired.text} counts for the server, PID {server.pid}")
         return True
 
     def _steer(self, program: Program) -> list[TsgChange]:

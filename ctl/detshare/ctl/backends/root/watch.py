@@ -74,6 +74,11 @@ class Watch:
         adoption = self.adoptions.get(process)
         return tuple(t for t in adoption.tsgs if self.owner.get(t.client) == process) if adoption else ()
 
+    def head(self, process: ProcessId) -> ProcessId:
+        """Whose TSG a process runs in: its MPS server's, where that can be seen, or its own."""
+        group = self.groups.get(process)
+        return group.server if group is not None and group.server is not None else process
+
     def compute_tsgs(self, processes: list[ProcessId], gpu: str) -> int:
         """How many compute TSGs some processes own on a GPU together."""
         return sum(t.kind is Kind.COMPUTE and t.gpu == gpu for p in processes for t in self.owned(p))

@@ -109,6 +109,10 @@ class ShimBackend(Backend):
     def _cannot(self, verb: str, who: str, why: str) -> Outcome:
         return self._verb(verb, who, lambda opener: Skip(opener.id.pid, why))
 
+    def servers(self) -> Collection[int]:
+        """PIDs of the MPS servers that its programs are clients of, as last seen."""
+        return self._service.mps.servers
+
     # -- verbs --------------------------------------------------------------------------------------------------
 
     def owns(self, who: str) -> set[int]:

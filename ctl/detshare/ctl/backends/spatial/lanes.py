@@ -14,6 +14,7 @@ from detshare.ctl.backends.spatial.checkpoints import Checkpoints
 from detshare.ctl.backends.spatial.deep import Deep, answered
 from detshare.ctl.backends.spatial.mover import Mover
 from detshare.ctl.backends.spatial.residence import AWAY
+from detshare.ctl.backends.spatial.server import Server
 from detshare.ctl.core import select
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.driver import Gpu, ProcessId
@@ -43,6 +44,7 @@ class Lanes(Backend):
         self._temporal = temporal
         self._spatial = spatial
         self._checkpoints = checkpoints
+        self._server = Server(temporal, spatial.servers) if temporal.name != "kmod" else None
         self._deep = Deep(spatial.residence, checkpoints) if checkpoints is not None else None
         deep = self._deep
         self._mover = Mover(spatial.residence, checkpoints, deep) if checkpoints is not None and deep else None
@@ -57,6 +59,8 @@ class Lanes(Backend):
     def look(self, *, enforce: bool = True) -> Snapshot:
         seen = self._temporal.look(enforce=enforce)
         mine = {program.id: program for program in self._spatial.look().programs}
+        if enforce and self._server is not None:
+            self._server.follow(seen.programs, mine.values())
         merged = [_merged(program, mine.pop(program.id, None)) for program in seen.programs]
         self._gpus = seen.gpus
         self._spatial.beside = {program.id.pid for program in seen.programs}

@@ -32,9 +32,9 @@ class Member:
     weight: int
     floor: float
     tsgs: tuple[Tsg, ...]
-    """its compute TSGs there"""
+    """its compute TSGs there; an MPS client's are its server's"""
     fixed: bool = False
-    """an MPS server: it is never switched off"""
+    """an MPS server or a client of one: it is never switched off"""
 
     def has_more(self, before: Member | None) -> bool:
         """Whether it has made channels since."""
@@ -95,7 +95,10 @@ def cast(
     programs: Iterable[Program], desired_state: Mapping[ProcessId, Desired], tenants: Mapping[ProcessId, str],
     floors: Mapping[str, float],
 ) -> Cast:  # fmt: skip
-    """Sort programs by GPU: background is whoever ranks below the highest there, `low` and `idle` in any case."""
+    """Sort programs by GPU: background is whoever ranks below the highest there, `low` and `idle` in any case.
+
+    `desired_state`, `tenants`: of an MPS client those of its server, whose work the log shows under a client's PID.
+    """
     by_gpu: dict[str, list[Program]] = defaultdict(list)
     for program in programs:
         for gpu in dict.fromkeys(t.gpu for t in program.compute):
@@ -122,7 +125,7 @@ def cast(
                     rank,
                     desired.weight or 1,
                     floor_of(desired, floors),
-                    tuple(t for t in program.compute if t.gpu == gpu),
+                    tuple(t for t in program.compute if t.gpu == gpu and program.state is not State.MPS_CLIENT),
                     fixed=program.state in (State.MPS_SERVER, State.MPS_CLIENT),
                 )
             )
