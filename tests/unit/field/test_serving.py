@@ -146,11 +146,9 @@ def test_a_run_has_ttft_tpot_and_goodput(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("detshare.tools.bench.field.programs.Program.argv", property(argv))
     monkeypatch.delenv("FIELD_AZURE_TRACE", raising=False)
     monkeypatch.setattr(PROGRAMS["llama-bursty"].arrival.__class__, "period_ms", property(lambda self: 20.0))
-    monkeypatch.setattr("detshare.tools.bench.field.policies.SloAware.learn", 0.2)
-    monkeypatch.setattr("detshare.tools.bench.field.policies.TpotFirst.learn", 0.2)
     suite = Suite("field-serving", "a test", ("llama-bursty", "llama-azure"), (("gpt2-train",),), poisson=False)
     path = tmp_path / "raw" / "cells.jsonl"
-    pace = Pace(requests=60, least=1.0, most=1.2, alone=0.5, overhead=0.4, start=2.0, end=0.5)
+    pace = Pace(requests=60, least=1.0, most=1.2, alone=0.5, warm=0.2, overhead=0.4, start=2.0, end=0.5)
     with Session(Options("field-serving", 1.0, 1, tmp_path, budget=600.0)) as session:
         steer = FakeSteer(tmp_path / "run")
         session.steer = steer  # type: ignore[assignment]

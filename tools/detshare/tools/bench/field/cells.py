@@ -27,6 +27,9 @@ class Pace:
     most: float = 12.0
     alone: float = 2.5
     """of a background alone, and of the requests back to back that say how long one takes"""
+    warm: float = 30.0
+    """of its trace that a serving engine has before an interval, whatever the way: all see the same part of it, with as
+    many requests in the engine as there are later. A window of the policy slo-aware, 100 requests, takes 25 s"""
     overhead: float = 2.2
     """of a cell besides its interval"""
     start: float = 60.0

@@ -20,7 +20,7 @@ USUAL = "slo-aware"
 
 
 class Policed(Temporal):
-    """A policy decides; it begins anew with each cell, and `learn` seconds before its interval."""
+    """A policy decides; it begins anew with each cell."""
 
     policy = ""
 
@@ -75,8 +75,6 @@ class SloAware(Policed):
     """The server is high and the background low, whose floor grows as long as the stated time is held."""
 
     name, policy = "DetShare slo-aware", "slo-aware"
-    learn = 30.0
-    """a window of the policy has 100 requests: 25 s at 4 a second"""
 
     def goal_ms(self, slo: Objectives) -> float | None:
         """What the server reports is at most this where both objectives are kept (workloads/field/serving.py)."""
@@ -91,7 +89,6 @@ class TpotFirst(Policed):
     """Nobody has a class: the policy tells who decodes from what is launched, which eBPF counts."""
 
     name, policy, launches = "DetShare tpot-first", "tpot-first", True
-    learn = 5.0
 
     def params(self, slo: Objectives) -> dict[str, str]:
         return {"tpot_ms": f"{slo.tpot_ms:g}"}

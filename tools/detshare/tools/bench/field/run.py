@@ -61,9 +61,8 @@ def seconds(cell: Cell, asked: Asked, cells: Sequence[Measured]) -> float:
     if not cell.server:
         return asked.pace.alone * len(cell.backgrounds)
     found = asked.pace.seconds(period(cell, cells) or PERIOD_MS)
-    if cell.system == ALONE:
-        return found + asked.pace.alone
-    return found + sum(each.learn for each in asked.systems if each.name == cell.system)
+    found += asked.pace.warm if PROGRAMS[cell.server].slo is not None else 0.0
+    return found + asked.pace.alone if cell.system == ALONE else found
 
 
 def needed_s(cells: Sequence[Cell], asked: Asked, known: Sequence[Measured] = ()) -> float:
@@ -203,11 +202,12 @@ class Bench:
         """A cell with programs, and figures of its engine and of its way besides. ProgramError, SteerError."""
         slo = PROGRAMS[cell.server].slo if cell.server else None
         self.stage.settle = self.asked.settle
+        if slo is not None:
+            self.stage.settle += self.asked.pace.warm
         if system is None or slo is None:
             seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)
             told: list[Figure] = []
         else:
-            self.stage.settle += system.learn
             system.prepare(self.session, self.stage.workers[cell.server], slo)
             try:
                 seen = self.stage.play(cell.name, length, cell.server, cell.backgrounds, wanted, every)

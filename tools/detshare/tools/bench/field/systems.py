@@ -40,8 +40,6 @@ class System:
     """whether it is ours, and a daemon steers"""
     launches = False
     """whether that daemon counts launches, by eBPF"""
-    learn = 0.0
-    """seconds that it has before an interval begins"""
 
     def begin(self, session: Session) -> None:
         """Before its programs are started. SystemMissing."""
