@@ -150,8 +150,10 @@ def test_the_module_on_a_gpu() -> None:
     assert f"| alone {alone}; default {default}, {back[1]:.2f} |" in shown
     floor = value("forwarded-sched", "mix, DetShare, server never rests: all backgrounds")
     assert f"had {100 * floor:.1f} %, 2 asked" in shown
-    missed = [row.what for row in rows("forwarded-hostile").values() if row.ok is False]
-    assert any(what.startswith("dup-share") for what in missed)
+    hostile = rows("forwarded-hostile").values()
+    assert not [row.what for row in hostile if row.ok is False]
+    tricks = {row.what.partition(",")[0] for row in hostile if ", filter: " in row.what}
+    assert f"all {len(tricks)} [tricks]" in (ROOT / "docs/use/security.md").read_text(encoding="utf-8")
 
 
 def test_the_notes_name_commits_and_not_days() -> None:
