@@ -124,7 +124,7 @@ class Mps:
     @property
     def servers(self) -> tuple[int, ...]:
         """PIDs of the servers as last seen."""
-        return tuple(process.pid for process in self._servers)
+        return tuple(process.pid for process in tuple(self._servers))  # looks of another thread ask, too
 
     @property
     def orphaned(self) -> bool:
