@@ -59,3 +59,19 @@ def test_who_had_the_gpu_before_the_log_was_read_has_not(tmp_path: Path, monkeyp
     stage.driver.machine.advance(0.5)
     stage.backend.set_priority(pid, "low")
     assert max(stalls(stage, 3)) == 0.0
+
+
+def test_an_mps_servers_time_is_its_own_whatever_the_log_calls_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, monkeypatch)
+    server = programs.mps_server(stage.driver)
+    client = programs.mps_client(stage.driver, server)
+    stage.driver.machine.start_work(server, stage.gpu, background(1))
+    stage.start("other", background(2))
+    assert max(stalls(stage, 2)) == 0.0
+    found = {each.id: each for each in stage.backend.look().programs}
+    stage.backend.close()
+    (time,) = found[server.id].gpu_time
+    assert 0.4 < time.share < 0.6
+    assert not found[client.id].gpu_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 
 from detshare.ctl.core.gputime import GpuTime
 from detshare.ctl.core.snapshot import Check, Program
@@ -20,6 +21,31 @@ def measured(program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Pr
     if program.gpu_share is not None:
         mine = tuple(_alone(t, program.gpu_share) if t.alone else t for t in mine)
     return replace(program, gpu_time=mine)
+
+
+def of_groups(times: Mapping[int, GpuTime], heads: Mapping[int, int]) -> dict[int, GpuTime]:
+    """The times of one GPU with those of MPS clients at their server: the log shows the server's work, which is that of
+    all its clients, under the PID of one. `heads`: PID -> whose time its is, itself where it is not there.
+    """
+    found: dict[int, GpuTime] = {}
+    for pid, time in times.items():
+        head = heads.get(pid, pid)
+        found[head] = _both(found[head], time) if head in found else time
+    return found
+
+
+def _both(one: GpuTime, other: GpuTime) -> GpuTime:
+    """Of two that never have the GPU at once."""
+    slots = zip_longest(reversed(one.history), reversed(other.history), fillvalue=0.0)
+    longer = max(one, other, key=lambda time: time.share)
+    return replace(
+        longer,
+        share=min(1.0, one.share + other.share),
+        useful=min(1.0, one.useful + other.useful),
+        switches_s=one.switches_s + other.switches_s,
+        history=tuple(min(1.0, sum(each)) for each in slots)[::-1],
+        stalled_s=min(one.stalled_s, other.stalled_s),
+    )
 
 
 def blind(refused: Mapping[str, str]) -> list[str]:

@@ -210,7 +210,8 @@ class Looking(Backend):
             return found
         self._poll()
         wanting = {gpu: self._turns.wanting(gpu) if self._turns else {} for gpu in self._sensor.gpus}
-        times = {gpu: self._sensor.times(gpu, wanting[gpu]) for gpu in self._sensor.gpus}
+        heads = {p.id.pid: self._watch.head(p.id).pid for p in found}
+        times = {gpu: measure.of_groups(self._sensor.times(gpu, wanting[gpu]), heads) for gpu in self._sensor.gpus}
         return [self._measure(program, times) for program in found]
 
     def _measure(self, program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
