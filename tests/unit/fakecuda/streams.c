@@ -367,15 +367,19 @@ static void called_back(CUstream stream, CUresult status, void *data)
 TEST(host_functions_and_callbacks_run_in_order_and_must_not_call)
 {
 	static int one = 1, two = 2;
-	CUstream s;
+	CUdeviceptr word;
+	CUstream s, other;
 
 	start();
+	word = words(1);
 	s = stream_new(CU_STREAM_NON_BLOCKING);
-	OK(spin(s, 3000000));
+	other = stream_new(CU_STREAM_NON_BLOCKING);
+	OK(cuStreamWaitValue32_v2(s, word, 9, CU_STREAM_WAIT_VALUE_EQ));
 	OK(cuLaunchHostFunc(s, CUDA_CB_call, &one));
 	OK(cuStreamAddCallback(s, called_back, &s, 0));
 	OK(cuLaunchHostFunc(s, CUDA_CB_call, &two));
 	CHECK(calls == 0);
+	OK(cuStreamWriteValue32_v2(other, word, 9, 0));
 	OK(cuStreamSynchronize(s));
 	CHECK(calls == 192);
 	CHECK(inside == CUDA_ERROR_NOT_PERMITTED);
