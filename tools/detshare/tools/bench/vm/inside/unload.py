@@ -25,8 +25,8 @@ MIX = (
 SIM_MIX = (("nvloop", "--kind", "memory"), ("nvstorm", "--processes", 1), ("nvstorm", "--processes", 1, "--seed", 9))
 
 
-def _start(number: int, simulated: bool) -> subprocess.Popen[str]:
-    mix = SIM_MIX + MIX if simulated else MIX
+def _start(number: int, simulated: bool, fuzz: bool) -> subprocess.Popen[str]:
+    mix = SIM_MIX + MIX if simulated else tuple(each for each in MIX if fuzz or each[0] != "nvfuzz")
     name, *words = mix[number % len(mix)]
     if name == "nvloop":
         words += ["--batches", 900_000, "--calls", 100]
@@ -53,11 +53,12 @@ def _body() -> None:
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--simulated", action="store_true", help="the driver is tests/nvsim")
+    parser.add_argument("--no-fuzz", action="store_true", help="no client makes random calls")
     asked = parser.parse_args()
     chance = random.Random(asked.seed)
     guest.unload()
     before = guest.references("nvidia")
-    clients = [_start(number, asked.simulated) for number in range(asked.processes)]
+    clients = [_start(number, asked.simulated, not asked.no_fuzz) for number in range(asked.processes)]
     time.sleep(1.0)
     for number in range(asked.rounds):
         begin = time.monotonic()
