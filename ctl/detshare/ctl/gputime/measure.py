@@ -25,7 +25,7 @@ def measured(program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Pr
 
 def of_groups(times: Mapping[int, GpuTime], heads: Mapping[int, int]) -> dict[int, GpuTime]:
     """The times of one GPU with those of MPS clients at their server: the log shows the server's work, which is that of
-    all its clients, under the PID of one. `heads`: PID -> whose time its is, itself where it is not there.
+    all its clients, under the PID of one. `heads`: PID -> whose time it is; who is not there has its own.
     """
     found: dict[int, GpuTime] = {}
     for pid, time in times.items():

@@ -210,7 +210,7 @@ class Looking(Backend):
             return found
         self._poll()
         wanting = {gpu: self._turns.wanting(gpu) if self._turns else {} for gpu in self._sensor.gpus}
-        heads = {p.id.pid: self._watch.head(p.id).pid for p in found}
+        heads = {process.pid: self._watch.head(process).pid for process in self._watch.groups}
         times = {gpu: measure.of_groups(self._sensor.times(gpu, wanting[gpu]), heads) for gpu in self._sensor.gpus}
         return [self._measure(program, times) for program in found]
 

@@ -13,8 +13,8 @@ from detshare.ctl.backends.spatial.backend import ShimBackend, with_memory
 from detshare.ctl.backends.spatial.checkpoints import Checkpoints
 from detshare.ctl.backends.spatial.deep import Deep, answered
 from detshare.ctl.backends.spatial.mover import Mover
+from detshare.ctl.backends.spatial.mps_server import MpsServer
 from detshare.ctl.backends.spatial.residence import AWAY
-from detshare.ctl.backends.spatial.server import Server
 from detshare.ctl.core import select
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.driver import Gpu, ProcessId
@@ -44,7 +44,7 @@ class Lanes(Backend):
         self._temporal = temporal
         self._spatial = spatial
         self._checkpoints = checkpoints
-        self._server = Server(temporal, spatial.servers) if temporal.name != "kmod" else None
+        self._server = MpsServer(temporal, spatial.servers) if temporal.name != "kmod" else None
         self._deep = Deep(spatial.residence, checkpoints) if checkpoints is not None else None
         deep = self._deep
         self._mover = Mover(spatial.residence, checkpoints, deep) if checkpoints is not None and deep else None

@@ -12,7 +12,7 @@ import pytest
 from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.root.backend import RootBackend
-from detshare.ctl.backends.spatial.server import Server, class_of
+from detshare.ctl.backends.spatial.mps_server import MpsServer, class_of
 from detshare.ctl.core.snapshot import Program, State
 from tests.unit.model import programs
 
@@ -26,7 +26,7 @@ class Machine:
         clients = [programs.mps_client(self.driver, self.server).id for _ in range(2)]
         self.other = scenario.cuda_process(self.driver, "python3 train.py").id
         self.backend = RootBackend(self.driver, run_dir, name="model")
-        self.follows = Server(self.backend, lambda: [self.server.id.pid])
+        self.follows = MpsServer(self.backend, lambda: [self.server.id.pid])
         self.mine = {each: Program(each, "python3 infer.py", "ann", "", State.SPATIAL) for each in clients}
 
     def look(self, *classes: str) -> Program:
@@ -79,10 +79,21 @@ def test_it_is_put_back_when_one_of_them_is_not_any_more(machine: Machine) -> No
     assert machine.slices == found
 
 
-def test_what_was_asked_for_it_stands_unless_it_is_background(machine: Machine) -> None:
-    machine.backend.set_priority(str(machine.server.id.pid), "normal")
+def test_what_is_set_for_it_stands_until_the_classes_of_its_programs_change(machine: Machine) -> None:
+    who = str(machine.server.id.pid)
+    machine.backend.set_priority(who, "normal")
     assert machine.look("high").klass == "normal"
     assert machine.look("low").klass == "low"
+    machine.backend.set_slice(who, 700)  # a policy's, say: they would take it from each other with every look
+    assert machine.look("low").klass is None
+    assert machine.slices == {700}
+    assert machine.look("idle").klass == "idle"
+
+
+def test_what_an_earlier_daemon_gave_is_taken_back(machine: Machine) -> None:
+    machine.look("low")
+    machine.follows = MpsServer(machine.backend, lambda: [machine.server.id.pid])
+    assert machine.look("high").klass is None
 
 
 def test_no_other_server_is_touched(machine: Machine) -> None:
