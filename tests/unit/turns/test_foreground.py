@@ -10,6 +10,7 @@ from detshare.ctl.backends.root.turns.foreground import (
     BLIND_S,
     BRIEF_LOOK_S,
     BRIEF_S,
+    LEARNED_S,
     LOOK_S,
     RESTS,
     SAMPLES,
@@ -238,3 +239,38 @@ def test_windows_end_for_a_try_where_the_driver_says_nothing() -> None:
     assert found.full
     found.asked(None, found.changed_at + BLIND_S)
     assert not found.full
+
+
+@pytest.mark.parametrize(
+    ("piece_ms", "gap_ms", "answered"),
+    [
+        (0.45, 2.155, False),  # an eager decode that had 0.125 beside 50 us
+        (0.23, 0.775, False),  # the same, where its background rests before its slice ends
+        (0.19, 2.155, False),  # a slower one
+        (0.14, 2.155, True),
+        (0.13, 0.30, False),  # it waits no longer than before
+    ],
+)
+def test_what_an_h200_showed_of_streams(piece_ms: float, gap_ms: float, answered: bool) -> None:
+    found = Foreground()
+    for n in range(AGREE):
+        found.saw(alternate(0.125, 0.155, alike=False), 0.25 * n, slice_us=BURST_US)
+    assert found.pattern is Pattern.STREAM
+    for n in range(AGREE):
+        found.saw(alternate(piece_ms, gap_ms, alike=False), 1 + 0.25 * n, slice_us=STREAM_US)
+    assert found.pattern is (Pattern.BURSTS if answered else Pattern.STREAM)
+    for n in range(AGREE):
+        found.saw(alternate(0.125, 0.155, alike=False), 2 + 0.25 * n, slice_us=BURST_US)
+    assert found.full is answered
+
+
+def test_what_was_learned_of_a_foreground_is_learned_again() -> None:
+    found = Foreground()
+    for n, (piece, gap, slice_us) in enumerate([(0.125, 0.155, 50)] * 2 + [(0.13, 2.155, 2000)] * 2):
+        found.saw(alternate(piece, gap, alike=False), 0.25 * n, slice_us=slice_us)
+    for now in range(2, int(LEARNED_S + 2 * TRY_S)):
+        for n in range(AGREE):
+            found.saw(alternate(0.125, 0.155, alike=False), now + 0.25 * n)
+        for n in range(4):
+            found.asked(False, now + 0.6 + 0.1 * n)
+    assert found.pattern is Pattern.STREAM

@@ -4,32 +4,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turns_stage import LaunchBound, Paced, Sleeper, Stage, background, p99
+from turns_stage import BACKGROUNDS, SWITCHES_US, LaunchBound, Paced, Stage, background, p99, play
 
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.workload import NEVER, Background, Kernel, Latency, Workload
+from detshare.ctl.backends.model.workload import NEVER, Background, Kernel, Latency
 from detshare.ctl.backends.root.turns.foreground import TRY_S
 from detshare.ctl.backends.root.turns.presence import SILENT_S
 from detshare.ctl.core.gputime import Pattern
 from tests.unit.model import programs
 
 SECONDS = 6.0
-SWITCHES_US = 600
-"""the end of a switch to somebody, a slice of 50 us, and a switch back"""
-BACKGROUNDS: dict[str, Callable[[int], Workload]] = {
-    "busy": background,
-    "long": lambda seed: Background((90_000, 90_000), seed=seed),
-    "sleeper": lambda seed: Sleeper(10, 90, seed=seed),
-    "half": lambda seed: Sleeper(10, 10, seed=seed),
-    "seconds": lambda seed: Sleeper(300, 1000, seed=seed),
-    "launch": LaunchBound,
-}
 NEVER_REST = ("busy", "long")
 
 
@@ -42,55 +31,7 @@ class Varied(Paced):
         self.queue.append(Kernel(self._due, length, length))
 
 
-class Eager(Workload):
-    """Steps of 300 kernels of 1 to 6 us, one launched each 25 us whatever became of the last, or after so many only
-    when that has ended; then some milliseconds of rest."""
-
-    KERNELS = 300
-
-    def __init__(self, rest_ms: float = 8.0, asks: int = 300) -> None:
-        super().__init__()
-        self._rest, self._asks, self.steps = round(1e6 * rest_ms), asks, list[int]()
-
-    def start(self, now: int) -> None:
-        self.wake = self._begun = now
-        self._left = self.KERNELS
-
-    def on_wake(self, now: int) -> None:
-        self._begun = now if self._left == self.KERNELS else self._begun
-        self.submit(now, self.random.randint(1000, 6000))
-        self._left -= 1
-        self.wake = now + 25_000 if self._left % self._asks else NEVER
-
-    def on_done(self, now: int) -> None:
-        if self.queue or self.wake != NEVER:
-            return
-        if self._left:
-            self.wake = now + 25_000
-            return
-        self.steps.append(now - self._begun)
-        self._left, self.wake = self.KERNELS, now + self._rest
-
-
 HIGHS = {"graph": (1500.0, 18_500.0), "tight": (1400.0, 625.0), "long": (12_000.0, 8000.0), "saturated": (2000.0, 0.0)}
-
-
-def play(stage: Stage, seconds: float) -> dict[str, float]:
-    """Goes on with a look each half a second; for how long each was without progress while it had work, at most."""
-    longest = dict.fromkeys(stage.programs, 0.0)
-    last = {name: (stage.gpu.timeline.now, work.busy) for name, (_, work) in stage.programs.items()}
-    for step in range(round(seconds / 0.05)):
-        if step % 10 == 0:
-            stage.backend.look()
-        stage.run(0.05)
-        now = stage.gpu.timeline.now
-        for name, (_, work) in stage.programs.items():
-            at, busy = last[name]
-            if work.queue and work.busy == busy:
-                longest[name] = max(longest[name], (now - at) / 1e9)
-            else:
-                last[name] = now, work.busy
-    return longest
 
 
 def _seen(stage: Stage, latency: Latency | None) -> tuple[dict[str, float], dict[str, float]]:
@@ -364,44 +305,6 @@ def test_requests_of_any_length_that_wait_for_each_answer_are_no_stream(
     assert abs(got["low"] - 0.02) < 0.01 if full else got["low"] > 0.12, got
     if not full:
         assert p99(server) < 400 + SWITCHES_US
-
-
-def test_a_stream_of_small_kernels_has_the_slices_that_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It queues what it launches while it waits, so it does more then."""
-    stage = Stage(tmp_path, monkeypatch)
-    high = Eager()
-    stage.backend.set_priority(stage.start("high", high), "high")
-    stage.backend.set_priority(stage.start("low", background(1)), "low")
-    play(stage, 4)
-    seen = set()
-    for _ in range(80):
-        play(stage, 0.05)
-        seen.add(stage.foreground.pattern)
-    stage.backend.close()
-    assert seen == {Pattern.STREAM}
-
-
-@pytest.mark.parametrize("others", [1, 3])
-def test_a_stream_that_rests_for_most_of_the_time_does_not_wait_for_slices(
-    others: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits for each of four answers a step; its backgrounds have the time between its steps."""
-    stage = Stage(tmp_path, monkeypatch)
-    stage.backend.set_priority(stage.start("high", high := Eager(rest_ms=75, asks=75)), "high")
-    for n in range(others):
-        stage.backend.set_priority(stage.start(f"low {n}", background(n)), "low")
-    play(stage, 2)
-    high.steps.clear()
-    before = sum(stage.programs[f"low {n}"][1].busy for n in range(others))
-    begin = stage.gpu.timeline.now
-    play(stage, SECONDS)
-    had = sum(stage.programs[f"low {n}"][1].busy for n in range(others)) - before
-    pattern = stage.foreground.pattern
-    spent = stage.gpu.timeline.now - begin
-    stage.backend.close()
-    assert pattern is Pattern.BURSTS
-    assert sorted(high.steps)[len(high.steps) // 2] < 300 * 25_000 + 4 * 1000 * SWITCHES_US
-    assert had > 0.85 * spent
 
 
 @pytest.mark.parametrize(("count", "rest_ms"), [(150, 1800), (220, 300)])

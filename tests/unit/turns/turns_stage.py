@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,33 @@ def p99(latency: Latency) -> float:
     """In microseconds."""
     times = sorted(us for _, us in latency.finished)
     return times[len(times) * 99 // 100] / 1000
+
+
+SWITCHES_US = 600
+"""the end of a switch to somebody, a slice of 50 us, and a switch back"""
+BACKGROUNDS: dict[str, Callable[[int], Workload]] = {
+    "busy": background,
+    "long": lambda seed: Background((90_000, 90_000), seed=seed),
+    "sleeper": lambda seed: Sleeper(10, 90, seed=seed),
+    "half": lambda seed: Sleeper(10, 10, seed=seed),
+    "seconds": lambda seed: Sleeper(300, 1000, seed=seed),
+    "launch": LaunchBound,
+}
+
+
+def play(stage: Stage, seconds: float) -> dict[str, float]:
+    """Goes on with a look each half a second; for how long each was without progress while it had work, at most."""
+    longest = dict.fromkeys(stage.programs, 0.0)
+    last = {name: (stage.gpu.timeline.now, work.busy) for name, (_, work) in stage.programs.items()}
+    for step in range(round(seconds / 0.05)):
+        if step % 10 == 0:
+            stage.backend.look()
+        stage.run(0.05)
+        now = stage.gpu.timeline.now
+        for name, (_, work) in stage.programs.items():
+            at, busy = last[name]
+            if work.queue and work.busy == busy:
+                longest[name] = max(longest[name], (now - at) / 1e9)
+            else:
+                last[name] = now, work.busy
+    return longest

@@ -43,12 +43,10 @@ RETURN_S: Final = 3.0
 MOST_SAMPLES: Final = 16 * SAMPLES
 SOON_S: Final = 5.0
 """requests that always waited may have been late once: turns are tried again after so long, then twice, up to TRY_S"""
+LEARNED_S: Final = 300.0
+"""what was learned of how it waits for answers is learned again after so long, for a second"""
 HASTE_S: Final = 0.03
 """requests that always waited are seen in so long while turns are tried: some fifty of them come"""
-GROWS: Final = 1.5
-"""a stream that waits 2 ms in place of 50 us has so much more to do then; whoever waits for each answer has not"""
-LITTLE_NS: Final = 50_000
-"""of work in a piece; less cannot be told from the restore of a context"""
 CALM_PART: Final = 0.25
 """of its usual gap: a change of turns within it will not meet the next burst"""
 
@@ -81,9 +79,10 @@ class Foreground:
     _tried: bool = False
     """turns are on though nobody saw it rest: one look is enough"""
     _answered: bool = False
-    """what it launches next waits for the answer to the last"""
-    _worked_ns: float = 0.0
-    """what it did in a piece beside short slices, when it was called a stream"""
+    """what it launches next waits for the answer to the last, or to one of the last few"""
+    _learned_at: float = float("-inf")
+    _short: Sight | None = None
+    """how it came beside short slices, when it was called a stream"""
     _soon_s: float = SOON_S
     _hasty: bool = False
     """its requests are short, and waited for the background each time when turns were on last"""
@@ -126,21 +125,25 @@ class Foreground:
         if self._overdue(sight, slice_us):
             return True
         brief = sight.seconds < SPAN_S and not SHORT_PIECE_NS <= sight.piece_ns <= LONG_PIECE_NS
-        return not brief and judge(sight, floor, slice_us)[0] is Pattern.FULL
+        return not brief and judge(sight, floor, slice_us, self._answered)[0] is Pattern.FULL
 
     def _overdue(self, sight: Sight, slice_us: int) -> bool:
         return sight.overdue(slice_us) or (self._answered and sight.waits(slice_us))
 
-    def _judge(self, sight: Sight, floor: float, slice_us: int) -> tuple[Pattern, str]:
-        found, why = judge(sight, floor, slice_us)
-        if found is not Pattern.STREAM:
+    def _judge(self, sight: Sight, floor: float, slice_us: int, now: float) -> tuple[Pattern, str]:
+        found, why = judge(sight, floor, slice_us, self._answered)
+        if self.pattern is Pattern.STREAM and slice_us >= STREAM_US and sight.streams(slice_us):
+            keeps = sight.keeps_up(self._short) if sight.seconds >= SPAN_S and self._short is not None else None
+            if keeps is not None:
+                self._answered, self._learned_at = not keeps, now
+            if keeps:
+                return Pattern.STREAM, why
+        elif found is not Pattern.STREAM:
             self._answered &= found is not Pattern.BURSTS
+        if found is not Pattern.STREAM or not self._answered:
             return found, why
-        if self.pattern is Pattern.STREAM and slice_us >= STREAM_US:
-            self._answered = sight.worked_ns < GROWS * max(self._worked_ns, LITTLE_NS)
-        if not self._answered:
-            return found, why
-        return (Pattern.FULL if sight.waits(slice_us) else Pattern.BURSTS), f"{why}, and does no more for having waited"
+        found = Pattern.FULL if sight.waits(slice_us) else Pattern.BURSTS
+        return found, f"{why}, and does less where it waits longer"
 
     @property
     def mode(self) -> Mode:
@@ -161,7 +164,7 @@ class Foreground:
         `rests`: the driver says that the foreground has nothing to run. Whoever ran last keeps the GPU in the log.
         `taken`: the background has work. Gaps that nobody takes cannot be seen, so nothing is said of them.
         """
-        found, why = self._judge(sight, floor, slice_us)
+        found, why = self._judge(sight, floor, slice_us, now)
         overdue = found is Pattern.FULL and self._overdue(sight, slice_us)
         hasty = overdue and sight.piece_ns < SHORT_PIECE_NS
         if sight.share < FULL_SHARE and not hasty:
@@ -190,7 +193,7 @@ class Foreground:
 
     def _turn(self, found: Pattern, why: str, sight: Sight, now: float) -> None:
         if found is Pattern.STREAM and self.slice_us < STREAM_US:
-            self._worked_ns = sight.worked_ns
+            self._short = sight
         self.pattern, self.why, self.gap_us, self.changed_at = found, why, sight.gap_ns / 1000, now
         if found is Pattern.FULL:
             self._needed = min(2 * self._needed, MOST_SAMPLES) if now - self._left_at < RETURN_S else SAMPLES
@@ -226,6 +229,7 @@ class Foreground:
                 self._leave(self.why, now)
         if self.full and now - self.changed_at >= (self._soon_s if self._hasty else TRY_S * self._needed / SAMPLES):
             self._soon_s = min(2 * self._soon_s, TRY_S)
+            self._answered &= now - self._learned_at < LEARNED_S
             self._leave("turns are tried again", now)
             self._tried = True
 

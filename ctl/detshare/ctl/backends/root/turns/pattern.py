@@ -39,6 +39,13 @@ WAITED_NS: Final = SWITCH_NS + RESTORE_NS + 100_000
 """a gap that is no longer than the holder's slice and this ended with it: 0.27 to 0.33 ms above it on an H200"""
 CUT_NS: Final = 1000 * STREAM_US + SHORT_GAP_NS
 """a longer one did not end with any holder's slice"""
+KEEPS: Final = 0.5
+"""a stream does more than this part of the work a second where it waits 2 ms in place of 50 us; who waits for each
+answer, or each few, does less"""
+LEAST_WORK: Final = 0.02
+"""and in so much of the time by which it waits longer: what little a piece holds cannot be told from a restore"""
+LONGER_NS: Final = 500_000
+"""nothing is said where it did not wait longer by so much: the holder has little to do"""
 QUIET_PER_S: Final = 1.0
 QUIET_SHARE: Final = 0.005
 
@@ -64,15 +71,31 @@ class Sight:
     """of twenty gaps one is longer"""
     dense: float = 0.0
     """share of the time without gaps that no slice ended"""
+    middle_ns: float = 0.0
+    """mean length of the middle half of its pieces: some that begin or end a burst are shorter"""
 
     def left(self, floor: float) -> float:
         """The same, without what windows of a floor gave, at least as if all gaps were as most are."""
         return max(self.useful - floor, (self.gap_ns - RESTORE_NS) * self.pieces_s / 1e9)
 
-    @property
-    def worked_ns(self) -> float:
-        """What it could do in a piece."""
-        return max(0.0, self.piece_ns - RESTORE_NS)
+    def keeps_up(self, before: Sight) -> bool | None:
+        """Whether it did as much as `before`, when it waited for shorter slices; None: it waits no longer now.
+
+        What a piece has more, by what the time from one to the next has more, is the part of the time that it works
+        in, whatever a restore takes.
+        """
+        longer_ns = self.gap_ns - before.gap_ns
+        if longer_ns < LONGER_NS:
+            return None
+        more_ns = self.middle_ns - before.middle_ns
+        did = max(0.0, before.middle_ns - RESTORE_NS) / (before.middle_ns + before.gap_ns + 2 * SWITCH_NS)
+        return more_ns >= max(KEEPS * did, LEAST_WORK) * (longer_ns + max(0.0, more_ns))
+
+    def streams(self, slice_us: int) -> bool:
+        """Whether it comes as often as a stream of small kernels does, and waits for the holder each time."""
+        often = STREAM_PER_S if slice_us < STREAM_US else STREAM_PER_S / 2  # it has more to do at a time then
+        dense = self.pieces_s >= often and self.dense >= STREAM_SHARE
+        return dense and self.gap_ns < 1000 * slice_us + SHORT_GAP_NS
 
     def waits(self, slice_us: int) -> bool:
         """Whether it finds the GPU taken each time, though for the shortest time there is."""
@@ -110,7 +133,13 @@ def see(runs: Iterable[Run], background: Collection[int], begin_ns: int, end_ns:
         alike=_alike(pieces),
         long_gap_ns=quantiles(gaps, n=20)[-1] if len(gaps) > 1 else 0.0,
         dense=1.0 - sum(gap for gap in gaps if gap > CUT_NS) / span,
+        middle_ns=_middle(pieces),
     )
+
+
+def _middle(pieces: Sequence[int]) -> float:
+    some = sorted(pieces)[len(pieces) // 4 : len(pieces) - len(pieces) // 4]
+    return sum(some) / max(1, len(some))
 
 
 def _alike(pieces: Sequence[int]) -> bool:
@@ -120,12 +149,13 @@ def _alike(pieces: Sequence[int]) -> bool:
     return high - low <= ALIKE * middle
 
 
-def judge(sight: Sight, floor: float = 0.0, slice_us: int = BURST_US) -> tuple[Pattern, str]:
+def judge(sight: Sight, floor: float = 0.0, slice_us: int = BURST_US, answered: bool = False) -> tuple[Pattern, str]:
     """The pattern, and the measurement that says so in words.
 
     `floor`: what the background has in windows. `slice_us`: that of its holder in this time. A gap that ends with it
     says that the foreground waited: a stream of small kernels always does, and requests that come faster than the
-    switches let them.
+    switches let them. `answered`: it is known to launch little before the answer to the last. A stream that does not
+    catches up behind a gap, so that what it leaves may be had in longer ones.
     """
     said = (
         f"the foreground had the GPU {sight.share:.0%} of the time, {sight.pieces_s:.0f} times a second for "
@@ -136,9 +166,7 @@ def judge(sight: Sight, floor: float = 0.0, slice_us: int = BURST_US) -> tuple[P
     if sight.overdue(slice_us):
         return Pattern.FULL, f"{said}, behind each of which a request waited"
     small = sight.piece_ns < SHORT_PIECE_NS and not sight.alike
-    if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS and (small or sight.left(floor) < FEW_USEFUL):
+    useless = answered if small else sight.left(floor) < FEW_USEFUL
+    if sight.share >= FULL_SHARE and sight.gap_ns < SHORT_GAP_NS and useless:
         return Pattern.FULL, said
-    dense = sight.pieces_s >= STREAM_PER_S and sight.dense >= STREAM_SHARE
-    if small and dense and sight.gap_ns < 1000 * slice_us + SHORT_GAP_NS:
-        return Pattern.STREAM, said
-    return Pattern.BURSTS, said
+    return (Pattern.STREAM if small and sight.streams(slice_us) else Pattern.BURSTS), said
