@@ -92,8 +92,8 @@ def test_a_stream_is_one_whatever_its_background_leaves_of_a_slice(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On an H200 with a slow CPU such backgrounds got their floor: where one rested before its slice ended, the
-    foreground had little to do when it came, and was taken for requests that wait for each answer."""
+    """On an H200 with a slow CPU backgrounds of a stream got their floor. Where one rests before its slice ends, the
+    foreground has little to do when it comes, and is like requests that wait for each answer."""
     stage = Stage(tmp_path, monkeypatch)
     stage.backend.set_priority(stage.start("high", stream(rest_ms, launch_us=launch_us)), "high")
     for n in range(2):
