@@ -28,8 +28,10 @@ STREAM_PER_S: Final = 150
 """so many pieces a second are a stream"""
 STREAM_SHARE: Final = 0.25
 """if they and the gaps that they cut have this share of the time: in less of it a holder may as well get nowhere"""
-ALIKE: Final = 0.05
-"""pieces whose middle half is no wider than this part of one are requests: each had the GPU until it was done"""
+ALIKE: Final = 0.02
+"""pieces whose middle half is no wider than this part of one are requests: each had the GPU until it was done. Those of
+a graph are alike to 0.01 on an H200. In little that a stream did behind each restore the restore is most of a piece, so
+a wider part would call it requests, which nothing corrects; requests that are called a stream are told by trying it"""
 FEW_PIECES: Final = 12
 """nothing is said of how alike fewer are"""
 SHORT_PIECE_NS: Final = 1_000_000
