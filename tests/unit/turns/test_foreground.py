@@ -15,6 +15,7 @@ from detshare.ctl.backends.root.turns.foreground import (
     RESTS,
     SAMPLES,
     SPAN_S,
+    STREAM_S,
     TRY_S,
     Foreground,
 )
@@ -262,6 +263,34 @@ def test_what_an_h200_showed_of_streams(piece_ms: float, gap_ms: float, answered
     for n in range(AGREE):
         found.saw(alternate(0.125, 0.155, alike=False), 2 + 0.25 * n, slice_us=BURST_US)
     assert found.full is answered
+
+
+def stream() -> Foreground:
+    found = Foreground()
+    for n in range(AGREE):
+        found.saw(alternate(0.125, 0.155, alike=False), 0.25 * n)
+    assert found.pattern is Pattern.STREAM
+    return found
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_who_does_more_than_a_stream_had_to_do_is_another_one(alike: bool) -> None:
+    found = stream()
+    for n in range(AGREE):
+        found.saw(alternate(9.276, 2.165, alike=alike), 1 + 0.25 * n, slice_us=STREAM_US)
+    assert found.pattern is Pattern.BURSTS
+
+
+def test_requests_that_came_in_place_of_a_stream_do_not_wait_for_long_slices_for_ever() -> None:
+    """Each does as much beside 2 ms as the stream did."""
+    found, now = stream(), 0.25
+    while found.pattern is Pattern.STREAM and now < 2 * STREAM_S:
+        now += LOOK_S
+        found.saw(alternate(0.271, 1.2), now, slice_us=STREAM_US)
+    assert now < 1.1 * STREAM_S
+    for n in range(AGREE):
+        found.saw(alternate(0.271, 0.86), now + LOOK_S * n)
+    assert found.pattern is Pattern.BURSTS
 
 
 def test_what_was_learned_of_a_foreground_is_learned_again() -> None:

@@ -45,6 +45,8 @@ SOON_S: Final = 5.0
 """requests that always waited may have been late once: turns are tried again after so long, then twice, up to TRY_S"""
 LEARNED_S: Final = 300.0
 """what was learned of how it waits for answers is learned again after so long, for a second"""
+STREAM_S: Final = 60.0
+"""a stream is seen beside short slices again after so long: what comes in its place may look like one beside 2 ms"""
 HASTE_S: Final = 0.03
 """requests that always waited are seen in so long while turns are tried: some fifty of them come"""
 CALM_PART: Final = 0.25
@@ -181,6 +183,8 @@ class Foreground:
                 self._hasty = hasty
                 self._turn(found, why, sight, now)
             return
+        if self.pattern is Pattern.STREAM and now - self.changed_at >= STREAM_S:
+            found, why = Pattern.BURSTS, "a stream is seen beside short slices again"
         self._tried = False
         self._hasty, self._soon_s = hasty, SOON_S  # it was watched for so long, and did not wait
         self.tight = sight.share >= FULL_SHARE and found is not Pattern.NONE

@@ -46,6 +46,8 @@ KEEPS: Final = 0.5
 answer, or each few, does less"""
 LEAST_WORK: Final = 0.02
 """and in so much of the time by which it waits longer: what little a piece holds cannot be told from a restore"""
+MOST_WORK: Final = 1.5
+"""whatever of its pieces was restore, a stream does not do so many times what it had the GPU for beside 50 us"""
 LONGER_NS: Final = 500_000
 """nothing is said where it did not wait longer by so much: the holder has little to do"""
 QUIET_PER_S: Final = 1.0
@@ -81,7 +83,8 @@ class Sight:
         return max(self.useful - floor, (self.gap_ns - RESTORE_NS) * self.pieces_s / 1e9)
 
     def keeps_up(self, before: Sight) -> bool | None:
-        """Whether it did as much as `before`, when it waited for shorter slices; None: it waits no longer now.
+        """Whether it did as much as `before`, when it waited for shorter slices; None: it waits no longer now, or does
+        more than it had to do then, so that it comes otherwise.
 
         What a piece has more, by what the time from one to the next has more, is the part of the time that it works
         in, whatever a restore takes.
@@ -90,7 +93,10 @@ class Sight:
         if longer_ns < LONGER_NS:
             return None
         more_ns = self.middle_ns - before.middle_ns
-        did = max(0.0, before.middle_ns - RESTORE_NS) / (before.middle_ns + before.gap_ns + 2 * SWITCH_NS)
+        period_ns = before.middle_ns + before.gap_ns + 2 * SWITCH_NS
+        if more_ns > MOST_WORK * before.middle_ns / period_ns * (longer_ns + max(0.0, more_ns)):
+            return None
+        did = max(0.0, before.middle_ns - RESTORE_NS) / period_ns
         return more_ns >= max(KEEPS * did, LEAST_WORK) * (longer_ns + max(0.0, more_ns))
 
     def streams(self, slice_us: int) -> bool:
