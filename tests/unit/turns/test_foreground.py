@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -291,6 +292,18 @@ def test_requests_that_came_in_place_of_a_stream_do_not_wait_for_long_slices_for
     for n in range(AGREE):
         found.saw(alternate(0.271, 0.86), now + LOOK_S * n)
     assert found.pattern is Pattern.BURSTS
+
+
+def test_it_is_learned_again_where_it_has_bursts() -> None:
+    """A stream that came in place of requests that wait for answers, and rests now and then."""
+    found = stream()
+    for n in range(AGREE):
+        found.saw(alternate(0.13, 2.155, alike=False), 1 + LOOK_S * n, slice_us=STREAM_US)
+    seen = set()
+    for n in range(round((LEARNED_S + 2) / LOOK_S)):
+        found.saw(replace(alternate(0.125, 0.155, alike=False), long_gap_ns=MS), 2 + LOOK_S * n)
+        seen.add(found.pattern)
+    assert seen == {Pattern.BURSTS, Pattern.STREAM}
 
 
 def test_what_was_learned_of_a_foreground_is_learned_again() -> None:

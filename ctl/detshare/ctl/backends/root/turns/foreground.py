@@ -133,6 +133,7 @@ class Foreground:
         return sight.overdue(slice_us) or (self._answered and sight.waits(slice_us))
 
     def _judge(self, sight: Sight, floor: float, slice_us: int, now: float) -> tuple[Pattern, str]:
+        self._answered &= now - self._learned_at < LEARNED_S
         found, why = judge(sight, floor, slice_us, self._answered)
         if self.pattern is Pattern.STREAM and slice_us >= STREAM_US and sight.streams(slice_us):
             keeps = sight.keeps_up(self._short) if sight.seconds >= SPAN_S and self._short is not None else None
@@ -233,7 +234,6 @@ class Foreground:
                 self._leave(self.why, now)
         if self.full and now - self.changed_at >= (self._soon_s if self._hasty else TRY_S * self._needed / SAMPLES):
             self._soon_s = min(2 * self._soon_s, TRY_S)
-            self._answered &= now - self._learned_at < LEARNED_S
             self._leave("turns are tried again", now)
             self._tried = True
 
