@@ -11,6 +11,8 @@ import pytest
 from click.testing import Result
 from fake_backend import FakeBackend
 
+from detshare.ctl.client import Client
+from detshare.ctl.core.errors import ClientError
 from detshare.ctl.core.snapshot import AccountKind, Bucket, ClassInfo, Hold, StandingOrder, State
 from detshare.ctl.core.work import Activity, Denial
 
@@ -81,6 +83,42 @@ def test_without_the_module_the_next_step_is_to_load_it(ctl: Ctl, backend: FakeB
         done = ctl(*args)
         assert done.exit_code == 1, args
         assert "insmod detshare.ko" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "set-bucket /batch.slice 25%",
+        "set-bucket /batch.slice 0.333%",
+        "set-bucket /batch.slice 250000",
+        "set-bucket /batch.slice off",
+        "set-bucket /batch.slice 101%",
+        "set-class low --floor 0.04",
+        "reserve off",
+        "set-busy 4242 hold",
+    ],
+)
+def test_an_error_names_what_was_typed(ctl: Ctl, backend: FakeBackend, typed: str) -> None:
+    backend.name = "root"
+    done = ctl(*typed.split())
+    assert done.exit_code
+    assert done.stderr.startswith(f"detshare-ctl: {typed}: ")
+    assert json.loads(ctl(*typed.split(), "--json").stdout)["error"]["asked"] == typed
+
+
+@pytest.mark.parametrize(
+    ("told", "asked"),
+    [("set-bucket /batch.slice 250000", "set-bucket /batch.slice 25%"), ("read the answer", "read the answer")],
+)
+def test_an_error_of_the_daemon_names_what_was_typed(
+    ctl: Ctl, monkeypatch: pytest.MonkeyPatch, told: str, asked: str
+) -> None:
+    def refuse(self: Client, name: str, who: str, **args: object) -> dict[str, object]:
+        raise ClientError(told, "it is stopping", "wait")
+
+    monkeypatch.setattr(Client, "alive", lambda self: True)
+    monkeypatch.setattr(Client, "verb", refuse)
+    assert ctl("set-bucket", "/batch.slice", "25%").stderr == f"detshare-ctl: {asked}: it is stopping\nnext: wait\n"
 
 
 def test_a_hold_without_a_lease_needs_the_daemon(ctl: Ctl, backend: FakeBackend) -> None:

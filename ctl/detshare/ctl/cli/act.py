@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import click
@@ -37,11 +38,15 @@ def change(
     args: Mapping[str, object],
     wait: float | None = None,
     none: str = "",
+    asked: str = "",
 ) -> int:
-    """Do it and print the answer. `none`: what is said, with exit code 0, where nobody has anything set."""
-    asked = describe(verb, who, args)
+    """Do it and print the answer. `none`: what is said, with exit code 0, where nobody has anything set.
+
+    `asked`: the request as it was typed, where the arguments in JSON no longer tell.
+    """
+    asked = asked or describe(verb, who, args)
     _check(asked, who)
-    with place.control(asked, changes=True) as (control, daemon):
+    with place.control(asked, changes=True) as (control, daemon), _as_typed(verb, asked):
         answer = control.verb(verb, who, **args)
         if not daemon and wait:
             answer = _wait(control, verb, who, args, answer, wait)
@@ -59,6 +64,17 @@ def change(
         start = start_command("model", place.run_dir)
         click.echo(f"the model ended with this command; for one that goes on: {start}", err=True)
     return code
+
+
+@contextlib.contextmanager
+def _as_typed(verb: str, asked: str) -> Iterator[None]:
+    """An error of the verb calls it as it was typed: a daemon, or a backend, has the arguments in JSON only."""
+    try:
+        yield
+    except ControlError as error:
+        if error.asked.startswith((verb, VERBS[verb].words)):
+            error.asked = asked
+        raise
 
 
 def _check(asked: str, who: str) -> None:

@@ -80,18 +80,17 @@ def _whom(verb: Verb) -> Callable[[Any], Any]:
     return click.argument(_key(name), metavar=name.upper(), type=ours)
 
 
-def _given(verb: Verb, who: str, values: Mapping[str, Any]) -> dict[str, object]:
+def _given(verb: Verb, typed: Mapping[str, Any], asked: str) -> dict[str, object]:
     """The arguments in JSON. ControlError where a text cannot be meant."""
-    made: dict[str, object] = {}
+    made = dict(typed)
     for arg in verb.args:
-        value = values[_key(arg.name)]
+        value = typed.get(arg.name)
         try:
             if isinstance(arg.kind, Typed) and isinstance(value, str | float):
-                value = arg.kind.typed(str(value))
+                made[arg.name] = arg.kind.typed(str(value))
         except BadRequest as error:
-            raise explain(error, describe(verb.name, who, {**made, arg.name: str(value)})) from error
-        made[arg.name] = value
-    return {name: value for name, value in made.items() if value is not None and value is not False}
+            raise explain(error, asked) from error
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def _add(verb: Verb, *more: Callable[[Any], Any], run: Callable[..., int | None] | None = None) -> None:
@@ -99,10 +98,13 @@ def _add(verb: Verb, *more: Callable[[Any], Any], run: Callable[..., int | None]
 
     def change(place: Place, as_json: bool, wait: float | None = None, **values: Any) -> int:
         who = "*" if verb.whom is Whom.ALL else values[_key(_WHOM[verb.whom])]
-        given = _given(verb, who, values)
+        typed = {arg.name: values[_key(arg.name)] for arg in verb.args}
+        typed = {name: value for name, value in typed.items() if value is not None and value is not False}
+        asked = describe(verb.name, who, typed)
+        given = _given(verb, typed, asked)
         if verb.daemon and verb.unless not in given and not place.client().alive():
-            raise gone(describe(verb.name, who, given), place)
-        return act.change(place, as_json, verb.name, who, given, wait)
+            raise gone(asked, place)
+        return act.change(place, as_json, verb.name, who, given, wait, asked=asked)
 
     function = run or change
     parameters = [_parameter(arg) for arg in verb.args]
