@@ -153,11 +153,14 @@ class OneShot:
     def open(
         cls, backend: str, run_dir: Path, asked: str, *, lock: bool, guarded: bool = False
     ) -> Iterator[Self]:
-        """Build the backend; with `lock`, as the only one in this run directory (Held otherwise)."""
+        """Build the backend; with `lock`, as the only one in this run directory (Held otherwise).
+
+        Who has no lock makes no run directory: there is nothing in it that a look could need.
+        """
         with contextlib.ExitStack() as stack:
             if backend != "model":
                 require_root(asked)
-            rundir.prepare(run_dir, asked)
+            rundir.prepare(run_dir, asked, make=lock)
             if lock:
                 name = f"{rundir.COMMAND} {asked.partition(' ')[0]}"
                 name = f"held {name}" if guarded else name  # until somebody ends it

@@ -16,8 +16,11 @@ from click.testing import CliRunner
 from fake_backend import CONTAINER, programs, refusing
 
 from detshare.ctl import oneshot
+from detshare.ctl.backends.model.driver import ModelDriver
+from detshare.ctl.backends.root import doctor
 from detshare.ctl.cli import link, tables
 from detshare.ctl.cli.main import main
+from detshare.ctl.cli.top import alone as alone_in_top
 from detshare.ctl.core import rundir
 from detshare.ctl.core.driver import DriverAbsent
 from detshare.ctl.core.snapshot import Check, State
@@ -344,6 +347,30 @@ def test_a_run_directory_that_others_can_write_to_is_refused(ctl, alone, run_dir
     assert done.exit_code == 1
     assert "mode 777" in done.stderr
     assert alone.calls == []
+
+
+@pytest.mark.parametrize(
+    "typed", ["ps", "show 1000", "doctor", "events", "classes", "tenant list", "pool", "policy show"]
+)
+def test_a_command_that_asks_makes_no_folder(run_dir, typed):
+    done = CliRunner().invoke(main, ["--run-dir", str(run_dir / "new"), "--backend", "model", *typed.split()])
+    assert isinstance(done.exception, SystemExit | None)
+    assert done.exit_code == 0 or typed not in ("ps", "show 1000")
+    assert list(run_dir.iterdir()) == []
+
+
+def test_nor_does_top_or_support(run_dir, alone):
+    new = run_dir / "new"
+    assert alone_in_top(new)["programs"]
+    with oneshot.OneShot.open("model", new, "support", lock=False) as shot:
+        assert shot.programs()["programs"]
+    assert list(run_dir.iterdir()) == []
+
+
+def test_a_folder_that_a_change_could_not_make_fails_the_doctor(run_dir, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    checks = doctor.checks(ModelDriver(), None, [], 0, run_dir / "new", "model")
+    assert [check.ok for check in checks if "cannot be made" in check.detail] == [False]
 
 
 COMMANDS = sorted(set(main.commands) - {"help"})

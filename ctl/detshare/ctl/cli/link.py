@@ -43,7 +43,7 @@ class Place:
         """The control, and whether it is a daemon."""
         client = self.client()
         until = time.monotonic() + PATIENCE
-        lock = True
+        lock = changes or self.run_dir.exists()  # what was asked for, and a look may apply, is kept there
         with contextlib.ExitStack() as stack:
             while not client.alive():
                 shot = oneshot.OneShot.open(self.backend, self.run_dir, asked, lock=lock, guarded=guarded)

@@ -45,12 +45,18 @@ class Held(ControlError):
         super().__init__(asked, f"{who} holds {path}", end + other)
 
 
-def prepare(run_dir: Path, asked: str) -> None:
-    """Make the directory, mode 0700, or check that it is ours and nobody else can write there."""
+def prepare(run_dir: Path, asked: str, *, make: bool = True) -> None:
+    """Make the directory, mode 0700, or check that it is ours and nobody else can write there.
+
+    Without `make` one that is not there is left so.
+    """
     try:
-        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if make:
+            run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = run_dir.stat()
     except OSError as error:
+        if not make and isinstance(error, FileNotFoundError):
+            return
         stopped = f"{run_dir} cannot be made or read ({error.strerror})"
         raise ControlError(asked, stopped, "run it as root, or give a folder of yours with --run-dir") from error
     if info.st_uid != os.geteuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

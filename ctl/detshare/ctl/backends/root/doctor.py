@@ -52,16 +52,24 @@ def checks(
             found.append(_borrowing(driver))
     except (DriverError, OSError) as error:
         found.append(Check("driver calls", False, str(error), "fix this first; nothing else can work"))
-    writable = os.access(run_dir, os.W_OK)
-    found.append(
-        Check("run directory", writable, str(run_dir), "" if writable else "create it, or give --run-dir another")
-    )
+    found.append(_run_directory(run_dir))
     if not model:
         observers = ebpf.loading()
         found.append(Check(observers.name, observers.ok, observers.text, observers.advice))
     meaning = _KMOD if backend == "kmod" else _MODEL if model else _REAL
     found.append(Check("what it means", None, f"backend {backend}: {meaning}"))
     return found
+
+
+def _run_directory(run_dir: Path) -> Check:
+    name, wrong = "run directory", "create it, or give --run-dir another"
+    if run_dir.exists():
+        writable = os.access(run_dir, os.W_OK)
+        return Check(name, writable, str(run_dir), "" if writable else wrong)
+    above = next(folder for folder in run_dir.absolute().parents if folder.exists())
+    if above.is_dir() and os.access(above, os.W_OK):
+        return Check(name, None, f"{run_dir} is not there yet; detshared makes it, or the first change")
+    return Check(name, False, f"{run_dir} is not there, and cannot be made in {above}", wrong)
 
 
 def _root(euid: int, model: bool) -> Check:

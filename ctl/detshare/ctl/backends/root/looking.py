@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +91,7 @@ class Looking(Backend):
         if repair and self._abi is not None:
             for problem in recover(run_dir, driver):
                 self._say("error", None, f"left by an earlier daemon and not put back: {problem}")
-        with locked(run_dir):
+        with locked(run_dir) if run_dir.exists() else nullcontext():  # a command that asks makes no folder
             self._journal = Journal(run_dir, driver.proof)
         self._desired = desired_state if desired_state is not None else DesiredState(run_dir, driver.proof)
         self._adopter = Adopter(driver, self._abi, clock) if self._abi is not None else None
