@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command line options that detshared and detshare-ctl have in common."""
+"""Command line options that several commands have in common."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Finite(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is no {self.kind}", param, ctx)
+            bounds = f" from {self.min:g} to {self.max:g}" if self.min is not None and self.max is not None else ""
+            self.fail(f"{value!r} is no {self.kind}{bounds}", param, ctx)
         return float(number)
 
 

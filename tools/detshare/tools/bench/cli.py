@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from detshare.ctl.core.options import Seconds
 from detshare.tools.bench.beside import beside
 from detshare.tools.bench.checked import CHECKED
 from detshare.tools.bench.conduct import conduct
@@ -126,7 +127,7 @@ def bench() -> None:
 
 def _add(name: str, about: Experiment) -> None:
     @bench.command(name, help=f"{about.summary} Takes {about.takes}; with --quick a part of it.")
-    @click.option("--seconds", type=click.FloatRange(0.5, 60), help=f"Length of one slot (default {about.seconds:g}).")
+    @click.option("--seconds", type=Seconds(0.5, 60), help=f"Length of one slot (default {about.seconds:g}).")
     @click.option("--rounds", type=click.IntRange(1, 1000), help=f"Rounds (default {about.rounds}).")
     @click.option(
         "--out",
@@ -159,7 +160,7 @@ def _add(name: str, about: Experiment) -> None:
 
     if about.budget is not None:
         text = f"Seconds for all of it; what does not fit is left out (default {about.budget:g})."
-        click.option("--budget-s", type=click.FloatRange(30, 36000), help=text)(command)
+        click.option("--budget-s", type=Seconds(30, 36000), help=text)(command)
     if about.sized:
         text = "GPU memory that its programs have (default all); a program of the experiment holds the rest."
         click.option("--mib", type=click.IntRange(1024), help=text)(command)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import click
 
+from detshare.ctl.core.options import Seconds
 from detshare.runtime import board_layout as layout
 from detshare.runtime.board import Activity, create, monotonic_ns
 from detshare.tools import results
@@ -126,7 +127,7 @@ def _part(board: Path, source: str, seconds: float, environment: dict[str, str])
 
 
 @click.command(NAME, epilog=f"Example: detshare bench {NAME}")
-@click.option("--seconds", type=click.FloatRange(0.1, 60), default=1.5, show_default=True, help="Per gate interval.")
+@click.option("--seconds", type=Seconds(0.1, 60), default=1.5, show_default=True, help="Per gate interval.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

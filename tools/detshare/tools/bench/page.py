@@ -16,6 +16,7 @@ from typing import Any, Final
 import click
 
 from detshare.ctl.client import Client
+from detshare.ctl.core.options import Seconds
 from detshare.tools import results
 from detshare.tools.bench.stats import percentile
 from detshare.tools.bench.vm.report import Report
@@ -117,7 +118,7 @@ def _restart(report: Report, tab: Tab, run_dir: Path, daemon: subprocess.Popen[b
 
 @click.command(NAME, epilog="\b\nExample:\n  detshare bench page --quick --out /tmp/results")
 @click.option("--programs", type=click.IntRange(8, 10_000), default=1000, show_default=True)
-@click.option("--seconds", type=click.FloatRange(1, 600), help="Of one measurement.  [default: 20]")
+@click.option("--seconds", type=Seconds(1, 600), help="Of one measurement.  [default: 20]")
 @click.option("--trials", type=click.IntRange(1, 1000), help="Clicks.  [default: 40]")
 @click.option(
     "--out",

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from detshare.ctl.core.options import Seconds
 from detshare.tools.bench.conduct import conduct
 from detshare.tools.bench.field import overview as overviews
 from detshare.tools.bench.field import report as reports
@@ -50,7 +51,7 @@ _RESUME = click.option(
     help="A SUITE-cells.jsonl of an earlier run, whose cells count as measured.",
 )
 _REQUESTS = click.option("--requests", type=click.IntRange(20, 1_000_000), default=REQUESTS, show_default=True)
-_MOST = click.option("--most-s", type=click.FloatRange(1, 3600), default=12.0, show_default=True, help="Of a cell.")
+_MOST = click.option("--most-s", type=Seconds(1, 3600), default=12.0, show_default=True, help="Of a cell.")
 
 
 def _asked(
@@ -159,7 +160,7 @@ def plan_command(
 @click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="Of the daemon's socket.")
 @click.option(
     "--budget-s",
-    type=click.FloatRange(30, 360_000),
+    type=Seconds(30, 360_000),
     default=DEFAULT_BUDGET,
     show_default=True,
     help="Seconds for all of it; what does not fit is left for --resume.",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from detshare.ctl.core.options import Finite, Seconds
 from detshare.tools.bench.conduct import conduct
 from detshare.tools.bench.mix import gang, gang_pause, policies_gpu, random_mix, saturated
 from detshare.tools.bench.mix import run as mixes
@@ -33,7 +34,7 @@ def _shared(budget: float) -> Callable[[F], F]:
             click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="Of the daemon's socket."),
             click.option(
                 "--budget-s",
-                type=click.FloatRange(30, 36000),
+                type=Seconds(30, 36000),
                 default=budget,
                 show_default=True,
                 help="Seconds for all of it; what does not fit is left out, and said.",
@@ -59,8 +60,8 @@ def _options(name: str, words: str, seconds: float, quick: bool, more: dict[str,
 
 
 @click.command("mix", epilog="Example: sudo detshare bench mix --quick")
-@click.option("--seconds", type=click.FloatRange(2, 600), help="Of each cell (default 21, with --quick 6).")
-@click.option("--period-ms", type=click.FloatRange(1, 1000), default=20.0, show_default=True, help="Of the requests.")
+@click.option("--seconds", type=Seconds(2, 600), help="Of each cell (default 21, with --quick 6).")
+@click.option("--period-ms", type=Finite(1, 1000), default=20.0, show_default=True, help="Of the requests.")
 @click.option("--cells", "patterns", multiple=True, metavar="PATTERN", help="Only cells whose name has or matches it.")
 @click.option("--quick", is_flag=True, help="The cells that tell most, without MPS, 6 s each.")
 @click.option(
@@ -109,7 +110,7 @@ def mix(
 
 
 @click.command("mix-saturated", epilog="Example: sudo detshare bench mix-saturated --quick")
-@click.option("--seconds", type=click.FloatRange(2, 600), help="Of each case (default 10, with --quick 6).")
+@click.option("--seconds", type=Seconds(2, 600), help="Of each case (default 10, with --quick 6).")
 @click.option("--quick", is_flag=True, help="One background, two floors.")
 @_shared(BUDGET)
 def mix_saturated(seconds: float | None, quick: bool, **more: Any) -> None:
@@ -123,7 +124,7 @@ def mix_saturated(seconds: float | None, quick: bool, **more: Any) -> None:
 
 
 @click.command("mix-random", epilog="Example: sudo detshare bench mix-random --minutes 2 --budget-s 240")
-@click.option("--minutes", type=click.FloatRange(0.1, 600), default=10.0, show_default=True, help="Of random acts.")
+@click.option("--minutes", type=Finite(0.1, 600), default=10.0, show_default=True, help="Of random acts.")
 @_shared(900.0)
 def mix_random(minutes: float, **more: Any) -> None:
     """Random classes, weights, pauses, kills of programs and of the daemon, over eight programs: bits and progress.
@@ -135,7 +136,7 @@ def mix_random(minutes: float, **more: Any) -> None:
 
 
 @click.command("mix-gang", epilog="Example: sudo detshare bench mix-gang")
-@click.option("--seconds", type=click.FloatRange(2, 600), default=20.0, show_default=True, help="Of each case.")
+@click.option("--seconds", type=Seconds(2, 600), default=20.0, show_default=True, help="Of each case.")
 @_shared(300.0)
 def mix_gang(seconds: float, **more: Any) -> None:
     """Two training jobs of two ranks each on two GPUs beside a server on the first; then one job is killed in its turn.
@@ -147,7 +148,7 @@ def mix_gang(seconds: float, **more: Any) -> None:
 
 @click.command("gang", epilog="Example: sudo detshare bench gang --lane spatial --hold-s 20")
 @click.option("--rounds", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Pauses.")
-@click.option("--hold-s", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Of the last one.")
+@click.option("--hold-s", type=Seconds(1, 3600), default=60.0, show_default=True, help="Of the last one.")
 @click.option(
     "--lane", type=click.Choice(("plain", "spatial")), default="plain", show_default=True, help="Of all ranks."
 )
@@ -165,7 +166,7 @@ def gang_pauses(rounds: int, hold_s: float, lane: str, **more: Any) -> None:
 
 
 @click.command("policies-gpu", epilog="Example: sudo detshare bench policies-gpu --policy slo-aware")
-@click.option("--seconds", type=click.FloatRange(2, 600), default=8.0, show_default=True, help="Of each scheme.")
+@click.option("--seconds", type=Seconds(2, 600), default=8.0, show_default=True, help="Of each scheme.")
 @click.option(
     "--policy",
     "names",

@@ -20,6 +20,7 @@ from typing import Any, Final
 import click
 
 from detshare.ctl.client import Client, ClientError
+from detshare.ctl.core.options import Seconds
 from detshare.tools import results
 from detshare.tools.bench.scale.sender import USERSOCK
 from detshare.tools.bench.stats import percentile
@@ -166,7 +167,7 @@ def _measure(report: Report, programs: int, rate: int, seconds: float) -> None:
 @click.command(NAME, epilog="\b\nExample:\n  detshare bench scale --quick --out /tmp/results")
 @click.option("--programs", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="With a vCtx each.")
 @click.option("--rate", type=click.IntRange(100, 10**6), default=RATE, show_default=True, help="Events a second.")
-@click.option("--seconds", type=click.FloatRange(1, 600), help="Of one measurement.  [default: 20]")
+@click.option("--seconds", type=Seconds(1, 600), help="Of one measurement.  [default: 20]")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
