@@ -38,6 +38,8 @@ MISSED_S: Final = 0.5
 """who had a window and no use for it has no other for so long"""
 PATIENCE_S: Final = 0.03
 """a turn lasts so much longer, at most, until its end meets no request of the foreground"""
+USED_PART: Final = 0.25
+"""who had less of its last window, since others who cannot be off were on, has no other before a turn that waits"""
 CREDIT_S: Final = 0.1
 """useful time by weight that who comes back from a rest may be behind the others"""
 SAVED_WINDOWS: Final = 3
@@ -82,6 +84,10 @@ class _State:
     """it did not run in that"""
     barred: bool = False
     """though it had work then"""
+    used: float = 0.0
+    """useful seconds of that"""
+    yields: bool = False
+    """that was next to nothing, and nobody had a turn since"""
     woken: bool = False
     """it came back from a rest, and had no turn since"""
     front: bool = False
@@ -134,6 +140,7 @@ class Rotation:
             return
         useful = max(seconds.values(), default=0.0)
         state.count += useful / state.tenant.weight
+        state.used += useful
         for gpu, used in seconds.items():
             place = (gpu, state.tenant.rank)
             if place in self.owed:
@@ -300,6 +307,7 @@ class Rotation:
                 del self.grants[key]
                 state.waits_since = now
                 state.missed = grant.window and not state.entered
+                state.yields = grant.window and state.used < USED_PART * self._window(state.tenant)
                 if state.missed and not self._full(state.tenant, full):
                     state.rests = True  # it stays on the run list: what it begins is seen
                 if state.missed and not any(s.tenant.rank == state.tenant.rank for s in self.rivals(key)):
@@ -341,8 +349,10 @@ class Rotation:
     def _grant(self, now: float, full: Collection[str]) -> None:
         waiting = [s for k, s in self.states.items() if k not in self.grants and not s.rests]
         taken = {gpu for key in self.grants for gpu in self.states[key].tenant.gpus}
-        due = [s for s in waiting if self.due(s.tenant.key) and not (s.missed and now - s.window_at < MISSED_S)]
-        turns = [s for s in waiting if s not in due and self._turns(s, full)]
+        turning = [s for s in waiting if self._turns(s, full)]
+        due = [s for s in waiting if self.due(s.tenant.key) and not (s.missed and now - s.window_at < MISSED_S)
+               and not (s.yields and any(t.tenant.gpus & s.tenant.gpus for t in turning if t is not s))]  # fmt: skip
+        turns = [s for s in turning if s not in due]
         in_order = sorted(turns, key=lambda state: turn_order(state, now))
         for window, group in ((True, sorted(due, key=_window_order)), (False, in_order)):
             for state in group:
@@ -356,6 +366,9 @@ class Rotation:
                 taken |= gpus
                 until = now + (ENTRY_S if window else self.length(state))
                 state.entered = state.barred = state.woken = state.front = False
+                state.used = 0.0
+                for other in self.states.values() if not window else ():
+                    other.yields &= not other.tenant.gpus & gpus
                 state.window_at = now if window else state.window_at
                 self.grants[state.tenant.key] = Grant(state.tenant.key, window, now, until)
 
