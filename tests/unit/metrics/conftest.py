@@ -6,24 +6,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from monitor import Monitor
+
 from detshare.tools.vm import cache
 from detshare.tools.vm.debian import Suite
 from detshare.tools.vm.errors import VmError
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-
-@dataclass(frozen=True)
-class Monitor:
-    """The two programs of Debian's package prometheus."""
-
-    prometheus: str
-    promtool: str
 
 
 def _unpack(stage: Path) -> None:

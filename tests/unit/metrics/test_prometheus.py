@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Monitor
 from dashboard import DASHBOARD, RULES, RULES_FILE
+from monitor import Monitor
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from detshare.ctl.client import Client

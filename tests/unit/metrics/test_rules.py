@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Monitor
 from dashboard import RULES, RULES_FILE
+from monitor import Monitor
 from test_metrics import pages
 
 from detshare.ctl.daemon.metric_names import NAMES
