@@ -12,7 +12,8 @@ from rich.console import Console
 from detshare.ctl.cli import details, tables
 from detshare.ctl.core import words
 from detshare.ctl.core.gputime import Mode, Pattern, Place, Schedule, Standing
-from detshare.ctl.core.snapshot import plain
+from detshare.ctl.core.snapshot import Program, State, plain
+from detshare.ctl.top.rows import rows
 from tests.unit.gputime.gpu_times import GPU, SCHEDULE, STALLED, TIME, program, snapshot
 
 NUMBERS = {GPU: "0"}
@@ -146,3 +147,43 @@ def test_show_tells_all_of_it() -> None:
         "made no progress for 3.2s",
     ):
         assert wanted in text, wanted
+
+
+SERVER = program(6, state=State.MPS_SERVER)
+CLIENT = program(7, state=State.MPS_CLIENT, gpu_time=(), gpu_share=0.0)
+
+
+@pytest.mark.parametrize("share", [0.0, None])
+def test_a_client_that_works_has_its_share_in_that_of_its_mps_server(share: float | None) -> None:
+    answer = snapshot(SERVER, replace(CLIENT, gpu_share=share)).to_json()
+    console = Console(width=120, record=True)
+    with console.capture() as shown:
+        console.print(tables.programs(answer, 120))
+    _, server, client = shown.get().splitlines()
+    assert (server.split()[6], client.split()[6]) == ("30%", "mps")
+    with console.capture() as shown:
+        details.show(console, answer, answer["programs"][1])
+    assert "gpu share    in that of MPS server 6, with those of its other clients" in shown.get()
+    assert [row.cells["SHARE"] for row in rows(answer)] == ["30%", "mps"]
+
+
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [
+        (SERVER, program(7)),
+        (SERVER, replace(CLIENT, state=State.RUNNING)),
+        (SERVER, replace(CLIENT, gpu_share=0.25)),
+        (SERVER, replace(CLIENT, gpus=("GPU-another",))),
+        (replace(SERVER, gpu_time=()), CLIENT),
+        (replace(SERVER, state=State.RUNNING), CLIENT),
+    ],
+    ids=["in the log", "no client", "known to NVML", "on another GPU", "server at rest", "no server"],
+)
+def test_who_has_a_share_of_its_own_has_it_shown(server: Program, client: Program) -> None:
+    assert "mps" not in [row.cells["SHARE"] for row in rows(snapshot(server, client).to_json())]
+
+
+def test_a_program_of_the_spatial_lane_is_a_client_too() -> None:
+    answer = snapshot(SERVER, replace(CLIENT, state=State.SPATIAL)).to_json()
+    answer["programs"][1]["spatial"] = {"sms": 132}
+    assert words.servers(answer["programs"][1], answer["programs"]) == ["6"]

@@ -34,7 +34,7 @@ def show(console: Console, answer: Json, program: Json) -> None:
         *(("containment", text) for text in containment(program)),
         ("tenant", clean(program.get("tenant") or "-")),
         ("pctx", clean(program.get("pctx") or "-")),
-        ("gpu share", f"{share:.1%}" if share is not None else "-"),
+        ("gpu share", _served(answer, program) or (f"{share:.1%}" if share is not None else "-")),
         ("adopted in", f"{adopted:.1f} ms" if adopted is not None else "-"),
     ]
     rows += turn_rows(answer, program)
@@ -51,6 +51,11 @@ def show(console: Console, answer: Json, program: Json) -> None:
     if program["tsgs"]:
         console.print("\nchannel groups (TSGs), of which only the compute ones are steered:")
         console.print(_tsgs(program))
+
+
+def _served(answer: Json, program: Json) -> str:
+    servers = words.servers(program, answer["programs"])
+    return f"in that of MPS server {' or '.join(servers)}, with those of its other clients" if servers else ""
 
 
 def turn_rows(answer: Json, program: Json) -> list[tuple[str, str]]:

@@ -140,6 +140,7 @@ def programs(answer: Json, width: int, ascii_only: bool = False) -> Lines:
     turns = any(program.get("places") for program in answer["programs"])
     optional = (("LIMIT", limits), ("SMS", spatial), ("LATELY", lately), ("TURN", turns))
     hidden = {name for name, shown in optional if not shown}
+    servers = [program for program in answer["programs"] if program["state"] == "mps-server"]
     rows = []
     for program in sorted(answer["programs"], key=lambda p: p["pid"]):
         tsgs = compute(program)
@@ -160,7 +161,7 @@ def programs(answer: Json, width: int, ascii_only: bool = False) -> Lines:
                 size(program.get("memory_bytes")),
                 *([size(program.get("memory_limit"))] if limits else []),
                 *([_sms(program)] if spatial else []),
-                f"{share:.0%}" if share is not None else "-",
+                words.SERVED if words.servers(program, servers) else f"{share:.0%}" if share is not None else "-",
                 *([words.spark(words.history(program), _LATELY, ascii_only, SLOTS)] if lately else []),
                 *([words.turn(program) or "-"] if turns else []),
                 state,

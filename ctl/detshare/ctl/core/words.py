@@ -14,6 +14,8 @@ Json = Mapping[str, Any]
 
 STALLED_S: Final = 1.0
 """without progress, although there is work: from then on it is said"""
+SERVED: Final = "mps"
+"""in the place of a share that is in the one of an MPS server"""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _ASCII: Final = "_.:-=+*#"
 _ORDER: Final = ("holds", "window", "waits", "rests")
@@ -76,6 +78,23 @@ def history(program: Json) -> Sequence[object]:
     best = max(_items(program.get("gpu_time")), key=lambda each: _number(each.get("share")) or 0.0, default={})
     found = best.get("history")
     return found if isinstance(found, list | tuple) else ()
+
+
+def servers(program: Json, everybody: Sequence[Json]) -> list[str]:
+    """PIDs of the MPS servers in whose share that of a client is: the log has the work of all clients as one. None of a
+    program that has a share of its own, as NVML may say.
+    """
+    served = program.get("state") == "mps-client" or bool(program.get("spatial"))
+    gpus = program.get("gpus")
+    if not served or not isinstance(gpus, list | tuple) or _items(program.get("gpu_time")):
+        return []
+    if _number(program.get("gpu_share")):
+        return []
+    return [
+        _text(str(each.get("pid")))
+        for each in everybody
+        if each.get("state") == "mps-server" and any(time.get("gpu") in gpus for time in _items(each.get("gpu_time")))
+    ]
 
 
 def stalled(program: Json) -> float:

@@ -168,8 +168,8 @@ def _lane(program: Json) -> tuple[str, str, float | None]:
     return lane, pctx or percent(part), part
 
 
-def row(program: Json, index: Mapping[str, str]) -> Row:
-    """One program of a snapshot; `index` as from gpu_index."""
+def row(program: Json, index: Mapping[str, str], servers: Sequence[Json] = ()) -> Row:
+    """One program of a snapshot; `index` as from gpu_index; `servers`: the MPS servers of the snapshot."""
     pid, weight = whole(program.get("pid")), whole(program.get("weight"))
     klass = clean(program.get("class")) or None
     state = _state(program)
@@ -194,7 +194,7 @@ def row(program: Json, index: Mapping[str, str]) -> Row:
         "L/S": rate(launches),
         "Q99": microseconds(delay),
         "HELD": percent(held),
-        "SHARE": percent(share),
+        "SHARE": words.SERVED if words.servers(program, servers) else percent(share),
         "TURN": words.turn(program) or UNKNOWN,
         "STATE": _SHORT_STATE.get(state, state),
         "USER": clean(program.get("user")) or UNKNOWN,
@@ -239,7 +239,9 @@ def containment(program: Json) -> list[str]:
 def rows(snapshot: Json) -> list[Row]:
     """Every program of the snapshot, in its order."""
     index = gpu_index(items(snapshot.get("gpus")))
-    return [row(program, index) for program in items(snapshot.get("programs"))]
+    programs = items(snapshot.get("programs"))
+    servers = [each for each in programs if each.get("state") == "mps-server"]
+    return [row(program, index, servers) for program in programs]
 
 
 def gpu_rows(snapshot: Json) -> list[GpuRow]:
