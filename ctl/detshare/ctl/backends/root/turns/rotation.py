@@ -40,6 +40,8 @@ PATIENCE_S: Final = 0.03
 """a turn lasts so much longer, at most, until its end meets no request of the foreground"""
 USED_PART: Final = 0.25
 """who had less of its last window, since others who cannot be off were on, has no other before a turn that waits"""
+KEPT_S: Final = 0.1
+"""for which that turn waits already"""
 CREDIT_S: Final = 0.1
 """useful time by weight that who comes back from a rest may be behind the others"""
 SAVED_WINDOWS: Final = 3
@@ -351,7 +353,8 @@ class Rotation:
         taken = {gpu for key in self.grants for gpu in self.states[key].tenant.gpus}
         turning = [s for s in waiting if self._turns(s, full)]
         due = [s for s in waiting if self.due(s.tenant.key) and not (s.missed and now - s.window_at < MISSED_S)
-               and not (s.yields and any(t.tenant.gpus & s.tenant.gpus for t in turning if t is not s))]  # fmt: skip
+               and not (s.yields and any(t.tenant.gpus & s.tenant.gpus and now - t.waits_since >= KEPT_S
+                                         for t in turning if t is not s))]  # fmt: skip
         turns = [s for s in turning if s not in due]
         in_order = sorted(turns, key=lambda state: turn_order(state, now))
         for window, group in ((True, sorted(due, key=_window_order)), (False, in_order)):
