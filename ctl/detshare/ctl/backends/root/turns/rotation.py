@@ -40,7 +40,7 @@ PATIENCE_S: Final = 0.03
 """a turn lasts so much longer, at most, until its end meets no request of the foreground"""
 USED_PART: Final = 0.25
 """who had less of its last window, since others who cannot be off were on, has no other before a turn that waits"""
-KEPT_S: Final = 0.1
+KEPT_S: Final = 0.03
 """for which that turn waits already"""
 CREDIT_S: Final = 0.1
 """useful time by weight that who comes back from a rest may be behind the others"""
