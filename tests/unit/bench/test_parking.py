@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -29,6 +30,7 @@ from detshare.tools.bench.parking import (
     park_lazy,
     room,
 )
+from detshare.tools.bench.process import ProgramError
 from detshare.tools.bench.session import Options, Session
 from detshare.tools.bench.steer import Steer, SteerError
 from tests.patience import run
@@ -107,6 +109,46 @@ def test_programs_that_move_keep_their_bits(session: Session, moving: MovingStee
         assert found[f"words{way}: the result differs from alone"] == (0, True)
     assert found["0.0078125 GiB: a move, by the driver: p50"] == (pytest.approx(0.9), True)
     assert {gpu for _, gpu in moving.moves} == {"GPU-0", "GPU-1"}
+
+
+def test_moves_go_on_from_what_an_earlier_run_measured(
+    session: Session, moving: MovingSteer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.options = replace(session.options, name="migrate", parts=("library-memory", "library-words"))
+    migrate.run(session)
+    assert " --rounds 3 --part library-memory --part library-words" in session.options.command
+    before, earlier = rows(session), session.write()
+    moving.moves.clear()
+    monkeypatch.setattr(migrate, "alone", lambda session, kinds, rounds: {} if not kinds else pytest.fail("again"))
+    with Session(replace(session.options, parts=("library-words", "driver-words"), resume=earlier)) as later:
+        later.steer = moving
+        migrate.run(later)
+        found = rows(later)
+        assert len({pid for pid, _ in moving.moves}) == 1  # what was measured is not measured again
+        assert {what: found[what] for what in before} == before
+        assert set(found) - set(before) >= {"words: the result differs from alone"}
+        whole = later.write()
+    with gzip.open(whole.parent / "raw" / "migrate.jsonl.gz", "rt") as stream:
+        jobs = {line["program"] for line in map(json.loads, stream) if line["event"] == "result"}
+    assert jobs == {"words, alone", "words, moved, under the library", "words, moved"}
+
+
+@pytest.mark.parametrize(
+    ("commit", "rounds", "why"), [("0badcafe", 3, "was measured at 0badcafe"), ("", 4, "has other rounds")]
+)
+def test_what_was_measured_otherwise_is_not_taken_over(
+    session: Session, moving: MovingSteer, monkeypatch: pytest.MonkeyPatch, commit: str, rounds: int, why: str
+) -> None:
+    session.options = replace(session.options, name="migrate")
+    session.proof = "model"
+    session.row("words: moves while it worked", 6, "")
+    with monkeypatch.context() as measured:
+        if commit:
+            measured.setenv("DETSHARE_COMMIT", commit)
+        earlier = session.write()
+    session.options = replace(session.options, resume=earlier, rounds=rounds)
+    with pytest.raises(ProgramError, match=f"--resume .*migrate.json.* {why}"):
+        migrate.run(session)
 
 
 def test_a_move_that_is_refused_ends_it(session: Session, moving: MovingSteer) -> None:

@@ -47,6 +47,8 @@ class Experiment:
     """how many times smaller the budget is with --quick"""
     sized: bool = False
     """whether --mib says how much of the GPU's memory it has"""
+    parts: tuple[str, ...] = ()
+    """which --part chooses, each measured by itself and taken over by --resume"""
 
     def module(self, name: str) -> str:
         """The module whose `run` does it."""
@@ -65,11 +67,13 @@ def _parking(summary: str, takes: str) -> Experiment:
     return Experiment(summary, 1.0, 5, 1.0, 2, takes, package="detshare.tools.bench.parking")
 
 
-def _parked(summary: str, seconds: float, rounds: int, budget: float, sized: bool = False) -> Experiment:
+def _parked(
+    summary: str, seconds: float, rounds: int, budget: float, sized: bool = False, parts: tuple[str, ...] = ()
+) -> Experiment:
     """One with a budget."""
     takes, package = f"at most {budget:g} s (--budget-s)", "detshare.tools.bench.parking"
     less = max(1.0, seconds / 3), max(1, rounds // 5)
-    return Experiment(summary, seconds, rounds, *less, takes, budget, package, 2.0, sized)
+    return Experiment(summary, seconds, rounds, *less, takes, budget, package, 2.0, sized, parts)
 
 
 EXPERIMENTS = {
@@ -105,7 +109,13 @@ EXPERIMENTS = {
     "park-lazy": _parked("The first kernel after a park, and when all is home.", 1.0, 3, 300.0, True),
     "park-compat": _parked("Programs of many kinds, each parked --rounds times: their bits.", 1.0, 100, 400.0),
     "park-faults": _parked("--rounds kills of programs, daemon and guardian in parks; a full arena.", 1.0, 300, 900.0),
-    "migrate": _parked("Held memory, a decode and a training moved between two GPUs.", 10.0, 100, 1500.0),
+    "migrate": _parked(
+        "Held memory, a decode and a training moved between two GPUs.",
+        10.0,
+        100,
+        1500.0,
+        parts=tuple(f"{way}-{what}" for way in ("library", "driver") for what in ("memory", "decode", "train")),
+    ),
     "oversubscribe": _parked("Two trainings of 0.8 of the memory each, and a decode.", 15.0, 1, 400.0, True),
     "models": _parked("Four language models, twice the memory: time to first token.", 1.0, 20, 400.0, True),
 }
@@ -155,6 +165,8 @@ def _add(name: str, about: Experiment) -> None:
             seed,
             name == "sweep" or given is not None,
             mib=more.get("mib") or 0,
+            parts=more.get("parts") or (),
+            resume=more.get("resume"),
         )
         conduct(options, lambda session: importlib.import_module(about.module(name)).run(session))
 
@@ -164,6 +176,11 @@ def _add(name: str, about: Experiment) -> None:
     if about.sized:
         text = "GPU memory that its programs have (default all); a program of the experiment holds the rest."
         click.option("--mib", type=click.IntRange(1024), help=text)(command)
+    if about.parts:
+        text = "Measure only this one; may be given several times (default all)."
+        click.option("--part", "parts", type=click.Choice(about.parts), multiple=True, help=text)(command)
+        text = "The result of an earlier run of this commit, whose parts count as measured."
+        click.option("--resume", type=click.Path(path_type=Path, dir_okay=False, exists=True), help=text)(command)
 
 
 for _name, _about in EXPERIMENTS.items():

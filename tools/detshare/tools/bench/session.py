@@ -49,6 +49,10 @@ class Options:
     """the command below `detshare bench`, where it is not the result's name"""
     mib: int = 0
     """GPU memory that its programs have, where it can be told; 0: its own choice"""
+    parts: tuple[str, ...] = ()
+    """of an experiment that has some: which are measured; empty: all"""
+    resume: Path | None = None
+    """the result of an earlier run, whose parts count as measured"""
 
     @property
     def command(self) -> str:
@@ -58,7 +62,9 @@ class Options:
         quick = " --quick" if self.quick else ""
         budget = f" --budget-s {self.budget:g}" if self.budgeted else ""
         mib = f" --mib {self.mib}" if self.mib else ""
-        return f"detshare bench {self.name} --seconds {self.seconds:g} --rounds {self.rounds}{mib}{budget}{quick}"
+        parts = "".join(f" --part {part}" for part in self.parts) + (" --resume FILE" if self.resume else "")
+        times = f"--seconds {self.seconds:g} --rounds {self.rounds}"
+        return f"detshare bench {self.name} {times}{parts}{mib}{budget}{quick}"
 
 
 def steal_seconds() -> float:

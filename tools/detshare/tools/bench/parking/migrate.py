@@ -3,17 +3,21 @@
 
 Two ways. Programs *under the library* (`detshare run --park`) are parked by it, and the driver's checkpoint moves the
 rest; the others are the driver's checkpoint's alone, which takes them by their PID. Rounds are moves there and back of
-each job; the held memory has a tenth of them.
+each job; the held memory has a tenth of them. Parts that an earlier run measured are taken over from its result.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+from detshare.tools import results
 from detshare.tools.bench.parking import holder
 from detshare.tools.bench.parking.holder import Holder
 from detshare.tools.bench.parking.oversubscribe import LOAD_S, argv
@@ -41,12 +45,36 @@ LEAST_S: Final = 60.0
 class Way:
     """How a program is started, and so who moves it; `named`: in rows, after what was moved."""
 
+    name: str
     named: str
     park: bool
 
 
-WAYS: Final = (Way(", under the library", True), Way("", False))
+WAYS: Final = (Way("library", ", under the library", True), Way("driver", "", False))
 """the second by the driver's checkpoint alone"""
+MEMORY: Final = "memory"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is moved in one way: held memory or a job."""
+
+    way: Way
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """What --part calls it."""
+        return f"{self.way.name}-{self.kind}"
+
+    @property
+    def title(self) -> str:
+        """What its rows begin with."""
+        return f"{f'{SIZE_MIB / 1024:g} GiB' if self.kind == MEMORY else self.kind}{self.way.named}"
+
+    def measured(self, session: Session) -> bool:
+        """Whether it has its rows."""
+        return any(row.what.startswith(f"{self.title}: ") for row in session.rows)
 
 
 class Mover:
@@ -117,7 +145,7 @@ def memory(session: Session, gpus: Sequence[dict[str, Any]], way: Way, rounds: i
             mover.move()
             differs += not held.same()
             held.write(16, len(mover.seconds))
-        size = f"{SIZE_MIB / 1024:g} GiB{way.named}"
+        size = Part(way, MEMORY).title
         session.row(f"{size}: moves", len(mover.seconds), "", target=f">= {2 * rounds}")
         if mover.seconds:
             driver, whole = percentile(mover.seconds, 50), percentile(mover.waited, 50)
@@ -129,32 +157,33 @@ def memory(session: Session, gpus: Sequence[dict[str, Any]], way: Way, rounds: i
         held.end()
 
 
-def _job(session: Session, name: str, kind: str, park: bool = False) -> Program:
+def _job(session: Session, name: str, kind: str, park: bool = False, gpu: int = 0) -> Program:
     command = argv(kind, HOLD_MIB)
     if park:
         run = [sys.executable, "-m", "detshare.tools.main", "run", "--run-dir", str(session.steer.run_dir)]
         command = [*run, "--lane", holder.LANE, "--park", "--", *command]
-    program = session.start(f"{kind}, {name}", command, told=True)
+    program = session.start(f"{kind}, {name}", command, {"CUDA_VISIBLE_DEVICES": str(gpu)} if gpu else {}, told=True)
     program.wait_for("loaded", LOAD_S)
     return program
 
 
-def alone(session: Session, kind: str, rounds: int) -> dict[str, Any]:
-    """What a job gives that nobody moves."""
-    plain = _job(session, "alone", kind)
+def alone(session: Session, kinds: Sequence[str], rounds: int) -> dict[str, dict[str, Any]]:
+    """What each job gives that nobody moves, on a GPU of its own."""
+    jobs = {kind: _job(session, "alone", kind, gpu=gpu) for gpu, kind in enumerate(kinds)}
     seconds = max(session.options.seconds, SLACK * 2 * rounds * REST_S)
-    plain.tell(seconds=seconds)
-    known = plain.wait_for("result", LOAD_S + seconds)
-    session.drop(plain)
+    for plain in jobs.values():
+        plain.tell(seconds=seconds)
+    known = {kind: plain.wait_for("result", LOAD_S + seconds) for kind, plain in jobs.items()}
+    session.drop(*jobs.values())
     return known
 
 
 def job(
-    session: Session, gpus: Sequence[dict[str, Any]], way: Way, known: dict[str, Any], rounds: int, until: float
+    session: Session, gpus: Sequence[dict[str, Any]], part: Part, known: dict[str, Any], rounds: int, until: float
 ) -> None:
     """One that works while it is moved to and fro; its result beside that of one left alone."""
-    kind = known["kind"]
-    program = _job(session, f"moved{way.named}", kind, way.park)
+    way = part.way
+    program = _job(session, f"moved{way.named}", part.kind, way.park)
     mover = Mover(session, program.pid, gpus)
     if way.park:
         mover.until_parkable()
@@ -166,27 +195,50 @@ def job(
         time.sleep(REST_S)
     found = program.wait_for("result", LOAD_S + SLACK * known["seconds"])
     session.drop(program)
-    session.row(f"{kind}{way.named}: moves while it worked", len(mover.seconds), "", target=f">= {2 * rounds}")
+    session.row(f"{part.title}: moves while it worked", len(mover.seconds), "", target=f">= {2 * rounds}")
     if mover.waited:
         whole = percentile(mover.waited, 50)
-        session.row(f"{kind}{way.named}: from the command until it runs: p50", whole, "s")
+        session.row(f"{part.title}: from the command until it runs: p50", whole, "s")
     differs = int(found["sha256"] != known["sha256"])
-    session.row(f"{kind}{way.named}: the result differs from alone", differs, "", target="== 0")
-    session.row(f"{kind}{way.named}: as many steps", found["seconds"], "s", known["seconds"])
+    session.row(f"{part.title}: the result differs from alone", differs, "", target="== 0")
+    session.row(f"{part.title}: as many steps", found["seconds"], "s", known["seconds"])
+
+
+def take_over(session: Session, earlier: Path) -> dict[str, dict[str, Any]]:
+    """The rows and lines of an earlier run; what its jobs gave alone. ProgramError where it does not belong here."""
+    try:
+        found = results.load(earlier)
+        with gzip.open(earlier.parent / "raw" / f"{earlier.stem}.jsonl.gz", "rt", encoding="utf-8") as stream:
+            lines = [json.loads(line) for line in stream]
+    except (OSError, ValueError) as error:
+        raise ProgramError(f"--resume {earlier}: {error}") from error
+    if found.commit != (mine := results.commit()):
+        raise ProgramError(f"--resume {earlier} was measured at {found.commit}, this is {mine}")
+    if f" --rounds {session.options.rounds} " not in f"{found.command} ":
+        raise ProgramError(f"--resume {earlier} has other rounds: {found.command}")
+    session.rows += [row for row in found.rows if not row.what.startswith("host: ")]
+    for line in lines:
+        session.record(line)
+    named = {f"{kind}, alone": kind for kind in KINDS}
+    alone = [line for line in lines if line["event"] == "result" and line["program"] in named]
+    return {named[line["program"]]: line for line in alone}
 
 
 def run(session: Session) -> None:
     """The whole experiment; each part has its share of the time that is left."""
+    options = session.options
+    known = take_over(session, options.resume) if options.resume is not None else {}
+    parts = [Part(way, kind) for way in WAYS for kind in (MEMORY, *KINDS)]
+    parts = [part for part in parts if part.name in (options.parts or (part.name,)) and not part.measured(session)]
     session.manage()
     gpus = twins(session)
-    plain = [{**alone(session, kind, session.options.rounds), "kind": kind} for kind in KINDS]
-    parts = len(WAYS) * (1 + len(KINDS))
-    for way in WAYS:
-        memory(session, gpus, way, max(1, session.options.rounds // 10), _until(session, parts))
-        parts -= 1
-        for known in plain:
-            job(session, gpus, way, known, session.options.rounds, _until(session, parts))
-            parts -= 1
+    known |= alone(session, [each for each in KINDS if each not in known], options.rounds)
+    for left, part in zip(range(len(parts), 0, -1), parts, strict=True):
+        until = _until(session, left)
+        if part.kind == MEMORY:
+            memory(session, gpus, part.way, max(1, options.rounds // 10), until)
+        else:
+            job(session, gpus, part, known[part.kind], options.rounds, until)
 
 
 def _until(session: Session, parts: int) -> float:
