@@ -188,6 +188,7 @@ def job(
     if way.park:
         mover.until_parkable()
     program.tell(steps=known["steps"])
+    program.ready()  # a stream that is captured into a graph cannot be parked
     while len(mover.seconds) < 2 * rounds and not program.lines("result"):
         if not program.alive or session.left < until:
             break
