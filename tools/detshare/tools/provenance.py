@@ -19,10 +19,10 @@ _MODULE: Final = ("kmod",)
 _SPATIAL: Final = ("ctl", "runtime")
 MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(
-        ("adoption", "gang", "harmless", "migrate", "mix", "pause", "scale", "sweep", "temporal", "weights"), _ROOT
+        ("adoption", "gang", "harmless", "mix", "pause", "scale", "sweep", "temporal", "weights"), _ROOT
     ),
     **dict.fromkeys(
-        ("compatibility", "determinism", "gang-spatial", "isolation", "lane-choice", "live-change", "mps-faults",
+        ("compatibility", "determinism", "gang-spatial", "isolation", "lane-choice", "live-change", "migrate", "mps-faults",
          "overhead", "pair", "park", "park-incremental", "park-deep", "park-lazy", "park-compat", "park-faults",
          "oversubscribe", "models", "field"),
         _SPATIAL,
