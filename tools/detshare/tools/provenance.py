@@ -22,8 +22,8 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
         ("adoption", "gang", "harmless", "mix", "pause", "scale", "sweep", "temporal", "weights"), _ROOT
     ),
     **dict.fromkeys(
-        ("compatibility", "determinism", "gang-spatial", "isolation", "lane-choice", "live-change", "migrate", "mps-faults",
-         "overhead", "pair", "park", "park-incremental", "park-deep", "park-lazy", "park-compat", "park-faults",
+        ("compatibility", "determinism", "gang-spatial", "isolation", "lane-choice", "live-change", "migrate",
+         "mps-faults", "overhead", "pair", "park", "park-incremental", "park-deep", "park-lazy", "park-compat", "park-faults",
          "oversubscribe", "models", "field"),
         _SPATIAL,
     ),
