@@ -247,8 +247,8 @@ def rotations(answer: Json) -> list[Text]:
 
 
 def gpu_numbers(answer: Json) -> dict[str, str]:
-    """UUID -> number of each GPU."""
-    return {gpu["uuid"]: str(number) for number, gpu in enumerate(answer["gpus"])}
+    """UUID -> number of each GPU, that of its device node: by it `--gpu` and `migrate` name it."""
+    return {gpu["uuid"]: str(gpu["minor"]) for gpu in answer["gpus"]}
 
 
 def standing(answer: Json) -> list[Table]:
