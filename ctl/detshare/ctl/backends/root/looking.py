@@ -250,7 +250,7 @@ class Looking(Backend):
         return self._actuator
 
     def _tidy(self) -> None:
-        """Take up what ended, was inherited by a fork's child, or belongs to a container with a desired state."""
+        """Take up what ended, was inherited by a fork's child, or is of a container or job with a desired state."""
         adoptions = self._watch.adoptions
         for process in set(self._journal.processes()) - adoptions.keys():
             if self._watch.swept and not self._driver.alive(process):
@@ -259,6 +259,8 @@ class Looking(Backend):
             if not self._driver.alive(process):
                 with suppress(OSError):
                     self._desired.drop(process)
+        with suppress(OSError):
+            self._desired.end_jobs(self._driver.alive)
         for process, adoption in adoptions.items():
             if adoption.understood:
                 with suppress(OSError):
