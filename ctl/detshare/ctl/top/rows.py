@@ -257,7 +257,8 @@ def gpu_rows(snapshot: Json) -> list[GpuRow]:
         sum_ = memory(sum(known)) if len(known) == len(used) else UNKNOWN
         # 0 means unknown (ctl.core.driver)
         text = f"{sum_}/{memory(total) if total else UNKNOWN}"
-        found.append(GpuRow(index.get(uuid, "?"), clean(gpu.get("name")) or UNKNOWN, short_uuid(uuid), text))
+        name = ", ".join(filter(None, (clean(gpu.get("name")) or UNKNOWN, words.mig(gpu, brief=True))))
+        found.append(GpuRow(index.get(uuid, "?"), name, short_uuid(uuid), text))
     return found
 
 

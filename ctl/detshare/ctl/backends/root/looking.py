@@ -190,7 +190,13 @@ class Looking(Backend):
             for t in p.gpu_time
             if t.stalled_s >= STALLED_S and (p.klass is not None or p.weight is not None)
         ]
-        return (*measure.blind(refused), *stalled)
+        classed = {gpu for p in found if p.klass is not None for gpu in p.gpus}
+        cut = [
+            f"GPU {gpu.minor} is cut by MIG: classes are slices and levels there, nobody has turns"
+            for gpu in self._driver.gpus()
+            if gpu.mig is not None and gpu.uuid in classed
+        ]
+        return (*measure.blind(refused), *cut, *stalled)
 
     def _rotate(self, found: Sequence[Program]) -> None:
         """Tell the turns who takes part."""
@@ -199,7 +205,9 @@ class Looking(Backend):
         heads = {p.id: self._watch.head(p.id) for p in found}
         desired = {process: self._desired.get(head) for process, head in heads.items()}
         tenants = {p: self._tenancy.of(openers[heads[p]], each.tenant) for p, each in desired.items() if each.steers}
-        self._turns.update(cast(found, desired, tenants, self._floors.table()))
+        made = cast(found, desired, tenants, self._floors.table())
+        cut = {gpu.uuid for gpu in self._driver.gpus() if gpu.mig is not None}  # programs run at once there
+        self._turns.update(replace(made, background=tuple(m for m in made.background if m.gpu not in cut)))
         problems, self._turns.problems = self._turns.problems, []
         for process, problem in problems:
             self._complain(process, f"turns: {problem}")
