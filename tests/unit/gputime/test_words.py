@@ -13,6 +13,7 @@ from detshare.ctl.cli import details, tables
 from detshare.ctl.core import words
 from detshare.ctl.core.gputime import Mode, Pattern, Place, Schedule, Standing
 from detshare.ctl.core.snapshot import Program, State, plain
+from detshare.ctl.policy.decisions import why
 from detshare.ctl.top.rows import rows
 from tests.unit.gputime.gpu_times import GPU, SCHEDULE, STALLED, TIME, program, snapshot
 
@@ -28,7 +29,7 @@ def test_a_history_is_a_line_of_blocks() -> None:
     assert words.spark([], 10) == words.spark([1.0], 0) == ""
 
 
-@given(st.lists(st.floats(0, 1), max_size=60), st.integers(1, 60))
+@given(st.lists(st.floats(0, 1, allow_subnormal=False), max_size=60), st.integers(1, 60))
 def test_a_line_is_no_wider_than_asked_and_ends_with_the_newest(values: list[float], width: int) -> None:
     line = words.spark(values, width)
     assert len(line) <= min(width, len(values))
@@ -122,6 +123,22 @@ def test_ps_tells_shares_lately_and_turns() -> None:
     assert "0%" in second
     assert "in 140ms" in second
     assert printed(*tables.rotations(answer)).startswith("GPU 0: turns, train has its turn")
+
+
+def test_gpus_have_the_numbers_by_which_commands_take_them() -> None:
+    """Those of their device nodes, also where the first one is not there."""
+    seen = snapshot(program(7, Standing.HOLDS))
+    seen = replace(seen, gpus=(replace(seen.gpus[0], minor=3),))
+    answer = seen.to_json()
+    _, row = printed(tables.programs(answer, 120)).splitlines()
+    assert row.split()[1] == "3"
+    assert printed(*tables.rotations(answer)).startswith("GPU 3: ")
+    console = Console(width=160, highlight=False, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    details.show(console, answer, answer["programs"][0])
+    text = console.export_text()
+    assert "3 (NVIDIA H200)" in text
+    assert "GPU 3: turns, train has its turn" in text
+    assert any(line.startswith("GPU 3: ") for line in why._turns(seen.programs[0], seen))
 
 
 def test_ps_has_no_such_columns_where_nobody_knows() -> None:

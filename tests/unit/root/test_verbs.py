@@ -387,3 +387,100 @@ def test_what_was_given_with_a_class_can_be_given_again(backend: RootBackend, dr
     assert backend._desired.get(process.id) == desired
     backend.set_weight(who, 3)
     assert backend.kept(pid) == {}
+
+
+LOW = (classes.CLASSES["low"].slice_us, int(classes.CLASSES["low"].level))
+SECONDS = 1.0
+Launch = Callable[..., ModelProcess]
+
+
+@pytest.fixture
+def launch(driver: ModelDriver, monkeypatch: pytest.MonkeyPatch) -> Launch:
+    """Starts a rank of the one job; `by` another process than its launcher."""
+    launchers: dict[int, ProcessId] = {}
+    usual = driver.machine.spawn("torchrun ddp.py")
+    monkeypatch.setattr(jobs, "of", lambda pid: "0::a:1" if pid in launchers else "")
+    monkeypatch.setattr(jobs, "launcher", launchers.get)
+
+    def one(
+        rank: int, by: ModelProcess = usual, make: Callable[..., ModelProcess] = scenario.cuda_process
+    ) -> ModelProcess:
+        made = make(driver, f"python3 ddp.py {rank}")
+        launchers[made.id.pid] = by.id
+        return made
+
+    return one
+
+
+def classes_of(backend: RootBackend, clock: Clock, *ranks: ModelProcess) -> list[str | None]:
+    clock.sleep(SECONDS)
+    backend.look()
+    return [program(backend, each).klass for each in ranks]
+
+
+def test_a_rank_that_comes_late_has_what_was_asked_for_its_job(
+    backend: RootBackend, driver: ModelDriver, clock: Clock, launch: Launch
+) -> None:
+    """So has one in place of a rank that ended, also where all had and the daemon was killed meanwhile."""
+    first = launch(0)
+    backend.set_priority(f"job:{first.id.pid}", "low", weight=3)
+    late, other = launch(1), scenario.cuda_process(driver, "python3 train.py")
+    assert classes_of(backend, clock, first, late, other) == ["low", "low", None]
+    assert program(backend, late).weight == 3
+    assert truth(driver, late)[0][1] == LOW[1]
+    for each in (first, late):
+        driver.machine.kill(each)
+    clock.sleep(SECONDS)
+    backend.look()
+    after = RootBackend(driver, backend._run_dir, name="model", clock=clock)  # kill -9: nothing is closed
+    again = launch(0)
+    assert classes_of(after, clock, again, other) == ["low", None]
+    after.set_priority(str(again.id.pid), "high")
+    assert classes_of(after, clock, again, launch(1)) == ["high", "low"]
+
+
+def test_a_job_of_the_same_name_that_another_one_starts_is_another(
+    backend: RootBackend, driver: ModelDriver, clock: Clock, launch: Launch
+) -> None:
+    first = launch(0)
+    backend.set_priority(f"job:{first.id.pid}", "low")
+    stranger = launch(0, by=driver.machine.spawn("torchrun other.py"))
+    assert classes_of(backend, clock, first, stranger) == ["low", None]
+
+
+def test_a_job_that_is_released_leaves_nothing_for_ranks_to_come(
+    backend: RootBackend, clock: Clock, launch: Launch
+) -> None:
+    first = launch(0)
+    who = f"job:{first.id.pid}"
+    for forget in (who, "*"):
+        backend.set_priority(who, "low")
+        assert backend.release(forget).changed
+        assert classes_of(backend, clock, first, launch(1)) == [None, None]
+    assert not (backend._run_dir / "desired-model.json").exists()
+
+
+def test_a_job_without_a_context_yet_may_be_asked_for(
+    backend: RootBackend, driver: ModelDriver, clock: Clock, launch: Launch
+) -> None:
+    first = launch(0, make=lambda driver, command: driver.machine.spawn(command))
+    who = f"job:{first.id.pid}"
+    (change,) = backend.set_priority(who, "low").changed
+    assert "no rank of" in change.note
+    second = launch(1)
+    assert classes_of(backend, clock, second) == ["low"]
+    scenario.make_context(driver, first)
+    assert classes_of(backend, clock, first) == ["low"]
+
+
+def test_what_was_asked_for_a_job_ends_with_its_launcher(
+    backend: RootBackend, driver: ModelDriver, clock: Clock, launch: Launch
+) -> None:
+    launcher = driver.machine.spawn("torchrun other.py")
+    first = launch(0, by=launcher)
+    backend.set_priority(f"job:{first.id.pid}", "low")
+    for each in (first, launcher):
+        driver.machine.kill(each)
+    clock.sleep(SECONDS)
+    backend.look()
+    assert not (backend._run_dir / "desired-model.json").exists()

@@ -129,6 +129,7 @@ def test_set_sm_that_is_not_acknowledged_says_so_and_stands(daemon: Daemon, prog
         (["hold", "4194303"], 1, "there is no process"),
         (["hold", "1000"], 1, "not in the spatial lane: start it with detshare run"),  # one of the model's
         (["park", "1000"], 1, "its memory cannot leave: start it with detshare run --park"),
+        (["migrate", "1000", "1"], 1, "backend model moves nobody"),
         (["reserve", "30"], 2, "take 24 or 32"),
         (["reserve", "many"], 2, "is no number of SMs"),
         (["set-reflex", "low", "--busy", "last:8"], 2, "is no set of SMs"),

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from top_fakes import GPU, program, snapshot, tsg
 
+from detshare.ctl.top.columns import columns
 from detshare.ctl.top.draw import Painter
 from detshare.ctl.top.keys import View
-from detshare.ctl.top.rows import gpu_rows, ordered, rows, select
+from detshare.ctl.top.rows import gpu_rows, ordered, rows, select, sorts
 from detshare.ctl.top.values import bar, clean, memory, microseconds
 
 
@@ -133,3 +134,23 @@ def test_no_snapshot_makes_a_frame_fail(broken: dict[str, Any], group: dict[str,
     view = View(details=True, selected=(4242, 100))
     for width in (20, 80, 160):
         assert all(line.cell_len <= width for line in Painter(width, 24).frame(whole, view))
+
+
+def test_programs_of_several_gpus_are_told_by_gpu() -> None:
+    seen = snapshot(
+        program(1, gpus=[GPU, "GPU-2"], gpu_share=0.1),
+        program(2, gpus=["GPU-2"], gpu_share=0.9),
+        program(3, gpu_share=0.5),
+        program(4, gpus=[], tsgs=[], gpu_share=None),
+    )
+    seen["gpus"].append({"uuid": "GPU-2", "minor": 11, "name": "NVIDIA H200", "memory_bytes": 140 << 30})
+    found = rows(seen)
+    assert [row.pid for row in ordered(found, "gpu")] == [3, 1, 2, 4]
+    assert {text: [row.pid for row in select(found, text)] for text in ("gpu 0", "GPU11", "gpu 1")} == {
+        "gpu 0": [1, 3], "GPU11": [1, 2], "gpu 1": [],
+    }  # fmt: skip
+    assert sorts(found)[-1] == "gpu"
+    assert "gpu" not in sorts(found[2:])
+    narrow = columns(80, limits=True, counts=True, turns=True, gpus=True)
+    assert [column.name for column in narrow][1] == "GPU"
+    assert narrow[-1].width >= 12

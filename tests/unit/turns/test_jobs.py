@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from detshare.ctl.core import jobs, select
+from detshare.ctl.core import jobs, procfs, select
 from detshare.ctl.core.accounts import check_tenant, resolve
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import Opener, ProcessId
 
 JOB = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 Start = Callable[..., Opener]
+Launch = Callable[[list[dict[str, str]]], tuple[int, list[int]]]
 
 
 @pytest.fixture
@@ -85,3 +86,62 @@ def test_a_rank_names_no_job_of_another_container(tmp_path: Path) -> None:
 def test_a_tenant_cannot_be_called_so() -> None:
     with pytest.raises(BadRequest):
         check_tenant("job:4242")
+
+
+def hydra(rank: int) -> dict[str, str]:
+    """All that mpiexec of MPICH 4.0 says of a job of two."""
+    return {"PMI_RANK": str(rank), "PMI_SIZE": "2", "PMI_FD": str(6 + rank), "HYDI_CONTROL_FD": "7"}
+
+
+RANKS = """
+import os, subprocess, sys
+made = [subprocess.Popen(WORDS, env={**os.environ, **each}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for each in EACH]
+print(*(int(each.stdout.readline()) for each in made), flush=True)
+sys.stdin.read()
+for each in made:
+    each.communicate(b"")
+"""
+SAY = f"{sys.executable} -c 'import os, sys; print(os.getpid(), flush=True); sys.stdin.read()'"
+
+
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    """A launcher and its ranks, each below a shell of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def one(each: list[dict[str, str]]) -> tuple[int, list[int]]:
+        text = RANKS.replace("EACH", repr(each)).replace("WORDS", repr(["sh", "-c", f"{SAY}; :"]))
+        made = subprocess.Popen(
+            [sys.executable, "-c", text],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"PATH": os.environ["PATH"]},
+        )
+        started.append(made)
+        assert made.stdout is not None
+        return made.pid, [int(word) for word in made.stdout.readline().split()]
+
+    yield one
+    for made in started:
+        made.communicate(b"")
+
+
+def test_ranks_of_mpich_are_a_job_of_their_launcher(launch: Launch) -> None:
+    """It gives its jobs no name."""
+    first, second = (launch([hydra(0), hydra(1)])[1] for _ in range(2))
+    names = [jobs.of(pid) for pid in (*first, *second)]
+    assert all(names)
+    assert (names[0], names[2]) == (names[1], names[3])
+    assert names[0] != names[2]
+    assert jobs.of(launch([{**hydra(0), "PMI_SIZE": "1"}])[1][0]) == ""
+
+
+def test_a_launcher_is_no_shell_that_a_rank_was_started_through(launch: Launch) -> None:
+    for each in (JOB, hydra(0)):
+        launcher, (pid,) = launch([each])
+        found = jobs.launcher(pid)
+        assert found is not None
+        assert found.pid == launcher
+        assert found.start == procfs.start_time(launcher)
+    assert jobs.launcher(4_194_303) is None

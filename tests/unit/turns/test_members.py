@@ -110,6 +110,8 @@ def test_ranks_of_a_job_are_one_and_other_jobs_others() -> None:
     assert tenant(job) == tenant({**job, "RANK": "1"})
     assert tenant(job) != tenant({**job, "MASTER_PORT": "29501"})
     assert tenant(job) != tenant(job, user="bob")
+    assert tenant({"PMI_SIZE": "2", "PMI_FD": "6"}) == tenant({"PMI_SIZE": "2", "PMI_FD": "8"})  # of one launcher
+    assert tenant({"PMI_SIZE": "2", "PMI_FD": "6"}) != "itself"
 
 
 def test_containers_services_and_batch_jobs() -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import H100, Call, ModelDriver, ModelSwitchLog
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.model.workload import Latency, Workload
-from detshare.ctl.core.driver import DriverError, Switch
+from detshare.ctl.cli import tables
+from detshare.ctl.core.driver import DriverError, Instance, Switch
+from detshare.ctl.top.rows import gpu_rows
 from tests.unit.model import programs
 
 WHOLE = 5000.0
@@ -144,4 +148,44 @@ def test_a_gpu_whose_log_is_refused_counts_as_used(tmp_path: Path, monkeypatch: 
     for _ in range(500):
         stage.driver.machine.advance(stage.turns._turn())
         assert not pids <= {t.pid for t in there.tsgs if t.runlist == 0 and t.channels and not t.paused}
+    stage.backend.close()
+
+
+CUT = (Instance("MIG-a", "1g.10gb"), Instance("MIG-b", "1g.10gb"), Instance("MIG-c", "3g.40gb"))
+
+
+def test_mixed_chips_and_one_that_mig_cut_are_told_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of different instances run at once: nobody has turns there, and the whole GPU beside it has them."""
+    stage = Stage(tmp_path, monkeypatch, gpus=3)
+    whole, cut, empty = stage.driver.gpu_models
+    cut.info = replace(cut.info, name="NVIDIA A100-SXM4-80GB", mig=CUT)
+    empty.info = replace(empty.info, name="NVIDIA H200", minor=7, mig=())
+    for gpu in (0, 1):
+        for n in (0, 1):
+            begin(stage, f"{gpu} {n}", gpu, background(2 * gpu + n))
+    usage = stage.driver.usage
+    first = stage.programs["1 0"][0].id
+    placed = {(first.pid, cut.info.uuid): CUT[2]}
+    monkeypatch.setattr(stage.driver, "usage", lambda: replace(usage(), instance=placed))
+    for _ in range(400):
+        stage.driver.machine.advance(stage.turns._turn())
+        assert not any(tsg.paused for tsg in cut.tsgs)
+    stage.backend._watch._usage = float("-inf"), usage()
+    seen = stage.backend.look()
+    assert {each.gpu for each in seen.schedules} == {whole.info.uuid}
+    assert any("GPU 1 is cut by MIG" in each for each in seen.warnings)
+    assert not any("GPU 7" in each for each in seen.warnings)
+    notes = {each.id: each.notes for each in seen.programs}
+    assert "on MIG instance MIG-c (3g.40gb)" in notes[first]
+    answer = json.loads(json.dumps(seen.to_json()))
+    told = [line.plain for line in tables.rotations(answer)]
+    assert told[:2] == [
+        "GPU 1: MIG: 1g.10gb MIG-a, 1g.10gb MIG-b, 3g.40gb MIG-c",
+        "GPU 7: MIG: no instance, so nothing can run on it",
+    ]
+    shown = [(row.index, row.name) for row in gpu_rows(answer)]
+    assert shown[0] == ("0", H100.name)
+    assert shown[1] == ("1", "NVIDIA A100-SXM4-80GB, MIG: 2 x 1g.10gb, 1 x 3g.40gb")
+    (listed,) = (check.detail for check in stage.backend.doctor() if check.name == "gpus")
+    assert all(text in listed for text in ("A100", "3g.40gb MIG-c", "no instance"))
     stage.backend.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators asked for, per process and per container, kept over restarts of the daemon.
+"""What operators asked for, per process, container and job, kept over restarts of the daemon.
 
 Pauses are not kept: a program must never stay stopped because somebody restarted something.
 """
@@ -7,12 +7,12 @@ Pauses are not kept: a program must never stay stopped because somebody restarte
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from detshare.ctl.core import classes, select
+from detshare.ctl.core import classes, jobs, select
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import ProcessId
 from detshare.ctl.core.snapshot import Level
@@ -69,6 +69,17 @@ def _checked(entry: dict[str, Any]) -> Desired:
     return replace(desired, paused=False)
 
 
+class Job(NamedTuple):
+    """A job as long as its launcher lives: another one may have its name later."""
+
+    name: str
+    """as jobs.of"""
+    launcher: ProcessId
+
+
+_MOST_KNOWN: Final = 4096
+
+
 class DesiredState:
     """The desired state of one run directory about one driver ("gpu" or "model")."""
 
@@ -76,6 +87,9 @@ class DesiredState:
         self._path = run_dir / f"desired-{driver}.json"
         self._by_process: dict[ProcessId, Desired] = {}
         self._by_container: dict[str, Desired] = {}
+        self._by_job: dict[Job, Desired] = {}
+        self._jobs: dict[ProcessId, Job | None] = {}
+        """of processes that were asked about; of one that ended the number is never asked about again"""
         self._standing: list[tuple[select.Selector, Desired]] = []
         self._left: set[ProcessId] = set()
         self._load()
@@ -92,24 +106,35 @@ class DesiredState:
             return
         for entry in entries:
             try:
-                container = entry.pop("container", None)
+                container, job = entry.pop("container", None), entry.pop("job", None)
                 pid, start = entry.pop("pid", 0), entry.pop("start", 0)
                 desired = _checked(entry)
                 if isinstance(container, str):
                     self._by_container[container] = desired
+                elif isinstance(job, str):
+                    self._by_job[Job(job, ProcessId(int(pid), int(start)))] = desired
                 else:
                     self._by_process[ProcessId(int(pid), int(start))] = desired
             except (AttributeError, TypeError, ValueError, OverflowError, BadRequest):
                 continue  # written by another version or by hand: better forgotten than misread
 
-    def _save(self, processes: dict[ProcessId, Desired], containers: dict[str, Desired]) -> None:
-        """Write first, then take over: what cannot be kept is not done. OSError."""
+    def _save(
+        self,
+        processes: dict[ProcessId, Desired],
+        containers: dict[str, Desired],
+        of_jobs: dict[Job, Desired] | None = None,
+    ) -> None:
+        """Write first, then take over: what cannot be kept is not done. `of_jobs` None: as they are. OSError."""
+        of_jobs = self._by_job if of_jobs is None else of_jobs
 
         def plain(desired: Desired) -> dict[str, Any]:
             return {key: value for key, value in asdict(desired).items() if key != "paused" and value not in (None, "")}
 
         entries = [{"pid": p.pid, "start": p.start, **plain(w)} for p, w in processes.items() if w.steers]
         entries += [{"container": c, **plain(w)} for c, w in containers.items()]
+        entries += [
+            {"job": j.name, "pid": j.launcher.pid, "start": j.launcher.start, **plain(w)} for j, w in of_jobs.items()
+        ]
         if entries:
             draft = self._path.with_suffix(".new")
             draft.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
@@ -117,7 +142,7 @@ class DesiredState:
             draft.replace(self._path)
         else:
             self._path.unlink(missing_ok=True)
-        self._by_process, self._by_container = processes, containers
+        self._by_process, self._by_container, self._by_job = processes, containers, of_jobs
 
     def get(self, process: ProcessId) -> Desired:
         """What was asked for a process; an empty Desired where nothing was."""
@@ -135,9 +160,36 @@ class DesiredState:
         if desired is not None or container in self._by_container:
             self._save(self._by_process, others if desired is None else {**others, container: desired})
 
+    def job(self, rank: ProcessId, desired: Desired | None) -> bool:
+        """Set, or with None drop, what ranks get that whoever started the job of this one starts later, in it. False:
+        nobody can tell who that is, or nothing was to be dropped. OSError: nothing was kept.
+        """
+        job = self._job(rank)
+        if job is None or (desired is None and job not in self._by_job):
+            return False
+        if self._by_job.get(job) != desired:
+            others = {j: w for j, w in self._by_job.items() if j != job}
+            self._save(self._by_process, self._by_container, others if desired is None else {**others, job: desired})
+        return True
+
+    def end_jobs(self, alive: Callable[[ProcessId], bool]) -> None:
+        """Drop jobs whose launchers have ended. OSError: they are still kept."""
+        living = {j: w for j, w in self._by_job.items() if alive(j.launcher)}
+        if len(living) < len(self._by_job):
+            self._save(self._by_process, self._by_container, living)
+
+    def _job(self, process: ProcessId) -> Job | None:
+        if process not in self._jobs:
+            if len(self._jobs) >= _MOST_KNOWN:
+                self._jobs.clear()
+            name = jobs.of(process.pid)
+            launcher = jobs.launcher(process.pid) if name else None
+            self._jobs[process] = Job(name, launcher) if launcher is not None else None
+        return self._jobs[process]
+
     def forget_containers(self) -> None:
-        """Drop what programs born in containers would get. OSError."""
-        self._save(self._by_process, {})
+        """Drop what programs born in containers, and ranks of jobs, would get. OSError."""
+        self._save(self._by_process, {}, {})
 
     def containers(self) -> dict[str, Desired]:
         """What was asked for containers, and by backend kmod for cgroups ("/path") and tenants ("tenant:name")."""
@@ -152,9 +204,15 @@ class DesiredState:
         self._standing = [(select.by_command(pattern), Desired(klass=klass)) for pattern, klass in rules.items()]
 
     def born(self, program: select.Named) -> Desired | None:
-        """What a program for which nothing was asked gets: its container's, else that of the first pattern matched."""
+        """What a program for which nothing was asked gets: its job's, else its container's, else that of the first
+        pattern matched.
+        """
+        left = program.id in self._left
+        job = self._job(program.id) if self._by_job and not left else None
+        if job is not None and job in self._by_job:
+            return self._by_job[job]
         desired = self.of_container(program.container)
-        if desired is not None or program.id in self._left:
+        if desired is not None or left:
             return desired
         return next((desired for selector, desired in self._standing if selector.matches(program)), None)
 

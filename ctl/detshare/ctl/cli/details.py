@@ -16,7 +16,7 @@ __all__ = ["show"]
 
 def show(console: Console, answer: Json, program: Json) -> None:
     """Everything known of one program."""
-    names = {gpu["uuid"]: f"{number} ({clean(gpu['name'])})" for number, gpu in enumerate(answer["gpus"])}
+    names = {gpu["uuid"]: f"{gpu['minor']} ({clean(gpu['name'])})" for gpu in answer["gpus"]}
     share, adopted = program.get("gpu_share"), program.get("adopted_ms")
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="bold", no_wrap=True)

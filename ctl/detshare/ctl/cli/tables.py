@@ -238,17 +238,18 @@ def warnings(answer: Json) -> list[Text]:
 
 
 def rotations(answer: Json) -> list[Text]:
-    """The rotation of each GPU that has one: who holds the turn, who comes then."""
+    """What MIG made of GPUs, and the rotation of each that has one: who holds the turn, who comes then."""
     numbers = gpu_numbers(answer)
-    return [
+    cut = [Text(f"GPU {gpu['minor']}: {text}", style="cyan") for gpu in answer["gpus"] if (text := words.mig(gpu))]
+    return cut + [
         Text(f"GPU {numbers.get(each['gpu'], '?')}: {words.schedule(each)}", style="cyan")
         for each in words.schedules(answer)
     ]
 
 
 def gpu_numbers(answer: Json) -> dict[str, str]:
-    """UUID -> number of each GPU."""
-    return {gpu["uuid"]: str(number) for number, gpu in enumerate(answer["gpus"])}
+    """UUID -> number of each GPU, that of its device node: by it `--gpu` and `migrate` name it."""
+    return {gpu["uuid"]: str(gpu["minor"]) for gpu in answer["gpus"]}
 
 
 def standing(answer: Json) -> list[Table]:

@@ -47,6 +47,15 @@ class Opener:
 
 
 @dataclass(frozen=True, slots=True)
+class Instance:
+    """A part of a GPU that MIG cut, as programs name it by CUDA_VISIBLE_DEVICES."""
+
+    uuid: str
+    profile: str
+    """such as 1g.10gb"""
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU of this machine. `memory_bytes` is 0 where unknown."""
 
@@ -55,6 +64,8 @@ class Gpu:
     name: str
     pci: str
     memory_bytes: int = 0
+    mig: tuple[Instance, ...] | None = None
+    """its instances; None: it is whole, or nobody knows"""
 
 
 class Counts(NamedTuple):
@@ -72,6 +83,8 @@ class Usage:
     """(pid, GPU UUID) -> bytes of GPU memory"""
     gpu_share: Mapping[tuple[int, str], float] = field(default_factory=dict)
     """(pid, GPU UUID) -> share of the last second in which its kernels had the SMs, 0..1"""
+    instance: Mapping[tuple[int, str], Instance] = field(default_factory=dict)
+    """(pid, GPU UUID) -> the instance of that GPU that it is on"""
 
 
 class DriverError(Exception):

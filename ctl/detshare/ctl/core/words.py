@@ -7,6 +7,7 @@ What is not as it should be gives nothing: the JSON may come from another versio
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -185,6 +186,19 @@ def schedule(each: Json) -> str:
 def why(each: Json) -> str:
     """The measurement that decided a GPU's mode and slice."""
     return _text(each.get("why"))
+
+
+def mig(gpu: Json, brief: bool = False) -> str:
+    """What MIG made of a GPU; empty for a whole one. `brief`: without the instances' names."""
+    if not isinstance(cut := gpu.get("mig"), list | tuple):
+        return ""
+    profiles = [_text(each.get("profile")) or "?" for each in _items(cut)]
+    parts = [
+        f"{profile} {_text(each.get('uuid'))}".rstrip() for profile, each in zip(profiles, _items(cut), strict=True)
+    ]
+    if brief:
+        parts = [f"{count} x {profile}" for profile, count in Counter(profiles).items()]
+    return "MIG: " + (", ".join(parts) or "no instance, so nothing can run on it")
 
 
 def schedules(snapshot: Json) -> list[Json]:

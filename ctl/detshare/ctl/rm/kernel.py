@@ -13,6 +13,7 @@ import os
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NoReturn
 
 from detshare.ctl.abi.versions import Abi, UnknownBranch, for_version
@@ -60,8 +61,9 @@ class KernelDriver:
     def gpus(self) -> list[Gpu]:
         if self._gpus is None:
             total = self.nvml.memory_total()
+            mig = self.nvml.instances()
             self._gpus = [
-                Gpu(g.uuid, g.minor, g.name, g.pci, total.get(g.uuid, 0)) for g in procfs.gpus()
+                Gpu(g.uuid, g.minor, g.name, g.pci, total.get(g.uuid, 0), mig.get(g.uuid)) for g in procfs.gpus()
             ]
         return self._gpus
 
@@ -77,6 +79,9 @@ class KernelDriver:
         return found
 
     def usage(self) -> Usage:
+        if self._gpus is not None and any(gpu.mig is not None for gpu in self._gpus):
+            mig = self.nvml.instances()
+            self._gpus = [replace(gpu, mig=mig.get(gpu.uuid)) for gpu in self._gpus]
         return self.nvml.usage()
 
     def alive(self, process: ProcessId) -> bool:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from detshare.ctl.core import private
-from detshare.ctl.core.driver import Usage
+from detshare.ctl.core.driver import Instance, Usage
 
 SILENT_S: Final = 2.0
 """without a new sample of a GPU for so long nobody computes there"""
@@ -29,6 +29,8 @@ class Nvml:
         self._module: ModuleType | None = None
         self._devices: list[tuple[str, Any]] = []
         self._since: dict[str, int] = {}
+        self._cut: dict[str, Any] = {}
+        """GPU UUID -> device of those with MIG on: that changes only while nobody has the GPU open, nor this process"""
         self.problem = ""
 
     def _open(self) -> ModuleType | None:
@@ -42,6 +44,8 @@ class Nvml:
                     device = pynvml.nvmlDeviceGetHandleByIndex(index)
                     uuid = pynvml.nvmlDeviceGetUUID(device)
                     self._devices.append((uuid if isinstance(uuid, str) else uuid.decode(), device))
+                    if _is_cut(pynvml, device):
+                        self._cut[self._devices[-1][0]] = device
                 self._module = pynvml
             except Exception as error:  # noqa: BLE001 - NVML raises its own hierarchy, ImportError and OSError
                 self.problem = f"NVML: {error}"
@@ -58,16 +62,25 @@ class Nvml:
                 continue
         return total
 
+    def instances(self) -> dict[str, tuple[Instance, ...]]:
+        """UUID of each GPU with MIG on -> its instances, that may come and go."""
+        nvml = self._open()
+        return {uuid: tuple(_instances(nvml, device).values()) for uuid, device in self._cut.items()} if nvml else {}
+
     def usage(self) -> Usage:
         """What the last second looked like."""
         nvml = self._open()
         memory: dict[tuple[int, str], int] = {}
         share: dict[tuple[int, str], float] = {}
+        on: dict[tuple[int, str], Instance] = {}
         for uuid, device in self._devices if nvml else ():
+            parts = _instances(nvml, device) if uuid in self._cut else {}
             try:
                 for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):  # type: ignore[union-attr]
                     if process.usedGpuMemory is not None:
                         memory[process.pid, uuid] = int(process.usedGpuMemory)
+                    if parts and (part := parts.get((process.gpuInstanceId, process.computeInstanceId))) is not None:
+                        on[process.pid, uuid] = part
             except Exception:  # noqa: BLE001 - see _open
                 pass
             try:
@@ -86,7 +99,33 @@ class Nvml:
             silent = self._clock() - self._latest[uuid][1] > SILENT_S
             for pid, (when, busy) in newest.items():
                 share[pid, uuid] = busy / 100 if latest - when <= 1_500_000 and not silent else 0.0
-        return Usage(memory, share)
+        return Usage(memory, share, on)
+
+
+def _is_cut(nvml: Any, device: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(device)[0])
+    except Exception:  # noqa: BLE001 - a chip without MIG says that it does not support the question
+        return False
+
+
+def _instances(nvml: Any, device: Any) -> dict[tuple[int, int], Instance]:
+    """(GPU instance, compute instance) of a GPU with MIG on -> what programs know it by."""
+    found: dict[tuple[int, int], Instance] = {}
+    try:
+        numbers = range(nvml.nvmlDeviceGetMaxMigDeviceCount(device))
+    except Exception:  # noqa: BLE001 - see Nvml._open
+        return found
+    for number in numbers:
+        try:
+            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, number)
+            key = nvml.nvmlDeviceGetGpuInstanceId(part), nvml.nvmlDeviceGetComputeInstanceId(part)
+            uuid, name = nvml.nvmlDeviceGetUUID(part), nvml.nvmlDeviceGetName(part)
+        except Exception:  # noqa: BLE001 - there is none of that number
+            continue
+        uuid, name = (each if isinstance(each, str) else each.decode() for each in (uuid, name))
+        found[key] = Instance(uuid, name.rpartition("MIG ")[2])
+    return found
 
 
 def architectures() -> frozenset[int]:

@@ -96,13 +96,18 @@ def _placed(row: Row) -> bool:
 
 
 def columns(
-    width: int, limits: bool = False, counts: bool = False, turns: bool = False, lately: bool = False
+    width: int,
+    limits: bool = False,
+    counts: bool = False,
+    turns: bool = False,
+    lately: bool = False,
+    gpus: bool = False,
 ) -> list[Column]:
     """The columns for a screen of `width` cells; COMMAND takes what is left.
 
     `limits`: somebody may hold a memory limit. `counts`: as counted() says; then what the lanes tell takes the
     place of slices and levels, which the details show. `turns`: somebody has a place in a rotation, which takes the
-    place of slices and levels on a narrow screen. `lately`: histories of shares are known.
+    place of slices and levels on a narrow screen. `lately`: histories of shares are known. `gpus`: they are on several.
     """
     if counts and width >= MEDIUM:
         chosen = list(_COUNTED_WIDE if width >= WIDE else _COUNTED_NARROW)
@@ -116,7 +121,9 @@ def columns(
         chosen = _with_turns(chosen, width)
     if lately:
         chosen = _with_lately(chosen, width)
-    if turns or lately:
+    if gpus and width >= MEDIUM and all(column.name != "GPU" for column in chosen):
+        chosen.insert(1, Column("GPU", 3, True))
+    if turns or lately or gpus:
         chosen = _fitting(chosen, width)
     used = 1 + sum(column.width + 1 for column in chosen)
     return [*chosen, Column("COMMAND", max(width - used, 0))]

@@ -17,7 +17,7 @@ from detshare.ctl.top.columns import BARS, WIDE, Column, columns, counted
 from detshare.ctl.top.details import details
 from detshare.ctl.top.keys import HELP, View, selected
 from detshare.ctl.top.prompts import PROMPTS
-from detshare.ctl.top.rows import Row, gpu_index, gpu_rows, ordered, rows, select
+from detshare.ctl.top.rows import Row, gpu_index, gpu_rows, ordered, rows, select, several
 from detshare.ctl.top.ticker import ticker
 from detshare.ctl.top.values import UNKNOWN, bar, clean, items, number, texts
 
@@ -139,7 +139,7 @@ class Painter:
     ) -> list[Text]:
         limits = shown.get("backend") == "kmod" or any(row.limit is not None for row in every)
         turns = any(row.cells["TURN"] != UNKNOWN for row in every)
-        chosen = columns(self.width, limits, counted(every), turns, any(row.lately for row in every))
+        chosen = columns(self.width, limits, counted(every), turns, any(row.lately for row in every), several(every))
         cells = []
         for column in chosen:
             name = _TITLES.get(column.name, column.name)

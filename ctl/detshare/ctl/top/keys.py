@@ -15,8 +15,8 @@ from detshare.ctl.top.values import texts
 
 HELP = (
     ("up/down, k/j", "select a program (home, end, page up, page down too)"),
-    ("s", "sort in turn by share, memory, pid, class; launches, delay, held where they are counted"),
-    ("/", "show only programs with a text in them; enter keeps it, esc drops it"),
+    ("s", "sort in turn by share, memory, pid, class; launches, delay, held, gpu where there are any"),
+    ("/", "show only programs with a text in them, or on gpu 1; enter keeps it, esc drops it"),
     ("1 2 3 4", "class of the selected program: high, normal, low, idle"),
     ("w", "weight of the selected program (1..1000), GPU time in proportion"),
     ("m", "memory limit of the selected program: 8G, 512M, max for none"),

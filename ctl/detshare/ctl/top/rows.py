@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,9 +23,10 @@ from detshare.ctl.top.values import (
     whole,
 )
 
-SORTS = ("share", "memory", "pid", "class", "launches", "delay", "held")
+SORTS = ("share", "memory", "pid", "class", "launches", "delay", "held", "gpu")
 _ALWAYS = SORTS[:4]
 CLASSES = ("high", "normal", "low", "idle")
+_ON_GPU = re.compile(r"gpu ?([0-9]{1,4})")
 _SHORT_STATE = {"not-understood": "unclear"}
 
 
@@ -257,7 +259,8 @@ def gpu_rows(snapshot: Json) -> list[GpuRow]:
         sum_ = memory(sum(known)) if len(known) == len(used) else UNKNOWN
         # 0 means unknown (ctl.core.driver)
         text = f"{sum_}/{memory(total) if total else UNKNOWN}"
-        found.append(GpuRow(index.get(uuid, "?"), clean(gpu.get("name")) or UNKNOWN, short_uuid(uuid), text))
+        name = ", ".join(filter(None, (clean(gpu.get("name")) or UNKNOWN, words.mig(gpu, brief=True))))
+        found.append(GpuRow(index.get(uuid, "?"), name, short_uuid(uuid), text))
     return found
 
 
@@ -278,10 +281,14 @@ def short_uuid(uuid: str) -> str:
 
 
 def select(found: Iterable[Row], text: str) -> list[Row]:
-    """Rows in which `text` occurs (any case) in PID, command, user, container, class or state; all for ""."""
+    """Rows in which `text` occurs (any case) in PID, command, user, container, class or state; all for "". Of "gpu 1"
+    those on that GPU.
+    """
     wanted = text.casefold().strip()
     if not wanted:
         return list(found)
+    if on := _ON_GPU.fullmatch(wanted):
+        return [r for r in found if on[1] in r.cells["GPU"].split(",")]
     return [
         r
         for r in found
@@ -294,16 +301,25 @@ def select(found: Iterable[Row], text: str) -> list[Row]:
 def sorts(found: Iterable[Row]) -> tuple[str, ...]:
     """The orders that make a difference for these rows."""
     every = list(found)
-    return (*_ALWAYS, *(by for by in SORTS[4:] if any(getattr(each, by) is not None for each in every)))
+    counted = (by for by in SORTS[4:-1] if any(getattr(each, by) is not None for each in every))
+    return (*_ALWAYS, *counted, *(SORTS[-1:] if several(every) else ()))
+
+
+def several(found: Iterable[Row]) -> bool:
+    """Whether they are on more than one GPU."""
+    return len({gpu for row in found for gpu in row.cells["GPU"].split(",") if gpu.isdecimal()}) > 1
 
 
 def ordered(found: Iterable[Row], by: str) -> list[Row]:
-    """Largest value first, lowest PID first, highest class first; what is unknown comes last."""
+    """Largest value first, lowest PID and GPU first, highest class first; what is unknown comes last."""
 
     def key(r: Row) -> tuple[float, float]:
         pid = math.inf if r.pid is None else r.pid
         if by == "pid":
             return (pid, pid)
+        if by == "gpu":
+            first = r.cells["GPU"].split(",")[0]
+            return (int(first) if first.isdecimal() else math.inf, math.inf if r.share is None else -r.share)
         if by == "class":
             return (CLASSES.index(r.klass) if r.klass in CLASSES else len(CLASSES), pid)
         values = {"share": r.share, "memory": r.memory, "launches": r.launches, "delay": r.delay, "held": r.held}

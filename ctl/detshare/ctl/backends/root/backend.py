@@ -65,6 +65,8 @@ class RootBackend(Looking):
             self._desired.steer(target.id, desired)
             if selector.by is select.By.CONTAINER:
                 self._desired.container(selector.text, desired)  # those born later get it too
+            elif selector.by is select.By.JOB:
+                self._desired.job(program.id, desired)
             changes = self._retry(target, self._steer)
             if not changes:
                 return Change(program.id.pid, note="it has no GPU context yet; will be applied when it makes one")
@@ -76,6 +78,9 @@ class RootBackend(Looking):
             return Change(process.pid, note="it uses no GPU yet; will be applied when it makes a context")
 
         outcome = self._verb(verb, who, act, pending)
+        if selector.job and outcome.skipped == (self._nobody(selector),) and self._for_ranks(selector, desired):
+            note = f"no rank of {selector.text} is on a GPU yet: {desired.text}, for those to come"
+            return Outcome(verb, (Change(0, note=note),), seconds=outcome.seconds)
         whole = selector.by is select.By.CONTAINER and len(selector.text) == select.WHOLE_ID
         if not whole or any(skip.pid for skip in outcome.skipped) or outcome.changed or self._abi is None:
             return outcome
@@ -83,6 +88,11 @@ class RootBackend(Looking):
         self._desired.container(selector.text, desired)
         note = f"container {selector.text[:12]}: {desired.text}, for programs to come"
         return Outcome(verb, (Change(0, note=note),), seconds=outcome.seconds)
+
+    def _for_ranks(self, selector: select.Selector, desired: Desired | None) -> bool:
+        """What ranks of a job get that are started later; whether anything was kept, or forgotten."""
+        rank = self._driver.find(selector.pid) if self._abi is not None else None
+        return rank is not None and self._desired.job(rank, desired)
 
     def _mps_server(self, program: Program) -> Program:
         """The program that owns the TSG in which `program` runs: itself, or its MPS server."""
@@ -173,11 +183,17 @@ class RootBackend(Looking):
             self._desired.leave(process)
             return Change(process.pid, note="forgotten")
 
+        forgot = False
         if selector.by is select.By.CONTAINER:
             self._desired.container(selector.text, None)
+        elif selector.job:
+            forgot = self._for_ranks(selector, None)
         elif selector.text == "*":
             self._desired.forget_containers()
-        return self._verb("release", who, act, pending)
+        outcome = self._verb("release", who, act, pending)
+        if forgot and outcome.skipped == (self._nobody(selector),):
+            return Outcome("release", (Change(0, note=f"{selector.text}: forgotten"),), seconds=outcome.seconds)
+        return outcome
 
     def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
         classes.setting(klass)

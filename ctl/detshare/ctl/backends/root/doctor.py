@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from detshare.ctl.abi.versions import Abi
-from detshare.ctl.core.driver import Driver, DriverError
+from detshare.ctl.core import words
+from detshare.ctl.core.driver import Driver, DriverError, Gpu
 from detshare.ctl.core.snapshot import Check
 from detshare.ebpf import checks as ebpf
 
@@ -42,7 +44,7 @@ def checks(
     try:
         gpus = driver.gpus()
         found.append(
-            Check("gpus", bool(gpus), ", ".join(f"{g.name} ({g.uuid})" for g in gpus) or "none listed",
+            Check("gpus", bool(gpus), ", ".join(f"{g.name} ({_parts(g)})" for g in gpus) or "none listed",
                   "" if gpus else "is the GPU bound to nvidia.ko? see dmesg")
         )
         openers = driver.openers()
@@ -59,6 +61,10 @@ def checks(
     meaning = _KMOD if backend == "kmod" else _MODEL if model else _REAL
     found.append(Check("what it means", None, f"backend {backend}: {meaning}"))
     return found
+
+
+def _parts(gpu: Gpu) -> str:
+    return "; ".join(filter(None, (gpu.uuid, words.mig(asdict(gpu)))))
 
 
 def _run_directory(run_dir: Path) -> Check:

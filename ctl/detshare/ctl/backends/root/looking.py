@@ -190,7 +190,13 @@ class Looking(Backend):
             for t in p.gpu_time
             if t.stalled_s >= STALLED_S and (p.klass is not None or p.weight is not None)
         ]
-        return (*measure.blind(refused), *stalled)
+        classed = {gpu for p in found if p.klass is not None for gpu in p.gpus}
+        cut = [
+            f"GPU {gpu.minor} is cut by MIG: classes are slices and levels there, nobody has turns"
+            for gpu in self._driver.gpus()
+            if gpu.mig is not None and gpu.uuid in classed
+        ]
+        return (*measure.blind(refused), *cut, *stalled)
 
     def _rotate(self, found: Sequence[Program]) -> None:
         """Tell the turns who takes part."""
@@ -199,7 +205,9 @@ class Looking(Backend):
         heads = {p.id: self._watch.head(p.id) for p in found}
         desired = {process: self._desired.get(head) for process, head in heads.items()}
         tenants = {p: self._tenancy.of(openers[heads[p]], each.tenant) for p, each in desired.items() if each.steers}
-        self._turns.update(cast(found, desired, tenants, self._floors.table()))
+        made = cast(found, desired, tenants, self._floors.table())
+        cut = {gpu.uuid for gpu in self._driver.gpus() if gpu.mig is not None}  # programs run at once there
+        self._turns.update(replace(made, background=tuple(m for m in made.background if m.gpu not in cut)))
         problems, self._turns.problems = self._turns.problems, []
         for process, problem in problems:
             self._complain(process, f"turns: {problem}")
@@ -250,7 +258,7 @@ class Looking(Backend):
         return self._actuator
 
     def _tidy(self) -> None:
-        """Take up what ended, was inherited by a fork's child, or belongs to a container with a desired state."""
+        """Take up what ended, was inherited by a fork's child, or is of a container or job with a desired state."""
         adoptions = self._watch.adoptions
         for process in set(self._journal.processes()) - adoptions.keys():
             if self._watch.swept and not self._driver.alive(process):
@@ -259,6 +267,8 @@ class Looking(Backend):
             if not self._driver.alive(process):
                 with suppress(OSError):
                     self._desired.drop(process)
+        with suppress(OSError):
+            self._desired.end_jobs(self._driver.alive)
         for process, adoption in adoptions.items():
             if adoption.understood:
                 with suppress(OSError):

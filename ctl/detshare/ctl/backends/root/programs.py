@@ -80,6 +80,8 @@ def build(
         others = ", ".join(str(p.pid) for p in sorted(group.members - {process}))
         notes.append(f"MPS: one TSG with PID {others}; slices act on all of them, pausing would hang them")
     every = dict.fromkeys([t.gpu for t in tsgs if t.gpu] + [uuids[m] for _, m in opener.device_fds if m in uuids])
+    parts = [usage.instance[process.pid, g] for g in every if (process.pid, g) in usage.instance]
+    notes += [f"on MIG instance {part.uuid} ({part.profile})" for part in parts]
     memory = {g: usage.memory_bytes[process.pid, g] for g in every if (process.pid, g) in usage.memory_bytes}
     share = [usage.gpu_share[process.pid, g] for g in every if (process.pid, g) in usage.gpu_share]
     return Program(

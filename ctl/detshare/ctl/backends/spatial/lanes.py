@@ -160,14 +160,19 @@ class Lanes(Backend):
         return Outcome.of("park", [*done.changed, *driven, *done.skipped], done.seconds)
 
     def _migrate(self, asked: Request) -> Outcome:
+        selector = select.parse(asked.who)
         if self._checkpoints is None or self._mover is None:
-            return self._spatial.do(asked)
+            if self._spatial.owns(asked.who):
+                return self._spatial.do(asked)
+            why = f"backend {self.name} moves nobody: that takes a process, and a driver's checkpoint, of this machine"
+            return Outcome.of("migrate", [Skip(selector.pid, why)])
         programs, gpus = self._checkpoints.add_to(self._programs), self._gpus
         gpu, timeout = asked.args["gpu"], asked.args.get("timeout")
         answers = self._mover.migrate(asked.who, programs, gpus, gpu, timeout)
         rest = [each for each in programs if not self._mover.takes(each)]
         answers += self._checkpoints.migrate(asked.who, rest, gpus, gpu, timeout)
-        return Outcome.of("migrate", answers) if answers else self._spatial.do(asked)
+        nobody = "no GPU program is selected: see which there are by detshare-ctl ps"
+        return Outcome.of("migrate", answers or [Skip(selector.pid, nobody)])
 
     def _placed(self, program: Program) -> Program:
         """On the GPU that its boards are of, where it was moved or nobody else says."""

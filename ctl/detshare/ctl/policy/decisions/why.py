@@ -242,7 +242,7 @@ def _standing(program: Program, seen: Snapshot) -> list[str]:
 
 def _turns(program: Program, seen: Snapshot) -> list[str]:
     """Its GPU time and places in rotations, what decided these, and whether it makes no progress."""
-    numbers = {gpu.uuid: str(number) for number, gpu in enumerate(seen.gpus)}
+    numbers = {gpu.uuid: str(gpu.minor) for gpu in seen.gpus}
     data = program.to_json()
     lines = [*words.gpu_times(data, numbers), *words.places(data, numbers)]
     lines += [f"floor {text}" for text in words.floor(data)]

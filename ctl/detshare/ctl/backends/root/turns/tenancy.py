@@ -48,7 +48,7 @@ class Tenancy:
             return name if owner == "root" else f"{owner}/{name}"
         if opener.container:
             return f"container {opener.container[:12]}"
-        if job := jobs.told(environment):
+        if job := jobs.named(opener.id.pid, environment, self._proc):
             return f"job {opener.user}:{job}"
         for pattern in (_BATCH, _SERVICE):
             if found := pattern.search(opener.cgroup):
