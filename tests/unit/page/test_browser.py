@@ -70,6 +70,28 @@ def test_a_memory_limit(tab: Callable[..., Tab], paged: Any) -> None:
     page.complaints[:] = [each for each in page.complaints if "400" not in each]  # the browser logs the refusal
 
 
+def test_memory_leaves_and_comes_back(tab: Callable[..., Tab], paged: Any) -> None:
+    daemon = paged(changes=True)
+    page = opened(tab(), daemon.client, 3)
+    page.click(row(4242))
+    page.click("[data-verb=park]")
+    page.until(f"{cell(4242, 'STATE')} === 'parked'")
+    assert ("park", "4242") in daemon.backend.calls
+    page.until("document.querySelector('[data-verb=park]').textContent === 'Resume'")
+    assert page.text("[data-verb=pause]") == "Pause"
+    page.click("[data-verb=park]")
+    page.until(f"{cell(4242, 'STATE')} === 'running'")
+    page.until("document.querySelector('[data-verb=park]').textContent === 'Park'")
+
+
+def test_what_cannot_be_parked_is_told(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
+    page = opened(tab(), stage().client)
+    page.click(row(1001))
+    page.click("[data-verb=park]")
+    page.until("document.querySelector('#said').textContent.includes('its memory cannot leave')")
+    assert page.eval("document.querySelector('#said').dataset.bad") == ""
+
+
 @pytest.mark.rest
 def test_two_browsers_see_what_the_other_does(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
