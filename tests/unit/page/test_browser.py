@@ -19,6 +19,7 @@ from tests.patience import until
 
 pytestmark = pytest.mark.e2e
 
+
 def test_every_action(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
     page = opened(tab(), client)
