@@ -94,6 +94,16 @@ def test_what_cannot_be_parked_is_told(tab: Callable[..., Tab], stage: Callable[
 
 
 @pytest.mark.rest
+def test_where_only_seconds_are_known_nobody_is_said_to_rest(tab: Callable[..., Tab], paged: Any) -> None:
+    page = opened(tab(), paged().client, 3)
+    page.until("document.querySelector('.gpu .used').textContent === '24%'")  # NVML's share, in steps
+    assert page.text(".gpu .hint") == "Not known in tenths of a second."
+    page.click("[data-span=long]")
+    page.until("document.querySelectorAll('.lanes li').length === 1")
+    assert page.text(".gpu .hint") == ""
+
+
+@pytest.mark.rest
 def test_two_browsers_see_what_the_other_does(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
     one, other = opened(tab(), client), opened(tab(), client)
