@@ -263,6 +263,11 @@ def test_a_narrow_screen(tab: Callable[..., Tab], stage: Callable[..., Any]) -> 
     page.click("#detail [data-class=low]")
     page.until("document.querySelector('#said').textContent.includes('done for 1001')")
     assert page.eval("document.querySelector('#said').getBoundingClientRect().bottom") < 400  # not under the sheet
+    acts = "[...document.querySelectorAll('.acts button, .acts input')].map((each) => each.getBoundingClientRect())"
+    for width in (360, 320):
+        page.shape(width, 740, narrow=True)
+        page.until(f"innerWidth === {width}")
+        assert page.eval(f"{acts}.every((box) => box.left >= 0 && box.right <= innerWidth)"), width
     page.click("#close")
     page.until("document.querySelector('#detail').hidden")
     for width in (320, 480, 700, 1000, 2500):
