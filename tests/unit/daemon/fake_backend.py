@@ -139,6 +139,7 @@ class FakeBackend(Backend):
             "set-slice": self.set_slice,
             "pause": self.pause,
             "resume": self.resume,
+            "park": self.park,
             "preempt": self.preempt,
             "release": self.release,
             "tenant-attach": self.tenant_attach,
@@ -175,6 +176,9 @@ class FakeBackend(Backend):
 
     def resume(self, who: str, lazy: bool = False) -> Outcome:
         return self._verb("resume", who, lambda p: replace(p, state=State.RUNNING))
+
+    def park(self, who: str, timeout: float = 20.0, room_for: int | None = None, deep: bool = False) -> Outcome:
+        return self._verb("park", who, lambda p: replace(p, state=State.PARKED))
 
     def preempt(self, who: str) -> Outcome:
         return self._verb("preempt", who, lambda p: p)

@@ -19,6 +19,7 @@ from tests.patience import until
 
 pytestmark = pytest.mark.e2e
 
+
 def test_every_action(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
     client = stage().client
     page = opened(tab(), client)
@@ -68,6 +69,38 @@ def test_a_memory_limit(tab: Callable[..., Tab], paged: Any) -> None:
     page.click("form[data-verb=set-memory] button")
     page.until("document.querySelector('#said').textContent.includes('was not done')")
     page.complaints[:] = [each for each in page.complaints if "400" not in each]  # the browser logs the refusal
+
+
+def test_memory_leaves_and_comes_back(tab: Callable[..., Tab], paged: Any) -> None:
+    daemon = paged(changes=True)
+    page = opened(tab(), daemon.client, 3)
+    page.click(row(4242))
+    page.click("[data-verb=park]")
+    page.until(f"{cell(4242, 'STATE')} === 'parked'")
+    assert ("park", "4242") in daemon.backend.calls
+    page.until("document.querySelector('[data-verb=park]').textContent === 'Resume'")
+    assert page.text("[data-verb=pause]") == "Pause"
+    page.click("[data-verb=park]")
+    page.until(f"{cell(4242, 'STATE')} === 'running'")
+    page.until("document.querySelector('[data-verb=park]').textContent === 'Park'")
+
+
+def test_what_cannot_be_parked_is_told(tab: Callable[..., Tab], stage: Callable[..., Any]) -> None:
+    page = opened(tab(), stage().client)
+    page.click(row(1001))
+    page.click("[data-verb=park]")
+    page.until("document.querySelector('#said').textContent.includes('its memory cannot leave')")
+    assert page.eval("document.querySelector('#said').dataset.bad") == ""
+
+
+@pytest.mark.rest
+def test_where_only_seconds_are_known_nobody_is_said_to_rest(tab: Callable[..., Tab], paged: Any) -> None:
+    page = opened(tab(), paged().client, 3)
+    page.until("document.querySelector('.gpu .used').textContent === '24%'")  # NVML's share, in steps
+    assert page.text(".gpu .hint") == "Not known in tenths of a second."
+    page.click("[data-span=long]")
+    page.until("document.querySelectorAll('.lanes li').length === 1")
+    assert page.text(".gpu .hint") == ""
 
 
 @pytest.mark.rest
@@ -230,6 +263,11 @@ def test_a_narrow_screen(tab: Callable[..., Tab], stage: Callable[..., Any]) -> 
     page.click("#detail [data-class=low]")
     page.until("document.querySelector('#said').textContent.includes('done for 1001')")
     assert page.eval("document.querySelector('#said').getBoundingClientRect().bottom") < 400  # not under the sheet
+    acts = "[...document.querySelectorAll('.acts button, .acts input')].map((each) => each.getBoundingClientRect())"
+    for width in (360, 320):
+        page.shape(width, 740, narrow=True)
+        page.until(f"innerWidth === {width}")
+        assert page.eval(f"{acts}.every((box) => box.left >= 0 && box.right <= innerWidth)"), width
     page.click("#close")
     page.until("document.querySelector('#detail').hidden")
     for width in (320, 480, 700, 1000, 2500):

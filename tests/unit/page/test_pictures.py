@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from detshare.tools.bench.page import page
-from detshare.tools.browser import chromium
+from detshare.tools.browser import chromium, shots
 from detshare.tools.browser.shots import SHOTS, Shot
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -23,6 +23,19 @@ def test_each_picture_is_kept_and_shown(shot: Shot) -> None:
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", head[16:24]) == (shot.width, shot.height)
     assert f"../images/{shot.name}.png" in (DOCS / "use" / "page.md").read_text()
+
+
+@pytest.mark.rest
+@pytest.mark.e2e
+@pytest.mark.skipif(chromium.find() is None, reason="needs a browser: chromium is not installed")
+def test_the_pictures_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `make screenshots` makes them, with a shorter history."""
+    monkeypatch.setattr(shots, "SAMPLES", 3)
+    said = CliRunner().invoke(shots.main, [str(tmp_path)])
+    assert said.exit_code == 0, said.output
+    for shot in SHOTS:
+        head = (tmp_path / f"{shot.name}.png").read_bytes()[:24]
+        assert struct.unpack(">II", head[16:24]) == (shot.width, shot.height)
 
 
 @pytest.mark.rest

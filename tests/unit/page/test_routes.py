@@ -103,7 +103,7 @@ def test_where_it_may_each_verb_of_the_page_is_done(paged, caplog: pytest.LogCap
     assert page.ask("GET", "/page/view", token=token)[1]["may"]["change"] == list(VERBS)
     for verb, args in (
         ("set-priority", {"class": "low"}), ("set-weight", {"weight": 3}), ("set-memory", {"limit": "8G"}),
-        ("pause", {}), ("resume", {}), ("release", {}),
+        ("pause", {}), ("resume", {}), ("park", {}), ("release", {}),
     ):  # fmt: skip
         status, told, _ = page.ask("POST", f"/v1/verbs/{verb}", {"who": "4242", **args}, token)
         assert (status, [each["pid"] for each in told["changed"]]) == (200, [4242]), told

@@ -26,7 +26,7 @@ from detshare.ctl.daemon.page.view import View
 
 __all__ = ["VERBS", "Page"]
 
-VERBS: Final = ("set-priority", "set-weight", "set-memory", "pause", "resume", "release")
+VERBS: Final = ("set-priority", "set-weight", "set-memory", "pause", "resume", "park", "release")
 """what may be asked for over TCP"""
 _SESSION: Final = "/page/session"
 _LINK: Final = "/v1/page/link"

@@ -37,6 +37,9 @@ export class Detail {
     } }, el("label", { for: input.id }, label), input, el("button", { type: "submit" }, "Set"));
     this.pause = button("Pause", () => this.act(this.paused ? "resume" : "pause", this.pid, {}));
     this.pause.dataset.verb = "pause";
+    this.park = button("Park", () => this.act(this.parked ? "resume" : "park", this.pid, {}));
+    this.park.dataset.verb = "park";
+    this.park.title = "Its GPU memory into host memory, until it needs it again or is resumed";
     this.release = button("Release", () => this.act("release", this.pid, {}));
     this.release.dataset.verb = "release";
     this.release.title = "Everything as it was before DetShare";
@@ -54,7 +57,7 @@ export class Detail {
         el("div", { class: "tabs", role: "group", "aria-label": "Class" }, ...this.classes),
         form("Weight", this.weight, "set-weight", (text) => ({ weight: Number(text) })),
         form("Memory limit", this.limit, "set-memory", (text) => ({ limit: text })),
-        el("div", { class: "set" }, this.pause, this.release),
+        el("div", { class: "set" }, this.pause, this.park, this.release),
         node("refused", "p", { class: "hint" })),
       ...Object.values(this.plots).map(({ figure }) => figure),
       el("p", { class: "axis", "aria-hidden": "true" }, el("span", {}, "5 min ago"), el("span", {}, "now")),
@@ -71,6 +74,7 @@ export class Detail {
   row(row) {
     this.pid = row.pid;
     this.paused = row.paused;
+    this.parked = row.state === "parked";
     const told = cells(row);
     say($("detail-title"), `Program ${row.pid}`);
     say(this.command, row.command);
@@ -80,6 +84,7 @@ export class Detail {
     if (document.activeElement !== this.weight) this.weight.placeholder = row.weight === null ? "1 to 1000" : String(row.weight);
     if (document.activeElement !== this.limit) this.limit.placeholder = row.limit === null ? "8G, 512M, max" : memory(row.limit);
     say(this.pause, row.paused ? "Resume" : "Pause");
+    say(this.park, this.parked ? "Resume" : "Park");
     this.#rights(row);
   }
 

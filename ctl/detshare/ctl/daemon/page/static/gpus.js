@@ -79,7 +79,8 @@ export class Gpus {
       set(row, "data-holds", gpu.holder !== "" && known?.turn === "holds");
       row.plot.draw(shares(lane.steps, this.store.levels), slots, true);
     });
-    const nobody = lanes.length ? "" : "Nobody ran. ";
+    // NVML knows of seconds only
+    const nobody = lanes.length ? "" : last(gpu.share) ? "Not known in tenths of a second. " : "Nobody ran. ";
     say(node.why, nobody + (gpu.why ? `It rotates so because ${gpu.why}.` : ""));
   }
 

@@ -3,6 +3,7 @@
 
 const TOKEN = "detshare-token";
 const PATIENCE_MS = 20000;
+const VERB_MS = 75000; // as long as detshare-ctl waits: memory has to be copied
 
 // The daemon's answer instead of doing it: {asked, stopped, next}; status 0 where nobody answered.
 export class Refusal extends Error {
@@ -18,11 +19,11 @@ function headers(more = {}) {
   return token === null ? more : { ...more, Authorization: `Bearer ${token}` };
 }
 
-async function ask(path, options) {
+async function ask(path, options, patience = PATIENCE_MS) {
   let response;
   let body;
   try {
-    const signal = AbortSignal.timeout(PATIENCE_MS);
+    const signal = AbortSignal.timeout(patience);
     response = await fetch(path, { ...options, cache: "no-store", credentials: "omit", redirect: "error", signal });
     body = await response.json();
   } catch (error) {
@@ -36,7 +37,7 @@ export const get = (path) => ask(path, { headers: headers() });
 
 export function post(path, body) {
   const sent = headers({ "Content-Type": "application/json" });
-  return ask(path, { method: "POST", headers: sent, body: JSON.stringify(body) });
+  return ask(path, { method: "POST", headers: sent, body: JSON.stringify(body) }, VERB_MS);
 }
 
 // Gives the code of the address for a token, and takes it out of the address. An address without one changes nothing.
