@@ -23,8 +23,8 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     **dict.fromkeys(
         ("compatibility", "determinism", "gang-spatial", "isolation", "lane-choice", "live-change", "migrate",
-         "mps-faults", "overhead", "pair", "park", "park-incremental", "park-deep", "park-lazy", "park-compat", "park-faults",
-         "oversubscribe", "models", "field"),
+         "mps-faults", "overhead", "pair", "park", "park-incremental", "park-deep", "park-lazy", "park-compat",
+         "park-faults", "oversubscribe", "models", "field"),
         _SPATIAL,
     ),
     **dict.fromkeys(("gates", "launch-path"), ("runtime",)),
