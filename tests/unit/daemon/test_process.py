@@ -351,6 +351,13 @@ def test_metrics_on_loopback_by_configuration(run_dir, spawned):
         assert "detshare_programs" in answer.read().decode()
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{address}/v1/programs", timeout=LONG_S)
+    for host in ("localhost:1", "[::1]"):
+        asked = urllib.request.Request(f"{address}/metrics", headers={"Host": host})
+        assert urllib.request.urlopen(asked, timeout=LONG_S).status == 200
+    rebound = urllib.request.Request(f"{address}/metrics", headers={"Host": f"rebound.example:{port}"})
+    with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+        urllib.request.urlopen(rebound, timeout=LONG_S)
+    assert "as 127.0.0.1, [::1] or localhost" in refused.value.read().decode()
     other = spawn(run_dir / "other", "--config", str(path))
     _, told = words(other)
     assert other.returncode == 1
