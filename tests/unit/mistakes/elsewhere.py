@@ -48,8 +48,6 @@ ELSEWHERE: dict[str, str] = {
     "408": "unit/daemon/test_api.py::test_half_a_request_is_answered_in_the_end",
     "no NVIDIA driver is loaded; waiting for it":
         "unit/daemon/test_process.py::test_a_daemon_that_waits_for_a_driver_says_so_and_ends_when_it_is_told_to",
-    "the daemon is of another build":
-        "unit/daemon/test_process.py::test_versions_of_the_command_and_of_a_daemon_that_is_of_another_build",
     "it is served on the daemon's socket only: page.listen of the configuration is not set":
         "unit/page/test_command.py::test_where_the_page_has_no_address_it_says_what_to_do",
     "that address was used before, or is older than 5 minutes":

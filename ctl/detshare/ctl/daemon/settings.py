@@ -7,7 +7,7 @@ A file in which anything is wrong changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, Protocol
 
@@ -34,6 +34,7 @@ class Target(Protocol):
     config: Config
     access: Access
     interval: float
+    unread: Callable[[], Sequence[str]]
 
     async def stand(self, rules: Any) -> None: ...
 
@@ -55,6 +56,7 @@ class Settings:
     def __init__(self, daemon: Target, load: Callable[[], Config]) -> None:
         self._daemon = daemon
         self._load = load
+        daemon.unread = self.unread
 
     async def reload(self) -> dict[str, Any]:
         """{"path", "changed": keys in force now, "restart": keys that wait}. ConfigError: the old one stays."""
@@ -80,6 +82,10 @@ class Settings:
         logs.set_level(daemon.log_level)
         waits = [key for key in differing if key not in LIVE]
         return {"path": None if new.path is None else str(new.path), "changed": changed, "restart": waits}
+
+    def unread(self) -> list[str]:
+        """Keys of the file that are not in force: it was changed since the daemon read it. ConfigError."""
+        return list(_differing(self._daemon.config, self._load()))
 
     def log(self) -> dict[str, Any]:
         """{"level": what is logged now, "configured": what a reload sets}."""
