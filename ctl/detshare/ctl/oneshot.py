@@ -18,6 +18,7 @@ from detshare.ctl.core import config as configuration
 from detshare.ctl.core import procfs, rundir
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.config import ConfigError
+from detshare.ctl.core.config_files import check_certificate
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Snapshot, State
 from detshare.ctl.core.verbs import describe, request
@@ -245,6 +246,7 @@ def configuration_check(path: Path | None = None, unread: Callable[[], Sequence[
     name = "configuration"
     try:
         found = configuration.load(path)
+        check_certificate(found)
         differing = unread()
     except ConfigError as error:
         text = f"{error.stopped}; a daemon that runs keeps what it has, none starts"

@@ -91,6 +91,14 @@ def test_what_waits_for_a_restart_is_said_each_time(daemon: Daemon, file: Path) 
     assert (daemon.config.daemon.backend, daemon.config.pool.tiers) == ("model", (10, 25, 50, 75, 100))
 
 
+def test_a_certificate_with_which_no_daemon_would_start_is_refused(daemon: Daemon, file: Path) -> None:
+    wrong = f'[page]\nlisten = "127.0.0.1:9836"\ncertificate = "{file}"\n'
+    file.write_text(BASE.replace("info", "error") + wrong)
+    with pytest.raises(ConfigError, match=r":6: page\.certificate: .* cannot be used"):
+        reload(daemon, file)
+    assert daemon.config.daemon.log_level == "info"
+
+
 def test_doctor_knows_a_file_that_is_not_in_force(run_dir: Path, file: Path) -> None:
     # an option of the command line is in force whatever the file says
     words = ["--run-dir", str(run_dir), "--config", str(file), "--interval", "0.1"]

@@ -63,7 +63,6 @@ ELSEWHERE: dict[str, str] = {
     "page.listen: ... cannot be listened on": "unit/page/test_routes.py::test_a_port_that_is_taken_is_told",
     "page.listen: ... is not this machine's loopback, and there is no TLS":
         "unit/page/test_routes.py::test_what_cannot_be_served_is_told",
-    "page.certificate: ... and its key cannot be used": "unit/page/test_routes.py::test_what_cannot_be_served_is_told",
     "the daemon does not answer ... since ...; trying again":
         "unit/page/test_browser.py::test_the_page_outlives_its_daemon",
     "this program is parked and wants to go on: its call waits until the GPU has room for its memory":

@@ -430,6 +430,14 @@ def _(stage: Stage) -> str:
         return stage.refused(lambda: asyncio.run(scrape(Daemon(stage.folder, 1.0, None), listen)))
 
 
+@makes("page.certificate: ... and its key cannot be used")
+def _(stage: Stage) -> str:
+    toml = stage.folder / "detshare.toml"
+    toml.write_text(f'[page]\nlisten = "127.0.0.1:9836"\ncertificate = "{toml}"\n')
+    toml.chmod(0o600)
+    return stage.ctl("config", "check", str(toml), codes=(2,)) + checked([oneshot.configuration_check(toml)])
+
+
 @makes("waits for a restart of detshared: ...", "not in force: ...")
 def _(stage: Stage) -> str:
     with living(stage) as running:

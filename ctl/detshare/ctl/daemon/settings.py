@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 
 from detshare.ctl.core.config import Config
+from detshare.ctl.core.config_files import check_certificate
 from detshare.ctl.core.config_values import LEVELS
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.daemon import logs
@@ -61,6 +62,8 @@ class Settings:
     async def reload(self) -> dict[str, Any]:
         """{"path", "changed": keys in force now, "restart": keys that wait}. ConfigError: the old one stays."""
         new, old = self._load(), self._daemon.config
+        if new.page != old.page:  # the next start reads it
+            check_certificate(new)
         differing = list(_differing(old, new))
         changed = [key for key in differing if key in LIVE]
         if "daemon.classes" in changed:
