@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -159,6 +160,13 @@ def test_no_file_and_no_text_are_told(tmp_path, make):
         config.load(tmp_path / "x.toml")
     assert str(tmp_path / "x.toml") in str(caught.value)
     assert "config check" in caught.value.next_step
+
+
+def test_the_next_step_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "my settings.toml"
+    with pytest.raises(ConfigError) as caught:
+        config.load(path)
+    assert shlex.split(caught.value.next_step)[-3:] == ["config", "check", str(path)]
 
 
 # -- the commands -------------------------------------------------------------------------------------------------
