@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
@@ -18,6 +18,7 @@ from detshare.ctl.core import config as configuration
 from detshare.ctl.core import procfs, rundir
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.config import ConfigError
+from detshare.ctl.core.config_files import check_certificate
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Snapshot, State
 from detshare.ctl.core.verbs import describe, request
@@ -237,14 +238,22 @@ def machine_checks(snapshot: Snapshot, why: str = "") -> list[Check]:
     return [*checks, Check("mps", None, text if mps else "no MPS server has the GPU")]
 
 
-def configuration_check(path: Path | None = None) -> Check:
-    """Whether a daemon could start with its file as it is now; `path` None: the one at its usual place."""
+def configuration_check(path: Path | None = None, unread: Callable[[], Sequence[str]] = tuple) -> Check:
+    """Whether a daemon could start with its file as it is now; `path` None: the one at its usual place.
+
+    `unread`: keys of the file that a living daemon has otherwise in force.
+    """
     name = "configuration"
     try:
         found = configuration.load(path)
+        check_certificate(found)
+        differing = unread()
     except ConfigError as error:
         text = f"{error.stopped}; a daemon that runs keeps what it has, none starts"
         return Check(name, False, text, error.next_step)
+    if differing:
+        text = f"{found.path or configuration.DEFAULT_PATH}: not in force: {', '.join(differing)}"
+        return Check(name, None, text, "detshare-ctl config reload; it says what waits for a restart of detshared")
     if found.path is None:
         return Check(name, None, f"there is no {configuration.DEFAULT_PATH}: everything is as by default")
     return Check(name, True, f"{found.path}: nothing is wrong")

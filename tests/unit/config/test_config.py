@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -160,6 +162,13 @@ def test_no_file_and_no_text_are_told(tmp_path, make):
     assert "config check" in caught.value.next_step
 
 
+def test_the_next_step_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "my settings.toml"
+    with pytest.raises(ConfigError) as caught:
+        config.load(path)
+    assert shlex.split(caught.value.next_step)[-3:] == ["config", "check", str(path)]
+
+
 # -- the commands -------------------------------------------------------------------------------------------------
 
 
@@ -208,6 +217,28 @@ def test_config_check_runs_no_code_of_a_policy(tmp_path: Path) -> None:
         assert CliRunner().invoke(main, ["config", "check", str(path)]).exit_code == 0
     mine.chmod(0o666)
     assert "can be changed by others" in CliRunner().invoke(main, ["config", "check", str(path)]).stderr
+
+
+def test_config_check_tells_of_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
+    """With it no daemon starts; without an address none reads it."""
+    pem, path = tmp_path / "my page.pem", tmp_path / "x.toml"
+    listen = f'[page]\nlisten = "127.0.0.1:9836"\ncertificate = "{pem}"\n'
+
+    def told(text: str) -> tuple[int, str]:
+        path.write_text(text)
+        done = CliRunner().invoke(main, ["config", "check", str(path)])
+        return done.exit_code, done.stderr
+
+    code, said = told(listen)
+    assert (code, f"{path}:3: page.certificate: {pem} and its key cannot be used (No such file" in said) == (2, True)
+    pem.write_text("no PEM\n")
+    assert told(listen)[0] == 2
+    assert told(f'[page]\ncertificate = "{pem}"\n')[0] == 0
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"]
+    subprocess.run([*words, "-keyout", pem, "-out", tmp_path / "c"], check=True, capture_output=True)
+    assert told(listen)[0] == 2
+    pem.write_bytes(pem.read_bytes() + (tmp_path / "c").read_bytes())
+    assert told(listen) == (0, "")
 
 
 # -- garbage ------------------------------------------------------------------------------------------------------

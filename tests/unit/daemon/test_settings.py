@@ -11,7 +11,7 @@ import pwd
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Daemon:
     def __init__(self, config: Config) -> None:
         self.config, self.access, self.interval = config, Access(config.access), config.daemon.interval
         self.rules: list[object] = []
+        self.unread: Callable[[], Sequence[str]] = tuple
 
     async def stand(self, rules: object) -> None:
         self.rules.append(rules)
@@ -88,6 +89,36 @@ def test_what_waits_for_a_restart_is_said_each_time(daemon: Daemon, file: Path) 
     assert reload(daemon, file)["restart"] == waits
     assert reload(daemon, file)["restart"] == waits
     assert (daemon.config.daemon.backend, daemon.config.pool.tiers) == ("model", (10, 25, 50, 75, 100))
+
+
+def test_a_certificate_with_which_no_daemon_would_start_is_refused(daemon: Daemon, file: Path) -> None:
+    wrong = f'[page]\nlisten = "127.0.0.1:9836"\ncertificate = "{file}"\n'
+    file.write_text(BASE.replace("info", "error") + wrong)
+    with pytest.raises(ConfigError, match=r":6: page\.certificate: .* cannot be used"):
+        reload(daemon, file)
+    assert daemon.config.daemon.log_level == "info"
+
+
+def test_doctor_knows_a_file_that_is_not_in_force(run_dir: Path, file: Path) -> None:
+    # an option of the command line is in force whatever the file says
+    words = ["--run-dir", str(run_dir), "--config", str(file), "--interval", "0.1"]
+    with subprocess.Popen([sys.executable, "-m", "detshare.ctl.daemon.detshared", *words]) as process:
+        client = Client(run_dir)
+        until(lambda: process.poll() is not None or client.alive())
+
+        def told() -> list[object]:
+            (check,) = (each for each in client.doctor()["checks"] if each["name"] == "configuration")
+            return [check["ok"], check["detail"]]
+
+        assert told() == [True, f"{file}: nothing is wrong"]
+        file.write_text(BASE.replace("info", "error") + "interval = 2\n[pool]\ntiers = [100]\n")
+        assert told() == [None, f"{file}: not in force: daemon.log_level, pool.tiers"]
+        assert client.config_reload()["restart"] == ["pool.tiers"]
+        assert told() == [None, f"{file}: not in force: pool.tiers"]
+        file.write_text(BASE.replace("info", "error"))
+        assert told() == [True, f"{file}: nothing is wrong"]
+        process.terminate()
+        ended(process)
 
 
 def test_a_bad_file_leaves_the_old_one_in_force(daemon: Daemon, file: Path) -> None:

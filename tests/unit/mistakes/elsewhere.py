@@ -48,8 +48,6 @@ ELSEWHERE: dict[str, str] = {
     "408": "unit/daemon/test_api.py::test_half_a_request_is_answered_in_the_end",
     "no NVIDIA driver is loaded; waiting for it":
         "unit/daemon/test_process.py::test_a_daemon_that_waits_for_a_driver_says_so_and_ends_when_it_is_told_to",
-    "the daemon is of another build":
-        "unit/daemon/test_process.py::test_versions_of_the_command_and_of_a_daemon_that_is_of_another_build",
     "it is served on the daemon's socket only: page.listen of the configuration is not set":
         "unit/page/test_command.py::test_where_the_page_has_no_address_it_says_what_to_do",
     "that address was used before, or is older than 5 minutes":
@@ -65,7 +63,6 @@ ELSEWHERE: dict[str, str] = {
     "page.listen: ... cannot be listened on": "unit/page/test_routes.py::test_a_port_that_is_taken_is_told",
     "page.listen: ... is not this machine's loopback, and there is no TLS":
         "unit/page/test_routes.py::test_what_cannot_be_served_is_told",
-    "page.certificate: ... and its key cannot be used": "unit/page/test_routes.py::test_what_cannot_be_served_is_told",
     "the daemon does not answer ... since ...; trying again":
         "unit/page/test_browser.py::test_the_page_outlives_its_daemon",
     "this program is parked and wants to go on: its call waits until the GPU has room for its memory":

@@ -23,9 +23,10 @@ from stage import Stage, checked, makes, raising
 
 from detshare.ctl import oneshot
 from detshare.ctl.backends.root import guardian, looking
+from detshare.ctl.cli import version as versions
 from detshare.ctl.client import Client
 from detshare.ctl.core import config as configuration
-from detshare.ctl.core import procfs, rundir
+from detshare.ctl.core import procfs, rundir, version
 from detshare.ctl.core.config import Config
 from detshare.ctl.core.gputime import GpuTime
 from detshare.ctl.core.rundir import SOCKET_NAME
@@ -429,14 +430,33 @@ def _(stage: Stage) -> str:
         return stage.refused(lambda: asyncio.run(scrape(Daemon(stage.folder, 1.0, None), listen)))
 
 
-@makes("waits for a restart of detshared: ...")
+@makes("page.certificate: ... and its key cannot be used")
 def _(stage: Stage) -> str:
-    with living(stage):
+    toml = stage.folder / "detshare.toml"
+    toml.write_text(f'[page]\nlisten = "127.0.0.1:9836"\ncertificate = "{toml}"\n')
+    toml.chmod(0o600)
+    return stage.ctl("config", "check", str(toml), codes=(2,)) + checked([oneshot.configuration_check(toml)])
+
+
+@makes("waits for a restart of detshared: ...", "not in force: ...")
+def _(stage: Stage) -> str:
+    with living(stage) as running:
         toml = stage.folder / "detshare.toml"
         toml.write_text("[pool]\ntiers = [100]\n")
         toml.chmod(0o600)
         stage.patch.setattr(configuration, "DEFAULT_PATH", toml)
-        return stage.ctl("config", "reload", codes=(0,))
+        said = stage.ctl("config", "reload", codes=(0,))
+        return said + checked(Check(**each) for each in running.client.doctor()["checks"])
+
+
+@makes("the daemon is of another build")
+def _(stage: Stage) -> str:
+    with living(stage) as running:
+        stage.patch.setattr(version, "build", lambda: "9.9")
+        said = stage.ctl("version", codes=(0,))
+        checked(versions.checks(running.client))
+        assert "the daemon is of another build" in " ".join(stage.ctl("doctor", codes=(0, 1)).split())
+        return said
 
 
 @makes("there is such a file already", "it cannot be made (WHY)")

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detshare.ctl.client import Client
-from detshare.ctl.support import machine
+from detshare.ctl.support import machine, report
 from detshare.ctl.support.report import Source, collect
 from detshare.ctl.support.secrets import Scrubber
 from tests.patience import ended, run, until
@@ -187,6 +187,33 @@ def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
     assert f"{tmp_path / 'gone'}: is not there" in made.files["files.txt"]
 
 
+def test_a_daemon_that_hangs_is_waited_for_once(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = box / "run"
+    run_dir.mkdir(mode=0o700)
+    listens = """
+import socket, sys, time
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen(99)
+time.sleep(3600)
+"""
+    asked: list[str] = []
+    real = Client._body
+    monkeypatch.setattr(Client, "_body", lambda self, *args, **kw: asked.append(args[1]) or real(self, *args, **kw))
+    monkeypatch.setattr(report, "Client", lambda folder: Client(folder, 0.5))
+    with subprocess.Popen([sys.executable, "-c", listens, run_dir / "detshared.sock"]) as process:
+        try:
+            until(lambda: (run_dir / "detshared.sock").exists() and Client(run_dir).alive())
+            made = collect(Source(run_dir, "model", box / "detshare.toml", box / "log", box / "kmsg"), [box])
+        finally:
+            process.kill()
+    assert asked == ["/v1/doctor"]
+    silent = {"doctor.json", "snapshot.json", "events.json", "decisions.json", "policy.json", "pool.json"}
+    for name in (*silent, "log-level.json"):
+        assert made.missing[name].startswith("the daemon did not answer"), name
+    assert {"versions.json", "config.json", "kernel.log", "daemon.log"} <= set(made.files)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: /dev/kmsg")
 def test_the_real_kernel_log_can_be_read() -> None:
     try:
@@ -208,6 +235,8 @@ def test_a_command_that_is_known_never_stands_whole(command: str, before: str, a
         "--password PLANTED", "--db-password=PLANTED", "DB_PASSWORD: PLANTED", '"token": "PLANTED two"',
         "postgres://u:PLANTED@db/x", "Authorization: Bearer PLANTED", "ghp_PLANTEDxxxxxxxx", "eyJhPLANTEDxx.yyy.zzz",
         "api_key='PLANTED three'", "AKIAPLANTED12345678",
+        "https://u:a@PLANTED@host/x", "Authorization: Token PLANTED", '{"Authorization": "ApiKey PLANTED"}',
+        "authorization=PLANTED",
         "x-api-token PLANTED", "url=token=PLANTED", "args: --my-token=PLANTED", "--no-auth --api-key PLANTED",
     ],
 )  # fmt: skip

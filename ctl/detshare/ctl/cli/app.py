@@ -13,7 +13,7 @@ import click
 from detshare.ctl import oneshot
 from detshare.ctl.backends.verbs import LOAD_MODULE, explain
 from detshare.ctl.cdi import files
-from detshare.ctl.cli import details, tables, verbs
+from detshare.ctl.cli import details, tables, verbs, version
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.console import Console
 from detshare.ctl.cli.link import Place, gone
@@ -124,7 +124,11 @@ def doctor(place: Place, as_json: bool) -> int:
     """
     client = place.client()
     try:
-        answer = client.doctor() if client.alive() else oneshot.doctor(place.backend, place.run_dir)
+        if client.alive():
+            answer = client.doctor()
+            answer["checks"] += [check.to_json() for check in version.checks(client)]
+        else:
+            answer = oneshot.doctor(place.backend, place.run_dir)
     except ControlError as error:
         answer = oneshot.doctor(place.backend, place.run_dir)
         if not any(check["ok"] is False for check in answer["checks"]):

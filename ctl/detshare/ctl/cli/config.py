@@ -14,6 +14,7 @@ from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.core import config as configuration
 from detshare.ctl.core.config import Config, ConfigError, Problem
+from detshare.ctl.core.config_files import check_certificate
 from detshare.ctl.core.config_lines import Lines
 from detshare.ctl.core.config_values import LEVELS
 from detshare.ctl.core.errors import ControlError
@@ -47,6 +48,7 @@ def check(place: Place, as_json: bool, path: Path | None) -> None:
     Without PATH it is /etc/detshare/detshare.toml. Exits with 2 where something is wrong; nothing is changed.
     """
     found = configuration.load(path)
+    check_certificate(found)
     _policy(found)
     where = "" if found.path is None else str(found.path)
     if as_json:

@@ -4,16 +4,40 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from detshare.ctl.cli.command import command
 from detshare.ctl.cli.link import Place
+from detshare.ctl.client import Client
 from detshare.ctl.core import version
 from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.snapshot import Check
 
 _NONE: Final = "none"
+_OTHER: Final = "the daemon is of another build"
+_RESTART: Final = "sudo systemctl restart detshared"
+
+
+def _daemon(client: Client) -> dict[str, Any] | None:
+    """What it says it is; None where there is none."""
+    try:
+        return client.version() if client.alive() else None
+    except ControlError as error:
+        if error.usage:
+            raise
+        # a daemon of a build that has no such address answers 404, one that we may not ask nothing: it is there
+        return {"version": "unknown", "api": None, "why": str(error)}
+
+
+def checks(client: Client) -> list[Check]:
+    """For doctor: a daemon of another build. One that does not tell is doctor's own line."""
+    daemon = _daemon(client)
+    if daemon is None or "why" in daemon or daemon["version"] == version.build():
+        return []
+    text = f"{_OTHER}: {daemon['version']}, this command is {version.build()}"
+    return [Check("version", None, text, f"{_RESTART}; programs go on")]
 
 
 @command("version", "sudo detshare-ctl version")
@@ -22,16 +46,7 @@ def show(place: Place, as_json: bool) -> None:
 
     They differ after an upgrade, until the daemon is started anew and the module loaded anew.
     """
-    client = place.client()
-    daemon = None
-    try:
-        if client.alive():
-            daemon = client.version()
-    except ControlError as error:
-        if error.usage:
-            raise
-        # a daemon of a build that has no such address answers 404, one that we may not ask nothing: it is there
-        daemon = {"version": "unknown", "api": None, "why": str(error)}
+    daemon = _daemon(place.client())
     answer = {"command": {"version": version.build(), "api": version.API}, "daemon": daemon, "module": version.module()}
     if as_json:
         click.echo(json.dumps(answer, indent=1))
@@ -43,4 +58,4 @@ def show(place: Place, as_json: bool) -> None:
         click.echo(f"daemon   {daemon['version']} (API {daemon['api'] or 'unknown'})")
     click.echo(f"module   {version.module() or _NONE}")
     if daemon is not None and daemon["version"] != version.build():
-        click.echo("the daemon is of another build: sudo systemctl restart detshared")
+        click.echo(f"{_OTHER}: {_RESTART}")

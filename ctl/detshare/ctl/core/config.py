@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shlex
 import socket
 import stat
 import tomllib
@@ -229,7 +230,7 @@ class ConfigError(ControlError):
         self.path = path
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line))
         stopped = "\n  ".join(problem.text(path) for problem in self.problems)
-        following = f"correct it, then: detshare-ctl config check {path}"
+        following = f"correct it, then: detshare-ctl config check {shlex.quote(str(path))}"
         super().__init__("read the configuration", stopped, following, usage=True)
 
     def to_json(self) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class Daemon:
     ) -> None:
         """`spatial`: serve the spatial lane too."""
         self.config = config
+        self.unread: Callable[[], Sequence[str]] = tuple
         self.access = Access(config.access)
         self._pool = Pool(config.pool)
         self._run_dir = run_dir
@@ -436,7 +437,7 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
-        checks += [configuration_check(self.config.path), self.policy.doctor(), *self.dirty.doctor()]
+        checks += [configuration_check(self.config.path, self.unread), self.policy.doctor(), *self.dirty.doctor()]
         return [*checks, *self._launched.doctor(), *await self._work(self._backend.doctor)]
 
     async def readings(self) -> dict[str, Any]:

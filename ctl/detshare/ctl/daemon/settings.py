@@ -7,13 +7,14 @@ A file in which anything is wrong changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, Protocol
 
 from aiohttp import web
 
 from detshare.ctl.core.config import Config
+from detshare.ctl.core.config_files import check_certificate
 from detshare.ctl.core.config_values import LEVELS
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.daemon import logs
@@ -34,6 +35,7 @@ class Target(Protocol):
     config: Config
     access: Access
     interval: float
+    unread: Callable[[], Sequence[str]]
 
     async def stand(self, rules: Any) -> None: ...
 
@@ -55,10 +57,13 @@ class Settings:
     def __init__(self, daemon: Target, load: Callable[[], Config]) -> None:
         self._daemon = daemon
         self._load = load
+        daemon.unread = self.unread
 
     async def reload(self) -> dict[str, Any]:
         """{"path", "changed": keys in force now, "restart": keys that wait}. ConfigError: the old one stays."""
         new, old = self._load(), self._daemon.config
+        if new.page != old.page:  # the next start reads it
+            check_certificate(new)
         differing = list(_differing(old, new))
         changed = [key for key in differing if key in LIVE]
         if "daemon.classes" in changed:
@@ -80,6 +85,10 @@ class Settings:
         logs.set_level(daemon.log_level)
         waits = [key for key in differing if key not in LIVE]
         return {"path": None if new.path is None else str(new.path), "changed": changed, "restart": waits}
+
+    def unread(self) -> list[str]:
+        """Keys of the file that are not in force: it was changed since the daemon read it. ConfigError."""
+        return list(_differing(self._daemon.config, self._load()))
 
     def log(self) -> dict[str, Any]:
         """{"level": what is logged now, "configured": what a reload sets}."""

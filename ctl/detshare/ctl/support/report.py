@@ -12,6 +12,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from detshare.ctl import oneshot
 from detshare.ctl.client import Client
 from detshare.ctl.core import config as configuration
 from detshare.ctl.core.config import ConfigError
-from detshare.ctl.core.errors import ControlError
+from detshare.ctl.core.errors import ClientError, ControlError
 from detshare.ctl.support import machine
 from detshare.ctl.support.secrets import REMOVED, Scrubber
 
@@ -80,9 +81,13 @@ def collect(source: Source, folders: Iterable[Path], *, commands: bool = False) 
             report.missing[name] = f"{type(error).__name__}: {error}"
 
     alive = _alive(client)
+    asked = _Asked()
     have("versions.json", machine.versions)
-    have("doctor.json", client.doctor if alive else lambda: oneshot.doctor(source.backend, source.run_dir))
-    have("snapshot.json", client.programs if alive else lambda: _look(source))
+    have(
+        "doctor.json",
+        partial(asked.of, client.doctor) if alive else lambda: oneshot.doctor(source.backend, source.run_dir),
+    )
+    have("snapshot.json", partial(asked.of, client.programs) if alive else lambda: _look(source))
     for name, read in {
         "events.json": lambda: {"events": list(client.events())},
         "decisions.json": lambda: client.decisions(_SINCE_S, _MOST),
@@ -90,7 +95,7 @@ def collect(source: Source, folders: Iterable[Path], *, commands: bool = False) 
         "pool.json": client.pool,
         "log-level.json": client.log,
     }.items():
-        have(name, read)
+        have(name, partial(asked.of, read))
     have("config.json", lambda: _config(source.config))
     have("files.txt", lambda: machine.listing(folders))
     have("kernel.log", lambda: machine.kernel_log(source.kernel))
@@ -108,6 +113,24 @@ def collect(source: Source, folders: Iterable[Path], *, commands: bool = False) 
     report.missing = {name: scrubber.text(why) for name, why in report.missing.items()}
     report.files["README.txt"] = _readme(report)
     return report
+
+
+class _Asked:
+    """Questions to a daemon: one that hangs is asked once, for each question would be waited for as long."""
+
+    def __init__(self) -> None:
+        self._hangs: ClientError | None = None
+
+    def of(self, question: Callable[[], Any]) -> Any:
+        """The answer. ClientError."""
+        if self._hangs is not None:
+            raise self._hangs
+        try:
+            return question()
+        except ClientError as error:
+            if isinstance(error.__cause__, TimeoutError):
+                self._hangs = error
+            raise
 
 
 def _alive(client: Client) -> bool:

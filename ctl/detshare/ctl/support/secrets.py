@@ -21,7 +21,9 @@ _VALUE: Final = r"""("[^"]*"|'[^']*'|[^\s,;]+)"""
 _PATTERNS: Final = (
     (re.compile(r"-----BEGIN [^-]+-----.*?(?:-----END [^-]+-----|\Z)", re.DOTALL), REMOVED),
     (re.compile(r"\b(Bearer|Basic)\s+[^\s,;\"']+", re.IGNORECASE), rf"\1 {REMOVED}"),
-    (re.compile(r"://[^/\s@]+@"), f"://{REMOVED}@"),
+    (re.compile(r"(authorization[\"']?\s*[=:]\s*[\"']?)(?:[\w-]+\s+)?[^\s,;\"']+", re.IGNORECASE), rf"\1{REMOVED}"),
+    # up to the last @: a password may hold one
+    (re.compile(r"://[^/\s]+@"), f"://{REMOVED}@"),
     (re.compile(rf"({_START}(?=[\w-]*?{_WORD})[\w-]++[\"']?\s*[=:]\s*){_VALUE}", re.IGNORECASE), rf"\1{REMOVED}"),
     (re.compile(rf"({_START}(?=\w*-[\w-]*?{_WORD})[\w-]++\s+)(?!--\w){_VALUE}", re.IGNORECASE), rf"\1{REMOVED}"),
     (re.compile(r"\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|ASIA|eyJ)[A-Za-z0-9_.=-]{8,}"), REMOVED),
