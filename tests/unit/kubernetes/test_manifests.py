@@ -132,6 +132,8 @@ def test_the_image_has_what_the_driver_imports(tmp_path: Path) -> None:
     run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True, capture_output=True)
     (line,) = [each for each in (tmp_path / "asked").read_text().splitlines() if "apt-get install" in each]
     assert {"/tmp/detshare.deb", "python3-grpcio", "python3-protobuf"} <= set(line.split())
+    done = run([*words[:2], str(tmp_path / "none/image.tar")], capture_output=True, text=True)
+    assert (done.returncode, "there is no folder" in done.stderr) == (1, True), "before minutes of work"
 
 
 def test_an_image_is_of_the_package_that_was_made_last(tmp_path: Path) -> None:
