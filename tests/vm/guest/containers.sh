@@ -81,6 +81,7 @@ step file cat /etc/cdi/detshare.io-gpu.json
 step check detshare-ctl cdi check
 step limit run batch "$allocate"
 step unknown run gold true
+# shellcheck disable=SC2016  # these are of the container's shell
 rootfs=$glibc step library run library 'cat /proc/self/maps; [ -S "$DETSHARE_SOCKET" ] && echo "memory $DETSHARE_MEMORY"'
 step late late
 step stands detshare-ctl ps --json
