@@ -57,7 +57,7 @@ deb: setup ## Debian packages and their source, in build/release; Debian 12's se
 	@$(BIN)/python -m detshare.tools.release deb
 
 image: deb ## OCI image of the daemon, from the Debian package, with buildah, in build/release
-	@packaging/container/build build/release/detshare_*_amd64.deb build/release/detshare-image.tar
+	@packaging/container/build "$$(ls -t build/release/detshare_*_amd64.deb | head -n 1)" build/release/detshare-image.tar
 
 release: setup ## all that users are given: Debian packages, wheel, source archive, sums, in build/release
 	@$(BIN)/python -m detshare.tools.release

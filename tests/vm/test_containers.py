@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from detshare.ctl.cdi.spec import INSIDE
 from detshare.ctl.core import classes
 from detshare.tools.vm import initramfs
 from tests.debian import guest, packages
@@ -52,6 +53,16 @@ def fill(rootfs: Path, clients: Path) -> None:
         shutil.copy(clients / name, rootfs / "bin" / name)
 
 
+def fill_linked(rootfs: Path, root: Path) -> None:
+    """One whose shell is linked against glibc: what is preloaded is loaded there."""
+    folder = "usr/lib/x86_64-linux-gnu"
+    for name in ("usr/bin/cat", "usr/bin/sh", f"{folder}/libc.so.6", f"{folder}/ld-linux-x86-64.so.2"):
+        (rootfs / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, rootfs / name)
+    (rootfs / "bin").symlink_to("usr/bin")
+    (rootfs / "lib64").symlink_to(folder)
+
+
 @pytest.fixture(scope="session")
 def disk(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image of a root with engine, package and containers' files."""
@@ -62,6 +73,7 @@ def disk(clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         root = Root("13", folder / "root", ENGINE)
         install(root, debs)
         fill(root.folder / "srv/rootfs", clients)
+        fill_linked(root.folder / "srv/glibc", root.folder)
         image = guest.disk(root, folder / "disk")
         shutil.rmtree(root.folder)
         return image
@@ -107,6 +119,12 @@ def test_its_limit_holds_and_is_what_its_program_is_told_that_there_is(seen: dic
     assert (first["status"], second["status"]) == (0, NO_MEMORY)
     assert first["held"] == second["held"] == 300 * MIB
     assert info["total"] <= 512 * MIB
+
+
+def test_its_library_is_in_its_programs_and_finds_the_daemon(seen: dict[str, Step]) -> None:
+    good(seen, "library")
+    assert f" {INSIDE}\n" in seen["library"].text
+    assert seen["library"].text.strip().endswith(f"memory {256 * MIB}")
 
 
 def test_its_cgroup_is_a_tenant_before_a_program_in_it_opens_a_gpu(seen: dict[str, Step]) -> None:

@@ -140,6 +140,7 @@ def test_what_a_hook_is_told_it_can_read(configured: Path, monkeypatch: pytest.M
         ("a-", "a letter, then letters"),
         ("a b", "a letter, then letters"),
         ("a:priority", "no KEY=VALUE"),
+        ("a:priority=low,priority=high", "priority is given twice"),
         ("a:colour=red", "a device takes priority"),
         ("a:priority=urgent", "it is a class: high"),
         ("a:memory=lots", "it is a size"),

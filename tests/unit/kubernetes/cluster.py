@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import ssl
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -113,14 +114,14 @@ class Cluster:
     # -- HTTP -----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
+    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
-        self.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self.address = f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
         try:
             yield
         finally:

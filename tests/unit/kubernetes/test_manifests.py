@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cluster import MANIFESTS, documents, problems
+from cluster import MANIFESTS, ROOT, documents, problems
 
 from detshare.ctl.core.containers import Containers
 from detshare.ctl.kubernetes.command import main
@@ -119,3 +120,32 @@ def test_the_resources_of_the_plugin_are_devices_that_a_node_has_by_itself() -> 
     (asked,) = pod["spec"]["containers"][0]["resources"]["limits"]
     assert offered <= set(Containers().devices)
     assert asked.removeprefix("detshare.io/") in offered
+
+
+def test_the_image_has_what_the_driver_imports(tmp_path: Path) -> None:
+    """By stand-ins for buildah and dpkg-deb, which say what they were asked."""
+    for name, says in (("buildah", f'printf "%s\\n" "$*" >>{tmp_path}/asked'), ("dpkg-deb", "echo 0.1.0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{says}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "x.deb").touch()
+    words = [str(ROOT / "packaging/container/build"), str(tmp_path / "x.deb"), str(tmp_path / "image.tar")]
+    run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True, capture_output=True)
+    (line,) = [each for each in (tmp_path / "asked").read_text().splitlines() if "apt-get install" in each]
+    assert {"/tmp/detshare.deb", "python3-grpcio", "python3-protobuf"} <= set(line.split())
+    done = run([*words[:2], str(tmp_path / "none/image.tar")], capture_output=True, text=True)
+    assert (done.returncode, "there is no folder" in done.stderr) == (1, True), "before minutes of work"
+
+
+def test_an_image_is_of_the_package_that_was_made_last(tmp_path: Path) -> None:
+    made = tmp_path / "build/release"
+    made.mkdir(parents=True)
+    for age, version in enumerate(("0.2.0", "0.10.0", "0.1.0")):
+        (made / f"detshare_{version}_amd64.deb").touch()
+        os.utime(made / f"detshare_{version}_amd64.deb", (1000 - age, 1000 - age))
+    script = tmp_path / "packaging/container/build"
+    script.parent.mkdir(parents=True)
+    script.write_text('#!/bin/sh\necho "$@"\n')
+    script.chmod(0o755)
+    words = ["make", "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), "--no-print-directory", "-o", "deb", "image"]
+    said = run(words, check=True, capture_output=True, text=True).stdout
+    assert said == "build/release/detshare_0.2.0_amd64.deb build/release/detshare-image.tar\n"

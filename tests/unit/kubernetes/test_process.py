@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from cluster import Cluster
 from node import World, run, until
 
+from detshare.ctl.kubernetes.api import Api, ApiError
 from detshare.ctl.kubernetes.command import main
 
 
@@ -73,3 +77,55 @@ def test_bad_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[
     result = CliRunner().invoke(main, [*words, *folders])
     assert said in result.output
     assert result.exit_code == code
+
+
+def certified(folder: Path, name: str) -> ssl.SSLContext:
+    """Of a server called so, by an authority as EKS and MicroK8s make theirs, without key identifiers: ca.crt there."""
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-config", "empty.cnf")
+    (folder / "empty.cnf").write_text(
+        f"[req]\ndistinguished_name=dn\n[dn]\n[ca]\nbasicConstraints=critical,CA:TRUE\nsubjectKeyIdentifier=none\n"
+        f"[server]\nsubjectAltName={name}\nsubjectKeyIdentifier=none\nauthorityKeyIdentifier=none\n"
+    )
+    openssl(*new, "-x509", "-extensions", "ca", "-subj", "/CN=kubernetes", "-keyout", "ca.key", "-out", "ca.crt")
+    openssl(*new, "-subj", "/CN=kube-apiserver", "-keyout", "server.key", "-out", "server.csr")
+    signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "empty.cnf", "-extensions", "server")
+    openssl("x509", "-req", "-in", "server.csr", *signed, "-out", "server.crt")
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(folder / "server.crt", folder / "server.key")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "whose", "refused"),
+    [("IP:127.0.0.1", "", ""), ("DNS:other.example", "", "mismatch"),
+     ("IP:127.0.0.1", "other", "verify failed")],
+)  # fmt: skip
+def test_a_cluster_s_own_authority_is_believed_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, whose: str, refused: str
+) -> None:
+    real = ssl.create_default_context
+
+    def of_python_3_13(**named: str) -> ssl.SSLContext:
+        made = real(**named)
+        made.verify_flags |= ssl.VERIFY_X509_STRICT
+        return made
+
+    async def whole() -> None:
+        w = World(tmp_path, Cluster())
+        tls = certified(w.account, name)
+        if whose:
+            (tmp_path / whose).mkdir()
+            tls = certified(tmp_path / whose, name)
+        async with w.cluster.serving(tls), Api(w.cluster.address, w.account) as api:
+            if refused:
+                with pytest.raises(ApiError, match=refused):
+                    await api.get("api/v1/nodes/worker-1")
+            else:
+                assert (await api.get("api/v1/nodes/worker-1"))["kind"] == "Node"
+
+    monkeypatch.setattr(ssl, "create_default_context", of_python_3_13)
+    asyncio.run(whole())

@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Containers of podman and crun, in the root on a guest's disk (vm-root): what tests/vm/test_containers.py judges, a step
-# each. DetShare is installed there from its package; /srv/rootfs is what the containers see.
+# each. DetShare is installed there from its package; /srv/rootfs is what the containers see, /srv/glibc where a library is
+# loaded.
 set -u
 
 truth=/sys/kernel/debug/nvsim/gpu0
 rootfs=/srv/rootfs
+glibc=/srv/glibc
 engine=(podman --cgroup-manager cgroupfs --events-backend none)
 daemon=
 
@@ -73,11 +75,14 @@ allocate='printf "300m\n300m\ninfo\n" | nvalloc'
 step versions sh -c 'podman --version; crun --version | head -n 1; detshare-ctl --run-dir /nowhere version | head -n 1'
 step begin begin
 step generate detshare-ctl cdi generate --output /etc/cdi --required \
-    --device inference-high:priority=high,memory=1G --device batch:priority=low,memory=512M
+    --device inference-high:priority=high,memory=1G --device batch:priority=low,memory=512M \
+    --device library:priority=low,memory=256M,library=loaded
 step file cat /etc/cdi/detshare.io-gpu.json
 step check detshare-ctl cdi check
 step limit run batch "$allocate"
 step unknown run gold true
+# shellcheck disable=SC2016  # these are of the container's shell
+rootfs=$glibc step library run library 'cat /proc/self/maps; [ -S "$DETSHARE_SOCKET" ] && echo "memory $DETSHARE_MEMORY"'
 step late late
 step stands detshare-ctl ps --json
 step born born

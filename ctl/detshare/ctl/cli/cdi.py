@@ -56,6 +56,8 @@ def _devices(given: tuple[str, ...]) -> dict[str, Device]:
             key, equals, value = pair.partition("=")
             if not equals:
                 raise _wrong(text, f"{pair[:40]!a} is no KEY=VALUE")
+            if key in table:
+                raise _wrong(text, f"{key[:40]} is given twice")
             table[key] = _typed(key, value)
         try:
             device = check_device(name, table)
