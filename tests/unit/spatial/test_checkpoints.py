@@ -21,6 +21,7 @@ from detshare.ctl.checkpoint.child import moved_mark
 from detshare.ctl.cli.details import parking_rows
 from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.snapshot import State
+from detshare.ctl.core.verbs import request
 from tests.patience import until
 
 pytestmark = pytest.mark.e2e
@@ -295,6 +296,13 @@ def test_a_gpu_that_is_not_one(machine: Machine, gpu: str) -> None:
         machine.do("migrate", pid, gpu=gpu)
     (skip,) = machine.do("migrate", 1, gpu="1").skipped
     assert "no GPU program is selected" in skip.reason
+
+
+def test_a_job_is_not_moved_to_one_gpu(machine: Machine) -> None:
+    pid = machine.run()
+    with pytest.raises(BadRequest, match=f"job:{pid} is a job, .* by its PID"):
+        machine.lanes.do(request("migrate", f"job:{pid}", gpu="1"))
+    assert (machine.gpu(pid), machine.where(pid)) == (GPUS[0].uuid, "home")
 
 
 def test_without_the_extra_it_says_what_to_install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

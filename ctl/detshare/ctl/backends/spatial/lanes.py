@@ -16,7 +16,7 @@ from detshare.ctl.backends.spatial.mover import Mover
 from detshare.ctl.backends.spatial.mps_server import MpsServer
 from detshare.ctl.backends.spatial.residence import AWAY
 from detshare.ctl.core import select
-from detshare.ctl.core.backend import Backend
+from detshare.ctl.core.backend import Backend, BadRequest
 from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.snapshot import Change, Check, Event, Outcome, Program, Skip, Snapshot, State
 from detshare.ctl.core.verb import Lane, Request
@@ -161,6 +161,9 @@ class Lanes(Backend):
 
     def _migrate(self, asked: Request) -> Outcome:
         selector = select.parse(asked.who)
+        if selector.by is select.By.JOB:
+            # NCCL makes no communicator of two ranks on one GPU
+            raise BadRequest(f"{asked.who} is a job, and its ranks need a GPU each: migrate takes a rank by its PID")
         if self._checkpoints is None or self._mover is None:
             if self._spatial.owns(asked.who):
                 return self._spatial.do(asked)
