@@ -302,7 +302,7 @@ def test_a_job_is_not_moved_to_one_gpu(machine: Machine) -> None:
     pid = machine.run()
     with pytest.raises(BadRequest, match=f"job:{pid} is a job, .* by its PID"):
         machine.lanes.do(request("migrate", f"job:{pid}", gpu="1"))
-    assert (machine.gpu(pid), machine.where(pid)) == (GPUS[0].uuid, "home")
+    assert (machine.gpu(pid), machine.state(pid), machine.where(pid)) == (GPUS[0].uuid, 0, "")
 
 
 def test_without_the_extra_it_says_what_to_install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
