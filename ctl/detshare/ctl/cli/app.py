@@ -123,17 +123,18 @@ def doctor(place: Place, as_json: bool) -> int:
     Backend, driver, rights and daemon, each with the next step. Exits with 1 where a check failed.
     """
     client = place.client()
+    others = [*files.checks()]
     try:
         if client.alive():
             answer = client.doctor()
-            answer["checks"] += [check.to_json() for check in version.checks(client)]
+            others += version.checks(client)
         else:
             answer = oneshot.doctor(place.backend, place.run_dir)
     except ControlError as error:
         answer = oneshot.doctor(place.backend, place.run_dir)
         if not any(check["ok"] is False for check in answer["checks"]):
             raise error
-    answer["checks"] += [check.to_json() for check in files.checks()]
+    answer["checks"] += [check.to_json() for check in others]
     if as_json:
         _print_json(answer)
     else:
