@@ -13,7 +13,7 @@ import click
 from detshare.ctl import oneshot
 from detshare.ctl.backends.verbs import LOAD_MODULE, explain
 from detshare.ctl.cdi import files
-from detshare.ctl.cli import details, tables, verbs, version
+from detshare.ctl.cli import details, tables, verbs
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.console import Console
 from detshare.ctl.cli.link import Place, gone
@@ -122,6 +122,8 @@ def doctor(place: Place, as_json: bool) -> int:
 
     Backend, driver, rights and daemon, each with the next step. Exits with 1 where a check failed.
     """
+    from detshare.ctl.cli import version  # it reads the metadata of packages, which takes `ps` 10 ms
+
     client = place.client()
     others = [*files.checks()]
     try:
