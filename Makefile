@@ -14,6 +14,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PARTS := ctl runtime ebpf tools
+# as the tools find it; what mypy knows of files outlives a clone, it is held against their content
+CACHE := $(or $(DETSHARE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/detshare)
 
 # A .venv holds absolute paths: one that was made for another folder is made again.
 ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
@@ -79,7 +81,7 @@ lint: setup lint-python lint-shell lint-generated lint-runtime lint-kernel ## ru
 
 lint-python: setup
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict
+	MYPY_CACHE_DIR="$(CACHE)/mypy" $(BIN)/mypy --strict
 	$(BIN)/python -m detshare.tools.layers
 
 lint-shell: setup
