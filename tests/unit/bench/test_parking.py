@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from builds import FAKECUDA, ROOT, made
 
+from detshare.tools import results
 from detshare.tools.bench.catalog import compat
 from detshare.tools.bench.parking import (
     checkpoint,
@@ -134,10 +135,21 @@ def test_moves_go_on_from_what_an_earlier_run_measured(
 
 
 @pytest.mark.parametrize(
-    ("commit", "rounds", "why"), [("0badcafe", 3, "was measured at 0badcafe"), ("", 4, "has other rounds")]
+    ("commit", "machine", "rounds", "why"),
+    [
+        ("0badcafe", "", 3, "was measured at 0badcafe"),
+        ("", "2 x another", 3, "was measured on another machine: 2 x another"),
+        ("", "", 4, "has other rounds"),
+    ],
 )
 def test_what_was_measured_otherwise_is_not_taken_over(
-    session: Session, moving: MovingSteer, monkeypatch: pytest.MonkeyPatch, commit: str, rounds: int, why: str
+    session: Session,
+    moving: MovingSteer,
+    monkeypatch: pytest.MonkeyPatch,
+    commit: str,
+    machine: str,
+    rounds: int,
+    why: str,
 ) -> None:
     session.options = replace(session.options, name="migrate")
     session.proof = "model"
@@ -145,6 +157,8 @@ def test_what_was_measured_otherwise_is_not_taken_over(
     with monkeypatch.context() as measured:
         if commit:
             measured.setenv("DETSHARE_COMMIT", commit)
+        if machine:
+            measured.setattr(results, "machine", lambda: machine)
         earlier = session.write()
     session.options = replace(session.options, resume=earlier, rounds=rounds)
     with pytest.raises(ProgramError, match=f"--resume .*migrate.json.* {why}"):

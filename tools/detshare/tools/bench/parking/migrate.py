@@ -215,6 +215,8 @@ def take_over(session: Session, earlier: Path) -> dict[str, dict[str, Any]]:
         raise ProgramError(f"--resume {earlier}: {error}") from error
     if found.commit != (mine := results.commit()):
         raise ProgramError(f"--resume {earlier} was measured at {found.commit}, this is {mine}")
+    if found.machine != (here := results.machine()):
+        raise ProgramError(f"--resume {earlier} was measured on another machine: {found.machine}; this is {here}")
     if f" --rounds {session.options.rounds} " not in f"{found.command} ":
         raise ProgramError(f"--resume {earlier} has other rounds: {found.command}")
     session.rows += [row for row in found.rows if not row.what.startswith("host: ")]
