@@ -168,6 +168,32 @@ def test_a_job_that_is_paused_makes_no_step_and_goes_on(
     assert found["paused for 1 s: each rank's first step after"].value > 0
 
 
+@pytest.mark.parametrize("knows", [True, False])
+def test_ranks_that_nobody_told_of_are_waited_for(knows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[list[str], dict[str, str]]] = []
+
+    def begun(session: Session, name: str, argv: list[str], env: dict[str, str]) -> Worker:
+        given.append((argv, env))
+        return start(session, name, [*argv[:2], "--kind", "vit"], env)
+
+    monkeypatch.setattr(gang, "start", begun)
+    monkeypatch.setattr(gang, "SCRIPT", FAKE)
+    monkeypatch.setattr(gang_pause, "FIND_S", 0.3)
+    with session_of(tmp_path, "gang-untold") as session:
+        session.steer = steer = JobSteer(tmp_path / "run", False)
+        stage = gang.begin(session, serves=False, told=False)
+        assert all("WORLD_SIZE" not in env and "WORLD_SIZE=2" in argv for argv, env in given)
+        jobs = {stage.workers[name].pid: f"root::{job}" for job in gang.JOBS for name in gang.ranks(job)}
+        told = [{"pid": pid, "job": job if knows else ""} for pid, job in jobs.items()]
+        monkeypatch.setattr(steer, "ps", lambda: {"programs": told})
+        if knows:
+            gang_pause.find(session, stage)
+            assert {row.what: row.ok for row in session.rows}["jobs that are one by what their ranks share"]
+        else:
+            with pytest.raises(ProgramError, match="ranks are known as"):
+                gang_pause.find(session, stage)
+
+
 # -- random -------------------------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ CONTROLS: Final[tuple[tuple[int, int, str], ...]] = (
     (0x90cd0101, 8, 'NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS'),
     (0x90cd0104, 0, ''),
     (0x90cd0102, 8, 'NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET_PARAMS'),
+    (0x00410103, 48, 'NV0041_CTRL_GET_SURFACE_PHYS_ATTR_PARAMS'),
 )
 
 # (size, {member: (offset, size, struct code, count)})
@@ -745,6 +746,20 @@ LAYOUTS: Final[tuple[tuple[int, dict[str, tuple[int, int, str, int]]], ...]] = (
         },
     ),
     (
+        48,
+        {
+            'memOffset': (0, 8, 'Q', 1),
+            'memFormat': (8, 4, 'I', 1),
+            'comprOffset': (12, 4, 'I', 1),
+            'comprFormat': (16, 4, 'I', 1),
+            'memAperture': (20, 4, 'I', 1),
+            'gpuCacheAttr': (24, 4, 'I', 1),
+            'gpuP2PCacheAttr': (28, 4, 'I', 1),
+            'mmuContext': (32, 4, 'I', 1),
+            'contigSegmentSize': (40, 8, 'Q', 1),
+        },
+    ),
+    (
         184,
         {
             'hRoot': (0, 4, 'I', 1),
@@ -934,6 +949,7 @@ NUMBERS: Final[tuple[dict[str, int], ...]] = (
         'NV01_ROOT_CLIENT': 0x41,
         'NV01_ROOT_NON_PRIV': 0x1,
         'NV20_SUBDEVICE_0': 0x2080,
+        'NV50_P2P': 0x503b,
         'NV_EVENT_BUFFER': 0x90cd,
         'PASCAL_CHANNEL_GPFIFO_A': 0xc06f,
         'PASCAL_DMA_COPY_A': 0xc0b5,
@@ -1473,6 +1489,7 @@ NUMBERS: Final[tuple[dict[str, int], ...]] = (
         'NV01_ROOT_CLIENT': 0x41,
         'NV01_ROOT_NON_PRIV': 0x1,
         'NV20_SUBDEVICE_0': 0x2080,
+        'NV50_P2P': 0x503b,
         'NV_EVENT_BUFFER': 0x90cd,
         'PASCAL_CHANNEL_GPFIFO_A': 0xc06f,
         'PASCAL_DMA_COPY_A': 0xc0b5,
@@ -2209,6 +2226,7 @@ NUMBERS: Final[tuple[dict[str, int], ...]] = (
         'NV01_ROOT_CLIENT': 0x41,
         'NV01_ROOT_NON_PRIV': 0x1,
         'NV20_SUBDEVICE_0': 0x2080,
+        'NV50_P2P': 0x503b,
         'NV_EVENT_BUFFER': 0x90cd,
         'PASCAL_CHANNEL_GPFIFO_A': 0xc06f,
         'PASCAL_DMA_COPY_A': 0xc0b5,
@@ -2561,6 +2579,7 @@ VERSIONS: Final[dict[str, Version]] = {
     ),
     '580.65.06': Version(
         {
+            'NV0041_CTRL_CMD_GET_SURFACE_PHYS_ATTR': 18,
             'NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS': 0,
             'NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE': 1,
             'NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO': 2,
@@ -2585,6 +2604,7 @@ VERSIONS: Final[dict[str, Version]] = {
             'NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS': 1,
             'NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE_PARAMS': 2,
             'NV0000_CTRL_SYSTEM_GET_CLIENT_DATABASE_INFO_PARAMS': 3,
+            'NV0041_CTRL_GET_SURFACE_PHYS_ATTR_PARAMS': 37,
             'NV0080_ALLOC_PARAMETERS': 4,
             'NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS': 5,
             'NV2080_ALLOC_PARAMETERS': 6,
@@ -2600,7 +2620,7 @@ VERSIONS: Final[dict[str, Version]] = {
             'NVOS00_PARAMETERS': 16,
             'NVOS05_PARAMETERS': 17,
             'NVOS21_PARAMETERS': 18,
-            'NVOS32_PARAMETERS': 37,
+            'NVOS32_PARAMETERS': 38,
             'NVOS39_PARAMETERS': 20,
             'NVOS54_PARAMETERS': 21,
             'NVOS55_PARAMETERS': 22,
@@ -2623,6 +2643,7 @@ VERSIONS: Final[dict[str, Version]] = {
     ),
     '580.142': Version(
         {
+            'NV0041_CTRL_CMD_GET_SURFACE_PHYS_ATTR': 18,
             'NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS': 0,
             'NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE': 1,
             'NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO': 2,
@@ -2647,6 +2668,7 @@ VERSIONS: Final[dict[str, Version]] = {
             'NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS': 1,
             'NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE_PARAMS': 2,
             'NV0000_CTRL_SYSTEM_GET_CLIENT_DATABASE_INFO_PARAMS': 3,
+            'NV0041_CTRL_GET_SURFACE_PHYS_ATTR_PARAMS': 37,
             'NV0080_ALLOC_PARAMETERS': 4,
             'NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS': 5,
             'NV2080_ALLOC_PARAMETERS': 6,
@@ -2662,7 +2684,7 @@ VERSIONS: Final[dict[str, Version]] = {
             'NVOS00_PARAMETERS': 16,
             'NVOS05_PARAMETERS': 17,
             'NVOS21_PARAMETERS': 18,
-            'NVOS32_PARAMETERS': 37,
+            'NVOS32_PARAMETERS': 38,
             'NVOS39_PARAMETERS': 20,
             'NVOS54_PARAMETERS': 21,
             'NVOS55_PARAMETERS': 22,
@@ -2685,6 +2707,7 @@ VERSIONS: Final[dict[str, Version]] = {
     ),
     '590.48.01': Version(
         {
+            'NV0041_CTRL_CMD_GET_SURFACE_PHYS_ATTR': 18,
             'NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS': 0,
             'NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE': 1,
             'NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO': 2,
@@ -2709,6 +2732,7 @@ VERSIONS: Final[dict[str, Version]] = {
             'NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS': 1,
             'NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE_PARAMS': 2,
             'NV0000_CTRL_SYSTEM_GET_CLIENT_DATABASE_INFO_PARAMS': 3,
+            'NV0041_CTRL_GET_SURFACE_PHYS_ATTR_PARAMS': 37,
             'NV0080_ALLOC_PARAMETERS': 4,
             'NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS': 5,
             'NV2080_ALLOC_PARAMETERS': 6,
@@ -2724,7 +2748,7 @@ VERSIONS: Final[dict[str, Version]] = {
             'NVOS00_PARAMETERS': 16,
             'NVOS05_PARAMETERS': 17,
             'NVOS21_PARAMETERS': 18,
-            'NVOS32_PARAMETERS': 37,
+            'NVOS32_PARAMETERS': 38,
             'NVOS39_PARAMETERS': 20,
             'NVOS54_PARAMETERS': 21,
             'NVOS55_PARAMETERS': 22,
@@ -2747,6 +2771,7 @@ VERSIONS: Final[dict[str, Version]] = {
     ),
     '595.45.04': Version(
         {
+            'NV0041_CTRL_CMD_GET_SURFACE_PHYS_ATTR': 18,
             'NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS': 0,
             'NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE': 1,
             'NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO': 2,
@@ -2771,6 +2796,7 @@ VERSIONS: Final[dict[str, Version]] = {
             'NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS': 1,
             'NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE_PARAMS': 2,
             'NV0000_CTRL_SYSTEM_GET_CLIENT_DATABASE_INFO_PARAMS': 3,
+            'NV0041_CTRL_GET_SURFACE_PHYS_ATTR_PARAMS': 37,
             'NV0080_ALLOC_PARAMETERS': 4,
             'NV0080_CTRL_FIFO_IDLE_CHANNELS_PARAMS': 5,
             'NV2080_ALLOC_PARAMETERS': 6,
@@ -2786,7 +2812,7 @@ VERSIONS: Final[dict[str, Version]] = {
             'NVOS00_PARAMETERS': 16,
             'NVOS05_PARAMETERS': 17,
             'NVOS21_PARAMETERS': 18,
-            'NVOS32_PARAMETERS': 37,
+            'NVOS32_PARAMETERS': 38,
             'NVOS39_PARAMETERS': 20,
             'NVOS54_PARAMETERS': 21,
             'NVOS55_PARAMETERS': 22,

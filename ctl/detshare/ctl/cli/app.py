@@ -17,7 +17,7 @@ from detshare.ctl.cli import details, tables, verbs
 from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.console import Console
 from detshare.ctl.cli.link import Place, gone
-from detshare.ctl.core import streams
+from detshare.ctl.core import jobs, streams
 from detshare.ctl.core.backend import NeedsModule
 from detshare.ctl.core.driver import Opener, ProcessId
 from detshare.ctl.core.errors import ControlError
@@ -61,11 +61,13 @@ def show(place: Place, as_json: bool, who: str) -> None:
     """Show all that is known of a program."""
     asked = f"show {quoted(who)}"
     try:
-        selector = parse(check_who(who))
+        check_who(who)
     except ValueError as error:
         raise explain(error, asked) from error
     with place.control(asked, changes=False) as (control, _):
         answer = control.programs()
+    jobs.learn({each["pid"]: each["job"] for each in answer["programs"] if each.get("job")})
+    selector = parse(who)
     found = [p for p in answer["programs"] if selector.matches(_opener(p))]
     if not found:
         raise ControlError(asked, "no program that holds a GPU matches", "see which are there: detshare-ctl ps")

@@ -33,6 +33,7 @@ def show(console: Console, answer: Json, program: Json) -> None:
         ("memory", size(program.get("memory_bytes"))),
         *(("containment", text) for text in containment(program)),
         ("tenant", clean(program.get("tenant") or "-")),
+        *(("job", f"with PID {ranks}") for ranks in [_ranks(answer, program)] if ranks),
         ("pctx", clean(program.get("pctx") or "-")),
         ("gpu share", _served(answer, program) or (f"{share:.1%}" if share is not None else "-")),
         ("adopted in", f"{adopted:.1f} ms" if adopted is not None else "-"),
@@ -51,6 +52,13 @@ def show(console: Console, answer: Json, program: Json) -> None:
     if program["tsgs"]:
         console.print("\nchannel groups (TSGs), of which only the compute ones are steered:")
         console.print(_tsgs(program))
+
+
+def _ranks(answer: Json, program: Json) -> str:
+    """The other ranks of its job that are on a GPU."""
+    job = program.get("job")
+    others = [each["pid"] for each in answer["programs"] if job and each.get("job") == job]
+    return ", ".join(str(pid) for pid in others if pid != program["pid"])
 
 
 def _served(answer: Json, program: Json) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of several ranks, by what their launchers put into the environment of each."""
+"""Jobs of several ranks, by what their launchers put into the environment of each, or what they share on GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from detshare.ctl.core import procfs
 from detshare.ctl.core.driver import ProcessId
 
-__all__ = ["SIZES", "environment", "launcher", "named", "of", "told"]
+__all__ = ["SIZES", "by_launcher", "environment", "found", "launcher", "learn", "named", "of", "told"]
 
 _MOST_BYTES: Final = 1 << 20
 _MOST_PARENTS: Final = 32
@@ -62,6 +62,23 @@ def named(pid: int, variables: Mapping[str, str], proc: Path = Path("/proc")) ->
     return f"{above.pid}.{above.start}" if above is not None else ""
 
 
+_FOUND: Final[dict[int, str]] = {}
+
+
+def learn(ranks: Mapping[int, str]) -> None:
+    """From now on these are all ranks whose launcher told nothing: PID -> job, as of `of`. Who looks at the GPUs says
+    so after each look (backends/root/peers.py), or the daemon does.
+    """
+    for pid in _FOUND.keys() - ranks.keys():
+        del _FOUND[pid]
+    _FOUND.update(ranks)
+
+
+def found(pid: int) -> str:
+    """As `named`, of a rank that was found by what it shares; empty for others."""
+    return _FOUND[pid].split(":", 2)[2] if pid in _FOUND else ""
+
+
 def launcher(pid: int, proc: Path = Path("/proc")) -> ProcessId | None:
     """Who started the job of a rank: the nearest of its ancestors that is no rank of it, so no shell or wrapper that
     the rank was started through. None where that has ended, or one of them.
@@ -81,7 +98,12 @@ def launcher(pid: int, proc: Path = Path("/proc")) -> ProcessId | None:
 
 
 def of(pid: int, proc: Path = Path("/proc")) -> str:
-    """The job of a process: its user, its container and what the launcher calls it. Empty: it is no rank of one.
+    """The job of a process: its user, its container and its name. Empty: it is no rank of one that anybody knows of."""
+    return by_launcher(pid, proc) or _FOUND.get(pid, "")
+
+
+def by_launcher(pid: int, proc: Path = Path("/proc")) -> str:
+    """As `of`, by what its launcher calls the job alone.
 
     A rank says this of itself, so it can name only jobs of its own user in its own container.
     """

@@ -221,6 +221,8 @@ class Program:
     """every memory limit that applies to it; only what detshare.ko holds is a limit"""
     tenant: str = ""
     """the named tenant it was attached to"""
+    job: str = ""
+    """the job that it is a rank of, as of jobs.of; one text for all of its ranks"""
     refused: int = 0
     """requests for memory that were refused"""
     spatial: Spatial | None = None

@@ -19,6 +19,8 @@ _IDLE = "NV0080_CTRL_CMD_FIFO_IDLE_CHANNELS"
 _FORCE_BUSY_CHECK = 3 | 1 << 8 | 4 << 8
 """NVOS30_FLAGS (nvos.h): behaviour FORCE_BUSY_CHECK, of a list of channels, push buffers and the graphics engine"""
 _IDLE_LIMIT_US = 400
+PLACE = "NV0041_CTRL_CMD_GET_SURFACE_PHYS_ATTR"
+"""memAperture: 0 is the GPU's own memory (ctrl0041.h)"""
 _GID = "NV2080_CTRL_CMD_GPU_GET_GID_INFO"
 
 
@@ -187,6 +189,12 @@ class RmClient:
             if status:
                 return None
         return True
+
+    def address(self, memory: int) -> int | None:
+        """Where a piece of memory begins on its GPU, in bytes; None: it lies elsewhere. abi.Missing before 580."""
+        layout = self._abi.params(PLACE)
+        answer = self._control(f"asking where memory {memory:#x} lies", memory, PLACE, layout.pack())
+        return None if layout.get(answer, "memAperture") else layout.get(answer, "memOffset")
 
     def gpu_uuid(self, subdevice: int) -> str:
         """UUID of the GPU behind a subdevice, as NVML prints it."""

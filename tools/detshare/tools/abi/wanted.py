@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 CONTROLS = (
+    "NV0041_CTRL_CMD_GET_SURFACE_PHYS_ATTR",
     "NV0000_CTRL_CMD_CLIENT_GET_ACCESS_RIGHTS",
     "NV0000_CTRL_CMD_CLIENT_GET_CHILD_HANDLE",
     "NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO",
@@ -25,6 +26,9 @@ CONTROLS = (
     "NV_EVENT_BUFFER_CTRL_CMD_FLUSH",
     "NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET",
 )
+
+# Left out where the version lacks them or keeps them to its own kernel code: its refusal is a line in the kernel log.
+WHERE_ALLOWED = frozenset({"NV0041_CTRL_CMD_GET_SURFACE_PHYS_ATTR"})
 
 # Structures of the escapes themselves; those of CONTROLS are taken along by their own entry.
 LAYOUTS = (
@@ -51,7 +55,7 @@ LAYOUTS = (
 
 CLASSES = re.compile(
     r"NV01_ROOT(_NON_PRIV|_CLIENT)?|NV01_MEMORY_\w+|NV01_DEVICE_0|NV20_SUBDEVICE_0|NV_EVENT_BUFFER"
-    r"|KEPLER_CHANNEL_GROUP_A|FERMI_CONTEXT_SHARE_A|MPS_COMPUTE"
+    r"|KEPLER_CHANNEL_GROUP_A|FERMI_CONTEXT_SHARE_A|MPS_COMPUTE|NV50_P2P"
     r"|\w+_CHANNEL_GPFIFO_[A-Z]|\w+_COMPUTE_[A-Z]|\w+_DMA_COPY_[A-Z]"
 )
 

@@ -50,6 +50,7 @@ def make_controls(server: RmServer) -> Controls:
         ("NVA06C_CTRL_CMD_SET_TIMESLICE", Kind.TSG, False, handlers.set_slice),
         ("NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL", Kind.TSG, True, handlers.set_level),
         ("NVA06C_CTRL_CMD_PREEMPT", Kind.TSG, False, handlers.preempt),
+        ("NV0041_CTRL_CMD_GET_SURFACE_PHYS_ATTR", Kind.MEMORY, True, handlers.place),
     )
     abi = server.abi
     return {
@@ -113,6 +114,13 @@ class _Handlers:
         if not handles:
             return self._abi.status("NV_ERR_OBJECT_NOT_FOUND")
         layout.put(params, "hObject", handles[0])
+        return self._ok
+
+    def place(self, node: Node, params: bytearray) -> int:
+        layout = self._abi.layout("NV0041_CTRL_GET_SURFACE_PHYS_ATTR_PARAMS")
+        if node.address is None:
+            return self._abi.status("NV_ERR_NOT_SUPPORTED")
+        layout.put(params, "memOffset", node.address + layout.get(params, "memOffset"))
         return self._ok
 
     def database(self, node: Node, params: bytearray) -> int:

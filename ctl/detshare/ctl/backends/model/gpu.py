@@ -56,6 +56,9 @@ class ModelTsg:
                 return False
         return True
 
+_PIECE = 2 << 20
+"""bytes; memory of a GPU lies on such pages (an H200, tests/data/ranks-h200.json.gz)"""
+
 
 class GpuModel:
     """A GPU. `gr_engines` share runlist 0 with the compute engine, as the H100's first two copy engines do."""
@@ -66,6 +69,12 @@ class GpuModel:
         self.tsgs: list[ModelTsg] = []
         self.timeline = Timeline(switch_us=switch_us)
         self._channels: set[int] = set()
+        self._place = 0
+
+    def place(self) -> int:
+        """An address for one more piece of memory. None is used twice."""
+        self._place += _PIECE
+        return self._place
 
     def runlist_of(self, engine: int) -> int:
         """Runlist 0 for graphics and its copy engines, one of its own for any other engine."""

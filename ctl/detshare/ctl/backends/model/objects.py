@@ -25,6 +25,8 @@ class Kind(Enum):
     COMPUTE = auto()
     COPY = auto()
     MPS = auto()
+    PEERS = auto()
+    MEMORY = auto()
     OTHER = auto()
 
 
@@ -37,6 +39,7 @@ PARENTS: dict[Kind, frozenset[Kind]] = {
     Kind.COMPUTE: frozenset({Kind.CHANNEL}),
     Kind.COPY: frozenset({Kind.CHANNEL}),
     Kind.MPS: frozenset({Kind.CLIENT}),
+    Kind.PEERS: frozenset({Kind.CLIENT}),
 }
 """the driver's resource list (parents of each class)"""
 
@@ -50,6 +53,8 @@ _NAMES = (
     (re.compile(r"\w+_COMPUTE_[A-Z]$"), Kind.COMPUTE),
     (re.compile(r"\w+_DMA_COPY_[A-Z]$"), Kind.COPY),
     (re.compile(r"MPS_COMPUTE$"), Kind.MPS),
+    (re.compile(r"NV50_P2P$"), Kind.PEERS),
+    (re.compile(r"NV01_MEMORY_LOCAL_USER$"), Kind.MEMORY),
 )
 
 _INTERNAL = {
@@ -109,6 +114,8 @@ class Node:
         self.channel: Channel | None = None
         self.engine = 0
         """NV2080_ENGINE_TYPE of a compute or copy object"""
+        self.address: int | None = None
+        """where memory of a GPU begins; that of a duplicate is the original's"""
         self.shared = False
         """RM_SHARE was called on it: other processes may duplicate it"""
 

@@ -115,6 +115,8 @@ class RmServer:
         node = Node(client, above, handle, klass, kind)
         if kind is Kind.DEVICE:
             node.gpu = self.gpus[gpu]
+        if kind is Kind.MEMORY and node.gpu is not None:
+            node.address = node.gpu.place()
         self._bind(node, engine)
         client.objects[handle] = node
         above.children[handle] = node
@@ -167,7 +169,7 @@ class RmServer:
         if not (origin.shared or giver.pid == client.pid):
             return status("NV_ERR_INSUFFICIENT_PERMISSIONS"), 0
         node = Node(client, above, handle, origin.klass, origin.kind)
-        node.tsg, node.engine = origin.tsg, origin.engine
+        node.tsg, node.engine, node.address = origin.tsg, origin.engine, origin.address
         if node.kind is Kind.TSG and node.tsg is not None:
             node.tsg.references += 1
             node.tsg.logged_pid = client.pid

@@ -98,6 +98,48 @@ def cuda_process(
     return process
 
 
+def ranks(driver: ModelDriver, command: str = "python3 ddp.py", *, count: int = 2) -> list[ModelProcess]:
+    """Programs of one job, a GPU each, after a first collective: each has its peers' buffers as objects of its own."""
+    processes = [cuda_process(driver, command, gpu=gpu) for gpu in range(count)]
+    for process in processes:
+        for gpu, peer in enumerate(processes):
+            if peer is not process:
+                reach(driver, process, peer, gpu)
+    return processes
+
+
+def reach(driver: ModelDriver, process: ModelProcess, peer: ModelProcess, gpu: int) -> None:
+    """Let `process` use a new buffer of `peer`, which computes on GPU number `gpu`."""
+    klass, (file, client), (theirs, giver) = driver.abi.klass, _control(driver, process), _control(driver, peer)
+    buffer = _free(driver, giver)
+    own = next(h for h, node in driver.rm.clients[giver].objects.items() if node.klass == klass("NV01_DEVICE_0"))
+    given = (
+        driver.rm.alloc(theirs, giver, own, buffer, klass("NV01_MEMORY_LOCAL_USER"), gpu=gpu)[0],
+        driver.rm.share(theirs, giver, buffer),
+    )
+    number = _free(driver, client)
+    taken = (
+        driver.rm.alloc(file, client, client, number, klass("NV01_DEVICE_0"), gpu=gpu)[0],
+        driver.rm.alloc(file, client, number, number + 1, klass("NV20_SUBDEVICE_0"), gpu=gpu)[0],
+        driver.rm.alloc(file, client, client, number + 2, klass("NV50_P2P"))[0],
+        driver.rm.dup(file, client, number, number + 3, giver, buffer)[0],
+    )
+    answers = [driver.abi.status_name(status) for status in (*given, *taken)]
+    if set(answers) != {"NV_OK"}:
+        raise ValueError(f"{process.id.pid} cannot reach {peer.id.pid}: {answers}")
+
+
+def _free(driver: ModelDriver, client: int) -> int:
+    """The handle after the last that libcuda gave."""
+    return max(handle for handle in driver.rm.clients[client].objects if handle < client) + 1
+
+
+def _control(driver: ModelDriver, process: ModelProcess) -> tuple[OpenFile, int]:
+    """Its first descriptor of /dev/nvidiactl, and the client on it."""
+    file = next(file for _, file in sorted(process.fds.items()) if file.is_control)
+    return file, driver.rm.clients_of(file)[0].handle
+
+
 def opened_only(driver: ModelDriver, command: str = "python3 -c 'import torch'") -> ModelProcess:
     """A process that opened /dev/nvidiactl and made a client, but no context yet."""
     process = driver.machine.spawn(command)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from detshare.ctl.abi.versions import Abi
-from detshare.ctl.backends.root.tree import DEEP_GAP, GAP, Depth, ObjectTree, read_tree
+from detshare.ctl.backends.root.tree import DEEP_GAP, GAP, Depth, ObjectTree, Piece, read_tree
 from detshare.ctl.core.driver import (
     Counts,
     Descriptor,
@@ -79,6 +79,8 @@ class Adoption:
     mps: bool = False
     """holds an MPS_COMPUTE object: a client of an MPS server"""
     understood: bool = True
+    reached: tuple[Piece, ...] = ()
+    """memory of a program that reaches from GPU to GPU"""
     seconds: float = 0.0
     """how long it took to find its clients and to read them, the first time that this gave a whole context"""
     notes: tuple[str, ...] = ()
@@ -354,6 +356,7 @@ class Adopter:
             tsgs=tuple(tsg for _, _, tree in trees for tsg in tree.tsgs),
             clients=tuple((fd, handle) for fd, handle, _ in trees),
             mps=any(tree.mps for _, _, tree in trees),
+            reached=tuple(piece for _, _, tree in trees for piece in tree.reached),
             understood=understood,
             seconds=before.seconds,
             notes=tuple(notes),

@@ -228,7 +228,6 @@ class RootBackend(Looking):
         first: Callable[[Sequence[Program]], None] | None = None,
     ) -> Outcome:
         """`act` on each that is chosen; before that, what is to be done to all of them `first`."""
-        selector = select.parse(who)
         undoes = VERBS[verb].undoes
         try:
             self._watch.refresh(fresh=True)
@@ -236,6 +235,7 @@ class RootBackend(Looking):
             if not undoes:
                 raise
             # The journal knows enough to undo, whatever state the driver is in for new questions.
+        selector = select.parse(who)  # now that it is known who is a rank of what
         chosen = [p for p, h in zip(self._describe(), self._watch.openers, strict=True) if selector.matches(h)]
         if self._abi is None:
             reason = f"{self._problem}; nothing is changed on a driver that is not in the tables"
@@ -294,7 +294,7 @@ class RootBackend(Looking):
             select.By.CONTAINER: f"no GPU program runs in a container {selector.text}...",
             select.By.COMMAND: f"no GPU program's command matches {selector.text!r}",
             select.By.JOB: f"PID {selector.pid} is no rank of a job, or no rank of it is on a GPU (a rank has one of "
-            f"{', '.join(jobs.SIZES)} above 1 in its environment)",
+            f"{', '.join(jobs.SIZES)} above 1 in its environment, or shares memory from GPU to GPU with another one)",
         }[selector.by]
         return Skip(selector.pid, f"{what}; `detshare-ctl ps` lists those that there are")
 

@@ -7,10 +7,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from detshare.ctl.abi.versions import Abi
 from detshare.ctl.core.snapshot import Kind, Tsg
-from detshare.ctl.rm.client import NoObject, RmClient, RmError, WrongClient
+from detshare.ctl.rm.client import PLACE, NoObject, RmClient, RmError, WrongClient
 
 GAP = 1024
 """so many absent handles in a row end a block: libraries count handles up and reuse freed ones"""
@@ -24,6 +25,18 @@ _ENGINE_OBJECT = re.compile(r"\w+_(COMPUTE|DMA_COPY)_[A-Z]")
 _CHANNEL = re.compile(r"\w+_CHANNEL_GPFIFO_[A-Z]")
 
 
+class Piece(NamedTuple):
+    """Memory of a GPU as an object of a client, reached through descriptor `fd` of its owner."""
+
+    gpu: str
+    """UUID"""
+    address: int
+    """where it begins on that GPU; one place, one piece, whoever else has it as an object"""
+    fd: int
+    client: int
+    handle: int
+
+
 @dataclass(slots=True)
 class ObjectTree:
     """What one client owns. `complete` is False where a part could not be read; `notes` say which."""
@@ -31,6 +44,8 @@ class ObjectTree:
     tsgs: list[Tsg] = field(default_factory=list)
     devices: list[int] = field(default_factory=list)
     mps: bool = False
+    reached: list[Piece] = field(default_factory=list)
+    """memory of a client that reaches from one GPU to another; of others it is not asked"""
     complete: bool = True
     notes: list[str] = field(default_factory=list)
 
@@ -143,7 +158,49 @@ def read_tree(client: RmClient, abi: Abi, fd: int, depth: Depth) -> ObjectTree:
         tree.tsgs.append(found)
         if found.kind is Kind.OTHER and not found.channels:
             tree.complete = False  # being made just now
+    if of_class["NV50_P2P"] and PLACE in abi.controls:
+        tree.reached = _pieces(client, fd, of_class["NV01_MEMORY_LOCAL_USER"], children, objects, names, uuids)
     return tree
+
+
+def _pieces(
+    client: RmClient,
+    fd: int,
+    memory: list[int],
+    children: dict[int, list[int]],
+    objects: dict[int, int],
+    names: dict[int, str],
+    uuids: dict[int, str],
+) -> list[Piece]:
+    """Where memory lies, of what is a GPU's and can be asked."""
+    found = []
+    for handle in memory:
+        try:
+            subdevice = _subdevice(client, client.parent(handle), children, objects, names, uuids)
+            address = client.address(handle)
+        except WrongClient:
+            raise
+        except RmError:
+            continue  # freed while we looked, or of a kind that has no place
+        if address is not None and subdevice:
+            found.append(Piece(uuids[subdevice], address, fd, client.handle, handle))
+    return found
+
+
+def _subdevice(
+    client: RmClient,
+    device: int,
+    children: dict[int, list[int]],
+    objects: dict[int, int],
+    names: dict[int, str],
+    uuids: dict[int, str],
+) -> int:
+    """The subdevice below a device, whose GPU `uuids` names then; 0: there is none."""
+    below = [h for h in children[device] if h in objects and names.get(objects[h]) == "NV20_SUBDEVICE_0"]
+    subdevice = below[0] if below else (client.child(device, "Subdevice") or 0)
+    if subdevice and subdevice not in uuids:
+        uuids[subdevice] = client.gpu_uuid(subdevice)
+    return subdevice
 
 
 def _read_tsg(
@@ -160,12 +217,7 @@ def _read_tsg(
     below = children[tsg]
     channels = tuple(h for h in below if _CHANNEL.fullmatch(names.get(objects.get(h, -1), "")))
     shares = tuple(h for h in below if names.get(objects.get(h, -1)) == "FERMI_CONTEXT_SHARE_A")
-    subdevices = [
-        h for h in children[device] if h in objects and names.get(objects[h]) == "NV20_SUBDEVICE_0"
-    ]
-    subdevice = subdevices[0] if subdevices else (client.child(device, "Subdevice") or 0)
-    if subdevice and subdevice not in uuids:
-        uuids[subdevice] = client.gpu_uuid(subdevice)
+    subdevice = _subdevice(client, device, children, objects, names, uuids)
     engines = []
     for channel in channels:
         for target in children[channel]:

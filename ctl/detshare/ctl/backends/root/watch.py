@@ -11,6 +11,7 @@ from detshare.ctl.backends.root import programs
 from detshare.ctl.backends.root.adopt import Adopter, Adoption
 from detshare.ctl.backends.root.journal import Journal
 from detshare.ctl.backends.root.makers import Makers
+from detshare.ctl.backends.root.peers import Peers
 from detshare.ctl.core.driver import Driver, Opener, ProcessId, Usage
 from detshare.ctl.core.snapshot import Kind, Level, Program, State, Tsg
 
@@ -26,6 +27,7 @@ class Watch:
         self._driver = driver
         self._adopter = adopter
         self._makers = Makers(driver, adopter.abi) if adopter is not None else None
+        self._peers = Peers(driver, adopter.abi) if adopter is not None else None
         self._problem = problem
         self._clock = clock
         self.openers: list[Opener] = []
@@ -40,7 +42,7 @@ class Watch:
 
     def refresh(self, fresh: bool = False) -> None:
         """Sweep /proc where something may have changed (always if `fresh`) and adopt. DriverError, OSError."""
-        if self._adopter is None or self._makers is None:
+        if self._adopter is None or self._makers is None or self._peers is None:
             self.openers = self._driver.openers()
             self.adoptions = {h.id: Adoption(understood=False, notes=(self._problem,)) for h in self.openers}
             return
@@ -55,6 +57,7 @@ class Watch:
         self.openers = [h for h in openers if h.id in self.adoptions]
         self.owner = self._makers.owners(self.openers, self.adoptions, self._adopter.makers)
         self.groups = programs.mps_groups(self.openers, self.adoptions, self.owner)
+        self._peers.look(self.openers, self.adoptions, self.owner)
 
     def stirs(self) -> bool:
         """Whether somebody came or went since the last sweep, or a program is to be read."""
@@ -105,6 +108,7 @@ class Watch:
             program = programs.build(
                 opener,
                 self.adoptions[opener.id],
+                job=self._peers.of(opener.id) if self._peers is not None else "",
                 owner=self.owner,
                 group=self.groups.get(opener.id),
                 desired=desired_state.get(opener.id),

@@ -152,17 +152,18 @@ def mix_gang(seconds: float, **more: Any) -> None:
 @click.option(
     "--lane", type=click.Choice(("plain", "spatial")), default="plain", show_default=True, help="Of all ranks."
 )
+@click.option("--untold", is_flag=True, help="No launcher tells the ranks of which job they are.")
 @_shared(300.0)
-def gang_pauses(rounds: int, hold_s: float, lane: str, **more: Any) -> None:
+def gang_pauses(rounds: int, hold_s: float, lane: str, untold: bool, **more: Any) -> None:
     """A training job of two ranks on two GPUs, paused and let on as one at random moments, beside another one.
 
-    In the spatial lane it has to stop between two collectives. Needs two GPUs. Writes gang.json, or gang-spatial.json.
-    Takes about 4 minutes.
+    In the spatial lane it has to stop between two collectives. Ranks that nobody told of are to be found by the memory
+    that they share. Needs two GPUs. Writes gang.json, gang-spatial.json or gang-untold.json. Takes about 4 minutes.
     """
-    words = f"--rounds {rounds} --hold-s {hold_s:g} --lane {lane}"
-    name = "gang" if lane == "plain" else f"gang-{lane}"
+    words = f"--rounds {rounds} --hold-s {hold_s:g} --lane {lane}{' --untold' if untold else ''}"
+    name = f"gang{'' if lane == 'plain' else f'-{lane}'}{'-untold' if untold else ''}"
     options = replace(_options(name, words, hold_s, False, more), called="gang")
-    conduct(options, lambda session: gang_pause.run(session, rounds, hold_s, lane))
+    conduct(options, lambda session: gang_pause.run(session, rounds, hold_s, lane, not untold))
 
 
 @click.command("policies-gpu", epilog="Example: sudo detshare bench policies-gpu --policy slo-aware")

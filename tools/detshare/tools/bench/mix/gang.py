@@ -38,6 +38,8 @@ AFTER_SECONDS = 5.0
 QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 """NVLink multicast stays off: machines that are lent do not allow it"""
 
+TELLING = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
 
 def ranks(job: str) -> list[str]:
     """Names of a job's ranks."""
@@ -76,8 +78,9 @@ def rank_command() -> list[str]:
     return [sys.executable, str(SCRIPT)]
 
 
-def begin(session: Session, *, serves: bool = True, script: Sequence[str] = ()) -> Stage:
-    """All programs, warm; `serves`: a server, too; `script`: a rank's command, where it is not started plainly.
+def begin(session: Session, *, serves: bool = True, script: Sequence[str] = (), told: bool = True) -> Stage:
+    """All programs, warm; `serves`: a server, too; `script`: a rank's command, where it is not started plainly;
+    `told`: the ranks' environment says of which job they are.
 
     ProgramError where one did not start: half a job says nothing.
     """
@@ -85,7 +88,10 @@ def begin(session: Session, *, serves: bool = True, script: Sequence[str] = ()) 
     started = [start(session, SERVER, command(SERVER))] if serves else []
     for job in JOBS:
         port = _port()
-        started += [start(session, name, script, environment(rank, port)) for rank, name in enumerate(ranks(job))]
+        for rank, name in enumerate(ranks(job)):
+            variables = environment(rank, port)
+            words = [] if told else [f"{key}={variables.pop(key)}" for key in TELLING]
+            started.append(start(session, name, [*script, *words], variables))
     stage = Stage(session, warm(session, started))
     missing = [worker.name for worker in started if worker.name not in stage.workers]
     if missing:

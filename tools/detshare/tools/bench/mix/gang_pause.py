@@ -33,6 +33,8 @@ STEP_S: Final = 15.0
 """within which a job that runs again ends a step"""
 LATE_S: Final = 0.5
 """within which a worker prints what it did"""
+FIND_S: Final = 30.0
+"""within which ranks that nobody told of are found"""
 BESIDE_S: Final = 5.0
 """for which the other job is watched before"""
 
@@ -92,16 +94,33 @@ def _rate(worker: Worker, begin: float, end: float) -> float:
     return len(worker.steps(begin, end)) / (end - begin)
 
 
-def run(session: Session, rounds: int, hold_s: float, lane: str) -> None:
-    """The whole experiment. `lane`: plain or spatial."""
+def find(session: Session, stage: Stage) -> None:
+    """Wait until each job's ranks are known as one by what they share. ProgramError where they are not."""
+    jobs = [[stage.workers[name].pid for name in ranks(job)] for job in JOBS]
+    begun, found = time.monotonic(), {}
+    while time.monotonic() < begun + FIND_S:
+        found = {each["pid"]: each["job"] for each in session.steer.ps()["programs"]}
+        if all(len({found.get(pid) for pid in job} - {"", None}) == 1 for job in jobs):
+            break
+        time.sleep(0.1)
+    else:
+        raise ProgramError(f"after {FIND_S:g} s the ranks are known as {found}")
+    session.row("jobs that are one by what their ranks share", len({found[job[0]] for job in jobs}), "", target="== 2")
+    session.row("known, from the first step of all on", time.monotonic() - begun, "s")
+
+
+def run(session: Session, rounds: int, hold_s: float, lane: str, told: bool) -> None:
+    """The whole experiment. `lane`: plain or spatial; `told`: launchers tell the ranks of which job they are."""
     session.say(f"needs about {START + END + BESIDE_S + 0.4 * rounds + hold_s:.0f} s of {session.options.budget:.0f} s")
     with Lanes(session) as lanes:
         gpus = session.steer.ps().get("gpus") or []
         if len(gpus) < RANKS:
             raise ProgramError(f"this machine has {len(gpus)} GPU(s); two jobs of {RANKS} ranks need {RANKS}")
         script, _ = lanes.command(How(lane), rank_command())
-        stage = begin(session, serves=False, script=script)
+        stage = begin(session, serves=False, script=script, told=told)
         try:
+            if not told:
+                find(session, stage)
             for worker in stage.workers.values() if lane == "spatial" else ():
                 lanes.spatial(worker.pid)
             play(session, stage, rounds, hold_s, lane)

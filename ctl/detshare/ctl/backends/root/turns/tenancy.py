@@ -37,10 +37,11 @@ class Tenancy:
         if opener.id not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[opener.id] = self._find(opener)
-        return self._known[opener.id]
+            self._known[opener.id] = self._told(opener)
+        return self._known[opener.id] or self._seen(opener)
 
-    def _find(self, opener: Opener) -> str:
+    def _told(self, opener: Opener) -> str:
+        """By what is said of it when it starts; empty where nothing is."""
         environment = jobs.environment(opener.id.pid, self._proc)
         name = environment.get("DETSHARE_TENANT", "")
         if _NAME.fullmatch(name):
@@ -49,6 +50,13 @@ class Tenancy:
         if opener.container:
             return f"container {opener.container[:12]}"
         if job := jobs.named(opener.id.pid, environment, self._proc):
+            return f"job {opener.user}:{job}"
+        return ""
+
+    @staticmethod
+    def _seen(opener: Opener) -> str:
+        """By what it shares with others, which may be found later, or by where it runs."""
+        if job := jobs.found(opener.id.pid):
             return f"job {opener.user}:{job}"
         for pattern in (_BATCH, _SERVICE):
             if found := pattern.search(opener.cgroup):

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of a training job (DistributedDataParallel, NCCL), told to work and to rest as the other programs of a mix.
 
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are in the environment, as torchrun has them. Ranks agree by gloo, before
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are in the environment, as torchrun has them, or words of the command
+line, where nobody else is to know them. Ranks agree by gloo, before
 each step, whether all of them were told to work: a rank that stopped alone would hold the others' GPUs.
 """
 
@@ -94,6 +95,7 @@ def main() -> None:
 
     orders = Orders()
     begun = time.monotonic()
+    os.environ.update(dict(word.split("=", 1) for word in sys.argv[1:]))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", timeout=WAIT, device_id=torch.device("cuda", rank))
