@@ -4,29 +4,39 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from detshare.ctl.core.config import DEFAULT_PATH, Config, ConfigError, Problem
+from detshare.ctl.core.config import DEFAULT_PATH, Config, ConfigError, Page, Problem
 from detshare.ctl.core.config_lines import Lines
 
-__all__ = ["check_certificate"]
+if TYPE_CHECKING:
+    from ssl import SSLContext  # most commands of who imports this never need it
+
+__all__ = ["certificate", "check_certificate"]
 
 
 def check_certificate(found: Config) -> None:
     """ConfigError where page.listen cannot speak TLS with page.certificate and page.key."""
-    page = found.page
-    if not page.listen or not page.certificate:
+    if not found.page.listen or not found.page.certificate:
         return
-    import ssl  # most commands of who imports this never need it
-
     try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(page.certificate, page.key or None, password=lambda: "")
+        certificate(found.page)
     except PermissionError as error:
         if os.geteuid() == 0:
             raise _refused(found, error) from error
         # a key is for root's eyes: who is not root cannot tell
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         raise _refused(found, error) from error
+
+
+def certificate(page: Page) -> SSLContext:
+    """TLS 1.2 or newer with page.certificate and page.key. OSError (ssl.SSLError is one) where they cannot be used."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(page.certificate, page.key or None, password=lambda: "")
+    return context
 
 
 def _refused(found: Config, error: OSError) -> ConfigError:

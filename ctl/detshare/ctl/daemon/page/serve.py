@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from detshare.ctl.core import config
+from detshare.ctl.core import config, config_files
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.daemon.api import Connection
 from detshare.ctl.daemon.page.origin import Door
@@ -64,12 +64,8 @@ async def serve(page: Page, settings: config.Page) -> Callable[[], Awaitable[Non
 
 
 def _context(settings: config.Page) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(settings.certificate, settings.key or None, password=lambda: "")
-    except (OSError, ssl.SSLError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        stopped = f"page.certificate: {settings.certificate} and its key cannot be used ({reason})"
+        return config_files.certificate(settings)
+    except OSError as error:
+        stopped = f"page.certificate: {settings.certificate} and its key cannot be used ({error.strerror or error})"
         raise ControlError("start detshared", stopped, "both are PEM files, the key without a passphrase") from error
-    return context
