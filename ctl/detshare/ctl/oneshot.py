@@ -18,7 +18,7 @@ from detshare.ctl.core import config as configuration
 from detshare.ctl.core import procfs, rundir
 from detshare.ctl.core.backend import Backend
 from detshare.ctl.core.config import ConfigError
-from detshare.ctl.core.config_files import check_certificate
+from detshare.ctl.core.config_files import check_certificate, doubts
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Snapshot, State
 from detshare.ctl.core.verbs import describe, request
@@ -247,13 +247,16 @@ def configuration_check(path: Path | None = None, unread: Callable[[], Sequence[
     try:
         found = configuration.load(path)
         check_certificate(found)
-        differing = unread()
+        differing, odd = unread(), doubts(found)
     except ConfigError as error:
         text = f"{error.stopped}; a daemon that runs keeps what it has, none starts"
         return Check(name, False, text, error.next_step)
     if differing:
         text = f"{found.path or configuration.DEFAULT_PATH}: not in force: {', '.join(differing)}"
         return Check(name, None, text, "detshare-ctl config reload; it says what waits for a restart of detshared")
+    if odd and found.path is not None:
+        text = "; ".join(each.text(found.path) for each in odd)
+        return Check(name, None, text, f"correct it, then: detshare-ctl config check {shlex.quote(str(found.path))}")
     if found.path is None:
         return Check(name, None, f"there is no {configuration.DEFAULT_PATH}: everything is as by default")
     return Check(name, True, f"{found.path}: nothing is wrong")

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import shlex
 import subprocess
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from detshare.ctl.cli.main import main
 from detshare.ctl.core import config
 from detshare.ctl.core.config import Config, ConfigError
+from detshare.ctl.oneshot import configuration_check
 
 TIMES = int(os.environ.get("DETSHARE_FUZZ", "1"))
 WHOLE = """\
@@ -239,6 +242,33 @@ def test_config_check_tells_of_a_certificate_that_cannot_be_used(tmp_path: Path)
     assert told(listen)[0] == 2
     pem.write_bytes(pem.read_bytes() + (tmp_path / "c").read_bytes())
     assert told(listen) == (0, "")
+
+
+def test_config_check_warns_of_what_this_machine_lacks(tmp_path: Path) -> None:
+    """A daemon starts with it: with the socket for root alone, users who are nobody, an arena that cannot be filled."""
+    path = tmp_path / "x.toml"
+    there = pwd.getpwuid(0).pw_name
+
+    def told(text: str) -> list[str]:
+        path.write_text(text)
+        done = CliRunner().invoke(main, ["config", "check", str(path)])
+        assert (done.exit_code, done.stdout) == (0, f"{path}: nothing is wrong\n")
+        return done.stderr.splitlines()
+
+    (group,) = told('[access]\ngroup = "no-such-group"\n')
+    assert group.startswith(f"warning: {path}:2: access.group: there is no group 'no-such-group' here")
+    (user,) = told(f'[access]\nusers = ["{there}", "no-such-user"]\n')[-1:]
+    assert user == f"warning: {path}:2: access.users: there is no user 'no-such-user' here"
+    (arena,) = told('[park]\narena = "9999T"\n')
+    assert arena.startswith(f"warning: {path}:2: park.arena: it is 10238976G, and this host has ")
+    (warning,) = json.loads(CliRunner().invoke(main, ["config", "check", str(path), "--json"]).stdout)["warnings"]
+    assert (warning["line"], warning["key"]) == (2, "park.arena")
+    check = configuration_check(path)
+    assert (check.ok, "park.arena: it is 10238976G" in check.detail) == (None, True)
+    known = grp.getgrgid(0).gr_name
+    assert told(f'[access]\ngroup = "{known}"\nusers = ["{there}"]\n[park]\narena = "99%"\n') == []
+    assert told('[access]\ngroup = ""\n') == []
+    assert told('[access]\ngroup = "detshare"\n') == []  # it is the package's to make
 
 
 # -- garbage ------------------------------------------------------------------------------------------------------

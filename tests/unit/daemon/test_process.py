@@ -118,6 +118,27 @@ def test_commands_against_a_daemon(run_dir, begin):
     assert Client(run_dir).readings()[pid]["count"] > 0
 
 
+def test_a_floor_of_one_gpu_is_said_wherever_floors_are(run_dir, begin):
+    first = begin()
+    pid = str(pids(run_dir)["train"])
+    assert ctl(run_dir, "set-priority", pid, "low").returncode == 0
+    done = ctl(run_dir, "set-class", "low", "--floor", "7.5", "--gpu", "0")
+    assert done.returncode == 0, done.stderr
+    assert "class low: at least 7.5 % of the time on GPU 0" in done.stdout
+    assert ctl(run_dir, "set-class", "low", "--floor", "5", "--gpu", "9").returncode == 2
+    first.terminate()
+    words(first)
+    begin()
+    rows = [line.split() for line in ctl(run_dir, "classes").stdout.splitlines()]
+    assert [row for row in rows if row[0] == "low"] == [["low", "each", "2%"], ["low", "0", "7.5%"]]
+    floors = json.loads(ctl(run_dir, "classes", "--json").stdout)["floors"]
+    assert [(row["gpu"], row["floor"]) for row in floors if row["name"] == "low"] == [(None, 0.02), (0, 0.075)]
+    assert ctl(run_dir, "set-priority", "train.py", "low").returncode == 0
+    assert "7.5% of the time" in ctl(run_dir, "show", "train.py").stdout
+    assert ctl(run_dir, "set-class", "low", "--reset", "--gpu", "0").returncode == 0
+    assert "2.0% of the time" in ctl(run_dir, "show", "train.py").stdout
+
+
 def test_the_second_daemon_names_the_first(run_dir, begin):
     first = begin()
     second = spawn(run_dir)

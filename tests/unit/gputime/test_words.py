@@ -63,10 +63,20 @@ def test_who_is_without_progress_is_warned_of() -> None:
 
 
 def test_a_floor_is_said_of_the_background_only() -> None:
-    assert words.floor(program(7, floor=0.02).to_json()) == ["2.0% of the time, while a higher class leaves nothing"]
-    assert words.floor(program(7, floor=0.0).to_json()) == ["0.0% of the time, while a higher class leaves nothing"]
-    assert words.floor(program(7, floor=0.0, klass="high").to_json()) == []
-    assert words.floor(program(7, floor=None).to_json()) == []
+    rest = "of the time, while a higher class leaves nothing"
+    assert words.floor(program(7, floor=0.02).to_json(), NUMBERS) == [f"2.0% {rest}"]
+    assert words.floor(program(7, floor=0.0).to_json(), NUMBERS) == [f"0.0% {rest}"]
+    assert words.floor(program(7, floor=0.0, klass="high").to_json(), NUMBERS) == []
+    assert words.floor(program(7, floor=None).to_json(), NUMBERS) == []
+
+
+def test_floors_of_gpus_are_said_where_they_differ() -> None:
+    two = program(7, floor=0.0, floors={GPU: 0.1, "GPU-9": 0.0}).to_json()
+    numbers = {GPU: "0", "GPU-9": "1"}
+    rest = "of the time, while a higher class leaves nothing"
+    assert words.floor(two, numbers) == [f"GPU 0: 10.0% {rest}", f"GPU 1: 0.0% {rest}"]
+    assert words.floor({**two, "class": "high"}, numbers) == words.floor(two, numbers)  # it has one, asked for by hand
+    assert words.floor({**two, "floors": {GPU: "ten"}}, {}) == [f"0.0% {rest}"]
 
 
 def test_a_rotation_in_a_line() -> None:
@@ -92,7 +102,7 @@ JSON = st.recursive(
 
 
 @given(
-    st.sampled_from(["gpu_time", "places", "class", "state", "command", "pid", "floor"]),
+    st.sampled_from(["gpu_time", "places", "class", "state", "command", "pid", "floor", "floors"]),
     st.sampled_from(sorted({*plain(TIME), *plain(SCHEDULE), "standing", "next_s", "tenant"})),
     JSON,
     JSON,
@@ -101,7 +111,8 @@ def test_any_json_has_words(field: str, inner: str, value: object, below: object
     whole = program(7, Standing.WAITS, gpu_time=(STALLED,)).to_json()
     changed = [{**each, inner: below} for each in (*whole["gpu_time"], *whole["places"])]
     for shown in ({**whole, field: value}, {**whole, "gpu_time": changed, "places": changed}):
-        said = [words.turn(shown), *words.places(shown, NUMBERS), *words.gpu_times(shown, NUMBERS), *words.floor(shown)]
+        said = [words.turn(shown), *words.places(shown, NUMBERS), *words.gpu_times(shown, NUMBERS)]
+        said += words.floor(shown, NUMBERS)
         said += [words.spark(words.history(shown), 10), words.schedule({**plain(SCHEDULE), inner: below})]
         assert all(isinstance(each, str) for each in said + words.warning(shown, NUMBERS))
 

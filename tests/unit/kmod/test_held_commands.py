@@ -13,7 +13,7 @@ from fake_backend import FakeBackend
 
 from detshare.ctl.client import Client
 from detshare.ctl.core.errors import ClientError
-from detshare.ctl.core.snapshot import AccountKind, Bucket, ClassInfo, Hold, StandingOrder, State
+from detshare.ctl.core.snapshot import AccountKind, Bucket, ClassFloor, ClassInfo, Hold, StandingOrder, State
 from detshare.ctl.core.work import Activity, Denial
 
 Ctl = Callable[..., Result]
@@ -34,6 +34,7 @@ Ctl = Callable[..., Result]
             ("set-class", "mine", {"weight": 5, "level": 0, "gpu": 1}),
         ),
         (["set-class", "low", "--reset"], ("set-class", "low", None)),
+        (["set-class", "low", "--reset", "--gpu", "1"], ("set-class", "low", {"gpu": 1})),
     ],
 )
 def test_commands_reach_the_backend(ctl: Ctl, backend: FakeBackend, args: list[str], call: tuple[object, ...]) -> None:
@@ -169,6 +170,18 @@ def test_what_stands_is_listed(ctl: Ctl, backend: FakeBackend) -> None:
         "kind": "pid", "name": "4242", "gate": True, "pause": True, "lease_ms": 8000, "renewed": True,
     }  # fmt: skip
     assert list(data) == ["classes", "orders", "buckets", "holds"]
+
+
+def test_without_the_module_floors_are_listed(ctl: Ctl, backend: FakeBackend) -> None:
+    backend.name = "root"
+    gone = ClassFloor("low", 0.3, None, "GPU-9")
+    backend.standing = {
+        "floors": (ClassFloor("idle", 0.01), ClassFloor("low", 0.02), ClassFloor("low", 0.1, 1, "GPU-1"), gone)
+    }
+    lines = [" ".join(line.split()) for line in ctl("classes").output.splitlines()]
+    assert lines[-5:] == ["CLASS GPU FLOOR", "low each 2%", "low GPU-9 (absent) 30%", "low 1 10%", "idle each 1%"]
+    floors = json.loads(ctl("classes", "--json").stdout)["floors"]
+    assert floors[2] == {"name": "low", "floor": 0.1, "gpu": 1, "uuid": "GPU-1"}
 
 
 @pytest.mark.parametrize("name", ["hold", "set-bucket", "set-ceiling", "set-class", "classes"])

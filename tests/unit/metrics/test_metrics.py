@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.gputime import GpuTime, Mode, Pattern, Schedule
 from detshare.ctl.core.observed import Observed, Requests
-from detshare.ctl.core.snapshot import Account, AccountKind, Kind, Level, Program, Snapshot, State, Tsg
+from detshare.ctl.core.snapshot import Account, AccountKind, ClassFloor, Kind, Level, Program, Snapshot, State, Tsg
 from detshare.ctl.core.work import Activity, Parking, Spatial, Times
 from detshare.ctl.daemon import metrics
 from detshare.ctl.daemon.metric_names import NAMES, PROGRAM
@@ -54,7 +54,12 @@ def spatial() -> Spatial:
     )  # fmt: skip
 
 
-def machine(*programs: Program, accounts: tuple[Account, ...] = (), schedules: tuple[Schedule, ...] = ()) -> Snapshot:
+def machine(
+    *programs: Program,
+    accounts: tuple[Account, ...] = (),
+    schedules: tuple[Schedule, ...] = (),
+    floors: tuple[ClassFloor, ...] = (),
+) -> Snapshot:
     gpu = Gpu("GPU-1", 0, "H100", "0000:01:00.0", 80 << 30)
     return Snapshot(
         "kmod",
@@ -66,6 +71,7 @@ def machine(*programs: Program, accounts: tuple[Account, ...] = (), schedules: t
         programs,
         accounts=accounts,
         schedules=schedules,
+        floors=floors,
         lapses=("a hook is missing",),
         closed=2,
         sensor_cpu_s=0.25,
@@ -81,7 +87,7 @@ RED = Account(AccountKind.TENANT, "red", None, 8 << 30, 1 << 30, 1 << 30, 2)
 FULL = machine(
     program(1, spatial=spatial(), parking=Parking("parked", 4 << 30, 3 << 30, 0, 4 << 30, 2), limits=(RED,), refused=2),
     program(2, activity=Activity("active", kicks=5, used_us=2_000_000, waits=3, wait_ms=4.0, denied=1)),
-    program(4, gpu_time=(ON_ONE, ON_TWO), floor=0.02),
+    program(4, gpu_time=(ON_ONE, ON_TWO), floor=0.02, floors={"GPU-1": 0.02, "GPU-2": 0.1}),
     program(
         3,
         observed=Observed(1007, 5, 3, 4096, 1, 2, 1.5, partial=("a table was full",)),
@@ -89,6 +95,7 @@ FULL = machine(
     ),
     accounts=(RED,),
     schedules=(TURNS,),
+    floors=(ClassFloor("low", 0.02), ClassFloor("low", 0.1, None, "GPU-2")),
 )
 
 
@@ -187,6 +194,9 @@ def test_gpu_time_is_told_for_each_gpu_and_goes_before_nvml() -> None:
     assert value("detshare_program_stalled_seconds", gpu="GPU-1") == [1.5]
     assert value("detshare_program_stalled_seconds", gpu="GPU-2") == [0]
     assert value("detshare_program_floor") == [0.02]
+    assert value("detshare_program_gpu_floor", gpu="GPU-2") == [0.1]
+    assert value("detshare_class_floor", **{"class": "low", "gpu": "each"}) == [0.02]
+    assert value("detshare_class_floor", **{"class": "low", "gpu": "GPU-2"}) == [0.1]
 
 
 def test_a_rotation_is_told_by_mode_holder_and_slice() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from detshare.ctl.cli.command import command, main
 from detshare.ctl.cli.link import Place, gone
 from detshare.ctl.core import config as configuration
 from detshare.ctl.core.config import Config, ConfigError, Problem
-from detshare.ctl.core.config_files import check_certificate
+from detshare.ctl.core.config_files import check_certificate, doubts
 from detshare.ctl.core.config_lines import Lines
 from detshare.ctl.core.config_values import LEVELS
 from detshare.ctl.core.errors import ControlError
@@ -45,14 +46,19 @@ _path = click.argument("path", required=False, type=click.Path(path_type=Path))
 def check(place: Place, as_json: bool, path: Path | None) -> None:
     """Tell all that is wrong in a configuration file, with line, key and reason.
 
-    Without PATH it is /etc/detshare/detshare.toml. Exits with 2 where something is wrong; nothing is changed.
+    Without PATH it is /etc/detshare/detshare.toml. Exits with 2 where something is wrong; nothing is changed. A group
+    or a user that this machine lacks, and more host memory than it has, are warned of.
     """
     found = configuration.load(path)
     check_certificate(found)
     _policy(found)
     where = "" if found.path is None else str(found.path)
+    odd = doubts(found)
+    for each in odd:
+        click.echo(f"warning: {each.text(Path(where))}", err=True)
     if as_json:
-        click.echo(json.dumps({"ok": True, "path": where or None}, indent=1))
+        warnings = [asdict(each) for each in odd]
+        click.echo(json.dumps({"ok": True, "path": where or None, "warnings": warnings}, indent=1))
     elif where:
         click.echo(f"{where}: nothing is wrong")
     else:

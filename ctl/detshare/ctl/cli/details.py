@@ -74,7 +74,7 @@ def turn_rows(answer: Json, program: Json) -> list[tuple[str, str]]:
         drawn = words.spark(lately, SLOTS, ascii_only=not streams.utf8())
         rows.append(("lately", f"[{drawn}] {SLOT_S:g} s each, the newest to the right"))
     rows += [("turn", text) for text in words.places(program, numbers)]
-    rows += [("floor", text) for text in words.floor(program)]
+    rows += [("floor", text) for text in words.floor(program, numbers)]
     for each in words.schedules(answer):
         if each["gpu"] in program["gpus"]:
             rows.append(("rotation", f"GPU {numbers.get(each['gpu'], '?')}: {words.schedule(each)}"))

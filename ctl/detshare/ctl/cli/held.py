@@ -19,13 +19,18 @@ from detshare.ctl.core.verbs import VERBS
 
 @command("classes", "sudo detshare-ctl classes")
 def list_classes(place: Place, as_json: bool) -> None:
-    """List classes, buckets, holds and what stands for cgroups and tenants."""
+    """List classes, buckets, holds and what stands for cgroups and tenants.
+
+    Without detshare.ko: the floors of the classes.
+    """
     with place.control("list classes", changes=False) as (control, _):
         answer = control.programs()
-    if not answer["classes"] and answer["backend"] != "kmod":
+    floors = answer.get("floors")
+    if not (answer["classes"] or floors) and answer["backend"] != "kmod":
         raise ControlError("list classes", str(NeedsModule(answer["backend"], VERBS["set-class"].lacks)), LOAD_MODULE)
     if as_json:
-        click.echo(json.dumps({name: answer[name] for name in ("classes", "orders", "buckets", "holds")}, indent=1))
+        names = ("classes", "orders", "buckets", "holds", *(("floors",) if floors else ()))
+        click.echo(json.dumps({name: answer[name] for name in names}, indent=1))
         return
     console = Console()
     for table in tables.standing(answer):

@@ -252,10 +252,23 @@ def gpu_numbers(answer: Json) -> dict[str, str]:
     return {gpu["uuid"]: str(gpu["minor"]) for gpu in answer["gpus"]}
 
 
+def _floors(rows: Sequence[Json], order: Mapping[str, int]) -> Table:
+    """Floors of classes where that is all that a class has: first those of all GPUs, then those of single ones."""
+    made = _table("CLASS", "GPU", "FLOOR")
+    for row in sorted(rows, key=lambda row: (order.get(row["name"], len(order)), row["uuid"] != "", row["gpu"] or 0)):
+        gpu = "each"
+        if row["uuid"]:
+            gpu = str(row["gpu"]) if row["gpu"] is not None else f"{clean(row['uuid'])} (absent)"
+        made.add_row(clean(row["name"]), gpu, f"{100 * row['floor']:g}%")
+    return made
+
+
 def standing(answer: Json) -> list[Table]:
     """The tables of `classes`: rows; orders of cgroups and tenants, buckets and holds where there are any."""
-    made = [_table("CLASS", "GPU", "WEIGHT", "SLICE", "LEVEL", "TURN", "FLOOR", "CONTEXTS")]
     order = {name: place for place, name in enumerate(CLASSES)}
+    if not answer["classes"] and answer.get("floors"):
+        return [_floors(answer["floors"], order)]
+    made = [_table("CLASS", "GPU", "WEIGHT", "SLICE", "LEVEL", "TURN", "FLOOR", "CONTEXTS")]
     for row in sorted(answer["classes"], key=lambda each: (order.get(each["name"], len(order)), each["name"])):
         made[0].add_row(
             clean(row["name"]),

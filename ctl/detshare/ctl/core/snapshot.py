@@ -198,6 +198,19 @@ class ClassInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassFloor:
+    """The floor of a class where no kernel module holds rows of classes: a share of time, 0..1.
+
+    Without `uuid` on each GPU that has none of its own. `gpu` None beside a `uuid`: that GPU is not here now.
+    """
+
+    name: str
+    floor: float
+    gpu: int | None = None
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A process that uses, or may use, a GPU."""
 
@@ -238,7 +251,10 @@ class Program:
     pctx: str = ""
     """the member of its GPU's pool that it is bound to; empty: a share of its own, or no daemon that has a pool"""
     floor: float | None = None
-    """share of time, 0..1, that it has at least while a higher class leaves nothing; None: not managed"""
+    """share of time, 0..1, that it has at least while a higher class leaves nothing, of several GPUs the lowest; None:
+    not managed"""
+    floors: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """GPU UUID -> the same there; empty where its GPUs do not differ"""
     gpu_time: tuple[GpuTime, ...] = ()
     """for each GPU that it had lately; empty where the context-switch log is refused"""
     places: tuple[Place, ...] = ()
@@ -317,6 +333,8 @@ class Snapshot:
     classes: tuple[ClassInfo, ...] = ()
     buckets: tuple[Bucket, ...] = ()
     holds: tuple[Hold, ...] = ()
+    floors: tuple[ClassFloor, ...] = ()
+    """of classes, where there is no kernel module"""
     schedules: tuple[Schedule, ...] = ()
     """of each GPU where a daemon, or the kernel module, rotates the background"""
     lapses: tuple[str, ...] = ()
@@ -342,6 +360,7 @@ class Snapshot:
             "classes": [asdict(row) for row in self.classes],
             "buckets": [bucket.to_json() for bucket in self.buckets],
             "holds": [hold.to_json() for hold in self.holds],
+            "floors": [asdict(floor) for floor in self.floors],
             "schedules": [plain(schedule) for schedule in self.schedules],
         }
 

@@ -40,11 +40,11 @@ def _bucket(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(args: dict[str, Any]) -> dict[str, Any]:
-    """The part of a class's row that was named; None: the row is to be as by default."""
+    """The part of a class's row that was named; None: as by default; a GPU alone: there as on the others."""
     if args.pop("reset", False):
-        if args:
-            raise BadRequest("reset takes nothing besides: the whole row is set back")
-        return {"change": None}
+        if set(args) - {"gpu"}:
+            raise BadRequest("reset takes nothing besides gpu: the whole row is set back")
+        return {"change": args or None}
     if not set(args) - {"gpu"}:
         raise BadRequest("nothing is to be changed: name weight, slice, level, floor, turn or reset")
     if "weight" in args and args.get("slice_us"):
@@ -240,7 +240,10 @@ _ALL: Final = (
                 "One program at a time, 5000 or more; 0: all at once.", "turn",
             ),
             Arg("gpu", _GPU, "", "Only on this GPU.  [default: on each]", "gpu"),
-            Arg("reset", Flag(), "", "As by default; a class that is not one of ours is forgotten.", "reset"),
+            Arg(
+                "reset", Flag(), "",
+                "As by default, with --gpu as on the others; a class that is not one of ours is forgotten.", "reset",
+            ),
         ),
         Whom.CLASS,
         Lane.TEMPORAL,

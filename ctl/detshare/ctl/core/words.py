@@ -133,12 +133,16 @@ def places(program: Json, numbers: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def floor(program: Json) -> list[str]:
+def floor(program: Json, numbers: Mapping[str, str]) -> list[str]:
     """What it has at least, in a phrase; none for a program above the background, which needs no floor."""
-    share = _number(program.get("floor"))
-    if share is None or (not share and program.get("class") not in ("low", "idle")):
+    share, apart = _number(program.get("floor")), program.get("floors")
+    known = {gpu: _number(each) for gpu, each in apart.items()} if isinstance(apart, Mapping) else {}
+    several = sorted((numbers.get(gpu, "?"), each) for gpu, each in known.items() if each is not None)
+    most = max([share or 0.0, *(each for _, each in several)])
+    if share is None or (not most and program.get("class") not in ("low", "idle")):
         return []
-    return [f"{share:.1%} of the time, while a higher class leaves nothing"]
+    while_ = "of the time, while a higher class leaves nothing"
+    return [f"GPU {number}: {each:.1%} {while_}" for number, each in several] or [f"{share:.1%} {while_}"]
 
 
 def gpu_times(program: Json, numbers: Mapping[str, str]) -> list[str]:

@@ -60,6 +60,8 @@ NAMES: Final = (
     Name("detshare_programs", GAUGE, "", (), "Programs seen"),
     Name("detshare_programs_left_out", GAUGE, "", (), "Programs seen that have no series of their own"),
     Name("detshare_class_programs", GAUGE, "", ("class",), "Programs of a class; empty: of none"),
+    Name("detshare_class_floor", GAUGE, "", ("class", "gpu"), "Without detshare.ko: share of time that a class has at"
+         " least; gpu each: where that has none of its own"),
     Name("detshare_policy", INFO, "", ("name",), "The policy that decides"),
     Name("detshare_policy_failed", GAUGE, "", (), "1 where the policy failed and nothing new is decided"),
     Name("detshare_policy_calls", COUNTER, "", (), "Hooks of policies that were called"),
@@ -84,7 +86,9 @@ NAMES: Final = (
     _program("gpu_switches_per_second", GAUGE, "", "Context-switch log: its runs a second", "gpu"),
     _program("stalled_seconds", GAUGE, "seconds", "Context-switch log: time without progress although it has work",
              "gpu"),
-    _program("floor", GAUGE, "", "Share of time that it has at least while a higher class leaves nothing"),
+    _program("floor", GAUGE, "", "Share of time that it has at least while a higher class leaves nothing; of"
+             " several GPUs the lowest"),
+    _program("gpu_floor", GAUGE, "", "The same on a GPU, where its GPUs differ", "gpu"),
     _program("weight", GAUGE, "", "Weight, where one was set"),
     _program("class", GAUGE, "", "1 for the program's class", "class"),
     _program("state", GAUGE, "", "1 for the program's state, 0 for the others", "state"),

@@ -31,6 +31,7 @@ MOST_PROGRAMS: Final = 256
 MOST_TSGS: Final = 8
 """of a program, with a slice each"""
 MOST_ACCOUNTS: Final = 256
+MOST_FLOORS: Final = 256
 _COMMAND: Final = 64
 """characters of a command line"""
 
@@ -129,6 +130,8 @@ def _about_machine(page: _Page, snapshot: Snapshot) -> None:
     page.add("detshare_programs_left_out", max(0, len(eldest) - MOST_PROGRAMS))
     for program in eldest[:MOST_PROGRAMS]:
         _about_program(page, program)
+    for floor in snapshot.floors[:MOST_FLOORS]:
+        page.add("detshare_class_floor", floor.floor, floor.name, floor.uuid or "each")
     for schedule in snapshot.schedules:
         for mode in Mode:
             page.add("detshare_schedule_mode", float(mode is schedule.mode), schedule.gpu, mode.value)
@@ -177,6 +180,8 @@ def _about_program(page: _Page, program: Program) -> None:
         add("gpu_switches_per_second", each.switches_s, each.gpu)
         add("stalled_seconds", each.stalled_s, each.gpu)
     add("floor", program.floor)
+    for gpu, floor in program.floors.items():
+        add("gpu_floor", floor, gpu)
     if (spatial := program.spatial) is not None:
         add("sms", spatial.idle_sms)
         add("launches", spatial.launches, "kernel")

@@ -104,7 +104,7 @@ class Program:
     """empty where the context-switch log is refused"""
     places: tuple[Place, ...]
     floor: float | None
-    """share of time that it has at least while a higher class leaves nothing"""
+    """share of time that it has at least while a higher class leaves nothing, of several GPUs the lowest"""
     decided: Mapping[str, str]
     """what was decided -> by whom"""
     raw: Json = field(repr=False, hash=False)

@@ -230,7 +230,7 @@ class Viewer:
         history.calm = not (active or any(rates) or share or program.requests) and delays is None
         setting = classes.CLASSES.get(program.klass or "")
         parking = program.parking if program.parking is not None and program.parking.way == "fast" else None
-        requests = program.requests
+        requests, floor = program.requests, program.floors.get(gpu, program.floor)
         return TenantView(
             name=str(program.id.pid),
             klass=program.klass or "",
@@ -268,7 +268,7 @@ class Viewer:
             copy_us=1e3 * (parking.park_ms + parking.resume_ms) if parking is not None else 0.0,
             by_hand=self._hand(program),
             pctx=self._placed.get(gpu, {}).get(str(program.id.pid), ""),
-            floor=None if program.floor is None else round(100 * program.floor, 2),
+            floor=None if floor is None else round(100 * floor, 2),
             requests=0 if requests is None else requests.count,
             request_p50_us=0.0 if requests is None else round(1e6 * requests.p50_s, 1),
             request_p99_us=0.0 if requests is None else round(1e6 * requests.p99_s, 1),

@@ -81,7 +81,7 @@ def _turns(
     if lately := words.history(program):
         lines.append((f"lately [{words.spark(lately, SLOTS)}] {SLOT_S:g} s each, the newest to the right", "green"))
     lines += [(text, "") for text in words.places(program, index)]
-    lines += [(f"floor {text}", "") for text in words.floor(program)]
+    lines += [(f"floor {text}", "") for text in words.floor(program, index)]
     mine = texts(program.get("gpus"))
     for each in words.schedules(snapshot):
         if (reason := words.why(each)) and clean(each.get("gpu")) in mine:

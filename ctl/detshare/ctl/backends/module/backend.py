@@ -371,8 +371,12 @@ class KmodBackend(Backend):
 
     def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
         started = self._clock()
+        where = ""
+        if change is not None and isinstance(number := change.get("gpu"), int):
+            self._watch.refresh(fresh=True)
+            change, where = {**change, "gpu": self._watch.census.instance(number)}, f" on GPU {number}"
         row = orders.set_class(self._link, klass, change)
-        text = f"class {klass} is forgotten" if row is None else f"class {klass}: {messages.row(row)}"
+        text = f"class {klass}{where}" + (" is forgotten" if row is None else f": {messages.row(row)}")
         self._say("set-class", None, text)
         return Outcome("set-class", (Change(0, note=text, stands=True),), seconds=self._clock() - started)
 

@@ -11,6 +11,7 @@ from detshare.ctl.abi.versions import Abi
 from detshare.ctl.backends.module import activity
 from detshare.ctl.backends.root.programs import at_work_on
 from detshare.ctl.core.accounts import NO_PROCESS, Target
+from detshare.ctl.core.backend import BadRequest
 from detshare.ctl.core.driver import Gpu, Opener, ProcessId
 from detshare.ctl.core.procfs import MPS_COMM
 from detshare.ctl.core.snapshot import Account, AccountKind, Kind, Level, Program, State, Tenant, Tsg
@@ -83,6 +84,32 @@ class Census:
         minor = row.minor if row is not None and row.minor is not None else gpu
         return next((g.uuid for g in self.gpus if g.minor == minor), f"GPU {gpu}")
 
+    def _numbers(self) -> dict[int, int]:
+        """The kernel module's number of each GPU that it knows, the driver's device instance -> that of its node."""
+        minors = {gpu.uuid: gpu.minor for gpu in self.gpus}
+        told = {row.gpu: minors.get(row.uuid or "", row.minor) for row in self.gpu_rows}
+        return {gpu: minor for gpu, minor in told.items() if minor is not None}
+
+    def minor(self, gpu: int) -> int:
+        """How people count the kernel module's GPU number: as /dev/nvidiaN; as it is where nobody knows."""
+        return self._numbers().get(gpu, gpu)
+
+    def instance(self, minor: int) -> int:
+        """The kernel module's number of /dev/nvidiaN. BadRequest where that is no GPU, or the module cannot know it.
+
+        A GPU that no program opened since the module was loaded has the same number there, unless another one has it.
+        """
+        here = sorted(gpu.minor for gpu in self.gpus)
+        if here and minor not in here:
+            raise BadRequest(f"there is no GPU {minor}: there are {', '.join(map(str, here))}")
+        known = self._numbers()
+        if minor in known and minor not in known.values():
+            raise BadRequest(
+                f"GPU {minor} has another number in the driver, which the module learns when a program opens that GPU: "
+                "run nvidia-smi, then try again"
+            )
+        return next((gpu for gpu, number in known.items() if number == minor), minor)
+
     def accounts(self) -> tuple[Account, ...]:
         """Every limit that is in force."""
         return tuple(account for row in self.limits if (account := self.account(row)) is not None)
@@ -125,7 +152,8 @@ class Census:
             name = row.tenant
         else:
             name = self.cgroups.get(row.cgroup_id, f"number {row.cgroup_id}")
-        return Account(kind, name, row.gpu, row.limit, row.used, row.peak, row.refused)
+        gpu = None if row.gpu is None else self.minor(row.gpu)
+        return Account(kind, name, gpu, row.limit, row.used, row.peak, row.refused)
 
     def named(self) -> tuple[Tenant, ...]:
         """Tenants with their processes."""

@@ -17,7 +17,7 @@ def of(seen: Census, renewed: Collection[Target]) -> dict[str, Any]:
     """The fields of a Snapshot. `renewed`: targets whose leases are renewed here."""
     return {
         "orders": tuple(order for row in seen.orders if (order := _order(seen, row)) is not None),
-        "classes": tuple(_row(row) for row in seen.classes),
+        "classes": tuple(_row(seen, row) for row in seen.classes),
         "buckets": tuple(bucket for row in seen.buckets if (bucket := _bucket(seen, row)) is not None),
         "holds": tuple(hold for row in seen.holds if (hold := _hold(seen, row, renewed)) is not None),
     }
@@ -30,11 +30,11 @@ def _order(seen: Census, row: SchedRow) -> StandingOrder | None:
     return StandingOrder(target.kind, target.name, orders.desired_of(row).text)
 
 
-def _row(row: ClassRow) -> ClassInfo:
+def _row(seen: Census, row: ClassRow) -> ClassInfo:
     level = LEVELS.get(row.level) if row.level is not None else None
     return ClassInfo(
         row.name,
-        row.gpu,
+        None if row.gpu is None else seen.minor(row.gpu),
         row.weight,
         row.slice_us,
         level,

@@ -22,7 +22,8 @@ class Limits:
         self._watch = watch
 
     def set(self, who: str, limit: int | None, gpu: int | None) -> Outcome:
-        """Limit everything that `who` names; None takes limits away. BadRequest, DriverError, OSError."""
+        """Limit everything that `who` names, on /dev/nvidiaN where a GPU is named; None takes limits away. BadRequest,
+        DriverError, OSError."""
         targets = self._watch.targets(who)
         answers: list[Change | Skip] = []
         for target in targets:
@@ -35,15 +36,17 @@ class Limits:
         return Outcome.of("set-memory", answers or [nobody(who, "no process, tenant or cgroup")])
 
     def _set(self, target: accounts.Target, limit: int | None, gpu: int | None) -> Change | Skip:
-        before = next((row for row in self._watch.census.limits if census.is_of(row, target) and row.gpu == gpu), None)
+        seen = self._watch.census
+        at = None if gpu is None else seen.instance(gpu)
+        before = next((row for row in seen.limits if census.is_of(row, target) and row.gpu == at), None)
         pid = target.process.pid
         old = before.limit if before is not None else None
         if limit is None:
             if before is None:
                 return Skip(pid, f"{target.text} has no memory limit" + ("" if gpu is None else f" on GPU {gpu}"))
-            self._link.del_limit(target, gpu)
+            self._link.del_limit(target, at)
             return Change(pid, limit=LimitChange(target.text, gpu, old, None, before.used))
-        now = self._link.set_limit(target, limit, gpu)
+        now = self._link.set_limit(target, limit, at)
         note = "it uses more already: nothing is taken away, nothing more is granted" if now.used > limit else ""
         return Change(pid, note=note, limit=LimitChange(target.text, gpu, old, limit, now.used))
 

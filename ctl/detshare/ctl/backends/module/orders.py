@@ -110,23 +110,30 @@ def write_missing(link: Link, rows: Sequence[ClassRow]) -> list[str]:
 
 
 def set_class(link: Link, klass: str, change: Mapping[str, object] | None) -> ClassRow | None:
-    """Change a class's row; None sets ours back and forgets another, then the answer is None. BadRequest."""
+    """Change a class's row; None sets ours back and forgets another, then the answer is None. BadRequest.
+
+    `change["gpu"]` is the kernel module's number; alone it takes that GPU's row away, and the answer is the others'.
+    """
     named = dict(change or {})
     gpu = named.pop("gpu", None)
     assert gpu is None or isinstance(gpu, int)
     found = {(row.name, row.gpu): row for row in link.classes()}
+    if not named and klass not in classes.CLASSES and not any(name == klass for name, _ in found):
+        raise BadRequest(f"there is no class {klass}: there are {', '.join(sorted({n for n, _ in found}))}")
     if change is None:
         if klass in classes.CLASSES:
             for name, where in found:
                 if name == klass and where is not None:
                     link.del_class(klass, where)
             return link.set_class(row_of(klass))
-        if not any(name == klass for name, _ in found):
-            raise BadRequest(f"there is no class {klass}: there are {', '.join(sorted({n for n, _ in found}))}")
         for name, where in found:
             if name == klass:
                 link.del_class(klass, where)
         return None
+    if not named:
+        if (klass, gpu) in found:
+            link.del_class(klass, gpu)
+        return found.get((klass, None))
     before = found.get((klass, gpu)) or found.get((klass, None))
     if before is None and klass in classes.CLASSES:
         before = row_of(klass)

@@ -14,7 +14,7 @@ from detshare.ctl.backends.desired import Desired
 from detshare.ctl.backends.root.gang import MOST, together
 from detshare.ctl.backends.root.looking import FAILURES, Looking
 from detshare.ctl.core import classes, jobs, select
-from detshare.ctl.core.backend import NeedsModule
+from detshare.ctl.core.backend import BadRequest, NeedsModule
 from detshare.ctl.core.driver import ProcessGone, ProcessId
 from detshare.ctl.core.snapshot import UNMANAGED, Change, Level, Outcome, Program, Skip, State, TsgChange
 from detshare.ctl.core.verbs import VERBS
@@ -197,14 +197,22 @@ class RootBackend(Looking):
 
     def set_class(self, klass: str, change: Mapping[str, object] | None) -> Outcome:
         classes.setting(klass)
-        if change is None:
-            self._floors.set(klass, None)
-        elif set(change) == {"floor_permille"} and isinstance(floor := change["floor_permille"], int):
-            self._floors.set(klass, floor / 1000)
-        else:
+        named = dict(change or {})
+        number, floor = named.pop("gpu", None), named.pop("floor_permille", None)
+        if named:
             raise NeedsModule(self.name, "no rows of classes: of a class it sets the floor alone")
-        note = f"class {klass}: at least {100 * self._floors.of(klass):g} % of the time"
+        gpu = "" if number is None else self._numbered(number)
+        self._floors.set(klass, floor / 1000 if isinstance(floor, int) else None, gpu)
+        where = f" on GPU {number}" if gpu else ""
+        note = f"class {klass}: at least {100 * self._floors.of(klass, gpu):g} % of the time{where}"
         return Outcome("set-class", (Change(0, note=note),))
+
+    def _numbered(self, number: object) -> str:
+        """The UUID of the GPU of this number. BadRequest where there is none."""
+        here = {gpu.minor: gpu.uuid for gpu in self._driver.gpus()}
+        if not isinstance(number, int) or number not in here:
+            raise BadRequest(f"there is no GPU {number}: there are {', '.join(map(str, sorted(here)))}")
+        return here[number]
 
     def _retry(self, program: Program, act: Callable[[Program], list[TsgChange]]) -> list[TsgChange]:
         """Run an action; if the driver no longer knows an object, read the program anew and try once more."""

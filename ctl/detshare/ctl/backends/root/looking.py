@@ -22,7 +22,7 @@ from detshare.ctl.backends.root.journal import Journal, locked
 from detshare.ctl.backends.root.turns.engine import Turns
 from detshare.ctl.backends.root.turns.floors import Floors
 from detshare.ctl.backends.root.turns.hand import Hand
-from detshare.ctl.backends.root.turns.members import cast, floor_of, rank_of
+from detshare.ctl.backends.root.turns.members import apart_of, cast, floor_of, rank_of
 from detshare.ctl.backends.root.turns.tenancy import Tenancy
 from detshare.ctl.backends.root.watch import Watch
 from detshare.ctl.core import classes
@@ -159,8 +159,9 @@ class Looking(Backend):
             driver=self._driver.version,
             taken=started,
             seconds=self._clock() - started,
-            gpus=tuple(self._driver.gpus()),
+            gpus=tuple(gpus := self._driver.gpus()),
             programs=tuple(found),
+            floors=self._floors.rows(gpus),
             warnings=self._warnings(found),
             schedules=self._turns.schedules() if self._turns is not None else (),
             sensor_cpu_s=self._sensor.cpu_s if self._sensor is not None else None,
@@ -205,7 +206,7 @@ class Looking(Backend):
         heads = {p.id: self._watch.head(p.id) for p in found}
         desired = {process: self._desired.get(head) for process, head in heads.items()}
         tenants = {p: self._tenancy.of(openers[heads[p]], each.tenant) for p, each in desired.items() if each.steers}
-        made = cast(found, desired, tenants, self._floors.table())
+        made = cast(found, desired, tenants, self._floors.table(), self._floors.apart)
         cut = {gpu.uuid for gpu in self._driver.gpus() if gpu.mig is not None}  # programs run at once there
         self._turns.update(replace(made, background=tuple(m for m in made.background if m.gpu not in cut)))
         problems, self._turns.problems = self._turns.problems, []
@@ -225,8 +226,13 @@ class Looking(Backend):
     def _measure(self, program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
         places = self._turns.places(program.id) if self._turns is not None else ()
         desired = self._desired.get(program.id)
-        floor = floor_of(desired, self._floors.table()) if rank_of(desired) is not None else None
-        return replace(measure.measured(program, times), places=places, floor=floor)
+        measured = replace(measure.measured(program, times), places=places)
+        if rank_of(desired) is None:
+            return measured
+        floor, apart = floor_of(desired, self._floors.table()), apart_of(desired, self._floors.apart)
+        floors = {gpu: apart.get(gpu, floor) for gpu in program.gpus}
+        differ = len(set(floors.values())) > 1
+        return replace(measured, floor=min(floors.values(), default=floor), floors=floors if differ else {})
 
     def _retune(self, process: ProcessId, gpu: str, slice_us: int) -> None:
         """Another slice for a program that has a turn; in the thread of the turns."""

@@ -117,7 +117,7 @@ class View:
         lines = [
             *words.gpu_times(data, names),
             *words.places(data, names),
-            *(f"floor {each}" for each in words.floor(data)),
+            *(f"floor {each}" for each in words.floor(data, names)),
             *(f"GPU {names.get(each.gpu, '?')} rotates so because {each.why}" for each in rotates),
         ]
         return {

@@ -245,7 +245,7 @@ def _turns(program: Program, seen: Snapshot) -> list[str]:
     numbers = {gpu.uuid: str(gpu.minor) for gpu in seen.gpus}
     data = program.to_json()
     lines = [*words.gpu_times(data, numbers), *words.places(data, numbers)]
-    lines += [f"floor {text}" for text in words.floor(data)]
+    lines += [f"floor {text}" for text in words.floor(data, numbers)]
     for each in seen.schedules:
         if each.gpu in program.gpus:
             because = f"; because {each.why}" if each.why else ""

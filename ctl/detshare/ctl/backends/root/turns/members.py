@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from detshare.ctl.backends.desired import Desired
@@ -35,6 +35,8 @@ class Member:
     """its compute TSGs there; an MPS client's are its server's"""
     fixed: bool = False
     """an MPS server or a client of one: it is never switched off"""
+    apart: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """GPU -> what its floor is there, where that GPU has one of its own for it"""
 
     def has_more(self, before: Member | None) -> bool:
         """Whether it has made channels since."""
@@ -46,14 +48,20 @@ class Member:
 
 
 def tenant_of(members: Iterable[Member]) -> Tenant:
-    """Programs of one tenant have their turn together: with the highest rank, weight and floor that one of them has."""
+    """Programs of one tenant have their turn together: with the highest rank, weight and floor that one of them has.
+
+    The floor is the highest on each of its GPUs, by the floors of that GPU.
+    """
     group = list(members)
+    gpus = frozenset(m.gpu for m in group)
+    named = {gpu for m in group for gpu in m.apart} & gpus
     return Tenant(
         group[0].tenant,
-        frozenset(m.gpu for m in group),
+        gpus,
         max(m.rank for m in group),
         max(m.weight for m in group),
         max(m.floor for m in group),
+        {gpu: max(m.apart.get(gpu, m.floor) for m in group) for gpu in named},
     )
 
 
@@ -91,13 +99,22 @@ def floor_of(desired: Desired, floors: Mapping[str, float]) -> float:
     return floors.get(desired.klass or "normal", 0.0)
 
 
+def apart_of(desired: Desired, apart: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """GPU -> its floor there, of GPUs that have one of their own for its class; its own floor holds on each."""
+    if desired.floor is not None:
+        return {}
+    klass = desired.klass or "normal"
+    return {gpu: floors[klass] for gpu, floors in apart.items() if klass in floors}
+
+
 def cast(
     programs: Iterable[Program], desired_state: Mapping[ProcessId, Desired], tenants: Mapping[ProcessId, str],
-    floors: Mapping[str, float],
+    floors: Mapping[str, float], apart: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Cast:  # fmt: skip
     """Sort programs by GPU: background is whoever ranks below the highest there, `low` and `idle` in any case.
 
     `desired_state`, `tenants`: of an MPS client those of its server, whose work the log shows under a client's PID.
+    `floors`: of classes; `apart`: those of GPUs that have some of their own.
     """
     by_gpu: dict[str, list[Program]] = defaultdict(list)
     for program in programs:
@@ -127,6 +144,7 @@ def cast(
                     floor_of(desired, floors),
                     tuple(t for t in program.compute if t.gpu == gpu and program.state is not State.MPS_CLIENT),
                     fixed=program.state in (State.MPS_SERVER, State.MPS_CLIENT),
+                    apart=apart_of(desired, apart or {}),
                 )
             )
     return Cast(tuple(background), foreground, frozenset(strangers))

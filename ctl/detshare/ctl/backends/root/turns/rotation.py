@@ -57,6 +57,12 @@ class Tenant:
     rank: int
     weight: int = 1
     floor: float = 0.0
+    apart: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """GPU -> its floor there, where that is another"""
+
+    def floor_on(self, gpu: str) -> float:
+        """Its floor on one of its GPUs."""
+        return self.apart.get(gpu, self.floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +241,8 @@ class Rotation:
     # -- floors
 
     def _floor(self, gpu: str, rank: int) -> float:
-        floors = (s.tenant.floor for s in self.states.values() if s.tenant.rank == rank and gpu in s.tenant.gpus)
-        return max(floors, default=0.0)
+        here = (s.tenant for s in self.states.values() if gpu in s.tenant.gpus)
+        return max((tenant.floor_on(gpu) for tenant in here if tenant.rank == rank), default=0.0)
 
     def _window_at(self, gpu: str, rank: int) -> float:
         """How long a class's windows are on a GPU: who share its floor have one each in `WINDOWS_S`."""

@@ -26,7 +26,7 @@ def schedule(gpu: str, rotation: Rotation, fore: Foreground, now: float, slice_u
         left_s=round(max(0.0, grant.until - now), 3) if grant is not None and order else None,
         slice_us=slice_us,
         gap_us=round(fore.gap_us, 1),
-        floor=max((s.tenant.floor for s in states.values()), default=0.0),
+        floor=max((s.tenant.floor_on(gpu) for s in states.values()), default=0.0),
         why=fore.why,
     )
 
