@@ -34,6 +34,7 @@ Ctl = Callable[..., Result]
             ("set-class", "mine", {"weight": 5, "level": 0, "gpu": 1}),
         ),
         (["set-class", "low", "--reset"], ("set-class", "low", None)),
+        (["set-class", "low", "--reset", "--gpu", "1"], ("set-class", "low", {"reset": True, "gpu": 1})),
     ],
 )
 def test_commands_reach_the_backend(ctl: Ctl, backend: FakeBackend, args: list[str], call: tuple[object, ...]) -> None:

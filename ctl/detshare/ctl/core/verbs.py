@@ -12,15 +12,13 @@ from typing import Any, Final
 
 from detshare.ctl.core import accounts, classes, select
 from detshare.ctl.core.backend import BadRequest
-from detshare.ctl.core.config_values import MOST_SMS
+from detshare.ctl.core.config_values import MOST_GPUS, MOST_SMS
 from detshare.ctl.core.kinds import Flag, Level, Number, Permille, Rate, Size, Sms, Text, Whole, shown
 from detshare.ctl.core.verb import Arg, Lane, Request, Verb, Whom
 
 LEVELS: Final = Level.names
 LONGEST_WAIT: Final = 30.0
 """seconds that set-sm, bind and park may wait"""
-MOST_GPUS: Final = 64
-"""numbers that --gpu takes; the kernel says which of them there are"""
 
 _PERCENT: Final = Whole(classes.PERCENTS, "a share in percent")
 _WEIGHT: Final = Whole(classes.WEIGHTS, "weight")
@@ -42,9 +40,9 @@ def _bucket(args: dict[str, Any]) -> dict[str, Any]:
 def _row(args: dict[str, Any]) -> dict[str, Any]:
     """The part of a class's row that was named; None: the row is to be as by default."""
     if args.pop("reset", False):
-        if args:
-            raise BadRequest("reset takes nothing besides: the whole row is set back")
-        return {"change": None}
+        if set(args) - {"gpu"}:
+            raise BadRequest("reset takes nothing besides but a GPU: the whole row is set back")
+        return {"change": {"reset": True, **args} if args else None}
     if not set(args) - {"gpu"}:
         raise BadRequest("nothing is to be changed: name weight, slice, level, floor, turn or reset")
     if "weight" in args and args.get("slice_us"):
@@ -240,7 +238,10 @@ _ALL: Final = (
                 "One program at a time, 5000 or more; 0: all at once.", "turn",
             ),
             Arg("gpu", _GPU, "", "Only on this GPU.  [default: on each]", "gpu"),
-            Arg("reset", Flag(), "", "As by default; a class that is not one of ours is forgotten.", "reset"),
+            Arg(
+                "reset", Flag(), "",
+                "As by default; a class that is not one of ours is forgotten. With --gpu: as on the others.", "reset",
+            ),
         ),
         Whom.CLASS,
         Lane.TEMPORAL,

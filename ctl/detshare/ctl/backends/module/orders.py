@@ -110,7 +110,8 @@ def write_missing(link: Link, rows: Sequence[ClassRow]) -> list[str]:
 
 
 def set_class(link: Link, klass: str, change: Mapping[str, object] | None) -> ClassRow | None:
-    """Change a class's row; None sets ours back and forgets another, then the answer is None. BadRequest."""
+    """Change a class's row; None sets ours back and forgets another, then the answer is None. `reset` with a GPU: it
+    has the row of all. BadRequest."""
     named = dict(change or {})
     gpu = named.pop("gpu", None)
     assert gpu is None or isinstance(gpu, int)
@@ -127,6 +128,12 @@ def set_class(link: Link, klass: str, change: Mapping[str, object] | None) -> Cl
             if name == klass:
                 link.del_class(klass, where)
         return None
+    if named.pop("reset", False):
+        if not any(name == klass for name, _ in found) and klass not in classes.CLASSES:
+            raise BadRequest(f"there is no class {klass}: there are {', '.join(sorted({n for n, _ in found}))}")
+        if (klass, gpu) in found:
+            link.del_class(klass, gpu)
+        return found.get((klass, None)) or (row_of(klass) if klass in classes.CLASSES else None)
     before = found.get((klass, gpu)) or found.get((klass, None))
     if before is None and klass in classes.CLASSES:
         before = row_of(klass)
