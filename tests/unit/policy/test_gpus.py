@@ -310,10 +310,30 @@ def test_the_configuration_gives_gpus_their_own_by_number_or_uuid(world, tmp_pat
     assert absent.ok is False
     assert NO_GPU in absent.detail
     assert any(NO_GPU in event.text for event in made.told)
+    refused = made.engine.choose("fair", {}, gpu="5")
+    made.turn()
+    with pytest.raises(ControlError, match="no GPU '5'"):
+        refused.result()
     made.gpus = (*made.gpus, Gpu("GPU-55555555-0000", 5, "Fake H100", "0000:03:00.0"))
     made.look(0.25)
     assert status(made, 5)["name"] == "fair"
     assert all(check.ok for check in made.engine.doctor())
+
+
+def test_what_was_taken_back_while_its_gpu_was_away_stays_so_when_that_is_there(world, tmp_path):
+    made = pair(world)
+    made.gpus = (FIRST,)
+    made.programs = {1: made.programs[1]}
+    gpus = {"1": (file(tmp_path, "one", 700.0), {})}
+    made.engine.open_with("static", {}, gpus)
+    made.look()
+    made.engine.unset("1")
+    made.turn()
+    made.again()
+    made.gpus = (FIRST, SECOND)
+    made.engine.open_with("static", {}, gpus)
+    made.look(1.0)
+    assert made.engine.status()["gpus"] == []
 
 
 def test_a_policy_of_one_gpu_that_cannot_be_had_leaves_static_there(world, tmp_path):

@@ -93,15 +93,15 @@ class Seats:
         gpu = chosen(self._gpus, text)
         return text if gpu is None else gpu.uuid
 
-    def find(self, asked: str, text: str) -> str:
-        """The same of a GPU that is there, or has a seat. ControlError where there is none such."""
+    def find(self, asked: str, text: str, there: bool = False) -> str:
+        """The same of a GPU that is there, or has a seat and need not be `there`. ControlError: none is such."""
         if text.startswith("MIG-"):
             following = "give the number of the GPU that it was cut of: its instances share one policy"
             raise ControlError(asked, "a policy is of a whole GPU, not of a MIG instance", following, usage=True)
         found = self.name_of(text)
-        if found in self.own or found in self._numbers:
+        if found in self._numbers or (found in self.own and not there):
             return found
-        absent = [key for key in self.own if text and key.startswith(text)]
+        absent = [key for key in self.own if text and key.startswith(text) and not there]
         if len(absent) == 1:
             return absent[0]
         listed = ", ".join(f"{each.minor} ({each.uuid})" for each in self._gpus) or "none"

@@ -104,7 +104,7 @@ class Succession:
             self._ledger.keep()
             self.switch(loaded, by)
             return
-        key = self._seats.find(f"policy set {loaded.name[:80]} --gpu {gpu[:60]}", gpu)
+        key = self._seats.find(f"policy set {loaded.name[:80]} --gpu {gpu[:60]}", gpu, there=True)
         self._ledger.chosen_gpus[key] = choice
         self._ledger.keep()
         seat = self._seats.own.get(key)
@@ -263,7 +263,7 @@ class Succession:
             if key in wanted:
                 self.say("error", None, f"policy.gpus names one GPU twice, {given} is the second: it counts")
             wanted[key] = choice
-        wanted.update(self._ledger.chosen_gpus)
+        wanted.update({self._seats.name_of(key): choice for key, choice in self._ledger.chosen_gpus.items()})
         for key, found in wanted.items():
             if found is not None:
                 seat = self._seats.add(key)
