@@ -123,10 +123,16 @@ class Client:
         """{"policy": the one that decides, "known": [...]}"""
         return self._json("GET", "/v1/policy", "see the policy")
 
-    def policy_set(self, name: str, params: dict[str, str] | None = None) -> dict[str, Any]:
-        """Let another policy decide; how it stands."""
-        body = json.dumps({"name": name, "params": params or {}}).encode()
-        return self._json("POST", "/v1/policy/set", f"policy set {name}", body)
+    def policy_set(self, name: str, params: dict[str, str] | None = None, gpu: str | int = "") -> dict[str, Any]:
+        """Let another policy decide, for one GPU or for all that have none of their own; how they stand."""
+        body = {"name": name, "params": params or {}} | ({} if gpu == "" else {"gpu": str(gpu)})
+        asked = f"policy set {name}" + (f" --gpu {gpu}" if gpu != "" else "")
+        return self._json("POST", "/v1/policy/set", asked, json.dumps(body).encode())
+
+    def policy_unset(self, gpu: str | int) -> dict[str, Any]:
+        """A GPU has the policy of the others again; how they stand."""
+        body = json.dumps({"gpu": str(gpu)}).encode()
+        return self._json("POST", "/v1/policy/unset", f"policy unset --gpu {gpu}", body)
 
     def policy_resume(self, who: str) -> dict[str, Any]:
         """Give programs, or a class, back to the policy: {"resumed": [PID], "class"}."""

@@ -109,6 +109,15 @@ def test_an_empty_file_and_none_are_the_defaults(tmp_path, monkeypatch):
         ("[policy]\nname = 'no such thing'\n", 2, "policy.name", "no policy's name"),
         ("[policy]\nname = 'a'\nparameters = {a = [1]}\n", 3, "policy.parameters.a", "a list"),
         ("[policy.parameters]\na = 1\nb = nan\n", 3, "policy.parameters.b", "number"),
+        ("[policy]\ngpus = 3\n", 2, "policy.gpus", "[policy.gpus.1]"),
+        ("[policy.gpus.1]\nparameters = {}\n", 1, "policy.gpus.1", "name is missing"),
+        ("[policy.gpus]\n1 = 'strict'\n", 2, "policy.gpus.1", "it is a table"),
+        ("[policy.gpus.1]\nname = 'a'\n\nmore = 1\n", 4, "policy.gpus.1.more", "takes name, parameters"),
+        ("[policy.gpus.1]\nname = 'no such'\n", 2, "policy.gpus.1.name", "no policy's name"),
+        ("[policy.gpus.1]\nname = 'a'\nparameters = {a = [1]}\n", 3, "policy.gpus.1.parameters.a", "a list"),
+        ("[policy.gpus.64]\nname = 'a'\n", 1, "policy.gpus.64", "0 to 63"),
+        ("[policy.gpus.01]\nname = 'a'\n", 1, "policy.gpus.01", "is no GPU"),
+        ("[policy.gpus.MIG-1234]\nname = 'a'\n", 1, "policy.gpus.MIG-1234", "a whole GPU"),
         ("[pool]\ntiers = [\n 10,\n 101,\n]\n", 2, "pool.tiers", "101 is no share"),
         ("[pool]\ntiers = [10]\n", 2, "pool.tiers", "100 is missing"),
         ("[pool]\ntiers = [10, 100, 10]\n", 2, "pool.tiers", "twice"),
@@ -210,6 +219,22 @@ def test_config_check_tells_of_a_policy_that_cannot_be_had(tmp_path: Path, polic
     (problem,) = json.loads(failed.stdout)["error"]["problems"]
     assert (problem["line"], problem["key"]) == (line, "policy.name")
     assert problem["reason"].startswith(told)
+
+
+def test_policies_of_single_gpus_are_read_shown_and_checked_like_that_of_all(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    uuid = "GPU-12345678-1111-2222-3333-444444444444"
+    first = '[policy.gpus.1]\nname = "strict"\nparameters = { low = 5 }\n'
+    path.write_text(f'{first}[policy.gpus.{uuid}]\nname = "fair"\n')
+    made = config.load(path).policy
+    assert made == config.Policy(gpus={"1": config.GpuPolicy("strict", {"low": "5"}), uuid: config.GpuPolicy("fair")})
+    assert CliRunner().invoke(main, ["config", "check", str(path)]).exit_code == 0
+    shown = CliRunner().invoke(main, ["config", "show", str(path)])
+    assert config.parse(shown.stdout.encode(), path) == config.load(path)
+    path.write_text('[policy]\nname = "slo-awre"\n[policy.gpus.1]\nname = "strikt"\n')
+    failed = CliRunner().invoke(main, ["config", "check", str(path), "--json"])
+    problems = json.loads(failed.stdout)["error"]["problems"]
+    assert [(each["line"], each["key"]) for each in problems] == [(2, "policy.name"), (4, "policy.gpus.1.name")]
 
 
 def test_config_check_runs_no_code_of_a_policy(tmp_path: Path) -> None:

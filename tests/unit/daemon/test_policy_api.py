@@ -143,6 +143,11 @@ def test_a_policy_that_hangs_keeps_nobody_waiting(start, tmp_path):
         {"name": "fair", "params": []},
         {"name": "fair", "params": {"unit_ms": 1}},
         {"name": "fair", "more": 1},
+        {"name": "fair", "gpu": -1},
+        {"name": "fair", "gpu": True},
+        {"name": "fair", "gpu": ""},
+        {"name": "fair", "gpu": 7},
+        {"name": "fair", "gpu": "GPU-nosuch"},
         {"name": "nosuch"},
         {"name": "fair", "params": {"nosuch": "1"}},
         {"name": "fair", "params": {"unit_ms": "x"}},
@@ -209,3 +214,27 @@ def test_a_deadline_is_set_and_taken_away(start):
         daemon.client.policy_deadline("nobody-of-that-name", 20_000.0)
     for us in (0, -1, 1e10, True, "20ms"):
         assert ask(daemon, "POST", "/v1/policy/deadline", {"who": "4242", "us": us})[0] == 400
+
+
+def test_one_gpu_has_a_policy_of_its_own(start, short):
+    daemon = start()
+    uuid = daemon.client.programs()["gpus"][0]["uuid"]
+    status = daemon.client.policy_set(short, gpu=0)
+    assert status["name"] == "slo-aware"
+    assert [(each["gpu"], each["uuid"], each["name"]) for each in status["gpus"]] == [(0, uuid, short)]
+    until(lambda: slices(daemon) == {300})
+    assert daemon.client.why(4242)["policy"]["name"] == short
+    assert f'detshare_policy_info{{gpu="{uuid}",name="' in daemon.client.metrics()
+    assert f'detshare_policy_standing{{gpu="{uuid}"}} 2.0' in daemon.client.metrics()
+    assert [each["ok"] for each in daemon.client.doctor()["checks"] if each["name"] == "policy"] == [True, True]
+    assert daemon.client.policy_unset(uuid[:8])["gpus"] == []
+    until(lambda: slices(daemon) == {2048})
+    with pytest.raises(ControlError, match="no policy of its own"):
+        daemon.client.policy_unset(0)
+
+
+@pytest.mark.parametrize("body", [{}, {"gpu": None}, {"gpu": 0, "more": 1}, {"gpu": []}, {"gpu": "x" * 65}, {"gpu": 9}])
+def test_what_unset_does_not_take(start, body):
+    status, answer = ask(start(), "POST", "/v1/policy/unset", body)
+    assert status == 400
+    assert answer["error"]

@@ -215,3 +215,16 @@ def test_a_program_of_the_spatial_lane_is_a_client_too() -> None:
     answer = snapshot(SERVER, replace(CLIENT, state=State.SPATIAL)).to_json()
     answer["programs"][1]["spatial"] = {"sms": 132}
     assert words.servers(answer["programs"][1], answer["programs"]) == ["6"]
+
+
+def test_policies_of_all_and_of_single_gpus_are_one_line() -> None:
+    all_ = {"name": "strict", "failed": ""}
+    assert words.policies(all_) == {"name": "strict", "failed": ""}
+    own = [
+        {"gpu": 1, "uuid": "GPU-1", "name": "fair", "failed": "it slept"},
+        {"gpu": None, "uuid": "7", "name": "mine"},
+    ]
+    assert words.policies({**all_, "gpus": own}) == {
+        "name": "strict, GPU 1: fair, GPU 7: mine",
+        "failed": "GPU 1: it slept",
+    }

@@ -65,6 +65,7 @@ class World:
         self.told: list[Event] = []
         self.attended: list[bool] = []
         """whether launches are to be heard at once, each time that changed"""
+        self.gpus: tuple[Gpu, ...] = (Gpu(GPU, 0, "Fake H100", "0000:01:00.0", 80 << 30),)
         self.now = 1000.0
         self._options = (backend, limit_s)
         self.engine = self._make()
@@ -145,8 +146,7 @@ class World:
     def look(self, after: float = 0.0) -> None:
         """A look at the machine, and a turn."""
         self.now += after
-        gpu = Gpu(GPU, 0, "Fake H100", "0000:01:00.0", 80 << 30)
-        seen = Look("model", "unit", "580.0", self.now, 0.001, (gpu,), tuple(self.programs.values()))
+        seen = Look("model", "unit", "580.0", self.now, 0.001, self.gpus, tuple(self.programs.values()))
         self.engine.look(replace(seen, classes=tuple(self.classes)))
         self.turn()
 
@@ -164,7 +164,7 @@ class World:
 
     def use(self, policy: Policy, name: str = "mine", **params: str) -> None:
         """Let this object decide."""
-        self.engine._ask(lambda: self.engine._switch(Loaded(policy, name, params, "a test")))
+        self.engine._ask(lambda: self.engine._heirs.switch(Loaded(policy, name, params, "a test")))
         self.turn()
 
     def choose(self, name: str, **params: str) -> None:

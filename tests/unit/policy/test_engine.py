@@ -282,7 +282,7 @@ def test_a_policy_without_hooks_costs_nothing_but_the_look(world):
     for _ in range(20):
         made.look(0.25)
     assert made.performed == []
-    assert made.engine._host._thread is None
+    assert made.engine.seats.default.host._thread is None
 
 
 def test_the_default_policy_does_nothing_at_rest(world):

@@ -45,8 +45,8 @@ class Stepped(World):
         return made
 
     def killed(self) -> None:
-        assert self.engine._host is not None
-        self.engine._host.close()
+        assert self.engine.seats.default.host is not None
+        self.engine.seats.default.host.close()
         self.step = -1
         self.again()
 
@@ -99,7 +99,7 @@ def test_a_gate_opens_in_time_where_the_policy_fails_with_the_next_daemon(steppe
     stepped.use(Scripted(on_attach=lambda now, tenant: [Gate(tenant, False)]))
     stepped.killed()
     stepped.engine.open_with("static", {})
-    stepped.engine._switch(Loaded(Scripted(on_attach=lambda now, tenant: 1 / 0), "mine", {}, "a test"))
+    stepped.engine._heirs.switch(Loaded(Scripted(on_attach=lambda now, tenant: 1 / 0), "mine", {}, "a test"))
     for _ in range(44):
         stepped.look(0.25)
     assert "ZeroDivisionError" in stepped.engine.status()["failed"]

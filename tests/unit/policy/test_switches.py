@@ -97,7 +97,7 @@ def test_a_failed_policy_is_told_of_and_begun_anew(world, tmp_path):
     made.busy(1)
     made.look(0.25)
     assert "RuntimeError: as I am" in made.engine.status()["failed"]
-    assert made.engine.doctor().ok is False
+    assert made.engine.doctor()[0].ok is False
     assert any(event.kind == "error" and "as I am" in event.text for event in made.told)
     assert made.slices() == {1: 300}, "what it decided stands"
     made.programs[2] = program(2)
@@ -105,7 +105,7 @@ def test_a_failed_policy_is_told_of_and_begun_anew(world, tmp_path):
     assert made.slices() == {1: 300, 2: 2048}, "nothing new is decided"
     made.turn(31.0)
     assert made.slices() == {1: 300, 2: 300}
-    assert made.engine.doctor().ok is True
+    assert made.engine.doctor()[0].ok is True
 
 
 def test_who_hangs_in_a_hook_keeps_nobody_waiting(world):
@@ -220,7 +220,7 @@ def test_a_policy_that_cannot_be_had_leaves_static(world):
     status = made.engine.status()
     assert status["name"] == "static"
     assert "nosuch" in status["failed"]
-    assert made.engine.doctor().ok is False
+    assert made.engine.doctor()[0].ok is False
 
 
 def test_what_cannot_be_loaded_changes_nothing(world):

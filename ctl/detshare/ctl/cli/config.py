@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -66,19 +67,29 @@ def check(place: Place, as_json: bool, path: Path | None) -> None:
 
 
 def _policy(found: Config) -> None:
-    """ConfigError where its policy cannot be had: a daemon would start, and `static` decide. No file's code is run."""
-    spec, key = found.policy.name, "policy.name"
-    try:
-        registry.require_safe(spec)
-        if not registry.is_file(spec):
-            registry.load(spec, found.policy.parameters)
-        elif not Path(spec.rpartition(":")[0] if ".py:" in spec else spec).is_file():
-            raise ControlError(key, f"{spec} is no file", "")
-    except ControlError as error:
-        if found.path is None:
-            raise
-        lines = Lines(found.path.read_text(encoding="utf-8"))
-        raise ConfigError(found.path, [Problem(lines.of(("policy", "name")), key, error.stopped)]) from error
+    """ConfigError where a policy cannot be had: a daemon would start, and `static` decide. No file's code is run."""
+    given: list[tuple[tuple[str, ...], str, Mapping[str, str]]]
+    given = [(("policy", "name"), found.policy.name, found.policy.parameters)]
+    given += [(("policy", "gpus", gpu, "name"), each.name, each.parameters) for gpu, each in found.policy.gpus.items()]
+    problems = []
+    for key, spec, parameters in given:
+        try:
+            _one_policy(spec, parameters)
+        except ControlError as error:
+            if found.path is None:
+                raise
+            lines = Lines(found.path.read_text(encoding="utf-8"))
+            problems.append(Problem(lines.of(key), lines.name(key), error.stopped))
+    if problems and found.path is not None:
+        raise ConfigError(found.path, problems)
+
+
+def _one_policy(spec: str, parameters: Mapping[str, str]) -> None:
+    registry.require_safe(spec)
+    if not registry.is_file(spec):
+        registry.load(spec, parameters)
+    elif not Path(spec.rpartition(":")[0] if ".py:" in spec else spec).is_file():
+        raise ControlError("config check", f"{spec} is no file", "")
 
 
 @command("show", "sudo detshare-ctl config show", group=group)
@@ -163,5 +174,7 @@ def _key(name: str) -> str:
 
 
 def _value(value: object) -> str:
-    """TOML's form of a string, a number or a list, which is JSON's."""
+    """TOML's form of a string, a number or a list, which is JSON's, and of a table in one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(_lines(value)) + " }" if value else "{}"
     return json.dumps(value, ensure_ascii=False)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands about policies: policy list|show|set|resume, why, replay."""
+"""The commands about policies: policy list|show|set|unset|resume, why, replay."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -21,11 +22,14 @@ from detshare.ctl.policy import registry
 if TYPE_CHECKING:
     from detshare.ctl.policy.decisions.replay import Difference
 
+F = TypeVar("F", bound=Callable[..., Any])
 _EXAMPLE: Final = """\
 Example:
   sudo detshare-ctl policy list
   sudo detshare-ctl policy set tpot-first tpot_ms=40
   sudo detshare-ctl policy set ./mine.py
+  sudo detshare-ctl policy set fair --gpu 1
+  sudo detshare-ctl policy unset --gpu 1
   sudo detshare-ctl policy resume 4242
 """
 
@@ -45,6 +49,15 @@ def group() -> None:
     The policy decides on what people left open: what you set by hand wins, until `release` or `policy resume`.
     Each command takes --json.
     """
+
+
+def _gpu(text: str, required: bool = False) -> Callable[[F], F]:
+    return click.option("--gpu", metavar="GPU", required=required, help=text)
+
+
+def _check_gpu(asked: str, gpu: str | None) -> None:
+    if gpu is not None and (not gpu.strip() or len(gpu) > 64 or not gpu.isascii() or not gpu.isprintable()):
+        raise ControlError(asked, f"{gpu[:60]!r} is no GPU", "give its number, or its UUID's beginning", usage=True)
 
 
 def _daemon(place: Place, asked: str) -> Client:
@@ -76,7 +89,10 @@ def list_(place: Place, as_json: bool) -> None:
 
 @command("show", "sudo detshare-ctl policy show", group=group)
 def show(place: Place, as_json: bool) -> None:
-    """Show the policy that decides, what it did, and what was refused to it."""
+    """Show the policy that decides, what it did, and what was refused to it.
+
+    Policies of single GPUs are after that of all others.
+    """
     answer = _daemon(place, "policy show").policy()["policy"]
     if as_json:
         click.echo(json.dumps(answer, indent=1))
@@ -85,8 +101,15 @@ def show(place: Place, as_json: bool) -> None:
 
 
 def _tell(status: dict[str, Any]) -> None:
+    _tell_one(status, "")
+    for each in status.get("gpus", ()):
+        where = f"GPU {each['gpu']}" if each["gpu"] is not None else f"GPU {each['uuid']}, which is not there"
+        _tell_one(each, f", {where}")
+
+
+def _tell_one(status: dict[str, Any], where: str) -> None:
     params = "".join(f" {name}={value}" for name, value in status["params"].items())
-    click.echo(tables.clean(f"policy {status['name']}{params}"))
+    click.echo(tables.clean(f"policy {status['name']}{params}{where}"))
     if status["rule"]:
         click.echo(tables.clean(status["rule"]))
     if status["failed"]:
@@ -111,19 +134,37 @@ def _tell(status: dict[str, Any]) -> None:
 @command("set", "sudo detshare-ctl policy set tpot-first tpot_ms=40", group=group)
 @click.argument("name", metavar="NAME|FILE.py[:CLASS]")
 @click.argument("params", metavar="[KEY=VALUE]...", nargs=-1)
-def set_(place: Place, as_json: bool, name: str, params: tuple[str, ...]) -> None:
+@_gpu("For this GPU alone: its number, or the beginning of its UUID.  [default: all that have none of their own]")
+def set_(place: Place, as_json: bool, name: str, params: tuple[str, ...], gpu: str | None) -> None:
     """Let another policy decide from now on; nothing is interrupted.
 
     It stays so over a restart of the daemon, until the daemon's configuration names another one. What the former policy
     had set and the new one does not want is put back; what people set stays. A file is run inside the daemon: only
     root may name one.
     """
-    asked = " ".join(["policy set", name, *params])
+    asked = " ".join(["policy set", name, *params, *(["--gpu", gpu] if gpu is not None else [])])
+    _check_gpu(asked, gpu)
     given = _params(asked, params)
     if registry.is_file(name):
         path, colon, cls = name.rpartition(":") if ".py:" in name else (name, "", "")
         name = f"{Path(path).resolve()}{colon}{cls}"  # the daemon has a folder of its own
-    answer = _daemon(place, asked).policy_set(name, given)
+    answer = _daemon(place, asked).policy_set(name, given, gpu or "")
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+        return
+    _tell(answer)
+
+
+@command("unset", "sudo detshare-ctl policy unset --gpu 1", group=group)
+@_gpu("Its number, or the beginning of its UUID.", required=True)
+def unset(place: Place, as_json: bool, gpu: str) -> None:
+    """Let the policy of all other GPUs decide for one that has its own.
+
+    It stays so over a restart of the daemon, also where the configuration has a policy for that GPU.
+    """
+    asked = f"policy unset --gpu {gpu}"
+    _check_gpu(asked, gpu)
+    answer = _daemon(place, asked).policy_unset(gpu)
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return

@@ -27,6 +27,8 @@ from detshare.ctl.core.config_values import (
     check_exclusive,
     check_file,
     check_flag,
+    check_gpu_policy,
+    check_gpu_tables,
     check_group,
     check_hosts,
     check_interval,
@@ -53,6 +55,7 @@ __all__ = [
     "Containers",
     "Daemon",
     "Exclusive",
+    "GpuPolicy",
     "Metrics",
     "Page",
     "Park",
@@ -87,12 +90,22 @@ class Daemon:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuPolicy:
+    """That of one GPU."""
+
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """The policy that decides from the start on."""
 
     name: str = "slo-aware"
     """an entry point's name, or the path of a Python file"""
     parameters: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, GpuPolicy] = field(default_factory=dict)
+    """number or UUID of a GPU -> its own"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +263,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, Callable[[object], Any]]]] = {
         "launches": check_flag,
         "classes": check_classes,
     },
-    "policy": {"name": check_policy, "parameters": check_parameters},
+    "policy": {"name": check_policy, "parameters": check_parameters, "gpus": check_gpu_tables},
     "pool": {"tiers": check_tiers, "exclusive": check_tables},
     "access": {"group": check_group, "users": check_users},
     "metrics": {"listen": check_listen},
@@ -371,9 +384,20 @@ class _Reader:
                 self._wrong((section, key, *error.below), str(error))
         if section == "pool" and "exclusive" in values:
             values["exclusive"] = self._exclusive(values["exclusive"])
+        if section == "policy" and "gpus" in values:
+            values["gpus"] = self._gpu_policies(values["gpus"])
         if section == "page":
             self._page(values)
         return _MADE[section](**values)
+
+    def _gpu_policies(self, tables: Mapping[str, object]) -> dict[str, GpuPolicy]:
+        made: dict[str, GpuPolicy] = {}
+        for gpu, table in tables.items():
+            try:
+                made[gpu] = GpuPolicy(*check_gpu_policy(gpu, table))
+            except Bad as error:
+                self._wrong(("policy", "gpus", gpu, *error.below), str(error))
+        return made
 
     def _page(self, values: Mapping[str, Any]) -> None:
         made = Page(**values)

@@ -24,6 +24,8 @@ LONGEST_ROOM: Final = 86_400.0
 LEAST_ARENA: Final = 2 << 20
 """bytes: a grain; "64" holds none, and is hardly meant"""
 MOST_SMS: Final = 4096
+MOST_GPUS: Final = 64
+"""numbers that GPUs have; who has them says which of them there are"""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _ACCOUNT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,255}\$?")
@@ -153,6 +155,39 @@ def check_parameters(value: object) -> dict[str, str]:
         except ValueError:
             raise Bad("it is a number too large to show", name) from None
     return made
+
+
+def check_gpu_tables(value: object) -> dict[str, object]:
+    """A table of tables."""
+    if not isinstance(value, dict):
+        raise Bad(f"it is {shown(value)}; each GPU has a table of its own: [policy.gpus.1]")
+    return value
+
+
+def check_gpu_policy(gpu: str, table: object) -> tuple[str, dict[str, str]]:
+    """Name and parameters of the policy of one GPU; whether there is such a GPU is seen at the start."""
+    known = ("name", "parameters")
+    if gpu.startswith("MIG-"):
+        raise Bad("a policy is of a whole GPU, not of a MIG instance: give the number of the GPU that it was cut of")
+    number = gpu.isdecimal() and gpu.isascii() and len(gpu) < 3 and int(gpu) < MOST_GPUS and gpu == str(int(gpu))
+    if not number and not _GPU.fullmatch(gpu):
+        numbers = f"a number as in /dev/nvidia1, 0 to {MOST_GPUS - 1}"
+        raise Bad(f"{shown(gpu)} is no GPU; it is {numbers}, or a UUID as nvidia-smi -L has it: GPU-...")
+    if not isinstance(table, dict):
+        raise Bad(f'it is {shown(table)}; it is a table: [policy.gpus.{gpu}] with name = "strict"')
+    for key in table:
+        if key not in known:
+            raise Bad(f"there is no such key; [policy.gpus.{gpu}] takes {', '.join(known)}", key)
+    if "name" not in table:
+        raise Bad("name is missing")
+    try:
+        name = check_policy(table["name"])
+    except Bad as error:
+        raise Bad(str(error), "name") from None
+    try:
+        return name, check_parameters(table.get("parameters", {}))
+    except Bad as error:
+        raise Bad(str(error), "parameters", *error.below) from None
 
 
 def _percent(value: object) -> bool:

@@ -12,15 +12,13 @@ from typing import Any, Final
 
 from detshare.ctl.core import accounts, classes, select
 from detshare.ctl.core.backend import BadRequest
-from detshare.ctl.core.config_values import MOST_SMS
+from detshare.ctl.core.config_values import MOST_GPUS, MOST_SMS
 from detshare.ctl.core.kinds import Flag, Level, Number, Permille, Rate, Size, Sms, Text, Whole, shown
 from detshare.ctl.core.verb import Arg, Lane, Request, Verb, Whom
 
 LEVELS: Final = Level.names
 LONGEST_WAIT: Final = 30.0
 """seconds that set-sm, bind and park may wait"""
-MOST_GPUS: Final = 64
-"""numbers that --gpu takes; the kernel says which of them there are"""
 
 _PERCENT: Final = Whole(classes.PERCENTS, "a share in percent")
 _WEIGHT: Final = Whole(classes.WEIGHTS, "weight")

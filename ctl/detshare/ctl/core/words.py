@@ -192,6 +192,16 @@ def why(each: Json) -> str:
     return _text(each.get("why"))
 
 
+def policies(status: Json) -> dict[str, str]:
+    """Name and failure of the policies that decide, in a line each: that of all, then those of single GPUs."""
+    names, failures = [str(status["name"])], [str(status.get("failed") or "")]
+    for each in status.get("gpus", ()):
+        where = each["gpu"] if each.get("gpu") is not None else each["uuid"]
+        names.append(f"GPU {where}: {each['name']}")
+        failures.append(f"GPU {where}: {each['failed']}" if each.get("failed") else "")
+    return {"name": ", ".join(names), "failed": "; ".join(filter(None, failures))}
+
+
 def mig(gpu: Json, brief: bool = False) -> str:
     """What MIG made of a GPU; empty for a whole one. `brief`: without the instances' names."""
     if not isinstance(cut := gpu.get("mig"), list | tuple):

@@ -36,7 +36,7 @@ REQUEST_SECONDS: Final = 10.0
 _NEXT: Final = (
     "there are GET /v1/version, /v1/programs, /v1/pool, /v1/events, /v1/doctor, /v1/policy, /v1/decisions, "
     "/v1/why/PID, /v1/dirty/PID, /v1/log, /metrics and POST /v1/verbs/VERB, /v1/policy/set, /v1/policy/resume, "
-    "/v1/policy/deadline, /v1/config/reload, /v1/log; people use detshare-ctl"
+    "/v1/policy/unset, /v1/policy/deadline, /v1/config/reload, /v1/log; people use detshare-ctl"
 )
 
 

@@ -144,8 +144,7 @@ class Daemon:
             lambda seen: pools(self._pool.rows(seen)),
             self._attend,
         )
-        service.start(self.config.policy.name, self.config.policy.parameters)
-        service.look(self._snapshot)
+        service.start(self.config.policy, self._snapshot)
         self._policy = service
 
     def _policy_status(self) -> dict[str, Any] | None:
@@ -437,7 +436,7 @@ class Daemon:
             checks.append(Check("guardian", False, f"PID {self._guard.pid} ended", "restart detshared"))
         if self._no_spatial is not None:
             checks.append(Check("spatial lane", False, self._no_spatial.stopped, self._no_spatial.next_step))
-        checks += [configuration_check(self.config.path, self.unread), self.policy.doctor(), *self.dirty.doctor()]
+        checks += [configuration_check(self.config.path, self.unread), *self.policy.doctor(), *self.dirty.doctor()]
         return [*checks, *self._launched.doctor(), *await self._work(self._backend.doctor)]
 
     async def readings(self) -> dict[str, Any]:

@@ -96,24 +96,27 @@ class _Machine(Collector):
                 page.add("detshare_requests_reported", getattr(self._requests, result), result)
         policy = self._policy()
         if policy is not None:
-            _about_policy(page, policy)
+            _about_policy(page, policy, "")
+            for each in policy.get("gpus", ()):
+                _about_policy(page, each, str(each["uuid"]))
         snapshot = self._snapshot()
         if snapshot is not None:
             _about_machine(page, snapshot)
         return page.families()
 
 
-def _about_policy(page: _Page, policy: Policy) -> None:
-    page.info("detshare_policy", name=_text(str(policy["name"])))
-    page.add("detshare_policy_failed", float(bool(policy["failed"])))
+def _about_policy(page: _Page, policy: Policy, gpu: str) -> None:
+    """`gpu`: the UUID of the one that it decides for; empty: all that have none of their own."""
+    page.info("detshare_policy", name=_text(str(policy["name"])), gpu=gpu)
+    page.add("detshare_policy_failed", float(bool(policy["failed"])), gpu)
     counts = policy["counts"]
-    page.add("detshare_policy_calls", counts["calls"])
+    page.add("detshare_policy_calls", counts["calls"], gpu)
     for result, count in (("done", "actions"), ("refused", "refused"), ("undone", "undone")):
-        page.add("detshare_policy_actions", counts[count], result)
-    page.add("detshare_policy_standing", policy["standing"])
+        page.add("detshare_policy_actions", counts[count], result, gpu)
+    page.add("detshare_policy_standing", policy["standing"], gpu)
     for percentile in ("50", "99"):
         taken = policy[f"latency_p{percentile}_ms"]
-        page.add("detshare_policy_latency_seconds", None if taken is None else taken / 1000, percentile)
+        page.add("detshare_policy_latency_seconds", None if taken is None else taken / 1000, percentile, gpu)
 
 
 def _about_machine(page: _Page, snapshot: Snapshot) -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API about policies: GET /v1/policy, /v1/decisions, /v1/why/PID; POST /v1/policy/set,
+"""The API about policies: GET /v1/policy, /v1/decisions, /v1/why/PID; POST /v1/policy/set, /v1/policy/unset,
 /v1/policy/resume, /v1/policy/deadline.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -28,6 +28,7 @@ def add(app: web.Application) -> None:
     add_reading(app)
     app.router.add_get("/v1/policy", _show)
     app.router.add_post("/v1/policy/set", _set)
+    app.router.add_post("/v1/policy/unset", _unset)
     app.router.add_post("/v1/policy/resume", _resume)
     app.router.add_post("/v1/policy/deadline", _deadline)
 
@@ -80,9 +81,9 @@ def runs_files(caller: Caller) -> bool:
 async def _set(request: web.Request) -> web.Response:
     caller = require_change(request, "policy set")
     body = await body_of(request, "policy set")
-    name, params = body.pop("name", None), body.pop("params", None)
+    name, params, gpu = body.pop("name", None), body.pop("params", None), _gpu(body, "policy set")
     if body:
-        raise HttpError(400, "policy set", f"it takes name and params, not {ascii(next(iter(body)))[:40]}")
+        raise HttpError(400, "policy set", f"it takes name, params and gpu, not {ascii(next(iter(body)))[:40]}")
     if not isinstance(name, str) or not name or len(name) > 4096 or not name.isprintable():
         raise HttpError(400, "policy set", "name is no policy's name or file", "see: detshare-ctl policy list")
     given = {} if params is None else params
@@ -93,15 +94,44 @@ async def _set(request: web.Request) -> web.Response:
     ):
         raise HttpError(400, "policy set", 'params is no object of strings such as {"margin": "0.5"}')
     asked = " ".join([f"policy set {name}", *(f"{key}={value}" for key, value in given.items())])
+    asked += f" --gpu {gpu}" if gpu else ""
     try:
         if registry.is_file(name) and not runs_files(caller):
             stopped = f"{caller.text}, may not have the daemon run a file"
             raise Denied(asked, stopped, "run it as root, or install it as a package with an entry point")
-        status = await request.app[SERVICE].policy.choose(name, given, caller.text)
+        status = await request.app[SERVICE].policy.choose(name, given, caller.text, gpu)
     except ControlError as error:
         logs.audit(caller, "policy set", asked, "refused", reason=error.stopped)
         raise
     logs.audit(caller, "policy set", asked, "changed")
+    return web.json_response(status)
+
+
+def _gpu(body: dict[str, Any], asked: str) -> str:
+    """Which GPU; empty where none is named."""
+    gpu = body.pop("gpu", None)
+    if gpu is None:
+        return ""
+    if isinstance(gpu, int) and not isinstance(gpu, bool) and 0 <= gpu < 1 << 16:
+        return str(gpu)
+    if not isinstance(gpu, str) or not 0 < len(gpu) <= 64 or not gpu.isascii() or not gpu.isprintable():
+        raise HttpError(400, asked, f"gpu is {ascii(gpu)[:40]}; it is a GPU's number, or the beginning of its UUID")
+    return gpu
+
+
+async def _unset(request: web.Request) -> web.Response:
+    caller = require_change(request, "policy unset")
+    body = await body_of(request, "policy unset")
+    gpu = _gpu(body, "policy unset")
+    if not gpu or body:
+        raise HttpError(400, "policy unset", 'it takes {"gpu": 1}: a GPU\'s number, or the beginning of its UUID')
+    asked = f"policy unset --gpu {gpu}"
+    try:
+        status = await request.app[SERVICE].policy.unset(gpu, caller.text)
+    except ControlError as error:
+        logs.audit(caller, "policy unset", asked, "refused", reason=error.stopped)
+        raise
+    logs.audit(caller, "policy unset", asked, "changed")
     return web.json_response(status)
 
 

@@ -95,9 +95,17 @@ class Client:
         """The policy that decides."""
         return Policy.of(self._wire.policy()["policy"])
 
-    def set_policy(self, name: str, **params: object) -> Policy:
-        """Let another policy decide from now on."""
-        return Policy.of(self._wire.policy_set(name, {key: str(value) for key, value in params.items()}))
+    def set_policy(self, name: str, *, on_gpu: str | int | None = None, **params: object) -> Policy:
+        """Let another policy decide from now on: on one GPU, by its number or UUID, or on all without one of their own.
+
+        The answer is the policy of all; `gpus` has those of single GPUs.
+        """
+        given = {key: str(value) for key, value in params.items()}
+        return Policy.of(self._wire.policy_set(name, given, "" if on_gpu is None else on_gpu))
+
+    def unset_policy(self, on_gpu: str | int) -> Policy:
+        """A GPU has the policy of the others again."""
+        return Policy.of(self._wire.policy_unset(on_gpu))
 
     def decisions(self, since_s: float = 600.0, most: int = 100) -> tuple[Decision, ...]:
         """The newest decisions, oldest first."""

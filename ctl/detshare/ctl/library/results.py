@@ -206,11 +206,14 @@ class Policy:
     """empty: it works"""
     standing: int
     """decisions of it that stand"""
+    gpus: Mapping[str, Policy]
+    """UUID -> the policy that this GPU has of its own"""
     raw: Json = field(repr=False, hash=False)
 
     @classmethod
     def of(cls, data: Json) -> Policy:
-        return cls(data["name"], data["rule"], dict(data["params"]), data["failed"] or "", data["standing"], data)
+        gpus = {str(each["uuid"]): cls.of(each) for each in data.get("gpus", ())}
+        return cls(data["name"], data["rule"], dict(data["params"]), data["failed"] or "", data["standing"], gpus, data)
 
 
 @dataclass(frozen=True, slots=True)

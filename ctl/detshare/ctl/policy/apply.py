@@ -25,7 +25,7 @@ from detshare.ctl.policy.types import (
     TenantView,
 )
 
-__all__ = ["Request", "before", "plain", "requests", "row_back", "same", "stands", "undo"]
+__all__ = ["Request", "before", "plain", "requests", "row", "row_back", "same", "stands", "undo"]
 
 _LEASE_S: Final = int(LONGEST_SHUT_US / 1e6)
 
@@ -70,11 +70,16 @@ def requests(action: Action, now: Snapshot, backend: str) -> list[Request]:
         case Reflex(tenant, busy_sms):
             return [Request("set-busy", tenant, {"sms": busy_sms})]
         case ClassRow():
-            row = {name: getattr(action, name) for name in _ROW if getattr(action, name) is not None}
-            if action.level is not None:
-                row["level"] = LEVELS[action.level]
-            return [Request("set-class", action.klass, row)]
+            return [Request("set-class", action.klass, row(action))]
     raise TypeError(f"{action!r} is no action")
+
+
+def row(action: ClassRow) -> dict[str, Any]:
+    """Arguments of set-class."""
+    made = {name: getattr(action, name) for name in _ROW if getattr(action, name) is not None}
+    if action.level is not None:
+        made["level"] = LEVELS[action.level]
+    return made
 
 
 _ROW: Final = ("weight", "slice_us", "level", "floor_permille", "turn_us")

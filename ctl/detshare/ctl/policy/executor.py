@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from detshare.ctl.core.driver import ProcessId
@@ -19,6 +18,8 @@ from detshare.ctl.policy.decisions.log import Log
 from detshare.ctl.policy.guard import Guard, kind_of
 from detshare.ctl.policy.host import Answer
 from detshare.ctl.policy.ledger import BY_VERB, Ledger, Put, encode
+from detshare.ctl.policy.seat import Seat
+from detshare.ctl.policy.seats import Seats, row_gpu, row_key
 from detshare.ctl.policy.types import Action, ClassRow, Gate, Park, Preempt, Snapshot, TenantView
 from detshare.ctl.policy.view import Viewer
 
@@ -46,21 +47,22 @@ class Executor:
         decisions: Log,
         ledger: Ledger,
         viewer: Viewer,
+        seats: Seats,
         clock: Callable[[], float],
     ) -> None:
         self._perform, self._tell = perform, tell
         self.backend = backend
         self.decisions, self.ledger = decisions, ledger
-        self._viewer, self._clock = viewer, clock
+        self._viewer, self._seats, self._clock = viewer, seats, clock
         self.guards: dict[str, Guard] = {}
         """GPU -> what was let through there"""
         self.classes: dict[str, ClassInfo] = {}
-        """rows of the last look, and what was written since"""
-        self.refused: deque[tuple[float, str]] = deque(maxlen=20)
+        """rows of the last look, as `row_key` calls them, and what was written since"""
+        self._gpu_rows: dict[str, ClassRow] = {}
+        """what policies of one GPU wrote: whoever sets back the row of all GPUs takes these along"""
         self._left, self._filled = float(BURST), clock()
         self._owed: dict[tuple[ProcessId, str], tuple[Put, int]] = {}
         """what is to be taken back, was refused, and is tried again with a look; how often still"""
-        self.counts = {"actions": 0, "refused": 0, "undone": 0}
 
     def snapshot(self, gpu: str) -> Snapshot:
         """One GPU as it is now."""
@@ -87,6 +89,7 @@ class Executor:
     def carry_out(self, answer: Answer) -> list[list[Any]]:
         """What became of each action: "done", "stands", or why not."""
         made: list[list[Any]] = []
+        seat = self._seats.of(answer.call.now.gpu)
         for action in answer.actions:
             now = self.snapshot(answer.call.now.gpu)
             fate = self._one(action, now)
@@ -98,10 +101,10 @@ class Executor:
                 shown = {"do": type(action).__name__[:60]}
             made.append([shown, fate])
             if fate == "done":
-                self.counts["actions"] += 1
+                seat.counts["actions"] += 1
             else:
-                self.counts["refused"] += 1
-                self.refused.append((time.time(), f"{answer.call.hook}: {_short(shown)}: {fate}"))
+                seat.counts["refused"] += 1
+                seat.refused.append((time.time(), f"{answer.call.hook}: {_short(shown)}: {fate}"))
         return made
 
     def _one(self, action: Any, now: Snapshot) -> str:
@@ -156,22 +159,33 @@ class Executor:
     def _row(self, row: ClassRow, now: Snapshot) -> str:
         if row.klass in self.ledger.hand_rows:
             return f"a person wrote the row of class {row.klass}; it stands until: policy resume {row.klass}"
-        standing = self.classes.get(row.klass)
+        seat = self._seats.of(now.gpu)
+        if seat.gpu and self.backend != "kmod":
+            return "floors of classes are those of all GPUs here: the policy of one GPU cannot set them"
+        key = row_key(row.klass, seat.number)
+        standing = self.classes.get(key)
+        if seat.gpu:
+            self._gpu_rows[key] = _merged(self._gpu_rows.get(key), row)
         if standing is not None and _row_stands(row, standing):
             return "stands"
-        back = apply.row_back(row.klass, standing)
+        back = _on(seat.number, apply.row_back(row.klass, standing))
         problem = self._spend()
         if not problem:
-            self.ledger.begin_row(row.klass, back)
-            problem = self._do(apply.requests(row, now, self.backend))
+            self.ledger.begin_row(key, back)
+            problem = self._do(self._row_requests(row, seat.number))
         if problem:
             self.guards[now.gpu].undone(row)
             return problem
-        self.ledger.rows.setdefault(row.klass, back)
+        self.ledger.rows.setdefault(key, back)
         self.ledger.touch()
+        standing = standing or self.classes.get(row.klass)
         if standing is not None:
-            self.classes[row.klass] = _with(row, standing)
+            self.classes[key] = _with(row, standing)
         return "done"
+
+    def _row_requests(self, row: ClassRow, gpu: int | None) -> list[Request]:
+        made = apply.row(row)
+        return [Request("set-class", row.klass, args) for args in _on(gpu, [made])]
 
     def _spend(self) -> str:
         """Empty where one more decision may be carried out now: people's verbs wait on the same thread."""
@@ -234,7 +248,9 @@ class Executor:
 
     def row_by_hand(self, klass: str) -> None:
         """A person wrote a row."""
-        self.ledger.rows.pop(klass, None)
+        for key in [key for key in self.ledger.rows if _class_of(key) == klass]:
+            del self.ledger.rows[key]
+            self._gpu_rows.pop(key, None)
         self.ledger.hand_rows.add(klass)
         self.ledger.touch()
         self.decisions.note("hand", verb="set-class", klass=klass)
@@ -257,34 +273,47 @@ class Executor:
             self._viewer.acted(put.gpu, put.before, 1e6 * self._clock())
         if kind == "Gate" and put.gpu in self.guards:
             self.guards[put.gpu].check(Gate(name, True), self.snapshot(put.gpu))
-        self.counts["undone"] += 1
+        self._seats.of(put.gpu).counts["undone"] += 1
         self.decisions.note("undone", tenant=name, gpu=put.gpu, action=encode(put.action), result=problem or "done")
 
-    def undo_row(self, klass: str) -> None:
+    def undo_row(self, key: str, seat: Seat) -> None:
         """Take back a row that a policy wrote."""
-        back = self.ledger.rows.pop(klass, None)
+        klass, back = _class_of(key), self.ledger.rows.pop(key, None)
         self.ledger.touch()
+        self._gpu_rows.pop(key, None)
+        if row_gpu(key) is not None:
+            self.classes.pop(key, None)
         problem = self._do([Request("set-class", klass, args) for args in back or ()])
-        self.counts["undone"] += 1
-        self.decisions.note("undone", klass=klass, result=problem or "done")
+        if row_gpu(key) is None:
+            self._rewrite(klass)
+        seat.counts["undone"] += 1
+        self.decisions.note("undone", klass=klass, result=problem or "done", **seat.about)
+
+    def _rewrite(self, klass: str) -> None:
+        """Rows of single GPUs went with that of all."""
+        for key in [key for key in self.classes if row_gpu(key) is not None and _class_of(key) == klass]:
+            del self.classes[key]
+        for key, row in self._gpu_rows.items():
+            if row.klass == klass and key in self.ledger.rows:
+                self._do(self._row_requests(row, row_gpu(key)))
 
     def undo_unwanted(
-        self, former: Mapping[tuple[ProcessId, str], Put], rows: Iterable[str], wanted: Iterable[Any]
+        self, former: Mapping[tuple[ProcessId, str], Put], rows: Iterable[str], wanted: Iterable[Any], seat: Seat
     ) -> None:
         """Take back what the last policy set and the new one does not ask for."""
         kept: set[object] = set()
         for action in wanted:
             if isinstance(action, ClassRow):
-                kept.add(action.klass)
+                kept.add(row_key(action.klass, seat.number))
             elif (process := self._viewer.processes.get(getattr(action, "tenant", ""))) is not None:
                 kind = kind_of(action)
                 kept |= {(process, each) for each in (("Bind", "Move") if kind in ("Bind", "Move") else (kind,))}
         for (process, kind), put in former.items():
             if (process, kind) not in kept:
                 self.undo(process, kind, put)
-        for klass in rows:
-            if klass not in kept:
-                self.undo_row(klass)
+        for key in rows:
+            if key not in kept:
+                self.undo_row(key, seat)
 
     def give_back(self, pids: set[int], klass: str) -> tuple[int, list[tuple[str, str]]]:
         """How much was given back to the policy, and of whom it should hear anew: (GPU, tenant)."""
@@ -305,8 +334,43 @@ class Executor:
             self.decisions.note("resumed", tenants=[str(p.pid) for p in found if p.pid], klass=klass)
         return len(found), anew
 
+    def follow(self) -> dict[tuple[ProcessId, str], Put]:
+        """There was a look: what was decided for who is on another GPU now goes there. That of who has another policy
+        by it, which is not that policy's yet."""
+        handed = {}
+        for (process, kind), put in list(self.ledger.puts.items()):
+            name = str(process.pid)
+            if name in self._viewer.tenants(put.gpu) or self._viewer.processes.get(name) != process:
+                continue
+            gpu = next((gpu for gpu in self._viewer.gpus() if name in self._viewer.tenants(gpu)), None)
+            if gpu is None:
+                continue
+            moved = self.ledger.puts[process, kind] = replace(put, gpu=gpu)
+            self.ledger.touch()
+            if kind == "Gate" and put.gpu in self.guards:
+                self.guards[put.gpu].hand(name, self.guards.setdefault(gpu, Guard()))
+            if self._seats.of(gpu) is not self._seats.of(put.gpu):
+                handed[process, kind] = moved
+        return handed
+
     def _say(self, kind: str, pid: int | None, text: str) -> None:
         self._tell(Event(time.time(), kind, pid, text))
+
+
+def _class_of(key: str) -> str:
+    return key.partition("@")[0]
+
+
+def _on(gpu: int | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Arguments of set-class, for one GPU or for all."""
+    return rows if gpu is None else [{**each, "gpu": gpu} for each in rows]
+
+
+def _merged(old: ClassRow | None, new: ClassRow) -> ClassRow:
+    """Both, and what the newer says where both say something."""
+    if old is None:
+        return new
+    return replace(old, **{name: value for name, value in asdict(new).items() if value is not None})
 
 
 def _row_stands(row: ClassRow, standing: ClassInfo) -> bool:

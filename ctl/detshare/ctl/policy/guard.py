@@ -146,6 +146,12 @@ class Guard:
         """A policy's gate is shut; from now on, where an earlier daemon let it through."""
         self._gates.setdefault(tenant, _Shut(now_us))
 
+    def hand(self, tenant: str, other: Guard) -> None:
+        """It is on another GPU now; its gate was shut when it was."""
+        shut = self._gates.pop(tenant, None)
+        if shut is not None:
+            other._gates.setdefault(tenant, shut)
+
     @property
     def waits(self) -> bool:
         """Whether there is anything to be seen in a snapshot."""

@@ -34,6 +34,7 @@ BY_VERB: Final[Mapping[str, tuple[str, ...]]] = {
     "resume": ("Gate",),
 }
 """verb of a person -> kinds of actions that are his from then on"""
+_CHOICES: Final = ("chosen", "configured", "chosen_gpus", "configured_gpus")
 _LASTING: Final = ("Bind", "Move", "Slice", "Gate", "Reflex")
 _SMS: Final = {"Bind", "Move"}
 """one takes the place of the other"""
@@ -76,6 +77,12 @@ def _put_of(data: Any) -> tuple[tuple[ProcessId, str], Put]:
     return (ProcessId(int(pid), int(start)), str(kind)), made
 
 
+def _choice_of(data: Any) -> tuple[str, dict[str, str]] | None:
+    if data is None:
+        return None
+    return str(data[0]), {str(name): str(value) for name, value in data[1].items()}
+
+
 def _shown(program: Program) -> set[str]:
     """Kinds of which somebody has set something, as far as it shows in the program."""
     marks: set[str] = set()
@@ -103,6 +110,9 @@ class Ledger:
     """policy and parameters that a person chose while the daemon ran"""
     configured: str = ""
     """what the configuration said then: where it says something else now, that counts"""
+    chosen_gpus: dict[str, tuple[str, dict[str, str]] | None] = field(default_factory=dict)
+    """UUID -> the same for one GPU; None: none of its own, whatever the configuration says"""
+    configured_gpus: str = ""
     puts: dict[tuple[ProcessId, str], Put] = field(default_factory=dict)
     """(process, kind) -> what the policy set"""
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -252,6 +262,8 @@ class Ledger:
         data = {
             "chosen": self.chosen,
             "configured": self.configured,
+            "chosen_gpus": self.chosen_gpus,
+            "configured_gpus": self.configured_gpus,
             "puts": [_put_json(process, kind, put) for (process, kind), put in self.puts.items()],
             "rows": self.rows,
             "hand": [[*process, sorted(kinds)] for process, kinds in self.hand.items()],
@@ -293,7 +305,7 @@ class Ledger:
             self._take(data)
         except _NONE as error:
             fresh = Ledger(path)
-            for name in ("chosen", "configured", "puts", "rows", "hand", "hand_rows", "deadlines", "resumed"):
+            for name in (*_CHOICES, "puts", "rows", "hand", "hand_rows", "deadlines", "resumed"):
                 setattr(self, name, getattr(fresh, name))
             return f"{path} is of another kind and is left aside: {type(error).__name__}: {error}"
         return ""
@@ -308,10 +320,11 @@ class Ledger:
             self.found[key] = put
 
     def _take(self, data: Any) -> None:
-        chosen = data["chosen"]
-        if chosen is not None:
-            self.chosen = str(chosen[0]), {str(name): str(value) for name, value in chosen[1].items()}
+        self.chosen = _choice_of(data["chosen"])
         self.configured = str(data["configured"])
+        # a file of a daemon that knew no policies of single GPUs has none
+        self.chosen_gpus = {str(gpu): _choice_of(each) for gpu, each in data.get("chosen_gpus", {}).items()}
+        self.configured_gpus = str(data.get("configured_gpus", ""))
         self.puts.update(map(_put_of, data["puts"]))
         self.rows = {str(name): [dict(each) for each in several] for name, several in data["rows"].items()}
         self.hand = {ProcessId(int(pid), int(start)): set(map(str, kinds)) for pid, start, kinds in data["hand"]}

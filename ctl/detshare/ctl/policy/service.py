@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from detshare.ctl.backends.verbs import explain
 from detshare.ctl.core import select, snapshot
 from detshare.ctl.core.backend import BadRequest
+from detshare.ctl.core.config import Policy
 from detshare.ctl.core.errors import ControlError
 from detshare.ctl.core.snapshot import Check, Event, Outcome
 from detshare.ctl.policy import registry
@@ -55,14 +56,16 @@ class PolicyService:
             perform, tell, backend=backend, decisions=self._decisions, ledger=ledger, pool=pool, attend=attend
         )
 
-    def start(self, name: str, params: Mapping[str, str]) -> None:
-        """Decide from now on, by the policy that a person chose last, else by this one."""
+    def start(self, configured: Policy, seen: snapshot.Snapshot) -> None:
+        """Decide from now on, by the policies that people chose last, else by these. `seen`: the first look."""
         try:
             self._decisions.open()
         except OSError as error:
             log.error("decisions are not logged: %s cannot be made (%s)", self.folder, error)
-        self.engine.open_with(name, params)
+        gpus = {gpu: (each.name, each.parameters) for gpu, each in configured.gpus.items()}
+        self.engine.open_with(configured.name, configured.parameters, gpus)
         self.engine.start()
+        self.engine.look(seen)
 
     def stop(self) -> None:
         """What was decided stands."""
@@ -76,8 +79,8 @@ class PolicyService:
         """A person did a verb."""
         self.engine.hand(verb, str(who), outcome)
 
-    def doctor(self) -> Check:
-        """One line of `doctor`."""
+    def doctor(self) -> list[Check]:
+        """Lines of `doctor`."""
         return self.engine.doctor()
 
     def mark(self, seen: snapshot.Snapshot) -> snapshot.Snapshot:
@@ -98,12 +101,18 @@ class PolicyService:
         known = [dataclasses.asdict(each) for each in registry.known()]
         return {"policy": self.engine.status(), "known": known}
 
-    async def choose(self, name: str, params: Mapping[str, str], by: str) -> dict[str, Any]:
-        """Another policy from now on; its status. ControlError where it cannot be had."""
+    async def choose(self, name: str, params: Mapping[str, str], by: str, gpu: str = "") -> dict[str, Any]:
+        """Another policy from now on, of one GPU or of all that have none of their own; the status. ControlError where
+        it cannot be had."""
         loop = asyncio.get_running_loop()
         # a file is read and run: that may take its time
-        done = await loop.run_in_executor(None, lambda: self.engine.choose(name, params, by))
-        await self._wait(done, f"policy set {name[:80]}")
+        done = await loop.run_in_executor(None, lambda: self.engine.choose(name, params, by, gpu))
+        await self._wait(done, f"policy set {name[:80]}" + (f" --gpu {gpu[:60]}" if gpu else ""))
+        return self.engine.status()
+
+    async def unset(self, gpu: str, by: str) -> dict[str, Any]:
+        """`policy unset`: the status. ControlError where the GPU has no policy of its own."""
+        await self._wait(self.engine.unset(gpu, by), f"policy unset --gpu {gpu[:60]}")
         return self.engine.status()
 
     async def give_back(self, who: str, seen: snapshot.Snapshot) -> dict[str, Any]:
@@ -135,7 +144,7 @@ class PolicyService:
     async def why(self, pid: int, since_s: float, seen: snapshot.Snapshot) -> dict[str, Any]:
         """The answer to GET /v1/why/PID."""
         await self._catch_up()
-        status = self.engine.status()
+        status = self.engine.status_of(pid)
         loop = asyncio.get_running_loop()
         marked = self.mark(seen)
         return await loop.run_in_executor(None, lambda: why.story(pid, since_s, marked, status, self.folder))

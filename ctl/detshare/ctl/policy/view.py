@@ -96,10 +96,11 @@ def _usage_of(program: Program, gpu: str) -> Callable[[float], float]:
     return mine.lately
 
 
-def missing(seen: snapshot.Snapshot, backend: str) -> frozenset[str]:
-    """Which of MECHANISMS are not there; what programs have to bring counts as there while there are none."""
+def missing(seen: snapshot.Snapshot, backend: str, apart: bool = False) -> frozenset[str]:
+    """Which of MECHANISMS are not there; what programs have to bring counts as there while there are none. `apart`: for
+    the policy of one GPU."""
     found = {"rows"} if backend != "kmod" else set()
-    if backend not in ROTATING:
+    if backend not in ROTATING or (apart and found):
         found.add("floors")
     programs = [each for each in seen.programs if each.state not in _NO_TENANT]
     if programs and not any(each.observed or each.spatial or each.activity for each in programs):
@@ -126,9 +127,13 @@ class Viewer:
         deadlines: Mapping[ProcessId, float] | None = None,
         version: Callable[[], int] = lambda: 0,
         backend: str = "",
+        mine: Callable[[Program], tuple[str, ...]] = lambda program: program.gpus,
+        apart: Callable[[str], bool] = lambda gpu: False,
     ) -> None:
-        """`version`: another one whenever `hand` or `deadlines` may say something else."""
+        """`version`: another one whenever `hand` or `deadlines` may say something else. `mine`: of a program's GPUs
+        those on which it is seen. `apart`: whether a GPU has a policy of its own."""
         self._rows, self._floors = backend == "kmod", backend in ROTATING
+        self._mine, self._apart = mine, apart
         self._hand, self._version = hand, version
         self._deadlines = {} if deadlines is None else deadlines
         self._pool: Mapping[str, tuple[PCtx, ...]] = {}
@@ -170,7 +175,7 @@ class Viewer:
             if still:
                 history.rest(now_us)
             calm = True
-            for gpu in program.gpus:
+            for gpu in self._mine(program):
                 old = self._views.get(gpu, {}).get(name)
                 if not (still and old is not None and old.pctx == self._placed.get(gpu, {}).get(name, "")):
                     made = self._view(program, gpu, history, now_us, sms.get(gpu, 0))
@@ -287,10 +292,11 @@ class Viewer:
                 changed.append(gpu)
         return changed
 
-    def begin(self, now_us: float) -> None:
-        """A policy begins: GPU time counts from here on, however long ago the last look was."""
-        for history in self._history.values():
-            history.rest(now_us)
+    def begin(self, now_us: float, names: Iterable[str]) -> None:
+        """A policy begins with these: GPU time counts from here on, however long ago the last look was."""
+        for name in names:
+            if (history := self._history.get(self.processes.get(name, _NOBODY))) is not None:
+                history.rest(now_us)
 
     def change(self, gpu: str, name: str, **values: object) -> None:
         """What an action did, until the next look shows it."""
@@ -339,5 +345,5 @@ class Viewer:
             hour=hour_of_day(unix),
             pool=self._pool.get(gpu, ()),
             rows=self._rows,
-            floors=self._floors,
+            floors=self._floors and (self._rows or not self._apart(gpu)),
         )

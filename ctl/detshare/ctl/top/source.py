@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from detshare.ctl.client import Client
+from detshare.ctl.core import words
 from detshare.ctl.core.errors import ControlError
 
 _POLICY_SECONDS: Final = 2.0
@@ -72,7 +73,7 @@ class Machine:
             if time.monotonic() >= self._policy_due:
                 self._policy_due = time.monotonic() + _POLICY_SECONDS
                 self._decisions = self._client.decisions(_SINCE_S, _DECISIONS)["decisions"]
-                self._policy = self._client.policy()["policy"]
+                self._policy = words.policies(self._client.policy()["policy"])
         except (ControlError, KeyError):
             return found  # a daemon without a policy shows its programs all the same
         return {**found, "decisions": self._decisions, "policy": self._policy}

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from detshare.ctl.backends.model import scenario
-from detshare.ctl.backends.model.driver import ModelDescriptor, ModelDriver, ModelSwitchLog
+from detshare.ctl.backends.model.driver import H100, ModelDescriptor, ModelDriver, ModelSwitchLog
 from detshare.ctl.backends.model.objects import OpenFile
 from detshare.ctl.backends.model.workload import Background, Idle, Latency, Reading, Workload
 from detshare.ctl.core.driver import Counts, Gpu, Opener, ProcessId, Usage
@@ -43,12 +43,18 @@ class _LiveLog(ModelSwitchLog):
 class LiveModel(ModelDriver):
     """A ModelDriver whose GPUs advance to the present whenever it is asked anything.
 
-    Runs a decode-like latency program, a training-like background program and an idle notebook. Safe to use
-    from several threads.
+    Runs a decode-like latency program, a training-like background program and an idle notebook on the first GPU, and a
+    training on each other one. Safe to use from several threads.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, version: str = "580.159.04") -> None:
-        super().__init__(version=version)
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        version: str = "580.159.04",
+        gpus: Sequence[Gpu] = (H100,),
+    ) -> None:
+        super().__init__(version=version, gpus=gpus)
         self._clock = clock
         self._last = clock()
         self._lock = threading.RLock()
@@ -58,11 +64,14 @@ class LiveModel(ModelDriver):
         training = Background((50, 300), utilization=0.8, units_per_kernel=2666 / 4571, seed=12)
         self._program("python3 train.py --epochs 90", 21 * gib, training)
         self._program("python3 -m ipykernel_launcher -f kernel.json", gib, Idle())
+        for gpu in range(1, len(gpus)):
+            work = Background((50, 300), utilization=0.8, units_per_kernel=2666 / 4571, seed=12 + gpu)
+            self._program(f"python3 train.py --device {gpu}", 21 * gib, work, gpu)
         self.machine.advance(LONGEST_STEP_S)
 
-    def _program(self, command: str, memory: int, workload: Workload) -> None:
-        process = scenario.cuda_process(self, command, memory=memory)
-        self.machine.start_work(process, self.gpu_models[0], workload)
+    def _program(self, command: str, memory: int, workload: Workload, gpu: int = 0) -> None:
+        process = scenario.cuda_process(self, command, gpu=gpu, memory=memory)
+        self.machine.start_work(process, self.gpu_models[gpu], workload)
 
     def catch_up(self) -> None:
         """Advance the machine by the time that passed since it was advanced last.

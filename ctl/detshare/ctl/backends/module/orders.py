@@ -133,7 +133,7 @@ def set_class(link: Link, klass: str, change: Mapping[str, object] | None) -> Cl
     if not named:
         if (klass, gpu) in found:
             link.del_class(klass, gpu)
-        return found.get((klass, None))
+        return found.get((klass, None)) or (row_of(klass) if klass in classes.CLASSES else None)
     before = found.get((klass, gpu)) or found.get((klass, None))
     if before is None and klass in classes.CLASSES:
         before = row_of(klass)

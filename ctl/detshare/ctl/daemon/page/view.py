@@ -203,7 +203,7 @@ class View:
     def _machine(self, seen: Snapshot) -> dict[str, Any]:
         try:
             status = self._service.policy.engine.status()
-            policy = {"name": text(str(status["name"])), "failed": text(str(status["failed"] or ""))}
+            policy = {key: text(each) for key, each in words.policies(status).items()}
         except ControlError:
             policy = {"name": "", "failed": ""}
         return {

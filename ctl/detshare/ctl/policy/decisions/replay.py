@@ -67,32 +67,70 @@ class Replay:
     failed: str = ""
     _guards: dict[str, Guard] = field(default_factory=dict)
     _ticked: dict[str, float] = field(default_factory=dict)
-    _puts: dict[tuple[str, str, str], Action] = field(default_factory=dict)
-    """what of its own stands: GPU, whom, kind"""
+    _puts: dict[tuple[str, str, str], tuple[str, Action]] = field(default_factory=dict)
+    """what of its own stands, and on which GPU: GPU of a class's row, else ""; whom; kind"""
+    _hosts: dict[str, Host] = field(default_factory=dict)
+    """GPU that has a policy of its own in the log, else "" -> who decides there"""
+    _own: set[str] = field(default_factory=set)
+    _same: set[str] = field(default_factory=set)
+    """places, as in `_hosts`, of which the recorded policy is this one"""
     _strangers: set[str] = field(default_factory=set)
     """GPUs on which the recorded policy changed, since the last turn"""
 
     def differences(self) -> Iterator[Difference]:
         """What was decided differently, in order. OSError where the log cannot be read."""
-        host = Host(self.loaded.policy, self.limit_s)
         known: dict[str, set[str]] = {}
         try:
             for turn in turns(self.log):
                 if isinstance(turn, Turn):
-                    yield from self._turn(host, turn, known.setdefault(turn.now.gpu, set()))
-                elif turn["kind"] in ("switch", "anew"):
-                    if turn.get("policy") == self.loaded.name:  # it began with a fresh object there: so does this
-                        host.close()
-                        self.loaded = registry.load(self.loaded.name, self.loaded.params)
-                        host = Host(self.loaded.policy, self.limit_s)
-                        self._puts.clear()
-                        known.clear()
-                    else:
-                        self._strangers = set(known)
+                    gpu = turn.now.gpu
+                    yield from self._turn(self._host(gpu), turn, known.setdefault(gpu, set()))
+                elif turn["kind"] in ("switch", "anew", "unset"):
+                    self._note(turn, known)
+                elif turn["kind"] == "undone" and self._place(str(turn.get("gpu"))) in self._same:
+                    if isinstance(action := turn.get("action"), dict):
+                        self._puts.pop(("", str(turn.get("tenant")), str(action.get("do"))), None)
                 if self.failed:
                     return
         finally:
+            for host in self._hosts.values():
+                host.close()
+
+    def _host(self, gpu: str) -> Host:
+        """The object that decides for a GPU: another one where the recorded policy was that GPU's own."""
+        place = self._place(gpu)
+        if place not in self._hosts:
+            fresh = self._hosts or place  # the object that was given is for the first place of all
+            loaded = registry.load(self.loaded.name, self.loaded.params) if fresh else self.loaded
+            self._hosts[place] = Host(loaded.policy, self.limit_s)
+        return self._hosts[place]
+
+    def _place(self, gpu: str) -> str:
+        return gpu if gpu in self._own else ""
+
+    def _note(self, note: Mapping[str, Any], known: dict[str, set[str]]) -> None:
+        """A policy came or went there: where it began with a fresh object, this does, too."""
+        place = str(note.get("gpu", ""))
+        new = bool(place) and place not in self._own
+        gpus = [place] if place else [gpu for gpu in known if gpu not in self._own]
+        if note["kind"] == "unset":
+            self._own.discard(place)
+        else:
+            (self._same.add if note.get("policy") == self.loaded.name else self._same.discard)(place)
+            self._own |= {place} - {""}
+        if not new and note["kind"] != "unset" and note.get("policy") != self.loaded.name:
+            self._strangers.update(gpu for gpu in gpus if gpu in known)
+            return
+        host = self._hosts.pop(place, None)
+        if host is not None:
             host.close()
+            if not place:
+                self.loaded = registry.load(self.loaded.name, self.loaded.params)
+        for gpu in gpus:
+            known.pop(gpu, None)
+            self._strangers.discard(gpu)
+        if note.get("before") != self.loaded.name:  # else what stands is what this one wants, too
+            self._puts = {key: put for key, put in self._puts.items() if put[0] not in gpus}
 
     def _turn(self, host: Host, turn: Turn, known: set[str]) -> Iterator[Difference]:
         self.turns += 1
@@ -155,14 +193,14 @@ class Replay:
         if isinstance(action, Preempt | Park):
             return True
         whom = action.klass if isinstance(action, ClassRow) else action.tenant
-        key = (now.gpu, whom, kind_of(action))
-        old = self._puts.get(key)
+        key = (now.gpu if isinstance(action, ClassRow) else "", whom, kind_of(action))
+        _, old = self._puts.get(key, ("", None))
         if same(old, action):
             return False
         view = now.tenant(whom)
         if old is None and view is not None and stands(action, view):
             return False
-        self._puts[key] = action
+        self._puts[key] = now.gpu, action
         if isinstance(action, Gate) and action.open:
             del self._puts[key]
         return True

@@ -39,6 +39,10 @@ _KINDS = {
 }
 
 
+_POLICIES = ("switch", "unset", "failed", "anew")
+"""notes about a policy, not about a program"""
+
+
 def duration(us: float) -> str:
     """In words: 200 us, 20 ms, 1.5 s."""
     for unit, scale in (("s", 1e6), ("ms", 1e3)):
@@ -123,16 +127,20 @@ def _text(entry: Mapping[str, Any]) -> str:
         whose = "" if entry["by"] is None else f" ({entry['by']})"
         return f"{text} [{entry['policy']}, for {because}{whose}]"
     note = entry["note"]
+    where = f" on {note['gpu'][:12]}" if note.get("gpu") else ""
     match entry["what"]:
         case "switch":
             params = " ".join(f"{k}={v}" for k, v in note.get("params", {}).items())
             was = f", it was {note['before']}" if note.get("before") else ""
             by = f", by {note['by']}" if note.get("by") else ""
-            return f"policy {note.get('policy')} {params}".rstrip() + f" decides from now on{was}{by}"
+            return f"policy {note.get('policy')} {params}".rstrip() + f" decides{where} from now on{was}{by}"
         case "failed":
-            return f"policy {note.get('policy')} failed: {note.get('text')}; what it decided stands"
+            return f"policy {note.get('policy')} failed{where}: {note.get('text')}; what it decided stands"
+        case "unset":
+            by = f", by {note['by']}" if note.get("by") else ""
+            return f"policy {note.get('policy')} decides{where} from now on, it was {note.get('before')}{by}"
         case "anew":
-            return f"policy {note.get('policy')} begins anew after its failure"
+            return f"policy {note.get('policy')} begins anew{where} after its failure"
         case "deadline":
             goal = "no deadline any more" if note.get("us") is None else f"deadline {duration(float(note['us']))}"
             return f"{', '.join(note.get('tenants', ()))}: {goal}, by a person"
@@ -154,7 +162,7 @@ def _concerns(entry: Mapping[str, Any], pid: str, klass: str) -> bool:
     if entry["what"] == "decision":
         return _about(entry["action"], pid, klass)
     note = entry["note"]
-    if entry["what"] in ("switch", "failed", "anew"):
+    if entry["what"] in _POLICIES:
         return True
     return pid in note.get("tenants", ()) or note.get("tenant") == pid or (bool(klass) and note.get("klass") == klass)
 
@@ -172,7 +180,7 @@ def story(pid: int, since_s: float, seen: Snapshot, status: Mapping[str, Any], f
         if _concerns(entry, str(pid), klass):
             refused += entry["what"] == "decision" and entry["fate"] != "done"
             found.append(entry)
-    known = [each for each in found if each["what"] not in ("switch", "failed", "anew")]
+    known = [each for each in found if each["what"] not in _POLICIES]
     if program is None and not known:
         following = "see which programs there are: detshare-ctl ps; look further back: --since 1d"
         raise ControlError(f"why {pid}", "it holds no GPU, and the log has nothing about it", following)
