@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from detshare.ctl.backends.root.turns.floors import Floors
 from detshare.ctl.core import verbs
 from detshare.ctl.core.driver import Gpu, ProcessId
 from detshare.ctl.core.errors import ControlError
@@ -59,6 +60,7 @@ class World:
         self.run_dir = run_dir
         self.programs = {each.id.pid: each for each in programs}
         self.classes: list[ClassInfo] = []
+        self.floors = Floors(run_dir, "model") if backend in ("root", "model") else None
         self.pool: tuple[PCtx, ...] = ()
         self.performed: list[Request] = []
         self.refuse: dict[str, str] = {}
@@ -108,6 +110,10 @@ class World:
         """Carry out a verb on the programs, as a backend would."""
         verbs.request(verb, who, **args)  # BadRequest where no backend would be asked it
         if verb == "set-class":
+            if self.floors is not None:
+                numbers = {gpu.minor: gpu.uuid for gpu in self.gpus}
+                floor = args.get("floor_permille")
+                self.floors.set(who, None if floor is None else floor / 1000, numbers.get(args.get("gpu"), ""))
             return Outcome(verb, (Change(0, note=str(args)),))
         pid = int(who)
         if pid not in self.programs:
@@ -147,7 +153,8 @@ class World:
         """A look at the machine, and a turn."""
         self.now += after
         seen = Look("model", "unit", "580.0", self.now, 0.001, self.gpus, tuple(self.programs.values()))
-        self.engine.look(replace(seen, classes=tuple(self.classes)))
+        floors = self.floors.rows(self.gpus) if self.floors is not None else ()
+        self.engine.look(replace(seen, classes=tuple(self.classes), floors=floors))
         self.turn()
 
     def turn(self, after: float = 0.0) -> None:

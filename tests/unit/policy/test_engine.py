@@ -410,6 +410,7 @@ def test_floors_that_hold_a_p99_are_rows_that_a_switch_takes_back(world):
     slow = Requests(200, 4.0, 0.01, 0.08, 0.1, 900)
     here = [program(1, klass="high", busy=True, requests=slow), program(2, klass="low", floor=0.02)]
     made = world(programs=here, backend="root")
+    made.do("set-class", "idle", floor_permille=30)
     made.look()
     made.choose("slo-aware", slo_ms="20")
     made.look(1.0)
@@ -418,8 +419,8 @@ def test_floors_that_hold_a_p99_are_rows_that_a_switch_takes_back(world):
     made.choose("static")
     made.look(1.0)
     assert [(each.who, dict(each.args)) for each in made.performed[2:]] == [
-        ("low", {"reset": True}),
-        ("idle", {"reset": True}),
+        ("low", {"floor_permille": 20}),
+        ("idle", {"floor_permille": 30}),
     ]
 
 

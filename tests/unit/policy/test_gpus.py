@@ -278,22 +278,25 @@ def test_the_row_of_a_class_that_a_person_wrote_is_no_policys(world):
 
 
 @pytest.mark.parametrize("backend", ["root", "model"])
-def test_floors_of_all_gpus_are_not_set_by_the_policy_of_one(world, backend):
+def test_without_the_module_a_policy_of_one_gpu_sets_floors_of_that_gpu_alone(world, backend):
     made = pair(world, backend=backend)
     seen = []
     made.use(lower(50), "all")
     made.look()
-    made.performed.clear()
     own = lower(80)
     give(made, Scripted(on_attach=lambda now, tenant: seen.append(now.floors) or own.on_attach(now, tenant)))
-    assert seen == [False]
-    assert rows(made) == []
-    assert "are those of all GPUs" in status(made)["refused"][0]["text"]
-    made.choose("strict")
-    made.engine.choose("strict", {}, gpu="1")
+    assert seen == [True]
+    assert rows(made) == [{"floor_permille": 50}, {"floor_permille": 80, "gpu": 1}]
+    made.performed.clear()
+    made.use(Scripted(), "nothing")
+    assert rows(made) == [{"floor_permille": 20}]
+    assert made.floors.of("low", OTHER) == 0.08
+    made.performed.clear()
+    made.engine.unset("1")
     made.turn()
-    assert made.engine.status()["remarks"] == []
-    assert "nobody rotates" in status(made)["remarks"][0]
+    assert rows(made) == [{"reset": True, "gpu": 1}]
+    assert made.engine.ledger.rows == {}
+    assert made.floors.apart == {}
 
 
 # -- the configuration, and restarts ------------------------------------------------------------------------------

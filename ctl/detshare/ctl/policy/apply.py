@@ -132,9 +132,10 @@ def undo(kind: str, tenant: str, standing: Action | None, by_hand: tuple[str, ..
     return [Request("set-sm", tenant, {"percent": 100, "timeout": 0})]
 
 
-def row_back(klass: str, row: ClassInfo | None) -> list[dict[str, Any]]:
-    """Arguments of set-class, one after the other, that bring back a row as it was before a policy changed it."""
+def row_back(klass: str, row: ClassInfo | None, floor: int | None = None) -> list[dict[str, Any]]:
+    """Arguments of set-class, one after the other, that bring back a row as it was before a policy changed it; without
+    rows the floor, in permille."""
     if row is None:
-        return [{"reset": True}]
+        return [{"reset": True} if floor is None else {"floor_permille": floor}]
     kept = {name: getattr(row, name) for name in _ROW if getattr(row, name) is not None}
     return [{"reset": True}, kept] if klass in CLASSES else [kept]  # to reset another one is to forget it

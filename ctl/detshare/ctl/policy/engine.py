@@ -75,12 +75,7 @@ class Engine:
         self.ledger = ledger or Ledger()
         self.seats = Seats(limit_s)
         self._viewer = Viewer(
-            self.ledger.kinds,
-            self.ledger.deadlines,
-            lambda: self.ledger.version,
-            backend,
-            self.seats.mine,
-            lambda gpu: gpu in self.seats.own,
+            self.ledger.kinds, self.ledger.deadlines, lambda: self.ledger.version, backend, self.seats.mine
         )
         self._watch = Watcher(self._viewer, pool, clock)
         self._executor = Executor(
@@ -99,8 +94,6 @@ class Engine:
         self._backend = backend
         self._missing: frozenset[str] = frozenset()
         """of MECHANISMS, as the last look had it"""
-        self._missing_apart = self._missing
-        """the same for the policy of one GPU"""
         self._commands = Commands()
         self._save_due = 0.0
         self._stop = False
@@ -221,7 +214,7 @@ class Engine:
     def _of_seat(self, seat: Seat) -> dict[str, Any]:
         puts = sum(self.seats.of(put.gpu) is seat for put in tuple(self.ledger.puts.values()))
         rows = sum(self.seats.has_row(seat, key) for key in tuple(self.ledger.rows))
-        return seat.status(self._missing_apart if seat.gpu else self._missing) | {"standing": puts + rows}
+        return seat.status(self._missing) | {"standing": puts + rows}
 
     def status_of(self, pid: int) -> dict[str, Any]:
         """The same of the policy that decides for a program."""
@@ -293,7 +286,6 @@ class Engine:
             self.ledger.see(seen.programs)
             self.ledger.settle(seen.taken)
             self._missing = missing(seen, self._backend)
-            self._missing_apart = missing(seen, self._backend, apart=True)
             first = heirs.first
             heirs.look(seen, now)
             if first:

@@ -57,6 +57,8 @@ class Executor:
         self.guards: dict[str, Guard] = {}
         """GPU -> what was let through there"""
         self.classes: dict[str, ClassInfo] = {}
+        self.floors: dict[str, int] = {}
+        """of classes, in permille, where there are no rows"""
         """rows of the last look, as `row_key` calls them, and what was written since"""
         self._gpu_rows: dict[str, ClassRow] = {}
         """what policies of one GPU wrote: whoever sets back the row of all GPUs takes these along"""
@@ -160,15 +162,13 @@ class Executor:
         if row.klass in self.ledger.hand_rows:
             return f"a person wrote the row of class {row.klass}; it stands until: policy resume {row.klass}"
         seat = self._seats.of(now.gpu)
-        if seat.gpu and self.backend != "kmod":
-            return "floors of classes are those of all GPUs here: the policy of one GPU cannot set them"
         key = row_key(row.klass, seat.number)
         standing = self.classes.get(key)
         if seat.gpu:
             self._gpu_rows[key] = _merged(self._gpu_rows.get(key), row)
-        if standing is not None and _row_stands(row, standing):
+        if self._floor_stands(row, key) if standing is None else _row_stands(row, standing):
             return "stands"
-        back = _on(seat.number, apply.row_back(row.klass, standing))
+        back = _on(seat.number, apply.row_back(row.klass, standing, self.floors.get(key)))
         problem = self._spend()
         if not problem:
             self.ledger.begin_row(key, back)
@@ -178,10 +178,15 @@ class Executor:
             return problem
         self.ledger.rows.setdefault(key, back)
         self.ledger.touch()
+        if self.floors and row.floor_permille is not None:
+            self.floors[key] = row.floor_permille
         standing = standing or self.classes.get(row.klass)
         if standing is not None:
             self.classes[key] = _with(row, standing)
         return "done"
+
+    def _floor_stands(self, row: ClassRow, key: str) -> bool:
+        return row == ClassRow(row.klass, floor_permille=self.floors.get(key), reason=row.reason) and key in self.floors
 
     def _row_requests(self, row: ClassRow, gpu: int | None) -> list[Request]:
         made = apply.row(row)
@@ -283,8 +288,9 @@ class Executor:
         self._gpu_rows.pop(key, None)
         if row_gpu(key) is not None:
             self.classes.pop(key, None)
+        self.floors.pop(key, None)
         problem = self._do([Request("set-class", klass, args) for args in back or ()])
-        if row_gpu(key) is None:
+        if row_gpu(key) is None and any("reset" in args for args in back or ()):
             self._rewrite(klass)
         seat.counts["undone"] += 1
         self.decisions.note("undone", klass=klass, result=problem or "done", **seat.about)
@@ -293,6 +299,8 @@ class Executor:
         """Rows of single GPUs went with that of all."""
         for key in [key for key in self.classes if row_gpu(key) is not None and _class_of(key) == klass]:
             del self.classes[key]
+        for key in [key for key in self.floors if row_gpu(key) is not None and _class_of(key) == klass]:
+            del self.floors[key]
         for key, row in self._gpu_rows.items():
             if row.klass == klass and key in self.ledger.rows:
                 self._do(self._row_requests(row, row_gpu(key)))

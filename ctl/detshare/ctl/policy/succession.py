@@ -63,6 +63,8 @@ class Succession:
         self._watch.look(seen, now)
         self._last = seen
         self._executor.classes = {row_key(row.name, row.gpu): row for row in seen.classes}
+        here = (each for each in seen.floors if not each.uuid or each.gpu is not None)
+        self._executor.floors = {row_key(each.name, each.gpu): round(1000 * each.floor) for each in here}
         handed = self._executor.follow()
         self._executor.see(now)
         if self.first:

@@ -96,11 +96,10 @@ def _usage_of(program: Program, gpu: str) -> Callable[[float], float]:
     return mine.lately
 
 
-def missing(seen: snapshot.Snapshot, backend: str, apart: bool = False) -> frozenset[str]:
-    """Which of MECHANISMS are not there; what programs have to bring counts as there while there are none. `apart`: for
-    the policy of one GPU."""
+def missing(seen: snapshot.Snapshot, backend: str) -> frozenset[str]:
+    """Which of MECHANISMS are not there; what programs have to bring counts as there while there are none."""
     found = {"rows"} if backend != "kmod" else set()
-    if backend not in ROTATING or (apart and found):
+    if backend not in ROTATING:
         found.add("floors")
     programs = [each for each in seen.programs if each.state not in _NO_TENANT]
     if programs and not any(each.observed or each.spatial or each.activity for each in programs):
@@ -128,12 +127,11 @@ class Viewer:
         version: Callable[[], int] = lambda: 0,
         backend: str = "",
         mine: Callable[[Program], tuple[str, ...]] = lambda program: program.gpus,
-        apart: Callable[[str], bool] = lambda gpu: False,
     ) -> None:
         """`version`: another one whenever `hand` or `deadlines` may say something else. `mine`: of a program's GPUs
-        those on which it is seen. `apart`: whether a GPU has a policy of its own."""
+        those on which it is seen."""
         self._rows, self._floors = backend == "kmod", backend in ROTATING
-        self._mine, self._apart = mine, apart
+        self._mine = mine
         self._hand, self._version = hand, version
         self._deadlines = {} if deadlines is None else deadlines
         self._pool: Mapping[str, tuple[PCtx, ...]] = {}
@@ -345,5 +343,5 @@ class Viewer:
             hour=hour_of_day(unix),
             pool=self._pool.get(gpu, ()),
             rows=self._rows,
-            floors=self._floors and (self._rows or not self._apart(gpu)),
+            floors=self._floors,
         )
