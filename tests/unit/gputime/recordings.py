@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -88,7 +88,7 @@ class MadeDriver:
     def counts(self) -> Counts:
         raise NotImplementedError
 
-    def usage(self) -> Usage:
+    def usage(self, shares: Collection[str] | None = None) -> Usage:
         raise NotImplementedError
 
 

@@ -17,11 +17,13 @@ class Board:
 
     def __init__(self) -> None:
         self.samples: list[tuple[int, int, int]] = []
+        self.questions = 0
 
     def nvmlDeviceGetComputeRunningProcesses(self, _device: object) -> list[Any]:
         return []
 
     def nvmlDeviceGetProcessUtilization(self, _device: object, _since: int) -> list[Any]:
+        self.questions += 1
         return [SimpleNamespace(pid=pid, timeStamp=when, smUtil=busy) for pid, when, busy in self.samples]
 
 
@@ -50,6 +52,30 @@ def test_who_fell_silent_beside_another_counts_no_more(told: tuple[Nvml, Board, 
     nvml, board, _now = told
     board.samples = [(7, 1_000_000, 100), (8, 3_000_000, 50)]
     assert nvml.usage().gpu_share == {(7, "GPU-1"): 0.0, (8, "GPU-1"): 0.5}
+
+
+def test_shares_are_asked_of_the_named_gpus_only(told: tuple[Nvml, Board, list[float]]) -> None:
+    nvml, board, _now = told
+    board.samples = [(7, 1_000_000, 100)]
+    assert nvml.usage(()).gpu_share == nvml.usage({"GPU-2"}).gpu_share == {}
+    assert not board.questions
+    assert nvml.usage({"GPU-1", "GPU-2"}).gpu_share == {(7, "GPU-1"): 1.0}
+    assert board.questions == 1
+
+
+def test_a_sample_of_a_time_in_which_nobody_asked_is_as_old_as_its_date_says(
+    told: tuple[Nvml, Board, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml, board, now = told
+    monkeypatch.setattr(nvml, "_wall", lambda: now[0] + 900.0)
+    board.samples = [(7, 1_000_000_000, 100)]
+    nvml.usage()
+    now[0] += 60.0
+    board.samples = [(7, 1_055_000_000, 50)]  # five seconds old
+    assert nvml.usage().gpu_share == {(7, "GPU-1"): 0.0}
+    now[0] += 60.0
+    board.samples = [(7, 1_119_500_000, 50)]
+    assert nvml.usage().gpu_share == {(7, "GPU-1"): 0.5}
 
 
 class Cut(Board):

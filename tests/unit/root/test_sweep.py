@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -120,6 +121,29 @@ def test_everything_is_read_after_a_while(scene: Scene) -> None:
     assert scene.finds()
 
 
+def test_what_takes_long_is_done_more_seldom(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with hundreds of processes."""
+    took = iter([0.0, 0.004, *[1.0] * 20])
+    monkeypatch.setattr(sweep.Sweep, "_read", lambda self, pid: procfs.nvidia_fds(pid))
+    monkeypatch.setattr("detshare.ctl.core.sweep.time.thread_time", lambda: next(took))
+    assert not scene.finds()
+    scene.fds = ([3], [])
+    scene.now += sweep.ALL_FACTOR * 0.004 - 0.1
+    assert not scene.finds()
+    scene.now += 0.2
+    assert scene.finds()
+
+
+def test_everything_is_read_in_the_end_however_long_it_takes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    took = iter([0.0, 7.0, *[9.0] * 20])
+    monkeypatch.setattr(sweep.Sweep, "_read", lambda self, pid: procfs.nvidia_fds(pid))
+    monkeypatch.setattr("detshare.ctl.core.sweep.time.thread_time", lambda: next(took))
+    assert not scene.finds()
+    scene.fds = ([3], [])
+    scene.now += sweep.MOST_ALL_S
+    assert scene.finds()
+
+
 def test_who_ended_is_gone(scene: Scene, child: Child) -> None:
     scene.fds = ([3], [])
     assert scene.finds()
@@ -160,3 +184,24 @@ def test_where_the_kernel_does_not_count_everything_is_read(scene: Scene, monkey
     for _ in range(3):
         scene.finds()
     assert scene.reads == 3
+
+
+NAMED = """
+import sys
+with open("/proc/self/comm", "wb") as file:
+    file.write(b"a\\xff (b)\\nPPid:\\t1")
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_program_that_names_itself_oddly_is_described() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", NAMED], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = procfs.describe(process.pid, 1, [3], [(4, 0)])
+        process.communicate("")
+    assert (found.parent, found.comm) == (os.getpid(), "a\ufffd (b)\nPPid:\t1")
+    assert found.command.startswith(sys.executable)
+    assert found.user == pwd.getpwuid(os.getuid()).pw_name

@@ -166,7 +166,7 @@ def test_mixed_chips_and_one_that_mig_cut_are_told_as_they_are(tmp_path: Path, m
     usage = stage.driver.usage
     first = stage.programs["1 0"][0].id
     placed = {(first.pid, cut.info.uuid): CUT[2]}
-    monkeypatch.setattr(stage.driver, "usage", lambda: replace(usage(), instance=placed))
+    monkeypatch.setattr(stage.driver, "usage", lambda shares=None: replace(usage(shares), instance=placed))
     for _ in range(400):
         stage.driver.machine.advance(stage.turns._turn())
         assert not any(tsg.paused for tsg in cut.tsgs)

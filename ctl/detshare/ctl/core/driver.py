@@ -7,7 +7,7 @@ Two implementations: `detshare.ctl.rm.kernel` (the real one: /proc, pidfd, ioctl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -189,7 +189,10 @@ class Driver(Protocol):
         """A change means that something was made or freed."""
         ...
 
-    def usage(self) -> Usage: ...
+    def usage(self, shares: Collection[str] | None = None) -> Usage:
+        """`shares`: GPUs (UUIDs) whose programs' shares are asked for, a question that costs milliseconds for each;
+        None: all."""
+        ...
 
     def switch_log(self, gpu: Gpu) -> SwitchLog:
         """Open the log of a GPU. NotAllowed where the driver refuses it; the message says why."""

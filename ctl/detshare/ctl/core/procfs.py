@@ -22,20 +22,40 @@ MODESET_MINOR = 254
 MPS_COMM = "nvidia-cuda-mps"
 """the first 15 bytes of nvidia-cuda-mps-server and nvidia-cuda-mps-control"""
 
+_STATUS = re.compile(rb"^PPid:\s*(\d+)\n(?:.*\n)*?Uid:\s*(\d+)", re.MULTILINE)
+"""parent and real user: a name, which comes before them, has no line of its own in status"""
 _CONTAINER = re.compile(r"([0-9a-f]{64})")
-_STAT_BYTES = 4096
-"""more than stat has: 52 numbers and a name"""
+_PAGE = 4096
+"""more than stat has, 52 numbers and a name, and than status has before its list of groups"""
 _START_FIELD = 19  # field 22 of stat, counted from the state field that follows the closing parenthesis
+
+
+def _first(path: str) -> bytes:
+    """What is at the begin of a file. OSError."""
+    # of each program at each look, touch and answer: without Path and text it takes half as long
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, _PAGE)
+    finally:
+        os.close(file)
+
+
+def _whole(path: str) -> bytes:
+    """What is in a file. OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = b""
+        while part := os.read(file, _PAGE):
+            found += part
+        return found
+    finally:
+        os.close(file)
 
 
 def start_time(pid: int) -> int | None:
     """Clock ticks since boot at which process `pid` began; None if there is none."""
-    try:  # asked of each program at each touch and each answer: without Path and text it takes half as long
-        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            line = os.read(file, _STAT_BYTES)
-        finally:
-            os.close(file)
+    try:
+        line = _first(f"/proc/{pid}/stat")
     except OSError:
         return None
     fields = line.rpartition(b")")[2].split()
@@ -94,17 +114,22 @@ class Name:
 def name(process: ProcessId) -> Name:
     """By three files of /proc at most. OSError if it ended."""
     base = f"/proc/{process.pid}"
-    command = _argv(base) or f"[{Path(f'{base}/comm').read_text().rstrip()}]"
+    command = _argv(base) or f"[{_comm(base)}]"
     return Name(process, command, _cgroup(base)[1])
 
 
 def _argv(base: str) -> str:
-    return Path(f"{base}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+    return _whole(f"{base}/cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+
+
+def _comm(base: str) -> str:
+    """Any bytes: a program names itself."""
+    return _first(f"{base}/comm").removesuffix(b"\n").decode("utf-8", "replace")
 
 
 def _cgroup(base: str) -> tuple[str, str]:
     """Path, and the container's id in it."""
-    cgroup = Path(f"{base}/cgroup").read_text().strip().rpartition(":")[2]
+    cgroup = _whole(f"{base}/cgroup").decode("utf-8", "replace").strip().rpartition(":")[2]
     return cgroup, container_id(cgroup)
 
 
@@ -117,17 +142,15 @@ def container_id(cgroup: str) -> str:
 def describe(pid: int, start: int, control: list[int], devices: list[tuple[int, int]]) -> Opener:
     """The Opener of a process whose descriptors are known. OSError if it ended."""
     base = f"/proc/{pid}"
-    comm = Path(f"{base}/comm").read_text().rstrip("\n")
+    comm = _comm(base)
     cgroup, container = _cgroup(base)
-    status = dict(
-        line.split(":", 1) for line in Path(f"{base}/status").read_text().splitlines() if ":" in line
-    )
+    status = _STATUS.search(_first(f"{base}/status"))
     return Opener(
         id=ProcessId(pid, start),
-        parent=int(status.get("PPid", "0")),
+        parent=int(status[1]) if status else 0,
         command=_argv(base) or f"[{comm}]",
         comm=comm,
-        user=_user(int(status.get("Uid", "0").split()[0])),
+        user=_user(int(status[2]) if status else 0),
         cgroup=cgroup,
         container=container,
         control_fds=tuple(control),

@@ -18,6 +18,10 @@ __all__ = ["Sweep"]
 
 ALL_S: Final = 2.0
 """everything is read as often: somebody may have closed one descriptor and opened another"""
+ALL_FACTOR: Final = 1000
+"""or after so many times what that took, if that is later: a machine with hundreds of processes"""
+MOST_ALL_S: Final = 10.0
+"""but no later: who makes a client, which is all that is done with such a descriptor, changes the number of clients"""
 SLOW_S: Final = 0.02
 """a process that takes longer to read has so many descriptors that it could keep this one from all others"""
 SLOW_FACTOR: Final = 50
@@ -35,7 +39,7 @@ class Sweep:
         self._slow: dict[int, tuple[int | None, float, _Fds]] = {}
         """PID -> its start, when it may be read again, and what was found"""
         self._clients: int | None = None
-        self._all_at = float("-inf")
+        self._all_at, self._all_s = float("-inf"), ALL_S
         self._counted = os.stat("/proc/self/fd").st_size > 0
         """this kernel counts descriptors, so 0 means none: the kernel's own threads are not listed each time"""
 
@@ -44,8 +48,9 @@ class Sweep:
 
         `clients`: how many RM has; another number than before, or None, and everything is read.
         """
-        now = self._clock()
-        if clients is None or clients != self._clients or now - self._all_at >= ALL_S:
+        now, begun = self._clock(), time.thread_time()
+        every = clients is None or clients != self._clients or now - self._all_at >= self._all_s
+        if every:
             self._known, self._clients, self._all_at = {}, clients, now
         known, found, me = {}, [], os.getpid()
         for name in os.listdir("/proc"):
@@ -64,6 +69,8 @@ class Sweep:
             except OSError:
                 continue  # ended meanwhile, or another user's while we are not root
         self._known = known
+        if every:
+            self._all_s = min(max(ALL_S, ALL_FACTOR * (time.thread_time() - begun)), MOST_ALL_S)
         self._slow = {pid: slow for pid, slow in self._slow.items() if pid in known}
         return found
 

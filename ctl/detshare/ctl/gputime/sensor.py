@@ -111,6 +111,12 @@ class Sensor:
         with self._lock:
             return self._sources[gpu].meter.open()
 
+    def sure(self, gpu: str) -> bool:
+        """Whether the log tells of everybody who runs: whom it does not know has nothing of the GPU."""
+        with self._lock:
+            source = self._sources.get(gpu)
+            return source is not None and source.log is not None and source.meter.sure
+
     def times(self, gpu: str, wanting: Mapping[int, float] = MappingProxyType({})) -> Mapping[int, GpuTime]:
         """PID -> what it had of a GPU in the last seconds; empty where the log cannot be read. `wanting`: see Meter."""
         begun = time.thread_time()

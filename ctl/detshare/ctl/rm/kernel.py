@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NoReturn
@@ -78,11 +78,11 @@ class KernelDriver:
                 found.append(each)
         return found
 
-    def usage(self) -> Usage:
+    def usage(self, shares: Collection[str] | None = None) -> Usage:
         if self._gpus is not None and any(gpu.mig is not None for gpu in self._gpus):
             mig = self.nvml.instances()
             self._gpus = [replace(gpu, mig=mig.get(gpu.uuid)) for gpu in self._gpus]
-        return self.nvml.usage()
+        return self.nvml.usage(shares)
 
     def alive(self, process: ProcessId) -> bool:
         return procfs.start_time(process.pid) == process.start

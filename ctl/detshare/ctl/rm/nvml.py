@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any, Final
 
@@ -22,13 +22,15 @@ class Nvml:
     asks stays off the GPU.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        """`wall`: Unix seconds, in which samples are dated."""
+        self._clock, self._wall = clock, wall
         self._latest: dict[str, tuple[int, float]] = {}
         """GPU UUID -> its newest sample, and when that was seen first"""
+        self._asked: dict[str, float] = {}
+        """GPU UUID -> when its samples were asked for last"""
         self._module: ModuleType | None = None
         self._devices: list[tuple[str, Any]] = []
-        self._since: dict[str, int] = {}
         self._cut: dict[str, Any] = {}
         """GPU UUID -> device of those with MIG on: that changes only while nobody has the GPU open, nor this process"""
         self.problem = ""
@@ -67,8 +69,9 @@ class Nvml:
         nvml = self._open()
         return {uuid: tuple(_instances(nvml, device).values()) for uuid, device in self._cut.items()} if nvml else {}
 
-    def usage(self) -> Usage:
-        """What the last second looked like."""
+    def usage(self, shares: Collection[str] | None = None) -> Usage:
+        """What the last second looked like. `shares`: of which GPUs they are asked for (2 ms each on H200, and the
+        rest hardly anything); None: of all."""
         nvml = self._open()
         memory: dict[tuple[int, str], int] = {}
         share: dict[tuple[int, str], float] = {}
@@ -83,23 +86,35 @@ class Nvml:
                         on[process.pid, uuid] = part
             except Exception:  # noqa: BLE001 - see _open
                 pass
-            try:
-                samples = nvml.nvmlDeviceGetProcessUtilization(device, self._since.get(uuid, 0))  # type: ignore[union-attr]
-            except Exception:  # noqa: BLE001 - "not found" means no sample since the last question
-                continue
-            newest: dict[int, tuple[int, int]] = {}
-            for sample in samples:
-                newest[sample.pid] = max(newest.get(sample.pid, (0, 0)), (sample.timeStamp, sample.smUtil))
-            # A sample older than a second before the newest is of a program that fell silent; where all are silent
-            # there is no newer sample at all.
-            latest = max((when for when, _ in newest.values()), default=0)
-            before, since = self._latest.get(uuid, (0, 0.0))
-            if latest != before or not since:
-                self._latest[uuid] = latest, self._clock()
-            silent = self._clock() - self._latest[uuid][1] > SILENT_S
-            for pid, (when, busy) in newest.items():
-                share[pid, uuid] = busy / 100 if latest - when <= 1_500_000 and not silent else 0.0
+            if shares is None or uuid in shares:
+                share |= {(pid, uuid): busy for pid, busy in self._shares(nvml, uuid, device).items()}
         return Usage(memory, share, on)
+
+    def _shares(self, nvml: Any, uuid: str, device: Any) -> dict[int, float]:
+        """PID -> share of one GPU."""
+        now = self._clock()
+        paused = uuid in self._asked and now - self._asked[uuid] > SILENT_S
+        self._asked[uuid] = now
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(device, 0)
+        except Exception:  # noqa: BLE001 - "not found" means no sample at all
+            return {}
+        newest: dict[int, tuple[int, int]] = {}
+        for sample in samples:
+            newest[sample.pid] = max(newest.get(sample.pid, (0, 0)), (sample.timeStamp, sample.smUtil))
+        # A sample older than a second before the newest is of a program that fell silent; where all are silent
+        # there is no newer sample at all.
+        latest = max((when for when, _ in newest.values()), default=0)
+        before, since = self._latest.get(uuid, (0, 0.0))
+        if latest != before or not since:
+            # nobody asked for a while: it may have been there all that time
+            age = max(self._wall() - latest / 1e6, 0.0) if paused else 0.0
+            self._latest[uuid] = latest, now - age
+        silent = now - self._latest[uuid][1] > SILENT_S
+        return {
+            pid: busy / 100 if latest - when <= 1_500_000 and not silent else 0.0
+            for pid, (when, busy) in newest.items()
+        }
 
 
 def _is_cut(nvml: Any, device: Any) -> bool:

@@ -33,9 +33,13 @@ class ControlFile:
 
     def __init__(self, fd: int, abi: Abi) -> None:
         self._fd = fd
-        self._layout = abi.layout("NVOS54_PARAMETERS")
-        self._request = escape(abi, "NV_ESC_RM_CONTROL", self._layout.size)
-        self._put = self._layout.record("hClient", "hObject", "cmd", "params", "paramsSize").pack_into
+        layout = abi.layout("NVOS54_PARAMETERS")
+        self._request = escape(abi, "NV_ESC_RM_CONTROL", layout.size)
+        self._pack = layout.record("hClient", "hObject", "cmd", "params", "paramsSize").pack
+        self._unpack = layout.record("status").unpack
+        self._pinned: tuple[bytearray | None, object, int] = (None, None, 0)
+        """the parameters of the last control, a view that pins them, and their address: thousands of questions in a
+        row have the same"""
         shared = abi.layout("NVOS57_PARAMETERS")
         self._share_request = escape(abi, "NV_ESC_RM_SHARE", shared.size)
         self._share = shared.record("hClient", "status")
@@ -48,13 +52,14 @@ class ControlFile:
 
         A control without parameters takes no address either (_rmapiRmControl, control.c).
         """
-        block = self._layout.pack()
-        # The view pins the buffer's address for the length of the call.
-        view = (ctypes.c_char * len(params)).from_buffer(params)
-        address = ctypes.addressof(view) if params else 0
-        self._put(block, 0, client, target, command, address, len(params))
+        pinned = self._pinned
+        if pinned[0] is not params:
+            view = (ctypes.c_char * len(params)).from_buffer(params)
+            pinned = self._pinned = params, view, ctypes.addressof(view) if params else 0
+        block = bytearray(self._pack(client, target, command, pinned[2], len(params)))
         fcntl.ioctl(self._fd, self._request, block, True)
-        return self._layout.get(block, "status")
+        status: int = self._unpack(block)[0]
+        return status
 
     def owns(self, client: int) -> bool:
         block = bytearray(self._share.pack(client, 0))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -192,7 +192,7 @@ class ModelDriver:
     def counts(self) -> Counts:
         return Counts(len(self.rm.clients), self.rm.resources)
 
-    def usage(self) -> Usage:
+    def usage(self, shares: Collection[str] | None = None) -> Usage:
         memory: dict[tuple[int, str], int] = {}
         share: dict[tuple[int, str], float] = {}
         for pid, process in self.machine.processes.items():
@@ -202,7 +202,7 @@ class ModelDriver:
             for gpu, workload in process.workloads:
                 key = (pid, gpu.info.uuid)
                 share[key] = share.get(key, 0.0) + gpu.timeline.share(workload)
-        return Usage(memory, share)
+        return Usage(memory, {key: busy for key, busy in share.items() if shares is None or key[1] in shares})
 
     def switch_log(self, gpu: Gpu) -> ModelSwitchLog:
         if self.deny:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from detshare.ctl.backends.model import scenario
@@ -137,7 +137,7 @@ class LiveModel(ModelDriver):
     def switch_log(self, gpu: Gpu) -> ModelSwitchLog:
         return _LiveLog(self, super().switch_log(gpu))
 
-    def usage(self) -> Usage:
+    def usage(self, shares: Collection[str] | None = None) -> Usage:
         with self._lock:
             self.catch_up()
-            return super().usage()
+            return super().usage(shares)

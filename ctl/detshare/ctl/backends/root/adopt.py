@@ -151,10 +151,13 @@ class Adopter:
             self.reread(process)
 
     def changed(self, process: ProcessId, slices: Mapping[tuple[int, int], int]) -> Adoption | None:
-        """Take note of slices that were set, (client, TSG) -> microseconds, without reading everything anew."""
+        """Take note of slices that were set, (client, TSG) -> microseconds, without reading everything anew. The very
+        adoption as before where they are none but the known ones."""
         known = self._known.get(process)
         if known is None:
             return None
+        if all(slices.get((t.client, t.handle), t.slice_us) == t.slice_us for t in known.adoption.tsgs):
+            return known.adoption
         tsgs = tuple(replace(t, slice_us=slices.get((t.client, t.handle), t.slice_us)) for t in known.adoption.tsgs)
         known.adoption = replace(known.adoption, tsgs=tsgs)
         return known.adoption

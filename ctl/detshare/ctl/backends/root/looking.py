@@ -24,6 +24,7 @@ from detshare.ctl.backends.root.turns.floors import Floors
 from detshare.ctl.backends.root.turns.hand import Hand
 from detshare.ctl.backends.root.turns.members import apart_of, cast, floor_of, rank_of
 from detshare.ctl.backends.root.turns.tenancy import Tenancy
+from detshare.ctl.backends.root.unlogged import Unlogged
 from detshare.ctl.backends.root.watch import Watch
 from detshare.ctl.core import classes
 from detshare.ctl.core.backend import Backend
@@ -97,6 +98,7 @@ class Looking(Backend):
         self._adopter = Adopter(driver, self._abi, clock) if self._abi is not None else None
         self._actuator = Actuator(driver, self._abi, self._journal) if self._abi is not None else None
         self._watch = Watch(driver, self._adopter, self._problem, clock)
+        self._unlogged = Unlogged()
         self._seen: dict[ProcessId, Program] = {}
         self._tenancy = Tenancy()
         self._floors = Floors(run_dir, driver.proof)
@@ -145,9 +147,10 @@ class Looking(Backend):
         self._watch.refresh()
         if enforce and self._abi is not None:
             self._tidy()
-            for program in self._describe():
-                self._enforce(program)
         found = self._describe()
+        if enforce and self._abi is not None:
+            changed = [self._enforce(program) for program in found]
+            found = self._describe() if any(changed) else found
         if enforce and self._turns is not None:
             self._rotate(found)
         found = self._measured(found)
@@ -221,7 +224,9 @@ class Looking(Backend):
         wanting = {gpu: self._turns.wanting(gpu) if self._turns else {} for gpu in self._sensor.gpus}
         heads = {process.pid: self._watch.head(process).pid for process in self._watch.groups}
         times = {gpu: measure.of_groups(self._sensor.times(gpu, wanting[gpu]), heads) for gpu in self._sensor.gpus}
-        return [self._measure(program, times) for program in found]
+        sure = [gpu.uuid for gpu in self._driver.gpus() if gpu.mig is None and self._sensor.sure(gpu.uuid)]
+        filled = self._unlogged.fill(found, times, sure, self._watch.shares)
+        return [self._measure(program, times) for program in filled]
 
     def _measure(self, program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
         places = self._turns.places(program.id) if self._turns is not None else ()
@@ -318,11 +323,14 @@ class Looking(Backend):
                 return True
         return False
 
-    def _enforce(self, program: Program) -> None:
-        """Bring a program to what was asked for it: new contexts, and those that changed themselves."""
+    def _enforce(self, program: Program) -> bool:
+        """Bring a program to what was asked for it: new contexts, and those that changed themselves. Whether it may be
+        described otherwise now."""
+        steered, adoption = self._desired.get(program.id).steers, self._watch.adoptions.get(program.id)
+        paused = program.id in self._journal.paused
         try:
             if self._to_server(program):
-                return
+                return steered
             desired = self._desired.get(program.id)
             drifted = [c for c in self._steer(program) if c.before_us != c.slice_us]
             if drifted:
@@ -335,11 +343,14 @@ class Looking(Backend):
                 self._say("resume", program.id, "was left paused by a command that was killed; runs again")
             self._told.pop(program.id, None)
         except ProcessGone:
-            return
+            return True
         except FAILURES as error:
             if self._adopter is not None:
                 self._adopter.reread(program.id)
             self._complain(program.id, str(error))
+            return True
+        same = self._watch.adoptions.get(program.id) is adoption and (program.id in self._journal.paused) == paused
+        return not same or any(self._act.level(program.id, t) is not t.level for t in program.tsgs)
 
     def _to_server(self, program: Program) -> bool:
         """Whether `program` runs in an MPS server's TSG; what is asked of it becomes the server's if nothing is."""

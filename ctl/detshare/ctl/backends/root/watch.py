@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from detshare.ctl.backends.desired import DesiredState
@@ -39,6 +39,8 @@ class Watch:
         self.swept = False
         """the last refresh saw every process, so who is not among the openers holds nothing"""
         self._usage: tuple[float, Usage] = (float("-inf"), Usage())
+        self._shared: frozenset[str] | None = None
+        """GPUs (UUIDs) whose shares NVML is asked for, and those of `_usage`; None: all"""
 
     def refresh(self, fresh: bool = False) -> None:
         """Sweep /proc where something may have changed (always if `fresh`) and adopt. DriverError, OSError."""
@@ -95,13 +97,22 @@ class Watch:
                 found[process] = fds
         return found
 
+    def shares(self, gpus: frozenset[str]) -> Mapping[tuple[int, str], float]:
+        """(PID, GPU) -> share by NVML, of these GPUs at least. It is asked for no others until the next call."""
+        if self._shared is not None and (missing := gpus - self._shared):
+            more = self._driver.usage(missing)
+            usage = replace(self._usage[1], gpu_share={**self._usage[1].gpu_share, **more.gpu_share})
+            self._usage = self._usage[0], usage
+        self._shared = gpus
+        return self._usage[1].gpu_share
+
     def describe(
         self, desired_state: DesiredState, journal: Journal, level: Callable[[ProcessId, Tsg], Level | None]
     ) -> list[Program]:
         """Every opener as a program, in the order of `openers`."""
         now = self._clock()
         if now - self._usage[0] >= USAGE_S:
-            self._usage = (now, self._driver.usage())
+            self._usage = (now, self._driver.usage(self._shared))
         uuids = {gpu.minor: gpu.uuid for gpu in self._driver.gpus()}
         found = []
         for opener in self.openers:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -204,5 +205,5 @@ class MadeDriver:
     def counts(self) -> Counts:
         return Counts(1, 1)
 
-    def usage(self) -> Usage:
+    def usage(self, shares: Collection[str] | None = None) -> Usage:
         return Usage()
