@@ -81,8 +81,8 @@ mknod /dev/nvidia-uvm c "$(sed -n 's/ nvidia-uvm$//p' /proc/devices)" 0
 _QUIET: Final = ("apt-daily.timer", "apt-daily-upgrade.timer", "systemd-networkd-wait-online.service")
 
 
-def furnish(root: Root, debs: Path) -> None:
-    """Makes the root a machine with one user and a mirror on its disk of all that the packages in `debs` want."""
+def inhabit(root: Root) -> None:
+    """Makes the root a machine with one user, whose shell answers."""
     root.does(f"useradd --create-home --shell /bin/bash {USER} && mkdir {HERE} && chown {USER}: {HERE}")
     sudoers = root.folder / "etc/sudoers.d/test"
     sudoers.write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
@@ -91,6 +91,11 @@ def furnish(root: Root, debs: Path) -> None:
     (root.folder / "etc/hostname").write_text("debian\n")
     (root.folder / "etc/hosts").write_text("127.0.0.1 localhost debian\n")
     root.does("systemctl enable shell.service && systemctl mask " + " ".join(_QUIET))
+
+
+def furnish(root: Root, debs: Path) -> None:
+    """Makes the root a machine with one user and a mirror on its disk of all that the packages in `debs` want."""
+    inhabit(root)
     shutil.copytree(debs, root.folder / "tmp/debs", ignore=shutil.ignore_patterns("*.xz", "*.dsc", "*.log", "*SUMS"))
     root.does("apt-get update --quiet")
     (root.folder / "etc/apt/apt.conf.d/90test").write_text(_APT)

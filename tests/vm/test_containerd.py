@@ -52,7 +52,9 @@ def _tar(files: dict[str, bytes | str]) -> bytes:
 
 def image(clients: Path) -> bytes:
     """An OCI archive: a shell, and programs for the simulated driver; all of them static."""
-    programs = {"bin/busybox": initramfs.busybox(), "bin/nvalloc": clients / "nvalloc"}
+    programs = {f"bin/{name}": clients / name for name in ("nvalloc", "nvlatency")} | {
+        "bin/busybox": initramfs.busybox()
+    }
     layer = _tar(
         {name: path.read_bytes() for name, path in programs.items()}
         | {f"bin/{name}": "busybox" for name in ("sh", "sleep", "printf", "echo")}

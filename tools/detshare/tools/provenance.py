@@ -40,7 +40,7 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("dirty", "ebpf-counts", "ebpf-objects", "ebpf-overhead"), ("ebpf",)),
     "root-backend": ("ctl", "ebpf"),
     "containers": ("ctl/detshare/ctl/cdi", "ctl/detshare/ctl/backends/module"),
-    "dra": ("ctl/detshare/ctl/kubernetes", "packaging/kubernetes"),
+    "dra": ("ctl/detshare/ctl/kubernetes", "ctl/detshare/ctl/cdi", "packaging/kubernetes"),
     "monitoring": ("ctl/detshare/ctl/daemon", "packaging"),
     "packages": ("packaging/debian", "packaging/detshared.service", "tools/detshare/tools/release"),
     "page": ("ctl/detshare/ctl/daemon/page",),

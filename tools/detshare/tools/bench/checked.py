@@ -27,7 +27,11 @@ __all__ = ["CHECKED", "Case", "cases", "rows"]
 ROOT: Final = Path(__file__).resolve().parents[4]
 PARTS: Final = {
     "containers": ("model", "tests/vm/test_containers.py", "boots a guest: 10 to 30 min"),
-    "dra": ("model", "tests/vm/test_containerd.py", "real runtime, kubelet double; boots a guest: 10 to 30 min"),
+    "dra": (
+        "model",
+        "tests/vm/test_containerd.py tests/vm/test_device_plugin.py",
+        "both APIs; real runtime, kubelet double; boots two guests: 20 to 60 min",
+    ),
     "dra-unit": ("unit", "tests/unit/kubernetes", "kubelet double, no runtime: about 3 min"),
     "monitoring": ("unit", "tests/unit/metrics", "about 1 min"),
     "packages": (
