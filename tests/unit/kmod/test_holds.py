@@ -130,12 +130,12 @@ def test_rows_are_changed_in_part_and_set_back(kernel: Kernel) -> None:
     assert one is not None
     assert (one.gpu, one.slice_us, one.weight) == (1, 90, None)
     assert len(kernel.rows) == 5
-    back = orders.set_class(link, "low", {"reset": True, "gpu": 1})  # type: ignore[arg-type]
+    back = orders.set_class(link, "low", {"gpu": 1})  # type: ignore[arg-type]
     assert back is not None
     assert (back.gpu, back.weight) == (None, 7), "as on the others"
     assert len(kernel.rows) == 4
     with pytest.raises(BadRequest, match="there is no class nosuch"):
-        orders.set_class(link, "nosuch", {"reset": True, "gpu": 1})  # type: ignore[arg-type]
+        orders.set_class(link, "nosuch", {"gpu": 1})  # type: ignore[arg-type]
     orders.set_class(link, "low", None)  # type: ignore[arg-type]
     assert {row.name: row for row in kernel.rows} == {name: orders.row_of(name) for name in classes.CLASSES}
     too_much = {"weight": 0}, {"floor_permille": 1001}, {"turn_us": 4999}, {"weight": 1, "slice_us": 1}
