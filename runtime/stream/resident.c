@@ -82,20 +82,44 @@ static void read_own_patterns(void)
 			*at = '\0';
 }
 
+/* The first identifier of a name that a C++ compiler made: the driver says _Z13ncclDevKernel24... of ncclDevKernel(). */
+static bool identifier(const char *name, char *into, size_t size)
+{
+	size_t length;
+
+	if (strncmp(name, "_Z", 2))
+		return false;
+	name += 2;
+	name += strspn(name, "NL"); /* in a namespace; static */
+	length = strtoul(name, (char **)&name, 10);
+	if (!length || length >= size || length > strlen(name))
+		return false;
+	memcpy(into, name, length);
+	into[length] = '\0';
+	return true;
+}
+
+static bool matches(const char *pattern, const char *name)
+{
+	char own[256];
+
+	return !fnmatch(pattern, name, 0) || (identifier(name, own, sizeof(own)) && !fnmatch(pattern, own, 0));
+}
+
 static bool named(const char *name)
 {
 	const char *const *pattern;
 	const char *own;
 
 	for (pattern = patterns; *pattern; pattern++)
-		if (!fnmatch(*pattern, name, 0))
+		if (matches(*pattern, name))
 			return true;
 	pthread_mutex_lock(&lock);
 	if (!own_patterns_read)
 		read_own_patterns();
 	pthread_mutex_unlock(&lock);
 	for (own = own_patterns; own && *own; own += strlen(own) + 1)
-		if (!fnmatch(own, name, 0))
+		if (matches(own, name))
 			return true;
 	return false;
 }

@@ -10,7 +10,9 @@ import random
 import sys
 
 cuda = ctypes.CDLL("libcuda.so.1")
-IMAGE = b"fakecuda 1\nkernel work params= duration_us=100\nkernel ncclDevKernel_AllReduce params= duration_us=20\n"
+REDUCE = b"_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE"
+"""as cuFuncGetName has it, of NCCL 2.28"""
+IMAGE = b"fakecuda 1\nkernel work params= duration_us=100\nkernel " + REDUCE + b" params= duration_us=20\n"
 AHEAD = 6
 WAYS = sys.argv[1:]
 
@@ -30,7 +32,7 @@ call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
 call("cuCtxSetCurrent", context)
 call("cuModuleLoadData", ctypes.byref(module), IMAGE)
 call("cuModuleGetFunction", ctypes.byref(work), module, b"work")
-call("cuModuleGetFunction", ctypes.byref(reduce), module, b"ncclDevKernel_AllReduce")
+call("cuModuleGetFunction", ctypes.byref(reduce), module, REDUCE)
 for stream in (compute, communicate):
     call("cuStreamCreate", ctypes.byref(stream), 1)
 call("cuEventCreate", ctypes.byref(done), 2)

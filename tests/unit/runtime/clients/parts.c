@@ -123,6 +123,9 @@ static void case_names(void)
 	} names[] = {
 		{"ncclDevKernel_AllReduce_Sum_f32_RING_LL", DS_FULL_NAME}, {"ncclKernel", DS_FULL_NAME},
 		{"nvshmem_barrier", DS_FULL_NAME}, {"_Z9my_gridsyncPf", DS_FULL_NAME}, {"gemm", -1}, {"xnccl", -1},
+		{"_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", DS_FULL_NAME},
+		{"_ZL10ncclKernelv", DS_FULL_NAME}, {"_ZN4nccl4workEv", DS_FULL_NAME}, {"_Z5otherPf", DS_FULL_NAME},
+		{"_Z5xncclPf", -1}, {"_Z4gemmPK12ncclDevComm", -1}, {"_Z", -1}, {"_ZN", -1}, {"", -1},
 	};
 	unsigned int index;
 

@@ -72,6 +72,9 @@ static void cooperative(CUfunction function)
 	EXPECT(launch(function, 16, 1024, &yes, 1) == 8);
 }
 
+/* as cuFuncGetName has it, of NCCL 2.28 */
+#define ALL_REDUCE "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE"
+
 static void case_cooperative(void)
 {
 	cooperative(census);
@@ -131,7 +134,7 @@ int main(int argc, char **argv)
 {
 	static const char image[] = "fakecuda 1\n"
 				    "kernel census params=8,8 duration_us=5\n"
-				    "kernel ncclDevKernel_AllReduce params=8,8 duration_us=5\n";
+				    "kernel " ALL_REDUCE " params=8,8 duration_us=5\n";
 	unsigned int index;
 
 	for (index = 0; index < sizeof(cases) / sizeof(cases[0]); index++) {
@@ -143,9 +146,9 @@ int main(int argc, char **argv)
 		client_start(1);
 		client_pool();
 		daemon_tier(1);
-		fakecuda_register_kernel("ncclDevKernel_AllReduce", count_sms);
+		fakecuda_register_kernel(ALL_REDUCE, count_sms);
 		CHECK(cuModuleLoadData(&module, image));
-		CHECK(cuModuleGetFunction(&collective, module, "ncclDevKernel_AllReduce"));
+		CHECK(cuModuleGetFunction(&collective, module, ALL_REDUCE));
 		CHECK(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
 		CHECK(cuLibraryGetKernel(&kernel, library, "census"));
 		CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
