@@ -104,7 +104,7 @@ lint-generated: setup
 	$(BIN)/detshare results check
 
 test-unit: setup ## unit and property tests, no GPU
-	$(BIN)/pytest -q $(THREE) tests -m "not gpu and not e2e and not vm and not thorough"
+	$(BIN)/pytest -q $(THREE) tests -m "not gpu and not e2e and not vm and not rest and not thorough"
 
 test-e2e: setup ## daemons, programs under libdetshare.so, demo and terminals as real processes; no GPU
 	$(BIN)/pytest -q $(THREE) tests/unit -m "e2e and not rest and not gpu and not thorough"

@@ -16,6 +16,7 @@ from detshare.ctl.backends.model.workload import NEVER, Background, Kernel, Late
 from detshare.ctl.backends.root.turns.foreground import TRY_S
 from detshare.ctl.backends.root.turns.presence import SILENT_S
 from detshare.ctl.core.gputime import Pattern
+from tests.rest import after_first
 from tests.unit.model import programs
 
 SECONDS = 6.0
@@ -75,7 +76,7 @@ def test_any_mix(kinds: list[str], high: str | None) -> None:
     _judge(kinds, high)
 
 
-@pytest.mark.parametrize("high", ["graph", "tight", "long"])
+@pytest.mark.parametrize("high", after_first(["tight", "graph", "long"]))
 def test_floors_of_the_classes_below_lie_in_the_foregrounds_gaps(
     high: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +112,7 @@ def test_who_rests_for_half_of_the_time_has_nearly_its_part_beside_two_that_neve
     assert sum(got.values()) > 0.88, got
 
 
-@pytest.mark.parametrize("others", [["launch 1"], ["busy 1"]])
+@pytest.mark.parametrize("others", after_first([["busy 1"], ["launch 1"]]))
 def test_moments_between_launches_are_no_rest(others: list[str]) -> None:
     """The driver says "at rest" of who launches slower than the GPU computes. Then it lost its turn each 5 ms, and
     stayed on beside the next: it had a quarter of its time."""
@@ -129,7 +130,7 @@ def _launches(stage: Stage, *settings: tuple[str, int | None]) -> list[float]:
     return [got[f"back {n}"] for n in range(len(settings))]
 
 
-@pytest.mark.parametrize("idle", [False, True])
+@pytest.mark.parametrize("idle", after_first([True, False]))
 def test_launches_of_two_fill_the_moments_between_each_others_where_nobody_is_delayed(
     idle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +166,7 @@ def test_only_equals_fill_each_others_moments(tmp_path: Path, monkeypatch: pytes
     assert idle < 0.05, (low, idle)
 
 
-@pytest.mark.parametrize("utilization", [0.4, 0.8])
+@pytest.mark.parametrize("utilization", after_first([0.8, 0.4]))
 def test_a_launch_bound_foreground_without_rest_keeps_all_but_the_floor(
     utilization: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

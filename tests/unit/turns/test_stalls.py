@@ -11,6 +11,7 @@ from turns_stage import Paced, Sleeper, Stage, background
 
 from detshare.ctl.backends.model.workload import Workload
 from detshare.ctl.backends.root.turns.rotation import Rotation
+from tests.rest import after_first
 from tests.unit.model import programs
 
 
@@ -21,7 +22,7 @@ def stalls(stage: Stage, seconds: float) -> Iterator[float]:
         yield max((time.stalled_s for each in stage.backend.look().programs for time in each.gpu_time), default=0.0)
 
 
-@pytest.mark.parametrize("front", [None, Paced(1500, 20_000), Paced(2000, 2000)])
+@pytest.mark.parametrize("front", after_first([Paced(1500, 20_000), None, Paced(2000, 2000)]))
 def test_who_comes_back_from_a_rest_has_not_waited_for_all_of_it(
     front: Workload | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
