@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detshare.ctl.backends.model.timeline import Timeline
+from detshare.ctl.backends.model.workload import Workload
 from detshare.ctl.core.driver import Gpu
 
 DEFAULT_SLICE_US = {"compute": 2048, "copy": 1024}
@@ -43,6 +44,8 @@ class ModelTsg:
         self.slice_us = slice_us
         self.level = DEFAULT_LEVEL
         self.channels: list[Channel] = []
+        self.works: list[Workload] = []
+        """what submits to it"""
         self.references = 1
         self.preempts = 0
         self.hung = False
@@ -52,7 +55,7 @@ class ModelTsg:
     def paused(self) -> bool:
         """No enabled channel, so no work of it is ever run."""
         for channel in self.channels:  # noqa: SIM110 - asked at each event of the model, where `all` is slow
-            if channel.enabled:
+            if not channel.disabled:
                 return False
         return True
 

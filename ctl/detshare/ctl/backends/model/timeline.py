@@ -70,7 +70,6 @@ class Timeline:
         self.switching = 0
         """nanoseconds spent on loading contexts"""
         self._tsgs: list[ModelTsg] = []
-        self._work: dict[int, list[Workload]] = {}
         self._works: list[Workload] = []
         """those of all groups, in their order"""
         self._round: list[ModelTsg] = []
@@ -93,15 +92,15 @@ class Timeline:
 
     def add(self, tsg: ModelTsg) -> None:
         self._tsgs.append(tsg)
-        self._work[id(tsg)] = []
         self.rebuild()
 
     def remove(self, tsg: ModelTsg) -> None:
         """The group is freed; what it had queued is gone."""
         if tsg in self._tsgs:
             self._tsgs.remove(tsg)
-            if any(workload is self._running for workload in self._work.pop(id(tsg))):
+            if any(workload is self._running for workload in tsg.works):
                 self._running = None
+            tsg.works.clear()
             if self._loaded is tsg:
                 self._note(tsg, self.now, starts=False)
                 self._loaded, self._switch_end, self._expired = None, None, True
@@ -109,7 +108,7 @@ class Timeline:
 
     def rebuild(self) -> None:
         """Levels or groups changed. The turn goes on from the group whose turn it was."""
-        self._works = [workload for workloads in self._work.values() for workload in workloads]
+        self._works = [workload for tsg in self._tsgs for workload in tsg.works]
         turn = self._round[self._position] if 0 <= self._position < len(self._round) else None
         self._round = build_round(self._tsgs)
         self._position = self._round.index(turn) if turn is not None and turn in self._round else -1
@@ -131,15 +130,15 @@ class Timeline:
         """Let `workload` submit to a group's channels. ValueError for a group that is not on this runlist."""
         if tsg not in self._tsgs:
             raise ValueError(f"group {tsg.number} of runlist {tsg.runlist} does not run kernels")
-        self._work[id(tsg)].append(workload)
+        tsg.works.append(workload)
         self.rebuild()
         workload.start(self.now)
 
     def detach(self, workload: Workload) -> None:
         """The program ended: its queue is dropped."""
-        for workloads in self._work.values():
-            if workload in workloads:
-                workloads.remove(workload)
+        for tsg in self._tsgs:
+            if workload in tsg.works:
+                tsg.works.remove(workload)
         self.rebuild()
         if self._running is workload:
             self._running = None
@@ -147,7 +146,7 @@ class Timeline:
     def move(self, workload: Workload, tsg: ModelTsg) -> None:
         """It submits to another group from now on."""
         self.detach(workload)
-        self._work[id(tsg)].append(workload)
+        tsg.works.append(workload)
         self.rebuild()
 
     def share(self, workload: Workload) -> float:
@@ -156,8 +155,7 @@ class Timeline:
     def idle(self, tsg: ModelTsg) -> bool:
         """What the driver answers: whether all that was submitted to a group was finished at any moment of the
         question, which takes `ASKED_NS`; so it is said of one that is off, too."""
-        works = self._work.get(id(tsg), ())
-        return tsg.paused or all(not w.queue or self.now - w.rested_at < ASKED_NS for w in works)
+        return tsg.paused or all(not w.queue or self.now - w.rested_at < ASKED_NS for w in tsg.works)
 
     @property
     def running(self) -> ModelTsg | None:
@@ -217,9 +215,8 @@ class Timeline:
         if self._switch_end is not None:
             return
         if self._loaded is not None and not self._expired and self.now < self._slice_end():
-            head = self._head(self._loaded)
-            if head is not None:
-                self._running = self._running or head
+            self._running = self._running or self._head(self._loaded)
+            if self._running is not None:
                 return
         self._running = None
         following = self._pick()
@@ -260,8 +257,11 @@ class Timeline:
 
     def _head(self, tsg: ModelTsg) -> Workload | None:
         """The program of this group whose first kernel was submitted earliest."""
+        works = tsg.works
+        if len(works) == 1:  # nearly always, and asked at each event
+            return works[0] if works[0].queue else None
         first = None
-        for workload in self._work[id(tsg)]:
+        for workload in works:
             if workload.queue and (first is None or workload.queue[0].submitted < first.queue[0].submitted):
                 first = workload
         return first

@@ -75,11 +75,11 @@ class Workload(ABC):
     def ran(self, begin: int, end: int) -> None:
         """Account for time on the SMs."""
         self.busy += end - begin
-        while begin < end:
-            number = begin // BUCKET_NS
-            stop = min(end, (number + 1) * BUCKET_NS)
+        number = begin // BUCKET_NS
+        while (stop := (number + 1) * BUCKET_NS) < end:
             self._bucket(number)[0] += stop - begin
-            begin = stop
+            begin, number = stop, number + 1
+        self._bucket(number)[0] += end - begin
 
     def done(self, now: int) -> None:
         kernel = self.queue.popleft()
@@ -100,11 +100,12 @@ class Workload(ABC):
         return Reading(p50, p99, self.completed, self._recent(now, 1), now / 1e9)
 
     def _bucket(self, number: int) -> list[float]:
-        if number not in self._buckets:
+        bucket = self._buckets.get(number)
+        if bucket is None:
             for old in [n for n in self._buckets if n < number - _WINDOW - 1]:
                 del self._buckets[old]
-            self._buckets[number] = [0.0, 0.0]
-        return self._buckets[number]
+            bucket = self._buckets[number] = [0.0, 0.0]
+        return bucket
 
     def _recent(self, now: int, column: int) -> float:
         """Sum per second over the last ten whole buckets; over the time so far within the first bucket."""
