@@ -12,10 +12,11 @@ from tests.rest import after_first
 
 pytestmark = pytest.mark.e2e
 
-CASES = ("round", "over_host", "order", "questions", "again", "changed", "returns", "refused", "beside", "ends")
+CASES = ("round", "over_host", "order", "questions", "again", "changed", "refused", "ends")
+LONG = ("returns", "beside")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.rest) for case in LONG)])
 def test_it_runs_while_its_memory_comes_home(case: str, tmp_path: Path) -> None:
     good(run(program("lazy"), case, DETSHARE_PARK="1", DAEMON_LAZY="1", FAKECUDA_TAKEN=str(tmp_path / "taken")))
 

@@ -66,6 +66,7 @@ def test_what_is_mapped_nowhere_is_waited_for(tmp_path: Path) -> None:
     good(run(program("unusual"), "nowhere", DETSHARE_PARK="1", **environment))
 
 
+@pytest.mark.rest
 def test_host_memory_goes_back_beside_work_that_waits_for_the_program() -> None:
     good(run(program("unusual"), "gives-back", DETSHARE_PARK="1", FAKECUDA_DEVICES="2"))
 
@@ -84,6 +85,7 @@ def test_nothing_is_lost_in_a_storm(seed: int, tmp_path: Path) -> None:
     assert int(out.split()[3]) > 3
 
 
+@pytest.mark.rest
 def test_nothing_is_lost_in_a_storm_over_two_gpus(tmp_path: Path) -> None:
     environment = {"FAKECUDA_TAKEN": str(tmp_path / "taken"), "FAKECUDA_DEVICES": "2"}
     out = good(run(program("storm"), "7", "4", "60", DETSHARE_PARK="1", **environment))

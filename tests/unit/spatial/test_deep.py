@@ -118,6 +118,7 @@ def test_where_the_driver_refuses_it_is_parked_as_without(machine: DeepMachine) 
     assert program.do("same") == "same"
 
 
+@pytest.mark.rest
 def test_without_room_it_stays_away_as_a_whole_and_comes_when_there_is(machine: DeepMachine) -> None:
     program = machine.run(*TEMPORAL)
     park(machine, program.pid)
@@ -154,6 +155,7 @@ def test_with_memory_that_the_checkpoint_would_lose_its_context_stays(machine: D
     assert program.do("same") == "same"
 
 
+@pytest.mark.rest
 def test_of_who_shares_memory_the_context_stays(machine: DeepMachine) -> None:
     """The driver does not refuse it (park-deep), and what the other one sees afterwards is not known."""
     program = machine.run(*TEMPORAL)
@@ -213,6 +215,7 @@ def test_a_daemon_that_ends_brings_its_context_back(machine: DeepMachine) -> Non
     assert program.do("same") == "same"
 
 
+@pytest.mark.rest
 def test_a_program_that_is_killed_at_any_point_leaves_nothing(machine: DeepMachine) -> None:
     dice = random.Random(1)
     other = machine.run(*TEMPORAL, size=2)

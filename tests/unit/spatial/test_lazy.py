@@ -104,6 +104,7 @@ def test_resume_answers_when_it_can_run(machine: LazyMachine) -> None:
     assert program.do("same") == "same"
 
 
+@pytest.mark.rest
 def test_its_host_memory_counts_for_the_arena(machine: LazyMachine) -> None:
     first, second = machine.run(*SPATIAL, size=200), machine.run(*SPATIAL, size=100)
     assert machine.verb("park", first.pid)[0]

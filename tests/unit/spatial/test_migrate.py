@@ -158,7 +158,8 @@ def test_the_spatial_lane_is_refused(machine: TwoGpus) -> None:
     assert program.do("same") == "same"
 
 
-@pytest.mark.parametrize("seed", after_first(range(2)))
+@pytest.mark.rest
+@pytest.mark.parametrize("seed", range(2))
 def test_a_daemon_that_is_killed_in_a_move_loses_nothing(machine: TwoGpus, seed: int) -> None:
     dice = random.Random(seed)
     program = machine.run(*TEMPORAL)

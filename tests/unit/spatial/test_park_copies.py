@@ -76,6 +76,7 @@ def test_copies_make_room_for_who_has_to_be_parked(machine: Machine) -> None:
         assert (one.do("same"), other.do("launch"), other.do("same")) == ("same", "launched", "same")
 
 
+@pytest.mark.rest
 def test_nobody_loses_copies_where_that_would_not_be_enough(machine: Machine) -> None:
     small, large = machine.run(*SPATIAL, size=8), machine.run(*SPATIAL, size=72)
     back(machine, small)

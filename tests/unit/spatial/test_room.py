@@ -106,6 +106,7 @@ def test_a_launch_waits_for_nobody_where_nobody_makes_room(machines: Any) -> Non
     assert second.line() == "cuLaunchKernel: CUDA error 2"
 
 
+@pytest.mark.rest
 def test_a_context_waits_for_room(machines: Any) -> None:
     """Who starts on a full GPU: nobody knows of its context, and it has none to ask with."""
     machine = machines("park", 3600, policy="strict")
