@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from turns_stage import Paced, Sleeper, Stage, background
 
-from detshare.ctl.backends.model.workload import Workload
+from detshare.ctl.backends.model.driver import ModelSwitchLog
+from detshare.ctl.backends.model.workload import Latency, Workload
 from detshare.ctl.backends.root.turns.rotation import Rotation
+from detshare.ctl.core.driver import Gpu, NotAllowed
 from tests.rest import after_first
 from tests.unit.model import programs
 
@@ -52,6 +54,27 @@ def test_who_is_kept_off_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     stage.backend.look()
     monkeypatch.setattr(Rotation, "step", lambda rotation, *_: frozenset([*rotation.states][:1]))
     assert max(stalls(stage, 4)) > 3.0
+
+
+def test_without_the_log_who_rests_for_moments_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver calls it at rest, so that it stays on beside the holder, and neither gets on in a short slice."""
+    stage = Stage(tmp_path, monkeypatch)
+
+    def refuse(gpu: Gpu) -> ModelSwitchLog:
+        raise NotAllowed(f"no log of GPU {gpu.minor}")
+
+    monkeypatch.setattr(stage.driver, "switch_log", refuse)
+    stage.backend.set_priority(stage.start("high", Latency(530, 4545)), "high")
+    stage.backend.set_priority(stage.start("moments", Sleeper(300, 1000)), "low")
+    stage.backend.set_priority(stage.start("busy", background(1)), "low")
+    waited, longest = 0.0, 0.0
+    for _ in range(80):
+        done = stage.run(0.1)["busy"]
+        waited = 0.0 if done else waited + 0.1
+        longest = max(longest, waited)
+        if stage.gpu.timeline.now % 250_000_000 < 100_000_000:
+            stage.backend.look()
+    assert longest < 0.6
 
 
 def test_who_had_the_gpu_before_the_log_was_read_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,9 +294,7 @@ class Turns(Acting):
                 self._came(key, gpu, now)
                 self._rotation.ran(key, now)
                 useful[key] = passed
-        if now - self._asked[gpu] >= LOOK_S:
-            self._asked[gpu] = now
-            self._rouse(gpu, now)
+        self._rouse(gpu, now)
         return useful
 
     def _ask_resting(self, tenant: str, now: float) -> None:
@@ -307,10 +305,20 @@ class Turns(Acting):
                 self._rested = {key: at for key, at in self._rested.items() if key[0] != tenant}
 
     def _rouse(self, gpu: str, now: float) -> None:
-        """Nothing shows who of those at rest works again: they are asked."""
+        """Nothing shows who of those at rest works again: they are asked, soon at first, for beside the holder's short
+        slice neither would get on."""
         for (process, where), member in self._members.items():
-            rests = where == gpu and not member.fixed and self._rotation.standing(member.tenant) is Standing.RESTS
-            if rests and self._hand.idle(process, member.tsgs) is not True:
+            if where != gpu or member.fixed or self._rotation.standing(member.tenant) is not Standing.RESTS:
+                continue
+            rested = self._rested.get((member.tenant, gpu))
+            since_s = (self.sensor.now_ns(gpu) - rested) / 1e9 if rested is not None else LOOK_S
+            asked = self._asked[member.tenant]
+            if now - asked < min(LOOK_S, max(QUICK_S, since_s / 2)):
+                continue
+            self._asked[member.tenant] = now
+            if self._hand.idle(process, member.tsgs) is not True:
+                if rested is not None:
+                    self._sleepers.woke(member.tenant, 0 if since_s < 2 * TICK_S else round(since_s * 1e9), now)
                 self._rotation.ran(member.tenant, now)
 
     def _judge(self, gpu: str, background: Collection[int], now: float) -> None:
