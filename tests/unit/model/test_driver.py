@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import errno
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -107,6 +110,40 @@ def test_injection_latency_and_counters() -> None:
     assert slept == [MEASURED_SECONDS[GET]]
     assert driver.calls[GET] == 2
     assert driver.borrows == 1
+
+
+def test_a_thread_for_each_gpu_may_act_at_once() -> None:
+    """Channels are switched by who walks all clients, while another thread makes and frees one."""
+    driver = ModelDriver()
+    process = scenario.cuda_process(driver)
+    for n in range(40):
+        scenario.cuda_process(driver, f"other {n}")
+    layout = driver.abi.params("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS")
+    control = driver.abi.control("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS")
+    objects = driver.rm.clients[0xC1D00000].objects
+    channel = next(handle for handle, node in objects.items() if node.channel is not None)
+    subdevice = next(handle for handle, node in objects.items() if node.kind is Kind.SUBDEVICE)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as other, driver.borrow(process.id, 3) as descriptor:
+
+        def others() -> None:
+            while not over.is_set():
+                driver.newest_client()
+
+        making = other.submit(others)
+        try:
+            for disable in (1, 0) * 100:
+                params = layout.pack(bDisable=disable, numChannels=1)
+                layout.put(params, "hClientList", 0xC1D00000, 0)
+                layout.put(params, "hChannelList", channel, 0)
+                status = descriptor.control(0xC1D00000, subdevice, control.number, params)
+                assert driver.abi.status_name(status) == "NV_OK"
+        finally:
+            over.set()
+            sys.setswitchinterval(interval)
+        making.result()
 
 
 def test_every_measured_latency_names_a_control() -> None:

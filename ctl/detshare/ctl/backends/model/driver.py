@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -109,6 +110,8 @@ class ModelDriver:
         self.abi = abi
         self.gpu_models = [GpuModel(gpu, switch_us=switch_us) for gpu in gpus]
         self.rm = RmServer(abi, self.gpu_models)
+        self._lock = threading.RLock()
+        """of all of the machine: those who act on several GPUs do so in a thread for each"""
         self.machine = Machine(self.rm)
         self.deny = False
         self.before_control: Callable[[Call], None] | None = None
@@ -156,16 +159,18 @@ class ModelDriver:
         file = owner.fds.get(fd)
         if file is None or not file.is_control:
             raise DescriptorGone(f"{asked}: it is no {CONTROL_PATH} any more; look again")
-        self.rm.share_file(file)
-        self.borrows += 1
-        self.borrowed += 1
+        with self._lock:
+            self.rm.share_file(file)
+            self.borrows += 1
+            self.borrowed += 1
         descriptor = ModelDescriptor(self, process, file)
         try:
             yield descriptor
         finally:
             descriptor.closed = True
-            self.borrowed -= 1
-            self.rm.close(file)
+            with self._lock:
+                self.borrowed -= 1
+                self.rm.close(file)
 
     def issue(
         self, process: ProcessId, file: OpenFile, client: int, target: int, command: int, params: bytearray
@@ -179,15 +184,17 @@ class ModelDriver:
             self.sleep(self.latency[name])
         if name in self.inject:
             return self.inject[name]
-        return self.rm.control(file, client, target, command, params)
+        with self._lock:
+            return self.rm.control(file, client, target, command, params)
 
     def newest_client(self) -> int:
-        file = self.rm.open(CONTROL_PATH)
-        try:
-            _, handle = self.rm.alloc(file, 0, 0, 0, self.abi.klass("NV01_ROOT_CLIENT"))
-            return handle
-        finally:
-            self.rm.close(file)
+        with self._lock:
+            file = self.rm.open(CONTROL_PATH)
+            try:
+                _, handle = self.rm.alloc(file, 0, 0, 0, self.abi.klass("NV01_ROOT_CLIENT"))
+                return handle
+            finally:
+                self.rm.close(file)
 
     def counts(self) -> Counts:
         return Counts(len(self.rm.clients), self.rm.resources)

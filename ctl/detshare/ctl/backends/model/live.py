@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,7 +56,6 @@ class LiveModel(ModelDriver):
         super().__init__(version=version, gpus=gpus)
         self._clock = clock
         self._last = clock()
-        self._lock = threading.RLock()
         gib = 1 << 30
         self._program("python3 serve.py --model demo", 6 * gib, Latency(2340, 10_000, seed=11))
         # 2666 images/s alone, as the measured training
