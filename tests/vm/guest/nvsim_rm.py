@@ -213,6 +213,20 @@ class Rm:
         escape(self.ctl, "NV_ESC_RM_SHARE", block)
         return block.get("status")
 
+    def export(self, handle: int, carrier: int) -> int:
+        """The status of giving it away by the descriptor of a control file."""
+        params = Block.of("NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS", fd=carrier)
+        for name, value in (("hDevice", self.device), ("hObject", handle)):
+            params.put(f"object.data.rmObject.{name}", value)
+        return self.control(self.client, "NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD", params)
+
+    def take(self, carrier: int, handle: int, *, parent: int | None = None) -> int:
+        """The status of taking what such a descriptor carries."""
+        params = Block.of("NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS", fd=carrier)
+        for name, value in (("hParent", self.device if parent is None else parent), ("hObject", handle)):
+            params.put(f"object.data.rmObject.{name}", value)
+        return self.control(self.client, "NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD", params)
+
     def memory(
         self, size: int, handle: int | None = None, *, klass: str = "NV01_MEMORY_LOCAL_USER", page: int = 0
     ) -> tuple[int, Block]:

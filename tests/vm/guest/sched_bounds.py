@@ -23,7 +23,7 @@ from tests.vm.guest.sched_answers import calls, waiting
 from tests.vm.guest.sched_guests import ALL, distrusted, is_paused, maker
 from tests.vm.guest.sched_hidden import Play, Programs, program
 from tests.vm.guest.sched_stalled import Stalled
-from tests.vm.guest.sched_tools import family, worker
+from tests.vm.guest.sched_tools import family, tsgs, worker
 
 __all__ = ["family", "program", "rm", "worker"]  # fixtures
 
@@ -79,6 +79,17 @@ def test_a_limit_bounds_the_channel_groups_too(limited: genl.DetShare, rm: Rm) -
         limited.limit_set(40 * GIB, **ME)
     for handle in (made[1][1], made[2][1], again, more):
         assert rm.free(handle) == 0
+
+
+def test_none_of_them_lives_on_in_a_descriptor(limited: genl.DetShare, rm: Rm) -> None:
+    """It would keep its context buffers and be counted no more."""
+    with parameter("groups_max", 3):
+        for _ in range(6):
+            code, made = group(rm)
+            assert code == 0
+            rm.export(made, rm.open("nvidiactl"))
+            assert rm.free(made) == 0
+    assert tsgs() == []
 
 
 # ---- sharing --------------------------------------------------------------------------------
