@@ -77,6 +77,20 @@ def test_a_limit_where_it_hangs_does_not_count_it(family: genl.DetShare, pair: P
         family.limit_del(gpu=0, **ME)
 
 
+def test_a_device_of_no_parameters_is_the_first_gpus(family: genl.DetShare, pair: Pair) -> None:
+    far, _ = pair
+    device = far.handle()
+    assert far.alloc_object("NV01_DEVICE_0", far.client, device) == 0
+    family.limit_set(LIMIT, gpu=0, **ME)
+    try:
+        far.device = device
+        made = [far.memory(PIECE)[0] for _ in range(2 * LIMIT // PIECE)]
+        assert truth("used", 0) == LIMIT
+        assert made.count(0) == LIMIT // PIECE
+    finally:
+        family.limit_del(gpu=0, **ME)
+
+
 def test_a_doorbell_stays_with_its_gpu(family: genl.DetShare, pair: Pair) -> None:
     """Below another device it would be behind that GPU's gate."""
     far, near = pair

@@ -166,6 +166,14 @@ class Rm:
         escape(self.ctl if fd is None else fd, "NV_ESC_RM_ALLOC", block)
         return block.get("status"), block.get("hObjectNew")
 
+    def alloc_object(self, klass: str, parent: int, handle: int) -> int:
+        """The status of the older call, which takes no parameters."""
+        block = Block.of(
+            "NVOS05_PARAMETERS", hRoot=self.client, hObjectParent=parent, hObjectNew=handle, hClass=number(klass)
+        )
+        escape(self.ctl, "NV_ESC_RM_ALLOC_OBJECT", block)
+        return block.get("status")
+
     def free(self, handle: int, *, root: int | None = None, fd: int | None = None) -> int:
         client = self.client if root is None else root
         block = Block.of("NVOS00_PARAMETERS", hRoot=client, hObjectOld=handle)

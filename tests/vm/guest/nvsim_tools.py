@@ -33,6 +33,14 @@ def other() -> Iterator[Rm]:
     client.close()
 
 
+def device_of_no_parameters() -> Rm:
+    """It says of no GPU that its device is on it: so it is on the first."""
+    rm = Rm.start(device=False)
+    assert rm.alloc_object("NV01_DEVICE_0", rm.client, rm.device) == 0
+    assert rm.alloc_object("NV20_SUBDEVICE_0", rm.device, rm.subdevice) == 0
+    return rm
+
+
 def vas(rm: Rm, flags: int = 0) -> int:
     handle = rm.handle()
     params = Block.of("NV_VASPACE_ALLOCATION_PARAMETERS", flags=flags)

@@ -20,7 +20,7 @@ from tests.patience import until
 from tests.vm.guest.kmod_failures import failing
 from tests.vm.guest.kmod_tools import PID, TENANT, TRUTH, load, row, unload
 from tests.vm.guest.nvsim_rm import Block, Rm, number, status
-from tests.vm.guest.nvsim_tools import tsg, vas
+from tests.vm.guest.nvsim_tools import device_of_no_parameters, tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, SIM, Channel, Doorbell
 from tests.vm.guest.sched_answers import QUESTION, calls, waiting
 from tests.vm.guest.sched_tools import COPY0, GR0, Worker, family, tsgs, worker
@@ -138,9 +138,9 @@ def started(rm: Rm) -> Channel:
 # ---- one program, two clients -------------------------------------------------------------
 
 
-def two_clients() -> Play:
+def two_clients(second: Callable[[], Rm] = Rm.start) -> Play:
     """The doorbell is one client's, the channel is the other's."""
-    one, other = Rm.start(), Rm.start()
+    one, other = Rm.start(), second()
     bell, channel = Doorbell(one), started(other)
     yield {"clients": [one.client, other.client]}
     channel.submit(bell, ENDLESS)
@@ -165,8 +165,13 @@ def duplicate(front: bool) -> Play:
     yield {}
 
 
-HIDING = [(two_clients,), (duplicate, False), (duplicate, True)]
-NAMES = ["two clients", "duplicate", "duplicate and a channel of its maker's"]
+HIDING = [
+    (two_clients,),
+    (two_clients, device_of_no_parameters),
+    (duplicate, False),
+    (duplicate, True),
+]
+NAMES = ["two clients", "no parameters", "duplicate", "duplicate and a channel of its maker's"]
 
 
 @pytest.mark.parametrize("words", HIDING, ids=NAMES)
