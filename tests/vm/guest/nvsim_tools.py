@@ -55,10 +55,11 @@ def tsg(rm: Rm, space: int = 0, engine: int = 1) -> int:
     return handle
 
 
-def channel(rm: Rm, group: int, share: int = 0) -> tuple[int, int]:
-    assert rm.memory(4096, klass="NV01_MEMORY_SYSTEM")[0] == 0
+def channel(rm: Rm, group: int, share: int = 0, userd: int = 0) -> tuple[int, int]:
+    if not userd:
+        assert rm.memory(4096, klass="NV01_MEMORY_SYSTEM")[0] == 0
     params = Block.of("NV_CHANNEL_ALLOC_PARAMS", gpFifoEntries=16, gpFifoOffset=0x100000, hContextShare=share)
-    params.put("hUserdMemory", rm.last, 0)
+    params.put("hUserdMemory", userd or rm.last, 0)
     handle = rm.handle()
     return rm.alloc("HOPPER_CHANNEL_GPFIFO_A", group, handle, params)[0], handle
 
