@@ -310,6 +310,10 @@ void ds_alloc_object(struct ds_call *call)
 	plan.alloc.class = call->asked.class;
 	if (filtered(call, &plan.alloc))
 		return;
+	if (plan.alloc.kind == RM_KIND_DEVICE) {
+		allocate_device(call, &plan);
+		return;
+	}
 	mutex_lock(&call->client->tree);
 	if (call->asked.op == RM_OP_CTXDMA) {
 		struct rm_object *memory = rm_tree_find(&call->client->rm, call->asked.src_object);

@@ -3,11 +3,14 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
+#include "denials.h"
 #include "driver.h"
 #include "exports.h"
+#include "filter.h"
 #include "memref.h"
 #include "plan.h"
 #include "rmcall.h"
+#include "sharer.h"
 #include "transfer.h"
 
 /* One object on its way. */
@@ -55,6 +58,17 @@ bool ds_transfer_in(const void *block, u32 size)
 	const struct rm_abi *abi = ds_abi();
 
 	return abi && size == abi->nvos54.len && ds_transfer_is(rm_get32(block, abi->nvos54.cmd));
+}
+
+/*
+ * The driver gives away whatever can be duplicated. A channel group or a part of one would so be shared, or live on, and a doorbell come below
+ * another GPU's device, without a word to anybody here.
+ */
+static bool must_stay(u32 nr)
+{
+	const struct rm_class *class = rm_abi_class(ds_abi(), nr);
+
+	return ds_filter_active() && class && (ds_sharer_steers(class->kind) || class->kind == RM_KIND_USERMODE);
 }
 
 /* ---- the file ------------------------------------------------------------------- */
@@ -180,7 +194,7 @@ static void drop_exports(struct ds_transfer *transfer)
 		ds_exported_free(transfer->pieces[i].slot);
 }
 
-/* 0; -ENOMEM; -EPERM: it could not be followed, and its owner has a limit. */
+/* 0; -ENOMEM; -EPERM: it could not be followed, and its owner has a limit; -EACCES: it must stay. */
 static int prepare_exports(struct ds_transfer *transfer)
 {
 	struct ds_client *client = transfer->call->client;
@@ -197,14 +211,20 @@ static int prepare_exports(struct ds_transfer *transfer)
 		piece->slot->index = transfer->export.index + i;
 		mutex_lock(&client->tree);
 		object = rm_tree_find(&client->rm, piece->handle);
-		if (object)
+		if (object) {
+			piece->class = object->class;
 			piece->slot->memref = ds_memref_object(client, object);
+		}
 		mutex_unlock(&client->tree);
 		if (IS_ERR(piece->slot->memref)) {
 			piece->slot->memref = NULL;
 			return -ENOMEM;
 		}
 		piece->unknown = piece->handle && !object;
+		if (piece->unknown)
+			ds_rm_class(client->rm.handle, piece->handle, &piece->class);
+		if (must_stay(piece->class))
+			return -EACCES;
 		if (!ds_driver_sees_files() && piece->slot->memref && ds_memref_limited(piece->slot->memref))
 			return -EPERM;
 	}
@@ -235,8 +255,12 @@ static void export(struct ds_transfer *transfer)
 	u32 i;
 
 	err = prepare_exports(transfer);
+	if (err == -EACCES)
+		ds_denied(call->asked.client, call->asked.cmd, DETSHARE_DENIAL_ORDER, NV_ERR_INSUFFICIENT_PERMISSIONS,
+			  "gives a channel group or a doorbell away by descriptor");
 	if (err) {
-		ds_call_refuse(call, err == -EPERM ? NV_ERR_NOT_SUPPORTED : NV_ERR_NO_MEMORY);
+		ds_call_refuse(call, err == -EACCES ? NV_ERR_INSUFFICIENT_PERMISSIONS :
+				     err == -EPERM ? NV_ERR_NOT_SUPPORTED : NV_ERR_NO_MEMORY);
 		drop_exports(transfer);
 		return;
 	}
@@ -294,7 +318,7 @@ static int prepare_imports(struct ds_transfer *transfer)
 	return err;
 }
 
-/* What has come in, by the driver's own word. 0; -ENOMEM: more than may be. */
+/* What has come in, by the driver's own word. 0; -ENOMEM: more than may be; -EACCES: exported when nobody looked, it must stay. */
 static int verify(struct ds_transfer *transfer, struct piece *piece)
 {
 	struct ds_client *client = transfer->call->client;
@@ -306,6 +330,8 @@ static int verify(struct ds_transfer *transfer, struct piece *piece)
 		piece->handle = 0;
 		return 0;
 	}
+	if (must_stay(piece->class))
+		return -EACCES;
 	if (ds_rm_memory_bytes(client->rm.handle, piece->handle, &bytes))
 		bytes = 0;
 	mutex_lock(&client->tree);

@@ -52,14 +52,13 @@ static void read_channel(const struct rm_abi *abi, const void *p, struct rm_allo
 	alloc->engine = rm_get32(p, abi->channel.engineType);
 	alloc->vaspace = rm_get32(p, abi->channel.hVASpace);
 	alloc->ctxshare = rm_get32(p, abi->channel.hContextShare);
-	alloc->tsg = rm_get32(p, abi->channel.hPhysChannelGroup);
 	alloc->userd_memory = rm_get32(p, memory);
 	alloc->userd_offset = rm_get64(p, offset);
 	alloc->gpfifo_va = rm_get64(p, abi->channel.gpFifoOffset);
 	alloc->gpfifo_entries = rm_get32(p, abi->channel.gpFifoEntries);
+	alloc->attached = alloc->userd_memory;
 	depend(alloc, alloc->vaspace);
 	depend(alloc, alloc->ctxshare);
-	depend(alloc, alloc->tsg);
 	depend(alloc, alloc->userd_memory);
 }
 

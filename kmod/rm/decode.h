@@ -123,13 +123,12 @@ struct rm_alloc {
 	 * size bounds it and is charged, for attaching names no size.
 	 */
 	bool fabric;
-	u32 attached;		/* fabric: hVidMem; its memory is held then, not new */
+	u32 attached;		/* fabric: hVidMem, channel: of its USERD; that memory is held then, none is new */
 	u32 device_id;		/* NV01_DEVICE_0: instance */
 	u32 subdevice_id;
 	u32 engine;		/* NV2080_ENGINE_TYPE_* of a TSG, channel, copy object */
 	u32 vaspace;
 	u32 ctxshare;
-	u32 tsg;		/* channel under a device: hPhysChannelGroup */
 	u32 userd_memory;
 	u64 userd_offset;
 	u64 gpfifo_va;

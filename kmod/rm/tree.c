@@ -298,6 +298,17 @@ static void note_worked(struct rm_client *client, const struct rm_object *object
 		above->flags |= RM_OBJECT_WORKED;
 }
 
+/* The first branch in which a channel dies with the program's own pages (an OS descriptor) that its USERD lies in. */
+#define USERD_TAKES_CHANNELS 570
+
+/* Does it die with this base? A channel outlives other memory of its USERD, which the driver keeps for it. */
+static bool dies_with(const struct rm_client *client, const struct rm_object *object, const struct rm_object *base)
+{
+	if (object->kind != RM_KIND_CHANNEL || base->kind == RM_KIND_VASPACE || base->kind == RM_KIND_CTXSHARE)
+		return true;
+	return base->kind == RM_KIND_MEM_OS && client->abi->branch >= USERD_TAKES_CHANNELS;
+}
+
 struct rm_object *rm_tree_insert(struct rm_client *client, const struct rm_insert *insert)
 {
 	struct rm_object *object, *parent, *base;
@@ -326,7 +337,7 @@ struct rm_object *rm_tree_insert(struct rm_client *client, const struct rm_inser
 	note_worked(client, object);
 	for (i = 0; i < insert->n_deps && i < RM_DEPS_MAX; i++) {
 		base = rm_tree_find(client, insert->deps[i]);
-		if (base && base != object && base != parent && !depends_on(client, object, base))
+		if (base && base != object && base != parent && dies_with(client, object, base) && !depends_on(client, object, base))
 			link_base(client, base, object);
 	}
 	return object;

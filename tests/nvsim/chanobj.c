@@ -14,7 +14,7 @@ struct wanted {			/* what the parameters name, found and checked */
 	struct sim_group *group;	/* one reference */
 	struct sim_vas *vas;
 	struct sim_object *vas_object, *ctxshare, *userd_object;
-	struct sim_memory *userd;	/* one reference */
+	struct sim_memory *userd;	/* one use */
 	u64 userd_offset;
 };
 
@@ -65,7 +65,11 @@ static NV_STATUS find_userd(struct sim_object *object, struct sim_alloc *alloc, 
 
 	if (!handle) {		/* RM makes one, which RM_MAP_MEMORY of the channel maps */
 		w->userd = sim_memory_create(object->gpu, SIM_SYSMEM, PAGE_SIZE);
-		return w->userd ? NV_OK : NV_ERR_NO_MEMORY;
+		if (!w->userd)
+			return NV_ERR_NO_MEMORY;
+		sim_memory_use(w->userd);
+		sim_memory_put(w->userd);	/* use took a reference of its own */
+		return NV_OK;
 	}
 	w->userd_object = sim_object_find(object->client, handle);
 	if (!w->userd_object)
@@ -75,7 +79,9 @@ static NV_STATUS find_userd(struct sim_object *object, struct sim_alloc *alloc, 
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (offset % SIM_USERD_SIZE || offset >= w->userd_object->memory->size)
 		return NV_ERR_INVALID_ARGUMENT;
-	w->userd = sim_memory_get(w->userd_object->memory);
+	/* freed memory is the heap's again when the channel is gone (memdescFree) */
+	w->userd = w->userd_object->memory;
+	sim_memory_use(w->userd);
 	w->userd_offset = offset;
 	return NV_OK;
 }
@@ -149,7 +155,8 @@ static NV_STATUS channel_construct(struct sim_object *object, struct sim_alloc *
 		status = start_channel(object, alloc, &w);
 	if (status != NV_OK) {
 		sim_group_put(w.group);
-		sim_memory_put(w.userd);
+		if (w.userd)
+			sim_memory_unuse(w.userd);
 	}
 	return status;
 }
@@ -161,7 +168,7 @@ static void channel_destroy(struct sim_object *object)
 	sim_chan_destroy(channel->chan);
 	sim_group_put(channel->group);
 	sim_vas_put(channel->vas);
-	sim_memory_put(channel->userd);
+	sim_memory_unuse(channel->userd);
 	kfree(channel);
 }
 

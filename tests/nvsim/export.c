@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Memory that leaves its client through a descriptor: exported onto a control file, or as a DMA buffer. Either keeps the
- * memory, and its place in the heap, for as long as the descriptor lives.
+ * What leaves its client through a descriptor: objects exported onto a control file, memory as a DMA buffer. Either keeps what it is of, memory
+ * its place in the heap, for as long as the descriptor lives.
  */
 #include <linux/dma-buf.h>
 #include <linux/fcntl.h>
@@ -20,19 +20,38 @@ MODULE_INFO(import_ns, "DMA_BUF");
 
 #define GET(s, f)	NV_GET(ask->params, s, f)
 
+static void free_export(struct sim_export *export)
+{
+	export->object.ops->destroy(&export->object);
+	kfree(export);
+}
+
 void sim_exports_drop(struct sim_file *file)
 {
 	struct sim_export *export, *next;
 
-	list_for_each_entry_safe(export, next, &file->exports, link) {
-		sim_memory_unuse(export->memory);
-		kfree(export);
-	}
+	down_write(&sim_api_lock);
+	list_for_each_entry_safe(export, next, &file->exports, link)
+		free_export(export);
+	up_write(&sim_api_lock);
 }
 
+/*
+ * The genuine driver duplicates whatever can be duplicated below a device or subdevice of its own (RmExportObject): channel groups and doorbells
+ * as well as memory. Kinds that no test exports stay at home here.
+ */
 static bool can_leave(struct sim_object *object)
 {
-	return object->kind == KIND_VideoMemory || object->kind == KIND_SystemMemory || object->kind == KIND_MemoryFabric;
+	switch (object->kind) {
+	case KIND_VideoMemory:
+	case KIND_SystemMemory:
+	case KIND_MemoryFabric:
+	case KIND_KernelChannelGroupApi:
+	case KIND_UserModeApi:
+		return true;
+	default:
+		return false;
+	}
 }
 
 static struct sim_export *find_export(struct sim_file *file, u32 index)
@@ -49,9 +68,8 @@ static void drop_export(struct sim_export *export)
 {
 	if (!export)
 		return;
-	sim_memory_unuse(export->memory);
 	list_del(&export->link);
-	kfree(export);
+	free_export(export);
 }
 
 /* What is at that place is replaced. */
@@ -59,6 +77,7 @@ static NV_STATUS export_object(struct sim_ask *ask, struct sim_file *file, u32 h
 {
 	struct sim_object *object = sim_object_find(ask->object->client, handle);
 	struct sim_export *export;
+	NV_STATUS status;
 
 	if (!object)
 		return NV_ERR_OBJECT_NOT_FOUND;
@@ -67,10 +86,16 @@ static NV_STATUS export_object(struct sim_ask *ask, struct sim_file *file, u32 h
 	export = kzalloc(sizeof(*export), GFP_KERNEL);
 	if (!export)
 		return NV_ERR_NO_MEMORY;
-	sim_memory_use(object->memory);
-	*export = (struct sim_export) {
-		.index = index, .memory = object->memory, .class = object->class, .kind = object->kind,
+	export->index = index;
+	export->object = (struct sim_object) {
+		.class = object->class, .kind = object->kind, .ops = object->ops, .gpu = object->gpu, .parent = object->parent,
 	};
+	status = object->ops->copy(&export->object, object);
+	export->object.parent = NULL;
+	if (status != NV_OK) {
+		kfree(export);
+		return status;
+	}
 	drop_export(find_export(file, index));
 	list_add_tail(&export->link, &file->exports);
 	return NV_OK;
@@ -156,7 +181,7 @@ static NV_STATUS export_to_fd(struct sim_ask *ask)
 	return with_file(ask, GET(NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS, fd), export_one);
 }
 
-static NV_STATUS import_object(struct sim_ask *ask, const struct sim_export *export, u32 hparent, u32 handle)
+static NV_STATUS import_object(struct sim_ask *ask, struct sim_export *export, u32 hparent, u32 handle)
 {
 	struct sim_client *client = ask->object->client;
 	struct sim_object *parent = sim_object_find(client, hparent), *object;
@@ -172,17 +197,20 @@ static NV_STATUS import_object(struct sim_ask *ask, const struct sim_export *exp
 	if (!object)
 		return NV_ERR_NO_MEMORY;
 	object->handle = handle;
-	object->class = export->class;
-	object->kind = export->kind;
-	object->ops = sim_ops_of(export->kind);
+	object->class = export->object.class;
+	object->kind = export->object.kind;
+	object->ops = &sim_plain_ops;
 	status = sim_object_insert(client, parent, object);
 	if (status != NV_OK) {
 		kfree(object);
 		return status;
 	}
-	object->memory = export->memory;
-	sim_memory_use(object->memory);
-	return NV_OK;
+	status = export->object.ops->copy(object, &export->object);
+	if (status == NV_OK)
+		object->ops = export->object.ops;
+	else
+		sim_object_free(object);
+	return status;
 }
 
 static NV_STATUS import_one(struct sim_ask *ask, struct sim_file *file)
@@ -201,10 +229,19 @@ static NV_STATUS import_one(struct sim_ask *ask, struct sim_file *file)
 #define IMPORTED_SYSMEM		2
 #define IMPORTED_FABRIC		3
 
+/* 0: nothing that the call for many gives away. */
 static u32 type_of(const struct sim_export *export)
 {
-	return export->kind == KIND_MemoryFabric ? IMPORTED_FABRIC :
-	       export->kind == KIND_SystemMemory ? IMPORTED_SYSMEM : IMPORTED_VIDMEM;
+	switch (export->object.kind) {
+	case KIND_MemoryFabric:
+		return IMPORTED_FABRIC;
+	case KIND_SystemMemory:
+		return IMPORTED_SYSMEM;
+	case KIND_VideoMemory:
+		return IMPORTED_VIDMEM;
+	default:
+		return IMPORTED_NONE;
+	}
 }
 
 static NV_STATUS import_many(struct sim_ask *ask, struct sim_file *file)
@@ -225,7 +262,7 @@ static NV_STATUS import_many(struct sim_ask *ask, struct sim_file *file)
 
 		types[i] = export ? type_of(export) : IMPORTED_NONE;
 		if (export)
-			status = import_object(ask, export, hparent, GETI(i));
+			status = types[i] == IMPORTED_NONE ? NV_ERR_INVALID_ARGUMENT : import_object(ask, export, hparent, GETI(i));
 	}
 	if (status == NV_OK)
 		return status;

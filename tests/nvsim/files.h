@@ -43,9 +43,7 @@ struct sim_file {
 struct sim_export {
 	struct list_head link;
 	u32 index;
-	struct sim_memory *memory;
-	u32 class;
-	enum sim_kind kind;
+	struct sim_object object;	/* what a duplicate is made of: in no client, not to be found */
 };
 
 extern struct file_operations nvidia_fops;

@@ -15,11 +15,9 @@
 
 static NV_STATUS device_construct(struct sim_object *object, struct sim_alloc *alloc)
 {
-	u32 instance;
+	/* without parameters it is the first (deviceConstruct) */
+	u32 instance = alloc->params ? NV_GET(alloc->params, NV0080_ALLOC_PARAMETERS, deviceId) : 0;
 
-	if (!alloc->params)
-		return NV_ERR_INVALID_ARGUMENT;
-	instance = NV_GET(alloc->params, NV0080_ALLOC_PARAMETERS, deviceId);
 	if (instance >= DEVICES_MAX)
 		return NV_ERR_INVALID_ARGUMENT;
 	object->gpu = sim_gpu_by_instance(instance);

@@ -164,8 +164,8 @@ static void put_alloc(const struct rm_alloc *a, u32 handle)
 	       a->kind, a->class, a->bytes, a->alignment, a->attr, a->vidmem, a->sysmem, a->virtual);
 	printf("window=%d fabric=%d attached=%u device_id=%u subdevice_id=%u engine=%u vaspace=%u ",
 	       a->window, a->fabric, a->attached, a->device_id, a->subdevice_id, a->engine, a->vaspace);
-	printf("ctxshare=%u tsg=%u userd_memory=%u userd_offset=%lu gpfifo_va=%lu gpfifo_entries=%u ",
-	       a->ctxshare, a->tsg, a->userd_memory, a->userd_offset, a->gpfifo_va, a->gpfifo_entries);
+	printf("ctxshare=%u userd_memory=%u userd_offset=%lu gpfifo_va=%lu gpfifo_entries=%u ",
+	       a->ctxshare, a->userd_memory, a->userd_offset, a->gpfifo_va, a->gpfifo_entries);
 	printf("bar1_doorbell=%d request=%lu handle=%u deps=", a->bar1_doorbell,
 	       rm_round_up_request(a), handle);
 	for (i = 0; i < a->n_deps; i++)

@@ -102,7 +102,9 @@ def test_a_channel_names_what_it_dies_with(decoder: Core, version: str) -> None:
     found = decoder(
         "alloc", 0xC86F if version[:2] != "53" else 0xC56F, pack("NV_CHANNEL_ALLOC_PARAMS", values, version)
     )
-    assert sorted(items(found["deps"])) == [1, 2, 3, 4]
+    # hPhysChannelGroup is the driver's own: it takes no other value
+    assert sorted(items(found["deps"])) == [1, 2, 3]
+    assert int(found["attached"]) == 3
     read = ("engine", "ctxshare", "vaspace", "userd_memory", "userd_offset", "gpfifo_va", "gpfifo_entries")
     assert [int(found[key]) for key in read] == [9, 2, 1, 3, 0x200, 0x7F0000, 1024]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from blocks import VERSIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,7 +20,7 @@ from rmshell import ENOMEM, NO_GPU, Core, Refused, counts, items
 
 CLIENT = 0xC1D00001
 DEVICE, SUBDEVICE, VASPACE, TSG, CTXSHARE, CHANNEL = 0x80, 0x2080, 0x90F1, 0xA06C, 0x9067, 0xC86F
-COMPUTE, COPY, MEMORY, MPS = 0xCBC0, 0xC8B5, 0x40, 0x900E
+COMPUTE, COPY, MEMORY, MPS, OS_PAGES = 0xCBC0, 0xC8B5, 0x40, 0x900E, 0x71
 INHERIT, NONE = 255, 32
 
 
@@ -111,17 +112,28 @@ def test_what_depends_on_an_object_dies_with_it(tree: Tree) -> None:
     assert died[-1] == 3
 
 
-def test_the_memory_of_userd_takes_its_channels_along(tree: Tree) -> None:
+def test_channels_outlive_the_memory_of_their_userd(tree: Tree) -> None:
     compute_client(tree)
-    assert sorted(tree.free(8)) == [6, 7, 8, 16, 17]
-    assert tree.core.numbers("payer", CLIENT, 0)["own"] == 0
+    assert tree.free(8) == [8]
+    assert tree.counts()["channel"] == 2
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_pages_of_the_program_take_channels_along_since_570(core: Core, version: str) -> None:
+    """By the driver's source (kchannelCreateUserdMemDesc_GV100)."""
+    core("abi", version)
+    tree = Tree(core)
+    tree.make(1, CLIENT, DEVICE, gpu=0)
+    tree.make(8, 1, OS_PAGES)
+    tree.make(6, 1, CHANNEL if version[:2] != "53" else 0xC56F, deps=(8,))
+    assert sorted(tree.free(8)) == ([8] if int(version[:3]) < 570 else [6, 8])
 
 
 def test_a_dependant_that_went_before_leaves_nothing_behind(tree: Tree) -> None:
     compute_client(tree)
     tree.free(6)
     tree.make(6, 4, MEMORY, bytes_=1)
-    assert sorted(tree.free(8)) == [7, 8, 17]
+    assert sorted(tree.free(5)) == [5, 7, 17]
     assert 6 in tree.dump()
 
 
@@ -280,7 +292,9 @@ class Forest(RuleBasedStateMachine):
 
     program: Any = None
     HANDLE = st.integers(1, 24)
-    CLASS = st.sampled_from([DEVICE, SUBDEVICE, VASPACE, TSG, CTXSHARE, CHANNEL, COMPUTE, COPY, MEMORY, MPS, 0x79])
+    CLASS = st.sampled_from(
+        [DEVICE, SUBDEVICE, VASPACE, TSG, CTXSHARE, CHANNEL, COMPUTE, COPY, MEMORY, MPS, OS_PAGES, 0x79]
+    )
 
     @initialize()
     def begin(self) -> None:
@@ -330,6 +344,8 @@ class Forest(RuleBasedStateMachine):
         elif parent != CLIENT and parent not in self.nodes:
             self.nodes[parent] = Node(CLIENT, 0, at, ghost=True)
         kept = {dep for dep in deps if dep in self.nodes and dep not in {handle, parent}}
+        if class_ == CHANNEL:
+            kept = {dep for dep in kept if self.nodes[dep].class_ in (VASPACE, CTXSHARE, OS_PAGES)}
         self.nodes[handle] = Node(parent, class_, at, bytes_, deps=kept)
 
     @rule(handle=st.one_of(HANDLE, st.integers(100, 104)))

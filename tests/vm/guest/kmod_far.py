@@ -38,14 +38,8 @@ def duplicate(far: Rm, near: Rm, handle: int) -> int:
 
 def by_descriptor(far: Rm, near: Rm, handle: int) -> int:
     carrier = near.open("nvidiactl")
-    export = Block.of("NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS", fd=carrier)
-    for name, value in (("hDevice", far.device), ("hObject", handle)):
-        export.put(f"object.data.rmObject.{name}", value)
-    assert far.control(far.client, "NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD", export) == 0
-    take = Block.of("NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS", fd=carrier)
-    for name, value in (("hParent", near.device), ("hObject", near.handle())):
-        take.put(f"object.data.rmObject.{name}", value)
-    code = near.control(near.client, "NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD", take)
+    assert far.export(handle, carrier) == 0
+    code = near.take(carrier, near.handle())
     # what a file carries stays charged as long as it is open
     os.close(near.extra.pop())
     return code
@@ -83,6 +77,20 @@ def test_a_limit_where_it_hangs_does_not_count_it(family: genl.DetShare, pair: P
         family.limit_del(gpu=0, **ME)
 
 
+def test_a_device_of_no_parameters_is_the_first_gpus(family: genl.DetShare, pair: Pair) -> None:
+    far, _ = pair
+    device = far.handle()
+    assert far.alloc_object("NV01_DEVICE_0", far.client, device) == 0
+    family.limit_set(LIMIT, gpu=0, **ME)
+    try:
+        far.device = device
+        made = [far.memory(PIECE)[0] for _ in range(2 * LIMIT // PIECE)]
+        assert truth("used", 0) == LIMIT
+        assert made.count(0) == LIMIT // PIECE
+    finally:
+        family.limit_del(gpu=0, **ME)
+
+
 def test_a_doorbell_stays_with_its_gpu(family: genl.DetShare, pair: Pair) -> None:
     """Below another device it would be behind that GPU's gate."""
     far, near = pair
@@ -90,3 +98,4 @@ def test_a_doorbell_stays_with_its_gpu(family: genl.DetShare, pair: Pair) -> Non
     assert code == 0
     parent = {"parent": near.subdevice}
     assert near.dup(far.client, bell, near.handle(), **parent) == status("NV_ERR_INVALID_OBJECT_PARENT")
+    assert far.export(bell, near.open("nvidiactl")) == status("NV_ERR_INSUFFICIENT_PERMISSIONS")

@@ -170,16 +170,29 @@ def test_another_process_needs_a_share(rm: Rm) -> None:
 def test_memory_leaves_by_a_descriptor(rm: Rm, other: Rm) -> None:
     assert rm.memory(4 * MIB, 0x40)[0] == 0
     carrier = os.open("/dev/nvidiactl", os.O_RDWR)
-    export = Block.of("NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS", fd=carrier)
-    export.put("object.data.rmObject.hObject", 0x40)
-    assert rm.control(rm.client, "NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD", export) == 0
+    assert rm.export(0x40, carrier) == 0
     assert rm.free(0x40) == 0
     assert truth("used") == 4 * MIB
-    into = Block.of("NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS", fd=carrier)
-    into.put("object.data.rmObject.hParent", other.device)
-    into.put("object.data.rmObject.hObject", 0x60)
-    assert other.control(other.client, "NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD", into) == 0
+    assert other.take(carrier, 0x60) == 0
     os.close(carrier)
     assert truth("used") == 4 * MIB
     assert other.free(0x60) == 0
     assert truth("used") == 0
+
+
+def test_channel_groups_and_doorbells_leave_by_one_too(rm: Rm, other: Rm) -> None:
+    """Whatever can be duplicated does."""
+    params = Block.of("NV_HOPPER_USERMODE_A_PARAMS")
+    code, bell = rm.alloc("HOPPER_USERMODE_A", rm.subdevice, rm.handle(), params)
+    assert code == 0
+    for handle, parent, klass in (
+        (tsg(rm), other.device, "KEPLER_CHANNEL_GROUP_A"),
+        (bell, other.subdevice, "HOPPER_USERMODE_A"),
+    ):
+        carrier = os.open("/dev/nvidiactl", os.O_RDWR)
+        assert rm.export(handle, carrier) == 0
+        assert rm.free(handle) == 0
+        copy = other.handle()
+        assert other.take(carrier, copy, parent=parent) == 0
+        os.close(carrier)
+        assert klass_of(other, copy) == number(klass)

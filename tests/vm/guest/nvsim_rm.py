@@ -166,6 +166,14 @@ class Rm:
         escape(self.ctl if fd is None else fd, "NV_ESC_RM_ALLOC", block)
         return block.get("status"), block.get("hObjectNew")
 
+    def alloc_object(self, klass: str, parent: int, handle: int) -> int:
+        """The status of the older call, which takes no parameters."""
+        block = Block.of(
+            "NVOS05_PARAMETERS", hRoot=self.client, hObjectParent=parent, hObjectNew=handle, hClass=number(klass)
+        )
+        escape(self.ctl, "NV_ESC_RM_ALLOC_OBJECT", block)
+        return block.get("status")
+
     def free(self, handle: int, *, root: int | None = None, fd: int | None = None) -> int:
         client = self.client if root is None else root
         block = Block.of("NVOS00_PARAMETERS", hRoot=client, hObjectOld=handle)
@@ -212,6 +220,20 @@ class Rm:
         block.put("sharePolicy.action", action)
         escape(self.ctl, "NV_ESC_RM_SHARE", block)
         return block.get("status")
+
+    def export(self, handle: int, carrier: int) -> int:
+        """The status of giving it away by the descriptor of a control file."""
+        params = Block.of("NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS", fd=carrier)
+        for name, value in (("hDevice", self.device), ("hObject", handle)):
+            params.put(f"object.data.rmObject.{name}", value)
+        return self.control(self.client, "NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD", params)
+
+    def take(self, carrier: int, handle: int, *, parent: int | None = None) -> int:
+        """The status of taking what such a descriptor carries."""
+        params = Block.of("NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS", fd=carrier)
+        for name, value in (("hParent", self.device if parent is None else parent), ("hObject", handle)):
+            params.put(f"object.data.rmObject.{name}", value)
+        return self.control(self.client, "NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD", params)
 
     def memory(
         self, size: int, handle: int | None = None, *, klass: str = "NV01_MEMORY_LOCAL_USER", page: int = 0

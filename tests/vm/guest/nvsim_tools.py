@@ -33,6 +33,14 @@ def other() -> Iterator[Rm]:
     client.close()
 
 
+def device_of_no_parameters() -> Rm:
+    """It says of no GPU that its device is on it: so it is on the first."""
+    rm = Rm.start(device=False)
+    assert rm.alloc_object("NV01_DEVICE_0", rm.client, rm.device) == 0
+    assert rm.alloc_object("NV20_SUBDEVICE_0", rm.device, rm.subdevice) == 0
+    return rm
+
+
 def vas(rm: Rm, flags: int = 0) -> int:
     handle = rm.handle()
     params = Block.of("NV_VASPACE_ALLOCATION_PARAMETERS", flags=flags)
@@ -47,10 +55,11 @@ def tsg(rm: Rm, space: int = 0, engine: int = 1) -> int:
     return handle
 
 
-def channel(rm: Rm, group: int, share: int = 0) -> tuple[int, int]:
-    assert rm.memory(4096, klass="NV01_MEMORY_SYSTEM")[0] == 0
+def channel(rm: Rm, group: int, share: int = 0, userd: int = 0) -> tuple[int, int]:
+    if not userd:
+        assert rm.memory(4096, klass="NV01_MEMORY_SYSTEM")[0] == 0
     params = Block.of("NV_CHANNEL_ALLOC_PARAMS", gpFifoEntries=16, gpFifoOffset=0x100000, hContextShare=share)
-    params.put("hUserdMemory", rm.last, 0)
+    params.put("hUserdMemory", userd or rm.last, 0)
     handle = rm.handle()
     return rm.alloc("HOPPER_CHANNEL_GPFIFO_A", group, handle, params)[0], handle
 

@@ -81,14 +81,22 @@ class Doorbell:
 
 
 class Channel:
-    """A channel of a TSG, in a VA space of RM's own unless one is given, and work for it."""
+    """A channel of a TSG, in a VA space of RM's own unless one is given, and work for it.
 
-    def __init__(self, rm: Rm, group: int | None = None, *, share: int = 0, space: int | None = None) -> None:
+    twice: the memory of its USERD has a handle besides, by which the channel was made.
+    """
+
+    def __init__(
+        self, rm: Rm, group: int | None = None, *, share: int = 0, space: int | None = None, twice: bool = False
+    ) -> None:
         self.rm = rm
         self.space = vas(rm) if space is None else space
         self.group = tsg(rm, self.space) if group is None else group
         assert rm.memory(_SIZE, klass="NV01_MEMORY_SYSTEM")[0] == 0
-        self.memory = rm.last
+        self.memory = self.words = rm.last
+        if twice:
+            self.words = rm.handle()
+            assert rm.dup(rm.client, self.memory, self.words) == 0
         file = rm.open("nvidiactl")
         assert rm.map(self.memory, _SIZE, file) == 0
         self.block = mmap.mmap(file, _SIZE)
@@ -97,7 +105,7 @@ class Channel:
         params = Block.of("NV_CHANNEL_ALLOC_PARAMS", gpFifoEntries=ENTRIES, gpFifoOffset=self.base + _AT_GPFIFO)
         params.put("hContextShare", share)
         params.put("hVASpace", 0 if share or group is None else self.space)
-        params.put("hUserdMemory", self.memory, 0)
+        params.put("hUserdMemory", self.words, 0)
         self.handle = rm.handle()
         assert rm.alloc("HOPPER_CHANNEL_GPFIFO_A", self.group, self.handle, params)[0] == 0
         token = Block.of("NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS")

@@ -16,14 +16,14 @@ from detshare.ctl.netlink import genl
 from tests.patience import until
 from tests.vm.guest.kmod_reach import asks
 from tests.vm.guest.kmod_tools import PID, load, row, unload
-from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, number, status
-from tests.vm.guest.nvsim_tools import rm, tsg, vas
+from tests.vm.guest.nvsim_rm import Block, Rm, Uvm, number, status, truth
+from tests.vm.guest.nvsim_tools import channel, rm, tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, Channel, Doorbell
 from tests.vm.guest.sched_answers import calls, waiting
 from tests.vm.guest.sched_guests import ALL, distrusted, is_paused, maker
 from tests.vm.guest.sched_hidden import Play, Programs, program
 from tests.vm.guest.sched_stalled import Stalled
-from tests.vm.guest.sched_tools import family, worker
+from tests.vm.guest.sched_tools import family, tsgs, worker
 
 __all__ = ["family", "program", "rm", "worker"]  # fixtures
 
@@ -79,6 +79,35 @@ def test_a_limit_bounds_the_channel_groups_too(limited: genl.DetShare, rm: Rm) -
         limited.limit_set(40 * GIB, **ME)
     for handle in (made[1][1], made[2][1], again, more):
         assert rm.free(handle) == 0
+
+
+def test_memory_that_a_channel_keeps_stays_charged(family: genl.DetShare, rm: Rm) -> None:
+    """That of its USERD, whatever else is in it, is free when the channel is gone."""
+    piece, limit = 8 << 20, 32 << 20
+    family.limit_set(limit, **ME)
+    made = tsg(rm, vas(rm))
+    for _ in range(2 * limit // piece):
+        if rm.memory(piece)[0] == 0:
+            code, _handle = channel(rm, made, userd=rm.last)
+            assert code == 0
+            assert rm.free(rm.last) == 0
+    assert truth("used") == limit
+    assert rm.free(made) == 0
+    assert truth("used") == 0
+    (entry,) = map(row, family.limit_get())
+    assert entry["used"] == 0
+    family.limit_del(**ME)
+
+
+def test_none_of_them_lives_on_in_a_descriptor(limited: genl.DetShare, rm: Rm) -> None:
+    """It would keep its context buffers and be counted no more."""
+    with parameter("groups_max", 3):
+        for _ in range(6):
+            code, made = group(rm)
+            assert code == 0
+            rm.export(made, rm.open("nvidiactl"))
+            assert rm.free(made) == 0
+    assert tsgs() == []
 
 
 # ---- sharing --------------------------------------------------------------------------------

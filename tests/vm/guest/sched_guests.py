@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from detshare.ctl.netlink import genl
 from tests.patience import until
-from tests.vm.guest.kmod_tools import row
-from tests.vm.guest.nvsim_rm import Block, Rm
+from tests.vm.guest.kmod_tools import load, row, unload
+from tests.vm.guest.nvsim_rm import Block, Rm, status
+from tests.vm.guest.nvsim_tools import klass_of, tsg
 from tests.vm.guest.nvsim_work import Channel
-from tests.vm.guest.sched_hidden import Play, Program, Programs, of, program
+from tests.vm.guest.sched_hidden import Play, Program, Programs, of, program, started
 from tests.vm.guest.sched_tools import Worker, family, tsgs, worker
 
 __all__ = ["family", "program", "worker"]  # fixtures
@@ -158,6 +160,50 @@ def test_the_makers_order_stands(family: genl.DetShare, program: Programs, words
     before = ordered(family, one)
     guest.ask()
     assert chosen(one) == before
+
+
+def giving(carrier: int) -> Play:
+    """It gives its channel group away by a descriptor that the other has too."""
+    rm = Rm.start()
+    group = started(rm).group
+    rm.export(group, carrier)
+    yield {"clients": [rm.client]}
+
+
+def finding(carrier: int) -> Play:
+    rm = Rm.start()
+    copy = rm.handle()
+    rm.take(carrier, copy)
+    yield {"clients": [rm.client]}
+    steer(rm, copy)
+    yield {}
+
+
+def test_it_stands_whatever_goes_by_descriptor(family: genl.DetShare, program: Programs) -> None:
+    carrier = os.open("/dev/nvidiactl", os.O_RDWR)
+    one, guest = program(giving, carrier), program(finding, carrier)
+    os.close(carrier)
+    before = ordered(family, one)
+    guest.ask()
+    assert chosen(one) == before
+
+
+def test_what_is_older_than_the_module_goes_no_further_by_descriptor(worker: Callable[..., Worker]) -> None:
+    unload()
+    one, other = Rm.start(), Rm.start()
+    group = tsg(one)
+    one.next += 100_000  # so far away that it is not found
+    far = tsg(one)
+    carrier = one.open("nvidiactl")
+    assert one.export(group, carrier) == 0
+    load()
+    copy = other.handle()
+    assert other.take(carrier, copy) != 0
+    assert klass_of(other, copy) is None
+    assert one.export(far, one.open("nvidiactl")) == status("NV_ERR_INSUFFICIENT_PERMISSIONS")
+    one.close()
+    other.close()
+    assert tsgs() == []
 
 
 def test_it_stands_for_who_has_it_from_a_guest(family: genl.DetShare, program: Programs) -> None:

@@ -20,7 +20,7 @@ from tests.patience import until
 from tests.vm.guest.kmod_failures import failing
 from tests.vm.guest.kmod_tools import PID, TENANT, TRUTH, load, row, unload
 from tests.vm.guest.nvsim_rm import Block, Rm, number, status
-from tests.vm.guest.nvsim_tools import tsg, vas
+from tests.vm.guest.nvsim_tools import device_of_no_parameters, tsg, vas
 from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, SIM, Channel, Doorbell
 from tests.vm.guest.sched_answers import QUESTION, calls, waiting
 from tests.vm.guest.sched_tools import COPY0, GR0, Worker, family, tsgs, worker
@@ -127,9 +127,9 @@ def share(clients: list[int], seconds: float = 2.0) -> float:
     return (gpu_us(clients) - before) / (time.monotonic() - begin) / 1e6
 
 
-def started(rm: Rm) -> Channel:
+def started(rm: Rm, twice: bool = False) -> Channel:
     """A channel that runs what it is given."""
-    channel = Channel(rm)
+    channel = Channel(rm, twice=twice)
     channel.compute()
     assert channel.schedule() == 0
     return channel
@@ -138,10 +138,17 @@ def started(rm: Rm) -> Channel:
 # ---- one program, two clients -------------------------------------------------------------
 
 
-def two_clients() -> Play:
+def without_its_words(rm: Rm) -> Channel:
+    """The handle by which it has the memory of its USERD is freed: it lives on."""
+    channel = started(rm, twice=True)
+    assert rm.free(channel.words) == 0
+    return channel
+
+
+def two_clients(second: Callable[[], Rm] = Rm.start, has: Callable[[Rm], Channel] | None = None) -> Play:
     """The doorbell is one client's, the channel is the other's."""
-    one, other = Rm.start(), Rm.start()
-    bell, channel = Doorbell(one), started(other)
+    one, other = Rm.start(), second()
+    bell, channel = Doorbell(one), (has or started)(other)
     yield {"clients": [one.client, other.client]}
     channel.submit(bell, ENDLESS)
     yield {}
@@ -165,8 +172,14 @@ def duplicate(front: bool) -> Play:
     yield {}
 
 
-HIDING = [(two_clients,), (duplicate, False), (duplicate, True)]
-NAMES = ["two clients", "duplicate", "duplicate and a channel of its maker's"]
+HIDING = [
+    (two_clients,),
+    (two_clients, device_of_no_parameters),
+    (two_clients, Rm.start, without_its_words),
+    (duplicate, False),
+    (duplicate, True),
+]
+NAMES = ["two clients", "no parameters", "memory let go", "duplicate", "duplicate and a channel of its maker's"]
 
 
 @pytest.mark.parametrize("words", HIDING, ids=NAMES)
