@@ -235,7 +235,8 @@ class Rotation:
                        and not s.rests and k not in self.grants]  # fmt: skip
             if floor > 0 and waiting and self._accrues(gpu, rank):
                 again = min(s.window_at + MISSED_S if s.missed else now for s in waiting)
-                times.append(max(again, now + max(0.0, window - owed) / floor))
+                at = max(again, now + max(0.0, window - owed) / floor)
+                times += [at] if at > now else []  # what is due waits for the end of a turn or window
         return min(times, default=None)
 
     # -- floors
@@ -299,7 +300,7 @@ class Rotation:
 
     def passes(self, now: float) -> bool:
         """Whether a turn is over that is prolonged."""
-        return any(not g.window and now >= g.until and self.rivals(g.key) for g in self.grants.values())
+        return any(not g.window and now >= g.until and self._wanting(g.key) for g in self.grants.values())
 
     def _end(self, now: float, full: Collection[str], busy: Collection[str]) -> None:
         for key, grant in list(self.grants.items()):
