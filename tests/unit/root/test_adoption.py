@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,25 @@ def test_an_idle_machine_costs_two_questions_per_compute_tsg_and_second(
     assert (driver.calls - before).total() <= 2 * 4
     driver.machine.kill(process)
     assert backend.look().programs == ()
+
+
+def test_no_handle_is_asked_about_twice_in_a_reading(backend: RootBackend, driver: ModelDriver) -> None:
+    """But for those of devices and of engines' objects, for which that is a question of its own."""
+    process = scenario.cuda_process(driver)
+    backend.look()
+    layout = driver.abi.params(info := "NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO")
+    klass = driver.abi.constant(f"{info}_INDEX_CLASSID")
+    asked: Counter[int] = Counter()
+
+    def note(call: Call) -> None:
+        if call.name == info and layout.get(call.params, "index") == klass:
+            asked[layout.get(call.params, "hObject")] += 1
+
+    driver.before_control = note
+    backend._adopter.reread(process.id)  # type: ignore[union-attr]
+    backend.look()
+    assert len(asked) > 1024
+    assert sum(count > 1 for count in asked.values()) < 8
 
 
 def test_a_calm_machines_programs_are_read_for_a_thousandth_of_the_time(

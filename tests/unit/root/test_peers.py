@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from detshare.ctl.backends.model import scenario
 from detshare.ctl.backends.model.driver import ModelDriver
 from detshare.ctl.backends.model.process import ModelProcess
 from detshare.ctl.backends.root.backend import RootBackend
+from detshare.ctl.backends.root.peers import Peers
 from detshare.ctl.backends.root.turns.tenancy import Tenancy
 from detshare.ctl.core import jobs
 from tests.unit.model import programs
@@ -114,6 +117,28 @@ def test_memory_that_was_another_programs_before_joins_nobody(
     looker._watch._adopter.reread(third.id)  # type: ignore[union-attr]
     assert job_of(looker, first, third) == before
     assert before[0] != before[1]
+
+
+def test_pieces_are_gone_through_when_they_change_and_pairs_are_asked_until_they_answer(
+    two: ModelDriver, looker: RootBackend, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks, walks, together = scenario.ranks(two), [0], Peers._together
+
+    def counted(peers: Peers, held: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        walks[0] += 1
+        return together(peers, held)
+
+    monkeypatch.setattr(Peers, "_together", counted)
+    with monkeypatch.context() as busy:
+        busy.setattr(Peers, "_holds", lambda peers, held: False)
+        assert job_of(looker, *ranks) == ["", ""]
+    one, other = job_of(looker, *ranks)
+    assert one == other != ""
+    later(looker, clock)  # reading them anew finds the same
+    assert walks == [1]
+    one, other = job_of(looker, *scenario.ranks(two))
+    assert one == other != ""
+    assert walks == [2]
 
 
 def test_users_and_containers_are_apart(two: ModelDriver, looker: RootBackend) -> None:

@@ -22,12 +22,12 @@ from tests.patience import until
 SECONDS = 4
 
 
-def play(stage: Stage, low: int, high: Latency | None) -> tuple[float, float]:
-    """Steps and readings a second with so many low programs, after a while."""
+def play(stage: Stage, low: int, high: Latency | None, idle: int = 0) -> tuple[float, float]:
+    """Steps and readings a second with so many low and idle programs, after a while."""
     if high is not None:
         stage.backend.set_priority(stage.start("high", high), "high")
-    for number in range(low):
-        stage.backend.set_priority(stage.start(f"low {number}", background(number)), "low")
+    for number in range(low + idle):
+        stage.backend.set_priority(stage.start(f"bg {number}", background(number)), "low" if number < low else "idle")
     counts = {"steps": 0, "reads": 0}
     turns, step, read = stage.turns, stage.turns._turn, stage.turns.sensor.poll
 
@@ -58,6 +58,14 @@ def test_the_log_is_read_each_25_ms_while_somebody_waits(stage: Stage, high: Lat
     """And more often at the end of a turn alone."""
     steps, _ = play(stage, 3, high)
     assert 36 <= steps <= 62
+
+
+@pytest.mark.parametrize(("low", "idle", "high"), [(1, 1, None), (2, 2, Latency(1600, 18_400, seed=9))])
+def test_whose_window_is_due_wakes_nobody_before_the_turn_of_a_higher_class_ends(
+    stage: Stage, low: int, idle: int, high: Latency | None
+) -> None:
+    steps, _ = play(stage, low, high, idle)
+    assert 36 <= steps <= 70
 
 
 def test_between_windows_not_each_question_reads_the_log(stage: Stage) -> None:

@@ -57,9 +57,9 @@ class Executor:
         self.guards: dict[str, Guard] = {}
         """GPU -> what was let through there"""
         self.classes: dict[str, ClassInfo] = {}
+        """rows of the last look, as `row_key` calls them, and what was written since"""
         self.floors: dict[str, int] = {}
         """of classes, in permille, where there are no rows"""
-        """rows of the last look, as `row_key` calls them, and what was written since"""
         self._gpu_rows: dict[str, ClassRow] = {}
         """what policies of one GPU wrote: whoever sets back the row of all GPUs takes these along"""
         self._left, self._filled = float(BURST), clock()

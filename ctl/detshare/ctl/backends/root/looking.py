@@ -231,13 +231,14 @@ class Looking(Backend):
     def _measure(self, program: Program, times: Mapping[str, Mapping[int, GpuTime]]) -> Program:
         places = self._turns.places(program.id) if self._turns is not None else ()
         desired = self._desired.get(program.id)
-        measured = replace(measure.measured(program, times), places=places)
+        measured = measure.measured(program, times)
         if rank_of(desired) is None:
-            return measured
+            return replace(measured, places=places)
         floor, apart = floor_of(desired, self._floors.table()), apart_of(desired, self._floors.apart)
         floors = {gpu: apart.get(gpu, floor) for gpu in program.gpus}
         differ = len(set(floors.values())) > 1
-        return replace(measured, floor=min(floors.values(), default=floor), floors=floors if differ else {})
+        least = min(floors.values(), default=floor)
+        return replace(measured, places=places, floor=least, floors=floors if differ else {})
 
     def _retune(self, process: ProcessId, gpu: str, slice_us: int) -> None:
         """Another slice for a program that has a turn; in the thread of the turns."""

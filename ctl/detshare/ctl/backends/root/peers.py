@@ -40,6 +40,10 @@ class Peers:
         """what each program's launcher says; empty: nothing"""
         self._found: dict[ProcessId, str] = {}
         """of those that were told nothing; a rank stays one for life"""
+        self._reaching: list[tuple[Opener, tuple[Piece, ...], list[ProcessId | None]]] = []
+        """who reaches other GPUs, by which memory, and whose its clients are"""
+        self._pairs: list[tuple[_Held, _Held]] = []
+        """as follows from that: thousands of pieces are gone through when it changes"""
 
     def look(
         self, openers: Iterable[Opener], adoptions: Mapping[ProcessId, Adoption], owner: Mapping[int, ProcessId]
@@ -49,13 +53,20 @@ class Peers:
         living = {opener.id for opener in openers}
         self._told = {p: self._told[p] if p in self._told else jobs.by_launcher(p.pid) for p in living}
         self._found = {process: job for process, job in self._found.items() if process in living}
-        held = (
-            _Held(opener, piece)
+        reaching = [
+            (opener, adoption.reached, [owner.get(client) for _, client in adoption.clients])
             for opener in openers
-            for piece in adoptions[opener.id].reached
-            if owner.get(piece.client) == opener.id and not opener.comm.startswith(MPS_COMM)
-        )
-        for first, second in self._together(held):
+            if (adoption := adoptions[opener.id]).reached and not opener.comm.startswith(MPS_COMM)
+        ]
+        if reaching != self._reaching:
+            held = (
+                _Held(opener, piece)
+                for opener, pieces, _ in reaching
+                for piece in pieces
+                if owner.get(piece.client) == opener.id
+            )
+            self._reaching, self._pairs = reaching, list(self._together(held))
+        for first, second in self._pairs:
             self._join(first, second)
         jobs.learn({process.pid: job for process, job in self._found.items()})
 

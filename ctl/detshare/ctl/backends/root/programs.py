@@ -73,7 +73,8 @@ def build(
 ) -> Program:
     """The Program of an opener. `paused`: the journal says so; `uuids`: GPU minor -> UUID; `level`: what we gave."""
     process = opener.id
-    tsgs = tuple(replace(t, level=level(process, t)) for t in adoption.tsgs if owner.get(t.client) == process)
+    mine = [t for t in adoption.tsgs if owner.get(t.client) == process]
+    tsgs = tuple(replace(t, level=given) if (given := level(process, t)) is not None else t for t in mine)
     notes = list(adoption.notes)
     makers = {owner[c] for _, c in adoption.clients if c in owner} - {process}
     notes += [f"shares descriptors with PID {maker.pid}, which owns what they reach" for maker in sorted(makers)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,10 +58,11 @@ class Depth:
     known: int = 0
 
 
-def _block(client: RmClient, start: int, depth: Depth) -> dict[int, int]:
-    """Handle -> class of what exists from `start` on, up to the first long gap."""
-    found: dict[int, int] = {}
-    position, last = start, depth.known if start <= depth.known < start + MOST else start
+def _block(client: RmClient, start: int, depth: Depth, first: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Handle -> class of what exists from `start` on, up to the first long gap. `first`: of the first `_FIRST` handles,
+    where that is known."""
+    found, position = dict(first or {}), start if first is None else start + _FIRST
+    last = max([depth.known if start <= depth.known < start + MOST else start, *found])
     while position < start + MOST and position - last <= depth.gap:
         for handle, klass in client.existing(range(position, position + _STEP)):
             found[handle] = klass
@@ -90,11 +91,12 @@ def _objects(client: RmClient, abi: Abi, depth: Depth) -> tuple[dict[int, int], 
         return objects, notes
     base, device_class = device & ~0xFFFF, abi.klass("NV01_DEVICE_0")
     # A client that only asks (NVML's) has devices and no TSG: its first handles are enough to know that.
-    objects = dict(client.existing(range(base, base + _FIRST))) | dict(client.existing([device]))
+    first = dict(client.existing(range(base, base + _FIRST)))
+    objects = first | dict(client.existing([device]))
     devices = [h for h, klass in objects.items() if klass == device_class]
     if not depth.known and not any(_tsg_below(client, h) for h in devices):
         return objects, notes
-    objects |= _block(client, base, depth)
+    objects |= _block(client, base, depth, first)
     if device not in objects:
         objects |= _block(client, device, depth)
     for parent in [h for h, klass in objects.items() if klass == device_class]:

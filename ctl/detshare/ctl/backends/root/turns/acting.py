@@ -87,7 +87,6 @@ class Acting:
         self.turns = 0
         """granted so far"""
         self.problems: list[tuple[ProcessId, str]] = []
-        self.cpu_s = 0.0
 
     def _act(self, wanted: frozenset[str]) -> None:
         """Those whose turn is over first: one holder at a time."""
@@ -127,10 +126,10 @@ class Acting:
         fore = self._foregrounds[gpu]
         whole = self._rotation.holds_up(gpu, fore.full or not self._others.at(gpu))
         slice_us = WINDOW_US if whole else fore.slice_us
-        several = sum(where == gpu for _, where in self._members) > 1
-        if not self._others.at(gpu) and (several or not self._others.there(gpu)):
+        alone = not self._others.at(gpu)
+        if alone and (not self._others.there(gpu) or sum(where == gpu for _, where in self._members) > 1):
             slice_us = max(slice_us, STREAM_US)  # who comes back from a rest and the holder both get on meanwhile
-        return max(slice_us, RIVAL_US) if self._has_rivals(gpu) else slice_us
+        return RIVAL_US if slice_us < RIVAL_US and self._has_rivals(gpu) else slice_us
 
     def _has_rivals(self, gpu: str) -> bool:
         """Whether programs run at once: an MPS server beside the holder, or several processes of one tenant."""

@@ -188,7 +188,7 @@ class Turns(Acting):
     def _run(self) -> None:
         with self._lock:
             while not self._closing:
-                begun, since = time.thread_time(), time.monotonic()
+                since = time.monotonic()
                 try:
                     pause = self._turn()
                 except Exception:
@@ -196,7 +196,6 @@ class Turns(Acting):
                     for process in {p for p, _ in self._members}:
                         self._let_go(process)
                     self._on, self._done, pause = frozenset(), None, 1.0
-                self.cpu_s += time.thread_time() - begun
                 if (took := time.monotonic() - since) > SLOW_S:
                     pause = max(pause, took)
                 if not self._closing:
@@ -265,9 +264,9 @@ class Turns(Acting):
         if start_ns <= self._rested.get((tenant, gpu), 0):
             self._ask_resting(tenant, now)  # the last that the GPU ran: the log cannot tell whether it works again
             return 0.0
-        state, slice_ns = self._rotation.states.get(tenant), 1000 * self._wanted(gpu)  # an MPS server has no state
+        state = self._rotation.states.get(tenant)  # an MPS server has none
         if state is not None and state.rests and (tenant, gpu) in self._rested:
-            waited_ns = 2 * slice_ns  # for the end of another one's slice, and its own
+            waited_ns = 2000 * self._wanted(gpu)  # for the end of another one's slice, and its own
             self._sleepers.woke(tenant, start_ns - self._rested[tenant, gpu] - waited_ns, now)
         self._came(tenant, gpu, now)
         self._started[tenant, gpu] = runs[-1].start_ns
@@ -275,8 +274,10 @@ class Turns(Acting):
             self._rotation.ran(tenant, now, gpu)
         else:
             self._rested.pop((tenant, gpu), None)
-        if not self._others.at(gpu) and any(run.end_ns - run.start_ns < slice_ns for run in runs):
-            self._sleepers.yielded(tenant, now)
+        if not self._others.at(gpu):
+            slice_ns = 1000 * self._wanted(gpu)
+            if any(run.end_ns - run.start_ns < slice_ns for run in runs):
+                self._sleepers.yielded(tenant, now)
         return (sum(map(useful_ns, runs)) - self._credit(gpu, runs[0])) / 1e9
 
     def _credit(self, gpu: str, run: Run) -> int:
@@ -383,7 +384,7 @@ class Turns(Acting):
         short = self._sleepers.holds(key, grant.begun, now)
         after_s, every_s, started_ns = (QUICK_S, QUICK_S, QUICK_S * 1e9) if short else (REST_AFTER_S, ASK_S, STARTED_NS)
         every_s = uneven(every_s, self._asked[key])
-        if not self._rotation.rivals(key) or now - grant.begun < after_s or now - self._asked[key] < every_s:
+        if now - grant.begun < after_s or now - self._asked[key] < every_s or not self._rotation.rivals(key):
             return
         if any(self.sensor.now_ns(gpu) - start_ns < (started_ns if self._others.at(gpu) else 1e9 * QUICK_S)
                for (tenant, gpu), start_ns in self._started.items() if tenant == key):  # fmt: skip

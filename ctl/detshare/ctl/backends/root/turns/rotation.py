@@ -164,8 +164,9 @@ class Rotation:
             state.count = max(state.count, self._least() - CREDIT_S)
             state.rests, state.wants_since, state.waits_since, state.woken = False, now, now, True
         grant = self.grants.get(key)
-        there = not gpu or self._accrues(gpu, state.tenant.rank)
-        if grant is not None and grant.window and not state.entered and there:
+        if grant is None or not grant.window or state.entered:
+            return
+        if not gpu or self._accrues(gpu, state.tenant.rank):
             state.entered = True
             self.grants[key] = Grant(key, True, grant.begun, now + self._window(state.tenant))
 
@@ -230,12 +231,14 @@ class Rotation:
         """When a step may decide otherwise if nothing is told; None: never."""
         times = [g.until for g in self.grants.values() if g.window or (g.until > now and self.rivals(g.key))]
         for (gpu, rank), owed in self.owed.items():
-            floor, window = self._floor(gpu, rank), self._window_at(gpu, rank)
+            if not self._accrues(gpu, rank) or not (floor := self._floor(gpu, rank)):
+                continue
             waiting = [s for k, s in self.states.items() if gpu in s.tenant.gpus and s.tenant.rank == rank
                        and not s.rests and k not in self.grants]  # fmt: skip
-            if floor > 0 and waiting and self._accrues(gpu, rank):
+            if waiting:
                 again = min(s.window_at + MISSED_S if s.missed else now for s in waiting)
-                times.append(max(again, now + max(0.0, window - owed) / floor))
+                at = max(again, now + max(0.0, self._window_at(gpu, rank) - owed) / floor)
+                times += [at] if at > now else []  # what is due waits for the end of a turn or window
         return min(times, default=None)
 
     # -- floors
@@ -299,7 +302,7 @@ class Rotation:
 
     def passes(self, now: float) -> bool:
         """Whether a turn is over that is prolonged."""
-        return any(not g.window and now >= g.until and self.rivals(g.key) for g in self.grants.values())
+        return any(not g.window and now >= g.until and self._wanting(g.key) for g in self.grants.values())
 
     def _end(self, now: float, full: Collection[str], busy: Collection[str]) -> None:
         for key, grant in list(self.grants.items()):
@@ -357,6 +360,8 @@ class Rotation:
     def _grant(self, now: float, full: Collection[str]) -> None:
         waiting = [s for k, s in self.states.items() if k not in self.grants and not s.rests]
         taken = {gpu for key in self.grants for gpu in self.states[key].tenant.gpus}
+        if all(state.tenant.gpus <= taken for state in waiting):
+            return
         turning = [s for s in waiting if self._turns(s, full)]
         due = [s for s in waiting if self.due(s.tenant.key) and not (s.missed and now - s.window_at < MISSED_S)
                and not (s.yields and any(t.tenant.gpus & s.tenant.gpus and now - t.waits_since >= KEPT_S
