@@ -33,7 +33,7 @@ struct rm_rota_tenant {
 	u64 key;	/* whose; not 0 */
 	u32 rank, weight;
 	u32 floor;	/* permille of the time */
-	u32 share;	/* scratch of who fills in the floors */
+	u32 share;	/* scratch of who fills in the floors: with whom it divides one, a name to compare */
 	u64 turn;	/* ns at weight 1 */
 	bool wants;	/* it has something to do */
 	u64 ran;	/* ns since the last step in which it was on: that of its turn is used by */
