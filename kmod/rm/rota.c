@@ -41,6 +41,36 @@ static u64 window_of(const struct rm_rota_tenant *tenant)
 	return part < RM_ROTA_SHORT_NS ? RM_ROTA_SHORT_NS : min_of(part, RM_ROTA_WINDOW_NS);
 }
 
+static bool lives_off_floor(const struct rm_rota_tenant *tenant, u32 top, bool closed)
+{
+	return tenant->wants && tenant->floor && !has_turns(tenant, top, closed);
+}
+
+/* What all who live off floors have together, permille. */
+static u32 floors_of(const struct rm_rota *rota, u32 top, bool closed)
+{
+	unsigned int i;
+	u32 sum = 0;
+
+	for (i = 0; i < rota->count; i++)
+		if (lives_off_floor(&rota->tenants[i], top, closed))
+			sum += rota->tenants[i].floor;
+	return sum;
+}
+
+/* Floors of several ranks could be all of the time, and more, which would leave nothing to those above them. */
+static void bound_floors(struct rm_rota *rota, u32 top, bool closed)
+{
+	u32 sum = floors_of(rota, top, closed), floor;
+	unsigned int i;
+
+	for (i = 0; sum > RM_ROTA_FLOORS && i < rota->count; i++) {
+		floor = rota->tenants[i].floor * RM_ROTA_FLOORS / sum;
+		if (lives_off_floor(&rota->tenants[i], top, closed))
+			rota->tenants[i].floor = floor ? floor : 1;
+	}
+}
+
 /* A whole window is due. */
 static bool is_due(const struct rm_rota_tenant *tenant)
 {
@@ -64,7 +94,7 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 		tenant = &rota->tenants[i];
 		if (tenant->wants && tenant->key != rota->holder)
 			ran_beyond(tenant, tenant->ran);
-		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed)) {
+		if (!lives_off_floor(tenant, top, closed)) {
 			tenant->deficit = 0;
 			continue;
 		}
@@ -93,15 +123,18 @@ static void elapse(struct rm_rota *rota, u64 span, u32 top, bool closed)
 
 static u64 turn_of(const struct rm_rota *rota, const struct rm_rota_tenant *tenant, u32 top)
 {
-	u64 own = tenant->turn * tenant->weight, round = 0;
+	u64 own = tenant->turn * tenant->weight, round = 0, most;
+	u32 floors = floors_of(rota, top, false);
 	unsigned int i;
 
 	for (i = 0; i < rota->count; i++)
 		if (has_turns(&rota->tenants[i], top, false))
 			round += rota->tenants[i].turn * rota->tenants[i].weight;
+	/* windows come in between */
+	most = RM_ROTA_ROUND_NS / 1000 * (1000 - (floors < RM_ROTA_FLOORS ? floors : RM_ROTA_FLOORS));
 	/* in millionths, so that nothing overflows: weights are 1000 at most, turns a second */
-	if (round > RM_ROTA_ROUND_NS)
-		own = own / 1000 * (RM_ROTA_ROUND_NS / 1000) / (round / 1000) * 1000;
+	if (round > most)
+		own = own / 1000 * (most / 1000) / (round / 1000) * 1000;
 	return own > RM_ROTA_LEAST_NS ? own : RM_ROTA_LEAST_NS;
 }
 
@@ -205,14 +238,18 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 		give(rota, NULL, RM_ROTA_NONE, 0);
 	may = holder && holder->wants && (rota->kind == RM_ROTA_WINDOW || has_turns(holder, top, closed));
 	if (may && rota->left) {
-		turn = rota->kind == RM_ROTA_TURN && rota->used >= RM_ROTA_LEAST_NS ? who_is_back(rota, top, closed) : NULL;
-		if (!turn)
+		if (rota->kind == RM_ROTA_WINDOW || rota->used < RM_ROTA_LEAST_NS)
 			return;
-		holder->saved = rota->left;
-		give_turn(rota, turn, top);
-		return;
+		turn = who_is_back(rota, top, closed);
+		if (!window && turn) {
+			holder->saved = rota->left;
+			give_turn(rota, turn, top);
+		}
+		if (!window)
+			return;
 	}
-	if (holder && !holder->wants)
+	/* a window does not wait for the end of a turn: what the floor gives meanwhile would be lost */
+	if (holder && (may ? rota->left : !holder->wants))
 		put_by(rota, holder);
 	if (window) {
 		give(rota, window, RM_ROTA_WINDOW, window_of(window));
@@ -233,6 +270,7 @@ static void choose(struct rm_rota *rota, u32 top, bool closed)
 
 static void go_on(struct rm_rota *rota, u64 now, u32 top, bool closed)
 {
+	bound_floors(rota, top, closed);
 	elapse(rota, rota->stepped && now > rota->stepped ? now - rota->stepped : 0, top, closed);
 	rota->stepped = now;
 }
@@ -259,14 +297,15 @@ u64 rm_rota_step(struct rm_rota *rota, u64 now, bool closed)
 	choose(rota, top, closed);
 	if (rota->holder && rota->left)
 		next = now + rota->left;
-	if (rota->kind == RM_ROTA_TURN && rota->used < RM_ROTA_LEAST_NS && who_is_back(rota, top, closed))
+	if (rota->kind == RM_ROTA_TURN && rota->used < RM_ROTA_LEAST_NS &&
+	    (who_is_back(rota, top, closed) || next_window(rota, top, closed)))
 		next = min_of(next, now + RM_ROTA_LEAST_NS - rota->used);
 	rota->waited = false;
 	for (i = 0; i < rota->count; i++) {
 		const struct rm_rota_tenant *tenant = &rota->tenants[i];
 
 		rota->waited |= tenant->key != rota->holder && has_turns(tenant, top, closed);
-		if (!tenant->wants || !tenant->floor || has_turns(tenant, top, closed) || is_due(tenant))
+		if (!lives_off_floor(tenant, top, closed) || is_due(tenant))
 			continue;
 		when = now + (window_of(tenant) - tenant->deficit) * 1000 / tenant->floor + 1;
 		if (when < next)

@@ -5,7 +5,8 @@
  * Of those that want the GPU, those of the highest rank take turns, in proportion to their weights. A turn ends when its time is over and
  * somebody else waits, and at once when its holder wants nothing any more: then it has the rest of it when it is back, before the next
  * holder goes on. Who has a floor and no turns (others rank higher, or the
- * foreground leaves no gaps: `closed`) is owed that part of the time, and has it in whole windows.
+ * foreground leaves no gaps: `closed`) is owed that part of the time, and has it in whole windows, in the midst of a turn too, whose
+ * holder has the rest afterwards.
  */
 #ifndef DETSHARE_RM_ROTA_H
 #define DETSHARE_RM_ROTA_H
@@ -15,6 +16,7 @@
 #define RM_ROTA_NEVER	  ((u64)-1)
 #define RM_ROTA_WINDOW_NS 10000000ull	/* of a floor, at most */
 #define RM_ROTA_SHORT_NS  4000000ull	/* the same, at least */
+#define RM_ROTA_FLOORS	  900u		/* permille: all floors together, so that something is left to whom they are defended against */
 #define RM_ROTA_EACH_NS	  600000000ull	/* in so long who lives off a floor has a window, if it is not too short */
 #define RM_ROTA_OWED_NS	  2000000000ull	/* what a floor gives in so long is all that is paid for windows that were too long: nobody starves */
 #define RM_ROTA_ROUND_NS  900000000ull	/* all turns of a round, at most: nobody waits for a second */
@@ -31,7 +33,7 @@ struct rm_rota_tenant {
 	u64 key;	/* whose; not 0 */
 	u32 rank, weight;
 	u32 floor;	/* permille of the time */
-	u32 share;	/* scratch of who fills in the floors */
+	u32 share;	/* scratch of who fills in the floors: with whom it divides one, a name to compare */
 	u64 turn;	/* ns at weight 1 */
 	bool wants;	/* it has something to do */
 	u64 ran;	/* ns since the last step in which it was on: that of its turn is used by */

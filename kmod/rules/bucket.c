@@ -34,8 +34,7 @@ static void free_bucket(struct ds_bucket *bucket)
 	kfree(bucket);
 }
 
-/* Those of who is gone. Under ds_buckets_lock. */
-static void reap(void)
+void ds_buckets_reap(void)
 {
 	struct ds_bucket *bucket, *next;
 
@@ -57,7 +56,7 @@ int ds_bucket_set(const struct ds_subject *subject, u64 rate_us, u64 burst_us)
 	made->rate = rate_us;
 	made->burst = burst_us * NSEC_PER_USEC;
 	mutex_lock(&ds_buckets_lock);
-	reap();
+	ds_buckets_reap();
 	bucket = find(&made->subject);
 	if (stopping) {
 		err = -ENODEV;
@@ -148,7 +147,7 @@ bool ds_bucket_copy(unsigned int index, struct ds_bucket_info *info)
 	bool found = false;
 
 	mutex_lock(&ds_buckets_lock);
-	reap();
+	ds_buckets_reap();
 	list_for_each_entry(bucket, &ds_buckets, link) {
 		if (index--)
 			continue;

@@ -28,6 +28,9 @@ struct ds_bucket {
 extern struct mutex ds_buckets_lock;
 extern struct list_head ds_buckets;
 
+/* Those of who is gone go. Under ds_buckets_lock. */
+void ds_buckets_reap(void);
+
 /* The index-th one as it is; false: there are no so many. *info's subject is to be put. */
 bool ds_bucket_copy(unsigned int index, struct ds_bucket_info *info);
 

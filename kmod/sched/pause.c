@@ -149,10 +149,8 @@ static void write_down(struct ds_entity *entity, const struct batch *batch, bool
 		if (state_of(channel) != GOING)
 			/* another one that got the same handle: it may have been meant */
 			set_state(channel, off ? UNSURE : state_of(channel));
-		else if (status)
-			set_state(channel, UNSURE);
 		else
-			set_state(channel, off ? OFF : ON);
+			set_state(channel, status ? UNSURE : off ? OFF : ON);
 	}
 	count_off(entity, client);
 	mutex_unlock(&client->tree);
@@ -482,11 +480,13 @@ static bool is_on(struct ds_entity *entity)
 	return on;
 }
 
-void ds_pause_wait_resumed(struct ds_entity *entity)
+bool ds_pause_wait_resumed(struct ds_entity *entity, bool patient)
 {
-	if (!wait_event_timeout(entity->pause.wait, is_on(entity), RESUME_TIMEOUT))
-		pr_err("%u channels of process %d stay off the run list: the driver refuses to put them back (status %#x)\n",
-		       entity->pause.channels, ds_process_nr(entity->process), entity->pause.status);
+	if (wait_event_timeout(entity->pause.wait, is_on(entity), patient ? RESUME_TIMEOUT : 0))
+		return true;
+	pr_err("%u channels of process %d stay off the run list: the driver refuses to put them back (status %#x)\n",
+	       entity->pause.channels, ds_process_nr(entity->process), entity->pause.status);
+	return false;
 }
 
 void ds_pause_forget(struct ds_entity *entity)

@@ -30,8 +30,8 @@ void ds_pause_doubt(const struct ds_process *process);
 /* runq.c's. */
 void ds_pause_init_entity(struct ds_entity *entity);
 void ds_pause_drop_entity(struct ds_entity *entity);
-/* Nobody wants it paused any more: until it is not, or for so long that it is given up and told. */
-void ds_pause_wait_resumed(struct ds_entity *entity);
+/* Nobody wants it paused any more: until it is not. false: it is after so long, `patient` or not at all, and that is told. */
+bool ds_pause_wait_resumed(struct ds_entity *entity, bool patient);
 /* Nothing is tried again; nobody wants anything any more. */
 void ds_pause_forget(struct ds_entity *entity);
 

@@ -2,6 +2,7 @@
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/slab.h>
+#include <linux/stringhash.h>
 
 #include "activity.h"
 #include "busy.h"
@@ -141,6 +142,7 @@ static void add(struct ds_rotation *rotation, unsigned int *count, struct ds_ent
 	if (entity->rule.turn_rank >= tenant->rank) {
 		tenant->rank = entity->rule.turn_rank;
 		tenant->floor = entity->rule.floor;
+		tenant->share = full_name_hash(NULL, entity->rule.class, strlen(entity->rule.class));
 		tenant->turn = entity->rule.turn_ns;
 	}
 	tenant->weight = max3(tenant->weight, entity->rule.weight, 1U);
@@ -152,20 +154,19 @@ static void add(struct ds_rotation *rotation, unsigned int *count, struct ds_ent
 	tenant->ran = max(tenant->ran, pay(entity, alone));
 }
 
-/* A floor is the class's: those who want the GPU divide it. */
+/* A floor is the class's, which `share` tells: those of it who want the GPU divide it. */
 static void divide_floors(struct rm_rota_tenant *tenants, unsigned int count)
 {
 	unsigned int i, j, sharing;
 
 	for (i = 0; i < count; i++) {
-		if (!tenants[i].wants || !tenants[i].floor)
-			continue;
 		for (sharing = 0, j = 0; j < count; j++)
-			sharing += tenants[j].wants && tenants[j].rank == tenants[i].rank;
-		tenants[i].share = max(tenants[i].floor / sharing, 1U);
+			sharing += tenants[j].wants && tenants[j].share == tenants[i].share;
+		if (!tenants[i].wants)
+			tenants[i].floor = 0;
+		else if (tenants[i].floor)
+			tenants[i].floor = max(tenants[i].floor / sharing, 1U);
 	}
-	for (i = 0; i < count; i++)
-		tenants[i].floor = tenants[i].share;
 }
 
 /*

@@ -109,18 +109,25 @@ void ds_runq_tell(u32 gpu, struct ds_rotation_info *info)
 
 /* ---- nobody is held --------------------------------------------------------------------- */
 
-static int wait_resumed(struct ds_entity *entity, void *unused)
+static int wait_resumed(struct ds_entity *entity, void *data)
 {
-	/* nobody kills who unloads or suspends here: the driver answers, or the retry gives up */
-	ds_pause_wait_resumed(entity);
+	bool *patient = data;
+
+	/*
+	 * nobody kills who unloads or suspends here: the driver answers, or the retry gives up. Others had the time of the first one that is given
+	 * up: of a GPU that is lost none comes back
+	 */
+	*patient &= ds_pause_wait_resumed(entity, *patient);
 	return 0;
 }
 
 void ds_entities_let_go(void)
 {
+	bool patient = true;
+
 	ds_entities_set_free(true);
 	ds_runqs_settle();
-	ds_entities_each(wait_resumed, NULL);
+	ds_entities_each(wait_resumed, &patient);
 }
 
 void ds_entities_take_back(void)

@@ -78,6 +78,8 @@ u64 ds_bucket_turn(struct ds_runq *runq, u64 now)
 	list_for_each_entry(entity, &runq->entities, link)
 		entity->spent = false;
 	mutex_lock(&ds_buckets_lock);
+	/* while there is one everybody is looked at, so none outlasts whom it is for until somebody asks for buckets */
+	ds_buckets_reap();
 	list_for_each_entry(bucket, &ds_buckets, link)
 		next = min(next, turn(bucket, runq, until));
 	mutex_unlock(&ds_buckets_lock);
@@ -106,7 +108,8 @@ void ds_bucket_pay(struct ds_entity *entity, u64 ns)
 
 bool ds_bucket_at(unsigned int index, struct ds_bucket_info *info)
 {
-	/* levels are counted when a runq looks */
-	ds_runqs_settle();
+	/* levels are counted when a runq looks: once for all of them, or each of many buckets would make all of them be counted anew */
+	if (!index)
+		ds_runqs_settle();
 	return ds_bucket_copy(index, info);
 }

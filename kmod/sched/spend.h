@@ -14,7 +14,10 @@ u64 ds_bucket_turn(struct ds_runq *runq, u64 now);
 /* Takes GPU time that the entity used beside what ds_bucket_turn() counts, ns. With the runq's members. */
 void ds_bucket_pay(struct ds_entity *entity, u64 ns);
 
-/* The index-th bucket, counted up to now; false: there are no so many. *info's subject is to be put. Sleeps, as ds_runqs_settle(). */
+/*
+ * The index-th bucket, counted up to when the first one was asked for; false: there are no so many. *info's subject is to be put. Sleeps, as
+ * ds_runqs_settle().
+ */
 bool ds_bucket_at(unsigned int index, struct ds_bucket_info *info);
 
 #endif

@@ -171,6 +171,48 @@ def test_lower_ranks_have_their_floor_beside_turns(library: ctypes.CDLL) -> None
     assert rota.used[1] / 10_000 / MS == pytest.approx(0.99, rel=0.01)
 
 
+@pytest.mark.parametrize("turn_ms", [100, 500, 1000])
+@pytest.mark.parametrize("permille", [20, 100, 300, 500])
+def test_a_floor_is_kept_however_long_the_turns_of_others_are(
+    library: ctypes.CDLL, permille: int, turn_ms: int
+) -> None:
+    """A window waited for the end of a turn: of 10 % beside one of 900 ms 2 % were left, of 50 % as well."""
+    rota = Rota(library, {"rank": 2, "turn": turn_ms * MS}, {"rank": 1, "floor": permille}, late=MS)
+    rota.run(20_000 * MS)
+    assert rota.used[2] / 20_000 / MS == pytest.approx(permille / 1000, abs=0.0021)
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (1, 10), (1, 10, 50)])
+def test_who_is_interrupted_by_windows_has_its_part_of_the_rest(library: ctypes.CDLL, weights: tuple[int, ...]) -> None:
+    rota = Rota(library, *({"rank": 2, "weight": weight} for weight in weights), {"rank": 1, "floor": 300})
+    rota.run(20_000 * MS)
+    had = [rota.used[i] / 20_000 / MS for i in range(1, len(weights) + 1)]
+    assert had == [pytest.approx(0.7 * weight / sum(weights), rel=0.05, abs=0.003) for weight in weights]
+
+
+@pytest.mark.parametrize("permille", [20, 300, 600])
+def test_nobody_waits_for_a_second_for_windows(library: ctypes.CDLL, permille: int) -> None:
+    rota = Rota(library, *[{"rank": 2, "turn": 500 * MS}] * 3, {"rank": 1, "floor": permille})
+    rota.run(2_000 * MS)
+    last = dict.fromkeys((1, 2, 3, 4), rota.now)
+    while rota.now < 12_000 * MS:
+        rota.run(MS)
+        last[int(rota.state.holder)] = rota.now
+        assert max(rota.now - since for since in last.values()) < 1000 * MS
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("floors", [(500, 500), (900, 900), (900, 200), (300, 300, 300, 300)])
+def test_floors_of_several_ranks_leave_something(library: ctypes.CDLL, floors: tuple[int, ...], closed: bool) -> None:
+    """Two classes with half of the time each had all of it, and a server above them one part in 300."""
+    top = [{"rank": 9}] if not closed else []
+    rota = Rota(library, *top, *({"rank": 8 - i, "floor": floor} for i, floor in enumerate(floors)))
+    rota.run(20_000 * MS, closed=closed)
+    had = [rota.used[i] / 20_000 / MS for i in range(1 + len(top), 1 + len(top) + len(floors))]
+    assert had == [pytest.approx(0.9 * floor / sum(floors), abs=0.005) for floor in floors]
+    assert rota.used[1 if top else 0] / 20_000 / MS == pytest.approx(0.1, abs=0.01)
+
+
 @pytest.mark.parametrize("permille", [0, 20, 50, 100])
 def test_closed_nobody_has_more_than_the_floor(library: ctypes.CDLL, permille: int) -> None:
     rota = Rota(library, {"floor": permille}, late=MS // 2)

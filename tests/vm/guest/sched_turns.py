@@ -237,6 +237,19 @@ def test_a_launch_of_the_foreground_ends_what_is_beyond_the_floor(classes: genl.
     until(lambda: low.off() > 0)
 
 
+def test_a_class_divides_its_floor_with_no_other_one(classes: genl.DetShare, worker: Workers) -> None:
+    """One of the rank of `low` had a quarter of its floor beside three programs of that."""
+    classes.class_set("batch", slice_us=SHORT_US, level=LOW, floor_permille=200, turn_us=100_000, turn_rank=2)
+    batch, *low, high = (worker(*ENDLESS, "--quiet") for _ in range(5))
+    join(classes, "batch", batch)
+    join(classes, "low", *low)
+    join(classes, "high", high)
+    until(lambda: turn(classes)["turn_mode"] == WINDOWS)
+    some = pytest.approx(0.006, abs=0.006)
+    parts = [pytest.approx(0.2, abs=0.03), some, some, some, pytest.approx(0.78, abs=0.04)]
+    divided(parts, batch, *low, high, least_s=5, most_s=30)
+
+
 def gaps(client: int, count: int) -> Play:
     """Never rests, but for as many gaps: each ends as soon as that client is let go on in it."""
     rm = Rm.start()
