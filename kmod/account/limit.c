@@ -6,6 +6,7 @@
 
 #include "events.h"
 #include "limit_impl.h"
+#include "rows.h"
 
 DEFINE_MUTEX(ds_limits_lock);
 LIST_HEAD(ds_entries);
@@ -63,7 +64,7 @@ static int apply(struct ds_entry *entry)
 
 static void free_entry(struct ds_entry *entry)
 {
-	list_del(&entry->link);
+	ds_row_del(&entry->link);
 	ds_process_put(entry->subject.process);
 	if (entry->cgroup)
 		cgroup_put(entry->cgroup);

@@ -7,6 +7,7 @@
 #include <linux/tracepoint.h>
 
 #include "limit.h"
+#include "rows.h"
 #include "tenant.h"
 
 #define MEMBER_BITS 8
@@ -181,7 +182,7 @@ void ds_tenant_remove(struct ds_tenant *tenant)
 				free_member(member);
 	spin_unlock_irqrestore(&members_lock, flags);
 	ds_payers_desert(tenant);
-	list_del(&tenant->link);
+	ds_row_del(&tenant->link);
 	WRITE_ONCE(tenant->gone, true);
 	ds_tenant_put(tenant);
 }

@@ -5,6 +5,7 @@
 #include "driver.h"
 #include "netlink.h"
 #include "process.h"
+#include "rows.h"
 
 static const struct genl_family *family;
 
@@ -108,8 +109,17 @@ int ds_nl_answer_end(struct sk_buff *skb, void *header, struct genl_info *info, 
 
 void *ds_nl_entry(struct sk_buff *skb, struct netlink_callback *cb, u8 cmd)
 {
-	return genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, family,
-			   NLM_F_MULTI, cmd);
+	void *header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, family, NLM_F_MULTI, cmd);
+	unsigned int before = cb->prev_seq;
+
+	if (!header)
+		return NULL;
+	cb->seq = atomic_read(&ds_rows_gone);
+	genl_dump_check_consistent(cb, header);
+	/* all that follow say so, too: this one may not fit, and is written again */
+	if (before)
+		cb->prev_seq = before;
+	return header;
 }
 
 int ds_nl_entry_end(struct sk_buff *skb, void *header, int err)

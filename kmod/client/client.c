@@ -6,6 +6,7 @@
 
 #include "client.h"
 #include "driver.h"
+#include "rows.h"
 #include "sharer.h"
 #include "memref.h"
 #include "raw.h"
@@ -255,7 +256,7 @@ void ds_client_remove(struct ds_client *client)
 	u32 handle = client->rm.handle;
 
 	down_write(&ds_clients_lock);
-	list_del(&client->link);
+	ds_row_del(&client->link);
 	hlist_del(&client->by_handle);
 	list_del(&client->in_file);
 	up_write(&ds_clients_lock);
@@ -353,7 +354,7 @@ void ds_vctx_unused(struct ds_vctx *vctx)
 		return;
 	tell_vctx(DETSHARE_CMD_VCTX_GONE, vctx);
 	mutex_lock(&client->tree);
-	list_del(&vctx->link);
+	ds_row_del(&vctx->link);
 	client->rm.payer[vctx->gpu] = NULL;
 	mutex_unlock(&client->tree);
 	free_vctx(vctx);

@@ -6,6 +6,7 @@
 
 #include "bucket_impl.h"
 #include "change.h"
+#include "rows.h"
 
 LIST_HEAD(ds_buckets);
 DEFINE_MUTEX(ds_buckets_lock);
@@ -41,7 +42,7 @@ void ds_buckets_reap(void)
 	list_for_each_entry_safe(bucket, next, &ds_buckets, link) {
 		if (!ds_subject_gone(&bucket->subject))
 			continue;
-		list_del(&bucket->link);
+		ds_row_del(&bucket->link);
 		free_bucket(bucket);
 	}
 }
@@ -81,7 +82,7 @@ int ds_bucket_del(const struct ds_subject *subject)
 	mutex_lock(&ds_buckets_lock);
 	bucket = find(subject);
 	if (bucket)
-		list_del(&bucket->link);
+		ds_row_del(&bucket->link);
 	mutex_unlock(&ds_buckets_lock);
 	free_bucket(bucket);
 	if (!bucket)
@@ -167,7 +168,7 @@ void ds_bucket_exit(void)
 	mutex_lock(&ds_buckets_lock);
 	stopping = true;
 	list_for_each_entry_safe(bucket, next, &ds_buckets, link) {
-		list_del(&bucket->link);
+		ds_row_del(&bucket->link);
 		free_bucket(bucket);
 	}
 	mutex_unlock(&ds_buckets_lock);

@@ -6,6 +6,7 @@
 
 #include "change.h"
 #include "class.h"
+#include "rows.h"
 
 struct entry {
 	struct list_head link;
@@ -62,7 +63,7 @@ int ds_class_del(u32 gpu, const char *name)
 	spin_lock_irqsave(&rows_lock, flags);
 	entry = find(name, gpu);
 	if (entry)
-		list_del(&entry->link);
+		ds_row_del(&entry->link);
 	spin_unlock_irqrestore(&rows_lock, flags);
 	if (!entry)
 		return -ENOENT;

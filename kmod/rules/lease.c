@@ -9,6 +9,7 @@
 #include "change.h"
 #include "events.h"
 #include "lease.h"
+#include "rows.h"
 
 struct hold {
 	struct ds_subject subject;	/* held; the first */
@@ -38,7 +39,7 @@ static struct hold *find(const struct ds_subject *subject)
 
 static void remove(struct hold *hold)
 {
-	list_del(&hold->link);
+	ds_row_del(&hold->link);
 	WRITE_ONCE(hold_count, hold_count - 1);
 }
 

@@ -11,6 +11,7 @@
 #include "change.h"
 #include "client.h"
 #include "orders.h"
+#include "rows.h"
 #include "tenant.h"
 
 struct standing {
@@ -181,7 +182,7 @@ int ds_orders_del(const struct ds_subject *subject)
 	spin_lock_irqsave(&table_lock, flags);
 	standing = find(subject);
 	if (standing)
-		list_del(&standing->link);
+		ds_row_del(&standing->link);
 	spin_unlock_irqrestore(&table_lock, flags);
 	free_standing(standing);
 	return standing ? 0 : -ENOENT;
@@ -244,7 +245,7 @@ static struct standing *take_gone(bool all)
 	list_for_each_entry(standing, &table, link) {
 		if (!all && !ds_subject_gone(&standing->subject))
 			continue;
-		list_del(&standing->link);
+		ds_row_del(&standing->link);
 		found = standing;
 		break;
 	}

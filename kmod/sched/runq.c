@@ -4,6 +4,7 @@
 #include "activity.h"
 #include "busy.h"
 #include "gangs.h"
+#include "rows.h"
 #include "runq.h"
 #include "scan.h"
 #include "pause.h"
@@ -86,7 +87,7 @@ void ds_entity_drop(struct ds_vctx *vctx)
 	if (ds_bucket_on())
 		ds_bucket_pay(entity, ds_usage_end(entity, ktime_get_ns()));
 	spin_lock_irqsave(&entity->runq->lock, flags);
-	list_del(&entity->link);
+	ds_row_del(&entity->link);
 	entity->gone = true;
 	spin_unlock_irqrestore(&entity->runq->lock, flags);
 	/* no scan shuts it any more: before the next one its doors are those of whoever uses them */

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -10,7 +11,7 @@ import random
 import select
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -27,7 +28,7 @@ __all__ = ["driver", "link"]  # fixtures
 
 MESSAGES = int(os.environ.get("DETSHARE_MESSAGES", "100000"))
 BATCH = 64
-NLM_F_ACK, NLM_F_DUMP = 4, 0x300
+NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP = 4, 0x10, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 CHANGING = (
     genl.DETSHARE_CMD_LIMIT_SET, genl.DETSHARE_CMD_LIMIT_DEL, genl.DETSHARE_CMD_TENANT_SET,
@@ -211,6 +212,45 @@ def test_bytes_of_any_kind_change_nothing(link: Link, wire: socket.socket) -> No
             answers(wire, wait=False)
     answers(wire, wait=False)
     assert state(link) == before
+
+
+def parts(sock: socket.socket) -> Iterator[list[tuple[int, int]]]:
+    """A dump as it comes: (type, flags) of the messages of each part, up to the one that ends it."""
+    while True:
+        data, at, found = sock.recv(4096), 0, []
+        while at + 16 <= len(data):
+            length, kind, flags = struct.unpack_from("=IHH", data, at)
+            found.append((kind, flags))
+            at += (length + 3) & ~3
+        yield found
+        if found[-1][0] in (NLMSG_DONE, NLMSG_ERROR):
+            return
+
+
+def test_a_dump_of_several_parts_says_that_a_row_went_meanwhile(link: Link, wire: socket.socket) -> None:
+    """Rows are listed by their place: of those behind it one is left out."""
+    names = [f"rows-{n}" for n in range(300)]
+    for name in names:
+        link.set_tenant(name)
+    request = message(genl.DETSHARE_CMD_TENANT_GET, b"", flags=NLM_F_DUMP)
+    try:
+        wire.sendto(request, (0, 0))
+        whole = [each for part in parts(wire) for each in part]
+        assert [kind for kind, _ in whole] == [family()] * (len(whole) - 1) + [NLMSG_DONE]
+        assert not any(flags & NLM_F_DUMP_INTR for _, flags in whole)
+        wire.sendto(request, (0, 0))
+        reading = parts(wire)
+        first = next(reading)
+        link.del_tenant(names[0])
+        later = [each for part in reading for each in part]
+        assert len(first) + len(later) < len(whole)
+        assert not any(flags & NLM_F_DUMP_INTR for _, flags in first)
+        assert later[-1][1] & NLM_F_DUMP_INTR
+        assert any(flags & NLM_F_DUMP_INTR for kind, flags in later if kind == family())
+    finally:
+        for name in names:
+            with contextlib.suppress(KernelRefused):
+                link.del_tenant(name)
 
 
 def test_dumps_that_nobody_reads_end_with_their_socket(link: Link) -> None:
