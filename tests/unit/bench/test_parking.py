@@ -311,7 +311,9 @@ def small(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return session
 
 
+@pytest.mark.rest
 def test_more_than_fits(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.options = replace(small.options, seconds=3.0)  # parks are counted by the daemon's looks, one a second
     argv = oversubscribe.argv
     monkeypatch.setattr(oversubscribe, "argv", lambda _kind, hold: argv("words", hold))
     monkeypatch.setattr(oversubscribe, "LANE", "spatial")
