@@ -7,10 +7,10 @@ import pytest
 
 from detshare.ctl.netlink import genl
 from tests.patience import until
-from tests.vm.guest.kmod_tools import load, row, unload
+from tests.vm.guest.kmod_tools import load, row, unload, vctxs
 from tests.vm.guest.nvsim_rm import Block, Rm
 from tests.vm.guest.nvsim_tools import klass_of, tsg, vas
-from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, Channel, Doorbell
+from tests.vm.guest.nvsim_work import ENDLESS, ENTRIES, Channel, Doorbell, table
 from tests.vm.guest.sched_hidden import Play, Programs, of, program, share, started
 from tests.vm.guest.sched_tools import COPY0, family, runs, worker
 
@@ -37,7 +37,10 @@ def runs_endless(rm: Rm) -> Channel:
 
 
 def in_duplicates(group: bool, context_too: bool) -> Play:
-    """A channel in a duplicate of another client's group, context share or both, beside one that runs; the duplicate of their space goes."""
+    """A channel in a duplicate of another client's group, context share or both, beside one that runs.
+
+    The duplicate of their space goes.
+    """
     one, other = Rm.start(), Rm.start()
     space = vas(one)
     of_one = tsg(one, space)
@@ -56,7 +59,11 @@ def bare() -> Play:
     like = Channel(rm, tsg(rm, space, COPY0), space=space)
     assert rm.free(like.handle) == 0
     params = Block.of(
-        "NV_CHANNEL_ALLOC_PARAMS", gpFifoEntries=ENTRIES, gpFifoOffset=like.base + 0x1000, engineType=COPY0, hVASpace=space
+        "NV_CHANNEL_ALLOC_PARAMS",
+        gpFifoEntries=ENTRIES,
+        gpFifoOffset=like.base + 0x1000,
+        engineType=COPY0,
+        hVASpace=space,
     )
     params.put("hUserdMemory", like.memory, 0)
     handle = rm.handle()
@@ -107,6 +114,15 @@ def test_channels_that_die_in_a_pause_do_not_outlast_it(
     resumed(family, of(one), one.clients)
     paused(family, of(one), one.clients)
     resumed(family, of(one), one.clients)
+
+
+@every_way
+def test_they_are_known_to_be_dead(family: genl.DetShare, program: Programs, words: tuple[object, ...]) -> None:
+    one = program(*words)
+    one.ask()
+    known = {each["client"]: each["objects"] for each in vctxs(family, one.pid)}
+    true = {int(each["client"], 16): int(each["objects"]) for each in table("clients")}
+    assert {client: known[client] for client in one.clients} == {client: true[client] for client in one.clients}
 
 
 @every_way
